@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from pytest_ascend.operators.operator import BROADCAST, FUNCTION, Operator
-from pytest_ascend.operators.samples import FORWARD, SHAPES, Sample, Source, call, with_sizes
+from pytest_ascend.operators.samples import FORWARD, SHAPES, Sample, Source, call, on_leaves, with_sizes
 from pytest_ascend.operators.values import CHANGES, StoredTensor, Values, Variant
 from pytest_ascend.run.inputs import Chance
 
@@ -107,14 +107,14 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
     that together they cover more pairs of sizes, numbers, arguments and layouts.
     """
     templates, shift = templates_of(operator, dtype), shift_of(operator, dtype)
-    fitting = _WithArguments(operator, templates)
+    kinds, fitting = _kinds(templates), _WithArguments(operator, templates)
     for number in range(-(-count // 3) if templates else 0):
         # Every third size is shared by all dtypes, which exposes caches that ignore the dtype.
         is_shared = number % 3 == 2
         chance = Chance(f"sweep/{operator.name}/{'' if is_shared else dtype}/{seed}/{number}")
         ahead = 0 if is_shared else shift
         # One further in each cycle of the sizes, so that every template gets every size.
-        place, alike = fitting[(number + number // len(SIZES) + ahead) % len(templates)]
+        place, alike = fitting[_in_turn(kinds, number + number // len(SIZES) + ahead)]
         turn = [index for index, _ in alike].index(place) + number // 2
         (place, first), second = (
             (index, _lengthened(operator, _deepened(operator, each, number + ahead), number + ahead))
@@ -147,6 +147,30 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
             axes = ("0-d" if is_single and position == 1 else axis, how, placed or CONTIGUOUS)
             given = replace(sample, name=name, group=FORWARD)
             yield Generated(given, placed_all, axes, seed, call_number, template=index)
+
+
+def _kinds(templates: list[tuple[int, Sample]]) -> list[list[int]]:
+    """Return the numbers of the templates by their kinds of arguments: each kind may be an overload with its kernel."""
+    found: dict[str, list[int]] = {}
+    for number, (_, each) in enumerate(templates):
+        found.setdefault(repr(on_leaves(_kind, (each.args, dict(each.kwargs)))), []).append(number)
+    return [*found.values()]
+
+
+def _kind(leaf: Any) -> Any:
+    """Return what sets an argument apart from those of another kind: its type; texts and truth values themselves.
+
+    Of a tensor, its dimensions, and which are broadcast.
+    """
+    if isinstance(leaf, Source):
+        return [size == 1 for size in leaf.shape]
+    return leaf if isinstance(leaf, (str, bool)) else type(leaf).__name__
+
+
+def _in_turn(kinds: list[list[int]], turn: int) -> int:
+    """Return the number of a template: the kinds take turns, and those of one kind."""
+    own = kinds[turn % len(kinds)]
+    return own[turn // len(kinds) % len(own)]
 
 
 class _WithArguments(dict[int, tuple[int, list[tuple[int, Sample]]]]):

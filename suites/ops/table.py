@@ -98,7 +98,7 @@ def _is_low(matrix: torch.Tensor, *_: Any, **__: Any) -> bool:
 
 def _is_fast_exponent(matrix: torch.Tensor, *_: Any, **__: Any) -> bool:
     """Whether torch's CPU kernel exponentiates a matrix within a second: in half precision it multiplies slowly."""
-    return matrix.dtype not in HALF or matrix.shape[-1] <= 48
+    return matrix.dtype not in HALF or matrix.shape[-1] <= 64
 
 
 def _has_labels(chances: torch.Tensor, labels: torch.Tensor, *_: Any, **__: Any) -> bool:
@@ -140,8 +140,11 @@ def _stays_in_range(x: torch.Tensor, dim: int | None = None, **__: Any) -> bool:
 
 
 def _varies(rows: torch.Tensor) -> bool:
-    """Whether no row of a matrix has equal elements only: scaled by its spread, rounding would be the result."""
-    return not rows.numel() or bool((rows.amax(1) > rows.amin(1)).all())
+    """Whether no row of a matrix has equal elements only: scaled by its spread, rounding would be the result.
+
+    One with NaN is NaN as a whole.
+    """
+    return not rows.numel() or not bool((rows.amax(1) == rows.amin(1)).any())
 
 
 def _is_resolved(image: torch.Tensor, *_: Any, **__: Any) -> bool:

@@ -80,5 +80,5 @@ OPERATORS = in_family(
     _exact("clamp", torch.clamp, _clamped, FLOATS + INTS[:2]),
     _exact("clamp_min", torch.clamp_min, unary(-9, 9, special=ENDS, always={"min": 1}), FLOATS + INTS[:2]),
     _exact("clamp_max", torch.clamp_max, unary(-9, 9, special=ENDS, always={"max": 1}), FLOATS + INTS[:2]),
-    Operator("clamp.Tensor", torch.clamp, exactly(*_bounds), exactness=ARITHMETIC),
+    Operator("clamp.Tensor", torch.clamp, exactly(*_bounds), FLOATS + INTS[:2], exactness=ARITHMETIC),
 )
