@@ -68,7 +68,7 @@ NOT_SWEPT: Mapping[str, str] = {
     **dict.fromkeys(
         (
             *("split_with_sizes", "split_with_sizes_copy", "istft", "native_group_norm", "grid_sampler_3d"),
-            *("_unsafe_masked_index",),
+            *("_unsafe_masked_index", "view_copy"),
         ),
         "its sizes go with numbers among its arguments",
     ),
