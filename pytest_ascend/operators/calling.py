@@ -37,7 +37,9 @@ _DEPENDS_ON_NUMBERS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_
 #: Where no result can have more elements, by all pairs and by the numbers among the arguments, the CPU computes the
 #: call and is watched: to infer its shapes first takes longer.
 _TRIED = 1 << 24
-#: Families of these whose operators never pair the elements of one tensor with each other.
+#: Operators whose results can have more, so that shapes are inferred.
+_INFERRED = ("pdist", "combinations")
+#: Families of :data:`_PAIRS` whose operators never pair the elements of one tensor with each other.
 _NEVER_PAIR = ("network", "sorting")
 #: Operators whose time grows with the product of their first two tensors' sizes, and its limit.
 _PRODUCTS = (torch.ops.aten.convolution.default, torch.ops.aten._trilinear.default)  # noqa: SLF001
@@ -268,7 +270,7 @@ def bounded(operator: Operator, given: Any) -> contextlib.AbstractContextManager
     """
     shapes = [tuple(each.shape) for each in tensors(given)]
     is_small = _is_small(operator, shapes)
-    if is_small is None and _most_results(operator, given) <= _TRIED:
+    if is_small is None and operator.name not in _INFERRED and _most_results(operator, given) <= _TRIED:
         return _watched(operator, shapes)
     if not (_infers_small(operator, given, shapes) if is_small is None else is_small):
         raise TooMuchError
