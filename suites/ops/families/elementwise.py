@@ -31,6 +31,11 @@ _bounds = (
         numbers("nan", 1.0, 2.0, "inf"), numbers(0.0, "nan", 3.0, 0.0), numbers(1.0, 2.0, "nan", "inf"), group=SPECIAL
     ),
 )
+_one_bound = (
+    call(uniform(*IMAGE, low=-3, high=3), normal(5, 7)),
+    call(uniform(3, 1, low=-3, high=3), uniform(4, low=-2, high=2), group=SHAPES),
+    call(numbers("nan", 1.0, 2.0, "inf"), numbers(0.0, "nan", 3.0, 0.0), group=SPECIAL),
+)
 _fills = ({"nan": 3.0}, {"nan": 1.0, "posinf": 2.0, "neginf": -2.0})
 _decimals = ({"decimals": 1}, {"decimals": -1})
 
@@ -80,5 +85,7 @@ OPERATORS = in_family(
     _exact("clamp", torch.clamp, _clamped, FLOATS + INTS[:2]),
     _exact("clamp_min", torch.clamp_min, unary(-9, 9, special=ENDS, always={"min": 1}), FLOATS + INTS[:2]),
     _exact("clamp_max", torch.clamp_max, unary(-9, 9, special=ENDS, always={"max": 1}), FLOATS + INTS[:2]),
+    Operator("clamp_min.Tensor", torch.clamp_min, exactly(*_one_bound), FLOATS + INTS[:2], exactness=ARITHMETIC),
+    Operator("clamp_max.Tensor", torch.clamp_max, exactly(*_one_bound), FLOATS + INTS[:2], exactness=ARITHMETIC),
     Operator("clamp.Tensor", torch.clamp, exactly(*_bounds), FLOATS + INTS[:2], exactness=ARITHMETIC),
 )
