@@ -96,6 +96,15 @@ def test_results_whose_size_depends_on_numbers_are_not_tried_for_many() -> None:
         made.function(torch.ones(1 << 14))
 
 
+def test_overloads_take_turns_however_many_calls_each_has() -> None:
+    """Lists of numbers came eight times of eleven, and one number, which is another kernel's, hardly ever."""
+    pairs, row = call(uniform(3, 4), uniform(3, 4)), call(uniform(3, 4), uniform(1, 4))
+    calls = [pairs, *(call(uniform(3, 4), [n, 2.0]) for n in (1.0, 2.0, 3.0)), call(uniform(3, 4), 5.0), row]
+    kinds = generator._kinds([*enumerate(calls)])
+    assert kinds == [[0], [1, 2, 3], [4], [5]], "a tensor that is broadcast is another kind"
+    assert [generator._in_turn(kinds, turn) for turn in range(9)] == [0, 1, 4, 5, 0, 2, 4, 5, 0]
+
+
 def test_numbers_meet_in_comparisons() -> None:
     for name, family, compared in (
         ("lt", "comparison", True),
