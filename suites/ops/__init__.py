@@ -33,7 +33,7 @@ _NOT_IN_OTHERS = (
 )
 #: The other dtype in which an operator of the catalogue has generated calls at level smoke, in turn: integers and half
 #: precision have kernels of their own. All dtypes would take three times as long.
-_TURNS = (INTS[0], HALVES[0], INTS[1], HALVES[1])
+_TURNS = (HALVES[0], *INTS[:2], HALVES[1])
 _SECOND = {
     name: next((dtype for dtype in (*_TURNS[place % 4 :], *_TURNS) if dtype in operator.dtypes), "")
     for place, (name, operator) in enumerate(OPERATORS.items())
