@@ -120,7 +120,7 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
             (index, _lengthened(operator, _deepened(operator, each, number + ahead), number + ahead))
             for index, each in (alike[turn % len(alike)], alike[(turn + 1) % len(alike)])
         )
-        sizes, axis = _resized(first, chance, number, least=3 if operator.family in POINTWISE else 2)
+        sizes, axis = _resized(first, chance, number, ahead, least=3 if operator.family in POINTWISE else 2)
         other = first.with_another_integer(chance) if number % _INTEGER_EVERY == 1 else first
         if other is not first or second[1].elements(sizes) > LARGEST:  # it has those sizes in more dimensions
             second = (place, other)
@@ -308,10 +308,12 @@ def templates_of(operator: Operator, dtype: str) -> list[tuple[int, Sample]]:
     return [each for each in kept if each[1].sizes()] or kept or [e for e in with_given if e[1].sizes()] or with_given
 
 
-def _resized(template: Sample, chance: Chance, number: int, *, least: int) -> tuple[Mapping[int, int], str]:
+def _resized(template: Sample, chance: Chance, number: int, ahead: int, *, least: int) -> tuple[Mapping[int, int], str]:
     """Return the replacement for each size, and the name of what this varies.
 
-    Sizes that must be small become ``least``: with 2, no unit of work would have a rest.
+    Each size is in its turn the one that is empty, or one; every second time it is the last of the first tensor, along
+    which products and sums have their terms. Sizes that must be small become ``least``: with 2, no unit of work would
+    have a rest.
     """
     sizes = template.sizes()
     if not any(each.shape for each in template.values()):
@@ -320,7 +322,9 @@ def _resized(template: Sample, chance: Chance, number: int, *, least: int) -> tu
     if not sizes or axis == "as the table has them":
         return {}, "as the table has them"
     if axis in {"empty", "one"}:  # in one position
-        return {chance.of(sizes): 0 if axis == "empty" else 1}, axis
+        turn, terms = number // len(SIZES) + ahead, [*template.values()[0].shape[-1:]]
+        which = terms[0] if turn % 2 == 0 and terms and terms[0] in sizes else sizes[turn % len(sizes)]
+        return {which: 0 if axis == "empty" else 1}, axis
     if axis == "large":
         # Two times of three a long last dimension, if that can be changed; else any dimension.
         rows = [each.shape[-1] for each in template.values() if each.shape and each.shape[-1] in sizes]

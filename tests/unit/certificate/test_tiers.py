@@ -44,9 +44,13 @@ OF_TIER = {
 #: Versions that run on the emulated device (docs/versions.md), each with a CANN that it is paired with. Of those other
 #: than 2.13 the wheels are not at hand: their logs are made up of what is known of the version.
 VERSIONS = {
+    "2.14.0": "9.1.0",
     "2.13.0": "9.1.0",
+    "2.12.0.post3": "9.1.0",
     "2.12.0": "9.1.0",
+    "2.11.0.post3": "9.1.0",
     "2.11.0": "9.1.0",
+    "2.10.0.post7": "9.1.0",
     "2.10.0.post6": "9.1.0",
     "2.9.0.post9": "9.1.0",
     "2.8.0.post5": "9.0.0",
@@ -55,7 +59,7 @@ VERSIONS = {
     "2.5.1.post1": "8.2.RC1",
 }
 #: Builds that the table of compatible versions does not pair with any CANN: they run, and earn no certificate.
-UNPAIRED = {"2.10.0.post6", "2.9.0.post9"}
+UNPAIRED = {"2.12.0.post3", "2.11.0.post3", "2.10.0.post7", "2.10.0.post6", "2.9.0.post9"}
 
 
 def npu(version: str) -> Stack:
