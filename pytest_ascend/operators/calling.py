@@ -96,7 +96,7 @@ def upstream(
     if operator.one_set_of_inputs:
         held_by = (real(dtype),) if sample.all_bits else _FOR_ALL
         return [_normal(key, each, held_by) for key, each in zip(keys, attached, strict=True)]
-    sampled = [inputs.normal(key, each.shape, dtype=dtype) for key, each in zip(keys, attached, strict=True)]
+    sampled = [_drawn(key, each.shape, dtype) for key, each in zip(keys, attached, strict=True)]
     changes = [change for each in sample.values() if isinstance(each, Variant) for change in each.changes]
     special = [change for change in changes if change.startswith("special")]
     if special and moves_gradients(operator):
@@ -106,9 +106,15 @@ def upstream(
     return sampled
 
 
+@functools.lru_cache(maxsize=4)
+def _drawn(key: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Return a random tensor, which nobody may change: the device, the CPU and float64 ask for it in turn."""
+    return inputs.normal(key, shape, dtype=dtype)
+
+
 def _normal(key: str, output: torch.Tensor, held_by: Sequence[torch.dtype]) -> torch.Tensor:
     """Return a random gradient of an output, exact in all of these dtypes: the same in a case of each."""
-    sampled = inputs.normal(key, (*output.shape, 2) if output.is_complex() else output.shape)
+    sampled = _drawn(key, (*output.shape, 2) if output.is_complex() else output.shape, torch.float32)
     for dtype in held_by:
         sampled = sampled.to(dtype)
     sampled = sampled.to(_DOUBLE)
@@ -165,11 +171,15 @@ def contiguous(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 def as_it_is(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Place with the tensor's own strides, gaps included."""
+    return on_memory(lambda memory: memory.to(device), tensor)
+
+
+def on_memory(change: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with its memory moved or copied: with the same strides, 0 among them, and gaps included."""
     if tensor.is_contiguous() or not tensor.numel():
-        return tensor.to(device)
+        return change(tensor)
     span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-    whole = tensor.as_strided((span,), (1,)).to(device)
-    return whole.as_strided(tensor.shape, tensor.stride())
+    return change(tensor.as_strided((span,), (1,))).as_strided(tensor.shape, tensor.stride())
 
 
 def transposed(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

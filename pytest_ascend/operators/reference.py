@@ -16,6 +16,7 @@ from pytest_ascend.operators.calling import (
     double,
     forward,
     gradients,
+    on_memory,
     on_tensors,
     onto,
     stepped,
@@ -145,14 +146,15 @@ def _in_float32(tensor: torch.Tensor) -> torch.Tensor:
 def computed(operator: Operator, sample: Sample, dtype: str, layouts: tuple[Layout, ...] = SUM_LAYOUTS) -> Results:
     """Call in float64, and by torch's CPU kernel in the dtype itself with inputs in each layout."""
     kind = getattr(torch, dtype)
+    given = sample.arguments(operator.name, kind)
     exact = operator.definition or operator.function
     with numbers_in_float64():
-        expected = forward(operator, exact, *on_tensors(double, sample.arguments(operator.name, kind)))
-    return Results(list(expected), tuple(_reference_runs(operator, sample, kind, layout) for layout in layouts))
+        expected = forward(operator, exact, *on_tensors(lambda each: double(_copy(each)), given))
+    return Results(list(expected), tuple(_reference_run(operator, given, kind, layout) for layout in layouts))
 
 
-def _reference_runs(operator: Operator, sample: Sample, kind: torch.dtype, layout: Layout) -> Tensors:
-    return own_forward(operator, sample.arguments(operator.name, kind), onto(CPU, layout), kind)
+def _reference_run(operator: Operator, given: Any, kind: torch.dtype, layout: Layout) -> Tensors:
+    return own_forward(operator, given, lambda each: layout(_copy(each), CPU), kind)
 
 
 def own_forward(operator: Operator, given: Any, change: Change, kind: torch.dtype) -> Tensors:
@@ -200,10 +202,11 @@ def differentiated(
 ) -> Results:
     """Differentiate in float64, and in the dtype itself with inputs in each layout, from the same grad_outputs."""
     kind = getattr(torch, dtype)
+    given = sample.arguments(operator.name, kind)
     with numbers_in_float64():
-        exact = _gradients(operator.definition or operator.function, operator, sample, kind, double)
-    usual = tuple(own_gradients(operator, sample, dtype, layout) for layout in layouts)
-    once = _rounded_once(lambda change: _gradients(operator.function, operator, sample, kind, change), kind)
+        exact = _gradients(operator.definition or operator.function, operator, sample, kind, double, given)
+    usual = tuple(own_gradients(operator, sample, dtype, layout, given) for layout in layouts)
+    once = _rounded_once(lambda change: _gradients(operator.function, operator, sample, kind, change, given), kind)
     return Results(exact, usual + once)
 
 
@@ -230,11 +233,8 @@ def _gradients(  # noqa: PLR0917 - an operator, its call, and how its inputs are
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy with the same strides, 0 among them."""
-    if tensor.is_contiguous():
-        return tensor.clone()
-    span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.as_strided((span,), (1,)).clone().as_strided(tensor.shape, tensor.stride())
+    """Return a copy with the same strides."""
+    return on_memory(torch.clone, tensor)
 
 
 @contextlib.contextmanager

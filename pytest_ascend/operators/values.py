@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-import numpy as np
 import torch
 
 from pytest_ascend.run import inputs
@@ -226,6 +225,19 @@ def _with(made: torch.Tensor, place: int, number: float = float("nan")) -> torch
     return changed
 
 
+def _sorted(made: torch.Tensor) -> torch.Tensor:
+    """Return the elements in order along the last dimension, sorted as integers of the same order: torch is quicker."""
+    whole = {2: torch.int16, 4: torch.int32}.get(made.element_size()) if made.is_floating_point() else None
+    if whole is None:
+        return made.sort(-1).values
+    return _in_order(_in_order(made.view(whole)).sort(-1).values).view(made.dtype)
+
+
+def _in_order(bits: torch.Tensor) -> torch.Tensor:
+    """Return, for the bits of floating-point numbers, integers in the order of these; and for those the bits again."""
+    return bits ^ ((bits >> (8 * bits.element_size() - 1)) & torch.iinfo(bits.dtype).max)
+
+
 def _stepped(made: torch.Tensor, _: str) -> torch.Tensor:
     """Lay elements out with others between them, which no kernel may take."""
     if not made.ndim:
@@ -242,8 +254,8 @@ def _transposed(made: torch.Tensor, _: str) -> torch.Tensor:
 CHANGES: Mapping[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
     "few": lambda made, key: _picked(made.reshape(-1)[:3], made.shape, key),
     "equal": lambda made, _: made.reshape(-1)[:1].expand(made.numel()).reshape(made.shape).clone(),
-    "sorted": lambda made, _: made.sort(-1).values,
-    "reversed": lambda made, _: made.sort(-1, descending=True).values,
+    "sorted": lambda made, _: _sorted(made),
+    "reversed": lambda made, _: _sorted(made).flip(-1) if made.ndim else made,
     "edges": _edges,
     # Far enough for any threshold; half precision ends at 65,504.
     "far": lambda made, _: made * (64 if made.dtype is torch.float16 else 4096),
@@ -356,7 +368,7 @@ def range_of(values: Values, dtype: torch.dtype) -> tuple[int, int, int]:
 
 def _distinct(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
     count = math.prod(values.shape)
-    order = torch.from_numpy(np.argsort(inputs.words(key, count), kind="stable")) - count // 2
+    order = inputs.permutation(key, count) - count // 2
     return (order * 0.25 if dtype.is_floating_point else order).reshape(values.shape)
 
 

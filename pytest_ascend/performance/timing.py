@@ -29,6 +29,8 @@ Make: TypeAlias = "Callable[[torch.device], Call]"
 
 #: A shorter round would mostly measure the clock and the synchronisation.
 ROUND_US = 200.0
+#: Work that takes so long is not called several times per round, however quick the next call may be.
+LONG_US = 100 * ROUND_US
 #: A device is warm when the median of this many rounds is within STABLE of the previous ones'.
 WARM_ROUNDS, STABLE = 5, 0.02
 #: Share of the time budget after which it counts as warm anyway.
@@ -210,8 +212,12 @@ def _round_us(call: Call, calls: int) -> float:
 
 
 def _calls(rounds: Rounds) -> int:
-    """Return the number of calls per round, from the quickest of a few."""
-    quickest_us = min(_first_us(rounds.call, rounds.device) for _ in range(3))
+    """Return the number of calls per round, from the quickest of a few; work that takes long is called once."""
+    quickest_us = math.inf
+    for _ in range(3):
+        quickest_us = min(quickest_us, _first_us(rounds.call, rounds.device))
+        if quickest_us > LONG_US:
+            return 1
     return max(1, math.ceil(ROUND_US / quickest_us))
 
 
