@@ -14,10 +14,8 @@ from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 from pytest_ascend.emulator.settings import EmulatorSettings
+from pytest_ascend.environment.signs import CLASH_VARIABLE, EMULATED_VARIABLE
 from pytest_ascend.errors import EmulatorUnavailable, UsageError
-
-#: Marks an environment as emulated, for children and for the search for signs of a real Ascend.
-MARK = "PYTEST_ASCEND_EMULATED"
 
 DEFAULTS = EmulatorSettings()
 
@@ -38,7 +36,7 @@ class BeforeTorchNpu(MetaPathFinder):
 
 def is_active() -> bool:
     """Whether this process uses the emulated CANN."""
-    return os.environ.get(MARK) == "1"
+    return os.environ.get(EMULATED_VARIABLE) == "1"
 
 
 def environment(settings: EmulatorSettings = DEFAULTS, home: Path | None = None) -> dict[str, str]:
@@ -53,8 +51,8 @@ def environment(settings: EmulatorSettings = DEFAULTS, home: Path | None = None)
         home = emulated_cann()
     libraries = [str(home / "lib64"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     return {
-        MARK: "1",
-        "PYTEST_ASCEND_EMULATED_CLASH": "1" if (home / "lib64" / CLASH).exists() else "",
+        EMULATED_VARIABLE: "1",
+        CLASH_VARIABLE: "1" if (home / "lib64" / CLASH).exists() else "",
         **settings.variables(),
         **_state_of_cards(settings),
         "ASCEND_HOME_PATH": str(home),

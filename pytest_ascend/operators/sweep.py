@@ -21,7 +21,7 @@ from pytest_ascend.operators.calling import (
     on_tensors,
     tensors,
 )
-from pytest_ascend.operators.generator import AXES, EXPANDED, IN_PLACE_EVERY, POINTWISE, Generated, generate, shift_of
+from pytest_ascend.operators.generator import AXES, EXPANDED, IN_PLACE_EVERY, Generated, generate
 from pytest_ascend.operators.judging import (
     Joined,
     alike,
@@ -48,6 +48,7 @@ from pytest_ascend.operators.reference import (
 from pytest_ascend.operators.samples import USUAL_TERMS, Sample
 from pytest_ascend.operators.shrinking import shrunk
 from pytest_ascend.operators.target import Target, in_dtype
+from pytest_ascend.operators.templates import POINTWISE, shift_of
 from pytest_ascend.operators.values import StoredTensor
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 

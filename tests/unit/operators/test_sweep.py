@@ -25,13 +25,13 @@ from pytest_ascend.operators.generator import (
     USUAL,
     generate,
     numbers_of,
-    templates_of,
 )
 from pytest_ascend.operators.judging import digest, overflows
 from pytest_ascend.operators.reference import Results
 from pytest_ascend.operators.reproducing import program
 from pytest_ascend.operators.sweep import CALLS, Sweep
 from pytest_ascend.operators.target import Target
+from pytest_ascend.operators.templates import templates_of
 from pytest_ascend.operators.values import Values, Variant, uniform
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare

@@ -1,0 +1,167 @@
+"""The table's calls as templates of generated ones: which is next, with whose arguments, in how many dimensions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pytest_ascend.operators.operator import BROADCAST, Operator
+from pytest_ascend.operators.samples import FORWARD, SHAPES, Sample, Source, on_leaves
+from pytest_ascend.operators.values import StoredTensor, Values
+
+#: Families whose operators take any number of dimensions, and broadcast.
+POINTWISE = (*BROADCAST, "foreach")
+#: Dimensions of three calls of these, in turn; 0 leaves them as the table has them.
+DEPTHS = (0, 2, 3, 0, 5, 1, 2)
+#: Tensors in each list of three calls, in turn; 0 leaves the lists as they are.
+LISTS = (0, 24, 9, 1)
+#: Families whose operators mostly take one more leading dimension; and its size.
+_DEEPER = ("reduction", "sorting", "masked", "other")
+_MORE = 6
+#: Sizes for a call whose dimensions are all equal, from the last dimension on.
+_APART = (9, 7, 5, 3, 2, 4, 10)
+
+
+def templates_of(operator: Operator, dtype: str) -> list[tuple[int, Sample]]:
+    """Return the calls to start from, with their places: the usual ones, and those of several shapes."""
+    usual = [(place, each) for place, each in enumerate(operator.samples(dtype)) if each.values()]
+    kept = [
+        (place, each)
+        for place, each in usual
+        if not any(isinstance(v, Values) and v.kind == "given" for v in each.values())
+        and (each.group == FORWARD or (each.group == SHAPES and len(each.sizes()) > 1 and len(each.values()) > 1))
+    ]
+    with_given = [(place, each) for place, each in usual if each.group == FORWARD]
+    # Numbers without dimensions cannot be resized: they are used as in the table.
+    return [each for each in kept if each[1].sizes()] or kept or [e for e in with_given if e[1].sizes()] or with_given
+
+
+def shift_of(operator: Operator, dtype: str) -> int:
+    """Return by how much a dtype is ahead of the first one in every cycle."""
+    return operator.dtypes.index(dtype)
+
+
+def kinds_of(templates: list[tuple[int, Sample]]) -> list[list[int]]:
+    """Return the numbers of the templates by their kinds of arguments: each kind may be an overload with its kernel."""
+    found: dict[str, list[int]] = {}
+    for number, (_, each) in enumerate(templates):
+        found.setdefault(repr(on_leaves(_kind, (each.args, dict(each.kwargs)))), []).append(number)
+    return [*found.values()]
+
+
+def _kind(leaf: Any) -> Any:
+    """Return what sets an argument apart from those of another kind: its type; texts and truth values themselves.
+
+    Of a tensor, its dimensions, and which are broadcast.
+    """
+    if isinstance(leaf, Source):
+        return [size == 1 for size in leaf.shape]
+    return leaf if isinstance(leaf, (str, bool)) else type(leaf).__name__
+
+
+def in_turn(kinds: list[list[int]], turn: int) -> int:
+    """Return the number of a template: the kinds take turns, and those of one kind."""
+    own = kinds[turn % len(kinds)]
+    return own[turn // len(kinds) % len(own)]
+
+
+class WithArguments(dict[int, tuple[int, list[tuple[int, Sample]]]]):
+    """Of each template, its place, and its tensors with the arguments of every call that fits, with that one's place.
+
+    Made when it is first asked for: long cycles come back to a template many times.
+    """
+
+    def __init__(self, operator: Operator, templates: list[tuple[int, Sample]]) -> None:
+        super().__init__()
+        self._operator, self._templates = operator, templates
+
+    def __missing__(self, number: int) -> tuple[int, list[tuple[int, Sample]]]:
+        place, first = self._templates[number]
+        if self._operator.family in POINTWISE:
+            first = first.with_grads_of(each for _, each in self._templates)
+        every = ((index, _with_arguments(self._operator, first, each)) for index, each in self._templates)
+        self[number] = place, [(index, made) for index, made in every if made]
+        return self[number]
+
+
+def _with_arguments(operator: Operator, template: Sample, other: Sample) -> Sample | None:
+    """Return the call with another one's arguments but its own tensors; None if their numbers of tensors differ.
+
+    For a user's operator, return the other call itself if it has the same sizes.
+    """
+    is_pointwise = operator.family in POINTWISE
+    # The sizes of several tensors may depend on arguments, as a convolution's channels on its groups.
+    if draws_anew(operator, template) or (len(template.values()) > 1 and not is_pointwise):
+        return other if template.sizes() == other.sizes() else None
+    return template.with_arguments_of(other, any_rank=is_pointwise and "dim" not in other.kwargs)
+
+
+def draws_anew(operator: Operator, template: Sample) -> bool:
+    """Whether the call's tensors come from a user's function, which can draw them in other sizes."""
+    return any(isinstance(each, StoredTensor) for each in template.values()) and not operator.one_set_of_inputs
+
+
+def deepened(operator: Operator, template: Sample, number: int) -> Sample:
+    """Return the call with tensors of more dimensions, or fewer, where the operator takes any."""
+    sources = template.values()
+    most = max((len(each.shape) for each in sources), default=0)
+    if (
+        draws_anew(operator, template)
+        or not most
+        or any(isinstance(each, Values) and each.kind == "given" for each in sources)
+    ):
+        return template
+    depth = DEPTHS[number % len(DEPTHS)]
+    try:
+        np.broadcast_shapes(*(each.shape for each in sources))
+    except ValueError:  # a weight of each channel
+        return template
+    if operator.family not in POINTWISE:
+        depth = most + 1 if operator.family in _DEEPER and depth == DEPTHS[1] else 0
+
+    # If all dimensions have the same size, none could be changed alone.
+    is_apart = operator.family in POINTWISE or (operator.one_set_of_inputs and number % 2 == 1)
+    own = dict(enumerate(_APART, 1)) if is_apart and len({*template.sizes()}) == 1 else {}
+
+    def changed(leaf: Any) -> Any:
+        if not isinstance(leaf, (Values, StoredTensor)) or (depth and len(leaf.shape) < min(depth, most)):
+            return leaf
+        added = (_MORE, *range(2, 1 + depth - most))[: depth - most] if depth > most else ()
+        shape = (*added, *leaf.shape)[-depth:] if depth else leaf.shape
+        shape = tuple(own.get(len(shape) - i, size) if size > 1 else size for i, size in enumerate(shape))
+        if shape == leaf.shape:
+            return leaf
+        if isinstance(leaf, Values):
+            return replace(leaf, shape=shape)
+        return leaf.picked(shape, f"{operator.name}/{number}/deepened")
+
+    return template.with_sources(changed)
+
+
+def lengthened(operator: Operator, template: Sample, number: int) -> Sample:
+    """Return the call with longer or shorter lists, where the operator takes lists of any length."""
+    return template.with_lists(LISTS[number % len(LISTS)]) if operator.family == "foreach" else template
+
+
+def takes_a_number(operator: Operator, template: Sample) -> bool:
+    """Whether a tensor of the call may have no dimensions: one of those that broadcast, or the only one."""
+    return operator.family in POINTWISE or (len(template.values()) == 1 and isinstance(template.args[0], Source))
+
+
+def with_a_number(operator: Operator, template: Sample, number: int) -> Sample:
+    """Return the call with one of its tensors without dimensions; whether that is legal depends on the others."""
+    sources = template.values()
+    which = sources[number % len(sources)]
+
+    def changed(leaf: Any) -> Any:
+        if leaf is not which or ("dim" in template.kwargs and len(sources) > 1):
+            return leaf
+        if isinstance(leaf, Values):
+            return leaf if leaf.kind == "given" else replace(leaf, shape=())
+        if isinstance(leaf, StoredTensor) and operator.one_set_of_inputs:
+            return leaf.picked((), f"{operator.name}/{number}/single")
+        return leaf
+
+    return template.with_sources(changed)
