@@ -88,7 +88,7 @@ class _StepsOfFloat32(EagerDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         given = (args, dict(kwargs or {}))
-        if _is_composed(func):  # torch_npu 2.1 has kernels of such operators too, and so hides their gradients
+        if is_composed(func):  # torch_npu has kernels of such operators too, and so hides their gradients
             with self, with_autograd():
                 return func.decompose(*args, **given[1])
         call = (func, *(getattr(each, "dtype", None) for each in args))
@@ -104,7 +104,7 @@ class _StepsOfFloat32(EagerDispatchMode):  # type: ignore[no-untyped-call]
 
 
 @functools.cache
-def _is_composed(operator: Any) -> bool:
+def is_composed(operator: Any) -> bool:
     """Whether torch composes the operator of others, and its gradient of theirs."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
     return bool(has_kernel(operator.name(), "CompositeImplicitAutograd"))

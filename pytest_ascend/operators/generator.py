@@ -122,9 +122,12 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
             (index, lengthened(operator, deepened(operator, each, number + ahead), number + ahead))
             for index, each in (alike[turn % len(alike)], alike[(turn + 1) % len(alike)])
         )
-        sizes, axis = _resized(first, chance, number, ahead, least=3 if operator.family in POINTWISE else 2)
+        least = 3 if operator.family in POINTWISE else 2
+        sizes, axis = of_others = _resized(first, chance, number, ahead, least=least)
+        if axis == "empty" and operator.family in POINTWISE:  # no number comes of these: one such call is enough
+            of_others = _edged(first, chance, least), "edge"
         other = first.with_another_integer(chance) if number % _INTEGER_EVERY == 1 else first
-        if other is not first or second[1].elements(sizes) > LARGEST:  # it has those sizes in more dimensions
+        if other is not first or second[1].elements(of_others[0]) > LARGEST:  # it has those sizes in more dimensions
             second = (place, other)
         is_single = (number + ahead) % len(DEPTHS) == _SINGLE and takes_a_number(operator, second[1])
         if is_single:
@@ -139,6 +142,7 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
             ((place, first), EDGY if EDGY in numbers and how != EDGY else again, third),
         )
         for position, ((index, template), how, placed) in enumerate(three):
+            sizes, axis = of_others if position else (sizes, axis)
             key = f"sweep/{operator.name}/{dtype}/{seed}/{number}/{position}"
             if draws_anew(operator, template):
                 template = next(itertools.islice(operator.sampled(dtype, key, sizes), index, None))  # noqa: PLW2901
@@ -195,9 +199,15 @@ def _resized(template: Sample, chance: Chance, number: int, ahead: int, *, least
     if axis == "many":  # rows, images, heads: many of the first dimension
         first = next((each.shape[0] for each in template.values() if each.shape and each.shape[0] in sizes), sizes[0])
         return _fitting(template, {first: chance.of(EDGES[2:5]) + chance.of((0, 1, 3))}, USUAL, least), axis
+    return _edged(template, chance, least), "edge"
+
+
+def _edged(template: Sample, chance: Chance, least: int) -> Mapping[int, int]:
+    """Return a replacement for each size: one at or beside an edge, maybe one at another, the rest odd."""
+    sizes = template.sizes()
     wanted = {chance.of(sizes): chance.of(EDGES) + chance.of((-1, 0, 1)), chance.of(sizes): chance.of(EDGES)}
     wanted |= {size: chance.of(ODD) for size in sizes if size not in wanted and chance.below(2)}
-    return _fitting(template, wanted, USUAL, least), "edge"
+    return _fitting(template, wanted, USUAL, least)
 
 
 def numbers_of(operator: Operator, template: Sample, dtype: str) -> tuple[str, ...]:

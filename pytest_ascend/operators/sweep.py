@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import torch
 
@@ -50,6 +50,7 @@ from pytest_ascend.operators.shrinking import shrunk
 from pytest_ascend.operators.target import Target, in_dtype
 from pytest_ascend.operators.templates import POINTWISE, shift_of
 from pytest_ascend.operators.values import StoredTensor
+from pytest_ascend.precision import Verdict
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
 #: Calls per case, by its property.
@@ -58,8 +59,8 @@ CALLS = {"sweep": 24, "sweep-more": 240}
 _DIGEST_EVERY = 3
 #: Suffixes of the names of gradients, and of tensors changed in place.
 BACKWARD, IN_PLACE = "backward", "in place"
-#: Of this many calls, one also runs backward.
-_BACKWARD_EVERY = 2
+#: Of this many calls, all but one run backward as well.
+_FORWARD_ALONE_EVERY = 3
 #: Of this many calls, one follows the same call in another dtype.
 _OTHER_DTYPE_EVERY = 9
 #: Families with sums that may be as long as an input: of products, of all that is added to one place.
@@ -130,15 +131,18 @@ class Sweep:
             return None
         return found
 
-    def usual_gradients(self, sample: Sample, given: Any = None) -> Tensors | None:
-        """Return the CPU's gradients in the dtype itself, None if it has none."""
-        with unseen():
-            try:
-                if self.defined:
-                    return self.backward(sample, self.dtype).reference_runs[0]
+    def usual_gradients(self, sample: Sample, given: Any) -> Tensors | None:
+        """Return the CPU's gradients in the dtype itself, None if it has none, or they take too much.
+
+        Where a gradient is asked for, a product copies what it is broadcast to.
+        """
+        try:
+            if self.defined:
+                return self.backward(sample, self.dtype).reference_runs[0]
+            with bounded(self.operator, given):
                 return own_gradients(self.operator, sample, self.dtype, given=given)
-            except Exception:  # noqa: BLE001
-                return None
+        except Exception:  # noqa: BLE001
+            return None
 
     def usual_in_place(self, given: Any, layout: Layout) -> Tensors | None:
         """Return the first tensor after the CPU changed it in place, None if that is impossible."""
@@ -160,6 +164,14 @@ class Sweep:
             return self.backward(sample, self.dtype)
         found = self.forward(sample, self.dtype)
         return in_dtype(found, getattr(torch, self.dtype)) if way == IN_PLACE else found
+
+    def results_beside(self, usual: Tensors, sample: Sample, way: str) -> Results | None:
+        """Return the expected results with the only reference run that is known; None if they need more."""
+        if self.defined or way == IN_PLACE:
+            return None
+        with unseen():
+            exact = (differentiated if way else computed)(self.operator, sample, self.dtype, layouts=())
+        return Results(exact.expected, (usual,))
 
 
 def _copied(layout: Layout) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -208,16 +220,11 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
     varied: Counter[str] = Counter()
     templates = set()
     actual: dict[str, Tensors] = {}
-    doubtful: dict[str, tuple[Generated, str]] = {}
+    doubtful: dict[str, tuple[Generated, str, Tensors]] = {}
     exact: list[tuple[Joined, Joined]] = []
     inputs = ""
     for number, each in enumerate(reference.calls):
-        for way in _ways(target, each):
-            found = _results_of(target, reference, each, way)
-            if found is None and not way:
-                break
-            if found is None:
-                continue
+        for way, found in _answers(target, reference, each):
             varied.update(("calls", f"way {way or 'forward'}"))
             if not way:
                 varied.update(f"{kind} {what}" for kind, what in zip(AXES, each.axes, strict=True))
@@ -230,13 +237,14 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
             if pair := _alike(*found):
                 exact.append(pair)
             else:
-                actual[name], doubtful[name] = found[0], (each, way)
+                actual[name], doubtful[name] = found[0], (each, way, found[1])
     if exact:
         text = f"{target.operator.name}, {len(exact)} as the CPU has them"
         with unseen():
             compare(*(joined(every) for every in zip(*exact, strict=True)), standard="binary", name=text)
-    for name, (each, way) in doubtful.items():
-        _judge_or_shrink(target, compare, each, actual[name], way)
+    for name, (each, way, usual) in doubtful.items():
+        if not _passes_quickly(target, compare, each, way, (actual[name], usual)):
+            _judge_or_shrink(target, compare, each, actual[name], way)
     if templates:
         varied["arguments"] = len(templates)
     return varied
@@ -246,6 +254,21 @@ def note(varied: Mapping[str, int], measure: Callable[[str, float], None]) -> No
     """Write what generated calls varied to the log, as "asked_size_empty" and the like."""
     for what, count in sorted(varied.items()):
         measure(f"asked_{what.replace(' ', '_')}", count)
+
+
+def _passes_quickly(target: Target, compare: PrecisionCompare, each: Generated, way: str, pair: Pair) -> bool:
+    """Whether a call passes beside the reference run that made it legal; if not, it may beside more of them."""
+    result = _sweep_of(target).results_beside(pair[1], each.sample, way)
+    if result is None:
+        return False
+    verdicts: list[Verdict] = []
+    try:
+        _judge_by(result, target, replace(compare, note=verdicts.append), each, pair[0], way)
+    except Disagreement:
+        return False
+    for verdict in verdicts:
+        compare.note(verdict)
+    return True
 
 
 def _judge_or_shrink(target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, way: str) -> None:
@@ -270,9 +293,38 @@ def _sweep_of(target: Target) -> Sweep:
     return target.reference
 
 
+#: A device's results, and the CPU's.
+Pair: TypeAlias = tuple[Tensors, Tensors]
+
+
+def _answers(target: Target, reference: Sweep, each: Generated) -> Iterator[tuple[str, Pair]]:
+    """Yield the ways in which a call is made, with its results: nothing if it is not legal."""
+    ways = [*_ways(target, each)]
+    usual = _usual(target, reference, each, "")
+    if usual is None:
+        return
+    wanted = _usual(target, reference, each, BACKWARD) if BACKWARD in ways else None
+    if each.number % _OTHER_DTYPE_EVERY == 0:
+        target.run_in_other_dtype(each.sample)
+    layout = _layout(target, each)
+    if wanted is None:
+        yield "", (list(target.run(each.sample, layout)), usual)
+    else:  # the results of one call, as a training has them
+        found, gradients = target.go_both_ways(each.sample, layout)
+        yield "", (list(found), usual)
+        yield BACKWARD, (_with_zeros(gradients, wanted), wanted)
+    if IN_PLACE in ways and (pair := _results_of(target, reference, each, IN_PLACE)):
+        yield IN_PLACE, pair
+
+
+def _with_zeros(gradients: Tensors, usual: Tensors) -> Tensors:
+    """Return gradients without those of zero where the CPU has none: for an input that nothing depends on."""
+    pairs = zip(gradients, usual, strict=True)
+    return [None if mine is not None and its is None and not mine.any() else mine for mine, its in pairs]
+
+
 def _ways(target: Target, each: Generated) -> Iterator[str]:
-    """Yield how a call is made: forward, and also backward or in place, depending on its number."""
-    yield ""
+    """Yield how a call is made beside forward: backward or in place, depending on its number."""
     operator, wants = target.operator, any(v.wants_grad(target.dtype) for v in each.sample.values())
     # For recorded ones it is not known which inputs without elements have a gradient.
     is_asked = not (operator.one_set_of_inputs and any(0 in values.shape for values in each.sample.values()))
@@ -285,7 +337,7 @@ def _ways(target: Target, each: Generated) -> Iterator[str]:
         # Over one element the gradient of a normalization is rounding alone; over few, or rows that are the same, all
         # elements are as wrong as the worst, while a judge uses the mean.
         is_asked &= not {"few", "equal", EXPANDED} & {*each.axes} and not (operator.terms > 1 and "one" in each.axes)
-    is_asked &= (each.number + shift_of(operator, target.case.dtype)) % _BACKWARD_EVERY == 1
+    is_asked &= (each.number + shift_of(operator, target.case.dtype)) % _FORWARD_ALONE_EVERY > 0
     if operator.grad and target.dtype.is_floating_point and wants and is_asked:
         yield BACKWARD
     if operator.in_place and each.number % IN_PLACE_EVERY == 0:
@@ -301,27 +353,26 @@ def _layout(target: Target, each: Generated) -> Layout:
     return layouts.get(each.layout, as_it_is)
 
 
-def _results_of(target: Target, reference: Sweep, each: Generated, way: str) -> tuple[Tensors, Tensors] | None:
-    """Return the device's and the CPU's results of a call, None if it is not legal."""
-    layout, sample = _layout(target, each), each.sample
+def _usual(target: Target, reference: Sweep, each: Generated, way: str) -> Tensors | None:
+    """Return the CPU's results of a call made in a way, None if it is not legal."""
     try:
-        given = target.on_cpu(sample)
+        given = target.on_cpu(each.sample)
     except (ValueError, RuntimeError):  # these sizes do not match these numbers
         return None
     if way == BACKWARD:
-        usual = reference.usual_gradients(sample, given)
-    else:
-        usual = reference.usual_in_place(given, layout) if way else reference.usual(sample, given, layout)
+        return reference.usual_gradients(each.sample, given)
+    layout = _layout(target, each)
+    return reference.usual_in_place(given, layout) if way else reference.usual(each.sample, given, layout)
+
+
+def _results_of(target: Target, reference: Sweep, each: Generated, way: str) -> Pair | None:
+    """Return the device's and the CPU's results of a call made in one way, None if it is not legal."""
+    usual, layout = _usual(target, reference, each, way), _layout(target, each)
     if usual is None:
         return None
-    if not way and each.number % _OTHER_DTYPE_EVERY == 0:
-        target.run_in_other_dtype(sample)
     if way == BACKWARD:
-        found = target.go_back(sample, layout)
-        # For an input that nothing depends on, the gradient is None or zero.
-        pairs = zip(found, usual, strict=True)
-        return [None if mine is not None and its is None and not mine.any() else mine for mine, its in pairs], usual
-    return list(target.change(sample, layout) if way else target.run(sample, layout)), usual
+        return _with_zeros(target.go_back(each.sample, layout), usual), usual
+    return list((target.change if way else target.run)(each.sample, layout)), usual
 
 
 def _alike(found: Tensors, usual: Tensors) -> tuple[Joined, Joined] | None:
@@ -330,8 +381,13 @@ def _alike(found: Tensors, usual: Tensors) -> tuple[Joined, Joined] | None:
 
 
 def _judge(target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, way: str) -> None:
+    _judge_by(_sweep_of(target).results(each.sample, way), target, compare, each, actual, way)
+
+
+def _judge_by(  # noqa: PLR0917 - a call, its results, and what they are judged by
+    result: Results, target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, way: str
+) -> None:
     operator, name, backward = target.operator, _name(each, way), way == BACKWARD
-    result = _sweep_of(target).results(each.sample, way)
     if overflows(result):
         return
     wanted = result.expected if backward else expected(operator, result)

@@ -9,7 +9,7 @@ import torch
 
 from pytest_ascend.dispatching import unseen
 from pytest_ascend.operators import calling
-from pytest_ascend.operators.calling import Layout, double, forward, gradients, upstream, with_grad
+from pytest_ascend.operators.calling import Layout, back, double, forward, upstream, with_grad
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.reference import Reference, Results, own_forward
 from pytest_ascend.operators.samples import Sample, on_leaves
@@ -120,7 +120,13 @@ class Target:
         return output.detach().cpu()
 
     def go_back(self, sample: Sample, layout: Layout = calling.as_it_is) -> list[torch.Tensor | None]:
-        """Call on the device, differentiate, and copy the gradients to the CPU; grad_outputs get the layout, too."""
+        """Call on the device, differentiate, and copy the gradients to the CPU."""
+        return self.go_both_ways(sample, layout)[1]
+
+    def go_both_ways(
+        self, sample: Sample, layout: Layout = calling.as_it_is
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
+        """Call on the device and differentiate; copy results and gradients to the CPU; grad_outputs get the layout."""
 
         def grad_outputs(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
             with unseen():
@@ -130,7 +136,9 @@ class Target:
 
         args, kwargs = self.arguments(sample, layout)
         leaves = with_grad(sample, (args, kwargs), self.dtype)
-        return self.fetched(gradients(self.operator, self.operator.function, args, kwargs, leaves, grad_outputs))
+        outputs = forward(self.operator, self.operator.function, args, kwargs)
+        found = self.fetched(outputs)
+        return found, self.fetched(back(self.operator, outputs, leaves, grad_outputs))
 
 
 def _coarseness(dtype: torch.dtype) -> float:

@@ -34,8 +34,17 @@ def templates_of(operator: Operator, dtype: str) -> list[tuple[int, Sample]]:
         and (each.group == FORWARD or (each.group == SHAPES and len(each.sizes()) > 1 and len(each.values()) > 1))
     ]
     with_given = [(place, each) for place, each in usual if each.group == FORWARD]
-    # Numbers without dimensions cannot be resized: they are used as in the table.
-    return [each for each in kept if each[1].sizes()] or kept or [e for e in with_given if e[1].sizes()] or with_given
+    return _full(kept) or _resizable(kept) or kept or _resizable(with_given) or with_given
+
+
+def _full(templates: list[tuple[int, Sample]]) -> list[tuple[int, Sample]]:
+    """Return those that can be resized and have elements: what is empty stays so in every size."""
+    return [each for each in _resizable(templates) if not any(0 in v.shape for v in each[1].values())]
+
+
+def _resizable(templates: list[tuple[int, Sample]]) -> list[tuple[int, Sample]]:
+    """Return those with sizes; numbers without dimensions are used as in the table."""
+    return [each for each in templates if each[1].sizes()]
 
 
 def shift_of(operator: Operator, dtype: str) -> int:

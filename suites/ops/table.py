@@ -147,14 +147,25 @@ def _varies(rows: torch.Tensor) -> bool:
     return not rows.numel() or not bool((rows.amax(1) == rows.amin(1)).any())
 
 
-def _is_resolved(image: torch.Tensor, *_: Any, **__: Any) -> bool:
-    """Whether half precision can name the pixels of an image: coordinates go from -1 to 1."""
-    return image.element_size() > 2 or max(image.shape[2:], default=0) < 2**10
+def _is_resolved(image: torch.Tensor, _: torch.Tensor, *modes: Any, **__: Any) -> bool:
+    """Whether there are such modes, and half precision can name the pixels of an image: coordinates go from -1 to 1."""
+    is_known = all(mode in range(3) for mode in modes[:2] if isinstance(mode, int))
+    return is_known and (image.element_size() > 2 or max(image.shape[2:], default=0) < 2**10)
 
 
 def _has_rows(x: torch.Tensor) -> bool:
     """Whether there is more to correlate than a row with itself, whose correlation is one: its gradient is rounding."""
     return x.dim() > 1 and len(x) != 1
+
+
+def _are_few_labels(x: torch.Tensor, *_: Any, **__: Any) -> bool:
+    """Whether there are so few classes that each may be compared with each."""
+    return _has_elements(x) and x.shape[-1:].numel() <= 2**10
+
+
+def _is_quick_from_zero(*given: Any, **_: Any) -> bool:
+    """Whether no number is so far below zero that the CPU's sum of as many terms takes minutes."""
+    return not any(bool((each < -(2**9)).any()) for each in given if isinstance(each, torch.Tensor))
 
 
 def _has_elements(x: torch.Tensor, *_: Any, **__: Any) -> bool:
@@ -206,7 +217,9 @@ _GENERATED: Mapping[str, Mapping[str, Any]] = {
     "lu": {"sweep": _is_low},
     "matrix_exp": {"sweep": _is_fast_exponent},
     "embedding_bag": {"sweep": _in_order},
-    **{name: {"sweep": _has_elements} for name in ("multi_margin_loss", "multilabel_margin_loss", "pixel_unshuffle")},
+    **{name: {"sweep": _has_elements} for name in ("multi_margin_loss", "pixel_unshuffle")},
+    "multilabel_margin_loss": {"sweep": _are_few_labels},
+    **{name: {"sweep": _is_quick_from_zero} for name in ("polygamma", "special.polygamma")},
     "histc": {"sweep": _is_between_borders},
     "median": {"outputs": ("",)},
     "nanmedian": {"outputs": ("",)},

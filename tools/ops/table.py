@@ -145,6 +145,8 @@ FAMILIES: tuple[tuple[str, str], ...] = (
     ("special.", "special"),
     ("signal.", "creation"),
     ("_foreach", "foreach"),
+    ("__getitem__", "other"),
+    ("__rmatmul__", "other"),
     ("__", "arithmetic"),
 )
 #: The rest, by what the database says of where an operator is found or of its kind.
