@@ -20,6 +20,8 @@ Shape: TypeAlias = tuple[int, ...]
 
 #: Inputs are made this often and used in turn: otherwise a cache that still holds the last ones would speed them up.
 ROTATED = 4
+#: So many numbers are drawn for an input, and repeated: to draw a table of embeddings takes longer than to time it.
+DRAWN = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +80,9 @@ class Row:
 def _input(shape: Shape, below: int | None, dtype: torch.dtype, source: torch.Generator) -> Tensor:
     if below is not None:
         return torch.randint(below, shape, generator=source)
-    return torch.randn(shape, generator=source).to(dtype)
+    count = math.prod(shape)
+    drawn = torch.randn(min(count, DRAWN), generator=source).to(dtype)
+    return drawn.repeat(-(-count // len(drawn)))[:count].reshape(shape)
 
 
 def _tensors(value: Any) -> list[Tensor]:
