@@ -136,6 +136,7 @@ def _is_loaded() -> bool:
     return os.environ.get("ASCEND_HOME_PATH", "?") in Path("/proc/self/maps").read_text("utf-8", "replace")
 
 
+@functools.cache
 def _library(name: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(Path(os.environ["ASCEND_HOME_PATH"], "lib64", name)))
 

@@ -102,18 +102,19 @@ class Work:
         return to_builtins(score(self.setup.options.standard))
 
     def _obey(self, channel: Channel, reporter: WorkerReporter, device: Device, beside: BinaryIO) -> None:
-        items, trimmed = self.session.items, 0
+        items, trimmed, held = self.session.items, 0, device.allocated_bytes()
         while "run" in (message := channel.receive()):
             index, following = message["run"], message["next"]
-            item, before = items[index], device.allocated_bytes()
+            item = items[index]
             measured = benchmarked.count(item.config)
             reporter.answer = "passed"
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=items[following] if following >= 0 else None)
             if timed := benchmarked.told(item.config, measured):
                 channel.send(benchmarks=timed, index=index)
             health = health_of(device)
-            if not health and (left := _left_behind(device, before)):
-                channel.send(left_bytes=left, index=index)
+            before, held = held, held if health else _held(device, held)
+            if held - before >= LEFT_BEHIND_BYTES:
+                channel.send(left_bytes=held - before, index=index)
             if said := beside.read().decode(errors="replace").splitlines():
                 channel.send(said=said[0][:SAID_CHARACTERS], lines=len(said))
             channel.send(finished=index, answer=reporter.answer, health=health)
@@ -180,13 +181,13 @@ def _come_up(device: Device, threads: int, *, deterministic: bool) -> str:
     return health_of(device)
 
 
-def _left_behind(device: Device, before: int) -> int:
-    """Return the bytes that a case left allocated, without those that nothing refers to."""
-    if device.allocated_bytes() - before < LEFT_BEHIND_BYTES:
-        return 0
+def _held(device: Device, before: int) -> int:
+    """Return the bytes that are allocated, where they are many more than before without those nothing refers to."""
+    now = device.allocated_bytes()
+    if now - before < LEFT_BEHIND_BYTES:
+        return now
     gc.collect()
-    left = device.allocated_bytes() - before
-    return left if left >= LEFT_BEHIND_BYTES else 0
+    return device.allocated_bytes()
 
 
 def _trimmed(before: int) -> int:

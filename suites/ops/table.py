@@ -63,8 +63,8 @@ ELEMENT_BY_ELEMENT = ("elementwise", "arithmetic", "foreach")
 
 #: Operators without generated gradients: a difference of which few bits are known, as where attention has one key for a
 #: query, or the share of an infinite product; a sum over heads that torch rounds in each step in half precision, and a
-#: device once; those of stft, which torch_npu lacks for windows; those of quantiles, which any of several equal elements
-#: may get: torch 2.14 sorts no more on the CPU; and differences of powers of logarithms rounded to half precision.
+#: device once; those of stft, which torch_npu lacks for windows; those of quantiles, which any of several equal
+#: elements may get: torch 2.14 sorts no more on the CPU; differences of powers of logarithms in half precision.
 _WITHOUT_GRADIENTS = (
     *("renorm", "_foreach_tanh", "_foreach_sigmoid", "lu_solve", "masked.prod", "masked.cumprod"),
     *(f"scaled_dot_product_attention.{kind}" for kind in ("masked", "causal", "grouped")),
