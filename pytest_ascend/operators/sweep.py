@@ -53,6 +53,9 @@ from pytest_ascend.operators.values import StoredTensor
 from pytest_ascend.precision import Verdict
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
+#: A device's results, and the CPU's.
+Pair: TypeAlias = tuple[Tensors, Tensors]
+
 #: Calls per case, by its property.
 CALLS = {"sweep": 24, "sweep-more": 240}
 #: Of this many calls, the digests of one are kept.
@@ -219,8 +222,7 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
     reference = _sweep_of(target)
     varied: Counter[str] = Counter()
     templates = set()
-    actual: dict[str, Tensors] = {}
-    doubtful: dict[str, tuple[Generated, str, Tensors]] = {}
+    doubtful: list[tuple[Generated, str, Pair]] = []
     exact: list[tuple[Joined, Joined]] = []
     inputs = ""
     for number, each in enumerate(reference.calls):
@@ -229,22 +231,23 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
             if not way:
                 varied.update(f"{kind} {what}" for kind, what in zip(AXES, each.axes, strict=True))
                 templates.add(each.template)
-            name = _name(each, way)
             if number % _DIGEST_EVERY == 0:
                 with unseen():
                     inputs = inputs if way else digest(tensors(target.on_cpu(each.sample)))
-                compare.digests[name] = call_digests(target.operator, inputs, found[0], backward=way == BACKWARD)
+                compare.digests[_name(each, way)] = call_digests(
+                    target.operator, inputs, found[0], backward=way == BACKWARD
+                )
             if pair := _alike(*found):
                 exact.append(pair)
             else:
-                actual[name], doubtful[name] = found[0], (each, way, found[1])
+                doubtful.append((each, way, found))
     if exact:
         text = f"{target.operator.name}, {len(exact)} as the CPU has them"
         with unseen():
             compare(*(joined(every) for every in zip(*exact, strict=True)), standard="binary", name=text)
-    for name, (each, way, usual) in doubtful.items():
-        if not _passes_quickly(target, compare, each, way, (actual[name], usual)):
-            _judge_or_shrink(target, compare, each, actual[name], way)
+    for each, way, found in doubtful:
+        if not _passes_quickly(target, compare, each, way, found):
+            _judge_or_shrink(target, compare, each, found[0], way)
     if templates:
         varied["arguments"] = len(templates)
     return varied
@@ -293,10 +296,6 @@ def _sweep_of(target: Target) -> Sweep:
     return target.reference
 
 
-#: A device's results, and the CPU's.
-Pair: TypeAlias = tuple[Tensors, Tensors]
-
-
 def _answers(target: Target, reference: Sweep, each: Generated) -> Iterator[tuple[str, Pair]]:
     """Yield the ways in which a call is made, with its results: nothing if it is not legal."""
     ways = [*_ways(target, each)]
@@ -312,13 +311,13 @@ def _answers(target: Target, reference: Sweep, each: Generated) -> Iterator[tupl
     else:  # the results of one call, as a training has them
         found, gradients = target.go_both_ways(each.sample, layout)
         yield "", (list(found), usual)
-        yield BACKWARD, (_with_zeros(gradients, wanted), wanted)
+        yield BACKWARD, (_without_unused(gradients, wanted), wanted)
     if IN_PLACE in ways and (pair := _results_of(target, reference, each, IN_PLACE)):
         yield IN_PLACE, pair
 
 
-def _with_zeros(gradients: Tensors, usual: Tensors) -> Tensors:
-    """Return gradients without those of zero where the CPU has none: for an input that nothing depends on."""
+def _without_unused(gradients: Tensors, usual: Tensors) -> Tensors:
+    """Return gradients without those of zero where the CPU has none: of an input that nothing depends on."""
     pairs = zip(gradients, usual, strict=True)
     return [None if mine is not None and its is None and not mine.any() else mine for mine, its in pairs]
 
@@ -371,7 +370,7 @@ def _results_of(target: Target, reference: Sweep, each: Generated, way: str) -> 
     if usual is None:
         return None
     if way == BACKWARD:
-        return _with_zeros(target.go_back(each.sample, layout), usual), usual
+        return _without_unused(target.go_back(each.sample, layout), usual), usual
     return list((target.change if way else target.run)(each.sample, layout)), usual
 
 
