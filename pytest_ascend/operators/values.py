@@ -230,7 +230,9 @@ def _sorted(made: torch.Tensor) -> torch.Tensor:
     whole = {2: torch.int16, 4: torch.int32}.get(made.element_size()) if made.is_floating_point() else None
     if whole is None:
         return made.sort(-1).values
-    return _in_order(_in_order(made.view(whole)).sort(-1).values).view(made.dtype)
+    least = torch.iinfo(whole).min  # taken away, as torch 2.1 ends the process for negative numbers
+    order = (_in_order(made.view(whole)).long() - least).sort(-1).values + least
+    return _in_order(order.to(whole)).view(made.dtype)
 
 
 def _in_order(bits: torch.Tensor) -> torch.Tensor:

@@ -27,8 +27,6 @@ Words: TypeAlias = npt.NDArray[np.uint64]
 STEP = np.uint64(0x9E3779B97F4A7C15)
 MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
-#: The highest bit of a word.
-SIGN = np.uint64(2**63)
 #: Words per chunk, so that temporaries stay in a core's cache.
 CHUNK = 1 << 15
 #: The standard deviation of the sum of four independent integers that are even below 2**16.
@@ -141,8 +139,8 @@ def permutation(key: str, count: int) -> Tensor:
     """Return the integers from 0 to ``count`` - 1 in an order of this key, on the CPU."""
     if not count:
         return torch.empty(0, dtype=torch.int64)
-    # As signed integers in the same order: for these torch has a radix sort.
-    return torch.frombuffer(words(key, count) ^ SIGN, dtype=torch.int64).argsort(stable=True)
+    # For integers torch has a radix sort; that of torch 2.1 ends the process for negative ones, and for 63 bits.
+    return torch.frombuffer(words(key, count) >> np.uint64(4), dtype=torch.int64).argsort(stable=True)
 
 
 def signs(key: str, count: int, *, start: int = 0) -> Tensor:
