@@ -132,6 +132,11 @@ def _are_small(*operands: Any, **__: Any) -> bool:
     )
 
 
+def _is_regular(matrix: torch.Tensor, n: int = 1, *_: Any, **__: Any) -> bool:
+    """Whether a matrix that is inverted is far from singular: whether it is at all, rounding decides otherwise."""
+    return n >= 0 or not matrix.numel() or bool((torch.linalg.cond(matrix.double()) < 2**12).all())
+
+
 def _stays_in_range(x: torch.Tensor, dim: int | None = None, **__: Any) -> bool:
     """Whether a product is within float32's range in whatever order: its gradient is made of partial products."""
     powers = x.double().abs().log2().nan_to_num(0.0, 0.0, 0.0)
@@ -203,6 +208,7 @@ _GENERATED: Mapping[str, Mapping[str, Any]] = {
     "std_mean": {"nonfinite": False},
     "interpolate": {"sweep": _has_quick_windows},
     "prod": {"sweep": _stays_in_range},
+    "linalg.matrix_power": {"sweep": _is_regular},
     "triplet_margin_loss": {"sweep": _are_small},
     **{f"adaptive_{kind}_pool{n}d": {"sweep": _is_quick} for kind in ("avg", "max") for n in (1, 2, 3)},
     **{name: {"grad": False} for name in _WITHOUT_GRADIENTS},
