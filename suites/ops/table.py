@@ -152,9 +152,9 @@ def _varies(rows: torch.Tensor) -> bool:
     return not rows.numel() or not bool((rows.amax(1) == rows.amin(1)).any())
 
 
-def _is_resolved(image: torch.Tensor, _: torch.Tensor, *modes: Any, **__: Any) -> bool:
+def _is_resolved(image: torch.Tensor, *grid_and_modes: Any, **__: Any) -> bool:
     """Whether there are such modes, and half precision can name the pixels of an image: coordinates go from -1 to 1."""
-    is_known = all(mode in range(3) for mode in modes[:2] if isinstance(mode, int))
+    is_known = all(mode in range(3) for mode in grid_and_modes[1:3] if isinstance(mode, int))
     return is_known and (image.element_size() > 2 or max(image.shape[2:], default=0) < 2**10)
 
 

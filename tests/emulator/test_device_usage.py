@@ -253,9 +253,10 @@ def test_with_a_new_cann_integers_are_clamped_to_fractions() -> None:
     assert_identical(torch.clamp(x.npu(), 0.5, 2.5), torch.clamp(x, 0.5, 2.5))
 
 
-#: What is called once a backward is over is called with the streams of all devices whose context is active.
+#: What is called once a backward is over is called with the streams of all devices whose context is active. The program
+#: ends at once: torch's thread may still let go of the Python function, which ends a closing Python 3.11 (SIGABRT).
 BACKWARD = """
-import torch, torch_npu
+import os, torch, torch_npu
 engine = torch.autograd.Variable._execution_engine
 class Last(torch.autograd.Function):
     @staticmethod
@@ -269,7 +270,8 @@ x = torch.ones(3, device="npu:0", requires_grad=True)
 Last.apply(x).sum().backward()
 active = [torch_npu._C._npu_hasPrimaryContext(index) for index in (0, 1)]
 torch.ones(3, device="npu:1")
-print(x.grad.tolist(), active, torch_npu._C._npu_hasPrimaryContext(1))
+print(x.grad.tolist(), active, torch_npu._C._npu_hasPrimaryContext(1), flush=True)
+os._exit(0)
 """
 
 
