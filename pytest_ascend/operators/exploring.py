@@ -22,7 +22,7 @@ from pytest_ascend.operators import sweep
 from pytest_ascend.operators.generator import Generated, generate
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.shrinking import resized
-from pytest_ascend.operators.sweep import Sweep, WrongCall
+from pytest_ascend.operators.sweep import SPARE, Sweep, WrongCall
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.verdict import Verdict
@@ -72,8 +72,8 @@ class Finding:
         numbers = (data["seed"], data["call"], *(each for pair in data["resized"] for each in pair))
         if any(type(each) is not int or not 0 <= each < 1 << 62 for each in numbers):
             raise ValueError("its seed, call or sizes are no integers from 0 on")
-        if data["call"] >= CALLS:
-            raise ValueError(f"a seed has {CALLS} calls, from 0 on")
+        if data["call"] >= CALLS + SPARE:
+            raise ValueError(f"a seed has {CALLS + SPARE} calls, from 0 on")
         if any(len(pair) != 2 for pair in data["resized"]) or not isinstance(data["backward"], bool):
             raise ValueError("'resized' has pairs of sizes, 'backward' is true or false")
         if not all(isinstance(data[each], str) for each in ("operator", "dtype", "says")):
@@ -82,7 +82,7 @@ class Finding:
 
     def generated(self, operator: Operator) -> Generated:
         """Return the operator's call."""
-        found = next(islice(generate(operator, self.dtype, CALLS, self.seed), self.call, None))
+        found = next(islice(generate(operator, self.dtype, self.call + 1, self.seed), self.call, None))
         for size, to in self.resized:
             found = resized(found, size, to)
         return found
@@ -198,7 +198,7 @@ def cases_of(findings: Iterable[Finding], families: Mapping[str, str]) -> tuple[
 def sweep_of(operator: Operator, dtype: str, findings: Iterable[Finding]) -> Sweep:
     """Return the reference for the findings of an operator in a dtype."""
     mine = [each for each in findings if (each.operator, each.dtype) == (operator.name, dtype)]
-    return replace(Sweep.of(operator, dtype, 0), calls=tuple(each.generated(operator) for each in mine))
+    return replace(Sweep.of(operator, dtype, 0), calls=tuple(each.generated(operator) for each in mine), seed=None)
 
 
 @click.command()

@@ -23,6 +23,7 @@ from pytest_ascend.operators.templates import (
     deepened,
     draws_anew,
     in_turn,
+    is_index,
     kinds_of,
     lengthened,
     shift_of,
@@ -75,6 +76,9 @@ _ANY_INTEGER = (
 _ANY_ROWS = ("arithmetic", "comparison", "elementwise", "activation", "movement", "linear algebra", "loss", "network")
 #: Families not tested far from zero: the result would be a small difference, or beyond the dtype.
 _NEAR = ("other", "linalg", "masked")
+#: What sizes become that must be small, where two are not fit: no unit of work would have a rest, and pools and
+#: padding take so many elements at once.
+_LEAST = {**dict.fromkeys(POINTWISE, 3), "network": 4, "movement": 4}
 #: Where one tensor of the second call has no dimensions, in this turn.
 _SINGLE = 3
 
@@ -101,16 +105,17 @@ class Generated:
         return self.axes[-1] != CONTIGUOUS
 
 
-def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) -> Iterator[Generated]:
+def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, start: int = 0) -> Iterator[Generated]:
     """Yield ``count`` calls, three at a time: one, another of the same sizes, and the first with other numbers.
 
+    With ``start``, a multiple of three, the calls before that are left out.
     The second has the sizes of the first and, if possible, other arguments. Each has its own layout, which exposes
     caches that are keyed by shape alone. Not all calls are legal. Each dtype starts at another place of every cycle, so
     that together they cover more pairs of sizes, numbers, arguments and layouts.
     """
     templates, shift = templates_of(operator, dtype), shift_of(operator, dtype)
     kinds, fitting = kinds_of(templates), WithArguments(operator, templates)
-    for number in range(-(-count // 3) if templates else 0):
+    for number in range(start // 3, -(-count // 3) if templates else 0):
         # Every third size is shared by all dtypes, which exposes caches that ignore the dtype.
         is_shared = number % 3 == 2
         chance = Chance(f"sweep/{operator.name}/{'' if is_shared else dtype}/{seed}/{number}")
@@ -122,9 +127,9 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0) ->
             (index, lengthened(operator, deepened(operator, each, number + ahead), number + ahead))
             for index, each in (alike[turn % len(alike)], alike[(turn + 1) % len(alike)])
         )
-        least = 3 if operator.family in POINTWISE else 2
+        least = _LEAST.get(operator.family, 2)
         sizes, axis = of_others = _resized(first, chance, number, ahead, least=least)
-        if axis == "empty" and operator.family in POINTWISE:  # no number comes of these: one such call is enough
+        if axis in {"empty", "one"}:  # few numbers come of these: one such call is enough
             of_others = _edged(first, chance, least), "edge"
         other = first.with_another_integer(chance) if number % _INTEGER_EVERY == 1 else first
         if other is not first or second[1].elements(of_others[0]) > LARGEST:  # it has those sizes in more dimensions
@@ -212,7 +217,7 @@ def _edged(template: Sample, chance: Chance, least: int) -> Mapping[int, int]:
 
 def numbers_of(operator: Operator, template: Sample, dtype: str) -> tuple[str, ...]:
     """Return the ways in which the numbers of a call may be changed."""
-    kind, data = getattr(torch, dtype), [each for each in template.values() if not _is_index(each)]
+    kind, data = getattr(torch, dtype), [each for each in template.values() if not is_index(each)]
     varied = data if _varies_others(operator) else data[:1]
     found = (how for how in NUMBERS if any(_may_vary(operator, each, how, kind) for each in varied))
     return tuple(found) or (AS_THEY_ARE,)
@@ -240,7 +245,7 @@ def _changed(  # noqa: PLR0917  (an operator, its call, and what is changed)
 ) -> Sample:
     """Return the call in these sizes, with numbers changed: how, and of which tensors."""
     kind, (change, which) = getattr(torch, dtype), how
-    data = [each for each in template.values() if not _is_index(each)]
+    data = [each for each in template.values() if not is_index(each)]
     # In a comparison, equal numbers have to meet.
     which = ALL if _is_compared(operator) else which if _varies_others(operator) and len(data) > 1 else FIRST
     if change == "far" and operator.family == "foreach":  # CANN rounds its products, and they would be infinite
@@ -273,9 +278,9 @@ def _is_compared(operator: Operator) -> bool:
 
 def _last(leaf: Values, template: Sample, sizes: Mapping[int, int]) -> float:
     """Return the upper bound of the numbers; an index ends with the smallest dimension it may index."""
-    if not _is_index(leaf) or leaf.kind != "uniform" or leaf.low or leaf.dtype == "bool":
+    if not is_index(leaf) or leaf.kind != "uniform" or leaf.low or leaf.dtype == "bool":
         return leaf.high
-    indexed = (size for each in template.values() if not _is_index(each) for size in each.shape)
+    indexed = (size for each in template.values() if not is_index(each) for size in each.shape)
     reached = [sizes.get(size, size) for size in indexed if size > leaf.high]
     return max(min(reached, default=0) - 1, 0) if reached else leaf.high
 
@@ -288,14 +293,9 @@ def _is_free(leaf: Source) -> bool:
     return is_signed and bool((leaf.tensor < 0).any())
 
 
-def _is_index(leaf: Source) -> bool:
-    """Whether a tensor has a dtype of its own: an index, a mask."""
-    return bool(leaf.dtype) if isinstance(leaf, Values) else isinstance(leaf, StoredTensor) and not leaf.follows
-
-
 def _may_vary(operator: Operator, leaf: Source, how: str, dtype: torch.dtype) -> bool:
     """Whether results for an input with such numbers are defined."""
-    if _is_index(leaf) or dtype is torch.bool:
+    if is_index(leaf) or dtype is torch.bool:
         return False
     if how == "edges":
         # Sums and products wrap around, as the CPU's do.

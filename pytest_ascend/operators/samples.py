@@ -21,7 +21,9 @@ LONG, USUAL_TERMS = 512, 256
 
 #: What a sample tests; properties.py has the groups of each property.
 FORWARD, SPECIAL, SHAPES, PROMOTION, LAYOUT = "forward", "special", "shapes", "promotion", "layout"
-GROUPS = (FORWARD, SPECIAL, SHAPES, PROMOTION, LAYOUT)
+#: Of this group are calls that are not tested themselves: generated ones start from them too.
+TEMPLATE = "template"
+GROUPS = (FORWARD, SPECIAL, SHAPES, PROMOTION, LAYOUT, TEMPLATE)
 
 # torch's own pytrees support more containers and take ten times as long, more than most operators do.
 _CONTAINERS = (tuple, list, dict)
@@ -200,7 +202,8 @@ def call(*args: Any, group: str = FORWARD, name: str = "", **kwargs: Any) -> Sam
     """Describe one call; the default name is made of its shapes and arguments.
 
     ``group`` is what it tests: "forward", "special" (NaN, infinities, limits of the dtype), "shapes" (empty, broadcast,
-    0-d) or "promotion" (mixed dtypes). Raises ValueError for any other.
+    0-d), "promotion" (mixed dtypes) or "template" (nothing: generated calls start from it, as they do from those of
+    "forward"). Raises ValueError for any other.
     """
     if group not in GROUPS:
         raise ValueError(f"{group!r} is no group of calls: use one of {', '.join(GROUPS)}")

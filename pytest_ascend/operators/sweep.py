@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -58,6 +59,8 @@ Pair: TypeAlias = tuple[Tensors, Tensors]
 
 #: Calls per case, by its property.
 CALLS = {"sweep": 24, "sweep-more": 240}
+#: So many more are made at most, where some of those are not legal.
+SPARE = 12
 #: Of this many calls, the digests of one are kept.
 _DIGEST_EVERY = 3
 #: Suffixes of the names of gradients, and of tensors changed in place.
@@ -72,11 +75,15 @@ _LONG_SUMS = ("linear algebra", "indexing")
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """The reference of generated calls, computed when needed. ``defined``: by the operator's definition."""
+    """The reference of generated calls, computed when needed. ``defined``: by the operator's definition.
+
+    ``seed`` is that of the calls, None where they are given.
+    """
 
     operator: Operator
     dtype: str
     calls: tuple[Generated, ...]
+    seed: int | str | None = None
     defined: bool = False
     _definition: list[Definition] = field(default_factory=list)
 
@@ -85,7 +92,15 @@ class Sweep:
         cls, operator: Operator, dtype: str, count: int, seed: int | str = SWEEP_SEED, *, defined: bool = False
     ) -> Sweep:
         """Generate the calls of an operator."""
-        return cls(operator, dtype, tuple(generate(operator, dtype, count, seed)), defined, [Definition(operator)])
+        return cls(
+            operator, dtype, tuple(generate(operator, dtype, count, seed)), seed, defined, [Definition(operator)]
+        )
+
+    def spare(self) -> Iterator[Generated]:
+        """Generate more calls, to take the place of those that are not legal."""
+        if self.seed is not None and self.calls:
+            count = len(self.calls)
+            yield from generate(self.operator, self.dtype, count + SPARE, self.seed, start=count)
 
     def samples(self, _: str, __: str) -> tuple[Sample, ...]:
         """Return all calls."""
@@ -224,9 +239,12 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
     templates = set()
     doubtful: list[tuple[Generated, str, Pair]] = []
     exact: list[tuple[Joined, Joined]] = []
-    inputs = ""
-    for number, each in enumerate(reference.calls):
+    inputs, legal = "", 0
+    for number, each in enumerate(itertools.chain(reference.calls, reference.spare())):
+        if legal == len(reference.calls):
+            break
         for way, found in _answers(target, reference, each):
+            legal += not way
             varied.update(("calls", f"way {way or 'forward'}"))
             if not way:
                 varied.update(f"{kind} {what}" for kind, what in zip(AXES, each.axes, strict=True))
@@ -276,6 +294,8 @@ def _passes_quickly(target: Target, compare: PrecisionCompare, each: Generated, 
 
 def _judge_or_shrink(target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, way: str) -> None:
     """Judge a call. Raises Disagreement, with the smallest failing call."""
+    if each.sample not in target.samples:  # a spare one
+        target.samples = (*target.samples, each.sample)
     try:
         _judge(target, compare, each, actual, way)
     except Disagreement as error:

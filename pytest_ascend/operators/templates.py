@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pytest_ascend.operators.operator import BROADCAST, Operator
-from pytest_ascend.operators.samples import FORWARD, SHAPES, Sample, Source, on_leaves
+from pytest_ascend.operators.samples import FORWARD, SHAPES, TEMPLATE, Sample, Source, on_leaves
 from pytest_ascend.operators.values import StoredTensor, Values
 
 #: Families whose operators take any number of dimensions, and broadcast.
@@ -31,7 +32,10 @@ def templates_of(operator: Operator, dtype: str) -> list[tuple[int, Sample]]:
         (place, each)
         for place, each in usual
         if not any(isinstance(v, Values) and v.kind == "given" for v in each.values())
-        and (each.group == FORWARD or (each.group == SHAPES and len(each.sizes()) > 1 and len(each.values()) > 1))
+        and (
+            each.group in {FORWARD, TEMPLATE}
+            or (each.group == SHAPES and len(each.sizes()) > 1 and len(each.values()) > 1)
+        )
     ]
     with_given = [(place, each) for place, each in usual if each.group == FORWARD]
     return _full(kept) or _resizable(kept) or kept or _resizable(with_given) or with_given
@@ -53,11 +57,20 @@ def shift_of(operator: Operator, dtype: str) -> int:
 
 
 def kinds_of(templates: list[tuple[int, Sample]]) -> list[list[int]]:
-    """Return the numbers of the templates by their kinds of arguments: each kind may be an overload with its kernel."""
+    """Return the numbers of the templates by their kinds of arguments: each kind may be an overload with its kernel.
+
+    Results that are not reduced take every second turn: an error in one element may not show in a mean.
+    """
     found: dict[str, list[int]] = {}
     for number, (_, each) in enumerate(templates):
         found.setdefault(repr(on_leaves(_kind, (each.args, dict(each.kwargs)))), []).append(number)
-    return [*found.values()]
+    reduced = [of for of in found.values() if templates[of[0]][1].kwargs.get("reduction", "none") != "none"]
+    whole = [of for of in found.values() if of not in reduced]
+    if not reduced or not whole:
+        return [*found.values()]
+    turns = max(len(reduced), len(whole))
+    pairs = zip(itertools.cycle(whole), itertools.cycle(reduced), strict=False)
+    return [of for pair in itertools.islice(pairs, turns) for of in pair]
 
 
 def _kind(leaf: Any) -> Any:
@@ -127,7 +140,7 @@ def deepened(operator: Operator, template: Sample, number: int) -> Sample:
         np.broadcast_shapes(*(each.shape for each in sources))
     except ValueError:  # a weight of each channel
         return template
-    if operator.family not in POINTWISE:
+    if operator.family not in POINTWISE and not _is_elementwise_loss(operator, template):
         depth = most + 1 if operator.family in _DEEPER and depth == DEPTHS[1] else 0
 
     # If all dimensions have the same size, none could be changed alone.
@@ -147,6 +160,19 @@ def deepened(operator: Operator, template: Sample, number: int) -> Sample:
         return leaf.picked(shape, f"{operator.name}/{number}/deepened")
 
     return template.with_sources(changed)
+
+
+def _is_elementwise_loss(operator: Operator, template: Sample) -> bool:
+    """Whether the call is of a loss that compares two tensors element by element, in any number of dimensions."""
+    sources = template.values()
+    is_loss = "reduction" in template.kwargs and operator.family in {"loss", "network"}
+    is_alike = len(sources) > 1 and len({each.shape for each in sources}) == 1
+    return is_loss and is_alike and not any(map(is_index, sources))
+
+
+def is_index(leaf: Source) -> bool:
+    """Whether a tensor has a dtype of its own: an index, a mask."""
+    return bool(leaf.dtype) if isinstance(leaf, Values) else isinstance(leaf, StoredTensor) and not leaf.follows
 
 
 def lengthened(operator: Operator, template: Sample, number: int) -> Sample:

@@ -316,6 +316,11 @@ def distinct(*shape: int, grad: bool = True) -> Values:
     return Values(shape=shape, kind="distinct", grad=grad)
 
 
+def places(*shape: int, dim: int = 0) -> Values:
+    """Describe int64 indices along a dimension, each exactly once: to write where it matters who writes last."""
+    return Values(shape=shape, kind="places", low=dim, dtype="int64", grad=False)
+
+
 def few(*shape: int, high: int = 3) -> Values:
     """Describe integers from 0 to ``high``, most of them repeated: ties."""
     return Values(shape=shape, kind="few", low=0, high=high, grad=False)
@@ -374,6 +379,18 @@ def _distinct(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
     return (order * 0.25 if dtype.is_floating_point else order).reshape(values.shape)
 
 
+def _places(values: Values, key: str, _: torch.dtype) -> torch.Tensor:
+    """Each line has the same order, and starts further on than the one before."""
+    dim = int(values.low) % len(values.shape)
+    count = values.shape[dim]
+    if not count:
+        return torch.empty(values.shape, dtype=torch.int64)
+    others = [1 if place == dim else size for place, size in enumerate(values.shape)]
+    starts = torch.arange(math.prod(others)).reshape(others)
+    along = torch.arange(count).reshape([-1 if place == dim else 1 for place in range(len(others))])
+    return inputs.permutation(key, count)[(along + starts) % count]
+
+
 def _few(values: Values, key: str, _: torch.dtype) -> torch.Tensor:
     return _integers(values, key, torch.uint8)
 
@@ -389,6 +406,7 @@ KINDS: Mapping[str, Callable[[Values, str, torch.dtype], torch.Tensor]] = {
     "uniform": _uniform,
     "normal": _normal,
     "distinct": _distinct,
+    "places": _places,
     "few": _few,
     "given": _given,
 }

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators.operator import ALL, ARITHMETIC, FLOATS, INTS, MOVE, Operator
-from pytest_ascend.operators.samples import SHAPES, SPECIAL, call
-from pytest_ascend.operators.values import Values, given, integers, mask, normal
+from pytest_ascend.operators.samples import SHAPES, SPECIAL, TEMPLATE, call
+from pytest_ascend.operators.values import Values, given, integers, mask, normal, places
 
-from ..makers import exactly, in_family, numbers
+from ..makers import exactly, in_family, numbers, together
 
 _read = partial(Operator, dtypes=ALL, exactness=MOVE)
 _written = partial(Operator, dtypes=FLOATS + INTS[:2], exactness=MOVE)
@@ -23,6 +23,20 @@ def _rows(*numbers_: int) -> Values:
     return given(*numbers_, dtype="int64")
 
 
+#: Calls from which generated ones start: what is given above has one size.
+_template = partial(call, group=TEMPLATE)
+#: Dimensions to index, each the longest of its tensor: an index of another size stays below all that are longer.
+_BY_DIM = (((7, 5, 3), 0), ((3, 7, 5), 1), ((5, 3, 7), -1), ((5, 7), 1), ((7, 5), 0))
+
+
+def _index(*shape: int) -> Values:
+    return integers(*shape, low=0, high=6)
+
+
+def _in_place_of(shape: tuple[int, ...], dim: int, count: int) -> tuple[int, ...]:
+    return tuple(count if place == dim % len(shape) else size for place, size in enumerate(shape))
+
+
 _again = _rows(4, 0, 4, 2, 1, 4)
 _once = _rows(4, 0, 2)
 _selected = exactly(
@@ -31,6 +45,7 @@ _selected = exactly(
     call(normal(6, 7, 5), -1, _rows(3, 3, 0)),
     call(normal(257), 0, integers(33, low=0, high=256)),
     call(normal(5, 3), 0, given(dtype="int64"), group=SHAPES),
+    *(_template(normal(*shape), dim, _index(11)) for shape, dim in _BY_DIM),
 )
 _gathered = exactly(
     call(normal(5, 6, 7), 0, integers(3, 6, 7, low=0, high=4)),
@@ -38,15 +53,26 @@ _gathered = exactly(
     call(normal(5, 6, 7), -1, integers(4, 5, 3, low=0, high=6)),
     call(normal(257), 0, integers(33, low=0, high=256)),
 )
-_taken = exactly(call(normal(5, 7), integers(3, 4, low=0, high=34)), call(normal(5, 7), _rows(-1, 0, -35, 34)))
+_taken = exactly(
+    call(normal(5, 7), integers(3, 4, low=0, high=34)),
+    call(normal(5, 7), _rows(-1, 0, -35, 34)),
+    *(_template(normal(*shape), _index(*index)) for shape, index in (((7,), (9, 4)), ((7, 9), (11,)), ((7,), (17,)))),
+)
 _along = exactly(
-    call(normal(5, 7), integers(1, 7, low=0, high=4), 0), call(normal(5, 7), integers(5, 2, low=0, high=6), 1)
+    call(normal(5, 7), integers(1, 7, low=0, high=4), 0),
+    call(normal(5, 7), integers(5, 2, low=0, high=6), 1),
+    *(_template(normal(*shape), _index(*_in_place_of(shape, dim, 4)), dim) for shape, dim in _BY_DIM),
 )
 _embedded = exactly(
     call(_rows(1, 4, 1, 0, 9), normal(10, 7)),
     call(integers(3, 5, low=0, high=9), normal(10, 17)),
     call(integers(3, 5, low=0, high=9), normal(10, 17), padding_idx=4),
     call(given(dtype="int64"), normal(10, 3), group=SHAPES),
+    *(
+        _template(_index(*shape), normal(7, 5), **named)
+        for shape in ((11,), (2, 3, 4))
+        for named in ({}, {"padding_idx": 2})
+    ),
 )
 _filled = exactly(
     call(normal(2, 3, 5, 7), mask(2, 3, 5, 7), -2.5),
@@ -57,37 +83,85 @@ _filled = exactly(
 )
 _filled_with_numbers = exactly(call(normal(2, 3, 5, 7), mask(2, 3, 5, 7), 3), call(normal(2, 3, 5, 7), mask(5, 1), 1))
 _masked = exactly(
-    call(normal(5, 7), mask(5, 7)), call(normal(3, 5, 7), mask(5, 1)), call(normal(0, 3), mask(0, 3), group=SHAPES)
+    call(normal(5, 7), mask(5, 7)),
+    call(normal(3, 5, 7), mask(5, 1)),
+    call(normal(0, 3), mask(0, 3), group=SHAPES),
+    *(_template(normal(*shape), mask(*shape)) for shape in ((17,), (3, 5, 7))),
+    _template(normal(5, 7), mask(7)),
 )
-_dotted = exactly(call(normal(5, 7), 0, _once, 2.0), call(normal(5, 7), -1, _rows(6, 1), -3.0))
-_copied = exactly(call(normal(5, 7), 0, _once, normal(3, 7)), call(normal(4, 6), -1, _rows(5, 1), normal(4, 2)))
+_dotted = exactly(
+    call(normal(5, 7), 0, _once, 2.0),
+    call(normal(5, 7), -1, _rows(6, 1), -3.0),
+    *(_template(normal(*shape), dim, _index(4), 2.0) for shape, dim in _BY_DIM),
+)
+_copied = exactly(
+    call(normal(5, 7), 0, _once, normal(3, 7)),
+    call(normal(4, 6), -1, _rows(5, 1), normal(4, 2)),
+    *(_template(normal(*shape), dim, places(7), normal(*shape)) for shape, dim in _BY_DIM),
+)
 _added_rows = exactly(
     call(normal(5, 7), 0, _again, normal(6, 7)),
     call(normal(5, 7), -1, _rows(6, 1, 6), normal(5, 3), alpha=2),
     call(normal(17), 0, integers(64, low=0, high=16), normal(64)),
+    *(
+        _template(normal(*shape), dim, _index(11), normal(*_in_place_of(shape, dim, 11)), **named)
+        for (shape, dim), named in zip(_BY_DIM, ({}, {"alpha": 3}, {}, {"alpha": -2}, {}), strict=True)
+    ),
 )
 _scattered = exactly(
     call(normal(5, 7), 0, given(0, 1, 2, 3, 4, 0, 1, 4, 3, 1, 0, 2, 2, 0, shape=(2, 7), dtype="int64"), normal(2, 7)),
     call(normal(5, 7), -1, given(6, 0, 1, 2, 3, 4, 5, 6, 0, 1, shape=(5, 2), dtype="int64"), normal(5, 2)),
 )
+_scattered = together(
+    _scattered,
+    exactly(
+        *(_template(normal(*shape), dim, places(*shape, dim=dim), normal(*shape)) for shape, dim in _BY_DIM),
+        _template(normal(7, 5), 0, places(7, 5), 3),
+    ),
+)
 _scatter_added = exactly(
     call(normal(5, 7), 0, integers(6, 7, low=0, high=4), normal(6, 7)),
     call(normal(5, 7), 1, integers(5, 9, low=0, high=6), normal(5, 9)),
     call(normal(17), 0, integers(64, low=0, high=16), normal(64)),
+    *(
+        _template(normal(*shape), dim, _index(*added), normal(*added))
+        for (shape, dim), added in ((each, _in_place_of(*each, 11)) for each in _BY_DIM)
+    ),
 )
 _put = exactly(
     call(normal(5, 7), (_once,), normal(3, 7)),
     call(normal(5, 7), (_once, _rows(1, 6, 0)), normal(3)),
     call(normal(5, 7), (mask(5, 7),), given(2.0, shape=(), grad=True)),
+    *(
+        _template(normal(*shape), (places(7),), normal(*other))
+        for shape, other in (((7, 5), (7, 5)), ((7, 5, 3), (5, 3)))
+    ),
+    _template(normal(7, 7, 3), (places(7), places(7)), normal(7, 3)),
+    _template(normal(7), (places(7),), normal(7)),
 )
-_accumulated = exactly(call(normal(5, 7), (_again,), normal(6, 7), accumulate=True))
+_accumulated = exactly(
+    call(normal(5, 7), (_again,), normal(6, 7), accumulate=True),
+    _template(normal(7, 5), (_index(11),), normal(11, 5), accumulate=True),
+    _template(normal(7, 5, 3), (_index(11),), normal(5, 3), accumulate=True),
+    _template(normal(7, 8, 3), (_index(11), _index(11)), normal(11, 3), accumulate=True),
+    _template(normal(7), (_index(11),), normal(11), accumulate=True),
+)
 _at = exactly(
     call(normal(5, 6, 7), _again),
     call(normal(5, 6, 7), _once, _rows(-1, 0, 3)),
     call(normal(5, 6, 7), mask(5, 6)),
     call(normal(5, 6, 7), slice(1, 4), given(0, 3, -1, 0, shape=(2, 2), dtype="int64")),
+    _template(normal(7, 5, 3), _index(11)),
+    _template(normal(7, 8, 3), _index(11), _index(11)),
+    _template(normal(3, 7), slice(None), _index(4, 5)),
+    _template(normal(17), mask(17)),
 )
-_hot = exactly(call(_rows(0, 3, 1), 5), call(integers(3, 4, low=0, high=6), 7))
+_hot = exactly(
+    call(_rows(0, 3, 1), 5),
+    call(integers(3, 4, low=0, high=6), 7),
+    _template(_index(17), 7),
+    _template(_index(2, 3, 4), 9),
+)
 
 
 def _at_index(tensor: torch.Tensor, *index: Any) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.operator import ARITHMETIC, Operator
-from pytest_ascend.operators.samples import SHAPES, SPECIAL, Sample, call
+from pytest_ascend.operators.samples import SHAPES, SPECIAL, TEMPLATE, Sample, call
 from pytest_ascend.operators.values import Values, mask, normal, uniform
 
 from ..makers import exactly, in_family, numbers
@@ -47,14 +47,19 @@ _batches = exactly(
     call(normal(3, 5, 17), normal(3, 17, 7)),
     call(_long(2, 5, _TERMS), _long(2, _TERMS, 3)),
     call(normal(0, 3, 5), normal(0, 5, 2), group=SHAPES),
+    call(normal(6, 7, 3), normal(6, 3, 9), group=TEMPLATE),
 )
 _scaled: tuple[dict[str, Any], ...] = ({}, {"beta": 0.5, "alpha": 2}, {"beta": 0, "alpha": 1})
 _added = exactly(
     *(call(normal(5, 7), normal(5, 17), normal(17, 7), **each) for each in _scaled),
     call(normal(7), normal(5, 17), normal(17, 7)),
+    *(call(normal(*bias), normal(5, 9), normal(9, 7), beta=-1.5, group=TEMPLATE) for bias in ((5, 1), (1, 7), ())),
     call(numbers("nan", "inf", shape=(1, 2)), normal(3, 4), normal(4, 2), beta=0, group=SPECIAL),
 )
-_batches_added = exactly(*(call(normal(3, 5, 7), normal(3, 5, 17), normal(3, 17, 7), **each) for each in _scaled))
+_batches_added = exactly(
+    *(call(normal(3, 5, 7), normal(3, 5, 17), normal(3, 17, 7), **each) for each in _scaled),
+    *(call(normal(*bias), normal(3, 5, 9), normal(3, 9, 7), group=TEMPLATE) for bias in ((5, 1), (7,), (3, 1, 7))),
+)
 _vectors_added = exactly(*(call(normal(5), normal(5, 17), normal(17), **each) for each in _scaled))
 _linear = exactly(
     call(normal(5, 17), normal(7, 17)),
@@ -62,6 +67,8 @@ _linear = exactly(
     call(normal(2, 3, 17), normal(5, 17), normal(5)),
     call(_long(5, _TERMS), _long(7, _TERMS), _long(7)),
     call(normal(0, 5), normal(3, 5), normal(3), group=SHAPES),
+    call(normal(9), normal(7, 9), normal(7), group=TEMPLATE),
+    call(normal(2, 3, 4, 9), normal(7, 9), group=TEMPLATE),
 )
 _heads = (2, 2, 9, 8)
 _others = (2, 2, 11, 8)

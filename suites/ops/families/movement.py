@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators.operator import ALL, ARITHMETIC, FLOATS, INTS, MOVE, InputFactory, Operator
-from pytest_ascend.operators.samples import SHAPES, SPECIAL, Sample, call
+from pytest_ascend.operators.samples import SHAPES, SPECIAL, TEMPLATE, Sample, call
 from pytest_ascend.operators.values import Number, Values, normal, uniform
 
 from ..makers import ENDS, exactly, in_family, numbers, unary
@@ -35,6 +35,10 @@ _joined = exactly(
     call([normal(2, 3, 5), normal(2, 3, 17)], dim=-1),
     call([normal(17), normal(0), normal(256)], dim=0, group=SHAPES),
     call([normal(1)], dim=0, group=SHAPES),
+    call([normal(3, 5), normal(4, 5)], dim=0, group=TEMPLATE),
+    call([normal(5, 3), normal(5, 4), normal(5, 2)], dim=1, group=TEMPLATE),
+    call([normal(7), normal(9), normal(8), normal(10), normal(11)], dim=0, group=TEMPLATE),
+    call([normal(2, 3, 4, 5), normal(2, 6, 4, 5)], dim=1, group=TEMPLATE),
 )
 _grids = exactly(
     call([normal(17), normal(5)], indexing="ij"),
@@ -49,6 +53,8 @@ _stacked = exactly(
     call([normal(3, 5), normal(3, 5), normal(3, 5)], dim=-1),
     call([normal(3, 5), normal(3, 5)], dim=1),
     call([normal(), normal()], dim=0, group=SHAPES),
+    call([normal(7)] * 5, dim=0, group=TEMPLATE),
+    call([normal(3, 5, 4)] * 2, dim=2, group=TEMPLATE),
 )
 _flips = exactly(
     *_calls(([0],), ([-1],), ([0, 2],), ([1, -1],)), call(normal(257), [0]), call(normal(0, 3), [0], group=SHAPES)
@@ -75,16 +81,28 @@ _pads = exactly(
 _mirrors = exactly(
     call(normal(2, 3, 5, 7), (1, 2, 3, 0), mode="reflect"),
     call(normal(2, 3, 17), (2, 3), mode="reflect"),
+    call(normal(3, 9), (3, 1), mode="reflect", group=TEMPLATE),
+    call(normal(3, 5, 7), (0, 2, 1, 3), mode="reflect", group=TEMPLATE),
+    call(normal(2, 3, 4, 5, 6), (1, 0, 2, 1, 1, 2), mode="reflect", group=TEMPLATE),
 )
 _edges = exactly(
     call(normal(2, 3, 5, 7), (1, 2, 3, 0), mode="replicate"),
     call(normal(2, 3, 17), (2, 3), mode="replicate"),
+    call(normal(3, 9), (3, 12), mode="replicate", group=TEMPLATE),
+    call(normal(3, 5, 7), (0, 9, 1, 3), mode="replicate", group=TEMPLATE),
 )
-_around = exactly(call(normal(2, 3, 5, 7), (1, 2, 3, 0), mode="circular"))
+_around = exactly(
+    call(normal(2, 3, 5, 7), (1, 2, 3, 0), mode="circular"),
+    call(normal(2, 3, 9), (2, 3), mode="circular", group=TEMPLATE),
+)
 _diagonals = exactly(
     call(normal(5)), call(normal(5), 2), call(normal(5), -1), call(normal(4, 6)), call(normal(4, 6), 1)
 )
-_permuted = exactly(*_calls(((2, 0, 1),), ((-1, 1, 0),)))
+_permuted = exactly(*_calls(((2, 0, 1),), ((-1, 1, 0),)), call(normal(3, 5, 7, 4), (3, 1, 0, 2), group=TEMPLATE))
+_swapped = exactly(
+    *_calls((0, 1), (-1, 0)),
+    *(call(normal(*shape), 0, -1, group=TEMPLATE) for shape in ((5, 7), (3, 5, 7, 4))),
+)
 _expanded = exactly(call(normal(3, 1), (2, 3, 4)), call(normal(1, 5), (-1, 5)), call(normal(), (3, 2), group=SHAPES))
 _windows = exactly(call(normal(17), 0, 5, 3), call(normal(3, 17), -1, 4, 5))
 
@@ -126,7 +144,7 @@ _MOVEMENT = in_family(
     _move("pad.circular", F.pad, _around, dtypes=FLOATS),
     _move("slice_scatter", torch.slice_scatter, exactly(*_put_in)),
     _move("diag", torch.diag, _diagonals, dtypes=FLOATS + INTS),
-    _view("transpose", torch.transpose, exactly(*_calls((0, 1), (-1, 0)))),
+    _view("transpose", torch.transpose, _swapped),
     _view("permute", torch.permute, _permuted),
     _view("expand", torch.Tensor.expand, _expanded),
     _view("unfold", torch.Tensor.unfold, _windows, dtypes=FLOATS),

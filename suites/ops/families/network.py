@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators.operator import ARITHMETIC, DENSE, FLOATS, INTS, Operator
-from pytest_ascend.operators.samples import SHAPES, SPECIAL, Sample, call
+from pytest_ascend.operators.samples import SHAPES, SPECIAL, TEMPLATE, Sample, call
 from pytest_ascend.operators.values import Values, distinct, given, integers, normal, uniform
 
 from ..makers import along, exactly, in_family, numbers, unary, with_loss_shapes
@@ -36,10 +36,14 @@ _in_two = exactly(
 _in_one = exactly(
     call(normal(2, 4, 17), normal(5, 4, 3), normal(5)),
     call(normal(2, 4, 17), normal(6, 2, 3), normal(6), stride=2, padding=2, dilation=2, groups=2),
+    call(normal(2, 4, 17), normal(5, 4, 1), group=TEMPLATE),
+    call(normal(2, 4, 17), normal(5, 4, 3), stride=3, padding=1, group=TEMPLATE),
+    call(normal(4, 17), normal(5, 4, 3), normal(5), group=TEMPLATE),
 )
 _transposed = exactly(
     call(normal(2, 4, 5, 6), normal(4, 3, 3, 3), normal(3)),
     call(normal(2, 4, 5, 6), normal(4, 3, 3, 2), normal(6), stride=2, padding=1, output_padding=1, groups=2),
+    call(normal(2, 4, 5, 6), normal(4, 3, 1, 2), stride=(1, 2), group=TEMPLATE),
 )
 _plane: Values = distinct(1, 3, 7, 9)
 _maxima = exactly(
@@ -48,6 +52,8 @@ _maxima = exactly(
     call(_plane, 3, stride=2, ceil_mode=True),
     call(_plane, (2, 3), stride=(1, 2)),
     call(_plane, 2, dilation=2),
+    call(distinct(3, 7, 9), 2, group=TEMPLATE),
+    call(distinct(2, 3, 7, 9), (3, 2), stride=(2, 1), padding=1, group=TEMPLATE),
     call(numbers(1, "nan", 2, 3, "-inf", "-inf", 0.5, "-inf", 1, shape=(1, 1, 3, 3)), 2, stride=1, group=SPECIAL),
 )
 _means = exactly(
@@ -56,14 +62,17 @@ _means = exactly(
     call(normal(2, 3, 7, 9), 3, stride=2, padding=1, count_include_pad=False),
     call(normal(2, 3, 7, 9), 3, stride=2, ceil_mode=True),
     call(normal(2, 3, 7, 9), (2, 3), divisor_override=5),
+    call(normal(3, 7, 9), 2, group=TEMPLATE),
+    call(normal(2, 3, 7, 9), (3, 2), stride=(1, 2), padding=(1, 0), group=TEMPLATE),
 )
 _to_size = exactly(
     call(normal(2, 3, 7, 9), 1),
     call(normal(2, 3, 7, 9), (3, 4)),
     call(normal(2, 3, 7, 9), (None, 5)),
     call(normal(2, 3, 8, 8), 4),
+    call(normal(3, 7, 9), (2, 6), group=TEMPLATE),
 )
-_maxima_to_size = exactly(call(_plane, 1), call(_plane, (3, 4)))
+_maxima_to_size = exactly(call(_plane, 1), call(_plane, (3, 4)), call(distinct(2, 3, 7, 9), (None, 5), group=TEMPLATE))
 
 
 def _channels(*shape: int, **named: Any) -> Sample:
@@ -99,6 +108,8 @@ _groups = exactly(
     call(normal(2, 6, 5, 7), 3),
     call(normal(2, 6, 5, 7), 2, uniform(6, low=0.5, high=2), normal(6)),
     call(normal(3, 4, 9), 1, uniform(4, low=0.5, high=2), normal(4), eps=0.25),
+    call(normal(9, 6), 2, uniform(6, low=0.5, high=2), normal(6), group=TEMPLATE),
+    call(normal(2, 6, 3, 4, 5), 3, uniform(6, low=0.5, high=2), normal(6), group=TEMPLATE),
 )
 _lengths = exactly(
     call(normal(5, 7), p=2.0, dim=1), call(normal(3, 5, 7), p=1.0, dim=0), call(normal(5, 7), dim=-1, eps=4.0)
@@ -121,7 +132,12 @@ _bilinear = exactly(
     call(normal(*_small), size=(7, 9), align_corners=False),
     call(normal(*_small), size=(3, 4)),
 )
-_bicubic = exactly(call(normal(*_small), size=(7, 9), align_corners=True), call(normal(*_small), size=(7, 9)))
+_bicubic = exactly(
+    call(normal(*_small), size=(7, 9), align_corners=True),
+    call(normal(*_small), size=(7, 9)),
+    call(normal(*_small), scale_factor=2, group=TEMPLATE),
+    call(normal(*_small), size=(3, 4), group=TEMPLATE),
+)
 
 _NETWORK = in_family(
     "network",

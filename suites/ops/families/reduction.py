@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pytest_ascend.operators.operator import ALL, ARITHMETIC, BOOL, FLOATS, INTS, MOVE, Operator
-from pytest_ascend.operators.samples import SHAPES, SPECIAL, call
+from pytest_ascend.operators.samples import SHAPES, SPECIAL, TEMPLATE, call
 from pytest_ascend.operators.values import distinct, few, given, uniform
 
 from ..makers import ONE_DIM, along, exactly, in_family, numbers, of_integers, reduction, together
@@ -32,7 +32,8 @@ _running = along({"dim": 0}, {"dim": -1}, {"dim": 1}, source=uniform(3, 5, 17, l
 #: Sums beyond 2**31 and beyond 2**24.
 _large = of_integers(call(uniform(17, 5, low=-(2.0**41), high=2.0**42), dim=0))
 _products = along({"dim": 0}, {"dim": -1}, {"dim": 1}, source=uniform(3, 5, 7, low=0.5, high=1.5))
-_extremes = along({"dim": 0}, {"dim": -1}, {"dim": 1}, source=distinct(3, 5, 7))
+_flat = exactly(*(call(distinct(*shape), dim=dim, group=TEMPLATE) for shape, dim in (((251,), 0), ((16, 15), 1))))
+_extremes = together(along({"dim": 0}, {"dim": -1}, {"dim": 1}, source=distinct(3, 5, 7)), _flat)
 _ROWS = (
     call(distinct(5, 6, 7), dim=0),
     call(distinct(5, 6, 7), dim=-1),
@@ -108,7 +109,12 @@ _largest = exactly(
     call(distinct(7), 0, group=SHAPES),
     call(distinct(1), 1, group=SHAPES),
 )
-_kth = exactly(call(distinct(5, 6, 7), 3), call(distinct(5, 6, 7), 2, dim=0), call(distinct(251), 100, keepdim=True))
+_kth = exactly(
+    call(distinct(5, 6, 7), 3),
+    call(distinct(5, 6, 7), 2, dim=0),
+    call(distinct(251), 100, keepdim=True),
+    call(distinct(16, 15), 4, dim=1, group=TEMPLATE),
+)
 _edges = given(-1.5, -0.5, 0.0, 0.5, 1.5, 2.0)
 _places = exactly(
     call(_edges, uniform(5, 51, low=-2, high=3)),

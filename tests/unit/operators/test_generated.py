@@ -13,6 +13,7 @@ from pytest_ascend.operators.calling import TooMuchError, bounded, is_affordable
 from pytest_ascend.operators.exploring import CALLS, Finding
 from pytest_ascend.operators.generator import Generated
 from pytest_ascend.operators.shrinking import resized, smaller
+from pytest_ascend.operators.sweep import SPARE
 from pytest_ascend.operators.values import StoredTensor, Variant, range_of, uniform
 
 T = torch.Tensor
@@ -154,7 +155,7 @@ def test_a_finding_is_what_its_file_says() -> None:
         ({"call": 1.0}, "no integers"),
         ({"resized": [[8, -4]]}, "no integers"),
         ({"resized": [[8, "4"]]}, "no integers"),
-        ({"call": CALLS}, f"a seed has {CALLS} calls"),
+        ({"call": CALLS + SPARE}, f"a seed has {CALLS + SPARE} calls"),
         ({"resized": [[8]]}, "pairs of sizes"),
         ({"resized": [[8, 4], [8, 4, 2]]}, "pairs of sizes"),
         ({"backward": 1}, "true or false"),

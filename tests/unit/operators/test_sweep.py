@@ -6,6 +6,7 @@ import hashlib
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ from pytest_ascend.operators.generator import (
 from pytest_ascend.operators.judging import digest, overflows
 from pytest_ascend.operators.reference import Results
 from pytest_ascend.operators.reproducing import program
-from pytest_ascend.operators.sweep import CALLS, Sweep
+from pytest_ascend.operators.sweep import CALLS, SPARE, Sweep
 from pytest_ascend.operators.target import Target
 from pytest_ascend.operators.templates import templates_of
 from pytest_ascend.operators.values import Values, Variant, uniform
@@ -65,6 +66,26 @@ def judged(made: Target) -> None:
 def test_what_is_right_passes(name: str) -> None:
     for dtype in OPERATORS[name].dtypes[:4:3]:
         judged(target(name, dtype))
+
+
+def test_calls_that_are_not_legal_are_replaced_by_spare_ones() -> None:
+    asked: list[int] = []
+
+    def picky(x: T) -> T:
+        asked.append(len(x))
+        if len(x) % 2:
+            raise RuntimeError("rows in pairs only")
+        return x.abs()
+
+    operator = Operator("picky", picky, lambda _: [call(uniform(3, 5)), call(uniform(4))], ("float32",))
+    case = Case(suite="user", subject="picky", property="sweep", dtype="float32")
+    made = Target(case, operator, Sweep.of(operator, "float32", 24), torch.device("cpu"))
+    judged(made)
+    assert 24 - SPARE < made.varied["way forward"] <= 24
+    assert any(each not in made.samples for each in (one.sample for one in made.reference.spare()))
+    without = Target(case, operator, replace(made.reference, seed=None), torch.device("cpu"))
+    judged(without)
+    assert without.varied["way forward"] < made.varied["way forward"]
 
 
 def test_a_seed_gives_the_same_calls_and_another_one_others() -> None:
