@@ -25,7 +25,7 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.system.bundled import folder
 from suites.ops import CASES
-from suites.ops.table import target_of
+from suites.ops.targets import target_of
 
 STANDARD: tuple[Case, ...] = tuple(case for case in CASES if case.level in ("smoke", "standard"))
 

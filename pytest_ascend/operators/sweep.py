@@ -57,8 +57,8 @@ from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 #: A device's results, and the CPU's.
 Pair: TypeAlias = tuple[Tensors, Tensors]
 
-#: Calls per case, by its property.
-CALLS = {"sweep": 24, "sweep-more": 240}
+#: The calls of a case, by its property: what is asked at level standard is not asked again at full.
+CALLS = {"sweep": range(24), "sweep-more": range(24, 240)}
 #: So many more are made at most, where some of those are not legal.
 SPARE = 12
 #: Of this many calls, the digests of one are kept.
@@ -89,17 +89,17 @@ class Sweep:
 
     @classmethod
     def of(
-        cls, operator: Operator, dtype: str, count: int, seed: int | str = SWEEP_SEED, *, defined: bool = False
+        cls, operator: Operator, dtype: str, count: int | range, seed: int | str = SWEEP_SEED, *, defined: bool = False
     ) -> Sweep:
-        """Generate the calls of an operator."""
-        return cls(
-            operator, dtype, tuple(generate(operator, dtype, count, seed)), seed, defined, [Definition(operator)]
-        )
+        """Generate the calls of an operator: so many, or those of a range that begins with a multiple of three."""
+        which = range(count) if isinstance(count, int) else count
+        calls = tuple(generate(operator, dtype, which.stop, seed, which.start))
+        return cls(operator, dtype, calls, seed, defined, [Definition(operator)])
 
     def spare(self) -> Iterator[Generated]:
         """Generate more calls, to take the place of those that are not legal."""
         if self.seed is not None and self.calls:
-            count = len(self.calls)
+            count = self.calls[-1].number + 1
             yield from generate(self.operator, self.dtype, count + SPARE, self.seed, start=count)
 
     def samples(self, _: str, __: str) -> tuple[Sample, ...]:

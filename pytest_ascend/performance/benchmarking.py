@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import math
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,8 @@ from pytest_ascend.system.programs import run
 
 #: The default time of a benchmark in seconds, including its peer.
 BUDGET_S = 1.0
+#: The most that an emulated device gets: its times say nothing of any device.
+EMULATED_BUDGET_S = 0.4
 #: A device's own clock and the host's differ by launching and waiting; a larger difference means that one is wrong.
 CLOCKS_AGREE = 0.05
 
@@ -69,7 +72,7 @@ class AscendBenchmark:
         """
         if preparations == 1:
             make = functools.cache(make)  # models are large: rounds, profile and confirmation share one
-        seconds = max(budget_s, self.budget_s)
+        seconds = min(max(budget_s, self.budget_s), EMULATED_BUDGET_S if self.device.emulated else math.inf)
         timed = functools.partial(time_rounds, make, self.device, budget_s=seconds, preparations=preparations)
         with one_thread(self.device):
             timing = timed(benchmark=self.benchmark)

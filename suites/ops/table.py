@@ -10,18 +10,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pytest_ascend.coverage.manifest import SWEEP_SEED
 from pytest_ascend.dispatching import HALF
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.operators.exploring import FOUND, KEPT, kept, sweep_of
+from pytest_ascend.operators.exploring import KEPT, kept
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.recorded import Entry, load
 from pytest_ascend.operators.replay import operator_of, recording
 from pytest_ascend.operators.samples import LONG, USUAL_TERMS, Sample
-from pytest_ascend.operators.stored import StoredGolden
-from pytest_ascend.operators.sweep import CALLS, Sweep
-from pytest_ascend.operators.target import Target
-from pytest_ascend.records.case import Case
 
 from .families import (
     arithmetic,
@@ -263,24 +258,6 @@ def _can_grow(sample: Sample) -> bool:
     is_continuous = sample.kwargs.get("mode", "nearest") not in ("nearest", "nearest-exact", "area")
     factor = sample.kwargs.get("scale_factor")
     return factor is None or is_continuous or float(factor).is_integer()
-
-
-def target_of(case: Case, device: torch.device, store: GoldenStore, seed: int | str = SWEEP_SEED) -> Target:
-    """Return the operator of a case with its golden; generated calls follow from ``seed``.
-
-    Raises GoldenError.
-    """
-    if case.property == FOUND:
-        operator = swept(case.subject, case.dtype, store)
-        return Target(case, operator, sweep_of(operator, case.dtype, FINDINGS), device)
-    if case.property in CALLS:
-        operator = swept(case.subject, case.dtype, store)
-        return Target(case, operator, Sweep.of(operator, case.dtype, CALLS[case.property], seed), device)
-    if is_recorded(case.subject, case.dtype):
-        entry = RECORDED[case.subject]
-        return Target(case, operator_of(entry), recording(store, entry.golden_id), device)
-    operator = OPERATORS[case.subject]
-    return Target(case, operator, StoredGolden(operator, store), device)
 
 
 class LeftOut(NamedTuple):

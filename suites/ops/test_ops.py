@@ -16,7 +16,7 @@ from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from .table import target_of
+from .targets import target_of
 
 
 @pytest.fixture
