@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,6 +28,7 @@ from pytest_ascend.operators.reference import Results, Tensors
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.precision import Samples
 from pytest_ascend.records.record import CallDigests
+from pytest_ascend.records.verdict import Limit, Verdict
 from pytest_ascend.run import inputs
 
 #: Gradients are computed from the forward result, whose error may be up to three times that of rounding alone.
@@ -38,6 +40,9 @@ _SUMS_OF_ALL = ("fft",)
 #: Integer types for the bits of a number, by its bytes.
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
+#: A function of single elements may be off by this: three ulp for rounding, as the judge has it, and twice the two ulp
+#: of an approximation. And the largest error of a reference run for which this holds: those two ulp, and a rounding.
+_MOST_ULPS, _SHOWN_ULPS = 7.0, 2.6
 #: So few results do not show how large their sums are on the way.
 _FEW = 64
 
@@ -67,6 +72,24 @@ def settings(
     # One term would tell the judge that each element is rounded once: a function may have sums inside.
     once = operator.exactness != FUNCTION and not backward
     return {"reference_runs": Samples(reference_runs), "accumulation": terms if once or terms > 1 else None}
+
+
+def too_far(verdict: Verdict) -> Verdict:
+    """Return the verdict on a function of single elements; it disagrees where one is off by more ulp than any may be.
+
+    The judge takes errors of reference runs for a sample of what may come, and allows three times as much at the edge
+    of an octave. But the one that is off by two ulp in each element is off by all that is allowed. Where the CPU's own
+    result is off by more, as where numbers nearly cancel, and for few elements, which may not show it, the judge knows
+    better.
+    """
+    off, shown, count = (verdict.metrics.get(key) for key in ("ulp_max", "reference_ulp_max", "count"))
+    if off is None or shown is None or count is None:  # another standard was asked for
+        return verdict
+    if not verdict.agrees or off <= _MOST_ULPS or shown > _SHOWN_ULPS or count < _FEW:
+        return verdict
+    headline = f"one element is off by {off:.3g} ulp, where reference runs are off by at most {shown:.3g}"
+    limit = Limit(name="error of one element in ulp", value=_MOST_ULPS)
+    return replace(verdict, agrees=False, headline=headline, message=f"{verdict.path}: {headline}", limit=limit)
 
 
 def expected(operator: Operator, results: Results) -> Tensors:

@@ -64,7 +64,7 @@ def kinds_of(templates: list[tuple[int, Sample]]) -> list[list[int]]:
     found: dict[str, list[int]] = {}
     for number, (_, each) in enumerate(templates):
         found.setdefault(repr(on_leaves(_kind, (each.args, dict(each.kwargs)))), []).append(number)
-    reduced = [of for of in found.values() if templates[of[0]][1].kwargs.get("reduction", "none") != "none"]
+    reduced = [of for of in found.values() if templates[of[0]][1].kwargs.get("reduction", "mean") != "none"]
     whole = [of for of in found.values() if of not in reduced]
     if not reduced or not whole:
         return [*found.values()]

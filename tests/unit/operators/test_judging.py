@@ -14,6 +14,7 @@ from pytest_ascend.operators.judging import alike, digest, matching_run, perturb
 from pytest_ascend.operators.operator import ARITHMETIC, FUNCTION, MOVE
 from pytest_ascend.operators.reference import Results
 from pytest_ascend.operators.values import normal
+from pytest_ascend.precision import Verdict, compare
 
 T = torch.Tensor
 CPU = torch.device("cpu")
@@ -110,6 +111,34 @@ def test_settings_of_a_judge() -> None:
     back = judging.settings(operator(exactness=ARITHMETIC), results, backward=True)
     assert (back["accumulation"], len(list(back["reference_runs"]))) == (None, 3)
     assert len(list(judging.settings(operator(exactness=MOVE), results, backward=True)["reference_runs"])) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize(("off", "agrees"), [(0.0, True), (4.0, True), (8.0, False)])
+def test_a_function_is_off_by_a_few_ulp_at_most(dtype: torch.dtype, off: float, agrees: bool) -> None:
+    """Off by eight ulp at the upper edge of an octave, where the model of errors alone lets it pass."""
+    exact = torch.linspace(1.5, 1.99, 200, dtype=torch.float64)
+    result = Results([exact], ([exact.to(dtype)],))
+    actual = exact.to(dtype)
+    actual[7] += off * torch.finfo(dtype).eps
+    settings = judging.settings(operator(exactness=FUNCTION), {"a": result})
+    verdict = compare({"a": [actual]}, {"a": [exact]}, **settings)
+    assert verdict.agrees
+    final = judging.too_far(verdict)
+    assert final.agrees is agrees
+    assert agrees or "off by 8" in final.headline
+
+
+def test_where_the_cpu_is_off_by_more_or_elements_are_few_the_judge_knows_better() -> None:
+    verdict = Verdict(path="a", agrees=True, standard="error-model@1", headline="agrees")
+    for metrics, agrees in (
+        ({"ulp_max": 9.0, "reference_ulp_max": 2.5, "count": 64.0}, False),
+        ({"ulp_max": 7.0, "reference_ulp_max": 2.5, "count": 64.0}, True),
+        ({"ulp_max": 9.0, "reference_ulp_max": 2.7, "count": 64.0}, True),
+        ({"ulp_max": 9.0, "reference_ulp_max": 2.5, "count": 63.0}, True),
+        ({"max_rel": 9.0}, True),
+    ):
+        assert judging.too_far(replace(verdict, metrics=metrics)).agrees is agrees
 
 
 def test_signs_of_numbers() -> None:

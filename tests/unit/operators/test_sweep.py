@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.coverage.manifest import SWEEP_GENERATION
+from pytest_ascend.coverage.manifest import SWEEP_GENERATION, SWEEP_SEED
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators import Operator, call, shrinking
 from pytest_ascend.operators.callables import resolve
@@ -30,6 +30,8 @@ from pytest_ascend.operators.generator import (
 from pytest_ascend.operators.judging import digest, overflows
 from pytest_ascend.operators.reference import Results
 from pytest_ascend.operators.reproducing import program
+from pytest_ascend.operators.samples import TEMPLATE
+from pytest_ascend.operators.stored import stored_samples
 from pytest_ascend.operators.sweep import CALLS, SPARE, Sweep
 from pytest_ascend.operators.target import Target
 from pytest_ascend.operators.templates import templates_of
@@ -38,14 +40,15 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 from pytest_ascend.run.inputs import Chance
 from pytest_ascend.system.bundled import folder
-from suites.ops import NOT_SWEPT
+from suites.ops import CASES, NOT_SWEPT
 from suites.ops.table import OPERATORS, RECORDED, swept
+from suites.ops.targets import calls_of
 
 T = torch.Tensor
 Function = Callable[..., Any]
 
 
-def target(name: str, dtype: str, function: Function | None = None, count: int = CALLS["sweep"]) -> Target:
+def target(name: str, dtype: str, function: Function | None = None, count: int | range = CALLS["sweep"]) -> Target:
     operator = OPERATORS[name]
     case = Case(suite="ops", subject=name, property="sweep", dtype=dtype)
     made = Target(case, operator, Sweep.of(operator, dtype, count), torch.device("cpu"))
@@ -102,13 +105,13 @@ def test_a_seed_gives_the_same_calls_and_another_one_others() -> None:
 
 
 #: The digest of calls of seed 7, by the generation that the manifest counts.
-CALLS_OF_GENERATION = {10: "6cd1e95e41f3c346"}
+CALLS_OF_GENERATION = {11: "f0691bb236f0ab49"}
 
 
 def test_calls_of_a_seed_are_those_of_their_generation() -> None:
     """A verifier makes the calls of a run anew from its seed: where they change, the generation does."""
     found, store = hashlib.sha256(), GoldenStore(folder("baselines") / "golden")
-    names = ("add", "exp", "sum", "matmul", "sort", "cat", "conv2d", "layer_norm", "where")
+    names = ("add", "exp", "sum", "matmul", "sort", "cat", "conv2d", "layer_norm", "where", "kl_div")
     for operator in (
         *(OPERATORS[name] for name in names),
         swept("pdist", "float32", store),
@@ -131,7 +134,7 @@ def test_common_axes_are_asked_at_standard_and_all_that_apply_at_full(family: st
     chance = random.Random(f"axes of {family}")  # noqa: S311  (no secret)
     mine = [each for each in OPERATORS.values() if each.family == family and each.sweep]
     for operator in mine:
-        calls = [*generate(operator, operator.dtypes[0], CALLS["sweep"])]
+        calls = Sweep.of(operator, operator.dtypes[0], CALLS["sweep"]).calls
         asked = {axis for each in calls for axis in each.axes}
         assert asked >= COMMON, operator.name
         assert "special in the tail" in asked or not operator.nonfinite or "float32" not in operator.dtypes, (
@@ -143,7 +146,7 @@ def test_common_axes_are_asked_at_standard_and_all_that_apply_at_full(family: st
             assert "one" not in each.axes or 1 in sizes, each.sample.name
     for operator in chance.sample(mine, 2):
         for dtype in chance.sample(operator.dtypes, 1):
-            asked = {axis for each in generate(operator, dtype, CALLS["sweep-more"]) for axis in each.axes}
+            asked = {axis for each in Sweep.of(operator, dtype, CALLS["sweep-more"]).calls for axis in each.axes}
             assert asked >= {*SIZES, *filter(None, LAYOUTS), "contiguous"}, operator.name
             applies = {how for _, each in templates_of(operator, dtype) for how in numbers_of(operator, each, dtype)}
             assert asked >= applies, operator.name
@@ -152,7 +155,7 @@ def test_common_axes_are_asked_at_standard_and_all_that_apply_at_full(family: st
 @pytest.mark.parametrize("name", ["pdist", "cdist", "avg_pool1d", "masked.softmax", "column_stack", "diff"])
 def test_common_axes_are_asked_of_recorded_operators_too(name: str) -> None:
     operator = swept(name, RECORDED[name].first_dtype, GoldenStore(folder("baselines") / "golden"))
-    calls = [*generate(operator, RECORDED[name].first_dtype, CALLS["sweep"])]
+    calls = Sweep.of(operator, RECORDED[name].first_dtype, CALLS["sweep"]).calls
     asked = {axis for each in calls for axis in each.axes}
     assert asked >= COMMON
     assert max(math.prod(source.shape) for each in calls for source in each.sample.values()) > USUAL // 2
@@ -270,9 +273,57 @@ def test_lists_of_tensors_are_longer_and_shorter_all_in_the_same_way() -> None:
     assert any(not one.equal(made[0]) for one in made[1:] if one.shape == made[0].shape), "numbers of their own"
 
 
+def test_what_is_asked_at_standard_is_not_asked_again_at_full() -> None:
+    first, more = (Sweep.of(OPERATORS["exp"], "float32", CALLS[each]).calls for each in ("sweep", "sweep-more"))
+    assert [each.number for each in (*first, *more)] == [*range(240)]
+    assert [each.sample.name for each in more] == [
+        each.sample.name for each in generate(OPERATORS["exp"], "float32", 240, SWEEP_SEED, start=24)
+    ]
+
+
+def test_results_that_are_not_reduced_take_every_second_turn() -> None:
+    store = GoldenStore(folder("baselines") / "golden")
+    for name in ("kl_div", "mse_loss", "huber_loss"):
+        operator = swept(name, "float32", store)
+        asked = [each.sample.kwargs.get("reduction") for each in generate(operator, "float32", 240)]
+        assert 0.35 < asked.count("none") / len(asked) < 0.75, name
+        assert len({*asked}) >= 3, name
+
+
+def test_losses_of_two_equal_tensors_have_any_number_of_dimensions() -> None:
+    dims = {
+        name: {len(each.sample.values()[0].shape) for each in generate(OPERATORS[name], "float32", 120)}
+        for name in ("mse_loss", "kl_div", "nll_loss")
+    }
+    assert dims == {"mse_loss": {1, 2, 3, 5}, "kl_div": {1, 2, 3, 5}, "nll_loss": {2}}
+
+
+def test_calls_that_are_templates_only_are_no_frozen_ones() -> None:
+    operator = OPERATORS["index_add"]
+    templates = [each for each in operator.samples("float32") if each.group == TEMPLATE]
+    assert templates
+    names = {each.name for each in templates}
+    assert not names & {each.name for each in stored_samples(operator, "float32")}
+    assert {len(each.sample.values()[0].shape) for each in generate(operator, "float32", 60)} == {1, 2, 3}
+
+
+def test_operators_of_few_dtypes_have_more_calls_at_standard() -> None:
+    asked = {
+        (each.subject, each.dtype): calls_of(each)
+        for each in CASES
+        if each.property == "sweep" and each.subject in {"add", "mse_loss"}
+    }
+    assert asked["add", "float32"] == asked["mse_loss", "float32"] == range(24)
+    assert asked["add", "int64"] == range(24)
+    assert asked["mse_loss", "float16"] == range(48)
+    more = next(each for each in CASES if each.id == "ops/mse_loss/sweep-more/float16")
+    assert calls_of(more) == range(48, 240)
+
+
 def test_concatenated_tensors_stay_as_many_as_they_are() -> None:
     counts = {len(made.sample.args[0]) for made in generate(OPERATORS["cat"], "float32", 24)}
     assert counts <= {len(each.args[0]) for each in OPERATORS["cat"].samples("float32")}
+    assert len(counts) > 2
 
 
 def test_nearest_elements_are_asked_for_by_whole_factors_only() -> None:
@@ -359,6 +410,14 @@ def tail_not_written(x: T, *rest: Any, **named: Any) -> T:
     return found
 
 
+def one_element_is_off(x: T, **named: Any) -> T:
+    """By eight ulp of the largest number in its octave."""
+    found = torch.exp(x, **named).contiguous()
+    if found.numel() > 100:
+        found.view(-1)[found.numel() // 2 :][:8] *= 1 + 8 * torch.finfo(found.dtype).eps
+    return found
+
+
 def large_not_written(x: T, **named: Any) -> T:
     found = torch.exp(x, **named).contiguous()
     if found.numel() > 65_536:
@@ -395,6 +454,8 @@ class Stale:
     [
         ("lt", "int64", through_double),
         ("exp", "float32", tail_not_written),
+        ("exp", "float32", one_element_is_off),
+        ("exp", "float16", one_element_is_off),
         ("exp", "float32", large_not_written),
         ("exp", "float16", nan_dropped_in_the_tail),
         ("abs", "int64", through_float),

@@ -21,6 +21,7 @@ from pytest_ascend.operators.values import (
     integers,
     mask,
     normal,
+    places,
     range_of,
     uniform,
 )
@@ -56,6 +57,16 @@ def test_an_unsigned_integer_is_not_negative() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int64], ids=str)
 def test_distinct_values_have_no_ties(dtype: torch.dtype) -> None:
     assert distinct(15, 17).make("key", dtype).unique().numel() == 15 * 17
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((7,), 0), ((7, 5), 0), ((5, 7), -1), ((3, 7, 5), 1), ((0, 5), 0)])
+def test_places_are_named_once_along_their_dimension(shape: tuple[int, ...], dim: int) -> None:
+    made = places(*shape, dim=dim).make("key", torch.float32)
+    assert (made.dtype, made.shape) == (torch.int64, shape)
+    ordered = made.sort(dim).values
+    wanted = torch.arange(shape[dim]).reshape([-1 if place == dim % len(shape) else 1 for place in range(len(shape))])
+    assert ordered.equal(wanted.expand(shape))
+    assert made.numel() == 0 or not made.equal(ordered)
 
 
 def test_named_numbers_are_those_of_the_dtype() -> None:
