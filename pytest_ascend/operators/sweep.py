@@ -32,6 +32,7 @@ from pytest_ascend.operators.judging import (
     expected,
     joined,
     overflows,
+    reached,
     settings,
     sizes_of_sums,
     too_far,
@@ -71,6 +72,8 @@ BACKWARD, IN_PLACE = "backward", "in place"
 _FORWARD_ALONE_EVERY = 3
 #: Of this many calls, one follows the same call in another dtype.
 _OTHER_DTYPE_EVERY = 9
+#: Families with sums over windows: a result has the terms of one, however large the input is.
+_WINDOWS = ("network",)
 #: Numbers of which few differ: their results may all be right by luck.
 _LEVEL = ("few", "equal")
 #: Families with sums that may be as long as an input: of products, of all that is added to one place.
@@ -414,16 +417,13 @@ def _judge_by(  # noqa: PLR0917 - a call, its results, and what they are judged 
     if overflows(result):
         return
     wanted = result.expected if backward else expected(operator, result)
-    longest = most_elements([v.shape for v in each.sample.values()])
-    terms = max(operator.terms, min(longest, USUAL_TERMS)) if operator.terms > 1 else operator.terms
-    if operator.terms > USUAL_TERMS or operator.family in _LONG_SUMS or backward:
-        terms = max(terms, longest)
+    terms = _terms(target, each, backward=backward)
     sums = [] if way == IN_PLACE else sizes_of_sums(operator, each.sample, target.dtype, wanted, backward=backward)
     with unseen():
         if not sums:
             how = settings(operator, {name: result}, terms=terms, backward=backward)
-            is_single = operator.exactness == FUNCTION and terms == 1 and not backward and not {*_LEVEL} & {*each.axes}
-            seen = replace(compare, note=partial(_note_again, compare)) if is_single else compare
+            is_single = operator.exactness == FUNCTION and terms == 1 and not {*_LEVEL} & {*each.axes}
+            seen = replace(compare, note=partial(_note_again, compare, backward)) if is_single else compare
             seen({name: actual}, {name: wanted}, name=operator.name, **how)
         for place, scale in enumerate(sums):  # each output has sums of its own
             own = Results(_only(place, result.expected), tuple(_only(place, run) for run in result.reference_runs))
@@ -431,12 +431,24 @@ def _judge_by(  # noqa: PLR0917 - a call, its results, and what they are judged 
             compare({name: _only(place, actual)}, {name: _only(place, wanted)}, name=operator.name, **how)
 
 
-def _note_again(compare: PrecisionCompare, verdict: Verdict) -> None:
+def _note_again(compare: PrecisionCompare, backward: bool, verdict: Verdict) -> None:
     """Look at a verdict on a function of single elements once more, and note it. Raises Disagreement."""
-    final = too_far(verdict)
+    final = too_far(verdict, backward=backward)
     compare.note(final)
     if verdict.agrees and not final.agrees:
         raise Disagreement(final.message)
+
+
+def _terms(target: Target, each: Generated, *, backward: bool) -> int:
+    """Return how many terms a sum of a call has at most, as far as that is known."""
+    operator, shapes = target.operator, [source.shape for source in each.sample.values()]
+    longest = most_elements(shapes)
+    if not backward and operator.family in _WINDOWS and len(shapes) == 1 and longest > USUAL_TERMS:
+        return max(1, min(reached(operator, each.sample, target.dtype), longest)) if operator.terms > 1 else 1
+    if backward and operator.terms == 1 and operator.family in POINTWISE and len({*shapes}) == 1:
+        return 1
+    terms = max(operator.terms, min(longest, USUAL_TERMS)) if operator.terms > 1 else operator.terms
+    return max(terms, longest) if operator.terms > USUAL_TERMS or operator.family in _LONG_SUMS or backward else terms
 
 
 def _only(place: int, found: Tensors) -> Tensors:

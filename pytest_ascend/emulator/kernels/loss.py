@@ -27,10 +27,10 @@ _NLL = "Tensor self, Tensor target, Tensor weight, int64 reduction, int64 ignore
 
 
 def _with_long(function: Any, place: int) -> Any:
-    """Return a classification loss with its target as int64: CANN supports int32 too, torch's CPU does not."""
+    """Return a classification loss with its target as int64, and scores without gaps: torch's CPU takes no others."""
 
     def body(*given: Any) -> Any:
-        return function(*given[:place], given[place].long(), *given[place + 1 :])
+        return function(*given[: place - 1], given[place - 1].contiguous(), given[place].long(), *given[place + 1 :])
 
     return body
 

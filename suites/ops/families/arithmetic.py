@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from pytest_ascend.operators.operator import ALL, ARITHMETIC, BOOL, DENSE, FLOATS, INTS, MOVE, Operator
-from pytest_ascend.operators.samples import PROMOTION, SHAPES, SPECIAL, call
+from pytest_ascend.operators.samples import PROMOTION, SHAPES, SPECIAL, TEMPLATE, call
 from pytest_ascend.operators.values import few, given, mask, normal, uniform
 
 from ..makers import IMAGE, PARTNERS, binary, exactly, in_family, numbers, together
@@ -32,6 +32,12 @@ _shifts = binary(-60, 60, second=(0, 3), special=(), scalars=(2,), partners=())
 _divided = binary(-90, 90, second=(1, 9), special=(), second_grad=False, scalars=(2.5, 4))
 _divisors = (0.5, 6.0)
 _no_bool = binary(whole=_WIDE, scalars=_SCALARS, arguments=({"alpha": 2},), partners=PARTNERS[:-1])
+_reversed = together(
+    binary(whole=_WIDE, scalars=_SCALARS, partners=()),
+    exactly(
+        *(call(uniform(257, low=0, high=4), uniform(257, low=0, high=4), alpha=each, group=TEMPLATE) for each in (2, 3))
+    ),
+)
 _quotients = binary(-90, 90, second=(1, 9), special=(), scalars=(4,))
 _powers = binary(0.25, 3, second=(-2, 3), special=(), scalars=(2, 3, 0.5), partners=())
 _three = exactly(
@@ -68,7 +74,7 @@ _ARITHMETIC = in_family(
     "arithmetic",
     _ieee("add", torch.add, binary(whole=_WIDE, scalars=_SCALARS, arguments=({"alpha": 2}, {"alpha": -3})), _NUMBERS),
     _ieee("sub", torch.sub, _no_bool, _NUMBERS),
-    _exact("rsub", torch.rsub, binary(whole=_WIDE, scalars=_SCALARS, partners=()), _NUMBERS, out=False, in_place=False),
+    _exact("rsub", torch.rsub, _reversed, _NUMBERS, out=False, in_place=False),
     _ieee("mul", torch.mul, binary(whole=_WIDE, scalars=_SCALARS), ALL),
     _function("div", torch.div, binary(second=_divisors, scalars=_SCALARS), ALL, signed_zero=True),
     _step("div.rounding_mode", torch.div, binary(-90, 90, second=(1, 9), special=(), arguments=_modes)),
@@ -108,6 +114,8 @@ _logic = partial(Operator, inputs=_truths, dtypes=ALL, exactness=MOVE, grad=Fals
 _near = exactly(
     call(few(257, high=9), few(257, high=9), atol=1.0, rtol=0.0),
     call(few(257, high=9), few(257, high=9), rtol=0.5),
+    call(few(257, high=9), few(257, high=9), equal_nan=True, group=TEMPLATE),
+    call(few(5, 7, high=9), few(7, high=9), atol=2.0, equal_nan=True, group=TEMPLATE),
     call(numbers("nan", "inf", "-inf", 1.0), numbers("nan", "inf", "inf", 1.0), equal_nan=True, group=SPECIAL),
     call(numbers("nan", "inf", "-inf", 1.0), numbers("nan", "inf", "inf", 1.0), group=SPECIAL),
 )

@@ -71,7 +71,7 @@ _embedded = exactly(
     *(
         _template(_index(*shape), normal(7, 5), **named)
         for shape in ((11,), (2, 3, 4))
-        for named in ({}, {"padding_idx": 2})
+        for named in ({}, {"padding_idx": 2}, {"scale_grad_by_freq": True})
     ),
 )
 _filled = exactly(

@@ -12,7 +12,7 @@ from pytest_ascend.operators.operator import ARITHMETIC, DENSE, FLOATS, INTS, Op
 from pytest_ascend.operators.samples import SHAPES, SPECIAL, TEMPLATE, Sample, call
 from pytest_ascend.operators.values import Values, distinct, given, integers, normal, uniform
 
-from ..makers import along, exactly, in_family, numbers, unary, with_loss_shapes
+from ..makers import along, exactly, in_family, numbers, together, unary, with_loss_shapes
 
 _convolution = partial(Operator, exactness=ARITHMETIC, terms=256)
 _IMAGE = (2, 4, 6, 7)
@@ -44,6 +44,7 @@ _transposed = exactly(
     call(normal(2, 4, 5, 6), normal(4, 3, 3, 3), normal(3)),
     call(normal(2, 4, 5, 6), normal(4, 3, 3, 2), normal(6), stride=2, padding=1, output_padding=1, groups=2),
     call(normal(2, 4, 5, 6), normal(4, 3, 1, 2), stride=(1, 2), group=TEMPLATE),
+    call(normal(2, 4, 5, 6), normal(4, 3, 3, 2), dilation=(1, 2), group=TEMPLATE),
 )
 _plane: Values = distinct(1, 3, 7, 9)
 _maxima = exactly(
@@ -184,9 +185,42 @@ _entropies = exactly(
     call(normal(3, 5, 4, 2), integers(3, 4, 2, low=0, high=4)),
     call(_scores, uniform(17, 5, low=0, high=1, grad=False)),
     call(normal(7, 6), uniform(7, 6, low=0, high=1)),
+    call(normal(3, 5, 4, 2), integers(3, 4, 2, low=0, high=4), weight=_weight, reduction="none", group=TEMPLATE),
 )
-_likelihoods = exactly(*_classes(_scores, _targets), *_weighted, call(_scores, _targets, ignore_index=2))
-_chances = with_loss_shapes(0.0625, 0.9375, (0, 1))
+_pictures = tuple(
+    call(normal(3, 5, 4, 2), integers(3, 4, 2, low=0, high=4), group=TEMPLATE, **named)
+    for named in ({"reduction": "none"}, {"weight": _weight, "reduction": "none"}, {"ignore_index": 1})
+)
+_likelihoods = exactly(*_classes(_scores, _targets), *_weighted, call(_scores, _targets, ignore_index=2), *_pictures)
+_own_weight = uniform(5, 51, low=0.25, high=2, grad=False)
+
+
+def _with_weights(low: float, high: float, **named: Any) -> tuple[Sample, ...]:
+    """Return losses of chances with a weight for each element, and more arguments."""
+    pair = uniform(5, 51, low=low, high=high), uniform(5, 51, low=0, high=1, grad=False)
+    return tuple(call(*pair, weight=_own_weight, reduction=each, group=TEMPLATE, **named) for each in ("none", "mean"))
+
+
+_chances = together(with_loss_shapes(0.0625, 0.9375, (0, 1)), exactly(*_with_weights(0.0625, 0.9375)))
+_logits = together(
+    with_loss_shapes(-6, 6, (0, 1), of_both=False),
+    exactly(*_with_weights(-6, 6), *_with_weights(-6, 6, pos_weight=uniform(51, low=0.25, high=2, grad=False))),
+)
+_divergences = together(
+    with_loss_shapes(-4, 0, (0.0625, 1), ("batchmean", "sum", "none")),
+    exactly(
+        *(
+            call(
+                uniform(5, 51, low=-4, high=0),
+                uniform(5, 51, low=-4, high=0),
+                log_target=True,
+                reduction=each,
+                group=TEMPLATE,
+            )
+            for each in ("none", "batchmean")
+        )
+    ),
+)
 
 _steps = (uniform(9, 2, 5, low=-4, high=-0.5), integers(2, 3, low=1, high=4))
 _alignments = exactly(
@@ -203,13 +237,9 @@ _LOSS = in_family(
     _loss("cross_entropy", F.cross_entropy, _entropies),
     _loss("nll_loss", F.nll_loss, _likelihoods),
     _loss("binary_cross_entropy", F.binary_cross_entropy, _chances, nonfinite=False),
-    _loss(
-        "binary_cross_entropy_with_logits",
-        F.binary_cross_entropy_with_logits,
-        with_loss_shapes(-6, 6, (0, 1), of_both=False),
-    ),
+    _loss("binary_cross_entropy_with_logits", F.binary_cross_entropy_with_logits, _logits),
     _loss("ctc_loss", F.ctc_loss, _alignments, dtypes=("float32",), nonfinite=False),
-    _loss("kl_div", F.kl_div, with_loss_shapes(-4, 0, (0.0625, 1), ("batchmean", "sum", "none"))),
+    _loss("kl_div", F.kl_div, _divergences),
     _loss("soft_margin_loss", F.soft_margin_loss, with_loss_shapes(-3, 3, (1, 1), of_both=False)),
 )
 

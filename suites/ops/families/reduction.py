@@ -48,6 +48,13 @@ _ROWS = (
 )
 _rows = exactly(*_ROWS)
 _positions = exactly(*_ROWS, call(distinct(15, 17)))
+_norms = together(
+    reduction(dims=ONE_DIM, empty=False),
+    exactly(*(call(uniform(5, 6, 7, low=-2, high=2), p, dim=1, group=TEMPLATE) for p in (1, 3, float("inf")))),
+)
+_sums_of_numbers = together(
+    reduction(), exactly(call(uniform(5, 6, 7, low=-2, high=2), dim=1, dtype=torch.float32, group=TEMPLATE))
+)
 _mixed = tuple(call(few(5, 6, 7, high=high), **named) for high in (1, 9) for named in ({}, *ONE_DIM))
 _truths = together(reduction(-0.75, 0.75, dims=ONE_DIM, long=0), exactly(*_mixed))
 _counted = reduction(-1, 1, dims=({"dim": 0}, {"dim": -1}, {"dim": (0, 2)}), long=0, special=False)
@@ -56,7 +63,7 @@ _REDUCTION = in_family(
     "reduction",
     _sums("sum", torch.sum, together(reduction(arguments=_dtypes[:1]), _large), ALL),
     _sums("mean", torch.mean, reduction(arguments=_dtypes[:1], empty=True)),
-    _sums("nansum", torch.nansum, reduction()),
+    _sums("nansum", torch.nansum, _sums_of_numbers),
     _sums("prod", torch.prod, reduction(0.75, 1.25, dims=ONE_DIM, long=0), FLOATS + INTS[:2]),
     _chosen("amax", torch.amax, reduction(-99, 99, empty=False), FLOATS + INTS, out=True),
     _chosen("amin", torch.amin, reduction(-99, 99, empty=False), FLOATS + INTS, out=True),
@@ -74,7 +81,7 @@ _REDUCTION = in_family(
     Operator("var_mean", torch.var_mean, _spreads, terms=_TERMS, definition=_variance_and_mean),
     Operator("logsumexp", torch.logsumexp, reduction(-9, 9, whole=False, long=1025), terms=_TERMS),
     Operator("vector_norm", torch.linalg.vector_norm, reduction(arguments=_orders, empty=False), terms=_TERMS),
-    Operator("norm", torch.norm, reduction(dims=ONE_DIM, empty=False), terms=_TERMS),
+    Operator("norm", torch.norm, _norms, terms=_TERMS),
     _sums("cumsum", torch.cumsum, together(_running, _large), FLOATS + INTS, out=True),
     _sums("cumprod", torch.cumprod, _products, FLOATS + INTS[:1]),
     _chosen("cummax", torch.cummax, _extremes, FLOATS + INTS[:2]),
@@ -122,10 +129,12 @@ _places = exactly(
     call(_edges, given(-1.5, 0.0, 0.5, 2.0, -1.5, 7.0), right=True),
     call(_edges, given(-1.5, 0.0, 0.5, 2.0, -1.5, 7.0)),
     call(_edges, uniform(17, low=-2, high=3), out_int32=True),
+    call(_edges, uniform(5, 51, low=-2, high=3), side="right", group=TEMPLATE),
 )
 _buckets = exactly(
     call(uniform(5, 51, low=-2, high=3), _edges),
     call(uniform(257, low=-2, high=3), _edges, right=True),
+    call(uniform(5, 51, low=-2, high=3), _edges, out_int32=True, group=TEMPLATE),
     call(given(-1.5, 0.0, 0.5, 2.0, -1.5, 7.0), _edges, right=True),
     call(given(-1.5, 0.0, 0.5, 2.0, -1.5, 7.0), _edges),
 )

@@ -124,7 +124,7 @@ def test_a_function_is_off_by_a_few_ulp_at_most(dtype: torch.dtype, off: float, 
     settings = judging.settings(operator(exactness=FUNCTION), {"a": result})
     verdict = compare({"a": [actual]}, {"a": [exact]}, **settings)
     assert verdict.agrees
-    final = judging.too_far(verdict)
+    final = judging.too_far(verdict, backward=False)
     assert final.agrees is agrees
     assert agrees or "off by 8" in final.headline
 
@@ -135,10 +135,15 @@ def test_where_the_cpu_is_off_by_more_or_elements_are_few_the_judge_knows_better
         ({"ulp_max": 9.0, "reference_ulp_max": 2.5, "count": 64.0}, False),
         ({"ulp_max": 7.0, "reference_ulp_max": 2.5, "count": 64.0}, True),
         ({"ulp_max": 9.0, "reference_ulp_max": 2.7, "count": 64.0}, True),
+        ({"ulp_max": 3.1, "reference_ulp_max": 0.5, "count": 64.0}, False),
         ({"ulp_max": 9.0, "reference_ulp_max": 2.5, "count": 63.0}, True),
         ({"max_rel": 9.0}, True),
     ):
-        assert judging.too_far(replace(verdict, metrics=metrics)).agrees is agrees
+        assert judging.too_far(replace(verdict, metrics=metrics), backward=False).agrees is agrees
+    of_gradient = {"reference_ulp_max": 4.0, "count": 64.0}
+    for off, agrees in ((9.9, True), (10.1, False)):
+        given = replace(verdict, metrics={"ulp_max": off, **of_gradient})
+        assert judging.too_far(given, backward=True).agrees is agrees
 
 
 def test_signs_of_numbers() -> None:
@@ -177,6 +182,24 @@ def test_a_number_that_is_broadcast_has_a_gradient_with_as_many_terms_as_results
     assert found[0] is None, "so many show how large they are"
     assert found[1] == pytest.approx(24, rel=0.3)
     assert sizes_of_sums(operator(torch.mul), call(normal(1024), normal()), torch.float32, wanted, backward=True) == []
+
+
+@pytest.mark.parametrize(
+    ("function", "count"),
+    [
+        (lambda x: torch.nn.functional.avg_pool2d(x, 3, stride=2), 2 * 9),
+        (lambda x: torch.nn.functional.adaptive_avg_pool2d(x, 4), 2 * 16),
+        (lambda x: torch.nn.functional.layer_norm(x, (16,)), 2 * 16),
+        (lambda x: torch.nn.functional.max_pool2d(x, 2), 2),
+        (lambda x: x.detach(), 1 << 62),
+        (lambda x: x[:0], 1 << 62),
+    ],
+)
+@pytest.mark.parametrize("special", [False, True])
+def test_of_a_window_only_its_elements_count(function: Any, count: int, special: bool) -> None:
+    sample = call(normal(1, 3, 16, 16))
+    sample = sample.with_nonfinite(torch.float32) if special else sample.expanded()
+    assert judging.reached(operator(function), sample, torch.float32) == count
 
 
 def test_nothing_is_known_of_sums_of_no_numbers_or_of_magnitudes_that_the_operator_refuses() -> None:
