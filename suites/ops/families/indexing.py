@@ -12,7 +12,7 @@ from pytest_ascend.operators.operator import ALL, ARITHMETIC, FLOATS, INTS, MOVE
 from pytest_ascend.operators.samples import SHAPES, SPECIAL, TEMPLATE, call
 from pytest_ascend.operators.values import Values, given, integers, mask, normal, places
 
-from ..makers import exactly, in_family, numbers, together
+from ..makers import exactly, in_family, numbers
 
 _read = partial(Operator, dtypes=ALL, exactness=MOVE)
 _written = partial(Operator, dtypes=FLOATS + INTS[:2], exactness=MOVE)
@@ -26,7 +26,12 @@ def _rows(*numbers_: int) -> Values:
 #: Calls from which generated ones start: what is given above has one size.
 _template = partial(call, group=TEMPLATE)
 #: Dimensions to index, each the longest of its tensor: an index of another size stays below all that are longer.
-_BY_DIM = (((7, 5, 3), 0), ((3, 7, 5), 1), ((5, 3, 7), -1), ((5, 7), 1), ((7, 5), 0))
+_BY_DIM: tuple[tuple[tuple[int, ...], int], ...] = (
+    *(((7, 5, 3), 0), ((3, 7, 5), 1), ((5, 3, 7), -1)),
+    *(((5, 7), 1), ((7, 5), 0)),
+)
+_OF_EMBEDDINGS: tuple[dict[str, Any], ...] = ({}, {"padding_idx": 2}, {"scale_grad_by_freq": True})
+_FACTORS: tuple[dict[str, Any], ...] = ({}, {"alpha": 3}, {}, {"alpha": -2}, {})
 
 
 def _index(*shape: int) -> Values:
@@ -68,11 +73,7 @@ _embedded = exactly(
     call(integers(3, 5, low=0, high=9), normal(10, 17)),
     call(integers(3, 5, low=0, high=9), normal(10, 17), padding_idx=4),
     call(given(dtype="int64"), normal(10, 3), group=SHAPES),
-    *(
-        _template(_index(*shape), normal(7, 5), **named)
-        for shape in ((11,), (2, 3, 4))
-        for named in ({}, {"padding_idx": 2}, {"scale_grad_by_freq": True})
-    ),
+    *(_template(_index(*shape), normal(7, 5), **named) for shape in ((11,), (2, 3, 4)) for named in _OF_EMBEDDINGS),
 )
 _filled = exactly(
     call(normal(2, 3, 5, 7), mask(2, 3, 5, 7), -2.5),
@@ -105,19 +106,14 @@ _added_rows = exactly(
     call(normal(17), 0, integers(64, low=0, high=16), normal(64)),
     *(
         _template(normal(*shape), dim, _index(11), normal(*_in_place_of(shape, dim, 11)), **named)
-        for (shape, dim), named in zip(_BY_DIM, ({}, {"alpha": 3}, {}, {"alpha": -2}, {}), strict=True)
+        for (shape, dim), named in zip(_BY_DIM, _FACTORS, strict=True)
     ),
 )
 _scattered = exactly(
     call(normal(5, 7), 0, given(0, 1, 2, 3, 4, 0, 1, 4, 3, 1, 0, 2, 2, 0, shape=(2, 7), dtype="int64"), normal(2, 7)),
     call(normal(5, 7), -1, given(6, 0, 1, 2, 3, 4, 5, 6, 0, 1, shape=(5, 2), dtype="int64"), normal(5, 2)),
-)
-_scattered = together(
-    _scattered,
-    exactly(
-        *(_template(normal(*shape), dim, places(*shape, dim=dim), normal(*shape)) for shape, dim in _BY_DIM),
-        _template(normal(7, 5), 0, places(7, 5), 3),
-    ),
+    *(_template(normal(*shape), dim, places(*shape, dim=dim), normal(*shape)) for shape, dim in _BY_DIM),
+    _template(normal(7, 5), 0, places(7, 5), 3),
 )
 _scatter_added = exactly(
     call(normal(5, 7), 0, integers(6, 7, low=0, high=4), normal(6, 7)),
@@ -125,7 +121,7 @@ _scatter_added = exactly(
     call(normal(17), 0, integers(64, low=0, high=16), normal(64)),
     *(
         _template(normal(*shape), dim, _index(*added), normal(*added))
-        for (shape, dim), added in ((each, _in_place_of(*each, 11)) for each in _BY_DIM)
+        for shape, dim, added in ((shape, dim, _in_place_of(shape, dim, 11)) for shape, dim in _BY_DIM)
     ),
 )
 _put = exactly(
