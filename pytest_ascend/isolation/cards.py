@@ -185,6 +185,9 @@ class Assigned:
 class CardQueue:
     """A card with its child: ``assigned`` waits for its start, ``current`` is running, ``reserved`` comes next.
 
+    ``ahead`` comes before ``reserved`` where there is one: the child was told already, and runs it once the current one
+    has passed, without waiting.
+
     ``last`` is the child's latest task; its fixtures are set up for ``reserved``, or for another run of the same.
     ``met`` are the subjects of the child's tasks; no child starts before ``not_before`` (of ``time.monotonic``).
     """
@@ -197,6 +200,7 @@ class CardQueue:
     runs: int = 0
     assigned: Assigned | None = None
     current: Assigned | None = None
+    ahead: Task | None = None
     reserved: Task | None = None
     last: Task | None = None
     payloads: list[dict[str, Any]] = field(default_factory=list)
@@ -210,7 +214,7 @@ class CardQueue:
     @property
     def is_busy(self) -> bool:
         """Whether there is unfinished work here."""
-        return bool(self.assigned or self.current or self.reserved)
+        return bool(self.assigned or self.current or self.ahead or self.reserved)
 
     @property
     def group(self) -> str:
@@ -240,14 +244,40 @@ class CardQueue:
         """Tell the child to run the assigned task."""
         assert self.child is not None  # noqa: S101  (callers looked)
         assert self.assigned is not None  # noqa: S101
-        self.current, self.assigned = self.assigned, None
+        begun, self.assigned = self.assigned, None
+        self._tell(begun.task, is_ahead=False)
+        self._begin(begun)
+
+    def give_ahead(self, following: Task | None) -> None:
+        """Tell the child to run the reserved task after the current one, if that passes, and reserve another one."""
+        self.ahead, self.reserved = self.reserved, following
+        if self.ahead:
+            self._tell(self.ahead, is_ahead=True)
+
+    def go_on(self) -> None:
+        """Note that the child runs what it was told ahead."""
+        assert self.ahead is not None  # noqa: S101  (callers looked)
+        task, self.ahead = self.ahead, None
+        self._begin(Assigned(task))
+
+    def recall(self) -> Task | None:
+        """Note that the child drops what it was told ahead, which is reserved again; return what was reserved then."""
+        if self.ahead is None:
+            return None
+        left, self.reserved, self.ahead = self.reserved, self.ahead, None
+        return left
+
+    def _tell(self, task: Task, *, is_ahead: bool) -> None:
+        if self.child:
+            self.child.send(run=task.index, next=self.reserved.index if self.reserved else -1, ahead=is_ahead)
+
+    def _begin(self, begun: Assigned) -> None:
+        self.current, task = begun, begun.task
         self.runs += 1
-        self.last = self.current.task
+        self.last = task
         self.payloads = []
-        task = self.current.task
         self._allow(task.limit_s + (0.0 if task.subject in self.met else task.first_s))
         self.met.add(task.subject)
-        self.child.send(run=self.current.task.index, next=self.reserved.index if self.reserved else -1)
 
     def end(self, patience_s: float) -> None:
         """Let the child clean up for this long, then end it; give up a card whose driver does not release it."""

@@ -47,6 +47,9 @@ class Task:
     group: str = ""
 
 
+#: The answer after which a child begins what it was told ahead; after any other it drops that.
+GOES_ON = "passed"
+
 #: The signal for which a child writes the Python stacks of its threads, from a C handler that needs no GIL.
 STACKS_SIGNAL = signal.SIGRTMIN + 7
 

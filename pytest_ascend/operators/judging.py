@@ -140,7 +140,10 @@ def reached(operator: Operator, sample: Sample, dtype: torch.dtype) -> int:
     """
     with unseen(), torch.enable_grad():
         args, kwargs = on_tensors(_finite, sample.arguments(operator.name, dtype))
-        (leaf,) = (each.requires_grad_() for each in tensors((args, kwargs)))
+        (leaf,) = tensors((args, kwargs))
+        if not leaf.is_floating_point():
+            return 1 << 62
+        leaf.requires_grad_()
         found = forward(operator, operator.function, args, kwargs)[0].reshape(-1)
         if not found.numel() or not found.requires_grad:
             return 1 << 62

@@ -422,7 +422,7 @@ def _judge_by(  # noqa: PLR0917 - a call, its results, and what they are judged 
     with unseen():
         if not sums:
             how = settings(operator, {name: result}, terms=terms, backward=backward)
-            is_single = operator.exactness == FUNCTION and terms == 1 and not {*_LEVEL} & {*each.axes}
+            is_single = _is_of_single_elements(operator, each, backward=backward) and not {*_LEVEL} & {*each.axes}
             seen = replace(compare, note=partial(_note_again, compare, backward)) if is_single else compare
             seen({name: actual}, {name: wanted}, name=operator.name, **how)
         for place, scale in enumerate(sums):  # each output has sums of its own
@@ -445,10 +445,15 @@ def _terms(target: Target, each: Generated, *, backward: bool) -> int:
     longest = most_elements(shapes)
     if not backward and operator.family in _WINDOWS and len(shapes) == 1 and longest > USUAL_TERMS:
         return max(1, min(reached(operator, each.sample, target.dtype), longest)) if operator.terms > 1 else 1
-    if backward and operator.terms == 1 and operator.family in POINTWISE and len({*shapes}) == 1:
-        return 1
     terms = max(operator.terms, min(longest, USUAL_TERMS)) if operator.terms > 1 else operator.terms
     return max(terms, longest) if operator.terms > USUAL_TERMS or operator.family in _LONG_SUMS or backward else terms
+
+
+def _is_of_single_elements(operator: Operator, each: Generated, *, backward: bool) -> bool:
+    """Whether each number of a result, or of a gradient, is a function of one element of each tensor."""
+    is_function = operator.exactness == FUNCTION and operator.terms == 1
+    is_alike = operator.family in POINTWISE and len({source.shape for source in each.sample.values()}) == 1
+    return is_function and (is_alike or not backward)
 
 
 def _only(place: int, found: Tensors) -> Tensors:

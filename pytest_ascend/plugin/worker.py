@@ -20,6 +20,7 @@ from msgspec import to_builtins
 from pytest_ascend.coverage import selection
 from pytest_ascend.device import Device
 from pytest_ascend.isolation import Channel
+from pytest_ascend.isolation.process import GOES_ON
 from pytest_ascend.plugin.keys import RANKS, STATE
 from pytest_ascend.plugin.reports import RECORD_PROPERTY
 from pytest_ascend.plugin.session import RunSetup
@@ -102,8 +103,10 @@ class Work:
         return to_builtins(score(self.setup.options.standard))
 
     def _obey(self, channel: Channel, reporter: WorkerReporter, device: Device, beside: BinaryIO) -> None:
-        items, trimmed, held = self.session.items, 0, device.allocated_bytes()
+        items, trimmed, held, goes_on = self.session.items, 0, device.allocated_bytes(), True
         while "run" in (message := channel.receive()):
+            if message["ahead"] and not goes_on:
+                continue
             index, following = message["run"], message["next"]
             item = items[index]
             measured = benchmarked.count(item.config)
@@ -118,6 +121,7 @@ class Work:
             if said := beside.read().decode(errors="replace").splitlines():
                 channel.send(said=said[0][:SAID_CHARACTERS], lines=len(said))
             channel.send(finished=index, answer=reporter.answer, health=health)
+            goes_on = reporter.answer == GOES_ON and not health
             trimmed = _trimmed(trimmed)
         self.session._setupstate.teardown_exact(None)  # noqa: SLF001 - there is no other way to end early
 

@@ -65,7 +65,28 @@ def test_the_first_task_of_a_subject_has_more_time_and_the_child_hears_what_come
         assert abs(made.deadline - time.monotonic() - made.limit_s) < 5
         assert (made.assigned, made.current.task, made.last) == (None, task, task)
     assert limits == [110.0, 10.0, 110.0]
-    assert made.child.messages == [{"run": 0, "next": 1}, {"run": 1, "next": -1}, {"run": 2, "next": -1}]
+    assert made.child.messages == [
+        {"run": 0, "next": 1, "ahead": False},
+        {"run": 1, "next": -1, "ahead": False},
+        {"run": 2, "next": -1, "ahead": False},
+    ]
+
+
+def test_what_is_told_ahead_is_begun_or_reserved_again() -> None:
+    made, tasks = lane(), [Task(index, 10.0, subject="add", first_s=100.0) for index in range(4)]
+    made.assigned, made.reserved = Assigned(tasks[0]), tasks[1]
+    made.give()
+    made.give_ahead(tasks[2])
+    assert (made.ahead, made.reserved, made.current.task) == (tasks[1], tasks[2], tasks[0])
+    assert made.recall() is tasks[2]
+    assert (made.ahead, made.reserved, made.current.task) == (None, tasks[1], tasks[0])
+    assert made.recall() is None
+    made.give_ahead(None)
+    made.payloads.append({})
+    made.go_on()
+    assert (made.ahead, made.reserved, made.current.task, made.last) == (None, None, tasks[1], tasks[1])
+    assert (made.payloads, made.limit_s, made.runs) == ([], 10.0, 2)
+    assert made.child.messages[1:] == [{"run": 1, "next": 2, "ahead": True}, {"run": 1, "next": -1, "ahead": True}]
 
 
 def test_a_fresh_child_has_met_nothing_and_done_nothing() -> None:

@@ -53,7 +53,7 @@ class Scripted:
 
     def send(self, **message: Any) -> None:
         self.sent.append(message)
-        if "run" in message:
+        if "run" in message and not message["ahead"]:
             self._take(self._behave(message["run"], self))
         elif "end" in message:
             self.died = 0
@@ -181,7 +181,11 @@ def test_reports_of_a_case_come_with_its_attempt_and_all_else_is_passed_on() -> 
     assert told.messages[0] == {"card": "npu:0", "ready": ""}
     assert told.messages.count({"card": "npu:0", "else": 1}) == 2
     assert told.messages.count({"card": "npu:0", "report": {"x": 9}}) == 2, "nothing runs that it is of"
-    assert told.children[0].sent == [{"run": 0, "next": 1}, {"run": 1, "next": -1}, {"end": True}]
+    assert told.children[0].sent == [
+        {"run": 0, "next": 1, "ahead": False},
+        {"run": 1, "next": -1, "ahead": False},
+        {"end": True},
+    ]
     assert told.children[0].done[-2:] == ["kill", "close"]
 
 

@@ -38,10 +38,14 @@ class Recorder:
 
         def live(channel: Channel) -> None:
             channel.send(ready=self.ready(card, number))
+            goes_on = True
             while "run" in (message := channel.receive()):
+                if message["ahead"] and not goes_on:
+                    continue
                 said = self.behave(message["run"], card, number)
                 answer, _, health = said.partition("/")
                 channel.send(finished=message["run"], answer=answer, health=health)
+                goes_on = answer == "passed" and not health
 
         child = start(live)
         self.pids.append(child.pid)
@@ -85,6 +89,30 @@ def test_all_is_settled_by_one_process_where_nothing_goes_wrong() -> None:
     assert run(recorder, 20) == ([], "")
     assert recorder.started == [("npu:0", False)]
     assert recorder.outcomes == dict.fromkeys(range(20), (Decision.ACCEPT, ["passed"]))
+
+
+@pytest.mark.parametrize("cards", [1, 2])
+@pytest.mark.parametrize("seed", range(4))
+def test_tasks_of_groups_are_told_ahead_and_each_is_decided_once(cards: int, seed: int, tmp_path: Any) -> None:
+    """Whatever the tasks do: pass, fail, die, leave the device unwell; and each child hears of them in order."""
+    chance, ran = random.Random(seed), tmp_path / "ran"  # noqa: S311  (no secret)
+    fates = chance.choices(["passed", "failed", "errored", "passed/zeros came", "die"], [20, 2, 2, 1, 1], k=120)
+
+    def behave(index: int, card: Card, number: int) -> str:
+        with ran.open("a") as file:
+            file.write(f"{number} {index}\n")
+        return die(signal.SIGSEGV) if fates[index] == "die" else fates[index]
+
+    recorder = Recorder(behave)
+    made = [Card(label=f"npu:{index}", index=index) for index in range(cards)]
+    work = [Task(index, 30.0, group=f"g{index // 5}", deterministic=index > 90) for index in range(len(fates))]
+    left, why = Supervisor(work, made, recorder, Settings(start_limit_s=20, end_limit_s=5, doubts_limit=1000)).run()
+    assert (left, why) == ([], "")
+    assert recorder.outcomes.keys() == {*range(len(fates))}
+    passed = {index for index, fate in enumerate(fates) if fate == "passed"}
+    assert {index for index, (_, told) in recorder.outcomes.items() if told == ["passed"]} == passed
+    times = [int(line.split()[1]) for line in ran.read_text().splitlines()]
+    assert all(times.count(index) == 1 for index in passed), "what is dropped is not run"
 
 
 def test_tasks_that_ask_for_determinism_have_a_process_of_their_own_kind() -> None:
