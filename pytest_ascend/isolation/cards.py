@@ -186,7 +186,7 @@ class CardQueue:
     """A card with its child: ``assigned`` waits for its start, ``current`` is running, ``reserved`` comes next.
 
     ``ahead`` comes before ``reserved`` where there is one: the child was told already, and runs it once the current one
-    has passed, without waiting.
+    has passed, without waiting. If it does not, that is reserved again, and what was reserved is ``beyond``.
 
     ``last`` is the child's latest task; its fixtures are set up for ``reserved``, or for another run of the same.
     ``met`` are the subjects of the child's tasks; no child starts before ``not_before`` (of ``time.monotonic``).
@@ -202,6 +202,7 @@ class CardQueue:
     current: Assigned | None = None
     ahead: Task | None = None
     reserved: Task | None = None
+    beyond: Task | None = None
     last: Task | None = None
     payloads: list[dict[str, Any]] = field(default_factory=list)
     deadline: float = 0.0
@@ -214,13 +215,13 @@ class CardQueue:
     @property
     def is_busy(self) -> bool:
         """Whether there is unfinished work here."""
-        return bool(self.assigned or self.current or self.ahead or self.reserved)
+        return bool(self.assigned or self.current or self.ahead or self.reserved or self.beyond)
 
     @property
     def group(self) -> str:
         """The group of the current tasks, "" for none."""
         assigned = self.assigned or self.current
-        task = self.reserved or (assigned.task if assigned else self.last)
+        task = self.beyond or self.reserved or (assigned.task if assigned else self.last)
         return task.group if task else ""
 
     def is_unfit(self) -> bool:
@@ -260,12 +261,10 @@ class CardQueue:
         task, self.ahead = self.ahead, None
         self._begin(Assigned(task))
 
-    def recall(self) -> Task | None:
-        """Note that the child drops what it was told ahead, which is reserved again; return what was reserved then."""
-        if self.ahead is None:
-            return None
-        left, self.reserved, self.ahead = self.reserved, self.ahead, None
-        return left
+    def recall(self) -> None:
+        """Note that the child drops what it was told ahead, if anything."""
+        if self.ahead:
+            self.beyond, self.reserved, self.ahead = self.reserved, self.ahead, None
 
     def _tell(self, task: Task, *, is_ahead: bool) -> None:
         if self.child:

@@ -152,7 +152,7 @@ class Supervisor:
         if lane.ahead or following is None or self._again or current.alone:
             return
         if current.task.group and following.group and following.deterministic == lane.deterministic:
-            lane.give_ahead(self._next(lane) if self._queue else None)
+            lane.give_ahead(self._next(lane) if self._queue or lane.beyond else None)
 
     def _pick(self, lane: CardQueue) -> Assigned | None:
         for entry in self._again:
@@ -167,10 +167,13 @@ class Supervisor:
             if is_prompt and (entry.avoid != lane.card.label or not self._has_other(lane)):
                 self._again.remove(entry)
                 return entry
-        return Assigned(self._next(lane)) if self._queue else None
+        return Assigned(self._next(lane)) if self._queue or lane.beyond else None
 
     def _next(self, lane: CardQueue) -> Task:
         """Take the next task: of the lane's group, or else the first of a group that no lane works on."""
+        if lane.beyond:
+            task, lane.beyond = lane.beyond, None
+            return task
         at_work = {each.group for each in self._lanes} - {""}
         free = next((place for place, task in enumerate(self._queue) if task.group not in at_work), None)
         own = (place for place, task in enumerate(islice(self._queue, free)) if task.group == lane.group)
@@ -184,18 +187,13 @@ class Supervisor:
 
     def _reserve(self, lane: CardQueue) -> None:
         """Fixtures of wide scope are kept for the next case; so the child must know that case."""
-        if lane.assigned and not lane.assigned.alone and not lane.reserved and self._queue:
+        if lane.assigned and not lane.assigned.alone and not lane.reserved and (self._queue or lane.beyond):
             lane.reserved = self._next(lane)
 
-    def _recall(self, lane: CardQueue) -> None:
-        if left := lane.recall():
-            self._queue.appendleft(left)
-
     def _take_back(self, lane: CardQueue) -> None:
-        self._recall(lane)
-        if lane.reserved:
-            self._queue.appendleft(lane.reserved)
-            lane.reserved = None
+        lane.recall()
+        self._queue.extendleft(filter(None, (lane.beyond, lane.reserved)))
+        lane.reserved = lane.beyond = None
 
     def _put_back(self, lane: CardQueue) -> None:
         """Release all that a lane holds, in its order."""
@@ -306,7 +304,7 @@ class Supervisor:
         if end is End.ANSWERED and answer == GOES_ON and lane.ahead:
             lane.go_on()
         else:
-            self._recall(lane)
+            lane.recall()
         if end is not End.ANSWERED:
             self._drop(lane)
         elif answer == "errored" and self._doubts < self._settings.doubts_limit:
