@@ -15,6 +15,7 @@ _WIDE = (
     "EmbeddingDenseBackward",
     "IndexAdd",
     "IndexPutImpl",
+    "InplacePut",
 )
 
 family = Family("indexing", wide=_WIDE)
