@@ -74,6 +74,8 @@ _FORWARD_ALONE_EVERY = 3
 _OTHER_DTYPE_EVERY = 9
 #: Families with sums over windows: a result has the terms of one, however large the input is.
 _WINDOWS = ("network",)
+#: So many tensors of one call have verdicts of their own in the log.
+_SHORT = 4
 #: Numbers of which few differ: their results may all be right by luck.
 _LEVEL = ("few", "equal")
 #: Families with sums that may be as long as an input: of products, of all that is added to one place.
@@ -241,7 +243,7 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
     The names are "size empty", "values sorted", "layout transposed", "way backward" ...; "arguments" counts the table's
     calls, each with its own arguments, that were used.
     """
-    reference = _sweep_of(target)
+    reference, compare = _sweep_of(target), replace(compare, note=partial(_note_shortly, compare.note))
     varied: Counter[str] = Counter()
     templates = set()
     doubtful: list[tuple[Generated, str, Pair]] = []
@@ -429,6 +431,14 @@ def _judge_by(  # noqa: PLR0917 - a call, its results, and what they are judged 
             own = Results(_only(place, result.expected), tuple(_only(place, run) for run in result.reference_runs))
             how = settings(operator, {name: own}, terms=terms, backward=backward) | {"scale": scale}
             compare({name: _only(place, actual)}, {name: _only(place, wanted)}, name=operator.name, **how)
+
+
+def _note_shortly(note: Callable[[Verdict], None], verdict: Verdict) -> None:
+    """Note a verdict; of one that agrees on a list of tensors only the whole: hundreds would exceed a line of a log."""
+    if verdict.agrees and len(verdict.leaves) > _SHORT:
+        whole = replace(verdict, leaves=())
+        verdict = replace(whole, leaves=(whole,))
+    note(verdict)
 
 
 def _note_again(compare: PrecisionCompare, backward: bool, verdict: Verdict) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from pytest_ascend.coverage.manifest import SWEEP_GENERATION, SWEEP_SEED
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.operators import Operator, call, shrinking
+from pytest_ascend.operators import Operator, call, shrinking, sweep
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.calling import as_it_is
 from pytest_ascend.operators.checks import check
@@ -36,6 +36,7 @@ from pytest_ascend.operators.sweep import CALLS, SPARE, Sweep
 from pytest_ascend.operators.target import Target
 from pytest_ascend.operators.templates import templates_of
 from pytest_ascend.operators.values import Values, Variant, uniform
+from pytest_ascend.precision import Verdict
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 from pytest_ascend.run.inputs import Chance
@@ -271,6 +272,15 @@ def test_lists_of_tensors_are_longer_and_shorter_all_in_the_same_way() -> None:
     long = next(sample for sample in calls if len(sample.args[0]) == 24)
     made = [each for each in long.arguments("_foreach_addcdiv", torch.float32)[0][0] if each.numel() > 4]
     assert any(not one.equal(made[0]) for one in made[1:] if one.shape == made[0].shape), "numbers of their own"
+
+
+def test_of_a_list_that_agrees_the_log_has_the_whole_alone() -> None:
+    leaf = Verdict(path="a[0]", agrees=True, standard="error-model@1", headline="agrees")
+    for count, agrees, left in ((4, True, 4), (5, True, 1), (5, False, 5)):
+        noted: list[Verdict] = []
+        sweep._note_shortly(noted.append, replace(leaf, agrees=agrees, leaves=(leaf,) * count))
+        assert len(noted[0].leaves) == left
+        assert noted[0].agrees is agrees
 
 
 def test_what_is_asked_at_standard_is_not_asked_again_at_full() -> None:
