@@ -141,7 +141,7 @@ class Supervisor:
         elif lane.ready:
             self._reserve(lane)
             lane.give()
-            self._feed(lane)
+            self._feed(lane)  # what comes next
 
     def _feed_ahead(self, lane: CardQueue, current: Assigned) -> None:
         """Tell the child its next task before it asks, if both are of bundled suites: waiting takes a tenth of them.
@@ -152,7 +152,7 @@ class Supervisor:
         if lane.ahead or following is None or self._again or current.alone:
             return
         if current.task.group and following.group and following.deterministic == lane.deterministic:
-            lane.give_ahead(self._next(lane) if self._queue or lane.beyond else None)
+            lane.give_ahead(self._next(lane))
 
     def _pick(self, lane: CardQueue) -> Assigned | None:
         for entry in self._again:
@@ -167,11 +167,12 @@ class Supervisor:
             if is_prompt and (entry.avoid != lane.card.label or not self._has_other(lane)):
                 self._again.remove(entry)
                 return entry
-        return Assigned(self._next(lane)) if self._queue or lane.beyond else None
+        following = self._next(lane)
+        return Assigned(following) if following else None
 
-    def _next(self, lane: CardQueue) -> Task:
-        """Take the next task: of the lane's group, or else the first of a group that no lane works on."""
-        if lane.beyond:
+    def _next(self, lane: CardQueue) -> Task | None:
+        """Take the next task, if any: of the lane's group, or else the first of a group that no lane works on."""
+        if lane.beyond or not self._queue:
             task, lane.beyond = lane.beyond, None
             return task
         at_work = {each.group for each in self._lanes} - {""}
@@ -187,7 +188,7 @@ class Supervisor:
 
     def _reserve(self, lane: CardQueue) -> None:
         """Fixtures of wide scope are kept for the next case; so the child must know that case."""
-        if lane.assigned and not lane.assigned.alone and not lane.reserved and (self._queue or lane.beyond):
+        if lane.assigned and not lane.assigned.alone and not lane.reserved:
             lane.reserved = self._next(lane)
 
     def _take_back(self, lane: CardQueue) -> None:
