@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -34,6 +34,8 @@ from pytest_ascend.operators.templates import (
 from pytest_ascend.operators.values import CHANGES, StoredTensor, Values, Variant
 from pytest_ascend.run.inputs import Chance
 
+#: The replacement for each size, and the name of what this varies.
+Resized: TypeAlias = tuple[Mapping[int, int], str]
 #: Sizes at which kernels switch code paths: vectors, tiles, blocks and buffers end there.
 EDGES = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 #: Sizes that divide nothing, and sums of edges.
@@ -127,10 +129,7 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
             (index, lengthened(operator, deepened(operator, each, number + ahead), number + ahead))
             for index, each in (alike[turn % len(alike)], alike[(turn + 1) % len(alike)])
         )
-        least = _LEAST.get(operator.family, 2)
-        sizes, axis = of_others = _resized(first, chance, number, ahead, least=least)
-        if axis in {"empty", "one"}:  # few numbers come of these: one such call is enough
-            of_others = _edged(first, chance, least), "edge"
+        of_first, of_others = _sizes_of_three(operator, first, chance, number, ahead)
         other = first.with_another_integer(chance) if number % _INTEGER_EVERY == 1 else first
         if other is not first or second[1].elements(of_others[0]) > LARGEST:  # it has those sizes in more dimensions
             second = (place, other)
@@ -147,7 +146,7 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
             ((place, first), EDGY if EDGY in numbers and how != EDGY else again, third),
         )
         for position, ((index, template), how, placed) in enumerate(three):
-            sizes, axis = of_others if position else (sizes, axis)
+            sizes, axis = of_others if position else of_first
             key = f"sweep/{operator.name}/{dtype}/{seed}/{number}/{position}"
             if draws_anew(operator, template):
                 template = next(itertools.islice(operator.sampled(dtype, key, sizes), index, None))  # noqa: PLW2901
@@ -176,7 +175,16 @@ def _laid_out(operator: Operator, sample: Sample, layout: str, number: int, call
     return sample, layout
 
 
-def _resized(template: Sample, chance: Chance, number: int, ahead: int, *, least: int) -> tuple[Mapping[int, int], str]:
+def _sizes_of_three(
+    operator: Operator, template: Sample, chance: Chance, number: int, ahead: int
+) -> tuple[Resized, Resized]:
+    """Return the sizes of the first of three calls, and of the others: of empty dimensions, or of 1, one is enough."""
+    least = _LEAST.get(operator.family, 2)
+    found = _resized(template, chance, number, ahead, least=least)
+    return found, ((_edged(template, chance, least), "edge") if found[1] in {"empty", "one"} else found)
+
+
+def _resized(template: Sample, chance: Chance, number: int, ahead: int, *, least: int) -> Resized:
     """Return the replacement for each size, and the name of what this varies.
 
     Each size is in its turn the one that is empty, or one; every second time it is the last of the first tensor, along
