@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,7 +27,6 @@ from pytest_ascend.operators.reference import Results, Tensors
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.precision import Samples
 from pytest_ascend.records.record import CallDigests
-from pytest_ascend.records.verdict import Limit, Verdict
 from pytest_ascend.run import inputs
 
 #: Gradients are computed from the forward result, whose error may be up to three times that of rounding alone.
@@ -40,11 +38,8 @@ _SUMS_OF_ALL = ("fft",)
 #: Integer types for the bits of a number, by its bytes.
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-#: What a function of single elements, and its gradient, is off by in the reference run that is off by all that is
-#: allowed: two ulp and a rounding, and in a gradient three times the CPU's own rounding.
-_SHOWN_ULPS = {False: 2.6, True: 4.1}
 #: So few results do not show how large their sums are on the way.
-_FEW = 64
+FEW = 64
 
 #: All elements of several results in one flat tensor per dtype, by its name.
 Joined: TypeAlias = dict[str, torch.Tensor]
@@ -74,25 +69,6 @@ def settings(
     return {"reference_runs": Samples(reference_runs), "accumulation": terms if once or terms > 1 else None}
 
 
-def too_far(verdict: Verdict, *, backward: bool) -> Verdict:
-    """Return the verdict on a function of single elements; it disagrees where one is off by more ulp than any may be.
-
-    That is three ulp for rounding, as the judge has it, and twice what reference runs are off by beyond theirs. The
-    judge takes errors of reference runs for a sample of what may come, and allows three times as much at the edge of an
-    octave. But the one that is off by two ulp in each element is off by all that is allowed. Where the CPU's own result
-    is off by more, as where numbers nearly cancel, and for few elements, which may not show it, the judge knows better.
-    """
-    off, shown, count = (verdict.metrics.get(key) for key in ("ulp_max", "reference_ulp_max", "count"))
-    if off is None or shown is None or count is None:  # another standard was asked for
-        return verdict
-    most = 3 + 2 * max(shown - 0.5, 0)
-    if not verdict.agrees or off <= most or shown > _SHOWN_ULPS[backward] or count < _FEW:
-        return verdict
-    headline = f"one element is off by {off:.3g} ulp, where reference runs are off by at most {shown:.3g}"
-    limit = Limit(name="error of one element in ulp", value=most)
-    return replace(verdict, agrees=False, headline=headline, message=f"{verdict.path}: {headline}", limit=limit)
-
-
 def expected(operator: Operator, results: Results) -> Tensors:
     """Return the expected results; for an operator that only moves elements, converted to the dtype."""
     if operator.exactness != MOVE:
@@ -112,7 +88,7 @@ def sizes_of_sums(
     n terms of random sign reaches the root of n times their usual size: the sum of their magnitudes by the root of n.
     """
     has_sums = operator.family in BROADCAST if backward else operator.terms > 1
-    if not has_sums or not any(0 < each.numel() <= _FEW for each in tensors(wanted)):
+    if not has_sums or not any(0 < each.numel() <= FEW for each in tensors(wanted)):
         return []
     with unseen():
         args, kwargs = sample.arguments(operator.name, dtype)
@@ -128,28 +104,9 @@ def sizes_of_sums(
         longest = most_elements(shapes) if backward else max(map(math.prod, shapes), default=0)
         pairs = zip(found, wanted, strict=True)
         return [
-            None if its is None or own is None or its.numel() > _FEW else _size_of_sums(own, its, longest)
+            None if its is None or own is None or its.numel() > FEW else _size_of_sums(own, its, longest)
             for own, its in pairs
         ]
-
-
-def reached(operator: Operator, sample: Sample, dtype: torch.dtype) -> int:
-    """Return on how many elements of a call's only tensor one of its results depends: of three results, the most.
-
-    Twice as many, as other results may depend on some more; more than there are where that cannot be found out.
-    """
-    with unseen(), torch.enable_grad():
-        args, kwargs = on_tensors(_finite, sample.arguments(operator.name, dtype))
-        (leaf,) = tensors((args, kwargs))
-        if not leaf.is_floating_point():
-            return 1 << 62
-        leaf.requires_grad_()
-        found = forward(operator, operator.function, args, kwargs)[0].reshape(-1)
-        if not found.numel() or not found.requires_grad:
-            return 1 << 62
-        places = {0, found.numel() // 2, found.numel() - 1}
-        grads = (torch.autograd.grad(found[place], leaf, retain_graph=True)[0] for place in places)
-        return 2 * max(int(each.count_nonzero()) for each in grads)
 
 
 def _magnitudes_in_gradients(operator: Operator, sample: Sample, dtype: torch.dtype, whole: tuple[int, ...]) -> Tensors:
@@ -173,10 +130,6 @@ def _size_of_sums(magnitudes: torch.Tensor, wanted: torch.Tensor, longest: int) 
     walk = _usual_size(magnitudes) / math.sqrt(max(longest / wanted.numel(), 1))
     size = max(walk, _usual_size(wanted))
     return size if 0 < size < math.inf else None
-
-
-def _finite(tensor: torch.Tensor) -> torch.Tensor:
-    return double(tensor).nan_to_num(1.0, 1.0, 1.0)
 
 
 def _magnitude(tensor: torch.Tensor) -> torch.Tensor:

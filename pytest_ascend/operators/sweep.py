@@ -13,12 +13,12 @@ import torch
 
 from pytest_ascend.coverage.manifest import SWEEP_SEED
 from pytest_ascend.dispatching import unseen
+from pytest_ascend.operators.call_judging import BACKWARD, IN_PLACE, judge_call, name_of, note_shortly
 from pytest_ascend.operators.calling import (
     Layout,
     as_it_is,
     bounded,
     is_affordable,
-    most_elements,
     moves_gradients,
     on_tensors,
     tensors,
@@ -29,13 +29,7 @@ from pytest_ascend.operators.judging import (
     alike,
     call_digests,
     digest,
-    expected,
     joined,
-    overflows,
-    reached,
-    settings,
-    sizes_of_sums,
-    too_far,
 )
 from pytest_ascend.operators.operator import FUNCTION, Operator
 from pytest_ascend.operators.reference import (
@@ -49,7 +43,7 @@ from pytest_ascend.operators.reference import (
     own_forward,
     own_gradients,
 )
-from pytest_ascend.operators.samples import USUAL_TERMS, Sample
+from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.shrinking import shrunk
 from pytest_ascend.operators.target import Target, in_dtype
 from pytest_ascend.operators.templates import POINTWISE, shift_of
@@ -66,20 +60,10 @@ CALLS = {"sweep": range(24), "sweep-more": range(24, 240)}
 SPARE = 12
 #: Of this many calls, the digests of one are kept.
 _DIGEST_EVERY = 3
-#: Suffixes of the names of gradients, and of tensors changed in place.
-BACKWARD, IN_PLACE = "backward", "in place"
 #: Of this many calls, all but one run backward as well.
 _FORWARD_ALONE_EVERY = 3
 #: Of this many calls, one follows the same call in another dtype.
 _OTHER_DTYPE_EVERY = 9
-#: Families with sums over windows: a result has the terms of one, however large the input is.
-_WINDOWS = ("network",)
-#: So many tensors of one call have verdicts of their own in the log.
-_SHORT = 4
-#: Numbers of which few differ: their results may all be right by luck.
-_LEVEL = ("few", "equal")
-#: Families with sums that may be as long as an input: of products, of all that is added to one place.
-_LONG_SUMS = ("linear algebra", "indexing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +227,7 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
     The names are "size empty", "values sorted", "layout transposed", "way backward" ...; "arguments" counts the table's
     calls, each with its own arguments, that were used.
     """
-    reference, compare = _sweep_of(target), replace(compare, note=partial(_note_shortly, compare.note))
+    reference, compare = _sweep_of(target), replace(compare, note=partial(note_shortly, compare.note))
     varied: Counter[str] = Counter()
     templates = set()
     doubtful: list[tuple[Generated, str, Pair]] = []
@@ -261,7 +245,7 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
             if number % _DIGEST_EVERY == 0:
                 with unseen():
                     inputs = inputs if way else digest(tensors(target.on_cpu(each.sample)))
-                compare.digests[_name(each, way)] = call_digests(
+                compare.digests[name_of(each, way)] = call_digests(
                     target.operator, inputs, found[0], backward=way == BACKWARD
                 )
             if pair := _alike(*found):
@@ -293,7 +277,7 @@ def _passes_quickly(target: Target, compare: PrecisionCompare, each: Generated, 
         return False
     verdicts: list[Verdict] = []
     try:
-        _judge_by(result, target, replace(compare, note=verdicts.append), each, pair[0], way)
+        judge_call(result, target, replace(compare, note=verdicts.append), each, pair[0], way)
     except Disagreement:
         return False
     for verdict in verdicts:
@@ -372,10 +356,6 @@ def _ways(target: Target, each: Generated) -> Iterator[str]:
         yield IN_PLACE
 
 
-def _name(each: Generated, way: str) -> str:
-    return ", ".join(part for part in (each.sample.name, each.layout, way) if part)
-
-
 def _layout(target: Target, each: Generated) -> Layout:
     layouts = target.layouts() if target.operator.layouts else {}
     return layouts.get(each.layout, as_it_is)
@@ -409,66 +389,7 @@ def _alike(found: Tensors, usual: Tensors) -> tuple[Joined, Joined] | None:
 
 
 def _judge(target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, way: str) -> None:
-    _judge_by(_sweep_of(target).results(each.sample, way), target, compare, each, actual, way)
-
-
-def _judge_by(  # noqa: PLR0917 - a call, its results, and what they are judged by
-    result: Results, target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, way: str
-) -> None:
-    operator, name, backward = target.operator, _name(each, way), way == BACKWARD
-    if overflows(result):
-        return
-    wanted = result.expected if backward else expected(operator, result)
-    terms = _terms(target, each, backward=backward)
-    sums = [] if way == IN_PLACE else sizes_of_sums(operator, each.sample, target.dtype, wanted, backward=backward)
-    with unseen():
-        if not sums:
-            how = settings(operator, {name: result}, terms=terms, backward=backward)
-            is_single = _is_of_single_elements(operator, each, backward=backward) and not {*_LEVEL} & {*each.axes}
-            seen = replace(compare, note=partial(_note_again, compare, backward)) if is_single else compare
-            seen({name: actual}, {name: wanted}, name=operator.name, **how)
-        for place, scale in enumerate(sums):  # each output has sums of its own
-            own = Results(_only(place, result.expected), tuple(_only(place, run) for run in result.reference_runs))
-            how = settings(operator, {name: own}, terms=terms, backward=backward) | {"scale": scale}
-            compare({name: _only(place, actual)}, {name: _only(place, wanted)}, name=operator.name, **how)
-
-
-def _note_shortly(note: Callable[[Verdict], None], verdict: Verdict) -> None:
-    """Note a verdict; of one that agrees on a list of tensors only the whole: hundreds would exceed a line of a log."""
-    if verdict.agrees and len(verdict.leaves) > _SHORT:
-        whole = replace(verdict, leaves=())
-        verdict = replace(whole, leaves=(whole,))
-    note(verdict)
-
-
-def _note_again(compare: PrecisionCompare, backward: bool, verdict: Verdict) -> None:
-    """Look at a verdict on a function of single elements once more, and note it. Raises Disagreement."""
-    final = too_far(verdict, backward=backward)
-    compare.note(final)
-    if verdict.agrees and not final.agrees:
-        raise Disagreement(final.message)
-
-
-def _terms(target: Target, each: Generated, *, backward: bool) -> int:
-    """Return how many terms a sum of a call has at most, as far as that is known."""
-    operator, shapes = target.operator, [source.shape for source in each.sample.values()]
-    longest = most_elements(shapes)
-    if not backward and operator.family in _WINDOWS and len(shapes) == 1 and longest > USUAL_TERMS:
-        return max(1, min(reached(operator, each.sample, target.dtype), longest)) if operator.terms > 1 else 1
-    terms = max(operator.terms, min(longest, USUAL_TERMS)) if operator.terms > 1 else operator.terms
-    return max(terms, longest) if operator.terms > USUAL_TERMS or operator.family in _LONG_SUMS or backward else terms
-
-
-def _is_of_single_elements(operator: Operator, each: Generated, *, backward: bool) -> bool:
-    """Whether each number of a result, or of a gradient, is a function of one element of each tensor."""
-    is_function = operator.exactness == FUNCTION and operator.terms == 1
-    is_alike = operator.family in POINTWISE and len({source.shape for source in each.sample.values()}) == 1
-    return is_function and (is_alike or not backward)
-
-
-def _only(place: int, found: Tensors) -> Tensors:
-    """Return results without all but one, in its place."""
-    return [each if place == number else None for number, each in enumerate(found)]
+    judge_call(_sweep_of(target).results(each.sample, way), target, compare, each, actual, way)
 
 
 def _shrunk(target: Target, each: Generated, way: str) -> Generated:

@@ -14,7 +14,7 @@ import torch
 
 from pytest_ascend.coverage.manifest import SWEEP_GENERATION, SWEEP_SEED
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.operators import Operator, call, shrinking, sweep
+from pytest_ascend.operators import Operator, call, call_judging, shrinking
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.calling import as_it_is
 from pytest_ascend.operators.checks import check
@@ -278,7 +278,7 @@ def test_of_a_list_that_agrees_the_log_has_the_whole_alone() -> None:
     leaf = Verdict(path="a[0]", agrees=True, standard="error-model@1", headline="agrees")
     for count, agrees, left in ((4, True, 4), (5, True, 1), (5, False, 5)):
         noted: list[Verdict] = []
-        sweep._note_shortly(noted.append, replace(leaf, agrees=agrees, leaves=(leaf,) * count))
+        call_judging.note_shortly(noted.append, replace(leaf, agrees=agrees, leaves=(leaf,) * count))
         assert len(noted[0].leaves) == left
         assert noted[0].agrees is agrees
 

@@ -1,0 +1,154 @@
+"""How a generated call is judged: how many terms its sums have, how far single elements may be off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from pytest_ascend.dispatching import unseen
+from pytest_ascend.operators.calling import double, forward, most_elements, on_tensors, tensors
+from pytest_ascend.operators.generator import Generated
+from pytest_ascend.operators.judging import FEW, expected, overflows, settings, sizes_of_sums
+from pytest_ascend.operators.operator import FUNCTION, Operator
+from pytest_ascend.operators.reference import Results, Tensors
+from pytest_ascend.operators.samples import USUAL_TERMS, Sample
+from pytest_ascend.operators.target import Target
+from pytest_ascend.operators.templates import POINTWISE
+from pytest_ascend.precision import Verdict
+from pytest_ascend.precision.compare import joined
+from pytest_ascend.records.verdict import Limit
+from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
+
+#: Suffixes of the names of gradients, and of tensors changed in place.
+BACKWARD, IN_PLACE = "backward", "in place"
+#: Families with sums over windows: a result has the terms of one, however large the input is.
+_WINDOWS = ("network",)
+#: Families with sums that may be as long as an input: of products, of all that is added to one place.
+_LONG_SUMS = ("linear algebra", "indexing")
+#: Numbers of which few differ: their results may all be right by luck.
+_LEVEL = ("few", "equal")
+#: What a function of single elements, and its gradient, is off by in the reference run that is off by all that is
+#: allowed: two ulp and a rounding, and in a gradient three times the CPU's own rounding.
+_SHOWN_ULPS = {False: 2.6, True: 4.1}
+#: So many tensors of one call have verdicts of their own in the log.
+_SHORT = 4
+#: More elements than any tensor has.
+_UNKNOWN = 1 << 62
+
+
+def name_of(each: Generated, way: str) -> str:
+    """Return the name of a call made in one way."""
+    return ", ".join(part for part in (each.sample.name, each.layout, way) if part)
+
+
+def judge_call(  # noqa: PLR0917 - a call, its results, and what they are judged by
+    result: Results, target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, way: str
+) -> None:
+    """Judge a call's results in one way. Raises Disagreement."""
+    operator, name, backward = target.operator, name_of(each, way), way == BACKWARD
+    if overflows(result):
+        return
+    wanted = result.expected if backward else expected(operator, result)
+    terms = _terms(target, each, backward=backward)
+    sums = [] if way == IN_PLACE else sizes_of_sums(operator, each.sample, target.dtype, wanted, backward=backward)
+    with unseen():
+        if not sums:
+            how = settings(operator, {name: result}, terms=terms, backward=backward)
+            is_single = _is_of_single_elements(operator, each, backward=backward) and not {*_LEVEL} & {*each.axes}
+            seen = replace(compare, note=partial(_note_again, compare, backward)) if is_single else compare
+            seen({name: actual}, {name: wanted}, name=operator.name, **how)
+        for place, scale in enumerate(sums):  # each output has sums of its own
+            own = Results(_only(place, result.expected), tuple(_only(place, run) for run in result.reference_runs))
+            how = settings(operator, {name: own}, terms=terms, backward=backward) | {"scale": scale}
+            compare({name: _only(place, actual)}, {name: _only(place, wanted)}, name=operator.name, **how)
+
+
+def note_shortly(note: Callable[[Verdict], None], verdict: Verdict) -> None:
+    """Note a verdict; of one that agrees on a list of tensors only the whole: hundreds would exceed a line of a log."""
+    is_long = verdict.agrees and len(verdict.leaves) > _SHORT
+    note(replace(verdict, leaves=()).as_whole() if is_long else verdict)
+
+
+def _note_again(compare: PrecisionCompare, backward: bool, verdict: Verdict) -> None:
+    """Look at a verdict on a function of single elements once more, and note it. Raises Disagreement."""
+    final = too_far(verdict, backward=backward)
+    compare.note(final)
+    if verdict.agrees and not final.agrees:
+        raise Disagreement(final.message)
+
+
+def too_far(verdict: Verdict, *, backward: bool) -> Verdict:
+    """Return the verdict on a function of single elements; it disagrees where one is off by more ulp than any may be.
+
+    That is three ulp for rounding, as the judge has it, and twice what reference runs are off by beyond theirs. The
+    judge takes errors of reference runs for a sample of what may come, and allows three times as much at the edge of an
+    octave. But the one that is off by two ulp in each element is off by all that is allowed. Where the CPU's own result
+    is off by more, as where numbers nearly cancel, and for few elements, which may not show it, the judge knows better.
+    """
+    off, shown, count = (verdict.metrics.get(key) for key in ("ulp_max", "reference_ulp_max", "count"))
+    if off is None or shown is None or count is None:  # another standard was asked for
+        return verdict
+    most = 3 + 2 * max(shown - 0.5, 0)
+    if not verdict.agrees or off <= most or shown > _SHOWN_ULPS[backward] or count < FEW:
+        return verdict
+    headline = f"one element is off by {off:.3g} ulp, where reference runs are off by at most {shown:.3g}"
+    # The figures of the whole are those of one leaf.
+    leaves = verdict.leaves or (verdict,)
+    wrong = next((each for each in leaves if each.metrics is verdict.metrics), leaves[0])
+    found = replace(
+        wrong,
+        agrees=False,
+        headline=headline,
+        message=f"{wrong.path}: {headline}",
+        metrics={**verdict.metrics, "limit_used": off / most},
+        limit=Limit(name="largest error in ulp", value=most),
+    )
+    return joined([found if each is wrong else each for each in leaves], verdict.path)
+
+
+def _terms(target: Target, each: Generated, *, backward: bool) -> int:
+    """Return how many terms a sum of a call has at most, as far as that is known."""
+    operator, shapes = target.operator, [source.shape for source in each.sample.values()]
+    longest = most_elements(shapes)
+    if not backward and operator.family in _WINDOWS and len(shapes) == 1 and longest > USUAL_TERMS:
+        return max(1, min(reached(operator, each.sample, target.dtype), longest)) if operator.terms > 1 else 1
+    terms = max(operator.terms, min(longest, USUAL_TERMS)) if operator.terms > 1 else operator.terms
+    return max(terms, longest) if operator.terms > USUAL_TERMS or operator.family in _LONG_SUMS or backward else terms
+
+
+def _is_of_single_elements(operator: Operator, each: Generated, *, backward: bool) -> bool:
+    """Whether each number of a result, or of a gradient, is a function of one element of each tensor."""
+    is_function = operator.exactness == FUNCTION and operator.terms == 1
+    is_alike = operator.family in POINTWISE and len({source.shape for source in each.sample.values()}) == 1
+    return is_function and (is_alike or not backward)
+
+
+def _only(place: int, found: Tensors) -> Tensors:
+    """Return results without all but one, in its place."""
+    return [each if place == number else None for number, each in enumerate(found)]
+
+
+def reached(operator: Operator, sample: Sample, dtype: torch.dtype) -> int:
+    """Return on how many elements of a call's only tensor one of its results depends: of three results, the most.
+
+    Twice as many, as other results may depend on some more; more than there are where that cannot be found out.
+    """
+    with unseen(), torch.enable_grad():
+        args, kwargs = on_tensors(_finite, sample.arguments(operator.name, dtype))
+        (leaf,) = tensors((args, kwargs))
+        if not leaf.is_floating_point():
+            return _UNKNOWN
+        leaf.requires_grad_()
+        found = forward(operator, operator.function, args, kwargs)[0].reshape(-1)
+        if not found.numel() or not found.requires_grad:
+            return _UNKNOWN
+        places = {0, found.numel() // 2, found.numel() - 1}
+        grads = (torch.autograd.grad(found[place], leaf, retain_graph=True)[0] for place in places)
+        return 2 * max(int(each.count_nonzero()) for each in grads)
+
+
+def _finite(tensor: torch.Tensor) -> torch.Tensor:
+    return double(tensor).nan_to_num(1.0, 1.0, 1.0)
