@@ -22,12 +22,13 @@ from pytest_ascend.operators.calling import (
     upstream,
     with_grad,
 )
+from pytest_ascend.operators.kinds import range_of
 from pytest_ascend.operators.reference import CPU
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.snippet import Reproduction, snippet
 from pytest_ascend.operators.sources import Unwritable
 from pytest_ascend.operators.target import Target
-from pytest_ascend.operators.values import StoredTensor, Values, Variant, range_of, sprinkling
+from pytest_ascend.operators.values import StoredTensor, Values, Variant, sprinkling
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.program import worst_leaf
 

@@ -12,9 +12,10 @@ from pytest_ascend.operators import Operator, call, generator, templates
 from pytest_ascend.operators.calling import TooMuchError, bounded, is_affordable
 from pytest_ascend.operators.exploring import CALLS, Finding
 from pytest_ascend.operators.generator import Generated
+from pytest_ascend.operators.kinds import range_of
 from pytest_ascend.operators.shrinking import resized, smaller
 from pytest_ascend.operators.sweep import SPARE
-from pytest_ascend.operators.values import StoredTensor, Variant, range_of, uniform
+from pytest_ascend.operators.values import StoredTensor, Variant, uniform
 
 T = torch.Tensor
 CPU = torch.device("cpu")
