@@ -42,7 +42,7 @@ from ops.database import database  # noqa: E402
 
 from pytest_ascend.operators import sweep  # noqa: E402
 from pytest_ascend.operators.exploring import CALLS, EXPLORE  # noqa: E402
-from pytest_ascend.operators.sweep import Sweep  # noqa: E402
+from pytest_ascend.operators.sweep_reference import Sweep  # noqa: E402
 from pytest_ascend.run.comparing import PrecisionCompare  # noqa: E402
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "operators.md"

@@ -28,7 +28,7 @@ from pytest_ascend.operators.properties import cases_of
 from pytest_ascend.operators.reference import CPU, Definition, Results
 from pytest_ascend.operators.reproducing import program
 from pytest_ascend.operators.samples import LAYOUT, USUAL_TERMS, Sample
-from pytest_ascend.operators.sweep import CALLS, Sweep
+from pytest_ascend.operators.sweep_reference import CALLS, Sweep
 from pytest_ascend.operators.target import Target, placed
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
@@ -308,7 +308,7 @@ CHECKS: Mapping[str, Callable[[Target, PrecisionCompare], None]] = {
     "in-place": _in_place,
     "repeat": _repeat,
     "found": sweep.check,
-    **dict.fromkeys(sweep.CALLS, sweep.check),
+    **dict.fromkeys(CALLS, sweep.check),
 }
 
 

@@ -23,7 +23,8 @@ from pytest_ascend.operators.call_judging import BACKWARD
 from pytest_ascend.operators.generator import Generated, generate
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.shrinking import resized
-from pytest_ascend.operators.sweep import SPARE, Sweep, WrongCall
+from pytest_ascend.operators.sweep import WrongCall
+from pytest_ascend.operators.sweep_reference import SPARE, Sweep
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.verdict import Verdict

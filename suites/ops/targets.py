@@ -11,7 +11,7 @@ from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.exploring import FOUND, sweep_of
 from pytest_ascend.operators.replay import operator_of, recording
 from pytest_ascend.operators.stored import StoredGolden
-from pytest_ascend.operators.sweep import CALLS, Sweep
+from pytest_ascend.operators.sweep_reference import CALLS, Sweep
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case
 

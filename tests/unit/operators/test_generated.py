@@ -14,7 +14,7 @@ from pytest_ascend.operators.exploring import CALLS, Finding
 from pytest_ascend.operators.generator import Generated
 from pytest_ascend.operators.kinds import range_of
 from pytest_ascend.operators.shrinking import resized, smaller
-from pytest_ascend.operators.sweep import SPARE
+from pytest_ascend.operators.sweep_reference import SPARE
 from pytest_ascend.operators.values import StoredTensor, Variant, uniform
 
 T = torch.Tensor

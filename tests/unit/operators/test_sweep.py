@@ -32,7 +32,7 @@ from pytest_ascend.operators.reference import Results
 from pytest_ascend.operators.reproducing import program
 from pytest_ascend.operators.samples import TEMPLATE
 from pytest_ascend.operators.stored import stored_samples
-from pytest_ascend.operators.sweep import CALLS, SPARE, Sweep
+from pytest_ascend.operators.sweep_reference import CALLS, SPARE, Sweep
 from pytest_ascend.operators.target import Target
 from pytest_ascend.operators.templates import templates_of
 from pytest_ascend.operators.values import Values, Variant, uniform
