@@ -92,7 +92,7 @@ def upstream(
 ) -> list[torch.Tensor]:
     """Return the gradients of the outputs for a backward pass: one CPU tensor for each output that gets one."""
     attached = differentiated_outputs(operator, outputs)
-    keys = [f"ops/{operator.name}/{sample.name}/up/{position}" for position in range(len(attached))]
+    keys = [f"{sample.stream(operator.name)}/up/{position}" for position in range(len(attached))]
     if operator.one_set_of_inputs:
         held_by = (real(dtype),) if sample.all_bits else _FOR_ALL
         return [_normal(key, each, held_by) for key, each in zip(keys, attached, strict=True)]

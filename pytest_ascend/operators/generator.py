@@ -32,7 +32,7 @@ from pytest_ascend.operators.templates import (
     with_a_number,
 )
 from pytest_ascend.operators.values import CHANGES, StoredTensor, Values, Variant
-from pytest_ascend.run.inputs import Chance
+from pytest_ascend.run.inputs import FROM_TABLE, Chance
 
 #: The replacement for each size, and the name of what this varies.
 Resized: TypeAlias = tuple[Mapping[int, int], str]
@@ -129,9 +129,9 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
             (index, lengthened(operator, deepened(operator, each, number + ahead), number + ahead))
             for index, each in (alike[turn % len(alike)], alike[(turn + 1) % len(alike)])
         )
-        of_first, of_others = _sizes_of_three(operator, first, chance, number, ahead)
+        resized = _sizes_of_three(operator, first, chance, number, ahead)
         other = first.with_another_integer(chance) if number % _INTEGER_EVERY == 1 else first
-        if other is not first or second[1].elements(of_others[0]) > LARGEST:  # it has those sizes in more dimensions
+        if other is not first or second[1].elements(resized[1][0]) > LARGEST:  # it has those sizes in more dimensions
             second = (place, other)
         is_single = (number + ahead) % len(DEPTHS) == _SINGLE and takes_a_number(operator, second[1])
         if is_single:
@@ -146,8 +146,8 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
             ((place, first), EDGY if EDGY in numbers and how != EDGY else again, third),
         )
         for position, ((index, template), how, placed) in enumerate(three):
-            sizes, axis = of_others if position else of_first
-            key = f"sweep/{operator.name}/{dtype}/{seed}/{number}/{position}"
+            sizes, axis = resized[position]
+            key = f"{FROM_TABLE}{operator.name}/{dtype}/{seed}/{number}/{position}"
             if draws_anew(operator, template):
                 template = next(itertools.islice(operator.sampled(dtype, key, sizes), index, None))  # noqa: PLW2901
             sample = _changed(operator, template, sizes, (how, _WHICH[(turn + position) % 3]), dtype, key)
@@ -155,7 +155,7 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
             sample, placed_all = _laid_out(operator, sample, placed, number, call_number)
             name = f"call {call_number} of seed {seed}: {sample.name}"
             axes = ("0-d" if is_single and position == 1 else axis, how, placed or CONTIGUOUS)
-            given = replace(sample, name=name, group=FORWARD)
+            given = replace(sample, name=name, group=FORWARD, generated=True)
             yield Generated(given, placed_all, axes, seed, call_number, template=index)
 
 
@@ -177,11 +177,16 @@ def _laid_out(operator: Operator, sample: Sample, layout: str, number: int, call
 
 def _sizes_of_three(
     operator: Operator, template: Sample, chance: Chance, number: int, ahead: int
-) -> tuple[Resized, Resized]:
-    """Return the sizes of the first of three calls, and of the others: of empty dimensions, or of 1, one is enough."""
+) -> tuple[Resized, Resized, Resized]:
+    """Return the sizes of three calls. Of empty dimensions, or of 1, one is enough; and of large ones, which take three
+    times as long as others, two.
+    """
     least = _LEAST.get(operator.family, 2)
     found = _resized(template, chance, number, ahead, least=least)
-    return found, ((_edged(template, chance, least), "edge") if found[1] in {"empty", "one"} else found)
+    if found[1] not in {"empty", "one", "large"}:
+        return found, found, found
+    edged = _edged(template, chance, least), "edge"
+    return found, found if found[1] == "large" else edged, edged
 
 
 def _resized(template: Sample, chance: Chance, number: int, ahead: int, *, least: int) -> Resized:

@@ -149,7 +149,7 @@ def _large(target: Target, sample: Sample, made: list[torch.Tensor], grad_output
     """Return a lookup of expressions for tensors among the arguments, "" for one that has to be written out."""
     known = {id(each): place for place, each in enumerate(made)}
     place_of = {id(each): place for place, each in enumerate(grad_outputs)}
-    key = f"ops/{target.operator.name}/{sample.name}"
+    key = sample.stream(target.operator.name)
 
     def expression(tensor: torch.Tensor) -> str:
         if id(tensor) in place_of:

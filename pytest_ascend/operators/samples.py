@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import torch
 
 from pytest_ascend.operators.values import StoredTensor, Values, Variant
-from pytest_ascend.run.inputs import Chance
+from pytest_ascend.run.inputs import FROM_TABLE, Chance
 
 #: The description of a tensor in a sample.
 Source: TypeAlias = Values | StoredTensor | Variant
@@ -58,7 +58,7 @@ class Sample:
     """One call: its arguments, with a :data:`Source` for each tensor. ``group`` is what it tests.
 
     A user's sample may have tensors themselves. ``all_bits`` says of a recorded one that its numbers use all bits of
-    one dtype.
+    one dtype, ``generated`` that it is in no table.
     """
 
     name: str
@@ -66,6 +66,7 @@ class Sample:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     group: str = FORWARD
     all_bits: bool = False
+    generated: bool = False
     #: Known once they were looked for: generating calls looks hundreds of times.
     _values: list[Source] = field(init=False, repr=False, compare=False)
 
@@ -88,14 +89,18 @@ class Sample:
         """Return how many elements all tensors have together, with these sizes replaced."""
         return sum(math.prod(sizes.get(size, size) for size in each.shape) for each in self.values())
 
+    def stream(self, operator: str) -> str:
+        """Return the key of the random streams of its tensors, and of the gradients from above."""
+        return f"{FROM_TABLE if self.generated else 'ops/'}{operator}/{self.name}"
+
     def arguments(self, operator: str, dtype: torch.dtype) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments, with tensors on the CPU: the same for the same operator and sample everywhere."""
-        places = itertools.count()
+        places, stream = itertools.count(), self.stream(operator)
 
         def made(leaf: Any) -> Any:
             if not isinstance(leaf, Source):
                 return leaf
-            return leaf.make(f"ops/{operator}/{self.name}/{next(places)}", dtype)
+            return leaf.make(f"{stream}/{next(places)}", dtype)
 
         args, kwargs = on_leaves(made, (self.args, dict(self.kwargs)))
         return args, kwargs

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+import numpy as np
 import torch
 
 from pytest_ascend.operators.kinds import KINDS
@@ -197,7 +198,8 @@ class Variant:
 
 def _picked(pool: torch.Tensor, shape: Sequence[int], key: str) -> torch.Tensor:
     """Return numbers of a pool, each with equal probability."""
-    return pool[inputs.integers(f"{key}/picked", shape, low=0, high=pool.numel())]
+    chosen = inputs.integers(f"{key}/picked", (math.prod(shape),), low=0, high=pool.numel())
+    return pool.index_select(0, chosen).reshape(tuple(shape))
 
 
 def _edges(made: torch.Tensor, key: str) -> torch.Tensor:
@@ -214,14 +216,20 @@ def _with(made: torch.Tensor, place: int, number: float = float("nan")) -> torch
     return changed
 
 
+#: Integers of the size of a floating-point number, by its bytes.
+_WHOLE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
 def _sorted(made: torch.Tensor) -> torch.Tensor:
-    """Return the elements in order along the last dimension, sorted as integers of the same order: torch is quicker."""
-    whole = {2: torch.int16, 4: torch.int32}.get(made.element_size()) if made.is_floating_point() else None
-    if whole is None:
+    """Return the elements in order along the last dimension; numpy sorts integers, of the same order, most quickly."""
+    if made.dtype is torch.bool or made.is_complex() or not made.ndim or not made.numel():
         return made.sort(-1).values
-    least = torch.iinfo(whole).min  # taken away, as torch 2.1 ends the process for negative numbers
-    order = (_in_order(made.view(whole)).long() - least).sort(-1).values + least
-    return _in_order(order.to(whole)).view(made.dtype)
+    is_floating = made.is_floating_point()
+    whole = _in_order(made.view(_WHOLE[made.element_size()])) if is_floating else made
+    # By DLPack and back by the buffer protocol: torch 2.1's own conversions do not work with numpy 2.
+    order = np.sort(np.from_dlpack(whole.contiguous()), kind="stable" if whole.element_size() < 4 else None)
+    found = torch.frombuffer(order, dtype=whole.dtype).reshape(made.shape)
+    return _in_order(found).view(made.dtype) if is_floating else found
 
 
 def _in_order(bits: torch.Tensor) -> torch.Tensor:

@@ -29,7 +29,7 @@ from pytest_ascend.system.programs import run
 
 #: The default time of a benchmark in seconds, including its peer.
 BUDGET_S = 1.0
-#: The most that an emulated device gets: its times say nothing of any device.
+#: The most that an emulated device gets.
 EMULATED_BUDGET_S = 0.4
 #: A device's own clock and the host's differ by launching and waiting; a larger difference means that one is wrong.
 CLOCKS_AGREE = 0.05
@@ -70,6 +70,8 @@ class AscendBenchmark:
         If the device shares the host's processor, ``make`` is also called for the CPU: that is the peer. Both are then
         prepared ``preparations`` times. The verdict is recorded: a test need not check it.
         """
+        if self.device.emulated:
+            preparations = 1  # its times say nothing of any device
         if preparations == 1:
             make = functools.cache(make)  # models are large: rounds, profile and confirmation share one
         seconds = min(max(budget_s, self.budget_s), EMULATED_BUDGET_S if self.device.emulated else math.inf)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from pytest_ascend.performance.timing import Call
 
 from ..models.architectures import VisionTransformer
-from ..models.computation import MODELS, Mode
+from ..models.computation import MODELS, Mode, empty
 from ..models.weights import images, targets
 from .sizes import Sizes
 
@@ -26,12 +26,15 @@ MODES: Mapping[str, Mode] = {
 def model_of(name: str, sizes: Sizes) -> nn.Module:
     """Return the model with new weights, which do not affect its speed."""
     torch.manual_seed(0)
-    model = MODELS[name].make()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.02)
+    model = empty(name)
     if isinstance(model, VisionTransformer):
         layers: nn.Sequential = model.encoder.layers
         del layers[sizes.layers :]
+    model.to_empty(device="cpu")
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.02)
+    for buffer in model.buffers():  # running statistics
+        nn.init.ones_(buffer)
     return model
 
 

@@ -108,7 +108,7 @@ def as_it_is(model: nn.Module) -> nn.Module:
 
 def make(name: str, mode: Mode, device: torch.device) -> nn.Module:
     """Return the model ``name`` with its deterministic weights, on a device."""
-    model = _empty(name).to(dtype=mode.dtype).to_empty(device=device)
+    model = empty(name).to(dtype=mode.dtype).to_empty(device=device)
     model.load_state_dict(weights(name))
     return model
 
@@ -116,10 +116,11 @@ def make(name: str, mode: Mode, device: torch.device) -> nn.Module:
 @lru_cache(maxsize=1)
 def weights(name: str) -> Mapping[str, Tensor]:
     """Return the state dictionary of a model; that of the last one is kept until it is cleared (up to 350 MB)."""
-    return state(name, _empty(name))
+    return state(name, empty(name))
 
 
-def _empty(name: str) -> nn.Module:
+def empty(name: str) -> nn.Module:
+    """Return the model ``name`` on torch's device "meta", without memory."""
     with torch.device("meta"), _Unfilled():
         return MODELS[name].make()
 

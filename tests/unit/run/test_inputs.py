@@ -16,6 +16,9 @@ PINNED = {
     "signs": [-1, -1, 1, -1, 1, -1, -1],
     "long uniform": "239d1f6474835ea1",
     "long normal": "2c1d48c9643b28a1",
+    "table uniform": "d3b0bb2536d22b49",
+    "table normal": "f0e77ec5aa1ab8bd",
+    "table integers": "b457b869b0494f1b",
 }
 
 
@@ -55,6 +58,22 @@ def test_a_value_does_not_depend_on_how_many_follow(size: int) -> None:
 def test_every_element_of_many_chunks_stays_as_it_is() -> None:
     assert digest(inputs.uniform("long", (5, 20001))) == PINNED["long uniform"]
     assert digest(inputs.normal("long", (5, 20001))) == PINNED["long normal"]
+
+
+def test_streams_of_generated_calls_come_from_a_table_and_stay_as_they_are() -> None:
+    key, shape = f"{inputs.FROM_TABLE}add/call 3", (5, 2001)
+    assert digest(inputs.uniform(key, shape)) == PINNED["table uniform"]
+    assert digest(inputs.normal(key, shape, std=0.5)) == PINNED["table normal"]
+    assert digest(inputs.integers(key, shape, low=-5, high=1000)) == PINNED["table integers"]
+    assert not inputs.normal(key, shape).equal(inputs.normal(f"{key}4", shape))
+    inputs.normal(key, shape).zero_()  # a copy: the table stays
+    assert digest(inputs.normal(key, shape, std=0.5)) == PINNED["table normal"]
+
+
+def test_a_stream_too_long_for_the_table_is_hashed() -> None:
+    long = inputs.normal(f"{inputs.FROM_TABLE}long", (inputs.TABLE,))
+    assert len(long.unique()) > inputs.TABLE // 8
+    assert abs(long.mean()) < 0.01
 
 
 def test_streams_differ_by_key() -> None:
