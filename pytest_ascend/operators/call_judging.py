@@ -88,25 +88,31 @@ def too_far(verdict: Verdict, *, backward: bool) -> Verdict:
     octave. But the one that is off by two ulp in each element is off by all that is allowed. Where the CPU's own result
     is off by more, as where numbers nearly cancel, and for few elements, which may not show it, the judge knows better.
     """
-    off, shown, count = (verdict.metrics.get(key) for key in ("ulp_max", "reference_ulp_max", "count"))
-    if off is None or shown is None or count is None:  # another standard was asked for
+    if not verdict.agrees:
         return verdict
-    most = 3 + 2 * max(shown - 0.5, 0)
-    if not verdict.agrees or off <= most or shown > _SHOWN_ULPS[backward] or count < FEW:
-        return verdict
-    headline = f"one element is off by {off:.3g} ulp, where reference runs are off by at most {shown:.3g}"
-    # The figures of the whole are those of one leaf.
     leaves = verdict.leaves or (verdict,)
-    wrong = next((each for each in leaves if each.metrics is verdict.metrics), leaves[0])
-    found = replace(
-        wrong,
+    judged = [_single_too_far(each, backward=backward) for each in leaves]
+    is_new = any(found is not each for found, each in zip(judged, leaves, strict=True))
+    return joined(judged, verdict.path) if is_new else verdict
+
+
+def _single_too_far(leaf: Verdict, *, backward: bool) -> Verdict:
+    """Return the verdict on one tensor, which disagrees where an element is off by more than any may be."""
+    off, shown, count = (leaf.metrics.get(key) for key in ("ulp_max", "reference_ulp_max", "count"))
+    if off is None or shown is None or count is None:  # another standard was asked for
+        return leaf
+    most = 3 + 2 * max(shown - 0.5, 0)
+    if off <= most or shown > _SHOWN_ULPS[backward] or count < FEW:
+        return leaf
+    headline = f"one element is off by {off:.3g} ulp, where reference runs are off by at most {shown:.3g}"
+    return replace(
+        leaf,
         agrees=False,
         headline=headline,
-        message=f"{wrong.path}: {headline}",
-        metrics={**verdict.metrics, "limit_used": off / most},
+        message=f"{leaf.path}: {headline}",
+        metrics={**leaf.metrics, "limit_used": off / most},
         limit=Limit(name="largest error in ulp", value=most),
     )
-    return joined([found if each is wrong else each for each in leaves], verdict.path)
 
 
 def _terms(target: Target, each: Generated, *, backward: bool) -> int:
@@ -122,7 +128,9 @@ def _terms(target: Target, each: Generated, *, backward: bool) -> int:
 def _is_of_single_elements(operator: Operator, each: Generated, *, backward: bool) -> bool:
     """Whether each number of a result, or of a gradient, is a function of one element of each tensor."""
     is_function = operator.exactness == FUNCTION and operator.terms == 1
-    is_alike = operator.family in POINTWISE and len({source.shape for source in each.sample.values()}) == 1
+    has_one_shape = len({source.shape for source in each.sample.values()}) == 1
+    # Of lists, the tensors in one place have one shape.
+    is_alike = operator.family == "foreach" or (operator.family in POINTWISE and has_one_shape)
     return is_function and (is_alike or not backward)
 
 

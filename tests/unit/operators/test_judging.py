@@ -133,6 +133,20 @@ def test_a_function_is_off_by_a_few_ulp_at_most(dtype: torch.dtype, off: float, 
     assert [*consistency.leaves(record), *consistency.figures(record)] == [], "the log does not contradict itself"
 
 
+def test_each_tensor_of_a_list_is_judged_by_what_the_cpu_is_off_by_there() -> None:
+    exact = torch.linspace(1.5, 1.99, 200, dtype=torch.float64)
+    usual, actual = exact.float(), exact.float()
+    usual[11] += 12 * torch.finfo(torch.float32).eps  # there the CPU is off by more, and the device by as much
+    actual[7] += 8 * torch.finfo(torch.float32).eps
+    result = Results([exact, exact], ([usual, exact.float()],))
+    settings = judging.settings(operator(exactness=FUNCTION), {"a": result})
+    verdict = compare({"a": [usual, actual]}, {"a": [exact, exact]}, **settings)
+    final = call_judging.too_far(verdict, backward=False)
+    assert verdict.agrees
+    assert not final.agrees
+    assert [leaf.agrees for leaf in final.leaves] == [True, False]
+
+
 def test_where_the_cpu_is_off_by_more_or_elements_are_few_the_judge_knows_better() -> None:
     verdict = Verdict(path="a", agrees=True, standard="error-model@1", headline="agrees")
     for metrics, agrees in (
