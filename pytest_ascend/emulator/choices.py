@@ -27,8 +27,8 @@ EXACT = "exact"
 #: The fault of a card that stays busy for some seconds after a process that used it ended.
 RECOVERING = "recovering"
 
-#: The limits of the emulated runtime.
-MOST_DEVICES = 16
+#: The limits of the emulated runtime; the memory of a device in bytes.
+MOST_DEVICES, LEAST_MEMORY = 16, 1 << 20
 
 DEFAULT_CHIP = "Ascend910B1"
 
@@ -64,6 +64,16 @@ def devices_of(text: str) -> int:
     if text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_DEVICES:
         return int(text)
     raise UsageError(f"{DEVICES}={text}: invalid number of devices", hint=f"give 1 to {MOST_DEVICES}")
+
+
+def checked_memory(size: int) -> int:
+    """Return a device's memory in bytes. Raises UsageError below a MiB: a unit was forgotten."""
+    if size < LEAST_MEMORY:
+        raise UsageError(
+            f"an emulated device with {size} bytes of memory holds nothing",
+            hint="give a number and a unit, as in 512MiB or 8GiB; without one it is bytes",
+        )
+    return size
 
 
 def checked_physical(text: str) -> str:

@@ -103,7 +103,9 @@ class EmulatorSettings:
         return replace(
             self,
             devices=self.devices or choices.devices_of(os.environ.get(choices.DEVICES, "")),
-            memory_bytes=self.memory_bytes or parse_size(os.environ.get(choices.MEMORY) or USUAL_MEMORY),
+            memory_bytes=choices.checked_memory(
+                self.memory_bytes or parse_size(os.environ.get(choices.MEMORY) or USUAL_MEMORY)
+            ),
             numerics=choices.checked(self.numerics or os.environ.get(choices.NUMERICS, "")),
             cann=choices.checked_cann(self.cann or os.environ.get(choices.CANN, "")),
             chip=choices.checked_chip(self.chip or os.environ.get(choices.CHIP, "")),

@@ -37,12 +37,15 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ascend.emulator.bootstrap import environment
+from pytest_ascend.emulator.choices import checked_memory
 from pytest_ascend.emulator.settings import EmulatorSettings
 from pytest_ascend.environment.stack import collect
+from pytest_ascend.errors import UsageError
 from pytest_ascend.page import html
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import OUTCOMES, Outcome
 from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.text import parse_size
 from pytest_ascend.runlog.contents import SUBSET, Footer, Header, Selection
 from pytest_ascend.runlog.writing import RunLog, read
 from pytest_ascend.verdict.summary import summarise
@@ -219,6 +222,13 @@ def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
+def _size(text: str) -> int:
+    try:
+        return checked_memory(parse_size(text))
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def main() -> int:
     """Run the files and write the report."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
@@ -230,7 +240,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--deadline", type=float, default=60.0, metavar="SECONDS", help="for a test")
     parser.add_argument("--file-deadline", type=float, default=600.0, metavar="SECONDS")
-    parser.add_argument("--memory", type=float, default=4.0, metavar="GIB", help="of the emulated device")
+    parser.add_argument("--memory", type=_size, default="4GiB", metavar="SIZE", help="of the emulated device")
     parser.add_argument(
         "-k", dest="chosen", default="", metavar="EXPRESSION", help="choose tests by name, as pytest does"
     )
@@ -240,9 +250,7 @@ def main() -> int:
     files = chosen([each.resolve() for each in given.tests], given.part)[: given.limit or None]
     if not files:
         parser.error(f"there are no files test_*.py in {given.tests} for part {given.part}")
-    variables = (
-        environment(EmulatorSettings(memory_bytes=int(given.memory * 2**30))) if given.device == "emulated" else {}
-    )
+    variables = environment(EmulatorSettings(memory_bytes=given.memory)) if given.device == "emulated" else {}
     variables |= {"PYTORCH_TESTING_DEVICE_ONLY_FOR": "privateuse1", "FOREIGN_CHOSEN": given.chosen}
     if given.disabled:
         variables["FOREIGN_DISABLED"] = str(given.disabled.resolve(strict=True))

@@ -43,6 +43,15 @@ def test_the_environment_decides_where_nothing_is_set(monkeypatch: pytest.Monkey
     assert EmulatorSettings(devices=3, memory_bytes=1 << 20).resolved().devices == 3
 
 
+def test_memory_without_a_unit_is_bytes_and_so_few_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="16 bytes of memory") as found:
+        EmulatorSettings(memory_bytes=16).resolved()
+    assert "8GiB" in found.value.hint
+    monkeypatch.setenv("PYTEST_ASCEND_EMULATED_MEMORY", "16")
+    with pytest.raises(UsageError, match="16 bytes of memory"):
+        EmulatorSettings().resolved()
+
+
 @pytest.mark.parametrize("text", ["0", "17", "-1", "many", "2.5"])
 def test_a_number_of_devices_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("PYTEST_ASCEND_EMULATED_DEVICES", text)
