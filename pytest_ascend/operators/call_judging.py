@@ -119,8 +119,10 @@ def _terms(target: Target, each: Generated, *, backward: bool) -> int:
     """Return how many terms a sum of a call has at most, as far as that is known."""
     operator, shapes = target.operator, [source.shape for source in each.sample.values()]
     longest = most_elements(shapes)
-    if not backward and operator.family in _WINDOWS and len(shapes) == 1 and longest > USUAL_TERMS:
-        return max(1, min(reached(operator, each.sample, target.dtype), longest)) if operator.terms > 1 else 1
+    if operator.family in _WINDOWS and len(shapes) == 1 and longest > USUAL_TERMS:
+        if operator.terms == 1 and not backward:
+            return 1
+        return max(1, min(reached(operator, each.sample, target.dtype, backward=backward), longest))
     terms = max(operator.terms, min(longest, USUAL_TERMS)) if operator.terms > 1 else operator.terms
     return max(terms, longest) if operator.terms > USUAL_TERMS or operator.family in _LONG_SUMS or backward else terms
 
@@ -139,10 +141,11 @@ def _only(place: int, found: Tensors) -> Tensors:
     return [each if place == number else None for number, each in enumerate(found)]
 
 
-def reached(operator: Operator, sample: Sample, dtype: torch.dtype) -> int:
+def reached(operator: Operator, sample: Sample, dtype: torch.dtype, *, backward: bool = False) -> int:
     """Return on how many elements of a call's only tensor one of its results depends: of three results, the most.
 
-    Twice as many, as other results may depend on some more; more than there are where that cannot be found out.
+    With ``backward``, how many results depend on an element, whose gradient is the sum of as many terms. Twice as many
+    are returned, as others may have some more; more than there are where that cannot be found out.
     """
     with unseen(), torch.enable_grad():
         args, kwargs = on_tensors(_finite, sample.arguments(operator.name, dtype))
@@ -150,12 +153,34 @@ def reached(operator: Operator, sample: Sample, dtype: torch.dtype) -> int:
         if not leaf.is_floating_point():
             return _UNKNOWN
         leaf.requires_grad_()
-        found = forward(operator, operator.function, args, kwargs)[0].reshape(-1)
+        found = forward(operator, operator.function, args, kwargs)[0]
         if not found.numel() or not found.requires_grad:
             return _UNKNOWN
-        places = {0, found.numel() // 2, found.numel() - 1}
-        grads = (torch.autograd.grad(found[place], leaf, retain_graph=True)[0] for place in places)
-        return 2 * max(int(each.count_nonzero()) for each in grads)
+        if not backward:
+            return 2 * _dependencies(found, leaf)
+        return 2 * _contributions(found, leaf)
+
+
+def _contributions(found: torch.Tensor, leaf: torch.Tensor) -> int:
+    """Return how many elements of the result contribute to one of a gradient; _UNKNOWN if that is more than their sum.
+
+    A gradient is linear in those from above: its own gradient tells from which results it comes. That of a
+    normalization depends on the input as well.
+    """
+    above = torch.ones_like(found, requires_grad=True)
+    try:
+        (gradient,) = torch.autograd.grad(found, leaf, above, create_graph=True)
+        (of_input,) = torch.autograd.grad(gradient.sum(), leaf, retain_graph=True, allow_unused=True)
+    except RuntimeError:  # it has no gradient of its own
+        return _UNKNOWN
+    return _UNKNOWN if of_input is not None and of_input.any() else _dependencies(gradient, above)
+
+
+def _dependencies(results: torch.Tensor, on: torch.Tensor) -> int:
+    """Return on how many elements of a tensor the first, the central or the last result depends: the most."""
+    shape = results.shape
+    places = {tuple(0 for _ in shape), tuple(size // 2 for size in shape), tuple(size - 1 for size in shape)}
+    return max(int(torch.autograd.grad(results[place], on, retain_graph=True)[0].count_nonzero()) for place in places)
 
 
 def _finite(tensor: torch.Tensor) -> torch.Tensor:

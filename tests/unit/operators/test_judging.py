@@ -220,6 +220,22 @@ def test_of_a_window_only_its_elements_count(function: Any, count: int, special:
     assert call_judging.reached(operator(function), sample, torch.float32) == count
 
 
+@pytest.mark.parametrize(
+    ("function", "count"),
+    [
+        (lambda x: torch.nn.functional.avg_pool2d(x, 3, stride=2), 2 * 4),
+        (lambda x: torch.nn.functional.avg_pool2d(x, 3, stride=1, padding=1), 2 * 9),
+        (lambda x: torch.nn.functional.max_pool2d(x, 2), 2),
+        (lambda x: torch.nn.functional.interpolate(x, scale_factor=2.0, mode="nearest"), 2 * 4),
+        (lambda x: torch.nn.functional.layer_norm(x, (16,)), 1 << 62),
+        (lambda x: x.detach(), 1 << 62),
+    ],
+)
+def test_to_a_gradient_of_a_window_only_results_contribute_that_contain_the_element(function: Any, count: int) -> None:
+    found = call_judging.reached(operator(function), call(normal(1, 3, 16, 16)), torch.float32, backward=True)
+    assert min(found, 1 << 62) == count
+
+
 def test_nothing_is_known_of_sums_of_no_numbers_or_of_magnitudes_that_the_operator_refuses() -> None:
     def only_below_zero(x: T) -> T:
         if bool((x >= 0).any()):
