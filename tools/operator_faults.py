@@ -284,6 +284,7 @@ class Bank:
             found, call = shown(fault, self.seed, self.callers[fault.kernel])
             trial = Trial(fault, found, call=call)
         plant(fault, self.seed)
+        torch.npu.empty_cache()  # of faults before, it may hold the right results of the same calls
         if trial.shown:
             names = {name for name, _ in self.callers[fault.kernel]}
             trial = judged(self.suite, trial, self.seed, names, self.levels)
