@@ -30,7 +30,7 @@ from pytest_ascend.operators.target import in_dtype
 from pytest_ascend.operators.values import StoredTensor
 
 #: The calls of a case, by its property: what is asked at level standard is not asked again at full.
-CALLS = {"sweep": range(24), "sweep-more": range(24, 240)}
+CALLS = {"sweep": range(24), "sweep-more": range(24, 216)}
 #: So many more are made at most, where some of those are not legal.
 SPARE = 12
 

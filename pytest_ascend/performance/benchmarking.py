@@ -23,14 +23,14 @@ from pytest_ascend.performance.baseline import pooled_us
 from pytest_ascend.performance.comparison import Comparison
 from pytest_ascend.performance.estimate import Estimate, estimate
 from pytest_ascend.performance.profiling import PREFIX, profile_of
-from pytest_ascend.performance.timing import Make, Timing, one_thread, time_rounds
+from pytest_ascend.performance.timing import FEWEST, Make, Timing, one_thread, time_rounds
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.system.programs import run
 
 #: The default time of a benchmark in seconds, including its peer.
 BUDGET_S = 1.0
-#: The most that an emulated device gets.
-EMULATED_BUDGET_S = 0.4
+#: What an emulated device gets, whose times say nothing of any device: seconds at most, and rounds at least.
+EMULATED_BUDGET_S, EMULATED_ROUNDS = 0.2, 3
 #: A device's own clock and the host's differ by launching and waiting; a larger difference means that one is wrong.
 CLOCKS_AGREE = 0.05
 
@@ -70,12 +70,15 @@ class AscendBenchmark:
         If the device shares the host's processor, ``make`` is also called for the CPU: that is the peer. Both are then
         prepared ``preparations`` times. The verdict is recorded: a test need not check it.
         """
+        fewest = FEWEST
         if self.device.emulated:
-            preparations = 1  # its times say nothing of any device
+            preparations, fewest = 1, EMULATED_ROUNDS
         if preparations == 1:
             make = functools.cache(make)  # models are large: rounds, profile and confirmation share one
         seconds = min(max(budget_s, self.budget_s), EMULATED_BUDGET_S if self.device.emulated else math.inf)
-        timed = functools.partial(time_rounds, make, self.device, budget_s=seconds, preparations=preparations)
+        timed = functools.partial(
+            time_rounds, make, self.device, budget_s=seconds, fewest=fewest, preparations=preparations
+        )
         with one_thread(self.device):
             timing = timed(benchmark=self.benchmark)
         found = {**host_conditions(), **self._card(make)}

@@ -118,8 +118,16 @@ def one_thread(device: Device) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def time_rounds(make: Make, device: Device, *, budget_s: float, benchmark: Any = None, preparations: int = 1) -> Timing:
-    """Time the work that ``make`` prepares, for about ``budget_s`` seconds.
+def time_rounds(
+    make: Make,
+    device: Device,
+    *,
+    budget_s: float,
+    fewest: int = FEWEST,
+    benchmark: Any = None,
+    preparations: int = 1,
+) -> Timing:
+    """Time the work that ``make`` prepares, for about ``budget_s`` seconds and in ``fewest`` rounds at least.
 
     ``benchmark`` is the fixture of pytest-benchmark that records the rounds; without it they are timed by a plain loop.
     With a peer, the work is prepared ``preparations`` times during the rounds: its address in memory changes the speed
@@ -132,7 +140,7 @@ def time_rounds(make: Make, device: Device, *, budget_s: float, benchmark: Any =
         peer()
     rounds = Rounds(call=call, device=device, peer=peer)
     rounds.calls = _calls(rounds)
-    count = _count(_warm_up(rounds, budget_s * WARM_SHARE), budget_s)
+    count = _count(_warm_up(rounds, budget_s * WARM_SHARE), budget_s, fewest)
     rounds.peers_us.clear()
     if preparations > 1:
         rounds.anew, rounds.every = _renewed(make, device, rounds), math.ceil(count / preparations)
@@ -235,5 +243,5 @@ def _is_warm(seconds: Sequence[float]) -> bool:
     return len(before) == WARM_ROUNDS and abs(median(last) / median(before) - 1) < STABLE
 
 
-def _count(round_s: float, budget_s: float) -> int:
-    return min(MOST, max(FEWEST, int(budget_s / round_s)))
+def _count(round_s: float, budget_s: float, fewest: int) -> int:
+    return min(MOST, max(fewest, int(budget_s / round_s)))

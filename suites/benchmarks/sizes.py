@@ -13,16 +13,21 @@ from pytest_ascend.performance.timing import shares_the_host
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Batch size, pixels of an image's side, encoder layers of a ViT, tokens of a decoder's context."""
+    """Batch size, pixels of an image's side, encoder layers of a ViT, tokens of a decoder's context.
+
+    ``steps`` of training show a leak; ``patience_s`` is the time of one batch size above which larger ones are skipped.
+    """
 
     batch: int
     pixels: int
     layers: int
     context: int
+    steps: int
+    patience_s: float
 
 
-HARDWARE = Sizes(batch=32, pixels=224, layers=12, context=2048)
-HOST = Sizes(batch=1, pixels=48, layers=1, context=128)
+HARDWARE = Sizes(batch=32, pixels=224, layers=12, context=2048, steps=20, patience_s=2.0)
+HOST = Sizes(batch=1, pixels=48, layers=1, context=128, steps=12, patience_s=0.5)
 
 
 def sizes_of(device: Device) -> Sizes:

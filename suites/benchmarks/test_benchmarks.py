@@ -21,9 +21,8 @@ from .sizes import HOST, preparations, sizes_of
 
 Measure = Callable[[str, float | Sequence[float]], None]
 
-#: Largest batch of a sweep, and the time of one batch size above which larger ones are skipped.
-LARGEST_BATCH, PATIENCE_S = 1024, 2.0
-ROUNDS, STEPS = 3, 20
+#: Largest batch of a sweep, and calls of each batch.
+LARGEST_BATCH, ROUNDS = 1024, 3
 
 
 @pytest.mark.parametrize("case", MODEL_RUNS, ids=lambda case: case.id)
@@ -46,7 +45,7 @@ def test_batch_sizes(case: Case, ascend_device: Device, ascend_measure: Measure)
             ended_by_memory = 1.0
             break
         found.append((batch, seconds))
-        if seconds * ROUNDS > PATIENCE_S:
+        if seconds * ROUNDS > sizes_of(ascend_device).patience_s:
             break
         batch *= 2
     ascend_measure("batch_size", [float(batch) for batch, _ in found])
@@ -75,7 +74,7 @@ def test_memory(case: Case, ascend_device: Device, ascend_measure: Measure) -> N
         raise NotImplementedError("torch does not tell how much memory tensors hold on the CPU")
     sizes = sizes_of(ascend_device)
     step = training(MEMORY[case], MODES["float32"], sizes, sizes.batch)(ascend_device.torch_device())
-    use = use_of(step, ascend_device, steps=STEPS)
+    use = use_of(step, ascend_device, steps=sizes.steps)
     ascend_measure("items_per_call", sizes.batch)
     ascend_measure("peak_memory_bytes", use.peak_bytes)
     ascend_measure("steady_memory_bytes", use.steady_bytes)

@@ -1,6 +1,6 @@
 """ResNet50 and ViT-B/16 give the results that PyTorch promises: outputs, loss, gradients, training, in every mode.
 
-Batches of one, three and eight in several dtypes, layouts and modes are judged layer by layer.
+Batches of one to eight in several dtypes, layouts and modes are judged layer by layer.
 """
 
 from __future__ import annotations

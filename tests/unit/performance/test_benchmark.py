@@ -80,10 +80,18 @@ def test_the_longer_time_counts_of_the_runs_and_the_tests(own: float, monkeypatc
         {
             "device": timed.benchmark.device,
             "budget_s": max(own, benchmarking.BUDGET_S),
+            "fewest": benchmarking.FEWEST,
             "preparations": 3,
             "benchmark": "pytest-benchmark's",
         }
     ]
+
+
+def test_an_emulated_device_whose_times_say_nothing_is_timed_shortly(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed = Timed(monkeypatch, ALONE, device=Cpu(emulated=True))
+    timed.benchmark(make, budget_s=2.0, preparations=3)
+    asked = {name: timed.asked[0][name] for name in ("budget_s", "fewest", "preparations")}
+    assert asked == {"budget_s": 0.2, "fewest": 3, "preparations": 1}
 
 
 @pytest.mark.parametrize("preparations", [1, 2])

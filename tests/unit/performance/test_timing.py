@@ -318,8 +318,8 @@ def test_on_a_calm_machine_every_figure_is_what_it_should_be(
 
 
 def test_a_run_log_takes_no_more_rounds_than_are_timed() -> None:
-    assert timing._count(1e-6, 1.0) == timing.MOST == SERIES_POINTS_LIMIT
-    assert timing._count(10.0, 1.0) == timing.FEWEST == 5
+    assert timing._count(1e-6, 1.0, timing.FEWEST) == timing.MOST == SERIES_POINTS_LIMIT
+    assert timing._count(10.0, 1.0, timing.FEWEST) == timing.FEWEST == 5
 
 
 @pytest.mark.parametrize(("slow_rounds", "least"), [(0, 10), (3, 12), (40, 25)])

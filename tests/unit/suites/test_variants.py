@@ -22,9 +22,9 @@ def test_all_pairs_occur_of_resnet50() -> None:
         assert {(row[one], row[other]) for row in RESNET50} == set(product(VALUES[one], VALUES[other]))
 
 
-def test_each_value_occurs_of_vit() -> None:
+def test_each_value_occurs_of_vit_but_that_its_largest_batch_is_four() -> None:
     for place, values in enumerate(VALUES):
-        assert {row[place] for row in VIT_B_16} == values
+        assert {row[place] for row in VIT_B_16} == {4 if each == 8 else each for each in values}
 
 
 def test_cases_are_distinct_and_at_level_full() -> None:
