@@ -147,6 +147,8 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
         )
         for position, ((index, template), how, placed) in enumerate(three):
             sizes, axis = resized[position]
+            if axis == "large" and how == "equal" and operator.terms > 1:
+                how = AS_THEY_ARE  # each rounding of such a sum has the same sign  # noqa: PLW2901
             key = f"{FROM_TABLE}{operator.name}/{dtype}/{seed}/{number}/{position}"
             if draws_anew(operator, template):
                 template = next(itertools.islice(operator.sampled(dtype, key, sizes), index, None))  # noqa: PLW2901

@@ -132,6 +132,18 @@ def _is_regular(matrix: torch.Tensor, n: int = 1, *_: Any, **__: Any) -> bool:
     return n >= 0 or not matrix.numel() or bool((torch.linalg.cond(matrix.double()) < 2**12).all())
 
 
+def _is_well_conditioned(matrix: torch.Tensor, *_: Any, **__: Any) -> bool:
+    """Whether a gradient of an inverse has many right bits: that of rows in order has few."""
+    if not matrix.numel() or not matrix.isfinite().all():
+        return True
+    return bool((torch.linalg.cond(matrix.double()) < 2**8).all())
+
+
+def _has_few_steps(y: torch.Tensor, x: torch.Tensor | None = None, **_: Any) -> bool:
+    """Whether an integral over steps of many signs has so few that rounding shows in no result."""
+    return x is None or y.shape[-1:].numel() <= 64
+
+
 def _stays_in_range(x: torch.Tensor, dim: int | None = None, **__: Any) -> bool:
     """Whether a product is within float32's range in whatever order: its gradient is made of partial products."""
     powers = x.double().abs().log2().nan_to_num(0.0, 0.0, 0.0)
@@ -205,6 +217,8 @@ _GENERATED: Mapping[str, Mapping[str, Any]] = {
     "prod": {"sweep": _stays_in_range},
     "linalg.matrix_power": {"sweep": _is_regular},
     "triplet_margin_loss": {"sweep": _are_small},
+    "pinverse": {"sweep": _is_well_conditioned},
+    **{name: {"sweep": _has_few_steps} for name in ("trapz", "trapezoid", "cumulative_trapezoid")},
     **{f"adaptive_{kind}_pool{n}d": {"sweep": _is_quick} for kind in ("avg", "max") for n in (1, 2, 3)},
     **{name: {"grad": False} for name in _WITHOUT_GRADIENTS},
     "instance_norm": {"grad": False, "sweep": _images_vary},

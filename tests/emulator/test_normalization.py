@@ -59,6 +59,19 @@ def test_batch_norm_module_with_its_running_statistics(training: bool, dtype: to
     assert_same(run, floats(4, 3, 5, 5, dtype=dtype))
 
 
+def test_batch_norm_with_a_strided_weight_has_the_gradients_of_a_dense_one() -> None:
+    """torch's CPU kernel reads such a weight as if it was contiguous."""
+    wide = torch.full((16,), float("nan"), device="npu")
+    strided, dense = wide[::2], torch.linspace(0.5, 2.0, 8, device="npu")
+    strided.copy_(dense)
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0)).npu().requires_grad_()
+    found = [
+        torch.autograd.grad((F.batch_norm(x, None, None, weight, None, True) ** 3).sum(), x)[0].cpu()
+        for weight in (strided, dense)
+    ]
+    torch.testing.assert_close(*found)
+
+
 def test_batch_norm_keeps_the_inverse_of_the_deviation() -> None:
     x = floats(4, 3, 5, 5).npu()
     _, mean, invstd = torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)

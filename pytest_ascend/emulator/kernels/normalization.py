@@ -70,7 +70,9 @@ def batch_norm_backward(
 ) -> Three:
     of_parameters = running_mean if weight is None else weight
     statistics = (running_mean, running_var, *_in_dtype_of(of_parameters, mean, invstd))
-    return aten.native_batch_norm_backward(grad, x, weight, *statistics, training, eps, mask)  # type: ignore[no-any-return]
+    # torch's kernel reads a strided weight as if it was contiguous.
+    dense = None if weight is None else weight.contiguous()
+    return aten.native_batch_norm_backward(grad, x, dense, *statistics, training, eps, mask)  # type: ignore[no-any-return]
 
 
 @family.kernel(
