@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 from pytest_ascend.dispatching import unseen
 from pytest_ascend.operators.call_judging import BACKWARD, IN_PLACE, judge_call, name_of, note_shortly
-from pytest_ascend.operators.calling import Layout, as_it_is, moves_gradients, tensors
+from pytest_ascend.operators.calling import Layout, as_it_is, most_elements, moves_gradients, tensors
 from pytest_ascend.operators.generator import AXES, EXPANDED, IN_PLACE_EVERY, Generated
-from pytest_ascend.operators.judging import Joined, alike, call_digests, digest, joined
+from pytest_ascend.operators.judging import FEW, Joined, alike, call_digests, digest, joined
 from pytest_ascend.operators.operator import FUNCTION
 from pytest_ascend.operators.reference import Tensors
 from pytest_ascend.operators.shrinking import shrunk
@@ -32,6 +32,8 @@ _DIGEST_EVERY = 3
 _FORWARD_ALONE_EVERY = 3
 #: Of this many calls, one follows the same call in another dtype.
 _OTHER_DTYPE_EVERY = 9
+#: Their gradients are computed from the rounded result, in which nothing may be left of an element: 1 - 1.
+_FROM_RESULTS = ("sigmoid", "tanh", "expm1")
 
 
 class WrongCall(Disagreement):
@@ -188,6 +190,8 @@ def _ways(target: Target, each: Generated) -> Iterator[str]:
         # Over one element the gradient of a normalization is rounding alone; over few, or rows that are the same, all
         # elements are as wrong as the worst, while a judge uses the mean.
         is_asked &= not {"few", "equal", EXPANDED} & {*each.axes} and not (operator.terms > 1 and "one" in each.axes)
+    if operator.name in _FROM_RESULTS:
+        is_asked &= most_elements([values.shape for values in each.sample.values()]) > FEW
     is_asked &= (each.number + shift_of(operator, target.case.dtype)) % _FORWARD_ALONE_EVERY > 0
     if operator.grad and target.dtype.is_floating_point and wants and is_asked:
         yield BACKWARD

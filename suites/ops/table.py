@@ -61,7 +61,7 @@ ELEMENT_BY_ELEMENT = ("elementwise", "arithmetic", "foreach")
 #: device once; those of stft, which torch_npu lacks for windows; those of quantiles, which any of several equal
 #: elements may get: torch 2.14 sorts no more on the CPU; differences of powers of logarithms in half precision.
 _WITHOUT_GRADIENTS = (
-    *("renorm", "_foreach_tanh", "_foreach_sigmoid", "lu_solve", "masked.prod", "masked.cumprod"),
+    *("renorm", "_foreach_tanh", "_foreach_sigmoid", "_foreach_expm1", "lu_solve", "masked.prod", "masked.cumprod"),
     *(f"scaled_dot_product_attention.{kind}" for kind in ("masked", "causal", "grouped")),
     *("stft", "quantile", "nanquantile", "logcumsumexp"),
 )

@@ -14,7 +14,7 @@ import torch
 
 from pytest_ascend.coverage.manifest import SWEEP_GENERATION, SWEEP_SEED
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.operators import Operator, call, call_judging, shrinking
+from pytest_ascend.operators import Operator, call, call_judging, shrinking, sweep
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.calling import as_it_is
 from pytest_ascend.operators.checks import check
@@ -315,6 +315,16 @@ def test_calls_that_are_templates_only_are_no_frozen_ones() -> None:
     names = {each.name for each in templates}
     assert not names & {each.name for each in stored_samples(operator, "float32")}
     assert {len(each.sample.values()[0].shape) for each in generate(operator, "float32", 60)} == {1, 2, 3}
+
+
+def test_gradients_of_few_elements_are_not_asked_where_they_follow_from_the_rounded_result() -> None:
+    found = {True: set[int](), False: set[int]()}
+    made = target("sigmoid", "float16")
+    for each in made.reference.calls:
+        (values,) = each.sample.values()
+        found["backward" in sweep._ways(made, each)].add(math.prod(values.shape))
+    assert min(found[True]) > 64
+    assert min(found[False]) <= 1
 
 
 def test_operators_of_few_dtypes_have_more_calls_at_standard() -> None:
