@@ -156,9 +156,7 @@ def reached(operator: Operator, sample: Sample, dtype: torch.dtype, *, backward:
         found = forward(operator, operator.function, args, kwargs)[0]
         if not found.numel() or not found.requires_grad:
             return _UNKNOWN
-        if not backward:
-            return 2 * _dependencies(found, leaf)
-        return 2 * _contributions(found, leaf)
+        return 2 * (_contributions if backward else _dependencies)(found, leaf)
 
 
 def _contributions(found: torch.Tensor, leaf: torch.Tensor) -> int:

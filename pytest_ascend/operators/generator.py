@@ -133,8 +133,7 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
         other = first.with_another_integer(chance) if number % _INTEGER_EVERY == 1 else first
         if other is not first or second[1].elements(resized[1][0]) > LARGEST:  # it has those sizes in more dimensions
             second = (place, other)
-        is_single = (number + ahead) % len(DEPTHS) == _SINGLE and takes_a_number(operator, second[1])
-        if is_single:
+        if is_single := (number + ahead) % len(DEPTHS) == _SINGLE and takes_a_number(operator, second[1]):
             second = (second[0], with_a_number(operator, second[1], number))
         numbers, turn = numbers_of(operator, first, dtype), number + shift
         how = numbers[turn % len(numbers)]
@@ -147,18 +146,22 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
         )
         for position, ((index, template), how, placed) in enumerate(three):
             sizes, axis = resized[position]
-            if axis == "large" and how == "equal" and operator.terms > 1:
-                how = AS_THEY_ARE  # each rounding of such a sum has the same sign  # noqa: PLW2901
+            how = _numbers_in(operator, how, axis)  # noqa: PLW2901
             key = f"{FROM_TABLE}{operator.name}/{dtype}/{seed}/{number}/{position}"
             if draws_anew(operator, template):
                 template = next(itertools.islice(operator.sampled(dtype, key, sizes), index, None))  # noqa: PLW2901
             sample = _changed(operator, template, sizes, (how, _WHICH[(turn + position) % 3]), dtype, key)
             call_number = 3 * number + position
             sample, placed_all = _laid_out(operator, sample, placed, number, call_number)
-            name = f"call {call_number} of seed {seed}: {sample.name}"
             axes = ("0-d" if is_single and position == 1 else axis, how, placed or CONTIGUOUS)
+            name = f"call {call_number} of seed {seed}: {sample.name}"
             given = replace(sample, name=name, group=FORWARD, generated=True)
             yield Generated(given, placed_all, axes, seed, call_number, template=index)
+
+
+def _numbers_in(operator: Operator, how: str, axis: str) -> str:
+    """Return how the numbers of a call of these sizes change: roundings of a long sum of equal ones have one sign."""
+    return AS_THEY_ARE if axis == "large" and how == "equal" and operator.terms > 1 else how
 
 
 def _laid_out(operator: Operator, sample: Sample, layout: str, number: int, call_number: int) -> tuple[Sample, str]:
