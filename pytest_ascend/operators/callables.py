@@ -94,6 +94,8 @@ def embedding(weight: Tensor, index: Tensor, **named: Any) -> Tensor:
 
 
 def embedding_bag(weight: Tensor, index: Tensor, *given: Any, **named: Any) -> Tensor:
+    if named.get("max_norm") is not None:  # which scales rows in place
+        weight = weight.clone()
     return torch.nn.functional.embedding_bag(index, weight, *given, **named)
 
 

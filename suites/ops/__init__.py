@@ -31,6 +31,8 @@ _NOT_IN_OTHERS = (
     *("masked.prod", "masked.cumprod", "multilabel_soft_margin_loss", "_foreach_addcdiv"),
     *("_foreach_addcmul", "histc"),
 )
+#: Recorded operators without generated calls in integers: the device has none, or the CPU.
+_NOT_IN_INTEGERS = ("_foreach_norm",)
 #: The other dtype in which an operator of the catalogue has generated calls at level smoke, in turn: integers and half
 #: precision have kernels of their own. All dtypes would take three times as long.
 _TURNS = (HALVES[0], *INTS[:2], HALVES[1])
@@ -67,7 +69,7 @@ NOT_SWEPT: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         (
-            *("split_with_sizes", "split_with_sizes_copy", "istft", "native_group_norm", "grid_sampler_3d"),
+            *("split_with_sizes", "split_with_sizes_copy", "istft", "native_group_norm"),
             *("_unsafe_masked_index", "view_copy"),
         ),
         "its sizes go with numbers among its arguments",
@@ -128,6 +130,7 @@ def _swept(entry: Entry, dtype: str, *, first: bool) -> tuple[str, ...]:
     half precision, too.
     """
     is_other = dtype in OTHERS and entry.name not in _NOT_IN_OTHERS
+    is_other &= entry.name not in _NOT_IN_INTEGERS or dtype in HALVES
     if not (first or is_other) or not _is_swept(entry, dtype):
         return ()
     return tuple(CALLS) if first or (dtype in HALVES and entry.family == "network") else ("sweep",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ import torch
 from pytest_ascend.dispatching import HALF
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.exploring import KEPT, kept
-from pytest_ascend.operators.operator import Operator
+from pytest_ascend.operators.operator import InputFactory, Operator
 from pytest_ascend.operators.recorded import Entry, load
 from pytest_ascend.operators.replay import operator_of, recording
 from pytest_ascend.operators.samples import LONG, USUAL_TERMS, Sample
@@ -27,6 +27,8 @@ from .families import (
     network,
     reduction,
 )
+from .makers import exactly, together
+from .templates import FURTHER, INSTEAD
 
 _FAMILIES = (
     arithmetic,
@@ -59,11 +61,12 @@ ELEMENT_BY_ELEMENT = ("elementwise", "arithmetic", "foreach")
 #: Operators without generated gradients: a difference of which few bits are known, as where attention has one key for a
 #: query, or the share of an infinite product; a sum over heads that torch rounds in each step in half precision, and a
 #: device once; those of stft, which torch_npu lacks for windows; those of quantiles, which any of several equal
-#: elements may get: torch 2.14 sorts no more on the CPU; differences of powers of logarithms in half precision.
+#: elements may get: torch 2.14 sorts no more on the CPU; differences of powers of logarithms in half precision; sums
+#: that torch rounds between their steps.
 _WITHOUT_GRADIENTS = (
     *("renorm", "_foreach_tanh", "_foreach_sigmoid", "_foreach_expm1", "lu_solve", "masked.prod", "masked.cumprod"),
     *(f"scaled_dot_product_attention.{kind}" for kind in ("masked", "causal", "grouped")),
-    *("stft", "quantile", "nanquantile", "logcumsumexp"),
+    *("stft", "quantile", "nanquantile", "logcumsumexp", "cartesian_prod"),
 )
 
 
@@ -133,10 +136,13 @@ def _is_regular(matrix: torch.Tensor, n: int = 1, *_: Any, **__: Any) -> bool:
 
 
 def _is_well_conditioned(matrix: torch.Tensor, *_: Any, **__: Any) -> bool:
-    """Whether a gradient of an inverse has many right bits: that of rows in order has few."""
+    """Whether a gradient of an inverse has many right bits: that of rows in order has few.
+
+    It takes a square matrix of as many rows, which must not fill the memory.
+    """
     if not matrix.numel() or not matrix.isfinite().all():
-        return True
-    return bool((torch.linalg.cond(matrix.double()) < 2**8).all())
+        return max(matrix.shape[-2:]) <= LONG
+    return max(matrix.shape[-2:]) <= LONG and bool((torch.linalg.cond(matrix.double()) < 2**8).all())
 
 
 def _has_few_steps(y: torch.Tensor, x: torch.Tensor | None = None, **_: Any) -> bool:
@@ -255,9 +261,13 @@ def swept(name: str, dtype: str, store: GoldenStore) -> Operator:
         return replace(OPERATORS[name], **_GENERATED[name]) if name in _GENERATED else OPERATORS[name]
     entry = RECORDED[name]
     reference = recording(store, entry.golden_id)
+
+    def recorded(_: InputFactory) -> Iterator[Sample]:
+        return filter(_can_grow, reference.samples("forward", dtype))
+
     return replace(
         operator_of(entry),
-        inputs=lambda _: tuple(filter(_can_grow, reference.samples("forward", dtype))),
+        inputs=INSTEAD.get(name) or together(recorded, FURTHER.get(name, exactly())),
         terms=1 if entry.family in ELEMENT_BY_ELEMENT else USUAL_TERMS + 1,
         # With special numbers; what the CPU then refuses is left out.
         **{"nonfinite": True, **_GENERATED.get(name, {})},
@@ -316,6 +326,7 @@ LEFT_OUT: tuple[LeftOut, ...] = (
         "the gradient of a tensor that is not contiguous",
         "raises: _cdist_backward requires X1 to be contiguous",
     ),
+    LeftOut("_foreach_sub", "int64 tensors minus one number", "raises: input must be half, float, int32 or bfloat16"),
     LeftOut("to", "memory_format=torch.channels_last", "raises: only contiguous_format"),
     *(
         LeftOut(name, "return_indices=True", "gives places in int32 instead of int64")

@@ -72,7 +72,7 @@ OPERATORS = in_family(
     _rounding("ceil", torch.ceil),
     _rounding("trunc", torch.trunc),
     _rounding("round", torch.round),
-    _to_decimals("round.decimals", torch.round, unary(-90, 90, special=(), arguments=_decimals)),
+    _to_decimals("round.decimals", torch.round, unary(-90, 90, special=(), arguments=_decimals), in_place=True),
     _exact("frac", torch.frac, unary(-90, 90, special=HALVES)),
     _exact("sign", torch.sign, unary(-90, 90, special=ENDS[1:]), ALL),
     _bits("signbit", torch.signbit, unary(-90, 90, special=ENDS), FLOATS + INTS, out=True, layouts=DENSE),

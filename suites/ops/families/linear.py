@@ -52,9 +52,9 @@ _batches = exactly(
 _scaled: tuple[dict[str, Any], ...] = ({}, {"beta": 0.5, "alpha": 2}, {"beta": 0, "alpha": 1})
 _added = exactly(
     *(call(normal(5, 7), normal(5, 17), normal(17, 7), **each) for each in _scaled),
-    call(normal(7), normal(5, 17), normal(17, 7)),
+    call(normal(7), normal(5, 17), normal(17, 7), group=SHAPES),
     *(call(normal(*bias), normal(5, 9), normal(9, 7), beta=-1.5, group=TEMPLATE) for bias in ((5, 1), (1, 7), ())),
-    call(numbers("nan", "inf", shape=(1, 2)), normal(3, 4), normal(4, 2), beta=0, group=SPECIAL),
+    call(numbers("nan", "inf", shape=(1, 2)), normal(1, 4), normal(4, 2), beta=0, group=SPECIAL),
 )
 _batches_added = exactly(
     *(call(normal(3, 5, 7), normal(3, 5, 17), normal(3, 17, 7), **each) for each in _scaled),
@@ -150,7 +150,7 @@ OPERATORS = in_family(
     _product("mv", torch.mv, exactly(call(normal(5, 17), normal(17)), call(_long(3, _TERMS), _long(_TERMS)))),
     _product("dot", torch.dot, exactly(call(normal(17), normal(17)), call(_long(_TERMS), _long(_TERMS)))),
     _product("outer", torch.outer, exactly(call(normal(5), normal(17)))),
-    _product("addmm", torch.addmm, _added, out=True),
+    _product("addmm", torch.addmm, _added, out=True, in_place=True),
     _product("baddbmm", torch.baddbmm, _batches_added, out=True),
     _product("addmv", torch.addmv, _vectors_added),
     _product("linear", F.linear, _linear, sweep=_has_terms),

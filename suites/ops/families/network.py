@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -283,4 +284,14 @@ _ACTIVATION = in_family(
     Operator("softmin", F.softmin, along({"dim": -1}, {"dim": 0}), terms=64),
 )
 
-OPERATORS = (*_NETWORK, *_LOSS, *_ACTIVATION)
+#: Variants of activations that change their input, which have kernels of their own.
+_IN_PLACE = {
+    **{name: getattr(F, f"{name}_") for name in ("leaky_relu", "elu", "celu", "selu", "hardtanh", "threshold")},
+    **{name: partial(getattr(F, name), inplace=True) for name in ("relu6", "silu", "mish", "hardswish", "hardsigmoid")},
+}
+
+OPERATORS = (
+    *_NETWORK,
+    *_LOSS,
+    *(replace(each, in_place=_IN_PLACE.get(each.name, each.in_place)) for each in _ACTIVATION),
+)
