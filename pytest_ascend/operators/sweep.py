@@ -13,7 +13,7 @@ from pytest_ascend.dispatching import unseen
 from pytest_ascend.operators.call_judging import BACKWARD, IN_PLACE, judge_call, name_of, note_shortly
 from pytest_ascend.operators.calling import Layout, as_it_is, most_elements, moves_gradients, tensors
 from pytest_ascend.operators.generator import AXES, EXPANDED, IN_PLACE_EVERY, Generated
-from pytest_ascend.operators.judging import FEW, Joined, alike, call_digests, digest, joined
+from pytest_ascend.operators.judging import FEW, Joined, alike, call_digests, digest, is_as_near, joined
 from pytest_ascend.operators.operator import FUNCTION
 from pytest_ascend.operators.reference import Tensors
 from pytest_ascend.operators.shrinking import shrunk
@@ -112,10 +112,17 @@ def note(varied: Mapping[str, int], measure: Callable[[str, float], None]) -> No
 
 
 def _passes_quickly(target: Target, compare: PrecisionCompare, each: Generated, way: str, pair: Pair) -> bool:
-    """Whether a call passes beside the reference run that made it legal; if not, it may beside more of them."""
+    """Whether a call passes beside the reference run that made it legal; if not, it may beside more of them.
+
+    That is plain where each number is as near to the exact one as that of the run, which has no verdict of its own.
+    """
     result = _sweep_of(target).results_beside(pair[1], each.sample, way)
     if result is None:
         return False
+    if target.operator.exactness == FUNCTION or target.operator.terms > 1:  # others are rounded once
+        with unseen():
+            if is_as_near(pair[0], result):
+                return True
     verdicts: list[Verdict] = []
     try:
         judge_call(result, target, replace(compare, note=verdicts.append), each, pair[0], way)
