@@ -102,7 +102,7 @@ INSTEAD: Mapping[str, Inputs] = {
     "grid_sample": exactly(
         *(_template(*pair, **named) for named in _WAYS for pair in _images), _template(*_images[0], **_bicubic)
     ),
-    "grid_sampler_2d": exactly(*(_template(*_images[0], *codes) for codes in (*_CODES, (2, 1, False)))),
+    "grid_sampler_2d": exactly(*(_template(*_images[0], *codes) for codes in _CODES)),
     "grid_sampler_3d": exactly(*(_template(*_images[1], *codes) for codes in _CODES)),
     "interpolate": exactly(*_resized()),
 }
