@@ -38,7 +38,7 @@ def target_of(case: Case, device: torch.device, store: GoldenStore, seed: int | 
         return Target(case, operator, sweep_of(operator, case.dtype, FINDINGS), device)
     if case.property in CALLS:
         operator = swept(case.subject, case.dtype, store)
-        return Target(case, operator, Sweep.of(operator, case.dtype, _calls_of(case, operator), seed), device)
+        return Target(case, operator, Sweep.of(operator, case.dtype, calls_of(case, operator), seed), device)
     if is_recorded(case.subject, case.dtype):
         entry = RECORDED[case.subject]
         return Target(case, operator_of(entry), recording(store, entry.golden_id), device)
@@ -46,7 +46,7 @@ def target_of(case: Case, device: torch.device, store: GoldenStore, seed: int | 
     return Target(case, operator, StoredGolden(operator, store), device)
 
 
-def _calls_of(case: Case, operator: Operator) -> range:
+def calls_of(case: Case, operator: Operator) -> range:
     """Return which generated calls a case makes; those of level standard are not made again at full."""
     usual = CALLS[case.property]
     is_wide = len(kinds_of(templates_of(operator, case.dtype))) >= _MANY_KINDS

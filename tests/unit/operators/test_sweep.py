@@ -14,7 +14,7 @@ import torch
 
 from pytest_ascend.coverage.manifest import SWEEP_GENERATION, SWEEP_SEED
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.operators import Operator, call, call_judging, shrinking, sweep
+from pytest_ascend.operators import Operator, call, call_judging, callables, shrinking, sweep
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.calling import as_it_is
 from pytest_ascend.operators.checks import check
@@ -27,10 +27,10 @@ from pytest_ascend.operators.generator import (
     generate,
     numbers_of,
 )
-from pytest_ascend.operators.judging import digest, overflows
+from pytest_ascend.operators.judging import digest, is_as_near, overflows
 from pytest_ascend.operators.reference import Results
 from pytest_ascend.operators.reproducing import program
-from pytest_ascend.operators.samples import TEMPLATE
+from pytest_ascend.operators.samples import TEMPLATE, Sample
 from pytest_ascend.operators.stored import stored_samples
 from pytest_ascend.operators.sweep_reference import CALLS, SPARE, Sweep
 from pytest_ascend.operators.target import Target
@@ -106,7 +106,7 @@ def test_a_seed_gives_the_same_calls_and_another_one_others() -> None:
 
 
 #: The digest of calls of seed 7, by the generation that the manifest counts.
-CALLS_OF_GENERATION = {12: "214f51266f5d41a6"}
+CALLS_OF_GENERATION = {13: "214f51266f5d41a6"}
 
 
 def test_calls_of_a_seed_are_those_of_their_generation() -> None:
@@ -327,17 +327,69 @@ def test_gradients_of_few_elements_are_not_asked_where_they_follow_from_the_roun
     assert min(found[False]) <= 1
 
 
-def test_operators_of_few_dtypes_have_more_calls_at_standard() -> None:
-    asked = {
-        (each.subject, each.dtype): calls_of(each)
-        for each in CASES
-        if each.property == "sweep" and each.subject in {"add", "mse_loss"}
-    }
-    assert asked["add", "float32"] == asked["mse_loss", "float32"] == range(24)
-    assert asked["add", "int64"] == range(24)
-    assert asked["mse_loss", "float16"] == range(42)
-    more = next(each for each in CASES if each.id == "ops/mse_loss/sweep-more/float16")
-    assert calls_of(more) == range(42, 216)
+def test_operators_of_few_dtypes_or_many_kinds_have_more_calls_at_standard() -> None:
+    store = GoldenStore(folder("baselines") / "golden")
+
+    def asked(case_id: str) -> range:
+        case = next(each for each in CASES if each.id == case_id)
+        return calls_of(case, swept(case.subject, case.dtype, store))
+
+    assert asked("ops/add/sweep/float32") == asked("ops/mse_loss/sweep/float32") == range(24)
+    assert asked("ops/add/sweep/int64") == range(24)
+    assert asked("ops/mse_loss/sweep/float16") == asked("ops/pad/sweep/int64") == range(42)
+    assert asked("ops/mse_loss/sweep-more/float16") == range(42, 216)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "has"),
+    [
+        ("pad", "float32", lambda each: each.args[2] == "replicate" and len(each.args[1]) == 6),
+        ("grid_sampler_3d", "float16", lambda each: each.values()[1].shape[-1] == 3),
+        ("_foreach_norm", "bfloat16", lambda each: "dtype" not in each.kwargs),
+        ("_foreach_addcmul", "float32", lambda each: each.kwargs.get("value") == 2),
+        ("interpolate", "float16", lambda each: each.kwargs["mode"] == "trilinear"),
+        ("embedding_bag", "float32", lambda each: each.kwargs.get("max_norm")),
+    ],
+)
+def test_recorded_operators_have_templates_for_kernels_that_no_recorded_call_has(
+    name: str, dtype: str, has: Callable[[Sample], Any]
+) -> None:
+    operator = swept(name, dtype, GoldenStore(folder("baselines") / "golden"))
+    assert any(has(each.sample) for each in generate(operator, dtype, 42))
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("ours", "cpus", "exact", "is_near"),
+    [
+        ([1.0, 2.0], [1.0, 2.5], [1.0, 2.1], True),
+        ([1.0, 2.5], [1.0, 2.0], [1.0, 2.1], False),
+        ([1.5, 2.0], [0.5, 2.0], [1.0, 2.0], True),  # as far, on the other side
+        ([NAN, INF], [NAN, INF], [NAN, INF], True),
+        ([NAN, 1.0], [2.0, 1.0], [2.0, 1.0], False),
+        ([INF, 1.0], [2.0, 1.0], [INF, 1.0], False),  # infinities have no distance
+        ([-0.0, 1.0], [0.0, 1.0], [0.0, 1.0], False),
+        ([0.0, 1.0], [0.5, 1.0], [0.0, 1.0], True),
+    ],
+)
+def test_no_error_model_is_asked_where_each_number_is_as_near_as_that_of_the_cpu(
+    ours: list[float], cpus: list[float], exact: list[float], is_near: bool
+) -> None:
+    usual = torch.tensor(cpus)
+    result = Results([torch.tensor(exact, dtype=torch.float64)], ([usual],))
+    assert is_as_near([torch.tensor(ours)], result) is is_near
+    assert not is_as_near([torch.tensor(ours).half()], result)
+    assert not is_as_near([torch.tensor([*ours, 1.0])], result)
+    assert not is_as_near([None], result)
+
+
+def test_rows_that_are_scaled_in_place_leave_the_input_as_it_was() -> None:
+    weight, before = torch.full((4, 3), 5.0), torch.full((4, 3), 5.0)
+    found = callables.embedding_bag(weight, torch.tensor([[0, 1]]), max_norm=1.0, mode="sum")
+    assert torch.linalg.vector_norm(found) < 2.01
+    assert weight.equal(before)
 
 
 def test_concatenated_tensors_stay_as_many_as_they_are() -> None:
