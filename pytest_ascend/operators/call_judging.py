@@ -12,7 +12,7 @@ from pytest_ascend.dispatching import unseen
 from pytest_ascend.operators.calling import double, forward, most_elements, on_tensors, tensors
 from pytest_ascend.operators.generator import Generated
 from pytest_ascend.operators.judging import FEW, expected, overflows, settings, sizes_of_sums
-from pytest_ascend.operators.operator import FUNCTION, Operator
+from pytest_ascend.operators.operator import ARITHMETIC, FUNCTION, Operator
 from pytest_ascend.operators.reference import Results, Tensors
 from pytest_ascend.operators.samples import USUAL_TERMS, Sample
 from pytest_ascend.operators.target import Target
@@ -56,7 +56,8 @@ def judge_call(  # noqa: PLR0917 - a call, its results, and what they are judged
     sums = [] if way == IN_PLACE else sizes_of_sums(operator, each.sample, target.dtype, wanted, backward=backward)
     with unseen():
         if not sums:
-            how = settings(operator, {name: result}, terms=terms, backward=backward)
+            summed = backward and _is_a_sum(target, each)
+            how = settings(operator, {name: result}, terms=terms, backward=backward, summed=summed)
             is_single = _is_of_single_elements(operator, each, backward=backward) and not {*_LEVEL} & {*each.axes}
             seen = replace(compare, note=partial(_note_again, compare, backward)) if is_single else compare
             seen({name: actual}, {name: wanted}, name=operator.name, **how)
@@ -125,6 +126,20 @@ def _terms(target: Target, each: Generated, *, backward: bool) -> int:
         return max(1, min(reached(operator, each.sample, target.dtype, backward=backward), longest))
     terms = max(operator.terms, min(longest, USUAL_TERMS)) if operator.terms > 1 else operator.terms
     return max(terms, longest) if operator.terms > USUAL_TERMS or operator.family in _LONG_SUMS or backward else terms
+
+
+def _is_a_sum(target: Target, each: Generated) -> bool:
+    """Whether a gradient is a sum of those from above, each times a number, over a window: that of a pool is.
+
+    Of few, those that cancel show too little.
+    """
+    operator, shapes = target.operator, [source.shape for source in each.sample.values()]
+    is_linear = operator.exactness == ARITHMETIC and operator.family in _WINDOWS and len(shapes) == 1
+    return (
+        is_linear
+        and most_elements(shapes) > FEW
+        and reached(operator, each.sample, target.dtype, backward=True) < _UNKNOWN
+    )
 
 
 def _is_of_single_elements(operator: Operator, each: Generated, *, backward: bool) -> bool:

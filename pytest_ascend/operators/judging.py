@@ -46,9 +46,12 @@ Joined: TypeAlias = dict[str, torch.Tensor]
 
 
 def settings(
-    operator: Operator, results: Mapping[str, Results], *, terms: int = 0, backward: bool = False
+    operator: Operator, results: Mapping[str, Results], *, terms: int = 0, backward: bool = False, summed: bool = False
 ) -> dict[str, Any]:
-    """Return the settings of ``precision_compare`` for these results; ``terms`` is the number of terms in each sum."""
+    """Return the settings of ``precision_compare`` for these results; ``terms`` is the number of terms in each sum.
+
+    ``summed`` says that a gradient is nothing but a sum, as that of a pool is.
+    """
     terms = terms or operator.terms
     # If a call has fewer reference runs than others, as the CPU lacks it in a layout, its first one is repeated.
     count = max(len(each.reference_runs) for each in results.values())
@@ -58,14 +61,14 @@ def settings(
     ]
     if operator.exactness == MOVE and not backward:
         return {"standard": "binary", "reference_runs": reference_runs[0]}
-    if operator.exactness == FUNCTION or (backward and operator.exactness != MOVE):
+    if operator.exactness == FUNCTION or (backward and operator.exactness != MOVE and not summed):
         propagated, together = PROPAGATED if backward else 0.0, operator.family in _SUMS_OF_ALL
         ulps = operator.ulps
         reference_runs.append(
             {name: _perturbed(each, ulps, propagated, together=together) for name, each in results.items()}
         )
     # One term would tell the judge that each element is rounded once: a function may have sums inside.
-    once = operator.exactness != FUNCTION and not backward
+    once = operator.exactness != FUNCTION and (summed or not backward)
     return {"reference_runs": Samples(reference_runs), "accumulation": terms if once or terms > 1 else None}
 
 

@@ -13,7 +13,7 @@ import torch
 from pytest_ascend.dispatching import HALF
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.exploring import KEPT, kept
-from pytest_ascend.operators.operator import InputFactory, Operator
+from pytest_ascend.operators.operator import ARITHMETIC, InputFactory, Operator
 from pytest_ascend.operators.recorded import Entry, load
 from pytest_ascend.operators.replay import operator_of, recording
 from pytest_ascend.operators.samples import LONG, USUAL_TERMS, Sample
@@ -211,8 +211,8 @@ def _channels_vary(images: torch.Tensor, *_: Any, **__: Any) -> bool:
 
 #: What else is special about generated calls: layouts in which torch_npu refuses the gradient (see LEFT_OUT) or, of
 #: logdet, computes a wrong one, or which the result depends on (as_strided_scatter); distances and means that are
-#: infinite or NaN by the way of computing them; places of equal elements, of which any may be given; and arguments for
-#: which nothing is promised.
+#: infinite or NaN by the way of computing them; places of equal elements, of which any may be given; arguments for
+#: which nothing is promised; and means over windows, which are sums and no functions.
 _GENERATED: Mapping[str, Mapping[str, Any]] = {
     "cdist": {"layouts": (), "nonfinite": False},
     "pdist": {"layouts": ()},
@@ -225,7 +225,9 @@ _GENERATED: Mapping[str, Mapping[str, Any]] = {
     "triplet_margin_loss": {"sweep": _are_small},
     "pinverse": {"sweep": _is_well_conditioned},
     **{name: {"sweep": _has_few_steps} for name in ("trapz", "trapezoid", "cumulative_trapezoid")},
-    **{f"adaptive_{kind}_pool{n}d": {"sweep": _is_quick} for kind in ("avg", "max") for n in (1, 2, 3)},
+    **{f"avg_pool{n}d": {"exactness": ARITHMETIC} for n in (1, 2, 3)},
+    **{f"adaptive_avg_pool{n}d": {"exactness": ARITHMETIC, "sweep": _is_quick} for n in (1, 2, 3)},
+    **{f"adaptive_max_pool{n}d": {"sweep": _is_quick} for n in (1, 2, 3)},
     **{name: {"grad": False} for name in _WITHOUT_GRADIENTS},
     "instance_norm": {"grad": False, "sweep": _images_vary},
     "batch_norm": {"sweep": _channels_vary},

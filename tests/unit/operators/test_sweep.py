@@ -29,6 +29,7 @@ from pytest_ascend.operators.generator import (
 )
 from pytest_ascend.operators.judging import digest, is_as_near, overflows
 from pytest_ascend.operators.reference import Results
+from pytest_ascend.operators.replay import recording
 from pytest_ascend.operators.reproducing import program
 from pytest_ascend.operators.samples import TEMPLATE, Sample
 from pytest_ascend.operators.stored import stored_samples
@@ -398,12 +399,12 @@ def test_concatenated_tensors_stay_as_many_as_they_are() -> None:
     assert len(counts) > 2
 
 
-def test_nearest_elements_are_asked_for_by_whole_factors_only() -> None:
-    operator = swept("interpolate", "float32", GoldenStore(folder("baselines") / "golden"))
-    found = [each.kwargs for each in operator.samples("float32")]
-    assert {each.get("mode") for each in found} >= {"nearest", "nearest-exact", "linear", "bilinear", "trilinear"}
-    assert not any(each.get("scale_factor") for each in found if "nearest" in each["mode"])
-    assert any(each.get("scale_factor") for each in found)
+def test_elements_in_between_are_asked_for_by_whole_factors_only() -> None:
+    store = GoldenStore(folder("baselines") / "golden")
+    for name in ("upsample_nearest", "upsample_bilinear"):
+        recorded = recording(store, RECORDED[name].golden_id).samples("forward", "float32")
+        assert any(each.kwargs.get("scale_factor") == 1.7 for each in recorded)
+        assert all(each.kwargs.get("size") for each in swept(name, "float32", store).samples("float32"))
 
 
 def test_of_what_has_no_generated_calls_there_is_a_recording() -> None:
@@ -542,6 +543,27 @@ def test_a_fault_that_depends_on_sizes_or_numbers_is_seen(
     monkeypatch.setattr(shrinking, "ATTEMPTS", 0)  # what is seen is asked, not how small it gets
     with pytest.raises(Disagreement):
         judged(target(name, dtype, fault, count=72))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("name", ["avg_pool2d", "adaptive_avg_pool2d"])
+def test_the_gradient_of_a_mean_over_windows_may_not_be_off_by_eight_ulp(
+    name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shrinking, "ATTEMPTS", 0)
+    operator = swept(name, dtype, GoldenStore(folder("baselines") / "golden"))
+    case = Case(suite="ops", subject=name, property="sweep", dtype=dtype)
+    made = Target(case, operator, Sweep.of(operator, dtype, 24), torch.device("cpu"))
+    judged(made)
+    both = made.go_both_ways
+
+    def off(*call: Any) -> Any:
+        found, (gradient,) = both(*call)
+        return found, [gradient * (1 + 8 * torch.finfo(gradient.dtype).eps)]
+
+    made.go_both_ways = off
+    with pytest.raises(Disagreement):
+        judged(made)
 
 
 def test_a_call_that_fails_is_made_smaller_and_has_a_program() -> None:
