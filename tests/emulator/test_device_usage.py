@@ -233,6 +233,7 @@ def test_memory_is_counted() -> None:
     assert torch.npu.memory_allocated() == before
     assert torch.npu.max_memory_allocated() >= before + (4 << 20)
     free, total = torch.npu.mem_get_info()
+    assert torch.npu.get_device_properties().total_memory == total
     assert 0 < free <= total
     torch.npu.empty_cache()
 

@@ -89,9 +89,12 @@ API int aclGetDeviceCapability(uint32_t device, int info, int64_t *value) {
     return EMU_OK;
 }
 
+/* Asked for by attribute: bytes of memory (ACL_DEV_ATTR_TOTAL_GLOBAL_MEM_SIZE), cores of any kind, and others. */
+enum { TOTAL_MEMORY = 301 };
+
 API int aclrtGetDeviceInfo(uint32_t device, int attribute, int64_t *value) {
-    (void)device, (void)attribute;
-    *value = 1;
+    (void)device;
+    *value = attribute == TOTAL_MEMORY ? (int64_t)emu_memory_size() : 1;
     return EMU_OK;
 }
 
