@@ -32,6 +32,8 @@ _DIGEST_EVERY = 3
 _FORWARD_ALONE_EVERY = 3
 #: Of this many calls, one follows the same call in another dtype.
 _OTHER_DTYPE_EVERY = 9
+#: Losses whose gradients are functions of single elements, those that are not finite among them.
+_OF_SINGLE_ELEMENTS = ("mse_loss", "l1_loss", "smooth_l1_loss")
 #: Their gradients are computed from the rounded result, in which nothing may be left of an element: 1 - 1.
 _FROM_RESULTS = ("sigmoid", "tanh", "expm1")
 
@@ -191,7 +193,7 @@ def _ways(target: Target, each: Generated) -> Iterator[str]:
     # A product's gradient is the product of the others, or the whole over one, with NaN: either is allowed. And torch's
     # CPU has other kernels for some layouts, which take NaN for another number (logit).
     is_plain = operator.family in POINTWISE and not (operator.one_set_of_inputs and each.is_laid_out)
-    is_plain |= moves_gradients(operator)
+    is_plain |= moves_gradients(operator) or operator.name in _OF_SINGLE_ELEMENTS
     is_asked &= is_plain or not any(axis.startswith("special") for axis in each.axes)
     if operator.exactness == FUNCTION:
         # Over one element the gradient of a normalization is rounding alone; over few, or rows that are the same, all
