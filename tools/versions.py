@@ -141,16 +141,21 @@ def _environment(programs: Path) -> dict[str, str]:
 
 
 def repeated(programs: Path, known: Mapping[str, Any], kept: Path) -> dict[str, Any]:
-    """Return what is known of a version, after another run of the cases that did not pass in the report kept."""
+    """Return what is known of a version, after another run of the cases that did not pass in the report kept.
+
+    Those that the suites do not have any more are left out.
+    """
     records = _cases(kept / "run.jsonl")
-    doubtful = " or ".join(name for name, each in records.items() if each["outcome"] not in OUTCOMES[:2])
+    doubtful = [name for name, each in records.items() if each["outcome"] not in OUTCOMES[:2]]
     if not doubtful:
         return dict(known)
     with tempfile.TemporaryDirectory() as folder:
-        again = _of_run(programs, (f"--ascend-level={known['level']}", "-k", doubtful), folder)
-        if again:
-            shutil.copytree(Path(folder, "report"), kept / "again", dirs_exist_ok=True)
-    return {**known, **counted((records | again).values())}
+        again = _of_run(programs, (f"--ascend-level={known['level']}", "-k", " or ".join(doubtful)), folder)
+        if not again:
+            return dict(known)
+        shutil.copytree(Path(folder, "report"), kept / "again", dirs_exist_ok=True)
+    good = {name: each for name, each in records.items() if name not in doubtful}
+    return {**known, **counted((good | again).values())}
 
 
 def _of_run(programs: Path, chosen: Collection[str], folder: str) -> dict[str, Mapping[str, Any]]:

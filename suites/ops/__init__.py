@@ -24,12 +24,12 @@ OTHERS = ("int32", "int64", *HALVES)
 #: returns the product of an empty matrix, added to a broadcast tensor, in the wrong shape; results of the next two are
 #: in float64, which the device lacks; a gradient is computed from a result after that is rounded; integers at the edges
 #: differ too little from each other for a correlation; products overflow, so that gradients are infinite or NaN.
-#: The next is a mean of few, each of which is rounded several times; then sums whose terms CANN rounds; and in half
-#: precision most elements are near a border of bins.
+#: The next is a mean of few, each of which is rounded several times; then sums whose terms CANN rounds; in half
+#: precision most elements are near a border of bins; and products of three that are rounded in between.
 _NOT_IN_OTHERS = (
     *("_foreach_mm", "sum_to_size", "conv_transpose1d", "addmv", "double", "float_power", "_safe_softmax", "corrcoef"),
     *("masked.prod", "masked.cumprod", "multilabel_soft_margin_loss", "_foreach_addcdiv"),
-    *("_foreach_addcmul", "histc"),
+    *("_foreach_addcmul", "histc", "bilinear"),
 )
 #: Recorded operators without generated calls in integers: the device has none, or the CPU.
 _NOT_IN_INTEGERS = ("_foreach_norm",)

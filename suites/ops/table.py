@@ -201,6 +201,11 @@ def _is_between_borders(x: torch.Tensor, bins: int = 100, min: float = 0, max: f
     return bool(((inner - inner.round()).abs() > 1e-4).all())
 
 
+def _has_an_order(x: torch.Tensor, *_: Any, sorted: bool = True, **__: Any) -> bool:  # noqa: A002
+    """Whether the order of an operator's results is known: unsorted, torch 2.1 has NaN anywhere."""
+    return sorted or bool(x.isfinite().all())
+
+
 def _images_vary(images: torch.Tensor, *_: Any, **__: Any) -> bool:
     return _varies(images.flatten(2).flatten(0, 1))
 
@@ -233,6 +238,7 @@ _GENERATED: Mapping[str, Mapping[str, Any]] = {
     "batch_norm": {"sweep": _channels_vary},
     "pad": {"sweep": _is_written},
     "corrcoef": {"sweep": _has_rows},
+    "unique": {"sweep": _has_an_order},
     **{name: {"sweep": _is_resolved} for name in ("grid_sample", "grid_sampler_2d", "grid_sampler_3d")},
     "cov": {"sweep": _is_small},
     "bilinear": {"sweep": _has_few_features},
