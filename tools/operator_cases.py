@@ -43,9 +43,9 @@ def asked() -> list[Case]:
     return [case for case in CASES if known.find(case.id) is None]
 
 
-def emulated(case: Case) -> Target:
-    """Return what a case is about, on the emulated device."""
-    return target_of(case, torch.device("npu", 0), _STORE)
+def emulated(case: Case, level: str = "standard") -> Target:
+    """Return what a case is about in a run of a level, on the emulated device."""
+    return target_of(case, torch.device("npu", 0), _STORE, level=level)
 
 
 def complaint(case: Case, target: Target | None = None) -> str:
@@ -90,10 +90,10 @@ class Suite:
             for case in cases:
                 self._passes[case.id] = not self.complaint(case)
 
-    def complaint(self, case: Case) -> str:
-        """Run a case; return what is said against it, and remember what kernels it calls."""
+    def complaint(self, case: Case, level: str = "standard") -> str:
+        """Run a case as a level does; return what is said against it, and remember what kernels it calls."""
         SWITCH.called.clear()
-        said = complaint(case)
+        said = complaint(case, emulated(case, level))
         self.calls.setdefault(case.id, set()).update(SWITCH.called)
         return said
 

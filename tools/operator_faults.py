@@ -43,6 +43,7 @@ from ops.database import database  # noqa: E402
 from pytest_ascend.operators import sweep  # noqa: E402
 from pytest_ascend.operators.exploring import CALLS, EXPLORE  # noqa: E402
 from pytest_ascend.operators.sweep_reference import Sweep  # noqa: E402
+from pytest_ascend.records.case import Case  # noqa: E402
 from pytest_ascend.run.comparing import PrecisionCompare  # noqa: E402
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "operators.md"
@@ -205,13 +206,18 @@ def judged(suite: Suite, trial: Trial, seed: int, names: Iterable[str], levels: 
     SWITCH.effects = 0
     for level in levels:
         until = time.thread_time() + SECONDS[level]
-        for case in (each for each in cases if each.level == level):
+        for case in (each for each in cases if _is_asked(each, level)):
             if time.thread_time() > until:
                 return replace(trial, level=f"{NOT_FINISHED}{level}", reached=SWITCH.effects)
-            said, reached = suite.complaint(case), SWITCH.effects
+            said, reached = suite.complaint(case, level), SWITCH.effects
             if said and suite.passes(case):
                 return replace(trial, level=level, case=case.id, complaint=said[:300], reached=reached)
     return replace(trial, level=NOT_EXPLORED if len(levels) == len(LEVELS) else NOT_RUN, reached=SWITCH.effects)
+
+
+def _is_asked(case: Case, level: str) -> bool:
+    """Whether a level is the first that runs a case, or asks more of it than smoke."""
+    return case.level == level or (level == LEVELS[1] and case.level == LEVELS[0] and case.property == "sweep")
 
 
 def explored(suite: Suite, trial: Trial, names: Iterable[str], seconds: float) -> Trial:

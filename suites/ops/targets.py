@@ -24,12 +24,16 @@ from .table import FINDINGS, OPERATORS, RECORDED, is_recorded, swept
 #: kernels are reached in every dtype, and that of a loss by a third of the calls that reach an addition's. So has one
 #: of so many kinds of calls, each of which may have a kernel.
 _FEW_DTYPES, _MANY_KINDS, _MORE_CALLS = 3, 12, 42
+#: Level smoke makes half of the usual calls: who runs it after each change waits for it.
+_CALLS_AT_SMOKE = 12
 _DTYPES = Counter(case.subject for case in CASES if case.property == "sweep")
 _AT_SMOKE = {(case.subject, case.dtype) for case in CASES if case.property == "sweep" and case.level == "smoke"}
 
 
-def target_of(case: Case, device: torch.device, store: GoldenStore, seed: int | str = SWEEP_SEED) -> Target:
-    """Return the operator of a case with its golden; generated calls follow from ``seed``.
+def target_of(
+    case: Case, device: torch.device, store: GoldenStore, seed: int | str = SWEEP_SEED, level: str = "standard"
+) -> Target:
+    """Return the operator of a case with its golden; generated calls follow from ``seed``, and how many from ``level``.
 
     Raises GoldenError.
     """
@@ -38,7 +42,7 @@ def target_of(case: Case, device: torch.device, store: GoldenStore, seed: int | 
         return Target(case, operator, sweep_of(operator, case.dtype, FINDINGS), device)
     if case.property in CALLS:
         operator = swept(case.subject, case.dtype, store)
-        return Target(case, operator, Sweep.of(operator, case.dtype, calls_of(case, operator), seed), device)
+        return Target(case, operator, Sweep.of(operator, case.dtype, calls_of(case, operator, level), seed), device)
     if is_recorded(case.subject, case.dtype):
         entry = RECORDED[case.subject]
         return Target(case, operator_of(entry), recording(store, entry.golden_id), device)
@@ -46,9 +50,11 @@ def target_of(case: Case, device: torch.device, store: GoldenStore, seed: int | 
     return Target(case, operator, StoredGolden(operator, store), device)
 
 
-def calls_of(case: Case, operator: Operator) -> range:
-    """Return which generated calls a case makes; those of level standard are not made again at full."""
+def calls_of(case: Case, operator: Operator, level: str = "standard") -> range:
+    """Return which generated calls a case makes in a run of a level; those of standard are not made again at full."""
     usual = CALLS[case.property]
+    if level == "smoke":
+        return usual[:_CALLS_AT_SMOKE]
     is_wide = len(kinds_of(templates_of(operator, case.dtype))) >= _MANY_KINDS
     if (_DTYPES[case.subject] > _FEW_DTYPES and not is_wide) or (case.subject, case.dtype) in _AT_SMOKE:
         return usual

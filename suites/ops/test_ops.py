@@ -26,9 +26,11 @@ def target(
     golden_store: GoldenStore,
     ascend_reproduce: Callable[..., None],
     ascend_sweep_seed: str,
+    pytestconfig: pytest.Config,
 ) -> Target:
     """Return the operator under test."""
-    made = target_of(case, npu_device, golden_store, ascend_sweep_seed)
+    level = pytestconfig.getoption("ascend_level") or "standard"
+    made = target_of(case, npu_device, golden_store, ascend_sweep_seed, level)
     ascend_reproduce(partial(program, made))
     return made
 

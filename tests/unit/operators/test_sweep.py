@@ -331,14 +331,15 @@ def test_gradients_of_few_elements_are_not_asked_where_they_follow_from_the_roun
 def test_operators_of_few_dtypes_or_many_kinds_have_more_calls_at_standard() -> None:
     store = GoldenStore(folder("baselines") / "golden")
 
-    def asked(case_id: str) -> range:
+    def asked(case_id: str, level: str = "full") -> range:
         case = next(each for each in CASES if each.id == case_id)
-        return calls_of(case, swept(case.subject, case.dtype, store))
+        return calls_of(case, swept(case.subject, case.dtype, store), level)
 
     assert asked("ops/add/sweep/float32") == asked("ops/mse_loss/sweep/float32") == range(24)
     assert asked("ops/add/sweep/int64") == range(24)
     assert asked("ops/mse_loss/sweep/float16") == asked("ops/pad/sweep/int64") == range(42)
     assert asked("ops/mse_loss/sweep-more/float16") == range(42, 216)
+    assert asked("ops/add/sweep/float32", "smoke") == range(12)
 
 
 @pytest.mark.parametrize(
