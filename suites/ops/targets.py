@@ -24,8 +24,8 @@ from .table import FINDINGS, OPERATORS, RECORDED, is_recorded, swept
 #: kernels are reached in every dtype, and that of a loss by a third of the calls that reach an addition's. So has one
 #: of so many kinds of calls, each of which may have a kernel.
 _FEW_DTYPES, _MANY_KINDS, _MORE_CALLS = 3, 12, 42
-#: Level smoke makes half of the usual calls: who runs it after each change waits for it.
-_CALLS_AT_SMOKE = 12
+#: Level smoke makes the first of these only: who runs it after each change waits for it.
+_CALLS_AT_SMOKE = 9
 _DTYPES = Counter(case.subject for case in CASES if case.property == "sweep")
 _AT_SMOKE = {(case.subject, case.dtype) for case in CASES if case.property == "sweep" and case.level == "smoke"}
 
