@@ -154,8 +154,8 @@ def repeated(programs: Path, known: Mapping[str, Any], kept: Path) -> dict[str, 
         if not again:
             return dict(known)
         shutil.copytree(Path(folder, "report"), kept / "again", dirs_exist_ok=True)
-    good = {name: each for name, each in records.items() if name not in doubtful}
-    return {**known, **counted((good | again).values())}
+    left = {name: each for name, each in records.items() if name not in doubtful or each["outcome"] == "not-run"}
+    return {**known, **counted((left | again).values())}
 
 
 def _of_run(programs: Path, chosen: Collection[str], folder: str) -> dict[str, Mapping[str, Any]]:
