@@ -67,7 +67,7 @@ def _resized() -> Iterator[Sample]:
 
 _lists = ([normal(7, 5), normal(3)], [normal(4, 6)])
 #: Operators on lists that have kernels of their own for one number.
-_WITH_A_NUMBER = ("add", "sub", "mul", "div", "clamp_min", "clamp_max", "minimum", "maximum")
+_WITH_A_NUMBER = ("add", "mul", "div", "clamp_min", "clamp_max", "minimum", "maximum")
 _quotients = [uniform(7, 5, low=1, high=2), uniform(3, low=1, high=2)]
 _scores, _classes = normal(9, 5), integers(9, low=0, high=6)
 

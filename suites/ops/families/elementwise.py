@@ -14,7 +14,7 @@ from ..makers import ENDS, HALVES, IMAGE, NONFINITE, exactly, in_family, numbers
 
 _function = partial(Operator, in_place=True, out=True)
 _exact = partial(Operator, in_place=True, out=True, exactness=ARITHMETIC)
-_to_decimals = partial(_exact, in_place=False, grad=False, nonfinite=False)
+_to_decimals = partial(_exact, in_place=True, grad=False, nonfinite=False)
 _ieee = partial(_exact, signed_zero=True)
 _bits = partial(Operator, exactness=MOVE, grad=False)
 _rounding = partial(_ieee, inputs=unary(-90, 90, special=(*ENDS, *HALVES)), dtypes=FLOATS + INTS)
@@ -72,7 +72,7 @@ OPERATORS = in_family(
     _rounding("ceil", torch.ceil),
     _rounding("trunc", torch.trunc),
     _rounding("round", torch.round),
-    _to_decimals("round.decimals", torch.round, unary(-90, 90, special=(), arguments=_decimals), in_place=True),
+    _to_decimals("round.decimals", torch.round, unary(-90, 90, special=(), arguments=_decimals)),
     _exact("frac", torch.frac, unary(-90, 90, special=HALVES)),
     _exact("sign", torch.sign, unary(-90, 90, special=ENDS[1:]), ALL),
     _bits("signbit", torch.signbit, unary(-90, 90, special=ENDS), FLOATS + INTS, out=True, layouts=DENSE),
