@@ -34,19 +34,18 @@ def fingerprint(tensor: Tensor) -> Tensor:
     The sums cover all elements, with random signs, and are about as large as the elements: an error anywhere is in one
     of them, and errors of reference runs keep their relative size.
     """
-    flat = tensor.detach().to("cpu", copy=True).flatten()
+    flat = tensor.detach().cpu().flatten()
     if flat.numel() <= KEPT + BUCKETS:
-        return flat
+        return flat.clone()
     places = torch.arange(KEPT) * (flat.numel() - 1) // (KEPT - 1)
     return torch.cat([flat[places], _sums(flat).to(flat.dtype)])
 
 
 def _sums(flat: Tensor) -> Tensor:
     rows = -(-flat.numel() // BUCKETS)
-    whole = flat.numel() // PERIOD * PERIOD
     total = torch.zeros(PERIOD, dtype=torch.float64)
-    total[: flat.numel() - whole] = flat[whole:].double()
-    total += flat[:whole].reshape(-1, PERIOD).sum(0, dtype=torch.float64)
+    for part in flat.split(PERIOD):  # a whole tensor in float64 would not fit a cache, and take eight times as long
+        total[: len(part)] += part
     # A power of two near the square root of the number of elements in a sum.
     return (total * _signs()).reshape(-1, BUCKETS).sum(0) * 2.0 ** -((rows.bit_length() - 1) // 2)
 
