@@ -44,7 +44,7 @@ def fingerprint(tensor: Tensor) -> Tensor:
 def _sums(flat: Tensor) -> Tensor:
     rows = -(-flat.numel() // BUCKETS)
     total = torch.zeros(PERIOD, dtype=torch.float64)
-    for part in flat.split(PERIOD):  # a whole tensor in float64 would not fit a cache, and take eight times as long
+    for part in torch.split(flat, PERIOD):  # the whole in float64 fits no cache, and takes eight times as long
         total[: len(part)] += part
     # A power of two near the square root of the number of elements in a sum.
     return (total * _signs()).reshape(-1, BUCKETS).sum(0) * 2.0 ** -((rows.bit_length() - 1) // 2)
