@@ -1,10 +1,11 @@
-"""The cases of the operator suite in this process: what a run asks, without pytest, children and logs.
+"""The cases of operators, random ones among them, in this process: what a run asks, without pytest, children and logs.
 
 Imported after the emulated device is activated, and before anything else imports torch.
 """
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +27,8 @@ from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.system.bundled import folder
 from suites.ops import CASES
 from suites.ops.targets import target_of
+from suites.random import CASES as RANDOM
+from suites.random import test_random
 
 STANDARD: tuple[Case, ...] = tuple(case for case in CASES if case.level in ("smoke", "standard"))
 
@@ -40,7 +43,7 @@ def asked() -> list[Case]:
     """Return the cases of every level that are to pass here: those of which nothing else is expected."""
     stack = collect("npu", emulated=True, chip=Npu().chip())
     known = expectations.load([folder("baselines") / "expectations.json"], stack)
-    return [case for case in CASES if known.find(case.id) is None]
+    return [case for case in (*CASES, *RANDOM) if known.find(case.id) is None]
 
 
 def emulated(case: Case, level: str = "standard") -> Target:
@@ -48,13 +51,16 @@ def emulated(case: Case, level: str = "standard") -> Target:
     return target_of(case, torch.device("npu", 0), _STORE, level=level)
 
 
-def complaint(case: Case, target: Target | None = None) -> str:
-    """Run a case on the emulated device; return what is said against it, "" where nothing is.
+def complaint(case: Case, target: Target | None = None, *, level: str = "standard") -> str:
+    """Run a case on the emulated device as a level does; return what is said against it, "" where nothing is.
 
     That the emulated device lacks an operator, or a dtype of it, says nothing, and neither does that CANN refuses one.
     """
     try:
-        check(target or emulated(case), PrecisionCompare(note=_forget))
+        if case in RANDOM:
+            _draw(case)
+        else:
+            check(target or emulated(case, level), PrecisionCompare(note=_forget))
     except BaseException as error:  # pytest's own failures are none of Exception
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -62,6 +68,18 @@ def complaint(case: Case, target: Target | None = None) -> str:
             return ""
         return f"{type(error).__name__}: {error}".partition("\n")[0] or type(error).__name__
     return ""
+
+
+def _draw(case: Case) -> None:
+    """Call the test of a random operator as pytest does."""
+    test = getattr(test_random, f"test_{case.property}")
+    fixtures = {
+        "case": case,
+        "npu_device": torch.device("npu", 0),
+        "precision_compare": PrecisionCompare(note=_forget),
+        "ascend_measure": lambda *_: None,
+    }
+    test(**{name: fixtures[name] for name in inspect.signature(test).parameters})
 
 
 def _forget(_: Mapping[str, Any]) -> None:
@@ -93,7 +111,7 @@ class Suite:
     def complaint(self, case: Case, level: str = "standard") -> str:
         """Run a case as a level does; return what is said against it, and remember what kernels it calls."""
         SWITCH.called.clear()
-        said = complaint(case, emulated(case, level))
+        said = complaint(case, level=level)
         self.calls.setdefault(case.id, set()).update(SWITCH.called)
         return said
 

@@ -22,7 +22,8 @@ from pytest_ascend.emulator.registry import Body, Kernel
 class Switch:
     """Which kernel is wrong, how and when; what kernels were called, and with what.
 
-    ``seen`` grows with each call while ``records`` is set. ``effects`` counts calls with other results.
+    ``seen`` grows with each call while ``records`` is set. ``effects`` counts calls with other results. ``different``
+    holds the different calls of each kernel, where it is set.
     """
 
     kernel: str = ""
@@ -32,6 +33,7 @@ class Switch:
     records: bool = False
     called: set[str] = field(default_factory=set)
     seen: dict[str, Seen] = field(default_factory=lambda: defaultdict(Seen))
+    different: dict[str, set[tuple[object, ...]]] | None = None
 
     def plant(self, kernel: str, effect: Effect, condition: Condition) -> None:
         """Make a kernel wrong, and no other."""
@@ -54,6 +56,8 @@ def _plant(kernel: Kernel, correct: Body) -> Body:
 
     def body(*arguments: Any) -> Any:
         SWITCH.called.add(kernel.name)
+        if SWITCH.different is not None:
+            SWITCH.different[kernel.name].add(tuple(map(_form, _unfolded(arguments))))
         if SWITCH.records:
             found = correct(*arguments)
             SWITCH.seen[kernel.name].note(_unfolded(arguments), _tensors((found, [arguments[i] for i in places])))
@@ -104,6 +108,11 @@ def has_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     if left.view(torch.uint8).equal(right.view(torch.uint8)):
         return True
     return left.isnan().equal(right.isnan()) and left.nan_to_num(nan=0.0).equal(right.nan_to_num(nan=0.0))
+
+
+def _form(value: Any) -> object:
+    """Return what of an argument makes a call another one: of a tensor, its sizes, strides and dtype."""
+    return (*value.shape, *value.stride(), value.dtype) if isinstance(value, torch.Tensor) else repr(value)
 
 
 def _writable(value: Any) -> Any:

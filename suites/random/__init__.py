@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
@@ -11,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 from pytest_ascend.operators.operator import FLOATS
 from pytest_ascend.records.case import Case
 
-from . import statistics
+from . import attention, statistics
 from .statistics import Distribution
 
 T = torch.Tensor
@@ -148,16 +149,26 @@ DRAWINGS: tuple[Drawing, ...] = (
         statistics.uniform(0.125, 0.375),
         gradient=lambda x: F.rrelu(x, 0.125, 0.375, training=True),
     ),
+    *(
+        Drawing(
+            name,
+            partial(attention.kept, is_masked=is_masked),
+            statistics.discrete((attention.P, 1 - attention.P)),
+            FLOATS,
+        )
+        for name, is_masked in attention.MASKED.items()
+    ),
 )
 
 
-DISTRIBUTION, SEED, STATE, GRADIENT = "distribution", "seed", "state", "gradient"
+DISTRIBUTION, SEED, STATE, GRADIENT, BACKWARD = "distribution", "seed", "state", "gradient", "backward"
 
 
 def _properties(drawing: Drawing, dtype: str) -> tuple[str, ...]:
+    backward = (BACKWARD,) if drawing.name in attention.MASKED else ()
     if dtype != drawing.dtypes[0]:
-        return (DISTRIBUTION,)
-    return (DISTRIBUTION, SEED, STATE, *((GRADIENT,) if drawing.gradient else ()))
+        return (DISTRIBUTION, *backward)
+    return (DISTRIBUTION, SEED, STATE, *((GRADIENT,) if drawing.gradient else ()), *backward)
 
 
 CASES: tuple[Case, ...] = tuple(

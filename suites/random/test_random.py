@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
+from pytest_ascend.precision import Samples
 from pytest_ascend.records.case import Case
+from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import CASES, DISTRIBUTION, DRAWINGS, GRADIENT, SEED, STATE, Drawing
+from . import BACKWARD, CASES, DISTRIBUTION, DRAWINGS, GRADIENT, SEED, STATE, Drawing, attention
 from .statistics import FALSE_ALARM, judge, repeated
 
 
@@ -115,3 +118,28 @@ def test_gradient(case: Case, npu_device: torch.device, precision_compare: Preci
     result = function(x)
     (gradient,) = torch.autograd.grad(result, x, torch.ones_like(result))
     precision_compare(gradient.cpu(), -result.detach().cpu(), standard="binary", name=f"gradient of {case.subject}")
+
+
+@of(BACKWARD)
+def test_backward(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
+    """Attention with dropout, and its gradients, are those of the weights that its result shows to be kept."""
+    seed(npu_device, 10)
+    given = attention.given(getattr(torch, case.dtype))
+    above = inputs.uniform("random/attention/above", given[0].shape, dtype=given[0].dtype)
+    drop = partial(attention.attend, is_masked=attention.MASKED[case.subject])
+    actual = _forward_and_backward(drop, [each.to(npu_device) for each in given], above.to(npu_device))
+    known = partial(attention.composed, is_kept=actual["result"] != 0)
+    exact = _forward_and_backward(known, [each.double() for each in given], above.double())
+    in_dtype = _forward_and_backward(known, given, above)
+    precision_compare(actual, exact, reference_runs=Samples([in_dtype]), name=case.subject)
+
+
+def _forward_and_backward(
+    function: Callable[..., torch.Tensor], given: Sequence[torch.Tensor], above: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """Return the result and the gradients of queries, keys and values, on the CPU."""
+    leaves = [each.clone().requires_grad_() for each in given]
+    result = function(*leaves)
+    gradients = torch.autograd.grad(result, leaves, above)
+    named = zip(("query", "key", "value"), gradients, strict=True)
+    return {"result": result.detach().cpu(), **{f"gradient of the {name}": each.cpu() for name, each in named}}

@@ -43,6 +43,7 @@ from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 from pytest_ascend.run.inputs import Chance
 from pytest_ascend.system.bundled import folder
 from suites.ops import CASES, NOT_SWEPT
+from suites.ops.kernel_reach import RARE, SHARED
 from suites.ops.table import OPERATORS, RECORDED, swept
 from suites.ops.targets import calls_of
 
@@ -328,18 +329,22 @@ def test_gradients_of_few_elements_are_not_asked_where_they_follow_from_the_roun
     assert min(found[False]) <= 1
 
 
-def test_operators_of_few_dtypes_or_many_kinds_have_more_calls_at_standard() -> None:
-    store = GoldenStore(folder("baselines") / "golden")
-
+def test_operators_of_rare_kernels_have_more_calls_and_those_of_shared_ones_fewer() -> None:
     def asked(case_id: str, level: str = "full") -> range:
-        case = next(each for each in CASES if each.id == case_id)
-        return calls_of(case, swept(case.subject, case.dtype, store), level)
+        return calls_of(next(each for each in CASES if each.id == case_id), level)
 
-    assert asked("ops/add/sweep/float32") == asked("ops/mse_loss/sweep/float32") == range(24)
-    assert asked("ops/add/sweep/int64") == range(24)
-    assert asked("ops/mse_loss/sweep/float16") == asked("ops/pad/sweep/int64") == range(42)
-    assert asked("ops/mse_loss/sweep-more/float16") == range(42, 216)
-    assert asked("ops/add/sweep/float32", "smoke") == range(9)
+    assert asked("ops/add/sweep/float32") == asked("ops/add/sweep/int64") == range(24)
+    assert asked("ops/add/sweep-more/float32") == range(24, 216)
+    assert asked("ops/pad/sweep/int64") == range(60)
+    assert asked("ops/pad/sweep-more/float32") == range(60, 300)
+    assert asked("ops/squeeze/sweep/float16") == range(12)
+    assert asked("ops/squeeze/sweep-more/float32") == range(12, 216)
+    assert asked("ops/add/sweep/float32", "smoke") == asked("ops/pad/sweep/float32", "smoke") == range(9)
+
+
+def test_operators_with_more_or_fewer_calls_are_there() -> None:
+    assert {*RARE, *SHARED} <= {case.subject for case in CASES if case.property == "sweep"}
+    assert not RARE & SHARED
 
 
 @pytest.mark.parametrize(
