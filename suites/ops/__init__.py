@@ -14,6 +14,7 @@ from pytest_ascend.operators.recorded import NOT_REPEATED, Entry
 from pytest_ascend.operators.sweep_reference import CALLS
 from pytest_ascend.records.case import REPEAT, Case
 
+from .kernel_reach import RARE
 from .table import FINDINGS, OPERATORS, RECORDED, is_recorded
 
 #: Less usual integers: tested for their values, and for the rest at level full.
@@ -127,14 +128,15 @@ def _recorded() -> Iterator[Case]:
 def _swept(entry: Entry, dtype: str, *, first: bool) -> tuple[str, ...]:
     """Return the properties of generated calls of a recorded operator: in its first dtype, in integers, and in halves.
 
-    At level full it has more in its first dtype; exploring covers the others. Layers have the most options, and more in
-    half precision, too.
+    At level full it has more in its first dtype, and in all where few calls reach a kernel; exploring covers the rest.
+    Layers have the most options, and more in half precision, too.
     """
     is_other = dtype in OTHERS and entry.name not in _NOT_IN_OTHERS
     is_other &= entry.name not in _NOT_IN_INTEGERS or dtype in HALVES
     if not (first or is_other) or not _is_swept(entry, dtype):
         return ()
-    return tuple(CALLS) if first or (dtype in HALVES and entry.family == "network") else ("sweep",)
+    has_more = first or entry.name in RARE or (dtype in HALVES and entry.family == "network")
+    return tuple(CALLS) if has_more else ("sweep",)
 
 
 def _is_swept(entry: Entry, dtype: str) -> bool:

@@ -16,8 +16,8 @@ from pytest_ascend.records.case import Case
 from .kernel_reach import RARE, SHARED
 from .table import FINDINGS, OPERATORS, RECORDED, is_recorded, swept
 
-#: Where the calls of operators with rare kernels end, at level standard and at full; those of shared ones at standard.
-_CALLS_OF_RARE, _ALL_OF_RARE, _CALLS_OF_SHARED = 60, 300, 12
+#: Where the calls of operators with rare kernels end, and those with shared ones, at level standard and at full.
+_CALLS_OF_RARE, _CALLS_OF_SHARED = (60, 240), (12, 108)
 #: Level smoke makes the first of these only: who runs it after each change waits for it.
 _CALLS_AT_SMOKE = 9
 
@@ -48,7 +48,7 @@ def calls_of(case: Case, level: str = "standard") -> range:
         return CALLS[case.property][:_CALLS_AT_SMOKE]
     first, last = CALLS["sweep"].stop, CALLS["sweep-more"].stop
     if case.subject in RARE:
-        first, last = _CALLS_OF_RARE, _ALL_OF_RARE
+        first, last = _CALLS_OF_RARE
     elif case.subject in SHARED:
-        first = _CALLS_OF_SHARED
+        first, last = _CALLS_OF_SHARED
     return range(first) if case.property == "sweep" else range(first, last)

@@ -31,6 +31,10 @@ def _without_mask(correct: Body, *arguments: Any) -> Any:
     return correct(*arguments[:6], None, *arguments[7:])
 
 
+def _without_what_was_dropped(correct: Body, *arguments: Any) -> Any:
+    return correct(*arguments[:5], None, *arguments[6:])
+
+
 def _densely(correct: Body, x: T, *rest: Any) -> Any:
     return correct(
         torch.as_strided(x, x.shape, torch.empty(x.shape, device="meta").stride(), x.storage_offset()), *rest
@@ -127,6 +131,7 @@ SPOILED = {
     "aclnnRandperm": _instead(_seed_ignored),
     "aclnnInplaceRandom": _instead(_even_only),
     "aclnnDropoutDoMask": _keeps_all_on_the_way_back,
+    "aclnnFlashAttentionScoreGrad": _instead(_without_what_was_dropped),
     # refusals
     "aclnnGather": _instead(_clamped),
     # stability

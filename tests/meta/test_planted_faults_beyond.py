@@ -24,6 +24,7 @@ CAUGHT: Mapping[str, tuple[str, str]] = {
     "random/randperm/seed/int64": ("another seed", "aclnnRandperm"),
     "random/randint.low/distribution/int64": ("not the distribution", "aclnnInplaceRandom"),
     "random/dropout/gradient/float32": ("gradient of dropout", "aclnnDropoutDoMask"),
+    "random/scaled_dot_product_attention/backward/float32": ("gradient of the value", "aclnnFlashAttentionScoreGrad"),
     "errors/gather.an-index-that-is-too-large/refused": ("nothing was raised", "aclnnGather"),
     "stability/softmax/determinism/float32": ("called again", "aclnnSoftmax"),
     "stability/sum/stale-memory/float32": ("in memory full of", "aclnnReduceSum"),
