@@ -57,7 +57,7 @@ def complaint(case: Case, target: Target | None = None, *, level: str = "standar
     That the emulated device lacks an operator, or a dtype of it, says nothing, and neither does that CANN refuses one.
     """
     try:
-        if case in RANDOM:
+        if case.suite == "random":
             _draw(case)
         else:
             check(target or emulated(case, level), PrecisionCompare(note=_forget))
