@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
@@ -26,16 +26,17 @@ os.environ["PYTEST_ASCEND_FAULTS"] = "operator_switch:EVERY_KERNEL"
 from operator_cases import asked, complaint  # noqa: E402  (after the activation)
 from operator_switch import SWITCH  # noqa: E402
 
+from pytest_ascend.records.case import Case  # noqa: E402
+
 #: A kernel is rare that fewer different calls reach.
 FEW = 60
 #: The share of a rare kernel whose operator has more calls, and that of every kernel below which one has fewer.
 MUCH, LITTLE = 0.2, 0.05
 
 
-def reach(level: str) -> dict[str, Counter[str]]:
+def reach(cases: Sequence[Case], level: str) -> dict[str, Counter[str]]:
     """Make the generated calls of a level; return by kernel how many different ones each operator made."""
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    cases = [case for case in asked() if case.property == "sweep" and case.is_in(level)]
     with click.progressbar(cases, label="sweeps") as made:
         for case in made:
             SWITCH.different = defaultdict(set)
@@ -56,9 +57,8 @@ def with_rare_kernels(found: Mapping[str, Counter[str]]) -> list[str]:
     return sorted({name for by in rare for name, own in by.items() if own >= MUCH * by.total()})
 
 
-def with_shared_kernels(found: Mapping[str, Counter[str]]) -> list[str]:
-    """Return the operators that make little of the calls of each of their kernels."""
-    names = {name for by in found.values() for name in by}
+def with_shared_kernels(found: Mapping[str, Counter[str]], names: Iterable[str]) -> list[str]:
+    """Return which operators make little of the calls of each of their kernels, or call none."""
     return sorted(name for name in names if all(by[name] < LITTLE * by.total() for by in found.values()))
 
 
@@ -67,13 +67,14 @@ def with_shared_kernels(found: Mapping[str, Counter[str]]) -> list[str]:
 def main(level: str) -> None:
     """Count, and print."""
     warnings.simplefilter("ignore")
-    every = reach(level)
+    cases = [case for case in asked() if case.property == "sweep" and case.is_in(level)]
+    every = reach(cases, level)
     found = {kernel: by for kernel, by in every.items() if not is_twin(kernel, every)}
     for kernel, by in sorted(found.items(), key=lambda each: each[1].total()):
         if by.total() < FEW:
             click.echo(f"{by.total():4} {kernel}: {', '.join(f'{name} {own}' for name, own in by.most_common(4))}")
     click.echo(f"with rare kernels: {' '.join(with_rare_kernels(found))}")
-    click.echo(f"with shared kernels: {' '.join(with_shared_kernels(found))}")
+    click.echo(f"with shared kernels: {' '.join(with_shared_kernels(found, {case.subject for case in cases}))}")
 
 
 if __name__ == "__main__":
