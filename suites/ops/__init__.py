@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping
 from functools import cache
 
@@ -34,13 +35,9 @@ _NOT_IN_OTHERS = (
 )
 #: Recorded operators without generated calls in integers: the device has none, or the CPU.
 _NOT_IN_INTEGERS = ("_foreach_norm",)
-#: The other dtype in which an operator of the catalogue has generated calls at level smoke, in turn: integers and half
-#: precision have kernels of their own. All dtypes would take three times as long.
+#: Dtypes beside float32 in which operators of the catalogue have generated calls at level smoke, one each: integers and
+#: half precision have kernels of their own. All dtypes would take three times as long.
 _TURNS = (HALVES[0], *INTS[:2], HALVES[1])
-_SECOND = {
-    name: next((dtype for dtype in (*_TURNS[place % 4 :], *_TURNS) if dtype in operator.dtypes), "")
-    for place, (name, operator) in enumerate(OPERATORS.items())
-}
 #: Recorded operators with generated calls at level smoke: they have kernels that no operator of the catalogue calls.
 AT_SMOKE = (
     *("__rmod__", "_chunk_cat", "adaptive_avg_pool3d", "adaptive_max_pool3d", "addbmm", "addr", "angle"),
@@ -90,12 +87,18 @@ NOT_SWEPT: Mapping[str, str] = {
 
 def _level(operator: Operator, property_: str, dtype: str) -> str:
     """Return the lowest level that runs the property: forward in float32 and generated calls in some dtypes first."""
-    first = {"forward": ("float32",), "sweep": ("float32", _SECOND[operator.name])}
+    first = {"forward": ("float32",), "sweep": ("float32", _second_at_smoke(operator))}
     if dtype in first.get(property_, ()):
         return "smoke"
     if property_.startswith("sweep"):
         return "standard" if property_ == "sweep" else "full"
     return "full" if dtype in (*NARROW, *BOOL) and property_ not in ("forward", "promotion") else "standard"
+
+
+def _second_at_smoke(operator: Operator) -> str:
+    """Return the other dtype with generated calls at level smoke: by the name alone, so that no operator moves another."""
+    start = zlib.crc32(operator.name.encode()) % len(_TURNS)
+    return next((dtype for dtype in (*_TURNS[start:], *_TURNS) if dtype in operator.dtypes), "")
 
 
 def _level_of_recorded(name: str, property_: str, dtype: str, *, first: bool) -> str:

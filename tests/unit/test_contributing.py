@@ -101,7 +101,8 @@ def test_the_suite_of_the_page_runs(tmp_path):
 CHECK = """
 import os
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-import pytest_ascend, pathlib
+import json, pathlib
+import pytest_ascend
 assert pathlib.Path(pytest_ascend.__file__).is_relative_to(pathlib.Path.cwd())
 from pytest_ascend.doctor import settings
 from pytest_ascend.emulator.faults import find_fault
@@ -111,9 +112,13 @@ from pytest_ascend.precision import compare
 from pytest_ascend.verdict.columns import columns_of, headings
 from pytest_ascend.verdict.phrase import LANGUAGES, say
 from pytest_ascend.emulator.kernels import all_kernels
-import suites.ops.families.network as network
+from suites import ops
 import torch
-assert "swish" in str(vars(network))
+frozen = json.loads(pathlib.Path("suites/manifest.json").read_text("utf-8"))["cases"]
+frozen = {(each["subject"], each["property"], each["dtype"]): each["level"] for each in frozen if each["suite"] == "ops"}
+levels = {(each.subject, each.property, each.dtype): each.level for each in ops.CASES}
+assert {key: levels.get(key) for key in frozen} == frozen
+assert {subject for subject, *_ in levels.keys() - frozen.keys()} == {"swish"}
 assert "aclnnSwish" in [kernel.name for kernel in all_kernels()]
 for value, agrees in ((1.004, True), (1.006, False)):
     assert compare(torch.tensor([value]), torch.tensor([1.0]), standard="half-percent").agrees is agrees

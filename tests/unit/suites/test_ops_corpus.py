@@ -215,9 +215,10 @@ def test_the_suite_has_as_many_operators_as_it_says() -> None:
 
 
 def test_every_recorded_operator_has_a_golden_of_the_same_promises() -> None:
+    """``baseline build`` writes the list from the goldens: what is edited by hand in one of them would be lost."""
     store = GoldenStore(folder("baselines") / "golden")
-    for name in ("linalg.det", "fft.rfft", "add"):
-        assert recorded.Entry.from_dict(store.read(RECORDED[name].golden_id).meta["entry"]) == RECORDED[name]
+    held = {name: recorded.Entry.from_dict(store.read(entry.golden_id).meta["entry"]) for name, entry in RECORDED.items()}
+    assert [name for name in RECORDED if held[name] != RECORDED[name]] == []
 
 
 def test_what_overlaps_itself_is_not_changed_in_place() -> None:
