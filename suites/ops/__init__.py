@@ -96,7 +96,7 @@ def _level(operator: Operator, property_: str, dtype: str) -> str:
 
 
 def _second_at_smoke(operator: Operator) -> str:
-    """Return the other dtype with generated calls at level smoke: by the name alone, so that no operator moves another."""
+    """Return the other dtype with generated calls at level smoke: by the name, so that no operator moves another."""
     start = zlib.crc32(operator.name.encode()) % len(_TURNS)
     return next((dtype for dtype in (*_TURNS[start:], *_TURNS) if dtype in operator.dtypes), "")
 

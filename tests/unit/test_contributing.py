@@ -115,7 +115,8 @@ from pytest_ascend.emulator.kernels import all_kernels
 from suites import ops
 import torch
 frozen = json.loads(pathlib.Path("suites/manifest.json").read_text("utf-8"))["cases"]
-frozen = {(each["subject"], each["property"], each["dtype"]): each["level"] for each in frozen if each["suite"] == "ops"}
+frozen = (each for each in frozen if each["suite"] == "ops")
+frozen = {(each["subject"], each["property"], each["dtype"]): each["level"] for each in frozen}
 levels = {(each.subject, each.property, each.dtype): each.level for each in ops.CASES}
 assert {key: levels.get(key) for key in frozen} == frozen
 assert {subject for subject, *_ in levels.keys() - frozen.keys()} == {"swish"}
