@@ -21,8 +21,9 @@ from rich.text import Text
 
 from pytest_ascend import __version__
 from pytest_ascend.migration.analysis import STANDINGS, Analysis, Memory, Operator
-from pytest_ascend.migration.blockers import SEVERITIES
+from pytest_ascend.migration.blockers import BLOCKER, CHANGE, SEVERITIES, TRANSFER
 from pytest_ascend.page import html
+from pytest_ascend.records.census import MISSING
 from pytest_ascend.verdict.figures import quantity, visible
 
 #: Parts of a bar in drawing order, with their labels.
@@ -47,7 +48,8 @@ def render(analysis: Analysis) -> str:
         .get_template("analysis.html")
         .render(
             analysis=analysis,
-            headlines=list(headlines(analysis)),
+            answer=answer(analysis),
+            headlines=list(headlines(analysis))[1:],
             standings=STANDINGS,
             severities=SEVERITIES,
             bars=[_bar(each, analysis) for each in analysis.memory],
@@ -101,7 +103,7 @@ SENTENCES = ("what it means", "most often on")
 HOW = {
     "npu": "fake NPU tensors: what torch_npu dispatches to",
     "meta": "meta tensors: what torch has on any device; torch_npu may take fused operators in their place",
-    "cpu": "real tensors on the CPU, as the model looks at its values",
+    "cpu": "real tensors on the CPU: what only the CPU calls is in the list",
 }
 
 
@@ -125,7 +127,8 @@ def show(analysis: Analysis) -> None:
 
 
 def headlines(analysis: Analysis) -> Iterator[str]:
-    """Yield the conclusions, in a few sentences."""
+    """Yield the conclusions, in a few sentences: the answer first."""
+    yield answer(analysis)
     if analysis.model:
         yield f"{analysis.model}, one step, {HOW[analysis.way]}"
         yield (
@@ -137,8 +140,23 @@ def headlines(analysis: Analysis) -> Iterator[str]:
         yield f"{len(analysis.operators)} operators: {counts}"
         yield _fits(analysis)
     if analysis.source:
-        counts = ", ".join(f"{_count(analysis, each)} {each}" for each in SEVERITIES)
-        yield f"{analysis.source}: {counts}"
+        blockers, changes, advice = (_count(analysis, each) for each in SEVERITIES)
+        yield f"{analysis.source}: blockers {blockers}, changes {changes}, advice {advice}"
+        solved = sum(each.source == TRANSFER for each in analysis.findings)
+        if solved:
+            yield f"import torch_npu.contrib.transfer_to_npu solves {solved} of {len(analysis.findings)}"
+
+
+def answer(analysis: Analysis) -> str:
+    """Return whether it runs on an NPU, in a sentence."""
+    if analysis.is_blocked:
+        missing = sum(each.standing == MISSING for each in analysis.operators)
+        reasons = {"operators that NPUs do not have": missing, "blockers in the source": _count(analysis, BLOCKER)}
+        return f"It does not run on an NPU unchanged: {', '.join(f'{n} {what}' for what, n in reasons.items() if n)}."
+    if analysis.blocking:
+        return f"It should run; {len(analysis.blocking)} operators are computed on the CPU."
+    changes = _count(analysis, CHANGE)
+    return f"It runs after {changes} changes." if changes else "Nothing known keeps it from running on an NPU."
 
 
 def _fits(analysis: Analysis) -> str:
@@ -149,7 +167,12 @@ def _fits(analysis: Analysis) -> str:
         return f"{peak}; {capacity}"
     if not analysis.largest_batch:
         return f"{peak}; {capacity}: not even the parameters fit"
-    return f"{peak}; {capacity}: up to batch {analysis.largest_batch:,} should fit"
+    return f"{peak}; {capacity}: up to about batch {_rounded(analysis.largest_batch):,} should fit"
+
+
+def _rounded(batch: int) -> int:
+    """Return a batch size to two digits: the search is no more exact."""
+    return int(float(f"{batch:.1e}")) if batch >= 100 else batch
 
 
 def _count(analysis: Analysis, severity: str) -> int:
@@ -206,10 +229,12 @@ def _parts(memory: Memory) -> tuple[int, ...]:
 
 
 def _findings(analysis: Analysis) -> Iterator[tuple[int, str]]:
-    """Yield the findings as (indent, line): the places, then the meaning and the replacement."""
-    for says, group in groupby(analysis.findings, key=lambda each: (each.severity, each.says, each.instead)):
+    """Yield the findings as (indent, line): the remedy, what it is for, and the places."""
+    remedies = [(each.severity, each.instead) for each in analysis.findings]
+    for remedy in dict.fromkeys(remedies):
+        own = [each for each in analysis.findings if (each.severity, each.instead) == remedy]
         yield 0, ""
-        for each in group:
-            yield 0, f"{each.severity:8} {each.path}:{each.line}  {each.what}"
-        yield 9, says[1]
-        yield 9, f"use: {says[2]}"
+        yield 0, f"{remedy[0]}: {remedy[1]}"
+        for says, places in groupby(sorted(own, key=lambda each: each.says), key=lambda each: each.says):
+            yield 2, says
+            yield from ((4, f"{each.path}:{each.line}  {each.what}") for each in places)

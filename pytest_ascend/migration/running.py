@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map
 from pytest_ascend.errors import UsageError
 from pytest_ascend.migration.analysis import BACKWARD, OPTIMIZER, Memory
 from pytest_ascend.migration.target import TargetModel, floating, rebatched
-from pytest_ascend.migration.tracing import OperatorUse, Recorder, size_bytes, tensors_in
+from pytest_ascend.migration.tracing import OperatorUse, Recorder, Values, size_bytes, tensors_in
 
 #: Optimizers by the option's names; their state is measured, not assumed.
 OPTIMIZERS: Mapping[str, Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]] = {
@@ -37,11 +37,15 @@ BY_VALUES = ("nonzero", "bincount", "unique", "masked_select", "repeat_interleav
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Traced:
-    """The result of one way of tracing: uses by (phase, operator), the memory, and the kind of stand-in tensors."""
+    """The result of one way of tracing: uses by (phase, operator), the memory, and the kind of stand-in tensors.
+
+    ``reads_values``: the model reads values, which a run on the CPU provided.
+    """
 
     way: str
     uses: Mapping[tuple[str, str], OperatorUse]
     memory: Memory
+    reads_values: bool = False
     notes: tuple[str, ...] = field(default=())
 
 
@@ -55,12 +59,19 @@ class Step:
 
 
 def trace(target: TargetModel, step: Step, ways: tuple[str, ...]) -> Traced:
-    """Trace one step in the first of ``ways`` that works. Raises UsageError if none does."""
+    """Trace one step in the first of ``ways`` that works, with values from the CPU if the model reads any.
+
+    Raises UsageError if none does.
+    """
     notes: list[str] = []
     for way in ways:
         traced = _tried(target, step, way)
         if isinstance(traced, Traced):
             return replace(traced, notes=tuple(notes[:1]))  # the other ways without values fail for the same reason
+        with_values = _with_values(target, step, way) if way != "cpu" else traced
+        if isinstance(with_values, Traced):
+            note = f"{obstacle(traced)}: its values are those of a run on the CPU"
+            return replace(with_values, reads_values=True, notes=(note,))
         notes.append(f"not traced with {way} tensors: {obstacle(traced)}")
     hint = "see that model(*inputs) and its backward pass run on the CPU; --no-training leaves the latter out"
     raise UsageError(f"{target.name} does not run: " + "; ".join(notes), hint=hint)
@@ -80,10 +91,19 @@ def fitting_batch(target: TargetModel, step: Step, capacity_bytes: int) -> int |
     return largest_batch(peak, capacity_bytes, target.batch)
 
 
-def _tried(target: TargetModel, step: Step, way: str) -> Traced | Exception:
+def _with_values(target: TargetModel, step: Step, way: str) -> Traced | Exception:
+    values = Values()
+    failed = _tried(target, step, "cpu", values)
+    if isinstance(failed, Exception):
+        return failed
+    values.replays = True
+    return _tried(target, step, way, values)
+
+
+def _tried(target: TargetModel, step: Step, way: str, values: Values | None = None) -> Traced | Exception:
     try:
         with _quiet(), _standing_in(way) as convert:
-            return _Run(target, step, way, convert).traced()
+            return _Run(target, step, way, convert, values).traced()
     except UsageError:
         raise
     except Exception as error:  # noqa: BLE001 - models raise anything without values, and may run with values
@@ -154,8 +174,10 @@ def _empty(each: Any, device: torch.device) -> Any:
 class _Run:
     """One model with stand-ins for its tensors: an inference, then a training step."""
 
-    def __init__(self, target: TargetModel, step: Step, way: str, convert: Callable[[Any], Any]) -> None:
-        self.step, self.way, self.batch = step, way, target.batch
+    def __init__(
+        self, target: TargetModel, step: Step, way: str, convert: Callable[[Any], Any], values: Values | None
+    ) -> None:
+        self.step, self.way, self.batch, self.values = step, way, target.batch, values
         self.model = convert(copy.deepcopy(target.model) if way == "cpu" else target.model)
         self.model.train(step.training)
         self.args, self.kwargs = tree_map(
@@ -199,7 +221,7 @@ class _Run:
         return recorder.live.peak_bytes + self.before
 
     def _recorder(self) -> Recorder:
-        recorder = Recorder()
+        recorder = Recorder(self.values)
         recorder.live.know((*self.model.parameters(), *self.model.buffers(), *self.inputs))
         return recorder
 

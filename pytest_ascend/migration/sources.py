@@ -1,16 +1,31 @@
-"""Known blockers in a user's source, by file and line, from the syntax tree: comments and prose are ignored."""
+"""Known blockers in a user's source, by file and line.
+
+Python files and the code cells of notebooks are read as syntax trees, so that comments and prose are ignored; lists of
+requirements, shell scripts and Dockerfiles line by line; a file of CUDA kernels is one finding.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.migration.blockers import KEYWORDS, METHODS, NAMES, SEVERITIES, STRINGS, Blocker
-from pytest_ascend.system.files import read_regular
+from pytest_ascend.migration.blockers import (
+    CUDA_SOURCE,
+    KEYWORDS,
+    METHODS,
+    NAMES,
+    PACKAGES,
+    SEVERITIES,
+    SHELL,
+    STRINGS,
+    Blocker,
+)
+from pytest_ascend.system.files import read_regular, strict_json
 
 #: Folders without source of the user's.
 SKIPPED = {".git", ".tox", ".venv", "venv", "__pycache__", "build", "dist", "node_modules", "site-packages"}
@@ -21,7 +36,11 @@ LARGEST_BYTES = 4 * 2**20
 #: Calls whose strings are for people to read.
 SAYING = {"print", "debug", "info", "warning", "warn", "error", "exception", "log", "critical"}
 
-_DEVICE = re.compile(r"(?P<name>cuda|nccl)(:\d+)?")
+_PYTHON, _NOTEBOOK, _CUDA = "*.py", "*.ipynb", ("*.cu", "*.cuh")
+_REQUIREMENTS = ("requirements*.txt", "requirements*.in", "pyproject.toml", "setup.cfg", "environment*.y*ml", "Pipfile")
+_SHELL = ("*.sh", "Dockerfile*", "*.dockerfile")
+
+_PACKAGE = re.compile(r"\W*([A-Za-z][\w.-]*)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +57,7 @@ class Finding:
 
 
 def scan(folder: Path) -> tuple[list[Finding], list[str]]:
-    """Return findings in every Python file below ``folder`` (or in one file), and a note for each unreadable file.
+    """Return findings in every source below ``folder`` (or in one file), and a note for each unreadable file.
 
     Links that lead out of the folder are not followed. Raises UsageError if the folder does not exist.
     """
@@ -49,7 +68,7 @@ def scan(folder: Path) -> tuple[list[Finding], list[str]]:
     for path in _files(folder):
         shown = str(path.relative_to(folder)) if folder.is_dir() else path.name
         try:
-            found += scan_text(_read(path), shown)
+            found += _scan_file(path.name, _read(path), shown)
         except (SyntaxError, ValueError, OSError, RecursionError) as error:
             notes.append(f"{shown} was not read: {type(error).__name__}: {error}")
     return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), each.path, each.line, each.what)), notes
@@ -60,7 +79,7 @@ def _files(folder: Path) -> Iterator[Path]:
         yield folder
         return
     root = folder.resolve()
-    for path in sorted(folder.rglob("*.py")):
+    for path in sorted(each for each in folder.rglob("*") if _is_source(each.name)):
         outside = SKIPPED.intersection(path.relative_to(folder).parts[:-1])
         if not outside and path.is_file() and path.resolve().is_relative_to(root):
             yield path
@@ -68,6 +87,71 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _read(path: Path) -> bytes:
     return read_regular(path, LARGEST_BYTES)
+
+
+def _is_source(name: str) -> bool:
+    return any(fnmatch(name, pattern) for pattern in (_PYTHON, _NOTEBOOK, *_CUDA, *_REQUIREMENTS, *_SHELL))
+
+
+def _scan_file(name: str, source: bytes, path: str) -> list[Finding]:
+    def is_one_of(*patterns: str) -> bool:
+        return any(fnmatch(name, pattern) for pattern in patterns)
+
+    if is_one_of(_NOTEBOOK):
+        return scan_notebook(source, path)
+    if is_one_of(*_CUDA):
+        return [_finding(path, 1, name, CUDA_SOURCE)]
+    if is_one_of(*_REQUIREMENTS):
+        return scan_lines(source, path, PACKAGES, packages=True)
+    if is_one_of(*_SHELL):
+        return scan_lines(source, path, SHELL)
+    return scan_text(source, path)
+
+
+def scan_notebook(source: bytes, path: str) -> list[Finding]:
+    """Return the findings in a notebook's code cells. Raises ValueError or SyntaxError."""
+    notebook = strict_json(source, constants=True)
+    cells = notebook.get("cells", []) if isinstance(notebook, dict) else []
+    found: list[Finding] = []
+    for number, cell in enumerate(cells if isinstance(cells, list) else [], start=1):
+        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
+            continue
+        lines = cell.get("source", "")
+        code = lines if isinstance(lines, str) else "".join(map(str, lines))
+        # IPython's own lines, as in %pip and !nvidia-smi, are no Python.
+        python = "\n".join("" if line.lstrip().startswith(("%", "!", "?")) else line for line in code.splitlines())
+        found += scan_text(python, f"{path}[cell {number}]")
+    return found
+
+
+def scan_lines(
+    source: bytes, path: str, patterns: Mapping[re.Pattern[str], Blocker], *, packages: bool = False
+) -> list[Finding]:
+    """Return the findings outside of comments; ``packages``: each line may begin with a package's name."""
+    found = []
+    for number, line in enumerate(source.decode(errors="replace").splitlines(), start=1):
+        text = line.partition("#")[0]
+        found += [
+            _finding(path, number, match[0], blocker)
+            for pattern, blocker in patterns.items()
+            if (match := pattern.search(text))
+        ]
+        package = _PACKAGE.match(text) if packages else None
+        name = package[1].replace("-", "_").lower() if package else ""
+        found += [_finding(path, number, name, each) for each in NAMES if each.name == name]
+    return found
+
+
+def _finding(path: str, line: int, what: str, blocker: Blocker) -> Finding:
+    return Finding(
+        path=path,
+        line=line,
+        what=what,
+        severity=blocker.severity,
+        says=blocker.says,
+        instead=blocker.instead,
+        source=blocker.source,
+    )
 
 
 def scan_text(source: str | bytes, path: str) -> list[Finding]:
@@ -128,12 +212,14 @@ class _Visitor(ast.NodeVisitor):
             self._note(node, ".cuda()", METHODS["cuda"])
         if isinstance(node.func, ast.Attribute) and node.func.attr == "double" and self._full(node.func) is None:
             self._note(node, ".double()", METHODS["double"])
+        known = set()  # keywords that say more than a device in their value does
         for keyword in node.keywords:
             for (name, begins), blocker in KEYWORDS.items():
                 if keyword.arg == name and ast.unparse(keyword.value).startswith(begins):
+                    known.add(keyword)
                     self._note(node, f"{name}={ast.unparse(keyword.value)}", blocker)
         if not _only_says(node.func):
-            for argument in (*node.args, *(each.value for each in node.keywords)):
+            for argument in (*node.args, *(each.value for each in node.keywords if each not in known)):
                 self._strings(argument)
         self.generic_visit(node)
 
@@ -146,6 +232,10 @@ class _Visitor(ast.NodeVisitor):
     def visit_Compare(self, node: ast.Compare) -> None:
         for each in (node.left, *node.comparators):
             self._strings(each)
+        self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        self._strings(node.slice)
         self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> None:
@@ -162,18 +252,27 @@ class _Visitor(ast.NodeVisitor):
         return None
 
     def _strings(self, node: ast.expr) -> None:
-        """Check a string that may name a device, in either branch of a conditional and at the start of an f-string."""
+        """Check strings that may name a device, a backend or a tool, inside conditionals, lists and keys."""
         if isinstance(node, ast.IfExp):
             self._strings(node.body)
             self._strings(node.orelse)
         elif isinstance(node, ast.JoinedStr) and node.values:
             first = node.values[0]
             if isinstance(first, ast.Constant) and str(first.value) == "cuda:":
-                self._note(node, 'f"cuda:…"', STRINGS["cuda"])
+                self._string(node, "cuda", 'f"cuda:…"')
+        elif isinstance(node, ast.List | ast.Tuple):
+            for each in node.elts:
+                self._strings(each)
+        elif isinstance(node, ast.Dict):
+            for key in filter(None, node.keys):
+                self._strings(key)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            match = _DEVICE.fullmatch(node.value)
-            if match:
-                self._note(node, repr(node.value), STRINGS[match["name"]])
+            self._string(node, node.value, repr(node.value))
+
+    def _string(self, node: ast.AST, value: str, what: str) -> None:
+        for pattern, blocker in STRINGS.items():
+            if pattern.fullmatch(value):
+                self._note(node, what, blocker)
 
     def _name(self, node: ast.AST, full: str) -> None:
         fitting = [each for each in NAMES if full == each.name or full.startswith(f"{each.name}.")]
@@ -192,12 +291,4 @@ class _Visitor(ast.NodeVisitor):
                 if len(other) >= len(what):
                     return
                 del self._found[at, other]
-        self._found[line, what] = Finding(
-            path=self.path,
-            line=line,
-            what=what,
-            severity=blocker.severity,
-            says=blocker.says,
-            instead=blocker.instead,
-            source=blocker.source,
-        )
+        self._found[line, what] = _finding(self.path, line, what, blocker)

@@ -69,7 +69,7 @@ def analyse(empty: Analysis, request: Request, kind: Kind, standings_of: str, wa
         optimizer=request.optimizer if request.training else "none",
         operators=operators,
         memory=memory,
-        largest_batch=_largest_batch(targets[0], step, traces[0].way, empty.chip.memory_bytes),
+        largest_batch=_largest_batch(targets[0], step, traces[0], empty.chip.memory_bytes),
         notes=tuple(dict.fromkeys(notes)),
     )
 
@@ -110,9 +110,9 @@ def _objections(operators: Iterable[Operator], chip: Chip) -> Iterator[str]:
         )
 
 
-def _largest_batch(given: TargetModel, step: Step, way: str, capacity_bytes: int) -> int | None:
-    """Search with meta tensors, which cost nothing at any size; None for a model that needs values."""
-    return None if way == "cpu" else fitting_batch(given, step, capacity_bytes)
+def _largest_batch(given: TargetModel, step: Step, traced: Traced, capacity_bytes: int) -> int | None:
+    """Search with meta tensors, which cost nothing at any size; None for a model that reads values."""
+    return None if traced.reads_values or traced.way == "cpu" else fitting_batch(given, step, capacity_bytes)
 
 
 def _targets(request: Request) -> list[TargetModel]:

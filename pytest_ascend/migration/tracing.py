@@ -1,13 +1,14 @@
 """The operators that a model calls, from torch's own dispatch: all below autograd, forward and backward.
 
-Nothing is computed. Tensors are fake NPU tensors if torch_npu is there (which shows what it dispatches to), else meta
-tensors, and real ones on the CPU only if a model reads their values.
+Tensors are fake NPU tensors if torch_npu is there (which shows what it dispatches to), else meta tensors: nothing is
+computed. If a model reads values (``.item()``, ``nonzero``), it runs once on the CPU first, and the trace without
+values takes them from there, so that the operators are still those of the NPU.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils import flop_counter
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_flatten, tree_map
 
 from pytest_ascend.dispatching import EagerDispatchMode
 
@@ -24,6 +25,9 @@ NO_OPERATORS = ("prim::", "profiler::")
 
 #: torch's formulas for multiplications and additions, by operator. torch 2.1 does not export its own.
 _FLOPS: Mapping[Any, Any] = getattr(flop_counter, "flop_registry", {})
+
+#: torch's tags of operators that read values of their inputs.
+_BY_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 
 #: Shapes and dtypes of the tensors that one call takes, as text.
 Signature = str
@@ -72,12 +76,50 @@ class LiveMemory:
         self.bytes -= size
 
 
+class Values:
+    """The results of operators that depend on values, in call order: recorded on the CPU, replayed without values."""
+
+    def __init__(self) -> None:
+        self.replays = False
+        self._results: deque[tuple[str, Any]] = deque()
+
+    def result(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call the operator and record its scalar or the shape of its tensors; or return what was recorded.
+
+        Raises RuntimeError if the trace without values calls other such operators than the CPU did.
+        """
+        name = str(func.name())  # type: ignore[no-untyped-call]
+        if not self.replays:
+            result = func(*args, **kwargs)
+            self._results.append((name, tree_map(_shaped, result)))
+            return result
+        expected, recorded = self._results.popleft() if self._results else ("nothing", None)
+        if name != expected:
+            raise RuntimeError(f"{name} is called where the CPU called {expected}")
+        device = next(tensors_in((args, kwargs))).device
+        return tree_map(lambda each: each.empty(device) if isinstance(each, _Shaped) else each, recorded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shaped:
+    shape: torch.Size
+    dtype: torch.dtype
+
+    def empty(self, device: torch.device) -> Tensor:
+        return torch.empty(self.shape, dtype=self.dtype, device=device)
+
+
+def _shaped(result: Any) -> Any:
+    return _Shaped(result.shape, result.dtype) if isinstance(result, Tensor) else result
+
+
 class Recorder(EagerDispatchMode):
     """Records every operator by phase and name. The caller sets ``phase``."""
 
-    def __init__(self) -> None:
+    def __init__(self, values: Values | None = None) -> None:
         super().__init__()
         self.phase = "forward"
+        self.values = values
         self.uses: dict[tuple[str, str], OperatorUse] = {}
         self.live = LiveMemory()
 
@@ -90,7 +132,11 @@ class Recorder(EagerDispatchMode):
     ) -> Any:
         """Call the operator, and record it."""
         kwargs = kwargs or {}
-        result = func(*args, **kwargs)
+        # An optimizer reads its own step count, which stays on the CPU in every trace.
+        if self.values is not None and self.phase != "optimizer" and _BY_VALUES.intersection(func.tags):
+            result = self.values.result(func, args, kwargs)
+        else:
+            result = func(*args, **kwargs)
         name = str(func.name())  # type: ignore[no-untyped-call]
         if not name.startswith(NO_OPERATORS):
             self._note(name, func, args, kwargs, result)

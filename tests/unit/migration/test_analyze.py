@@ -71,12 +71,42 @@ def subject_parameters() -> list[nn.Parameter]:
     return list(architectures.unet()[0].parameters())
 
 
-def test_a_model_that_looks_at_its_values_is_traced_on_the_cpu(census: Path) -> None:
+def test_a_model_that_reads_values_is_traced_without_what_only_the_cpu_calls(census: Path) -> None:
     model = ("tests.architectures:experts", "-i", "tests.architectures:experts_inputs")
     _, said = asked(*model, "--census", str(census))
-    assert said["traced_with"] == "cpu"
-    assert "meta" in said["notes"][0]
+    assert said["traced_with"] == "meta"
+    assert "its values are those of a run on the CPU" in said["notes"][0]
     assert any(each["name"] == "aten::nonzero" for each in said["operators"])
+
+
+class Attention(nn.Module):
+    """Attention, which a CPU computes by an operator of its own; ``reads`` looks at values before."""
+
+    def __init__(self, *, reads: bool = True) -> None:
+        super().__init__()
+        self.project, self.reads = nn.Linear(16, 48), reads
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.reads and int(torch.bincount((x[0, 0] > 0).long())[-1]) > 16:
+            return x
+        query, key, value = self.project(x)[:, None].chunk(3, -1)
+        return nn.functional.scaled_dot_product_attention(query, key, value)
+
+
+def attention_without_values() -> nn.Module:
+    return Attention(reads=False)
+
+
+def test_a_value_that_is_read_changes_no_other_operator(census: Path) -> None:
+    reads, plain = (
+        asked(f"{__name__}:{name}", "-i", "2x8x16", "--census", str(census))[1]
+        for name in ("Attention", "attention_without_values")
+    )
+    names = [{each["name"] for each in said["operators"]} for said in (reads, plain)]
+    assert names[0] >= names[1]
+    reading = {"aten::bincount", "aten::_local_scalar_dense", "aten::gt.Scalar", "aten::select.int", "aten::_to_copy"}
+    assert names[0] - names[1] <= reading
+    assert reads["memory"][0]["training_peak"] <= 1.1 * plain["memory"][0]["training_peak"]
 
 
 def test_without_training_there_is_no_backward_pass(census: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from pytest_ascend.environment.chips import npu_of
 from pytest_ascend.errors import UsageError
+from pytest_ascend.migration.analysis import Analysis
 from pytest_ascend.migration.blockers import BLOCKER, CHANGE
+from pytest_ascend.migration.output import headlines
 from pytest_ascend.migration.sources import scan, scan_text
 
 
@@ -18,7 +22,6 @@ def found(text: str) -> list[tuple[int, str, str]]:
 @pytest.mark.parametrize(
     "statement",
     [
-        "from torch.nn import DataParallel",
         "from apex.optimizers import FusedAdam",
         "import bmtrain as bmt",
         "import bitsandbytes",
@@ -36,7 +39,7 @@ def test_the_known_blockers_are_found_where_they_are_imported(statement: str) ->
 
 def test_a_name_is_followed_through_what_it_is_imported_as() -> None:
     text = "import torch.nn as layers\nfrom torch import nn as also\nlayers.DataParallel(m)\nalso.DataParallel(m)\n"
-    assert found(text) == [(3, "torch.nn.DataParallel", BLOCKER), (4, "torch.nn.DataParallel", BLOCKER)]
+    assert found(text) == [(3, "torch.nn.DataParallel", CHANGE), (4, "torch.nn.DataParallel", CHANGE)]
 
 
 @pytest.mark.parametrize(
@@ -53,6 +56,13 @@ def test_a_name_is_followed_through_what_it_is_imported_as() -> None:
         ("if x.is_cuda: ...", ".is_cuda"),
         ("if x.device.type == 'cuda': ...", "'cuda'"),
         ("import torch\ntorch.cuda.synchronize()", "torch.cuda.synchronize"),
+        ("os.environ['CUDA_VISIBLE_DEVICES'] = '0'", "'CUDA_VISIBLE_DEVICES'"),
+        ("os.environ.setdefault('NCCL_DEBUG', 'INFO')", "'NCCL_DEBUG'"),
+        ("start(command, env={'NCCL_DEBUG': 'INFO'})", "'NCCL_DEBUG'"),
+        ("subprocess.run(['nvidia-smi'])", "'nvidia-smi'"),
+        ("Session(path, providers=['CUDAExecutionProvider'])", "'CUDAExecutionProvider'"),
+        ("DataLoader(data, pin_memory_device='cuda')", "pin_memory_device='cuda'"),
+        ("load(name, attn_implementation='flash_attention_2')", "attn_implementation='flash_attention_2'"),
     ],
 )
 def test_what_only_cuda_has_is_found(text: str, what: str) -> None:
@@ -117,3 +127,41 @@ def test_what_only_looks_like_it_is_not() -> None:
 def test_a_package_is_named_once_however_often_it_is_used() -> None:
     text = "import triton\nimport triton.language as tl\n@triton.jit\ndef f(x): tl.store(x, tl.load(x))\n"
     assert found(text) == [(1, "triton", CHANGE)]
+
+
+def write_project(folder: Path) -> None:
+    (folder / "requirements.txt").write_text("torch==2.4.0+cu121\n# apex\nflash-attn>=2\nnumpy\n", encoding="utf-8")
+    (folder / "pyproject.toml").write_text('dependencies = [\n  "mamba-ssm",\n]\n', encoding="utf-8")
+    (folder / "run.sh").write_text("# nvidia-smi\nCUDA_VISIBLE_DEVICES=0 python train.py\n", encoding="utf-8")
+    (folder / "kernel.cu").write_text("__global__ void k() {}\n", encoding="utf-8")
+    cells = [
+        {"cell_type": "code", "source": ["%pip install apex\n", "import apex\n"]},
+        {"cell_type": "markdown", "source": "import bmtrain"},
+    ]
+    (folder / "notes.ipynb").write_text(json.dumps({"cells": cells}), encoding="utf-8")
+
+
+def test_requirements_scripts_notebooks_and_cuda_sources_are_scanned(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    findings, notes = scan(tmp_path)
+    assert not notes
+    assert {(each.path, each.line, each.what) for each in findings} == {
+        ("requirements.txt", 1, "torch==2.4.0+cu121"),
+        ("requirements.txt", 3, "flash_attn"),
+        ("pyproject.toml", 2, "mamba_ssm"),
+        ("run.sh", 2, "CUDA_VISIBLE_DEVICES"),
+        ("kernel.cu", 1, "kernel.cu"),
+        ("notes.ipynb[cell 1]", 2, "apex"),
+    }
+
+
+def test_the_terminal_answers_first_and_groups_findings_by_remedy(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    (tmp_path / "train.py").write_text("model.cuda()\nx.to('cuda')\n", encoding="utf-8")
+    findings, _ = scan(tmp_path)
+    lines = list(headlines(Analysis(chip=npu_of("Ascend910B3"), source=".", findings=tuple(findings))))
+    assert lines == [
+        "It does not run on an NPU unchanged: 4 blockers in the source.",
+        ".: blockers 4, changes 4, advice 0",
+        "import torch_npu.contrib.transfer_to_npu solves 2 of 8",
+    ]
