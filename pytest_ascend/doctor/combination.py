@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from pytest_ascend.doctor.findings import ERROR, NOTE, WARNING, Observation, Rule
 from pytest_ascend.doctor.survey import TBE_NEEDS, Survey
@@ -124,15 +125,33 @@ def wrong_python(survey: Survey) -> Iterator[Observation]:
         yield Observation(f"Python {minor} is not supported by torch_npu for torch {torch}", evidence)
 
 
+#: How many combinations are offered at most.
+OFFERED = 4
+
+
 def nearest(survey: Survey) -> str:
-    """Name the official pairs that need the fewest changes: the same torch, the same CANN, ideally both."""
-    torch, cann = _base(survey.version(TORCH)), survey.cann
-    both = survey.compatibility.paired(torch=torch, cann=cann) if torch and cann else ()
-    same_cann = survey.compatibility.paired(cann=cann)[:2] if cann else ()
-    same_torch = survey.compatibility.paired(torch=torch)[:2] if torch else ()
-    rows = both or (*same_cann, *same_torch)
-    pairs = (f"torch {r['torch']} + torch_npu {r['torch_npu']} + CANN {', '.join(r['cann'])}" for r in rows)
-    return f"the nearest official combinations: {'; '.join(dict.fromkeys(pairs))}" if rows else CHOOSE
+    """Name the official combinations in which the fewest of torch, torch_npu and CANN change, nearest first."""
+    here = {name: _base(survey.version(of)) for name, of in (("torch", TORCH), ("torch_npu", TORCH_NPU))}
+    releases, cann = survey.compatibility.cann_releases, survey.cann
+
+    def changes(row: Mapping[str, Any]) -> int:
+        others = sum(bool(version) and row[name] != version for name, version in here.items())
+        return others + bool(cann and not any(matches(cann, each) for each in row["cann"]))
+
+    def releases_between(row: Mapping[str, Any]) -> int:
+        if not is_version(cann):
+            return 0
+        ends = (sorted((Version(cann), Version(each))) for each in row["cann"] if is_version(each))
+        return min((sum(first < each <= last for each in releases) for first, last in ends), default=len(releases))
+
+    known = sum(map(bool, (*here.values(), cann)))
+    rows = [row for row in survey.compatibility.paired() if changes(row) < known]
+    fewest = min(map(changes, rows), default=0)
+    rows = sorted((row for row in rows if changes(row) == fewest), key=releases_between)
+    pairs = dict.fromkeys(
+        f"torch {r['torch']} + torch_npu {r['torch_npu']} + CANN {', '.join(r['cann'])}" for r in rows
+    )
+    return f"the nearest official combinations: {'; '.join([*pairs][:OFFERED])}" if pairs else CHOOSE
 
 
 def _statements(survey: Survey) -> tuple[Statement, ...]:

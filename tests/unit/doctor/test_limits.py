@@ -13,6 +13,7 @@ from pytest_ascend.doctor import cann, combination, commands, devices, examinati
 from pytest_ascend.doctor.findings import ERROR, NOTE, UNKNOWN, WARNING, Diagnosis, Finding, Observation, Rule
 from pytest_ascend.doctor.settings import SETTINGS
 from pytest_ascend.doctor.survey import Survey
+from pytest_ascend.environment import compatibility
 from pytest_ascend.environment.npu_smi import Chip
 from tests.unit.options import paths, placeholders, unexplained
 
@@ -544,19 +545,32 @@ def test_the_torch_that_is_needed_is_pinned_or_of_the_same_number(
     )
 
 
-def test_the_nearest_combinations_are_two_of_each_kind() -> None:
-    def paired(torch: str = "", cann: str = "") -> tuple[dict[str, Any], ...]:
-        if torch and cann:
-            return ()
-        return tuple({"torch": f"{torch or n}", "torch_npu": f"{n}", "cann": [cann or f"{n}"]} for n in range(4))
+@pytest.mark.parametrize(
+    ("torch", "torch_npu", "cann", "offered"),
+    [
+        # One component changes: CANN to the next release, or torch_npu to the one made for this CANN.
+        (
+            "2.1.0",
+            "2.1.0",
+            "7.0.RC1",
+            ["2.1.0 + torch_npu 2.1.0.rc1 + CANN 7.0.RC1", "2.1.0 + torch_npu 2.1.0 + CANN 7.0.0"],
+        ),
+        ("2.9.0+cpu", "2.9.0", "8.3.RC1", ["2.9.0 + torch_npu 2.9.0 + CANN 8.5.0"]),
+        ("2.9.0", "", "8.5.0", ["2.9.0 + torch_npu 2.9.0 + CANN 8.5.0"]),
+    ],
+)
+def test_the_nearest_combinations_change_the_fewest_components(
+    torch: str, torch_npu: str, cann: str, offered: list[str]
+) -> None:
+    versions = {"torch": torch, "torch_npu": torch_npu}
+    facts = {"version": lambda name: versions[name], "cann": cann, "compatibility": compatibility.load()}
+    expected = "; ".join(f"torch {each}" for each in offered)
+    assert combination.nearest(survey(**facts)) == f"the nearest official combinations: {expected}"
 
-    facts = {"version": lambda name: "2.9.0+cpu", "cann": "8.5.0", "compatibility": SimpleNamespace(paired=paired)}
-    assert combination.nearest(survey(**facts)) == (
-        "the nearest official combinations: torch 0 + torch_npu 0 + CANN 8.5.0; torch 1 + torch_npu 1 + CANN 8.5.0; "
-        "torch 2.9.0 + torch_npu 0 + CANN 0; torch 2.9.0 + torch_npu 1 + CANN 1"
-    )
-    none = {**facts, "cann": "", "version": lambda name: ""}
-    assert combination.nearest(survey(**none)) == combination.CHOOSE
+
+def test_without_versions_the_table_is_named() -> None:
+    facts = {"version": lambda name: "", "cann": "", "compatibility": compatibility.load()}
+    assert combination.nearest(survey(**facts)) == combination.CHOOSE
 
 
 def test_options_are_explained_and_files_are_paths() -> None:
