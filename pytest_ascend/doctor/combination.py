@@ -135,7 +135,7 @@ def nearest(survey: Survey) -> str:
     releases, cann = survey.compatibility.cann_releases, survey.cann
 
     def changes(row: Mapping[str, Any]) -> int:
-        others = sum(bool(version) and row[name] != version for name, version in here.items())
+        others = sum(1 for name, version in here.items() if version and row[name] != version)
         return others + bool(cann and not any(matches(cann, each) for each in row["cann"]))
 
     def releases_between(row: Mapping[str, Any]) -> int:
