@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import math
-import pickle
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,9 @@ from typing import Any
 import torch
 
 from pytest_ascend.errors import UsageError
+from pytest_ascend.run import allowed
 from pytest_ascend.system.files import read_regular, strict_json
+from pytest_ascend.system.programs import memory_limited
 
 DUMP = "dump.json"
 DUMP_LIMIT_BYTES = 512 * 2**20
@@ -85,21 +86,35 @@ class Dump:
 
     def tensor(self, entry: Mapping[str, Any]) -> torch.Tensor:
         """Read one tensor onto the CPU. Raises Unreadable if there are only statistics, or the file is bad."""
-        name = entry.get("data_name")
-        if not isinstance(name, str) or not name.endswith(".pt") or name != Path(name).name:
+        path = self._file(entry)
+        if path is None:
             raise Unreadable("only statistics of a tensor (dump with task 'tensor')")
-        path = self.path.parent / "dump_tensor_data" / name
+        name = path.name
         try:
-            loaded = torch.load(
-                io.BytesIO(read_regular(path, TENSOR_LIMIT_BYTES)), map_location="cpu", weights_only=True
-            )
+            data = read_regular(path, TENSOR_LIMIT_BYTES)
+            with memory_limited(allowed.memory_bytes(len(data))):
+                loaded = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         except OSError as error:
             raise Unreadable(f"{name}: {error.strerror or error}") from None
-        except (RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever the unpickler raises for a file that torch did not write
             raise Unreadable(f"{name} is damaged or holds more than a tensor: {type(error).__name__}") from None
         if not isinstance(loaded, torch.Tensor):
             raise Unreadable(f"{name} holds no tensor")
+        if loaded.numel() * loaded.element_size() > allowed.memory_bytes(len(data)):
+            raise Unreadable(f"{name} has {loaded.numel():,} elements in {len(data):,} bytes")
         return loaded.detach().requires_grad_(entry.get("requires_grad") is True and loaded.is_floating_point())
+
+    def bytes(self, entry: Any) -> int:
+        """Return the size of the files of all tensors in a part of a call."""
+        found = (self._file(each) for each in tensors_of(entry))
+        return sum(path.stat().st_size for path in found if path is not None and path.is_file())
+
+    def _file(self, entry: Mapping[str, Any]) -> Path | None:
+        """Return the file of a tensor, which is in the dump's own folder; None if it has none."""
+        name = entry.get("data_name")
+        if not isinstance(name, str) or not name.endswith(".pt") or name != Path(name).name or "\0" in name:
+            return None
+        return self.path.parent / "dump_tensor_data" / name
 
 
 _NUMBERS: Mapping[str, Any] = {"int": int, "float": float, "bool": bool, "str": str, "complex": complex}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,24 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pytest_ascend import precision
+from pytest_ascend.isolation import Channel, start
 from pytest_ascend.parity.dump import Call, Dump, Unreadable, find_dumps, read_dump, statistics, tensors_of
 from pytest_ascend.records.text import one_line
+from pytest_ascend.run import allowed
 from pytest_ascend.run.reference import cpu_reference
+from pytest_ascend.system.programs import memory_limited
 
-#: The module for the first part of an API's name in msprobe. Others (NPU, Distributed) have no reference on the CPU.
-NAMESPACES: dict[str, Any] = {
-    "Functional": torch.nn.functional,
-    "Torch": torch,
-    "Tensor": torch.Tensor,
-    "VF": torch._VF,  # noqa: SLF001 - msprobe's own name for it
+#: The full name of an operator for the first part of its name in msprobe; torch._VF has functions of torch.
+NAMESPACES = {
+    "Functional": "torch.nn.functional.",
+    "Torch": "torch.",
+    "Tensor": "torch.Tensor.",
+    "VF": "torch.",
+    "Aten": "torch.ops.aten.",
 }
 AGREES, DISAGREES, NOT_JUDGED = "agrees", "disagrees", "not-judged"
+#: The longest time for one call in one direction, and the most threads that compute it: each has a stack.
+CALL_LIMIT_S, MOST_THREADS = 120.0, 8
 #: The number of calls that the terminal lists.
 LINES_LIMIT = 20
 
@@ -48,42 +54,63 @@ class CallVerdict:
         return f"{self.call}.{self.direction}"
 
 
-@cache
-def _functions() -> frozenset[Any]:
-    """Return the functions that a dump may name: those that take tensors, and never ``torch.load``, say."""
-    return frozenset(function for group in torch.overrides.get_overridable_functions().values() for function in group)
-
-
 def resolve(name: str) -> Callable[..., Any]:
-    """Return the torch function of an msprobe name. Raises Unreadable if the CPU has none to compare with."""
+    """Return the operator of an msprobe name. Raises Unreadable if none may be named so, or the CPU has none."""
     space, _, rest = name.partition(".")
-    if space == "Aten":
-        packet, _, overload = rest.partition(".")
-        found = getattr(torch.ops.aten, packet, None)
-        found = getattr(found, overload, found) if overload else found
-        if found is not None:
-            return found  # type: ignore[no-any-return]
-    found = getattr(NAMESPACES.get(space), rest, None)
-    if found is None or found not in _functions():
+    rest, _, overload = rest.partition(".") if space == "Aten" else (rest, "", "")
+    found = allowed.function(f"{NAMESPACES[space]}{rest}") if space in NAMESPACES else None
+    if found is None:
         raise Unreadable(f"no reference on the CPU for {one_line(name)[:80]}")
-    return found  # type: ignore[no-any-return]
+    return getattr(found, overload) if overload and overload in found.overloads() else found  # type: ignore[attr-defined]
 
 
 def judge(dump: Dump) -> Iterator[CallVerdict]:
-    """Judge each call with the device's own inputs, in the order of the run."""
-    for call in dump.calls:
-        for direction, check in (("forward", _forward), ("backward", _backward)):
-            if getattr(call, direction):
-                yield _judged(call, direction, lambda check=check, call=call: check(dump, call))  # type: ignore[misc]
+    """Judge each call with the device's own inputs, in the order of the run.
+
+    Calls run in a process of their own with bounds of time and memory: arguments come from a file, and some would make
+    torch compute for days, take all memory, or crash.
+    """
+    work = [(call, each) for call in dump.calls for each in ("forward", "backward") if getattr(call, each)]
+    done = 0
+    while done < len(work):
+        child = start(lambda channel, rest=work[done:]: _judge_all(dump, rest, channel))  # type: ignore[misc]
+        limit = time.monotonic() + CALL_LIMIT_S
+        why = ""
+        while done < len(work) and not why:
+            over = child.code()
+            found = [CallVerdict(**each) for each in child.read()]
+            if found:
+                yield from found
+                done, limit = done + len(found), time.monotonic() + CALL_LIMIT_S
+            elif over is not None:
+                why = f"the CPU: its process ended with {over}"
+            elif time.monotonic() > limit:
+                why = f"the CPU: it took more than {CALL_LIMIT_S:g} s"
+            else:
+                time.sleep(0.005)
+        child.kill()
+        child.close()
+        if why:
+            yield CallVerdict(work[done][0].name, work[done][1], NOT_JUDGED, why)
+            done += 1
 
 
-def _judged(call: Call, direction: str, check: Callable[[], precision.Verdict]) -> CallVerdict:
+def _judge_all(dump: Dump, work: Sequence[tuple[Call, str]], channel: Channel) -> None:
+    """Judge calls in a child, and send each verdict."""
+    torch.set_num_threads(min(torch.get_num_threads(), MOST_THREADS))
+    for call, direction in work:
+        with memory_limited(allowed.memory_bytes(dump.bytes(call.forward) + dump.bytes(call.backward))):
+            channel.send(**asdict(_judged(dump, call, direction)))
+
+
+def _judged(dump: Dump, call: Call, direction: str) -> CallVerdict:
     try:
-        verdict = check()
+        verdict = _forward(dump, call) if direction == "forward" else _backward(dump, call)
     except Unreadable as error:
         return CallVerdict(call.name, direction, NOT_JUDGED, str(error))
     except Exception as error:  # noqa: BLE001 - whatever torch raises for a call that the dump does not fully contain
-        return CallVerdict(call.name, direction, NOT_JUDGED, f"the CPU: {type(error).__name__}: {str(error)[:200]}")
+        why = f"the CPU: {type(error).__name__}: {one_line(str(error))[:200]}"
+        return CallVerdict(call.name, direction, NOT_JUDGED, why)
     state = AGREES if verdict.agrees else DISAGREES
     return CallVerdict(call.name, direction, state, verdict.headline, verdict.metrics.get("limit_used"))
 

@@ -46,9 +46,10 @@ def open_regular(path: Path, limit_bytes: int, *, follow: bool = True) -> Binary
 
 
 def read_regular(path: Path, limit_bytes: int, *, follow: bool = True) -> bytes:
-    """Return the content of such a file, at most up to the limit even if it grows meanwhile."""
+    """Return the content of such a file, without what is appended meanwhile."""
     with open_regular(path, limit_bytes, follow=follow) as file:
-        return file.read(limit_bytes)
+        # Python reserves what it is asked for. What the kernel answers has no size.
+        return file.read(min(max(os.fstat(file.fileno()).st_size, 1 << 20), limit_bytes))
 
 
 def holds(path: Path, data: bytes) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import resource
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +35,20 @@ def process_began() -> float:
         return now - age_s if age_s < _STARTING_S else now
     except (OSError, ValueError, IndexError):
         return now
+
+
+@contextlib.contextmanager
+def memory_limited(more_bytes: int) -> Iterator[None]:
+    """Let this process take at most ``more_bytes`` of memory more than now: allocations beyond it fail."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    held = re.search(r"VmData:\s*(\d+) kB", Path("/proc/self/status").read_text("ascii", "replace"))
+    limit = (int(held[1]) << 10) + more_bytes if held else resource.RLIM_INFINITY
+    bounds = [each for each in (limit, soft, hard) if each != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(bounds, default=resource.RLIM_INFINITY), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 @dataclass(frozen=True, slots=True)

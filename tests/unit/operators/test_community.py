@@ -85,7 +85,7 @@ def test_what_is_no_plain_call_is_there_with_its_reason_and_count(tmp_path):
         "31 cases of cases.json: the executor somebody_s is a program of its own",
         "draws random numbers",
         "it is of a kernel",
-        "neither torch nor torch_npu has a function torch.nothing_like_it",
+        "neither torch nor torch_npu has an operator torch.nothing_like_it",
         "more than 67,108,864 elements",
         "not as its format says",
     ):
@@ -104,6 +104,44 @@ def test_nothing_in_a_file_is_executed(tmp_path):
     rows = (f"x,torch.abs,\"__import__('pathlib').Path('{tmp_path}/seen').touch()\",\"('float32',)\",,,",)
     assert "not as its format says" in next(iter(read(tmp_path, *rows).values())).why
     assert not (tmp_path / "seen").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch.os.system",
+        "torch.hub.os.system",
+        "torch.hub.download_url_to_file",
+        "torch.save",
+        "torch.load",
+        "torch.from_file",
+        "torch.manual_seed",
+        "torch.set_default_dtype",
+        "torch.Tensor.apply_",
+        "torch.Tensor.share_memory_",
+        "torch.ops.aten.set_",
+        "torch_npu.npu.set_device",
+        "torch_npu.npu_change_data_ptr",
+        "os.system",
+    ],
+)
+def test_a_file_names_operators_and_nothing_else(name, tmp_path):
+    command = {"type": "attr", "name": "command", "range_values": f"touch {tmp_path}/seen"}
+    written = [{"name": name, "inputs": [command]}, {"name": "x", "aclnn_name": name, "inputs": [command]}]
+    for call in read(tmp_path, f"a,{name},\"()\",,{{'command':1}},,", atk=written).values():
+        assert "neither torch nor torch_npu has an operator" in call.why
+
+
+def test_the_tensors_of_a_case_have_a_bound_together(tmp_path):
+    many = ",".join(["(8192,8192)"] * 40)
+    (call,) = read(tmp_path, f'c,torch.cat,"(({many}),)","((\'int8\',),)",,,').values()
+    assert "its tensors have more than 67,108,864 elements" in call.why
+
+
+def test_a_result_beyond_the_bound_of_memory_is_not_made(tmp_path):
+    (call,) = read(tmp_path, "r,torch.tile,\"((8,),)\",\"('float32',)\",{'dims':[1099511627776]},,").values()
+    with pytest.raises(UsageError, match="torch on the CPU refuses it: torch"):
+        judged(call)
 
 
 def test_a_case_that_torch_does_not_take_says_so(tmp_path):

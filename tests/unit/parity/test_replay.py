@@ -4,12 +4,15 @@ The dumps are written as msprobe's documentation shows them, of calls that torch
 """
 
 import json
+import os
+import time
 
 import pytest
 import torch
 from click.testing import CliRunner
 
 from pytest_ascend.errors import UsageError
+from pytest_ascend.parity import replay as replaying
 from pytest_ascend.parity.replay import replay, resolve
 
 
@@ -133,12 +136,44 @@ def test_a_dump_of_statistics_cannot_be_judged_and_says_so(tmp_path):
     assert "only statistics of a tensor (dump with task 'tensor')" in output
 
 
-@pytest.mark.parametrize("name", ["Torch.load", "Torch.hub.load", "Torch.save", "Functional.torch", "NPU.x", "X.y"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Torch.load", "Torch.hub.load", "Torch.save", "Functional.torch", "NPU.x", "X.y", "Aten.from_file"),
+        *(
+            "Aten.set_.source_Storage",
+            "Torch.manual_seed",
+            "Tensor.__reduce_ex__",
+            "Tensor.share_memory_",
+            "VF.from_file",
+        ),
+    ],
+)
 def test_a_dump_cannot_call_what_takes_no_tensors(name, tmp_path):
     writer = Writer(tmp_path)
     writer.data = {f"{name}.0.forward": {"input_args": [{"type": "str", "value": "x"}], "output": []}}
     code, output = run(writer.done())
     assert (code, "no reference on the CPU" in output) == (5, True)
+
+
+def test_a_call_has_bounds_of_memory_and_time(tmp_path, monkeypatch):
+    """What takes too much, too long, or ends the process is not judged; the calls after it are."""
+    writer = Writer(tmp_path)
+    size = {"type": "int", "value": 2**36}
+    writer.data = {"Torch.zeros.0.forward": {"input_args": [size], "output": []}}
+    for name in ("Torch.mul", "Torch.sub"):
+        writer.call(name, made(), 2.0)
+    program = {"torch.mul": lambda *_: time.sleep(60), "torch.sub": lambda *_: os._exit(9)}
+    known = replaying.allowed.function
+    writer.call("Torch.add", made(), 2.0)
+    writer.done()
+    monkeypatch.setattr(replaying, "CALL_LIMIT_S", 1.0)
+    monkeypatch.setattr(replaying.allowed, "function", lambda name: program.get(name) or known(name))
+    code, output = run(tmp_path)
+    assert code == 0
+    assert "1 agrees, 3 not-judged" in output
+    for part in ("can't allocate memory", "it took more than 1 s", "its process ended with 9"):
+        assert part in output
 
 
 class Harm:
