@@ -19,10 +19,11 @@ from pytest_ascend.environment.npu_smi import parse_common
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.outcome import Disputed, Passed, Waived
 from pytest_ascend.system.bundled import folder
-from pytest_ascend.system.files import read_regular, strict_json
+from pytest_ascend.system.files import VALUES_LIMIT, count_values, open_regular, read_regular, strict_json, write_file
 
-#: A kit has some hundred text files; more is not a kit.
-MOST_FILES, MOST_BYTES = 1000, 128 * 2**20
+#: A kit has some hundred text files of a few MiB together; more is not a kit.
+MOST_FILES, MOST_BYTES, MOST_LINES = 1000, 32 * 2**20, 200_000
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _OPERATOR = re.compile(r"[A-Za-z_0-9.]{1,80}")
 _BY = ("npu", "cpu", "")
 
@@ -31,11 +32,15 @@ def read_kit(path: Path) -> dict[str, Any]:
     """Return the files of a kit: JSON decoded, text unchanged. Raises UsageError if it is not a kit."""
     hint = "give the file that `pytest-ascend contact -o contact.zip` wrote, as it is"
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path, MOST_BYTES) as file, zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
             if len(entries) > MOST_FILES or sum(each.file_size for each in entries) > MOST_BYTES:
                 raise UsageError(f"{path} is larger than any kit", hint=hint)
+            if any(each.compress_type not in _COMPRESSIONS for each in entries):
+                raise UsageError(f"{path} is compressed as no kit is", hint=hint)
             texts = {each.filename: archive.read(each).decode("utf-8", errors="replace") for each in entries}
+        if sum(map(count_values, texts.values())) > VALUES_LIMIT:
+            raise UsageError(f"{path} has more values than any kit", hint=hint)
         found: dict[str, Any] = {
             name: strict_json(text, constants=True) if name.endswith(".json") else text for name, text in texts.items()
         }
@@ -45,7 +50,9 @@ def read_kit(path: Path) -> dict[str, Any]:
                 f"{path} is a kit of another version",
                 hint="use the version of pytest-ascend that made it, or a newer one",
             )
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, RecursionError, RuntimeError) as error:
+    except UsageError:
+        raise
+    except Exception as error:
         raise UsageError(f"{path} is not a contact kit: {type(error).__name__}: {error}", hint=hint) from error
     return found
 
@@ -67,16 +74,13 @@ def write(data: Mapping[str, Any], baselines: Path) -> Path:
     name = data["chip"]["chip"]
     name = name if is_chip(name) else "unknown"
     target = baselines / FOLDER / f"{name}{'-emulated' if data['chip']['emulated'] else ''}"
-    target.mkdir(parents=True, exist_ok=True)
     for each, value in data.items():
-        _replace(target / f"{each}.json", value)
+        write_file(target / f"{each}.json", _text_of(value))
     return target
 
 
-def _replace(path: Path, value: Any) -> None:
-    beside = path.with_name(f".{path.name}")
-    beside.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    beside.replace(path)
+def _text_of(value: Any) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
 def _chip(kit: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,13 +154,14 @@ def _dtypes(answers: Mapping[str, Any]) -> dict[str, dict[str, dict[str, str]]]:
 def _records(kit: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the run's records of cases that this release has."""
     known = {each.id for each in manifest.load(folder("suites"))}
-    for line in str(kit.get("smoke/run.jsonl", "")).splitlines():
+    for line in str(kit.get("smoke/run.jsonl", "")).splitlines()[:MOST_LINES]:
         try:
             record = strict_json(line)
         except (ValueError, RecursionError):
             continue
         case = record.get("case") if isinstance(record, dict) and record.get("type") == "record" else None
-        if isinstance(case, dict) and case.get("id") in known:
+        identity = case.get("id") if isinstance(case, dict) else None
+        if isinstance(identity, str) and identity in known:
             yield record
 
 
@@ -173,7 +178,7 @@ def _deviations(records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dic
 def _codes(kit: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the error codes found anywhere, whether the tables know each, and a line that contains it."""
     texts = (value if isinstance(value, str) else json.dumps(value, indent=1) for value in kit.values())
-    lines = "\n".join(texts)[: 2**24].replace("\\n", "\n").splitlines()
+    lines = "\n".join(texts)[: 2**24].replace("\\n", "\n").splitlines()[:MOST_LINES]
     found: dict[str, dict[str, Any]] = {}
     for line in lines:
         for each in codes_in(line):
@@ -201,7 +206,7 @@ def confirm(data: Mapping[str, Any], baselines: Path, today: date) -> tuple[int,
     count = 0
     for cause, cases in _by_cause(data["deviations"].items()).items():
         count += _mark(document["causes"], cause, cases, chip["chip"], source)
-    _replace(path, document)
+    write_file(path, _text_of(document))
     return count, [case for case, seen in data["deviations"].items() if seen["came"] == Passed.name]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -26,6 +27,7 @@ from pytest_ascend.doctor import examine
 from pytest_ascend.environment.machine import this_machine
 from pytest_ascend.environment.signs import EMULATED_VARIABLE, signs
 from pytest_ascend.errors import DeviceUnavailable, UsageError
+from pytest_ascend.system.files import write_file
 from pytest_ascend.system.programs import run
 
 #: Format of the kit, raised whenever an older reader would misread it.
@@ -209,14 +211,11 @@ def pack(kit: Kit, path: Path) -> None:
     texts |= {f"steps/{each['name']}.json": _json(each) for each in answers}
     texts |= {name: (strike.in_lines if name.endswith(".jsonl") else strike)(text) for name, text in kit.files.items()}
     texts["summary.html"] = "".join(page(about, answers, texts.get("smoke/run.jsonl", "")))
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, text in texts.items():
-                archive.writestr(name, text)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in texts.items():
+            archive.writestr(name, text)
+    write_file(path, packed.getvalue())
 
 
 def _json(value: Any) -> str:

@@ -38,7 +38,8 @@ _PATTERNS = (
     (_KEYED, rf"\1{_STRUCK_OUT}"),
     (re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)*"), "[address]"),
     (re.compile(r"\b(?:[0-9a-fA-F]{2}([:-]))(?:[0-9a-fA-F]{2}\1){4}[0-9a-fA-F]{2}\b"), "[address]"),
-    (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "[id]"),
+    # systemd writes the UID of a pod with underscores, behind "pod".
+    (re.compile(r"[0-9a-fA-F]{8}(?:[-_][0-9a-fA-F]{4}){3}[-_][0-9a-fA-F]{12}(?![0-9a-fA-F])"), "[id]"),
     (re.compile(r"(?<=[/-])[0-9a-f]{64}(?![0-9a-f])"), "[id]"),
     (re.compile(r"(/(?:home|Users)/)(?:[^/\s\"':;,\\]|\\u[0-9a-f]{4})+"), r"\1[user]"),
     (re.compile(r"\b[\w-]+(?:\.[\w-]+)*\.(?:local|internal|lan|corp|intra|svc|cluster)\b"), "[host]"),

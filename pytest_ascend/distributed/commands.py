@@ -15,7 +15,7 @@ import click
 from pytest_ascend.distributed import finding
 from pytest_ascend.distributed.finding import Finding, Line
 from pytest_ascend.errors import UsageError
-from pytest_ascend.system.files import read_regular
+from pytest_ascend.system.files import read_regular, write_file
 
 _LARGEST_BYTES = 1 << 30
 
@@ -63,7 +63,7 @@ def distributed(output: Path, against: Path | None, command: tuple[str, ...]) ->
     for line in terminal_lines(found, len(ranks), cost):
         click.echo(line)
     page = output / "diagnosis.html"
-    page.write_text(page_html(found, len(ranks), cost), encoding="utf-8")
+    write_file(page, page_html(found, len(ranks), cost))
     click.echo(f"page: {page}")
     sys.exit(1 if any(not each.is_note for each in found) else code)
 

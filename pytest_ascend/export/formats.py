@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
@@ -79,6 +80,7 @@ _TRIAGE = {"failed": "backend", "fallback": "backend", "unsupported": "backend",
 _INFRASTRUCTURE = ("device-lost", "hccl", "tool-missing", "version-mismatch")
 
 _COLUMNS = columns_of("export")
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _STANDARD = next(each for each in _COLUMNS if each.name == "standard")
 
 
@@ -120,7 +122,7 @@ def _testcase(suite: ET.Element, result: ResultRecord) -> None:
 
 
 def table(summary: Summary) -> str:
-    """Return CSV with a row for each case; texts that look like formulas begin with an apostrophe."""
+    """Return CSV with a row for each case; texts that look like formulas, and no numbers, begin with an apostrophe."""
     causes = _cause_by_case(summary)
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
@@ -131,6 +133,8 @@ def table(summary: Summary) -> str:
 
 
 def _inert(text: str) -> str:
+    if _NUMBER.fullmatch(text):
+        return text
     return f"'{text}" if text[:1] in {"=", "+", "-", "@", "\t", "\r"} else text
 
 

@@ -22,8 +22,8 @@ from rich.text import Text
 from pytest_ascend import __version__
 from pytest_ascend.migration.analysis import STANDINGS, Analysis, Memory, Operator
 from pytest_ascend.migration.blockers import BLOCKER, CHANGE, SEVERITIES, TRANSFER
-from pytest_ascend.page import html
 from pytest_ascend.records.census import MISSING
+from pytest_ascend.system.files import write_file
 from pytest_ascend.verdict.figures import quantity, visible
 
 #: Parts of a bar in drawing order, with their labels.
@@ -37,7 +37,7 @@ PARTS = {
 
 def write(path: Path, analysis: Analysis) -> None:
     """Write the page to ``path`` atomically."""
-    html.write(path, render(analysis))
+    write_file(path, render(analysis))
 
 
 def render(analysis: Analysis) -> str:

@@ -17,6 +17,7 @@ from pytest_ascend.page.html import render_diff
 from pytest_ascend.page.matrix import render_matrix, scan
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.writing import read
+from pytest_ascend.system.files import write_file
 from pytest_ascend.verdict import figures
 from pytest_ascend.verdict import merge as merging
 from pytest_ascend.verdict.diff import CANNOT_TELL, ERROR_DRIFT, FAILS_ON, SLOWER, SPEED_SHARE, Diff, compare
@@ -25,6 +26,10 @@ from pytest_ascend.verdict.summary import Summary, exit_code, summarise
 PATH = click.Path(path_type=Path)
 #: Kinds of change that may fail a comparison.
 MAY_FAIL_ON = (*FAILS_ON, ERROR_DRIFT, SLOWER)
+
+
+#: The format that the ending of a file's name implies.
+_ENDINGS = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json", ".txt": "terminal"}
 
 
 @click.group()
@@ -82,8 +87,7 @@ def export(context: click.Context, run: Path, form: str, output: Path | None, *,
     "--format",
     "form",
     type=click.Choice(["terminal", "markdown", "json", "html"]),
-    default="terminal",
-    help="Output format.",
+    help="Output format; by default what the name of the output ends with.",
 )
 @click.option("-o", "--output", type=PATH, help="Write there instead of to the terminal.")
 @click.option(
@@ -107,7 +111,7 @@ def diff(
     context: click.Context,
     before: Path,
     after: Path,
-    form: str,
+    form: str | None,
     output: Path | None,
     fail_on: tuple[str, ...],
     speed: float,
@@ -119,6 +123,7 @@ def diff(
     Exits with 5 if cases that BEFORE executed were not run, so that there is no answer. --speed is the smallest change
     of a time, throughput or size to list.
     """
+    form = _form(form, output)
     found = compare(summary_of(before), summary_of(after), speed_share=speed / 100)
     if form == "terminal" and not output:
         _echo(changes.lines(found))
@@ -188,6 +193,17 @@ def _page_beside(log: Path, output: Path) -> str:
     return quote(os.path.relpath(page, output)) if page.is_file() else ""
 
 
+def _form(form: str | None, output: Path | None) -> str:
+    """Return the format of an output file. Raises UsageError if its name ends as that of another format does."""
+    ending = output.suffix.lower() if output else ""
+    implied = _ENDINGS.get(ending)
+    if form is None and implied is None and ending:
+        raise UsageError(f"no format has files named *{ending}", hint=f"end it with {', '.join(_ENDINGS)}, or --format")
+    if form and implied and form != implied:
+        raise UsageError(f"{output} is a name of {implied}, not of {form}", hint=f"--format {implied}, or another name")
+    return form or implied or "terminal"
+
+
 def _written(found: Diff, form: str) -> str:
     if form == "markdown":
         return changes.markdown(found)
@@ -216,7 +232,7 @@ def _echo(lines: Iterable[terminal.Line]) -> None:
 def write(path: Path, text: str) -> None:
     """Write a command's output. Raises UsageError on failure."""
     try:
-        html.write(path, text)
+        write_file(path, text)
     except OSError as error:
         raise UsageError(
             f"cannot write the page {path}: {error.strerror or error}", hint="choose another place: --output FILE"

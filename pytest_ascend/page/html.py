@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import tempfile
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -133,20 +131,6 @@ def _script_data(value: Mapping[str, Any]) -> Markup:
 def page_name(log: Path) -> str:
     """Return the file name of a log's page; a name of its own for a log that is not the latest of its folder."""
     return PAGE if log.name == LOG else f"{log.stem}.html"
-
-
-def write(path: Path, text: str) -> None:
-    """Write a page atomically, so that no reader sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        Path(beside).chmod(0o644)
-        Path(beside).replace(path)
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise
 
 
 @cache

@@ -46,6 +46,7 @@ from pytest_ascend.runlog.contents import (
 from pytest_ascend.runlog.resuming import recorded
 from pytest_ascend.runlog.writing import RunLog, read
 from pytest_ascend.system.bundled import folder
+from pytest_ascend.system.files import write_file
 from pytest_ascend.system.programs import process_began
 from pytest_ascend.verdict.summary import Summary, exit_code, notice, summarise
 
@@ -335,7 +336,7 @@ def write_page(log: Path, page: Path, against: Summary | None = None) -> None:
     """Render the log, and nothing else; ``against`` is an earlier run, to show what changed since."""
     from pytest_ascend.page import html
 
-    html.write(page, html.render(summarise(read(log)), against=against))
+    write_file(page, html.render(summarise(read(log)), against=against))
 
 
 def header_lines(setup: RunSetup, stack: Stack, diagnosis: Diagnosis | None = None) -> Iterator[str]:

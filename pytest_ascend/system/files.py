@@ -59,23 +59,68 @@ def holds(path: Path, data: bytes) -> bool:
     return False
 
 
-def write_if_new(path: Path, data: bytes) -> None:
-    """Write beside, then replace; a file that already holds ``data`` is left alone."""
-    if holds(path, data):
+def write_file(path: Path, data: bytes | str) -> None:
+    """Write a file beside, then replace ``path``, so that nobody reads half of it. Text is written as UTF-8.
+
+    Only regular files are replaced: a device or a pipe gets the data, and a link stays. One that leads out of its
+    folder may be somebody's trap, and is refused, except in /dev. Raises OSError.
+    """
+    data = data.encode() if isinstance(data, str) else data
+    target = _target(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    mode = _mode(target)
+    if mode is not None and not stat.S_ISREG(mode):
+        with os.fdopen(os.open(target, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC), "wb") as file:
+            os.set_blocking(file.fileno(), True)
+            file.write(data)
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = target.with_name(f".{target.name[:200]}.{os.getpid()}")
+    beside.unlink(missing_ok=True)
     try:
-        beside.write_bytes(data)
-        beside.replace(path)
+        with beside.open("xb") as file:
+            file.write(data)
+        if mode is not None:
+            beside.chmod(stat.S_IMODE(mode))
+        beside.replace(target)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _target(path: Path) -> Path:
+    """Return the file that a path means. Raises OSError for a link that leads out of its folder."""
+    if "\0" in str(path):
+        raise OSError(errno.EINVAL, "its name contains a NUL")
+    if not path.is_symlink():
+        return path
+    target = Path(os.path.realpath(path))
+    if path.parent == Path("/dev"):  # /dev/stdout leads to a pipe without a name
+        return target if _mode(target) else path
+    if target.parent != Path(os.path.realpath(path.parent)):
+        raise OSError(errno.ELOOP, f"it is a link to {target}; name that file itself")
+    return target
+
+
+def _mode(path: Path) -> int | None:
+    with contextlib.suppress(FileNotFoundError):
+        return path.stat().st_mode
+    return None
+
+
+def write_if_new(path: Path, data: bytes) -> None:
+    """Write a file as :func:`write_file` does; one that already holds ``data`` is left alone."""
+    if not holds(path, data):
+        write_file(path, data)
 
 
 def canonical_json(data: Any, *, indent: int | None = None) -> str:
     """Return the one JSON text of ``data``. Raises ValueError for NaN and infinity, TypeError for what JSON lacks."""
     separators = (",", ": ") if indent else (",", ":")
     return json.dumps(data, sort_keys=True, ensure_ascii=True, allow_nan=False, indent=indent, separators=separators)
+
+
+def count_values(text: str) -> int:
+    """Return how many values a text of JSON has at most, nearly."""
+    return text.count(",") + text.count("[") + text.count("{")
 
 
 def strict_json(text: str | bytes, *, constants: bool = False) -> Any:
@@ -85,7 +130,7 @@ def strict_json(text: str | bytes, *, constants: bool = False) -> Any:
     deeper than 32, text that is not UTF-8. ``constants`` allows NaN and infinities, which Python's own writer makes.
     """
     text = text if isinstance(text, str) else text.decode("utf-8")
-    if text.count(",") + text.count("[") + text.count("{") > VALUES_LIMIT:
+    if count_values(text) > VALUES_LIMIT:
         raise ValueError(f"more than {VALUES_LIMIT} values")
     try:
         value = json.loads(

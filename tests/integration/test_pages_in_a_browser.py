@@ -15,6 +15,7 @@ from pytest_ascend.page import html
 from pytest_ascend.page.html import render_diff
 from pytest_ascend.page.matrix import render_matrix, scan
 from pytest_ascend.runlog.contents import Run
+from pytest_ascend.system.files import write_file
 from pytest_ascend.verdict.diff import compare
 from pytest_ascend.verdict.summary import ORDER, summarise
 from tests.unit.runlog import synthetic
@@ -55,7 +56,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "hostile": html.render(summary_of(synthetic.hostile_cases(), list(ORDER))),
     }
     for name, text in written.items():
-        html.write(folder / f"{name}.html", text)
+        write_file(folder / f"{name}.html", text)
     return {name: folder / f"{name}.html" for name in written}
 
 

@@ -27,6 +27,7 @@ from pytest_ascend.precision import standard_of
 from pytest_ascend.records.text import parse_seconds, parse_share, parse_size
 from pytest_ascend.runlog.resuming import whole_part
 from pytest_ascend.runlog.writing import read
+from pytest_ascend.system.files import write_file
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
 
@@ -292,7 +293,7 @@ def test_a_log_that_is_malformed_is_refused(name: str, folder: Path) -> None:
 def test_a_page_of_a_log_with_odd_characters_can_be_written(folder: Path, text: str) -> None:
     with_raw(folder / "run.jsonl", 1, "reason", f'"{text}"')
     with contextlib.suppress(AscendError):
-        html.write(folder / "page.html", html.render(summarise(read(folder / "run.jsonl"))))
+        write_file(folder / "page.html", html.render(summarise(read(folder / "run.jsonl"))))
         assert "<script>alert" not in (folder / "page.html").read_text(encoding="utf-8")
 
 

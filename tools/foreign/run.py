@@ -48,6 +48,7 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.text import parse_size
 from pytest_ascend.runlog.contents import SUBSET, Footer, Header, Selection
 from pytest_ascend.runlog.writing import RunLog, read
+from pytest_ascend.system.files import write_file
 from pytest_ascend.verdict.summary import summarise
 
 HERE = Path(__file__).resolve().parent
@@ -172,7 +173,7 @@ def write(report: Path, device: str, rows: list[ResultRecord], reason: str) -> C
     verdict = summarise(log.contents()).verdict
     log.finish(Footer(finished=_now(), records=len(unique), counts=dict(counts), verdict=verdict.in_footer()))
     log.close()
-    html.write(report / "conformance.html", html.render(summarise(read(report / "run.jsonl"))))
+    write_file(report / "conformance.html", html.render(summarise(read(report / "run.jsonl"))))
     return counts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import zipfile
 from collections.abc import Iterator
@@ -173,14 +174,38 @@ def test_what_is_no_kit_is_refused(tmp_path: Path, files: dict[str, str]) -> Non
 
 def test_no_file_and_no_archive_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no archive", encoding="utf-8")
-    for name in ("text", "missing"):
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("text", "missing", "pipe", "/dev/zero", "a\0b"):
         with pytest.raises(UsageError, match="is not a contact kit"):
             read_kit(tmp_path / name)
+
+
+def test_a_damaged_or_swollen_kit_is_one_message(tmp_path: Path) -> None:
+    """Cut and altered data, a method of compression that no kit has, and more values than Python should make."""
+    path = tmp_path / "contact.zip"
+    pack(_kit(), path)
+    whole = path.read_bytes()
+    compressed = whole.index(b"about.json") + len(b"about.json")
+    broken = whole[:compressed] + bytes(reversed(whole[compressed : compressed + 30])) + whole[compressed + 30 :]
+    for data in (whole[:-30], broken, whole.replace(b"about.json", b"about.jsom", 1)):
+        path.write_bytes(data)
+        with pytest.raises(UsageError, match="is not a contact kit"):
+            read_kit(path)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("about.json", "{}")
+    with pytest.raises(UsageError, match="compressed as no kit is"):
+        read_kit(path)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for index in range(3):
+            archive.writestr(f"{index}.json", f"[{'[],' * 700_000}[]]")
+    with pytest.raises(UsageError, match="more values than any kit"):
+        read_kit(path)
 
 
 def test_hostile_answers_give_less_and_never_an_error(tmp_path: Path) -> None:
     made = _kit(start_up=[1], dtypes={"../x": {"float32": {"by": "npu"}}, "abs": 7}, recovery="x", clock={"idle": 3})
     made.files["smoke/run.jsonl"] = '{"type": "record", "case": {}, "duration_s": "x"}\n[1]\n'
+    made.files["smoke/run.jsonl"] += '{"type": "record", "case": {"id": [1]}}\n'
     pack(made, tmp_path / "contact.zip")
     data = data_of(read_kit(tmp_path / "contact.zip"))
     assert data["dtypes"] == {"operators": {}, "aten": {}}

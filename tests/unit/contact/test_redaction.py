@@ -56,6 +56,8 @@ PRIVATE = {
     "http://mirror.secret-corp.example:8080/simple": "secret-corp",
     "node-12.prod.internal answered": "prod.internal",
     "pod 6f0a3c1e-3c52-4f6e-9a94-0f7e3b3c9d21 of kubelet": "0f7e3b3c9d21",
+    "1:name=systemd:/kubepods-pod6f0a3c1e_3c52_4f6e_9a94_0f7e3b3c9d22.slice/x": "0f7e3b3c9d22",
+    "0::/kubepods/burstable/pod6f0a3c1e-3c52-4f6e-9a94-0f7e3b3c9d23/x": "0f7e3b3c9d23",
     f"0::/docker/{'ab12' * 16}": "ab12" * 16,
     f"12:cpuset:/kubepods/pod1/cri-containerd-{'cd34' * 16}.scope": "cd34" * 16,
     "password: hunter3": "hunter3",

@@ -151,8 +151,9 @@ def test_junit_has_a_line_for_each_case_and_the_relay_its_limits() -> None:
 
 @pytest.mark.parametrize("first", "=+-@\t\r")
 def test_what_looks_like_a_formula_is_quoted(first: str) -> None:
-    assert formats._inert(f"{first}1") == f"'{first}1"
-    assert [formats._inert(text) for text in ("", "a=", " -1", "1")] == ["", "a=", " -1", "1"]
+    assert formats._inert(f"{first}1+cmd") == f"'{first}1+cmd"
+    for text in ("", "a=", " -1", "1", "-1", "+2.5e-07", "-.5"):
+        assert formats._inert(text) == text
 
 
 def test_a_table_has_the_columns_and_the_cause_of_each_case() -> None:

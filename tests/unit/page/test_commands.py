@@ -1,5 +1,6 @@
 """The command ``pytest-ascend report render``."""
 
+import json
 import re
 from pathlib import Path
 
@@ -49,6 +50,21 @@ def test_the_page_of_an_earlier_log_does_not_replace_that_of_the_latest(log):
 def test_the_page_goes_where_it_is_wanted(log, tmp_path):
     render(log, "--output", tmp_path / "new" / "page.html")
     assert (tmp_path / "new" / "page.html").is_file()
+
+
+def test_the_format_of_a_comparison_is_that_of_its_file(log, tmp_path):
+    def diff(name, *more):
+        arguments = ["diff", str(log), str(log), "-o", str(tmp_path / name), *more]
+        CliRunner().invoke(report, arguments, catch_exceptions=False)
+        return (tmp_path / name).read_text(encoding="utf-8")
+
+    assert diff("d.html").lstrip().startswith("<!doctype html>")
+    assert json.loads(diff("d.json"))
+    assert diff("d.txt") == diff("d")
+    assert diff("plain", "--format", "json") == diff("d.json")
+    for name, *more in (("d.html", "--format", "terminal"), ("d.pdf",)):
+        with pytest.raises(UsageError, match=r"is a name of html|no format has files named"):
+            diff(name, *more)
 
 
 def test_an_incomplete_log_is_rendered_and_said_to_be_incomplete(log):

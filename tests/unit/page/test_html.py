@@ -20,6 +20,7 @@ from pytest_ascend.records.outcome import Errored, Failed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import Run, Selection
+from pytest_ascend.system.files import write_file
 from pytest_ascend.verdict.summary import ORDER, summarise
 from tests.unit.runlog import synthetic
 from tests.unit.runlog.synthetic import replace
@@ -252,7 +253,7 @@ def test_hostile_text_cannot_end_the_data(hostile):
 
 def test_a_page_of_hostile_text_can_be_written(tmp_path):
     text = html.render(summarise(run(synthetic.hostile_cases(), ORDER)))
-    html.write(tmp_path / "page.html", text)
+    write_file(tmp_path / "page.html", text)
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == text
 
 
@@ -277,9 +278,9 @@ def test_a_template_of_any_name_is_escaped():
 
 def test_a_failed_write_leaves_the_earlier_page_and_nothing_else(tmp_path):
     path = tmp_path / "page.html"
-    html.write(path, "earlier")
+    write_file(path, "earlier")
     with pytest.raises(UnicodeEncodeError):
-        html.write(path, "\ud800")
+        write_file(path, "\ud800")
     assert [each.read_text(encoding="utf-8") for each in tmp_path.iterdir()] == ["earlier"]
 
 

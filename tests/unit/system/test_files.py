@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
 import pytest_ascend
-from pytest_ascend.system.files import holds, read_regular, strict_json
+from pytest_ascend.system.files import holds, read_regular, strict_json, write_file
 
 
 def test_a_regular_file_is_read_and_nothing_else(tmp_path: Path) -> None:
@@ -41,6 +42,43 @@ def test_a_file_holds_what_it_holds(tmp_path: Path) -> None:
     assert not holds(tmp_path / "file", b"contents")
 
 
+def test_only_a_regular_file_is_replaced(tmp_path: Path) -> None:
+    """A pipe is written to, a link stays a link, and what leads elsewhere or cannot be written is an error."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="No such device"):  # nobody reads
+        write_file(tmp_path / "pipe", "x")
+    reading = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_file(tmp_path / "pipe", "text")
+    assert os.read(reading, 9) == b"text"
+    os.close(reading)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "latest").symlink_to("file")
+    (tmp_path / "inner" / "trap").symlink_to(tmp_path / "file")
+    write_file(tmp_path / "latest", "first")
+    (tmp_path / "file").chmod(0o640)
+    write_file(tmp_path / "latest", b"second")
+    assert (tmp_path / "latest").is_symlink()
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+    for wrong in ("inner/trap", "inner", "a\0b"):
+        with pytest.raises(OSError, match=r".+"):
+            write_file(tmp_path / wrong, "third")
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "second"
+    assert sorted(each.name for each in tmp_path.rglob("*")) == ["file", "inner", "latest", "pipe", "trap"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
+def test_a_device_stays_a_device(tmp_path: Path) -> None:
+    try:
+        os.mknod(tmp_path / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        (tmp_path / "null").write_bytes(b"")
+    except PermissionError:
+        pytest.skip("no devices can be made or opened here")
+    write_file(tmp_path / "null", "text")
+    assert stat.S_ISCHR((tmp_path / "null").stat().st_mode)
+
+
 BAD = (
     *("NaN", "[Infinity]", "1e999", "9" * 5000, '{"a": 1, "a": 1}', "[" * 40 + "]" * 40),
     *("[" * 200_000, "", "{", b"\xff", b"\xff\xfe1\x00"),
@@ -63,7 +101,14 @@ OWN = {
     *("performance/benchmarking.py", "performance/profiling.py", "page/html.py"),
     *("verdict/phrase.py", "plugin/hooks.py", "runlog/writing.py", "certificate/package.py", "certificate/signing.py"),
     *("coverage/commands.py", "diagnosis/codes.py", "contact/kit.py", "contact/steps.py"),
-    *("contact/host.py", "contact/redaction.py", "doctor/findings.py", "migration/output.py", "verdict/suites.py"),
+    *(
+        "contact/host.py",
+        "contact/redaction.py",
+        "doctor/findings.py",
+        "migration/output.py",
+        "migration/blockers.py",
+        "verdict/suites.py",
+    ),
     *("certificate/rerun.py", "plugin/worker.py", "system/programs.py"),  # a child's output, and /proc
     *("environment/chips.py", "operators/recorded.py", "isolation/cards.py"),
     *(
