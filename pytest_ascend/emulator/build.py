@@ -111,10 +111,11 @@ def _build(compiler: str, libraries: list[Path], target: Path, *, clash: bool) -
 
 def _compile_all(compiler: str, libraries: list[Path], home: Path, *, clash: bool) -> None:
     needed, names = needed_from_cann(libraries)
-    runtime = sorted((HERE / "runtime").glob("*.c"))
+    runtime = sorted(each for each in (HERE / "runtime").glob("*.c") if each.name != "atb.c")
+    boost = HERE / "runtime" / "atb.c"
     collectives = sorted((HERE / "hccl").glob("*.c"))
     # An old torch_npu, whose libraries need libascendcl.so first, would find a stub there before the function itself.
-    missing = _write(home, "missing.c", missing_source(needed - _defined([*runtime, *collectives])))
+    missing = _write(home, "missing.c", missing_source(needed - _defined([*runtime, *collectives, boost])))
     operators = _write(home, "operators.c", operators_source(declared_signatures()))
     empty = _write(home, "empty.c", "typedef int nothing;\n")
     others = _write(home, "others.c", _OPENS_CLASH) if clash else empty
@@ -122,9 +123,10 @@ def _compile_all(compiler: str, libraries: list[Path], home: Path, *, clash: boo
     _link(compiler, home, "libopapi.so", [operators], "-lascendcl")
     _link(compiler, home, "libhccl.so", collectives, "-lascendcl", "-lpthread", "-lm")
     _link(compiler, home, "libhcomm.so", [empty], "-Wl,--no-as-needed", "-lhccl")
+    _link(compiler, home, "libatb.so", [boost], "-lascendcl")
     if clash:
         _link_clash(compiler, home)
-    for name in {*names, *_OPENED_AT_RUN_TIME} - {"libascendcl.so", "libopapi.so", "libhccl.so"}:
+    for name in {*names, *_OPENED_AT_RUN_TIME} - {"libascendcl.so", "libopapi.so", "libhccl.so", "libatb.so"}:
         _link(compiler, home, name, [others], "-Wl,--no-as-needed", "-lascendcl", "-ldl")
 
 
@@ -146,12 +148,9 @@ def _write(home: Path, name: str, text: str) -> Path:
 
 
 def _defined(sources: list[Path]) -> set[str]:
-    """Return the names of the functions that the runtime defines: API precedes each, at the start of a line."""
-    return {
-        name
-        for path in sources
-        for name in re.findall(r"^API [^;={]*?\b(\w+)\(", path.read_text(encoding="utf-8"), re.MULTILINE)
-    }
+    """Return the names of the functions that the runtime defines: API or OPERATION begins the line of each."""
+    each = re.compile(r"^(?:API [^;={]*?\b(?=\w+\()|OPERATION\(\"\w+\", )(\w+)", re.MULTILINE)
+    return {name for path in sources for name in each.findall(path.read_text(encoding="utf-8"))}
 
 
 def declared_signatures() -> list[Signature]:
@@ -196,10 +195,13 @@ API int {name}GetWorkspaceSize({arguments}uint64_t *workspace_size, void **into)
 }}
 API int {name}(void *workspace, uint64_t size, void *executor, void *stream) {{
     (void)workspace, (void)size;
-    emu_stream_drain(stream);
+    emu_stream_drain({stream});
     return emu_run(executor);
 }}
 """
+
+#: Operators of ATB get a context, whose second word is the stream: see runtime/atb.c.
+_STREAM_OF_CONTEXT = "((void **)stream)[1]"
 
 
 def operators_source(signatures: Iterable[Signature]) -> str:
@@ -214,6 +216,7 @@ def _operator(index: int, signature: Signature) -> str:
         name=signature.name,
         index=index,
         count=len(names),
+        stream=_STREAM_OF_CONTEXT if signature.name.startswith("Atb") else "stream",
         arguments="".join(f"{c_type} {name}, " for name, (c_type, _) in typed),
         words="\n    ".join(f"executor->words[{i}] = {c.format(name)};" for i, (name, (_, c)) in enumerate(typed)),
     )

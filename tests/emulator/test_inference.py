@@ -120,8 +120,8 @@ def test_modes_that_are_not_emulated_are_refused() -> None:
     q, k, v = drawn(QUERIES, KEYS, KEYS)
     with pytest.raises(NotImplementedError, match="sparse mode 9"):
         flash(q, k, v, attenMask=PASSED, sparseMode=9)
-    with pytest.raises(NotImplementedError, match="sparse mode 4"):
-        called("PromptFlashAttentionV3", q, k, v, attenMask=PASSED, sparseMode=4, numHeads=3, layout="BNSD")
+    with pytest.raises(NotImplementedError, match="sparse mode 9"):
+        called("PromptFlashAttentionV3", q, k, v, attenMask=PASSED, sparseMode=9, numHeads=3, layout="BNSD")
 
 
 def packed(kept: T) -> T:
@@ -239,12 +239,14 @@ def test_prompts_attend_within_their_lengths(name: str, lengths: list[int] | Non
     named, left_out = MASKS[name]
     q, k, v = drawn(QUERIES, KEYS, KEYS)
     beyond = torch.arange(KEYS) >= torch.tensor(lengths or [KEYS] * 2)[:, None, None, None]
+    if name == "right-down":  # both end where the sequence does
+        left_out = torch.stack([D + max(0, KEYS - n) > 0 for n in lengths or [KEYS] * 2])[:, None]
     wanted = defined(q, k, v, beyond if left_out is None else beyond | left_out)
     how = {"numHeads": 3, "scale": SCALE, "actualSeqLengthsKv": lengths, **named}
     for layout in ("BNSD", "BSND", "BSH"):
         given = [laid_out(each, layout) for each in (q, k, v)]
         close(called("PromptFlashAttentionV3", *given, layout=layout, **how), laid_out(wanted, layout))
-        for version in ("V2", "V3", "V5"):
+        for version in ("V2", "V3", "V4", "V5"):
             for asked in (False, True):
                 out, lse = called(
                     f"FusedInferAttentionScore{version}", given[0], [given[1]], [given[2]], layout=layout,
@@ -253,7 +255,8 @@ def test_prompts_attend_within_their_lengths(name: str, lengths: list[int] | Non
                 close(out, laid_out(wanted, layout))
                 assert (lse is not None) is asked
     scores = (q @ k.mT * SCALE).masked_fill(beyond if left_out is None else beyond | left_out, -math.inf)
-    close(lse, scores.logsumexp(-1, keepdim=True))
+    sums = scores.logsumexp(-1, keepdim=True)
+    close(lse, sums.masked_fill(sums.isneginf(), math.inf))
 
 
 @pytest.mark.parametrize("lengths", [None, [6, 2]])
@@ -270,12 +273,48 @@ def test_one_more_token_attends_to_all_before_it(biased: bool, masked: bool, len
     close(found, defined(q, k, v, left_out, bias))
 
 
-def test_masks_are_joined() -> None:
-    one, other = torch.tensor([True, False]), torch.tensor([False, False])
-    assert inference._both(None, None) is None
-    assert inference._both(one, None) is one
-    assert inference._both(None, other) is other
-    assert inference._both(one, other).tolist() == [True, False]  # type: ignore[union-attr]
+def test_pages_packing_and_padding_change_no_bit() -> None:
+    q, k, v = (floats(2, 3, n, 8, seed=n).half() for n in (QUERIES, 7, 7))
+    lengths = [5, 7]
+    alone = [
+        inference.infer(
+            q[i : i + 1], [k[i : i + 1, :, :n]], [v[i : i + 1, :, :n]], 3, SCALE, "BNSD", mask=PASSED, mode=3
+        )
+        for i, n in enumerate(lengths)
+    ]
+    pages = [torch.full((5, 3, 4, 8), math.nan, dtype=torch.half) for _ in "kv"]
+    table = torch.tensor([[3, 0], [1, 4]], dtype=torch.int32)
+    for cache, rows in zip(pages, (k, v), strict=True):
+        for place, blocks in enumerate(table.tolist()):
+            for start, block in zip((0, 4), blocks, strict=True):
+                part = rows[place, :, start : lengths[place]][:, :4]
+                cache[block, :, : part.shape[1]] = part
+    how: dict[str, Any] = {"mask": PASSED, "mode": 3}
+    padding = (None, torch.tensor([2, 0]))
+    left = [torch.stack((each[0].roll(0, 1), each[1])) for each in (k, v)]
+    packed_q = q.transpose(1, 2).flatten(0, 1)
+    packed_kv = [torch.cat([x[i, :, :n].transpose(0, 1) for i, n in enumerate(lengths)]) for x in (k, v)]
+    variants = {
+        "pages": inference.infer(q, pages[:1], pages[1:], 3, SCALE, "BNSD", kv_lengths=lengths, table=table, **how),
+        "padding": inference.infer(
+            q, [left[0]], [left[1]], 3, SCALE, "BNSD", kv_lengths=lengths, padding=padding, **how
+        ),
+        "lists": inference.infer(q, list(k.split(1)), list(v.split(1)), 3, SCALE, "BNSD", kv_lengths=lengths, **how),
+    }
+    for name, (out, lse) in variants.items():
+        for place, (mine, its) in enumerate(alone):
+            assert torch.equal(out[place : place + 1], mine), name
+            assert torch.equal(lse[place : place + 1], its), name
+    out, lse = inference.infer(
+        packed_q, packed_kv[:1], packed_kv[1:], 3, SCALE, "TND", lengths=[4, 8], kv_lengths=[5, 12], **how
+    )
+    assert torch.equal(out, torch.cat([mine[0].transpose(0, 1) for mine, _ in alone]))
+    assert lse.shape == (8, 3, 1)
+    # Token by token is the whole prompt: the last queries see as many keys as they may.
+    for row in range(QUERIES):
+        keys = 5 - (QUERIES - 1 - row)
+        single, _ = inference.infer(q[:1, :, row : row + 1], [k[:1, :, :keys]], [v[:1, :, :keys]], 3, SCALE, "BNSD")
+        assert torch.equal(single[:, :, 0], alone[0][0][:, :, row])
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from pytest_ascend.emulator.kernels import (
     activation,
+    atb,
     attention,
     convolution,
     detection,
@@ -33,6 +34,7 @@ from pytest_ascend.emulator.registry import Kernel
 
 FAMILIES = (
     activation.family,
+    atb.family,
     convolution.family,
     detection.family,
     elementwise.family,

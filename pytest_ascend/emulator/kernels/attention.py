@@ -20,7 +20,13 @@ Optional = T | None
 
 
 #: Layout -> the order of batch, heads, sequence and depth, once H is split into heads and depth.
-_ORDERS = {"BNSD": (0, 1, 2, 3), "BSND": (0, 2, 1, 3), "BSH": (0, 2, 1, 3), "SBH": (1, 2, 0, 3)}
+_ORDERS = {
+    "BNSD": (0, 1, 2, 3),
+    "BSND": (0, 2, 1, 3),
+    "BSH": (0, 2, 1, 3),
+    "SBH": (1, 2, 0, 3),
+    "NBSD": (1, 0, 2, 3),
+}
 
 
 @dataclass(frozen=True)
@@ -180,7 +186,7 @@ _GRADIENTS = "out Tensor dq, out Tensor dk, out Tensor dv, out Tensor dpse"
 _LENGTHS = "IntArray prefix, IntArray actualSeqQLen, IntArray actualSeqKvLen"
 
 
-def _left_out(
+def masked_out(
     queries: int, keys: int, mask: Optional, prefix: Lengths | None, before: int, after: int, mode: int
 ) -> Optional:
     """Return which scores are masked out (True), or None if none are."""
@@ -220,7 +226,7 @@ def _how(
     batch, heads, queries, _ = q.shape
     keys = k.shape[2]
     causal = mode == _LEFT_UP_CAUSAL and mask is not None
-    left_out = None if causal else _left_out(queries, keys, mask, prefix, before, after, mode)
+    left_out = None if causal else masked_out(queries, keys, mask, prefix, before, after, mode)
     keep = _kept(drop, (batch, heads, queries, keys)) if keep_prob < 1 else None
     return Attention(scale, causal, left_out, pse, keep, keep_prob, scales_bias=pse_type == _ADD_AND_SCALE)
 

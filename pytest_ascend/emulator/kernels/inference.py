@@ -1,63 +1,202 @@
-"""Attention for inference: for a prompt, for one more token, and both in one operator."""
+"""Attention for inference: prompts, further tokens, and both in one operator; over caches in pages, too.
+
+Each sequence is computed alone, over its own keys, in float64: no bit depends on what else is in the batch, on padding,
+on where a page is, or on how many queries come at once. Like CANN's kernels, weights are rounded to the dtype of the
+values before they multiply them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
-from pytest_ascend.emulator.kernels.attention import Attention, attend, from_bnsd, to_bnsd
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.kernels.attention import masked_out, to_bnsd
+from pytest_ascend.emulator.registry import NARROW, Family
 
-family = Family(
-    "inference",
-    wide=(
-        "FusedInferAttentionScoreV2",
-        "FusedInferAttentionScoreV3",
-        "IncreFlashAttentionV4",
-        "PromptFlashAttentionV3",
-    ),
-)
+family = Family("inference")
 T = torch.Tensor
 Optional = T | None
 L = list[int]
 
-#: sparseMode: the mask is used as it is, or only enables a causal one: left-up or right-down.
-_AS_IT_IS, _LEFT_UP, _RIGHT_DOWN = (0, 1), 2, 3
+_ANY_TOKENS = 2**31 - 1
+_PACKED = ("TND", "NTD")
 
-_QUANTIZATION = "Tensor deqScale1, Tensor quantScale1, Tensor deqScale2, Tensor quantScale2, Tensor quantOffset2"
+#: keyAntiquantMode, by CANN's numbers: a scale per channel (or one for all), or per token.
+_BY_CHANNEL, _BY_TOKEN = 0, 1
 
 
-def _left_out(mask: Optional, queries: int, keys: int, mode: int) -> Optional:
+def attend_alone(
+    q: T, k: T, v: T, scale: float, left_out: Optional = None, bias: Optional = None, sink: Optional = None
+) -> tuple[T, T]:
+    """Attend with one sequence: q (heads, queries, depth), k and v (fewer heads, keys, depth).
+
+    ``left_out`` and ``bias`` broadcast to the scores; ``sink`` (heads) is one more score, whose value is zero. Returns
+    the result in float64 and log-sum-exps (heads, queries, 1); a query without keys has zeros and infinity.
+    """
+    repeats = q.shape[0] // k.shape[0]
+    keys, values = (each.double().repeat_interleave(repeats, 0) for each in (k, v))
+    scores = q.double() @ keys.mT * scale
+    scores = scores if bias is None else scores + bias.double()
+    scores = scores if left_out is None else scores.masked_fill(left_out, float("-inf"))
+    if scores.numel() == 0:
+        return scores.new_zeros(*q.shape[:2], v.shape[-1]), scores.new_full((*q.shape[:2], 1), float("inf"))
+    most = scores.amax(-1, keepdim=True)
+    most = most if sink is None else torch.maximum(most, sink.double().view(-1, 1, 1))
+    shifted = (scores - most).exp().nan_to_num(0.0)
+    total = shifted.sum(-1, keepdim=True)
+    total = total if sink is None else total + (sink.double().view(-1, 1, 1) - most).exp()
+    weights = shifted.to(v.dtype).double() if v.dtype in NARROW else shifted
+    has_none = most.isneginf()
+    out = torch.where(has_none, 0.0, weights @ values / total)
+    return out, torch.where(has_none, float("inf"), most + total.log())
+
+
+def gathered(pages: T, blocks: T, length: int) -> T:
+    """Return the first ``length`` rows (heads, length, depth) of a cache (blocks, heads, block, depth) by its table."""
+    used = blocks[: -(-length // pages.shape[2])].long()
+    return pages[used].transpose(0, 1).flatten(1, 2)[:, :length]
+
+
+def _pages(cache: T, heads: int) -> T:
+    """Return a cache as (blocks, heads, block, depth), from (blocks, block, heads * depth) or NZ's five dimensions."""
+    if cache.dim() == 3:
+        return cache.view(*cache.shape[:2], heads, -1).transpose(1, 2)
+    return cache.permute(0, 1, 3, 2, 4).flatten(-2) if cache.dim() == 5 else cache
+
+
+def _spans(count: int, size: int, lengths: L | None, padding: Optional) -> list[slice]:
+    """Return where each sequence is in its row of ``size``: at the start, or so that ``padding`` follows it."""
+    if lengths is None:
+        return [slice(0, size)] * count
+    lengths = lengths * count if len(lengths) == 1 else lengths[:count]
+    if padding is None:
+        return [slice(0, length) for length in lengths]
+    after = padding.flatten().clamp(min=0).expand(count).tolist()
+    return [slice(size - more - length, size - more) for length, more in zip(lengths, after, strict=True)]
+
+
+def _alone(x: T, layout: str, heads: int, lengths: L | None, padding: Optional = None) -> list[T]:
+    """Return a view of each sequence, as (heads, sequence, depth); lengths are ends where sequences are packed."""
+    if layout in _PACKED:
+        x, ends = x.transpose(0, 1) if layout == "TND" else x, lengths or []
+        return [x[:, start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    if layout == "NSD":
+        return [x]
+    whole = to_bnsd(x, layout, x.shape[-1] // (heads if layout.endswith("H") else 1))
+    spans = _spans(len(whole), whole.shape[2], lengths, padding)
+    return [each[:, span] for each, span in zip(whole, spans, strict=True)]
+
+
+def _keys(
+    caches: Sequence[T], table: Optional, layout: str, heads: int, lengths: L | None, padding: Optional, count: int
+) -> list[T]:
+    """Return the keys or values of each of ``count`` sequences: from pages, a tensor for each, or one for all."""
+    if table is not None:
+        if lengths is None:
+            raise NotImplementedError("a cache in pages needs actual_seq_lengths_kv")
+        pages = _pages(caches[0], heads)
+        each_length = lengths * count if len(lengths) == 1 else lengths
+        return [gathered(pages, blocks, length) for blocks, length in zip(table, each_length, strict=False)]
+    if len(caches) > 1:
+        parts = [_alone(x, layout, heads, None)[0] for x in caches]
+        return parts if lengths is None else [x[:, :n] for x, n in zip(parts, lengths, strict=False)]
+    return _alone(caches[0], layout, heads, lengths, padding)
+
+
+def _mask_of(mask: Optional, place: int, queries: int, keys: int, *, rows_are_batches: bool) -> Optional:
+    """Return one sequence's part of a mask or bias: (queries, keys), or with dimensions before for batch and heads."""
     if mask is None:
         return None
-    if mode in _AS_IT_IS:
-        return mask.bool()
-    if mode in (_LEFT_UP, _RIGHT_DOWN):
-        later = 0 if mode == _LEFT_UP else keys - queries
-        return torch.arange(keys) > torch.arange(queries)[:, None] + later
-    raise NotImplementedError(f"sparse mode {mode} is not implemented")
+    mask = mask.unsqueeze(1) if rows_are_batches and mask.dim() == 2 else mask
+    mask = mask[place if len(mask) > 1 else 0] if mask.dim() > 2 else mask
+    return mask[..., :queries, :keys]
 
 
-def _beyond(lengths: L | None, keys: int) -> Optional:
-    """Return which keys are beyond the end of their sequence, None if none are."""
-    if lengths is None or all(length >= keys for length in lengths):
-        return None
-    return (torch.arange(keys) >= torch.tensor(lengths)[:, None])[:, None, None]
+def _whole_numbers(x: T, scale: Optional, offset: Optional, mode: int, place: int) -> T:
+    """Undo the quantization of one sequence's keys or values (heads, keys, depth)."""
+    if scale is None:
+        return x
+    if mode not in (_BY_CHANNEL, _BY_TOKEN):
+        raise NotImplementedError(f"quantized keys and values by mode {mode} are not implemented")
+
+    def fitting(values: T) -> T:
+        if mode == _BY_TOKEN:
+            return values.reshape(-1, values.shape[-1])[place, : x.shape[1]].double().view(1, -1, 1)
+        return values.double().view(-1, 1, x.shape[-1]) if values.numel() > 1 else values.double().view(())
+
+    return (x.double() + (0 if offset is None else fitting(offset))) * fitting(scale)
 
 
-def _both(one: Optional, other: Optional) -> Optional:
-    return one if other is None else other if one is None else one | other
-
-
-def _attend(
-    query: T, key: T, value: T, bias: Optional, mask: Optional, lengths: L | None, heads: int, scale: float,
-    layout: str, mode: int,
+def infer(
+    query: T, key: Sequence[T], value: Sequence[T], heads: int, scale: float, layout: str, *,
+    kv_heads: int = 0, bias: Optional = None, mask: Optional = None, lengths: L | None = None,
+    kv_lengths: L | None = None, table: Optional = None, rope: tuple[Optional, Optional] = (None, None),
+    padding: tuple[Optional, Optional] = (None, None), prefix: tuple[Optional, Optional, int] = (None, None, 0),
+    sink: Optional = None, mode: int = 0, before: int = _ANY_TOKENS, after: int = _ANY_TOKENS,
+    scales: tuple[Optional, Optional, int] = (None, None, 0),
+    value_scales: tuple[Optional, Optional, int] = (None, None, 0),
 ) -> tuple[T, T]:  # fmt: skip
-    """Return the result and the logarithms of sums (batch, heads, sequence, 1)."""
-    depth = query.shape[-1] // (heads if layout.endswith("H") else 1)
-    q, k, v = (to_bnsd(each, layout, depth) for each in (query, key, value))
-    left_out = _both(_left_out(mask, q.shape[2], k.shape[2], mode), _beyond(lengths, k.shape[2]))
-    out, lse = attend(q, k, v, Attention(scale, mask=left_out, bias=bias))
-    return from_bnsd(out, layout), lse.unsqueeze(-1)
+    """Attend in any layout, or ``LAYOUT_LAYOUT`` of queries and result.
+
+    Returns the result in the query's dtype and the logarithms of sums: (batch, heads, queries, 1), or (tokens, heads,
+    1) where sequences are packed.
+    """
+    layout, _, out_layout = layout.partition("_")
+    out_layout, kv_heads = out_layout or layout, kv_heads or heads
+    queries = _alone(query, layout, heads, lengths, padding[0])
+    count = len(queries)
+
+    def all_of(caches: Sequence[T]) -> list[T]:
+        return _keys(caches, table, layout, kv_heads, kv_lengths, padding[1], count)
+
+    keys, values = all_of(key), all_of(value)
+    if rope[0] is not None and rope[1] is not None:
+        turned = zip(queries, _alone(rope[0], layout, heads, lengths, padding[0]), strict=True)
+        queries = [torch.cat(each, -1) for each in turned]
+        keys = [torch.cat(each, -1) for each in zip(keys, all_of([rope[1]]), strict=True)]
+    single = layout not in _PACKED and to_bnsd(query, layout, 1).shape[2] == 1 if layout != "NSD" else False
+    made, sums = [], []
+    for place, (q, k, v) in enumerate(zip(queries, keys, values, strict=True)):
+        k, v = _whole_numbers(k, *scales, place), _whole_numbers(v, *value_scales, place)  # noqa: PLW2901
+        if prefix[0] is not None and prefix[1] is not None:
+            first = slice(prefix[2] or None)
+            k = torch.cat((_alone(prefix[0], layout, kv_heads, None)[0][:, first], k), 1)  # noqa: PLW2901
+            v = torch.cat((_alone(prefix[1], layout, kv_heads, None)[0][:, first], v), 1)  # noqa: PLW2901
+        part = _mask_of(mask, place, q.shape[1], k.shape[1], rows_are_batches=single) if mode <= 1 else mask
+        left = masked_out(q.shape[1], k.shape[1], part, None, before, after, mode)
+        added = _mask_of(bias, place, q.shape[1], k.shape[1], rows_are_batches=False)
+        out, total = attend_alone(q, k, v, scale, left, added, sink)
+        made.append(out)
+        sums.append(total)
+    dtype = query.dtype if query.is_floating_point() else torch.float16
+    out = _placed(made, query, layout, out_layout, heads, lengths, padding[0]).to(dtype)
+    lse = _placed(sums, query, layout, "TND" if layout in _PACKED else "BNSD", heads, lengths, padding[0])
+    return out, lse.float()
+
+
+def _placed(
+    parts: list[T], query: T, layout: str, out_layout: str, heads: int, lengths: L | None, padding: Optional
+) -> T:
+    """Put the results of all sequences together, zeros where a query is padding."""
+    depth = parts[0].shape[-1]
+    if layout in _PACKED:
+        tokens = query.shape[0 if layout == "TND" else 1]
+        shape: tuple[int, ...] = (tokens, heads, depth) if out_layout == "TND" else (heads, tokens, depth)
+    elif layout == "NSD":
+        return parts[0] if out_layout == "NSD" else parts[0].unsqueeze(0)
+    else:
+        whole = to_bnsd(query, layout, query.shape[-1] // (heads if layout.endswith("H") else 1))
+        b, s = whole.shape[0], whole.shape[2]
+        shapes = {"BSH": (b, s, heads * depth), "BSND": (b, s, heads, depth), "NBSD": (heads, b, s, depth)}
+        shape = shapes.get(out_layout, (b, heads, s, depth))
+    out = torch.zeros(shape, dtype=torch.float64)
+    for target, part in zip(_alone(out, out_layout, heads, lengths, padding), parts, strict=True):
+        target.copy_(part)
+    return out
+
+
+_QUANTIZATION = "Tensor deqScale1, Tensor quantScale1, Tensor deqScale2, Tensor quantScale2, Tensor quantOffset2"
 
 
 @family.kernel_of_some(
@@ -67,11 +206,13 @@ def _attend(
     " out Tensor attentionOut)"
 )
 def prompt_flash_attention(
-    query: T, key: T, value: T, pseShift: Optional, attenMask: Optional, actualSeqLengthsKv: L | None,  # noqa: N803
-    numHeads: int, scale: float, layout: str, sparseMode: int,  # noqa: N803
+    query: T, key: T, value: T, pseShift: Optional, attenMask: Optional, actualSeqLengths: L | None,  # noqa: N803
+    actualSeqLengthsKv: L | None, numHeads: int, scale: float, layout: str, numKeyValueHeads: int,  # noqa: N803
+    sparseMode: int,  # noqa: N803
 ) -> T:  # fmt: skip
-    return _attend(
-        query, key, value, pseShift, attenMask, actualSeqLengthsKv, numHeads, scale, layout, sparseMode
+    return infer(
+        query, [key], [value], numHeads, scale, layout, kv_heads=numKeyValueHeads, bias=pseShift, mask=attenMask,
+        lengths=actualSeqLengths, kv_lengths=actualSeqLengthsKv, mode=sparseMode,
     )[0]  # fmt: skip
 
 
@@ -83,10 +224,14 @@ def prompt_flash_attention(
 )
 def incre_flash_attention(
     query: T, key: list[T], value: list[T], pseShift: Optional, attenMask: Optional,  # noqa: N803
-    actualSeqLengths: L | None, numHeads: int, scale: float, layout: str,  # noqa: N803
+    actualSeqLengths: L | None, blocktable: Optional, kvPaddingSize: Optional, numHeads: int,  # noqa: N803
+    scale: float, layout: str, numKeyValueHeads: int,  # noqa: N803
 ) -> T:  # fmt: skip
-    mask = None if attenMask is None else attenMask.view(attenMask.shape[0], 1, 1, -1)
-    return _attend(query, key[0], value[0], pseShift, mask, actualSeqLengths, numHeads, scale, layout, 0)[0]
+    mask = None if attenMask is None else attenMask.view(attenMask.shape[0], 1, -1)
+    return infer(
+        query, key, value, numHeads, scale, layout, kv_heads=numKeyValueHeads, bias=pseShift, mask=mask,
+        kv_lengths=actualSeqLengths, table=blocktable, padding=(None, kvPaddingSize),
+    )[0]  # fmt: skip
 
 
 _INFER = (
@@ -107,20 +252,41 @@ _ROPE = "Tensor queryRope, Tensor keyRope, Tensor keyRopeAntiquantScale"
 
 def fused_infer_attention_score(
     query: T, key: list[T], value: list[T], pseShift: Optional, attenMask: Optional,  # noqa: N803
-    actualSeqLengthsKv: L | None, numHeads: int, scale: float, layout: str, sparseMode: int,  # noqa: N803
-    softmaxLseFlag: bool,  # noqa: N803
+    actualSeqLengths: L | None, actualSeqLengthsKv: L | None, quantScale2: Optional, quantOffset2: Optional,  # noqa: N803
+    antiquantScale: Optional, antiquantOffset: Optional, blockTable: Optional, queryPaddingSize: Optional,  # noqa: N803
+    kvPaddingSize: Optional, keyAntiquantScale: Optional, keyAntiquantOffset: Optional,  # noqa: N803
+    valueAntiquantScale: Optional, valueAntiquantOffset: Optional, keySharedPrefix: Optional,  # noqa: N803
+    valueSharedPrefix: Optional, actualSharedPrefixLen: L | None, numHeads: int, scale: float, preTokens: int,  # noqa: N803
+    nextTokens: int, layout: str, numKeyValueHeads: int, sparseMode: int, antiquantMode: int,  # noqa: N803
+    softmaxLseFlag: bool, keyAntiquantMode: int, valueAntiquantMode: int, queryRope: Optional = None,  # noqa: N803
+    keyRope: Optional = None, learnableSink: Optional = None,  # noqa: N803
 ) -> tuple[T, Optional]:  # fmt: skip
-    out, lse = _attend(
-        query, key[0], value[0], pseShift, attenMask, actualSeqLengthsKv, numHeads, scale, layout, sparseMode
-    )
+    of_keys = (keyAntiquantScale, keyAntiquantOffset, keyAntiquantMode)
+    of_values = (valueAntiquantScale, valueAntiquantOffset, valueAntiquantMode)
+    if keyAntiquantScale is None and antiquantScale is not None:  # one tensor: of keys, then of values
+        of_keys, of_values = (
+            (antiquantScale[i], None if antiquantOffset is None else antiquantOffset[i], antiquantMode) for i in (0, 1)
+        )
+    shared = (actualSharedPrefixLen or [0])[0]
+    out, lse = infer(
+        query, key, value, numHeads, scale, layout, kv_heads=numKeyValueHeads, bias=pseShift, mask=attenMask,
+        lengths=actualSeqLengths, kv_lengths=actualSeqLengthsKv, table=blockTable, rope=(queryRope, keyRope),
+        padding=(queryPaddingSize, kvPaddingSize), prefix=(keySharedPrefix, valueSharedPrefix, shared),
+        sink=learnableSink, mode=sparseMode, before=preTokens, after=nextTokens, scales=of_keys,
+        value_scales=of_values,
+    )  # fmt: skip
+    if quantScale2 is not None:
+        shift = 0 if quantOffset2 is None else quantOffset2.float()
+        out = (out.float() * quantScale2.float() + shift).round().clamp(-128, 127).to(torch.int8)
     return out, lse if softmaxLseFlag else None
 
 
-_V5 = f", {_ROPE}, Tensor dequantScaleQuery, Tensor learnableSink, IntArray qStartIdx, IntArray kvStartIdx"
+_V4 = f", {_ROPE}, Tensor dequantScaleQuery, Tensor learnableSink"
 for _version, _more, _last in (
     ("V2", "", ""),
     ("V3", f", {_ROPE}", ""),
-    ("V5", _V5, ", int64 queryQuantMode, int64 pseType"),
+    ("V4", _V4, ", int64 queryQuantMode"),
+    ("V5", f"{_V4}, IntArray qStartIdx, IntArray kvStartIdx", ", int64 queryQuantMode, int64 pseType"),
 ):
     _declaration = f"aclnnFusedInferAttentionScore{_version}({_INFER}{_more}, {_INFER_HOW}{_last}, {_INFER_OUT})"
     family.kernel_of_some(_declaration)(fused_infer_attention_score)

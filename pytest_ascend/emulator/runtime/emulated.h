@@ -101,7 +101,7 @@ API int64_t emu_double_bits(double value);
 API int emu_run(emu_executor *executor);
 
 /* Run an operator of the older kind: type, inputs, outputs and attributes as counts and addresses. */
-int emu_run_by_name(const int64_t *words);
+API int emu_run_by_name(const int64_t *words);
 
 API aclTensor *aclCreateTensor(const int64_t *shape, uint64_t ndim, int dtype, const int64_t *strides, int64_t offset, int format,
                                const int64_t *storage_shape, uint64_t storage_ndim, void *data);

@@ -80,7 +80,7 @@ API int emu_run(emu_executor *executor) {
     return error;
 }
 
-int emu_run_by_name(const int64_t *words) {
+API int emu_run_by_name(const int64_t *words) {
     kernel_runner compute = installed();
     return compute ? compute(EMU_BY_NAME, words) : EMU_KERNEL_FAILED;
 }

@@ -1,0 +1,244 @@
+"""Operations of Ascend Transformer Boost (ATB), which torch_npu calls through the C++ interface of libatb.so.
+
+An operation gets its tensors and the words of its structure of parameters, 32 bits each, in the order of ATB's
+``infer_op_params.h``. Caches are (blocks, block, heads, depth); rows of several sequences follow one another. Masks are
+added to the scores.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import torch
+
+from pytest_ascend.emulator.kernels.inference import attend_alone, gathered
+from pytest_ascend.emulator.registry import Family
+
+family = Family("atb")
+named = family.kernel_named
+T = torch.Tensor
+Optional = T | None
+L = list[int]
+
+#: PagedAttentionParam.MaskType, and what both kinds of attention call a causal mask that is given in part.
+_SPEC, _PAGED_COMPRESSED, _COMPRESSED, _NONE, _NORM, _ALIBI = 3, 5, 3, 0, 1, 2
+_PREFIX_ENCODER, _PA_ENCODER = 4, 3
+
+
+def _real(word: int) -> float:
+    return float(struct.unpack("<f", struct.pack("<i", word))[0])
+
+
+def _causal(queries: int, keys: int) -> T:
+    return torch.arange(keys) > torch.arange(queries)[:, None] + (keys - queries)
+
+
+def _packed(q: T, sequences: list[tuple[int, T, T]], scale: float, masks: Any, heads: int) -> T:
+    """Attend with sequences whose queries follow one another: (queries, keys, values) of each.
+
+    ``masks`` returns, for a number of queries and keys, and the first query, what is left out and what is added.
+    """
+    start, made = 0, []
+    rows = q.reshape(q.shape[0], heads, -1)
+    for queries, keys, values in sequences:
+        left_out, added = masks(queries, keys.shape[1], start)
+        each = rows[start : start + queries].transpose(0, 1)
+        made.append(attend_alone(each, keys, values, scale, left_out, added)[0].transpose(0, 1))
+        start += queries
+    rest = q.new_zeros(max(0, q.shape[0] - start), *made[0].shape[1:], dtype=torch.float64)
+    return torch.cat([*made, rest])
+
+
+def _masks_of(kind: int, mask: Optional, *, compressed: int, by_token: int | None = None) -> Any:
+    """Return the function from queries, keys and the first query to what is left out, and what is added."""
+
+    def masks(queries: int, keys: int, start: int) -> tuple[Optional, Optional]:
+        if kind == compressed:
+            return _causal(queries, keys), None
+        if kind == _NONE or mask is None:
+            return None, None
+        if kind == by_token:
+            return None, mask[..., start : start + queries, :keys]
+        if kind in (_NORM, _ALIBI):
+            return None, mask[..., keys - queries : keys, :keys]
+        raise NotImplementedError(f"mask type {kind} is not implemented")
+
+    return masks
+
+
+def _shaped(out: T, like: T) -> T:
+    """Return rows in the layout of a query: (tokens, heads, depth), or both last in one."""
+    return out if like.dim() == 3 else out.flatten(1)
+
+
+@named("AtbPagedAttention")
+def paged_attention(*tensors: Optional, words: L) -> T:
+    """Attend over pages; values are the first part of keys where ``mlaVHeadSize`` (word 12) gives its length."""
+    heads, scale, kind, calc, depth = words[0], _real(words[1]), words[3], words[9], words[12]
+    query, keys, *rest = tensors
+    values = keys[..., :depth] if depth else rest.pop(0)  # type: ignore[index]
+    table, lengths, *more = rest
+    if words[5] or words[8] or words[10] or query is None or values is None:
+        raise NotImplementedError("quantized or compressed caches are not implemented")
+    mask = more.pop(0) if kind != _NONE else None
+    counts = more[0].tolist() if calc else [1] * len(lengths)  # type: ignore[arg-type, union-attr]
+    caches = [each.transpose(1, 2) for each in (keys, values)]  # type: ignore[union-attr]
+    sequences = [
+        (count, gathered(caches[0], blocks, length), gathered(caches[1], blocks, length))
+        for count, blocks, length in zip(counts, table, lengths.tolist(), strict=False)  # type: ignore[arg-type, union-attr]
+    ]
+    masks = _masks_of(kind, mask, compressed=_PAGED_COMPRESSED, by_token=_SPEC)
+    return _shaped(_packed(query, sequences, scale, masks, heads), query).to(query.dtype)
+
+
+@named("AtbSelfAttention")
+def self_attention(*tensors: Optional, words: L) -> T:
+    """Attend with sequences of rows (PA_ENCODER), or over pages with more queries than one (PREFIX_ENCODER)."""
+    heads, kv_heads, scale, calc, kind = words[2], words[3], _real(words[5]), words[8], words[13]
+    query, key, value, *rest = tensors
+    if words[0] or words[10] or query is None or key is None or value is None:
+        raise NotImplementedError("quantized queries and clamped scores are not implemented")
+    masks = _masks_of(kind, None, compressed=_COMPRESSED)
+    if calc == _PREFIX_ENCODER:
+        table, mask, counts, lengths = rest[:4]
+        caches = [each.transpose(1, 2) for each in (key, value)]
+        parts = [
+            (count, gathered(caches[0], blocks, length), gathered(caches[1], blocks, length))
+            for count, blocks, length in zip(counts.tolist(), table, lengths.tolist(), strict=False)  # type: ignore[arg-type, union-attr]
+        ]
+    elif calc == _PA_ENCODER:
+        mask = rest.pop(0) if kind != _NONE else None
+        counts = rest[0].flatten().tolist()  # type: ignore[assignment, union-attr]
+        rows = [each.reshape(len(each), kv_heads or heads, -1).transpose(0, 1) for each in (key, value)]
+        ends = torch.tensor(counts).cumsum(0).tolist()
+        parts = [(n, rows[0][:, end - n : end], rows[1][:, end - n : end]) for n, end in zip(counts, ends, strict=True)]  # type: ignore[arg-type]
+    else:
+        raise NotImplementedError(f"attention of type {calc} is not implemented")
+    if kind != _COMPRESSED:
+        masks = _masks_of(kind, mask, compressed=_COMPRESSED)
+    return _shaped(_packed(query, parts, scale, masks, heads), query).to(query.dtype)
+
+
+def placed(rows: T, cache: T, slots: T) -> T:
+    """Return a cache (blocks, block, ...) with rows in their slots; rows of a negative slot are dropped."""
+    made, slots = cache.clone(), slots.flatten().long()
+    rows = rows[: len(slots)]
+    flat = made.view(-1, *made.shape[2:])
+    flat[slots[slots >= 0]] = rows[slots >= 0].reshape(-1, *flat.shape[1:])
+    return made
+
+
+@named("AtbReshapeAndCache")
+def reshape_and_cache(*tensors: T, words: L) -> Any:
+    """Write keys, and values if there are any, into slots of caches."""
+    if words[0] or words[1] > 1:
+        raise NotImplementedError("compressed caches, and caches in NZ, are not implemented")
+    if len(tensors) == 3:
+        return placed(*tensors)
+    key, value, keys, values, slots = tensors
+    return placed(key, keys, slots), placed(value, values, slots)
+
+
+@named("AtbRope")
+def rope(query: T, key: T, cos: T, sin: T, _lengths: T, *, words: L) -> tuple[T, T]:
+    """Rotate (tokens, heads * depth): halves of each head with coefficient 2, else neighbours."""
+
+    def turned(x: T) -> T:
+        heads = x.reshape(len(cos), -1, cos.shape[-1]).float()
+        first, second = heads.chunk(2, -1)
+        half = torch.cat((-second, first), -1)
+        neighbour = torch.stack((-heads[..., 1::2], heads[..., ::2]), -1).flatten(-2)
+        other = half if words[0] == 2 else neighbour
+        return (heads * cos.float().unsqueeze(1) + other * sin.float().unsqueeze(1)).view(x.shape)
+
+    return turned(query), turned(key)
+
+
+@named("AtbLinear")
+def linear(x: T, weight: T, total: T, *, words: L) -> T:
+    """Add a product to what is there already; the bytes of the first word say which operands are transposed."""
+    left, right = (
+        x.float().mT if words[0] & 1 else x.float(),
+        weight.float().mT if words[0] >> 8 & 1 else weight.float(),
+    )
+    return total + left @ right
+
+
+@named("AtbElewise")
+def elementwise(x: T, scale: T, offset: T, *, words: L) -> T:
+    """Quantize by channel (type 17)."""
+    if words[0] != 17:
+        raise NotImplementedError(f"elementwise type {words[0]} is not implemented")
+    whole = (x.float() / scale.float()).round() + (offset.float() if offset.numel() else 0)
+    return whole.clamp(-128, 127).to(torch.int8)
+
+
+@named("AtbRmsNorm")
+def rms_norm(x: T, gamma: T, beta: T, scale: T, offset: T, *, words: L) -> T:
+    """Normalize and quantize; the epsilon is the fourth word."""
+    wide = x.float()
+    normal = wide * (wide.square().mean(-1, keepdim=True) + _real(words[3])).rsqrt() * gamma.float() + beta.float()
+    return (normal / scale.float() + offset.float()).round().clamp(-128, 127).to(torch.int8)
+
+
+@named("AtbGroupTopk")
+def group_topk(x: T, _indices: T, *, words: L) -> T:
+    """Set all but the best ``k`` groups to zero: by their largest, or by the sum of their n largest."""
+    groups, k, flag, n = words[0], words[1], words[2] & 0xFFFF, words[2] >> 16
+    parts = x.view(len(x), groups, -1)
+    rank = parts.float().topk(n if flag else 1, -1).values.sum(-1)
+    left_out = rank.argsort(dim=-1, descending=True, stable=True)[:, k:]
+    return parts.scatter(1, left_out.unsqueeze(-1).expand(-1, -1, parts.shape[-1]), 0).view(x.shape)
+
+
+@family.kernel(
+    "AtbRingMLA(Tensor q_nope, Tensor q_rope, Tensor k_nope, Tensor k_rope, Tensor value, Tensor mask, Tensor seqlen,"
+    " Tensor pre_out, Tensor prev_lse, int64 head_num, int64 kv_head_num, float qk_scale, int32 kernel_type,"
+    " int32 mask_type, int32 input_layout, int32 calc_type, out Tensor output, out Tensor softmax_lse)"
+)
+def ring_mla(
+    q: T, q_rope: T, k: T, k_rope: T, v: T, _mask: Optional, lengths: T, before: Optional, before_lse: Optional,
+    _heads: int, _kv_heads: int, scale: float, _kernel: int, causal: int, _layout: int, first: int,
+) -> tuple[T, T]:  # fmt: skip
+    """Attend with packed sequences, and merge with a part that was computed before over other keys.
+
+    ``lengths`` has the queries of each sequence, and in a second row the keys.
+    """
+    counts = lengths.view(-1, lengths.shape[-1]).long()
+    out, lse = torch.zeros(*q.shape[:2], v.shape[-1]).double(), torch.zeros(q.shape[1], q.shape[0]).double()
+    q_start = k_start = 0
+    for queries, keys in zip(counts[0].tolist(), counts[-1].tolist(), strict=True):
+        mine, its = slice(q_start, q_start + queries), slice(k_start, k_start + keys)
+        whole_q = torch.cat((q[mine], q_rope[mine]), -1).transpose(0, 1)
+        whole_k = torch.cat((k[its], k_rope[its].expand(-1, k.shape[1], -1)), -1).transpose(0, 1)
+        left_out = _causal(queries, keys) if causal else None
+        part, total = attend_alone(whole_q, whole_k, v[its].transpose(0, 1), scale, left_out)
+        out[mine], lse[:, mine] = part.transpose(0, 1), total[..., 0]
+        q_start, k_start = mine.stop, its.stop
+    if not first and before is not None and before_lse is not None:
+        both = torch.stack((before_lse.double(), lse))
+        shares = both.softmax(0).mT.unsqueeze(-1)
+        out, lse = shares[0] * before.double() + shares[1] * out, both.logsumexp(0)
+    return out.to(q.dtype), lse.float()
+
+
+@family.kernel(
+    "AtbPagedCacheLoad(Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor context_lens, inout Tensor key,"
+    " inout Tensor value, Tensor seq_starts, int8 cache_cfg, bool cumsum, bool has_starts)"
+)
+def paged_cache_load(
+    keys: T, values: T, table: T, lengths: T, key: T, value: T, starts: Optional, cfg: int, ends: bool, _has: bool
+) -> None:
+    """Copy the rows of sequences out of pages, one after another; ``lengths`` are ends with ``cumsum``."""
+    if cfg == 0:
+        raise NotImplementedError("a cache in NZ is not implemented")
+    numbers = lengths.diff().tolist() if ends else lengths.tolist()
+    firsts = [0] * len(numbers) if starts is None else starts.tolist()
+    for target, cache in ((key, keys), (value, values)):
+        pages = cache.transpose(1, 2)
+        parts = [
+            gathered(pages, blocks, first + n)[:, first:].transpose(0, 1)
+            for blocks, n, first in zip(table, numbers, firsts, strict=False)
+        ]
+        target.copy_(torch.cat(parts))
