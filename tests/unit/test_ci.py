@@ -19,7 +19,11 @@ SCHEMAS = {
 
 
 def load(*place):
-    return YAML(typ="safe").load(ROOT.joinpath(*place).read_text(encoding="utf-8"))
+    return next(load_all(*place))
+
+
+def load_all(*place):
+    return YAML(typ="safe").load_all(ROOT.joinpath(*place).read_text(encoding="utf-8"))
 
 
 def bash(script, folder, **environment):
@@ -107,6 +111,39 @@ def test_a_shard_of_the_kubernetes_job_is_the_one_of_its_index():
     echoed = script.replace("exec python3 -m pytest", "echo")
     said = bash(echoed, ROOT, JOB_COMPLETION_INDEX="2", SHARDS="4").stdout
     assert "--ascend-shard=3/4 --ascend-report=/reports/2" in said
+
+
+def test_the_kubernetes_job_that_merges_waits_for_every_shard(tmp_path):
+    shards, merge = load_all("ci", "kubernetes.yaml")
+    (container,) = merge["spec"]["template"]["spec"]["containers"]
+    assert container["env"][0]["value"] == str(shards["spec"]["completions"])
+    for shard in range(3):
+        (tmp_path / str(shard)).mkdir()
+        (tmp_path / str(shard) / "conformance.html").touch()
+    (script,) = container["args"]
+    echoed = script.replace("exec pytest-ascend", "echo").replace("/reports", str(tmp_path))
+    said = bash(echoed, tmp_path, SHARDS="3").stdout
+    assert said.split() == [
+        "report",
+        "merge",
+        *(str(tmp_path / str(each)) for each in range(3)),
+        "-o",
+        f"{tmp_path}/whole",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("device", "install", "installed"),
+    [
+        ("npu", "pytest-ascend", "pytest-ascend"),
+        ("emulated", "pytest-ascend", "pytest-ascend[emulated]"),
+        ("emulated", "pytest-ascend[emulated]", "pytest-ascend[emulated]"),
+    ],
+)
+def test_the_action_installs_what_its_device_and_options_need(device, install, installed, tmp_path):
+    script = next(step["run"] for step in load("action.yml")["runs"]["steps"] if step["name"] == "Install")
+    echoed = script.replace("python3 -m pip install --quiet", "echo")
+    assert bash(echoed, tmp_path, DEVICE=device, INSTALL=install).stdout == f"{installed} pytest-xdist\n"
 
 
 def test_gitlab_shards_by_its_own_counters(tmp_path):
