@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,26 @@ def widened(tensor: Tensor) -> Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
+class Spot(NamedTuple):
+    """A tensor of a module's call: the module's name, the number of its call, and its place among the tensors."""
+
+    name: str
+    number: int
+    is_input: bool
+    place: int
+
+
+@dataclass(slots=True)
+class Leak:
+    """A tensor of a call that code outside of the module uses, although it is no output; and its gradient from there.
+
+    ``spot`` is None if it is neither an input nor an output of a module within.
+    """
+
+    spot: Spot | None
+    gradient: Tensor | None = None
+
+
 @dataclass(slots=True)
 class Call:
     """One call of one module. Tensors are copies on the CPU; gradients are None where there was none.
@@ -45,6 +66,11 @@ class Call:
     grad_outputs: list[Tensor | None] = field(default_factory=list)
     grad_inputs: list[Tensor | None] = field(default_factory=list)
     grad_parameters: dict[str, Tensor] = field(default_factory=dict)
+    leaks: list[Leak] = field(default_factory=list)
+    #: The call around this one, and the numbers of autograd's nodes before its first and its last one.
+    parent: Call | None = None
+    first: int = 0
+    last: int = 0
 
     @property
     def label(self) -> str:
@@ -79,6 +105,12 @@ class Recorder:
         self._open: list[Call] = []
         self._repeated: list[Call] = []
         self._lent: list[Lent] = []
+        #: By the number of an autograd node: the innermost call that made it.
+        self._starts: list[int] = []
+        self._within: list[Call | None] = []
+        #: What autograd nodes stand for, and the nodes of the copies of outputs: the way in which tensors leave.
+        self._spots: dict[tuple[Any, int], tuple[Call, bool, int]] = {}
+        self._copies: dict[Any, Call] = {}
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Recorder]:
@@ -98,13 +130,16 @@ class Recorder:
         def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             number = sum(call.name == name for call in self.calls)
             call = Call(name, type(module).__name__, number, mapped(args, kept), mapped(kwargs, kept))
+            call.parent = self._open[-1] if self._open else None
             self._open.append(call)
+            call.first = self._mark(call)
             self._lent.append(self._lend(module, call))
             if getattr(module, "inplace", False):
                 self._watch((args, kwargs), call.grad_inputs)
                 return None
             args, kwargs = (mapped(each, _own, into_objects=False) for each in (args, kwargs))
             self._watch((args, kwargs), call.grad_inputs)
+            self._place((args, kwargs), call, is_input=True)
             return args, kwargs
 
         return enter
@@ -113,9 +148,62 @@ class Recorder:
         call = self._open.pop()
         call.output = mapped(output, kept)
         (self._repeated if self.is_backward else self.calls).append(call)
+        self._place(output, call)
+        call.last = self._mark(call.parent)
         output = mapped(output, _own, into_objects=False)  # apart from uses of the same tensor within the module
         self._watch(output, call.grad_outputs)
+        self._place(output, call)
+        self._copies |= {each.grad_fn: call for each in tensors_in(output, into_objects=False) if each.grad_fn}
         return output
+
+    def _mark(self, within: Call | None) -> int:
+        """Note which call makes the autograd nodes from now on, and return the number of the last one before."""
+        if self.is_backward or not torch.is_grad_enabled():
+            return 0
+        number = _number(torch.empty(0, requires_grad=True).view(0).grad_fn)
+        self._starts.append(number)
+        self._within.append(within)
+        return number
+
+    def _place(self, values: Any, call: Call, *, is_input: bool = False) -> None:
+        if not self.is_backward:
+            for place, each in enumerate(tensors_in(values)):
+                if each.grad_fn is not None:
+                    self._spots.setdefault((each.grad_fn, each.output_nr), (call, is_input, place))
+
+    def watch_leaks(self, results: Sequence[Tensor]) -> None:
+        """Have every call collect the gradients of tensors that leave it by another way than its output.
+
+        A module may keep a tensor as an attribute, and hooks take hidden states out of a model.
+        """
+        pending, seen = [each.grad_fn for each in results], set()
+        while pending:
+            node = pending.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            for place, (inner, number) in enumerate(node.next_functions):
+                pending.append(inner)
+                for call in self._left(node, inner):
+                    leak = Leak(self._spot((inner, number), call))
+                    call.leaks.append(leak)
+                    node.register_hook(_from_edge(leak, place))
+
+    def _left(self, user: Any, made: Any) -> Iterator[Call]:
+        """Yield the calls that made one node, where the other one, outside, uses its result in an unusual way."""
+        at, by = _number(made), _number(user)
+        call = self._within[bisect_right(self._starts, at - 1) - 1] if self._starts and self._starts[0] < at else None
+        while call is not None and at <= call.last < by:
+            if self._copies.get(user) is not call:
+                yield call
+            call = call.parent
+
+    def _spot(self, key: tuple[Any, int], call: Call) -> Spot | None:
+        inner, is_input, place = self._spots.get(key, (None, False, 0))
+        if inner is None or not call.first <= inner.first <= call.last:
+            return None
+        earlier = sum(each.name == inner.name and call.first <= each.first < inner.first for each in self.calls)
+        return Spot(inner.name[len(call.name) :].lstrip("."), earlier, is_input, place)
 
     def join_repeated(self) -> None:
         """Assign the gradients of recomputed (checkpointed) blocks to their first calls."""
@@ -190,6 +278,51 @@ def _into(gradients: list[Tensor | None], place: int) -> Callable[[Tensor], None
     return keep
 
 
+def _from_edge(leak: Leak, place: int) -> Callable[[Any, Any], None]:
+    def keep(grad_inputs: Sequence[Tensor | None], _grad_outputs: Any) -> None:
+        gradient = grad_inputs[place]
+        leak.gradient = None if gradient is None else kept(gradient)
+
+    return keep
+
+
+def _number(node: Any) -> int:
+    """Return the number of an autograd node, in the order in which they are made; -1 if it has none, as a leaf."""
+    number = getattr(node, "_sequence_nr", lambda: -1)()
+    return number if number < 1 << 63 else -1
+
+
+def call_again(
+    module: nn.Module, call: Call, args: Any, kwargs: Any, within: contextlib.AbstractContextManager[Any]
+) -> tuple[Any, list[tuple[Tensor, Tensor]]]:
+    """Call a module with other arguments; return its output, and pairs of a tensor and the gradient that it had."""
+    spots = [each.spot for each in call.leaks if each.spot is not None]
+    seen: dict[str, list[tuple[Any, Any]]] = {each.name: [] for each in spots}
+    handles = [
+        module.get_submodule(name).register_forward_hook(
+            lambda _, args, kwargs, output, into=into: into.append(((args, kwargs), output)), with_kwargs=True
+        )
+        for name, into in seen.items()
+    ]
+    try:
+        with within:
+            output = module(*args, **kwargs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    leaving = [tensors_in(seen[each.name][each.number][not each.is_input])[each.place] for each in spots]
+    leaked = [each.gradient for each in call.leaks if each.spot is not None]
+    pairs = [
+        *zip(tensors_in(output), call.grad_outputs, strict=False),
+        *zip(leaving, leaked, strict=True),
+    ]
+    return output, [
+        (tensor, gradient.to(tensor.device, tensor.dtype))
+        for tensor, gradient in pairs
+        if gradient is not None and tensor.requires_grad
+    ]
+
+
 def _own(tensor: Tensor) -> Tensor:
     """Return a copy for one module, so that its gradient does not include other users of the tensor."""
     return tensor.clone() if tensor.requires_grad and torch.is_grad_enabled() else tensor
@@ -207,6 +340,7 @@ def run(
         if backward:
             recorder.is_backward = True
             results = [each for each in tensors_in(output, into_objects=False) if each.requires_grad]
+            recorder.watch_leaks(results)
             torch.autograd.backward(results, [seed_gradient(each) for each in results])
             recorder.join_repeated()
             recorder.take_left()

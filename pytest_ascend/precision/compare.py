@@ -14,7 +14,7 @@ from pytest_ascend.precision.deviations import explained
 from pytest_ascend.precision.floating import judge_floating
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, REAL_PARTS
 from pytest_ascend.precision.nested import Leaf, StructureMismatch, kind, leaves
-from pytest_ascend.precision.pattern import Sample, map_of, pattern_of, worst_elements
+from pytest_ascend.precision.pattern import AS_OF_16_BITS, Sample, formula_of, map_of, pattern_of, worst_elements
 from pytest_ascend.precision.reference import Reference, plain
 from pytest_ascend.precision.request import Promise, Request, as_tensor, differences, explain
 from pytest_ascend.precision.standards import Standard, standard_of
@@ -123,7 +123,19 @@ def _judge_reference(leaf: Leaf, request: Request) -> Verdict:
         if verdict.agrees or verdict.limit is None or (step and _badness(verdict) > NARROWLY):
             break
         verdict = judged(count)
-    return verdict
+    return verdict if verdict.agrees else _with_formula(verdict, actual, own.expected, expected.source.operand(actual))
+
+
+def _with_formula(verdict: Verdict, actual: torch.Tensor, expected: torch.Tensor, x: torch.Tensor | None) -> Verdict:
+    """Return a verdict whose pattern says so if a function of one number seems to have another formula."""
+    where, *causes = verdict.pattern.split("; ")
+    if x is None or verdict.limit is None or causes not in ([], [AS_OF_16_BITS]):
+        return verdict
+    text = formula_of(*(each.detach().cpu().double().reshape(-1).numpy() for each in (x, actual, expected)))
+    if not text:
+        return verdict
+    verdict = replace(verdict, pattern="; ".join(filter(None, [where, text])))
+    return replace(verdict, message="\n".join([*explain(verdict), verdict.message.splitlines()[-1]]))
 
 
 def _judge_numbers(leaf: Leaf, request: Request, beside: Callable[[], str]) -> Verdict:

@@ -1,7 +1,7 @@
 """Known deviations of chips from what PyTorch promises, as documented by their makers.
 
-If one explains a wrong result, the judge says so; the verdict stays the same. ``baselines/expectations.json`` lists the
-chips for which each deviation is documented.
+If the chip in use has one that explains a wrong result, the judge says so; the verdict stays the same.
+``baselines/expectations.json`` lists the chips for which each deviation is documented.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from pytest_ascend.precision.chip import documented_deviations, hf32_settings
 from pytest_ascend.precision.formats import ALLOWANCES
 from pytest_ascend.precision.request import Request, explain
 from pytest_ascend.records.verdict import FLUSHES, HALVES, SATURATES, Verdict, told
@@ -55,14 +56,17 @@ LOOKED_AT, ELEMENTS = (torch.float16, torch.bfloat16, torch.float32), 1 << 24
 def explained(verdict: Verdict, tensors: Sequence[Tensor], request: Request, judge: Judge) -> Verdict:
     """Return a disagreeing verdict; its pattern names the fewest deviations that explain all of it, if any do.
 
-    ``tensors`` are the actual result, the expected one and the reference runs, of one shape.
+    ``tensors`` are the actual result, the expected one and the reference runs, of one shape. Where the chip may use
+    HF32 and that explains it, the pattern names the setting.
     """
-    actual = tensors[0]
-    if actual.dtype not in LOOKED_AT or actual.numel() > ELEMENTS or actual.layout is not torch.strided:
+    actual, documented, hf32 = tensors[0], documented_deviations(), hf32_settings()
+    if actual.dtype not in LOOKED_AT or actual.numel() > ELEMENTS or not (documented or hf32):
         return verdict
     actual, expected, *reference_runs = (each.detach().cpu() for each in tensors)
-    shown = {name: found for name, shows in PLACES.items() if (found := shows(actual, expected)).any()}
-    names = [*shown, *([HALVES] if actual.dtype is torch.float32 and request.standard.rule == "model" else [])]
+    shown = {name: PLACES[name](actual, expected) for name in PLACES if name in documented}
+    names = [name for name, found in shown.items() if found.any()]
+    if actual.dtype is torch.float32 and request.standard.rule == "model" and (hf32 or HALVES in documented):
+        names.append(HALVES)
     for chosen in (each for count in range(1, len(names) + 1) for each in combinations(names, count)):
         rest = torch.ones_like(actual, dtype=torch.bool)
         for name in chosen:
@@ -70,9 +74,14 @@ def explained(verdict: Verdict, tensors: Sequence[Tensor], request: Request, jud
         ours, theirs, *beside = (each[rest] for each in (actual, expected, *reference_runs))
         how = _in_halves(request) if HALVES in chosen else request
         if not ours.numel() or judge(verdict.path, ours, theirs, beside, how).agrees:
-            named = replace(verdict, pattern="; ".join(filter(None, [verdict.pattern, told(chosen)])))
+            text = _of_hf32(hf32) if HALVES in set(chosen) - documented else told(chosen)
+            named = replace(verdict, pattern="; ".join(filter(None, [verdict.pattern, text])))
             return replace(named, message="\n".join(explain(named)))
     return verdict
+
+
+def _of_hf32(settings: Sequence[str]) -> str:
+    return f"as of products in HF32: {' and '.join(settings)} is on (torch_npu's default for convolutions); set False"
 
 
 def _in_halves(request: Request) -> Request:

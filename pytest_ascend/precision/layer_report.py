@@ -18,7 +18,8 @@ class Layer:
     """One call of one module. Errors are root mean squares relative to the reference; NaN if there is none.
 
     ``input_error`` and ``output_error`` are against a float64 run of the whole model; the verdicts are of this layer
-    alone. A verdict is None if the layer could not be judged by itself; ``note`` says why.
+    alone. A verdict is None if the layer could not be judged by itself; ``note`` says why. ``input_agrees`` is known
+    where a rewritten model is compared with its original.
     """
 
     label: str
@@ -28,6 +29,7 @@ class Layer:
     forward: Verdict | None = None
     backward: Verdict | None = None
     note: str = ""
+    input_agrees: bool | None = None
 
     @property
     def agrees(self) -> bool:
@@ -42,6 +44,8 @@ class LayerReport:
     layers: tuple[Layer, ...] = field(default=())
     #: The finding on the operators of the first wrong layer.
     within: str = ""
+    #: What was set for the comparison.
+    note: str = ""
 
     @property
     def agrees(self) -> bool:
@@ -50,13 +54,16 @@ class LayerReport:
 
     @property
     def first(self) -> Layer | None:
-        """The first wrong layer: the earliest in the forward pass, else the latest one in the backward pass."""
-        for layer in self.layers:
-            if layer.forward is not None and not layer.forward.agrees:
-                return layer
+        """The first wrong layer: the earliest in the forward pass, else the latest one in the backward pass.
+
+        Of rewritten models it is the earliest whose input agrees; of modules within each other, the innermost.
+        """
+        forward = [layer for layer in self.layers if layer.forward is not None and not layer.forward.agrees]
+        if forward:
+            return next((layer for layer in forward if layer.input_agrees is not False), forward[0])
         wrong = [layer for layer in self.layers if not layer.agrees]
-        leaves = [layer for layer in wrong if "part" not in layer.note] or wrong
-        return leaves[-1] if leaves else None
+        innermost = (each for each in reversed(wrong) if not any(_is_within(other, each) for other in wrong))
+        return next(innermost, None)
 
     def explain(self) -> Iterator[str]:
         """Yield the finding and the table."""
@@ -65,9 +72,13 @@ class LayerReport:
         else:
             verdict = next(each for each in (self.first.forward, self.first.backward) if each and not each.agrees)
             yield f"first wrong layer: {self.first.label} ({self.first.kind})"
+            if self.first.input_agrees is not None:
+                yield f"  {INPUTS[self.first.input_agrees]}"
             if self.within:
                 yield f"  {self.within}"
             yield from verdict.message.splitlines()
+        if self.note:
+            yield self.note
         yield from self.table()
 
     def table(self) -> Iterator[str]:
@@ -79,6 +90,19 @@ class LayerReport:
             errors = f"{layer.input_error:9.2e}  {layer.output_error:9.2e}"
             line = f"{layer.label:{width}}  {layer.kind:18.18}  {errors}  {words[0]:7}  {words[1]:8}  {layer.note}"
             yield line.rstrip()
+
+
+#: Whether the input of the first wrong layer of a rewritten model agrees.
+INPUTS = {
+    True: "its input agrees with the original's, its output does not",
+    False: "its input is wrong already, by code between the modules that were compared",
+}
+
+
+def _is_within(inner: Layer, outer: Layer) -> bool:
+    """Whether the module of one call is a part of the other's."""
+    names = [layer.label.partition(" (call ")[0].replace("(model)", "") for layer in (inner, outer)]
+    return names[0] != names[1] and (not names[1] or names[0].startswith(f"{names[1]}."))
 
 
 def _word(verdict: Verdict | None) -> str:

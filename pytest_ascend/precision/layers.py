@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.precision.capture import Call, run, widened
+from pytest_ascend.precision.capture import Call, call_again, run, widened
+from pytest_ascend.precision.chip import without_hf32
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.layer_report import Layer, LayerReport, relative_error
 from pytest_ascend.precision.nested import mapped, tensors_in
@@ -29,6 +30,8 @@ Gradients: TypeAlias = dict[str, Tensor]
 
 #: Modules whose results are random while they train.
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+#: Why gradients of a module are not judged.
+LEAKED = "gradients not judged: a tensor leaves it by another way than its output"
 
 
 def layers(
@@ -51,7 +54,8 @@ def layers(
     initialise(model, inputs, kwargs)
     on_device = copy.deepcopy(model).to(device)
     args, named = (mapped(each, lambda tensor: moved(tensor, tensor.detach().to(device))) for each in (inputs, kwargs))
-    _, calls = run(on_device, args, named, autocast, backward)
+    with without_hf32(device) as note:
+        _, calls = run(on_device, args, named, autocast, backward)
     wide = copy.deepcopy(model).cpu().double()
     args, named = (
         mapped(each, lambda tensor: moved(tensor, widened(tensor.detach().cpu()))) for each in (inputs, kwargs)
@@ -60,11 +64,13 @@ def layers(
         _, reference = run(wide, args, named, None, False)
     again = ModuleCopies(dict(copy.deepcopy(model).cpu().named_modules()), autocast, standard)
     truth = {(call.name, call.number): call for call in reference}
-    report = LayerReport(layers=tuple(again.judge(call, truth.get((call.name, call.number))) for call in calls))
+    judged = tuple(again.judge(call, truth.get((call.name, call.number))) for call in calls)
+    report = LayerReport(layers=judged, note=note)
     if report.first is None:
         return report
     wrong = next(call for call, layer in zip(calls, report.layers, strict=True) if layer is report.first)
-    return replace(report, within=_within(dict(on_device.named_modules())[wrong.name], wrong, device, autocast))
+    with without_hf32(device):
+        return replace(report, within=_within(dict(on_device.named_modules())[wrong.name], wrong, device, autocast))
 
 
 def _within(module: nn.Module, call: Call, device: str | torch.device, autocast: torch.dtype | None) -> str:
@@ -112,6 +118,8 @@ class ModuleCopies:
             branching=bool(names & UNSHOWN_BRANCHING),
         )
         note = "has parts" if has_parts else ""
+        if any(leak.spot is None and leak.gradient is not None for leak in call.leaks):
+            note, found = f"{note}; {LEAKED}".lstrip("; "), {}
         return replace(layer, forward=forward, backward=backward if found else None, note=note)
 
 
@@ -126,13 +134,8 @@ def _computed(
     parameters = dict(module.named_parameters())
     wanted |= {f"grad {name}": parameters[name] for name in call.grad_parameters if name in parameters}
     args, kwargs = mapped((args, kwargs), torch.clone)
-    with within, torch.set_grad_enabled(bool(wanted)):
-        output = module(*args, **kwargs)
-    given = [
-        (each, gradient.to(each.dtype))
-        for each, gradient in zip(tensors_in(output), call.grad_outputs, strict=False)
-        if gradient is not None and each.requires_grad
-    ]
+    with torch.set_grad_enabled(bool(wanted)):
+        output, given = call_again(module, call, args, kwargs, within)
     gradients: Gradients = {}
     if wanted and given:
         results, seeds = zip(*given, strict=True)
@@ -187,23 +190,29 @@ def models(
     args, named = (mapped(each, torch.Tensor.cpu) for each in (inputs, kwargs))
     reference_runs = {(call.name, call.number): call for call in run(theirs, args, named, None, False)[1]}
     args, named = (mapped(each, lambda tensor: tensor.to(device)) for each in (inputs, kwargs))
-    calls = run(copy.deepcopy(model).to(device), args, named, None, False)[1]
+    with without_hf32(device) as note:
+        calls = run(copy.deepcopy(model).to(device), args, named, None, False)[1]
     found = [(call, (pairs[call.name], call.number)) for call in calls if call.name in pairs]
     layers = tuple(
-        _against(call, expected[key], reference_runs[key], standard) for call, key in found if key in expected
+        _against(call, expected[key], reference_runs[key], standard)
+        for call, key in found
+        if key in expected and key in reference_runs
     )
     if not layers:
         raise UsageError(
             "the models have no module in common that both call", hint="say with names={...} which modules correspond"
         )
-    return LayerReport(layers=layers)
+    return LayerReport(layers=layers, note=note)
 
 
 def _against(call: Call, expected: Call, reference_runs: Call, standard: str | None) -> Layer:
+    given = [tensors_in((each.args, each.kwargs)) for each in (call, expected, reference_runs)]
+    same = [each for each in zip(*given, strict=False) if len({part.shape for part in each}) == 1]
     return Layer(
         label=call.label if call.label == expected.label else f"{call.label} = {expected.label}",
         kind=call.kind,
-        input_error=relative_error(call.args, expected.args),
+        input_error=relative_error(given[0], given[1]),
+        input_agrees=all(compare(a, b, reference_runs=run, standard=standard).agrees for a, b, run in same),
         output_error=relative_error(call.output, expected.output),
         forward=compare(
             call.output, expected.output, reference_runs=reference_runs.output, name=call.label, standard=standard

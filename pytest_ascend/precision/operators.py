@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from pytest_ascend.dispatching import EagerDispatchMode
-from pytest_ascend.precision.capture import Call, casting, kept
+from pytest_ascend.precision.capture import Call, call_again, casting, kept
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.reference import Reference, Source
@@ -109,16 +109,9 @@ def _steps(module: nn.Module, call: Call, device: torch.device, autocast: torch.
         return tensor.to(device, copy=True).requires_grad_(asks)
 
     args, kwargs = mapped((call.args, dict(call.kwargs)), place)
-    seeds = [None if each is None else each.to(device) for each in call.grad_outputs]
     recorder = Steps()
-    with recorder, torch.set_grad_enabled(any(each is not None for each in seeds)):
-        with casting(device.type, autocast):
-            output = module(*args, **kwargs)
-        given = [
-            (each, seed)
-            for each, seed in zip(tensors_in(output), seeds, strict=False)
-            if seed is not None and each.requires_grad
-        ]
+    with recorder, torch.set_grad_enabled(any(each is not None for each in call.grad_outputs)):
+        _, given = call_again(module, call, args, kwargs, casting(device.type, autocast))
         if given:
             torch.autograd.backward([each for each, _ in given], [seed for _, seed in given])
     module.zero_grad(set_to_none=True)

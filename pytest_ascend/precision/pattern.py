@@ -286,6 +286,31 @@ CAUSES: tuple[tuple[Test, str], ...] = (
 SHORTER = {8: "bfloat16", 11: "float16 or a 10-bit mantissa (TF32, HF32)", 12: "an 11-bit mantissa (HF32)"}
 
 
+#: What the size of the errors alone says.
+AS_OF_16_BITS = "errors as large as those of a 16-bit format or a 10-bit mantissa"
+#: Below this share of the mean square, the squared differences of neighbouring errors show a smooth function: of
+#: independent errors the expected share is 2 (von Neumann's ratio).
+_SMOOTH = 0.1
+
+
+def formula_of(x: Array, actual: Array, expected: Array) -> str:
+    """Return a sentence if the error of a function of one number is a smooth function of it; "" if it is not.
+
+    ``x``, ``actual`` and ``expected`` are flat arrays of float64. Roundings have no such error, another formula has.
+    """
+    finite = np.isfinite(x) & np.isfinite(actual) & np.isfinite(expected)
+    order = np.flatnonzero(finite)[np.argsort(x[finite], kind="stable")]
+    error, at = (actual - expected)[order], x[order]
+    square = float(np.mean(np.square(error))) if error.size >= 32 else 0.0
+    if not 0 < square < np.inf or float(np.mean(np.square(np.diff(error)))) > _SMOOTH * square:
+        return ""
+    if np.unique(at).size < 32 or float(np.ptp(error)) < 0.05 * float(np.abs(error).max()):
+        return ""
+    worst = int(np.abs(error).argmax())
+    largest = f"largest ({error[worst]:.2g}) at {at[worst]:.3g}"
+    return f"the error is a smooth function of the input, {largest}: another formula?"
+
+
 def _by_digits(ours: Array, theirs: Array, dtype: str) -> str:
     """Judge by the size of the relative error, or by low bits that are all zero."""
     digits = DIGITS.get(dtype, 24)
@@ -298,7 +323,7 @@ def _by_digits(ours: Array, theirs: Array, dtype: str) -> str:
     if ours.size >= 32 and typical < 4 * 2.0 ** (1 - digits) and abs(float(np.mean(away))) > 0.9:
         return "all " + ("away from" if away[0] > 0 else "towards") + " zero by about an ulp: another rounding mode"
     if ours.size >= 16 and digits == 24 and 2.0**-16 < typical < 2.0**-8:
-        return "errors as large as those of a 16-bit format or a 10-bit mantissa"
+        return AS_OF_16_BITS
     if ours.size >= 16 and digits < 24 and 2.0 ** (2 - digits) < typical < 0.25:
         return "errors of many ulp, as of sums accumulated in the short format instead of float32"
     return ""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.capture import casting, seed_gradient
+from pytest_ascend.precision.chip import without_hf32
 from pytest_ascend.precision.compare import compare, joined
 from pytest_ascend.precision.layers import DROPOUTS, check_module, layers
 from pytest_ascend.precision.nested import mapped, tensors_in
@@ -41,11 +42,13 @@ def whole(
     anything but a module, and for a model that uses random numbers in another way.
     """
     check_module(model)
-    both = ModuleResults.of(model, inputs, kwargs, torch.device(device), autocast)
+    with without_hf32(device) as note:
+        both = ModuleResults.of(model, inputs, kwargs, torch.device(device), autocast)
     name = type(model).__name__
     verdict = joined([leaf for each in both.judged(standard) for leaf in (each.leaves or (each,))], name)
-    if both.dropped:
-        verdict = _with_note(verdict, f"dropout was switched off in {_listed(both.dropped)}")
+    dropout = f"dropout was switched off in {_listed(both.dropped)}" if both.dropped else ""
+    for each in filter(None, (dropout, note)):
+        verdict = _with_note(verdict, each)
     if verdict.agrees or not locate:
         return verdict
     report = layers(both.model, *inputs, device=device, autocast=autocast, standard=standard, **kwargs)

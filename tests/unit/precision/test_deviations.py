@@ -8,11 +8,18 @@ import pytest
 import torch
 
 from pytest_ascend.precision import compare
+from pytest_ascend.precision import deviations as module
 from pytest_ascend.records.verdict import FLUSHES, HALVES, SATURATES, Verdict, named_in
 from pytest_ascend.run.reference import cpu_reference
 
 T = torch.Tensor
 ALL = frozenset({SATURATES, FLUSHES, HALVES})
+
+
+@pytest.fixture(autouse=True)
+def _chip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judge as on a chip that has every one of them."""
+    monkeypatch.setattr(module, "documented_deviations", lambda: ALL)
 
 
 def saturated(x: T) -> T:
@@ -100,3 +107,14 @@ def test_a_whole_keeps_what_explains_each_part() -> None:
     x, y = torch.tensor([100.0]), torch.tensor([1e-38])
     verdict = compare([saturated(x.exp()), flushed(y / 4)], [x.double().exp() * 1e300, y.double() / 4])
     assert [named_in(leaf.pattern) for leaf in verdict.leaves] == [{SATURATES}, {FLUSHES}]
+
+
+def test_a_deviation_is_named_only_on_a_chip_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # this is the CPU
+    a, b = (torch.randn(32, 32, generator=torch.Generator().manual_seed(seed)) for seed in range(2))
+    assert deviations(compare(in_halves(a, b), cpu_reference(torch.matmul, a, b))) == set()
+    monkeypatch.setattr(module, "documented_deviations", lambda: {SATURATES})
+    assert deviations(compare(in_halves(a, b), cpu_reference(torch.matmul, a, b))) == set()
+    assert deviations(compare(saturated(torch.tensor([100.0]).exp()), torch.tensor([1e300], dtype=torch.float64))) == {
+        SATURATES
+    }

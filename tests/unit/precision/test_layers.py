@@ -269,3 +269,89 @@ def test_a_cache_that_a_module_returns_is_the_one_that_it_keeps(x) -> None:
             return cache.row * 3
 
     assert layers(Outer(), x).agrees
+
+
+class Keeping(nn.Module):
+    """Keeps an inner tensor, which the model around it uses: ``leaves`` says which."""
+
+    def __init__(self, leaves):
+        super().__init__()
+        self.a, self.b, self.leaves = nn.Linear(8, 8), nn.Linear(8, 8), leaves
+
+    def forward(self, x):
+        inner = self.a(self.a(x))
+        out = self.b(inner)
+        self.kept = {"input": x, "inner": inner, "output": out, "neither": inner * 2}[self.leaves]
+        return out
+
+
+class Taking(nn.Module):
+    def __init__(self, leaves):
+        super().__init__()
+        self.encoder, self.head = Keeping(leaves), nn.Linear(8, 2)
+
+    def forward(self, x):
+        y = self.encoder(x)
+        return self.head(self.encoder.kept) + self.head(y)
+
+
+@pytest.mark.parametrize("leaves", ["input", "inner", "output", "neither"])
+def test_nobody_is_accused_of_a_tensor_that_leaves_a_module_by_another_way_than_its_output(x, leaves):
+    report = layers(Taking(leaves), x.requires_grad_())
+    assert report.agrees
+    encoder = next(layer for layer in report.layers if layer.label == "encoder")
+    assert (encoder.backward is None) == (leaves == "neither")
+    assert ("leaves it by another way" in encoder.note) == (leaves == "neither")
+    assert all(layer.backward is not None for layer in report.layers if layer is not encoder)
+
+
+def test_hidden_states_that_hooks_take_are_summed(x):
+    class Hooked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.Sequential(nn.Linear(8, 8), nn.ReLU(inplace=True), nn.Linear(8, 8))
+
+        def forward(self, x):
+            taken = []
+            handles = [each.register_forward_hook(lambda _m, _a, output: taken.append(output)) for each in self.parts]
+            y = self.parts(x)
+            for handle in handles:
+                handle.remove()
+            return y + taken[0] * taken[1]
+
+    report = layers(Hooked(), x.requires_grad_())
+    assert report.agrees
+    assert all(layer.backward is not None for layer in report.layers)
+
+
+def test_a_wrong_gradient_in_a_module_that_keeps_a_tensor_is_found(x, monkeypatch):
+    monkeypatch.setattr(OnDevice, "runs", 0)
+    model = Taking("inner")
+    model.encoder.b = OnDevice(lambda x: x * 2 + 0.5 * (x - x.detach()))
+    report = layers(model, x.requires_grad_())
+    assert report.first.label == "encoder.b"
+    assert not report.first.backward.agrees
+
+
+class Attention(nn.Module):
+    def __init__(self, is_causal):
+        super().__init__()
+        self.qkv, self.proj, self.is_causal = nn.Linear(8, 24), nn.Linear(8, 8), is_causal
+
+    def forward(self, x):
+        mixed = nn.functional.scaled_dot_product_attention(*self.qkv(x).chunk(3, -1), is_causal=self.is_causal)
+        return self.proj(mixed)
+
+
+def test_of_a_rewritten_model_the_module_is_named_whose_input_agrees(x):
+    original = nn.Sequential(nn.LayerNorm(8), Attention(False), nn.Linear(8, 8))
+    mine = nn.Sequential(nn.LayerNorm(8), Attention(True), nn.Linear(8, 8))
+    mine.load_state_dict(original.state_dict())
+    report = models(mine, original, x[None])
+    assert [layer.label for layer in report.layers if not layer.agrees] == ["1.proj", "1", "2", "(model)"]
+    assert list(report.explain())[:2] == [
+        "first wrong layer: 1 (Attention)",
+        "  its input agrees with the original's, its output does not",
+    ]
+    report = models(mine, original, x[None], names={"2": "2"})
+    assert list(report.explain())[1].startswith("  its input is wrong already")

@@ -4,6 +4,7 @@ import torch
 
 from pytest_ascend.precision import compare
 from pytest_ascend.precision.pattern import Sample, causes, map_of, pattern_of, worst_elements
+from pytest_ascend.run.reference import cpu_reference
 
 torch.manual_seed(0)
 EXPECTED = torch.randn(64, 512, dtype=torch.float64)
@@ -243,3 +244,23 @@ def test_of_some_of_the_wrong_elements_no_shape_is_told():
     assert where((10,), [3, 4, 5], total=4) == "scattered over the tensor"
     assert where((8, 10), of_cells((8, 10), np.s_[:, 3]), total=9) == "every 10th element from element 3"
     assert where((8, 10), [], total=0) == ""
+
+
+def test_an_error_that_is_a_smooth_function_of_the_input_is_another_formula() -> None:
+    x = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    gelu, sin = torch.nn.functional.gelu, torch.sin
+    for actual, expected in (
+        (gelu(x, approximate="tanh"), cpu_reference(gelu, x)),
+        (x - x**3 / 6, cpu_reference(sin, x)),
+        ((x - x**3 / 6).reshape(10, 100), cpu_reference(sin, x.reshape(10, 100))),
+    ):
+        assert "another formula?" in compare(actual, expected).message
+    noise = torch.randn(1000, generator=torch.Generator().manual_seed(1))
+    for actual, expected in (
+        (gelu(x).half().float(), cpu_reference(gelu, x)),
+        (gelu(x) + 1e-4 * noise, cpu_reference(gelu, x)),
+        (x.roll(1).exp(), cpu_reference(torch.exp, x)),
+        ((x * 1.001).reshape(10, 100).softmax(-1), cpu_reference(lambda x: x.softmax(-1), x.reshape(10, 100))),
+        (torch.zeros_like(x), cpu_reference(torch.exp, x)),
+    ):
+        assert "another formula?" not in compare(actual, expected).message

@@ -1,0 +1,73 @@
+"""The judge's forms for scripts: ``precision.whole``, ``layers`` and ``models`` on an NPU with torch_npu's defaults."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.forks import emulated
+
+PROGRAM = """
+import json, torch, torch_npu
+from torch import nn
+from pytest_ascend import precision
+from pytest_ascend.run.reference import cpu_reference
+
+torch.manual_seed(0)
+model, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3)), torch.randn(2, 3, 12, 12)
+whole = precision.whole(model, x, device="npu")
+layers = precision.layers(model, x, device="npu")
+models = precision.models(model, model, x, device="npu")
+kept = torch.npu.conv.allow_hf32
+wrong = precision.compare(model.npu()(x.npu()), cpu_reference(model.cpu(), x))
+torch.npu.conv.allow_hf32 = False
+right = precision.compare(model.npu()(x.npu()), cpu_reference(model.cpu(), x))
+again = precision.whole(model, x, device="npu")
+print(json.dumps({
+    "agree": [whole.agrees, layers.agrees, models.agrees, right.agrees, again.agrees],
+    "said": [whole.headline, layers.note, models.note],
+    "said again": again.headline,
+    "kept": kept,
+    "wrong": wrong.message,
+}))
+"""
+
+
+def test_a_convolution_is_judged_without_hf32_which_is_torch_npus_default(tmp_path: Path) -> None:
+    found = json.loads(emulated(PROGRAM, tmp_path, numerics="chip:1").splitlines()[-1])
+    assert found["agree"] == [True] * 5
+    assert all("torch.npu.conv.allow_hf32 switched off" in each for each in found["said"])
+    assert "hf32" not in found["said again"]
+    assert found["kept"] is True
+    assert "as of products in HF32: torch.npu.conv.allow_hf32 is on" in found["wrong"]
+
+
+INNER = """
+import torch, torch_npu, transformers
+from torch import nn
+from pytest_ascend import precision
+
+torch.manual_seed(0)
+vision = transformers.CLIPVisionConfig(
+    hidden_size=16, intermediate_size=24, num_hidden_layers=3, num_attention_heads=2, image_size=16, patch_size=8
+)
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tower, self.head = transformers.CLIPVisionModel(vision), nn.Linear(16, 2)
+
+    def forward(self, pixels):
+        return self.head(self.tower(pixels, output_hidden_states=True).hidden_states[-2])
+
+report = precision.layers(Model(), torch.randn(2, 3, 16, 16), device="npu")
+print(report.agrees, sum(layer.backward is not None for layer in report.layers) > 20)
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed")
+def test_hidden_states_of_transformers_accuse_nobody(tmp_path: Path) -> None:
+    assert emulated(INNER, tmp_path).splitlines()[-1] == "True True"
