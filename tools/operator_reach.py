@@ -1,16 +1,17 @@
 """How many different generated calls of a level reach each kernel of the emulated device, and who makes them.
 
-    python tools/operator_reach.py [--level standard]
+    python tools/operator_reach.py [--level standard] [--write]
 
 Two calls of a kernel are different if sizes, strides or dtypes of their tensors are, or one of their other arguments. A
 kernel that works in place is not counted where another does the same, since they are mostly one. Prints the kernels
 that few calls reach; then the operators that make much of the calls of one of these, which have more calls, and those
-that make little of the calls of any, of which recorded ones have fewer (``suites/ops/kernel_reach.py``). Takes two
-minutes at level standard.
+that make little of the calls of any, of which recorded ones have fewer. ``--write`` puts both into
+``suites/ops/kernel_reach.json``. Takes two minutes at level standard.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections import Counter, defaultdict
@@ -27,6 +28,7 @@ from operator_cases import asked, complaint  # noqa: E402  (after the activation
 from operator_switch import SWITCH  # noqa: E402
 
 from pytest_ascend.records.case import Case  # noqa: E402
+from pytest_ascend.system.bundled import folder  # noqa: E402
 
 #: A kernel is rare that fewer different calls reach.
 FEW = 60
@@ -64,7 +66,8 @@ def with_shared_kernels(found: Mapping[str, Counter[str]], names: Iterable[str])
 
 @click.command(help=__doc__)
 @click.option("--level", type=click.Choice(["smoke", "standard"]), default="standard", show_default=True)
-def main(level: str) -> None:
+@click.option("--write", is_flag=True, help="Write which operators have more generated calls, and which fewer.")
+def main(level: str, *, write: bool) -> None:
     """Count, and print."""
     warnings.simplefilter("ignore")
     cases = [case for case in asked() if case.property == "sweep" and case.is_in(level)]
@@ -73,8 +76,15 @@ def main(level: str) -> None:
     for kernel, by in sorted(found.items(), key=lambda each: each[1].total()):
         if by.total() < FEW:
             click.echo(f"{by.total():4} {kernel}: {', '.join(f'{name} {own}' for name, own in by.most_common(4))}")
-    click.echo(f"with rare kernels: {' '.join(with_rare_kernels(found))}")
-    click.echo(f"with shared kernels: {' '.join(with_shared_kernels(found, {case.subject for case in cases}))}")
+    names = {
+        "rare": with_rare_kernels(found),
+        "shared": with_shared_kernels(found, {case.subject for case in cases}),
+    }
+    for kind, those in names.items():
+        click.echo(f"with {kind} kernels: {' '.join(those)}")
+    if write:
+        path = folder("suites") / "ops" / "kernel_reach.json"
+        path.write_text(json.dumps(names, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

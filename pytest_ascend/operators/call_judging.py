@@ -16,7 +16,6 @@ from pytest_ascend.operators.operator import ARITHMETIC, FUNCTION, Operator
 from pytest_ascend.operators.reference import Results, Tensors
 from pytest_ascend.operators.samples import USUAL_TERMS, Sample
 from pytest_ascend.operators.target import Target
-from pytest_ascend.operators.templates import POINTWISE
 from pytest_ascend.precision import Verdict
 from pytest_ascend.precision.compare import joined
 from pytest_ascend.records.verdict import Limit
@@ -24,10 +23,6 @@ from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
 #: Suffixes of the names of gradients, and of tensors changed in place.
 BACKWARD, IN_PLACE = "backward", "in place"
-#: Families with sums over windows: a result has the terms of one, however large the input is.
-_WINDOWS = ("network",)
-#: Families with sums that may be as long as an input: of products, of all that is added to one place.
-_LONG_SUMS = ("linear algebra", "indexing")
 #: Numbers of which few differ: their results may all be right by luck.
 _LEVEL = ("few", "equal")
 #: What a function of single elements, and its gradient, is off by in the reference run that is off by all that is
@@ -120,12 +115,12 @@ def _terms(target: Target, each: Generated, *, backward: bool) -> int:
     """Return how many terms a sum of a call has at most, as far as that is known."""
     operator, shapes = target.operator, [source.shape for source in each.sample.values()]
     longest = most_elements(shapes)
-    if operator.family in _WINDOWS and len(shapes) == 1 and longest > USUAL_TERMS:
+    if operator.traits.sums_windows and len(shapes) == 1 and longest > USUAL_TERMS:
         if operator.terms == 1 and not backward:
             return 1
         return max(1, min(reached(operator, each.sample, target.dtype, backward=backward), longest))
     terms = max(operator.terms, min(longest, USUAL_TERMS)) if operator.terms > 1 else operator.terms
-    return max(terms, longest) if operator.terms > USUAL_TERMS or operator.family in _LONG_SUMS or backward else terms
+    return max(terms, longest) if operator.terms > USUAL_TERMS or operator.traits.sums_inputs or backward else terms
 
 
 def _is_a_sum(target: Target, each: Generated) -> bool:
@@ -134,7 +129,7 @@ def _is_a_sum(target: Target, each: Generated) -> bool:
     Of few, those that cancel show too little.
     """
     operator, shapes = target.operator, [source.shape for source in each.sample.values()]
-    is_linear = operator.exactness == ARITHMETIC and operator.family in _WINDOWS and len(shapes) == 1
+    is_linear = operator.exactness == ARITHMETIC and operator.traits.sums_windows and len(shapes) == 1
     return (
         is_linear
         and most_elements(shapes) > FEW
@@ -147,7 +142,7 @@ def _is_of_single_elements(operator: Operator, each: Generated, *, backward: boo
     is_function = operator.exactness == FUNCTION and operator.terms == 1
     has_one_shape = len({source.shape for source in each.sample.values()}) == 1
     # Of lists, the tensors in one place have one shape.
-    is_alike = operator.family == "foreach" or (operator.family in POINTWISE and has_one_shape)
+    is_alike = operator.traits.takes_lists or (operator.traits.broadcasts and has_one_shape)
     return is_function and (is_alike or not backward)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from pytest_ascend.dispatching import EagerDispatchMode, is_composed, undisturbed, unseen, with_autograd
-from pytest_ascend.operators.operator import ALL_OUTPUTS, BROADCAST, MOVE, Operator
+from pytest_ascend.operators.operator import ALL_OUTPUTS, MOVE, Operator
 from pytest_ascend.operators.samples import Sample, leaves, on_leaves
 from pytest_ascend.operators.values import CHANGES, Variant
 from pytest_ascend.run import inputs
@@ -25,11 +25,8 @@ _FOR_ALL = (torch.bfloat16, torch.float16)
 LARGEST_RESULT = 1 << 19
 #: Results of one call: a row split into single elements takes as long as all other calls together.
 _MOST = 1 << 10
-#: Families whose results have at most as many elements as their broadcast inputs.
-_NEVER_GROW = (*BROADCAST, "reduction", "loss")
-#: Families whose results have at most as many elements as all pairs of their inputs' elements: they have no sizes among
-#: their arguments. Shape inference takes longer than most calls, and is left out up to so many elements.
-_PAIRS = ("linear algebra", "network", "indexing", "sorting", "masked")
+#: Shape inference takes longer than most calls. It is left out up to so many elements, where results have at most as
+#: many as all pairs of these.
 _SMALL = 1 << 10
 #: Most elements of the inputs where the size of the result depends on their numbers; and what torch says of such.
 _UNKNOWN = 1 << 13
@@ -37,10 +34,6 @@ _DEPENDS_ON_NUMBERS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_
 #: Where no result can have more elements, by all pairs and by the numbers among the arguments, the CPU computes the
 #: call and is watched: to infer its shapes first takes longer.
 _TRIED = 1 << 24
-#: Operators whose results can have more, so that shapes are inferred.
-_INFERRED = ("pdist", "combinations")
-#: Families of :data:`_PAIRS` whose operators never pair the elements of one tensor with each other.
-_NEVER_PAIR = ("network", "sorting")
 #: Operators whose time grows with the product of their first two tensors' sizes, and its limit.
 _PRODUCTS = (torch.ops.aten.convolution.default, torch.ops.aten._trilinear.default)  # noqa: SLF001
 _MULTIPLIED = 1 << 24
@@ -84,7 +77,7 @@ def real(dtype: torch.dtype) -> torch.dtype:
 
 def moves_gradients(operator: Operator) -> bool:
     """Whether gradients are the elements of those from above in other places, or their sums: NaN stays NaN there."""
-    return operator.exactness == MOVE and operator.family in {"movement", "indexing"}
+    return operator.exactness == MOVE and operator.traits.moves_elements
 
 
 def upstream(
@@ -289,7 +282,7 @@ def bounded(operator: Operator, given: Any) -> contextlib.AbstractContextManager
     """
     shapes = [tuple(each.shape) for each in tensors(given)]
     is_small = _is_small(operator, shapes)
-    if is_small is None and operator.name not in _INFERRED and _most_results(operator, given) <= _TRIED:
+    if is_small is None and not operator.grows and _most_results(operator, given) <= _TRIED:
         return _watched(operator, shapes)
     if not (_infers_small(operator, given, shapes) if is_small is None else is_small):
         raise TooMuchError
@@ -313,9 +306,9 @@ def _is_small(operator: Operator, shapes: Sequence[tuple[int, ...]]) -> bool | N
     """Whether all results are small enough, by the operator's family; None if that does not tell."""
     elements = _elements(shapes)
     # Of a list there is one result for each tensor.
-    if operator.family == "foreach" or (operator.family in _PAIRS and elements <= _SMALL):
+    if operator.traits.takes_lists or (operator.traits.pairs_tensors and elements <= _SMALL):
         return elements <= LARGEST_RESULT
-    if operator.family in _NEVER_GROW or _is_pointwise(operator.name):
+    if operator.traits.never_grows or _is_pointwise(operator.name):
         return most_elements(shapes) <= LARGEST_RESULT
     return None
 
@@ -339,8 +332,8 @@ def _elements(shapes: Sequence[tuple[int, ...]]) -> int:
 def _most_results(operator: Operator, given: Any) -> float:
     """Return how many elements a result can have: all pairs of elements, times the numbers among the arguments."""
     *others, largest = sorted(max(each.numel(), 1) for each in tensors(given)) or [1]
-    if operator.family in _PAIRS:
-        partner = others[-1] if others else 1 if operator.family in _NEVER_PAIR else largest
+    if operator.traits.pairs_tensors:
+        partner = others[-1] if others else largest if operator.traits.pairs_with_itself else 1
     else:
         partner = max(math.prod(others), largest)
     numbers = (abs(leaf) for leaf in leaves(given) if isinstance(leaf, (int, float)) and math.isfinite(leaf))

@@ -33,9 +33,6 @@ from pytest_ascend.operators.target import Target, placed
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
-#: Families of element-wise functions.
-_OF_ONE = ("activation", "elementwise")
-
 #: Results by the name of the sample, and of the layout if there are several.
 Found: TypeAlias = dict[str, list[Any]]
 
@@ -211,7 +208,7 @@ def _in_place(target: Target, compare: PrecisionCompare) -> None:
         results[name] = stored
     judge(target, compare, actual, results)
     same(compare, gaps, _untouched(gaps), f"{target.operator.name}_: beside the view")
-    if target.operator.family == "arithmetic" and not target.operator.one_set_of_inputs:
+    if target.operator.traits.keeps_size and not target.operator.one_set_of_inputs:
         _must_not_grow(target)
 
 
@@ -277,7 +274,7 @@ def _ways(target: Target, sample: Sample, args: Any, kwargs: Any) -> dict[str, C
     ways: dict[str, Callable[[], list[Any]]] = {"": lambda: target.fetched(forward(operator, function, args, kwargs))}
     if target.shows(sample, "in-place"):
         ways["in place"] = lambda: target.fetched([operator.changes_first(args[0].clone(), *args[1:], **kwargs)])
-    is_of_one = operator.family in _OF_ONE and len(sample.values()) == 1
+    is_of_one = operator.traits.is_of_one and len(sample.values()) == 1
     if is_of_one and target.shows(sample, "backward"):
         ways["backward"] = lambda: [each for each in target.go_back(sample) if each is not None]
     return ways

@@ -18,7 +18,6 @@ from pytest_ascend.operators.operator import FUNCTION, Operator
 from pytest_ascend.operators.samples import FORWARD, Sample, Source, call, with_sizes
 from pytest_ascend.operators.templates import (
     DEPTHS,
-    POINTWISE,
     WithArguments,
     deepened,
     draws_anew,
@@ -69,18 +68,6 @@ IN_PLACE_EVERY = 4
 #: What a call varies: one value on each axis.
 AXES = ("size", "values", "layout")
 
-#: Families whose operators take integers of any size.
-_ANY_INTEGER = (
-    *("arithmetic", "comparison", "elementwise", "reduction", "sorting", "movement", "indexing", "activation"),
-    *("foreach", "other", "network", "linear algebra", "masked"),
-)
-#: Families in which equal elements give equal results wherever they lie in memory: there are no ties to break.
-_ANY_ROWS = ("arithmetic", "comparison", "elementwise", "activation", "movement", "linear algebra", "loss", "network")
-#: Families not tested far from zero: the result would be a small difference, or beyond the dtype.
-_NEAR = ("other", "linalg", "masked")
-#: What sizes become that must be small, where two are not fit: no unit of work would have a rest, and pools and
-#: padding take so many elements at once.
-_LEAST = {**dict.fromkeys(POINTWISE, 3), "network": 4, "movement": 4}
 #: Where one tensor of the second call has no dimensions, in this turn.
 _SINGLE = 3
 
@@ -171,7 +158,7 @@ def _laid_out(operator: Operator, sample: Sample, layout: str, number: int, call
     """
     count = len(sample.values())
     places = ((0,), range(count), (count - 1,))[number % 3 if count > 1 else 1]
-    if layout == EXPANDED and operator.family in _ANY_ROWS and operator.layouts:
+    if layout == EXPANDED and operator.traits.any_rows and operator.layouts:
         changes_first = bool(operator.in_place) and call_number % IN_PLACE_EVERY == 0
         return sample.expanded(set(places) - {0} if changes_first else places), layout
     is_taken = operator.layouts is True or layout in (operator.layouts or ())
@@ -186,7 +173,7 @@ def _sizes_of_three(
     """Return the sizes of three calls. Of empty dimensions, or of 1, one is enough; and of large ones, which take three
     times as long as others, two.
     """
-    least = _LEAST.get(operator.family, 2)
+    least = operator.traits.least_size
     found = _resized(template, chance, number, ahead, least=least)
     if found[1] not in {"empty", "one", "large"}:
         return found, found, found
@@ -236,14 +223,9 @@ def _edged(template: Sample, chance: Chance, least: int) -> Mapping[int, int]:
 def numbers_of(operator: Operator, template: Sample, dtype: str) -> tuple[str, ...]:
     """Return the ways in which the numbers of a call may be changed."""
     kind, data = getattr(torch, dtype), [each for each in template.values() if not is_index(each)]
-    varied = data if _varies_others(operator) else data[:1]
+    varied = data if operator.traits.varies_all else data[:1]
     found = (how for how in NUMBERS if any(_may_vary(operator, each, how, kind) for each in varied))
     return tuple(found) or (AS_THEY_ARE,)
-
-
-def _varies_others(operator: Operator) -> bool:
-    """Whether numbers of other inputs than the first are changed as well."""
-    return operator.family in {"comparison", "arithmetic", "linear algebra", "foreach"}
 
 
 def _fitting(template: Sample, wanted: Mapping[int, int], most: int, least: int) -> Mapping[int, int]:
@@ -265,8 +247,9 @@ def _changed(  # noqa: PLR0917  (an operator, its call, and what is changed)
     kind, (change, which) = getattr(torch, dtype), how
     data = [each for each in template.values() if not is_index(each)]
     # In a comparison, equal numbers have to meet.
-    which = ALL if _is_compared(operator) else which if _varies_others(operator) and len(data) > 1 else FIRST
-    if change == "far" and operator.family == "foreach":  # CANN rounds its products, and they would be infinite
+    is_compared = operator.compares or operator.traits.compares
+    which = ALL if is_compared else which if operator.traits.varies_all and len(data) > 1 else FIRST
+    if change == "far" and operator.traits.takes_lists:  # CANN rounds its products, and they would be infinite
         which = FIRST
     varied = {FIRST: data[:1], SECOND: data[1:2], ALL: data}[which]
     places = itertools.count()
@@ -288,10 +271,6 @@ def _changed(  # noqa: PLR0917  (an operator, its call, and what is changed)
     args, kwargs = with_sizes(sample.args, sizes), with_sizes(dict(sample.kwargs), sizes)
     resized = call(*args, **kwargs)
     return replace(sample, args=args, kwargs=kwargs, name=resized.name)
-
-
-def _is_compared(operator: Operator) -> bool:
-    return operator.family == "comparison" or operator.name in {"maximum", "minimum"}
 
 
 def _last(leaf: Values, template: Sample, sizes: Mapping[int, int]) -> float:
@@ -317,14 +296,13 @@ def _may_vary(operator: Operator, leaf: Source, how: str, dtype: torch.dtype) ->
         return False
     if how == "edges":
         # Sums and products wrap around, as the CPU's do.
-        takes_any = not dtype.is_floating_point and operator.family in _ANY_INTEGER
-        return takes_any and (operator.family == "reduction" or _is_free(leaf))
+        takes_any = not dtype.is_floating_point and operator.traits.any_integer
+        return takes_any and (operator.traits.any_unsigned or _is_free(leaf))
     if how.startswith("special"):
         return operator.nonfinite and dtype.is_floating_point
     if how == "far":
-        # Far from zero the softmax of attention is saturated: its gradient is the difference of equal numbers.
-        is_saturated = operator.family == "linear algebra" and not operator.nonfinite
-        return dtype.is_floating_point and operator.family not in _NEAR and not is_saturated and _is_free(leaf)
+        may_be_far = operator.traits.far and (operator.nonfinite or operator.traits.far_without_nan)
+        return dtype.is_floating_point and may_be_far and _is_free(leaf)
     # The spread of equal numbers is 0: a result scaled by it would be rounding errors alone.
     is_level = operator.one_set_of_inputs or (operator.exactness == FUNCTION and operator.terms > 1)
     return how == AS_THEY_ARE or not (how in {"few", "equal"} and is_level)

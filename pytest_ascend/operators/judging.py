@@ -22,7 +22,7 @@ from pytest_ascend.operators.calling import (
     upstream,
     with_grad,
 )
-from pytest_ascend.operators.operator import BROADCAST, FUNCTION, MOVE, Operator
+from pytest_ascend.operators.operator import FUNCTION, MOVE, Operator
 from pytest_ascend.operators.reference import Results, Tensors
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.precision import Samples
@@ -33,8 +33,6 @@ from pytest_ascend.run import inputs
 PROPAGATED = 3.0
 #: Significand bits of the references' dtypes, and their allowed error, in units of the largest.
 _REFERENCE_BITS, _REFERENCE_ULPS = 64, 16.0
-#: Operators whose results are each a sum of all inputs: the error is relative to the largest.
-_SUMS_OF_ALL = ("fft",)
 #: Integer types for the bits of a number, by its bytes.
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -62,7 +60,7 @@ def settings(
     if operator.exactness == MOVE and not backward:
         return {"standard": "binary", "reference_runs": reference_runs[0]}
     if operator.exactness == FUNCTION or (backward and operator.exactness != MOVE and not summed):
-        propagated, together = PROPAGATED if backward else 0.0, operator.family in _SUMS_OF_ALL
+        propagated, together = PROPAGATED if backward else 0.0, operator.traits.sums_all
         ulps = operator.ulps
         reference_runs.append(
             {name: _perturbed(each, ulps, propagated, together=together) for name, each in results.items()}
@@ -90,7 +88,7 @@ def sizes_of_sums(
     Terms of both signs may cancel, and leave less than the sum's rounding errors; few results do not show it. A sum of
     n terms of random sign reaches the root of n times their usual size: the sum of their magnitudes by the root of n.
     """
-    has_sums = operator.family in BROADCAST if backward else operator.terms > 1
+    has_sums = operator.traits.broadcasts if backward else operator.terms > 1
     if not has_sums or not any(0 < each.numel() <= FEW for each in tensors(wanted)):
         return []
     with unseen():

@@ -15,8 +15,97 @@ from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.values import StoredTensor
 from pytest_ascend.run import inputs
 
-#: Families whose operators compute each element of the result from one of each input, which are broadcast.
-BROADCAST = ("arithmetic", "comparison", "elementwise", "activation")
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Family:
+    """What the operators of a family have in common; the defaults hold for families that are not in the table."""
+
+    #: Each element of the result is computed from one of each input, and inputs are broadcast.
+    broadcasts: bool = False
+    #: Of one input, as a rule: its gradient is a product of two numbers, which repeats bit for bit.
+    is_of_one: bool = False
+    #: The first operand of the variant in place is not broadcast, which is tested.
+    keeps_size: bool = False
+    #: Takes lists of tensors, and works on the tensors of one place element by element.
+    takes_lists: bool = False
+    #: Results have at most as many elements as the broadcast inputs; or as all pairs of elements of two tensors, or of
+    #: one tensor with itself, since there are no sizes among their arguments.
+    never_grows: bool = False
+    pairs_tensors: bool = False
+    pairs_with_itself: bool = False
+    #: Results are sums over windows, each as long as a window whatever the size of the input; sums that may be as long
+    #: as an input (of products, of all that is added to one place); or each of all inputs, with errors relative to the
+    #: largest.
+    sums_windows: bool = False
+    sums_inputs: bool = False
+    sums_all: bool = False
+    #: Elements are moved or, in the gradient, added up: NaN from above stays NaN where it goes.
+    moves_elements: bool = False
+    #: A loss with ``reduction`` may compare two tensors of one shape element by element.
+    has_losses: bool = False
+
+    # What generated calls may do.
+
+    #: Takes integers of any size, wrapping around as the CPU does; and even where the table has none below zero.
+    any_integer: bool = False
+    any_unsigned: bool = False
+    #: Equal elements give equal results wherever they lie in memory: there are no ties to break.
+    any_rows: bool = False
+    #: Numbers may be far from zero: results are neither small differences nor beyond the dtype.
+    far: bool = True
+    #: The same, although results for NaN are undefined: not of attention, whose softmax saturates, so that its gradient
+    #: is the difference of equal numbers.
+    far_without_nan: bool = True
+    #: Numbers of all inputs are changed, not only those of the first; where equal numbers have to meet, all at once.
+    varies_all: bool = False
+    compares: bool = False
+    #: Takes one more leading dimension as a rule.
+    takes_batches: bool = False
+    #: What sizes become that must be small, where two are not enough: no unit of work would have a rest, and pools and
+    #: padding take so many elements at once.
+    least_size: int = 2
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether tensors may have any number of dimensions, and are broadcast."""
+        return self.broadcasts or self.takes_lists
+
+
+_UNKNOWN = Family()
+_POINTWISE: dict[str, Any] = {"any_integer": True, "least_size": 3}
+_BROADCAST: dict[str, Any] = {**_POINTWISE, "broadcasts": True, "never_grows": True, "any_rows": True}
+
+#: The families of the suite ``ops``, by name. Users may name others.
+FAMILIES: Mapping[str, Family] = {
+    "arithmetic": Family(**_BROADCAST, keeps_size=True, varies_all=True),
+    "comparison": Family(**_BROADCAST, varies_all=True, compares=True),
+    "elementwise": Family(**_BROADCAST, is_of_one=True),
+    "activation": Family(**_BROADCAST, is_of_one=True),
+    "foreach": Family(**_POINTWISE, takes_lists=True, varies_all=True),
+    "reduction": Family(never_grows=True, any_integer=True, any_unsigned=True, takes_batches=True),
+    "loss": Family(never_grows=True, has_losses=True, any_rows=True),
+    "linear algebra": Family(
+        pairs_tensors=True,
+        pairs_with_itself=True,
+        sums_inputs=True,
+        any_integer=True,
+        any_rows=True,
+        far_without_nan=False,
+        varies_all=True,
+    ),
+    "network": Family(
+        pairs_tensors=True, sums_windows=True, has_losses=True, any_integer=True, any_rows=True, least_size=4
+    ),
+    "indexing": Family(
+        pairs_tensors=True, pairs_with_itself=True, sums_inputs=True, moves_elements=True, any_integer=True
+    ),
+    "sorting": Family(pairs_tensors=True, any_integer=True, takes_batches=True),
+    "masked": Family(pairs_tensors=True, pairs_with_itself=True, any_integer=True, far=False, takes_batches=True),
+    "movement": Family(moves_elements=True, any_integer=True, any_rows=True, least_size=4),
+    "other": Family(any_integer=True, far=False, takes_batches=True),
+    "linalg": Family(far=False),
+    "fft": Family(sums_all=True),
+}
 
 
 @dataclass(slots=True)
@@ -126,6 +215,11 @@ class Operator:
     false if calls need not repeat bit for bit, ``nonfinite`` if results for NaN and infinities are undefined.
     With ``sweep``, more calls are generated from these: any call that the CPU accepts counts as legal; a function of
     the arguments says which of them. With ``one_set_of_inputs``, recorded inputs serve all floating dtypes.
+
+    The rest says what its :class:`Family` does not: ``compares`` where equal numbers of its inputs have to meet,
+    ``local_gradient`` where each element of a gradient is a function of one of each input, ``gradient_of_result`` where
+    it is computed from the rounded result, in which nothing may be left of an element (1 - 1), ``grows`` where a result
+    can have more elements than all pairs of its inputs' elements.
     """
 
     name: str
@@ -150,6 +244,10 @@ class Operator:
     exact: bool = False
     one_set_of_inputs: bool = False
     sweep: bool | Callable[..., bool] = False
+    compares: bool = False
+    local_gradient: bool = False
+    gradient_of_result: bool = False
+    grows: bool = False
 
     def __post_init__(self) -> None:
         """Fill in arguments that have two forms, or follow from the schema of a function of ``torch.ops``."""
@@ -159,6 +257,11 @@ class Operator:
             object.__setattr__(self, "out", _takes_out(self.function))
         if self.in_place is None:
             object.__setattr__(self, "in_place", _in_place_of(self.function))
+
+    @property
+    def traits(self) -> Family:
+        """What its family says."""
+        return FAMILIES.get(self.family, _UNKNOWN)
 
     def samples(self, dtype: str) -> tuple[Sample, ...]:
         """Return all samples for a dtype, with unique names. Raises UsageError if there are none."""

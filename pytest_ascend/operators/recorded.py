@@ -22,31 +22,6 @@ _ORDER = (*FLOATS, "float64", "complex64", *INTS, *BOOL)
 #: The prefix of the goldens' ids.
 PREFIX = "ops/opinfo/"
 
-_ADDED = "several elements may come to one place, in any order: see torch.use_deterministic_algorithms"
-_EQUAL = "gives any of several equal places: see torch.median and torch.kthvalue"
-_UPDATES = "updates running statistics, which are among its inputs"
-_LAPACK = "torch_npu has LAPACK compute it, whose last bits depend on where in memory its inputs lie"
-
-#: Operators that need not repeat bit for bit, with the reason: PyTorch does not promise it.
-NOT_REPEATED: Mapping[str, str] = {
-    **dict.fromkeys(
-        (
-            *("index_add", "index_copy", "index_put", "index_reduce", "put", "scatter", "scatter_add"),
-            *("scatter_reduce", "histc", "bincount", "_unsafe_masked_index_put_accumulate"),
-        ),
-        _ADDED,
-    ),
-    **dict.fromkeys(("kthvalue", "median", "nanmedian"), _EQUAL),
-    **dict.fromkeys(
-        (
-            *("batch_norm", "instance_norm", "native_batch_norm", "_native_batch_norm_legit"),
-            "_batch_norm_with_update",
-        ),
-        _UPDATES,
-    ),
-    "linalg.lstsq": _LAPACK,
-}
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:

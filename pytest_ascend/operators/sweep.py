@@ -19,7 +19,7 @@ from pytest_ascend.operators.reference import Tensors
 from pytest_ascend.operators.shrinking import shrunk
 from pytest_ascend.operators.sweep_reference import Sweep
 from pytest_ascend.operators.target import Target
-from pytest_ascend.operators.templates import POINTWISE, shift_of
+from pytest_ascend.operators.templates import shift_of
 from pytest_ascend.precision import Verdict
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
@@ -32,10 +32,6 @@ _DIGEST_EVERY = 3
 _FORWARD_ALONE_EVERY = 3
 #: Of this many calls, one follows the same call in another dtype.
 _OTHER_DTYPE_EVERY = 9
-#: Losses whose gradients are functions of single elements, those that are not finite among them.
-_OF_SINGLE_ELEMENTS = ("mse_loss", "l1_loss", "smooth_l1_loss")
-#: Their gradients are computed from the rounded result, in which nothing may be left of an element: 1 - 1.
-_FROM_RESULTS = ("sigmoid", "tanh", "expm1")
 
 
 class WrongCall(Disagreement):
@@ -192,14 +188,14 @@ def _ways(target: Target, each: Generated) -> Iterator[str]:
     is_asked = not (operator.one_set_of_inputs and any(0 in values.shape for values in each.sample.values()))
     # A product's gradient is the product of the others, or the whole over one, with NaN: either is allowed. And torch's
     # CPU has other kernels for some layouts, which take NaN for another number (logit).
-    is_plain = operator.family in POINTWISE and not (operator.one_set_of_inputs and each.is_laid_out)
-    is_plain |= moves_gradients(operator) or operator.name in _OF_SINGLE_ELEMENTS
+    is_plain = operator.traits.is_pointwise and not (operator.one_set_of_inputs and each.is_laid_out)
+    is_plain |= moves_gradients(operator) or operator.local_gradient
     is_asked &= is_plain or not any(axis.startswith("special") for axis in each.axes)
     if operator.exactness == FUNCTION:
         # Over one element the gradient of a normalization is rounding alone; over few, or rows that are the same, all
         # elements are as wrong as the worst, while a judge uses the mean.
         is_asked &= not {"few", "equal", EXPANDED} & {*each.axes} and not (operator.terms > 1 and "one" in each.axes)
-    if operator.name in _FROM_RESULTS:
+    if operator.gradient_of_result:
         is_asked &= most_elements([values.shape for values in each.sample.values()]) > FEW
     is_asked &= (each.number + shift_of(operator, target.case.dtype)) % _FORWARD_ALONE_EVERY > 0
     if operator.grad and target.dtype.is_floating_point and wants and is_asked:

@@ -8,18 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from pytest_ascend.operators.operator import BROADCAST, Operator
+from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.samples import FORWARD, SHAPES, TEMPLATE, Sample, Source, on_leaves
 from pytest_ascend.operators.values import StoredTensor, Values
 
-#: Families whose operators take any number of dimensions, and broadcast.
-POINTWISE = (*BROADCAST, "foreach")
 #: Dimensions of three calls of these, in turn; 0 leaves them as the table has them.
 DEPTHS = (0, 2, 3, 0, 5, 1, 2)
 #: Tensors in each list of three calls, in turn; 0 leaves the lists as they are.
 LISTS = (0, 24, 9, 1)
-#: Families whose operators mostly take one more leading dimension; and its size.
-_DEEPER = ("reduction", "sorting", "masked", "other")
+#: The size of one more leading dimension.
 _MORE = 6
 #: Sizes for a call whose dimensions are all equal, from the last dimension on.
 _APART = (9, 7, 5, 3, 2, 4, 10)
@@ -101,7 +98,7 @@ class WithArguments(dict[int, tuple[int, list[tuple[int, Sample]]]]):
 
     def __missing__(self, number: int) -> tuple[int, list[tuple[int, Sample]]]:
         place, first = self._templates[number]
-        if self._operator.family in POINTWISE:
+        if self._operator.traits.is_pointwise:
             first = first.with_grads_of(each for _, each in self._templates)
         every = ((index, _with_arguments(self._operator, first, each)) for index, each in self._templates)
         self[number] = place, [(index, made) for index, made in every if made]
@@ -113,7 +110,7 @@ def _with_arguments(operator: Operator, template: Sample, other: Sample) -> Samp
 
     For a user's operator, return the other call itself if it has the same sizes.
     """
-    is_pointwise = operator.family in POINTWISE
+    is_pointwise = operator.traits.is_pointwise
     # The sizes of several tensors may depend on arguments, as a convolution's channels on its groups.
     if draws_anew(operator, template) or (len(template.values()) > 1 and not is_pointwise):
         return other if template.sizes() == other.sizes() else None
@@ -140,11 +137,11 @@ def deepened(operator: Operator, template: Sample, number: int) -> Sample:
         np.broadcast_shapes(*(each.shape for each in sources))
     except ValueError:  # a weight of each channel
         return template
-    if operator.family not in POINTWISE and not _is_elementwise_loss(operator, template):
-        depth = most + 1 if operator.family in _DEEPER and depth == DEPTHS[1] else 0
+    if not operator.traits.is_pointwise and not _is_elementwise_loss(operator, template):
+        depth = most + 1 if operator.traits.takes_batches and depth == DEPTHS[1] else 0
 
     # If all dimensions have the same size, none could be changed alone.
-    is_apart = operator.family in POINTWISE or (operator.one_set_of_inputs and number % 2 == 1)
+    is_apart = operator.traits.is_pointwise or (operator.one_set_of_inputs and number % 2 == 1)
     own = dict(enumerate(_APART, 1)) if is_apart and len({*template.sizes()}) == 1 else {}
 
     def changed(leaf: Any) -> Any:
@@ -165,7 +162,7 @@ def deepened(operator: Operator, template: Sample, number: int) -> Sample:
 def _is_elementwise_loss(operator: Operator, template: Sample) -> bool:
     """Whether the call is of a loss that compares two tensors element by element, in any number of dimensions."""
     sources = template.values()
-    is_loss = "reduction" in template.kwargs and operator.family in {"loss", "network"}
+    is_loss = "reduction" in template.kwargs and operator.traits.has_losses
     is_alike = len(sources) > 1 and len({each.shape for each in sources}) == 1
     return is_loss and is_alike and not any(map(is_index, sources))
 
@@ -177,12 +174,12 @@ def is_index(leaf: Source) -> bool:
 
 def lengthened(operator: Operator, template: Sample, number: int) -> Sample:
     """Return the call with longer or shorter lists, where the operator takes lists of any length."""
-    return template.with_lists(LISTS[number % len(LISTS)]) if operator.family == "foreach" else template
+    return template.with_lists(LISTS[number % len(LISTS)]) if operator.traits.takes_lists else template
 
 
 def takes_a_number(operator: Operator, template: Sample) -> bool:
     """Whether a tensor of the call may have no dimensions: one of those that broadcast, or the only one."""
-    return operator.family in POINTWISE or (len(template.values()) == 1 and isinstance(template.args[0], Source))
+    return operator.traits.is_pointwise or (len(template.values()) == 1 and isinstance(template.args[0], Source))
 
 
 def with_a_number(operator: Operator, template: Sample, number: int) -> Sample:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from pytest_ascend.dispatching import HALF
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.exploring import KEPT, kept
-from pytest_ascend.operators.operator import ARITHMETIC, InputFactory, Operator
+from pytest_ascend.operators.operator import InputFactory, Operator
 from pytest_ascend.operators.recorded import Entry, load
 from pytest_ascend.operators.replay import operator_of, recording
 from pytest_ascend.operators.samples import LONG, USUAL_TERMS, Sample
 
+from .exceptions import exceptions
 from .families import (
     arithmetic,
     elementwise,
@@ -54,20 +55,6 @@ def _by_name() -> dict[str, Operator]:
 OPERATORS: dict[str, Operator] = _by_name()
 #: Every recorded operator by name; those also in the catalogue are tested from there, in its dtypes.
 RECORDED: dict[str, Entry] = load()
-
-#: Families of recorded operators without sums; sums in others may be as long as their inputs.
-ELEMENT_BY_ELEMENT = ("elementwise", "arithmetic", "foreach")
-
-#: Operators without generated gradients: a difference of which few bits are known, as where attention has one key for a
-#: query, or the share of an infinite product; a sum over heads that torch rounds in each step in half precision, and a
-#: device once; those of stft, which torch_npu lacks for windows; those of quantiles, which any of several equal
-#: elements may get: torch 2.14 sorts no more on the CPU; differences of powers of logarithms in half precision; sums
-#: that torch rounds between their steps.
-_WITHOUT_GRADIENTS = (
-    *("renorm", "_foreach_tanh", "_foreach_sigmoid", "_foreach_expm1", "lu_solve", "masked.prod", "masked.cumprod"),
-    *(f"scaled_dot_product_attention.{kind}" for kind in ("masked", "causal", "grouped")),
-    *("stft", "quantile", "nanquantile", "logcumsumexp", "cartesian_prod"),
-)
 
 
 def _is_written(_: torch.Tensor, pad: Sequence[int], mode: str = "constant", *__: Any) -> bool:
@@ -214,44 +201,31 @@ def _channels_vary(images: torch.Tensor, *_: Any, **__: Any) -> bool:
     return _varies(images.transpose(0, 1).flatten(1))
 
 
-#: What else is special about generated calls: layouts in which torch_npu refuses the gradient (see LEFT_OUT) or, of
-#: logdet, computes a wrong one, or which the result depends on (as_strided_scatter); distances and means that are
-#: infinite or NaN by the way of computing them; places of equal elements, of which any may be given; arguments for
-#: which nothing is promised; and means over windows, which are sums and no functions.
-_GENERATED: Mapping[str, Mapping[str, Any]] = {
-    "cdist": {"layouts": (), "nonfinite": False},
-    "pdist": {"layouts": ()},
-    "logdet": {"layouts": ()},
-    "as_strided_scatter": {"layouts": ()},
-    "std_mean": {"nonfinite": False},
-    "interpolate": {"sweep": _has_quick_windows},
-    "prod": {"sweep": _stays_in_range},
-    "linalg.matrix_power": {"sweep": _is_regular},
-    "triplet_margin_loss": {"sweep": _are_small},
-    "pinverse": {"sweep": _is_well_conditioned},
-    **{name: {"sweep": _has_few_steps} for name in ("trapz", "trapezoid", "cumulative_trapezoid")},
-    **{f"avg_pool{n}d": {"exactness": ARITHMETIC} for n in (1, 2, 3)},
-    **{f"adaptive_avg_pool{n}d": {"exactness": ARITHMETIC, "sweep": _is_quick} for n in (1, 2, 3)},
-    **{f"adaptive_max_pool{n}d": {"sweep": _is_quick} for n in (1, 2, 3)},
-    **{name: {"grad": False} for name in _WITHOUT_GRADIENTS},
-    "instance_norm": {"grad": False, "sweep": _images_vary},
-    "batch_norm": {"sweep": _channels_vary},
-    "pad": {"sweep": _is_written},
-    "corrcoef": {"sweep": _has_rows},
-    "unique": {"sweep": _has_an_order},
-    **{name: {"sweep": _is_resolved} for name in ("grid_sample", "grid_sampler_2d", "grid_sampler_3d")},
-    "cov": {"sweep": _is_small},
-    "bilinear": {"sweep": _has_few_features},
-    "ctc_loss": {"sweep": _has_labels},
-    "lu": {"sweep": _is_low},
-    "matrix_exp": {"sweep": _is_fast_exponent},
-    "embedding_bag": {"sweep": _in_order},
-    **{name: {"sweep": _has_elements} for name in ("multi_margin_loss", "pixel_unshuffle")},
-    "multilabel_margin_loss": {"sweep": _are_few_labels},
-    **{name: {"sweep": _is_quick_from_zero} for name in ("polygamma", "special.polygamma")},
-    "histc": {"sweep": _is_between_borders},
-    "median": {"outputs": ("",)},
-    "nanmedian": {"outputs": ("",)},
+#: Which generated calls are legal, beside those that the CPU refuses.
+_LEGAL: Mapping[str, Callable[..., bool]] = {
+    "interpolate": _has_quick_windows,
+    "prod": _stays_in_range,
+    "linalg.matrix_power": _is_regular,
+    "triplet_margin_loss": _are_small,
+    "pinverse": _is_well_conditioned,
+    **dict.fromkeys(("trapz", "trapezoid", "cumulative_trapezoid"), _has_few_steps),
+    **{f"adaptive_{kind}_pool{n}d": _is_quick for kind in ("avg", "max") for n in (1, 2, 3)},
+    "instance_norm": _images_vary,
+    "batch_norm": _channels_vary,
+    "pad": _is_written,
+    "corrcoef": _has_rows,
+    "unique": _has_an_order,
+    **dict.fromkeys(("grid_sample", "grid_sampler_2d", "grid_sampler_3d"), _is_resolved),
+    "cov": _is_small,
+    "bilinear": _has_few_features,
+    "ctc_loss": _has_labels,
+    "lu": _is_low,
+    "matrix_exp": _is_fast_exponent,
+    "embedding_bag": _in_order,
+    **dict.fromkeys(("multi_margin_loss", "pixel_unshuffle"), _has_elements),
+    "multilabel_margin_loss": _are_few_labels,
+    **dict.fromkeys(("polygamma", "special.polygamma"), _is_quick_from_zero),
+    "histc": _is_between_borders,
 }
 
 #: Samples kept from exploring.
@@ -266,20 +240,28 @@ def is_recorded(name: str, dtype: str) -> bool:
 def swept(name: str, dtype: str, store: GoldenStore) -> Operator:
     """Return an operator for generated calls: recorded ones start from their recording. Raises GoldenError."""
     if not is_recorded(name, dtype):
-        return replace(OPERATORS[name], **_GENERATED[name]) if name in _GENERATED else OPERATORS[name]
+        changed = _changed(name)
+        return replace(OPERATORS[name], **changed) if changed else OPERATORS[name]
     entry = RECORDED[name]
     reference = recording(store, entry.golden_id)
 
     def recorded(_: InputFactory) -> Iterator[Sample]:
         return filter(_can_grow, reference.samples("forward", dtype))
 
+    operator = operator_of(entry)
     return replace(
-        operator_of(entry),
+        operator,
         inputs=INSTEAD.get(name) or together(recorded, FURTHER.get(name, exactly())),
-        terms=1 if entry.family in ELEMENT_BY_ELEMENT else USUAL_TERMS + 1,
+        # Sums may be as long as an input.
+        terms=1 if operator.traits.is_pointwise else USUAL_TERMS + 1,
         # With special numbers; what the CPU then refuses is left out.
-        **{"nonfinite": True, **_GENERATED.get(name, {})},
+        **{"nonfinite": True, **_changed(name)},
     )
+
+
+def _changed(name: str) -> dict[str, Any]:
+    """Return the settings of an operator that are other in generated calls."""
+    return {**exceptions(name).changed, **({"sweep": _LEGAL[name]} if name in _LEGAL else {})}
 
 
 def _can_grow(sample: Sample) -> bool:
@@ -290,63 +272,3 @@ def _can_grow(sample: Sample) -> bool:
     is_continuous = sample.kwargs.get("mode", "nearest") not in ("nearest", "nearest-exact", "area")
     factor = sample.kwargs.get("scale_factor")
     return factor is None or is_continuous or float(factor).is_integer()
-
-
-class LeftOut(NamedTuple):
-    """An operator, what is not tested of it, and what torch_npu does instead."""
-
-    operator: str
-    what: str
-    instead: str
-    seen_with: str = "torch_npu 2.13.0"
-
-
-#: Applies to every element-wise operator.
-EVERYWHERE = "strides as the input has them, of all that works element by element"
-_LAYOUT = "raises: only the contiguous memory format is supported"
-
-LEFT_OUT: tuple[LeftOut, ...] = (
-    LeftOut(
-        "gelu",
-        "approximate='tanh'",
-        "drops the argument: calls aclnnGelu and aclnnGeluBackward, which have none; aclnnGeluV2 is never called",
-    ),
-    LeftOut(
-        "scaled_dot_product_attention",
-        "four dimensions without heads",
-        "divides by zero, which ends the process",
-    ),
-    *(
-        LeftOut(
-            name,
-            "the gradient of a batch times one matrix or vector, without terms",
-            "raises: cannot reshape tensor of 0 elements into shape [-1, 0]",
-        )
-        for name in ("matmul", "linear")
-    ),
-    LeftOut(
-        "binary_cross_entropy_with_logits",
-        "the gradient of the target",
-        "gives none, without a word: op-plugin's derivatives call the target not differentiable, in every version",
-    ),
-    LeftOut(
-        "cdist",
-        "the gradient of a tensor that is not contiguous",
-        "raises: _cdist_backward requires X1 to be contiguous",
-    ),
-    LeftOut("_foreach_sub", "int64 tensors minus one number", "raises: input must be half, float, int32 or bfloat16"),
-    LeftOut("to", "memory_format=torch.channels_last", "raises: only contiguous_format"),
-    *(
-        LeftOut(name, "return_indices=True", "gives places in int32 instead of int64")
-        for name in ("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool3d")
-    ),
-    LeftOut("add", EVERYWHERE, "gives contiguous results"),
-    LeftOut("argmax", "dim=None, keepdim=True", "gives one dimension, whatever the input has"),
-    LeftOut("argmin", "dim=None, keepdim=True", "gives no dimension, whatever the input has"),
-    LeftOut("bitwise_left_shift", "out= of another size", "does not resize it"),
-    LeftOut("bitwise_right_shift", "out= of another size", "does not resize it"),
-    LeftOut("gelu", "channels last", _LAYOUT),
-    LeftOut("signbit", "channels last", _LAYOUT),
-    LeftOut("bitwise_left_shift", "channels last", _LAYOUT),
-    LeftOut("bitwise_right_shift", "channels last", _LAYOUT),
-)

@@ -13,7 +13,7 @@ from pytest_ascend.operators.sweep_reference import CALLS, Sweep
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case
 
-from .kernel_reach import RARE, SHARED
+from .exceptions import RARE, SHARED
 from .table import FINDINGS, OPERATORS, RECORDED, is_recorded, swept
 
 #: Where the calls of operators with rare kernels end, and those with shared ones, at level standard and at full.

@@ -46,7 +46,7 @@ OPERATORS = in_family(
     _ieee("square", torch.square, unary(-11, 11, special=NONFINITE), FLOATS + INTS[:2]),
     _function("exp", torch.exp, unary(-5, 5), _SOME),
     _function("exp2", torch.exp2, unary(-5, 5)),
-    _function("expm1", torch.expm1, unary(-5, 5)),
+    _function("expm1", torch.expm1, unary(-5, 5), gradient_of_result=True),
     _function("log", torch.log, unary(0.125, 20), _SOME),
     _function("log2", torch.log2, unary(0.125, 20)),
     _function("log10", torch.log10, unary(0.125, 20)),

@@ -42,8 +42,8 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 from pytest_ascend.run.inputs import Chance
 from pytest_ascend.system.bundled import folder
-from suites.ops import CASES, NOT_SWEPT
-from suites.ops.kernel_reach import RARE, SHARED
+from suites.ops import CASES
+from suites.ops.exceptions import RARE, SHARED
 from suites.ops.table import OPERATORS, RECORDED, swept
 from suites.ops.targets import calls_of
 
@@ -411,10 +411,6 @@ def test_elements_in_between_are_asked_for_by_whole_factors_only() -> None:
         recorded = recording(store, RECORDED[name].golden_id).samples("forward", "float32")
         assert any(each.kwargs.get("scale_factor") == 1.7 for each in recorded)
         assert all(each.kwargs.get("size") for each in swept(name, "float32", store).samples("float32"))
-
-
-def test_of_what_has_no_generated_calls_there_is_a_recording() -> None:
-    assert NOT_SWEPT.keys() <= RECORDED.keys()
 
 
 @pytest.mark.parametrize("count", [700, 8_192])

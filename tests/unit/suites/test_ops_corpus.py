@@ -15,13 +15,14 @@ from pytest_ascend.errors import GoldenError, UsageError
 from pytest_ascend.golden import Golden, GoldenStore
 from pytest_ascend.operators import calling, recorded
 from pytest_ascend.operators.callables import resolve
-from pytest_ascend.operators.recorded import NOT_REPEATED, Packed, unpack
+from pytest_ascend.operators.recorded import Packed, unpack
 from pytest_ascend.operators.replay import FORM, Recording, Unwritable, read, write
 from pytest_ascend.operators.samples import call
 from pytest_ascend.operators.target import Target, placed
 from pytest_ascend.operators.values import StoredTensor, laid_out
 from pytest_ascend.system.bundled import folder
 from suites.ops import CASES, REPEAT
+from suites.ops.exceptions import exceptions
 from suites.ops.table import OPERATORS, RECORDED, is_recorded
 from suites.ops.targets import target_of
 from tools.ops.choosing import choose
@@ -258,11 +259,10 @@ def test_an_operator_is_asked_in_a_dtype_either_by_the_catalogue_or_from_a_recor
 
 def test_each_recorded_operator_repeats_itself_once_at_level_standard_and_in_all_dtypes_at_full() -> None:
     levels = {case.id: case.level for case in CASES}
-    assert NOT_REPEATED.keys() <= RECORDED.keys()
     for name, entry in RECORDED.items():
         for dtype in entry.properties:
             forward, again = (f"ops/{name}/{each}/{dtype}" for each in ("forward", REPEAT))
-            wanted = forward in levels and name not in NOT_REPEATED
+            wanted = forward in levels and not exceptions(name).not_repeated
             assert (again in levels) == wanted, again
             first = name not in OPERATORS and dtype == entry.first_dtype
             assert levels.get(again) in (None, "standard" if first else "full"), again

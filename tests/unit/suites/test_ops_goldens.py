@@ -1,5 +1,6 @@
 """Goldens of operators: stored as computed, belonging to the catalogue, and admitted by two references that agree."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,9 @@ from pytest_ascend.operators.stored import golden_id, load, named, read
 from pytest_ascend.operators.values import normal
 from pytest_ascend.system.bundled import folder
 from suites.ops import CASES
+from suites.ops.exceptions import EXCEPTIONS
 from suites.ops.makers import exactly, unary
-from suites.ops.table import LEFT_OUT, OPERATORS
+from suites.ops.table import OPERATORS, RECORDED
 from tools.ops.admission import admit
 from tools.ops.goldens import goldens, make
 from tools.ops.names import names
@@ -107,5 +109,9 @@ def test_the_catalogue_is_broad() -> None:
     assert {case.dtype for case in CASES} >= {"float32", "float16", "bfloat16", "int64", "int8", "uint8", "bool"}
 
 
-def test_what_is_left_out_is_left_out_of_operators_that_are_asked() -> None:
-    assert {each.operator for each in LEFT_OUT} <= OPERATORS.keys() | set(names())
+def test_what_is_special_is_special_about_operators_that_are_tested() -> None:
+    assert EXCEPTIONS.keys() <= OPERATORS.keys() | RECORDED.keys()
+    of_recorded = {name for name, each in EXCEPTIONS.items() if each.no_calls or each.at_smoke or each.not_repeated}
+    assert of_recorded <= RECORDED.keys()
+    known = {field.name for field in fields(Operator)}
+    assert all(each.settings.keys() <= known for each in EXCEPTIONS.values())
