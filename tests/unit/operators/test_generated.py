@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.operators import Operator, call, generator, templates
+from pytest_ascend.operators import Operator, call, templates
 from pytest_ascend.operators.calling import TooMuchError, bounded, is_affordable
 from pytest_ascend.operators.exploring import CALLS, Finding
-from pytest_ascend.operators.generator import Generated
+from pytest_ascend.operators.generator import NUMBERS, Generated, generate
 from pytest_ascend.operators.kinds import range_of
 from pytest_ascend.operators.shrinking import resized, smaller
 from pytest_ascend.operators.sweep_reference import SPARE
@@ -107,14 +107,17 @@ def test_overloads_take_turns_however_many_calls_each_has() -> None:
     assert [templates.in_turn(kinds, turn) for turn in range(9)] == [0, 1, 4, 5, 0, 2, 4, 5, 0]
 
 
-def test_numbers_meet_in_comparisons() -> None:
-    for name, family, compared in (
-        ("lt", "comparison", True),
-        ("maximum", "arithmetic", True),
-        ("minimum", "other", True),
-        ("add", "arithmetic", False),
-    ):
-        assert generator._is_compared(Operator(name, torch.add, lambda _: (), family=family)) is compared
+@pytest.mark.parametrize(
+    ("family", "compares", "all_change"),
+    [("comparison", False, True), ("arithmetic", True, True), ("arithmetic", False, False)],
+)
+def test_numbers_meet_in_comparisons(family: str, compares: bool, all_change: bool) -> None:
+    made = operator(torch.add, lambda _: [call(uniform(5, 7), uniform(5, 7))], family=family, compares=compares)
+    changed = [
+        {isinstance(value, Variant) and bool({*value.changes} & {*NUMBERS}) for value in each.sample.values()}
+        for each in generate(made, "float32", 60)
+    ]
+    assert all(len(each) == 1 for each in changed) is all_change
 
 
 @pytest.mark.parametrize(
