@@ -1,4 +1,4 @@
-"""How versions of torch_npu, chips and releases of CANN fare on the emulated device: the tables in docs/versions.md.
+"""How versions of torch_npu, chips and releases of CANN fare on the emulated device: docs/evaluation/versions.md.
 
     python tools/versions.py 2.7.1 2.12.0            # each in an environment of its own, which is removed afterwards
     python tools/versions.py 2.13.0 --here           # what is installed here
@@ -36,7 +36,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PLAYED = Path(__file__).with_name("versions_played.json")
 FOREIGN = Path(__file__).parent / "foreign" / "board.json"
-SEEN, PAGE = Path(__file__).with_suffix(".json"), ROOT / "docs" / "versions.md"
+SEEN, PAGE = Path(__file__).with_suffix(".json"), ROOT / "docs" / "evaluation" / "versions.md"
 BEGIN, END = "<!-- versions -->\n", "<!-- end -->"
 BEGIN_PLAYED, END_PLAYED = "<!-- chips -->\n", "<!-- end of chips -->"
 BEGIN_FOREIGN, END_FOREIGN = "<!-- foreign -->\n", "<!-- end of foreign -->"

@@ -1,11 +1,10 @@
-"""Reference runs are not rejected. ``tools/judge.py --full`` has the thorough set."""
-
-import importlib
+"""Reference runs are not rejected. ``python -m tools.evaluation judge --full`` has the thorough set."""
 
 import pytest
 import torch
 
 from pytest_ascend.precision import compare
+from tests.meta.correct_results import situations
 
 
 @pytest.fixture(autouse=True)
@@ -17,13 +16,7 @@ def _one_thread():
     torch.set_num_threads(threads)
 
 
-@pytest.fixture
-def situations(monkeypatch, request):
-    monkeypatch.syspath_prepend(request.config.rootpath / "tools")
-    return importlib.import_module("judge_situations").situations
-
-
-def test_no_false_alarm_in_any_correct_situation(situations):
+def test_no_false_alarm_in_any_correct_situation():
     count, alarms = 0, []
     for each in situations():
         verdict = compare(

@@ -1,11 +1,10 @@
 """Planted faults are rejected, at every size at which they have to be seen."""
 
-import importlib
-
 import pytest
 import torch
 
 from pytest_ascend.precision import compare
+from tests.meta import planted_errors as planted
 
 
 @pytest.fixture(autouse=True)
@@ -17,13 +16,7 @@ def _one_thread():
     torch.set_num_threads(threads)
 
 
-@pytest.fixture
-def planted(monkeypatch, request):
-    monkeypatch.syspath_prepend(request.config.rootpath / "tools")
-    return importlib.import_module("judge_faults")
-
-
-def test_every_planted_fault_is_seen(planted):
+def test_every_planted_fault_is_seen():
     bases, missed = planted.bases(), []
     for fault in planted.FAULTS:
         base = bases[fault.base]
@@ -37,14 +30,14 @@ def test_every_planted_fault_is_seen(planted):
     assert missed == []
 
 
-def test_what_is_spoilt_was_correct_before(planted):
+def test_what_is_spoilt_was_correct_before():
     for name, base in planted.bases().items():
         verdict = compare(base.other, base.expected, reference_runs=base.reference_runs, accumulation=base.accumulation)
         assert verdict.agrees, name
 
 
 @pytest.mark.parametrize("standard", [None, "mere-mare", "mixed", "torch", "ulp", "thousandth", "binary"])
-def test_no_standard_lets_nan_pass(planted, standard):
+def test_no_standard_lets_nan_pass(standard):
     expected = planted.bases()["product"].expected.float()
     spoilt = expected.clone()
     spoilt[7, 7] = float("nan")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,17 +10,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a benchmark in a process of its own, which the emulated device needs."""
-    command = [sys.executable, str(ROOT / "tools" / script), *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    command = [sys.executable, "-m", "tools.evaluation", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
 def test_faults_at_random_are_noticed(tmp_path: Path) -> None:
     few = [f"--operator={name}" for name in ("add", "sum", "nn.functional.gelu")]
     done = run(
-        "operator_faults.py",
+        "operator-faults",
         f"--results={tmp_path}",
         "--faults=12",
         "--seed=5",
@@ -42,10 +40,10 @@ def test_faults_at_random_are_noticed(tmp_path: Path) -> None:
         for each in noticed
         if not each["complaint"].startswith(("Disagreement", "WrongCall", "RuntimeError", "Assert"))
     ]
-    again = run("operator_faults.py", f"--results={tmp_path}", "--faults=12", "--seed=5", "--minutes=0")
+    again = run("operator-faults", f"--results={tmp_path}", "--faults=12", "--seed=5", "--minutes=0")
     assert again.stdout.splitlines()[-1] == done.stdout.splitlines()[-1]  # nothing is tried twice
 
 
 def test_a_chip_is_accused_of_nothing() -> None:
-    done = run("operator_numerics.py", "chip:3", "--part=2/27")
+    done = run("devices", "--chips=1", "--seed=3", "--", "suites/ops", "--ascend-shard=2/80")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""The short form of tools/survival.py: runs with faults and kills end by themselves, and know what they knew."""
+"""The short form of the evaluation ``survival``: runs with faults and kills end, and know what they knew."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.skipif(not importlib.util.find_spec("torch_npu"), reaso
 
 
 def test_runs_survive_faults_and_kills() -> None:
-    command = [sys.executable, str(ROOT / "tools/survival.py"), "--faults=5", "--kills=5", "--seed=3"]
-    environment = {**AT_START, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    command = [sys.executable, "-m", "tools.evaluation", "survival", "--faults=5", "--kills=5", "--seed=3"]
+    environment = dict(AT_START)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "5 runs with a fault, 0 wrong; 5 with a kill, 0 wrong" in done.stdout

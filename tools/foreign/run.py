@@ -3,7 +3,7 @@
     python tools/foreign/run.py op-plugin/test/test_base_ops -o report                    # on the emulated device
     python tools/foreign/run.py pytorch/test --device npu -o report --part 0/2 --limit 50
     python tools/foreign/run.py pytorch/test/test_torch.py --disabled .../.pytorch-disabled-tests.json
-    python tools/foreign/run.py op-plugin/test --write op-plugin    # and into docs/versions.md, file by file
+    python tools/foreign/run.py op-plugin/test --write op-plugin    # and into docs/evaluation/versions.md, file by file
 
 Meant for the tests of Ascend/pytorch and of op-plugin, which are files of unittest; any that pytest collects will do.
 Of torch's device-generic tests only those for the device are run, and none that is in the list of ``--disabled``.
@@ -246,7 +246,7 @@ def main() -> int:
         "-k", dest="chosen", default="", metavar="EXPRESSION", help="choose tests by name, as pytest does"
     )
     parser.add_argument("--disabled", type=Path, metavar="FILE", help="torch_npu's list of torch's tests that fail")
-    parser.add_argument("--write", metavar="REPOSITORY", help="write the board in docs/versions.md")
+    parser.add_argument("--write", metavar="REPOSITORY", help="write the board in docs/evaluation/versions.md")
     given = parser.parse_args()
     files = chosen([each.resolve() for each in given.tests], given.part)[: given.limit or None]
     if not files:

@@ -1,4 +1,4 @@
-"""A log that contradicts itself or the release is refused by name; tools/forger.py plays all forgeries."""
+"""A log that contradicts itself or the release is refused by name; the evaluation ``forger`` plays all forgeries."""
 
 from __future__ import annotations
 

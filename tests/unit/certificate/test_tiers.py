@@ -41,7 +41,7 @@ OF_TIER = {
 }
 
 
-#: Versions that run on the emulated device (docs/versions.md), each with a CANN that it is paired with. Of those other
+#: Versions that run on the emulated device (docs/evaluation), each with a CANN that it is paired with. Of those other
 #: than 2.13 the wheels are not at hand: their logs are made up of what is known of the version.
 VERSIONS = {
     "2.14.0": "9.1.0",
@@ -139,7 +139,7 @@ def test_with_another_torch_npu_a_faultless_device_earns_all_tiers_and_a_defect_
 
 
 def test_every_version_that_is_known_to_run_is_asked() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "versions.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "evaluation" / "versions.md").read_text(encoding="utf-8")
     known = re.findall(r"^\| (\d[\w.]+) \| [\w.+]+ \| [\w.]+ \|", text, re.MULTILINE)
     assert set(VERSIONS) == {each for each in known if tuple(map(int, each.split(".")[:2])) >= (2, 5)}
 

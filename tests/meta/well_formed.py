@@ -1,9 +1,11 @@
-"""Files that are well for every command, to be damaged by :mod:`fuzz_commands`."""
+"""Well-formed files for every command and reader, which ``python -m tools.evaluation fuzz`` damages."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+from dataclasses import fields
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,6 +16,8 @@ from pytest_ascend.certificate.judgement import Issue, certify
 from pytest_ascend.certificate.tiers import TIERS
 from pytest_ascend.golden import Golden, GoldenStore
 from pytest_ascend.golden.files import Provenance
+from pytest_ascend.performance.baseline import Baseline, MeasuredRun
+from pytest_ascend.records.census import Census
 from pytest_ascend.runlog.contents import Selection, digest
 from pytest_ascend.runlog.writing import RunLog
 from pytest_ascend.verdict.summary import summarise
@@ -26,13 +30,16 @@ from tests.unit.runlog.synthetic import replace
 
 def scene(folder: Path) -> None:
     """Write files that are well for every command, with the keys of :mod:`tests.unit.certificate.runs`."""
-    from fuzz_targets import TARGETS  # noqa: PLC0415  (loads torch)
 
     os.chdir(folder)
     folder = Path()
-    for name, target in {"one.json": "census", "two.json": "census", "sources/train.py": "source"}.items():
-        Path(name).parent.mkdir(exist_ok=True)
-        TARGETS[target].seed(Path(name))
+    for name in ("one.json", "two.json"):
+        _census(Path(name))
+    Path("sources").mkdir()
+    Path("sources/train.py").write_text(PROGRAM, encoding="utf-8")
+    one = {"cases": "ops/*", "outcome": "failed", "reason": "r", "source": "s", "expires": "2030-01-01", "cann": ">=8"}
+    Path("expectations.json").write_text(json.dumps({"schema": 1, "expectations": [one]}), encoding="utf-8")
+    _baseline(Path("measured.json"))
     runs.certificate(folder)
     _keys(folder, "key", runs.KEY)
     _keys(folder, "second", runs.OTHER_KEY)
@@ -56,8 +63,30 @@ def scene(folder: Path) -> None:
     Path("npu-smi").write_text(A2, encoding="utf-8")
 
 
+PROGRAM = "import torch\nx = torch.ones(3).cuda()\nwith torch.cuda.amp.autocast():\n    x = x.to('cuda:0')\n"
+
+
+def _census(path: Path) -> None:
+    operators = {"aten::add.Tensor": "native", "npu::npu_swiglu": "native", "aten::foo": "fallback"}
+    stack = {each.name: "2.13.0" for each in fields(Census) if each.name != "operators"}
+    found = {"schema": 1, "type": "census", "stack": stack, "operators": operators}
+    path.write_text(json.dumps(found), encoding="utf-8")
+
+
+def _baseline(path: Path) -> None:
+    times = [100.0 + each % 7 for each in range(40)]
+    measured = tuple(MeasuredRun.of([each + run for each in times], [each / 2 for each in times]) for run in range(2))
+    made = Baseline(
+        recorded="2026-01-01T00:00:00+00:00",
+        stack=synthetic.EMULATED,
+        settings={},
+        benchmarks={"benchmarks/x": measured},
+    )
+    path.write_text(json.dumps(made.to_dict()), encoding="utf-8")
+
+
 def _keys(folder: Path, name: str, key: Any) -> None:
-    from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415
+    from cryptography.hazmat.primitives import serialization as form
 
     pem = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
     (folder / name).write_bytes(pem)
@@ -110,7 +139,7 @@ def _timed() -> None:
 
 
 def _goldens() -> None:
-    import torch  # noqa: PLC0415
+    import torch
 
     store = GoldenStore(Path("baselines", "golden"))
     made = Provenance(how="h", generator="g@1", seed="0", torch="2", numpy="2", machine="m")

@@ -1,13 +1,10 @@
 """The bank of conditional faults: what the operator suite notices of wrong kernels, drawn at random by seed.
 
-    python tools/operator_faults.py --results DIR [--faults 2000] [--seed 0] [--minutes 30] [--explore 60] [--write]
-
-A fault is an effect, a condition and a kernel (:mod:`operator_effects`). It counts where a random call that is drawn
-without the suite shows it (:mod:`operator_calls`). Then the cases run that call the kernel, at level smoke, standard
-and full, until one complains: those first of the operator that shows it. Then generated calls for ``--explore``
-seconds. Each trial is a line in DIR, and those that are there are not made again; ``--part 0/2`` takes every other
-fault. ``--again`` tries the faults of another folder anew, which show what they showed then. ``--write`` puts the
-table of all that is there into docs/operators.md. Needs the extra ``corpus``.
+A fault is an effect, a condition and a kernel (``tests/meta/kernel_faults.py``). It counts where a random call that is
+drawn without the suite shows it (``operator_calls.py``). Then the cases run that call the kernel, at level smoke,
+standard and full, until one complains: those first of the operator that shows it. Then generated calls for
+``--explore`` seconds. Each trial is a line in the folder of results, and those that are there are not made again. Needs
+the extra ``corpus``.
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ import os
 import random
 import resource
 import time
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,28 +22,23 @@ from itertools import islice
 from pathlib import Path
 
 import click
+import torch
+import torch_npu  # noqa: F401  (which torch loads by itself only where nobody forbids it)
 
-from pytest_ascend import emulator
+from pytest_ascend.operators import sweep
+from pytest_ascend.operators.exploring import CALLS, EXPLORE
+from pytest_ascend.operators.sweep_reference import Sweep
+from pytest_ascend.records.case import Case
+from pytest_ascend.run.comparing import PrecisionCompare
+from tests.meta.kernel_faults import CONDITIONS, EFFECTS, Seen
+from tests.meta.kernel_switch import SWITCH
+from tools.ops.database import database
 
-emulator.activate()
-os.environ["PYTEST_ASCEND_FAULTS"] = "operator_switch:EVERY_KERNEL"
+from .operator_calls import DTYPES, NPU, TIES, Call, Calls, is_wrong
+from .operator_cases import Suite, emulated
+from .support import lines_of, table, write
 
-import torch  # noqa: E402  (after the activation)
-import torch_npu  # noqa: E402, F401  (which torch loads by itself only where nobody forbids it)
-from operator_calls import DTYPES, NPU, TIES, Call, Calls, is_wrong  # noqa: E402
-from operator_cases import Suite, emulated  # noqa: E402
-from operator_effects import CONDITIONS, EFFECTS, Seen  # noqa: E402
-from operator_switch import SWITCH  # noqa: E402
-from ops.database import database  # noqa: E402
-
-from pytest_ascend.operators import sweep  # noqa: E402
-from pytest_ascend.operators.exploring import CALLS, EXPLORE  # noqa: E402
-from pytest_ascend.operators.sweep_reference import Sweep  # noqa: E402
-from pytest_ascend.records.case import Case  # noqa: E402
-from pytest_ascend.run.comparing import PrecisionCompare  # noqa: E402
-
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "operators.md"
-BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
+os.environ["PYTEST_ASCEND_FAULTS"] = "tests.meta.kernel_switch:EVERY_KERNEL"
 #: Kernels that bring tensors to the device, fill and compare them: with these wrong nothing is right.
 PLUMBING = {"aclnnInplaceCopy", "aclnnCast"}
 LEVELS = ("smoke", "standard", "full")
@@ -307,33 +298,31 @@ def all_trials(results: Path, seed: int) -> dict[int, Trial]:
 
 def trials(file: Path) -> dict[int, Trial]:
     """Read what was tried, by number."""
-    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else ()
-    rows = (json.loads(line) for line in lines)
-    return {row["fault"]["number"]: Trial(**{**row, "fault": Fault(**row["fault"])}) for row in rows}
+    return {row["fault"]["number"]: Trial(**{**row, "fault": Fault(**row["fault"])}) for row in lines_of(file)}
 
 
-def table(results: Path, count: int) -> Iterator[str]:
+def results_of(folder: Path, count: int) -> Iterator[str]:
     """Yield the lines of the table, of all seeds in a folder: by effect, by condition, and of all."""
-    seeds = sorted({int(file.name.split("-")[1]) for file in results.glob("faults-*-*.jsonl")})
-    tried = [each for seed in seeds for each in all_trials(results, seed).values()]
-    drawn = count * len(seeds)
+    seeds = sorted({int(file.name.split("-")[1]) for file in folder.glob("faults-*-*.jsonl")})
+    tried = [each for seed in seeds for each in all_trials(folder, seed).values()]
     visible = [each for each in tried if each.shown]
     unfinished = sum(each.level.startswith(NOT_FINISHED) for each in visible)
     yield (
-        f"{len(tried):,} of {drawn:,} faults were tried; {len(visible):,} of them, "
+        f"{len(tried):,} of {count * len(seeds):,} faults were tried; {len(visible):,} of them, "
         f"in {len({each.fault.kernel for each in visible})} kernels, show in a legal call. "
         f"For {unfinished} of these, not all cases finished in time: they count only at the levels below."
     )
     yield ""
-    yield "| faults | visible | caught at smoke | standard | full | exploring |"
-    yield "|---|---:|---:|---:|---:|---:|"
-    for part in ("effect", "condition"):
-        for name in sorted({getattr(each.fault, part) for each in visible}):
-            yield _row(f"{part}: {name}", [each for each in visible if getattr(each.fault, part) == name])
-    yield _row("**all**", visible)
+    rows = [
+        _row(f"{part}: {name}", [each for each in visible if getattr(each.fault, part) == name])
+        for part in ("effect", "condition")
+        for name in sorted({getattr(each.fault, part) for each in visible})
+    ]
+    heads = ("faults", "visible", "caught at smoke", "standard", "full", "exploring")
+    yield from table(heads, [*rows, _row("**all**", visible)])
 
 
-def _row(name: str, trials: Sequence[Trial]) -> str:
+def _row(name: str, trials: Sequence[Trial]) -> tuple[object, ...]:
     shares, levels = [], (*LEVELS, EXPLORE)
     for place, level in enumerate(levels):
         # Of what was not to be run nothing is known; what had no time to end is left out.
@@ -342,15 +331,7 @@ def _row(name: str, trials: Sequence[Trial]) -> str:
         caught = sum(each.level in levels[: place + 1] for each in known)
         is_known = known and not any(each.level in left_open for each in trials)
         shares.append(f"{caught / len(known):.0%}" if is_known else "")
-    return f"| {name} | {len(trials)} | {' | '.join(shares)} |"
-
-
-def write(lines: Iterable[str], page: Path) -> None:
-    """Put the table into a page, between its marks."""
-    head, rest = page.read_text(encoding="utf-8").split(BEGIN)
-    beside = page.with_suffix(".new")
-    beside.write_text(f"{head}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
-    beside.replace(page)
+    return name, len(trials), *shares
 
 
 @click.command(help=__doc__)
@@ -363,8 +344,8 @@ def write(lines: Iterable[str], page: Path) -> None:
 @click.option("--operator", "only", multiple=True, help="Only kernels of these operators of torch's database.")
 @click.option("--level", type=click.Choice(LEVELS), default="full", show_default=True, help="The last to be run.")
 @click.option("--again", type=click.Path(path_type=Path), help="Folder of earlier trials: only what showed there.")
-@click.option("--write", "is_written", is_flag=True, help="Put the table into docs/operators.md.")
-def main(  # noqa: PLR0917
+@click.option("--write", "is_written", is_flag=True, help="Put the table into docs/evaluation/operators.md.")
+def main(
     results: Path,
     count: int,
     seed: int,
@@ -378,7 +359,6 @@ def main(  # noqa: PLR0917
     is_written: bool,
 ) -> None:
     """Try faults, print what came of them, and write where asked to."""
-    warnings.simplefilter("ignore")
     results.mkdir(parents=True, exist_ok=True)
     if minutes:
         bound_memory()
@@ -394,11 +374,7 @@ def main(  # noqa: PLR0917
                 click.echo(f"{fault.number} {fault.kernel}: {said}")
             if time.monotonic() > until:
                 break
-    lines = list(table(results, count))
+    lines = list(results_of(results, count))
     click.echo("\n".join(lines))
     if is_written:
-        write(lines, PAGE)
-
-
-if __name__ == "__main__":
-    main()
+        write("operators", "faults", lines)

@@ -13,12 +13,12 @@ from itertools import islice
 from typing import Any
 
 import torch
-from operator_switch import has_same_bits
-from ops.database import database
 
 from pytest_ascend.operators.calling import as_it_is, double, on_tensors, tensors
 from pytest_ascend.operators.reference import numbers_in_float64
 from pytest_ascend.operators.target import placed
+from tests.meta.kernel_switch import has_same_bits
+from tools.ops.database import database
 
 #: Elements of all tensors of a call.
 LARGEST = 1 << 20
@@ -54,7 +54,9 @@ class Call:
         given = (self.args, dict(self.kwargs))
         # Other strides on the CPU are other ways to compute; what is changed in place is a copy.
         args, kwargs = on_tensors(change or _copied, given) if device.type == "cpu" else placed(given, as_it_is, device)
-        leaves = [each.requires_grad_() for each in tensors((args, kwargs)) if self.goes_back and _is_real(each)]
+        leaves = [
+            each.requires_grad_() for each in tensors((args, kwargs)) if self.goes_back and each.is_floating_point()
+        ]
         found = tensors(self.function(*args, **kwargs))
         if self.goes_back:
             attached = [each for each in found if each.requires_grad]
@@ -72,10 +74,6 @@ def _described(tensor: torch.Tensor) -> str:
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
     return as_it_is(tensor, torch.device("cpu")).clone()
-
-
-def _is_real(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point()
 
 
 def _upstream(output: torch.Tensor) -> torch.Tensor:

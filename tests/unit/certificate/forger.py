@@ -1,7 +1,7 @@
 """The forger: alters a run before and after it is signed, and tells by what each certificate is refused.
 
-    python tools/forger.py            a line for each forgery that is not refused
-    python tools/forger.py --table    the table in docs/certification.md
+    python -m tools.evaluation forger            a line for each forgery that is not refused
+    python -m tools.evaluation forger --table    the table in docs/certification.md
 
 The forger holds the issuer's key, and works everything out again that follows from the log: the statement, its words,
 the hashes. Exit code 1 where a forgery holds that is not among those which nobody can tell from the truth by the log.
@@ -22,22 +22,19 @@ from pathlib import Path
 import click
 from msgspec import to_builtins
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from pytest_ascend.certificate import package  # noqa: E402
-from pytest_ascend.certificate.judgement import ended, verify  # noqa: E402
-from pytest_ascend.certificate.package import CertificateError  # noqa: E402
-from pytest_ascend.certificate.requirements import Candidate  # noqa: E402
-from pytest_ascend.certificate.statement import statement  # noqa: E402
-from pytest_ascend.certificate.tiers import TIERS  # noqa: E402
-from pytest_ascend.certificate.words import words  # noqa: E402
-from pytest_ascend.environment.compatibility import load  # noqa: E402
-from pytest_ascend.errors import AscendError  # noqa: E402
-from pytest_ascend.runlog.reading import read  # noqa: E402
-from pytest_ascend.verdict.summary import summarise  # noqa: E402
-from tests.unit.certificate import runs  # noqa: E402
-from tests.unit.certificate.forgeries import AFTER, BEFORE, SAID, UNSEEN, Change, parsed, written  # noqa: E402
+from pytest_ascend.certificate import package
+from pytest_ascend.certificate.judgement import ended, verify
+from pytest_ascend.certificate.package import CertificateError
+from pytest_ascend.certificate.requirements import Candidate
+from pytest_ascend.certificate.statement import statement
+from pytest_ascend.certificate.tiers import TIERS
+from pytest_ascend.certificate.words import words
+from pytest_ascend.environment.compatibility import load
+from pytest_ascend.errors import AscendError
+from pytest_ascend.runlog.reading import read
+from pytest_ascend.verdict.summary import summarise
+from tests.unit.certificate import runs
+from tests.unit.certificate.forgeries import AFTER, BEFORE, SAID, UNSEEN, Change, parsed, written
 
 #: A run with a waiver and with a case that the CPU computed.
 FATES = runs.ended(5, "fallback") | runs.ended(7, "waived", waiver=runs.WAIVER)
@@ -127,7 +124,3 @@ def _table(found: list[tuple[str, str, str]]) -> str:
     counts = Counter((when, by) for when, _, by in found if by != NOT_REFUSED)
     rows = [f"| {when} | `{by}` | {count} |" for (when, by), count in sorted(counts.items())]
     return "\n".join(["| forged | refused by | forgeries |", "|---|---|---|", *rows])
-
-
-if __name__ == "__main__":
-    main()

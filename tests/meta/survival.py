@@ -1,7 +1,7 @@
 """Runs that something happens to: faults of the device, and kill -9 of any of their processes, at random moments.
 
-    python tools/survival.py                      300 runs with a fault, 300 with a kill
-    python tools/survival.py --faults 6 --kills 6 --seed 1
+    python -m tools.evaluation survival                      300 runs with a fault, 300 with a kill
+    python -m tools.evaluation survival --faults 6 --kills 6 --seed 1
 
 Each run has to end by itself within its deadline, resumed where its parent was killed; to have the verdict of an
 undisturbed run for every case that nothing was planted in; to blame the case that something was planted in, and no
@@ -27,17 +27,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import pytest
+import torch
+import torch_npu  # noqa: F401
 
-from pytest_ascend import emulator
-
-emulator.activate()
-
-import pytest  # noqa: E402  after the activation
-import torch  # noqa: E402
-import torch_npu  # noqa: E402, F401
-
-import pytest_ascend.plugin.hooks  # noqa: E402, F401
-import pytest_ascend.precision  # noqa: E402, F401
+import pytest_ascend.precision  # noqa: F401
 
 CASES = 12
 FAILING = 4
@@ -293,7 +287,3 @@ def main(faults: int, kills: int, seed: int, seconds: float) -> None:
     click.echo(f"{done['fault']} runs with a fault, {done['fault, wrong']} wrong; ", nl=False)
     click.echo(f"{done['kill']} with a kill, {done['kill, wrong']} wrong; {time.monotonic() - began:.0f} s")
     sys.exit(bool(done["fault, wrong"] + done["kill, wrong"]))
-
-
-if __name__ == "__main__":
-    main()

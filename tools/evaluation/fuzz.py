@@ -1,8 +1,13 @@
-"""Every command of ``pytest-ascend`` that reads files, given hostile ones. For :mod:`fuzzing`.
+"""Hostile files: every command, and every reader of what others may have written, takes each or refuses it in words.
 
-A scene is a folder of files that are well. For each input, one of them is damaged by a seed: by what can stand in the
-place of a file (a pipe, a folder, a loop of links, a file of 3 TiB without content), by values that no field takes, or
-byte by byte. A certificate is damaged before it is signed, too: its issuer is whom a verifier trusts least.
+``commands`` damages one of a command's files by a seed: by what can stand in the place of a file (a pipe, a folder, a
+loop of links, a file of 3 TiB without content), by values that no field takes, or byte by byte. A certificate is
+damaged before it is signed, too: its issuer is whom a verifier trusts least. Each command must end with an exit code
+and words: no traceback, no hang of more than 20 seconds, no more than 500 MiB, no raw escape on the terminal, no
+foreign text in a hint.
+
+``readers`` has atheris (libFuzzer; ``pip install atheris``) change bytes, guided by the branches that they reach. A
+finding is a traceback, more than 2 GiB of memory or more than 20 seconds for one input, which is kept.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ import re
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -27,7 +33,6 @@ from random import Random
 from typing import Any
 
 import click
-from fuzz_scene import scene
 
 from pytest_ascend import cli
 from pytest_ascend.certificate import commands as certifying
@@ -35,9 +40,12 @@ from pytest_ascend.certificate import package, signing
 from pytest_ascend.coverage import commands
 from pytest_ascend.runlog import codec
 from pytest_ascend.system.files import read_regular
+from tests.meta.well_formed import scene
 from tests.unit.certificate import runs
 
-ROOT = Path(__file__).resolve().parents[1]
+from .support import ROOT
+from .support import table as in_markdown
+
 SECONDS, MEMORY_MIB = 20, 500
 #: Inputs that one child takes, whose memory is then looked at.
 BATCH = 20
@@ -224,9 +232,6 @@ def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-# --- one input ---
-
-
 @dataclass(frozen=True, slots=True)
 class Tried:
     """What a command made of a hostile file: its exit code, the time that it took, and what is wrong with that."""
@@ -297,13 +302,14 @@ def _run(line: list[str]) -> tuple[int, str]:
 
 def table(all_tried: list[Tried]) -> Iterator[str]:
     """Yield rows of Markdown: each command with its files, how many it took and refused, and the longest time."""
-    yield "| command | hostile files | accepted | refused with a message | findings | longest |"
-    yield "|---|---|---|---|---|---|"
+    rows = []
     for name in sorted({each.command for each in all_tried}):
         mine = [each for each in all_tried if each.command == name]
         taken, found = sum(each.code == 0 for each in mine), sum(len(each.found) for each in mine)
         longest = max(each.seconds for each in mine)
-        yield f"| `{name}` | {len(mine)} | {taken} | {len(mine) - taken} | {found} | {longest:.1f} s |"
+        rows.append((f"`{name}`", len(mine), taken, len(mine) - taken, found, f"{longest:.1f} s"))
+    heads = ("command", "hostile files", "accepted", "refused with a message", "findings", "longest")
+    yield from in_markdown(heads, rows)
 
 
 def attack(count: int, names: tuple[str, ...], first: int = 0) -> tuple[list[Tried], list[str], int]:
@@ -362,3 +368,122 @@ def _batch(well: Path, seeds: range, names: tuple[str, ...], writing: int) -> No
 def _show_escapes() -> None:
     """Have click hand on what a terminal would get: it takes escapes out where it writes to a file."""
     click.utils.should_strip_ansi = lambda *_, **__: False  # type: ignore[attr-defined]
+
+
+@click.group(help=__doc__)
+def main() -> None:
+    """Choose what is attacked."""
+
+
+@main.command("commands")
+@click.option("--files", default=2000, show_default=True)
+@click.option("--first", default=0, show_default=True, help="The first seed; a file again: --files 1 --first SEED.")
+@click.option("--command", "names", multiple=True, help="Only this command; repeatable.")
+def _commands(files: int, first: int, names: tuple[str, ...]) -> None:
+    """Give commands hostile files, a seed each; exit with 1 where there is a finding."""
+    began = time.monotonic()
+    tried, beside, most = attack(files, names, first)
+    found = [*(each for one in tried for each in one.found), *beside]
+    click.echo("\n".join([*found, *table(tried)]))
+    click.echo(f"{files} hostile files in {time.monotonic() - began:.0f} s, {most} MiB at most: {len(found)} findings")
+    sys.exit(bool(found))
+
+
+# --- readers ---
+
+
+def _past_its_hash(read: Callable[[bytes], object], path: Path) -> None:
+    """Read as for one who can write the manifest as well; a store names the file besides."""
+    with contextlib.suppress(ValueError):
+        read(path.read_bytes())
+
+
+def _readers() -> Mapping[str, tuple[str, Callable[[Path], object]]]:
+    """Return by name a well-formed file of the scene, and how the tool reads one. Imported where it is instrumented."""
+    from pytest_ascend.certificate import revocation
+    from pytest_ascend.coverage import expectations
+    from pytest_ascend.environment.npu_smi import parse
+    from pytest_ascend.golden.files import decode, decode_manifest
+    from pytest_ascend.migration import census
+    from pytest_ascend.migration.sources import scan
+    from pytest_ascend.page import html
+    from pytest_ascend.page.matrix import render_matrix
+    from pytest_ascend.page.matrix import scan as scan_run
+    from pytest_ascend.performance import baseline
+    from pytest_ascend.runlog.resuming import whole_part
+    from pytest_ascend.runlog.writing import read
+    from pytest_ascend.verdict.summary import summarise
+    from tests.unit.runlog import synthetic
+
+    def torn(path: Path) -> None:
+        with contextlib.suppress(OSError):
+            whole_part(path)
+
+    return {
+        "log": ("log/run.jsonl", lambda path: html.render(summarise(read(path)))),
+        "torn-log": ("log/run.jsonl", torn),
+        "matrix": ("log/run.jsonl", lambda path: render_matrix([scan_run(path)])),
+        "golden": ("baselines/golden/ops/one.safetensors", lambda path: _past_its_hash(decode, path)),
+        "manifest": ("baselines/golden/manifest.json", lambda path: _past_its_hash(decode_manifest, path)),
+        "expectations": ("expectations.json", lambda path: expectations.load([path], synthetic.EMULATED)),
+        "baseline": ("measured.json", baseline.read),
+        "revocations": ("list.json", lambda path: revocation.read(path, runs.KEY.public_key())),
+        "census": ("one.json", census.read),
+        "npu-smi": ("npu-smi", lambda path: parse(path.read_text("utf-8", "replace"))),
+        "source": ("sources/train.py", lambda path: list(scan(path.parent))),
+    }
+
+
+def fuzz(name: str, seconds: int, findings: Path) -> None:
+    """Fuzz one reader in this process, which ends with it."""
+    import atheris  # (only here; what is to be instrumented is imported after it)
+
+    for module in [each for each in sys.modules if each.startswith("pytest_ascend")]:
+        del sys.modules[module]
+    with atheris.instrument_imports(include=["pytest_ascend"]):
+        from pytest_ascend.errors import AscendError
+
+        well, use = _readers()[name]
+    folder = Path(tempfile.mkdtemp(prefix=f"fuzzing-{name}-"))
+    for each in ("scene", "seeds", "given"):
+        (folder / each).mkdir()
+    scene(folder / "scene")
+    path = folder / "given" / ("given.py" if name == "source" else "given")
+    for copy in (folder / "seeds" / "well", path):
+        shutil.copy(folder / "scene" / well, copy)
+    use(path)  # what is well-formed must be taken
+
+    def once(data: bytes) -> None:
+        path.write_bytes(data)
+        with contextlib.suppress(AscendError):
+            use(path)
+
+    limits = [f"-max_total_time={seconds}", "-rss_limit_mb=2048", f"-timeout={SECONDS}", f"-max_len={1 << 16}"]
+    kept = f"-artifact_prefix={findings}/{name}-"
+    atheris.Setup([sys.argv[0], *limits, kept, "-print_final_stats=1", str(folder / "seeds")], once)
+    atheris.Fuzz()
+
+
+@main.command("readers")
+@click.argument("names", nargs=-1)
+@click.option("--seconds", default=120, show_default=True, help="For each reader.")
+@click.option("--findings", default="fuzzing", type=click.Path(path_type=Path), help="Where inputs are kept.")
+@click.option("--here", is_flag=True, hidden=True)
+def _fuzz_readers(names: tuple[str, ...], seconds: int, findings: Path, *, here: bool) -> None:
+    """Fuzz readers by name, or all: each in a process of its own, as libFuzzer ends the one that it runs in."""
+    findings.mkdir(parents=True, exist_ok=True)
+    if here:
+        fuzz(names[0], seconds, findings.resolve())
+        return
+    failed = []
+    for name in names or _readers():
+        command = [sys.executable, "-m", "tools.evaluation", "fuzz", "readers", name, "--here", f"--seconds={seconds}"]
+        began = time.monotonic()
+        done = subprocess.run([*command, f"--findings={findings}"], capture_output=True, text=True, check=False)  # noqa: S603
+        executed = [line.split()[-1] for line in done.stderr.splitlines() if "number_of_executed_units" in line]
+        said = f"{executed[-1]} inputs" if executed else "did not start"
+        click.echo(f"{name}: {said} in {time.monotonic() - began:.0f} s, exit code {done.returncode}")
+        if done.returncode or not executed:
+            failed.append(name)
+            click.echo("\n".join([*done.stdout.splitlines(), *done.stderr.splitlines()][-40:]))
+    sys.exit(bool(failed))

@@ -1,7 +1,4 @@
-"""The cases of operators, random ones among them, in this process: what a run asks, without pytest, children and logs.
-
-Imported after the emulated device is activated, and before anything else imports torch.
-"""
+"""The cases of operators, random ones among them, in this process: without pytest, children and logs."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from typing import Any
 import click
 import torch
 import torch_npu  # noqa: F401
-from operator_switch import SWITCH
 
 from pytest_ascend.coverage import expectations
 from pytest_ascend.device.npu import Npu
@@ -29,11 +25,11 @@ from suites.ops import CASES
 from suites.ops.targets import target_of
 from suites.random import CASES as RANDOM
 from suites.random import test_random
+from tests.meta.kernel_switch import SWITCH
 
 STANDARD: tuple[Case, ...] = tuple(case for case in CASES if case.level in ("smoke", "standard"))
 
 _STORE = GoldenStore(folder("baselines") / "golden")
-
 
 torch.set_num_threads(1)  # tensors are small: threads would only wait for each other
 Npu().pin_numerics()

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from operator_effects import Condition, Effect, Seen
 
 from pytest_ascend.emulator.kernels import all_kernels
 from pytest_ascend.emulator.registry import Body, Kernel
+from tests.meta.kernel_faults import Condition, Effect, Seen
 
 
 @dataclass(slots=True)
@@ -70,8 +70,8 @@ def _plant(kernel: Kernel, correct: Body) -> Body:
 
 
 def _wrong(correct: Body, arguments: Sequence[Any], places: Sequence[int]) -> Any:
-    assert SWITCH.effect is not None  # noqa: S101  (planted together)
-    assert SWITCH.condition is not None  # noqa: S101
+    assert SWITCH.effect is not None
+    assert SWITCH.condition is not None
     flat = _unfolded(arguments)
     is_hit = SWITCH.condition(flat)
     if not is_hit:

@@ -1,0 +1,1 @@
+"""Evaluations of pytest-ascend itself: ``python -m tools.evaluation``."""

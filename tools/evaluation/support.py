@@ -1,0 +1,83 @@
+"""What evaluations share: the page of results, results that a stopped evaluation resumes, and tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pytest_ascend.runlog.contents import Run
+from pytest_ascend.runlog.reading import read
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ROOT / "docs" / "evaluation"
+
+
+def write(page: str, mark: str, lines: Iterable[str]) -> None:
+    """Replace the lines of ``docs/evaluation/PAGE.md`` between the comments ``MARK: begin`` and ``MARK: end``."""
+    path = PAGES / f"{page}.md"
+    head, _, rest = path.read_text(encoding="utf-8").partition(f"<!-- {mark}: begin -->")
+    _, end, tail = rest.partition(f"<!-- {mark}: end -->")
+    dated = "\n".join([*lines, "", f"{date.today():%Y-%m-%d}, {machine()}."])
+    beside = path.with_suffix(".new")
+    beside.write_text(f"{head}<!-- {mark}: begin -->\n\n{dated}\n\n{end}{tail}", encoding="utf-8")
+    beside.replace(path)
+
+
+def machine() -> str:
+    """Say what computed."""
+    import torch  # (after the emulated device)
+
+    flags = torch.backends.cpu.get_cpu_capability()
+    return f"{os.cpu_count()} cores of {platform.machine()} ({flags}), torch {torch.__version__}; no NPU and no GPU"
+
+
+def run_suite(report: Path, *arguments: str) -> Run:
+    """Run ``pytest --ascend`` on the emulated device in a process of its own, and return its log."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--ascend", "--ascend-device=emulated"]
+    environment = {name: value for name, value in os.environ.items() if name != "TORCH_DEVICE_BACKEND_AUTOLOAD"}
+    command += [f"--ascend-report={report}", *arguments]
+    subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)  # noqa: S603
+    return read(report / "run.jsonl")
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Return the lines of a table in Markdown."""
+    return [f"| {' | '.join(map(str, row))} |" for row in (heads, ["---"] * len(heads), *rows)]
+
+
+def lines_of(file: Path) -> list[dict[str, Any]]:
+    """Read a file of JSON lines, without a last line that was cut off; nothing where there is no file."""
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def part_of(things: Sequence[T], part: str) -> list[T]:
+    """Return every N-th thing from the K-th on, for a part written ``K/N``. Raises ValueError for another form."""
+    first, _, step = part.partition("/")
+    if not (first.isdigit() and step.isdigit() and 1 <= int(first) <= int(step)):
+        message = f"{part!r}: expected K/N, with K from 1 to N"
+        raise ValueError(message)
+    return list(things[int(first) - 1 :: int(step)])
+
+
+def least_s(
+    call: Callable[[], object], rounds: int, calls: int = 1, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """Return the seconds of one call: the least of several rounds, since other work only ever adds to it."""
+    found = []
+    for _ in range(rounds):
+        start = clock()
+        for _ in range(calls):
+            call()
+        found.append((clock() - start) / calls)
+    return min(found)
