@@ -30,7 +30,7 @@ from pytest_ascend.system.files import cache_folder
 HERE = Path(__file__).resolve().parent
 
 #: Libraries that torch_npu opens at run time, in addition to those that it links against.
-_OPENED_AT_RUN_TIME = ("libascendcl.so", "libacl_op_compiler.so", "libnnopbase.so")
+_OPENED_AT_RUN_TIME = ("libascendcl.so", "libacl_op_compiler.so", "libnnopbase.so", "libascendsk.so")
 
 _FLAGS = ("-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-rpath,$ORIGIN")
 
@@ -195,8 +195,7 @@ API int {name}GetWorkspaceSize({arguments}uint64_t *workspace_size, void **into)
 }}
 API int {name}(void *workspace, uint64_t size, void *executor, void *stream) {{
     (void)workspace, (void)size;
-    emu_stream_drain({stream});
-    return emu_run(executor);
+    return emu_run(executor, {stream});
 }}
 """
 

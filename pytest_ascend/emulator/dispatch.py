@@ -18,14 +18,15 @@ from pytest_ascend.emulator.chip import apply_numerics
 from pytest_ascend.emulator.choices import CHIP, NUMERICS
 from pytest_ascend.emulator.device_faults import SilentFailure
 from pytest_ascend.emulator.dtype_support import check_of
-from pytest_ascend.emulator.faults import apply_faults
+from pytest_ascend.emulator.faults import apply_faults, with_faults
+from pytest_ascend.emulator.graphs import BODIES, TASK, Graphs, InTask, TaskFailed
 from pytest_ascend.emulator.kernels import all_kernels, all_named
 from pytest_ascend.emulator.kernels.overflow import computes, saturate
 from pytest_ascend.emulator.registry import Body, Kernel, with_kernels_of_float32
 from pytest_ascend.emulator.tensors import DTYPES, DeviceMemory, Refused, readers, set_view_shape, write
 from pytest_ascend.errors import EmulatorUnavailable
 
-_RUNNER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p)
+_RUNNER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _KERNEL_FAILED, _NOT_SUPPORTED = 561000, 207000
 _SATURATION = 0  # ACL_RT_OVERFLOW_MODE_SATURATION
 
@@ -78,28 +79,40 @@ def planted(faults: Iterable[str]) -> list[Kernel]:
     return apply_faults(apply_numerics([*all_kernels(), *all_named()], os.environ.get(NUMERICS, "")), faults)
 
 
-def _runner(memory: DeviceMemory, runtime: Any) -> Callable[[int, int], int]:
-    names = filter(None, os.environ.get("PYTEST_ASCEND_FAULTS", "").split(","))
+def _runner(memory: DeviceMemory, runtime: Any) -> Callable[[int, int, int, int], int]:
+    names = [each for each in os.environ.get("PYTEST_ASCEND_FAULTS", "").split(",") if each]
     kernels, count, fail = planted(names), len(all_kernels()), runtime.emu_fail
     last = _saturating if _saturates(runtime) else _as_computed
     calls = [(kernel.name, call_of(kernel, memory, last(kernel))) for kernel in kernels[:count]]
     by_name = {kernel.name: (kernel.name, named_call(kernel, memory, last(kernel))) for kernel in kernels[count:]}
+    graphs = Graphs(runtime, with_faults(BODIES, names))
 
-    def run(index: int, words: int) -> int:
-        entry = calls[index] if index != BY_NAME else by_name.get(name_of(words))
-        if entry is None:
+    def run(index: int, words: int, into: int, stream: int) -> int:
+        if index <= TASK:
+            name, call = "a task of a captured graph", None
+        elif (entry := calls[index] if index != BY_NAME else by_name.get(name_of(words))) is None:
             return _NOT_SUPPORTED
-        name, call = entry
-        _counts[name] = _counts.get(name, 0) + 1
+        else:
+            name, call = entry
+            _counts[name] = _counts.get(name, 0) + 1
         try:
             # The user's modes around the operator must not affect the kernel: a default device or another function mode
             # would make its temporaries on the NPU, and CPU autocast would change its arithmetic.
             with torch._C.DisableTorchFunction(), torch._C._DisableAutocast():  # noqa: SLF001  no public names exist
-                call(words)
+                if call is None:
+                    with torch.no_grad():
+                        return graphs.answer(index, words, into, stream)
+                read, compute = call
+                if into:
+                    graphs.add(into, name, stream, compute, *read(words, into))
+                else:
+                    compute(*read(words, 0))
+        except TaskFailed as error:
+            return error.code
         except SilentFailure:
             return 0
         except BaseException as error:  # noqa: BLE001  C cannot pass an exception on: it becomes an error code
-            code, text = _error_of(name, error)
+            code, text = _error_of(*((error.name, error.error) if isinstance(error, InTask) else (name, error)))
             fail(code, b"%s", text.encode())
             return code
         return 0
@@ -130,8 +143,19 @@ def _as_computed(_: Kernel) -> None:
 _CHECKED = {"doesn't match the broadcast shape": "CheckShape failed: ", "Dimension out of range": ""}
 
 
+class Uncapturable(Exception):
+    """An operator whose result has a data-dependent size: torch_npu waits for it, which a capture forbids."""
+
+    CODE = 107030
+
+
 def _error_of(name: str, error: BaseException) -> tuple[int, str]:
     """Return CANN's error code and message for an operator's exception."""
+    if isinstance(error, Uncapturable):
+        return (
+            error.CODE,
+            f"emulated CANN: {name}: the size of its result depends on data, which a capture cannot wait for",
+        )
     if isinstance(error, Refused):
         return Refused.CODE, f"emulated CANN: {name}: EZ1001: {error}"
     for said, first in _CHECKED.items():
@@ -151,8 +175,12 @@ def _message(name: str, error: BaseException) -> str:
     return f"emulated CANN: {name} failed: {type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"
 
 
-def call_of(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -> Callable[[int], None]:
-    """Return the function that reads the arguments at an address and runs the kernel; ``last`` sees the results."""
+#: Reads the arguments at an address, for a list of tasks or 0 (now); computes from them.
+Call: TypeAlias = tuple[Callable[[int, int], tuple[Any, ...]], Callable[..., None]]
+
+
+def call_of(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -> Call:
+    """Return the functions that read the arguments at an address and run the kernel; ``last`` sees the results."""
     read = readers(memory)
     parameters = kernel.signature.parameters
     inputs = [(i, read[each.type]) for i, each in enumerate(parameters) if each.is_input]
@@ -163,17 +191,22 @@ def call_of(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -> C
     body = with_kernels_of_float32(kernel.signature, kernel.body)
     compute = _into(body) if kernel.into else _written(body, outputs)
 
-    def call(address: int) -> None:
+    is_dynamic = any(dynamic for *_, dynamic in outputs)
+
+    def arguments_at(address: int, into: int) -> tuple[list[int], list[Any], list[Any]]:
         words = block.from_address(address)[:]
         if check:
             check(words)
-        arguments = [reader(words[i]) for i, reader in inputs]
-        targets = [reader(words[i]) for i, reader, _ in outputs]
+        if into and is_dynamic:
+            raise Uncapturable(kernel.name)
+        return words, [reader(words[i]) for i, reader in inputs], [reader(words[i]) for i, reader, _ in outputs]
+
+    def run(words: list[int], arguments: list[Any], targets: list[Any]) -> None:
         written = compute(words, arguments, targets)
         if last:
             last([*written, *(arguments[place] for place in changed)])
 
-    return call
+    return arguments_at, run
 
 
 #: Computes from a call's words, the kernel's inputs and the outputs; returns what it wrote.
@@ -234,15 +267,22 @@ def name_of(words: int) -> str:
     return ctypes.string_at(ctypes.c_int64.from_address(words).value).decode()
 
 
-def named_call(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -> Callable[[int], None]:
-    """Return the function that reads the arguments at an address and runs the kernel; ``last`` sees the results."""
+def named_call(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -> Call:
+    """Return the functions that read the arguments at an address and run the kernel; ``last`` sees the results."""
     body = with_kernels_of_float32(kernel.signature, kernel.body)
 
-    def call(words: int) -> None:
+    def arguments_at(words: int, into: int) -> tuple[list[int], list[Any], list[Any], dict[str, Any]]:
         _, n, inputs, m, outputs, count, attributes = (ctypes.c_int64 * 7).from_address(words)[:]
-        made = body(*(_tensor(each, memory) for each in _items(inputs, n)), **dict(_attributes(attributes, count)))
+        if into and kernel.name in _DYNAMIC:
+            raise Uncapturable(kernel.name)
+        given = [_tensor(each, memory) for each in _items(inputs, n)]
+        if into:  # what is on the host is only there for the call
+            given = [each if each is None or memory.holds(each.data_ptr()) else each.clone() for each in given]
         descriptors = _items(outputs, m)
-        targets = [_tensor(each, memory) for each in descriptors]
+        return descriptors, given, [_tensor(each, memory) for each in descriptors], dict(_attributes(attributes, count))
+
+    def run(descriptors: list[int], given: list[Any], targets: list[Any], attributes: dict[str, Any]) -> None:
+        made = body(*given, **attributes)
         results = made if isinstance(made, tuple) else (made,)
         for target, value, descriptor in zip(targets, results, descriptors, strict=True):
             if target is None or value is None:
@@ -255,7 +295,7 @@ def named_call(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -
         if last:
             last(targets)
 
-    return call
+    return arguments_at, run
 
 
 def _items(address: int, count: int) -> list[int]:

@@ -18,6 +18,8 @@ from typing import Any, TypeAlias
 import torch
 
 from pytest_ascend.emulator.device_faults import KINDS, inject, is_device_fault
+from pytest_ascend.emulator.graph_faults import GRAPH_FAULTS
+from pytest_ascend.emulator.graphs import BODIES
 from pytest_ascend.emulator.registry import Body, Kernel
 from pytest_ascend.errors import UsageError
 
@@ -59,11 +61,24 @@ def apply_faults(kernels: Iterable[Kernel], names: Iterable[str]) -> list[Kernel
 def _with_wrong_bodies(kernels: Mapping[str, Kernel], name: str) -> dict[str, Kernel]:
     found = dict(kernels)
     for operator, plant in find_fault(name).items():
+        if operator in BODIES:
+            continue
         if operator not in found:
             raise UsageError(
                 f"the fault {name!r} replaces {operator}, which is not emulated", hint="check the operator's name"
             )
         found[operator] = replace(found[operator], body=_planted(found[operator], plant))
+    return found
+
+
+def with_faults(bodies: Mapping[str, Body], names: Iterable[str]) -> dict[str, Body]:
+    """Return what captured graphs do (``graphs.BODIES``), with the named faults planted."""
+    found = dict(bodies)
+    for name in names:
+        if not is_device_fault(name) and not is_of_collectives(name):
+            for function, plant in find_fault(name).items():
+                if function in found:
+                    found[function] = plant(found[function])
     return found
 
 
@@ -364,4 +379,5 @@ FAULTS: dict[str, Fault] = {
     "cumsum-in-32-bits": {"aclnnCumsum": _gives(_through_32_bits)},
     "eq-in-float32": {"aclnnEqTensor": _given(_through_float)},
     "bitwise_or-in-32-bits": {"aclnnBitwiseOrTensor": _gives(_through_32_bits)},
+    **GRAPH_FAULTS,
 }

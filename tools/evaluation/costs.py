@@ -158,15 +158,18 @@ def emulation() -> None:
 
     seconds, call_of = [], dispatch.call_of
 
-    def watched(kernel: Any, memory: Any) -> Callable[[int], None]:
-        call = call_of(kernel, memory)
+    def watched(*given: Any) -> tuple[Callable[..., Any], Callable[..., None]]:
+        read, compute = call_of(*given)
 
-        def timed(words: int) -> None:
-            start = time.perf_counter()
-            call(words)
-            seconds.append(time.perf_counter() - start)
+        def reading(*words: int) -> Any:
+            seconds.append(-time.perf_counter())
+            return read(*words)
 
-        return timed
+        def computing(*given: Any) -> None:
+            compute(*given)
+            seconds[-1] += time.perf_counter()
+
+        return reading, computing
 
     dispatch.call_of = watched  # before the first operator
     x, y = torch.randn(4, 4), torch.randn(4, 4)

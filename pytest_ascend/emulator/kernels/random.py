@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.registry import Family, aten
+from pytest_ascend.emulator.signature import parse
 
 family = Family("random")
 op = family.op
@@ -200,3 +201,39 @@ def dropout_v3_grad(grad: T, mask: T, scale: float) -> T:
 @family.kernel("aclnnMaskedScale(Tensor self, Tensor mask, double scale, out Tensor out)")
 def masked_scale(x: T, mask: T, scale: float) -> T:
     return x.mul(mask).mul_(scale)
+
+
+# --- the same with seed and offset as tensors, which a captured graph reads whenever it is executed ---
+
+_STATE = "Tensor seed, Tensor offset, uint64 more"
+
+
+def _of_state(declaration: str, body: Any) -> None:
+    """Declare an operator whose seed and offset are tensors, with a number that is added to the offset."""
+    at = [each.name for each in parse(declaration).parameters if each.is_input].index("seed")
+
+    def drawn(*given: Any) -> Any:
+        seed, offset, more = given[at : at + 3]
+        return body(*given[:at], int(seed), int(offset) + more, *given[at + 3 :])
+
+    op(declaration, drawn)
+
+
+_of_state(f"aclnnInplaceUniformTensor(inout Tensor self, double low, double high, {_STATE})", uniform_)
+_of_state(f"aclnnInplaceNormalTensor(inout Tensor self, float mean, float std, {_STATE})", normal_)
+_of_state(f"aclnnInplaceRandomTensor(inout Tensor self, int64 low, int64 high, {_STATE})", random_)
+_of_state(f"aclnnInplaceRandomWithoutFromToTensor(inout Tensor self, {_STATE})", random_whole_)
+_of_state(f"aclnnMultinomialTensor(Tensor self, int64 count, bool replacement, {_STATE}, out Tensor out)", multinomial)
+_of_state(
+    f"aclnnStatelessExponentialTensor(inout Tensor self, {_STATE}, double lambd)",
+    lambda x, seed, offset, rate: exponential_(x, 0, rate, seed, offset),
+)
+_of_state(
+    f"aclnnDropoutGenMaskV2Tensor(IntArray shape, double probability, {_STATE}, dtype dtype, inout Tensor out)",
+    dropout_gen_mask_v2,
+)
+_of_state(
+    f"aclnnDropoutV3Tensor(Tensor input, Tensor noiseShape, double probability, {_STATE}, out Tensor out,"
+    " out Tensor mask)",
+    dropout_v3,
+)

@@ -138,11 +138,10 @@ API int aclopCompileAndExecuteV2(const char *type, int n, aclTensor *const *inpu
                                  aclTensor *const *outputs, aclArray *const *output_data, const attributes *given,
                                  int engine, int compiles, const char *path, void *stream) {
     (void)engine, (void)compiles, (void)path;
-    emu_stream_drain(stream);
     fill_in(n, inputs, input_data);
     fill_in(m, outputs, output_data);
     int64_t words[] = {(intptr_t)type, n, (intptr_t)inputs, m, (intptr_t)outputs, given ? given->count : 0, given ? (intptr_t)given->items : 0};
-    int error = emu_run_by_name(words);
+    int error = emu_run_by_name(words, stream);
     return error == EMU_NOT_SUPPORTED ? emu_missing("operator type", type) : error;
 }
 

@@ -100,11 +100,10 @@ static int execute(const operation *self, const variant_pack *pack, void *worksp
         int64_t kind, count;
         const void *items;
     } parameters = {"words", INTEGERS, self->count, self->words};
-    emu_stream_drain(where->stream);
     aclTensor **inputs = descriptors(&pack->inputs), **outputs = descriptors(&pack->outputs);
     int64_t words[] = {(intptr_t)self->name, (int64_t)pack->inputs.size, (intptr_t)inputs, (int64_t)pack->outputs.size, (intptr_t)outputs, 1,
                        (intptr_t)&parameters};
-    int error = emu_run_by_name(words);
+    int error = emu_run_by_name(words, where->stream);
     release(inputs);
     release(outputs);
     if (error == EMU_NOT_SUPPORTED) error = emu_missing("operation of ATB", self->name);

@@ -14,6 +14,17 @@ enum {
     EMU_INVALID_PARAMETER = 107000,
     EMU_INVALID_DEVICE = 107001,
     EMU_NO_CONTEXT = 107002,
+    EMU_UNJOINED = 107025,
+    EMU_STREAM_CAPTURED = 107027,
+    EMU_EVENT_CAPTURED = 107028,
+    EMU_NOT_CAPTURED = 107029,
+    EMU_CAPTURE_FORBIDS = 107030,
+    EMU_CAPTURE_IMPLICIT = 107031,
+    EMU_CAPTURE_CONFLICT = 107032,
+    EMU_TASK_GROUP = 107033,
+    EMU_CAPTURE_UNMATCHED = 107036,
+    EMU_WRONG_THREAD = 107038,
+    EMU_CAPTURE_BLOCKS = 107041,
     EMU_NOT_SUPPORTED = 207000,
     EMU_OUT_OF_MEMORY = 207001,
     EMU_DRIVER = 507899,
@@ -62,6 +73,22 @@ API int emu_stream_submit(void *stream, emu_work run, void *data);
 /* Wait until the stream is idle: what every operator and copy does first. */
 API void emu_stream_drain(void *stream);
 
+/* Carry out work on a copy of data, in the order of the stream: at once, or when what the stream waits for has happened.
+ * While the stream is captured, it becomes a task of the graph instead. name is CANN's for tasks of this kind. */
+API int emu_do(void *stream, const char *name, emu_work run, const void *data, size_t size);
+
+/* Where work for a stream goes. 0: it was waited for, and the work is to be done at once. Else the list of tasks that
+ * Python adds it to; emu_added then says that it has. */
+int64_t emu_enter(void *stream);
+int emu_added(void *stream, int64_t into, int error);
+
+/* Fails inside a capture whose mode does not allow synchronous copies. */
+int emu_refuse_synchronous(const char *what);
+
+/* Have Python do something: an operator's index or one of these, its words, the list of tasks, and the stream's id. */
+enum { EMU_TASK = -2, EMU_REPLAY = -3, EMU_FORGET = -4, EMU_GROUP = -5, EMU_UPDATE = -6, EMU_PRINT = -7 };
+int emu_python(int64_t what, const int64_t *words, int64_t into, void *stream);
+
 /* Descriptors as Python reads them: every field is a 64-bit word, in this order. */
 typedef struct {
     int64_t dtype;
@@ -98,10 +125,10 @@ typedef struct {
 API emu_executor *emu_executor_new(int64_t operator_index, int64_t count);
 API int64_t emu_keep_text(emu_executor *executor, const char *text);
 API int64_t emu_double_bits(double value);
-API int emu_run(emu_executor *executor);
+API int emu_run(emu_executor *executor, void *stream);
 
 /* Run an operator of the older kind: type, inputs, outputs and attributes as counts and addresses. */
-API int emu_run_by_name(const int64_t *words);
+API int emu_run_by_name(const int64_t *words, void *stream);
 
 API aclTensor *aclCreateTensor(const int64_t *shape, uint64_t ndim, int dtype, const int64_t *strides, int64_t offset, int format,
                                const int64_t *storage_shape, uint64_t storage_ndim, void *data);

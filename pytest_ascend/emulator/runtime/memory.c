@@ -204,29 +204,53 @@ API int aclrtHostUnregister(void *pointer) {
     return EMU_OK;
 }
 
-/* --- copies: done at once, whatever the stream --- */
+/* --- copies and fills --- */
+
+typedef struct {
+    void *to;
+    size_t room;
+    const void *from;
+    size_t count;
+    int kind_or_value;
+} transfer;
+
+static int copy(void *data) {
+    transfer *given = data;
+    if (given->kind_or_value && emu_after_fork()) return EMU_NO_CONTEXT; /* 0 is from host to host */
+    memmove(given->to, given->from, given->count);
+    return EMU_OK;
+}
+
+static int fill(void *data) {
+    transfer *given = data;
+    memset(given->to, given->kind_or_value, given->count);
+    return EMU_OK;
+}
+
+static int fits(size_t count, size_t room) {
+    return count <= room ? EMU_OK : emu_fail(EMU_INVALID_PARAMETER, "emulated CANN: %zu bytes do not fit into %zu", count, room);
+}
 
 API int aclrtMemcpy(void *to, size_t room, const void *from, size_t count, int kind) {
-    if (kind && emu_after_fork()) return EMU_NO_CONTEXT; /* 0 is from host to host */
-    if (count > room) return emu_fail(EMU_INVALID_PARAMETER, "emulated CANN: a copy of %zu bytes does not fit into %zu", count, room);
-    memmove(to, from, count);
-    return EMU_OK;
+    int error = emu_refuse_synchronous("Synchronous memory copy");
+    if (!error) error = fits(count, room);
+    return error ? error : copy(&(transfer){to, room, from, count, kind});
 }
 
 API int aclrtMemcpyAsync(void *to, size_t room, const void *from, size_t count, int kind, void *stream) {
-    emu_stream_drain(stream);
-    return aclrtMemcpy(to, room, from, count, kind);
+    int error = fits(count, room);
+    return error ? error : emu_do(stream, "MEMCPY_ASYNC", copy, &(transfer){to, room, from, count, kind}, sizeof(transfer));
 }
 
 API int aclrtMemset(void *at, size_t room, int32_t value, size_t count) {
-    if (count > room) return emu_fail(EMU_INVALID_PARAMETER, "emulated CANN: %zu bytes do not fit into %zu", count, room);
-    memset(at, value, count);
-    return EMU_OK;
+    int error = emu_refuse_synchronous("Memory setting synchronization");
+    if (!error) error = fits(count, room);
+    return error ? error : fill(&(transfer){at, room, NULL, count, value});
 }
 
 API int aclrtMemsetAsync(void *at, size_t room, int32_t value, size_t count, void *stream) {
-    emu_stream_drain(stream);
-    return aclrtMemset(at, room, value, count);
+    int error = fits(count, room);
+    return error ? error : emu_do(stream, "MEMSET_ASYNC", fill, &(transfer){at, room, NULL, count, value}, sizeof(transfer));
 }
 
 /* Where a pointer lies. The first two words are the device and the kind of memory (1 device, 2 unknown to CANN). */

@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef int (*kernel_runner)(int64_t operator_index, const int64_t *words);
+typedef int (*kernel_runner)(int64_t operator_index, const int64_t *words, int64_t into, int64_t stream);
 
 static kernel_runner runner;
+
+extern int aclrtStreamGetId(void *stream, int32_t *id);
 
 /* Python hands over the function that computes. */
 API void emu_install(kernel_runner given) { __atomic_store_n(&runner, given, __ATOMIC_RELEASE); }
@@ -72,15 +74,23 @@ static kernel_runner installed(void) {
     return __atomic_load_n(&runner, __ATOMIC_ACQUIRE);
 }
 
-API int emu_run(emu_executor *executor) {
+int emu_python(int64_t what, const int64_t *words, int64_t into, void *stream) {
+    kernel_runner compute = installed();
+    int32_t id;
+    aclrtStreamGetId(stream, &id);
+    return compute ? compute(what, words, into, id) : EMU_KERNEL_FAILED;
+}
+
+static int run(int64_t index, const int64_t *words, void *stream) {
+    int64_t into = emu_enter(stream);
+    return emu_added(stream, into, emu_python(index, words, into, stream));
+}
+
+API int emu_run(emu_executor *executor, void *stream) {
     int forked = emu_after_fork();
-    kernel_runner compute = forked ? NULL : installed();
-    int error = forked ? forked : compute ? compute(executor->operator_index, executor->words) : EMU_KERNEL_FAILED;
+    int error = forked ? forked : run(executor->operator_index, executor->words, stream);
     executor_free(executor);
     return error;
 }
 
-API int emu_run_by_name(const int64_t *words) {
-    kernel_runner compute = installed();
-    return compute ? compute(EMU_BY_NAME, words) : EMU_KERNEL_FAILED;
-}
+API int emu_run_by_name(const int64_t *words, void *stream) { return run(EMU_BY_NAME, words, stream); }

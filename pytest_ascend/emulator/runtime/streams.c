@@ -1,34 +1,19 @@
 /* Streams and events. Operators run where they are called, so that a stream is idle but for what takes time by itself:
  * collectives, which wait for other processes. Those run in a thread of their stream, in order; whatever else is asked
  * of that stream waits for them first. */
-#include "emulated.h"
+#include "streams.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
-typedef struct task {
-    emu_work run;
-    void *data;
-    struct task *next;
-} task;
-
-typedef struct stream {
-    int32_t id;
-    int has_thread;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    task *first, *last;
-    uint64_t issued, done; /* how many tasks there ever were, and how many of them are over */
-    struct stream *next;   /* of all streams, the default one included: none is ever freed, as events refer to them */
-} stream;
-
 static stream default_stream = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 static stream *streams = &default_stream;
 
-static stream *stream_of(void *given) { return given ? given : &default_stream; }
+stream *emu_all_streams(void) { return __atomic_load_n(&streams, __ATOMIC_ACQUIRE); }
+
+stream *emu_stream_of(void *given) { return given ? given : &default_stream; }
 
 static double now_ms(void) {
     struct timespec now;
@@ -38,7 +23,7 @@ static double now_ms(void) {
 
 static int is_over(stream *on, uint64_t ticket) { return __atomic_load_n(&on->done, __ATOMIC_ACQUIRE) >= ticket; }
 
-static int is_idle(stream *on) { return is_over(on, __atomic_load_n(&on->issued, __ATOMIC_ACQUIRE)); }
+int emu_is_idle(stream *on) { return is_over(on, __atomic_load_n(&on->issued, __ATOMIC_ACQUIRE)); }
 
 static void *work(void *given) {
     stream *on = given;
@@ -72,7 +57,7 @@ static int start_thread(stream *on) {
 }
 
 API int emu_stream_submit(void *given, emu_work run, void *data) {
-    stream *on = stream_of(given);
+    stream *on = emu_stream_of(given);
     task *made = malloc(sizeof *made);
     if (!made) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: no host memory for a task");
     *made = (task){.run = run, .data = data};
@@ -99,7 +84,7 @@ static void wait_for(stream *on, uint64_t ticket) {
 }
 
 API void emu_stream_drain(void *given) {
-    stream *on = stream_of(given);
+    stream *on = emu_stream_of(given);
     wait_for(on, __atomic_load_n(&on->issued, __ATOMIC_ACQUIRE));
 }
 
@@ -122,18 +107,22 @@ API int aclrtCreateStreamWithConfig(void **into, uint32_t priority, uint32_t fla
 }
 
 API int aclrtSynchronizeStream(void *given) {
+    int refused = emu_refuse_stream(emu_stream_of(given), "Stream synchronization");
+    if (refused) return refused;
     emu_stream_drain(given);
     return emu_waited();
 }
 
 static int wait_with_timeout(stream *on, int32_t ms) {
     double end = now_ms() + ms;
-    while (ms >= 0 && !is_idle(on) && now_ms() < end) usleep(200);
-    if (ms >= 0 && !is_idle(on)) return emu_fail(EMU_SYNC_TIMEOUT, "emulated CANN: a stream was not done within %d ms", ms);
+    int refused = emu_refuse_stream(on, "Stream synchronization");
+    if (refused) return refused;
+    while (ms >= 0 && !emu_is_idle(on) && now_ms() < end) usleep(200);
+    if (ms >= 0 && !emu_is_idle(on)) return emu_fail(EMU_SYNC_TIMEOUT, "emulated CANN: a stream was not done within %d ms", ms);
     return aclrtSynchronizeStream(on);
 }
 
-API int aclrtSynchronizeStreamWithTimeout(void *given, int32_t ms) { return wait_with_timeout(stream_of(given), ms); }
+API int aclrtSynchronizeStreamWithTimeout(void *given, int32_t ms) { return wait_with_timeout(emu_stream_of(given), ms); }
 
 API int aclrtSynchronizeDeviceWithTimeout(int32_t ms) {
     for (stream *each = __atomic_load_n(&streams, __ATOMIC_ACQUIRE); each; each = each->next) {
@@ -145,7 +134,11 @@ API int aclrtSynchronizeDeviceWithTimeout(int32_t ms) {
 
 API int aclrtSynchronizeDevice(void) { return aclrtSynchronizeDeviceWithTimeout(-1); }
 
-API int aclrtDestroyStream(void *given) { emu_stream_drain(given); return EMU_OK; }
+API int aclrtDestroyStream(void *given) {
+    int refused = emu_refuse_stream(emu_stream_of(given), "Stream destruction");
+    if (!refused) emu_stream_drain(given);
+    return refused;
+}
 API int aclrtDestroyStreamForce(void *given) { (void)given; return EMU_OK; }
 API int aclrtSetStreamFailureMode(void *given, uint64_t mode) { (void)given, (void)mode; return EMU_OK; }
 API int aclrtSetOpWaitTimeout(uint32_t seconds) { (void)seconds; return EMU_OK; }
@@ -159,10 +152,19 @@ API int aclrtProcessReport(int32_t timeout_ms) {
     return EMU_OK;
 }
 
-API int aclrtLaunchHostFunc(void *given, void (*function)(void *), void *data) {
-    emu_stream_drain(given);
-    function(data);
+typedef struct {
+    void (*function)(void *);
+    void *data;
+} host_call;
+
+static int call_host(void *data) {
+    host_call *given = data;
+    given->function(given->data);
     return EMU_OK;
+}
+
+API int aclrtLaunchHostFunc(void *given, void (*function)(void *), void *data) {
+    return emu_do(given, "HOST_FUNC", call_host, &(host_call){function, data}, sizeof(host_call));
 }
 
 API int aclrtLaunchCallback(void (*function)(void *), void *data, int block, void *given) {
@@ -171,23 +173,18 @@ API int aclrtLaunchCallback(void (*function)(void *), void *data, int block, voi
 }
 
 API int aclrtStreamQuery(void *given, int *status) {
-    *status = is_idle(stream_of(given)) ? 0 /* complete */ : 1;
+    int refused = emu_refuse_stream(emu_stream_of(given), "Querying a stream");
+    if (refused) return refused;
+    *status = emu_is_idle(emu_stream_of(given)) ? 0 /* complete */ : 1;
     return *status ? EMU_OK : emu_waited();
 }
 
 API int aclrtStreamGetId(void *given, int32_t *id) {
-    *id = stream_of(given)->id;
+    *id = emu_stream_of(given)->id;
     return EMU_OK;
 }
 
 /* --- events --- */
-
-typedef struct {
-    double time_ms;
-    stream *on;      /* NULL where the event is over, or was never recorded */
-    uint64_t ticket; /* the task that it is over with */
-    int references;  /* the owner's, and those of tasks that are to record it */
-} event;
 
 static void release(event *given) {
     if (!__atomic_sub_fetch(&given->references, 1, __ATOMIC_ACQ_REL)) free(given);
@@ -203,10 +200,10 @@ static int record(void *data) {
 static int has_happened(event *given) { return !given->on || is_over(given->on, given->ticket); }
 
 API int aclrtCreateEventExWithFlag(void **into, uint32_t flag) {
-    (void)flag;
     event *made = calloc(1, sizeof *made);
     if (!made) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: no host memory for an event");
     made->references = 1;
+    made->is_external = (flag & EMU_EVENT_EXTERNAL) != 0;
     *into = made;
     return EMU_OK;
 }
@@ -218,12 +215,17 @@ API int aclrtDestroyEvent(void *given) {
     return EMU_OK;
 }
 
-API int aclrtResetEvent(void *given, void *on) { (void)given, (void)on; return EMU_OK; }
+API int aclrtResetEvent(void *given, void *on) {
+    return ((event *)given)->is_external ? emu_external(given, on, "EVENT_RESET") : EMU_OK;
+}
 
 API int aclrtRecordEvent(void *given, void *stream_given) {
     event *target = given;
-    stream *on = stream_of(stream_given);
-    if (is_idle(on)) {
+    stream *on = emu_stream_of(stream_given);
+    if (target->is_external) return emu_external(target, stream_given, "EVENT_RECORD");
+    target->captured = NULL;
+    if (on->graph) return emu_capture_record(target, on);
+    if (emu_is_idle(on)) {
         target->on = NULL;
         target->time_ms = now_ms();
         return EMU_OK;
@@ -249,7 +251,9 @@ static int wait_on(void *data) {
 
 API int aclrtStreamWaitEvent(void *given, void *waited_for) {
     event *before = waited_for;
-    if (has_happened(before) || before->on == stream_of(given)) return EMU_OK;
+    if (before->is_external) return emu_external(before, given, "EVENT_WAIT");
+    if (before->captured || emu_stream_of(given)->graph) return emu_capture_wait(before, emu_stream_of(given));
+    if (has_happened(before) || before->on == emu_stream_of(given)) return EMU_OK;
     awaited *made = malloc(sizeof *made);
     if (!made) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: no host memory for a task");
     *made = (awaited){.on = before->on, .ticket = before->ticket};
@@ -258,21 +262,29 @@ API int aclrtStreamWaitEvent(void *given, void *waited_for) {
 
 API int aclrtSynchronizeEvent(void *given) {
     event *target = given;
+    int refused = emu_refuse_event(given, "Event synchronization");
+    if (refused) return refused;
     if (target->on) wait_for(target->on, target->ticket);
     return emu_waited();
 }
 
 API int aclrtQueryEventStatus(void *given, int *status) {
+    int refused = emu_refuse_event(given, "Event query");
+    if (refused) return refused;
     *status = has_happened(given); /* 1: recorded and complete */
     return *status ? emu_waited() : EMU_OK;
 }
 
 API int aclrtQueryEventWaitStatus(void *given, int *status) {
+    int refused = emu_refuse_event(given, "Event query");
+    if (refused) return refused;
     *status = !has_happened(given); /* 0: complete */
     return EMU_OK;
 }
 
 API int aclrtEventElapsedTime(float *ms, void *start, void *end) {
+    int refused = emu_refuse_event(start, "The time between events");
+    if (refused || (refused = emu_refuse_event(end, "The time between events"))) return refused;
     *ms = (float)(((event *)end)->time_ms - ((event *)start)->time_ms);
     return EMU_OK;
 }

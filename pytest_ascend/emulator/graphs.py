@@ -1,0 +1,165 @@
+"""The tasks of captured graphs: what runtime/capture.c puts in while a stream is captured, and how they are executed.
+
+A graph is a list of tasks in the order in which the program asked for them. Faults replace one of the three functions
+in ``BODIES``, under the name of the CANN function that it stands for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+#: The runtime asks for these in the place of an operator's index: see emulated.h.
+TASK, REPLAY, FORGET, GROUP, UPDATE, PRINT = range(-2, -8, -1)
+_UPDATE_FAILED = 107040  # ACL_ERROR_RT_MODEL_UPDATE_FAILED
+
+_WORK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+_THREE = ctypes.c_int64 * 3
+
+
+class TaskFailed(Exception):
+    """A task of the runtime returned this error code, and its message is the thread's already."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class InTask(Exception):
+    """An operator of a graph raised this error when it was carried out."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(name, error)
+        self.name, self.error = name, error
+
+
+@dataclass(slots=True)
+class Task:
+    """One task: ``run(*given)`` carries it out. Of an operator, ``given`` is its words, inputs and outputs."""
+
+    name: str
+    stream: int
+    run: Callable[..., Any]
+    given: tuple[Any, ...] = ()
+    group: int = 0
+    data: int = 0  # the runtime's own, to be released
+
+
+@dataclass(slots=True)
+class Graph:
+    """The tasks of a graph, of an update, or of what is put behind a waiting stream."""
+
+    tasks: list[Task] = field(default_factory=list)
+    group: int = 0  # of the tasks that are added now
+    replays: int = 0
+
+
+#: All graphs of this process by id, oldest first.
+GRAPHS: dict[int, Graph] = {}
+
+
+def add(graph: Graph, task: Task) -> None:
+    """Add a task to a graph that is being captured."""
+    task.group = graph.group
+    graph.tasks.append(task)
+
+
+def replay(graph: Graph) -> None:
+    """Carry out a graph's tasks. An update may replace those that were not reached yet."""
+    graph.replays += 1
+    for place in range(len(graph.tasks)):
+        carry_out(graph.tasks[place])
+
+
+def carry_out(task: Task) -> None:
+    """Carry out one task. Raises TaskFailed for one of the runtime, and InTask for an operator."""
+    try:
+        task.run(*task.given)
+    except (TaskFailed, InTask):
+        raise
+    except Exception as error:
+        raise InTask(task.name, error) from error
+
+
+def update(graph: Graph, group: int, tasks: list[Task]) -> None:
+    """Replace the tasks of a group. Raises ValueError if their number differs."""
+    places = [place for place, task in enumerate(graph.tasks) if task.group == group]
+    if len(places) != len(tasks):
+        raise ValueError(f"the task group has {len(places)} tasks, and its update {len(tasks)}")
+    for place, task in zip(places, tasks, strict=True):
+        task.group = group
+        graph.tasks[place] = task
+
+
+#: What faults of captured graphs replace.
+BODIES: dict[str, Callable[..., None]] = {
+    "aclmdlRICaptureBegin": add,
+    "aclmdlRIExecuteAsync": replay,
+    "aclmdlRICaptureTaskUpdateEnd": update,
+}
+
+
+class Graphs:
+    """Answers what the runtime asks about graphs."""
+
+    def __init__(self, runtime: Any, bodies: dict[str, Callable[..., None]]) -> None:
+        self._runtime, self._add, self._replay, self._update = runtime, *(bodies[each] for each in BODIES)
+
+    def add(self, into: int, name: str, stream: int, run: Callable[..., Any], *given: Any) -> None:
+        """Add an operator to a list of tasks."""
+        self._add(GRAPHS.setdefault(into, Graph()), Task(name, stream, run, given))
+
+    def answer(self, what: int, words: int, into: int, stream: int) -> int:
+        """Do what the runtime asks; returns CANN's error code. Raises what a task raises."""
+        first = ctypes.c_int64.from_address(words).value
+        if what == TASK:
+            name, function, data = _THREE.from_address(words)
+            task = Task(ctypes.string_at(name).decode(), stream, _called, (_WORK(function), data), data=data)
+            self._add(GRAPHS.setdefault(into, Graph()), task)
+        elif what == REPLAY:
+            if first in GRAPHS:  # else nothing was captured
+                self._replay(GRAPHS[first])
+        elif what == FORGET:
+            for task in GRAPHS.pop(first, Graph()).tasks:
+                self._runtime.emu_release(ctypes.c_void_p(task.data))
+        elif what == GROUP:
+            GRAPHS.setdefault(into, Graph()).group = first
+        elif what == UPDATE:
+            try:
+                self._update(GRAPHS.get(first, Graph()), _THREE.from_address(words)[1], GRAPHS.pop(into, Graph()).tasks)
+            except ValueError as error:
+                self._runtime.emu_fail(
+                    _UPDATE_FAILED, b"%s", f"Updating a task group failed. Reason: {error}.".encode()
+                )
+                return _UPDATE_FAILED
+        else:
+            _print(GRAPHS.get(first, Graph()), first, _THREE.from_address(words)[1])
+        return 0
+
+
+def _called(function: Callable[[int], int], data: int) -> None:
+    if code := function(data):
+        raise TaskFailed(code)
+
+
+def _print(graph: Graph, number: int, path: int) -> None:
+    """Write a graph's tasks as events of a trace, to the file at a path or to standard output."""
+    events = [
+        {
+            "name": task.name,
+            "ph": "X",
+            "pid": f"aclGraph_{number}",
+            "tid": f"stream{task.stream}",
+            "ts": place,
+            "dur": 1,
+        }
+        for place, task in enumerate(graph.tasks)
+    ]
+    if path:
+        Path(ctypes.string_at(path).decode()).write_text(json.dumps(events, indent=1), encoding="utf-8")
+    else:
+        print(*(f"stream {task.stream}, task {i}: {task.name}" for i, task in enumerate(graph.tasks)), sep="\n")  # noqa: T201

@@ -1,0 +1,71 @@
+/* Streams, events and captured graphs, as streams.c and capture.c share them. */
+#ifndef PYTEST_ASCEND_STREAMS_H
+#define PYTEST_ASCEND_STREAMS_H
+
+#include "emulated.h"
+
+#include <pthread.h>
+
+typedef struct task {
+    emu_work run;
+    void *data;
+    struct task *next;
+} task;
+
+/* A captured graph. Python has its tasks, by id. */
+typedef struct graph {
+    int64_t id;
+    int mode;
+    int64_t thread;
+    struct stream *origin; /* NULL once it was captured */
+    int waits;             /* whether it waits for an external event */
+    int64_t group;         /* the open task group, or 0 */
+} graph;
+
+typedef struct group {
+    graph *in;
+    int64_t id;
+} group;
+
+typedef struct stream {
+    int32_t id;
+    int has_thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    task *first, *last;
+    uint64_t issued, done; /* how many tasks there ever were, and how many of them are over */
+    struct stream *next;   /* of all streams, the default one included: none is ever freed, as events refer to them */
+    graph *graph;          /* that is being captured from it */
+    int64_t captured;      /* how many tasks were captured from it */
+    int is_joined;         /* whether another stream of the capture waits for all of them */
+    group *updated;        /* the task group that is being updated on it */
+    int64_t update;        /* where its new tasks are collected */
+} stream;
+
+enum { EMU_EVENT_EXTERNAL = 0x20 };
+
+typedef struct {
+    double time_ms;
+    stream *on;      /* NULL where the event is over, or was never recorded */
+    uint64_t ticket; /* the task that it is over with */
+    int references;  /* the owner's, and those of tasks that are to record it */
+    graph *captured; /* the graph that it was last recorded in */
+    stream *from;    /* then: the stream, and how many tasks were captured from it */
+    int64_t after;
+    int is_external;
+    volatile uint64_t is_set; /* of an external one */
+} event;
+
+stream *emu_stream_of(void *given);
+stream *emu_all_streams(void);
+int emu_is_idle(stream *on);
+
+/* What a capture does not allow: an error code with CANN's reason, or 0. */
+int emu_refuse_stream(stream *on, const char *what);
+int emu_refuse_event(event *given, const char *what);
+
+int emu_capture_record(event *given, stream *on);
+int emu_capture_wait(event *given, stream *on);
+int emu_external(event *given, void *stream, const char *what);
+
+#endif
