@@ -9,7 +9,7 @@ import sys
 import click
 
 from pytest_ascend import __version__
-from pytest_ascend.errors import AscendError
+from pytest_ascend.errors import AscendError, UsageError
 from pytest_ascend.records.text import visible
 
 #: Command: its module, and its line in ``--help``, which is shown without loading it.
@@ -74,6 +74,12 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names, sorted."""
         return sorted({*COMMANDS, *super().list_commands(ctx)})
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse what no file can be called, whatever command it is for."""
+        if any("\0" in each for each in args):
+            raise UsageError("an argument contains a NUL", hint="no file can be called so")
+        return super().parse_args(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Load one command."""

@@ -23,7 +23,7 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.records.text import one_line
 from pytest_ascend.runlog.contents import TimeStamped
 from pytest_ascend.runlog.reading import read_from
-from pytest_ascend.system.files import write_if_new
+from pytest_ascend.system.files import write_file
 from pytest_ascend.verdict.summary import summarise
 
 #: The variable for a key's passphrase: others can see a command line.
@@ -223,11 +223,7 @@ def certificate_export(*, certificate: Path, form: str, output: Path, key: Path,
         found.log.seek(0)
         summary = summarise(read_from(Path(package.LOG), found.log))
         content = export.in_toto(found.claims, summary, private) if private else export.workbook(found.claims, summary)
-    try:
-        write_if_new(output, content)
-    except OSError as error:
-        message = f"cannot write {output}: {error.strerror or error}"
-        raise UsageError(message, hint="choose another place: --output FILE") from error
+    write_file(output, content)
     click.echo(f"{form}: {output}")
 
 

@@ -27,6 +27,8 @@ OFF_DEVICE = ("meta", "cpu")
 
 OPTIMIZER_NAMES = ("adamw", "adam", "momentum", "sgd", "none")
 DTYPES = ("float32", "bfloat16", "float16", "float64")
+#: No training has a larger batch.
+MOST_BATCH = 10**9
 
 
 _path = click.Path(path_type=Path)
@@ -39,8 +41,8 @@ def _batches(ctx: click.Context, parameter: click.Parameter, value: str) -> tupl
         sizes = tuple(int(part) for part in value.split(","))
     except ValueError:
         sizes = (0,)
-    if min(sizes) < 1:
-        raise UsageError(f"--batch {value}: no batch sizes", hint="give whole numbers with commas, as in 1,8,32")
+    if not 1 <= min(sizes) <= max(sizes) < MOST_BATCH:
+        raise UsageError(f"--batch {value[:80]}: no batch sizes", hint="give whole numbers with commas, as in 1,8,32")
     return tuple(sorted(set(sizes)))
 
 

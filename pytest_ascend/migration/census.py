@@ -19,7 +19,7 @@ from pytest_ascend.environment.signs import Sign, signs
 from pytest_ascend.environment.stack import collect
 from pytest_ascend.errors import AscendError, DeviceUnavailable, UsageError
 from pytest_ascend.records.census import NATIVE, Census
-from pytest_ascend.system.files import canonical_json, read_regular, strict_json, write_if_new
+from pytest_ascend.system.files import canonical_json, read_regular, strict_json, write_file
 
 #: torch's operators, and torch_npu's own.
 NAMESPACES = ("aten", "npu")
@@ -126,11 +126,7 @@ def encode(census: Census, on_chip: OnChip | None = None) -> str:
 
 def write(path: Path, census: Census, on_chip: OnChip | None = None) -> None:
     """Write a census to ``path`` atomically. Raises UsageError on failure."""
-    try:
-        write_if_new(path, encode(census, on_chip).encode())
-    except OSError as error:
-        message = f"cannot write the census {path}: {error.strerror or error}"
-        raise UsageError(message, hint="choose another place: --output FILE") from error
+    write_file(path, encode(census, on_chip))
 
 
 def read(path: Path) -> Census:

@@ -69,8 +69,8 @@ def scan(folder: Path) -> tuple[list[Finding], list[str]]:
         shown = str(path.relative_to(folder)) if folder.is_dir() else path.name
         try:
             found += _scan_file(path.name, _read(path), shown)
-        except (SyntaxError, ValueError, OSError, RecursionError) as error:
-            notes.append(f"{shown} was not read: {type(error).__name__}: {error}")
+        except (SyntaxError, ValueError, OSError, RecursionError, MemoryError) as error:
+            notes.append(f"{shown} was not read: {type(error).__name__}: {str(error) or 'nested too deep'}")
     return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), each.path, each.line, each.what)), notes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import random
 import re
 import sys
@@ -21,7 +22,13 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.reference import initialise
 
 #: Shapes instead of a function: "8x3x224x224", "8x128:int64:32000" (values below 32000), several with commas.
-_SHAPE = re.compile(r"(?P<shape>\d+(?:x\d+)*)(?::(?P<dtype>[a-z]+\d*)(?::(?P<below>\d+))?)?", re.ASCII)
+_SIZE = r"\d{1,18}"
+_SHAPE = re.compile(
+    rf"(?P<shape>{_SIZE}(?:x{_SIZE}){{0,63}})(?::(?P<dtype>[a-z]+\d*)(?::(?P<below>{_SIZE}))?)?", re.ASCII
+)
+
+#: Most elements of one input: 4 GiB of float32.
+MOST_ELEMENTS = 2**30
 
 #: Below what integers are drawn where nothing says it: a valid index of almost any embedding.
 FEW = 2
@@ -57,7 +64,7 @@ def load(name: str, what: str) -> Any:
         found: Any = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:
         hint = f"see that 'python -c \"import {module}\"' works here, and that {attribute} is in it"
         raise UsageError(f"{what} {name!r} cannot be imported: {error}", hint=hint) from error
     return found
@@ -112,7 +119,10 @@ def target_model(name: str, inputs: str = "", batch: int | None = None) -> Targe
 def made(factory: Any, name: str) -> tuple[nn.Module, Any]:
     """Return the module a factory makes, and its inputs, None where it gives none. Raises UsageError for others."""
     seed()
-    result = factory() if callable(factory) and not isinstance(factory, nn.Module) else factory
+    result = factory
+    if callable(factory) and not isinstance(factory, nn.Module):
+        _refuse_parameters(factory, name)
+        result = factory()
     model, inputs = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     if not isinstance(model, nn.Module):
         raise UsageError(
@@ -153,6 +163,8 @@ def rebatched(args: tuple[Any, ...], kwargs: Mapping[str, Any], batch: int) -> t
     def change(value: Any) -> Any:
         if not isinstance(value, Tensor) or not value.dim() or len(value) != before:
             return value
+        if type(value) is Tensor and value.device.type == "cpu":
+            _refuse_large(batch * value[0].numel(), f"a batch of {batch}")
         return value[torch.arange(batch, device=value.device) % before]
 
     changed = tree_map(change, (args, dict(kwargs)))
@@ -189,7 +201,15 @@ def _parsed(text: str) -> tuple[list[int], torch.dtype, int]:
     dtype = getattr(torch, (match and match["dtype"]) or "float32", None)
     if match is None or not isinstance(dtype, torch.dtype):
         raise UsageError(f"{text!r} is not a shape with a torch dtype", hint="write 8x3x224x224 or 8x128:int64:32000")
-    return [int(size) for size in match["shape"].split("x")], dtype, int(match["below"] or FEW)
+    shape = [int(size) for size in match["shape"].split("x")]
+    _refuse_large(math.prod(shape), text)
+    return shape, dtype, int(match["below"] or FEW)
+
+
+def _refuse_large(elements: int, what: str) -> None:
+    """Raise UsageError for inputs that no machine holds."""
+    if elements > MOST_ELEMENTS:
+        raise UsageError(f"{what} has more than {MOST_ELEMENTS:,} elements", hint="give smaller inputs")
 
 
 def floating(output: Any) -> dict[str, Tensor]:

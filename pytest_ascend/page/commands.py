@@ -49,7 +49,7 @@ def render(run: Path, output: Path | None, against: Path | None) -> None:
     log = log_of(run)
     page = output or log.with_name(html.page_name(log))
     summary = summarise(read(log))
-    write(page, html.render(summary, against=summary_of(against) if against else None))
+    write_file(page, html.render(summary, against=summary_of(against) if against else None))
     _echo(terminal.lines(summary, page=page))
 
 
@@ -74,7 +74,7 @@ def export(context: click.Context, run: Path, form: str, output: Path | None, *,
     found = summary_of(run)
     text = formats.FORMATS[form](found)
     if output:
-        write(output, text)
+        write_file(output, text)
     else:
         click.echo(text, nl=False)
     context.exit(exit_code(found) if gate else 0)
@@ -128,7 +128,7 @@ def diff(
     if form == "terminal" and not output:
         _echo(changes.lines(found))
     elif output:
-        write(output, _written(found, form))
+        write_file(output, _written(found, form))
     else:
         click.echo(_written(found, form), nl=False)
     context.exit(1 if found.failures(fail_on) else 5 if found.answer == CANNOT_TELL else 0)
@@ -147,7 +147,7 @@ def merge(context: click.Context, shards: tuple[Path, ...], output: Path) -> Non
     log = output / html.LOG
     merging.merge([read(log_of(each)) for each in shards], log)
     found = summary_of(log)
-    write(output / html.PAGE, html.render(found))
+    write_file(output / html.PAGE, html.render(found))
     _echo(terminal.lines(found, page=output / html.PAGE))
     if len(machines := merging.machines(found.run.header)) > 1:
         names = "; ".join(figures.one_line(each) for each in machines)
@@ -163,7 +163,7 @@ def matrix(runs: tuple[Path, ...], output: Path) -> None:
 
     Exits with 0 whenever the page was made.
     """
-    write(output, render_matrix((scan(log_of(run)) for run in runs), into=output.parent))
+    write_file(output, render_matrix((scan(log_of(run)) for run in runs), into=output.parent))
     click.echo(f"{len(runs):,} runs: {output}")
 
 
@@ -182,8 +182,8 @@ def history(runs: tuple[Path, ...], output: Path) -> None:
     if not logs:
         raise UsageError(f"no run log in {', '.join(map(str, runs))}", hint="name runs, or a folder of report folders")
     points = [history_of.point_of(summarise(read(log)), _page_beside(log, output)) for log in logs]
-    write(output / "index.html", history_of.render_history(points))
-    write(output / "history.json", f"{codec.dumps(history_of.to_dict(points))}\n")
+    write_file(output / "index.html", history_of.render_history(points))
+    write_file(output / "history.json", f"{codec.dumps(history_of.to_dict(points))}\n")
     click.echo(f"{len(points):,} runs: {output / 'index.html'}")
 
 
@@ -227,16 +227,6 @@ def summary_of(run: Path) -> Summary:
 def _echo(lines: Iterable[terminal.Line]) -> None:
     for line in lines:
         click.secho(line.text, fg=line.colour or None, bold=line.bold)
-
-
-def write(path: Path, text: str) -> None:
-    """Write a command's output. Raises UsageError on failure."""
-    try:
-        write_file(path, text)
-    except OSError as error:
-        raise UsageError(
-            f"cannot write the page {path}: {error.strerror or error}", hint="choose another place: --output FILE"
-        ) from error
 
 
 @click.command()

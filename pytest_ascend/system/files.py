@@ -17,6 +17,8 @@ from typing import Any, BinaryIO, NoReturn
 
 import platformdirs
 
+from pytest_ascend.errors import UsageError
+
 #: Deepest nesting of JSON that is read. What this package writes needs eight.
 DEPTH_LIMIT = 32
 #: Longest whole number of JSON that is read: 2**64 has 20 digits, and Python 3.10 takes seconds for 100,000.
@@ -63,25 +65,31 @@ def write_file(path: Path, data: bytes | str) -> None:
     """Write a file beside, then replace ``path``, so that nobody reads half of it. Text is written as UTF-8.
 
     Only regular files are replaced: a device or a pipe gets the data, and a link stays. One that leads out of its
-    folder may be somebody's trap, and is refused, except in /dev. Raises OSError.
+    folder may be somebody's trap, and is refused, except in /dev. Raises UsageError.
     """
-    data = data.encode() if isinstance(data, str) else data
-    target = _target(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    mode = _mode(target)
+    try:
+        _write(_target(path), data.encode() if isinstance(data, str) else data)
+    except OSError as error:
+        message = f"cannot write {path}: {error.strerror or error}"
+        raise UsageError(message, hint="choose another place, or make room there") from error
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mode = _mode(path)
     if mode is not None and not stat.S_ISREG(mode):
-        with os.fdopen(os.open(target, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC), "wb") as file:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC), "wb") as file:
             os.set_blocking(file.fileno(), True)
             file.write(data)
         return
-    beside = target.with_name(f".{target.name[:200]}.{os.getpid()}")
+    beside = path.with_name(f".{path.name[:200]}.{os.getpid()}")
     beside.unlink(missing_ok=True)
     try:
         with beside.open("xb") as file:
             file.write(data)
         if mode is not None:
             beside.chmod(stat.S_IMODE(mode))
-        beside.replace(target)
+        beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
 

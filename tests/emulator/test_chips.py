@@ -210,6 +210,15 @@ def dropped(device):
     kept, is_scaled = (y > 0).float().mean().item(), (y == 0) | ((y - 4 / 3).abs() < 1e-6)
     return [torch.tensor([abs(kept - 0.75) < 0.1, bool((x.grad == y).all()), bool(is_scaled.all())])]
 
+def thinned(device):
+    x, unit = torch.zeros(1, 2, 200, 64, device=device), torch.eye(64, device=device).expand(1, 2, 64, 64).contiguous()
+    unit.requires_grad_()
+    first, second = (F.scaled_dot_product_attention(x, 0 * unit, unit, dropout_p=0.25) for _ in range(2))
+    first.sum().backward()
+    kept, share = first > 0, (first > 0).float().mean().item()
+    sums = torch.allclose(unit.grad, (kept / 48).sum(2)[..., None].float().expand(1, 2, 64, 64), rtol=1e-3)
+    return [torch.tensor([abs(share - 0.75) < 0.02, not torch.equal(first, second), sums])]
+
 def turned(device):
     x = torch.linspace(-1, 1, 2 * 4 * 8).view(1, 2, 4, 8).half().to(device).requires_grad_()
     c, s = torch.full((1, 1, 4, 8), 0.6).half().to(device), torch.full((1, 1, 4, 8), 0.8).half().to(device)
@@ -228,7 +237,7 @@ print(json.dumps(off))
 
 
 @pytest.mark.parametrize(
-    ("chip", "names"), [("950", ("attention", "bag", "norm", "dropped")), ("310P", ("bag", "turned"))]
+    ("chip", "names"), [("950", ("attention", "bag", "norm", "dropped", "thinned")), ("310P", ("bag", "turned"))]
 )
 def test_operators_that_torch_npu_calls_on_some_chips_only_agree_with_the_cpu(
     chip: str, names: tuple[str, ...], tmp_path: Path

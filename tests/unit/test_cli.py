@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from pytest_ascend import __version__, cli
-from pytest_ascend.errors import DeviceUnavailable
+from pytest_ascend.errors import DeviceUnavailable, UsageError
 
 LOADED = "import sys; sys.argv = ['pytest-ascend', '--help']; from pytest_ascend.cli import cli; "
 LOADED += "cli(standalone_mode=False); print('LOADED', sorted({'torch', 'numpy', 'jinja2'} & set(sys.modules)))"
@@ -59,6 +59,11 @@ def test_what_the_user_can_act_on_is_a_message_and_an_exit_code(
         cli.main()
     assert ended.value.code == 6
     assert capsys.readouterr().err == "ERROR: no device\n  hint: get one\n"
+
+
+def test_a_nul_in_an_argument_is_refused() -> None:
+    for given in (["analyze", "--source", "a\0b"], ["report", "render", "a\0b"]):
+        assert isinstance(CliRunner().invoke(cli.cli, given, standalone_mode=False).exception, UsageError)
 
 
 def test_an_old_python_gets_one_sentence() -> None:

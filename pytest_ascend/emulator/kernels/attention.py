@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from pytest_ascend.emulator.kernels.random import drop_mask
 from pytest_ascend.emulator.registry import Family, MissingOperator, aten
 
 T = torch.Tensor
@@ -215,6 +216,19 @@ def _kept(mask: Optional, shape: tuple[int, ...]) -> Optional:
     return bits.view(-1)[: torch.Size(shape).numel()].view(shape)
 
 
+def _drawn(q: T, k: T, layout: str, heads: int, keep_prob: float, seed: int | None, offset: int) -> Optional:
+    """Return dropout's mask as an Ascend 950 draws it itself: torch_npu passes it a seed and an offset, and no mask.
+
+    Source: op-plugin, FlashAttentionKernelNpuOpApi.cpp: only earlier chips get a mask of aclnnDropoutGenMaskV2.
+    """
+    if keep_prob >= 1 or seed is None:
+        return None
+    depth = q.shape[-1] // (heads if layout.endswith("H") else 1)
+    queries, keys = (to_bnsd(each, layout, depth) for each in (q, k))
+    scores = queries.shape[:3].numel() * keys.shape[2]
+    return drop_mask(1 - keep_prob, -(-scores // 8), seed, offset)
+
+
 #: The ``pseType`` by which the position bias is added before the scores are scaled: see aclnnFlashAttentionScoreV2.
 _ADD_AND_SCALE = 1
 
@@ -271,8 +285,9 @@ _OF_V4 = (
 def flash_attention_score_v4(
     query: T, key: T, value: T, pseShift: Optional, dropMask: Optional, attenMask: Optional,  # noqa: N803
     prefix: Lengths | None, scale: float, keepProb: float, preTokens: int, nextTokens: int, headNum: int,  # noqa: N803
-    layout: str, sparseMode: int, pseType: int,  # noqa: N803
+    layout: str, sparseMode: int, pseType: int, seed: int | None = None, offset: int = 0,  # noqa: N803
 ) -> tuple[T, T, None, T]:  # fmt: skip
+    dropMask = _drawn(query, key, layout, headNum, keepProb, seed, offset) if dropMask is None else dropMask  # noqa: N806
     return flash_attention_score(
         query, key, value, pseShift, dropMask, None, attenMask, prefix, scale, keepProb, preTokens, nextTokens,
         headNum, layout, 0, sparseMode, pseType,
@@ -309,8 +324,9 @@ def flash_attention_score_grad_v2(
     query: T, key: T, value: T, dy: T, pseShift: Optional, dropMask: Optional, attenMask: Optional,  # noqa: N803
     softmaxMax: T, softmaxSum: T, softmaxIn: Optional, attentionIn: T, prefix: Lengths | None,  # noqa: N803
     scale: float, keepProb: float, preTokens: int, nextTokens: int, headNum: int, layout: str, sparseMode: int,  # noqa: N803
-    pseType: int,  # noqa: N803
+    pseType: int, seed: int | None = None, offset: int = 0,  # noqa: N803
 ) -> tuple[T, T, T, Optional]:  # fmt: skip
+    dropMask = _drawn(query, key, layout, headNum, keepProb, seed, offset) if dropMask is None else dropMask  # noqa: N806
     return flash_attention_score_grad(
         query, key, value, dy, pseShift, dropMask, None, attenMask, softmaxMax, softmaxSum, softmaxIn, attentionIn,
         prefix, scale, keepProb, preTokens, nextTokens, headNum, layout, 0, sparseMode, pseType,

@@ -126,19 +126,20 @@ _BITS = (torch.arange(256, dtype=torch.uint8)[:, None] >> torch.arange(8, dtype=
 _WEIGHTS = 2 ** torch.arange(8, dtype=torch.uint8)
 
 
-def _mask(probability: float, bytes_: int, seed: int, offset: int) -> T:
+def drop_mask(probability: float, bytes_: int, seed: int, offset: int) -> T:
+    """Return a mask of so many bytes, in which each element is dropped with a probability."""
     keep = torch.empty(bytes_, 8, dtype=torch.uint8).bernoulli_(1 - probability, generator=generator(seed, offset))
     return (keep * _WEIGHTS).sum(1, dtype=torch.uint8)
 
 
 @family.kernel(f"aclnnDropoutGenMask(IntArray shape, double probability, {_SEED}, inout Tensor out)")
 def dropout_gen_mask(_: list[int], probability: float, seed: int, offset: int, out: T) -> None:
-    out.copy_(_mask(probability, out.numel(), seed, offset))
+    out.copy_(drop_mask(probability, out.numel(), seed, offset))
 
 
 @family.kernel(f"aclnnDropoutGenMaskV2(IntArray shape, double probability, {_SEED}, dtype dtype, inout Tensor out)")
 def dropout_gen_mask_v2(_: list[int], probability: float, seed: int, offset: int, __: torch.dtype, out: T) -> None:
-    out.copy_(_mask(probability, out.numel(), seed, offset))
+    out.copy_(drop_mask(probability, out.numel(), seed, offset))
 
 
 @family.kernel_named("DropOutGenMaskV3")
@@ -177,7 +178,7 @@ def dropout_do_mask(x: T, mask: T, probability: float) -> T:
 def dropout_gen_mask_stateless(shape: T, keep: T, seed: T, _: T, offset: T) -> T:
     """Return one bit per element in whole blocks of 128; the offset has two words, the second is the lower one."""
     blocks = -(-math.prod(shape.tolist()) // 128)
-    return _mask(1 - float(keep), blocks * 16, int(seed), int(offset[-1]))
+    return drop_mask(1 - float(keep), blocks * 16, int(seed), int(offset[-1]))
 
 
 family.named("DropOutDoMask", lambda x, mask, keep: dropout_do_mask(x.float(), mask, 1 - float(keep)))
@@ -189,7 +190,7 @@ family.named("DropOutDoMask", lambda x, mask, keep: dropout_do_mask(x.float(), m
 )
 def dropout_v3(x: T, _: T | None, probability: float, seed: int, offset: int) -> tuple[T, T]:
     """Drop, and return what was kept, in whole blocks of 128 bits."""
-    mask = _mask(probability, -(-x.numel() // 128) * 16, seed, offset)
+    mask = drop_mask(probability, -(-x.numel() // 128) * 16, seed, offset)
     return dropout_do_mask(x, mask, probability), mask
 
 

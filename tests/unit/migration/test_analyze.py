@@ -120,6 +120,8 @@ def test_without_training_there_is_no_backward_pass(census: Path) -> None:
     [
         ((), "nothing to analyze"),
         (("tests.architectures:unet", "-b", "2,x"), "no batch sizes"),
+        (("tests.architectures:unet", "-b", f"1{'0' * 30}"), "no batch sizes"),
+        (("torch.nn:Identity", "-i", "2x300", "-b", "100000000"), "more than 1,073,741,824 elements"),
         (("tests.architectures:unet", "--chip", "H100"), "no chip"),
         (("tests.architectures:tagger", "-i", "2x3"), "does not run"),
     ],

@@ -92,11 +92,13 @@ def test_a_folder_is_scanned_and_what_cannot_be_read_is_said(tmp_path: Path) -> 
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg" / "train.py").write_text("import apex\n", encoding="utf-8")
     (tmp_path / "broken.py").write_text("def\n", encoding="utf-8")
+    (tmp_path / "deep.py").write_text(f"x = {'-' * 100_000}1\n", encoding="utf-8")
+    (tmp_path / "deeper.py").write_text(f"x = {'lambda: ' * 3000}1\n", encoding="utf-8")
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / "theirs.py").write_text("import apex\n", encoding="utf-8")
     findings, notes = scan(tmp_path)
     assert [(each.path, each.line) for each in findings] == [("pkg/train.py", 1)]
-    assert len(notes) == 1
+    assert [note.partition(" ")[0] for note in notes] == ["broken.py", "deep.py", "deeper.py"]
     assert notes[0].startswith("broken.py was not read: SyntaxError")
 
 

@@ -58,6 +58,10 @@ def test_shapes_say_dtype_and_range() -> None:
         ("tests.architectures:experts_inputs", "1x2", "not a torch.nn.Module"),
         ("tests.architectures:tagger", "", "has no inputs"),
         ("torch.nn:Identity", "2x3:float99", "is not a shape with a torch dtype"),
+        ("torch.nn:Identity", "100000x100000", "more than 1,073,741,824 elements"),
+        ("torch.nn:Identity", f"{'9' * 5000}x3", "does not name a factory"),
+        ("os:system", "2x3", "needs command"),
+        ("a\0b:c", "2x3", "cannot be imported"),
     ],
 )
 def test_what_makes_no_sense_is_said(name: str, inputs: str, said: str) -> None:

@@ -82,7 +82,7 @@ def test_a_damaged_log_is_one_clear_message(log):
 
 
 def test_a_place_that_cannot_be_written_is_one_clear_message(log):
-    with pytest.raises(UsageError, match="cannot write the page"):
+    with pytest.raises(UsageError, match="cannot write"):
         render(log, "--output", log / "page.html")
 
 
