@@ -1,10 +1,11 @@
-"""Write the data on which operators and dtypes CANN takes on which chips, from the operators' official documentation.
+"""Write the data on which operators, dtypes and ranks CANN takes on which chips, from its operators' sources.
 
     python tools/chip_operators.py ops-math=CHECKOUT ops-nn=... ops-cv=... ops-transformer=... --used-by aclnn.tsv
 
-Each CHECKOUT is a git repository of CANN's operators, read at its HEAD. The pages
-are regular: a section on products, a table of parameters with their dtypes, and notes that take dtypes back for a
-product. What a page does not say is not guessed: the operator is left out for that product.
+Each CHECKOUT is a git repository of CANN's operators, read at its HEAD. What the host code checks counts
+(``cann_sources.py``), then the definitions of kernels whose host code is generated, then the pages of the
+documentation: a section on products, a table of parameters with their dtypes, and notes that take dtypes back for a
+product. Where a page says something else than the source, the data has both. What nothing says is not guessed.
 ``--used-by`` is a table with the columns name and used_by: which operators of torch call which function of CANN.
 """
 
@@ -14,11 +15,14 @@ import argparse
 import csv
 import html
 import json
+import multiprocessing
 import re
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from cann_sources import CHIPS, Function, Interpreter, Sources, Tensor, git, sources_of, texts
 
 TARGET = Path(__file__).resolve().parent.parent / "pytest_ascend" / "environment" / "chip_operators.json"
 
@@ -31,14 +35,21 @@ PRODUCTS = {
     "Atlas 推理系列产品": "310P",
     "Atlas 训练系列产品": "910",
 }
-DTYPES = frozenset(
-    (
-        *("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "BOOL", "COMPLEX32", "COMPLEX64", "COMPLEX128"),
-        *("INT4", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"),
-        *("HIFLOAT8", "FLOAT8_E5M2", "FLOAT8_E4M3FN", "FLOAT8_E8M0", "FLOAT4_E2M1", "FLOAT4_E1M2"),
-    )
+DTYPES = (
+    *("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "BOOL", "COMPLEX32", "COMPLEX64", "COMPLEX128"),
+    *("INT4", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"),
+    *("HIFLOAT8", "FLOAT8_E5M2", "FLOAT8_E4M3FN", "FLOAT8_E8M0", "FLOAT4_E2M1", "FLOAT4_E1M2"),
 )
-_PAGE = re.compile(r"(?<!experimental)/docs/aclnn[^/]*\.md$")
+#: The dtypes that torch has too, in the order of their numbers in CANN.
+PROBED = (
+    *("FLOAT", "FLOAT16", "INT8", "INT32", "UINT8", "INT16", "UINT16", "UINT32", "INT64", "UINT64", "DOUBLE", "BOOL"),
+    *("COMPLEX64", "COMPLEX128", "BFLOAT16", "COMPLEX32", "FLOAT8_E5M2", "FLOAT8_E4M3FN"),
+)
+#: Dtypes that host code treats alike where it does not name them.
+_ALIKE = {"UINT32": "UINT16", "UINT64": "UINT16", "FLOAT8_E4M3FN": "FLOAT8_E5M2"}
+_SPELLED = {"FLOAT32": "FLOAT", "BF16": "BFLOAT16", "FP16": "FLOAT16"}
+#: The most dimensions of an operator that limits them.
+MOST = 8
 #: A note without conditions: "not supported: BFLOAT16, COMPLEX64". Others ("when the input is ...") are left alone.
 _WITHOUT = re.compile(
     r"[\s\-*、：:]*(?:(?:\w+的)?数据类型)?不支持((?:[A-Z][A-Z0-9_]*[、，]?)+)(?:数据类型|类型)?[。；;\s]*"
@@ -48,19 +59,11 @@ _ROW = re.compile(r"<tr>(.*?)</tr>", re.DOTALL)
 _CELL = re.compile(r"<t[dh][^>]*>(.*?)</t[dh]>", re.DOTALL)
 
 
-def git(repository: Path, *arguments: str) -> str:
-    """Return what git says about a repository."""
-    command = ["git", "-C", str(repository), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603
-
-
 def pages(repository: Path) -> Iterator[tuple[str, str]]:
     """Yield the functions that a page is about, by its file's name, and its text."""
-    for path in git(repository, "ls-tree", "-r", "HEAD", "--name-only").splitlines():
-        if _PAGE.search(path) and not path.startswith("experimental"):
-            text = git(repository, "show", f"HEAD:{path}")
-            for name in Path(path).stem.split("&"):
-                yield name.strip().removeprefix("aclnn"), text
+    for path, text in texts(repository, r"/docs/aclnn[^/]*\.md$"):
+        for name in Path(path).stem.split("&"):
+            yield name.strip().removeprefix("aclnn"), text
 
 
 def products(text: str) -> dict[str, bool]:
@@ -117,7 +120,8 @@ def _parameter(cell: str) -> str:
 
 
 def _dtypes(text: str) -> list[str]:
-    return [word for word in re.findall(r"[A-Z][A-Z0-9_]*", text) if word in DTYPES]
+    words = (_SPELLED.get(word, word) for word in re.findall(r"[A-Z][A-Z0-9_]*", text))
+    return [word for word in dict.fromkeys(words) if word in DTYPES]
 
 
 def used_by(path: Path) -> dict[str, list[str]]:
@@ -130,34 +134,183 @@ def used_by(path: Path) -> dict[str, list[str]]:
     }
 
 
+Lists = dict[str, list[str]]
+
+
+def of_host(interpreter: Interpreter, function: Function) -> dict[str, Any]:
+    """Return the dtypes that host code takes by parameter, those that it refuses of several at once, and ranks.
+
+    Empty if it is not understood: if it seems to refuse a call of which nothing is known, or takes everything.
+    """
+    tensors = [
+        name for name, kind in zip(function.parameters, function.types, strict=True) if "aclTensor" in kind and name
+    ]
+    constant = {name for name, kind in zip(function.parameters, function.types, strict=True) if "const" in kind}
+    inputs = [name for name in tensors if name in constant or name.endswith("Ref")]
+    if interpreter.refuses(function, {}):
+        return {}
+
+    told_apart = interpreter.sources.mentions[function.file]
+
+    def taken(names: Sequence[str]) -> list[str]:
+        known: dict[str, str] = {}
+        for each in PROBED:
+            alike = each if f"DT_{each}" in told_apart else _ALIKE.get(each, each)
+            if alike not in known:
+                given = dict.fromkeys(names, Tensor(dtype=f"DT_{each}"))
+                known[alike] = interpreter.refuses(function, given, kernels=list(names) == inputs)
+            known[each] = known[alike]
+        return [each for each in PROBED if not known[each]]
+
+    alone = {name: taken([name]) for name in inputs or tensors}
+    takes = {name: listed for name, listed in alone.items() if 0 < len(listed) < len(PROBED)}
+    found: dict[str, Any] = {"takes": takes} if takes else {}
+    if len(inputs) == 2 and not any("ind" in name for name in inputs):  # two that are promoted
+        together = set(taken(inputs))
+        each_takes = set(PROBED).intersection(*(takes.get(name, PROBED) for name in inputs))
+        if together and (lost := [each for each in PROBED if each in each_takes - together]):
+            found["together"] = {" ".join(inputs): lost}
+    if ranks := [name for name in tensors if _limited(interpreter, function, name)]:
+        found["rank"] = ranks
+    return found
+
+
+def _limited(interpreter: Interpreter, function: Function, name: str) -> bool:
+    beyond, within = ({name: Tensor(rank=rank)} for rank in (MOST + 1, MOST))
+    return bool(interpreter.refuses(function, beyond)) and not interpreter.refuses(function, within)
+
+
+def of_definition(sources: Sources, operator: str, chip: str) -> Lists:
+    """Return the dtypes of an operator whose host code is made of its definition, by parameter."""
+    return {
+        name: [each for each in PROBED if f"DT_{each}" in listed]
+        for name, listed in sources.kernels.get(operator, {}).get(CHIPS[chip][2], {}).items()
+        if listed
+    }
+
+
+def of_page(tensors: Lists, lost: Lists, chip: str) -> Lists:
+    """Return the dtypes of an operator's page, by parameter, without those that a note takes back."""
+    kept = {
+        name: [each for each in PROBED if each in listed and each not in lost.get(chip, ())]
+        for name, listed in tensors.items()
+    }
+    return {name: listed for name, listed in kept.items() if listed}
+
+
+def differences(source: Lists, page: Lists) -> Lists:
+    """Return what a page says more (+) or less (-) than the source, by parameter."""
+    found = {}
+    for name, listed in source.items():
+        said = page.get(name)
+        if said and set(said) != set(listed):
+            found[name] = [f"+{each}" for each in said if each not in listed] + [
+                f"-{each}" for each in listed if each not in said
+            ]
+    return found
+
+
+_sources = Sources()
+_interpreters: dict[str, Interpreter] = {}
+
+
+def _host(operator: str) -> tuple[str, list[str], dict[str, dict[str, Any]]]:
+    """Return the parameters of an operator and what its host code says, by chip."""
+    functions = _sources.functions.get(f"aclnn{operator}GetWorkspaceSize", [])
+    if not functions:
+        return operator, [], {}
+    function = functions[0]
+    mentioned = _sources.mentions[function.file]
+    found: dict[str, dict[str, Any]] = {}
+    for chip, (arch, soc, _) in CHIPS.items():
+        like = {"A3": "A2", "310B": "310P", "910": "310P"}.get(chip, "")
+        if chip != "A2" and not any(re.search("DAV_|ASCEND|IsRegBase|Arch|Soc", each) for each in mentioned):
+            found[chip] = found["A2"]
+        elif like and soc not in mentioned and arch not in mentioned - {CHIPS[like][0]}:
+            continue  # nothing in the file tells the two apart
+        else:
+            found[chip] = of_host(_interpreters.setdefault(chip, Interpreter(_sources, chip)), function)
+    for chip, like in (("A3", "A2"), ("310B", "310P"), ("910", "310P")):
+        found.setdefault(chip, found[like])
+    found = {chip: found[chip] for chip in CHIPS}
+    return operator, [name for name in function.parameters if name not in ("workspaceSize", "executor")], found
+
+
+def merged(by_chip: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by the names of the chips that have the same one."""
+    found: dict[str, Any] = {}
+    for value in {json.dumps(each): each for each in by_chip.values()}.values():
+        if value:
+            found[" ".join(chip for chip, each in by_chip.items() if each == value)] = value
+    return found
+
+
+def row(operator: str, page: str, sources: Sources, host: tuple[list[str], dict[str, Any]]) -> dict[str, Any]:
+    """Return what the data says of an operator."""
+    functions = sources.functions.get(f"aclnn{operator}GetWorkspaceSize", [])
+    scalars = {"cubeMathType", "alpha", "beta", "dtype", "value"}.union(
+        name
+        for each in functions
+        for name, kind in zip(each.parameters, each.types, strict=True)
+        if "aclTensor" not in kind
+    )
+    on, tensors = products(page), parameters(page)
+    lost = without(page, {each for listed in tensors.values() for each in listed})
+    names, checked = host
+    takes, differs, by = {}, {}, {}
+    for chip in CHIPS:
+        documented = of_page(tensors, lost, chip) if on.get(chip) else {}
+        documented = {name: listed for name, listed in documented.items() if name not in scalars}
+        own = checked.get(chip, {})
+        mine = own.get("takes", {}) if names else of_definition(sources, operator, chip)
+        is_understood = bool(mine or own.get("together"))
+        takes[chip] = mine if is_understood else documented
+        differs[chip] = differences(mine, documented)
+        if takes[chip] or is_understood:
+            by[chip] = "page" if not is_understood else "host" if names else "definition"
+    found: dict[str, Any] = {
+        "not_on": sorted(family for family, is_there in on.items() if not is_there),
+        "on": sorted(family for family, is_there in on.items() if is_there),
+        "parameters": names,
+        "takes": merged(takes),
+        "together": merged({chip: each.get("together", {}) for chip, each in checked.items()}),
+        "rank": merged({chip: each.get("rank", []) for chip, each in checked.items()}),
+        "by": merged(by),
+        "page_differs": merged(differs),
+        "multiplies": "cubeMathType" in page.split("GetWorkspaceSize", 1)[-1],
+    }
+    return {name: value for name, value in found.items() if value or (name in ("on", "not_on") and page)}
+
+
 def main() -> None:
-    """Read the pages and write the data."""
+    """Read the sources and pages and write the data."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("checkouts", nargs="+", metavar="NAME=CHECKOUT")
     parser.add_argument("--used-by", required=True, type=Path)
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--output", type=Path, default=TARGET)
     given = parser.parse_args()
     callers = used_by(given.used_by)
-    operators, sources = {}, []
-    for each in given.checkouts:
-        name, _, path = each.partition("=")
-        checkout = Path(path)
+    checkouts = {each.partition("=")[0]: Path(each.partition("=")[2]) for each in given.checkouts}
+    said, origins = {}, []
+    for name, checkout in checkouts.items():
         commit, day = git(checkout, "log", "-1", "--format=%H %cs").split()
-        sources.append(f"CANN's {name}, the operators' documentation, {day}, commit {commit[:12]}")
-        for function, text in pages(checkout):
-            if not (on := products(text)):
-                continue
-            tensors = parameters(text)
-            lost = without(text, {each for listed in tensors.values() for each in listed})
-            operators[function] = {
-                "not_on": sorted(family for family, is_there in on.items() if not is_there),
-                "on": sorted(family for family, is_there in on.items() if is_there),
-                **({"dtypes": tensors} if tensors else {}),
-                **({"without": lost} if lost else {}),
-                **({"used_by": callers[function]} if callers.get(function) else {}),
-            }
+        origins.append(f"CANN's {name}, host code, definitions and documentation, {day}, commit {commit[:12]}")
+        said.update(pages(checkout))
+    read = sources_of(checkouts)
+    vars(_sources).update(vars(read))
+    wanted = sorted({*said, *callers})
+    called = [name for name in wanted if callers.get(name)]
+    with multiprocessing.get_context("fork").Pool(given.processes) as pool:
+        host = {name: (names, checked) for name, names, checked in pool.imap_unordered(_host, called, chunksize=1)}
+    operators = {}
+    for name in wanted:
+        made = row(name, said.get(name, ""), read, host.get(name, ([], {})))
+        made = {**made, **({"used_by": callers[name]} if callers.get(name) else {})}
+        if set(made) - {"used_by", "parameters"}:
+            operators[name] = made
     lines = (f"  {json.dumps(name)}: {json.dumps(operators[name], ensure_ascii=True)}" for name in sorted(operators))
-    head = json.dumps({"schema": 1, "sources": sources})[:-1]
+    head = json.dumps({"schema": 2, "sources": origins})[:-1]
     given.output.write_text(f'{head}, "operators": {{\n' + ",\n".join(lines) + "\n}}\n", encoding="utf-8")
     sys.stdout.write(f"{len(operators)} operators, {given.output.stat().st_size} bytes\n")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from pytest_ascend.environment.chips import family
+from pytest_ascend.environment.chips import MOST_DIMENSIONS, family
 from pytest_ascend.records.census import FALLBACK
 from pytest_ascend.records.outcome import Disputed, Errored, Failed, Fallback, Outcome, Unsupported
 from pytest_ascend.records.text import one_line
@@ -129,6 +129,8 @@ def _range(text: Any, place: str) -> SpecifierSet:
 
 #: CANN's message for a refused dtype (the macro OP_CHECK_DTYPE_NOT_SUPPORT of its operator sources).
 _REFUSED = re.compile(r"Tensor \w+ not implemented for DT_(\w+), should be in dtype support list")
+#: For a tensor of too high a rank (OP_CHECK_MAX_DIM).
+_RANKED = re.compile(r"The \w+ tensor cannot be larger than \d+ dimensions")
 #: And for a product of float32 that the matrix unit does not support (the function CheckSocSupportDtype there).
 _REFUSED_TO_MULTIPLY = "does not support bf16 / fp32 for calculations"
 _OPERATOR = re.compile(r"\b(aclnn\w+)")
@@ -172,6 +174,9 @@ def _dtypes(found: Outcome, evidence: Evidence) -> str:
     if _REFUSED_TO_MULTIPLY in text and (kind := family(evidence.chip)) and kind.halves:
         return "products that keep float32"
     refused, operators = _REFUSED.search(text), dict.fromkeys(_OPERATOR.findall(text))
+    if _RANKED.search(text):
+        ranked = [each for each in operators if dtype_support.limits_of(each, evidence.chip).ranked]
+        return f"{ranked[0]} of more than {MOST_DIMENSIONS} dimensions" if ranked else ""
     names = [each for each in operators if refused and dtype_support.refuses(each, refused[1], evidence.chip)]
     return f"{names[0]} of {refused[1].lower()}" if refused and names else ""
 

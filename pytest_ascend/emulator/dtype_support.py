@@ -1,104 +1,120 @@
-"""Dtypes that CANN checks: the emulated device refuses what a real one refuses, with the same message.
+"""What CANN checks before it computes: the emulated device refuses the dtypes and ranks that a real one refuses.
 
-The lists are those of an Atlas A2, for operators where torch's CPU kernels support more. Other operators support
-what these kernels do. Differences of other chips are in the official documentation of the operators.
+The limits are data, by operator and chip: :func:`pytest_ascend.environment.chips.limits`. Operators without any
+accept what torch's CPU kernels do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+import ctypes
+from collections.abc import Callable, Sequence
 
 import torch
 
 from pytest_ascend.emulator.choices import DEFAULT_CHIP
 from pytest_ascend.emulator.signature import Signature
 from pytest_ascend.emulator.tensors import DTYPES, Refused, code_of
-from pytest_ascend.environment.chips import family, name_in_cann, refused
+from pytest_ascend.environment import chips
+from pytest_ascend.environment.chips import MOST_DIMENSIONS, Limits, family, name_in_cann
 
-_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-_WITH_DOUBLE = (*_FLOATS, torch.float64)
-_COMPLEX = (torch.complex64, torch.complex128)
-_INTS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
-
-
-class DtypeRule(NamedTuple):
-    """Dtypes that an operator supports in ``parameters``; in all of its tensors if none are named."""
-
-    dtypes: tuple[torch.dtype, ...]
-    parameters: tuple[str, ...] = ()
-
-
-_ONLY_FLOATS = (
-    *("Gelu", "GeluBackward", "LayerNorm", "LayerNormBackward", "BatchNorm", "BatchNormBackward"),
-    *("VarCorrection", "VarMean", "Std", "StdMeanCorrection", "Norm", "LinalgVectorNorm"),
-    *("Cdist", "CdistBackward", "Logit", "BinaryCrossEntropyWithLogits"),
-    *("Mm", "Mv", "Matmul", "BatchMatMul", "Addmm", "InplaceAddmm", "Addbmm", "Baddbmm"),
-)
-
-#: By the operator's name without ``aclnn``.
-TAKEN: Mapping[str, DtypeRule] = {
-    "Exp": DtypeRule((*_WITH_DOUBLE, *_COMPLEX, torch.bool, torch.int64), ("self",)),
-    **dict.fromkeys(("Erf", "Erfc"), DtypeRule((*_WITH_DOUBLE, torch.bool, torch.int64), ("self",))),
-    "Expm1": DtypeRule((*_FLOATS, torch.bool, torch.int64), ("self",)),
-    **dict.fromkeys(("Clamp", "ClampMin", "ClampMax"), DtypeRule((*_WITH_DOUBLE, *_INTS))),
-    "Dot": DtypeRule((*_FLOATS, torch.int8, torch.int32, torch.uint8)),
-    "Addmv": DtypeRule((*_WITH_DOUBLE, *_INTS, torch.bool)),
-    "Softmax": DtypeRule(_WITH_DOUBLE),
-    "L1Loss": DtypeRule((*_FLOATS, torch.int64), ("self", "target")),
-    "MaskedSelect": DtypeRule((*_WITH_DOUBLE, *_INTS, torch.bool), ("self",)),
-    **dict.fromkeys(("All", "Max", "Min"), DtypeRule((*_WITH_DOUBLE, *_INTS, torch.bool), ("self",))),
-    "Pdist": DtypeRule((torch.float32, torch.float16)),
-    **dict.fromkeys(_ONLY_FLOATS, DtypeRule(_FLOATS)),
-}
-
-
-#: The lists above are those of an Atlas A2, and an A3 has two of its dies: its pages say the same of both.
-_LISTED = ("A2", "A3")
-
-
-def refuses(operator: str, dtype: str, chip: str = DEFAULT_CHIP) -> bool:
-    """Whether an operator such as "aclnnMm" has a list of dtypes on a chip without a dtype such as "DOUBLE"."""
-    name, kind = operator.removeprefix("aclnn"), family(chip)
-    if kind and kind.name not in _LISTED and dtype in refused(name, kind.name):
-        return True
-    taken = TAKEN.get(name)
-    return taken is not None and f"DT_{dtype}" not in map(_name_of, taken.dtypes)
-
+_NAMES = {code: name_in_cann(str(dtype).removeprefix("torch.")) for code, dtype in DTYPES.items()}
+_CODES = {name: code for code, name in _NAMES.items()}
+_TWO = ctypes.c_int64 * 2
 
 _Check = Callable[[Sequence[int]], None]
 
 
-_EVERYTHING = DtypeRule(tuple(DTYPES.values()))
+def limits_of(operator: str, chip: str = DEFAULT_CHIP) -> Limits:
+    """Return what CANN checks of an operator such as "aclnnMm" on a chip; nothing on an unknown chip."""
+    kind = family(chip)
+    return chips.limits(operator.removeprefix("aclnn"), kind.name) if kind else Limits()
+
+
+def refuses(operator: str, dtype: str, chip: str = DEFAULT_CHIP) -> bool:
+    """Whether an operator such as "aclnnMm" has a list of dtypes on a chip without a dtype such as "DOUBLE"."""
+    found, kind = limits_of(operator, chip), family(chip)
+    if dtype == "BFLOAT16" and kind and not kind.bfloat16:
+        return True
+    return any(dtype not in each for each in found.takes.values()) or any(
+        dtype in each for each in found.together.values()
+    )
 
 
 def check_of(signature: Signature, chip: str = DEFAULT_CHIP) -> _Check | None:
     """Return the function that checks the words of a call and raises Refused; None if there is nothing to check."""
-    name, kind = signature.name.removeprefix("aclnn"), family(chip)
-    lost = refused(name, kind.name) if kind and kind.name not in _LISTED else frozenset()
-    keeps = _check_of_product(signature) if kind and kind.halves else None
-    if name not in TAKEN and not lost:
-        return keeps
-    taken = TAKEN.get(name, _EVERYTHING)
-    if lost:  # what a chip lacks, it lacks in every parameter
-        taken = DtypeRule(tuple(each for each in taken.dtypes if _name(each) not in lost))
-    codes = frozenset(code for code, dtype in DTYPES.items() if dtype in taken.dtypes)
+    found, kind = limits_of(signature.name, chip), family(chip)
+    places = _places(signature, found)
+    allowed = {
+        name: frozenset(_CODES[each] for each in listed if each in _CODES) for name, listed in found.takes.items()
+    }
+    some = frozenset(code for code, name in _NAMES.items() if name != "BFLOAT16")
+    without = None if kind is None or kind.bfloat16 else some  # a chip without bfloat16 has it nowhere
     looked_at = [
-        (place, each.name)
-        for place, each in enumerate(signature.parameters)
-        if each.type == "Tensor" and (not taken.parameters or each.name in taken.parameters)
+        (place, each.type == "TensorList", name, allowed.get(name, without), name in found.ranked)
+        for place, (each, name) in enumerate(zip(signature.parameters, places, strict=True))
+        if each.type in ("Tensor", "TensorList") and (name in allowed or without or name in found.ranked)
     ]
+    promoted = [
+        ([places.index(name) for name in names.split() if name in places], names.split(), frozenset(listed))
+        for names, listed in found.together.items()
+    ]
+    keeps = _check_of_product(signature) if kind and kind.halves else None
+    if not looked_at and not promoted:
+        return keeps
 
     def check(words: Sequence[int]) -> None:
         if keeps:
             keeps(words)
-        for place, name in looked_at:
-            if words[place] and (code := code_of(words[place])) not in codes:
-                listed = "".join(f"{_name_of(each)}," for each in taken.dtypes)
-                found = _name_of(DTYPES[code]) if code in DTYPES else code
-                raise Refused(f"Tensor {name} not implemented for {found}, should be in dtype support list [{listed}].")
+        for place, is_list, name, codes, is_ranked in looked_at:
+            if not (descriptor := words[place]) or (is_list and not (descriptor := _first(descriptor))):
+                continue
+            code, rank = _TWO.from_address(descriptor)
+            if codes is not None and code not in codes:
+                raise Refused(_not_implemented(name, code, codes))
+            if is_ranked and rank > MOST_DIMENSIONS:
+                raise Refused(f"The {name} tensor cannot be larger than {MOST_DIMENSIONS} dimensions.")
+        for where, names, lost in promoted:
+            _check_together([words[place] for place in where], names, lost)
 
     return check
+
+
+def _places(signature: Signature, found: Limits) -> list[str]:
+    """Return CANN's name of each parameter; the signature's own where CANN's are not known."""
+    if len(found.parameters) == len(signature.parameters):
+        return list(found.parameters)
+    return [each.name for each in signature.parameters]
+
+
+def _first(descriptor: int) -> int:
+    count, items = _TWO.from_address(descriptor)
+    return ctypes.c_int64.from_address(items).value if count else 0
+
+
+def _check_together(descriptors: Sequence[int], names: Sequence[str], lost: frozenset[str]) -> None:
+    codes = [code_of(each) for each in descriptors if each]
+    if len(codes) != len(names) or any(code not in DTYPES for code in codes):
+        return
+    dtype = DTYPES[codes[0]]
+    for code in codes[1:]:
+        dtype = torch.promote_types(dtype, DTYPES[code])
+    made = name_in_cann(str(dtype).removeprefix("torch."))
+    if made in lost:
+        found = " and ".join(f"{name} dtype DT_{_NAMES[code]}" for name, code in zip(names, codes, strict=True))
+        raise Refused(
+            f"Tensor {names[0]} not implemented for DT_{made}, should be in dtype support list "
+            f"[{_listed(frozenset(_CODES) - lost)}]: {found} get promoteType dtype DT_{made}."
+        )
+
+
+def _not_implemented(name: str, code: int, codes: frozenset[int]) -> str:
+    found = f"DT_{_NAMES[code]}" if code in _NAMES else code
+    listed = _listed(frozenset(_NAMES[each] for each in codes))
+    return f"Tensor {name} not implemented for {found}, should be in dtype support list [{listed}]."
+
+
+def _listed(names: frozenset[str]) -> str:
+    return "".join(f"DT_{name}," for name in _NAMES.values() if name in names)
 
 
 #: cubeMathType: a product is computed in the dtype of its operands, or in HF32.
@@ -125,11 +141,3 @@ def _check_of_product(signature: Signature) -> _Check | None:
             )
 
     return check
-
-
-def _name(dtype: torch.dtype) -> str:
-    return name_in_cann(str(dtype).removeprefix("torch."))
-
-
-def _name_of(dtype: torch.dtype) -> str:
-    return f"DT_{_name(dtype)}"

@@ -6,7 +6,7 @@ import functools
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -175,6 +175,16 @@ def family(soc: str) -> Family | None:
     return next((each for each in FAMILIES if re.fullmatch(each.pattern, soc)), None)
 
 
+def has_own_formulas(chip: str) -> bool:
+    """Whether torch_npu computes a function on a chip, such as "Ascend910B3", by another formula than PyTorch.
+
+    On a 950 its gelu calls aclnnGeluV2, which has ``approximate``; elsewhere aclnnGelu, which is the tanh formula.
+    Source: golden and kernel of activation/gelu in CANN's ops-nn, commit e5c3fa9327ea; GeluKernelNpuOpApi in op-plugin.
+    """
+    kind = family(chip)
+    return kind is not None and kind.name != "950"
+
+
 def npu_of(name: str) -> Chip:
     """Return an NPU by its name in any case, with or without "Ascend". Raises UsageError, listing the known ones."""
     wanted = name.lower().removeprefix("ascend")
@@ -221,14 +231,61 @@ def undocumented(operator: str, family: str) -> bool:
     return family in _data()["operators"].get(operator, {}).get("not_on", ())
 
 
-def refused(operator: str, family: str) -> frozenset[str]:
-    """Return the dtypes, by CANN's names, that other families support for an operator and this family does not.
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What CANN checks of an operator's arguments on one family of chips, with dtypes by CANN's names.
 
-    Families without bfloat16 have it in no operator, whatever the operator's page says.
+    ``parameters`` are CANN's, in its order. ``takes`` has the dtypes of each parameter that are checked, and
+    ``together`` those that the named parameters do not take when they are promoted to one of them. The parameters in
+    ``ranked`` have at most :data:`MOST_DIMENSIONS`. ``by`` is the source: "host" for host code, "definition" for that
+    of a kernel, "page" for the documentation.
     """
+
+    parameters: tuple[str, ...] = ()
+    takes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    together: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    ranked: tuple[str, ...] = ()
+    by: str = ""
+
+    def refused(self) -> frozenset[str]:
+        """Return the dtypes that its first parameters do not take, or that several do not take together."""
+        lost = frozenset[str]()
+        for name in self.parameters[:1] or tuple(self.takes)[:1]:
+            lost = frozenset(DTYPES) - set(self.takes.get(name, DTYPES))
+        return lost.union(*self.together.values())
+
+
+#: The dtypes of CANN that torch has too, in the order of their numbers.
+DTYPES = (
+    *("FLOAT", "FLOAT16", "INT8", "INT32", "UINT8", "INT16", "UINT16", "UINT32", "INT64", "UINT64", "DOUBLE", "BOOL"),
+    *("COMPLEX64", "COMPLEX128", "BFLOAT16", "COMPLEX32", "FLOAT8_E5M2", "FLOAT8_E4M3FN"),
+)
+#: Source: OP_CHECK_MAX_DIM in CANN's host code, whose limit is 8 in nearly all operators that have one.
+MOST_DIMENSIONS = 8
+
+
+@functools.cache
+def limits(operator: str, family: str) -> Limits:
+    """Return what CANN checks of an operator (without ``aclnn``) on a family of chips.
+
+    Families without bfloat16 have it in no operator, whatever its sources say.
+    """
+    row = _data()["operators"].get(operator, {})
     has_none = any(each.name == family and not each.bfloat16 for each in FAMILIES)
-    unsupported = _data()["operators"].get(operator, {}).get("without", {}).get(family, ())
-    return frozenset({*unsupported, _BFLOAT16} if has_none else unsupported)
+
+    def of(part: str) -> Any:
+        return next((value for chips, value in row.get(part, {}).items() if family in chips.split()), ())
+
+    def dtypes(listed: Iterable[str]) -> tuple[str, ...]:
+        return tuple(each for each in listed if not (has_none and each == _BFLOAT16))
+
+    return Limits(
+        parameters=tuple(row.get("parameters", ())),
+        takes={name: dtypes(listed) for name, listed in dict(of("takes")).items()},
+        together={name: tuple(listed) for name, listed in dict(of("together")).items()},
+        ranked=tuple(of("rank")),
+        by=of("by") or "",
+    )
 
 
 @functools.cache
@@ -255,9 +312,7 @@ def multiplies(operator: str) -> bool:
     if packet.startswith("upsample"):  # here "linear" is the kind of interpolation
         return False
     functions = _callers().get(operator) or _callers().get(packet) or ()
-    return bool(_MULTIPLYING.search(packet)) or any(
-        "cubeMathType" in data[each].get("dtypes", ()) for each in functions
-    )
+    return bool(_MULTIPLYING.search(packet)) or any(data[each].get("multiplies") for each in functions)
 
 
 def objections(operator: str, dtypes: Iterable[str], family: str) -> tuple[str, ...]:
@@ -277,7 +332,9 @@ def documented(operator: str) -> bool:
 
 
 def _against(function: str, dtypes: Iterable[str], family: str) -> Iterable[str]:
-    lost = refused(function, family) & {name_in_cann(each) for each in dtypes}
+    lost = limits(function, family).refused() & {name_in_cann(each) for each in dtypes}
+    if any(each.name == family and not each.bfloat16 for each in FAMILIES):
+        lost |= {_BFLOAT16} & {name_in_cann(each) for each in dtypes}
     if lost:
         yield f"aclnn{function} does not take {', '.join(sorted(lost))} there"
     if undocumented(function, family):

@@ -28,6 +28,7 @@ from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.properties import chosen
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.values import StoredTensor
+from pytest_ascend.precision.formulas import active
 
 #: Outputs or gradients, in order; None for a gradient that does not exist.
 Tensors: TypeAlias = list[torch.Tensor | None]
@@ -80,7 +81,7 @@ class Definition:
     """The reference of an operator with a definition, computed on the CPU when needed."""
 
     operator: Operator
-    _known: dict[tuple[str, str, str], Results] = field(default_factory=dict)
+    _known: dict[tuple[str, str, str, str], Results] = field(default_factory=dict)
 
     def samples(self, property_: str, dtype: str) -> tuple[Sample, ...]:
         """Return the samples for a property in a dtype."""
@@ -112,7 +113,7 @@ class Definition:
         return self.operator.definition or self.operator.function
 
     def _results(self, part: str, sample: Sample, dtype: str, compute: Callable[..., Tensors]) -> Results:
-        key = (part, sample.name, dtype)
+        key = (part, sample.name, dtype, active())
         if key not in self._known:
             with unseen():
                 self._known[key] = self._computed(part, dtype, compute)

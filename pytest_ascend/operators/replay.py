@@ -16,9 +16,10 @@ from pytest_ascend.golden import Golden, GoldenStore
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.operator import ALL_OUTPUTS, Operator
 from pytest_ascend.operators.recorded import Entry, unpack
-from pytest_ascend.operators.reference import Results, Tensors
+from pytest_ascend.operators.reference import Definition, Results, Tensors
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.values import StoredTensor, laid_out
+from pytest_ascend.precision.formulas import active
 from pytest_ascend.records.case import REPEAT
 
 #: Layouts in which torch's CPU kernels were recorded, too.
@@ -51,6 +52,7 @@ class Recording:
 
     def __init__(self, golden: Golden, path: str) -> None:
         self._golden, self._path = golden, path
+        self._definition: Definition | None = None
         if golden.meta.get("form") != FORM:
             raise self._damaged(f"its form is {golden.meta.get('form')!r}, not {FORM}")
         self._made: dict[int, Sample] = {}
@@ -64,13 +66,22 @@ class Recording:
         samples = tuple(self._sample(place) for place in found)
         return tuple(filter(_can_change, samples)) if property_ == "in-place" else samples
 
+    def of(self, operator: Operator) -> Recording:
+        """Return it, able to compute results of the operator by another formula than that of the golden."""
+        self._definition = Definition(operator)
+        return self
+
     def forward(self, sample: Sample, dtype: str) -> Results:
         """Return the expected results of a sample in a dtype."""
+        if self._definition and active() == "reference":
+            return self._definition.forward(sample, dtype)
         with unseen():
             return self._results(sample, dtype, "forward")
 
     def backward(self, sample: Sample, dtype: str) -> Results:
         """Return the gradients of a sample in a dtype, one for each input that has one."""
+        if self._definition and active() == "reference":
+            return self._definition.backward(sample, dtype)
         with unseen():
             return self._results(sample, dtype, "backward")
 

@@ -15,6 +15,7 @@ import pytest
 
 from pytest_ascend.coverage import selection, shards
 from pytest_ascend.coverage.selection import CollectedCases
+from pytest_ascend.environment.chips import has_own_formulas
 from pytest_ascend.errors import DeviceUnavailable, RunLogError
 from pytest_ascend.export import terminal
 from pytest_ascend.plugin import options, parent
@@ -234,7 +235,13 @@ class ExecutionHooks:
         with watching(
             context, self.run.device, timed=bool(TIMED_FIXTURES.intersection(getattr(item, "fixturenames", ())))
         ):
-            return (yield)
+            try:
+                return (yield)
+            except AssertionError as error:
+                if context.is_wrong() and has_own_formulas(self.run.device.chip()):
+                    known = context.judge_again(item.runtest)
+                    error.args = (f"{error}\n  {known}".rstrip(),)
+                raise
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(

@@ -69,6 +69,8 @@ class Verdict:
 SATURATES = "saturation in place of Inf and NaN"
 FLUSHES = "subnormal numbers flushed to zero"
 HALVES = "products of float32 in half precision"
+#: torch_npu drops ``approximate``: its gelu calls aclnnGelu, which has no such argument.
+GELU_BY_TANH = "GELU by its tanh formula"
 _TOLD = re.compile(r"as expected of a chip with ([^;\n]+)")
 
 

@@ -14,7 +14,7 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored, Failed, Fallback, Outcome, Passed, Waived
 from pytest_ascend.records.record import CallDigests, ResultRecord
 from pytest_ascend.records.text import one_line
-from pytest_ascend.records.verdict import HALVES, Verdict, named_in
+from pytest_ascend.records.verdict import GELU_BY_TANH, HALVES, Verdict, named_in, told
 from pytest_ascend.verdict.suites import describe
 
 #: Note for a case that failed on a chip with an overflow status instead of Inf and NaN.
@@ -71,6 +71,37 @@ class CaseContext:
         else:
             message = f"the measurement {name!r} is {value!r:.200}"
             raise UsageError(message, hint="give one int or float, or a list of them")
+
+    def judge_again(self, test: Callable[[], object]) -> str:
+        """Run a test again whose results disagree, with CANN's formulas in place of PyTorch's.
+
+        If it then agrees, or the chip's documented deviations explain all that is left, the verdicts say so, and the
+        words are returned.
+        """
+        from pytest_ascend.precision.formulas import cann_formulas
+
+        first, kept = self.verdicts, (self.measurements, self.series)
+        for on_device in (False, True):
+            self.verdicts, self.measurements, self.series = [], {}, {}
+            error: Exception | None = None
+            with cann_formulas(on_device=on_device) as how:
+                try:
+                    test()
+                except Exception as raised:  # noqa: BLE001  (a disagreement, or what makes it no explanation)
+                    error = raised
+            if how.used:
+                break
+        wrong = [leaf for each in self.verdicts for leaf in each.leaves or (each,) if not leaf.agrees]
+        named = [named_in(each.pattern) for each in wrong]
+        is_told = how.used and bool(self.verdicts) and all(named) and (not error or bool(wrong))
+        self.measurements, self.series = kept
+        names = sorted({GELU_BY_TANH}.union(*named))
+        self.verdicts = [_as_told(each, names) for each in first] if is_told else first
+        return told(names) if is_told else ""
+
+    def is_wrong(self) -> bool:
+        """Whether a result disagrees."""
+        return any(not each.agrees for each in self.verdicts)
 
     def outcome(self) -> Outcome:
         """Return the outcome by the evidence and the known deviations."""
@@ -143,6 +174,15 @@ class CaseContext:
             snippet=self.snippet(),
             digests=dict(self.digests),
         )
+
+
+def _as_told(verdict: Verdict, names: Sequence[str]) -> Verdict:
+    """Return a disagreeing verdict whose parts name the deviations that explain it."""
+    if verdict.agrees:
+        return verdict
+    leaves = tuple(each if each is verdict else _as_told(replace(each, leaves=()), names) for each in verdict.leaves)
+    made = replace(verdict, pattern=told(names), leaves=leaves)
+    return replace(made, message=f"{verdict.message}\n  {told(names)}")
 
 
 def _is_number(value: object) -> TypeGuard[float]:

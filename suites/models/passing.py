@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from pytest_ascend.parity.ensemble import MOVED_BY, Observed, Reference, move
 from pytest_ascend.parity.steps import fingerprint, fingerprints
+from pytest_ascend.precision.formulas import once
 from pytest_ascend.precision.stand_ins import products_in_float32
 
 from .computation import MODES as WITH_GOLDENS
@@ -103,7 +104,7 @@ def _keeping(kept: dict[str, Tensor], name: str) -> Callable[[nn.Module, Any, Te
     return keep
 
 
-@cache
+@once
 def exact(model: str, batch: int, training: bool) -> Observed:
     """Return the right results of a pass, in float64: the same for every dtype and layout."""
     variant = Variant(model, "float64", batch, training, channels_last=False)

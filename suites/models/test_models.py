@@ -6,7 +6,6 @@ Batches of one to eight in several dtypes, layouts and modes are judged layer by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from typing import TypeAlias
 
 import pytest
@@ -18,6 +17,7 @@ from pytest_ascend.parity.ensemble import Observed, Reference
 from pytest_ascend.parity.program import Computation
 from pytest_ascend.precision import Verdict
 from pytest_ascend.precision.formats import ALLOWANCES
+from pytest_ascend.precision.formulas import once
 from pytest_ascend.run.case_context import Reproduce
 from pytest_ascend.run.comparing import PrecisionCompare
 
@@ -67,7 +67,7 @@ Passed: TypeAlias = Callable[[Variant], tuple[Observed, Reference]]
 def passed(npu_device: torch.device) -> Passed:
     """Return a function that runs a variant once for all properties, on the device and on the CPU."""
 
-    @cache
+    @once
     def both(variant: Variant) -> tuple[Observed, Reference]:
         return one_pass(variant, copied(variant), npu_device), right(variant)
 
@@ -173,7 +173,7 @@ RUNS = [
 def observe(npu_device: torch.device) -> Observe:
     """Return the device's results for a model in a mode, by property; one training serves three of them."""
 
-    @cache
+    @once
     def run(compute: Callable[..., Trained], model: str, mode: str) -> Trained:
         return compute(model, WITH_GOLDENS[mode], npu_device)
 

@@ -37,7 +37,8 @@ def target_of(
         return Target(case, operator, Sweep.of(operator, case.dtype, calls_of(case, level), seed), device)
     if is_recorded(case.subject, case.dtype):
         entry = RECORDED[case.subject]
-        return Target(case, operator_of(entry), recording(store, entry.golden_id), device)
+        operator = operator_of(entry)
+        return Target(case, operator, recording(store, entry.golden_id).of(operator), device)
     operator = OPERATORS[case.subject]
     return Target(case, operator, StoredGolden(operator, store), device)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any, TypeAlias
 
 import pytest
@@ -16,6 +15,7 @@ from pytest_ascend.parity.ensemble import Observed, Reference, one_thread, refer
 from pytest_ascend.parity.program import Computation
 from pytest_ascend.parity.steps import first_wrong, trace
 from pytest_ascend.parity.training import Batch, Recipe, make_step, scaler_of, train
+from pytest_ascend.precision.formulas import once
 from pytest_ascend.run.case_context import Reproduce
 from pytest_ascend.run.comparing import PrecisionCompare
 
@@ -265,7 +265,7 @@ Measure: TypeAlias = Callable[[str, float | list[float]], None]
 def trained(npu_device: torch.device) -> Trained:
     """Return a function that trains once for all properties, on the device and on the CPU."""
 
-    @cache
+    @once
     def both(run: Run) -> tuple[Observed, Reference]:
         return on_both(run, train, npu_device)
 

@@ -30,7 +30,7 @@ def test_a_model_is_judged_layer_by_layer(ascend: Run, pytester: pytest.Pytester
 
 def test_the_first_wrong_layer_is_named(ascend_apart: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(MODEL.replace("ReLU", "GELU"))
-    result = ascend_apart("--ascend-device=emulated", "--ascend-fault=gelu-by-tanh")
+    result = ascend_apart("--ascend-device=emulated", "--ascend-fault=gelu-by-sigmoid")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*first wrong layer: 1 (GELU)*"])
 
@@ -49,7 +49,7 @@ def test_the_first_wrong_step_of_a_training_is_named(
     ascend_apart: Run, pytester: pytest.Pytester, lines: Callable[..., list[dict[str, Any]]]
 ) -> None:
     pytester.makepyfile(TRAINED)
-    result = ascend_apart("--ascend-device=emulated", "--ascend-fault=gelu-by-tanh")
+    result = ascend_apart("--ascend-device=emulated", "--ascend-fault=gelu-by-sigmoid")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["failed *curve: first wrong at step 1, loss; curve*losses*"])
     assert "first wrong at step 1, loss" in str(lines("record"))

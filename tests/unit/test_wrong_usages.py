@@ -14,7 +14,7 @@ OF_PYTEST = (
     ("--ascend-level=smoke",),
     ("--ascend-device=emulated",),
     ("--ascend-suite=ops",),
-    ("--ascend-fault=gelu-by-tanh",),
+    ("--ascend-fault=gelu-by-sigmoid",),
     ("--ascend-resume",),
     ("--ascend", "--ascend-suite=modles"),
     ("--ascend", "--ascend-suite=ops", "test_own.py"),

@@ -37,8 +37,11 @@ op = family.op
 
 
 def _gelu(self: T, *, out: T) -> T:
-    """Compute GELU. In float16, GELU of +Inf is Inf or NaN in torch's kernels, by processor: Inf is right."""
-    aten.gelu.out(self, out=out)
+    """Compute GELU by its tanh formula: the only one of aclnnGelu (CANN, golden of activation/gelu in ops-nn).
+
+    In float16, GELU of +Inf is Inf or NaN in torch's kernels, by processor: Inf is right.
+    """
+    aten.gelu.out(self, approximate="tanh", out=out)
     return out.masked_fill_(self == torch.inf, torch.inf) if self.dtype == torch.float16 else out
 
 
@@ -82,7 +85,6 @@ for _declaration, _function in _INPLACE.items():
 _BACKWARD: dict[str, Callable[..., Any]] = {
     "aclnnEluBackward(Tensor grad, Scalar alpha, Scalar scale, Scalar inputScale, bool isResult, Tensor selfOrResult, "
     "out Tensor gradInput)": aten.elu_backward,
-    "aclnnGeluBackward(Tensor grad, Tensor self, out Tensor gradInput)": aten.gelu_backward,
     "aclnnGluBackward(Tensor grad, Tensor self, int64 dim, out Tensor out)": aten.glu_backward,
     "aclnnHardshrinkBackward(Tensor grad, Tensor self, Scalar lambd, out Tensor gradInput)": aten.hardshrink_backward,
     "aclnnHardsigmoidBackward(Tensor grad, Tensor self, out Tensor out)": aten.hardsigmoid_backward,
@@ -141,6 +143,11 @@ def _gelu_backward_v2(grad: T, self: T, approximate: str, *, out: T) -> None:
     aten.gelu_backward.grad_input(grad, self, approximate=approximate, grad_input=out)
 
 
+op(
+    "aclnnGeluBackward(Tensor grad, Tensor self, out Tensor gradInput)",
+    partial(_gelu_backward_v2, approximate="tanh"),
+    into=True,
+)
 op("aclnnGeluV2(Tensor x, int64 approximate, out Tensor y)", _gelu_v2, into=True)
 op(
     "aclnnGeluBackwardV2(Tensor grad, Tensor self, text approximate, out Tensor gradInput)",

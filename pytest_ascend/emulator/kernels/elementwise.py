@@ -293,7 +293,7 @@ _NAMED: dict[str, Callable[..., T]] = {
     "LogicalOr": torch.logical_or,
     "LogicalNot": torch.logical_not,
     "Log": _logarithm,
-    "Gelu": torch.nn.functional.gelu,
+    "Gelu": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
     "SoftplusV2": lambda x, beta=1.0, threshold=20.0: torch.nn.functional.softplus(x, beta, threshold),
     "RealDiv": torch.true_divide,
     "FloorDiv": torch.floor_divide,
