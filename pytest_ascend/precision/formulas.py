@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 P = ParamSpec("P")
@@ -29,23 +30,28 @@ class cann_formulas(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
 
     def __init__(self, *, on_device: bool = False) -> None:
         super().__init__()
-        self.on_device, self.used = on_device, False
+        self.on_device, self.used, self._usual = on_device, False, functional.gelu
 
     def __enter__(self) -> Any:
         """Begin."""
         _active.append(self)
+        # torch forgets the mode where a reentrant checkpoint computes again, within a backward pass.
+        functional.gelu = functools.partial(self._call, self._usual, "gelu")
         return super().__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *exception: object) -> None:
         """End."""
         _active.remove(self)
+        functional.gelu = self._usual
         super().__exit__(*exception)  # type: ignore[no-untyped-call]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         """Call a function by its other formula."""
-        kwargs = dict(kwargs or {})
         name = str(getattr(func, "__name__", "")).partition(".")[0]
-        if name not in _GELUS or not isinstance(args[0], Tensor) or kwargs.get("approximate") == "tanh":
+        return self._call(func, name, *args, **(kwargs or {}))
+
+    def _call(self, func: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
+        if name not in _GELUS or not args or not isinstance(args[0], Tensor) or kwargs.get("approximate") == "tanh":
             return func(*args, **kwargs)
         if (args[0].device.type != "cpu") is not self.on_device:
             return func(*args, **kwargs)

@@ -85,14 +85,14 @@ def test_hard(precision_compare, use_reentrant, autocast):
 class Rewritten(nn.Module):
     def __init__(self, original):
         super().__init__()
-        self.up, self.act, self.down = copy.deepcopy(original[0]), nn.GELU(), copy.deepcopy(original[2])
+        self.up, self.act, self.down = copy.deepcopy(original[0]), nn.Mish(), copy.deepcopy(original[2])
 
     def forward(self, x):
         return self.down(self.act(self.up(x)))
 
 def test_rewritten(precision_compare):
     torch.manual_seed(0)
-    original = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+    original = nn.Sequential(nn.Linear(8, 16), nn.Mish(), nn.Linear(16, 4))
     names = {"up": "0", "act": "1", "down": "2"}
     report = precision_compare.models(Rewritten(original), original, torch.randn(4, 8), names=names)
     assert [layer.label for layer in report.layers] == ["up = 0", "act = 1", "down = 2"]
@@ -106,7 +106,8 @@ def test_rewritten(precision_compare):
 def test_models_of_every_kind_are_judged_on_the_device(ascend_apart: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(HARD)
     result = ascend_apart("--ascend-device=emulated", "-p", "no:cacheprovider")
-    result.assert_outcomes(passed=4, failed=1)
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["known: 2 cases: 2 gelu-by-tanh"])  # in float32, judged by CANN's formula
     result.stdout.fnmatch_lines(["failed *test_rewritten/test: 4 of 16 elements differ*"])
 
 
