@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pytest_ascend.doctor.findings import ERROR, NOTE, WARNING, Observation, Rule
+from pytest_ascend.doctor.findings import Observation, rule
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.evidence import COMPILER, HCCL, KERNELS, OPP, OPS, RUNTIME, TOOLKIT
 from pytest_ascend.environment.stack import VARIABLES, same
@@ -19,6 +19,7 @@ _FEWEST_KERNELS = 20
 _REQUIRED = re.compile(r"^required_package_([\w.-]+?)_version\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE)
 
 
+@rule("cann.absent")
 def absent(survey: Survey) -> Iterator[Observation]:
     """An NPU, and no CANN."""
     if survey.has_npu and not survey.homes:
@@ -27,6 +28,7 @@ def absent(survey: Survey) -> Iterator[Observation]:
         )
 
 
+@rule("cann.home-gone")
 def home_gone(survey: Survey) -> Iterator[Observation]:
     """A variable that leads nowhere."""
     for name in VARIABLES:
@@ -35,6 +37,7 @@ def home_gone(survey: Survey) -> Iterator[Observation]:
             yield Observation(f"{name} does not name a CANN", (f"{name}={path[:200]}",))
 
 
+@rule("cann.not-sourced")
 def not_sourced(survey: Survey) -> Iterator[Observation]:
     """CANN is installed, and its set_env.sh was not sourced."""
     missing = [name for name in ("ASCEND_HOME_PATH", "ASCEND_OPP_PATH") if not survey.environ.get(name)]
@@ -44,6 +47,7 @@ def not_sourced(survey: Survey) -> Iterator[Observation]:
         yield Observation("CANN is installed, but its environment is not set up", evidence, f"source {script}")
 
 
+@rule("cann.other-operators")
 def other_operators(survey: Survey) -> Iterator[Observation]:
     """Operators of another CANN than the rest."""
     opp, home = survey.environ.get("ASCEND_OPP_PATH", ""), survey.home
@@ -54,6 +58,7 @@ def other_operators(survey: Survey) -> Iterator[Observation]:
             yield Observation("ASCEND_OPP_PATH is not inside of the CANN in use", evidence)
 
 
+@rule("cann.library-path")
 def library_path(survey: Survey) -> Iterator[Observation]:
     """Libraries of another CANN are found before those of the one in use."""
     if not survey.home or survey.home.source not in VARIABLES:
@@ -68,6 +73,7 @@ def library_path(survey: Survey) -> Iterator[Observation]:
         yield Observation("LD_LIBRARY_PATH has no folder of the CANN in use", evidence)
 
 
+@rule("cann.two-in-library-path")
 def two_cann(survey: Survey) -> Iterator[Observation]:
     """Folders of two CANNs in LD_LIBRARY_PATH, the right one first."""
     found = list(dict.fromkeys(home.target for entry in survey.library_path if (home := survey.owner(entry))))
@@ -75,6 +81,7 @@ def two_cann(survey: Survey) -> Iterator[Observation]:
         yield Observation(f"LD_LIBRARY_PATH has folders of {len(found)} CANNs", tuple(found[:4]))
 
 
+@rule("cann.stubs")
 def stubs(survey: Survey) -> Iterator[Observation]:
     """Stub libraries, meant for building without a driver, on a machine that has one."""
     found = [entry for entry in survey.library_path if "devlib" in entry.split("/")]
@@ -84,6 +91,7 @@ def stubs(survey: Survey) -> Iterator[Observation]:
         )
 
 
+@rule("cann.several")
 def several(survey: Survey) -> Iterator[Observation]:
     """More than one CANN."""
     others = [home for home in survey.homes[1:] if home.target != survey.homes[0].target]
@@ -94,6 +102,7 @@ def several(survey: Survey) -> Iterator[Observation]:
         )
 
 
+@rule("cann.mixed")
 def mixed(survey: Survey) -> Iterator[Observation]:
     """Parts of more than one release."""
     base = next((name for name in (TOOLKIT, RUNTIME) if survey.version(name)), "")
@@ -106,6 +115,7 @@ def mixed(survey: Survey) -> Iterator[Observation]:
                 yield Observation(f"{name} is of {other}, and {base} of {mine}", evidence)
 
 
+@rule("cann.constraint")
 def constraints(survey: Survey) -> Iterator[Observation]:
     """What a package of CANN requires of another, which is otherwise checked only on installation."""
     for package, path in survey.cann_packages.items():
@@ -119,6 +129,7 @@ def constraints(survey: Survey) -> Iterator[Observation]:
                 )
 
 
+@rule("cann.architecture")
 def other_arch(survey: Survey) -> Iterator[Observation]:
     """CANN for another processor."""
     if not survey.home or not survey.machine.arch:
@@ -130,6 +141,7 @@ def other_arch(survey: Survey) -> Iterator[Observation]:
         yield Observation("CANN was installed for another processor", evidence)
 
 
+@rule("cann.kernels")
 def no_kernels(survey: Survey) -> Iterator[Observation]:
     """No compiled operators for the chip, which is what torch_npu calls on A2 and later."""
     if not survey.home or not survey.family or not survey.machine.tree.is_folder(f"{survey.home.path}/opp/built-in"):
@@ -149,91 +161,3 @@ def _beside(opp: str, home: str) -> bool:
 
 def _listed(names: list[str]) -> str:
     return ", ".join(names[:6]) or "none"
-
-
-RULES = (
-    Rule(
-        id="cann.absent",
-        severity=ERROR,
-        check=absent,
-        why="torch_npu is linked against CANN and cannot be imported without it.",
-        remedy="install the CANN toolkit, and the operators of your chip, that belong to your torch_npu",
-    ),
-    Rule(
-        id="cann.home-gone",
-        severity=ERROR,
-        check=home_gone,
-        why="torch_npu refuses to start where the folder is missing, and looks nowhere else.",
-        remedy=SOURCE,
-    ),
-    Rule(
-        id="cann.not-sourced",
-        severity=ERROR,
-        check=not_sourced,
-        why="CANN's libraries and operators are found by these variables only.",
-        remedy=SOURCE,
-    ),
-    Rule(
-        id="cann.other-operators",
-        severity=ERROR,
-        check=other_operators,
-        why="Operators of one release under the runtime of another fail, or compute something else.",
-        remedy=SOURCE,
-    ),
-    Rule(
-        id="cann.library-path",
-        severity=ERROR,
-        check=library_path,
-        why="The loader takes the first library that it finds: what runs is not what the variables name.",
-        remedy=SOURCE,
-    ),
-    Rule(
-        id="cann.two-in-library-path",
-        severity=WARNING,
-        check=two_cann,
-        why="A library that the first release lacks is taken from the other one.",
-        remedy=SOURCE,
-    ),
-    Rule(
-        id="cann.stubs",
-        severity=ERROR,
-        check=stubs,
-        why="Stubs answer every call and do nothing.",
-        remedy="remove devlib from LD_LIBRARY_PATH; set_env.sh adds it only if it finds no driver",
-    ),
-    Rule(
-        id="cann.several",
-        severity=NOTE,
-        check=several,
-        why="The results depend on which of them is used.",
-        remedy="nothing to do, if it is the one that you want",
-    ),
-    Rule(
-        id="cann.mixed",
-        severity=ERROR,
-        check=mixed,
-        why="Nobody tests parts of two releases together; a partial upgrade is the usual cause.",
-        remedy="install toolkit and operators of the same release",
-    ),
-    Rule(
-        id="cann.constraint",
-        severity=ERROR,
-        check=constraints,
-        why="Installers check this once; a later change of the other package goes unnoticed.",
-        remedy="install a version of the named package within the constraint",
-    ),
-    Rule(
-        id="cann.architecture",
-        severity=ERROR,
-        check=other_arch,
-        why="Libraries of another processor cannot be loaded.",
-        remedy="install the CANN for this processor",
-    ),
-    Rule(
-        id="cann.kernels",
-        severity=ERROR,
-        check=no_kernels,
-        why="Operators fail with 561103, or are compiled one by one for minutes.",
-        remedy="install the operators package of your chip in the release of the toolkit",
-    ),
-)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pytest_ascend.doctor.findings import ERROR, NOTE, WARNING, Observation, Rule
+from pytest_ascend.doctor.findings import Observation, rule
 from pytest_ascend.doctor.survey import TBE_NEEDS, Survey
 from pytest_ascend.environment.compatibility import INCOMPATIBLE, PAIRED, Statement
 from pytest_ascend.environment.evidence import (
@@ -23,6 +23,7 @@ from pytest_ascend.environment.versions import Version, is_version, matches
 CHOOSE = "choose a row of the table in Ascend/pytorch's COMPATIBILITY.md, and install all of it"
 
 
+@rule("version.disagreement")
 def disagreement(survey: Survey) -> Iterator[Observation]:
     """Two places have different versions of one component."""
     for component in survey.components.values():
@@ -31,12 +32,14 @@ def disagreement(survey: Survey) -> Iterator[Observation]:
             yield Observation(f"sources disagree on the version of {component.name}", evidence[:6])
 
 
+@rule("torch.absent")
 def no_torch(survey: Survey) -> Iterator[Observation]:
     """A machine for an NPU without torch."""
     if survey.concerns_ascend and not survey.version(TORCH):
         yield Observation("torch is not installed in this Python", ("no torch in the folders of Python's packages",))
 
 
+@rule("torch-npu.absent")
 def no_torch_npu(survey: Survey) -> Iterator[Observation]:
     """A machine for an NPU with torch and without torch_npu."""
     if survey.concerns_ascend and survey.version(TORCH) and not survey.version(TORCH_NPU):
@@ -45,6 +48,7 @@ def no_torch_npu(survey: Survey) -> Iterator[Observation]:
         yield Observation("torch_npu is not installed in this Python", (survey.source(TORCH),), remedy)
 
 
+@rule("combination.torch")
 def other_torch(survey: Survey) -> Iterator[Observation]:
     """torch_npu for another torch."""
     torch, npu = survey.version(TORCH), survey.version(TORCH_NPU)
@@ -54,6 +58,7 @@ def other_torch(survey: Survey) -> Iterator[Observation]:
         yield Observation(f"torch_npu {npu} is not for torch {torch}", evidence, f"pip install torch=={needed}")
 
 
+@rule("combination.unlisted")
 def unlisted(survey: Survey) -> Iterator[Observation]:
     """An unknown version of torch_npu."""
     npu = _base(survey.version(TORCH_NPU))
@@ -63,6 +68,7 @@ def unlisted(survey: Survey) -> Iterator[Observation]:
         )
 
 
+@rule("combination.ambiguous")
 def ambiguous(survey: Survey) -> Iterator[Observation]:
     """A version number used for builds of two lines, without a commit to identify the build."""
     npu = _base(survey.version(TORCH_NPU))
@@ -74,6 +80,7 @@ def ambiguous(survey: Survey) -> Iterator[Observation]:
         yield Observation(f"the number {npu} was given to two different builds of torch_npu", (disagreement, commit))
 
 
+@rule("combination.incompatible")
 def incompatible(survey: Survey) -> Iterator[Observation]:
     """Versions documented as incompatible, or as belonging to other CANNs only."""
     npu, cann = _base(survey.version(TORCH_NPU)), survey.cann
@@ -88,6 +95,7 @@ def incompatible(survey: Survey) -> Iterator[Observation]:
         yield Observation(f"torch_npu {npu} does not belong to CANN {cann}", evidence, nearest(survey))
 
 
+@rule("combination.disputed")
 def disputed(survey: Survey) -> Iterator[Observation]:
     """Versions documented as incompatible in one place and as compatible in another."""
     cann = survey.cann
@@ -97,6 +105,7 @@ def disputed(survey: Survey) -> Iterator[Observation]:
         yield Observation(what, tuple(str(each) for each in here[:6]), nearest(survey))
 
 
+@rule("combination.unpaired")
 def unpaired(survey: Survey) -> Iterator[Observation]:
     """Versions documented to work, but not the recommended pair."""
     cann = survey.cann
@@ -107,6 +116,7 @@ def unpaired(survey: Survey) -> Iterator[Observation]:
         yield Observation(what, tuple(str(each) for each in here[:4]), nearest(survey))
 
 
+@rule("combination.undocumented")
 def undocumented(survey: Survey) -> Iterator[Observation]:
     """A published torch_npu without a known CANN."""
     npu = _base(survey.version(TORCH_NPU))
@@ -115,6 +125,7 @@ def undocumented(survey: Survey) -> Iterator[Observation]:
         yield Observation(what, (survey.source(TORCH_NPU), _as_of(survey)), nearest(survey))
 
 
+@rule("combination.python")
 def wrong_python(survey: Survey) -> Iterator[Observation]:
     """A Python that torch_npu has no wheels for."""
     torch = _needed_torch(survey) or _base(survey.version(TORCH))
@@ -199,87 +210,7 @@ def _joined(names: set[str] | list[str]) -> str:
     return ", ".join(sorted(names))
 
 
-RULES = (
-    Rule(
-        id="version.disagreement",
-        severity=WARNING,
-        check=disagreement,
-        why="One of the places is out of date: an update that did not finish, or two installations.",
-        remedy="find out which is used; reinstall the component",
-    ),
-    Rule(
-        id="torch.absent",
-        severity=ERROR,
-        check=no_torch,
-        why="There is nothing to test without it.",
-        remedy="pip install the CPU build of torch that belongs to your CANN, and its torch-npu",
-    ),
-    Rule(
-        id="torch-npu.absent",
-        severity=ERROR,
-        check=no_torch_npu,
-        why="torch reaches NPUs through it only.",
-        remedy=CHOOSE,
-    ),
-    Rule(
-        id="combination.torch",
-        severity=ERROR,
-        check=other_torch,
-        why="torch_npu is compiled against one torch; with another it fails to load, or worse, does not.",
-        remedy=CHOOSE,
-    ),
-    Rule(
-        id="combination.unlisted",
-        severity=WARNING,
-        check=unlisted,
-        why="It cannot be judged.",
-        remedy="docs/doctor.md explains how to use newer compatibility data",
-    ),
-    Rule(
-        id="combination.ambiguous",
-        severity=WARNING,
-        check=ambiguous,
-        why="Only the commit tells which of them this is; a report that names the number alone is not exact.",
-        remedy="record torch_npu.version.git_version with the version",
-    ),
-    Rule(
-        id="combination.incompatible",
-        severity=ERROR,
-        check=incompatible,
-        why="Functions that torch_npu links against may be missing, or mean something else.",
-        remedy=CHOOSE,
-    ),
-    Rule(
-        id="combination.disputed",
-        severity=WARNING,
-        check=disputed,
-        why="Whoever is right, it is less tested than the pairs on which all agree.",
-        remedy=CHOOSE,
-    ),
-    Rule(
-        id="combination.unpaired",
-        severity=NOTE,
-        check=unpaired,
-        why="It is said to work, and is less tested than the pair that the table recommends.",
-        remedy=CHOOSE,
-    ),
-    Rule(
-        id="combination.undocumented",
-        severity=WARNING,
-        check=undocumented,
-        why="It cannot be judged.",
-        remedy=CHOOSE,
-    ),
-    Rule(
-        id="combination.python",
-        severity=WARNING,
-        check=wrong_python,
-        why="There is no official wheel for it; this one was built by somebody else.",
-        remedy="use one of the listed versions of Python",
-    ),
-)
-
-
+@rule("python.compiler-needs")
 def compiler_needs(survey: Survey) -> Iterator[Observation]:
     """Python packages that CANN's compiler of operators imports."""
     missing = [name for name in TBE_NEEDS if name not in survey.packages]
@@ -288,26 +219,9 @@ def compiler_needs(survey: Survey) -> Iterator[Observation]:
         yield Observation(what, ("not in Python's packages",), f"pip install {' '.join(missing)}")
 
 
+@rule("python.numpy")
 def new_numpy(survey: Survey) -> Iterator[Observation]:
     """numpy 2 under a CANN that was made before it."""
     numpy, cann = survey.packages.get("numpy"), survey.cann
     if numpy and numpy.version[:2] == "2." and is_version(cann) and Version(cann) < Version("8.2.RC1"):
         yield Observation(f"numpy {numpy.version} is newer than CANN {cann}", (numpy.path,), "pip install 'numpy<2'")
-
-
-PACKAGE_RULES = (
-    Rule(
-        id="python.compiler-needs",
-        severity=WARNING,
-        check=compiler_needs,
-        why="The first operator that has to be compiled fails with 500001.",
-        remedy="pip install what is missing",
-    ),
-    Rule(
-        id="python.numpy",
-        severity=WARNING,
-        check=new_numpy,
-        why="The compiler of operators uses what numpy 2 has removed.",
-        remedy="pip install 'numpy<2'",
-    ),
-)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pytest_ascend.doctor.findings import ERROR, NOTE, UNKNOWN, WARNING, Observation, Rule
+from pytest_ascend.doctor.findings import Observation, rule
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.evidence import CHIP, DRIVER, FIRMWARE, TOOLKIT, TORCH, TORCH_NPU, field
 from pytest_ascend.environment.machine import NOT_ASKED, NOT_INSTALLED
@@ -16,12 +16,14 @@ from pytest_ascend.environment.versions import Version, in_range, is_version
 MOUNT = "start the container with --device /dev/davinciN --device /dev/davinci_manager --device /dev/devmm_svm (the 950 has none) --device /dev/hisi_hdc and -v /usr/local/Ascend/driver:/usr/local/Ascend/driver:ro"  # noqa: E501 (one command)
 
 
+@rule("ascend.absent")
 def no_sign(survey: Survey) -> Iterator[Observation]:
     """There is nothing to diagnose."""
     if not survey.concerns_ascend:
         yield Observation("no trace of Ascend on this machine: no device, driver, CANN or variable")
 
 
+@rule("emulated")
 def emulated(survey: Survey) -> Iterator[Observation]:
     """There is no NPU here."""
     if survey.is_emulated:
@@ -30,6 +32,7 @@ def emulated(survey: Survey) -> Iterator[Observation]:
         yield Observation("this process runs on the emulated CANN", evidence)
 
 
+@rule("driver.absent")
 def no_driver(survey: Survey) -> Iterator[Observation]:
     """CANN is here, and no driver."""
     if survey.home and not survey.has_driver and not survey.devices:
@@ -38,6 +41,7 @@ def no_driver(survey: Survey) -> Iterator[Observation]:
         )
 
 
+@rule("devices.absent")
 def no_devices(survey: Survey) -> Iterator[Observation]:
     """A driver is here, and no device."""
     if survey.has_driver and not survey.devices:
@@ -45,6 +49,7 @@ def no_devices(survey: Survey) -> Iterator[Observation]:
         yield Observation("a driver is installed, but there is no device file", evidence, _mount(survey))
 
 
+@rule("driver.not-mounted")
 def driver_not_mounted(survey: Survey) -> Iterator[Observation]:
     """Devices are here, and the driver's libraries are not."""
     if survey.devices and not survey.has_driver:
@@ -52,6 +57,7 @@ def driver_not_mounted(survey: Survey) -> Iterator[Observation]:
         yield Observation("there are devices, but the driver's files are missing", evidence, _mount(survey))
 
 
+@rule("devices.control-files")
 def control_files(survey: Survey) -> Iterator[Observation]:
     """A device without the files through which it is managed."""
     missing = [name for name in survey.control_files if not survey.machine.tree.exists(f"/dev/{name}")]
@@ -60,6 +66,7 @@ def control_files(survey: Survey) -> Iterator[Observation]:
         yield Observation("there are devices, but not all of the files through which they are managed", evidence)
 
 
+@rule("devices.permission")
 def no_permission(survey: Survey) -> Iterator[Observation]:
     """The user may not open a device."""
     paths = (*survey.devices, *(f"/dev/{name}" for name in survey.control_files))
@@ -68,6 +75,7 @@ def no_permission(survey: Survey) -> Iterator[Observation]:
         yield Observation(f"this user may not use {_some(closed)}", tuple(_mode(survey, path) for path in closed[:4]))
 
 
+@rule("devices.visible")
 def not_visible(survey: Survey) -> Iterator[Observation]:
     """ASCEND_RT_VISIBLE_DEVICES names missing devices: the runtime reads the list up to the first wrong entry."""
     text = survey.environ.get("ASCEND_RT_VISIBLE_DEVICES")
@@ -79,6 +87,7 @@ def not_visible(survey: Survey) -> Iterator[Observation]:
         yield Observation(f"ASCEND_RT_VISIBLE_DEVICES names no device with {wrong[0][:20]!r}", evidence)
 
 
+@rule("npu-smi.failed")
 def npu_smi_failed(survey: Survey) -> Iterator[Observation]:
     """The driver's own tool cannot speak to the driver."""
     if survey.reply.late or survey.reply in (NOT_ASKED, NOT_INSTALLED):
@@ -87,18 +96,21 @@ def npu_smi_failed(survey: Survey) -> Iterator[Observation]:
         yield Observation("npu-smi cannot speak to the driver", (f"npu-smi info: {said[:200]}",))
 
 
+@rule("npu-smi.late")
 def npu_smi_late(survey: Survey) -> Iterator[Observation]:
     """The driver's own tool has not answered yet."""
     if survey.reply.late:
         yield Observation("npu-smi gave no answer in time", (f"npu-smi info {survey.reply.failure}",))
 
 
+@rule("driver.incomplete")
 def half_installed(survey: Survey) -> Iterator[Observation]:
     """npu-smi says itself that the driver is not whole."""
     if survey.npu_smi.incomplete:
         yield Observation("npu-smi says that the driver may not be completely installed")
 
 
+@rule("health.bad")
 def unwell(survey: Survey) -> Iterator[Observation]:
     """A device whose health is Alarm or Critical."""
     for chip in survey.npu_smi.chips:
@@ -106,6 +118,7 @@ def unwell(survey: Survey) -> Iterator[Observation]:
             yield _unwell(survey, chip)
 
 
+@rule("health.unsure")
 def unsure_health(survey: Survey) -> Iterator[Observation]:
     """A device whose health is neither OK nor bad enough to stop."""
     for chip in survey.npu_smi.chips:
@@ -113,6 +126,7 @@ def unsure_health(survey: Survey) -> Iterator[Observation]:
             yield _unwell(survey, chip)
 
 
+@rule("devices.occupied")
 def occupied(survey: Survey) -> Iterator[Observation]:
     """A device that another process uses."""
     for chip in survey.npu_smi.chips:
@@ -120,12 +134,14 @@ def occupied(survey: Survey) -> Iterator[Observation]:
             yield Observation(f"{_called(survey, chip)} is in use: {why}", (_row(chip),), card=index_of(survey, chip))
 
 
+@rule("devices.locks")
 def locked_for_few(survey: Survey) -> Iterator[Observation]:
     """Locks of cards that other containers may not see."""
     if survey.is_container and survey.devices and not survey.environ.get("PYTEST_ASCEND_CARD_LOCKS"):
         yield Observation("runs in other containers may take the same cards: they do not see this container's locks")
 
 
+@rule("chip.several")
 def several_chips(survey: Survey) -> Iterator[Observation]:
     """Chips of more than one kind in a machine."""
     names = list(dict.fromkeys(each.value for each in survey.components[CHIP].evidence))
@@ -133,12 +149,14 @@ def several_chips(survey: Survey) -> Iterator[Observation]:
         yield Observation(f"the machine has chips of several kinds: {', '.join(names)}", ("npu-smi info",))
 
 
+@rule("chip.unknown")
 def unknown_chip(survey: Survey) -> Iterator[Observation]:
     """An unknown chip."""
     if survey.version(CHIP) and survey.family is None:
         yield Observation(f"the chip {survey.version(CHIP)} is unknown to this release", (survey.source(CHIP),))
 
 
+@rule("unknown")
 def unknown(survey: Survey) -> Iterator[Observation]:
     """Something that could not be determined, on a machine where it matters."""
     if not survey.concerns_ascend:
@@ -206,136 +224,8 @@ def _called(survey: Survey, chip: Chip) -> str:
 
 INSTALL_DRIVER = "install the driver of your chip and start again, or run where the NPU is"
 
-RULES = (
-    Rule(
-        id="ascend.absent",
-        severity=NOTE,
-        check=no_sign,
-        why="pytest --ascend runs on the emulated device here, which says nothing about any NPU.",
-        remedy="nothing to do; on a machine with an NPU, install driver, CANN, torch and torch_npu",
-    ),
-    Rule(
-        id="emulated",
-        severity=NOTE,
-        check=emulated,
-        why="Nothing that is computed here says anything about an NPU.",
-        remedy="do not use 'pytest-ascend emulate' and --ascend-device=emulated on a machine with an NPU",
-    ),
-    Rule(
-        id="driver.absent",
-        severity=ERROR,
-        check=no_driver,
-        why="CANN compiles and schedules; without a driver there is nothing that would compute.",
-        remedy=INSTALL_DRIVER,
-    ),
-    Rule(
-        id="devices.absent",
-        severity=ERROR,
-        check=no_devices,
-        why="Programs reach an NPU through /dev/davinciN; without it torch_npu sees no device.",
-        remedy="see whether the card is listed by lspci, whether the driver's kernel module is loaded, and reboot",
-    ),
-    Rule(
-        id="driver.not-mounted",
-        severity=ERROR,
-        check=driver_not_mounted,
-        why="libascend_hal.so belongs to the driver; torch_npu cannot be imported without it.",
-        remedy=INSTALL_DRIVER,
-    ),
-    Rule(
-        id="devices.control-files",
-        severity=ERROR,
-        check=control_files,
-        why="The runtime opens all of them; without one, no device can be used.",
-        remedy=f"on a machine, restart the driver; in a container: {MOUNT}",
-    ),
-    Rule(
-        id="devices.permission",
-        severity=ERROR,
-        check=no_permission,
-        why="What cannot be opened does not exist for the runtime, which then reports no device or a driver error.",
-        remedy="add the user to the group that owns the files (HwHiAiUser): usermod -aG HwHiAiUser USER; log in again",
-    ),
-    Rule(
-        id="devices.visible",
-        severity=ERROR,
-        check=not_visible,
-        why="The runtime takes the list up to the first entry that is wrong; what follows is hidden, if need be all.",
-        remedy="name devices from 0 to the number of device files less one, or unset ASCEND_RT_VISIBLE_DEVICES",
-    ),
-    Rule(
-        id="npu-smi.failed",
-        severity=ERROR,
-        check=npu_smi_failed,
-        why="What the driver's own tool cannot do, CANN cannot do, either.",
-        remedy="see dmesg and the driver's log; restart the driver; in a container, mount all of the driver",
-    ),
-    Rule(
-        id="npu-smi.late",
-        severity=WARNING,
-        check=npu_smi_late,
-        why="A driver that hangs looks like this; so does a machine that is busy, or has many devices.",
-        remedy="wait longer: pytest-ascend doctor --wait 30; where it hangs still, see dmesg and the driver's log",
-    ),
-    Rule(
-        id="driver.incomplete",
-        severity=WARNING,
-        check=half_installed,
-        why="Devices may be missing, or fail when they are used.",
-        remedy="reinstall the driver with --full, and reboot",
-    ),
-    Rule(
-        id="health.bad",
-        severity=ERROR,
-        check=unwell,
-        why="A faulty device may compute wrong numbers without any error.",
-        remedy="npu-smi info -t health -i N names the fault; take the device out of service",
-    ),
-    Rule(
-        id="health.unsure",
-        severity=WARNING,
-        check=unsure_health,
-        why="An unhealthy device may slow down or fail during a run.",
-        remedy="npu-smi info -t health -i N names the fault",
-    ),
-    Rule(
-        id="devices.occupied",
-        severity=WARNING,
-        check=occupied,
-        why="Other work takes memory and time: benchmarks measure it too, and tests may run out of memory.",
-        remedy="wait for it, or choose another device: --ascend-device=npu:N",
-    ),
-    Rule(
-        id="devices.locks",
-        severity=NOTE,
-        check=locked_for_few,
-        why="Two runs on one card disturb each other's times and memory.",
-        remedy="mount one folder into all containers, and name it: PYTEST_ASCEND_CARD_LOCKS=FOLDER",
-    ),
-    Rule(
-        id="chip.several",
-        severity=WARNING,
-        check=several_chips,
-        why="torch_npu has one name for all devices of a process: results would be attributed to the wrong chip.",
-        remedy="make one kind visible only: ASCEND_RT_VISIBLE_DEVICES",
-    ),
-    Rule(
-        id="chip.unknown",
-        severity=WARNING,
-        check=unknown_chip,
-        why="A torch_npu that does not know it refuses to start, and nothing is known of its numerics.",
-        remedy="use the newest torch_npu, and the newest pytest-ascend",
-    ),
-    Rule(
-        id="unknown",
-        severity=UNKNOWN,
-        check=unknown,
-        why="A report has to name what was tested.",
-        remedy="run the doctor as root and on the machine itself; mount the files that it looked for",
-    ),
-)
 
-
+@rule("driver.firmware")
 def firmware_range(survey: Survey) -> Iterator[Observation]:
     """A firmware that the driver does not name, or a driver that the firmware does not name."""
     folder = survey.driver_folder.removesuffix("driver")
@@ -349,6 +239,7 @@ def firmware_range(survey: Survey) -> Iterator[Observation]:
             yield Observation(f"{other} {version} is outside of what {mine} {survey.version(mine)} accepts", evidence)
 
 
+@rule("driver.cann")
 def inner_versions(survey: Survey) -> Iterator[Observation]:
     """A CANN of a line that the driver does not name."""
     path = f"{survey.driver_folder}/version.info"
@@ -359,6 +250,7 @@ def inner_versions(survey: Survey) -> Iterator[Observation]:
         yield Observation(f"CANN {survey.cann} ({inner[:11]}) is of a line that the driver does not accept", evidence)
 
 
+@rule("driver.older")
 def older_driver(survey: Survey) -> Iterator[Observation]:
     """A driver that is older than all that the CANN was released with."""
     released, source = survey.compatibility.hdk(survey.cann) if survey.cann else ((), "")
@@ -367,28 +259,3 @@ def older_driver(survey: Survey) -> Iterator[Observation]:
     if released and is_version(driver) and not is_950 and Version(driver) < min(map(Version, released)):
         evidence = (survey.source(DRIVER), f"CANN {survey.cann} was released with {', '.join(released)} ({source})")
         yield Observation(f"driver {driver} is older than those that CANN {survey.cann} was released with", evidence)
-
-
-DRIVER_RULES = (
-    Rule(
-        id="driver.firmware",
-        severity=ERROR,
-        check=firmware_range,
-        why="Driver and firmware speak a protocol of their own; outside of the range devices fail or vanish.",
-        remedy="upgrade both to one release: firmware first, then the driver, then reboot",
-    ),
-    Rule(
-        id="driver.cann",
-        severity=ERROR,
-        check=inner_versions,
-        why="The driver names the lines of CANN that it was made for.",
-        remedy="install the driver that belongs to this CANN, or a CANN that the driver names",
-    ),
-    Rule(
-        id="driver.older",
-        severity=WARNING,
-        check=older_driver,
-        why="CANN may call functions that the driver lacks.",
-        remedy="upgrade firmware and driver to one of the listed releases",
-    ),
-)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from importlib import resources
 from typing import Any
 
-from pytest_ascend.doctor import cann, combination, devices, files, settings
-from pytest_ascend.doctor.findings import SEVERITIES, Diagnosis, Finding, Rule
+from pytest_ascend.doctor import cann, combination, devices, files, settings  # noqa: F401  they register their checks
+from pytest_ascend.doctor.findings import CHECKS, SEVERITIES, Diagnosis, Finding, Rule
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.compatibility import Compatibility, load
 from pytest_ascend.environment.machine import Machine
@@ -17,14 +19,11 @@ from pytest_ascend.environment.stack import Component
 from pytest_ascend.records.text import one_line
 
 #: All rules. Findings of one severity are in this order: causes of other findings come first.
-RULES: tuple[Rule, ...] = (
-    *devices.RULES,
-    *cann.RULES,
-    *combination.RULES,
-    *devices.DRIVER_RULES,
-    *combination.PACKAGE_RULES,
-    *settings.RULES,
-    *files.RULES,
+RULES = tuple(
+    Rule(id=name, severity=severity, check=CHECKS[name], why=why, remedy=remedy)
+    for name, (severity, why, remedy) in json.loads(
+        (resources.files(__package__) / "rules.json").read_text(encoding="utf-8")
+    ).items()
 )
 
 #: No machine has this many; damaged output may.

@@ -10,12 +10,13 @@ from pathlib import Path
 from elftools.elf.dynamic import DynamicSegment
 from elftools.elf.elffile import ELFFile
 
-from pytest_ascend.doctor.findings import ERROR, WARNING, Observation, Rule
+from pytest_ascend.doctor.findings import Observation, rule
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.machine import BINARY, LOOP, NOT_A_FILE, TOO_LARGE
 from pytest_ascend.system.files import open_regular
 
 
+@rule("file.damaged")
 def damaged(survey: Survey) -> Iterator[Observation]:
     """Files that are binary, far too large, or no files."""
     for path, problem in _problems(survey):
@@ -23,6 +24,7 @@ def damaged(survey: Survey) -> Iterator[Observation]:
             yield Observation(f"{path} is {problem}", (path,))
 
 
+@rule("file.loop")
 def loops(survey: Survey) -> Iterator[Observation]:
     """Links that lead to themselves."""
     for path, problem in _problems(survey):
@@ -30,6 +32,7 @@ def loops(survey: Survey) -> Iterator[Observation]:
             yield Observation(f"{path} is {LOOP}", (path,))
 
 
+@rule("file.unreadable")
 def unreadable(survey: Survey) -> Iterator[Observation]:
     """Files that this user may not read, or the disk cannot."""
     for path, problem in _problems(survey):
@@ -37,6 +40,7 @@ def unreadable(survey: Survey) -> Iterator[Observation]:
             yield Observation(f"{path} cannot be read: {problem}", (path,))
 
 
+@rule("file.no-version")
 def says_nothing(survey: Survey) -> Iterator[Observation]:
     """Files that should say a version, and say none."""
     for path in survey.version_files:
@@ -46,6 +50,7 @@ def says_nothing(survey: Survey) -> Iterator[Observation]:
                 yield Observation(f"{path} has no version", (path,))
 
 
+@rule("library.broken")
 def broken_libraries(survey: Survey) -> Iterator[Observation]:
     """Libraries that no loader would take."""
     for library in libraries(survey):
@@ -53,6 +58,7 @@ def broken_libraries(survey: Survey) -> Iterator[Observation]:
             yield Observation(f"{library.path} is not a loadable library: {library.problem}", (library.path,))
 
 
+@rule("library.architecture")
 def foreign_libraries(survey: Survey) -> Iterator[Observation]:
     """Libraries for another processor."""
     for library in libraries(survey):
@@ -61,6 +67,7 @@ def foreign_libraries(survey: Survey) -> Iterator[Observation]:
             yield Observation(f"{library.path} is for another processor", evidence)
 
 
+@rule("library.needed")
 def unmet_libraries(survey: Survey) -> Iterator[Observation]:
     """Libraries of CANN and the driver that are needed, and not in LD_LIBRARY_PATH."""
     # Without a driver its libraries are missing too, which need not be said once more.
@@ -82,59 +89,6 @@ def _problems(survey: Survey) -> list[tuple[str, str]]:
     """Return the problems with files that matter, after all of them were read."""
     _ = survey.components, survey.cann_packages, survey.inner_version, survey.version_files
     return sorted(survey.machine.tree.problems.items())
-
-
-RULES = (
-    Rule(
-        id="file.damaged",
-        severity=WARNING,
-        check=damaged,
-        why="An interrupted installation or a failing disk damages more than this file.",
-        remedy="reinstall the component",
-    ),
-    Rule(
-        id="file.loop",
-        severity=WARNING,
-        check=loops,
-        why="Whatever follows the link fails.",
-        remedy="remove the link, or reinstall the component",
-    ),
-    Rule(
-        id="file.unreadable",
-        severity=WARNING,
-        check=unreadable,
-        why="The doctor cannot read it, and perhaps CANN cannot either.",
-        remedy="run the doctor as root, or make the file readable",
-    ),
-    Rule(
-        id="file.no-version",
-        severity=WARNING,
-        check=says_nothing,
-        why="What the installer writes has been changed or truncated.",
-        remedy="reinstall the component",
-    ),
-    Rule(
-        id="library.broken",
-        severity=ERROR,
-        check=broken_libraries,
-        why="Importing torch_npu fails, or crashes.",
-        remedy="reinstall the component",
-    ),
-    Rule(
-        id="library.architecture",
-        severity=ERROR,
-        check=foreign_libraries,
-        why="It cannot be loaded here.",
-        remedy="install the build for this processor",
-    ),
-    Rule(
-        id="library.needed",
-        severity=ERROR,
-        check=unmet_libraries,
-        why="Importing torch_npu fails with 'cannot open shared object file'.",
-        remedy="source set_env.sh; in a container, mount all of the driver",
-    ),
-)
 
 
 #: The libraries through which torch_npu reaches the NPU: those of CANN, and the driver's.

@@ -43,13 +43,29 @@ class Observation:
     card: int | None = None
 
 
+Check = Callable[["Survey"], Iterator[Observation]]
+
+#: The function that looks for each rule's situation, by the rule's id.
+CHECKS: dict[str, Check] = {}
+
+
+def rule(name: str) -> Callable[[Check], Check]:
+    """Register a function as the check of a rule, which is a row of ``rules.json``."""
+
+    def register(check: Check) -> Check:
+        CHECKS[name] = check
+        return check
+
+    return register
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """One row of a table: what to look for, its severity, why it matters, what to do."""
+    """What to look for, its severity, why it matters, what to do."""
 
     id: str
     severity: str
-    check: Callable[[Survey], Iterator[Observation]]
+    check: Check
     why: str
     remedy: str
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pytest_ascend.doctor.findings import ERROR, NOTE, WARNING, Observation, Rule
+from pytest_ascend.doctor.findings import Observation, rule
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.evidence import CHIP
 
@@ -82,21 +82,25 @@ def changed(survey: Survey, changes: str) -> Iterator[Observation]:
             yield Observation(f"{name} is set: {setting.effect}", (f"{name}={str(value)[:200]}",))
 
 
+@rule("settings.numbers")
 def numbers(survey: Survey) -> Iterator[Observation]:
     """Settings that change numbers."""
     return changed(survey, NUMBERS)
 
 
+@rule("settings.order")
 def order(survey: Survey) -> Iterator[Observation]:
     """Settings that change the order of events."""
     return changed(survey, ORDER)
 
 
+@rule("settings.speed")
 def speed(survey: Survey) -> Iterator[Observation]:
     """Settings that change time or memory."""
     return changed(survey, SPEED)
 
 
+@rule("settings.two-allocators")
 def two_allocators(survey: Survey) -> Iterator[Observation]:
     """Two variables that exclude each other in torch_npu."""
     names = ("PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
@@ -104,6 +108,7 @@ def two_allocators(survey: Survey) -> Iterator[Observation]:
         yield Observation("memory is configured twice", tuple(f"{name}={survey.environ[name][:100]}" for name in names))
 
 
+@rule("settings.allocator")
 def clashing_allocator(survey: Survey) -> Iterator[Observation]:
     """Settings of the allocator that exclude each other."""
     text = survey.environ.get("PYTORCH_NPU_ALLOC_CONF", "").replace(" ", "").lower()
@@ -114,6 +119,7 @@ def clashing_allocator(survey: Survey) -> Iterator[Observation]:
         )
 
 
+@rule("chip.halves")
 def halves(survey: Survey) -> Iterator[Observation]:
     """A chip that computes float32 in float16 unless told otherwise."""
     if survey.family and survey.family.halves:
@@ -122,73 +128,15 @@ def halves(survey: Survey) -> Iterator[Observation]:
         )
 
 
+@rule("chip.saturates")
 def saturates(survey: Survey) -> Iterator[Observation]:
     """A chip without infinity."""
     if survey.family and survey.family.saturates:
         yield Observation(f"{survey.version(CHIP)} gives the largest number instead of infinity, and 0 for NaN")
 
 
+@rule("chip.no-bfloat16")
 def no_bfloat16(survey: Survey) -> Iterator[Observation]:
     """A chip without bfloat16."""
     if survey.family and not survey.family.bfloat16:
         yield Observation(f"{survey.version(CHIP)} does not have bfloat16")
-
-
-RULES = (
-    Rule(
-        id="settings.numbers",
-        severity=WARNING,
-        check=numbers,
-        why="Results are those of this setting, not of the stack's defaults.",
-        remedy="unset it, unless this is what is to be tested",
-    ),
-    Rule(
-        id="settings.order",
-        severity=NOTE,
-        check=order,
-        why="Races, errors and warnings appear in other places, or not at all.",
-        remedy="unset it, unless this is what is to be tested",
-    ),
-    Rule(
-        id="settings.speed",
-        severity=NOTE,
-        check=speed,
-        why="Times and peaks of memory cannot be compared with runs without it.",
-        remedy="unset it before measuring",
-    ),
-    Rule(
-        id="settings.two-allocators",
-        severity=ERROR,
-        check=two_allocators,
-        why="torch_npu refuses to start with both.",
-        remedy="unset one of them",
-    ),
-    Rule(
-        id="settings.allocator",
-        severity=ERROR,
-        check=clashing_allocator,
-        why="torch_npu fails at the first tensor.",
-        remedy="remove one of them",
-    ),
-    Rule(
-        id="chip.halves",
-        severity=NOTE,
-        check=halves,
-        why="Float32 models lose precision without any warning.",
-        remedy="leave it so, as it refuses must_keep_origin_dtype; compare by limits of float16, or compute on the CPU",
-    ),
-    Rule(
-        id="chip.saturates",
-        severity=NOTE,
-        check=saturates,
-        why="Overflow does not show as infinity, and a GradScaler cannot see it.",
-        remedy="look for overflow by other means",
-    ),
-    Rule(
-        id="chip.no-bfloat16",
-        severity=NOTE,
-        check=no_bfloat16,
-        why="Cases in bfloat16 are unsupported here.",
-        remedy="use float16",
-    ),
-)

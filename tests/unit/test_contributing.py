@@ -53,7 +53,7 @@ def test_the_recipes_work_in_a_copy(tmp_path):
         content = file.read_text(encoding="utf-8")
         (start,) = (match.start() for match in re.finditer(rf"^{re.escape(line)}", content, re.MULTILINE))
         end = content.index("\n", start) + 1
-        at_top = text.lstrip().startswith("def ")
+        at_top = text.lstrip().startswith(("def ", "@"))
         block = "\n".join(each[4:] if at_top or path.endswith(".json") else each for each in text.splitlines())
         place = end if below else start
         file.write_text(content[:place] + block + ("\n\n\n" if at_top else "\n") + content[place:], encoding="utf-8")
@@ -104,7 +104,7 @@ os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 import json, pathlib
 import pytest_ascend
 assert pathlib.Path(pytest_ascend.__file__).is_relative_to(pathlib.Path.cwd())
-from pytest_ascend.doctor import settings
+from pytest_ascend.doctor import RULES
 from pytest_ascend.emulator.faults import find_fault
 from pytest_ascend.environment import compatibility
 from pytest_ascend.environment.chips import family
@@ -123,7 +123,7 @@ assert {subject for subject, *_ in levels.keys() - frozen.keys()} == {"swish"}
 assert "aclnnSwish" in [kernel.name for kernel in all_kernels()]
 for value, agrees in ((1.004, True), (1.006, False)):
     assert compare(torch.tensor([value]), torch.tensor([1.0]), standard="half-percent").agrees is agrees
-(rule,) = (each for each in settings.RULES if each.id == "settings.debug-sync")
+(rule,) = (each for each in RULES if each.id == "settings.debug-sync")
 class Survey: environ = {"MY_DEBUG_SYNC": "1"}
 assert list(rule.check(Survey))
 assert "family" in [each.name for each in columns_of("page")]
