@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
@@ -22,11 +23,11 @@ from pytest_ascend.operators.calling import (
     surrounded,
     tensors,
 )
+from pytest_ascend.operators.failing import program
 from pytest_ascend.operators.judging import alike, expected, matching_run, settings, signs
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.properties import cases_of
 from pytest_ascend.operators.reference import CPU, Definition, Results
-from pytest_ascend.operators.reproducing import program
 from pytest_ascend.operators.samples import LAYOUT, USUAL_TERMS, Sample
 from pytest_ascend.operators.sweep_reference import CALLS, Sweep
 from pytest_ascend.operators.target import Target, placed
@@ -327,19 +328,29 @@ def conformance_tests(*operators: Operator, suite: str = USER) -> Callable[..., 
     )
 
     @chosen
-    def test(
+    def test(  # noqa: PLR0917 - fixtures
         case: Case,
         npu_device: torch.device,
         precision_compare: PrecisionCompare,
         ascend_reproduce: Callable[..., None],
         ascend_sweep_seed: str,
+        request: pytest.FixtureRequest,
     ) -> None:
         operator = table[case.subject]
         swept = CALLS.get(case.property)
         generated = Sweep.of(operator, case.dtype, swept, ascend_sweep_seed, defined=True) if swept else None
-        target = Target(case, operator, generated or Definition(operator), npu_device)
-        ascend_reproduce(partial(program, target))
+        origin = _origin(request, case.subject) if suite == USER else None
+        target = Target(case, operator, generated or Definition(operator), npu_device, origin)
+        ascend_reproduce(partial(program, target), saves=True)
         check(target, precision_compare)
 
     found: Callable[..., None] = test
+    found.operators = table  # type: ignore[attr-defined]  # for programs that call one of them again
     return found
+
+
+def _origin(request: pytest.FixtureRequest, name: str) -> tuple[tuple[str, ...], str]:
+    """Return the lines that import the test of a user's operator, and the expression of the operator."""
+    where, module = os.path.relpath(request.path.parent, request.config.rootpath), request.module.__name__
+    imports = ("import sys", f"sys.path.insert(0, {where!r})", f"import {module}")
+    return imports, f"{module}.{request.node.originalname}.operators[{name!r}]"

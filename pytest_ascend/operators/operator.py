@@ -120,8 +120,6 @@ class InputFactory:
     dtype: torch.dtype
     sizes: Mapping[int, int] = field(default_factory=dict)
     _count: int = field(default=0, init=False)
-    #: Python expressions of the tensors made here, by the tensor's id.
-    _expressions: dict[int, tuple[torch.Tensor, str]] = field(default_factory=dict, init=False)
 
     def normal(
         self, *shape: int, std: float = 1.0, dtype: torch.dtype | None = None, grad: bool = True
@@ -152,10 +150,6 @@ class InputFactory:
         """Return a tensor of these numbers, nested as given."""
         return self._finished(torch.tensor(numbers, dtype=torch.float64).to(dtype or self.dtype), dtype, grad=grad)
 
-    def expression(self, tensor: torch.Tensor) -> str:
-        """Return the Python expression of a tensor made here, "" for others."""
-        return self._expressions.get(id(tensor), (tensor, ""))[1]
-
     def _floating(
         self, kind: str, shape: tuple[int, ...], dtype: torch.dtype | None, *, grad: bool, **how: float
     ) -> torch.Tensor:
@@ -165,10 +159,7 @@ class InputFactory:
         """Call the function of :mod:`pytest_ascend.run.inputs` named ``kind``."""
         self._count += 1
         shape = tuple(self.sizes.get(size, size) for size in shape)
-        key = f"{self.key}/{self._count}"
-        made: torch.Tensor = getattr(inputs, kind)(key, shape, dtype=dtype, **how)
-        said = "".join(f", {name}={value!r}" for name, value in how.items())
-        self._expressions[id(made)] = made, f"inputs.{kind}({key!r}, {shape}{said}, dtype={dtype})"
+        made: torch.Tensor = getattr(inputs, kind)(f"{self.key}/{self._count}", shape, dtype=dtype, **how)
         return made
 
     def _finished(self, made: torch.Tensor, dtype: torch.dtype | None, *, grad: bool) -> torch.Tensor:
@@ -312,7 +303,6 @@ def _described(sample: Sample, make: InputFactory) -> Sample:
                 follows=follows,
                 grad=leaf.requires_grad,
                 stride=None if leaf.is_contiguous() else leaf.stride(),
-                expression=make.expression(leaf),
             )
         return known[id(leaf)]
 

@@ -27,7 +27,6 @@ from pytest_ascend.operators.calling import (
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.properties import chosen
 from pytest_ascend.operators.samples import Sample
-from pytest_ascend.operators.values import StoredTensor
 from pytest_ascend.precision.formulas import active
 
 #: Outputs or gradients, in order; None for a gradient that does not exist.
@@ -72,9 +71,6 @@ class Reference(Protocol):
     def backward(self, sample: Sample, dtype: str) -> Results:
         """Return the expected gradients of a call, one for each input that has one."""
 
-    def expression(self, source: StoredTensor, dtype: torch.dtype) -> str:
-        """Return the Python expression of a sample's tensor, "" if unknown."""
-
 
 @dataclass(frozen=True, slots=True)
 class Definition:
@@ -103,10 +99,6 @@ class Definition:
             return _gradients(self._function, self.operator, sample, getattr(torch, dtype), change)
 
         return self._results("backward", sample, dtype, compute)
-
-    def expression(self, source: StoredTensor, _: torch.dtype) -> str:
-        """Return the Python expression that made the tensor."""
-        return source.expression
 
     @property
     def _function(self) -> Callable[..., Any]:

@@ -91,21 +91,6 @@ class Recording:
         layouts = [self._reference_runs(expected, each) for each in reference_runs]
         return Results(expected, tuple(layouts))
 
-    def expression(self, source: StoredTensor, dtype: torch.dtype) -> str:
-        """Return the Python expression that reads a sample's tensor from the file; "" if it is not there."""
-        return self.reading(source.number, dtype if source.follows else None)
-
-    def reading(self, number: int, dtype: torch.dtype | None) -> str:
-        """Return the Python expression that reads a tensor from the file, in ``dtype`` or its own; "" if not there."""
-        if number < 0:
-            return ""
-        name, storage, first, shape = self._golden.meta["table"][number]
-        parts = 2 if getattr(torch, name).is_complex else 1
-        held = f"load_file({self._path!r})[{storage!r}][{first}:{first + parts * math.prod(shape)}]"
-        if parts > 1:
-            held = f"torch.view_as_complex({held}.double().reshape({(*shape, 2)}))"
-        return f"{held}.to({dtype or f'torch.{name}'}).reshape({tuple(shape)})"
-
     def _properties(self, sample: Mapping[str, Any], dtype: str) -> Sequence[str]:
         found: Sequence[str] = sample["dtypes"].get(dtype, {}).get("asked", ())
         return found

@@ -18,7 +18,6 @@ from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.properties import STORED, chosen
 from pytest_ascend.operators.reference import Definition, Results
 from pytest_ascend.operators.samples import Sample
-from pytest_ascend.operators.values import StoredTensor
 from pytest_ascend.precision.formulas import active
 
 #: Suffixes of a result's name: the reference runs by torch's CPU kernels in the dtype of the case, from contiguous
@@ -54,10 +53,6 @@ class StoredGolden:
             return Definition(self.operator).backward(sample, dtype)
         count = sum(values.wants_grad(getattr(torch, dtype)) for values in sample.values())
         return read(self.store, self.operator, dtype, BACKWARD, sample, count)
-
-    def expression(self, _: StoredTensor, __: torch.dtype) -> str:
-        """Return "": the inputs of the catalogue are made, not stored."""
-        return ""
 
 
 def golden_id(operator: Operator) -> str:

@@ -27,7 +27,6 @@ from pytest_ascend.operators.reference import (
 )
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.target import in_dtype
-from pytest_ascend.operators.values import StoredTensor
 
 #: The calls of a case, by its property: what is asked at level standard is not asked again at full.
 CALLS = {"sweep": range(24), "sweep-more": range(24, 216)}
@@ -81,10 +80,6 @@ class Sweep:
             if self.defined:
                 return self._definition[0].backward(sample, dtype)
             return differentiated(self.operator, sample, dtype)
-
-    def expression(self, source: StoredTensor, _: torch.dtype) -> str:
-        """Return the Python expression of a tensor, "" if unknown."""
-        return source.expression
 
     def _is_asked(self, given: Any) -> bool:
         """Whether a call is none of those that the operator leaves out, some of which end the process."""

@@ -20,10 +20,19 @@ from pytest_ascend.run.comparing import Disagreement
 class Target:
     """An operator in one dtype, for one property, on one device, with its expected results."""
 
-    def __init__(self, case: Case, operator: Operator, reference: Reference, device: torch.device) -> None:
+    def __init__(
+        self,
+        case: Case,
+        operator: Operator,
+        reference: Reference,
+        device: torch.device,
+        origin: tuple[Sequence[str], str] | None = None,
+    ) -> None:
         self.case, self.operator, self.reference, self.device = case, operator, reference, device
         self.dtype: torch.dtype = getattr(torch, case.dtype)
         self.samples = reference.samples(case.property, case.dtype)
+        #: Where a program finds the operator of a user: the lines that import it, and its expression.
+        self.origin = origin
         self._inputs: dict[str, Any] = {}
         self._grad_outputs: dict[str, list[torch.Tensor]] = {}
         #: What generated calls varied, and their number: see sweep.run.

@@ -73,7 +73,7 @@ class StoredTensor:
 
     ``follows`` is false for a tensor with a dtype of its own: an index, a mask. ``grad`` tells whether it may require a
     gradient. ``stride`` is that of the recorded tensor if it was not contiguous. ``number`` is its number in the
-    recording, -1 if it is not in one unchanged; ``expression`` is the Python that makes it, "" if unknown.
+    recording, -1 if it is not in one unchanged.
     """
 
     tensor: torch.Tensor
@@ -81,7 +81,6 @@ class StoredTensor:
     grad: bool = False
     stride: tuple[int, ...] | None = None
     number: int = -1
-    expression: str = ""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -115,18 +114,18 @@ class StoredTensor:
         flat = changed.view(-1)
         for place, number in ((0, "nan"), (flat.numel() // 2, "inf"), (-1, "-inf")):
             flat[place] = float(number)
-        return replace(self, tensor=changed, number=-1, expression=sprinkling(self.expression, self.shape))
+        return replace(self, tensor=changed, number=-1)
 
     def picked(self, shape: tuple[int, ...], key: str) -> StoredTensor:
         """Return a tensor of another shape from this one's numbers, which the operator accepts."""
         if not self.tensor.numel():
             return self
-        return replace(self, tensor=_picked(self.tensor.reshape(-1), shape, key), stride=None, number=-1, expression="")
+        return replace(self, tensor=_picked(self.tensor.reshape(-1), shape, key), stride=None, number=-1)
 
     def cut(self, shape: tuple[int, ...]) -> StoredTensor:
         """Return the first elements along each dimension, contiguous."""
         first = self.tensor[tuple(slice(size) for size in shape)].contiguous()
-        return replace(self, tensor=first, stride=None, number=-1, expression="")
+        return replace(self, tensor=first, stride=None, number=-1)
 
     def expanded(self) -> StoredTensor:
         """Return the same with stride 0 along the first dimension."""
@@ -134,8 +133,7 @@ class StoredTensor:
             return self
         stride = (0, *self.tensor.stride()[1:])
         repeated = self.tensor[:1].expand(self.shape).contiguous()
-        made = f"{self.expression}[:1].expand({self.shape})" if self.expression else ""
-        return replace(self, tensor=repeated, stride=stride, number=-1, expression=made)
+        return replace(self, tensor=repeated, stride=stride, number=-1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -264,15 +262,6 @@ CHANGES: Mapping[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
     "stepped": _stepped,
     "transposed": _transposed,
 }
-
-
-def sprinkling(expression: str, shape: tuple[int, ...]) -> str:
-    """Return the Python that inserts NaN and infinities into another expression's tensor, "" for ""."""
-    if not expression:
-        return ""
-    places = f"(torch.tensor([0, {math.prod(shape) // 2}, -1]),)"
-    numbers = 'torch.tensor([float("nan"), float("inf"), float("-inf")])'
-    return f"(lambda x: x.flatten().index_put({places}, {numbers}.to(x.dtype)).reshape({shape}))({expression})"
 
 
 def laid_out(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:

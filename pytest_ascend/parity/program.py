@@ -15,7 +15,7 @@ from pytest_ascend.device.npu import pinning
 from pytest_ascend.records.text import one_line
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.case_context import Reproduce
-from pytest_ascend.run.program import DIFFERENCE, ending, worst_leaf
+from pytest_ascend.run.program import worst_leaf
 
 _HEAD = """\
 # {title}
@@ -30,19 +30,9 @@ device, cpu = torch.device("{device}"), torch.device("cpu")
 
 _TENSORS = """\
 
-
-{difference}
-
-actual = {{name: each.detach().cpu() for name, each in {actual}[{kind!r}].items()}}
-expected = {exact}[{kind!r}]
-shared = [name for name in expected if name in actual and actual[name].shape == expected[name].shape]
-apart = {{name: difference(actual[name], expected[name]).flatten() for name in shared if expected[name].numel()}}
-share = {{name: each.max().item() / (expected[name].abs().max().item() or 1.0) for name, each in apart.items()}}
-for name in sorted(share, key=share.get, reverse=True)[:10]:
-    print(f"{{name}}: largest difference {{apart[name].max().item():.6g}}, {{share[name]:.2%}} of its largest value")
 print({decided!r})
-
-{ending}"""
+raise SystemExit(not compare_named({actual}[{kind!r}], {exact}[{kind!r}], lambda: {reference_runs}[{kind!r}], {last}))
+"""
 
 _LAYERS = """\
 
@@ -76,8 +66,11 @@ class Computation:
 def _program(computation: Computation, title: str, device: torch.device, verdict: Verdict | None) -> str:
     """Return the program. Raises ValueError if no tensor is named that can be computed again."""
     needed = {"import torch", *(["import torch_npu"] if device.type == "npu" else []), *computation.imports}
-    if computation.layers:
-        needed.add("from pytest_ascend.precision import layers")
+    needed.add(
+        "from pytest_ascend.precision import layers"
+        if computation.layers
+        else "from pytest_ascend.run.program import compare_named"
+    )
     head = _HEAD.format(
         title=one_line(title),
         imports="\n".join(sorted(needed, key=lambda line: (line.startswith("from"), line))),
@@ -99,16 +92,10 @@ def _tensors(computation: Computation, verdict: Verdict | None) -> str:
     (name,) = ast.literal_eval(f"[{key}")
     index = leaf.worst.index
     return _TENSORS.format(
-        difference=DIFFERENCE,
+        decided=f"decided by {name}, element {index}: {leaf.worst.actual} in the run, {leaf.worst.expected} expected",
         actual=computation.actual,
         exact=computation.exact,
+        reference_runs=computation.reference_runs,
         kind=kind,
-        decided=f"decided by {name}, element {index}: {leaf.worst.actual} in the run, {leaf.worst.expected} expected",
-        ending=ending(
-            name,
-            index,
-            leaf.limit.name,
-            float(leaf.limit.value),
-            reference_runs=f"{computation.reference_runs}[{kind!r}]",
-        ),
+        last=f"{name!r}, {index}, {(leaf.limit.name, float(leaf.limit.value))}",
     )

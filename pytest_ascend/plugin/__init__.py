@@ -6,6 +6,7 @@ Only the table of options is imported until ``--ascend`` is given or a fixture i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -235,17 +236,18 @@ def ascend_measure(request: pytest.FixtureRequest) -> Callable[[str, float | Seq
 
 
 @pytest.fixture
-def ascend_reproduce(request: pytest.FixtureRequest) -> Callable[[Reproduce], None]:
+def ascend_reproduce(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Register a function that writes a program to reproduce a failure of the case: ``ascend_reproduce(write)``.
 
     If the case does not pass, ``write`` gets the verdict that disagreed, or None, and returns Python source for the run
-    log and the page. It may raise ValueError with the reason why there is none.
+    log and the page. It may raise ValueError with the reason why there is none. With ``saves=True`` it gets a folder
+    beside the log before the verdict, where it may save what the program loads.
     """
-    context = _case_context(request)
+    context, setup = _case_context(request), request.config.stash.get(SETUP, None)
 
-    def keep(write: Reproduce) -> None:
+    def keep(write: Callable[..., str], *, saves: bool = False) -> None:
         if context:
-            context.reproduce = write
+            context.reproduce = partial(write, setup.options.report / "calls") if saves and setup else write
 
     return keep
 

@@ -1,72 +1,88 @@
-"""The end of a program that reproduces a failure: the rule, the limit, exit code 0 or 1."""
+"""How a program that reproduces a failure judges and ends: by the rule that decided and its limit."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import torch
+
 from pytest_ascend.records.verdict import Verdict
 
-#: A function of every program: the difference of two tensors by element. Equal infinities and NaN agree.
-DIFFERENCE = """\
-def difference(one, other):
-    same = (one == other) | ((one != one) & (other != other))
-    wide = torch.complex128 if one.is_complex() else torch.float64
-    return torch.where(same, 0.0, (one.to(wide) - other.to(wide)).abs().nan_to_num(torch.inf, torch.inf))
-"""
+#: The index of an element, None if the judge named none.
+Index: TypeAlias = tuple[int, ...] | None
+Tensor = torch.Tensor
 
-_ENDING = """\
-one, other = actual[{place!r}], expected[{place!r}]
-if one.shape != other.shape or not one.numel():
-    raise SystemExit(one.shape != other.shape)
-apart, near = difference(one, other), other.to(one.dtype)
-out_of_place = (one.isnan() != near.isnan()) | (one.isinf() != near.isinf()) | (near.isinf() & (one != near))
-{judging}
-print(f"{{rule}}: {{found:.6g}}, allowed {{allowed:.6g}}: {{'passed' if found <= allowed else 'FAILED'}}")
-raise SystemExit(not found <= allowed)
-"""
-
-#: The judge's rules that a program can apply by itself -> the figure that it compares with the limit.
-_RULES = {
-    "error of one element": "apart[{index}].item()",
-    "error where zero is expected": "apart[{index}].item()",
-    "root mean square error": "apart.square().mean().sqrt().item()",
-    "elements that are not equal": "float((apart != 0).sum())",
-    "elements that are not bitwise equal": "float((apart != 0).sum())",
+#: The judge's rules that need no error model -> the figure compared with the limit, of the differences of all elements.
+_RULES: Mapping[str, Callable[[Tensor, Index], Tensor]] = {
+    "error of one element": lambda apart, index: apart[index],
+    "error where zero is expected": lambda apart, index: apart[index],
+    "root mean square error": lambda apart, _: apart.square().mean().sqrt(),
+    "elements that are not equal": lambda apart, _: (apart != 0).sum(),
+    "elements that are not bitwise equal": lambda apart, _: (apart != 0).sum(),
 }
-
-#: For any other rule, the error is compared with the CPU's own in that dtype.
-_ANY_RULE = """\
-reference = difference({reference_runs}[{place!r}], other)
-rule = "root mean square error, beside ten times the CPU's own"
-found, allowed = (x.square().mean().sqrt().item() for x in (apart, reference))
-wide = torch.complex128 if other.is_complex() else torch.float64
-allowed = 10 * allowed + 1e-12 * other.to(wide).abs().nan_to_num(0, 0, 0).max().item()\
-"""
+_OF_ONE = ("error of one element", "error where zero is expected")
 
 
-def ending(
-    place: int | str,
-    index: tuple[int, ...] | None,
-    rule: str,
-    allowed: float,
-    *,
-    reference_runs: str,
-    repeats: bool = False,
-) -> str:
-    """Return the last lines of a program that has ``actual`` and ``expected``, tensors by place.
+def difference(one: Tensor, other: Tensor) -> Tensor:
+    """Return the absolute difference by element, in float64. Equal infinities and NaN agree."""
+    same = (one == other) | (one.isnan() & other.isnan())
+    return torch.where(same, 0.0, (_wide(one) - _wide(other)).abs().nan_to_num(torch.inf, torch.inf))
 
-    ``index`` is the worst element of the tensor at ``place``, None if the judge named none; ``rule`` is the rule that
-    decided and ``allowed`` its limit, ``reference_runs`` an expression for the CPU's results in the dtype.
-    With ``repeats`` the device is compared with itself, bit by bit.
+
+def passes(
+    one: Tensor,
+    other: Tensor,
+    rule: tuple[str, float],
+    index: Index = None,
+    reference: Callable[[], Tensor | None] = lambda: None,
+) -> bool:
+    """Whether a result agrees with what is expected by the rule that decided, which is printed with its limit.
+
+    A rule that needs an error model is replaced by the root mean square error, beside ten times that of ``reference``,
+    the CPU's result in the dtype.
     """
-    if repeats:
-        rule, allowed = "elements that are not equal", 0.0
-    figure = _RULES.get(rule, "")
-    if "where" in rule and "is expected" in rule and not figure:
-        figure = "float(out_of_place[{index}])" if index is not None else "float(out_of_place.sum())"
-    if not figure or ("{index}" in figure and index is None):
-        judging = _ANY_RULE.format(reference_runs=reference_runs, place=place)
+    if one.shape != other.shape or not one.numel():
+        return one.shape == other.shape
+    apart, (name, allowed) = difference(one, other), rule
+    if name in _RULES and (index is not None or name not in _OF_ONE):
+        found = float(_RULES[name](apart, index))
+    elif "where" in name and "is expected" in name:
+        near = other.to(one.dtype)
+        misplaced = (one.isnan() != near.isnan()) | (one.isinf() != near.isinf()) | (near.isinf() & (one != near))
+        found = float(misplaced.sum() if index is None else misplaced[index])
     else:
-        judging = f"rule, found, allowed = {rule!r}, {figure.format(index=index)}, {allowed!r}"
-    return _ENDING.format(place=place, judging=judging)
+        name, usual = "root mean square error, beside ten times the CPU's own", reference()
+        own = 0.0 if usual is None else float(difference(usual, other).square().mean().sqrt())
+        found = float(apart.square().mean().sqrt())
+        allowed = 10 * own + 1e-12 * float(_wide(other).abs().nan_to_num(0, 0, 0).max())
+    agrees = found <= allowed
+    print(f"{name}: {found:.6g}, allowed {allowed:.6g}: {'passed' if agrees else 'FAILED'}")  # noqa: T201
+    return agrees
+
+
+def compare_named(  # noqa: PLR0917 - both sides, and what the judge said
+    actual: Mapping[str, Tensor],
+    expected: Mapping[str, Tensor],
+    reference: Callable[[], Mapping[str, Tensor]],
+    name: str,
+    index: Index,
+    rule: tuple[str, float],
+) -> bool:
+    """Whether tensors by name agree by the rule that decided on one of them; prints the ten that differ the most."""
+    actual = {key: each.detach().cpu() for key, each in actual.items()}
+    shares: dict[str, tuple[float, float]] = {}
+    for key, wanted in expected.items():
+        if wanted.numel() and key in actual and actual[key].shape == wanted.shape:
+            most = float(difference(actual[key], wanted).max())
+            shares[key] = most / (float(wanted.abs().max()) or 1.0), most
+    for key, (share, most) in sorted(shares.items(), key=lambda each: each[1], reverse=True)[:10]:
+        print(f"{key}: largest difference {most:.6g}, {share:.2%} of its largest value")  # noqa: T201
+    return passes(actual[name], expected[name], rule, index, lambda: reference()[name])
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
 def worst_leaf(verdict: Verdict) -> Verdict:

@@ -10,7 +10,7 @@ import torch
 
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.exploring import explore, write
-from pytest_ascend.operators.reproducing import program
+from pytest_ascend.operators.failing import program
 from pytest_ascend.operators.sweep_reference import Sweep
 from pytest_ascend.operators.target import Target
 from pytest_ascend.plugin.keys import SETUP
@@ -34,6 +34,6 @@ def test_explore(
     options = request.config.stash[SETUP].options
     operator = swept(case.subject, case.dtype, golden_store)
     target = Target(case, operator, Sweep.of(operator, case.dtype, 0), npu_device)
-    ascend_reproduce(partial(program, target))
+    ascend_reproduce(partial(program, target), saves=True)
     keep = partial(write, options.report / "findings")
     explore(target, precision_compare, ascend_measure, seed=options.seed, seconds=seconds, keep=keep)

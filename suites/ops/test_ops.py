@@ -10,7 +10,7 @@ import torch
 
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.checks import check
-from pytest_ascend.operators.reproducing import program
+from pytest_ascend.operators.failing import program
 from pytest_ascend.operators.sweep import note
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case
@@ -31,7 +31,7 @@ def target(
     """Return the operator under test."""
     level = pytestconfig.getoption("ascend_level") or "standard"
     made = target_of(case, npu_device, golden_store, ascend_sweep_seed, level)
-    ascend_reproduce(partial(program, made))
+    ascend_reproduce(partial(program, made), saves=True)
     return made
 
 

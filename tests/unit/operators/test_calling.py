@@ -13,7 +13,7 @@ from pytest_ascend.operators.operator import ALL_OUTPUTS
 from pytest_ascend.operators.reference import Definition, Results, computed, differentiated, numbers_in_float64
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.target import Target, in_dtype, placed
-from pytest_ascend.operators.values import StoredTensor, uniform
+from pytest_ascend.operators.values import uniform
 from pytest_ascend.records.case import Case
 from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import Disagreement
@@ -232,10 +232,6 @@ def test_a_definition_is_computed_once_in_several_precisions() -> None:
     assert calls == [torch.float64, torch.float32, *[torch.float16] * 3]
     assert [run[0].dtype for run in found.reference_runs if run[0] is not None] == [torch.float16] * 5
     assert made.forward(sample, "float16") is found
-    assert (
-        made.expression(StoredTensor(tensor=torch.ones(1), expression="torch.ones(1)"), torch.float16)
-        == "torch.ones(1)"
-    )
     whole = Definition(operator(torch.sort, outputs=("", "int64")))
     sorted_ = whole.forward(whole.samples("forward", "float16")[0], "float16")
     assert [each.dtype for each in sorted_.reference_runs[0] if each is not None] == [torch.float16, torch.int64]

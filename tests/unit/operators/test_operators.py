@@ -13,7 +13,6 @@ from pytest_ascend.operators import Call, InputFactory, Operator, call, cases_of
 from pytest_ascend.operators.checks import check
 from pytest_ascend.operators.reference import Definition
 from pytest_ascend.operators.target import Target
-from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
 Function = Callable[..., Any]
@@ -114,17 +113,6 @@ def test_draws_are_the_same_everywhere_and_differ_from_one_another() -> None:
     assert one.requires_grad
     assert not first.normal(5, grad=False).requires_grad
     assert not first.uniform(5, dtype=torch.float32).requires_grad
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_what_is_drawn_can_be_drawn_again_by_what_is_said_of_it(dtype: torch.dtype) -> None:
-    make = InputFactory("key", dtype)
-    drawn = (make.normal(5, std=0.1), make.uniform(2, 3, low=-6), make.integers(4, high=9), make.mask(7))
-    for each in drawn:
-        again = eval(make.expression(each), {"inputs": inputs, "torch": torch})  # noqa: S307  (our own words)
-        assert again.dtype == each.dtype
-        assert torch.equal(again, each)
-    assert not make.expression(drawn[0] + 1)
 
 
 def test_calls_of_one_name_are_numbered_and_an_operator_without_calls_is_refused() -> None:

@@ -268,18 +268,6 @@ def test_results_are_what_is_expected_and_what_the_cpu_has() -> None:
         made.backward(first, "float32")
 
 
-def test_an_expression_reads_the_tensor_from_the_file() -> None:
-    made = recording(sample("first"))
-    held: dict[str, Any] = {"torch": torch, "load_file": lambda path: made._golden.tensors if path else None}
-    for number, tensor in enumerate(TENSORS):
-        assert same(eval(made.reading(number, None), held), tensor)  # noqa: S307  (our own words)
-    assert eval(made.reading(0, torch.float16), held).dtype == torch.float16  # noqa: S307
-    assert made.reading(-1, None) == ""
-    follows, own = (StoredTensor(tensor=TENSORS[1], follows=each, number=1) for each in (True, False))
-    assert eval(made.expression(follows, torch.float16), held).dtype == torch.float16  # noqa: S307
-    assert eval(made.expression(own, torch.float16), held).dtype == torch.int64  # noqa: S307
-
-
 @pytest.mark.parametrize(
     ("made", "says"),
     [

@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from pytest_ascend.operators import Operator, call, call_judging, callables, shr
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.calling import as_it_is
 from pytest_ascend.operators.checks import check
+from pytest_ascend.operators.failing import program
 from pytest_ascend.operators.generator import (
     EXPANDED,
     IN_PLACE_EVERY,
@@ -30,7 +32,6 @@ from pytest_ascend.operators.generator import (
 from pytest_ascend.operators.judging import digest, is_as_near, overflows
 from pytest_ascend.operators.reference import Results
 from pytest_ascend.operators.replay import recording
-from pytest_ascend.operators.reproducing import program
 from pytest_ascend.operators.samples import TEMPLATE, Sample
 from pytest_ascend.operators.stored import stored_samples
 from pytest_ascend.operators.sweep_reference import CALLS, SPARE, Sweep
@@ -570,12 +571,15 @@ def test_the_gradient_of_a_mean_over_windows_may_not_be_off_by_eight_ulp(
         judged(made)
 
 
-def test_a_call_that_fails_is_made_smaller_and_has_a_program() -> None:
+def test_a_call_that_fails_is_made_smaller_and_has_a_program(tmp_path: Path) -> None:
     made = target("exp", "float32", tail_not_written)
     verdicts: list[Any] = []
     with pytest.raises(Disagreement, match="made smaller"):
         check(made, PrecisionCompare(verdicts.append))
-    assert "torch.exp" in program(made, verdicts[-1])
+    text = program(made, tmp_path, verdicts[-1])
+    assert "torch.exp, 'cpu')" in text
+    (file,) = tmp_path.iterdir()
+    assert repr(str(file)) in text
 
 
 def test_an_operator_of_ones_own_is_swept_where_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from pytest_ascend.operators import Operator, cases_of
 from pytest_ascend.operators.checks import check
+from pytest_ascend.operators.failing import SavedCall, program
 from pytest_ascend.operators.reference import Definition
-from pytest_ascend.operators.reproducing import program
 from pytest_ascend.operators.sweep_reference import CALLS, Sweep
 from pytest_ascend.operators.target import Target
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
@@ -21,9 +22,12 @@ DEVICE = torch.device("cpu")
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
-def test_every_case_has_a_program(operator: Operator) -> None:
+def test_every_case_has_a_program(operator: Operator, tmp_path: Path) -> None:
     for case in cases_of(operator, suite="fused"):
-        ast.parse(program(Target(case, operator, Definition(operator), DEVICE), None))
+        ast.parse(program(Target(case, operator, Definition(operator), DEVICE), tmp_path, None))
+        (file,) = tmp_path.iterdir()
+        assert SavedCall.load(file).args
+        file.unlink()
 
 
 def test_each_operator_has_generated_calls_or_a_reason() -> None:

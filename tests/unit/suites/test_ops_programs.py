@@ -1,20 +1,21 @@
-"""The program of a failing case makes the inputs that the case was asked with, bit for bit, however large they are."""
+"""The program of a failing case loads the inputs of the case, bit for bit, however large they are."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 
+from pytest_ascend.errors import UsageError
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.operators.calling import tensors, upstream
-from pytest_ascend.operators.reproducing import _normal_grad_output, program
+from pytest_ascend.operators.calling import tensors
+from pytest_ascend.operators.failing import SavedCall, bundled_operator, program
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.verdict import Verdict
-from pytest_ascend.run import inputs
 from pytest_ascend.system.bundled import folder
 from suites.ops import CASES
 from suites.ops.targets import target_of
@@ -55,36 +56,27 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
         "ops/linalg.matrix_norm/forward/float32",
     ],
 )
-def test_inputs_are_those_of_the_case(case_id: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inputs_are_those_of_the_case(case_id: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     subject = subject_of(case_id)
     sample = max(subject.samples, key=lambda each: largest(subject, each))
-    held: dict[str, Any] = {}
+    text = program(subject, tmp_path, about(subject, sample))
     with pytest.raises(SystemExit) as left:
-        exec(compile(program(subject, about(subject, sample)), "program", "exec"), held)  # noqa: S102
+        exec(compile(text, "program", "exec"), {})  # noqa: S102  (our own words)
     assert not left.value.code, "the CPU is right"
     assert "largest difference" in capsys.readouterr().out
     expected = tensors(subject.on_cpu(sample))
     assert expected
-    for place, each in enumerate(expected):
-        assert same_bits(held[f"x{place}"], each)
+    (file,) = tmp_path.iterdir()
+    call = SavedCall.load(file)
+    assert all(map(same_bits, tensors((call.args, dict(call.kwargs))), expected))
+    assert len(text.splitlines()) <= 12
 
 
-def test_some_of_these_inputs_are_too_large_to_be_written_down() -> None:
-    subject = subject_of("ops/exp/forward/float32")
-    sample = max(subject.samples, key=lambda each: largest(subject, each))
-    assert "inputs.uniform(" in program(subject, about(subject, sample))
-
-
-@pytest.mark.parametrize("all_bits", [False, True])
-@pytest.mark.parametrize("one_set_of_inputs", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_what_is_said_of_the_gradient_of_an_output_draws_it_again(
-    dtype: str, one_set_of_inputs: bool, all_bits: bool
-) -> None:
-    subject = subject_of(f"ops/exp/forward/{dtype}")
-    sample = replace(subject.samples[0], all_bits=all_bits)
-    subject.operator = operator = replace(subject.operator, one_set_of_inputs=one_set_of_inputs)
-    output = torch.zeros(3, 5, dtype=subject.dtype, requires_grad=True).exp()
-    (drawn,) = upstream(operator, sample, [output], subject.dtype)
-    said = _normal_grad_output(subject, sample, f"ops/exp/{sample.name}/up/0", drawn)
-    assert same_bits(eval(said, {"inputs": inputs, "torch": torch}), drawn)  # noqa: S307  (our own words)
+def test_a_function_without_a_name_is_that_of_the_operator(tmp_path: Path) -> None:
+    subject = subject_of("ops/argmax/forward/float32")
+    subject.operator = replace(subject.operator, function=partial(torch.argmax))
+    assert "bundled_operator('ops/argmax').function" in program(subject, tmp_path, None)
+    assert bundled_operator("ops/argmax").name == "argmax"
+    assert bundled_operator("ops/linalg.det").function is torch.linalg.det
+    with pytest.raises(UsageError, match="no bundled operator"):
+        bundled_operator("ops/nothing")

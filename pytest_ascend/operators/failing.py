@@ -1,0 +1,367 @@
+"""A failing call: saved beside the log as data, and the program that loads it and makes it again.
+
+The file has tensors and plain values only. The function is named in the program, which a reader can see.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+
+from pytest_ascend.device.npu import pinning
+from pytest_ascend.errors import UsageError
+from pytest_ascend.golden.files import Golden, decode, encode
+from pytest_ascend.operators import calling
+from pytest_ascend.operators.calling import (
+    LAYOUTS,
+    Layout,
+    double,
+    forward,
+    on_tensors,
+    poisoned,
+    steps,
+    surrounded,
+    tensors,
+    upstream,
+    with_grad,
+)
+from pytest_ascend.operators.operator import Operator
+from pytest_ascend.operators.reference import CPU, Results, Tensors
+from pytest_ascend.operators.replay import Unwritable, operator_of, read, write
+from pytest_ascend.operators.samples import Sample, on_leaves
+from pytest_ascend.operators.target import Target, in_dtype, placed
+from pytest_ascend.operators.values import StoredTensor
+from pytest_ascend.records.text import one_line
+from pytest_ascend.records.verdict import Verdict
+from pytest_ascend.run.program import difference, passes, worst_leaf
+from pytest_ascend.system import bundled
+from pytest_ascend.system.files import read_regular, write_file
+
+#: The most bytes of the tensors of one call.
+LARGEST_BYTES = 64 << 20
+#: Modules in which functions are looked up by identity, in this order.
+_PUBLIC = ("torch", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.Tensor")
+#: Properties whose gradients are compared.
+_BACKWARD = ("backward", "backward-layout")
+#: A tensor in a file: its number, and its strides and offset unless it is contiguous; whether it is complex.
+_Row: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavedCall:
+    """One call with its tensors on the CPU, in the device's strides, and what should come of it.
+
+    ``leaves`` are the numbers of the tensors to differentiate by, and ``grad_outputs`` the outputs' gradients; without
+    leaves the results are compared, the first ``outputs`` of them unless that is 0. ``expected`` is in float64,
+    ``reference`` the CPU's result in the dtype. ``element`` is the output and index named by the judge, ``rule`` the
+    deciding rule and its limit. ``repeats`` compares the device with itself.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    leaves: tuple[int, ...] = ()
+    grad_outputs: tuple[torch.Tensor, ...] = ()
+    outputs: int = 0
+    expected: Tensors = field(default_factory=list)
+    reference: Tensors = field(default_factory=list)
+    element: tuple[int, tuple[int, ...]] | None = None
+    rule: tuple[str, float] = ("", 0.0)
+    repeats: bool = False
+
+    def save(self, path: Path, case: str) -> None:
+        """Write the file. Raises Unwritable for a value that is no data, or if it would be too large."""
+        kept: dict[str, torch.Tensor] = {}
+
+        def keep(source: StoredTensor) -> _Row:
+            tensor, number = source.tensor.detach(), str(len(kept))
+            plain = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+            kept[number] = plain.resolve_neg()
+            is_plain = tensor.is_contiguous() and not tensor.storage_offset()
+            laid = {} if is_plain else {"stride": tensor.stride(), "offset": tensor.storage_offset()}
+            return {"number": number, "complex": tensor.is_complex(), **laid}
+
+        names = ("args", "kwargs", "grad_outputs", "expected", "reference")
+        values = on_leaves(_described, [getattr(self, name) for name in names])
+        meta = {name: write(value, keep) for name, value in zip(names, values, strict=True)}
+        size = sum(each.untyped_storage().nbytes() for each in kept.values())
+        if size > LARGEST_BYTES:
+            raise Unwritable(f"its tensors have {size >> 20} MB, more than {LARGEST_BYTES >> 20}")
+        for name in ("leaves", "outputs", "element", "repeats"):
+            meta[name] = getattr(self, name)
+        meta["rule"] = write([*self.rule], keep)
+        write_file(path, encode(Golden(case, kept, meta)))
+
+    @classmethod
+    def load(cls, path: Path) -> SavedCall:
+        """Read a file. Raises UsageError if it is none, or damaged."""
+        try:
+            golden = decode(read_regular(path, 2 * LARGEST_BYTES))
+            meta = dict(golden.meta)
+            named = {name: read(value, functools.partial(_kept, golden.tensors)) for name, value in meta.items()}
+            place, index = named.pop("element") or (None, ())
+            named |= {name: tuple(named[name]) for name in ("args", "leaves", "grad_outputs", "rule")}
+            return cls(**named, element=None if place is None else (int(place), tuple(map(int, index))))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
+            hint = "start the program in the folder of the run, or give the path of the file in ascend-report/calls"
+            raise UsageError(f"{path} is no saved call: {one_line(str(error))[:200]}", hint=hint) from error
+
+    def run(self, function: Callable[..., Any], device: torch.device) -> Tensors:
+        """Call the function with these arguments on a device, and copy the results or gradients to the CPU."""
+        args, kwargs = placed((self.args, dict(self.kwargs)), _in_memory, device)
+        leaves = [tensors((args, kwargs))[place].requires_grad_() for place in self.leaves]
+        found = function(*args, **kwargs)
+        found = tensors(args[0] if found is None else found)  # lists that are changed in place are not returned
+        if not leaves:
+            return [each.detach().cpu() for each in found[: self.outputs or None]]
+        attached = [each for each in found if each.requires_grad][: len(self.grad_outputs)]
+        incoming = [_in_memory(up, device).to(out.dtype) for up, out in zip(self.grad_outputs, attached, strict=True)]
+        gradients = torch.autograd.grad(attached, leaves, incoming, allow_unused=True)
+        return [each if each is None else each.cpu() for each in gradients]
+
+
+def rerun(path: str | Path, function: Callable[..., Any], device: str | torch.device) -> None:
+    """Load a saved call, make it on a device, and print the worst element of each result beside the expected one.
+
+    Exits with 1 if the difference exceeds the limit, with 0 otherwise; with a message if the file cannot be read.
+    """
+    try:
+        call, device = SavedCall.load(Path(path)), torch.device(device)
+    except UsageError as error:
+        raise SystemExit(f"{error}\n{error.hint}") from None
+    actual = call.run(function, device)
+    expected = call.run(function, device) if call.repeats else call.expected
+    for place, (one, other) in enumerate(zip(actual, expected, strict=False)):
+        if one is not None and other is not None:
+            print(_line(call, place, one, other, device))  # noqa: T201
+    place, index = call.element or (0, None)
+    one, other = (found[place] if place < len(found) else None for found in (actual, expected))
+    if one is None or other is None:
+        raise SystemExit(one is not other)
+    reference = call.reference[place] if place < len(call.reference) else None
+    rule = ("elements that are not equal", 0.0) if call.repeats else call.rule
+    raise SystemExit(not passes(one, other, rule, index, lambda: reference))
+
+
+def _line(call: SavedCall, place: int, one: torch.Tensor, other: torch.Tensor, device: torch.device) -> str:
+    if one.shape != other.shape or not one.numel():
+        return f"output {place}: {tuple(one.shape)} {one.dtype} on {device}, {tuple(other.shape)} expected"
+    distance = difference(one, other)
+    worst = tuple((distance == distance.max()).nonzero()[0].tolist())
+    index = call.element[1] if call.element and call.element[0] == place else worst
+    values = f"{one[index].item()} on {device}, {other[index].item()} expected"
+    return f"output {place}, element {index}: {values}; largest difference {distance.max().item():.6g}"
+
+
+def _described(leaf: Any) -> Any:
+    return StoredTensor(tensor=leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _kept(held: Mapping[str, torch.Tensor], row: _Row) -> torch.Tensor:
+    """Return a tensor of a file in its strides; what lies between its elements is no number, or 77."""
+    plain = held[str(row["number"])]
+    tensor = torch.view_as_complex(plain) if row["complex"] else plain
+    if "stride" not in row or not tensor.numel():
+        return tensor
+    stride, offset = [int(each) for each in row["stride"]], int(row["offset"])
+    pairs = zip(tensor.shape, stride, strict=True)
+    size = offset + 1 + sum((count - 1) * step for count, step in pairs)
+    if min([*stride, offset]) < 0 or size * tensor.element_size() > LARGEST_BYTES:
+        raise ValueError(f"strides {stride} from {offset} on reach beyond any memory")
+    memory = poisoned((size,), tensor.dtype)
+    once = tensor
+    for dim, step in enumerate(stride):
+        once = once.narrow(dim, 0, 1) if step == 0 else once
+    memory.as_strided(once.shape, stride, offset).copy_(once)
+    return memory.as_strided(tensor.shape, stride, offset)
+
+
+def _in_memory(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Copy a tensor with all of its memory: gaps, strides and offset."""
+    count = tensor.untyped_storage().nbytes() // tensor.element_size()
+    there = tensor.as_strided((count,), (1,), 0).to(device, copy=True)
+    return there.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+# --- the call that a test made ---
+
+
+def program(target: Target, folder: Path, verdict: Verdict | None) -> str:
+    """Save the call of a case in a folder, and return the program that makes it again.
+
+    It is the worst sample of a disagreement, else the last one called. Raises Unwritable if there can be none.
+    """
+    leaf = worst_leaf(verdict) if verdict else None
+    path = leaf.path if leaf else ""
+    found = next((each for each in _named(target) if f"[{each[0]!r}]" in path), None)
+    name, sample, layout = found or _latest(target)
+    worst = leaf.worst if leaf and found else None
+    # Paths that begin differently are of strides or signs, with other indices.
+    element = (place_of(path), worst.index) if worst and path.startswith(f"{target.operator.name}[") else None
+    limit = leaf.limit if leaf and found else None
+    changes = target.case.property == "in-place" or name.endswith(", in place")
+    imports, function = _function(target, changes=changes)
+    call = _saved(target, name, sample, layout, element, (limit.name, float(limit.value)) if limit else ("", 0.0))
+    file = folder / f"{re.sub(r'[^A-Za-z0-9_.+-]', '_', target.case.id.replace('/', '.'))[:180]}.safetensors"
+    call.save(file, target.case.id)
+    shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+    helpers = (*(["bundled_operator"] if function.startswith("bundled_operator(") else []), "rerun")
+    lines = (
+        f"# {one_line(f'{target.case.id}: {name}')}",
+        "# The saved call is data: tensors and plain values.",
+        "import torch",
+        *(["import torch_npu"] if target.device.type == "npu" else []),
+        f"from pytest_ascend.operators.failing import {', '.join(helpers)}",
+        *imports,
+        "",
+        *pinning(target.device),
+        f"rerun({str(shown)!r}, {function}, {str(target.device)!r})",
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _function(target: Target, *, changes: bool) -> tuple[Sequence[str], str]:
+    """Return the imports and the expression of the function that a case calls. Raises Unwritable if it has no name."""
+    operator = target.operator
+    if name := _public_name(operator.changes_first if changes else operator.function):
+        return (), name
+    imports, row = target.origin or ((), f"bundled_operator({f'{target.case.suite}/{target.case.subject}'!r})")
+    if not target.origin and target.case.suite not in _BUNDLED:
+        raise Unwritable(f"the function of {operator.name} has no name of its own")
+    return imports, f"{row}.{'changes_first' if changes else 'function'}"
+
+
+def _of_ops(name: str) -> Operator:
+    table = bundled.module("suites.ops.table")
+    return table.OPERATORS[name] if name in table.OPERATORS else operator_of(table.RECORDED[name])
+
+
+def _of_fused(name: str) -> Operator:
+    found: Operator = next(each for each in bundled.module("suites.fused").OPERATORS if each.name == name)
+    return found
+
+
+#: Suite -> its operator by name.
+_BUNDLED: Mapping[str, Callable[[str], Operator]] = {"ops": _of_ops, "fused": _of_fused}
+
+
+def bundled_operator(name: str) -> Operator:
+    """Return a bundled operator: "ops/argmax". Raises UsageError for others."""
+    suite, _, subject = name.partition("/")
+    try:
+        return _BUNDLED[suite](subject)
+    except (KeyError, StopIteration):
+        raise UsageError(f"{name} is no bundled operator", hint="use the release that wrote the program") from None
+
+
+@functools.cache
+def _public_names() -> Mapping[int, str]:
+    """Return the public names of torch's functions by identity; these are never garbage-collected."""
+    found: dict[int, str] = {}
+    for where in _PUBLIC:
+        holder = functools.reduce(getattr, where.split(".")[1:], torch)
+        for name, each in vars(holder).items():
+            if callable(each) and not isinstance(each, type):
+                found.setdefault(id(each), f"{where}.{name}")
+    return found
+
+
+def _public_name(function: Any) -> str:
+    """Return the name of a torch function, "" for any other."""
+    if isinstance(function, torch._ops.OpOverloadPacket | torch._ops.OpOverload):  # noqa: SLF001
+        return f"torch.ops.{function}"
+    found, name = _public_names().get(id(function), ""), str(getattr(function, "__name__", ""))
+    # Methods of a base class of Tensor are not in its own dictionary.
+    return found or (f"torch.Tensor.{name}" if name and getattr(torch.Tensor, name, None) is function else "")
+
+
+def place_of(path: str) -> int:
+    """Return the output's number at the end of a path: 1 for "sort['3x5'][1]"."""
+    last = path.rpartition("[")[2].rstrip("]")
+    return int(last) if last.isdigit() else 0
+
+
+def _named(target: Target) -> Iterator[tuple[str, Sample, Layout]]:
+    """Yield the names of samples in a verdict, with the sample and its layout."""
+    for sample in target.samples:
+        for label, layout in {"": calling.as_it_is, **LAYOUTS}.items():
+            name = f"{sample.name}, {label}" if label else sample.name
+            yield from ((each, sample, layout) for each in (name, f"{name}, backward", f"{name}, in place"))
+        for kind in ("ready", "to be resized"):
+            yield f"{sample.name}, {kind}", sample, calling.as_it_is
+
+
+def _latest(target: Target) -> tuple[str, Sample, Layout]:
+    sample, layout = target.latest or (target.samples[0], calling.as_it_is)
+    return sample.name, sample, layout
+
+
+def _saved(  # noqa: PLR0917 - a case, its call, and what the judge said
+    target: Target,
+    name: str,
+    sample: Sample,
+    layout: Layout,
+    element: tuple[int, tuple[int, ...]] | None,
+    rule: tuple[str, float],
+) -> SavedCall:
+    """Return the call that the test made; in place and with ``out=``, a layout is that of the target."""
+    property_ = target.case.property
+    args, kwargs = target.arguments(sample, calling.as_it_is if property_ in ("out", "in-place") else layout, CPU)
+    is_back = property_ in _BACKWARD or name.endswith(", backward")
+    results = _expected(target, sample, name, is_back=is_back)
+    if property_ == "in-place" and layout is calling.stepped:
+        args = (steps(surrounded(args[0])), *args[1:])
+    if property_ == "out":
+        kwargs = {**kwargs, "out": _out(results.first, name, layout)}
+    wanted = [place for place, each in enumerate(sample.values()) if each.wants_grad(target.dtype)]
+    return SavedCall(
+        args=tuple(args),
+        kwargs=kwargs,
+        leaves=tuple(wanted) if is_back else (),
+        grad_outputs=tuple(layout(each, CPU) for each in _grad_outputs(target, sample)) if is_back else (),
+        outputs=0 if is_back else len(target.operator.outputs),
+        expected=results.expected,
+        reference=results.reference_runs[0],
+        element=element,
+        rule=rule,
+        repeats=property_ == "repeat",
+    )
+
+
+def _expected(target: Target, sample: Sample, name: str, *, is_back: bool) -> Results:
+    """Return what a call should give. Raises Unwritable if the CPU does not compute it."""
+    try:
+        if is_back:
+            return target.expected_gradients(sample)
+        found = target.expected(sample)
+    except RuntimeError as error:
+        raise Unwritable(f"the CPU does not compute it in {target.case.dtype}: {error}") from error
+    is_changed = target.case.property == "in-place" or name.endswith(", in place")
+    return in_dtype(found, target.dtype) if is_changed else found
+
+
+def _out(like: torch.Tensor, name: str, layout: Layout) -> torch.Tensor:
+    """Return the tensor for ``out=``."""
+    if name.endswith("to be resized"):
+        return torch.empty(0, dtype=like.dtype)
+    ready = poisoned(tuple(like.shape), like.dtype)
+    return steps(surrounded(ready)) if layout is calling.stepped else ready
+
+
+def _grad_outputs(target: Target, sample: Sample) -> list[torch.Tensor]:
+    """Return the gradients of the outputs, on the CPU. Raises Unwritable if the CPU has none in the dtype."""
+    operator = target.operator
+    args, kwargs = target.arguments(sample, calling.as_it_is, CPU)
+    if operator.definition:
+        args, kwargs = on_tensors(double, (args, kwargs))
+    with_grad(sample, (args, kwargs), target.dtype)
+    try:
+        outputs = forward(operator, operator.definition or operator.function, args, kwargs)
+    except RuntimeError as error:
+        raise Unwritable(f"the CPU does not compute it in {target.case.dtype}: {error}") from error
+    return upstream(operator, sample, outputs, target.dtype)
