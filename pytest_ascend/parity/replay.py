@@ -6,8 +6,9 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,9 +119,7 @@ def _judged(dump: Dump, call: Call, direction: str) -> CallVerdict:
 def _forward(dump: Dump, call: Call) -> precision.Verdict:
     function, args, kwargs = _call(dump, call)
     actual = [dump.tensor(each) for each in tensors_of(call.forward.get("output"))]
-    expected = _flat(_repeatable(function, args, kwargs))
-    reference_runs = _flat(function(*tree_map(_own, args), **tree_map(_own, kwargs)))
-    return _compare(call.name, actual, expected, reference_runs)
+    return _compare(call.name, actual, _repeatable(function, args, kwargs))
 
 
 def _backward(dump: Dump, call: Call) -> precision.Verdict:
@@ -130,17 +129,7 @@ def _backward(dump: Dump, call: Call) -> precision.Verdict:
     above = [dump.tensor(each) for each in tensors_of(call.backward.get("input"))]
     actual = [dump.tensor(each) for each in tensors_of(call.backward.get("output"))]
     shapes = [each.shape for each in actual]
-    wide = _gradients(function, tree_map(_double, (args, kwargs)), [_double(each) for each in above])
-    same = _gradients(function, tree_map(_own, (args, kwargs)), above)
-    return _compare(call.name, actual, _reduced(wide, shapes), _reduced(same, shapes))
-
-
-def _reduced(gradients: Sequence[torch.Tensor], shapes: Sequence[torch.Size]) -> list[torch.Tensor]:
-    """Sum gradients to the shapes before broadcasting, as autograd does after the node. Raises Unreadable."""
-    try:
-        return [each.sum_to_size(shape) for each, shape in zip(gradients, shapes, strict=True)]
-    except (RuntimeError, ValueError):
-        raise Unreadable("the gradients in the dump are not those that the CPU computes here") from None
+    return _compare(call.name, actual, cpu_reference(partial(_gradients, function, shapes), args, kwargs, above))
 
 
 def _call(dump: Dump, call: Call) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
@@ -163,45 +152,40 @@ def _repeatable(function: Callable[..., Any], args: list[Any], kwargs: dict[str,
 
 
 def _gradients(
-    function: Callable[..., Any], arguments: tuple[Any, Any], above: Sequence[torch.Tensor]
+    function: Callable[..., Any],
+    shapes: Sequence[torch.Size],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    above: Sequence[torch.Tensor],
 ) -> list[torch.Tensor]:
     """Return the gradients computed by the last node of the call's graph from those of its results.
 
-    That is what msprobe dumps: not the gradients of the call's inputs, if a call consists of several nodes.
+    That is what msprobe dumps: not the gradients of the call's inputs, if a call consists of several nodes. They have
+    the shapes before broadcasting, as autograd gives them after the node. Raises Unreadable.
     """
-    args, kwargs = tree_map(lambda each: each.clone() if isinstance(each, torch.Tensor) else each, arguments)
+    args, kwargs = tree_map(lambda each: each.clone() if isinstance(each, torch.Tensor) else each, (args, kwargs))
     outputs = [each for each in _flat(function(*args, **kwargs)) if each.grad_fn is not None]
     nodes = {each.grad_fn for each in outputs}
     if len(nodes) != 1 or [each.shape for each in outputs] != [each.shape for each in above]:
         raise Unreadable("the gradients in the dump do not belong to the call's results")
     node: Any = nodes.pop()
     found = node(*above)
-    return [each for each in (found if isinstance(found, tuple) else (found,)) if each is not None]
+    gradients = [each for each in (found if isinstance(found, tuple) else (found,)) if each is not None]
+    try:
+        return [each.sum_to_size(shape) for each, shape in zip(gradients, shapes, strict=True)]
+    except (RuntimeError, ValueError):
+        raise Unreadable("the gradients in the dump are not those that the CPU computes here") from None
 
 
-def _compare(
-    name: str, actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], reference_runs: Sequence[torch.Tensor]
-) -> precision.Verdict:
+def _compare(name: str, actual: Sequence[torch.Tensor], expected: Any) -> precision.Verdict:
+    """Judge results beside the reference runs of :func:`cpu_reference`."""
     if not actual:
         raise Unreadable("the dump has no result of this call")
-    return precision.compare(list(actual), list(expected), reference_runs=list(reference_runs), name=name)
+    return precision.compare(list(actual), _flat(expected), name=name)
 
 
 def _flat(tree: Any) -> list[torch.Tensor]:
     return [each for each in tree_flatten(tree)[0] if isinstance(each, torch.Tensor)]
-
-
-def _own(value: Any) -> Any:
-    """Return a copy that an in-place call may change."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    return value.detach().clone().requires_grad_(value.requires_grad)
-
-
-def _double(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-        return _own(value)
-    return value.detach().double().clone().requires_grad_(value.requires_grad)
 
 
 @dataclass(frozen=True, slots=True)

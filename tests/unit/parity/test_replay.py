@@ -118,6 +118,19 @@ def test_a_wrong_gradient_is_seen(tmp_path):
     assert (code, "first wrong: Functional.gelu.0.backward" in output) == (1, True)
 
 
+def test_half_precision_summed_in_another_order_is_right_and_rounded_inside_is_wrong(tmp_path):
+    x, weight = (torch.randn(64, 2048, generator=torch.Generator().manual_seed(seed)).half() for seed in (1, 2))
+    parts = [(x[:, at : at + 128].float() @ weight[:, at : at + 128].float().T) for at in range(0, 2048, 128)]
+    right, wrong = parts[0], parts[0].half()
+    for part in parts[1:]:
+        right, wrong = right + part, wrong + part.half()
+    for place, result, state in ((0, right.half(), "agrees"), (1, wrong, "disagrees")):
+        writer = Writer(tmp_path / str(place))
+        writer.call("Functional.linear", x, weight, result=result)
+        (found,) = json.loads(run(writer.done(), "--json")[1]).values()
+        assert [each["state"] for each in found] == [state]
+
+
 @pytest.mark.parametrize("values", [True, False])
 def test_two_dumps_part_where_like_inputs_give_unlike_results(values, tmp_path):
     first = program(tmp_path / "a", values=values)
