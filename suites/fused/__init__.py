@@ -11,9 +11,9 @@ import torch
 from pytest_ascend.operators import Operator, cases_of
 from pytest_ascend.operators.properties import usual_level
 
-from .families import attention, linear, movement, normalization, routing, training
+from .families import attention, linear, movement, normalization, routing, serving, training
 
-_FAMILIES = (normalization, attention, linear, routing, training, movement)
+_FAMILIES = (normalization, attention, linear, routing, training, movement, serving)
 
 #: Operators without generated calls, with the reason.
 NOT_SWEPT: Mapping[str, str] = {
@@ -29,6 +29,7 @@ NOT_SWEPT: Mapping[str, str] = {
         ("npu_moe_gating_top_k", "npu_moe_gating_top_k_softmax", "npu_top_k_top_p"),
         "of equal elements any may be chosen",
     ),
+    **dict.fromkeys((each.name for each in serving.OPERATORS), "its sizes go with numbers among its arguments"),
     **dict.fromkeys(("npu_iou", "npu_ptiou", "npu_reshape"), "its results are known to deviate"),
 }
 

@@ -7,6 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
+from torch.utils._pytree import tree_map
+
 from pytest_ascend.device import npu
 from pytest_ascend.operators import InputFactory, Operator, Sample
 
@@ -32,6 +35,44 @@ def called(name: str, through: Callable[..., Any] | None, *args: Any, **kwargs: 
     """Call ``torch_npu.NAME``, through ``through`` if given."""
     operator = npu.operator(name)
     return through(operator, *args, **kwargs) if through else operator(*args, **kwargs)
+
+
+def ties_forgiven(operator: Operator, within: float = 2e-3) -> Operator:
+    """Accept either neighbour of a number that is halfway between two integers, to ``within`` of a step.
+
+    The definition gives results in int8 before they are rounded; the device rounds what it computed in less precision.
+    Where its result is one of both neighbours, the nearer one of the exact number stands for it.
+    """
+    exact: Any = operator.definition
+    definition = partial(_rounded, exact, ",".join(operator.outputs))  # in a form that a program can have
+    function = partial(_rounded_alike, operator.function, exact, within)
+    return replace(operator, definition=definition, function=function)
+
+
+def _rounded(exact: Callable[..., Any], dtypes: str, *args: Any, **kwargs: Any) -> Any:
+    pairs = zip(exact(*args, **kwargs), dtypes.split(","), strict=True)
+    return tuple(x.round().clamp(-128, 127).to(torch.int8) if dtype == "int8" else x for x, dtype in pairs)
+
+
+def _rounded_alike(
+    function: Callable[..., Any], exact: Callable[..., Any], within: float, *args: Any, **kwargs: Any
+) -> Any:
+    wanted = exact(*tree_map(_exactly, args), **tree_map(_exactly, kwargs))
+    return tuple(_at_ties(*pair, within) for pair in zip(function(*args, **kwargs), wanted, strict=True))
+
+
+def _exactly(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    return leaf.detach().cpu().double() if leaf.is_floating_point() else leaf.cpu()
+
+
+def _at_ties(actual: torch.Tensor, exact: torch.Tensor, within: float) -> torch.Tensor:
+    if actual.dtype is not torch.int8:
+        return actual
+    found = actual.cpu()
+    is_tie = ((exact - exact.floor() - 0.5).abs() < within) & ((found - exact).abs() < 0.5 + within)
+    return torch.where(is_tie, exact.round().clamp(-128, 127).to(torch.int8), found).to(actual.device)
 
 
 def in_family(family: str, *operators: Operator) -> tuple[Operator, ...]:

@@ -28,6 +28,7 @@ from pytest_ascend.emulator.kernels import (
     recurrent,
     reduction,
     routing,
+    serving,
     shaping,
 )
 from pytest_ascend.emulator.registry import Kernel
@@ -56,6 +57,7 @@ FAMILIES = (
     recurrent.family,
     reduction.family,
     routing.family,
+    serving.family,
     shaping.family,
 )
 

@@ -67,7 +67,7 @@ def _pages(cache: T, heads: int) -> T:
 
 def _spans(count: int, size: int, lengths: L | None, padding: Optional) -> list[slice]:
     """Return where each sequence is in its row of ``size``: at the start, or so that ``padding`` follows it."""
-    if lengths is None:
+    if not lengths:
         return [slice(0, size)] * count
     lengths = lengths * count if len(lengths) == 1 else lengths[:count]
     if padding is None:
@@ -93,14 +93,14 @@ def _keys(
 ) -> list[T]:
     """Return the keys or values of each of ``count`` sequences: from pages, a tensor for each, or one for all."""
     if table is not None:
-        if lengths is None:
+        if not lengths:
             raise NotImplementedError("a cache in pages needs actual_seq_lengths_kv")
         pages = _pages(caches[0], heads)
         each_length = lengths * count if len(lengths) == 1 else lengths
         return [gathered(pages, blocks, length) for blocks, length in zip(table, each_length, strict=False)]
     if len(caches) > 1:
         parts = [_alone(x, layout, heads, None)[0] for x in caches]
-        return parts if lengths is None else [x[:, :n] for x, n in zip(parts, lengths, strict=False)]
+        return parts if not lengths else [x[:, :n] for x, n in zip(parts, lengths, strict=False)]
     return _alone(caches[0], layout, heads, lengths, padding)
 
 
@@ -179,7 +179,9 @@ def _placed(
     parts: list[T], query: T, layout: str, out_layout: str, heads: int, lengths: L | None, padding: Optional
 ) -> T:
     """Put the results of all sequences together, zeros where a query is padding."""
-    depth = parts[0].shape[-1]
+    if not parts:  # no sequence: no element, whatever its depth
+        return torch.zeros(query.shape)
+    heads, _, depth = parts[0].shape
     if layout in _PACKED:
         tokens = query.shape[0 if layout == "TND" else 1]
         shape: tuple[int, ...] = (tokens, heads, depth) if out_layout == "TND" else (heads, tokens, depth)

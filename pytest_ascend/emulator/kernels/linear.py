@@ -290,20 +290,55 @@ def _refuse(*quantized: Lists | None) -> None:
 
 
 def _grouped_v4(*given: Any) -> tuple[Lists, None, None]:
-    x, weight, bias, *quantized = given[:8]
+    x, weight, bias, scale, offset, anti, anti_offset, by_token = map(_given_list, given[:8])
     groups, split, kind, counted, activation = given[8], *given[12:16]
-    _refuse(*quantized)
+    _refuse(offset)
     if kind not in (_NOTHING, _ROWS) or activation:
         raise NotImplementedError("only groups of rows, without an activation, are implemented")
     ends = None if groups is None else groups.cumsum(0) if counted else groups
-    made = _multiply(
-        x,
-        weight,
-        _given(bias),
-        None if ends is None else ends.tolist(),
-        together=split in _ONE_RESULT,
+    ends = None if ends is None else ends.tolist()
+    if anti:
+        weight = [_by_group(w, s, o) for w, s, o in _aligned(_matrices(weight), anti, anti_offset)]
+    if not scale:
+        return _multiply(x, weight, bias, ends, together=split in _ONE_RESULT), None, None
+    rows = list(_row_groups(x, ends))
+    tokens = [None] * len(rows) if not by_token else list(_row_groups(by_token, ends))
+    parts = zip(rows, _aligned(_matrices(weight), scale, bias), tokens, strict=True)
+    made = [scaled_product(part, whole_of(w), t, s, b) for part, (w, s, b), t in parts]
+    return [torch.cat(made)] if split in _ONE_RESULT else made, None, None
+
+
+def _given_list(lists: Any) -> Any:
+    return _given(lists) if isinstance(lists, list) else lists
+
+
+def _aligned(weight: Lists, one: Lists, other: Lists | None) -> list[tuple[T, T, T | None]]:
+    """Return each matrix with its own scale and offset or bias, from lists or from one tensor for all."""
+    first, second = (
+        each if each is None or len(each) > 1 or len(weight) == 1 else list(each[0]) for each in (one, other)
     )
-    return made, None, None
+    if len(weight) == 1 and first is not None and first[0].dim() > 1 and first[0].shape[0] == 1:
+        first = [first[0][0]]
+    return list(zip(weight, first or [], second or [None] * len(weight), strict=True))
+
+
+def _by_group(weight: T, scale: T, offset: T | None) -> T:
+    """Return (weight + offset) * scale, with a scale for each column, or for groups of rows too."""
+    whole = whole_of(weight).float()
+
+    def wide(values: T) -> T:
+        return values.float().repeat_interleave(len(whole) // len(values), 0) if values.dim() > 1 else values.float()
+
+    return (whole + (0 if offset is None else wide(offset))) * wide(scale)
+
+
+def whole_of(x: T) -> T:
+    """Return int8 as it is; words of int32 are eight numbers of four bits each, the first lowest, in dense memory."""
+    if x.dtype is not torch.int32:
+        return x
+    dense = x.dim() - 1 if x.stride(-1) == 1 else x.dim() - 2
+    nibbles = (x.movedim(dense, -1).unsqueeze(-1) >> (4 * torch.arange(8, dtype=torch.int32))) & 15
+    return ((nibbles ^ 8) - 8).flatten(-2).movedim(-1, dense)
 
 
 family.op(f"aclnnGroupedMatmulV4({_OF_V4}, {_OUTPUTS})", _grouped_v4)

@@ -6,7 +6,7 @@ import functools
 
 import torch
 
-from pytest_ascend.emulator.kernels.linear import scaled_product, scales_of
+from pytest_ascend.emulator.kernels.linear import scaled_product, scales_of, whole_of
 from pytest_ascend.emulator.kernels.normalization import root_mean_square
 from pytest_ascend.emulator.registry import Family
 
@@ -20,6 +20,9 @@ def _rounded(x: T, dtype: torch.dtype) -> T:
     """Round to the nearest integer, half to even, and clamp to the dtype."""
     limits = torch.iinfo(dtype)
     return x.round().clamp(limits.min, limits.max).to(dtype)
+
+
+to_int8 = functools.partial(_rounded, dtype=torch.int8)
 
 
 def _along(x: T, values: T, axis: int) -> T:
@@ -88,7 +91,7 @@ def _smoothed(x: T, smooth: Optional, groups: Optional, mode: str) -> T:
     return x.float() * (factors.view(-1, 1) if mode == "perchannel" else factors)
 
 
-def _packed(x: T) -> T:
+def packed_in_words(x: T) -> T:
     """Pack eight numbers of four bits into each int32, the first one lowest."""
     bits = (x.long() & 0xF).view(*x.shape[:-1], -1, 8) << torch.arange(0, 32, 4)
     return bits.sum(-1).to(torch.uint32).view(torch.int32)
@@ -119,7 +122,7 @@ def _dynamic_quant(
         shift = high - torch.where(found == 0, 0, most / found)
     made = (torch.where(found == 0, 0, wide / found) + shift).clamp(low, high)
     made = made if y.dtype.is_floating_point else made.round()
-    y.copy_(_packed(made) if y.dtype is torch.int32 else made)
+    y.copy_(packed_in_words(made) if y.dtype is torch.int32 else made)
     scale.copy_(found.view(scale.shape))
     if offset is not None:
         offset.copy_(shift.view(offset.shape))
@@ -171,35 +174,42 @@ def rms_norm_quant(x: T, gamma: T, beta: T, scale: T, offset: T, eps: float) -> 
 # --- products ---
 
 
-def _whole(x: T) -> T:
-    """Return int8 as it is; words of int32 are eight numbers of four bits each, the first lowest, in dense memory."""
-    if x.dtype is not torch.int32:
-        return x
-    dense = x.dim() - 1 if x.stride(-1) == 1 else x.dim() - 2
-    nibbles = (x.movedim(dense, -1).unsqueeze(-1) >> (4 * torch.arange(8, dtype=torch.int32))) & 15
-    return ((nibbles ^ 8) - 8).flatten(-2).movedim(-1, dense)
-
-
-@family.kernel(
-    "aclnnQuantMatmulV5(Tensor x1, Tensor x2, Tensor x1Scale, Tensor x2Scale, Tensor yScale, Tensor x1Offset,"
-    " Tensor x2Offset, Tensor yOffset, Tensor bias, bool transposeX1, bool transposeX2, int64 groupSize, inout Tensor"
-    " y)"
+_QUANT_MATMUL = (
+    "Tensor x1, Tensor x2, Tensor x1Scale, Tensor x2Scale, Tensor yScale, Tensor x1Offset, Tensor x2Offset,"
+    " Tensor yOffset, Tensor bias, bool transposeX1, bool transposeX2, int64 groupSize, inout Tensor y"
 )
+
+
+@family.kernel(f"aclnnQuantMatmulV5({_QUANT_MATMUL})")
+@family.kernel(f"aclnnQuantMatmulWeightNz({_QUANT_MATMUL})")
 def quant_matmul_v5(
     x1: T, x2: T, rows: Optional, columns: T, y_scale: Optional, x1_offset: Optional, x2_offset: Optional,
     y_offset: Optional, bias: Optional, turn1: bool, turn2: bool, group: int, out: T,
 ) -> None:  # fmt: skip
     """Multiply integers exactly, and scale by row and by column; in int8 with an offset, in int32 without scales.
 
-    A bias in integers is added before the scales, one in floating point after them.
+    A bias in integers is added before the scales, one in floating point after them. With a group, columns have a scale
+    for each ``group`` terms (its lowest 16 bits).
     """
-    if group or any(each is not None and each.numel() for each in (y_scale, x1_offset, y_offset)):
-        raise NotImplementedError("groups, and other offsets than that of x2, are not implemented")
-    left, right = (x.mT if turn else x for x, turn in ((_whole(x1), turn1), (_whole(x2), turn2)))
+    if any(each is not None and each.numel() for each in (y_scale, x1_offset, y_offset)):
+        raise NotImplementedError("other offsets than that of x2 are not implemented")
+    if group and columns.dim() != 2:
+        raise NotImplementedError("groups without scales by group and column are not implemented")
+    left, right = (x.mT if turn else x for x, turn in ((whole_of(x1), turn1), (whole_of(x2), turn2)))
     if out.dtype is torch.int32:
         out.copy_(left.double() @ right.double() + (0 if bias is None or bias.is_floating_point() else bias))
         return
-    scaled = scaled_product(left, right, rows, columns, bias)
+    if group:
+        terms = left.shape[-1] // columns.shape[0]
+        parts = (
+            scaled_product(
+                left[..., i * terms : (i + 1) * terms], right[..., i * terms : (i + 1) * terms, :], rows, each
+            )
+            for i, each in enumerate(columns)
+        )
+        scaled = functools.reduce(torch.add, parts) + (0 if bias is None else bias.float())
+    else:
+        scaled = scaled_product(left, right, rows, columns, bias)
     if out.dtype is torch.int8:
         scaled = _rounded(scaled + (0 if x2_offset is None else x2_offset.float()), torch.int8)
     out.copy_(scaled)
@@ -234,7 +244,7 @@ def _swiglu_of_groups(x: T, weight: T, scales: T, rows: T, ends: list[int], smoo
     numbers = in_order.reshape(len(weight), x.shape[-1], -1).contiguous()
     made = torch.zeros(len(x), scales.shape[-1] // 2)
     for group, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
-        gate, value = _gated_product(x[start:end], _whole(numbers[group]), scales[group])
+        gate, value = _gated_product(x[start:end], whole_of(numbers[group]), scales[group])
         each = rows[start:end].float().unsqueeze(-1)
         made[start:end] = torch.nn.functional.silu(gate * each) * (value * each)
         if smooth is not None:

@@ -163,6 +163,75 @@ def init_routing_quant_v2(
     return small, places, _counted(experts, count, mode), _counted(experts, count, 2), steps
 
 
+@family.kernel(
+    "aclnnMoeInitRoutingV3(Tensor x, Tensor expertIdx, Tensor scale, Tensor offset, int64 activeNum,"
+    " int64 expertCapacity, int64 expertNum, int64 dropPadMode, int64 countType, bool counts, int64 quantMode,"
+    " IntArray range, int64 rowIdxType, out Tensor expandedX, out Tensor expandedRowIdx, out Tensor tokens,"
+    " out Tensor expandedScale)"
+)
+def init_routing_v3(
+    x: T, experts: T, scale: Optional, offset: Optional, active: int, capacity: int, count: int, drop: int,
+    count_type: int, counts: bool, quant: int, chosen: L | None, row_type: int,
+) -> tuple[T, T, Optional, Optional]:  # fmt: skip
+    """Route rows to a range of experts; choices of others have no place (-1).
+
+    ``count_type``: sums (0), numbers (1), or pairs of expert and number (2) of rows. ``row_type``: the place of each
+    choice (0), or the choice in each place (1). ``quant``: none (-1), by scale and offset (0), by each row (1).
+    """
+    low, high = chosen or (0, count)
+    k, flat = experts.shape[1], experts.flatten().long()
+    mine = (flat >= low) & (flat < high)
+    slots, places = _slots(torch.where(mine, flat - low, high - low), 0, capacity, high - low + 1, drop)
+    if drop:
+        slots, places = slots[: (high - low) * capacity], places.masked_fill(places >= (high - low) * capacity, -1)
+    else:
+        valid = int(mine.sum())
+        slots = slots.masked_fill(torch.arange(len(slots)) >= valid, -1)
+        slots, places = slots[: active if active > 0 else None], places.masked_fill(places >= valid, -1)
+    rows, steps = _chosen(x, slots, k), None
+    if quant < 0:
+        steps = None if scale is None else _chosen(scale.view(-1, 1), slots, k).flatten()
+        made = rows.to(x.dtype)
+    elif quant == 0 and scale is not None:
+        made = (rows * scale.float() + (0 if offset is None else offset.float())).round().clamp(-128, 127)
+    else:
+        if scale is not None:
+            of = (flat[slots.clamp(min=0)] - low).clamp(0, len(scale) - 1)
+            rows = rows * (scale.float()[of] if len(scale) > 1 else scale.float())
+        steps = rows.abs().amax(-1) / 127
+        made = (rows / steps.unsqueeze(-1)).nan_to_num(0).round()
+    numbers = (flat[mine] - low).bincount(minlength=high - low)
+    kinds = {0: numbers.cumsum(0), 1: numbers, 2: _pairs(numbers, low, count)}
+    index = torch.nn.functional.pad(slots, (0, max(0, len(flat) - len(slots))), value=-1) if row_type else places
+    return (
+        made.view(high - low, capacity, -1) if drop else made, index, kinds[count_type] if counts else None, steps,
+    )  # fmt: skip
+
+
+def _pairs(numbers: T, low: int, count: int) -> T:
+    """Return (expert, number) for the experts that have rows, then zeros."""
+    pairs = torch.zeros(count, 2, dtype=numbers.dtype)
+    used = numbers.nonzero().flatten()
+    pairs[: len(used)] = torch.stack((used + low, numbers[used]), 1)
+    return pairs
+
+
+@family.kernel(
+    "aclnnMoeReRouting(Tensor tokens, Tensor counts, Tensor scales, int64 countType, int64 indexType, out Tensor y,"
+    " out Tensor yScales, out Tensor index, out Tensor numbers)"
+)
+def re_routing(tokens: T, counts: T, scales: Optional, _: int, index_type: int) -> tuple[T, Optional, T, T]:
+    """Order rows by expert that came by rank, then by expert; ``counts`` is (ranks, experts)."""
+    if index_type:
+        raise NotImplementedError(f"idx_type {index_type} is not implemented")
+    owner = torch.arange(counts.shape[1]).repeat(counts.shape[0]).repeat_interleave(counts.flatten().long())
+    order = owner.argsort(stable=True)
+    index = torch.nn.functional.pad(order, (0, len(tokens) - len(order)))
+    chosen = tokens.view(torch.uint8) if tokens.element_size() == 1 else tokens
+    made = chosen[index].view(tokens.dtype)
+    return made, None if scales is None else scales[index], index.int(), counts.sum(0)
+
+
 _BACK = "Tensor x1, Tensor x2, Tensor bias, Tensor scales"
 
 

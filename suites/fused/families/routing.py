@@ -14,7 +14,7 @@ from ..entry import fused, in_family
 T = torch.Tensor
 
 
-def _choices(make: InputFactory, rows: int, experts: int, k: int, dtype: torch.dtype = torch.int32) -> T:
+def choices(make: InputFactory, rows: int, experts: int, k: int, dtype: torch.dtype = torch.int32) -> T:
     """Return ``k`` different experts for each row."""
     return make.uniform(rows, experts, dtype=torch.float32).argsort(-1)[:, :k].to(dtype)
 
@@ -36,6 +36,7 @@ def _gating_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(_separate(make, 7, 16), k=2)
     yield call(_separate(make, 33, 8), k=1)
     yield call(_separate(make, 5, 16), finished=make.mask(5), k=4)
+    yield call(_separate(make, 2049, 8), k=2, name="2,049 rows")  # vllm-ascend#11391
 
 
 def _init_routing(x: T, row_idx: T, expert_idx: T, active_num: int) -> tuple[T, T, T]:
@@ -50,7 +51,7 @@ def _init_routing(x: T, row_idx: T, expert_idx: T, active_num: int) -> tuple[T, 
 def _init_inputs(make: InputFactory) -> Iterator[Sample]:
     for rows, experts, k in ((6, 4, 2), (17, 8, 3)):
         columns = torch.arange(rows * k, dtype=torch.int32).view(k, rows).T.contiguous()
-        yield call(make.normal(rows, 32), columns, _choices(make, rows, experts, k), rows)
+        yield call(make.normal(rows, 32), columns, choices(make, rows, experts, k), rows)
 
 
 def _finalize(rows: T, skip1: T, skip2: T | None, bias: T, scales: T, source: T, experts: T) -> T:
@@ -65,7 +66,7 @@ def _finalize_inputs(make: InputFactory) -> Iterator[Sample]:
     for rows, experts, k in ((6, 4, 2), (17, 8, 3)):
         order = make.uniform(rows * k, dtype=torch.float32).argsort().int()
         given = make.normal(rows * k, 32), make.normal(rows, 32), make.normal(rows, 32), make.normal(experts, 32)
-        yield call(*given, make.uniform(rows, k, low=0.1), order, _choices(make, rows, experts, k))
+        yield call(*given, make.uniform(rows, k, low=0.1), order, choices(make, rows, experts, k))
 
 
 def _compute_expert_tokens(sorted_experts: T, num_expert: int) -> T:
@@ -119,7 +120,7 @@ OPERATORS = in_family(
     fused(
         "npu_moe_gating_top_k",
         _gating_grouped,
-        lambda d: [call(_separate(d, 9, 16), k=4, norm_type=1)],
+        lambda d: [call(_separate(d, rows, 16), k=4, norm_type=1) for rows in (9, 2048, 8192)],
         outputs=("", "int32"),
         grad=False,
         terms=16,
@@ -138,8 +139,8 @@ OPERATORS = in_family(
         "npu_moe_token_permute",
         _permute,
         lambda d: [
-            call(d.normal(6, 32), _choices(d, 6, 4, 2, torch.int64)),
-            call(d.normal(17, 16), _choices(d, 17, 8, 3, torch.int64)),
+            call(d.normal(6, 32), choices(d, 6, 4, 2, torch.int64)),
+            call(d.normal(17, 16), choices(d, 17, 8, 3, torch.int64)),
         ],
         outputs=("", "int32"),
         dtypes=("bfloat16", "float16", "float32"),

@@ -1,0 +1,480 @@
+"""What carries the serving of language models: caches in pages, rope, quantized norms and gates, sparse attention, and
+the gated delta rule. Attention itself is in :mod:`inference`, routing in :mod:`routing`."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+
+from pytest_ascend.emulator.kernels.atb import placed
+from pytest_ascend.emulator.kernels.inference import attend_alone, gathered
+from pytest_ascend.emulator.kernels.linear import whole_of
+from pytest_ascend.emulator.kernels.normalization import root_mean_square
+from pytest_ascend.emulator.kernels.quantization import packed_in_words, to_int8
+from pytest_ascend.emulator.registry import Family
+
+family = Family("serving")
+op = family.kernel_of_some
+T = torch.Tensor
+Optional = T | None
+L = list[int]
+
+# --- products ---
+
+_WEIGHT_QUANT = (
+    "Tensor x, Tensor weight, Tensor antiquantScale, Tensor antiquantOffset, Tensor quantScale, Tensor quantOffset,"
+    " Tensor bias, int32 groupSize"
+)
+
+
+def _over_rows(values: T, rows: int, group: int) -> T:
+    """Return one scale for each row (of inputs) and column of a weight: given for all, by column, or for groups too."""
+    values = values.float()
+    return values.repeat_interleave(group, 0)[:rows] if group and values.dim() == 2 else values
+
+
+@op(f"aclnnWeightQuantBatchMatmulV2({_WEIGHT_QUANT}, out Tensor y)")
+@op(f"aclnnWeightQuantBatchMatmulNz({_WEIGHT_QUANT}, out Tensor y)")
+@op(f"aclnnWeightQuantBatchMatmulV3({_WEIGHT_QUANT}, int64 innerPrecise, out Tensor y)")
+def weight_quant_batch_matmul(
+    x: T, weight: T, antiquantScale: T, antiquantOffset: Optional, bias: Optional, groupSize: int  # noqa: N803
+) -> T:  # fmt: skip
+    """Multiply by a weight in int8, or four bits in words of int32: (weight + offset) * scale."""
+    whole = whole_of(weight).float()
+    scale = _over_rows(antiquantScale, len(whole), groupSize)
+    shift = 0 if antiquantOffset is None else _over_rows(antiquantOffset, len(whole), groupSize)
+    made = x.double() @ ((whole + shift) * scale).double()
+    return made if bias is None else made + bias.double()
+
+
+@op(
+    "aclnnFlatQuant(Tensor x, Tensor p1, Tensor p2, double clipRatio, out Tensor y, out Tensor quantScale)",
+)
+@op(
+    "aclnnFlatQuantV2(Tensor x, Tensor p1, Tensor p2, double clipRatio, double dstTypeMax, out Tensor y,"
+    " out Tensor quantScale)",
+)
+def kronecker_quant(x: T, p1: T, p2: T, clipRatio: float) -> tuple[T, T]:  # noqa: N803
+    """Multiply each matrix from both sides, and quantize it to four bits by its largest magnitude."""
+    made = p1.float() @ (x.float() @ p2.float()).to(x.dtype).float()
+    largest = made.abs().amax((1, 2)) / (7 * clipRatio)
+    whole = (made / largest.view(-1, 1, 1)).nan_to_num(0).round().clamp(-8, 7)
+    return packed_in_words(whole), largest
+
+
+# --- caches in pages ---
+
+
+def _in_place(rows: T, cache: T, slots: T, mode: str) -> None:
+    """Write rows into slots of a cache: (blocks, block, ...), or in NZ (blocks, parts, block, 16 or 32)."""
+    if "NZ" not in mode:
+        cache.copy_(placed(rows, cache, slots))
+        return
+    width = cache.shape[-1]
+    parts = rows.reshape(len(rows), -1, width)
+    in_rows = cache.transpose(1, 2)
+    cache.copy_(placed(parts, in_rows, slots).transpose(1, 2))
+
+
+@op(
+    "aclnnScatterPaKvCache(Tensor key, inout Tensor keyCache, Tensor slots, Tensor value, inout Tensor valueCache,"
+    " Tensor compressLens, Tensor compressSeqOffset, Tensor seqLens, text cacheMode, text scatterMode,"
+    " IntArray strides, IntArray offsets)"
+)
+def scatter_pa_kv_cache(
+    key: T, keyCache: Optional, slots: T, value: Optional, valueCache: Optional, cacheMode: str | None,  # noqa: N803
+    strides: L | None, offsets: L | None,
+) -> None:  # fmt: skip
+    if [*(strides or [1]), *(offsets or [0])] not in ([1, 0], [1, 1, 0, 0]):
+        raise NotImplementedError("strides and offsets of rows are not implemented")
+    for rows, cache in ((key, keyCache), (value, valueCache)):
+        if rows is not None and cache is not None:
+            _in_place(rows, cache, slots, cacheMode or "Norm")
+
+
+@op(
+    "aclnnScatterPaCache(Tensor key, inout Tensor keyCache, Tensor slots, Tensor compressLens,"
+    " Tensor compressSeqOffset, Tensor seqLens, text cacheMode)"
+)
+def scatter_pa_cache(key: T, keyCache: T, slots: T, cacheMode: str | None) -> None:  # noqa: N803
+    _in_place(key, keyCache, slots, cacheMode or "Norm")
+
+
+@op(
+    "aclnnGatherPaKvCache(Tensor keyCache, Tensor valueCache, Tensor tables, Tensor seqLens, inout Tensor key,"
+    " inout Tensor value, Tensor seqOffset, text cacheMode, bool isCumsum)"
+)
+def gather_pa_kv_cache(
+    keyCache: T, valueCache: T, tables: T, seqLens: T, key: T, value: T, seqOffset: Optional,  # noqa: N803
+    cacheMode: str | None, isCumsum: bool,  # noqa: N803
+) -> None:  # fmt: skip
+    """Copy the rows of sequences out of pages, one after another; ``seqLens`` are ends with ``isCumsum``."""
+    counts = seqLens.diff().tolist() if isCumsum else seqLens.tolist()
+    firsts = [0] * len(counts) if seqOffset is None else seqOffset.tolist()
+    in_parts = "NZ" in (cacheMode or "Norm")
+    for target, cache in ((key, keyCache), (value, valueCache)):
+        pages = cache if in_parts else cache.transpose(1, 2)
+        for place, (start, first) in enumerate(
+            zip([0, *torch.tensor(counts).cumsum(0).tolist()], firsts, strict=False)
+        ):
+            rows = gathered(pages, tables[place], first + counts[place])[:, first:].transpose(0, 1)
+            target[start : start + counts[place]] = rows.reshape(-1, *target.shape[1:])
+
+
+# --- rope ---
+
+
+def _half_turned(x: T) -> T:
+    first, second = x.chunk(2, -1)
+    return torch.cat((-second, first), -1)
+
+
+def _interleaved_rope(x: T, cos: T, sin: T) -> T:
+    """Rotate pairs of neighbours, which come out as halves."""
+    halves = torch.cat((x[..., ::2], x[..., 1::2]), -1).float()
+    return halves * cos.float() + _half_turned(halves) * sin.float()
+
+
+family.op("aclnnInterleaveRope(Tensor x, Tensor cos, Tensor sin, out Tensor y)", _interleaved_rope)
+
+_KV = (
+    "Tensor kv, Tensor gamma, Tensor cos, Tensor sin, Tensor index, inout Tensor kCache, inout Tensor ckvCache,"
+    " Tensor kRopeScale, Tensor cKvScale, Tensor kRopeOffset, Tensor cKvOffset"
+)
+_KV_HOW = "double epsilon, text cacheMode, bool isOutputKv, out Tensor kRopeOut, out Tensor cKvOut"
+
+
+@op(f"aclnnKvRmsNormRopeCache({_KV}, {_KV_HOW})")
+@op(f"aclnnKvRmsNormRopeCacheV2({_KV}, Tensor v, {_KV_HOW})")
+def kv_rms_norm_rope_cache(
+    kv: T, gamma: T, cos: T, sin: T, index: T, kCache: T, ckvCache: T, kRopeScale: Optional,  # noqa: N803
+    cKvScale: Optional, kRopeOffset: Optional, cKvOffset: Optional, epsilon: float,  # noqa: N803
+    cacheMode: str | None, isOutputKv: bool,  # noqa: N803
+) -> tuple[Optional, Optional]:  # fmt: skip
+    """Normalize the first part of ``kv`` (batch, 1, length, depth), rotate the rest, and write both into caches."""
+    depth, mode = gamma.shape[-1], cacheMode or "Norm"
+    wide = kv[..., :depth].float()
+    normal = wide * root_mean_square(wide, gamma, epsilon) * gamma.float()
+    rotated = _interleaved_rope(kv[..., depth:], cos, sin)
+    if mode not in ("Norm", "PA", "PA_BNSD"):
+        raise NotImplementedError(f"cache_mode {mode} is not implemented")
+    for rows, cache, scale, shift in (
+        (rotated, kCache, kRopeScale, kRopeOffset),
+        (normal, ckvCache, cKvScale, cKvOffset),
+    ):
+        stored = rows.to(kv.dtype)
+        if cache.dtype is torch.int8 and scale is not None:
+            stored = to_int8(rows * scale.float() + (0 if shift is None else shift.float()))
+        flat = stored.reshape(-1, stored.shape[-1])
+        slots = index.flatten()
+        if mode == "Norm":  # positions in the row of each batch
+            slots = (index.view(len(kv), -1) + torch.arange(len(kv))[:, None] * cache.shape[2]).flatten()
+            cache.copy_(placed(flat, cache.view(*cache.shape[:1], cache.shape[2], -1), slots).view(cache.shape))
+        else:
+            cache.copy_(placed(flat, cache, slots))
+    return (rotated, normal) if isOutputKv else (None, None)
+
+
+# --- quantized norms and gates ---
+
+
+def _by_row(x: T, like: float = 127.0) -> tuple[T, T]:
+    """Quantize each row by its largest magnitude. Return whole numbers, and the scales."""
+    steps = x.abs().amax(-1) / like
+    return (x / steps.unsqueeze(-1)).nan_to_num(0).round().clamp(-128, 127), steps
+
+
+_ADDED = "Tensor x1, Tensor x2, Tensor gamma"
+_QUANT = f"{_ADDED}, Tensor scales1, Tensor scales2, Tensor zeroPoints1, Tensor zeroPoints2"
+_QUANT_HOW = "int64 axis, double epsilon, bool divMode, out Tensor y1, out Tensor y2, out Tensor x"
+
+
+def _added_norm(x1: T, x2: T, gamma: T, beta: Optional, epsilon: float) -> tuple[T, T]:
+    total = x1.float() + x2.float()
+    normal = total * root_mean_square(total, gamma, epsilon) * gamma.float()
+    return total, normal if beta is None else normal + beta.float()
+
+
+def add_rms_norm_quant(
+    x1: T, x2: T, gamma: T, scales1: T, scales2: Optional, zeroPoints1: Optional, zeroPoints2: Optional,  # noqa: N803
+    epsilon: float, divMode: bool, beta: Optional = None,  # noqa: N803
+) -> tuple[Optional, ...]:  # fmt: skip
+    """Add, normalize, and quantize with given scales, which divide or multiply."""
+    total, normal = _added_norm(x1, x2, gamma, beta, epsilon)
+
+    def quantized(scale: Optional, shift: Optional) -> Optional:
+        if scale is None:
+            return None
+        scaled = normal / scale.float() if divMode else normal * scale.float()
+        return to_int8(scaled + (0 if shift is None else shift.float()))
+
+    return quantized(scales1, zeroPoints1), quantized(scales2, zeroPoints2), total
+
+
+op(f"aclnnAddRmsNormQuant({_QUANT}, {_QUANT_HOW})")(add_rms_norm_quant)
+
+
+@op(f"aclnnAddRmsNormQuantV2({_QUANT}, Tensor beta, {_QUANT_HOW}, out Tensor normal)")
+def add_rms_norm_quant_v2(
+    x1: T, x2: T, gamma: T, scales1: T, scales2: Optional, zeroPoints1: Optional, zeroPoints2: Optional,  # noqa: N803
+    beta: Optional, epsilon: float, divMode: bool,  # noqa: N803
+) -> tuple[Optional, ...]:  # fmt: skip
+    made = add_rms_norm_quant(
+        x1, x2, gamma, scales1, scales2, zeroPoints1, zeroPoints2, epsilon, divMode, beta
+    )  # fmt: skip
+    return *made, _added_norm(x1, x2, gamma, beta, epsilon)[1]
+
+
+@op(
+    f"aclnnAddRmsNormDynamicQuantV2({_ADDED}, Tensor smooth1, Tensor smooth2, Tensor beta, double epsilon,"
+    " BoolArray outputMask, out Tensor y1, out Tensor y2, out Tensor x, out Tensor scale1, out Tensor scale2)"
+)
+def add_rms_norm_dynamic_quant(
+    x1: T, x2: T, gamma: T, smooth1: Optional, smooth2: Optional, beta: Optional, epsilon: float,
+    outputMask: list[bool] | None,  # noqa: N803
+) -> tuple[Optional, ...]:  # fmt: skip
+    """Add, normalize, and quantize each row by its largest magnitude, after multiplying by smoothing factors."""
+    total, normal = _added_norm(x1, x2, gamma, beta, epsilon)
+    asked = outputMask or [True, smooth2 is not None]
+    y1, scale1 = _by_row(normal if smooth1 is None else normal * smooth1.float())
+    y2, scale2 = _by_row(normal if smooth2 is None else normal * smooth2.float())
+    return (
+        y1 if asked[0] else None, y2 if asked[1] else None, total, scale1 if asked[0] else None,
+        scale2 if asked[1] else None,
+    )  # fmt: skip
+
+
+_GATED = (
+    "Tensor x, Tensor weightScale, Tensor activationScale, Tensor bias, Tensor quantScale, Tensor quantOffset,"
+    " Tensor groupIndex, bool activateLeft, text quantMode"
+)
+
+
+def dequant_swiglu_quant(
+    x: T, weightScale: Optional, activationScale: Optional, bias: Optional, quantScale: Optional,  # noqa: N803
+    quantOffset: Optional, groupIndex: Optional, activateLeft: bool, quantMode: str | None,  # noqa: N803
+    swigluMode: int = 0, clampLimit: float = 7.0, gluAlpha: float = 1.702, gluBias: float = 1.0,  # noqa: N803
+) -> tuple[T, Optional]:  # fmt: skip
+    """Undo a quantization by row and by column, gate, and quantize again: by row, or with given scales and offsets.
+
+    Scales of weights and of the result have a row for each group of rows; ``groupIndex`` counts them.
+    """
+    rows = x.reshape(-1, x.shape[-1])
+    counts = torch.tensor([len(rows)]) if groupIndex is None else groupIndex.long()
+    group = torch.arange(len(counts)).repeat_interleave(counts)
+    used = len(group)
+
+    def of_rows(values: T) -> T:
+        wide = values.float()
+        return wide[group] if wide.dim() == 2 and len(wide) == len(counts) else wide.view(1, -1)
+
+    made = rows[:used].float()
+    if x.dtype is torch.int32:
+        made = made if bias is None or bias.is_floating_point() else made + of_rows(bias)
+        made = made if weightScale is None else made * of_rows(weightScale)
+        made = made if activationScale is None else made * activationScale.float().view(-1, 1)[:used]
+        made = made if bias is None or not bias.is_floating_point() else made + of_rows(bias)
+    if swigluMode:
+        gate, value = made[..., ::2].clamp(max=clampLimit), made[..., 1::2].clamp(-clampLimit, clampLimit)
+        gated = gate * torch.sigmoid(gluAlpha * gate) * (value + gluBias)
+    else:
+        first, second = made.chunk(2, -1)
+        gated = F.silu(first) * second if activateLeft else F.silu(second) * first
+    shape = (*x.shape[:-1], x.shape[-1] // 2)
+    if quantMode == "dynamic":
+        whole, steps = _by_row(gated if quantScale is None else gated * of_rows(quantScale))
+        return _filled(whole, len(rows)).view(shape), _filled(steps, len(rows)).view(shape[:-1])
+    gated = gated if quantScale is None else gated / of_rows(quantScale)
+    gated = gated if quantOffset is None else gated + of_rows(quantOffset)
+    return _filled(gated.round().clamp(-128, 127), len(rows)).view(shape), None
+
+
+def _filled(x: T, rows: int) -> T:
+    """Add rows of zeros, which belong to no group."""
+    return torch.cat((x, x.new_zeros(rows - len(x), *x.shape[1:])))
+
+
+op(f"aclnnDequantSwigluQuant({_GATED}, out Tensor y, out Tensor scale)")(dequant_swiglu_quant)
+op(
+    f"aclnnDequantSwigluQuantV2({_GATED}, dtype dstType, text roundMode, int64 activateDim, int64 swigluMode,"
+    " double clampLimit, double gluAlpha, double gluBias, out Tensor y, out Tensor scale)"
+)(dequant_swiglu_quant)
+
+
+@op(
+    "aclnnSwiGluQuantV2(Tensor x, Tensor quantScale, Tensor quantOffset, Tensor groupIndex, bool activateLeft,"
+    " text quantMode, int64 groupListType, int32 dstType, out Tensor y, out Tensor scale)"
+)
+def swiglu_quant(
+    x: T, quantScale: Optional, quantOffset: Optional, groupIndex: Optional, activateLeft: bool,  # noqa: N803
+    quantMode: str | None, groupListType: int,  # noqa: N803
+) -> tuple[T, Optional]:  # fmt: skip
+    counts = groupIndex if groupIndex is None or groupListType else groupIndex.diff(prepend=groupIndex.new_zeros(1))
+    return dequant_swiglu_quant(x, None, None, None, quantScale, quantOffset, counts, activateLeft, quantMode)
+
+
+# --- attention over chosen keys, and in parts ---
+
+
+@family.kernel(
+    "aclnnAttentionUpdate(TensorList lse, TensorList parts, int64 updateType, out Tensor total, out Tensor lseOut)"
+)
+def attention_update(lse: list[T], parts: list[T], _type: int) -> tuple[T, T]:
+    """Merge parts of attention over different keys by their log-sum-exps."""
+    sums = torch.stack(lse).double()
+    shares = sums.softmax(0).unsqueeze(-1)
+    return (torch.stack(parts).double() * shares).sum(0), sums.logsumexp(0)
+
+
+def _sequences_of(x: T, layout: str, lengths: Optional) -> list[T]:
+    """Return the rows of each sequence, (length, heads, ...); lengths are ends where sequences are packed."""
+    if layout == "TND":
+        ends = [] if lengths is None else lengths.tolist()
+        return [x[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    counts = [x.shape[1]] * len(x) if lengths is None else lengths.tolist()
+    return [each[:n] for each, n in zip(x, counts, strict=True)]
+
+
+def _keys_of(x: T, layout: str, table: Optional, lengths: Optional) -> list[T]:
+    if table is None or lengths is None:
+        return _sequences_of(x, layout, lengths)
+    pages = x.transpose(1, 2)
+    return [gathered(pages, blocks, n).transpose(0, 1) for blocks, n in zip(table, lengths.tolist(), strict=True)]
+
+
+_CAUSAL = 3
+
+
+@op(
+    "aclnnLightningIndexer(Tensor query, Tensor key, Tensor weights, Tensor lengthsQuery, Tensor lengthsKey,"
+    " Tensor blockTable, text layoutQuery, text layoutKey, int64 count, int64 sparseMode, int64 preTokens,"
+    " int64 nextTokens, bool returnValues, out Tensor indices, out Tensor values)"
+)
+def lightning_indexer(
+    query: T, key: T, weights: T, lengthsQuery: Optional, lengthsKey: Optional, blockTable: Optional,  # noqa: N803
+    layoutQuery: str, layoutKey: str, count: int, sparseMode: int, returnValues: bool,  # noqa: N803
+) -> tuple[T, Optional]:  # fmt: skip
+    """Choose for each query the keys of the largest sums over heads of weight * relu(query . key); -1 where none is."""
+    indices = torch.full((*query.shape[:-2], 1, count), -1, dtype=torch.int32)
+    values = torch.full(indices.shape, float("-inf"))
+    targets = [_sequences_of(each, layoutQuery, lengthsQuery) for each in (indices, values)]
+    queries, shares = (_sequences_of(each, layoutQuery, lengthsQuery) for each in (query, weights))
+    keys = _keys_of(key, layoutKey, blockTable, lengthsKey)
+    for place, (q, w, k) in enumerate(zip(queries, shares, keys, strict=True)):
+        scores = (F.relu(q.double() @ k[:, 0].double().T) * w.double().unsqueeze(-1)).sum(1)
+        if sparseMode == _CAUSAL:
+            later = torch.arange(len(k)) > torch.arange(len(q))[:, None] + len(k) - len(q)
+            scores = scores.masked_fill(later, float("-inf"))
+        most, order = scores.sort(dim=-1, descending=True, stable=True)
+        used = min(count, len(k))
+        targets[0][place][:, 0, :used] = order[:, :used].masked_fill(most[:, :used].isneginf(), -1).int()
+        targets[1][place][:, 0, :used] = most[:, :used].float()
+    return indices, values if returnValues else None
+
+
+_SPARSE = (
+    "Tensor query, Tensor key, Tensor value, Tensor indices, Tensor blockTable, Tensor lengthsQuery,"
+    " Tensor lengthsKey, Tensor queryRope, Tensor keyRope"
+)
+_SPARSE_HOW = (
+    "double scale, int64 blockSize, text layoutQuery, text layoutKey, int64 sparseMode, int64 preTokens,"
+    " int64 nextTokens, int64 attentionMode, bool returnLse, out Tensor y, out Tensor most, out Tensor total"
+)
+
+
+@op(f"aclnnSparseFlashAttention({_SPARSE}, {_SPARSE_HOW})")
+@op(f"aclnnSparseFlashAttentionV2({_SPARSE}, Tensor sinks, {_SPARSE_HOW})")
+def sparse_flash_attention(
+    query: T, key: T, value: Optional, indices: T, blockTable: Optional, lengthsQuery: Optional,  # noqa: N803
+    lengthsKey: Optional, queryRope: Optional, keyRope: Optional, scale: float, blockSize: int,  # noqa: N803
+    layoutQuery: str, layoutKey: str, sparseMode: int, returnLse: bool, sinks: Optional = None,  # noqa: N803
+) -> tuple[T, None, None]:  # fmt: skip
+    """Attend with each query over the blocks of keys that it has chosen (-1 is none), up to its own place."""
+    if returnLse:
+        raise NotImplementedError("statistics of the softmax are not implemented")
+    whole = query if queryRope is None else torch.cat((query, queryRope), -1)
+    made = torch.zeros(*query.shape[:-1], (key if value is None else value).shape[-1], dtype=torch.float64)
+    queries, chosen, targets = (_sequences_of(each, layoutQuery, lengthsQuery) for each in (whole, indices, made))
+    keys = _keys_of(key, layoutKey, blockTable, lengthsKey)
+    values = keys if value is None else _keys_of(value, layoutKey, blockTable, lengthsKey)
+    if keyRope is not None:
+        keys = [
+            torch.cat(each, -1) for each in zip(keys, _keys_of(keyRope, layoutKey, blockTable, lengthsKey), strict=True)
+        ]
+    for q, of, k, v, out in zip(queries, chosen, keys, values, targets, strict=True):
+        for row in range(len(q)):
+            last = len(k) - len(q) + row if sparseMode == _CAUSAL else len(k) - 1
+            blocks = of[row, 0][of[row, 0] >= 0].long()
+            places = (blocks[:, None] * blockSize + torch.arange(blockSize)).flatten()
+            places = places[places <= last]
+            mine = (q[row, :, None], k[places].transpose(0, 1), v[places].transpose(0, 1))
+            out[row] = attend_alone(*mine, scale, sink=sinks)[0][:, 0]
+    return made.to(query.dtype), None, None
+
+
+# --- the gated delta rule ---
+
+
+def _delta(state: T, q: T, k: T, v: T, decay: T, beta: T) -> tuple[T, T]:
+    """Take one step: state (heads, values, keys), others by head. Return the new state, and the result."""
+    state = state * decay.reshape(len(state), 1, -1)
+    change = (v - (state * k.unsqueeze(1)).sum(-1)) * beta.unsqueeze(-1)
+    state = state + change.unsqueeze(-1) * k.unsqueeze(1)
+    return state, (state * q.unsqueeze(1)).sum(-1)
+
+
+def _prepared(
+    query: T, key: T, value: T, scale: float, beta: Optional, g: Optional, gk: Optional = None
+) -> tuple[T, ...]:
+    repeats = value.shape[1] // query.shape[1]
+    q, k = (each.double().repeat_interleave(repeats, 1) for each in (query, key))
+    ones = torch.ones(value.shape[:2], dtype=torch.float64)
+    decay = ones if g is None else g.double().exp()
+    decay = decay if gk is None else decay.unsqueeze(-1) * gk.double().exp()
+    return q * scale, k, value.double(), decay, ones if beta is None else beta.double()
+
+
+@op(
+    "aclnnChunkGatedDeltaRule(Tensor query, Tensor key, Tensor value, Tensor beta, Tensor initialState,"
+    " Tensor lengths, float scale, Tensor g, out Tensor y, out Tensor finalState)"
+)
+def chunk_gated_delta_rule(
+    query: T, key: T, value: T, beta: Optional, initialState: Optional, lengths: Optional, scale: float,  # noqa: N803
+    g: Optional,
+) -> tuple[T, T]:  # fmt: skip
+    """Run the rule over packed sequences, each from its state (values, keys) by head; the last states are returned."""
+    steps = _prepared(query, key, value, scale, beta, g)
+    counts = [len(query)] if lengths is None else lengths.tolist()
+    made, start, states = torch.zeros(value.shape, dtype=torch.float64), 0, []
+    for place, count in enumerate(counts):
+        fresh = torch.zeros(value.shape[1], value.shape[2], key.shape[2], dtype=torch.float64)
+        state = fresh if initialState is None else initialState[place].double()
+        for token in range(start, start + count):
+            state, made[token] = _delta(state, *(each[token] for each in steps))
+        states.append(state)
+        start += count
+    return made, torch.stack(states)
+
+
+@op(
+    "aclnnRecurrentGatedDeltaRule(Tensor query, Tensor key, Tensor value, Tensor beta, inout Tensor states,"
+    " Tensor lengths, Tensor indices, Tensor g, Tensor gk, Tensor accepted, float scale, out Tensor y)"
+)
+def recurrent_gated_delta_rule(
+    query: T, key: T, value: T, beta: Optional, states: T, lengths: T, indices: T, g: Optional, gk: Optional,
+    accepted: Optional, scale: float,
+) -> T:  # fmt: skip
+    """Run the rule, keeping the state after each token where ``indices`` says.
+
+    A sequence begins with the state of its first token's place, or of its last accepted token.
+    """
+    steps = _prepared(query, key, value, scale, beta, g, gk)
+    made, start = torch.zeros(value.shape, dtype=torch.float64), 0
+    for place, count in enumerate(lengths.tolist()):
+        first = start if accepted is None else start + int(accepted[place]) - 1
+        state = states[int(indices[first])].double()
+        for token in range(start, start + count):
+            state, made[token] = _delta(state, *(each[token] for each in steps))
+            states[int(indices[token])] = state.to(states.dtype)
+        start += count
+    return made

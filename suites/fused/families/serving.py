@@ -1,0 +1,664 @@
+"""What serves language models: attention over pages, quantized products, norms and gates, routing, and rope."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+
+from pytest_ascend.device import npu
+from pytest_ascend.operators import InputFactory, Operator, Sample, call
+from pytest_ascend.operators.operator import HALVES
+
+from ..entry import fused, in_family, ties_forgiven
+from .routing import choices
+
+T = torch.Tensor
+
+#: Keys in the longest sequence.
+TERMS = 768
+_INF = float("inf")
+
+
+# --- attention over caches in pages ---
+
+
+def _one_sequence(q: T, k: T, v: T, scale: float, left_out: T | None = None, bias: T | None = None) -> T:
+    """Attend with (queries, heads, depth); keys and values may have fewer heads."""
+    k, v = (each.repeat_interleave(q.shape[1] // each.shape[1], 1) for each in (k, v))
+    scores = torch.einsum("qhd,khd->hqk", q, k) * scale + (0 if bias is None else bias)
+    scores = scores if left_out is None else scores.masked_fill(left_out, -_INF)
+    return torch.einsum("hqk,khd->qhd", scores.softmax(-1), v)
+
+
+def _causal(queries: int, keys: int) -> T:
+    return torch.ones(queries, keys, dtype=torch.bool).triu(1 + keys - queries)
+
+
+def _read(cache: T, blocks: T, length: int) -> T:
+    """Return the rows (length, heads, depth) of a sequence in a cache (blocks, block, heads, depth), block by block."""
+    return torch.cat([cache[block] for block in blocks.tolist()])[:length]
+
+
+def _paged(
+    query: T, key: T, value: T, block_table: T, lengths: Sequence[int], scale: float, kv_heads: int,
+    atten_mask: T | None = None, sparse_mode: int = 0, ends: Sequence[int] = (), query_rope: T | None = None,
+    key_rope: T | None = None, pse_shift: T | None = None, without: Sequence[int] = (),
+) -> T:  # fmt: skip
+    """Attend over pages (blocks, block, heads * depth), with queries (batch, length, heads * depth), or packed ones.
+
+    The bias is minus infinity for the keys between the two numbers of ``without``.
+    """
+    depth = key.shape[-1] // kv_heads
+    whole = query if query_rope is None else torch.cat((query, query_rope), -1)
+    starts = [0, *ends[:-1]]
+    made = []
+    for place, length in enumerate(lengths):
+        q = whole[starts[place] : ends[place]] if ends else whole[place].view(query.shape[1], -1, depth)
+        k, v = (_read(x.view(*x.shape[:2], kv_heads, -1), block_table[place], length) for x in (key, value))
+        if key_rope is not None:
+            k = torch.cat((k, _read(key_rope.view(*key_rope.shape[:2], kv_heads, -1), block_table[place], length)), -1)
+        left_out = _causal(len(q), length) if sparse_mode else None
+        if atten_mask is not None and not sparse_mode:
+            left_out = atten_mask[place, ..., :length].view(-1, length)
+        bias = None if pse_shift is None else _without(pse_shift, without)[place, :, : len(q), :length]
+        made.append(_one_sequence(q, k, v, scale, left_out, bias))
+    return torch.cat(made) if ends else torch.stack(made).flatten(2)
+
+
+def _without(bias: T, keys: Sequence[int]) -> T:
+    places = torch.arange(bias.shape[-1], device=bias.device)
+    return bias.masked_fill((places >= keys[0]) & (places < keys[1]), -_INF)
+
+
+def _call_paged(apply: Any, *given: Any, **named: Any) -> Any:
+    without = named.pop("without", None)
+    if without:
+        named["pse_shift"] = _without(named["pse_shift"], without)
+    query, key, value, table, lengths, scale, kv_heads = given
+    ends = named.pop("ends", None)
+    heads = query.shape[1] if ends else query.shape[-1] // (key.shape[-1] // kv_heads)
+    how = {"actual_seq_lengths": list(ends), "input_layout": "TND"} if ends else {"input_layout": "BSH"}
+    return apply(
+        query, key, value, block_table=table, block_size=key.shape[1], actual_seq_lengths_kv=list(lengths),
+        num_heads=heads, num_key_value_heads=kv_heads, scale=scale, **how, **named,
+    )[0]  # fmt: skip
+
+
+_NAMES_OF_V2 = {
+    "actual_seq_lengths": "actual_seq_qlen",
+    "actual_seq_lengths_kv": "actual_seq_kvlen",
+    "num_heads": "num_query_heads",
+    "scale": "softmax_scale",
+}
+
+
+def _with_names_of_v2(apply: Any, *tensors: T, **how: Any) -> Any:
+    return apply(*tensors, **{_NAMES_OF_V2.get(name, name): value for name, value in how.items()})
+
+
+def _call_paged_v2(apply: Any, *given: Any, **named: Any) -> Any:
+    return _call_paged(partial(_with_names_of_v2, apply), *given, **named)
+
+
+def _table(make: InputFactory, batch: int, blocks: int) -> T:
+    """Return a table in which no block is used twice."""
+    return make.uniform(batch * blocks, dtype=torch.float32).argsort().int().view(batch, blocks)
+
+
+def _cache(make: InputFactory, blocks: int, size: int, width: int) -> T:
+    return make.normal(blocks, size, width, grad=False)
+
+
+def _paged_inputs(make: InputFactory) -> Iterator[Sample]:
+    def of(batch: int, blocks: int, width: int = 32) -> tuple[T, T, T]:
+        caches = [_cache(make, batch * blocks, 128, width) for _ in "kv"]
+        return caches[0], caches[1], _table(make, batch, blocks)
+
+    for name, lengths in (
+        ("one key to one page", [1, 127, 128]), ("across a page", [129, 511, 513]), ("several pages", [767, 768, 512])
+    ):  # fmt: skip
+        yield call(make.normal(3, 1, 64, grad=False), *of(3, 6), lengths, 0.25, 2, name=name)
+    # A boolean mask of more than 512 keys: vllm-ascend#15503.
+    given = make.normal(2, 1, 64, grad=False), *of(2, 6)
+    yield call(*given, [700, 768], 0.25, 2, atten_mask=make.mask(2, 1, 1, 768), name="mask")
+    whole = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
+    ends = [5, 6, 14]
+    for name, lengths in (("packed", [5, 130, 64]), ("packed, chunks of prompts", [300, 512, 600])):
+        given = make.normal(14, 4, 16, grad=False), *of(3, 5)
+        yield call(*given, lengths, 0.25, 2, ends=ends, atten_mask=whole, sparse_mode=3, name=name)
+    # Minus infinity in a bias of 768: llama.cpp-omni#89.
+    given, bias = (make.normal(2, 1, 64, grad=False), *of(2, 6)), make.normal(2, 4, 1, 768, grad=False)
+    yield call(*given, [768, 640], 0.25, 2, pse_shift=bias, without=[64, 96], name="bias")
+
+
+def _mla_inputs(make: InputFactory) -> Iterator[Sample]:
+    keys, table = _cache(make, 4, 128, 512), _table(make, 2, 2)
+    yield call(
+        make.normal(2, 32, 512, grad=False), keys, keys, table, [130, 256], 0.04, 1, ends=[1, 2],
+        query_rope=make.normal(2, 32, 64, grad=False), key_rope=_cache(make, 4, 128, 64), name="MLA",
+    )  # fmt: skip
+
+
+def _pages_then_mla(make: InputFactory) -> Iterator[Sample]:
+    yield from _paged_inputs(make)
+    yield from _mla_inputs(make)
+
+
+def _boost_paged(query: T, key: T, value: T, table: T, lengths: T, scale: float) -> T:
+    parts = []
+    for place, n in enumerate(lengths.tolist()):
+        k, v = (_read(x, table[place], n) for x in (key, value))
+        parts.append(_one_sequence(query[place : place + 1], k, v, scale))
+    return torch.cat(parts)
+
+
+def _call_boost_paged(apply: Any, query: T, key: T, value: T, table: T, lengths: T, scale: float) -> T:
+    out = torch.empty(*query.shape[:2], value.shape[-1], dtype=query.dtype, device=query.device)
+    apply(query, key, value, key.shape[2], query.shape[1], scale, table, lengths.cpu(), out)
+    return out
+
+
+def _boost_inputs(make: InputFactory) -> Iterator[Sample]:
+    for lengths in ([1, 128, 200], [129, 256, 64]):
+        caches = [make.normal(6, 128, 2, 32, grad=False) for _ in "kv"]
+        query, counts = make.normal(3, 8, 32, grad=False), torch.tensor(lengths, dtype=torch.int32)
+        yield call(query, *caches, _table(make, 3, 2), counts, 0.2)
+
+
+def _boost_flash(query: T, key: T, value: T, lengths: T, scale: float) -> T:
+    parts = zip(*(torch.split(x, lengths.tolist()) for x in (query, key, value)), strict=True)
+    return torch.cat([_one_sequence(q, k, v, scale, _causal(len(q), len(k))) for q, k, v in parts])
+
+
+def _call_boost_flash(apply: Any, query: T, key: T, value: T, lengths: T, scale: float) -> T:
+    longest = int(lengths.max())
+    mask = torch.full((longest, longest), -_INF, dtype=query.dtype).triu(1).to(query.device)
+    out = torch.empty_like(query)
+    apply(query, key, value, mask, lengths.cpu(), scale, query.shape[1], key.shape[1], out)
+    return out
+
+
+def _written(key: T, value: T, key_cache: T, value_cache: T, slots: T) -> tuple[T, T]:
+    """Write rows into slots, one at a time; a negative slot takes none."""
+    caches = key_cache.clone(), value_cache.clone()
+    for row, slot in enumerate(slots.tolist()):
+        for cache, rows in zip(caches, (key, value), strict=True):
+            if slot >= 0:
+                cache[slot // cache.shape[1], slot % cache.shape[1]] = rows[row]
+    return caches
+
+
+def _call_written(apply: Any, key: T, value: T, key_cache: T, value_cache: T, slots: T, **how: Any) -> Any:
+    caches = key_cache.clone(), value_cache.clone()
+    apply(key, value, *caches, slots, **how)
+    return caches
+
+
+def _slots_inputs(make: InputFactory) -> Iterator[Sample]:
+    rows, caches = (make.normal(9, 2, 16), make.normal(9, 2, 16)), [make.normal(4, 8, 2, 16) for _ in "kv"]
+    slots = make.uniform(32, dtype=torch.float32).argsort()[:9].int()
+    yield call(*rows, *caches, slots)
+    slots = slots.clone()
+    slots[[2, 5]] = -1
+    yield call(*rows, *caches, slots, name="rows of padding")
+
+
+def _gathered(key_cache: T, value_cache: T, tables: T, lengths: T) -> tuple[T, T]:
+    pairs = list(zip(tables, lengths.tolist(), strict=True))
+    keys, values = (torch.cat([_read(x, blocks, n) for blocks, n in pairs]) for x in (key_cache, value_cache))
+    return keys, values
+
+
+def _call_gathered(apply: Any, key_cache: T, value_cache: T, tables: T, lengths: T) -> Any:
+    rows = int(lengths.sum())
+    made = [torch.zeros(rows, *x.shape[2:], dtype=x.dtype, device=x.device) for x in (key_cache, value_cache)]
+    apply(key_cache, value_cache, tables, lengths, *made)
+    return made
+
+
+def _merged(lse: list[T], parts: list[T]) -> tuple[T, T]:
+    weights = torch.stack([each.exp() for each in lse])
+    total = weights.sum(0)
+    return sum(w.unsqueeze(-1) * x for w, x in zip(weights / total, parts, strict=True)), total.log()
+
+
+# --- sparse attention and the gated delta rule ---
+
+
+def _indexer(query: T, key: T, weights: T, count: int) -> T:
+    """Choose keys by the sum over heads of weight * relu(query . key), up to each query's own place."""
+    scores = torch.einsum("bqh,bqhk->bqk", weights, F.relu(torch.einsum("bqhd,bkd->bqhk", query, key[:, :, 0])))
+    scores = scores.masked_fill(_causal(query.shape[1], key.shape[1]), -_INF)
+    best = scores.argsort(-1, descending=True)[..., :count]
+    return best.masked_fill(scores.gather(-1, best).isneginf(), -1).unsqueeze(2).int()
+
+
+def _call_indexer(apply: Any, query: T, key: T, weights: T, count: int) -> T:
+    found = apply(query, key, weights, layout_query="BSND", layout_key="BSND", sparse_count=count, sparse_mode=3)
+    made: T = found[0]
+    return made
+
+
+def _sparse(query: T, key: T, indices: T, query_rope: T, key_rope: T, scale: float) -> T:
+    """Attend over chosen keys: all that are not chosen are left out."""
+    q, k = torch.cat((query, query_rope), -1), torch.cat((key, key_rope), -1)
+    made = []
+    for place in range(len(q)):
+        chosen = torch.zeros(q.shape[1], k.shape[1] + 1, dtype=torch.bool).scatter_(
+            1, indices[place, :, 0].long() % (k.shape[1] + 1), value=True
+        )
+        made.append(_one_sequence(q[place], k[place], key[place], scale, ~chosen[:, :-1]))
+    return torch.stack(made)
+
+
+def _call_sparse(apply: Any, query: T, key: T, indices: T, query_rope: T, key_rope: T, scale: float) -> T:
+    made: T = apply(
+        query, key, key, indices, scale, query_rope=query_rope, key_rope=key_rope, sparse_mode=3, attention_mode=2
+    )[0]
+    return made
+
+
+def _sparse_inputs(make: InputFactory) -> Iterator[Sample]:
+    order = make.uniform(2, 6, 80, dtype=torch.float32).argsort(-1)
+    later = order > torch.arange(74, 80)[:, None]
+    chosen = order.masked_fill(later, 80)[..., :32].sort(-1).values.int()
+    indices = torch.where(chosen == 80, -1, chosen).unsqueeze(2)
+    given = make.normal(2, 6, 8, 512, grad=False), make.normal(2, 80, 1, 512, grad=False)
+    yield call(*given, indices, make.normal(2, 6, 8, 64, grad=False), make.normal(2, 80, 1, 64, grad=False), 0.04)
+
+
+def _delta_rule(q: T, k: T, v: T, state: T, lengths: T, g: T, beta: T, scale: float) -> tuple[T, T]:
+    """Return the results of S <- S * exp(g) + beta * (v - S k) k', o = S q; and the state after each sequence."""
+    repeats, made, last, start = v.shape[1] // q.shape[1], torch.zeros_like(v), [], 0
+    q, k = q.repeat_interleave(repeats, 1) * scale, k.repeat_interleave(repeats, 1)
+    for place, count in enumerate(lengths.tolist()):
+        s = state[place].clone()
+        for t in range(start, start + count):
+            s = s * g[t].exp()[:, None, None]
+            change = beta[t][:, None] * (v[t] - torch.einsum("hvk,hk->hv", s, k[t]))
+            s = s + torch.einsum("hv,hk->hvk", change, k[t])
+            made[t] = torch.einsum("hvk,hk->hv", s, q[t])
+        last.append(s)
+        start += count
+    return made, torch.stack(last)
+
+
+def _delta_inputs(make: InputFactory, lengths: Sequence[int] = (3, 70)) -> Iterator[Sample]:
+    rows = sum(lengths)
+    q, k = (make.normal(rows, 2, 16, std=0.25, grad=False) for _ in "qk")
+    g = make.uniform(rows, 4, low=-1.0, high=0.0, dtype=torch.float32)
+    state = make.normal(len(lengths), 4, 16, 16, std=0.1, grad=False)
+    beta = make.uniform(rows, 4, low=0.1, high=0.9, grad=False)
+    counts = torch.tensor(lengths, dtype=torch.int32)
+    yield call(q, k, make.normal(rows, 4, 16, grad=False), state, counts, g, beta, 0.25)
+
+
+def _call_chunk_delta(apply: Any, q: T, k: T, v: T, state: T, lengths: T, g: T, beta: T, scale: float) -> Any:
+    return apply(q, k, v, beta=beta, initial_state=state, actual_seq_lengths=lengths, scale=scale, g=g)
+
+
+def _call_delta(apply: Any, q: T, k: T, v: T, state: T, lengths: T, g: T, beta: T, scale: float) -> Any:
+    """Keep the state of every token; the sequence's first one has the initial state."""
+    ends = lengths.cpu().cumsum(0).tolist()
+    places = torch.arange(len(q), dtype=torch.int32, device=q.device)
+    states = torch.zeros(len(q), *state.shape[1:], dtype=state.dtype, device=q.device)
+    for place, start in enumerate([0, *ends[:-1]]):
+        states[start] = state[place]
+    made = apply(
+        q, k, v, states, beta=beta, scale=scale, actual_seq_lengths=lengths, ssm_state_indices=places, g=g
+    )  # fmt: skip
+    return made, states[[end - 1 for end in ends]]
+
+
+# --- rope ---
+
+
+def _interleave_rope(x: T, cos: T, sin: T) -> T:
+    even, odd = x[..., ::2], x[..., 1::2]
+    half = x.shape[-1] // 2
+    first = even * cos[..., :half] - odd * sin[..., :half]
+    return torch.cat((first, odd * cos[..., half:] + even * sin[..., half:]), -1)
+
+
+def _mrope(positions: T, q: T, k: T, cache: T, head_size: int, sections: list[int], mode: str) -> tuple[T, T]:
+    cos, sin = cache.view(len(cache), 2, -1).unbind(1)
+    if positions.dim() == 2:  # which row of positions gives each angle
+        rows = torch.tensor([axis for axis, count in enumerate(sections) for _ in range(count)])
+        cos, sin = (torch.stack([x[positions[a], i] for i, a in enumerate(rows.tolist())], -1) for x in (cos, sin))
+    else:
+        cos, sin = cos[positions], sin[positions]
+
+    def rotated(x: T) -> T:
+        heads = x.view(len(x), -1, head_size)
+        pairs = heads.unflatten(-1, (2, -1)) if mode == "half" else heads.unflatten(-1, (-1, 2)).mT  # type: ignore[no-untyped-call]
+        first, second = pairs.unbind(-2)
+        c, s = cos[:, None], sin[:, None]
+        made = torch.stack((first * c - second * s, second * c + first * s), -2)
+        return (made if mode == "half" else made.mT).reshape(x.shape)
+
+    return rotated(q), rotated(k)
+
+
+def _call_mrope(apply: Any, positions: T, q: T, k: T, cache: T, size: int, sections: list[int], mode: str) -> Any:
+    return apply(positions, q, k, cache, size, mrope_section=sections, rotary_mode=mode)
+
+
+def _mrope_inputs(make: InputFactory) -> Iterator[Sample]:
+    for mode in ("half", "interleave"):
+        for positions, sections in (
+            (make.integers(5, high=40), [0, 0, 0]),
+            (make.integers(3, 5, high=40), [16, 24, 24]),
+        ):
+            rows = make.normal(5, 256, grad=False), make.normal(5, 128, grad=False)
+            yield call(positions, *rows, make.uniform(40, 128, grad=False), 128, sections, mode)
+
+
+def _kv_cache(kv: T, gamma: T, cos: T, sin: T, index: T, k_cache: T, ckv_cache: T) -> tuple[T, T]:
+    latent, rope = kv[:, 0].flatten(0, 1).tensor_split([512], -1)
+    normal = latent / latent.square().mean(-1, keepdim=True).add(1e-5).sqrt() * gamma
+    rotated = _interleave_rope(rope, cos[:, 0].flatten(0, 1), sin[:, 0].flatten(0, 1))
+    return _written(rotated.unsqueeze(1), normal.unsqueeze(1), k_cache, ckv_cache, index)
+
+
+def _call_kv_cache(apply: Any, *given: T) -> Any:
+    caches = [each.clone() for each in given[5:]]
+    apply(*given[:5], *caches, cache_mode="PA")
+    return caches
+
+
+def _kv_inputs(make: InputFactory) -> Iterator[Sample]:
+    slots = make.uniform(256, dtype=torch.float32).argsort()[:6].clone()
+    angles = [make.uniform(2, 1, 3, 64, grad=False) for _ in "cs"]
+    kv, gamma = make.normal(2, 1, 3, 576, grad=False), make.uniform(512, low=0.5, high=1.5, grad=False)
+    caches = [make.normal(2, 128, 1, depth, grad=False) for depth in (64, 512)]
+    yield call(kv, gamma, *angles, slots, *caches)
+
+
+# --- quantized products ---
+
+
+def _w8a16(x: T, weight: T, scale: T, offset: T | None = None, group: int = 0) -> T:
+    wide = weight.double()
+    scale = scale.repeat_interleave(group, 0) if group else scale
+    return x @ ((wide if offset is None else wide + offset) * scale).to(x.dtype)
+
+
+def _call_w8a16(apply: Any, x: T, weight: T, scale: T, offset: T | None = None, group: int = 0) -> T:
+    made: T = apply(x, weight, scale, antiquant_offset=offset, antiquant_group_size=group)
+    return made
+
+
+def _w8a16_inputs(make: InputFactory) -> Iterator[Sample]:
+    weight = make.integers(128, 32, low=-128, high=128, dtype=torch.int8)
+    x, by_column = make.normal(5, 128, grad=False), make.uniform(32, low=0.01, high=0.1, grad=False)
+    yield call(x, weight, by_column, name="by column")
+    yield call(x, weight, by_column, make.integers(32, low=-9, high=9).to(make.dtype), name="with an offset")
+    yield call(x, weight, make.uniform(4, 32, low=0.01, high=0.1, grad=False), None, 32, name="by group")
+
+
+def _int4(x: T, weight: T, scale: T) -> T:
+    return x @ (weight.double() * scale).to(x.dtype)
+
+
+def _call_int4(pack: Any, x: T, weight: T, scale: T) -> T:
+    """Pack the weight, and multiply with it."""
+    made: T = npu.operator("npu_weight_quant_batchmatmul")(x, pack(weight), scale)
+    return made
+
+
+def _w8a8(x1: T, x2: T, scale: T, rows: T | None = None, bias: T | None = None) -> T:
+    total = x1.double() @ x2.double() + (0 if bias is None else bias)
+    return total * scale * (1 if rows is None else rows[:, None])
+
+
+def _call_w8a8(apply: Any, x1: T, x2: T, scale: T, rows: T | None = None, bias: T | None = None) -> T:
+    made: T = apply(x1, x2, scale, pertoken_scale=rows, bias=bias, output_dtype=torch.bfloat16)
+    return made
+
+
+def _w8a8_inputs(make: InputFactory) -> Iterator[Sample]:
+    x1 = make.integers(7, 300, low=-128, high=128, dtype=torch.int8)
+    x2 = make.integers(300, 32, low=-128, high=128, dtype=torch.int8)
+    scale, rows = (make.uniform(n, low=0.001, high=0.01, dtype=torch.float32) for n in (32, 7))
+    bias = make.integers(32, low=-1000, high=1000, dtype=torch.int32)
+    yield call(x1, x2, scale.bfloat16(), name="by column")
+    yield call(x1, x2, scale.bfloat16(), rows, name="by token")
+    yield call(x1, x2, scale.bfloat16(), rows, bias, name="with a bias")
+
+
+def _grouped_w8a8(x: T, weight: T, scale: T, rows: T, ends: T) -> T:
+    owner = torch.tensor([int((ends <= row).sum()) for row in range(len(x))])
+    return torch.einsum("rk,rkn->rn", x.double(), weight.double()[owner]) * scale[owner] * rows[:, None]
+
+
+def _call_grouped_w8a8(apply: Any, x: T, weight: T, scale: T, rows: T, ends: T) -> T:
+    made: T = apply(
+        [x], [weight], scale=[scale], per_token_scale=[rows], group_list=ends, split_item=3, group_type=0,
+        group_list_type=0, output_dtype=torch.bfloat16,
+    )[0]  # fmt: skip
+    return made
+
+
+def _grouped_w8a8_inputs(make: InputFactory) -> Iterator[Sample]:
+    x, weight = (make.integers(*shape, low=-128, high=128, dtype=torch.int8) for shape in ((11, 64), (4, 64, 32)))
+    scale, rows = (make.uniform(*shape, low=0.001, high=0.01, dtype=torch.float32) for shape in ((4, 32), (11,)))
+    yield call(x, weight, scale.bfloat16(), rows, torch.tensor([4, 4, 9, 11]), name="an expert without rows")
+
+
+# --- quantized norms and gates: the definitions do not round, see entry.ties_forgiven ---
+
+
+def _by_row(x: T) -> tuple[T, T]:
+    scale = x.abs().amax(-1) / 127
+    return x / scale.unsqueeze(-1), scale
+
+
+def _norm(x1: T, x2: T, gamma: T) -> tuple[T, T]:
+    x = x1 + x2
+    return x, x / x.square().mean(-1, keepdim=True).add(1e-6).sqrt() * gamma
+
+
+def _norm_quant(x1: T, x2: T, gamma: T, scales: T, zero_points: T) -> tuple[T, T]:
+    x, normal = _norm(x1, x2, gamma)
+    return normal / scales + zero_points, x
+
+
+def _call_norm_quant(apply: Any, x1: T, x2: T, gamma: T, scales: T, zero_points: T) -> Any:
+    made = apply(x1, x2, gamma, scales, zero_points, axis=-1, epsilon=1e-6, div_mode=True)
+    return made[0], made[2]
+
+
+def _norm_inputs(make: InputFactory) -> Iterator[Sample]:
+    rows = make.normal(9, 64, grad=False), make.normal(9, 64, grad=False)
+    gamma = make.uniform(64, low=0.5, high=1.5, grad=False)
+    points = make.integers(64, low=-5, high=6, dtype=torch.int32)
+    yield call(*rows, gamma, make.uniform(64, low=0.02, high=0.1, dtype=torch.float32), points)
+
+
+def _norm_dynamic(x1: T, x2: T, gamma: T, smooth: T) -> tuple[T, T, T]:
+    x, normal = _norm(x1, x2, gamma)
+    return (*_by_row(normal * smooth), x)
+
+
+def _call_norm_dynamic(apply: Any, x1: T, x2: T, gamma: T, smooth: T) -> Any:
+    made = apply(x1, x2, gamma, smooth_scale1=smooth, epsilon=1e-6)
+    return made[0], made[3], made[2]
+
+
+def _gate_quant(x: T, weight_scale: T, activation_scale: T, group_index: T) -> tuple[T, T]:
+    owner = torch.arange(len(group_index)).repeat_interleave(group_index)
+    wide = x.double() * weight_scale[owner] * activation_scale[:, None]
+    left, right = wide.chunk(2, -1)
+    return _by_row(F.silu(left) * right)
+
+
+def _call_gate_quant(apply: Any, x: T, weight_scale: T, activation_scale: T, group_index: T) -> Any:
+    how = {"weight_scale": weight_scale, "activation_scale": activation_scale, "group_index": group_index}
+    return apply(x, activate_left=True, quant_mode=1, **how)
+
+
+def _gate_inputs(make: InputFactory) -> Iterator[Sample]:
+    x = make.integers(9, 64, low=-20000, high=20000, dtype=torch.int32)
+    scales = [make.uniform(*shape, low=0.001, high=0.02, dtype=torch.float32) for shape in ((3, 64), (9,))]
+    yield call(x, *scales, torch.tensor([4, 0, 5]))
+
+
+def _kronecker(x: T, p1: T, p2: T) -> tuple[T, T]:
+    made = p1 @ (x @ p2)
+    scale = made.abs().amax((1, 2)) / 7
+    return made / scale[:, None, None], scale
+
+
+def _call_kronecker(apply: Any, x: T, p1: T, p2: T) -> Any:
+    """Unpack the four bits of each number, the first of eight lowest."""
+    words, scale = apply(x, p1, p2)
+    host = words.cpu()
+    numbers = torch.stack([(host >> (4 * place)) & 15 for place in range(8)], -1).flatten(-2)
+    return ((numbers + 8) % 16 - 8).to(torch.int8).to(words.device), scale
+
+
+# --- routing ---
+
+
+def _routed(x: T, experts: T, _: int, first: int, last: int) -> tuple[T, T, T]:
+    """Order the rows of a range of experts. Return them, where each choice went, and numbers by expert."""
+    flat = experts.flatten().tolist()
+    order = [place for each in range(first, last) for place, expert in enumerate(flat) if expert == each]
+    places = torch.full((len(flat),), -1, dtype=torch.int32)
+    places[order] = torch.arange(len(order), dtype=torch.int32)
+    numbers = torch.tensor([flat.count(each) for each in range(first, last)])
+    return x[torch.tensor(order) // experts.shape[1]], places, numbers
+
+
+def _call_routed(apply: Any, x: T, experts: T, count: int, first: int, last: int) -> Any:
+    rows, places, numbers, _ = apply(
+        x, experts, active_num=experts.numel(), expert_num=count, expert_tokens_num_type=1,
+        expert_tokens_num_flag=True, active_expert_range=[first, last], row_idx_type=0,
+    )  # fmt: skip
+    return rows[: int(numbers.sum())], places, numbers
+
+
+def _routed_inputs(make: InputFactory) -> Iterator[Sample]:
+    for rows, experts, k, first, last in ((6, 4, 2, 0, 4), (17, 8, 3, 2, 6), (2049, 8, 2, 0, 8)):
+        yield call(make.normal(rows, 16, grad=False), choices(make, rows, experts, k), experts, first, last)
+
+
+def _rerouted(tokens: T, counts: T) -> tuple[T, T, T]:
+    starts = torch.cat((counts.new_zeros(1), counts.flatten().cumsum(0)))
+    order = [
+        row
+        for expert in range(counts.shape[1])
+        for rank in range(counts.shape[0])
+        for row in range(*starts[rank * counts.shape[1] + expert :][:2].tolist())
+    ]
+    return tokens[order], torch.tensor(order, dtype=torch.int32), counts.sum(0)
+
+
+def _call_rerouted(apply: Any, tokens: T, counts: T) -> Any:
+    made = apply(tokens, counts)
+    return made[0], made[2], made[3]
+
+
+def _rerouted_inputs(make: InputFactory) -> Iterator[Sample]:
+    counts = make.integers(3, 5, high=4)
+    yield call(make.normal(int(counts.sum()), 16, grad=False), counts)
+
+
+_entry: Callable[..., Operator] = partial(fused, grad=False, nonfinite=False, layouts=False)
+_halves: Callable[..., Operator] = partial(_entry, dtypes=HALVES)
+_moved: Callable[..., Operator] = partial(_entry, exact=True)
+_bf16: Callable[..., Operator] = partial(_entry, dtypes=("bfloat16",))
+_BOOST = {"through": _call_boost_paged, "terms": TERMS}
+
+OPERATORS = in_family(
+    "serving",
+    replace(
+        _halves("npu_fused_infer_attention_score", _paged, _pages_then_mla, through=_call_paged, terms=TERMS),
+        name="npu_fused_infer_attention_score.paged",
+    ),
+    replace(
+        _entry(
+            "npu_grouped_matmul", _grouped_w8a8, _grouped_w8a8_inputs, through=_call_grouped_w8a8,
+            outputs=("bfloat16",), dtypes=("int8",),
+        ),
+        name="npu_grouped_matmul.quantized",
+    ),
+    fused(
+        "npu_fused_infer_attention_score_v2", _paged, _pages_then_mla, through=_call_paged_v2, dtypes=HALVES,
+        grad=False, terms=TERMS, nonfinite=False, layouts=False,
+    ),
+    _halves("_npu_paged_attention", _boost_paged, _boost_inputs, **_BOOST),
+    _halves(
+        "_npu_flash_attention", _boost_flash, lambda d: [call(
+            d.normal(40, 4, 32, grad=False), d.normal(40, 2, 32, grad=False), d.normal(40, 2, 32, grad=False),
+            torch.tensor([3, 37], dtype=torch.int32), 0.2)], through=_call_boost_flash, terms=TERMS,
+    ),
+    _moved("_npu_reshape_and_cache", _written, _slots_inputs, through=_call_written, dtypes=HALVES),
+    _moved(
+        "npu_scatter_pa_kv_cache", _written, _slots_inputs, through=partial(_call_written, cache_mode="Norm"),
+        dtypes=HALVES,
+    ),
+    _moved(
+        "npu_gather_pa_kv_cache", _gathered, lambda d: [call(
+            d.normal(8, 8, 2, 16), d.normal(8, 8, 2, 16), _table(d, 2, 4), torch.tensor([9, 32], dtype=torch.int32))],
+        through=_call_gathered, dtypes=HALVES,
+    ),
+    _entry(
+        "npu_attention_update", _merged, lambda d: [call(
+            [d.normal(9, dtype=torch.float32) for _ in range(3)], [d.normal(9, 32, grad=False) for _ in range(3)])],
+        through=lambda apply, lse, parts: apply(lse, parts, 1), outputs=("", "float32"), dtypes=("float16", "bfloat16"),
+        terms=3,
+    ),
+    _bf16("npu_lightning_indexer", _indexer, lambda d: [call(
+        d.normal(2, 5, 64, 128, grad=False), d.normal(2, 70, 1, 128, grad=False),
+        d.uniform(2, 5, 64, low=0.1, grad=False), 16)], through=_call_indexer, outputs=("int32",)),
+    _bf16("npu_sparse_flash_attention", _sparse, _sparse_inputs, through=_call_sparse, terms=TERMS),
+    _bf16("npu_chunk_gated_delta_rule", _delta_rule, _delta_inputs, through=_call_chunk_delta, terms=TERMS),
+    _bf16(
+        "npu_recurrent_gated_delta_rule", _delta_rule, partial(_delta_inputs, lengths=(1, 3)), through=_call_delta,
+        terms=TERMS,
+    ),
+    _halves(
+        "npu_interleave_rope", _interleave_rope, lambda d: [call(
+            d.normal(2, 4, 1, 64, grad=False), d.uniform(2, 1, 1, 64, grad=False), d.uniform(2, 1, 1, 64, grad=False))],
+    ),
+    _halves("npu_mrope", _mrope, _mrope_inputs, through=_call_mrope),
+    _halves("npu_kv_rmsnorm_rope_cache", _kv_cache, _kv_inputs, through=_call_kv_cache, terms=512),
+    _halves("npu_weight_quant_batchmatmul", _w8a16, _w8a16_inputs, through=_call_w8a16, terms=128),
+    _halves(
+        "npu_convert_weight_to_int4pack", _int4, lambda d: [call(
+            d.normal(5, 64, grad=False), d.integers(64, 64, low=-8, high=8, dtype=torch.int32),
+            d.uniform(64, low=0.01, high=0.1, grad=False))], through=_call_int4, terms=64,
+    ),
+    _entry("npu_quant_matmul", _w8a8, _w8a8_inputs, through=_call_w8a8, outputs=("bfloat16",), dtypes=("int8",)),
+    *(
+        ties_forgiven(_halves(name, definition, inputs, through=through, outputs=outputs, terms=64))
+        for name, definition, inputs, through, outputs in (
+            ("npu_add_rms_norm_quant", _norm_quant, _norm_inputs, _call_norm_quant, ("int8", "")),
+            (
+                "npu_add_rms_norm_dynamic_quant", _norm_dynamic,
+                lambda d: [call(d.normal(9, 64, grad=False), d.normal(9, 64, grad=False), d.uniform(
+                    64, low=0.5, high=1.5, grad=False), d.uniform(64, low=0.5, high=2, grad=False))],
+                _call_norm_dynamic, ("int8", "float32", ""),
+            ),
+        )
+    ),
+    ties_forgiven(_entry(
+        "npu_dequant_swiglu_quant", _gate_quant, _gate_inputs, through=_call_gate_quant, outputs=("int8", "float32"),
+        dtypes=("int32",),
+    )),
+    ties_forgiven(_halves(
+        "npu_kronecker_quant", _kronecker, lambda d: [call(
+            d.normal(3, 16, 64, grad=False), d.normal(16, 16, std=0.25, grad=False), d.normal(
+                64, 64, std=0.125, grad=False))],
+        through=_call_kronecker, outputs=("int8", "float32"), terms=64,
+    ), within=0.05),
+    _moved("npu_moe_init_routing_v2", _routed, _routed_inputs, through=_call_routed, outputs=("", "int32", "int64")),
+    _moved("npu_moe_re_routing", _rerouted, _rerouted_inputs, through=_call_rerouted, outputs=("", "int32", "int64"),
+           dtypes=HALVES),
+)  # fmt: skip
