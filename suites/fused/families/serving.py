@@ -102,7 +102,7 @@ def _with_names_of_v2(apply: Any, *tensors: T, **how: Any) -> Any:
 
 
 def _call_paged_v2(apply: Any, *given: Any, **named: Any) -> Any:
-    return _call_paged(partial(_with_names_of_v2, apply), *given, **named)
+    return _call_paged(lambda *x, **how: _with_names_of_v2(apply, *x, **how), *given, **named)
 
 
 def _table(make: InputFactory, batch: int, blocks: int) -> T:
