@@ -57,5 +57,5 @@ def exceptions(name: str) -> Exceptions:
 _REACH = _load("kernel_reach.json")
 #: Operators with more generated calls than others: each makes a fifth or more of the calls of a kernel that fewer than
 #: sixty different calls reached. And recorded ones with fewer, which make less than a twentieth of the calls of each of
-#: their kernels. Counted by ``tools/operator_reach.py`` while each operator had 24 calls, or 42 in few dtypes.
+#: their kernels. Counted by the evaluation ``operator-reach`` while each operator had 24 calls, or 42 in few dtypes.
 RARE, SHARED = frozenset(_REACH["rare"]), frozenset(_REACH["shared"])

@@ -1,5 +1,6 @@
 """CONTRIBUTING.md leads to files and names that exist, and its recipes work when one follows the page alone."""
 
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -35,6 +36,21 @@ def test_the_names_of_recipes_are_in_the_code():
         )
 
 
+def lint(folder, *files):
+    """Run the project's own ruff and mypy on files of a copy, where they are installed; torch's types take a minute."""
+    if not importlib.util.find_spec("ruff") or not importlib.util.find_spec("mypy"):
+        return
+    settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    settings += '\n[[tool.mypy.overrides]]\nmodule = ["torch.*", "torch"]\nfollow_imports = "skip"\n'
+    (folder / "pyproject.toml").write_text(settings, encoding="utf-8")
+    of_torch = [each for each in files if "import torch" in (folder / each).read_text(encoding="utf-8")]
+    typed = [each for each in files if each not in of_torch or each.startswith("suites/identities")]
+    typing = ["mypy", "--follow-imports=silent", *typed]
+    for command in (["ruff", "check", *files], ["ruff", "format", "--check", *files], typing):
+        done = subprocess.run([sys.executable, "-m", *command], cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 def edits():
     """Return each edit that the page asks for: file, whether below the line, the line, and what to write there."""
     found = re.findall(r"[Ii]n\s+`([\w/.]+)`, (above|below)\s+`([^`]+)`[^:]*:\n\n((?:    .*\n|\n)+?)(?=\S)", TEXT)
@@ -66,6 +82,7 @@ def test_the_recipes_work_in_a_copy(tmp_path):
     (tmp_path / "check.py").write_text(CHECK, encoding="utf-8")
     ran = subprocess.run([sys.executable, "check.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+    lint(tmp_path, *sorted({path for path, *_ in asked if path.endswith(".py")}))
 
 
 def test_the_suite_of_the_page_runs(tmp_path):
@@ -96,6 +113,7 @@ def test_the_suite_of_the_page_runs(tmp_path):
     assert "all 2 cases passed" in ran.stdout
     log = (tmp_path / "ascend-report" / "run.jsonl").read_text(encoding="utf-8")
     assert "identities/roll/forward" in log
+    lint(tmp_path, "suites/identities/__init__.py", "suites/identities/test_identities.py")
 
 
 CHECK = """
