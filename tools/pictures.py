@@ -117,8 +117,8 @@ def pages(report: Path | None) -> None:
         here = Path(folder)
         (here / "my_model.py").write_text(MODEL, encoding="utf-8")
         (here / "train.py").write_text(TRAINING, encoding="utf-8")
-        model = ("--ascend-model=my_model:make_model", "--ascend-model-input=2x16")
-        fault = "--ascend-fault=gelu-by-sigmoid"
+        model = ("--ascend-model=my_model:make_model", "--ascend-model=input=2x16")
+        fault = "--ascend-emulate=fault=gelu-by-sigmoid"
         _run(here, "pytest", "--ascend", "--ascend-device=emulated", "--ascend-level=smoke", "--ascend-report=smoke")
         _run(here, "pytest", "--ascend", "--ascend-device=emulated", *model, fault, "--ascend-report=model")
         _run(here, "pytest", "--ascend", "--ascend-device=emulated", "-k", "gelu or tanh", "--ascend-report=before")

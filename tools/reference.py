@@ -43,14 +43,14 @@ VARIABLES = {
     "cache folder if not set",
     "PYTEST_ASCEND_CARD_LOCKS": "folder of locks on cards, where containers share them ([manual](survival.md))",
     "PYTEST_ASCEND_EMULATED_DEVICES": "number of emulated devices, 1 to 16; 2 if not set",
-    "PYTEST_ASCEND_EMULATED_MEMORY": "as `--ascend-emulated-memory`",
-    "PYTEST_ASCEND_EMULATED_NUMERICS": "as `--ascend-emulated-numerics`",
-    "PYTEST_ASCEND_EMULATED_CANN": "as `--ascend-emulated-cann`",
-    "PYTEST_ASCEND_EMULATED_CHIP": "as `--ascend-emulated-chip`",
-    "PYTEST_ASCEND_EMULATED_PHYSICAL": "as `--ascend-emulated-physical`",
-    "PYTEST_ASCEND_EMULATED_OCCUPIED": "as `--ascend-emulated-occupied`",
+    "PYTEST_ASCEND_EMULATED_MEMORY": "as `--ascend-emulate=memory=...`",
+    "PYTEST_ASCEND_EMULATED_NUMERICS": "as `--ascend-emulate=numerics=...`",
+    "PYTEST_ASCEND_EMULATED_CANN": "as `--ascend-emulate=cann=...`",
+    "PYTEST_ASCEND_EMULATED_CHIP": "as `--ascend-emulate=chip=...`",
+    "PYTEST_ASCEND_EMULATED_PHYSICAL": "as `--ascend-emulate=physical=...`",
+    "PYTEST_ASCEND_EMULATED_OCCUPIED": "as `--ascend-emulate=occupied=...`",
     "PYTEST_ASCEND_EMULATED_DEBUG": "1 prints the traceback of an emulated kernel that fails",
-    "PYTEST_ASCEND_FAULTS": "as `--ascend-fault`, separated by commas",
+    "PYTEST_ASCEND_FAULTS": "as `--ascend-emulate=fault=...`, separated by commas",
 }
 
 ENGLISH = """# Reference
@@ -144,7 +144,7 @@ def options_of_pytest() -> Iterator[tuple[str, str]]:
     found: list[tuple[str, dict[str, Any]]] = []
     group = SimpleNamespace(addoption=lambda name, **declared: found.append((name, declared)))
     options.declare(SimpleNamespace(getgroup=lambda *_: group))  # type: ignore[arg-type]
-    for name, declared in found:
+    for name, declared in (each for each in found if each[1]["help"] != argparse.SUPPRESS):
         choices = declared.get("choices")
         value = "{" + ",".join(choices) + "}" if choices else declared.get("metavar", "")
         yield f"`{name}={value}`" if value else f"`{name}`", declared["help"].replace("%%", "%")
@@ -162,7 +162,7 @@ def fixtures() -> Iterator[tuple[str, str]]:
     for name, value in vars(plugin).items():
         function = getattr(value, "_fixture_function", None) or getattr(value, "__pytest_wrapped__", None)
         function = getattr(function, "obj", function)
-        if function is not None:
+        if function is not None and not name.startswith("_"):
             yield f"`{name}`", plain(inspect.getdoc(function) or "")
 
 

@@ -293,8 +293,8 @@ def _inert(text: str) -> str:
 
 def play(given: argparse.Namespace, known: dict[str, Any], programs: Path) -> None:
     """Run the level on each chip, and as each release of CANN, and keep what was seen."""
-    chips = [(f"chip {each}", f"--ascend-emulated-chip={each}") for each in given.chip]
-    for name, option in [*chips, *((f"CANN {each}", f"--ascend-emulated-cann={each}") for each in given.cann)]:
+    chips = [(f"chip {each}", f"--ascend-emulate=chip={each}") for each in given.chip]
+    for name, option in [*chips, *((f"CANN {each}", f"--ascend-emulate=cann={each}") for each in given.cann)]:
         known[f"{name}, {given.level}"] = seen(programs, given.level, (option,))
         PLAYED.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     known |= dict(map(played, given.log))
@@ -331,7 +331,7 @@ def main() -> int:
     parser.add_argument("--python", default=sys.executable, help="the Python to make environments of")
     parser.add_argument("--here", action="store_true", help="take the environment that runs this, and make none")
     parser.add_argument("--environment", type=Path, help="take an environment that is there")
-    parser.add_argument("--chip", nargs="*", default=[], help="chips to be, as --ascend-emulated-chip has them")
+    parser.add_argument("--chip", nargs="*", default=[], help="chips to be, as --ascend-emulate=chip=has them")
     parser.add_argument("--cann", nargs="*", default=[], help="releases of CANN to answer as")
     parser.add_argument("--keep", type=Path, help="a folder to keep the reports of versions in")
     parser.add_argument("--training", action="store_true", help="only train, and keep what else is known")

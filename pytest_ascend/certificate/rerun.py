@@ -85,7 +85,7 @@ def _executed(claimed: Summary, sampled: Sequence[ResultRecord], device: str, sc
     challenge = header.options.get("challenge")
     line = [sys.executable, "-m", "pytest", "--ascend", f"--ascend-device={device}", f"--ascend-level={header.level}"]
     line += [f"--ascend-report={scratch / 'report'}", "-q", "-p", "no:cacheprovider"]
-    line += [f"--ascend-challenge={int(challenge)}"] if challenge is not None else []
+    line += [f"--ascend-certify=challenge={int(challenge)}"] if challenge is not None else []
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     with (scratch / "output").open("wb") as output:
         done = subprocess.run(  # noqa: S603

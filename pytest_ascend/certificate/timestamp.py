@@ -66,7 +66,7 @@ def take(authority: str, line: bytes) -> str:
             raise ValueError("it stamped something else")
     except (OSError, ValueError) as error:
         why = one_line(str(getattr(error, "reason", "") or error))[:200]
-        hint = "see that it can be reached from here; the run can be made without --ascend-timestamp"
+        hint = "see that it can be reached from here; the run can be made without --ascend-certify=timestamp"
         raise TimestampError(f"the time-stamp authority {authority} gave no time-stamp: {why}", hint=hint) from error
     return base64.b64encode(content).decode("ascii")
 

@@ -19,10 +19,11 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of the table of settings to a command."""
     for each in reversed(OPTIONS):
         several = isinstance(each.default, tuple)
-        name, metavar, text = (each.metadata[key] for key in ("emulate", "metavar", "help"))
-        command = click.option(
-            name, each.name, multiple=several, metavar=metavar, help=f"{text[:1].upper()}{text[1:]}."
-        )(command)
+        metavar, text = (each.metadata["declared"][key] for key in ("metavar", "help"))
+        text = f"{text[:1].upper()}{text[1:]}."
+        command = click.option(each.metadata["emulate"], each.name, multiple=several, metavar=metavar, help=text)(
+            command
+        )
     return command
 
 

@@ -16,10 +16,18 @@ from pytest_ascend.records.text import parse_size
 USUAL_MEMORY = "8G"
 
 
-def setting(default: Any, *, option: str, run_option: str, read: Callable[[str], Any], metavar: str, text: str) -> Any:
-    """Declare a field: ``option`` of ``pytest-ascend emulate``, ``run_option`` of ``pytest``, and how both are read."""
-    metadata = {"emulate": option, "option": run_option, "read": read, "metavar": metavar, "help": text}
-    return field(default=default, metadata=metadata)
+#: The option of ``pytest`` that takes all of them.
+EMULATE_OPTION = "--ascend-emulate"
+
+
+def setting(default: Any, *, option: str, read: Callable[[str], Any], metavar: str, text: str) -> Any:
+    """Declare a field: ``option`` of ``pytest-ascend emulate``, also a key of ``--ascend-emulate``, and its reader."""
+    key = option.removeprefix("--")
+    old = "--ascend-fault" if key == "fault" else f"--ascend-emulated-{key}"
+    repeated = {"action": "append", "default": []} if default == () else {}
+    declared = {"metavar": metavar, "help": text, **repeated}
+    named = {"emulate": option, "name": EMULATE_OPTION, "key": key, "old": old}
+    return field(default=default, metadata={**named, "read": read, "declared": declared})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +47,6 @@ class EmulatorSettings:
     memory_bytes: int = setting(
         0,
         option="--memory",
-        run_option="--ascend-emulated-memory",
         read=parse_size,
         metavar="SIZE",
         text="memory of each emulated device, such as 512MiB or 8GiB (default: 8GiB)",
@@ -47,7 +54,6 @@ class EmulatorSettings:
     numerics: str = setting(
         "",
         option="--numerics",
-        run_option="--ascend-emulated-numerics",
         read=str,
         metavar="NUMERICS",
         text="how the emulated device computes: exact, as the CPU does (default), or chip or chip:SEED, "
@@ -56,7 +62,6 @@ class EmulatorSettings:
     cann: str = setting(
         "",
         option="--cann",
-        run_option="--ascend-emulated-cann",
         read=str,
         metavar="VERSION",
         text="the CANN release that the emulated device reports, as 8.1.RC1 (default: the one that fits torch_npu)",
@@ -64,7 +69,6 @@ class EmulatorSettings:
     chip: str = setting(
         "",
         option="--chip",
-        run_option="--ascend-emulated-chip",
         read=str,
         metavar="CHIP",
         text="the chip that the emulated device reports: 310P, 310B, 910A, 910B, 910_93, 950 or a full name (default: "
@@ -73,7 +77,6 @@ class EmulatorSettings:
     physical: str = setting(
         "",
         option="--physical",
-        run_option="--ascend-emulated-physical",
         read=str,
         metavar="N,N",
         text="the N of /dev/davinciN of each emulated device, such as 4,6 in a container with two cards of eight "
@@ -82,7 +85,6 @@ class EmulatorSettings:
     occupied_bytes: int = setting(
         0,
         option="--occupied",
-        run_option="--ascend-emulated-occupied",
         read=parse_size,
         metavar="SIZE",
         text="memory of each emulated device that another process holds, such as 4GiB (default: none)",
@@ -90,7 +92,6 @@ class EmulatorSettings:
     faults: tuple[str, ...] = setting(
         (),
         option="--fault",
-        run_option="--ascend-fault",
         read=str,
         metavar="NAME",
         text="plant a fault in the emulated device: a name, module:attribute, or crash:after=100; may be repeated",
@@ -131,7 +132,7 @@ class EmulatorSettings:
         """Return the ``pytest`` options that were used, as written; they have no effect on other devices."""
         found: list[str] = []
         for each in OPTIONS:
-            name, value = each.metadata["option"], getattr(self, each.name)
+            name, value = f"{EMULATE_OPTION}={each.metadata['key']}", getattr(self, each.name)
             if isinstance(value, tuple):
                 found += [f"{name}={part}" for part in value]
             elif value != each.default:

@@ -332,16 +332,16 @@ def conformance_tests(*operators: Operator, suite: str = USER) -> Callable[..., 
         case: Case,
         npu_device: torch.device,
         precision_compare: PrecisionCompare,
-        ascend_reproduce: Callable[..., None],
-        ascend_sweep_seed: str,
+        _ascend_reproduce: Callable[..., None],
+        _ascend_sweep_seed: str,
         request: pytest.FixtureRequest,
     ) -> None:
         operator = table[case.subject]
         swept = CALLS.get(case.property)
-        generated = Sweep.of(operator, case.dtype, swept, ascend_sweep_seed, defined=True) if swept else None
+        generated = Sweep.of(operator, case.dtype, swept, _ascend_sweep_seed, defined=True) if swept else None
         origin = _origin(request, case.subject) if suite == USER else None
         target = Target(case, operator, generated or Definition(operator), npu_device, origin)
-        ascend_reproduce(partial(program, target), saves=True)
+        _ascend_reproduce(partial(program, target), saves=True)
         check(target, precision_compare)
 
     found: Callable[..., None] = test

@@ -59,7 +59,7 @@ class Computation:
     layers: str = ""
 
     def reproduce(self, title: str, device: torch.device) -> Reproduce:
-        """Return a function that writes the program of a case, for the fixture ``ascend_reproduce``."""
+        """Return a function that writes the program of a case, for the fixture ``_ascend_reproduce``."""
         return partial(_program, self, title, device)
 
 

@@ -5,6 +5,7 @@ Only the table of options is imported until ``--ascend`` is given or a fixture i
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -65,6 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "ascend_standard(name, limits={}, waiver=''): the standard that precision_compare judges a test by"
     )
     if options.is_on(config.option):
+        options.expand(config.option)
         from pytest_ascend.plugin import hooks
 
         hooks.register(config, config.stash.get(SETUP, None))
@@ -85,7 +87,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         from pytest_ascend.plugin import collection
 
         collection.parametrize(metafunc)
-    if "ascend_community_case" in metafunc.fixturenames:
+    if "_ascend_community_case" in metafunc.fixturenames:
         from pytest_ascend.plugin import user_model
 
         user_model.parametrize_community(metafunc)
@@ -102,19 +104,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def ascend_model_case(
     request: pytest.FixtureRequest,
-    ascend_device: Device,
+    _ascend_device: Device,
     precision_compare: PrecisionCompare,
     ascend_measure: Callable[[str, float | Sequence[float]], None],
-    ascend_reproduce: Callable[[Reproduce], None],
+    _ascend_reproduce: Callable[[Reproduce], None],
 ) -> Callable[[], None]:
     """Run one case of your own model: ``@pytest.mark.ascend_model(factory, inputs)``, or ``--ascend-model``."""
     from pytest_ascend.plugin import user_model
 
-    return user_model.case_of(request, ascend_device, precision_compare, ascend_measure, ascend_reproduce)
+    return user_model.case_of(request, _ascend_device, precision_compare, ascend_measure, _ascend_reproduce)
 
 
 @pytest.fixture
-def ascend_community_case(
+def _ascend_community_case(
     request: pytest.FixtureRequest,
     npu_device: torch.device,
     cpu_reference: CpuReference,
@@ -127,19 +129,19 @@ def ascend_community_case(
 
 
 @pytest.fixture
-def model_parity(
-    ascend_device: Device,
+def _model_parity(
+    _ascend_device: Device,
     precision_compare: PrecisionCompare,
     ascend_measure: Callable[[str, float | Sequence[float]], None],
 ) -> Callable[..., None]:
-    """Judge a model on the device: ``model_parity(model, *inputs, property="gradients", dtype="float32")``."""
+    """Judge a model on the device: ``_model_parity(model, *inputs, property="gradients", dtype="float32")``."""
     from pytest_ascend.plugin import user_model
 
-    return user_model.parity(ascend_device, precision_compare, ascend_measure)
+    return user_model.parity(_ascend_device, precision_compare, ascend_measure)
 
 
 @pytest.fixture(scope="session")
-def ascend_device(pytestconfig: pytest.Config) -> Device:
+def _ascend_device(pytestconfig: pytest.Config) -> Device:
     """Return the device under test, with ``label``, ``synchronize()`` and peak memory. Skips without ``--ascend``."""
     setup = pytestconfig.stash.get(SETUP, None)
     if setup is None:
@@ -148,13 +150,13 @@ def ascend_device(pytestconfig: pytest.Config) -> Device:
 
 
 @pytest.fixture(scope="session")
-def npu_device(ascend_device: Device) -> torch.device:
+def npu_device(_ascend_device: Device) -> torch.device:
     """Return the device under test as a ``torch.device``. Skips without ``--ascend``."""
-    return ascend_device.torch_device()
+    return _ascend_device.torch_device()
 
 
 @pytest.fixture(scope="session")
-def ascend_ranks(pytestconfig: pytest.Config) -> Iterator[tuple[Ranks, int]]:
+def _ascend_ranks(pytestconfig: pytest.Config) -> Iterator[tuple[Ranks, int]]:
     """Return the ranks of this run, processes with a card each that are started once, and how many of them a case uses.
 
     ``ranks.run(count, function, name=value)`` calls ``function(place, name=value)`` on each rank. Skips on a single
@@ -194,8 +196,8 @@ def cpu_reference(pytestconfig: pytest.Config, golden_store: GoldenStore) -> Cpu
 
 
 @pytest.fixture(scope="session")
-def ascend_sweep_seed(pytestconfig: pytest.Config) -> str:
-    """Return the seed of generated calls: the manifest's seed, and ``--ascend-challenge`` if given."""
+def _ascend_sweep_seed(pytestconfig: pytest.Config) -> str:
+    """Return the seed of generated calls: the manifest's seed, and ``--ascend-certify=challenge`` if given."""
     from pytest_ascend.coverage.manifest import SWEEP_SEED
 
     setup = pytestconfig.stash.get(SETUP, None)
@@ -236,8 +238,8 @@ def ascend_measure(request: pytest.FixtureRequest) -> Callable[[str, float | Seq
 
 
 @pytest.fixture
-def ascend_reproduce(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Register a function that writes a program to reproduce a failure of the case: ``ascend_reproduce(write)``.
+def _ascend_reproduce(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Register a function that writes a program to reproduce a failure of the case: ``_ascend_reproduce(write)``.
 
     If the case does not pass, ``write`` gets the verdict that disagreed, or None, and returns Python source for the run
     log and the page. It may raise ValueError with the reason why there is none. With ``saves=True`` it gets a folder
@@ -253,7 +255,7 @@ def ascend_reproduce(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 
 @pytest.fixture(scope="session")
-def ascend_baseline(pytestconfig: pytest.Config) -> Comparison:
+def _ascend_baseline(pytestconfig: pytest.Config) -> Comparison:
     """Return the measured baseline that fits this run best, if any; its benchmarks are compared with it."""
     from pytest_ascend.performance.baseline import choose
     from pytest_ascend.performance.comparison import Comparison
@@ -266,7 +268,7 @@ def ascend_baseline(pytestconfig: pytest.Config) -> Comparison:
 
 
 @pytest.fixture
-def ascend_benchmark(request: pytest.FixtureRequest, ascend_device: Device) -> AscendBenchmark:
+def ascend_benchmark(request: pytest.FixtureRequest, _ascend_device: Device) -> AscendBenchmark:
     """Time the callable that ``make(device)`` returns, through pytest-benchmark, and judge it.
 
     ``ascend_benchmark(make, Work(items=8))`` records latencies, throughput and the verdict against the baseline with
@@ -279,14 +281,29 @@ def ascend_benchmark(request: pytest.FixtureRequest, ascend_device: Device) -> A
         pytest.skip("needs --ascend, and no --benchmark-disable")
     benchmark = request.getfixturevalue("benchmark")
     return AscendBenchmark(
-        device=ascend_device,
+        device=_ascend_device,
         case_id=context.case.id,
-        comparison=request.getfixturevalue("ascend_baseline"),
+        comparison=request.getfixturevalue("_ascend_baseline"),
         measure=context.measure,
         note=context.note,
         benchmark=benchmark if benchmark.enabled else None,
-        card=_card(request, ascend_device),
+        card=_card(request, _ascend_device),
     )
+
+
+def _former(name: str) -> Any:
+    """Return a fixture by the former, public name of a private one: for one release."""
+
+    @pytest.fixture(name=name)
+    def former(request: pytest.FixtureRequest) -> Any:
+        warnings.warn(pytest.PytestDeprecationWarning(f"the fixture {name} is private now: _{name}"), stacklevel=2)
+        return request.getfixturevalue(f"_{name}")
+
+    return former
+
+
+_FORMER = ("model_parity", "ascend_device", "ascend_ranks", "ascend_sweep_seed", "ascend_reproduce", "ascend_baseline")
+globals().update({f"_former_{each}": _former(each) for each in _FORMER})
 
 
 def _card(request: pytest.FixtureRequest, device: Device) -> Identity | None:

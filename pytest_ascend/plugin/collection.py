@@ -30,7 +30,7 @@ _KNOWN_PLUGINS = (
 _TO_BUILD: pytest.StashKey[dict[str, tuple[Case, ...] | None]] = pytest.StashKey()
 
 #: A test that uses one of these fixtures is a case, even without a marker.
-CASE_FIXTURES = {"npu_device", "precision_compare", "ascend_measure", "ascend_benchmark", "model_parity"}
+CASE_FIXTURES = {"npu_device", "precision_compare", "ascend_measure", "ascend_benchmark", "_model_parity"}
 
 
 def case_of(item: pytest.Item) -> Case | None:

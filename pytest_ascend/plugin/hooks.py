@@ -105,11 +105,9 @@ class CollectionHooks:
 
     def pytest_report_header(self) -> list[str]:
         """Report what will be tested."""
-        return list(
-            header_lines(
-                self.run.setup, self.run.setup.stack(), self.run.recorder.diagnosis if self.run.recorder else None
-            )
-        )
+        setup, recorder = self.run.setup, self.run.recorder
+        lines = header_lines(setup, setup.stack(), recorder.diagnosis if recorder else None)
+        return [*setup.options.former, *lines]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Generator[None, Any, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from pytest_ascend.emulator import settings as emulated
 from pytest_ascend.emulator.settings import EmulatorSettings
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records import LEVELS
-from pytest_ascend.records.text import parse_duration, parse_seconds, parse_share
+from pytest_ascend.records.text import parse_duration, parse_share
 from pytest_ascend.system.bundled import folder
 
 if TYPE_CHECKING:
@@ -48,6 +49,12 @@ def _whole(text: str) -> int:
     return int(text)
 
 
+def _yes(text: str) -> bool:
+    if text not in {"yes", "no"}:
+        raise UsageError(f"{text}: neither yes nor no", hint="give yes, or leave it out")
+    return text == "yes"
+
+
 def _ranks(text: str) -> int:
     """Read a number of ranks: processes on this machine, each with its own card."""
     if not (text.isascii() and text.isdigit() and 2 <= int(text[:6]) <= RANKS_LIMIT):
@@ -55,16 +62,27 @@ def _ranks(text: str) -> int:
     return int(text)
 
 
-def option(default: Any, text: str, *, name: str = "", read: Callable[[str], Any] = str, **declared: Any) -> Any:
+def option(
+    default: Any,
+    text: str,
+    *,
+    name: str = "",
+    key: str = "",
+    old: str = "",
+    read: Callable[[str], Any] = str,
+    **declared: Any,
+) -> Any:
     """Declare an option as a field of :class:`Options`: its default, its line of help, how its text is read.
 
-    ``name`` is needed if it differs from the field's; ``declared`` are further arguments for argparse.
+    ``name`` is needed if it differs from the field's. A field with a ``key`` is one of several settings of its option,
+    as ``--ascend-deadline=case=60``; ``old`` is its former name. ``declared`` are arguments for argparse.
     """
     if default is False:
         declared["action"] = "store_true"
     if default == ():
         declared.update(action="append", default=[])
-    return field(default=default, metadata={"name": name, "read": read, "declared": {**declared, "help": text}})
+    declared["help"] = text
+    return field(default=default, metadata={"name": name, "key": key, "old": old, "read": read, "declared": declared})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +91,7 @@ class Options:
 
     They do nothing without ``--ascend``. A text that was not given is ""; a deadline of 0 is derived from earlier runs.
     ``cards`` is the number of devices to use or "auto", as given by pytest-xdist's ``-n``; 0 if it was not given.
+    ``former`` has a line for each option that was given by its former name.
     """
 
     device: str = option(
@@ -115,19 +134,28 @@ class Options:
     )
     slowdown: float = option(
         0.05,
-        "slow-down to rule out before a benchmark counts as not slower than its baseline (default: 5%%)",
+        "largest slow-down to accept of a benchmark (default: 5%%)",
+        name="--ascend-baselines",
+        key="slowdown",
+        old="--ascend-slowdown",
         read=parse_share,
         metavar="SHARE",
     )
     challenge: int | None = option(
         None,
         "seed for the generated calls of the suites: a number that whoever verifies the run chooses before it",
+        name="--ascend-certify",
+        key="challenge",
+        old="--ascend-challenge",
         read=_challenge,
         metavar="NUMBER",
     )
     timestamp: str = option(
         "",
         "time-stamp authority (RFC 3161) that stamps the run log at the start and at the end of the run",
+        name="--ascend-certify",
+        key="timestamp",
+        old="--ascend-timestamp",
         metavar="URL",
     )
     ranks: int = option(
@@ -146,16 +174,19 @@ class Options:
     case_deadline_s: float = option(
         0.0,
         "time limit of one case (default: derived from the previous run, at least a minute)",
-        name="--ascend-case-deadline",
-        read=parse_seconds,
-        metavar="SECONDS",
+        name="--ascend-deadline",
+        key="case",
+        old="--ascend-case-deadline",
+        read=parse_duration,
+        metavar="TIME",
     )
     deadline_s: float = option(
         0.0,
-        "time limit of the whole run; --ascend-resume runs the rest",
+        "time limit of the whole run, such as 2h; --ascend-resume runs the rest",
         name="--ascend-deadline",
-        read=parse_seconds,
-        metavar="SECONDS",
+        key="run",
+        read=parse_duration,
+        metavar="TIME",
     )
     suites: tuple[str, ...] = option(
         (),
@@ -171,13 +202,26 @@ class Options:
         read=parse_duration,
         metavar="TIME",
     )
-    seed: int = option(1, "first seed of --ascend-explore: the same seed generates the same calls", read=_whole)
+    seed: int = option(
+        1,
+        "first seed: the same seed generates the same calls (default: 1)",
+        name="--ascend-explore",
+        key="seed",
+        old="--ascend-seed",
+        read=_whole,
+        metavar="NUMBER",
+    )
     resume: bool = option(False, "continue the run whose log is in the report folder; finished cases are not run again")
     model: str = option(
         "", "test your own model, package.module:factory, instead of the bundled suites", metavar="NAME"
     )
     model_input: str = option(
-        "", "inputs of the model: package.module:function, or shapes such as 8x3x224x224", metavar="NAME"
+        "",
+        "inputs of the model: package.module:function, or shapes such as 8x3x224x224",
+        name="--ascend-model",
+        key="input",
+        old="--ascend-model-input",
+        metavar="NAME",
     )
     cases: Path | None = option(
         None,
@@ -187,10 +231,15 @@ class Options:
     )
     store_goldens: bool = option(
         False,
-        "store results of cpu_reference(..., golden=NAME) in --ascend-baselines instead of reading them",
+        "store results of cpu_reference(..., golden=NAME) in the folder instead of reading them",
+        name="--ascend-baselines",
+        key="update",
+        old="--ascend-store-goldens",
+        read=_yes,
     )
     cards: int | str = 0
     emulator: EmulatorSettings = EmulatorSettings()
+    former: tuple[str, ...] = ()
 
     def arguments(self, *, is_emulated: bool) -> list[str]:
         """Return the options that decide what a case computes, as command-line arguments, to run a case again."""
@@ -201,21 +250,20 @@ class Options:
         for each in _declared():
             value = getattr(given, each.name)
             if each.name in _OF_A_CASE and value != getattr(usual, each.name):
-                values = value if isinstance(value, tuple) else (value,)
-                found += [f"{_name(each)}={_plain(one)}" for one in values]
+                found += _written(each, value)
         for each in emulated.OPTIONS:
             value = getattr(self.emulator, each.name)
             if is_emulated and value != each.default:
-                values = value if isinstance(value, tuple) else (value,)
-                found += [f"{each.metadata['option']}={one}" for one in values]
+                found += _written(each, value)
         return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return all options as they stand in the run log, as builtins."""
-        mine = {each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name != "emulator"}
+        mine = {each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name not in _NOT_LOGGED}
         return {**mine, **self.emulator.to_dict()}
 
 
+_NOT_LOGGED = ("emulator", "former")
 #: Options that decide what a case computes and how it is judged.
 _OF_A_CASE = (
     *("device", "level", "baselines", "standard", "expectations", "ranks", "isolation", "model", "model_input"),
@@ -233,39 +281,98 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def declare(parser: pytest.Parser) -> None:
-    """Declare the options to pytest."""
-    group = parser.getgroup("ascend", "conformance of Ascend NPUs")
-    group.addoption(
-        "--ascend",
-        action="store_true",
-        help="test the Ascend stack of this machine; with no path given, the bundled suites run",
-    )
-    for each in _declared():
-        group.addoption(_name(each), **each.metadata["declared"])
-    for each in emulated.OPTIONS:
-        repeated = {"action": "append", "default": []} if each.default == () else {}
-        group.addoption(
-            each.metadata["option"], metavar=each.metadata["metavar"], help=each.metadata["help"], **repeated
-        )
+def _written(of: Field[Any], value: Any) -> list[str]:
+    """Return the arguments that give a field this value."""
+    values = value if isinstance(value, tuple) else (value,)
+    return [f"{_name(of)}={_plain(one)}" for one in values]
 
 
 def _declared() -> list[Field[Any]]:
     return [each for each in fields(Options) if each.metadata]
 
 
-def _name(option: Field[Any]) -> str:
-    return option.metadata["name"] or f"--ascend-{option.name.replace('_', '-')}"
+def _fields() -> list[Field[Any]]:
+    """Return the fields that an option gives, those of the emulated device among them."""
+    return [*_declared(), *emulated.OPTIONS]
+
+
+def _option(of: Field[Any]) -> str:
+    return of.metadata["name"] or f"--ascend-{of.name.replace('_', '-')}"
+
+
+def _name(of: Field[Any]) -> str:
+    """Return what a field's value is written behind, as ``--ascend-deadline=case`` or ``--ascend-level``."""
+    key = of.metadata["key"]
+    return f"{_option(of)}={key}" if key else _option(of)
+
+
+def _attribute(name: str) -> str:
+    return name.lstrip("-").replace("-", "_")
+
+
+def _text_name(of: Field[Any]) -> str:
+    """Return the attribute of the command line's namespace that holds a field's text."""
+    return _attribute(of.metadata["old"] or _option(of))
+
+
+def _several() -> dict[str, list[Field[Any]]]:
+    """Return the options that give several fields, each with these."""
+    names = dict.fromkeys(_option(each) for each in _fields() if each.metadata["key"])
+    return {name: [each for each in _fields() if _option(each) == name] for name in names}
+
+
+def declare(parser: pytest.Parser) -> None:
+    """Declare the options to pytest, and former names without help."""
+    group = parser.getgroup("ascend", "conformance of Ascend NPUs")
+    group.addoption(
+        "--ascend",
+        action="store_true",
+        help="test the Ascend stack of this machine; with no path given, the bundled suites run",
+    )
+    several = _several()
+    for each in _fields():
+        if each.metadata["old"]:
+            group.addoption(each.metadata["old"], **{**each.metadata["declared"], "help": argparse.SUPPRESS})
+        elif _option(each) not in several:
+            group.addoption(_option(each), **each.metadata["declared"])
+    for name, settings in several.items():
+        written = [(f"{_name(each)}=".removeprefix(f"{name}="), each.metadata["declared"]) for each in settings]
+        lines = [f"{key}{of.get('metavar', 'yes')}: {of['help']}" for key, of in written]
+        metavar = ",".join(f"{key}{of.get('metavar', 'yes')}" for key, of in written[:2])
+        group.addoption(name, action="append", default=[], metavar=metavar, help="; ".join(lines))
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all options."""
-    return ("--ascend", *map(_name, _declared()), *(each.metadata["option"] for each in emulated.OPTIONS))
+    """Return the names of all options, former ones last."""
+    former = [each.metadata["old"] for each in _fields() if each.metadata["old"]]
+    return tuple(dict.fromkeys(("--ascend", *map(_option, _fields()), *former)))
 
 
-def _given(namespace: argparse.Namespace, name: str) -> Any:
-    """Return an option as it was given, None if it was not."""
-    return getattr(namespace, name.lstrip("-").replace("-", "_"))
+def expand(namespace: argparse.Namespace) -> list[str]:
+    """Store each setting of an option that has several where its field is read from.
+
+    Return a line for each option that was given by its former name. Raises UsageError for a setting that is none.
+    """
+    former = [
+        f"{each.metadata['old']} is now {_name(each)}=...; the former name goes with the next release"
+        for each in _fields()
+        if each.metadata["old"] and getattr(namespace, _text_name(each), None) not in (None, False, [])
+    ]
+    for name, settings in _several().items():
+        given = getattr(namespace, _attribute(name), None)
+        setattr(namespace, _attribute(name), None)
+        keys = {each.metadata["key"]: _text_name(each) for each in settings}
+        keys.setdefault("", keys.get("run", ""))  # --ascend-deadline=2h is that of the run
+        for text in [given] if isinstance(given, str) else given or []:
+            for part in re.split(rf",(?=(?:{'|'.join(filter(None, keys))})=)", text.strip()):
+                key, equals, value = part.partition("=")
+                key, value = (key, value) if equals and key in keys else ("", part)
+                if not keys[key]:
+                    hint = f"give one or more of {', '.join(f'{each}=...' for each in keys if each)}"
+                    raise UsageError(f"{name}={text}: {part!r} is no setting", hint=hint)
+                before = getattr(namespace, keys[key], None)
+                setattr(namespace, keys[key], [*before, value] if isinstance(before, list) else value)
+    return former
 
 
 def is_on(namespace: argparse.Namespace) -> bool:
@@ -277,7 +384,7 @@ def given_in_vain(namespace: argparse.Namespace) -> list[str]:
     """Return the options that were given without ``--ascend``, which would silently do nothing."""
     if getattr(namespace, "ascend", False):
         return []
-    return [name for name in names() if _given(namespace, name) not in (None, False, [])]
+    return [name for name in names() if getattr(namespace, _attribute(name)) not in (None, False, [])]
 
 
 def only_looks(namespace: argparse.Namespace) -> bool:
@@ -288,18 +395,20 @@ def only_looks(namespace: argparse.Namespace) -> bool:
 
 def read(namespace: argparse.Namespace, invocation_folder: Path) -> Options:
     """Check the given options and return them as :class:`Options`. Raises UsageError with one clear message."""
-    found = {each.name: _value(each, _given(namespace, _name(each)), invocation_folder) for each in _declared()}
-    settings = emulated.read({each.name: _given(namespace, each.metadata["option"]) for each in emulated.OPTIONS})
+    former = expand(namespace)
+    found = {each.name: _value(each, getattr(namespace, _text_name(each)), invocation_folder) for each in _declared()}
+    settings = emulated.read({each.name: getattr(namespace, _text_name(each)) for each in emulated.OPTIONS})
     cards = _cards(namespace)
     _refuse_clashes(namespace)
     found |= {
-        "baselines": _baselines(namespace.ascend_baselines, invocation_folder, stores=namespace.ascend_store_goldens),
+        "baselines": _baselines(namespace.ascend_baselines, invocation_folder, stores=found["store_goldens"]),
         "against": _against(namespace.ascend_against, invocation_folder),
         "isolation": _isolation(namespace, found["isolation"]),
         "suites": _suites(found["suites"], namespace),
     }
     devices = cards if isinstance(cards, int) else 0
-    return Options(**found, cards=cards, emulator=EmulatorSettings(devices=devices, **settings))
+    emulator = EmulatorSettings(devices=devices, **settings)
+    return Options(**found, cards=cards, emulator=emulator, former=tuple(former))
 
 
 def _value(option: Field[Any], given: Any, invocation_folder: Path) -> Any:
@@ -324,10 +433,10 @@ def _placed(value: Any, invocation_folder: Path) -> Any:
 def _refuse_clashes(namespace: argparse.Namespace) -> None:
     if namespace.ascend_model_input and not namespace.ascend_model:
         raise UsageError(
-            "--ascend-model-input has no effect without a model", hint="add --ascend-model=PACKAGE:FACTORY"
+            "--ascend-model=input=... has no effect without a model", hint="add --ascend-model=PACKAGE:FACTORY"
         )
     if namespace.ascend_seed and not namespace.ascend_explore:
-        raise UsageError("--ascend-seed has no effect without --ascend-explore", hint="add --ascend-explore=10m")
+        raise UsageError("--ascend-explore=seed=... has no effect without a time", hint="give 10m,seed=5")
     path = any("exploring.py" not in each for each in namespace.file_or_dir)
     others = {"--ascend-model": namespace.ascend_model, "--ascend-suite": namespace.ascend_suite, "a path": path}
     for what, other in others.items():
@@ -388,8 +497,8 @@ def _against(given: str | None, invocation_folder: Path) -> Path | None:
 def _baselines(given: str | None, invocation_folder: Path, *, stores: bool) -> Path:
     if given is None and stores:
         raise UsageError(
-            "--ascend-store-goldens would write into the bundled baselines",
-            hint="name a folder of your own: --ascend-baselines=DIR",
+            "--ascend-baselines=update=yes would write into the bundled baselines",
+            hint="name a folder of your own: --ascend-baselines=DIR,update=yes",
         )
     if given is None:
         return folder("baselines")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_ascend.run.case_context import Reproduce
     from pytest_ascend.run.comparing import PrecisionCompare
 
-FIXTURE, COMMUNITY_FIXTURE = "ascend_model_case", "ascend_community_case"
+FIXTURE, COMMUNITY_FIXTURE = "ascend_model_case", "_ascend_community_case"
 #: Property and dtype of each case, and the lowest level at which it runs.
 PROPERTIES = (
     ("forward", "float32", "smoke"),
@@ -107,7 +107,7 @@ def community_case(
 
 
 def parity(device: Device, compare: PrecisionCompare, measure: Callable[..., None]) -> Callable[..., None]:
-    """Return the fixture ``model_parity``."""
+    """Return the fixture ``_model_parity``."""
     from pytest_ascend.migration.target import TargetModel  # noqa: PLC0415 - loads torch
     from pytest_ascend.parity.model import ModelParity  # noqa: PLC0415
 

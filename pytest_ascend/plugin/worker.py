@@ -85,7 +85,7 @@ class Work:
     def _prepare_ranks(self) -> None:
         """Fork the host of the ranks if a case uses them, before this process uses its device."""
         config = self.session.config
-        if not any("ascend_ranks" in getattr(item, "fixturenames", ()) for item in self.session.items):
+        if not any("_ascend_ranks" in getattr(item, "fixturenames", ()) for item in self.session.items):
             return
         from pytest_ascend.distributed.ranks import Ranks  # noqa: PLC0415  (needed by few runs)
 

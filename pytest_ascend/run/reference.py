@@ -44,7 +44,7 @@ def source_of(
 class CpuReference:
     """The fixture ``cpu_reference``: calls :func:`cpu_reference`, or reads what an earlier call stored as a golden.
 
-    ``stores`` is true under ``--ascend-store-goldens``; only then are files written.
+    ``stores`` is true under ``--ascend-baselines=update=yes``; only then are files written.
     """
 
     store: GoldenStore
@@ -65,7 +65,7 @@ class CpuReference:
         """Return the float64 result on the CPU of ``subject(*inputs, **kwargs)``, with reference runs beside it.
 
         With ``golden="name"`` it is read from the folder of baselines instead, where it was stored by a run with
-        ``--ascend-store-goldens``. Raises GoldenError where that golden is missing, damaged, or made from other
+        ``--ascend-baselines=update=yes``. Raises GoldenError where that golden is missing, damaged, or made from other
         weights or inputs, UsageError where the result is no tensor or flat tuple, list or dictionary of tensors.
         """
         if golden and not self.stores:
@@ -80,7 +80,7 @@ class CpuReference:
         try:
             stored = self.store.read(name)
         except GoldenError as error:
-            hint = "store it: pytest --ascend --ascend-store-goldens --ascend-baselines=DIR"
+            hint = "store it: pytest --ascend --ascend-baselines=update=yes --ascend-baselines=DIR"
             raise GoldenError(error.message, path=error.path, hint=hint) from None
         if stored.meta.get("made_from") != made_from:
             raise GoldenError(

@@ -131,9 +131,9 @@ def arguments(header: Header) -> list[str]:
 _ARGUMENTS = {
     "standard": "--ascend-standard",
     "model": "--ascend-model",
-    "model_input": "--ascend-model-input",
-    "emulated_numerics": "--ascend-emulated-numerics",
-    "faults": "--ascend-fault",
+    "model_input": "--ascend-model=input",
+    "emulated_numerics": "--ascend-emulate=numerics",
+    "faults": "--ascend-emulate=fault",
 }
 
 

@@ -164,18 +164,18 @@ def test_onnx(
 def test_offline(
     model: str,
     npu_device: torch.device,
-    ascend_device: Device,
+    _ascend_device: Device,
     golden_store: GoldenStore,
     precision_compare: PrecisionCompare,
     folder: Path,
 ) -> None:
     """ATC's build of the same file gives the same numbers on the NPU."""
-    atc = find_atc(ascend_device)
+    atc = find_atc(_ascend_device)
     check_installed()
     x = images(BATCH).to(npu_device)
     onnx = to_onnx(make(model, MODES["float32"], npu_device), x, folder / "model.onnx")
-    om = to_om(atc, onnx, x.shape, ascend_device.chip())
-    ascend_device.synchronize()
+    om = to_om(atc, onnx, x.shape, _ascend_device.chip())
+    _ascend_device.synchronize()
     logits = by_ascendcl(om, x, (BATCH, CLASSES), ctypes.CDLL(LIBRARY))
     _judge(logits.cpu(), model, golden_store, precision_compare)
 

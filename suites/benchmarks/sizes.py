@@ -44,7 +44,7 @@ def preparations(device: Device, needed_bytes: int, wanted: int) -> int:
     if needed_bytes > free:
         raise NotImplementedError(
             f"{device.label} has {free / 2**20:,.0f} MiB free, and this benchmark needs {needed_bytes / 2**20:,.0f}:"
-            " the memory of an emulated device is set by --ascend-emulated-memory"
+            " the memory of an emulated device is set by --ascend-emulate=memory"
         )
     return max(1, min(wanted, int(free / 2 // max(needed_bytes, 1))))
 

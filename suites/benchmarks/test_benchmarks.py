@@ -26,26 +26,26 @@ LARGEST_BATCH, ROUNDS = 1024, 3
 
 
 @pytest.mark.parametrize("case", MODEL_RUNS, ids=lambda case: case.id)
-def test_model(case: Case, ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
+def test_model(case: Case, _ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
     model, work, dtype = MODEL_RUNS[case]
-    sizes = sizes_of(ascend_device)
+    sizes = sizes_of(_ascend_device)
     make = WORKS[work](model, MODES[dtype], sizes, sizes.batch)
     ascend_benchmark(make, Work(items=sizes.batch, dtype=dtype), budget_s=1.0 if sizes is HOST else 2.0)
 
 
 @pytest.mark.parametrize("case", SWEEPS, ids=lambda case: case.id)
-def test_batch_sizes(case: Case, ascend_device: Device, ascend_measure: Measure) -> None:
+def test_batch_sizes(case: Case, _ascend_device: Device, ascend_measure: Measure) -> None:
     """Double the batch until memory or time runs out, and report the largest."""
     found: list[tuple[int, float]] = []
     ended_by_memory, batch = 0.0, 1
     while batch <= LARGEST_BATCH:
         try:
-            seconds = _quickest_s(SWEEPS[case], batch, ascend_device)
+            seconds = _quickest_s(SWEEPS[case], batch, _ascend_device)
         except torch.OutOfMemoryError:
             ended_by_memory = 1.0
             break
         found.append((batch, seconds))
-        if seconds * ROUNDS > sizes_of(ascend_device).patience_s:
+        if seconds * ROUNDS > sizes_of(_ascend_device).patience_s:
             break
         batch *= 2
     ascend_measure("batch_size", [float(batch) for batch, _ in found])
@@ -68,13 +68,13 @@ def _quickest_s(model: str, batch: int, device: Device) -> float:
 
 
 @pytest.mark.parametrize("case", MEMORY, ids=lambda case: case.id)
-def test_memory(case: Case, ascend_device: Device, ascend_measure: Measure) -> None:
+def test_memory(case: Case, _ascend_device: Device, ascend_measure: Measure) -> None:
     """A training step leaks no memory, and takes none from other devices."""
-    if ascend_device.kind == "cpu":
+    if _ascend_device.kind == "cpu":
         raise NotImplementedError("torch does not tell how much memory tensors hold on the CPU")
-    sizes = sizes_of(ascend_device)
-    step = training(MEMORY[case], MODES["float32"], sizes, sizes.batch)(ascend_device.torch_device())
-    use = use_of(step, ascend_device, steps=sizes.steps)
+    sizes = sizes_of(_ascend_device)
+    step = training(MEMORY[case], MODES["float32"], sizes, sizes.batch)(_ascend_device.torch_device())
+    use = use_of(step, _ascend_device, steps=sizes.steps)
     ascend_measure("items_per_call", sizes.batch)
     ascend_measure("peak_memory_bytes", use.peak_bytes)
     ascend_measure("steady_memory_bytes", use.steady_bytes)
@@ -84,10 +84,10 @@ def test_memory(case: Case, ascend_device: Device, ascend_measure: Measure) -> N
 
 
 @pytest.mark.parametrize("case", COMPILED, ids=lambda case: case.id)
-def test_compiled(case: Case, ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
-    on_npu = ascend_device.kind == "npu"
-    settings = {"backend": npu.compiler(emulated=ascend_device.emulated)} if on_npu else {}
-    sizes = sizes_of(ascend_device)
+def test_compiled(case: Case, _ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
+    on_npu = _ascend_device.kind == "npu"
+    settings = {"backend": npu.compiler(emulated=_ascend_device.emulated)} if on_npu else {}
+    sizes = sizes_of(_ascend_device)
 
     def prepared(device: torch.device) -> Callable[[], object]:
         model = torch.compile(model_of(COMPILED[case], sizes).eval().to(device), **settings)
@@ -107,9 +107,9 @@ BUDGET_S = 1.5
 
 
 @pytest.mark.parametrize("case", OPERATORS, ids=lambda case: case.id)
-def test_operator(case: Case, ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
-    row, sizes, dtype = OPERATORS[case], sizes_of(ascend_device), getattr(torch, case.dtype)
-    places = preparations(ascend_device, row.held_bytes(sizes, dtype), PLACES)
+def test_operator(case: Case, _ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
+    row, sizes, dtype = OPERATORS[case], sizes_of(_ascend_device), getattr(torch, case.dtype)
+    places = preparations(_ascend_device, row.held_bytes(sizes, dtype), PLACES)
     ascend_benchmark(row.make(sizes, dtype), row.work(sizes, dtype), budget_s=BUDGET_S, preparations=places)
 
 
@@ -134,25 +134,25 @@ def test_copy(case: Case, ascend_benchmark: AscendBenchmark) -> None:
 
 
 @pytest.mark.parametrize("case", OPTIMIZER_RUNS, ids=lambda case: case.id)
-def test_optimizer(case: Case, ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
+def test_optimizer(case: Case, _ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
     row = OPTIMIZER_RUNS[case]
-    if row.fused and ascend_device.kind != "npu":
-        raise NotImplementedError(f"torch_npu's fused optimizers need an NPU, and this is {ascend_device.kind}")
+    if row.fused and _ascend_device.kind != "npu":
+        raise NotImplementedError(f"torch_npu's fused optimizers need an NPU, and this is {_ascend_device.kind}")
     ascend_benchmark(row.make)
 
 
 @pytest.mark.ascend_case(AUGMENTATION)
-def test_augmentation(ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
-    batch = 4 * sizes_of(ascend_device).batch
+def test_augmentation(_ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
+    batch = 4 * sizes_of(_ascend_device).batch
     ascend_benchmark(augmentation(batch), Work(items=batch))
 
 
 @pytest.mark.ascend_case(PIPELINE)
 def test_input_pipeline(
-    npu_device: torch.device, ascend_device: Device, ascend_measure: Callable[[str, float | Sequence[float]], None]
+    npu_device: torch.device, _ascend_device: Device, ascend_measure: Callable[[str, float | Sequence[float]], None]
 ) -> None:
     """Time an epoch under each setting, and name the best by its measurement."""
-    rates = {each: _samples_per_s(each, npu_device, ascend_device) for each in PIPELINES}
+    rates = {each: _samples_per_s(each, npu_device, _ascend_device) for each in PIPELINES}
     for pipeline, rate in rates.items():
         ascend_measure(f"{pipeline.name}_samples_per_s", rate)
     ascend_measure(f"best_is_{max(rates, key=rates.__getitem__).name}", 1.0)

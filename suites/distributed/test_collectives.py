@@ -20,9 +20,9 @@ Measure = Callable[[str, float | Sequence[float]], None]
 
 @pytest.mark.ascend_cases("distributed", COLLECTIVE)
 def test_collective(
-    case: Case, ascend_ranks: tuple[Ranks, int], precision_compare: PrecisionCompare, ascend_measure: Measure
+    case: Case, _ascend_ranks: tuple[Ranks, int], precision_compare: PrecisionCompare, ascend_measure: Measure
 ) -> None:
-    ranks, count = ascend_ranks
+    ranks, count = _ascend_ranks
     ascend_measure("ranks", count)
     if case.subject in OBJECTS:
         _objects(case, ranks, count)
@@ -33,8 +33,8 @@ def test_collective(
 
 
 @pytest.mark.ascend_cases("distributed", PRODUCT)
-def test_product(case: Case, ascend_ranks: tuple[Ranks, int], ascend_measure: Measure) -> None:
-    ranks, count = ascend_ranks
+def test_product(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: Measure) -> None:
+    ranks, count = _ascend_ranks
     ascend_measure("ranks", count)
     answers = ranks.run(count, products.run, how=case.subject, dtype=case.dtype)
     wanted = (products.expected(case.subject, case.dtype, rank, count) for rank in range(count))
@@ -45,10 +45,10 @@ def test_product(case: Case, ascend_ranks: tuple[Ranks, int], ascend_measure: Me
 
 
 @pytest.mark.ascend_cases("distributed", SPEED)
-def test_speed(case: Case, ascend_ranks: tuple[Ranks, int], ascend_device: Device, ascend_measure: Measure) -> None:
-    ranks, count = ascend_ranks
+def test_speed(case: Case, _ascend_ranks: tuple[Ranks, int], _ascend_device: Device, ascend_measure: Measure) -> None:
+    ranks, count = _ascend_ranks
     ascend_measure("ranks", count)
-    sizes = speed.HOST_BYTES if shares_the_host(ascend_device) else speed.HARDWARE_BYTES
+    sizes = speed.HOST_BYTES if shares_the_host(_ascend_device) else speed.HARDWARE_BYTES
     answers = ranks.run(count, speed.collective, how=case.subject, sizes=sizes)
     for name, value in speed.figures_of_collective(case.subject, sizes, [each["seconds"] for each in answers]):
         ascend_measure(name, value)

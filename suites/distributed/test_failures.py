@@ -35,8 +35,8 @@ def shard(place: Place, length: int, epoch: int, skip: int = 0) -> dict[str, Any
 
 
 @pytest.mark.ascend_cases("distributed", DATA)
-def test_data(case: Case, ascend_ranks: tuple[Ranks, int], ascend_measure: Measure) -> None:
-    ranks, count = ascend_ranks
+def test_data(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: Measure) -> None:
+    ranks, count = _ascend_ranks
     length = 24 * count + (1 if case.subject == "uneven-length" else 0)
 
     def indices(epoch: int, skip: int = 0) -> list[list[int]]:
@@ -113,8 +113,8 @@ WORDS = {
 
 
 @pytest.mark.ascend_cases("distributed", REFUSAL)
-def test_refusal(case: Case, ascend_ranks: tuple[Ranks, int], ascend_measure: Measure) -> None:
-    ranks, count = ascend_ranks
+def test_refusal(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: Measure) -> None:
+    ranks, count = _ascend_ranks
     answers = [each["said"] for each in ranks.run(count, refused, how=case.subject)]
     ascend_measure("ranks", count)
     words = WORDS.get(case.subject, WORDS[""])
@@ -161,11 +161,11 @@ CODES = {"rank-dies": "EI0002", "rank-hangs": "EI0002", "rank-never-joins": "EI0
 
 
 @pytest.mark.ascend_cases("distributed", FAILURE)
-def test_failure(case: Case, ascend_ranks: tuple[Ranks, int], ascend_measure: Measure, ascend_device: Device) -> None:
-    ranks, count = ascend_ranks
+def test_failure(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: Measure, _ascend_device: Device) -> None:
+    ranks, count = _ascend_ranks
     began = time.monotonic()
     with pytest.raises(RankFailed) as caught:
-        ranks.run(count, failing, how=case.subject, victim=count - 1, limit_s=LIMIT_S[ascend_device.emulated])
+        ranks.run(count, failing, how=case.subject, victim=count - 1, limit_s=LIMIT_S[_ascend_device.emulated])
     ascend_measure("seconds", time.monotonic() - began)
     assert caught.value.rank == count - 1, f"rank {caught.value.rank} is blamed: {caught.value}"
     code = CODES.get(case.subject, "")

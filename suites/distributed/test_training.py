@@ -50,8 +50,8 @@ PARALLEL: Mapping[str, tuple[Callable[..., Any], str, dict[str, Any]]] = {
 
 
 @pytest.mark.ascend_cases("distributed", TRAINING)
-def test_training(case: Case, ascend_ranks: tuple[Ranks, int], ascend_measure: Measure, tmp_path: Path) -> None:
-    ranks, count = ascend_ranks
+def test_training(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: Measure, tmp_path: Path) -> None:
+    ranks, count = _ascend_ranks
     ascend_measure("ranks", count)
     if case.subject in PARALLEL:
         found, exact, reference_runs, least = _parallel(case, ranks, count)
@@ -65,10 +65,10 @@ def test_training(case: Case, ascend_ranks: tuple[Ranks, int], ascend_measure: M
 
 
 @pytest.mark.ascend_cases("distributed", STEP)
-def test_step(case: Case, ascend_ranks: tuple[Ranks, int], ascend_device: Device, ascend_measure: Measure) -> None:
-    ranks, count = ascend_ranks
+def test_step(case: Case, _ascend_ranks: tuple[Ranks, int], _ascend_device: Device, ascend_measure: Measure) -> None:
+    ranks, count = _ascend_ranks
     ascend_measure("ranks", count)
-    small, rung = shares_the_host(ascend_device), case.subject.removeprefix("decoder-")
+    small, rung = shares_the_host(_ascend_device), case.subject.removeprefix("decoder-")
     answers = ranks.run(count, speed.steps, rung=rung, small=small, limit_s=300.0)
     batch = (speed.HOST if small else speed.HARDWARE).batch
     for name, value in speed.figures_of_steps([each.values for each in answers], batch):

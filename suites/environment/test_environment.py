@@ -36,15 +36,15 @@ def test_tensor_round_trip(case: Case, npu_device: torch.device, precision_compa
 @pytest.mark.ascend_case(COME_AND_GO)
 def test_tensors_come_and_go(
     npu_device: torch.device,
-    ascend_device: Device,
+    _ascend_device: Device,
     precision_compare: PrecisionCompare,
     ascend_measure: Callable[[str, float], None],
 ) -> None:
     expected = inputs.normal("environment/come-and-go", BLOCK)
-    ascend_device.reset_peak_memory()
+    _ascend_device.reset_peak_memory()
     for _ in range(TIMES):
         actual = expected.to(npu_device)
-    ascend_measure("peak_memory_bytes", ascend_device.peak_memory_bytes())
+    ascend_measure("peak_memory_bytes", _ascend_device.peak_memory_bytes())
     precision_compare(actual.cpu(), expected)
 
 
@@ -52,7 +52,7 @@ def test_tensors_come_and_go(
 def test_matmul_1000x1000(
     case: Case,
     npu_device: torch.device,
-    ascend_device: Device,
+    _ascend_device: Device,
     cpu_reference: CpuReference,
     precision_compare: PrecisionCompare,
     ascend_measure: Callable[[str, float], None],
@@ -62,7 +62,7 @@ def test_matmul_1000x1000(
     expected = cpu_reference(torch.matmul, left, right)
     actual = torch.matmul(*on_device).cpu()
     ascend_measure("max_abs_error", float((actual.double() - expected).abs().max()))
-    rounds_us = latencies_us(lambda: torch.matmul(*on_device), ascend_device, rounds=5)
+    rounds_us = latencies_us(lambda: torch.matmul(*on_device), _ascend_device, rounds=5)
     ascend_measure("latency_median_us", statistics.median(rounds_us))
     precision_compare(actual, expected, accumulation=1000)
 

@@ -28,13 +28,13 @@ def refused(refusal: Refusal, device: torch.device) -> Exception | None:
 
 @pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
 def test_refused(
-    case: Case, npu_device: torch.device, ascend_device: Device, precision_compare: PrecisionCompare
+    case: Case, npu_device: torch.device, _ascend_device: Device, precision_compare: PrecisionCompare
 ) -> None:
     refusal = BY_CASE[case]
     wanted, found = refused(refusal, torch.device("cpu")), refused(refusal, npu_device)
     assert wanted is not None, f"PyTorch itself does not refuse: {refusal.name}"
     assert found is not None, f"{refusal.name}: nothing was raised; the CPU raises {described(wanted)}"
-    outcome = classify(found, emulated=ascend_device.emulated)
+    outcome = classify(found, emulated=_ascend_device.emulated)
     if isinstance(outcome, (Unsupported, NotEmulated)) and not isinstance(wanted, NotImplementedError):
         own = classify(wanted, emulated=False)
         if not isinstance(own, Unsupported):  # the CPU's error is not about support here: the device lacks the operator

@@ -97,30 +97,30 @@ def test_precision(
 
 
 @_each(TIME)
-def test_time(name: str, ascend_device: Device, benchmark: Any, ascend_measure: Measure) -> None:
+def test_time(name: str, _ascend_device: Device, benchmark: Any, ascend_measure: Measure) -> None:
     """Time both forms in turn. Only an NPU's own time is judged."""
-    form, batch = FORMS[name], sizes_of(ascend_device).batch
-    fused, other = (_prepared(form, batch, fused=each)(ascend_device.torch_device()) for each in (True, False))
-    with one_thread(ascend_device):
-        share, low, high = saved(estimate(*_in_turn(fused, other, ascend_device, benchmark)))
+    form, batch = FORMS[name], sizes_of(_ascend_device).batch
+    fused, other = (_prepared(form, batch, fused=each)(_ascend_device.torch_device()) for each in (True, False))
+    with one_thread(_ascend_device):
+        share, low, high = saved(estimate(*_in_turn(fused, other, _ascend_device, benchmark)))
     for figure, value in (("time_saved_share", share), ("time_saved_low", low), ("time_saved_high", high)):
         ascend_measure(figure, value)
-    _refuse_to_judge("time", ascend_device)
+    _refuse_to_judge("time", _ascend_device)
     complaint = complaint_about_time(share, low, high)
     assert not complaint, complaint
 
 
 @_each(MEMORY)
-def test_memory(name: str, ascend_device: Device, ascend_measure: Measure) -> None:
+def test_memory(name: str, _ascend_device: Device, ascend_measure: Measure) -> None:
     """Measure the peak memory of both forms, with weights and input. Only an NPU's own is judged."""
-    form, batch = FORMS[name], sizes_of(ascend_device).batch
-    fused, other = (_peak_bytes(_prepared(form, batch, fused=each), ascend_device) for each in (True, False))
+    form, batch = FORMS[name], sizes_of(_ascend_device).batch
+    fused, other = (_peak_bytes(_prepared(form, batch, fused=each), _ascend_device) for each in (True, False))
     if not other:
-        raise NotImplementedError(f"measuring memory is not supported on {ascend_device.label}")
+        raise NotImplementedError(f"measuring memory is not supported on {_ascend_device.label}")
     ascend_measure("peak_memory_fused_bytes", fused)
     ascend_measure("peak_memory_plain_bytes", other)
     ascend_measure("peak_memory_ratio", fused / other)
-    _refuse_to_judge("memory", ascend_device)
+    _refuse_to_judge("memory", _ascend_device)
     complaint = complaint_about_memory(fused, other)
     assert not complaint, complaint
 

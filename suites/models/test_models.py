@@ -88,9 +88,9 @@ def test_variant(
     precision_compare: PrecisionCompare,
     ascend_measure: Callable[[str, float], None],
     npu_device: torch.device,
-    ascend_reproduce: Callable[[Reproduce], None],
+    _ascend_reproduce: Callable[[Reproduce], None],
 ) -> None:
-    ascend_reproduce(computation(variant).reproduce(variant.case(aspect).id, npu_device))
+    _ascend_reproduce(computation(variant).reproduce(variant.case(aspect).id, npu_device))
     actual, reference = passed(variant)
     precision_compare(
         actual[aspect],
@@ -135,11 +135,11 @@ def test_every_layer_alone(
     mode: str,
     precision_compare: PrecisionCompare,
     npu_device: torch.device,
-    ascend_reproduce: Callable[[Reproduce], None],
+    _ascend_reproduce: Callable[[Reproduce], None],
 ) -> None:
     variant = Variant(model, mode, 1, training=True, channels_last=False)
     title = next(case.id for each, of, case in CASES_ALONE if (each, of) == (model, mode))
-    ascend_reproduce(computation(variant, alone=True).reproduce(title, npu_device))
+    _ascend_reproduce(computation(variant, alone=True).reproduce(title, npu_device))
     precision_compare.layers(copied(variant), short(images(1)), autocast=MODES[mode].autocast)
 
 
@@ -189,10 +189,10 @@ def test_model(
     golden_store: GoldenStore,
     precision_compare: PrecisionCompare,
     npu_device: torch.device,
-    ascend_reproduce: Callable[[Reproduce], None],
+    _ascend_reproduce: Callable[[Reproduce], None],
 ) -> None:
     title = CASES_OF_RUN[model, mode][PROPERTIES.index(what)].id
-    ascend_reproduce(computation_of_run(model, mode, what).reproduce(title, npu_device))
+    _ascend_reproduce(computation_of_run(model, mode, what).reproduce(title, npu_device))
     right = expected(golden_store, model, what)
     allowed_by = reference_runs(golden_store, model, mode, what)
     precision_compare(observe(model, mode, what), right, reference_runs=allowed_by, name=what)

@@ -28,12 +28,12 @@ def test_explore(
     golden_store: GoldenStore,
     precision_compare: PrecisionCompare,
     ascend_measure: Callable[[str, float], None],
-    ascend_reproduce: Callable[..., None],
+    _ascend_reproduce: Callable[..., None],
     request: pytest.FixtureRequest,
 ) -> None:
     options = request.config.stash[SETUP].options
     operator = swept(case.subject, case.dtype, golden_store)
     target = Target(case, operator, Sweep.of(operator, case.dtype, 0), npu_device)
-    ascend_reproduce(partial(program, target), saves=True)
+    _ascend_reproduce(partial(program, target), saves=True)
     keep = partial(write, options.report / "findings")
     explore(target, precision_compare, ascend_measure, seed=options.seed, seconds=seconds, keep=keep)

@@ -24,14 +24,14 @@ def target(
     case: Case,
     npu_device: torch.device,
     golden_store: GoldenStore,
-    ascend_reproduce: Callable[..., None],
-    ascend_sweep_seed: str,
+    _ascend_reproduce: Callable[..., None],
+    _ascend_sweep_seed: str,
     pytestconfig: pytest.Config,
 ) -> Target:
     """Return the operator under test."""
     level = pytestconfig.getoption("ascend_level") or "standard"
-    made = target_of(case, npu_device, golden_store, ascend_sweep_seed, level)
-    ascend_reproduce(partial(program, made), saves=True)
+    made = target_of(case, npu_device, golden_store, _ascend_sweep_seed, level)
+    _ascend_reproduce(partial(program, made), saves=True)
     return made
 
 

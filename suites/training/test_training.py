@@ -297,10 +297,10 @@ def test_training(
     npu_device: torch.device,
     precision_compare: PrecisionCompare,
     ascend_measure: Measure,
-    ascend_reproduce: Callable[[Reproduce], None],
+    _ascend_reproduce: Callable[[Reproduce], None],
 ) -> None:
     title = next(case.id for each, of, case in CASES_OF_RUNS if (each, of) == (run, kind))
-    ascend_reproduce(computation(run).reproduce(title, npu_device))
+    _ascend_reproduce(computation(run).reproduce(title, npu_device))
     actual, right = trained(run)
     if kind == "curve":
         ascend_measure("loss_actual", actual[kind]["losses"].double().tolist())

@@ -5,5 +5,5 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-def test_case(ascend_community_case: Callable[[], None]) -> None:
-    ascend_community_case()
+def test_case(_ascend_community_case: Callable[[], None]) -> None:
+    _ascend_community_case()

@@ -1,4 +1,4 @@
-"""``--ascend-baselines`` and ``--ascend-store-goldens``: goldens of one's own, written only when told to."""
+"""``--ascend-baselines`` and ``--ascend-baselines=update=yes``: goldens of one's own, written only when told to."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_with_golden(pytester: pytest.Pytester) -> Path:
 @pytest.fixture
 def stored(ascend: Run, test_with_golden: Path, pytester: pytest.Pytester) -> Path:
     """Store the golden, and give its file."""
-    assert ascend("--ascend-store-goldens", "--ascend-baselines=goldens").ret == 0
+    assert ascend("--ascend-baselines=update=yes", "--ascend-baselines=goldens").ret == 0
     return pytester.path / "goldens/golden/mine/block.safetensors"
 
 

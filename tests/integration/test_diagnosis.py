@@ -61,7 +61,7 @@ def test_out_of_memory_says_where_it_went_and_what_would_fit(
             model(torch.randn(20_000, 256).to(npu_device)).sum().backward()
         """
     )
-    ascend_apart("--ascend-device=emulated", "--ascend-emulated-memory=64M")
+    ascend_apart("--ascend-device=emulated", "--ascend-emulate=memory=64M")
     diagnosis = lines("record")[0]["diagnosis"]
     assert diagnosis["kind"] == "out-of-memory"
     by_module, largest, batch = diagnosis["findings"]

@@ -63,7 +63,9 @@ COMPUTED = {
 }
 
 
-@pytest.mark.parametrize(("planted", "lost"), [("", set()), ("--ascend-fault=hccl-rank-left-out", {"failures"})])
+@pytest.mark.parametrize(
+    ("planted", "lost"), [("", set()), ("--ascend-emulate=fault=hccl-rank-left-out", {"failures"})]
+)
 def test_what_a_run_shows_decides_the_tier(tmp_path: Path, planted: str, lost: set[str]) -> None:
     """Records of real cases stand in a run that shows the rest."""
     nodes = [f"distributed/{test}[{case}]" for case, test in COMPUTED.items()]
@@ -88,7 +90,7 @@ def test_a_run_measures_them_and_shows_a_collective_that_is_slow(tmp_path: Path)
     cases = {name: f"distributed/decoder-{name}/step/float32" for name in ("plain", "sharded")}
     nodes = ["distributed/test_collectives.py::test_speed[distributed/all_reduce/speed/float32]"]
     nodes += [f"distributed/test_training.py::test_step[{case}]" for case in cases.values()]
-    planted = "--ascend-fault=hccl-slow:seconds=0.02:collective=AllReduce"
+    planted = "--ascend-emulate=fault=hccl-slow:seconds=0.02:collective=AllReduce"
     found = records(tmp_path / "report", nodes, "--ascend-level=full", "--ascend-ranks=2", planted)
     assert {each["outcome"] for each in found.values()} == {"passed"}
     summed = found["distributed/all_reduce/speed/float32"]

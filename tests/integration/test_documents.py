@@ -83,7 +83,7 @@ def test_the_fault_of_the_emulators_manual_is_noticed(pytester: pytest.Pytester)
             precision_compare(x.to(npu_device) + x.to(npu_device), 2 * x.double())
         """
     )
-    planted = "--ascend-fault=my_faults:COARSE_ADD"
+    planted = "--ascend-emulate=fault=my_faults:COARSE_ADD"
     arguments = ("--ascend", "--ascend-device=emulated", "test_add.py")
     pytester.syspathinsert()
     apart(pytester, *arguments).assert_outcomes(passed=1)

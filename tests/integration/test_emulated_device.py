@@ -45,7 +45,7 @@ def cases(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_each_case_has_its_outcome_and_the_device_is_named_loudly(
     ascend_started: Run, cases: Path, lines: Lines
 ) -> None:
-    result = ascend_started("--ascend-emulated-memory=256MiB", "-v")
+    result = ascend_started("--ascend-emulate=memory=256MiB", "-v")
     result.stdout.fnmatch_lines(
         [
             "ascend: emulated npu:0*",
@@ -87,7 +87,7 @@ def test_a_planted_fault_is_caught_and_said_at_the_top(
 ) -> None:
     pytester.makepyfile(wrong='LEAKY = {"aclnnRelu": lambda correct: lambda self: correct(self) + 0.01}\n')
     monkeypatch.setenv("PYTHONPATH", str(pytester.path))
-    result = ascend_apart("--ascend-fault=wrong:LEAKY", "-k", "right")
+    result = ascend_apart("--ascend-emulate=fault=wrong:LEAKY", "-k", "right")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["ascend: FAULTS ARE PLANTED: wrong:LEAKY", "failed *user/test_cases.py::test_right*"])
     assert lines("record")[0]["outcome"] == "failed"
@@ -126,33 +126,33 @@ def test_an_old_chip_is_excused_for_products_alone_and_for_no_overflow_of_an_ear
     pytester.makepyfile(coarse='EXP = {"aclnnExp": lambda correct: lambda x: correct(x).half().float()}\n')
     monkeypatch.setenv("PYTHONPATH", str(pytester.path))
     monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
-    for options, exp in (((), "passed"), (("--ascend-fault=coarse:EXP",), "failed")):
-        ascend_apart("--ascend-emulated-chip=310P", *options)
+    for options, exp in (((), "passed"), (("--ascend-emulate=fault=coarse:EXP",), "failed")):
+        ascend_apart("--ascend-emulate=chip=310P", *options)
         outcomes = {line["node_id"].split("::")[1]: line["outcome"] for line in lines("record")}
         expected = {"test_exp": exp, "test_product": "waived", "test_overflow": "passed", "test_step": "passed"}
         assert outcomes == expected
 
 
 def test_numerics_of_a_chip_are_said_and_written_down(ascend_apart: Run, cases: Path, lines: Lines) -> None:
-    result = ascend_apart("--ascend-emulated-numerics=chip:2", "-k", "right")
+    result = ascend_apart("--ascend-emulate=numerics=chip:2", "-k", "right")
     result.stdout.fnmatch_lines(["ascend: emulated npu:0*numerics chip:2*"])
     assert lines("header")[0]["options"]["emulated_numerics"] == "chip:2"
 
 
 def test_numerics_that_do_not_exist_are_one_message(ascend_apart: Run, cases: Path) -> None:
-    result = ascend_apart("--ascend-emulated-numerics=gpu")
+    result = ascend_apart("--ascend-emulate=numerics=gpu")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: there are no numerics 'gpu'*"])
 
 
 def test_a_fault_that_does_not_exist_is_one_message(ascend_apart: Run, cases: Path) -> None:
-    result = ascend_apart("--ascend-fault=nonsense")
+    result = ascend_apart("--ascend-emulate=fault=nonsense")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: there is no fault 'nonsense'*"])
     assert "Traceback" not in str(result.stderr)
 
 
 def test_a_fault_is_not_planted_in_another_device(ascend_apart: Run, cases: Path) -> None:
-    result = ascend_apart("--ascend-device=cpu", "--ascend-fault=nonsense")
+    result = ascend_apart("--ascend-device=cpu", "--ascend-emulate=fault=nonsense")
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["ERROR: --ascend-fault=nonsense is for the emulated device*"])
+    result.stderr.fnmatch_lines(["ERROR: --ascend-emulate=fault=nonsense is for the emulated device*"])

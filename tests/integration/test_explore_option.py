@@ -35,7 +35,7 @@ def test_a_fault_of_large_tensors_is_found_shrunk_and_written_down(
         pytester,
         "--ascend",
         "--ascend-device=emulated",
-        "--ascend-fault=faults:LOSSY",
+        "--ascend-emulate=fault=faults:LOSSY",
         "--ascend-explore=1m",
         "-k",
         "ops/add/explore/float32",
@@ -53,8 +53,8 @@ def test_a_fault_of_large_tensors_is_found_shrunk_and_written_down(
     ("options", "says"),
     [
         (["--ascend-explore=never"], "*--ascend-explore=never: invalid duration*"),
-        (["--ascend-seed=3"], "*--ascend-seed has no effect without --ascend-explore*"),
-        (["--ascend-explore=1m", "--ascend-seed=-1"], "*--ascend-seed=-1: not a seed*"),
+        (["--ascend-explore=seed=3"], "*--ascend-explore=seed=has no effect without --ascend-explore*"),
+        (["--ascend-explore=1m", "--ascend-explore=seed=-1"], "*--ascend-explore=seed=-1: not a seed*"),
         (["--ascend-explore=1m", "--ascend-suite=ops"], "*--ascend-explore and --ascend-suite exclude each other*"),
     ],
 )

@@ -91,7 +91,7 @@ Ran = tuple[pytest.RunResult, dict[str, dict[str, Any]], list[dict[str, Any]]]
 def ran(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Ran:
     pytester.makepyfile(test_faulty=FAULTY)
     monkeypatch.setenv("PATH", "/nonexistent")  # without debuggers, which take their time
-    options = ("--ascend-device=cpu", "--ascend-isolation=on", "--ascend-case-deadline=3", "-rA")
+    options = ("--ascend-device=cpu", "--ascend-isolation=on", "--ascend-deadline=case=3", "-rA")
     result = apart(pytester, "--ascend", *options, "test_faulty.py")
     lines = [
         json.loads(line)
@@ -158,7 +158,7 @@ def test_a_debugger_needs_this_process(pytester: pytest.Pytester) -> None:
     result.stderr.fnmatch_lines(["*--pdb cannot debug child processes*"])
 
 
-@pytest.mark.parametrize("option", ["--ascend-case-deadline=soon", "--ascend-deadline=-1", "--ascend-deadline=nan"])
+@pytest.mark.parametrize("option", ["--ascend-deadline=case=soon", "--ascend-deadline=-1", "--ascend-deadline=nan"])
 def test_a_deadline_that_is_no_time_is_refused(pytester: pytest.Pytester, option: str) -> None:
     result = pytester.runpytest_inprocess("--ascend", "--ascend-device=cpu", option, ".")
     assert result.ret == 4

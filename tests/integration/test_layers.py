@@ -30,7 +30,7 @@ def test_a_model_is_judged_layer_by_layer(ascend: Run, pytester: pytest.Pytester
 
 def test_the_first_wrong_layer_is_named(ascend_apart: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(MODEL.replace("ReLU", "GELU"))
-    result = ascend_apart("--ascend-device=emulated", "--ascend-fault=gelu-by-sigmoid")
+    result = ascend_apart("--ascend-device=emulated", "--ascend-emulate=fault=gelu-by-sigmoid")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*first wrong layer: 1 (GELU)*"])
 
@@ -38,10 +38,10 @@ def test_the_first_wrong_layer_is_named(ascend_apart: Run, pytester: pytest.Pyte
 TRAINED = """
 import torch
 
-def test_training(model_parity):
+def test_training(_model_parity):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4))
-    model_parity(model, torch.linspace(-3, 3, 64).reshape(8, 8), property="training")
+    _model_parity(model, torch.linspace(-3, 3, 64).reshape(8, 8), property="training")
 """
 
 
@@ -49,7 +49,7 @@ def test_the_first_wrong_step_of_a_training_is_named(
     ascend_apart: Run, pytester: pytest.Pytester, lines: Callable[..., list[dict[str, Any]]]
 ) -> None:
     pytester.makepyfile(TRAINED)
-    result = ascend_apart("--ascend-device=emulated", "--ascend-fault=gelu-by-sigmoid")
+    result = ascend_apart("--ascend-device=emulated", "--ascend-emulate=fault=gelu-by-sigmoid")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["failed *curve: first wrong at step 1, loss; curve*losses*"])
     assert "first wrong at step 1, loss" in str(lines("record"))
@@ -133,7 +133,7 @@ def test_a_module_is_judged_in_one_line_and_the_first_wrong_operator_is_named(
 ) -> None:
     pytester.makepyfile(OPERATOR)
     ascend().assert_outcomes(passed=1)
-    result = ascend_apart("--ascend-device=emulated", "--ascend-fault=exp-by-polynomial")
+    result = ascend_apart("--ascend-device=emulated", "--ascend-emulate=fault=exp-by-polynomial")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*first wrong layer: (model) (Net)*", "*operator that is wrong by itself: aten.exp*"])
 
@@ -158,7 +158,7 @@ def test_models_that_a_chip_computes_in_an_order_of_its_own_are_not_accused(
     ascend_apart: Run, pytester: pytest.Pytester, seed: int
 ) -> None:
     pytester.makepyfile(REFERENCE_RUN)
-    result = ascend_apart("--ascend-device=emulated", f"--ascend-emulated-numerics=chip:{seed}")
+    result = ascend_apart("--ascend-device=emulated", f"--ascend-emulate=numerics=chip:{seed}")
     result.assert_outcomes(passed=3)
 
 

@@ -39,7 +39,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[
 
 def test_a_model_is_looked_at_from_every_side(run: Callable[..., pytest.RunResult], lines: Lines) -> None:
     name = "tests.architectures:decoder"
-    assert run(f"--ascend-model={name}", "--ascend-model-input=tests.architectures:decoder_inputs").ret == 0
+    assert run(f"--ascend-model={name}", "--ascend-model=input=tests.architectures:decoder_inputs").ret == 0
     found = {line["case"]["id"].removeprefix(f"user/{name}/"): line for line in lines("record")}
     assert {line["outcome"] for line in found.values()} == {"passed"}
     assert {"forward/float32", "forward/bfloat16", "layers/float32", "gradients/float32", "memory/float32"} <= set(
@@ -119,7 +119,7 @@ def test_the_first_wrong_layer_of_a_rewritten_model_is_named(pytester: pytest.Py
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--ascend-model-input=2x3",), "has no effect without a model"),
+        (("--ascend-model=input=2x3",), "has no effect without a model"),
         (("--ascend-model=tests.nowhere:model",), "cannot be imported"),
         (("--ascend-model=tests.architectures:tagger",), "has no inputs"),
     ],

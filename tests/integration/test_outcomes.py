@@ -171,9 +171,9 @@ def test_tensors_of_a_case_are_gone_before_the_next(ascend: Run, pytester: pytes
         import gc, weakref, torch
         held = []
 
-        def test_first(npu_device, ascend_measure, ascend_reproduce):
+        def test_first(npu_device, ascend_measure, _ascend_reproduce):
             tensor = torch.ones(3)
-            ascend_reproduce(lambda verdict: str(tensor))
+            _ascend_reproduce(lambda verdict: str(tensor))
             held.append(weakref.ref(tensor))
             ascend_measure("latency_us", 3)
 

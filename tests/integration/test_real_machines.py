@@ -40,7 +40,7 @@ def test_a_container_with_two_cards_of_eight_that_are_busy_after_a_crash(
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "1")
     monkeypatch.setenv("PYTEST_ASCEND_CARD_LOCKS", str(pytester.path / "locks"))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")  # the C compiler, and no debugger of this environment
-    ascend_apart("--ascend-device=emulated", "--ascend-fault=recovering:seconds=2")
+    ascend_apart("--ascend-device=emulated", "--ascend-emulate=fault=recovering:seconds=2")
     events = lines("event")
     (first, *_, last) = [each for each in events if each["kind"] == "cards"]
     assert (first["when"], last["when"]) == ("before", "after")
@@ -76,7 +76,7 @@ def test_what_cann_logged_of_a_process_that_died_is_kept_with_the_case(
 ) -> None:
     pytester.makepyfile(DIES)
     monkeypatch.setenv("ASCEND_PROCESS_LOG_PATH", str(pytester.path / "logs"))
-    ascend_apart("--ascend-device=emulated", "--ascend-fault=crash:operator=Erfinv")
+    ascend_apart("--ascend-device=emulated", "--ascend-emulate=fault=crash:operator=Erfinv")
     (record,) = lines("record")
     assert record["outcome"] == "errored"
     assert record["detail"].count("[ERROR] RUNTIME(") == 2, "one line for each of the two attempts"
@@ -90,7 +90,7 @@ def test_equal_bits_are_asked_where_determinism_was_asked_first(pytester: pytest
     chosen = ["ops/mm/forward/float32", *cases, *measured]
     apart(
         pytester,
-        *("--ascend", "--ascend-device=emulated", "--ascend-fault=noisy", "--ascend-level=full"),
+        *("--ascend", "--ascend-device=emulated", "--ascend-emulate=fault=noisy", "--ascend-level=full"),
         *("--ascend-suite=ops", "--ascend-suite=stability", "-k", " or ".join(chosen)),
     )
     records = {each["case"]["id"]: each for each in lines("record")}

@@ -26,7 +26,7 @@ def genuine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the log of a run with a challenge."""
     scratch = tmp_path_factory.mktemp("run")
     ids = [f"ops/test_ops.py::test_{case.split('/')[1]}[ops/{case}]" for case in CASES]
-    forks.records(scratch / "report", ids, f"--ascend-challenge={CHALLENGE}")
+    forks.records(scratch / "report", ids, f"--ascend-certify=challenge={CHALLENGE}")
     return scratch / "report" / "run.jsonl"
 
 

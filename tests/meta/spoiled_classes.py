@@ -1,7 +1,7 @@
 """Faults of the classes of defect that other tables show only once, to be planted all together.
 
-Kernels are replaced by ``--ascend-fault=tests.meta.spoiled_classes:SPOILED``. Dtypes and strides of results are no
-kernel's doing but torch_npu's: as a plugin of pytest (``-p tests.meta.spoiled_classes``), this replaces some of its
+Kernels are replaced by ``--ascend-emulate=fault=tests.meta.spoiled_classes:SPOILED``. Dtypes and strides of results are
+no kernel's doing but torch_npu's: as a plugin of pytest (``-p tests.meta.spoiled_classes``), this replaces some of its
 operators in torch's own table, before the first test.
 """
 

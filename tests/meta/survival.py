@@ -119,7 +119,7 @@ def begin(folder: Path, plan: Plan, *, resume: bool) -> int:
     arguments = [
         "--ascend",
         "--ascend-device=emulated",
-        f"--ascend-case-deadline={CASE_DEADLINE_S}",
+        f"--ascend-deadline=case={CASE_DEADLINE_S}",
         "-q",
         "-p",
         "no:cacheprovider",

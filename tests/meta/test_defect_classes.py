@@ -84,12 +84,12 @@ def run(report: Path, *options: str) -> dict[str, Any]:
 
 
 def test_a_chip_without_a_fault_is_accused_of_nothing(tmp_path: Path) -> None:
-    found = run(tmp_path / "report", "--ascend-emulated-numerics=chip:4")
+    found = run(tmp_path / "report", "--ascend-emulate=numerics=chip:4")
     assert {case: found[case]["reason"] for case in HERE if found[case]["outcome"] != "passed"} == {}
 
 
 def test_each_fault_is_caught_by_the_name_of_its_operator(tmp_path: Path) -> None:
-    plugin = ("-p", "tests.meta.spoiled_classes", "--ascend-fault=tests.meta.spoiled_classes:SPOILED")
+    plugin = ("-p", "tests.meta.spoiled_classes", "--ascend-emulate=fault=tests.meta.spoiled_classes:SPOILED")
     found = run(tmp_path / "report", *plugin)
     missed = [f"{case}: {said}" for case, words in HERE.items() if (said := complaint(found[case], words))]
     assert not missed, "\n".join(missed)

@@ -215,12 +215,12 @@ GOLDENS = dict(_golden_table())
 TEXTS = ("", " ", "-1", "0x10", "1e400", "nan", "\0", "\u0661", "a" * 5000, "../..", "${HOME}", "1;2", "\ud800")
 OPTIONS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "--ascend-device": (parse_device, (*TEXTS, "npu:-1", "npu:1.5", "cpu:0", "npu:\u0661", "npu::0")),
-    "--ascend-emulated-memory": (parse_size, (*TEXTS, "0", "1Q", "1e9G", "8 G B")),
-    "--ascend-slowdown": (parse_share, (*TEXTS, "0", "100%", "5%%")),
+    "--ascend-emulate=memory": (parse_size, (*TEXTS, "0", "1Q", "1e9G", "8 G B")),
+    "--ascend-baselines=slowdown": (parse_share, (*TEXTS, "0", "100%", "5%%")),
     "--ascend-shard": (shards.parse, (*TEXTS, "0/2", "3/2", "1/0", "1/2/3")),
     "--ascend-deadline": (parse_seconds, (*TEXTS, "0", "inf", "1 s")),
     "--ascend-standard": (standard_of, (*TEXTS[1:], "error-model@99", "__class__")),
-    "--ascend-fault": (
+    "--ascend-emulate=fault": (
         lambda text: apply_faults(all_kernels(), [text]),
         (
             *TEXTS,

@@ -65,7 +65,7 @@ def test_without_a_fault_all_is_well(tmp_path: Path) -> None:
 
 
 def test_each_fault_is_caught_where_it_is(tmp_path: Path) -> None:
-    found = run(tmp_path / "report", "--ascend-fault=tests.meta.spoiled:SPOILED")
+    found = run(tmp_path / "report", "--ascend-emulate=fault=tests.meta.spoiled:SPOILED")
     missed = [f"{case}: {said}" for case, (words, _) in CAUGHT.items() if (said := complaint(found[case], words))]
     assert not missed, "\n".join(missed)
 

@@ -78,7 +78,7 @@ def node(case: str) -> str:
 def run(cases: Sequence[str], faults: Sequence[str], report: Path) -> dict[str, Any]:
     """Run cases of the operator suite on the emulated device; give the record of each."""
     nodes = [node(case) for case in dict.fromkeys(cases)]
-    found = records(report, nodes, *(f"--ascend-fault={fault}" for fault in faults))
+    found = records(report, nodes, *(f"--ascend-emulate=fault={fault}" for fault in faults))
     return {case: found[f"ops/{case}"] for case in cases}
 
 

@@ -41,7 +41,7 @@ def place(case: str) -> str:
 
 
 def failing(report: Path) -> dict[str, Any]:
-    planted = [f"--ascend-fault={fault}" for fault in (*FAULTS, *SPOILED)]
+    planted = [f"--ascend-emulate=fault={fault}" for fault in (*FAULTS, *SPOILED)]
     return forks.records(report, [f"{place(case)}[{case}]" for case in CASES], *planted)
 
 
@@ -87,8 +87,8 @@ MODEL_CASES = ("user/my_model:make_model/forward/float32", "user/my_model:make_m
 def test_the_program_of_a_model_fails_on_the_faulty_device_and_passes_on_the_healthy_one(tmp_path: Path) -> None:
     (tmp_path / "my_model.py").write_text(MODEL, encoding="utf-8")
     fault = "gelu-by-sigmoid"
-    given = ("--ascend-device=emulated", f"--ascend-fault={fault}", f"--ascend-report={tmp_path / 'report'}")
-    model = ("--ascend-model=my_model:make_model", "--ascend-model-input=2x16")
+    given = ("--ascend-device=emulated", f"--ascend-emulate=fault={fault}", f"--ascend-report={tmp_path / 'report'}")
+    model = ("--ascend-model=my_model:make_model", "--ascend-model=input=2x16")
     run("pytest", "--ascend", "-q", *given, *model, where=tmp_path)
     found = forks.recorded(tmp_path / "report")
     (tmp_path / "all.py").write_text(_ALL, encoding="utf-8")

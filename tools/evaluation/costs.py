@@ -158,8 +158,8 @@ def emulation() -> None:
 
     seconds, call_of = [], dispatch.call_of
 
-    def watched(*given: Any) -> tuple[Callable[..., Any], Callable[..., None]]:
-        read, compute = call_of(*given)
+    def watched(*arguments: Any) -> Callable[[int], None]:
+        call = call_of(*arguments)
 
         def reading(*words: int) -> Any:
             seconds.append(-time.perf_counter())

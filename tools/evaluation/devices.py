@@ -66,7 +66,7 @@ def drawn_fault(seed: int, ranks: int = 2) -> tuple[str, str]:
 
 @click.command(help=__doc__.replace("\n\n    ", "\n\n\b\n    "))
 @click.argument("arguments", nargs=-1)
-@click.option("--fault", "faults", multiple=True, help="A fault, as --ascend-fault takes it; repeatable.")
+@click.option("--fault", "faults", multiple=True, help="A fault, as --ascend-emulate=fault takes it; repeatable.")
 @click.option("--hccl", is_flag=True, help="Each fault of the emulated HCCL that changes data.")
 @click.option("--drawn", default=0, help="So many random faults of one collective.")
 @click.option("--chips", default=0, help="So many correct devices with a chip's numerics.")
@@ -79,7 +79,7 @@ def main(arguments: tuple[str, ...], faults: tuple[str, ...], hccl: bool, drawn:
     devices += [(f"chip:{each}", "", False) for each in seeds[:chips]]
     wrong = 0
     for name, of, is_faulty in devices:
-        option = f"--ascend-fault={name}" if is_faulty else f"--ascend-emulated-numerics={name}"
+        option = f"--ascend-emulate=fault={name}" if is_faulty else f"--ascend-emulate=numerics={name}"
         with tempfile.TemporaryDirectory() as folder:
             records = run_suite(Path(folder), option, *arguments).records
         found = [each.case for each in records if each.outcome in ("failed", "errored")]

@@ -93,7 +93,7 @@ def main(short: bool, load: bool) -> None:
             slowed, rest = Counter[str](), Counter[str]()
             for number in range(count):
                 names = list(KERNELS)[number % 2 :: 2] if share else []
-                faults = [f"--ascend-fault=slow:operator={KERNELS[each]}:share={share}" for each in names]
+                faults = [f"--ascend-emulate=fault=slow:operator={KERNELS[each]}:share={share}" for each in names]
                 faults.append(f"--ascend-baselines={baselines}")
                 for subject, answer in answers(run_suite(scratch / f"{share}-{number}", *arguments, *faults)).items():
                     (slowed if subject in names else rest)[answer] += 1

@@ -300,7 +300,7 @@ def test_cases_are_executed_as_the_run_was(
     assert line[:4] == [sys.executable, "-m", "pytest", "--ascend"]
     assert {"--ascend-device=npu:1", "--ascend-level=full", f"--ascend-report={scratch / 'report'}"} <= set(line)
     assert [each for each in line if "challenge" in each] == (
-        [] if challenge is None else [f"--ascend-challenge={challenge}"]
+        [] if challenge is None else [f"--ascend-certify=challenge={challenge}"]
     )
     assert line[-1] == f"{suites.resolve()}/ops/test_ops.py::test_forward[relu-float32]"
     assert cwd == scratch

@@ -27,7 +27,9 @@ def given(**values: object) -> argparse.Namespace:
         "ascend_timestamp": None,
         "ascend_report": None,
         "ascend_standard": None,
-        **{each.metadata["option"].removeprefix("--").replace("-", "_"): None for each in OPTIONS},
+        **{each.metadata["old"].removeprefix("--").replace("-", "_"): None for each in OPTIONS},
+        "ascend_emulate": [],
+        "ascend_certify": [],
         "ascend_fault": [],
         "ascend_expectations": [],
         "ascend_slowdown": None,
@@ -86,12 +88,16 @@ def test_every_option_stands_in_the_log(tmp_path: Path) -> None:
     logged = json.loads(json.dumps(options.to_dict()))
     assert logged["faults"] == ["stale-add"]
     assert (logged["emulated_memory_bytes"], logged["slowdown"], logged["isolation"]) == (2**30, 0.07, "auto")
-    short = {name.removeprefix("--ascend-").replace("-", "_") for name in names() if name != "--ascend"}
+    short = {
+        name.removeprefix("--ascend-").replace("-", "_")
+        for name in names()
+        if name not in {"--ascend", "--ascend-certify"}
+    }
     assert not {each for each in short if not any(key.startswith(each) for key in logged)}
 
 
 def test_a_text_that_is_no_value_names_its_option(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--ascend-slowdown='much'"):
+    with pytest.raises(UsageError, match="--ascend-baselines=slowdown='much'"):
         read(given(ascend_slowdown="much"), tmp_path)
 
 
@@ -145,6 +151,52 @@ def test_suites_that_cannot_be_run_are_refused(values: dict[str, object], messag
     assert message in str(refused.value)
 
 
+def test_one_option_has_all_settings_of_the_emulated_device(tmp_path: Path) -> None:
+    text = "chip=310P,cann=8.1.RC1,numerics=chip:1,fault=crash:operator=Add:after=3,memory=2G,physical=4,6"
+    options = read(given(ascend_emulate=[text, "fault=stale-add"]), tmp_path)
+    assert (options.emulator.chip, options.emulator.cann, options.emulator.numerics) == ("310P", "8.1.RC1", "chip:1")
+    assert options.emulator.faults == ("crash:operator=Add:after=3", "stale-add")
+    assert (options.emulator.memory_bytes, options.emulator.physical) == (2 << 30, "4,6")
+    assert options.former == ()
+    again = options.arguments(is_emulated=True)
+    assert {"--ascend-emulate=chip=310P", "--ascend-emulate=fault=stale-add"} <= set(again)
+
+
+@pytest.mark.parametrize(
+    ("text", "run", "case"),
+    [("2h", 7200, 0), ("run=2h,case=60", 7200, 60), ("case=2m", 0, 120), ("90", 90, 0), ("45s,case=1.5", 45, 1.5)],
+)
+def test_deadlines_are_one_option(tmp_path: Path, text: str, run: float, case: float) -> None:
+    options = read(given(ascend_deadline=[text]), tmp_path)
+    assert (options.deadline_s, options.case_deadline_s) == (run, case)
+
+
+def test_other_options_with_several_settings(tmp_path: Path) -> None:
+    found = read(given(ascend_certify=["challenge=7,timestamp=http://a/b,c"]), tmp_path)
+    assert (found.challenge, found.timestamp) == (7, "http://a/b,c")
+    found = read(given(ascend_baselines=[f"{tmp_path},update=yes"]), tmp_path)
+    assert (found.baselines, found.store_goldens) == (tmp_path, True)
+    found = read(given(ascend_model=["a:f,input=8x3,2x4"]), tmp_path)
+    assert (found.model, found.model_input) == ("a:f", "8x3,2x4")
+    assert read(given(ascend_explore=["10m,seed=5"]), tmp_path).seed == 5
+
+
+@pytest.mark.parametrize("text", ["chp=310P", "310P", "chip"])
+def test_a_setting_that_is_none_names_those_that_are(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match=r"--ascend-emulate=.*is no setting") as raised:
+        read(given(ascend_emulate=[text]), tmp_path)
+    assert "chip=..." in str(raised.value.hint)
+
+
+def test_former_names_work_and_name_the_new_one(tmp_path: Path) -> None:
+    options = read(given(ascend_fault=["stale-add"], ascend_case_deadline="60", ascend_store_goldens=False), tmp_path)
+    assert (options.emulator.faults, options.case_deadline_s) == (("stale-add",), 60)
+    assert [line.partition("=...")[0] for line in sorted(options.former)] == [
+        "--ascend-case-deadline is now --ascend-deadline=case",
+        "--ascend-fault is now --ascend-emulate=fault",
+    ]
+
+
 def test_an_option_without_ascend_is_given_in_vain() -> None:
     assert given_in_vain(given(ascend=False)) == []
     assert given_in_vain(given(ascend=False, ascend_level="smoke")) == ["--ascend-level"]
@@ -158,5 +210,5 @@ def test_a_challenge_is_a_whole_number(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "a", "1" * 19, "٣", ""])
 def test_anything_else_is_no_challenge(tmp_path: Path, text: str) -> None:
-    with pytest.raises(UsageError, match=r"--ascend-challenge=.*is not a challenge"):
+    with pytest.raises(UsageError, match=r"--ascend-certify=challenge=.*is not a challenge"):
         read(given(ascend_challenge=text), tmp_path)

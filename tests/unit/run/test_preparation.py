@@ -155,7 +155,7 @@ def test_the_hint_fits_the_failure(failure: str, remedy: str) -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "npu"])
 def test_faults_are_for_the_emulated_device_only(device: str) -> None:
-    with pytest.raises(UsageError, match="--ascend-fault=stale-add is for the emulated device"):
+    with pytest.raises(UsageError, match="--ascend-emulate=fault=stale-add is for the emulated device"):
         prepare(device, settings=EmulatorSettings(faults=("stale-add",)), look=tuple, probe=well)
 
 
@@ -165,12 +165,12 @@ def test_there_are_not_as_many_emulated_devices_as_one_likes() -> None:
 
 
 def test_emulated_memory_is_for_the_emulated_device_only() -> None:
-    with pytest.raises(UsageError, match="--ascend-emulated-memory"):
+    with pytest.raises(UsageError, match="--ascend-emulate=memory"):
         prepare("cpu", settings=EmulatorSettings(memory_bytes=2**30))
 
 
 def test_emulated_numerics_are_for_the_emulated_device_only() -> None:
-    with pytest.raises(UsageError, match="--ascend-emulated-numerics"):
+    with pytest.raises(UsageError, match="--ascend-emulate=numerics"):
         prepare("cpu", settings=EmulatorSettings(numerics="chip:1"))
 
 

@@ -106,7 +106,7 @@ def test_what_is_stored_is_of_the_inputs_in_any_layout_and_of_their_shape(tmp_pa
 def test_a_missing_golden_says_how_to_store_it(tmp_path: Path) -> None:
     with pytest.raises(GoldenError) as raised:
         CpuReference(GoldenStore(tmp_path))(torch.neg, torch.ones(1), golden="mine/block")
-    assert "--ascend-store-goldens" in raised.value.hint
+    assert "--ascend-baselines=update=yes" in raised.value.hint
 
 
 class Clocked:

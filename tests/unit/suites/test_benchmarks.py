@@ -34,7 +34,7 @@ def test_level_standard_sees_a_slower_training_inference_copy_product_and_attent
 def test_what_is_prepared_fits_into_half_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizes, "free_bytes", lambda _: 1000.0)
     assert [preparations(Card(), needed, 32) for needed in (0, 10, 100, 300, 1000)] == [32, 32, 5, 1, 1]
-    with pytest.raises(NotImplementedError, match=r"npu:0 has 0 MiB free.*--ascend-emulated-memory"):
+    with pytest.raises(NotImplementedError, match=r"npu:0 has 0 MiB free.*--ascend-emulate=memory"):
         preparations(Card(), 1001, 32)
 
 

@@ -124,9 +124,14 @@ def header(options: Any = None, *, emulated: bool = False, level: str = "smoke")
         (header({"arguments": "no list", "standard": "s@1"}), ["--ascend-standard=s@1"]),
         (
             header({"model": "m:make", "model_input": "1,2", "emulated_numerics": "exact", "faults": ["a", "b"]}),
-            ["--ascend-model=m:make", "--ascend-model-input=1,2", "--ascend-fault=a", "--ascend-fault=b"],
+            [
+                "--ascend-model=m:make",
+                "--ascend-model=input=1,2",
+                "--ascend-emulate=fault=a",
+                "--ascend-emulate=fault=b",
+            ],
         ),
-        (header({"emulated_numerics": "chip:1", "faults": None}), ["--ascend-emulated-numerics=chip:1"]),
+        (header({"emulated_numerics": "chip:1", "faults": None}), ["--ascend-emulate=numerics=chip:1"]),
     ],
 )
 def test_the_options_that_decide_what_a_case_computes(given: Any, arguments: list[str]) -> None:
