@@ -331,7 +331,7 @@ def main() -> int:
     parser.add_argument("--python", default=sys.executable, help="the Python to make environments of")
     parser.add_argument("--here", action="store_true", help="take the environment that runs this, and make none")
     parser.add_argument("--environment", type=Path, help="take an environment that is there")
-    parser.add_argument("--chip", nargs="*", default=[], help="chips to be, as --ascend-emulate=chip=has them")
+    parser.add_argument("--chip", nargs="*", default=[], help="chips to be, as pytest-ascend emulate --chip has them")
     parser.add_argument("--cann", nargs="*", default=[], help="releases of CANN to answer as")
     parser.add_argument("--keep", type=Path, help="a folder to keep the reports of versions in")
     parser.add_argument("--training", action="store_true", help="only train, and keep what else is known")

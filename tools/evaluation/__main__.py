@@ -5,37 +5,21 @@ from __future__ import annotations
 import os
 import warnings
 from importlib import import_module
-from typing import NamedTuple
 
 import click
 
-#: Where an evaluation runs: on the emulated device of this process, or without one.
-EMULATED, HERE = True, False
-
-
-class Evaluation(NamedTuple):
-    """A command: its module, where it runs, and what it measures."""
-
-    module: str
-    is_emulated: bool
-    measures: str
-
-
+#: Evaluation: its module, whether it runs on the emulated device of this process, and what it measures.
 EVALUATIONS = {
-    "judge": Evaluation("judge", HERE, "The judge beside others: correct results rejected, faults seen, time."),
-    "accused": Evaluation("accused", HERE, "False alarms on functions and models, by device and mode."),
-    "operator-faults": Evaluation("operator_faults", EMULATED, "Random faults of kernels that each level notices."),
-    "operator-reach": Evaluation("operator_reach", EMULATED, "Generated calls that reach each kernel."),
-    "devices": Evaluation("devices", HERE, "Suites on faulty devices and on correct chips: noticed, falsely rejected."),
-    "ranks": Evaluation("ranks", EMULATED, "Ranks that are killed or stopped at random moments."),
-    "causes": Evaluation("causes", HERE, "Mistakes in a distributed training, and the causes that are named."),
-    "survival": Evaluation(
-        "tests.meta.survival", EMULATED, "Runs with faults of the device and kill -9 at random moments."
-    ),
-    "fuzz": Evaluation("fuzz", HERE, "Hostile files for each command and reader."),
-    "forger": Evaluation("tests.unit.certificate.forger", HERE, "Forged certificates, and what refuses each."),
-    "slowdowns": Evaluation("slowdowns", HERE, "Slower kernels that the verdict on speed notices, and false alarms."),
-    "costs": Evaluation("costs", HERE, "Time and memory of timing, emulation, isolation, calls and pages."),
+    "judge": ("judge", False, "The judge beside others: correct results rejected, faults seen, time."),
+    "accused": ("accused", False, "False alarms on functions and models, by device and mode."),
+    "operator-faults": ("operator_faults", True, "Random faults of kernels that each level notices."),
+    "operator-reach": ("operator_reach", True, "Generated calls that reach each kernel."),
+    "devices": ("devices", False, "Suites on faulty devices and on correct chips: noticed, falsely rejected."),
+    "survival": ("tests.meta.survival", True, "Runs with faults of the device and kill -9 at random moments."),
+    "fuzz": ("tests.meta.fuzz", False, "Hostile files for each command and reader."),
+    "forger": ("tests.unit.certificate.forger", False, "Forged certificates, and what refuses each."),
+    "slowdowns": ("slowdowns", False, "Slower kernels that the verdict on speed notices, and false alarms."),
+    "costs": ("costs", False, "Time and memory of timing, emulation, isolation, calls and pages."),
 }
 
 
@@ -48,11 +32,11 @@ class _Commands(click.Group):
 
     def get_command(self, _: click.Context, name: str) -> click.Command | None:
         """Return an evaluation's command, on its device."""
-        found = EVALUATIONS.get(name)
-        if found is None:
+        if name not in EVALUATIONS:
             return None
+        module, is_emulated, _ = EVALUATIONS[name]
         warnings.simplefilter("ignore")
-        if found.is_emulated:
+        if is_emulated:
             from pytest_ascend import emulator
 
             emulator.activate()
@@ -66,7 +50,7 @@ class _Commands(click.Group):
     def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
         """List the evaluations without importing any."""
         with formatter.section("Evaluations"):
-            formatter.write_dl([(name, each.measures) for name, each in EVALUATIONS.items()])
+            formatter.write_dl([(name, measures) for name, (_, _, measures) in EVALUATIONS.items()])
 
 
 @click.group(cls=_Commands, help=__doc__)

@@ -24,7 +24,18 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import click
+import torch
 
+from pytest_ascend import emulator
+from pytest_ascend.emulator import choices, dispatch
+from pytest_ascend.precision import compare, layers
+from pytest_ascend.precision.nested import mapped, tensors_in
+from pytest_ascend.precision.reference import COUNTS, Reference, plain
+from pytest_ascend.precision.whole import ModuleResults
+from pytest_ascend.run.reference import cpu_reference
+from tools.ops.database import database
+
+from .composed import FUNCTIONS
 from .support import lines_of, machine, table, write
 
 #: Devices that one process computes with, by the name of its file.
@@ -43,12 +54,9 @@ Judge: TypeAlias = Callable[[bool], Iterator[Row]]
 def start(group: str) -> str:
     """Start the devices of a group in this process, and return their type."""
     if group == "emulated":
-        from pytest_ascend import emulator
-
         emulator.activate()
     else:
         sys.modules["torch_npu"] = None  # type: ignore[assignment]  # which transformers would import, and needs CANN
-    import torch
 
     torch.set_num_threads(1)
     if group == "cpu":
@@ -63,8 +71,6 @@ def start(group: str) -> str:
 def switch(device: str) -> None:
     """Let the emulated device of this process compute with other numerics."""
     if device != "cpu":
-        from pytest_ascend.emulator import choices, dispatch
-
         os.environ[choices.NUMERICS] = device
         dispatch.install(again=True)
 
@@ -74,12 +80,6 @@ def switch(device: str) -> None:
 
 def function_of(unit: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Return a function of tensors, and its inputs in float32: composed ones, and those of torch's database."""
-    import torch
-
-    from tools.ops.database import database
-
-    from .composed import FUNCTIONS
-
     name, _, number = unit.partition("#")
     if number:
         call, shapes = FUNCTIONS[name]
@@ -103,8 +103,6 @@ def function_of(unit: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
 
 def of_function(unit: str, kind: str) -> Iterator[tuple[Row, Judge]]:
     """Yield what is judged of a function: in every mode its output and its gradients."""
-    import torch
-
     function, inputs = function_of(unit)
 
     def gradients(*given: Any) -> Any:
@@ -121,11 +119,6 @@ def of_function(unit: str, kind: str) -> Iterator[tuple[Row, Judge]]:
 
 
 def _function_judge(call: Any, inputs: Any, mode: str, kind: str) -> Judge:
-    import torch
-
-    from pytest_ascend.precision import compare
-    from pytest_ascend.run.reference import cpu_reference
-
     autocast = torch.bfloat16 if mode == "autocast" else None
 
     def judge_now(spoils: bool) -> Iterator[Row]:
@@ -158,9 +151,6 @@ def made(unit: str, mode: str) -> tuple[Any, Any, Any]:
 
     Its weights and inputs are the same each time.
     """
-    import torch
-
-    from pytest_ascend.precision.nested import mapped
 
     torch.manual_seed(0)
     entry = architectures()[unit]
@@ -200,12 +190,6 @@ def of_model(unit: str, kind: str) -> Iterator[tuple[Row, Judge]]:
 
 def _called(model: Any, given: Any, autocast: Any, kind: str) -> Judge:
     """Judge the outputs by the README's lines: a reference, a call on the device, a comparison."""
-    import torch
-
-    from pytest_ascend.precision import compare
-    from pytest_ascend.precision.nested import mapped
-    from pytest_ascend.run.reference import cpu_reference
-
     expected = cpu_reference(model, **given)
 
     def judge_now(_: bool) -> Iterator[Row]:
@@ -218,12 +202,6 @@ def _called(model: Any, given: Any, autocast: Any, kind: str) -> Judge:
 
 def _with_gradients(model: Any, given: Any, autocast: Any, kind: str) -> Judge:
     """Judge outputs and gradients as ``precision_compare.module`` does."""
-    import torch
-
-    from pytest_ascend.precision.nested import tensors_in
-    from pytest_ascend.precision.reference import Reference
-    from pytest_ascend.precision.whole import ModuleResults
-
     where = torch.device(kind)
     first = ModuleResults.of(model, (), given, where, autocast)
 
@@ -240,7 +218,6 @@ def _with_gradients(model: Any, given: Any, autocast: Any, kind: str) -> Judge:
 
 def _by_layers(model: Any, given: Any, autocast: Any, kind: str) -> Judge:
     """Judge each layer by itself."""
-    from pytest_ascend.precision import layers
 
     def judge_now(_: bool) -> Iterator[Row]:
         report = layers(model, device=kind, autocast=autocast, **given)
@@ -261,9 +238,6 @@ def planted(actual: Any, expected: Any, compare: Any) -> Iterator[Row]:
     as much; or every element a normal error of so many times the reference root mean square, which is no less than 0.6
     of that unit.
     """
-    import torch
-
-    from pytest_ascend.precision.reference import COUNTS, plain
 
     exact = plain(expected).double()
     if not actual.is_floating_point() or not exact.numel() or not exact.isfinite().all() or not exact.any():
@@ -287,8 +261,6 @@ def planted(actual: Any, expected: Any, compare: Any) -> Iterator[Row]:
 
 def _beyond(value: float, error: float, dtype: Any) -> Any:
     """Return the number of a dtype that is next to ``value``, farther from it than ``error``, and away from zero."""
-    import torch
-
     away = math.copysign(1.0, value)
     found = torch.tensor(value + away * error, dtype=torch.float64).to(dtype)
     while abs(float(found) - value) <= error and found.isfinite():
@@ -308,10 +280,6 @@ SETS: Mapping[str, Callable[[str, str], Iterator[tuple[Row, Judge]]]] = {"functi
 
 def units(sets: tuple[str, ...], sample: int, seed: int) -> list[tuple[str, str]]:
     """Return set and name of what is judged: every architecture, and so many functions (0: all), in a random order."""
-    from tools.ops.database import database
-
-    from .composed import FUNCTIONS
-
     chance = random.Random(seed)  # noqa: S311 - no secret
     functions = [f"{name}#{number}" for name, (_, shapes) in FUNCTIONS.items() for number in range(len(shapes))]
     functions += [name for name, infos in database().items() if infos[0].supports_autograd and "foreach" not in name]

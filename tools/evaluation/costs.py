@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import cProfile
 import functools
 import gc
 import os
-import pstats
 import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -158,8 +155,8 @@ def emulation() -> None:
 
     seconds, call_of = [], dispatch.call_of
 
-    def watched(*arguments: Any) -> Callable[[int], None]:
-        call = call_of(*arguments)
+    def watched(*given: Any) -> tuple[Callable[..., Any], Callable[..., None]]:
+        read, compute = call_of(*given)
 
         def reading(*words: int) -> Any:
             seconds.append(-time.perf_counter())
@@ -192,18 +189,6 @@ def emulation() -> None:
 
 
 # --- a call in the operator suite ---
-
-#: Where the time of a case goes, by the first function on the way in that is one of these.
-PARTS: Mapping[str, tuple[str, ...]] = {
-    "drawing and reading inputs": ("on_cpu", "upstream"),
-    "placing inputs on the device": ("placed", "_targets", "surrounded"),
-    "the operator, forward and back": ("forward", "gradients"),
-    "bringing results back": ("fetched", "_gaps"),
-    "reading what is expected": ("expected", "expected_gradients"),
-    "comparing bits with reference runs": ("alike",),
-    "allowances for the judge": ("settings",),
-    "judging": ("__call__",),
-}
 
 
 def _memory(tensor: torch.Tensor) -> torch.Tensor:
@@ -273,8 +258,7 @@ def calls(every: int, rounds: int) -> None:
     """
     emulator.activate()
     from pytest_ascend.device.fallback import FallbackWatch
-
-    from .operator_cases import STANDARD, complaint, emulated
+    from tests.meta.kernel_cases import STANDARD, complaint, emulated
 
     cases, sums = STANDARD[::every], dict[str, list[float]]()
     gc.freeze()  # as it is in the processes of a run: what was imported is not looked at again and again
@@ -300,20 +284,6 @@ def calls(every: int, rounds: int) -> None:
         if count
     ]
     _show(["property", "calls", "bare, µs", "in the suite, µs", "ratio"], rows)
-    profile = cProfile.Profile()
-    with FallbackWatch("npu"):
-        profile.enable()
-        for case in cases:
-            complaint(case)
-        profile.disable()
-    stats: Any = pstats.Stats(profile)
-    spent, whole_s = Counter[str](), 0.0
-    for (file, _, name), (_, _, _, cumulative, _) in stats.stats.items():
-        whole_s = cumulative if name == "complaint" else whole_s
-        if "pytest_ascend/operators/" in file or "comparing.py" in file:
-            spent.update({part: cumulative for part, names in PARTS.items() if name in names})
-    spent["the rest"] = whole_s - spent.total()
-    _show(["of a case", "share"], [(part, f"{each / whole_s:.0%}") for part, each in spent.most_common()])
     sys.exit(sums["all"][1] / sums["all"][0] > 3.0)
 
 

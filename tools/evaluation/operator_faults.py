@@ -1,10 +1,9 @@
 """The bank of conditional faults: what the operator suite notices of wrong kernels, drawn at random by seed.
 
 A fault is an effect, a condition and a kernel (``tests/meta/kernel_faults.py``). It counts where a random call that is
-drawn without the suite shows it (``operator_calls.py``). Then the cases run that call the kernel, at level smoke,
-standard and full, until one complains: those first of the operator that shows it. Then generated calls for
-``--explore`` seconds. Each trial is a line in the folder of results, and those that are there are not made again. Needs
-the extra ``corpus``.
+drawn without the suite shows it (``tests/meta/kernel_calls.py``). Then the cases run that call the kernel, level by
+level, until one complains: those first of the operator that shows it. Then generated calls for ``--explore`` seconds.
+Each trial is a line in the folder of results, and is not made again. Needs the extra ``corpus``.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from pytest_ascend.operators.exploring import CALLS, EXPLORE
 from pytest_ascend.operators.sweep_reference import Sweep
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
+from tests.meta.kernel_calls import DTYPES, NPU, TIES, Call, Calls, is_wrong
+from tests.meta.kernel_cases import Suite, emulated
 from tests.meta.kernel_faults import CONDITIONS, EFFECTS, Seen
 from tests.meta.kernel_switch import SWITCH
 from tools.ops.database import database
 
-from .operator_calls import DTYPES, NPU, TIES, Call, Calls, is_wrong
-from .operator_cases import Suite, emulated
 from .support import lines_of, table, write
 
 os.environ["PYTEST_ASCEND_FAULTS"] = "tests.meta.kernel_switch:EVERY_KERNEL"
@@ -253,9 +252,7 @@ class Bank:
             saved(file, callers, suite.calls)
         return cls(suite, seed, callers, levels, explore_s)
 
-    def trials(
-        self, drawn: Iterable[Fault], results: Path, name: str, before: Mapping[int, Trial] | None
-    ) -> Iterator[Trial]:
+    def trials(self, drawn: Iterable[Fault], results: Path, name: str) -> Iterator[Trial]:
         """Try faults that were not tried yet, and yield each when it is written down."""
         known, begun = all_trials(results, self.seed), results / f"begun-{name}.json"
         with (results / f"faults-{name}.jsonl").open("a", encoding="utf-8") as lines:
@@ -265,21 +262,18 @@ class Bank:
                     known[fault.number] = Trial(fault, "", "crashed")
                     lines.write(json.dumps(asdict(known[fault.number])) + "\n")
             for fault in drawn:
-                if fault.number in known or (before is not None and fault.number not in before):
+                if fault.number in known:
                     continue
                 begun.write_text(json.dumps(asdict(fault)), encoding="utf-8")
-                trial = self.tried(fault, before)
+                trial = self.tried(fault)
                 lines.write(json.dumps(asdict(trial)) + "\n")
                 lines.flush()
                 yield trial
 
-    def tried(self, fault: Fault, before: Mapping[int, Trial] | None) -> Trial:
-        """Try a planted fault; what showed it, where it was tried before, is known."""
-        if before:
-            trial = replace(before[fault.number], level="", case="", complaint="", reached=0)
-        else:
-            found, call = shown(fault, self.seed, self.callers[fault.kernel])
-            trial = Trial(fault, found, call=call)
+    def tried(self, fault: Fault) -> Trial:
+        """Try a planted fault."""
+        found, call = shown(fault, self.seed, self.callers[fault.kernel])
+        trial = Trial(fault, found, call=call)
         plant(fault, self.seed)
         torch.npu.empty_cache()  # of faults before, it may hold the right results of the same calls
         if trial.shown:
@@ -343,7 +337,6 @@ def _row(name: str, trials: Sequence[Trial]) -> tuple[object, ...]:
 @click.option("--part", default="0/1", help="Which of how many parts of the faults.")
 @click.option("--operator", "only", multiple=True, help="Only kernels of these operators of torch's database.")
 @click.option("--level", type=click.Choice(LEVELS), default="full", show_default=True, help="The last to be run.")
-@click.option("--again", type=click.Path(path_type=Path), help="Folder of earlier trials: only what showed there.")
 @click.option("--write", "is_written", is_flag=True, help="Put the table into docs/evaluation/operators.md.")
 def main(
     results: Path,
@@ -354,7 +347,6 @@ def main(
     part: str,
     only: tuple[str, ...],
     level: str,
-    again: Path | None,
     *,
     is_written: bool,
 ) -> None:
@@ -366,8 +358,7 @@ def main(
         bank = Bank.of(results, seed, LEVELS[: LEVELS.index(level) + 1], explore_s, only)
         place, parts = map(int, part.split("/"))
         drawn = (each for i, each in enumerate(islice(faults(seed, bank.callers), count)) if i % parts == place)
-        before = all_trials(again, seed) if again else None
-        for trial in bank.trials(drawn, results, f"{seed}-{place}", before):
+        for trial in bank.trials(drawn, results, f"{seed}-{place}"):
             fault = trial.fault
             if trial.shown:
                 said = f"{fault.effect}, by {fault.condition}: {trial.level} {trial.case}"

@@ -15,9 +15,8 @@ from collections import Counter, defaultdict
 import click
 
 from pytest_ascend.system.bundled import folder
+from tests.meta.kernel_cases import asked, complaint
 from tests.meta.kernel_switch import SWITCH
-
-from .operator_cases import asked, complaint
 
 os.environ["PYTEST_ASCEND_FAULTS"] = "tests.meta.kernel_switch:EVERY_KERNEL"
 

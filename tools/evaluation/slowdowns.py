@@ -1,18 +1,15 @@
 """Does the verdict on speed keep its promises? Runs of the benchmark suite against a baseline of the same machine.
 
 A/A: runs in which nothing is slower; how many benchmarks are called slower all the same. A/B: runs in which half of the
-operators of the emulated device take 5, 10 or 30 % longer; how often those, and no others, are called slower.
+operators of the emulated device take 5, 10 or 30 % longer; how often those, and no others, are called slower. To
+measure beside another process, start one, such as ``stress --cpu 1``.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import random
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -53,35 +50,13 @@ def answers(run: Run) -> dict[str, str]:
     }
 
 
-def _disturb() -> None:
-    """Want a processor for a while, then not, for ever."""
-    while True:
-        end = time.perf_counter() + random.uniform(0.1, 2)  # noqa: S311
-        while time.perf_counter() < end:
-            pass
-        time.sleep(random.uniform(0.1, 2))  # noqa: S311
-
-
-@contextmanager
-def second_process() -> Iterator[None]:
-    """Keep a second process busy meanwhile."""
-    process = multiprocessing.get_context("spawn").Process(target=_disturb, daemon=True)
-    process.start()
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.join()
-
-
 @click.command(help=__doc__)
 @click.option("--short", is_flag=True, help="A few runs, to see that it works.")
-@click.option("--load", is_flag=True, help="Keep a second process busy, on and off, all the while.")
-def main(short: bool, load: bool) -> None:
+def main(short: bool) -> None:
     """Print how often each answer was right."""
     recorded, rounds = (3, {0.0: 1, 0.3: 1}) if short else (GOOD_RUNS, {0.0: 12, 0.05: 3, 0.1: 8, 0.3: 4})
-    begin, rows = time.monotonic(), []
-    with tempfile.TemporaryDirectory() as name, second_process() if load else nullcontext():
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
         scratch, baselines = Path(name), Path(name, "baselines")
         baselines.mkdir()
         arguments = ["suites/benchmarks", "-k", " or ".join(KERNELS), "--ascend-level=full"]
@@ -101,5 +76,3 @@ def main(short: bool, load: bool) -> None:
             counts = [(slowed if share else rest)[each] for each in ANSWERS]
             rows.append((f"{share:.0%}" if share else "nothing", *counts, f"{rest[SLOWER]} of {rest.total()}"))
     click.echo("\n".join(table(("slowed down by", *ANSWERS, "others called slower"), rows)))
-    benchmarks = (recorded + sum(rounds.values())) * len(KERNELS)
-    click.echo(f"{(time.monotonic() - begin) / benchmarks:.1f} s a benchmark, with the start of pytest and torch")

@@ -11,12 +11,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pytest_ascend.runlog.contents import Run
 from pytest_ascend.runlog.reading import read
-
-T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "evaluation"
@@ -59,15 +57,6 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
     """Read a file of JSON lines, without a last line that was cut off; nothing where there is no file."""
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-
-
-def part_of(things: Sequence[T], part: str) -> list[T]:
-    """Return every N-th thing from the K-th on, for a part written ``K/N``. Raises ValueError for another form."""
-    first, _, step = part.partition("/")
-    if not (first.isdigit() and step.isdigit() and 1 <= int(first) <= int(step)):
-        message = f"{part!r}: expected K/N, with K from 1 to N"
-        raise ValueError(message)
-    return list(things[int(first) - 1 :: int(step)])
 
 
 def least_s(

@@ -42,9 +42,8 @@ from pytest_ascend.runlog import codec
 from pytest_ascend.system.files import read_regular
 from tests.meta.well_formed import scene
 from tests.unit.certificate import runs
-
-from .support import ROOT
-from .support import table as in_markdown
+from tools.evaluation.support import ROOT
+from tools.evaluation.support import table as in_markdown
 
 SECONDS, MEMORY_MIB = 20, 500
 #: Inputs that one child takes, whose memory is then looked at.
@@ -479,7 +478,7 @@ def _fuzz_readers(names: tuple[str, ...], seconds: int, findings: Path, *, here:
     for name in names or _readers():
         command = [sys.executable, "-m", "tools.evaluation", "fuzz", "readers", name, "--here", f"--seconds={seconds}"]
         began = time.monotonic()
-        done = subprocess.run([*command, f"--findings={findings}"], capture_output=True, text=True, check=False)  # noqa: S603
+        done = subprocess.run([*command, f"--findings={findings}"], capture_output=True, text=True, check=False)
         executed = [line.split()[-1] for line in done.stderr.splitlines() if "number_of_executed_units" in line]
         said = f"{executed[-1]} inputs" if executed else "did not start"
         click.echo(f"{name}: {said} in {time.monotonic() - began:.0f} s, exit code {done.returncode}")
