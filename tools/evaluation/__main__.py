@@ -42,9 +42,7 @@ class _Commands(click.Group):
             emulator.activate()
         else:
             os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")  # torch_npu needs CANN
-        command: click.Command = import_module(
-            found.module if "." in found.module else f"tools.evaluation.{found.module}"
-        ).main
+        command: click.Command = import_module(module if "." in module else f"tools.evaluation.{module}").main
         return command
 
     def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
