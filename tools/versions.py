@@ -47,7 +47,7 @@ CAUSES = 40
 
 #: What the package needs beside torch, and torch_npu without saying so.
 REQUIRED = (
-    *("pyyaml", "decorator", "attrs", "psutil", "scipy", "click", "cryptography", "filelock", "jinja2", "mpmath"),
+    *("pyyaml", "decorator", "attrs", "psutil", "scipy", "click", "cryptography", "filelock", "jinja2"),
     *("msgspec", "packaging", "platformdirs", "pyelftools", "pytest", "pytest-benchmark", "pytest-html", "rich"),
     *("safetensors", "setuptools", "hatchling", "editables"),
 )

@@ -19,45 +19,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
-from mpmath import betainc, findroot
 from numpy.typing import NDArray
+from scipy import special
 
 from pytest_ascend.errors import UsageError
 
-#: Beyond this many degrees of freedom the normal distribution is the same to five digits.
-NORMAL_FROM = 1e5
-
 
 def tail(t: float, degrees_of_freedom: float) -> float:
-    """Return the probability of more than ``t``."""
-    if degrees_of_freedom >= NORMAL_FROM:
-        return NormalDist().cdf(-t)
-    square, half = t * t, degrees_of_freedom / 2
-    if square < degrees_of_freedom:  # near 0 the share beyond is 1 to all digits, and the share within is exact
-        within = float(betainc(0.5, half, 0, square / (degrees_of_freedom + square), regularized=True))
-        beyond = (1 - within) / 2
-    else:
-        share = degrees_of_freedom / (degrees_of_freedom + square)
-        beyond = float(betainc(half, 0.5, 0, share, regularized=True)) / 2
-    return beyond if t >= 0 else 1 - beyond
+    """Return the probability of more than ``t`` by Student's distribution."""
+    return float(special.stdtr(degrees_of_freedom, -t))
 
 
-@lru_cache(maxsize=1024)
 def quantile(probability: float, degrees_of_freedom: float) -> float:
-    """Return the value that is exceeded with ``1 - probability``; ``probability`` from 0.5 to below 1."""
-    normal = NormalDist().inv_cdf(probability)
-    if degrees_of_freedom >= NORMAL_FROM:
-        return normal
-    # With few degrees of freedom the tail falls like a power of t: a bracket found by doubling holds the root.
-    low, high = 0.0, max(normal, 1.0)
-    while tail(high, degrees_of_freedom) > 1 - probability:
-        low, high = high, 2 * high
-    root = findroot(lambda t: tail(float(t), degrees_of_freedom) - (1 - probability), (low, high), solver="anderson")
-    return float(root)
+    """Return the value that Student's distribution exceeds with ``1 - probability``."""
+    return -float(special.stdtrit(degrees_of_freedom, 1 - probability))
 
 
 #: The share of the rounds, the quickest, that counts without a peer.

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from mpmath import findroot, psi
+from scipy import optimize, special
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.performance.estimate import Estimate, quantile, tail
@@ -190,20 +190,11 @@ def _prior(variances: Sequence[float], freedoms: Sequence[int]) -> tuple[float, 
     """Return the usual variance among these, with its degrees of freedom: none for a single one."""
     if len(variances) < 2:
         return variances[0], 0.0
-    halves = [freedom / 2 for freedom in freedoms]
-    logs = [
-        math.log(variance) - float(psi(0, half)) + math.log(half)
-        for variance, half in zip(variances, halves, strict=True)
-    ]
-    spread = float(np.var(logs, ddof=1)) - float(np.mean([float(psi(1, half)) for half in halves]))
-    half_prior = _inverse_trigamma(spread) if spread > 0 else MANY / 2
-    usual = float(np.mean(logs)) + float(psi(0, half_prior)) - math.log(half_prior)
+    halves = np.array(freedoms) / 2
+    logs = np.log(variances) - special.digamma(halves) + np.log(halves)
+    spread = float(np.var(logs, ddof=1) - special.polygamma(1, halves).mean())
+    half_prior = MANY / 2
+    if spread > 2 / MANY:  # trigamma(half_prior) is the spread
+        half_prior = optimize.brentq(lambda half: special.polygamma(1, half) - spread, 1e-9, MANY)
+    usual = float(logs.mean() + special.digamma(half_prior)) - math.log(half_prior)
     return math.exp(usual), 2 * half_prior
-
-
-def _inverse_trigamma(value: float) -> float:
-    """Solve trigamma(x) = value for x > 0, on a logarithmic scale, where it is almost linear."""
-    if value < 2 / MANY:
-        return MANY / 2
-    start = math.log(1 / value + 0.5)
-    return math.exp(float(findroot(lambda x: math.log(float(psi(1, math.exp(x)))) - math.log(value), start)))
