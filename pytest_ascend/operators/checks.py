@@ -328,7 +328,7 @@ def conformance_tests(*operators: Operator, suite: str = USER) -> Callable[..., 
     )
 
     @chosen
-    def test(  # noqa: PLR0917 - fixtures
+    def test(
         case: Case,
         npu_device: torch.device,
         precision_compare: PrecisionCompare,
