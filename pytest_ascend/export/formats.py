@@ -73,6 +73,7 @@ _JUNIT = {
     "not-run": "error",
     "waived": "skipped",
     "not-emulated": "skipped",
+    "not-judged": "skipped",
 }
 #: The relay's category of an outcome.
 _TRIAGE = {"failed": "backend", "fallback": "backend", "unsupported": "backend", "flaky": "flake", "not-run": "infra"}

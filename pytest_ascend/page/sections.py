@@ -34,6 +34,7 @@ APPEARANCE = {
     "unsupported": Appearance("∅"),
     "not-run": Appearance("–"),
     "not-emulated": Appearance("○"),
+    "not-judged": Appearance("·"),
     "waived": Appearance("≈"),
     "disputed": Appearance("?"),
     "passed": Appearance("✓"),

@@ -16,7 +16,7 @@ from pytest_ascend.device import Device
 from pytest_ascend.errors import UsageError
 from pytest_ascend.plugin.keys import CASE, NOT_BUILT, SETUP
 from pytest_ascend.plugin.session import RunSetup, whole
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import OWN, OWN_TEST, Case
 from pytest_ascend.system.bundled import folder
 
 #: The marker of a test that decides all cases of a suite, or those of some properties: ``ascend_cases("ops", "out")``.
@@ -43,7 +43,7 @@ def case_of(item: pytest.Item) -> Case | None:
     if given:
         return given[0]
     uses = CASE_FIXTURES.intersection(getattr(item, "fixturenames", ()))
-    return Case(suite="user", subject=item.nodeid, property="test") if uses else None
+    return Case(suite=OWN, subject=item.nodeid, property=OWN_TEST) if uses else None
 
 
 def _marked(marker: pytest.Mark, item: pytest.Item) -> Case:

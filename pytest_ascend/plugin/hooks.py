@@ -35,6 +35,8 @@ from pytest_ascend.plugin.reports import (
 from pytest_ascend.plugin.session import PYTEST_ONLY, RunSetup, header_lines
 from pytest_ascend.plugin.startup import one_clear_message, set_up, without_garbage_collection
 from pytest_ascend.plugin.state import RunState
+from pytest_ascend.records.outcome import Failed
+from pytest_ascend.records.text import one_line
 from pytest_ascend.run import benchmarked
 from pytest_ascend.run.case_context import CaseContext, watching
 
@@ -219,7 +221,9 @@ class ExecutionHooks:
         if CASE in item.stash:
             case = item.stash[CASE]
             known = self.run.setup.expectations.known(case.id)
-            item.stash[CONTEXT] = CaseContext(case=case, node_id=self.run.place(item), known=known)
+            item.stash[CONTEXT] = CaseContext(
+                case=case, node_id=self.run.place(item), known=known, is_own=self.run.is_own(item)
+            )
             self.run.missing()
             if self.run.lost:
                 raise DeviceUnavailable(f"the device is lost: {self.run.lost}", hint="start again when it works")
@@ -271,6 +275,8 @@ class ExecutionHooks:
         if call.excinfo is not None and context.error_outcome is None:
             note_error(context, call.excinfo.value, report, self.run.device, self.run.missing())
             self.run.lost = self.run.lost or self.run.health(context)
+        elif context.is_own and report.when == "call" and report.failed and context.error_outcome is None:
+            context.error_outcome = Failed(reason=one_line(report.longreprtext))  # XPASS(strict)
         if report.when == "call":
             context.duration_s = call.duration
             fixture = getattr(item, "funcargs", {}).get("benchmark")

@@ -22,7 +22,7 @@ from pytest_ascend.verdict.summary import ORDER
 #: Seconds, and share of the expected time, after which the remaining time is shown.
 LEAST_S, LEAST_SHARE = 10.0, 0.05
 #: Outcomes that are not reported at once.
-_EXPECTED = ("passed", "waived", "not-emulated")
+_EXPECTED = ("passed", "waived", "not-emulated", "not-judged")
 
 
 class Progress:

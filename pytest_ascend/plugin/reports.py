@@ -18,7 +18,7 @@ from pytest_ascend.diagnosis import Diagnosis, diagnose
 from pytest_ascend.diagnosis.codes import MEMORY
 from pytest_ascend.errors import AscendError
 from pytest_ascend.export import formats
-from pytest_ascend.records.outcome import Errored, Failed, NotRun, Outcome, Unsupported
+from pytest_ascend.records.outcome import Errored, Failed, NotJudged, NotRun, Outcome, Unsupported
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.text import one_line
 from pytest_ascend.run.case_context import CaseContext
@@ -26,6 +26,8 @@ from pytest_ascend.run.outcomes import classify
 from pytest_ascend.runlog import codec
 from pytest_ascend.verdict.columns import columns_of
 
+#: Longest reason that is kept of a test's own words.
+REASON_CHARACTERS = 300
 #: Names of outcomes and records in pytest's reports, which may come from other processes.
 OUTCOME_PROPERTY = "ascend_outcome"
 RECORD_PROPERTY = "ascend"
@@ -68,6 +70,8 @@ def restate(report: pytest.TestReport, outcome: Outcome, *, is_short: bool = Fal
     ``is_short`` omits tracebacks without the user's code: only the finding is shown.
     """
     report.user_properties.append((OUTCOME_PROPERTY, outcome.name))
+    if outcome.name == "not-judged":
+        return  # it is what pytest says
     if outcome.name in ("not-emulated", "waived"):
         report.outcome = "skipped"
         report.longrepr = (report.location[0], report.location[1] or 0, outcome.reason)
@@ -127,8 +131,21 @@ def note_error(
     context: CaseContext, error: BaseException, report: pytest.TestReport, device: Device, missing: Sequence[str]
 ) -> None:
     """Set the outcome of an exception in ``context``; ``missing`` are operators that the emulated device lacked."""
-    context.error_outcome = _outcome(error, report, device, missing)
+    own = _by_convention(error, report) if context.is_own else None
+    context.error_outcome = own or _outcome(error, report, device, missing)
     _diagnose(context, error, device.kind)
+
+
+def _by_convention(error: BaseException, report: pytest.TestReport) -> Outcome | None:
+    """Return what pytest makes of an exception in a test of the user's, None where that is for the device's rules."""
+    if hasattr(report, "wasxfail") and report.skipped:
+        return NotJudged(reason=f"expected to fail: {report.wasxfail or one_line(str(error))}"[:REASON_CHARACTERS])
+    if isinstance(error, pytest.skip.Exception):
+        return NotJudged(reason=f"skipped: {one_line(str(error))}"[:REASON_CHARACTERS])
+    if report.when != "call" and isinstance(error, (pytest.fail.Exception, AssertionError)):
+        reason = f"error at {report.when}: {one_line(str(error).strip())}"
+        return Errored(reason=reason[:REASON_CHARACTERS], detail=report.longreprtext)
+    return None
 
 
 def _outcome(error: BaseException, report: pytest.TestReport, device: Device, missing: Sequence[str]) -> Outcome:

@@ -76,6 +76,10 @@ class RunState:
             deselected=self.deselected + self.config.stash.get(NOT_BUILT, 0),
         )
 
+    def is_own(self, item: pytest.Item) -> bool:
+        """Whether a test is the user's, and no case of the bundled suites."""
+        return not item.path.is_relative_to(self.setup.suites)
+
     def place(self, item: pytest.Item) -> str:
         """Return the argument with which pytest runs a test again."""
         return selection.place(item.path, item.nodeid, self.config.invocation_params.dir)

@@ -15,6 +15,9 @@ REPEAT = "repeat"
 #: The properties tested in processes that enable determinism before their first operator.
 EQUAL_BITS = (REPEAT, "determinism")
 
+#: Suite and property of a test of the user's that names no case.
+OWN, OWN_TEST = "user", "test"
+
 Level: TypeAlias = Annotated[str, one_of(*LEVELS)]
 
 

@@ -66,6 +66,12 @@ class NotEmulated(Outcome):
     name = "not-emulated"
 
 
+class NotJudged(Outcome):
+    """A test of the user's that pytest decides: skipped, expected to fail, or passed by its own assertions."""
+
+    name = "not-judged"
+
+
 class Flaky(Outcome):
     """Gave different results when it ran again. ``reason`` has both."""
 
@@ -86,5 +92,7 @@ class NotRun(Outcome):
 
 OUTCOMES: dict[str, type[Outcome]] = {
     kind.name: kind
-    for kind in (Passed, Failed, Unsupported, Fallback, Waived, Disputed, NotEmulated, Flaky, Errored, NotRun)
+    for kind in (
+        *(Passed, Failed, Unsupported, Fallback, Waived, Disputed, NotEmulated, NotJudged, Flaky, Errored, NotRun),
+    )
 }

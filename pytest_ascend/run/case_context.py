@@ -11,7 +11,7 @@ from pytest_ascend.coverage.expectations import Known, today
 from pytest_ascend.device import Device
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import Case
-from pytest_ascend.records.outcome import Errored, Failed, Fallback, Outcome, Passed, Waived
+from pytest_ascend.records.outcome import Errored, Failed, Fallback, NotJudged, Outcome, Passed, Waived
 from pytest_ascend.records.record import CallDigests, ResultRecord
 from pytest_ascend.records.text import one_line
 from pytest_ascend.records.verdict import GELU_BY_TANH, HALVES, Verdict, named_in, told
@@ -32,9 +32,11 @@ Reproduce: TypeAlias = Callable[[Verdict | None], str]
 class CaseContext:
     """A case during its test. ``error_outcome`` is the outcome of the exception that ended the test early.
 
-    ``known`` are the known deviations of the case, None if it should pass. ``reproduce`` writes a program that
-    reproduces a failure, and is called only for one. ``multiplied`` is whether the device computed a matrix product or
-    a convolution, None if that was not watched; ``overflowed`` whether its overflow status was set.
+    ``is_own`` is true for a test of the user's, in which pytest's conventions hold: a skip is a skip, an assertion is
+    a check, and a disagreement that the test catches fails nothing. ``known`` are the known deviations of the case,
+    None if it should pass. ``reproduce`` writes a program that reproduces a failure, and is called only for one.
+    ``multiplied`` is whether the device computed a matrix product or a convolution, None if that was not watched;
+    ``overflowed`` whether its overflow status was set.
     """
 
     case: Case
@@ -46,6 +48,7 @@ class CaseContext:
     multiplied: bool | None = None
     overflowed: bool = False
     error_outcome: Outcome | None = None
+    is_own: bool = False
     known: Known | None = None
     duration_s: float = 0.0
     diagnosis: Mapping[str, Any] = field(default_factory=dict)
@@ -128,8 +131,9 @@ class CaseContext:
 
     def _found(self) -> Outcome:
         """Return the outcome without waivers. A test passes only if it compared or measured something on the device."""
-        if self.error_outcome is not None:
-            return self.error_outcome
+        convention = self._by_convention() if self.is_own else ""
+        if self.error_outcome or convention:
+            return self.error_outcome or NotJudged(reason=convention)
         disagreeing = [verdict for verdict in self.verdicts if not verdict.agrees]
         if disagreeing:
             return Failed(reason=disagreeing[0].headline, detail=disagreeing[0].message)
@@ -140,6 +144,16 @@ class CaseContext:
         if waivers := self._waivers():
             return Waived(reason=f"judged by looser limits than the standard's: {'; '.join(waivers)}")
         return Passed()
+
+    def _by_convention(self) -> str:
+        """Return why a test of the user's that ended well says nothing of the stack, "" if it does."""
+        caught = next((verdict.headline for verdict in self.verdicts if not verdict.agrees), "")
+        if caught:
+            return f"passed; the test caught a disagreement: {caught}"
+        if self.verdicts or self.measurements:
+            return ""
+        computed = f"; computed on the CPU: {', '.join(self.fallbacks)}" if self.fallbacks else ""
+        return f"passed by its own assertions, without a comparison{computed}"
 
     def _waivers(self) -> list[str]:
         """Return the reasons for comparisons with looser limits than their standard's."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, TypeAlias
 
+from pytest_ascend.records.case import OWN, OWN_TEST
 from pytest_ascend.records.outcome import (
     Disputed,
     Errored,
@@ -155,6 +156,8 @@ def features(record: ResultRecord) -> Mapping[str, str]:
         "property": case.property,
         "dtype": case.dtype,
     }
+    if case.suite == OWN and case.property == OWN_TEST:  # what tests of the user's have in common is no cause
+        del found["suite"], found["property"]
     if record.outcome.name == Fallback.name and record.fallbacks:
         found["cpu"] = ", ".join(sorted(set(record.fallbacks)))
     elif record.outcome.name == Failed.name:

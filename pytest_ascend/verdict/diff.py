@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from statistics import median, quantiles
 
 from pytest_ascend.records.case import Stack
-from pytest_ascend.records.outcome import OUTCOMES, Disputed, NotEmulated, NotRun, Passed, Waived
+from pytest_ascend.records.outcome import OUTCOMES, Disputed, NotEmulated, NotJudged, NotRun, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import FULL
 from pytest_ascend.verdict import evidence, figures
@@ -156,6 +156,8 @@ def _kind(before: str, after: str) -> str:
         return ""
     if missing := [each for each in (after, before) if each in (NOT_RUN, NOT_EMULATED)]:
         return missing[0]
+    if NotJudged.name in (before, after):
+        return OTHER
     if before in (Waived.name, Disputed.name) and not OUTCOMES[after].conforms:
         return REGRESSION  # the log does not have the outcome below the waiver: it was accepted, and this one is not
     passing = (before == Passed.name, after == Passed.name)
@@ -176,7 +178,7 @@ def _bare(result: ResultRecord) -> ResultRecord:
 
 def _deviates(outcome: str) -> bool:
     """Whether a case was executed and deviates."""
-    return not OUTCOMES[outcome].conforms and outcome not in (NOT_RUN, NOT_EMULATED)
+    return not OUTCOMES[outcome].conforms and outcome not in (NOT_RUN, NOT_EMULATED, NotJudged.name)
 
 
 def _error_drift(case_id: str, old: ResultRecord, new: ResultRecord) -> Iterator[Change]:

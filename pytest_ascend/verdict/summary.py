@@ -18,6 +18,7 @@ from pytest_ascend.records.outcome import (
     Fallback,
     Flaky,
     NotEmulated,
+    NotJudged,
     NotRun,
     Outcome,
     Passed,
@@ -67,7 +68,10 @@ OWN_MODEL = "a model of your own"
 
 #: Outcomes in the order of reports: wrong, missing, fine.
 ORDER = tuple(
-    kind.name for kind in (Failed, Errored, Flaky, Fallback, Unsupported, NotRun, NotEmulated, Disputed, Waived, Passed)
+    kind.name
+    for kind in (
+        *(Failed, Errored, Flaky, Fallback, Unsupported, NotRun, NotEmulated, NotJudged, Disputed, Waived, Passed),
+    )
 )
 _DEVIATIONS = (Failed.name, Errored.name, Flaky.name, Fallback.name, Unsupported.name)
 _NOT_EXECUTED = (NotRun.name, NotEmulated.name)
@@ -238,7 +242,8 @@ def _kind(summary: Summary) -> str:
         return PARTIAL
     if summary.deviations:
         return DOES_NOT_CONFORM
-    return INCOMPLETE if _is_incomplete(summary) else CONFORMS
+    # Only a subset has tests of the user's: in the bundled suites pytest alone decides nothing.
+    return INCOMPLETE if _is_incomplete(summary) or summary.counts[NotJudged.name] else CONFORMS
 
 
 def _is_incomplete(summary: Summary) -> bool:
@@ -272,6 +277,8 @@ def _subset(summary: Summary) -> tuple[Phrase, Phrase]:
         body = say("verdict.selected", said=body, reason=reason)
     is_well = summary.executed and not summary.deviations and not _is_incomplete(summary)
     ending = "passed" if is_well else "failed"
+    if is_well and summary.counts[NotJudged.name] == summary.total:
+        ending = "not-judged"  # by pytest alone: no pass of the stack
     opening = say(f"verdict.model.{ending}", model=one_line(model)) if model else say(f"verdict.subset.{ending}")
     return opening, _with_gaps(summary, body)
 
@@ -302,7 +309,7 @@ def _well(summary: Summary) -> Phrase:
     parts = [say("verdict.passed", n=f"{passed:,}", cases=_cases(summary))]
     parts += [
         counted(f"verdict.{name}", summary.counts[name])
-        for name in (Waived.name, Disputed.name, NotEmulated.name)
+        for name in (Waived.name, Disputed.name, NotEmulated.name, NotJudged.name)
         if summary.counts[name]
     ]
     return say("verdict.and", said=parts[0], more=tuple(parts[1:])) if parts[1:] else parts[0]
@@ -315,6 +322,8 @@ def _with_gaps(summary: Summary, said: Phrase) -> Phrase:
 
 def _gaps(summary: Summary) -> tuple[Phrase, ...]:
     missing = [say("verdict.missing", n=f"{summary.missing:,}", cases=_cases(summary))] if summary.missing else []
+    if summary.counts[NotJudged.name] and summary.run.header.selection.kind != SUBSET:
+        missing.append(counted("verdict.not-judged", summary.counts[NotJudged.name]))
     stopped = [] if summary.run.ended else [say("verdict.stopped")]
     contradicted = [say("verdict.contradicted")] if summary.contradictions else []
     return (*missing, *stopped, *contradicted)

@@ -203,6 +203,7 @@ REASONS = {
     "unsupported": "the device says: no kernel for {subject} with this dtype",
     "not-run": "the worker crashed before this case",
     "not-emulated": "the emulated device lacks aclnn{subject}",
+    "not-judged": "skipped: {subject} is not for today",
     "disputed": "the gradient of {subject} is all rounding in this sample",
     "waived": "known deviation of the last bit; issue 12, owner: kernels, until 2026-06-30",
 }
