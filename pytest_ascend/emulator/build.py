@@ -30,7 +30,13 @@ from pytest_ascend.system.files import cache_folder
 HERE = Path(__file__).resolve().parent
 
 #: Libraries that torch_npu opens at run time, in addition to those that it links against.
-_OPENED_AT_RUN_TIME = ("libascendcl.so", "libacl_op_compiler.so", "libnnopbase.so", "libascendsk.so")
+_OPENED_AT_RUN_TIME = (
+    "libascendcl.so",
+    "libacl_op_compiler.so",
+    "libnnopbase.so",
+    "libascendsk.so",
+    "libascend_hal.so",
+)
 
 _FLAGS = ("-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-rpath,$ORIGIN")
 

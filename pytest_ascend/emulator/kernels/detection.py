@@ -124,7 +124,8 @@ family.op(
 def iou(boxes: T, truth: T, mode: str, **_: Any) -> T:
     """Return the overlap of every true box (row) with every box (column); "iof" is relative to the true box."""
     a, b = _pairs(truth.T, boxes.T, trans=False, crossed=True)
-    return _share(a, b, mode)[0]
+    share, union = _share(a, b, mode)
+    return share.masked_fill((union if mode == "iou" else _area(a)) == 0, 0)  # eps keeps it from 0 / 0
 
 
 family.op(

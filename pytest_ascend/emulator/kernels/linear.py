@@ -30,6 +30,10 @@ def _product(function: Callable[..., T]) -> Callable[..., None]:
 
     def body(self: T, other: T, cube: int, out: T) -> None:
         self, other = narrowed(cube, self, other)
+        if self.dtype != other.dtype:  # CANN promotes them (aclnnMatmul, aclnnBatchMatMul), and casts the product
+            dtype = torch.promote_types(self.dtype, other.dtype)
+            out.copy_(function(self.to(dtype), other.to(dtype)))
+            return
         if self.dtype != out.dtype:
             self, other = self.to(out.dtype), other.to(out.dtype)
         _into(out, function, self, other)
@@ -65,7 +69,9 @@ def matmul(self: T, mat2: T, cube: int, out: T) -> None:
     Whether it does is not known here; enabled gradients stand for it.
     """
     self, mat2 = narrowed(cube, self, mat2)
-    if widened(mat2)[0] is not mat2:
+    if self.dtype != mat2.dtype:
+        _product(torch.matmul)(self, mat2, cube, out=out)
+    elif widened(mat2)[0] is not mat2:
         out.copy_(torch.matmul(self.float(), mat2.float()))
     elif not torch.is_grad_enabled() or (self.dim() < 3 and mat2.dim() < 3) or self.dtype != out.dtype:
         _product(torch.matmul)(self, mat2, cube, out=out)
@@ -112,10 +118,18 @@ def inplace_addr(self: T, vec1: T, vec2: T, beta: Any, alpha: Any) -> None:
     self.addr_(vec1, vec2, beta=_or_one(beta), alpha=_or_one(alpha))
 
 
+def _bmm(self: T, mat2: T, **out: T) -> T:
+    """Multiply batches, of which one may have a single matrix (CheckShape in aclnnBatchMatMul)."""
+    batch = max(self.shape[0], mat2.shape[0]) if 1 in (self.shape[0], mat2.shape[0]) else 0
+    if batch > 1:
+        self, mat2 = (each.expand(batch, -1, -1) for each in (self, mat2))
+    return torch.bmm(self, mat2, **out)
+
+
 _mm, _addmm, _addmv = _product(torch.mm), _added_product(torch.addmm), _added_product(torch.addmv)
 
 op("aclnnMm(Tensor self, Tensor mat2, out Tensor out, int8 cube)", _mm, into=True)
-op("aclnnBatchMatMul(Tensor self, Tensor mat2, out Tensor out, int8 cube)", _product(torch.bmm), into=True)
+op("aclnnBatchMatMul(Tensor self, Tensor mat2, out Tensor out, int8 cube)", _product(_bmm), into=True)
 op("aclnnMatmul(Tensor self, Tensor mat2, out Tensor out, int8 cube)", matmul, into=True)
 op("aclnnMv(Tensor self, Tensor vec, out Tensor out, int8 cube)", _product(torch.mv), into=True)
 op("aclnnDot(Tensor self, Tensor tensor, out Tensor out)", torch.dot)

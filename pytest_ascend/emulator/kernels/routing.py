@@ -32,8 +32,8 @@ def gating_top_k_softmax(x: T, finished: Optional, k: int) -> tuple[T, T, T]:
     "aclnnMoeGatingTopKSoftmaxV2(Tensor x, Tensor finished, int64 k, int64 renorm, bool outputSoftmax, out Tensor y,"
     " out Tensor expertIdx, out Tensor softmax)"
 )
-def gating_top_k_softmax_v2(x: T, finished: Optional, k: int, renorm: int, _: bool) -> tuple[T, T, T]:
-    shares = x.float().softmax(-1)
+def gating_top_k_softmax_v2(x: T, finished: Optional, k: int, renorm: int, keep: bool) -> tuple[T, T, Optional]:
+    shares = x.float().softmax(-1) if keep else None
     values, experts, _rows = gating_top_k_softmax(x, finished, k)
     return values / values.sum(-1, keepdim=True) if renorm else values, experts, shares
 

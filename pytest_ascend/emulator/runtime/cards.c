@@ -22,6 +22,12 @@ static int devices(void) {
     return count < 1 ? 1 : count > MOST ? MOST : count;
 }
 
+/* Of the driver (libascend_hal.so), which knows nothing of ASCEND_RT_VISIBLE_DEVICES. */
+API int drvGetDevNum(unsigned *count) {
+    *count = (unsigned)devices();
+    return 0;
+}
+
 /* The first entry that is no device, or is named twice, ends the list. */
 static void read_visible(const char *text) {
     int count = devices();

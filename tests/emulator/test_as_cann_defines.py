@@ -1,0 +1,42 @@
+"""What CANN's operators define otherwise than torch's CPU kernels, by their host code and others' tests."""
+
+from __future__ import annotations
+
+import torch
+import torch_npu
+
+
+def test_gelu_is_the_tanh_formula_forward_and_backward() -> None:
+    x = torch.linspace(-6, 6, 97)
+    own, cpu = x.npu().requires_grad_(), x.clone().requires_grad_()
+    torch.nn.functional.gelu(own).sum().backward()
+    torch.nn.functional.gelu(cpu, approximate="tanh").sum().backward()
+    torch.testing.assert_close(torch.nn.functional.gelu(own).cpu(), torch.nn.functional.gelu(x, approximate="tanh"))
+    torch.testing.assert_close(own.grad.cpu(), cpu.grad)
+
+
+def test_a_product_of_two_dtypes_has_the_first() -> None:
+    left, right = torch.ones(5, 4).half().npu(), torch.full((4, 3), 1.5).npu()
+    assert torch.matmul(left, right).dtype is torch.float16
+    assert torch.matmul(left, right).tolist() == [[6.0] * 3] * 5
+    assert torch.matmul(left.float(), right.half()).dtype is torch.float32
+
+
+def test_a_batch_of_one_is_broadcast() -> None:
+    left, right = torch.rand(1, 2, 3), torch.rand(4, 3, 5)
+    torch.testing.assert_close(torch.bmm(left.npu(), right.npu()).cpu(), left @ right)
+    torch.testing.assert_close(torch.bmm(right.mT.npu(), left.mT.npu()).cpu(), right.mT @ left.mT)
+
+
+def test_gating_keeps_all_shares_only_if_asked() -> None:
+    x = torch.randn(4, 8)
+    values, _, shares = torch_npu.npu_moe_gating_top_k_softmax_v2(x.npu(), k=2)
+    torch.testing.assert_close(values.cpu(), x.softmax(-1).topk(2).values)
+    assert shares.numel() == 0
+    assert torch_npu.npu_moe_gating_top_k_softmax_v2(x.npu(), k=2, output_softmax=True)[2].shape == (4, 8)
+
+
+def test_empty_boxes_overlap_nothing() -> None:
+    boxes = torch.tensor([[0.0, 0, 0, 0], [0, 0, 10, 10]]).npu()
+    for mode in (0, 1):
+        assert torch_npu.npu_iou(boxes, boxes, mode=mode).tolist() == [[0, 0], [0, 1]]
