@@ -31,16 +31,12 @@ HERE = Path(__file__).resolve().parent
 
 #: Libraries that torch_npu opens at run time, in addition to those that it links against.
 _OPENED_AT_RUN_TIME = (
-    *(),
-    "libascend_hal.so",
-)
     "libascendcl.so",
     "libacl_op_compiler.so",
     "libnnopbase.so",
     "libascendsk.so",
     "libascend_hal.so",
 )
-
 _FLAGS = ("-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-rpath,$ORIGIN")
 
 
