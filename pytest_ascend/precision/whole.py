@@ -18,7 +18,7 @@ from pytest_ascend.precision.compare import compare, joined
 from pytest_ascend.precision.layers import DROPOUTS, check_module, layers
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.operators import RANDOM, UNSHOWN_BRANCHING, OperatorNames, in_float64
-from pytest_ascend.precision.reference import Source, initialise
+from pytest_ascend.precision.reference import COUNTS_OF_MANY, Source, initialise
 from pytest_ascend.records.verdict import Verdict
 
 #: The seed of generators before the model runs, on the device and on the CPU.
@@ -80,7 +80,9 @@ class ModuleResults:
         """Compute both. Raises :class:`UsageError` for a model that uses random numbers outside dropout modules."""
         initialise(model, inputs, kwargs)
         still, dropped = without_dropout(model)
-        source = Source(still, tuple(inputs), dict(kwargs), autocast, call=outputs_and_gradients)
+        source = Source(
+            still, tuple(inputs), dict(kwargs), autocast, call=outputs_and_gradients, counts=COUNTS_OF_MANY
+        )
         expected, names = in_float64(source)
         _refuse_random(still, inputs, kwargs, names & RANDOM)
         branching = bool(names & UNSHOWN_BRANCHING)
