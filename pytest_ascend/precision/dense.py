@@ -1,4 +1,4 @@
-"""Compute every figure of a large chunk of finite pairs, with vector operations on arrays that fit a core's cache.
+"""Compute every figure of a chunk of finite pairs, with vector operations on arrays that fit a core's cache.
 
 numpy and torch share the arrays; each step uses the faster one (torch: sums, bounds and counting; numpy: the rest).
 Both release the GIL, so that threads run in parallel. Sums are in float32 for float32 inputs; if they under- or
@@ -20,6 +20,7 @@ from pytest_ascend.precision.formats import Format
 from pytest_ascend.precision.spread import (
     BEYOND_ULPS,
     BINS,
+    EXACT_UP_TO,
     LOWEST_ULP_EXPONENT,
     ZERO_EXPONENT,
     octaves_and_inverse,
@@ -80,6 +81,7 @@ class Dense:
         self._word = WORDS[dtype]
         self._buffers = [_buffer(size, dtype, self._word) for _ in range(6)]
         self._mask = np.empty(size, np.bool_)
+        self._is_exact = size <= EXACT_UP_TO
 
     def add(self, sums: Sums, actual: Tensor, expected: Tensor, start: int) -> bool:
         """Add a chunk (contiguous, on the CPU) to ``sums``; its first element is number ``start``.
@@ -100,14 +102,32 @@ class Dense:
         sums.count += self.size
         sums.expected_max = max(sums.expected_max, seen.highest)
         self._octaves_and_inverse(sums.format, seen)
-        self._note_beyond(sums, seen)
+        if not self._is_exact:
+            self._note_beyond(sums, seen)
         if sums.block:
             self._add_blocks(sums)
-        self._addproducts(sums, actual, expected, seen)
+        self._add_products(sums, actual, expected, seen)
         if seen.furthest:
-            self._add_relative(sums, seen)
+            if not sums.is_beside:
+                self._add_relative(sums, seen)
             self._add_ulps(sums, expected)
         return True
+
+    def _add_spread(self, sums: Sums, ulps: Floats | None) -> None:
+        """Add errors in ulp to the distribution: a few one by one, many by their bins."""
+        octaves, word = self._buffers[3], self._word
+        if self._is_exact:
+            errors = np.zeros(self.size) if ulps is None else ulps.astype(np.float64)
+            sums.spread.add(octaves.integers.astype(np.int64) // BINS, errors)
+        elif ulps is None:
+            sums.spread.count(octaves.integer_tensor)
+        else:
+            buffer = self._buffers[-1]
+            buffer.tensor.clamp_(*SPREAD_RANGE)
+            keys = np.right_shift(buffer.integers, word.shift - 3, out=buffer.integers)
+            keys -= (word.bias + LOWEST_ULP_EXPONENT) << 3
+            keys += octaves.integers
+            sums.spread.count(buffer.integer_tensor)
 
     def _note_beyond(self, sums: Sums, seen: ChunkExtremes) -> None:
         """Keep errors too large for the spread's bins: the expected value is then much smaller than the error."""
@@ -119,21 +139,22 @@ class Dense:
             ulps = error.floats[places].astype(np.float64) * inverse * 2.0 ** (sums.format.digits - 2)
             sums.spread.note_beyond(octaves.integers[places] // BINS, ulps)
 
-    def _addproducts(self, sums: Sums, actual: Tensor, expected: Tensor, seen: ChunkExtremes) -> None:
-        difference, error, _, octaves, *_ = self._buffers
+    def _add_products(self, sums: Sums, actual: Tensor, expected: Tensor, seen: ChunkExtremes) -> None:
+        difference, error, *_ = self._buffers
         ours, theirs = actual.numpy(), expected.numpy()
         square = _dot(theirs, theirs)
         sums.expected_square_sum += square
         if seen.furthest:
-            sums.actual_square_sum += _dot(ours, ours)
-            sums.product_sum += _dot(ours, theirs)
             sums.square_sum += _dot(difference.floats, difference.floats)
-            sums.abs_sum += _sum(error.tensor)
+            if not sums.is_beside:
+                sums.actual_square_sum += _dot(ours, ours)
+                sums.product_sum += _dot(ours, theirs)
+                sums.abs_sum += _sum(error.tensor)
         else:
             sums.actual_square_sum += square
             sums.product_sum += square
             sums.within = [each + self.size for each in sums.within]
-            sums.spread.count(octaves.integer_tensor)
+            self._add_spread(sums, None)
 
     def _add_relative(self, sums: Sums, seen: ChunkExtremes) -> None:
         _, error, magnitude, *_, ratio = self._buffers
@@ -151,8 +172,7 @@ class Dense:
 
     def _add_ulps(self, sums: Sums, expected: Tensor) -> None:
         """Add errors in ulp, signed and unsigned; the last step, since it overwrites the other arrays."""
-        signed, sign, _, octaves, inverse, ulps = self._buffers
-        word = self._word
+        signed, sign, _, _, inverse, ulps = self._buffers
         np.multiply(signed.floats, inverse.floats, out=signed.floats)
         np.multiply(signed.floats, signed.floats.dtype.type(2.0 ** (sums.format.digits - 2)), out=signed.floats)
         np.abs(signed.floats, out=ulps.floats)
@@ -163,11 +183,7 @@ class Dense:
         sums.upward_sum += float(signed.tensor.sum())
         np.sign(expected.numpy(), out=sign.floats)
         sums.outward_sum += products(signed.floats, sign.floats)
-        ulps.tensor.clamp_(*SPREAD_RANGE)
-        keys = np.right_shift(ulps.integers, word.shift - 3, out=ulps.integers)
-        keys -= (word.bias + LOWEST_ULP_EXPONENT) << 3
-        keys += octaves.integers
-        sums.spread.count(ulps.integer_tensor)
+        self._add_spread(sums, ulps.floats)
 
     def _octaves_and_inverse(self, form: Format, seen: ChunkExtremes) -> None:
         """Compute, for each expected value, BINS times the number of its octave, and the reciprocal of its ulp.
@@ -223,84 +239,6 @@ def products(one: Floats, other: Floats) -> float:
 def _sum(values: Tensor) -> float:
     total = float(values.sum())
     return total if total < math.inf else float(values.sum(dtype=torch.float64))
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """A chunk of expected values (float64, not empty), with what every comparison needs of them."""
-
-    values: Floats
-    magnitude: Floats
-    highest: float
-    square_sum: float
-    octaves: Floats
-    inverse: Floats
-
-    @classmethod
-    def of(cls, values: Floats, form: Format) -> Expected:
-        """Compute it, once for the device's values and for each reference run."""
-        magnitude = np.abs(values)
-        highest, square_sum = float(np.maximum.reduce(magnitude)), float(values.dot(values))
-        return cls(values, magnitude, highest, square_sum, *octaves_and_inverse(magnitude, form))
-
-
-def add_few(sums: Sums, actual: Floats, expected: Expected, start: int) -> bool:
-    """Add a chunk (float64) to ``sums``; its first element is number ``start``.
-
-    Returns False, with nothing added, if the chunk has NaN, Inf, values that overflow in the format, or if a difference
-    overflows.
-    """
-    difference = actual - expected.values
-    error = np.abs(difference)
-    furthest = float(np.maximum.reduce(error))
-    if not (furthest < math.inf and expected.highest <= sums.format.largest):
-        return False
-    if furthest > sums.abs_max or sums.abs_argmax < 0:
-        sums.abs_max, sums.abs_argmax = furthest, start + int(error.argmax())
-    sums.count += error.size
-    sums.expected_max = max(sums.expected_max, expected.highest)
-    sums.expected_square_sum += expected.square_sum
-    if sums.block:
-        ulps = 2.0 ** (2 - sums.format.digits) / expected.inverse
-        sums.blocks.append((mean_squares(error, sums.block), mean_squares(ulps, sums.block)))
-    if furthest == 0:
-        sums.actual_square_sum += expected.square_sum
-        sums.product_sum += expected.square_sum
-        sums.within = [each + error.size for each in sums.within]
-        sums.spread.add(expected.octaves, error)
-        return True
-    sums.square_sum += float(error.dot(error))
-    if not sums.is_beside:
-        sums.actual_square_sum += float(actual.dot(actual))
-        sums.product_sum += float(actual.dot(expected.values))
-        sums.abs_sum += float(np.add.reduce(error))
-        _add_relative(sums, error, expected.magnitude)
-    signed = difference * expected.inverse * 2.0 ** (sums.format.digits - 2)
-    ulps = np.abs(signed)
-    _add_ulps(sums, signed, ulps, expected.values)
-    sums.spread.add(expected.octaves, ulps)
-    return True
-
-
-def _add_relative(sums: Sums, error: Floats, magnitude: Floats) -> None:
-    ratio = error / magnitude
-    largest = float(np.maximum.reduce(ratio))
-    if not largest < math.inf:
-        ratio[(magnitude == 0) & (error == 0)] = 0
-        largest = float(np.maximum.reduce(ratio))
-    sums.rel_sum += float(np.add.reduce(ratio))
-    sums.rel_max = max(sums.rel_max, largest)
-    for place, share in enumerate(SHARES):
-        sums.within[place] += ratio.size if largest <= share else int(np.count_nonzero(ratio <= share))
-
-
-def _add_ulps(sums: Sums, signed: Floats, ulps: Floats, expected: Floats) -> None:
-    sums.ulp_max = max(sums.ulp_max, float(np.maximum.reduce(ulps)))
-    sums.ulp_sum += float(np.add.reduce(ulps))
-    sums.ulp_square_sum += float(ulps.dot(ulps))
-    bounded = np.minimum(np.maximum(signed, -1), 1)
-    sums.upward_sum += float(np.add.reduce(bounded))
-    sums.outward_sum += float(bounded.dot(np.sign(expected)))
 
 
 def mean_squares(values: Floats, block: int) -> Floats:

@@ -12,12 +12,11 @@ import numpy.typing as npt
 import torch
 
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Allowances, Format, Setting
-from pytest_ascend.precision.judge import Finding, judge_by_model, judge_few, judge_quickly
+from pytest_ascend.precision.judge import Finding, judge_by_model, judge_quickly
 from pytest_ascend.precision.measure import (
     CHUNK,
     FINITE,
     NAMES,
-    WIDE_UP_TO,
     Measurement,
     accepts,
     classes,
@@ -26,10 +25,10 @@ from pytest_ascend.precision.measure import (
     measured_equal,
 )
 from pytest_ascend.precision.pattern import Sample, causes, map_of, pattern_of, worst_elements
-from pytest_ascend.precision.quick import QuickMeasurement, quick_measure, quick_measure_few
+from pytest_ascend.precision.quick import QuickMeasurement, quick_measure
 from pytest_ascend.precision.request import explain
 from pytest_ascend.precision.rules import RULES
-from pytest_ascend.precision.spread import EXACT_UP_TO, percentiles
+from pytest_ascend.precision.spread import percentiles
 from pytest_ascend.precision.standards import ANY, DEFAULT, STANDARDS, Standard, adjusted
 from pytest_ascend.precision.sums import SHARES, Sums, pieces
 from pytest_ascend.records.verdict import Limit, Verdict, Worst
@@ -71,17 +70,12 @@ def judge_floating(
 def _at_first_sight(
     path: str, tensors: Sequence[torch.Tensor], form: Format, request: Request, standard: Standard
 ) -> Verdict | None:
-    """Accept large tensors that are equal, or whose errors rounding or sums explain; None if figures must decide."""
+    """Accept tensors that are equal, or whose errors rounding or sums explain; None if figures must decide."""
     actual, expected, *reference_runs = tensors
     size = actual.numel()
     if not size or not all(each.device.type == "cpu" and each.is_contiguous() for each in tensors):
         return None
-    if size <= EXACT_UP_TO:
-        found = quick_measure_few(actual, expected, form)
-    elif size > WIDE_UP_TO and actual.element_size() > 1:
-        found = quick_measure(actual, expected, form, only_rounding=bool(reference_runs))
-    else:
-        return None
+    found = quick_measure(actual, expected, form, only_rounding=bool(reference_runs))
     if found is None:
         return None
     setting = Setting(
@@ -90,22 +84,11 @@ def _at_first_sight(
         accumulation=request.accumulation,
         scale=request.scale,
         finer=FORMATS[expected.dtype].digits > form.digits,
-        # For small tensors it is quicker to assume that all values differ, which is never looser.
-        distinct=size if size <= EXACT_UP_TO else _distinct(expected),
+        distinct=_distinct(expected),
         branching=request.branching,
         sampled=request.sampled,
     )
-    use = _allowances(standard.numbers(form.name))
-    finding = judge_quickly(found, setting, use, is_beside=bool(reference_runs))
-    if (
-        finding is None
-        and reference_runs
-        and found.few is not None
-        and (signed := found.few.of(reference_runs)) is not None
-    ):
-        shown = np.abs(signed)
-        setting = replace(setting, approximated=_is_approximated(request, shown.max(axis=1).tolist()))
-        finding = judge_few(found.few, shown, signed, setting, use)
+    finding = judge_quickly(found, setting, _allowances(standard.numbers(form.name)), is_beside=bool(reference_runs))
     if finding is None:
         return None
     return Verdict(
@@ -114,7 +97,7 @@ def _at_first_sight(
         standard=standard.label,
         headline="agrees",
         metrics=_figures_later(tensors, form, found, finding),
-        worst=_worst_seen(found, actual, expected) if found.furthest else None,
+        worst=_worst(tensors, found.place(actual, expected)) if found.furthest else None,
         limit=Limit(name=finding.rule, value=finding.limit),
         waiver=standard.waiver,
     )
@@ -283,17 +266,6 @@ def _beyond(arrays: Sequence[Floats], found: Measurement, finding: Finding) -> F
 def _float64(tensors: Sequence[torch.Tensor]) -> Iterator[list[Floats]]:
     for piece in pieces(tensors, CHUNK):
         yield [each.to(torch.float64).numpy() for each in piece]
-
-
-def _worst_seen(found: QuickMeasurement, actual: torch.Tensor, expected: torch.Tensor) -> Worst | None:
-    place = found.place(actual, expected)
-    if found.worst is None:
-        return _worst((actual, expected), place)
-    ours, theirs = (
-        f"{value:.{SHOWN_DIGITS.get(each.dtype, 6)}g}"
-        for value, each in zip(found.worst[1:], (actual, expected), strict=True)
-    )
-    return Worst(index=_index(place, actual.shape), actual=ours, expected=theirs)
 
 
 def _index(place: int, shape: Sequence[int]) -> tuple[int, ...]:

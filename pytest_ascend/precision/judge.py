@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_ascend.precision.formats import ALLOWANCES, Allowances, Setting
-from pytest_ascend.precision.measure import Measurement, block_size
+from pytest_ascend.precision.measure import Measurement
 from pytest_ascend.precision.model import (
     FEW,
-    WIDE,
     WINDOWS,
     ErrorModel,
     Limits,
@@ -22,17 +21,13 @@ from pytest_ascend.precision.model import (
     cancelled,
     exponents_of,
     inner_by_model,
-    is_cancelled,
     joined,
     largest_of,
-    limits_of_few,
     octaves,
     sliding_max,
     sliding_sum,
-    times_shown,
-    with_rounding,
 )
-from pytest_ascend.precision.quick import FAR, QuickMeasurement, SmallTensor, directions
+from pytest_ascend.precision.quick import FAR, QuickMeasurement
 from pytest_ascend.precision.spread import ZERO_EXPONENT, Entries, percentile
 from pytest_ascend.precision.sums import Sums
 
@@ -127,100 +122,6 @@ def judge_quickly(found: QuickMeasurement, setting: Setting, use: Allowances, *,
     return Finding(rule="error of one element", value=found.furthest, limit=limit) if found.furthest <= limit else None
 
 
-def judge_few(found: SmallTensor, shown: Floats, signed: Floats, setting: Setting, use: Allowances) -> Finding | None:
-    """Return why reference runs explain the errors of a small tensor, or None if a closer look is needed.
-
-    ``signed`` are the errors of reference runs in ulp (results, elements), ``shown`` the same without signs. The limits
-    are at most those of :func:`judge_by_model`: whatever it rejects is rejected here.
-    """
-    if found.error.size < FEW:
-        return _within_few(found, shown, setting, use)
-    is_zero = found.octave == 0
-    if setting.accumulation == 1 or found.error[is_zero].any():
-        return None
-    finding = _within_octaves(found, shown, ~is_zero, setting, use)
-    if finding is None or not _unbiased(found, signed, shown, setting, use):
-        return None
-    return finding if setting.branching or _even_blocks(found, shown, use) else None
-
-
-def _within_octaves(
-    found: SmallTensor, shown: Floats, keep: Floats, setting: Setting, use: Allowances
-) -> Finding | None:
-    """Compare elements, and root mean squares by octave, with reference runs' errors in neighbouring octaves."""
-    error, octave, shown = found.error[keep], found.octave[keep], shown[:, keep]
-    if not error.size:
-        return None
-    ulp = 1 / found.inverse[keep]
-    rounding, excess = ulp if setting.finer else 2 * ulp, np.maximum(shown - 0.5, 0) * ulp
-    lowest = int(octave.min())
-    place = octave - lowest
-    largest = np.zeros(int(place.max()) + 1)
-    np.maximum.at(largest, place, np.maximum.reduce(excess))
-    inner = largest_of(setting, use) * sliding_max(largest, WINDOWS[WIDE])
-    allowed = with_rounding(rounding, inner[place], setting, use)
-    worst = int((error / allowed).argmax())
-    finding = Finding(rule="error of one element", value=float(error[worst]), limit=float(allowed[worst]))
-    squares = np.add.reduce(np.square(excess)) / len(shown)
-    if finding.is_broken or is_cancelled(float(squares[place == 0].mean()) ** 0.5, lowest - ZERO_EXPONENT):
-        return None
-    spare = np.square(use.rms_ulps * rounding) + times_shown(setting, use) ** 2 * squares - np.square(error)
-    room = np.bincount(place, spare)
-    if error.size < use.independent or room.min() >= 0:
-        return finding
-    count = np.bincount(place)
-    pending = count > 0
-    for half_width in WINDOWS:
-        enough = pending & (sliding_sum(count, half_width) >= use.independent)
-        if (sliding_sum(room, half_width)[enough] < 0).any():
-            return None
-        pending &= ~enough
-    return finding
-
-
-def _even_blocks(found: SmallTensor, shown: Floats, use: Allowances) -> bool:
-    """Whether each block's error is explained by the same block of a reference run."""
-    size = found.error.size
-    starts = np.arange(0, size, block_size(size))
-    sizes = np.diff(np.append(starts, size))
-    ulp = 1 / found.inverse
-    rounding = np.add.reduceat(np.square(ulp), starts) / sizes
-    reference_runs = np.add.reduceat(np.square(shown * ulp), starts, axis=1) / sizes
-    inner = np.sqrt(np.maximum(np.maximum.reduce(reference_runs) - rounding / 12, 0))
-    limit = use.rms_ulps * np.sqrt(rounding) + use.block * inner
-    return bool((np.add.reduceat(np.square(found.error), starts) / sizes <= np.square(limit)).all())
-
-
-def _unbiased(found: SmallTensor, signed: Floats, shown: Floats, setting: Setting, use: Allowances) -> bool:
-    """Whether the mean signed error is one that reference runs have too, or is negligible beside their errors."""
-    size = found.error.size
-    if size < BIASED_FROM or _shares_errors(setting, use):
-        return True
-    if (np.count_nonzero(shown > 1, axis=1) > 0.1 * size + 1).any():
-        return True
-
-    def bias(errors: Floats) -> float:
-        return max(map(abs, directions(errors, found.expected))) / size
-
-    return bias(found.signed) <= use.bias_ulps + use.largest * max(map(bias, signed)) + 6 * 0.3 / math.sqrt(size)
-
-
-def _within_few(found: SmallTensor, shown: Floats, setting: Setting, use: Allowances) -> Finding | None:
-    """Compare few elements one by one by every rule that applies; None if they need a closer look.
-
-    The limits are :class:`ErrorModel`'s, where one window of octaves holds all errors of reference runs.
-    """
-    beside = _within_reference_runs(np.abs(found.signed), np.maximum.reduce(shown), setting, use)
-    if not beside.is_broken and (setting.accumulation or 1) == 1:
-        return beside
-    if shown.size > use.independent or not found.magnitude.all():
-        return None
-    allowed = limits_of_few(found, shown, setting, use)
-    place = int((found.error / allowed).argmax())
-    finding = Finding(rule="error of one element", value=float(found.error[place]), limit=float(allowed[place]))
-    return None if finding.is_broken else finding
-
-
 def _within_reference_runs(ulps: Floats, shown: Floats, setting: Setting, use: Allowances) -> Finding:
     """Compare few errors in ulp with those of reference runs at the same elements."""
     allowed = use.element_ulps + largest_of(setting, use) * np.maximum(shown - 0.5, 0)
@@ -313,13 +214,13 @@ def _root_mean_square(device: Octaves, model: ErrorModel) -> Finding:
     if device.count.sum() < model.use.independent:
         return worst
     for half_width in WINDOWS:
-        if not pending.any():
-            break
         count = np.maximum(sliding_sum(device.count, half_width), 1)
+        enough = pending & (count >= model.use.independent)
+        if not enough.any():
+            continue
+        pending &= ~enough
         value = np.sqrt(sliding_sum(device.error_square, half_width) / count)
         limit = model.root_mean_square(half_width, device.count)
-        enough = pending & (count >= model.use.independent)
-        pending &= ~enough
         ratio = np.nan_to_num(np.where(enough, value / limit, 0), posinf=np.inf)
         place = int(ratio.argmax())
         if ratio[place] > worst.used:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pytest_ascend.precision.dense import Dense, Expected, add_few
+from pytest_ascend.precision.dense import Dense
 from pytest_ascend.precision.formats import Format
 from pytest_ascend.precision.spread import EXACT_UP_TO, octaves_and_inverse
 from pytest_ascend.precision.sums import SHARES, Sums, pieces
@@ -102,12 +102,8 @@ def _measure_range(
     found: Measurement, tensors: Sequence[torch.Tensor], work: torch.dtype, size: int, start: int
 ) -> None:
     """Process tensors whose first element is number ``start``."""
-    elements = tensors[0].numel()
     with np.errstate(all="ignore"):
-        if elements <= EXACT_UP_TO:
-            add_chunk(found, [_flattened(each).to("cpu", work) for each in tensors], start)
-            return
-        dense = Dense(min(size, elements), work)
+        dense = Dense(min(size, tensors[0].numel()), work)
         for piece in pieces(tensors, size):
             chunk = [each.to(work) for each in piece]
             add_chunk(found, chunk, start, dense)
@@ -157,8 +153,7 @@ def add_chunk(found: Measurement, tensors: Sequence[torch.Tensor], start: int, d
     """Process a chunk: actual, expected and each reference run as flat tensors of one dtype."""
     actual, expected, *reference_runs = tensors
     form = found.actual.format
-    prepared = _prepared(expected, form)
-    is_finite = _add(found.actual, actual, prepared, start, dense)
+    is_finite = _add(found.actual, actual, expected, start, dense)
     if not is_finite:
         arrays = [each.to(torch.float64).numpy() for each in tensors]
         found.nonfinite.add(arrays[0], arrays[1], arrays[2:], form, start)
@@ -167,7 +162,7 @@ def add_chunk(found: Measurement, tensors: Sequence[torch.Tensor], start: int, d
         places = slice(None) if is_finite else _finite(actual, expected, form)
         found.observer.add(*(each[places].to(torch.float64).numpy() for each in tensors))
     for sums, values in zip(found.reference_runs, reference_runs, strict=True):
-        if not _add(sums, values, prepared, start, dense):
+        if not _add(sums, values, expected, start, dense):
             _add_finite(sums, values, expected, start)
 
 
@@ -176,28 +171,13 @@ def _finite(actual: torch.Tensor, expected: torch.Tensor, form: Format) -> torch
     return torch.nonzero(torch.isfinite(actual) & (expected.abs() <= form.largest)).reshape(-1)
 
 
-def _prepared(expected: torch.Tensor, form: Format) -> Expected | torch.Tensor:
-    """Precompute for a few elements what every comparison with them needs."""
-    return Expected.of(_float64(expected), form) if 0 < expected.numel() <= EXACT_UP_TO else expected
-
-
-def _add(sums: Sums, actual: torch.Tensor, expected: Expected | torch.Tensor, start: int, dense: Dense | None) -> bool:
-    if isinstance(expected, Expected):
-        return add_few(sums, _float64(actual), expected, start)
+def _add(sums: Sums, actual: torch.Tensor, expected: torch.Tensor, start: int, dense: Dense | None) -> bool:
     size = actual.numel()
     if not size:
         return True
     if dense is None or dense.size != size or dense.dtype is not actual.dtype:
         dense = Dense(size, actual.dtype)
     return dense.add(sums, actual, expected, start)
-
-
-def _flattened(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor.dim() == 1 else tensor.reshape(-1)
-
-
-def _float64(values: torch.Tensor) -> Floats:
-    return (values if values.dtype is torch.float64 else values.double()).numpy()
 
 
 def _add_finite(sums: Sums, actual: torch.Tensor, expected: torch.Tensor, start: int) -> None:
@@ -217,7 +197,7 @@ def _add_finite(sums: Sums, actual: torch.Tensor, expected: torch.Tensor, start:
 
 
 def _add_differences(sums: Sums, actual: torch.Tensor, expected: torch.Tensor) -> None:
-    _add(sums, actual, _prepared(expected, sums.format), 0, None)
+    _add(sums, actual, expected, 0, None)
 
 
 def _add_overflows(sums: Sums, actual: torch.Tensor, expected: torch.Tensor) -> None:

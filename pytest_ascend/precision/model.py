@@ -14,7 +14,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,6 @@ from numpy.lib.stride_tricks import as_strided
 
 from pytest_ascend.precision.formats import ALLOWANCES, Allowances, Format, Setting
 from pytest_ascend.precision.spread import ZERO_EXPONENT, Entries
-
-if TYPE_CHECKING:
-    from pytest_ascend.precision.quick import SmallTensor
 
 Floats: TypeAlias = npt.NDArray[Any]
 Ints: TypeAlias = npt.NDArray[Any]
@@ -101,15 +98,11 @@ def cancelled(reference_runs: Octaves) -> int:
     inner = np.sqrt(reference_runs.excess_square[present] / reference_runs.count[present]).tolist()
     last = 0
     for place, each in zip(present.tolist(), inner, strict=True):
-        if not is_cancelled(each, reference_runs.lowest + place):
+        exponent = reference_runs.lowest + place
+        if exponent >= 1000 or each < CANCELLED * 2.0 ** (exponent + 1):
             break
         last = place
     return last
-
-
-def is_cancelled(inner: float, exponent: int) -> bool:
-    """Whether an inner error is so much larger than an octave's values that these are remainders of larger ones."""
-    return exponent < 1000 and inner >= CANCELLED * 2.0 ** (exponent + 1)
 
 
 def ulp_of_octave(exponents: Ints, form: Format) -> Floats:
@@ -216,12 +209,13 @@ class ErrorModel:
         """
         bound, largest = np.full(self.exponents.shape, np.inf), self._inner_errors(self._seen)[0]
         for half_width in WINDOWS[WIDE:]:
-            if not np.isinf(bound).any():
-                break
+            enough = np.isinf(bound) & (self._count(half_width) >= self._enough)
+            if not enough.any():
+                continue
             allowed = largest_of(self.setting, self.use) * sliding_max(largest, half_width) * self._unit
             if not self.setting.sampled:
                 allowed = np.maximum(allowed, self._scale(half_width, chance, sums))
-            bound = np.where((self._count(half_width) >= self._enough) & np.isinf(bound), allowed, bound)
+            bound = np.where(enough, allowed, bound)
         return bound
 
     def root_mean_square(self, half_width: int, count: Floats) -> Floats:
@@ -304,40 +298,6 @@ class ErrorModel:
             careful = few(count, self.use) * np.maximum(shown, unseen(count, self.ulp))
             self._by_window[half_width] = careful, shown * _few_up_to(self.use.independent, self.use.luck)[-1]
         return self._by_window[half_width]
-
-
-def limits_of_few(found: SmallTensor, shown: Floats, setting: Setting, use: Allowances) -> Floats:
-    """Return :meth:`ErrorModel.limits` for each element, if one window covers all of them.
-
-    ``shown`` are the reference errors in ulp (results, elements).
-    """
-    own = 1 / found.inverse
-    ulp = own if setting.finer else 2 * own
-    excess = np.maximum(shown - 0.5, 0)
-    unit: Floats | float = ulp if setting.accumulation == 1 else 1.0
-    excess = excess if setting.accumulation == 1 else excess * own
-    count = excess.size
-    element = largest_of(setting, use) * float(np.maximum.reduce(excess, axis=None)) * unit
-    summed = (setting.accumulation or 1) > 1
-    if summed or not setting.sampled:
-        sums = inner_by_model(setting, np.frexp(found.magnitude)[1] - 1, use, use.sums)
-    if not setting.sampled:
-        shown_by_all = unit * math.sqrt(min(float(np.square(excess).sum()) / count, sys.float_info.max))
-        table, chance = _few_up_to(use.independent, use.luck), chance_of(found.error.size, use)
-        careful = table[count - 1] * np.maximum(shown_by_all, unseen(count, ulp))
-        usual = np.maximum(np.minimum(chance * careful, sums), chance * table[-1] * shown_by_all)
-        element = np.maximum(element, usual)
-    if summed:
-        element = np.maximum(element, sums)
-    if setting.branching:
-        element = element + use.branch_element * setting.root_mean_square
-    return with_rounding(ulp, element, setting, use)
-
-
-def times_shown(setting: Setting, use: Allowances) -> float:
-    """Return the least allowed multiple of the reference runs' root mean square inner error, for many elements."""
-    correction = use.sampled_few if setting.sampled else float(_few_up_to(use.independent, use.luck)[-1])
-    return correction * use.rms
 
 
 def largest_of(setting: Setting, use: Allowances) -> float:

@@ -298,9 +298,9 @@ def formula_of(x: Array, actual: Array, expected: Array) -> str:
 
     ``x``, ``actual`` and ``expected`` are flat arrays of float64. Roundings have no such error, another formula has.
     """
-    finite = np.isfinite(x) & np.isfinite(actual) & np.isfinite(expected)
-    order = np.flatnonzero(finite)[np.argsort(x[finite], kind="stable")]
-    error, at = (actual - expected)[order], x[order]
+    order = np.argsort(x, kind="stable")
+    order = order[np.isfinite(x[order]) & np.isfinite(actual[order]) & np.isfinite(expected[order])]
+    error, at = actual[order] - expected[order], x[order]
     square = float(np.mean(np.square(error))) if error.size >= 32 else 0.0
     if not 0 < square < np.inf or float(np.mean(np.square(np.diff(error)))) > _SMOOTH * square:
         return ""

@@ -1,4 +1,4 @@
-"""A quick measurement of two large tensors: whether they are equal, or differ only by rounding or sums.
+"""A quick measurement of two tensors: whether they are equal, or differ only by rounding or sums.
 
 Most results need no more. Each chunk is read while it is in a core's cache: the differences and their extremes, the
 squares of the expected values, and, unless an error exceeds two units in the last place (ulp), the errors in ulp. What
@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,36 +21,11 @@ from torch import Tensor
 from pytest_ascend.precision.dense import WORDS, products
 from pytest_ascend.precision.formats import Format
 from pytest_ascend.precision.measure import CHUNK, MOST_THREADS, PARALLEL_FROM, work_dtype
-from pytest_ascend.precision.model import FEW
-from pytest_ascend.precision.spread import octaves_and_inverse
 
 Floats: TypeAlias = npt.NDArray[Any]
 
 #: From this error in ulp on, a shared direction of roundings is not judged.
 FAR = 2.0
-#: Squares of smaller numbers do not overflow in float64.
-LARGE = 1e150
-
-
-class SmallTensor(NamedTuple):
-    """Every element of a small tensor, in arrays of (elements,): the expected values, and the errors."""
-
-    expected: Floats
-    magnitude: Floats
-    error: Floats
-    #: Number of the octave, and reciprocal of the ulp, of each expected value.
-    octave: Floats
-    inverse: Floats
-    #: Errors in ulp, with their signs.
-    signed: Floats
-
-    def of(self, reference_runs: Sequence[Tensor]) -> Floats | None:
-        """Return the signed errors of reference runs in ulp, (results, elements); None if not all are finite."""
-        signed = np.empty((len(reference_runs), self.error.size))
-        for row, each in zip(signed, reference_runs, strict=True):
-            np.subtract(_wide(each), self.expected, out=row)
-        signed *= self.inverse
-        return signed if -math.inf < signed.min() and signed.max() < math.inf else None
 
 
 @dataclass(slots=True)
@@ -67,17 +41,11 @@ class QuickMeasurement:
     ulp_square_sum: float = 0.0
     outward_sum: float = 0.0
     upward_sum: float = 0.0
-    #: Every element, if few elements differ.
-    few: SmallTensor | None = None
-    #: The element with the largest error, and both values, if already known.
-    worst: tuple[int, float, float] | None = None
     #: Whether a value is non-finite, or too large for the format: all figures are needed.
     is_odd: bool = False
 
     def place(self, actual: Tensor, expected: Tensor) -> int:
         """Return the number of the element with the largest error."""
-        if self.worst is not None:
-            return self.worst[0]
         part = slice(self.chunk, self.chunk + CHUNK)
         gaps = actual.reshape(-1)[part].double() - expected.reshape(-1)[part].double()
         return self.chunk + int(gaps.abs().argmax())
@@ -102,7 +70,8 @@ def quick_measure(actual: Tensor, expected: Tensor, form: Format, *, only_roundi
     """
     work = work_dtype((actual, expected))
     ours, theirs = actual.reshape(-1), expected.reshape(-1)
-    length, size = ours.numel(), CHUNK if work is torch.float32 else CHUNK // 2
+    length = ours.numel()
+    size = min(CHUNK if work is torch.float32 else CHUNK // 2, length)
     threads = min(MOST_THREADS, os.cpu_count() or 1) if length >= PARALLEL_FROM else 1
     share = -(-length // threads // size) * size
 
@@ -115,48 +84,14 @@ def quick_measure(actual: Tensor, expected: Tensor, form: Format, *, only_roundi
                     break
         return found
 
-    with ThreadPoolExecutor(threads) as pool:
-        found, *rest = pool.map(part, range(0, length, share)) if threads > 1 else map(part, [0])
-    for each in rest:
-        found.merge(each)
+    if threads == 1:
+        found = part(0)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            found, *rest = pool.map(part, range(0, length, share))
+        for each in rest:
+            found.merge(each)
     return None if found.is_odd or (only_rounding and found.ulp_max > FAR) else found
-
-
-def quick_measure_few(actual: Tensor, expected: Tensor, form: Format) -> QuickMeasurement | None:
-    """Measure two tensors of few elements, in float64, and keep each; return None if all figures are needed."""
-    ours, theirs = _wide(actual), _wide(expected)
-    difference = ours - theirs
-    error, magnitude = np.abs(difference), np.abs(theirs)
-    place = int(error.argmax())
-    furthest = float(error[place])
-    if not (furthest < LARGE and float(magnitude[magnitude.argmax()]) <= min(form.largest, LARGE)):
-        return None
-    found = QuickMeasurement(count=error.size, furthest=furthest, expected_square_sum=float(theirs.dot(theirs)))
-    if not furthest:
-        return found
-    found.worst = place, float(ours[place]), float(theirs[place])
-    octave, inverse = octaves_and_inverse(magnitude, form)
-    inverse *= 2.0 ** (form.digits - 2)
-    signed = difference * inverse
-    found.few = SmallTensor(theirs, magnitude, error, octave, inverse, signed)
-    found.ulp_max = max(float(signed[signed.argmax()]), -float(signed[signed.argmin()]))
-    if error.size >= FEW and found.ulp_max <= FAR:
-        found.ulp_square_sum = float(signed.dot(signed))
-        found.upward_sum, found.outward_sum = directions(signed, theirs)
-    return found
-
-
-def directions(signed: Floats, expected: Floats) -> tuple[float, float]:
-    """Sum errors in ulp, each of at most one: upwards, and away from zero."""
-    bounded = np.minimum(np.maximum(signed, -1), 1)
-    return float(np.add.reduce(bounded)), float(bounded.dot(np.sign(expected)))
-
-
-def _wide(tensor: Tensor) -> Floats:
-    """Return a flat array of float64 for a tensor of any floating dtype."""
-    if tensor.dtype is torch.float32 or tensor.dtype is torch.float64:
-        return tensor.numpy().ravel().astype(np.float64, copy=False)
-    return tensor.double().numpy().ravel()
 
 
 class _Buffers:

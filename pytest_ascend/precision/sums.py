@@ -46,7 +46,7 @@ class Sums:
     """
 
     format: Format
-    #: Whether this is a reference run: for few elements, only what the model needs is summed.
+    #: Whether this is a reference run, of which only what the model needs is summed.
     is_beside: bool = False
     count: int = 0
     abs_sum: float = 0.0

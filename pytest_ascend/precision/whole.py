@@ -80,9 +80,7 @@ class ModuleResults:
         """Compute both. Raises :class:`UsageError` for a model that uses random numbers outside dropout modules."""
         initialise(model, inputs, kwargs)
         still, dropped = without_dropout(model)
-        source = Source(
-            still, tuple(inputs), dict(kwargs), autocast, call=outputs_and_gradients, counts=COUNTS_OF_MANY
-        )
+        source = Source(still, tuple(inputs), dict(kwargs), autocast, call=outputs_and_gradients, counts=COUNTS_OF_MANY)
         expected, names = in_float64(source)
         _refuse_random(still, inputs, kwargs, names & RANDOM)
         branching = bool(names & UNSHOWN_BRANCHING)
