@@ -16,7 +16,7 @@ from pytest_ascend.page.chart import Chart
 from pytest_ascend.page.svg import is_plottable
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.verdict import Verdict
+from pytest_ascend.records.verdict import Rule, Verdict
 from pytest_ascend.runlog import codec
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.files import read_regular
@@ -297,7 +297,7 @@ def _tensor(leaf: Verdict) -> chart.Tensor | None:
     if actual is None or reference is None or used is None:
         return None
     scaled = actual / used if used else math.nan  # for another rule: the error at which it would fail
-    allowed = limit.value if limit and limit.name == "root mean square error" else scaled
+    allowed = limit.value if limit and limit.name == Rule.RMS else scaled
     return chart.Tensor(evidence.line(leaf.path), leaf.agrees, actual, reference, allowed, used)
 
 

@@ -13,13 +13,13 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.deviations import explained
 from pytest_ascend.precision.floating import judge_floating
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, REAL_PARTS
-from pytest_ascend.precision.nested import Leaf, StructureMismatch, kind, leaves
+from pytest_ascend.precision.nested import Leaf, StructureMismatch, children, kind, leaves
 from pytest_ascend.precision.pattern import AS_OF_16_BITS, Sample, formula_of, map_of, pattern_of, worst_elements
 from pytest_ascend.precision.reference import Reference, plain
 from pytest_ascend.precision.request import Promise, Request, as_tensor, differences, explain
 from pytest_ascend.precision.standards import Standard, standard_of
 from pytest_ascend.precision.sums import pieces
-from pytest_ascend.records.verdict import Limit, Verdict, Worst
+from pytest_ascend.records.verdict import Limit, Rule, Verdict, Worst
 
 #: Rules that compare a device with reference runs.
 NEED_REFERENCE_RUNS = ("model", "ratio")
@@ -32,7 +32,10 @@ SHOWN = 8
 
 
 class Samples(tuple[Any, ...]):
-    """Several reference runs of one output: ``compare(actual, expected, reference_runs=Samples([first, second]))``."""
+    """Several reference runs of one output: ``compare(actual, expected, reference_runs=Samples([first, second]))``.
+
+    A plain list of tensors means the same where ``expected`` is one tensor.
+    """
 
 
 def compare(
@@ -56,8 +59,8 @@ def compare(
 
     ``expected`` is a float64 reference (of any floating ``actual``), or has the dtype that ``actual`` must have.
     ``reference_runs`` is the result of a correct implementation (the CPU) for the same inputs in the same dtype, or
-    several as :class:`Samples`; a reference of :func:`cpu_reference` brings its own. ``accumulation`` is the number of
-    terms in each sum (1: each element is computed by itself), ``scale`` the usual sum of their magnitudes. With
+    several as a list or :class:`Samples`; a reference of :func:`cpu_reference` brings its own. ``accumulation`` is the
+    number of terms in each sum (1: each element is computed by itself), ``scale`` the usual sum of their magnitudes. With
     ``branching`` it is a gradient through ReLU, max pooling or other comparisons, which a correct device may decide
     otherwise.
     ``dtype``, ``device``, ``stride`` (True: as ``expected`` has it) and ``requires_grad`` are what PyTorch promises.
@@ -80,11 +83,18 @@ def compare(
         branching=branching,
         promise=promise,
     )
-    found = [_judge(leaf, request) for leaf in leaves(Leaf(name, actual, expected, _each(reference_runs)))]
+    found = [_judge(leaf, request) for leaf in leaves(Leaf(name, actual, expected, _each(reference_runs, expected)))]
     return _as_one(found, name, request)
 
 
-def _each(reference_runs: Any) -> tuple[Any, ...]:
+def _each(reference_runs: Any, expected: Any) -> tuple[Any, ...]:
+    """Return the reference runs: several as :class:`Samples`, or as a list that cannot be one run of the output."""
+    if isinstance(reference_runs, list | tuple) and not isinstance(reference_runs, Samples):
+        parts = children(expected)
+        several = parts is None or all((children(each) or {}).keys() == parts.keys() for each in reference_runs)
+        if several and reference_runs:
+            return tuple(reference_runs)
+        return (reference_runs,)
     if isinstance(reference_runs, Samples):
         return tuple(reference_runs)
     return () if reference_runs is None else (reference_runs,)
@@ -281,7 +291,7 @@ def judge_exact(
         headline=f"{unequal} of {start} elements differ, where every one has to be equal",
         metrics={**metrics, "limit_used": float(unequal)},
         worst=_largest(sample),
-        limit=Limit(name="elements that are not equal", value=0.0),
+        limit=Limit(name=str(Rule.UNEQUAL), value=0.0),
         pattern=pattern_of(sample),
         worst_elements=worst_elements(sample),
         where=map_of(sample),

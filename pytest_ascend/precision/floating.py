@@ -31,7 +31,7 @@ from pytest_ascend.precision.rules import RULES
 from pytest_ascend.precision.spread import percentiles
 from pytest_ascend.precision.standards import ANY, DEFAULT, STANDARDS, Standard, adjusted
 from pytest_ascend.precision.sums import SHARES, Sums, pieces
-from pytest_ascend.records.verdict import Limit, Verdict, Worst
+from pytest_ascend.records.verdict import Limit, Rule, Verdict, Worst
 
 if TYPE_CHECKING:
     from pytest_ascend.precision.request import Request
@@ -98,7 +98,7 @@ def _at_first_sight(
         headline="agrees",
         metrics=_figures_later(tensors, form, found, finding),
         worst=_worst(tensors, found.place(actual, expected)) if found.furthest else None,
-        limit=Limit(name=finding.rule, value=finding.limit),
+        limit=Limit(name=str(finding.rule), value=finding.limit),
         waiver=standard.waiver,
     )
 
@@ -176,7 +176,7 @@ def _verdict(
         headline="agrees",
         metrics=Figures({"limit_used": finding.used}, lambda: figures(found)),
         worst=_worst(tensors, found.actual.abs_argmax) if found.actual.abs_max > 0 else None,
-        limit=Limit(name=finding.rule, value=finding.limit),
+        limit=Limit(name=str(finding.rule), value=finding.limit),
         waiver=standard.waiver,
     )
     return _broken(verdict, tensors, found, finding) if finding.is_broken else verdict
@@ -193,7 +193,7 @@ def _broken(verdict: Verdict, tensors: Sequence[torch.Tensor], found: Measuremen
         headline=text,
         metrics={**verdict.metrics, "mismatches": float(sample.total)},
         worst=_worst(tensors, worst) if worst >= 0 else verdict.worst,
-        limit=Limit(name=finding.rule, value=finding.limit),
+        limit=Limit(name=str(finding.rule), value=finding.limit),
         pattern=pattern_of(sample) or _pattern_of_all(tensors, found, finding),
         worst_elements=worst_elements(sample),
         where=map_of(sample),
@@ -203,7 +203,7 @@ def _broken(verdict: Verdict, tensors: Sequence[torch.Tensor], found: Measuremen
 
 def _at(tensors: Sequence[torch.Tensor], worst: int, finding: Finding) -> Finding:
     """Return the exact figures of the worst element, where they are known only to an octave."""
-    if worst < 0 or finding.allowed is None or finding.rule != "error of one element":
+    if worst < 0 or finding.allowed is None or finding.rule != Rule.ELEMENT:
         return finding
     index = np.unravel_index(worst, tuple(tensors[0].shape)) if tensors[0].dim() else ()
     actual, expected = (float(each[tuple(int(i) for i in index)]) for each in tensors[:2])
@@ -212,10 +212,10 @@ def _at(tensors: Sequence[torch.Tensor], worst: int, finding: Finding) -> Findin
 
 
 #: The usual cause when no single element is far off, but all of them together are.
-ALTOGETHER = {
-    "mean signed error in ulp": "no element is far off, but they are all off to one side: another rounding mode",
-    "root mean square error": "no element is far off, but on the whole more than reference runs",
-    "root mean square error of one block": "no element is far off, but one block is further off than reference runs",
+ALTOGETHER: dict[str, str] = {
+    Rule.BIAS: "no element is far off, but they are all off to one side: another rounding mode",
+    Rule.RMS: "no element is far off, but on the whole more than reference runs",
+    Rule.BLOCK: "no element is far off, but one block is further off than reference runs",
 }
 
 

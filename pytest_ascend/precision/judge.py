@@ -30,6 +30,7 @@ from pytest_ascend.precision.model import (
 from pytest_ascend.precision.quick import FAR, QuickMeasurement
 from pytest_ascend.precision.spread import ZERO_EXPONENT, Entries, percentile
 from pytest_ascend.precision.sums import Sums
+from pytest_ascend.records.verdict import Rule
 
 Floats: TypeAlias = npt.NDArray[Any]
 
@@ -119,7 +120,7 @@ def judge_quickly(found: QuickMeasurement, setting: Setting, use: Allowances, *,
     if is_beside or (is_near and not few):
         return None
     limit = float(inner_by_model(setting, LOWEST, use, use.sums if few else use.sums_rms)[0])
-    return Finding(rule="error of one element", value=found.furthest, limit=limit) if found.furthest <= limit else None
+    return Finding(rule=Rule.ELEMENT, value=found.furthest, limit=limit) if found.furthest <= limit else None
 
 
 def _within_reference_runs(ulps: Floats, shown: Floats, setting: Setting, use: Allowances) -> Finding:
@@ -128,21 +129,21 @@ def _within_reference_runs(ulps: Floats, shown: Floats, setting: Setting, use: A
     used = ulps / allowed
     place = int(used.argmax())
     value = float(ulps[place]) if shown[place] < math.inf else math.inf
-    return Finding(rule="error of one element in ulp", value=value, limit=float(allowed[place]))
+    return Finding(rule=Rule.ELEMENT_ULPS, value=value, limit=float(allowed[place]))
 
 
 def _rounding(sums: Sums | QuickMeasurement, setting: Setting, use: Allowances) -> Finding:
     """Judge the errors as if rounding alone caused them, which settles most results quickly."""
     count = max(sums.count, 1)
-    element = Finding(rule="largest error in ulp", value=sums.ulp_max, limit=use.element_ulps)
+    element = Finding(rule=Rule.LARGEST_ULPS, value=sums.ulp_max, limit=use.element_ulps)
     if setting.distinct < FEW:
         return element
     bias = max(map(abs, biases(sums)))
     root = math.sqrt(sums.ulp_square_sum / count)
     return max(
         element,
-        Finding(rule="root mean square error in ulp", value=root, limit=use.rms_ulps),
-        Finding(rule="mean signed error in ulp", value=bias, limit=use.bias_ulps),
+        Finding(rule=Rule.RMS_ULPS, value=root, limit=use.rms_ulps),
+        Finding(rule=Rule.BIAS, value=bias, limit=use.bias_ulps),
         key=lambda each: each.used,
     )
 
@@ -158,11 +159,11 @@ def _few_elements(found: Measurement, setting: Setting, use: Allowances) -> Find
         factor = use.sums if few else use.sums_rms
         limit = float(inner_by_model(setting, LOWEST, use, factor)[0])
         if sums.abs_max <= limit and (few or _says_nothing_on_bias(found, setting, use)):
-            return Finding(rule="error of one element", value=sums.abs_max, limit=limit)
+            return Finding(rule=Rule.ELEMENT, value=sums.abs_max, limit=limit)
     elif few and all(each.count == sums.count for each in found.reference_runs):
         shown = np.max([each.spread.entries().lower for each in found.reference_runs], axis=0)
         return _within_reference_runs(sums.spread.entries().lower, shown, setting, use)
-    return Finding(rule="error of one element", value=sums.abs_max, limit=0.0)
+    return Finding(rule=Rule.ELEMENT, value=sums.abs_max, limit=0.0)
 
 
 def _nonzero(entries: Entries) -> Entries:
@@ -198,18 +199,18 @@ def _with_zero(
 
 def _at_zero(entries: Entries, allowed: Limits, setting: Setting) -> Finding:
     value = _zero_errors(entries, setting)[0]
-    return Finding(rule="error where zero is expected", value=value, limit=allowed.zero, allowed=allowed.of)
+    return Finding(rule=Rule.ZERO, value=value, limit=allowed.zero, allowed=allowed.of)
 
 
 def _elements(device: Octaves, allowed: Limits) -> Finding:
     place = int((device.error_max / allowed.element).argmax())
     value, limit = float(device.error_max[place]), float(allowed.element[place])
-    return Finding(rule="error of one element", value=value, limit=limit, allowed=allowed.of)
+    return Finding(rule=Rule.ELEMENT, value=value, limit=limit, allowed=allowed.of)
 
 
 def _root_mean_square(device: Octaves, model: ErrorModel) -> Finding:
     """Compare over the narrowest window around each octave with enough elements for a meaningful mean."""
-    worst = Finding(rule="root mean square error", value=0.0, limit=1.0)
+    worst = Finding(rule=Rule.RMS, value=0.0, limit=1.0)
     pending = device.count > 0
     if device.count.sum() < model.use.independent:
         return worst
@@ -230,7 +231,7 @@ def _root_mean_square(device: Octaves, model: ErrorModel) -> Finding:
 
 def _blocks(found: Measurement, setting: Setting, use: Allowances) -> Finding:
     """Compare each block's root mean square error with the largest of reference runs at its magnitude."""
-    rule = "root mean square error of one block"
+    rule = Rule.BLOCK
     nothing = Finding(rule=rule, value=0.0, limit=math.inf)
     if not found.reference_runs or setting.distinct < FEW or not found.actual.blocks or setting.branching:
         return nothing
@@ -261,7 +262,7 @@ def _bias(found: Measurement, setting: Setting, use: Allowances) -> Finding:
     Not judged where inner errors are as large as roundings: a whole row of results may share one error.
     """
     value = max(map(abs, biases(found.actual)))
-    rule = "mean signed error in ulp"
+    rule = Rule.BIAS
     if _says_nothing_on_bias(found, setting, use):
         return Finding(rule=rule, value=value, limit=math.inf)
     inner = _reference_inner_ulps(found)

@@ -14,6 +14,7 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.formats import Format
 from pytest_ascend.precision.judge import Finding
 from pytest_ascend.precision.measure import Measurement
+from pytest_ascend.records.verdict import Rule as Known
 
 Floats: TypeAlias = npt.NDArray[Any]
 Numbers: TypeAlias = Mapping[str, float]
@@ -176,7 +177,7 @@ class Binary:
 
     def finding(self, _found: Measurement) -> Finding:
         """One element is enough."""
-        rule = "elements that are not bitwise equal"
+        rule = Known.UNEQUAL_BITS
         return Finding(rule=rule, value=float(self.unequal), limit=self.numbers["elements"], allowed=np.zeros_like)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from pytest_ascend.records.bounds import Count, Metric, Number
 
@@ -16,6 +17,25 @@ class Worst:
     index: tuple[Count, ...]
     actual: str
     expected: str
+
+
+class Rule(str, Enum):
+    """The judge's own rules; values are the words of messages and logs. Published standards have further ones."""
+
+    ELEMENT = "error of one element"
+    ELEMENT_ULPS = "error of one element in ulp"
+    LARGEST_ULPS = "largest error in ulp"
+    RMS = "root mean square error"
+    RMS_ULPS = "root mean square error in ulp"
+    BLOCK = "root mean square error of one block"
+    BIAS = "mean signed error in ulp"
+    ZERO = "error where zero is expected"
+    UNEQUAL = "elements that are not equal"
+    UNEQUAL_BITS = "elements that are not bitwise equal"
+
+    def __str__(self) -> str:
+        """Return the words."""
+        return str(self.value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import torch
 
-from pytest_ascend.records.verdict import Verdict
+from pytest_ascend.records.verdict import Rule, Verdict
 
 #: The index of an element, None if the judge named none.
 Index: TypeAlias = tuple[int, ...] | None
@@ -15,13 +15,13 @@ Tensor = torch.Tensor
 
 #: The judge's rules that need no error model -> the figure compared with the limit, of the differences of all elements.
 _RULES: Mapping[str, Callable[[Tensor, Index], Tensor]] = {
-    "error of one element": lambda apart, index: apart[index],
-    "error where zero is expected": lambda apart, index: apart[index],
-    "root mean square error": lambda apart, _: apart.square().mean().sqrt(),
-    "elements that are not equal": lambda apart, _: (apart != 0).sum(),
-    "elements that are not bitwise equal": lambda apart, _: (apart != 0).sum(),
+    Rule.ELEMENT: lambda apart, index: apart[index],
+    Rule.ZERO: lambda apart, index: apart[index],
+    Rule.RMS: lambda apart, _: apart.square().mean().sqrt(),
+    Rule.UNEQUAL: lambda apart, _: (apart != 0).sum(),
+    Rule.UNEQUAL_BITS: lambda apart, _: (apart != 0).sum(),
 }
-_OF_ONE = ("error of one element", "error where zero is expected")
+_OF_ONE: tuple[str, ...] = (Rule.ELEMENT, Rule.ZERO)
 
 
 def difference(one: Tensor, other: Tensor) -> Tensor:
