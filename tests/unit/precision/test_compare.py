@@ -170,7 +170,7 @@ def test_threads_and_chunks_change_nothing():
         ({"actual": torch.ones(2, device="meta")}, "meta tensor"),
         ({"standard": "nonsense"}, "no standard 'nonsense'"),
         ({"reference_runs": torch.ones(3)}, "reference run output has shape (3,)"),
-        ({"reference_runs": [torch.ones(2)]}, "several reference runs"),
+        ({"reference_runs": [[torch.ones(2)]]}, "several reference runs"),
         ({"reference_runs": object()}, "reference run output is object"),
         ({"accumulation": 0}, "accumulation is 0"),
         ({"accumulation": 1.5}, "accumulation is 1.5"),
@@ -242,3 +242,14 @@ def test_a_number_where_next_to_nothing_is_expected_is_seen_in_tensors_of_any_si
     assert not compare(actual, right).agrees
     assert not compare(actual, right, reference_runs=right.float()).agrees
     assert compare(right.float(), right).agrees
+
+
+def test_a_list_is_several_reference_runs_unless_it_is_one_of_a_nested_output():
+    expected = torch.randn(64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    run, noisy = expected.float(), (expected * (1 + 1e-5)).float()
+    assert not compare(noisy, expected, reference_runs=run).agrees
+    assert compare(noisy, expected, reference_runs=[run, noisy]).agrees
+    pair, noisy_pair = [run, run], [noisy, noisy]
+    assert not compare(noisy_pair, [expected] * 2, reference_runs=pair).agrees
+    assert compare(noisy_pair, [expected] * 2, reference_runs=[pair, noisy_pair]).agrees
+    assert compare([run, noisy], [expected] * 2, reference_runs=[run, noisy]).agrees
