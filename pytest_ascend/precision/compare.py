@@ -61,8 +61,8 @@ def compare(
     ``reference_runs`` is the result of a correct implementation (the CPU) for the same inputs in the same dtype, or
     several as a list or :class:`Samples`; a reference of :func:`cpu_reference` brings its own. ``accumulation`` is the
     number of terms in each sum (1: each element is computed by itself), ``scale`` the usual sum of their magnitudes.
-    With ``branching`` it is a gradient through ReLU, max pooling or other comparisons, which a correct device may decide
-    otherwise.
+    With ``branching`` it is a gradient through ReLU, max pooling or other comparisons, which a correct device may
+    decide otherwise.
     ``dtype``, ``device``, ``stride`` (True: as ``expected`` has it) and ``requires_grad`` are what PyTorch promises.
     ``limits`` replaces numbers of the standard; a looser one needs a ``waiver``, the reason for it.
 

@@ -158,13 +158,30 @@ def _convolution(func: Any, x: Tensor, weight: Tensor, *rest: Any) -> Any:
 
 
 def _convolution_backward(func: Any, grad: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> Any:
-    """Reverse the batch and, without groups, the channels of the output."""
-    if rest[6] != 1:
-        grad_input, *others = func(_flipped(grad, [0]), _flipped(x, [0]), weight, *rest)
-        return (_back(grad_input, [0]), *others)
-    made = 1 if rest[4] else 0
-    turned = func(_flipped(grad, [0, 1]), _flipped(x, [0]), _flipped(weight, [made]), *rest)
-    return _back(turned[0], [0]), _back(turned[1], [made]), _back(turned[2], [0])
+    """Reverse the batch and, without groups, the channels of the output.
+
+    Gradients of weights and biases are sums over the positions of the output, too: late orders add up two parts, of
+    positions chosen at random, and the first one reverses what is summed for a bias.
+    """
+    *settings, wanted = rest
+    parts: list[Any] = []
+    if _order.get():
+        chosen = _by_chance(grad[:, :1])
+        only = [False, *wanted[1:]]
+        parts = [func(grad.where(each, 0), x, weight, *settings, only)[1:] for each in (chosen, ~chosen)]
+        wanted = [wanted[0], False, False]
+    made = 1 if settings[4] else 0
+    if settings[6] != 1:
+        grad_input, *others = func(_flipped(grad, [0]), _flipped(x, [0]), weight, *settings, wanted)
+    else:
+        turned = func(_flipped(grad, [0, 1]), _flipped(x, [0]), _flipped(weight, [made]), *settings, wanted)
+        grad_input, *others = turned[0], _back(turned[1], [made]), _back(turned[2], [0])
+    if parts:
+        others = [None if one is None else one + other for one, other in zip(*parts, strict=True)]
+    elif wanted[2]:
+        summed = [0, *range(2, grad.dim())]
+        others[1] = _flipped(grad, summed).sum(summed)
+    return (_back(grad_input, [0]), *others)
 
 
 def _embedding_backward(func: Any, grad: Tensor, indices: Tensor, *rest: Any) -> Any:
@@ -283,7 +300,8 @@ def _weight_norm(_: Any, v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Te
 def _weight_norm_backward(_: Any, grad: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Return the gradients of these operators, rounded after each."""
     norms, share = norms.to(v.dtype), g / norms.to(v.dtype)
-    of_share = (grad * v).sum([each for each in range(v.dim()) if each != dim], keepdim=True)
+    summed = [each for each in range(v.dim()) if each != dim]
+    of_share = _flipped(grad * v, summed).sum(summed, keepdim=True)
     of_norms = -of_share * (share / norms)
     return grad * share + v * (of_norms / norms), of_share / norms
 

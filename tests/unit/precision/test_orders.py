@@ -212,3 +212,22 @@ def test_among_nearly_equal_maxima_any_is_chosen_and_a_clear_one_always() -> Non
     assert torch.allclose(values, F.max_pool2d(x, 2), atol=1e-6)
     assert set(places[0, :, 0, 0].tolist()) == {0, 5}
     assert set(places[0, :, 1, 1].tolist()) == {15}
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_each_order_sums_the_gradients_of_a_convolutions_few_parameters_otherwise(groups: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((2, 2, 3000), (4, 2 // groups, 7), (4,))
+    x, weight, bias = (torch.randn(shape, generator=generator).requires_grad_() for shape in shapes)
+
+    def gradients(dtype: torch.dtype) -> list[Tensor]:
+        given = [each.detach().to(dtype).requires_grad_() for each in (x, weight, bias)]
+        return list(torch.autograd.grad(F.conv1d(*given, padding=3, groups=groups).sin().sum(), given[1:]))
+
+    exact, found = gradients(torch.float64), []
+    for number in range(6):
+        with other_order(number):
+            found.append(gradients(torch.float32))
+    for place, each in enumerate(exact):
+        assert all(torch.allclose(made[place].double(), each, rtol=1e-4, atol=1e-3) for made in found)
+        assert len({tuple(made[place].flatten().tolist()) for made in found}) == 6
