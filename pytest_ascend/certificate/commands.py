@@ -162,9 +162,12 @@ def _rerun(found: Verified, count: int, device: str) -> Iterator[str]:
     """Execute cases of the run again, report the result, and yield what disagrees."""
     done = rerun(found.summary, count, device=device)
     where = f"{done.stack.chip or done.stack.device}, CANN {done.stack.cann}, driver {done.stack.driver or 'unknown'}"
-    click.echo(f"re-execution: {done.executed:,} of {done.of:,} cases, sampled at random, on {one_line(where)}")
+    never = f" ({done.never:,} more cannot be executed again)" if done.never else ""
+    click.echo(f"re-execution: {done.executed:,} of {done.of:,} cases{never}, sampled at random, on {one_line(where)}")
     if done.stack.emulated:
         click.secho("THIS IS THE EMULATED DEVICE: what it computes says nothing about the chip.", bold=True)
+    elif done.stack.device != "npu":
+        click.secho("THIS IS NO NPU: only inputs and the number of compared elements were computed again.", bold=True)
     shown = done.disagreements[:_SHOWN]
     yield from (f"executed again, {each}" for each in shown)
     if len(done.disagreements) > len(shown):

@@ -20,6 +20,7 @@ from pytest_ascend.certificate.statement import CHOSEN, newer_releases, statemen
 from pytest_ascend.certificate.tiers import NEWER_CANN, TIERS, Tier
 from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.errors import AscendError, RunLogError
+from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.text import one_line
 from pytest_ascend.runlog.reading import opened, read_from
@@ -133,21 +134,22 @@ def _verified(folder: Path, key: Ed25519PublicKey, release: Release) -> tuple[Pa
 
 #: Fields that must be equal for one run to confirm another.
 _SAME = ("chip", "driver", "cann", "torch", "torch_npu", "torch_npu_commit")
-#: Two different runs never have this many cases with equal times, to the microsecond.
+#: Of two different runs, never more than this share of the times have equal bits.
 _COPIED = 0.5
+#: With fewer times, chance and the resolution of a clock may make them equal.
+_FEWEST_TIMES = 8
 
 
 def _refuse_unconfirmed(theirs: tuple[Package, Candidate], key: str, candidate: Candidate) -> None:
     """Raise CertificateError if a run does not support another issuer's certificate, or is the same run."""
     claims, other = theirs[0].claims, theirs[1]
     mine, run = candidate.summary.run.header, other.summary.run.header
-    here = {each.case.id: each.duration_s for each in candidate.results}
-    alike = [each for each in other.results if here.get(each.case.id) == each.duration_s]
+    copied = [share for share in _equal_times(other.results, candidate.results) if share > _COPIED]
     differing = [name for name in _SAME if getattr(mine.stack, name) != getattr(run.stack, name)]
     disagreeing = disagreements(other.summary, candidate.summary)
     reasons = {
         f"it is of the same issuer's key, {key}": claims["key"] == key,
-        "it is of the same run": mine.run_id == run.run_id or len(alike) > _COPIED * len(here),
+        "it is of the same run": mine.run_id == run.run_id or bool(copied),
         f"it is of the tier {claims['tier']}": claims["tier"] != candidate.tier.name,
         f"it is of another stack: {', '.join(differing)}": bool(differing),
         f"the two runs disagree: {'; '.join(disagreeing[:3])}": bool(disagreeing),
@@ -155,6 +157,28 @@ def _refuse_unconfirmed(theirs: tuple[Package, Candidate], key: str, candidate: 
     for reason in (reason for reason, holds in reasons.items() if holds):
         hint = "run the suites again on another machine with the same stack, and certify that run"
         raise CertificateError(f"this run does not confirm {claims['id']}: {reason}", part=package.CONFIRMED, hint=hint)
+
+
+def _equal_times(theirs: Sequence[ResultRecord], mine: Sequence[ResultRecord]) -> Iterator[float]:
+    """Yield the shares of equal durations, of equal measured times, and of equal samples of times, in two runs."""
+    for kind in ("duration_s", "measurements", "series"):
+        one, other = ({key: time for each in of for key, time in _times(each, kind)} for of in (theirs, mine))
+        both = one.keys() & other.keys()
+        if len(both) >= _FEWEST_TIMES:
+            yield sum(one[key] == other[key] for key in both) / len(both)
+
+
+def _times(result: ResultRecord, kind: str) -> Iterator[tuple[tuple[str, str, int], float]]:
+    """Yield the times of a record, each with a key by which the other run has it."""
+    found = getattr(result, kind)
+    for name, values in ({kind: found} if kind == "duration_s" else found).items():
+        if name.endswith(_TIMES):
+            values = values if kind == "series" else (values,)
+            yield from (((result.case.id, name, place), value) for place, value in enumerate(values) if value)
+
+
+#: Endings of the names of times and of figures computed from them.
+_TIMES = ("_s", "_ms", "_us")
 
 
 def ended(claims: Any, *, on: date, compatibility: Compatibility, revocations: Revocations | None) -> Iterator[str]:
@@ -245,15 +269,20 @@ _WRONG = {
 def disagreements(claimed: Summary, found: Summary) -> list[str]:
     """Return how the run ``found`` contradicts ``claimed``, one sentence per case that differs.
 
-    Only cases that both executed are compared. Outcomes are compared without waivers. Outputs whose bits are the same
-    on every correct device are compared by their digests; all others were judged in both runs, and may use at most
-    twice the share of their limit.
+    Only cases that both executed are compared. Outcomes are compared without waivers, and so are the number of
+    comparisons and of elements. Outputs whose bits are the same on every correct device are compared by their digests;
+    all others were judged in both runs, and may use at most twice the share of their limit. A CPU or GPU recomputes
+    the inputs, and how many elements are compared.
     """
-    changes = compare(claimed, found, speed_share=SPEED_SHARE).changes
-    messages = {each.id: _sentence(each) for kind in _WRONG for each in changes[kind]}
+    messages: dict[str, str] = {}
+    is_npu = found.run.header.stack.device == "npu"
+    if is_npu:
+        changes = compare(claimed, found, speed_share=SPEED_SHARE).changes
+        messages = {each.id: _sentence(each) for kind in _WRONG for each in changes[kind]}
     theirs = {each.case.id: each for each in claimed.results}
     for each in found.results:
-        differing = list(_other_bits(theirs[each.case.id], each)) if each.case.id in theirs else []
+        known = theirs.get(each.case.id)
+        differing = [*_other_comparisons(known, each), *_other_bits(known, each, is_npu=is_npu)] if known else []
         if differing and each.case.id not in messages:
             messages[each.case.id] = f"{each.case.id}: {differing[0]}"
     return [figures.one_line(sentence) for sentence in messages.values()]
@@ -264,7 +293,21 @@ def _sentence(change: Change) -> str:
     return f"{change.id}: {text}"
 
 
-def _other_bits(claimed: ResultRecord, found: ResultRecord) -> Iterator[str]:
+def _other_comparisons(claimed: ResultRecord, found: ResultRecord) -> Iterator[str]:
+    """Yield that a case that passed made other comparisons than here, or compared other numbers of elements."""
+    if evidence.below(claimed) == evidence.below(found) == Passed.name:
+        said, here = _elements(claimed), _elements(found)
+        if said != here:
+            yield f"has {len(said):,} comparisons of {sum(said):,} elements, and {len(here):,} of {sum(here):,} here"
+
+
+def _elements(result: ResultRecord) -> list[int]:
+    """Return the number of elements of each part of each comparison of a case."""
+    leaves = (leaf for verdict in result.verdicts for leaf in verdict.leaves or (verdict,))
+    return [int(leaf.metrics.get("count", 0)) for leaf in leaves]
+
+
+def _other_bits(claimed: ResultRecord, found: ResultRecord, *, is_npu: bool) -> Iterator[str]:
     """Yield the outputs that must be equal but are not."""
     if evidence.below(found) == "not-run" or not found.digests:
         return
@@ -274,5 +317,5 @@ def _other_bits(claimed: ResultRecord, found: ResultRecord) -> Iterator[str]:
         theirs = claimed.digests.get(name)
         if theirs is None or theirs.inputs != mine.inputs:
             yield f"{name} is of other inputs"
-        elif mine.exact and theirs.outputs != mine.outputs:
+        elif is_npu and mine.exact and theirs.outputs != mine.outputs:
             yield f"{name} has other bits than every right device gives"

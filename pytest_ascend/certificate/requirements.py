@@ -6,18 +6,19 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 
 from msgspec import convert
 
-from pytest_ascend.certificate import consistency, provenance, timestamp
+from pytest_ascend.certificate import recomputed, timestamp
 from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.tiers import NEEDED, Tier
 from pytest_ascend.certificate.words import counted_cases, named
-from pytest_ascend.coverage.expectations import LIMIT, Expectation, parse
+from pytest_ascend.coverage.expectations import LIMIT, Expectation, Expectations, parse
+from pytest_ascend.environment.chips import Family, family
 from pytest_ascend.environment.npu_smi import shared
 from pytest_ascend.records import LEVELS
 from pytest_ascend.records.case import Case
@@ -30,6 +31,8 @@ from pytest_ascend.verdict.summary import Summary
 
 #: Findings of the doctor that are not errors of the device or the stack, but make speed measurements unreliable.
 _DISTURBING = ("devices.occupied",)
+#: Planted errors and correct results that the judge is tested with in every run (``run/self_test.py``).
+PLANTED, CORRECT = 15, 5
 _MIXED = ("cann.mixed", "version.disagreement", "cann.other-operators", "cann.library-path", "chip.several")
 
 
@@ -54,6 +57,11 @@ class Candidate:
     def frozen(self) -> tuple[Case, ...]:
         """The cases of the release's own manifest, whatever the log contains."""
         return tuple(convert(each, Case) for each in json.loads(self.release.parts["manifest"])["cases"])
+
+    @cached_property
+    def known(self) -> Expectations:
+        """The release's known deviations of the run's stack."""
+        return parse(self.release.parts["expectations"], self.summary.run.header.stack)
 
     @property
     def findings(self) -> list[Found]:
@@ -82,9 +90,11 @@ class Refusal:
 
 def refusals(candidate: Candidate) -> tuple[Refusal, ...]:
     """Return every reason why this cannot be certified; none means that it can."""
+    emulated = candidate.summary.run.header.stack.emulated
     return tuple(
         Refusal(name, reason)
         for name, requirement in REQUIREMENTS.items()
+        if not (emulated and name in _OF_AN_NPU)
         for reason in _checked(requirement, candidate)
     )
 
@@ -169,9 +179,10 @@ def waivers(candidate: Candidate) -> Iterator[str]:
 def limits(candidate: Candidate) -> Iterator[str]:
     """What is lacking by design must be known to this release for the stack, and no more than the tier allows."""
     found = [each for each in candidate.of(Waived.name) if is_limit(each)]
-    yield from _shares(candidate, found, lambda allowed: allowed.limits, "lacking by design")
-    table = parse(candidate.release.parts["expectations"], candidate.summary.run.header.stack).entries
-    known = {each.cause: each for each in table if each.kind == LIMIT}
+    known = {each.cause: each for each in candidate.known.entries if each.kind == LIMIT}
+    chip = family(candidate.summary.run.header.stack.chip)
+    of_torch_npu = [each for each in found if not _is_of_the_chip(each, chip, known)]
+    yield from _shares(candidate, of_torch_npu, lambda allowed: allowed.limits, "lacking by design")
     strays = [each.case.id for each in found if not _is_known(each, known.get((each.waiver or {}).get("cause", "")))]
     if strays:
         what = "waived as lacking by design, which this release does not know"
@@ -181,6 +192,12 @@ def limits(candidate: Candidate) -> Iterator[str]:
 def is_limit(result: ResultRecord) -> bool:
     """Whether a case is waived because torch_npu lacks something by design, not because of a defect."""
     return (result.waiver or {}).get("kind") == LIMIT
+
+
+def _is_of_the_chip(result: ResultRecord, chip: Family | None, known: Mapping[str, Expectation]) -> bool:
+    """Whether a case is beyond the chip, such as bfloat16 on a 310P: no release of torch_npu can offer it there."""
+    entry = known.get((result.waiver or {}).get("cause", ""))
+    return bool(entry and entry.chips) or bool(chip and not chip.bfloat16 and result.case.dtype == "bfloat16")
 
 
 def _is_known(result: ResultRecord, entry: Expectation | None) -> bool:
@@ -271,8 +288,11 @@ def blind(candidate: Candidate) -> Iterator[str]:
     if not scores:
         yield "this log has no self-test: it does not show that the judge of the run sees errors"
     for each in scores:
-        if each.missed or not each.planted or each.detected < each.planted:
+        if each.missed or each.detected < each.planted:
             yield f"the judge of the run did not see {', '.join(each.missed) or 'every planted error'}"
+        elif (each.planted, each.correct) != (PLANTED, CORRECT):
+            numbers = f"{each.planted} planted errors and {each.correct} correct results"
+            yield f"the judge of the run was tried on {numbers}; this release has {PLANTED} and {CORRECT}"
     out = (each for each in events if isinstance(each, Quarantined))
     yield from (f"the device {each.card} was taken out: {each.reason}" for each in out)
 
@@ -292,9 +312,11 @@ REQUIREMENTS: dict[str, Callable[[Candidate], Iterator[str]]] = {
     "mixed": mixed,
     "disturbed": disturbed,
     "blind": blind,
-    **consistency.CHECKS,
-    **provenance.CHECKS,
+    **recomputed.OF_THE_LOG,
+    **recomputed.OF_THE_MACHINE,
 }
+#: Requirements on the machine: an emulated device has none, which is the reason for its refusal.
+_OF_AN_NPU = {"unhealthy", "mixed", "disturbed", *recomputed.OF_THE_MACHINE}
 
 
 def _shares(

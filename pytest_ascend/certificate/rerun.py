@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,8 @@ from pathlib import Path
 from random import Random, SystemRandom
 
 from pytest_ascend.certificate.judgement import disagreements
+from pytest_ascend.certificate.recomputed import PLACE
+from pytest_ascend.certificate.statement import can_run_again
 from pytest_ascend.certificate.words import counted_cases, named
 from pytest_ascend.errors import AscendError, UsageError
 from pytest_ascend.records.case import Stack
@@ -26,20 +27,21 @@ from pytest_ascend.verdict.summary import Summary, summarise
 _NOT_EXECUTED = (NotRun.name, NotEmulated.name)
 #: Exit codes of a run that finished, with a log of what was executed.
 _ENDED = (0, 1, 5, 7)
-#: Suites that need more than one device, or that examine the run's machine.
-_LEFT_OUT = ("distributed", "environment")
-_TEST = re.compile(r"(?:^|/)suites/((\w+)/test_\w+\.py::test_\w+\[[^\0\n]+\])$")
 _SHOWN_LINES = 12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rerun:
-    """The result of a re-execution: its stack, how many cases were executed, and what disagrees."""
+    """The result of a re-execution: its stack, how many cases were executed, and what disagrees.
+
+    ``of`` counts the cases that can be executed again, ``never`` those that cannot.
+    """
 
     stack: Stack
     executed: int
     of: int
     disagreements: tuple[str, ...]
+    never: int = 0
 
 
 def rerun(claimed: Summary, count: int, *, device: str = "auto", chance: Random | None = None) -> Rerun:
@@ -55,7 +57,7 @@ def rerun(claimed: Summary, count: int, *, device: str = "auto", chance: Random 
     with tempfile.TemporaryDirectory(prefix="pytest-ascend-rerun-") as scratch:
         found = _executed(claimed, sampled, device, Path(scratch))
     recorded, mine = claimed.run.header.stack, found.run.header.stack
-    if recorded.chip != mine.chip and not mine.emulated:
+    if mine.device == "npu" and recorded.chip != mine.chip and not mine.emulated:
         message = (
             f"the run was on {recorded.chip}, and this device is {mine.chip or mine.device}: nothing can be compared"
         )
@@ -67,14 +69,15 @@ def rerun(claimed: Summary, count: int, *, device: str = "auto", chance: Random 
         stack=mine,
         executed=len(known),
         of=len(eligible),
+        never=len(claimed.results) - len(eligible),
         disagreements=(*disagreements(claimed, found), *not_executed),
     )
 
 
 def _place(result: ResultRecord) -> str:
     """Return the test of a case in this installation, "" for a case that cannot be executed again."""
-    found = _TEST.search(result.node_id)
-    if not found or result.outcome.name in _NOT_EXECUTED or found[2] in _LEFT_OUT:
+    found = PLACE.fullmatch(result.node_id)
+    if not found or found[2] != result.case.suite or not can_run_again(result):
         return ""
     place = folder("suites") / found[1].partition("::")[0]
     return f"{folder('suites').resolve()}/{found[1]}" if place.is_file() else ""

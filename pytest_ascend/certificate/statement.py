@@ -16,7 +16,8 @@ from pytest_ascend.certificate.timestamp import moment_of
 from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.environment.versions import Version, is_version
 from pytest_ascend.records.bounds import moment
-from pytest_ascend.records.outcome import Disputed, Fallback, Waived
+from pytest_ascend.records.outcome import Disputed, Fallback, NotEmulated, NotRun, Waived
+from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import Run, TimeStamped
 from pytest_ascend.system.files import canonical_json
 from pytest_ascend.verdict.causes import known_causes
@@ -70,6 +71,7 @@ def statement(
         ],
         "disputed": [each.case.id for each in candidate.of(Disputed.name)],
         "not_covered": not_covered(candidate),
+        "not_again": dict(Counter(each.case.suite for each in candidate.results if not can_run_again(each))),
         **({"confirms": dict(confirms)} if confirms else {}),
     }
 
@@ -120,6 +122,11 @@ def not_covered(candidate: Candidate) -> list[str]:
         "more than one device at a time, and communication between devices",
         "any other version of any part",
     ]
+
+
+def can_run_again(result: ResultRecord) -> bool:
+    """Whether ``verify --rerun`` can draw a case: it was executed, and needs no second device."""
+    return result.case.suite != "distributed" and result.outcome.name not in (NotRun.name, NotEmulated.name)
 
 
 def identity(content: Mapping[str, Any]) -> str:

@@ -42,6 +42,7 @@ TEXTS: Mapping[str, Mapping[str, str]] = {
         "challenge": "challenge",
         "no-challenge": "none was given before the run",
         "not-covered": "WHAT WAS NOT TESTED, and is not certified",
+        "not-again": "cases that 'verify --rerun' cannot execute again: {count} {suite}",
         "limits": "WHAT THIS torch_npu DOES NOT HAVE, by design: executed, and known to be lacking",
         "limit": "{cause}: {count:,} cases: {reason} ({issue})",
         "waived": "WHAT WAS WAIVED: known defects that were executed",
@@ -71,6 +72,7 @@ TEXTS: Mapping[str, Mapping[str, str]] = {
         "challenge": "质询数",
         "no-challenge": "运行前未给出",
         "not-covered": "未测试，不在认证范围内",
+        "not-again": "'verify --rerun' 无法重新执行的用例：{suite} {count} 个",
         "limits": "该版本 torch_npu 按设计不具备的能力：已执行，确认缺失",
         "limit": "{cause}：{count:,} 个用例：{reason}（{issue}）",
         "waived": "已豁免：执行过的已知缺陷",
@@ -142,6 +144,8 @@ def _lines(claims: Mapping[str, Any], language: str) -> Iterator[str]:
     yield from _figures(claims["figures"], texts["unmeasured"])
     yield from heading("not-covered")
     yield from (f"  {translated.get(each, each)}" for each in claims["not_covered"])
+    for suite, count in claims.get("not_again", {}).items():
+        yield f"  {texts['not-again'].format(suite=suite, count=count)}"
     yield from heading("limits")
     for each in claims["limits"]:
         yield f"  {texts['limit'].format(count=len(each['cases']), **{key: each[key] for key in _OF_LIMIT})}"

@@ -11,7 +11,7 @@ from pytest_ascend.runlog.reading import read
 from suites.distributed import RUNGS, SPEEDS, speed
 from tests.conftest import AT_START
 from tests.forks import ROOT, records, run
-from tests.unit.certificate.test_tiers import reasons
+from tests.unit.certificate import genuine
 
 
 def test_every_case_is_one_that_can_be_measured() -> None:
@@ -67,13 +67,13 @@ COMPUTED = {
     ("planted", "lost"), [("", set()), ("--ascend-emulate=fault=hccl-rank-left-out", {"failures"})]
 )
 def test_what_a_run_shows_decides_the_tier(tmp_path: Path, planted: str, lost: set[str]) -> None:
-    """Records of real cases stand in a run that shows the rest."""
     nodes = [f"distributed/{test}[{case}]" for case, test in COMPUTED.items()]
     records(tmp_path / "report", nodes, "--ascend-ranks=2", *filter(None, [planted]))
     shown = {each.case.id: each for each in read(tmp_path / "report" / "run.jsonl").records}
     assert set(shown) == set(COMPUTED)
-    assert reasons("distributed", lambda made: made.update(shown)) == lost
-    assert reasons("performance", lambda made: made.update(shown)) == set()
+    log = genuine.as_npu(genuine.parsed((tmp_path / "report" / "run.jsonl").read_bytes()))
+    assert {*genuine.refused(tmp_path / "npu.jsonl", log, tier="distributed")} == lost
+    assert {*genuine.refused(tmp_path / "npu.jsonl", log, tier="performance")} == set()
     if planted:
         return
     environ = {**AT_START, "PYTHONPATH": str(ROOT)}

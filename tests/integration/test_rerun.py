@@ -15,7 +15,7 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.runlog.writing import read
 from pytest_ascend.verdict.summary import summarise
 from tests import forks
-from tests.unit.certificate.forgeries import chained
+from tests.unit.certificate.genuine import chained
 
 CHALLENGE = 20261122
 CASES = ("leaky_relu/sweep/float32", "argsort/sweep/float32", "leaky_relu/forward/float32")

@@ -1,126 +1,135 @@
-"""The forger: alters a run before and after it is signed, and tells by what each certificate is refused.
+"""The forger: alters genuine logs before and after they are signed, and says by what each certificate is refused.
 
-    python -m tools.evaluation forger            a line for each forgery that is not refused
-    python -m tools.evaluation forger --table    the table in docs/certification.md
+    python -m tools.evaluation forger RUN...            a line for each forgery of these logs that is not refused
+    python -m tools.evaluation forger --table RUN...    the table in docs/certification.md
 
-The forger holds the issuer's key, and works everything out again that follows from the log: the statement, its words,
-the hashes. Exit code 1 where a forgery holds that is not among those which nobody can tell from the truth by the log.
+RUN is the log of any run on the emulated device, or its folder: whole, merged, continued, or of some cases. Its label is
+taken away, and its cases are taken for all of the release. The genuine log must be certified. The forger holds the
+issuer's key, and works everything out again that follows from the log. Exit code 1 if a genuine log is refused, or a
+forgery is certified that is not among those that a log cannot show.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
 import shutil
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
+from unittest import mock
 
 import click
-from msgspec import to_builtins
 
-from pytest_ascend.certificate import package
-from pytest_ascend.certificate.judgement import ended, verify
+from pytest_ascend.certificate import package, tiers
+from pytest_ascend.certificate.judgement import Issue, Refused, certify, verify
 from pytest_ascend.certificate.package import CertificateError
-from pytest_ascend.certificate.requirements import Candidate
-from pytest_ascend.certificate.statement import statement
-from pytest_ascend.certificate.tiers import TIERS
-from pytest_ascend.certificate.words import words
-from pytest_ascend.environment.compatibility import load
+from pytest_ascend.certificate.release import Release
+from pytest_ascend.certificate.requirements import Candidate, refusals
 from pytest_ascend.errors import AscendError
+from pytest_ascend.records.bounds import moment
 from pytest_ascend.runlog.reading import read
 from pytest_ascend.verdict.summary import summarise
-from tests.unit.certificate import runs
-from tests.unit.certificate.forgeries import AFTER, BEFORE, SAID, UNSEEN, Change, parsed, written
+from tests.unit.certificate import genuine, runs
+from tests.unit.certificate.forgeries import AFTER, BEFORE, SAID, UNSEEN, Absent
+from tests.unit.certificate.genuine import Log
 
-#: A run with a waiver and with a case that the CPU computed.
-FATES = runs.ended(5, "fallback") | runs.ended(7, "waived", waiver=runs.WAIVER)
-RELEASE = runs.release_for(FATES)
-#: What is left to whoever reads the log, and who is not the issuer.
+TIER = "distributed"
 NOT_REFUSED = "holds"
 
 
-def signed_from(folder: Path, genuine: Path, change: Change) -> Path:
-    """Sign a log that was altered, with a statement worked out of it as far as it goes."""
-    log = parsed((genuine / package.LOG).read_bytes())
-    change(log)
-    path = folder / "run.jsonl"
-    path.write_bytes(written(log))
-    for _ in range(2):  # the footer that these records give; the second one does not contradict the first
-        with contextlib.suppress(AscendError, KeyError):
-            log["footer"] = {**log["footer"], **to_builtins(summarise(read(path)).footer(log["footer"]["finished"]))}
-            path.write_bytes(written(log) if not log.get("keeps_footer") else path.read_bytes())
-    said = json.loads((genuine / package.STATEMENT).read_text(encoding="utf-8"))
+def played(log: Path, scratch: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield each forgery of a log: when it was made, its name, and by what it was refused; first the genuine log."""
+    genuine_log = genuine.as_npu(genuine.parsed(log.read_bytes()))
+    release = genuine.release_of(genuine_log)
+    on = moment(genuine_log["footer"]["finished"]).date()
+    with mock.patch.dict(tiers.TIERS, genuine.tiers(genuine_log["header"]["level"])):  # type: ignore[arg-type]
+        yield "never", "nothing", refused_by(scratch, genuine.copied(genuine_log), release, on)
+        for when, table in {"before signing": BEFORE, "before signing, unseen": UNSEEN}.items():
+            for name, change in table.items():
+                forged = genuine.copied(genuine_log)
+                try:
+                    change(forged)
+                except Absent:
+                    continue
+                yield when, name, refused_by(scratch, forged, release, on)
+        yield from _after(scratch, genuine.copied(genuine_log), release, on)
+
+
+def refused_by(scratch: Path, log: Log, release: Release, on: date) -> str:
+    """Return what refuses a log: the first requirement, or "the log" if it is none."""
     try:
-        tier = TIERS[said["tier"]]
-        subject = Candidate(summary=summarise(read(path)), tier=tier, release=RELEASE, on=runs.ISSUED)
-        again = json.loads(package.encoded(statement(subject, issuer=said["issuer"], key=said["key"])))
-        said = again if words({**again, "id": ""}) else said
-    except (AscendError, KeyError, TypeError, ValueError, AttributeError):
-        pass  # the statement of the genuine run, then
-    return _written(folder, genuine, said, path.read_bytes())
+        summary = summarise(read(genuine.finished(scratch / "run.jsonl", log)))
+    except AscendError:
+        return "run.jsonl"
+    found = refusals(Candidate(summary=summary, tier=tiers.TIERS[TIER], release=release, on=on))
+    return found[0].id if found else NOT_REFUSED
 
 
-def _written(folder: Path, genuine: Path, said: dict[str, object], log: bytes) -> Path:
-    parts = {name: (genuine / name).read_bytes() for name in package.EVIDENCE.values()}
-    package.write(folder / "forged", said, parts, io.BytesIO(log), runs.KEY)
-    return folder / "forged"
-
-
-def refused_by(certificate: Path) -> str:
-    """Return what refuses a certificate: the first requirement, or the part of it that is wrong."""
+def _after(scratch: Path, log: Log, release: Release, on: date) -> Iterator[tuple[str, str, str]]:
+    """Yield what is done to a certificate: to its statement, and to its files after it was signed."""
+    folder, key = scratch / "certificate", runs.KEY
+    path = genuine.finished(scratch / "run.jsonl", log)
+    issue = Issue(log=path, tier=tiers.TIERS[TIER], issuer="A Vendor", key=key, folder=folder)
     try:
-        found = verify(certificate, runs.KEY.public_key(), RELEASE)
-        over = list(ended(found.claims, on=runs.ISSUED, compatibility=load(), revocations=None))
+        said = certify(issue, release, on=on)
+    except Refused:
+        return
+    parts = {name: (folder / name).read_bytes() for name in package.EVIDENCE.values()}
+    for name, more in SAID.items():
+        forged = Path(tempfile.mkdtemp(dir=scratch)) / "forged"
+        with path.open("rb") as file:
+            package.write(forged, {**said, **more}, parts, file, key)
+        yield "in the statement", name, _verified(forged, release, on)
+    for name, alter in AFTER.items():
+        forged = Path(shutil.copytree(folder, Path(tempfile.mkdtemp(dir=scratch)) / "forged"))
+        alter(forged)
+        yield "after signing", name, _verified(forged, release, on)
+
+
+def _verified(certificate: Path, release: Release, on: date) -> str:
+    from pytest_ascend.certificate.judgement import ended  # noqa: PLC0415
+    from pytest_ascend.environment.compatibility import load  # noqa: PLC0415
+
+    try:
+        found = verify(certificate, runs.KEY.public_key(), release)
+        over = list(ended(found.claims, on=on, compatibility=load(), revocations=None))
         return "what it says of its time" if over else NOT_REFUSED
     except CertificateError as error:
         earned = error.message.partition("does not earn the certificate: ")[2]
         return earned.partition(":")[0] or error.part or "the certificate as a whole"
-
-
-def played(genuine: Path, scratch: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield each forgery: when it was made, its name, and by what it was refused."""
-    kinds = {"before signing": BEFORE, "before signing, unseen": UNSEEN}
-    for when, table in kinds.items():
-        for name, change in table.items():
-            yield when, name, refused_by(signed_from(_fresh(scratch), genuine, change))
-    said = json.loads((genuine / package.STATEMENT).read_text(encoding="utf-8"))
-    log = (genuine / package.LOG).read_bytes()
-    for name, more in SAID.items():
-        yield "in the statement", name, refused_by(_written(_fresh(scratch), genuine, {**said, **more}, log))
-    for name, alter in AFTER.items():
-        forged = Path(shutil.copytree(genuine, _fresh(scratch) / "forged"))
-        alter(forged)
-        yield "after signing", name, refused_by(forged)
-
-
-def _fresh(scratch: Path) -> Path:
-    return Path(tempfile.mkdtemp(dir=scratch))
+    finally:
+        shutil.rmtree(certificate.parent)
 
 
 @click.command(help=__doc__)
+@click.argument("logs", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--table", is_flag=True, help="Print the table of docs/certification.md.")
-def main(table: bool) -> None:
-    """Play every forgery once."""
-    with tempfile.TemporaryDirectory(prefix="forger-") as folder:
-        genuine = runs.certificate(Path(folder), "performance", FATES)
-        if refused_by(genuine) != NOT_REFUSED:
-            raise SystemExit("the genuine certificate is refused")
-        found = list(played(genuine, Path(folder)))
-    holding = [name for when, name, by in found if by == NOT_REFUSED and name not in UNSEEN]
+def main(logs: tuple[Path, ...], table: bool) -> None:
+    """Play every forgery once with each log."""
+    is_well, found = True, list[tuple[str, str, str]]()
+    for log in logs:
+        path = log / package.LOG if log.is_dir() else log
+        with tempfile.TemporaryDirectory(prefix="forger-") as folder:
+            (_, _, first), *forged = played(path, Path(folder))
+        holding = [name for _, name, by in forged if by == NOT_REFUSED and name not in UNSEEN]
+        for name in holding:
+            click.echo(f"{log}: HOLDS: {name}")
+        refused = sum(by != NOT_REFUSED for *_, by in forged)
+        unseen = sum(by == NOT_REFUSED for _, name, by in forged if name in UNSEEN)
+        click.echo(f"{log}: the genuine log {first}; {refused} of {len(forged)} forgeries refused, {unseen} unseen")
+        is_well = is_well and first == NOT_REFUSED and not holding
+        found += forged
     if table:
         click.echo(_table(found))
-    for name in holding:
-        click.echo(f"HOLDS: {name}")
-    refused = sum(by != NOT_REFUSED for *_, by in found)
-    click.echo(f"{refused} of {len(found)} forgeries refused by name; {len(UNSEEN)} cannot be told from the truth")
-    sys.exit(bool(holding))
+    sys.exit(not is_well)
 
 
 def _table(found: list[tuple[str, str, str]]) -> str:
-    counts = Counter((when, by) for when, _, by in found if by != NOT_REFUSED)
-    rows = [f"| {when} | `{by}` | {count} |" for (when, by), count in sorted(counts.items())]
-    return "\n".join(["| forged | refused by | forgeries |", "|---|---|---|", *rows])
+    once = {(when, name): by for when, name, by in found if by != NOT_REFUSED}
+    counts = Counter((when, by) for (when, _), by in once.items())
+    whens = {when: [f"`{by}` {n}" for (at, by), n in counts.most_common() if at == when] for when, _ in once}
+    total = Counter(when for when, _ in once)
+    rows = [f"| {when} | {total[when]} | {', '.join(each)} |" for when, each in whens.items()]
+    return "\n".join(["| forged | forgeries | refused by |", "|---|---|---|", *rows])

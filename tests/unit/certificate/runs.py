@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from pytest_ascend import __version__
 from pytest_ascend.certificate.judgement import Issue, certify
 from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.tiers import TIERS
+from pytest_ascend.coverage.expectations import parse
 from pytest_ascend.doctor import Diagnosis
 from pytest_ascend.doctor.examination import RULES
 from pytest_ascend.environment.chips import pinned
@@ -42,8 +43,8 @@ STACK = Stack(
     host="aarch64, 192 CPUs",
     pytest_ascend=__version__,
 )
-STARTED, FINISHED = "2026-03-01T10:00:00+00:00", "2026-03-01T12:00:00+00:00"
-ISSUED = date(2026, 3, 2)
+STARTED, FINISHED = "2026-09-01T10:00:00+00:00", "2026-09-01T12:00:00+00:00"
+ISSUED = date(2026, 9, 2)
 #: With a seed, so that the same tests give the same bytes.
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 OTHER_KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
@@ -68,7 +69,7 @@ WAIVER = {
     "reason": "known",
     "issue": "https://example.org/1",
     "owner": "kernels",
-    "expires": "2026-06-30",
+    "expires": "2026-12-30",
     "confirmed": "on hardware",
 }
 
@@ -92,7 +93,7 @@ def release_for(fates: Mapping[str, ResultRecord]) -> Release:
 
 
 RELEASE = release_for({})
-DEVICE = {"npu": 0, "name": "910B3", "bus": "0000:41:00.0", "health": "OK", "memory_total_mb": 65536}
+DEVICE = {"npu": 0, "chip": 0, "name": "910B3", "bus": "0000:41:00.0", "health": "OK", "memory_total_mb": 65536}
 
 
 def doctor_of(stack: Stack) -> dict[str, Any]:
@@ -119,7 +120,19 @@ def doctor_of(stack: Stack) -> dict[str, Any]:
 
 
 DOCTOR = doctor_of(STACK)
-OPTIONS: dict[str, Any] = {"device": "npu", "faults": [], "standard": "", "numerics": pinned(STACK.chip)}
+
+
+def options_of(chip: str, level: str, known: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the options of an ordinary run as its log has them."""
+    numerics, level_given = pinned(chip), [] if level == "standard" else [f"--ascend-level={level}"]
+    return {
+        **{"device": "npu", "level": level, "baselines": "baselines", "faults": [], "standard": "", "cards": 0},
+        **{"arguments": ["--ascend-device=npu", *level_given], "numerics": numerics, "expectations": list(known)},
+        "timing": {"cards": 1, **numerics},
+    }
+
+
+OPTIONS = options_of(STACK.chip, "standard")
 SELF_TEST: tuple[Event, ...] = (SelfTest(planted=15, detected=15, correct=5, missed=()),)
 
 #: What becomes of a case, by its id; the others pass.
@@ -142,7 +155,7 @@ def passed(case: Case) -> ResultRecord:
     figures = {"latency_us": 1234.5} if case.suite == "benchmarks" else {}
     return ResultRecord.of(
         case,
-        f"suites/{case.suite}/test.py::{case.id}",
+        f"suites/{case.suite}/test_{case.suite}.py::test_case[{case.id}]",
         Passed(),
         verdicts=(convert({**leaf, "leaves": [leaf]}, Verdict),),
         measurements=figures,
@@ -181,16 +194,17 @@ def write_log(
     change: Callable[[Header], Header] = lambda header: header,
 ) -> Path:
     """Write the log of a run that conforms, but for what is asked for; the last ``skipped`` cases have no record."""
+    release = release_for(fates or {})
     header = Header(
-        run_id="20260301-run",
+        run_id="20260901-run",
         started=STARTED,
         stack=STACK,
         level=level,
         selection=Selection(FULL),
         manifest=tuple(case for case in CASES if case.is_in(level)),
-        options=OPTIONS,
+        options=options_of(STACK.chip, level, parse(release.parts["expectations"], STACK).summaries()),
         doctor=DOCTOR,
-        used=release_for(fates or {}).hashes(),
+        used=release.hashes(),
     )
     header = change(header)
     log = RunLog.create(path, header)

@@ -66,7 +66,7 @@ def test_a_certificate_holds(certificate: Path) -> None:
 
 
 def test_a_thousand_random_alterations_are_all_refused_and_named(certificate: Path, tmp_path: Path) -> None:
-    copy, chance = tmp_path / "copy", Random(20260301)  # noqa: S311 (to be repeated, not to be secret)
+    copy, chance = tmp_path / "copy", Random(20260901)  # noqa: S311 (to be repeated, not to be secret)
     shutil.copytree(certificate, copy)
     for number in range(1000):
         name = FILES[number % len(FILES)]
@@ -211,9 +211,9 @@ def reasons(
 
 
 def test_it_holds_for_twelve_months_from_the_run(certificate: Path) -> None:
-    assert reasons(certificate, date(2027, 3, 1)) == []
-    assert reasons(certificate, date(2027, 3, 2)) == ["it expired on 2027-03-01"]
-    assert "still to come" in reasons(certificate, date(2026, 3, 1))[0]
+    assert reasons(certificate, date(2027, 9, 1)) == []
+    assert reasons(certificate, date(2027, 9, 2)) == ["it expired on 2027-09-01"]
+    assert "still to come" in reasons(certificate, date(2026, 9, 1))[0]
 
 
 def test_twelve_months_from_a_leap_day_are_the_last_of_february() -> None:
@@ -233,25 +233,25 @@ def test_a_revoked_certificate_says_since_when_and_why(certificate: Path, tmp_pa
     assert reasons(certificate, runs.ISSUED, revocation.read(path, PUBLIC)) == []
     assert revocation.add(path, number, "the device was faulty", runs.KEY, on=runs.ISSUED) == 2
     said = reasons(certificate, runs.ISSUED, revocation.read(path, PUBLIC))
-    assert said == ["it was revoked on 2026-03-02: the device was faulty"]
+    assert said == ["it was revoked on 2026-09-02: the device was faulty"]
 
 
 def test_a_list_is_stale_after_its_day_and_a_release_can_be_withdrawn(certificate: Path, tmp_path: Path) -> None:
     path = tmp_path / "revoked.json"
     revocation.add(path, revocation.of_release("9.9"), "judges wrongly", runs.KEY, on=runs.ISSUED, fresh_days=10)
     known = revocation.read(path, PUBLIC)
-    assert reasons(certificate, date(2026, 3, 12), known) == []
-    assert "stale since 2026-03-12" in reasons(certificate, date(2026, 3, 13), known)[0]
+    assert reasons(certificate, date(2026, 9, 12), known) == []
+    assert "stale since 2026-09-12" in reasons(certificate, date(2026, 9, 13), known)[0]
     revocation.add(path, revocation.of_release(runs.RELEASE.version), "judges wrongly", runs.KEY, on=runs.ISSUED)
     (reason,) = reasons(certificate, runs.ISSUED, revocation.read(path, PUBLIC))
-    assert reason == "its release was withdrawn on 2026-03-02: judges wrongly"
+    assert reason == "its release was withdrawn on 2026-09-02: judges wrongly"
 
 
 def test_the_same_run_certified_again_is_the_same(certificate: Path, tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     log.write_bytes((certificate / "run.jsonl").read_bytes())
     said = [
-        certify(runs.issue(log, tmp_path / f"{day}", "performance"), RELEASE, on=date(2026, 3, day)) for day in (2, 9)
+        certify(runs.issue(log, tmp_path / f"{day}", "performance"), RELEASE, on=date(2026, 9, day)) for day in (2, 9)
     ]
     assert (
         said[0]["id"]
@@ -291,11 +291,11 @@ def test_the_words_say_what_was_tested_waived_and_not_tested(certificate: Path) 
         "chip: Ascend910B3",
         "CANN: 8.5.0",
         "ops: 1 fallback, 118 passed, 1 waived",
-        "ops/op6/forward/float32: known (https://example.org/1), until 2026-06-30",
+        "ops/op6/forward/float32: known (https://example.org/1), until 2026-12-30",
         "ops/op4/forward/float32",
         "communication between devices",
         "independent of Huawei",
-        "until 2027-03-01",
+        "until 2027-09-01",
     ):
         assert said in text
 

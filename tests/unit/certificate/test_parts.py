@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from datetime import date, timedelta
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from urllib.error import URLError
 
 import pytest
 
-from pytest_ascend.certificate import commands, package, provenance, release, requirements, statement, timestamp
+from pytest_ascend.certificate import commands, package, recomputed, release, requirements, statement, timestamp
 from pytest_ascend.certificate.judgement import Refused
 from pytest_ascend.certificate.package import CertificateError
 from pytest_ascend.certificate.requirements import Candidate
@@ -27,7 +28,19 @@ from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog.synthetic import replace
 
 from . import runs
-from .test_checks import STARTED, candidate, finished
+
+STARTED = datetime(2026, 9, 1, 10, tzinfo=timezone.utc)
+
+
+def candidate(events: Sequence[object], footer: object = None) -> Any:
+    """Return what a requirement reads of a candidate that has only events."""
+    run = SimpleNamespace(events=events, footer=footer, header=SimpleNamespace(started=STARTED.isoformat()))
+    return SimpleNamespace(summary=SimpleNamespace(run=run))
+
+
+def finished(after: timedelta) -> Any:
+    return SimpleNamespace(finished=(STARTED + after).isoformat())
+
 
 LINE = b'{"a":1}'
 DIGEST = hashlib.sha256(LINE).hexdigest()
@@ -197,7 +210,7 @@ def stamp(minutes: float, given: str = "") -> TimeStamped:
 )
 def test_a_line_was_stamped_within_the_run_but_for_two_clocks(library: Library, events: list[Any], count: int) -> None:
     found = candidate(events=[SimpleNamespace(), *events], footer=finished(timedelta(hours=1)))
-    assert len([*provenance.time_stamps(found)]) == count
+    assert len([*recomputed.time_stamps(found)]) == count
 
 
 def verified(*events: Any) -> Any:
@@ -225,7 +238,7 @@ def test_stamps_are_checked_where_there_is_a_root(
 def test_stamps_are_stated_to_the_second(library: Library) -> None:
     run: Any = SimpleNamespace(events=[SimpleNamespace(), stamp(0.5), stamp(0, given="")])
     run.events[2] = TimeStamped(authority="tsa", digest=DIGEST, answer="")
-    assert statement.time_stamps(run) == [{"authority": "tsa", "time": "2026-03-01T10:00:30+00:00"}]
+    assert statement.time_stamps(run) == [{"authority": "tsa", "time": "2026-09-01T10:00:30+00:00"}]
 
 
 def test_an_altered_golden_is_named(tmp_path: Path) -> None:
@@ -291,14 +304,14 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def stated(summary: Any, tier: str = "operators", **more: Any) -> dict[str, Any]:
-    made = Candidate(summary=summary, tier=TIERS[tier], release=runs.RELEASE, on=date(2026, 3, 5))
+    made = Candidate(summary=summary, tier=TIERS[tier], release=runs.RELEASE, on=date(2026, 9, 5))
     return statement.statement(made, issuer="I", key="K", **more)
 
 
 def test_a_statement_says_what_became_of_each_case(summary: Any) -> None:
     found = stated(summary)
     assert (found["schema"], found["kind"], found["tier"]) == (1, "pytest-ascend certificate", "operators")
-    assert (found["issued"], found["issuer"], found["key"], found["expires"]) == ("2026-03-05", "I", "K", "2027-03-01")
+    assert (found["issued"], found["issuer"], found["key"], found["expires"]) == ("2026-09-05", "I", "K", "2027-09-01")
     assert found["fallbacks"] == ["ops/op4/forward/float32"]
     assert found["waived"] == [{"case": "ops/op5/forward/float32", **runs.WAIVER}]
     assert found["disputed"] == ["ops/op7/forward/float32"]
@@ -307,7 +320,7 @@ def test_a_statement_says_what_became_of_each_case(summary: Any) -> None:
     ]
     assert found["counts"]["ops"] == {"disputed": 1, "fallback": 1, "passed": 116, "waived": 2}
     assert found["run"] == {
-        "id": "20260301-run", "started": runs.STARTED, "finished": runs.FINISHED, "level": "standard", "challenge": "",
+        "id": "20260901-run", "started": runs.STARTED, "finished": runs.FINISHED, "level": "standard", "challenge": "",
     }  # fmt: skip
     assert "confirms" not in found
     assert stated(summary, confirms={"id": "x"})["confirms"] == {"id": "x"}
@@ -351,7 +364,7 @@ def test_a_run_without_an_end_is_dated_by_its_start(summary: Any) -> None:
         summary=SimpleNamespace(run=cut),
         release=runs.RELEASE,
         tier=TIERS["operators"],
-        on=date(2026, 3, 5),
+        on=date(2026, 9, 5),
         results=(),
         of=lambda _: [],
     )
@@ -376,7 +389,7 @@ def test_a_judge_has_seen_every_planted_error(planted: int, detected: int, misse
     assert [*requirements.blind(quarantined)][said:] == ["the device npu:1 was taken out: wrong"]
 
 
-@pytest.mark.parametrize(("text", "day"), [("2026-03-01", date(2026, 3, 1)), ("soon", date.min), ("", date.min)])
+@pytest.mark.parametrize(("text", "day"), [("2026-09-01", date(2026, 9, 1)), ("soon", date.min), ("", date.min)])
 def test_a_day_that_is_none_is_long_ago(text: str, day: date) -> None:
     assert requirements._day(text) == day
     assert package.date_of(text) == (None if day == date.min else day)

@@ -89,7 +89,7 @@ def test_a_stamp_of_another_line_is_refused_by_name(tmp_path: Path, ours: tuple[
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
     other = timestamp.take(ours[0], b"another line")
     lines[1]["answer"] = other
-    from .forgeries import chained
+    from .genuine import chained
 
     path.write_bytes(chained(lines))
     # The line before the stamp is the one that it names, and all is chained anew: the stamp alone shows it.
@@ -99,9 +99,9 @@ def test_a_stamp_of_another_line_is_refused_by_name(tmp_path: Path, ours: tuple[
 def test_a_stamp_at_another_time_than_the_run_is_refused_by_name(tmp_path: Path, ours: tuple[str, Path]) -> None:
     path = stamped(tmp_path / "run.jsonl", ours[0])
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
-    lines[-1]["finished"] = "2026-03-01T10:00:02+00:00"
-    lines[0]["started"] = "2026-03-01T10:00:00+00:00"
-    from .forgeries import chained
+    lines[-1]["finished"] = "2026-09-01T10:00:02+00:00"
+    lines[0]["started"] = "2026-09-01T10:00:00+00:00"
+    from .genuine import chained
 
     for each in (each for each in lines if each.get("kind") == "time-stamp"):
         each["digest"] = "0" * 64

@@ -1,0 +1,141 @@
+"""Certificates of real runs: a genuine log earns its tier, and whatever a forger changes in it is refused by name."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from pytest_ascend.certificate import tiers
+from pytest_ascend.certificate.judgement import Issue, certify, disagreements, verify
+from pytest_ascend.certificate.requirements import REQUIREMENTS
+from pytest_ascend.coverage import manifest
+from pytest_ascend.runlog.reading import read
+from pytest_ascend.system.bundled import folder
+from pytest_ascend.verdict.summary import Summary, summarise
+
+from . import genuine, runs
+from .forgeries import BEFORE, ROLES, UNSEEN, of
+from .genuine import Log
+
+#: A run of a few seconds with a record for each role.
+SHORT = (
+    "environment/test_environment.py",
+    *(f"fused/test_fused.py::test_fused[{case.id}]" for case in manifest.load(folder("suites"))
+      if (case.suite, case.level, case.dtype) == ("fused", "smoke", "float32")),
+    *(f"ops/test_ops.py::test_forward[ops/{name}/forward/{dtype}]" for name, dtype in (
+      *((name, "float32") for name in ("softmax", "gelu", "exp", "sin", "ctc_loss", "relu", "argsort", "add")),
+      ("exp", "bfloat16"), ("relu", "bfloat16"))),
+    "ops/test_ops.py::test_sweep[ops/argsort/sweep/float32]",
+    "benchmarks/test_benchmarks.py::test_launch",
+)  # fmt: skip
+#: Requirement -> a forgery that it refuses, and what it says of it.
+SAID = {
+    "device": ("an emulated stack", "the emulated device"),
+    "subset": ("a subset", "the run was a subset (-k relu)"),
+    "incomplete": ("no footer", "stopped before its end"),
+    "missing": ("a case that was not run", "1 case did not run"),
+    "failures": ("a failure", "1 case failed"),
+    "fallbacks": ("fallbacks of a whole suite", "of ops computed by the CPU"),
+    "waivers": ("a waiver that is over", "expired on 2026-01-01"),
+    "limits": ("a limit of design in place of a defect", "which this release does not know"),
+    "release": ("other judges", "the suites and judges of the run are not those of this release"),
+    "tampered": ("a planted fault", "faults were planted"),
+    "unhealthy": ("no devices", "npu-smi did not answer"),
+    "mixed": ("no driver", "it is not known which driver was tested"),
+    "disturbed": ("no figure of a benchmark", "without a figure"),
+    "blind": ("one of 15 planted errors", "1 planted errors and 5 correct results"),
+    "header": ("one invented case", "1 case that this release does not have: ops/new0/forward/float32"),
+    "records": ("a limit used 1.5 times", "the log says it agrees: True, and False follows from the rest"),
+    "attempts": ("failed, then passed", "1 case whose outcome does not follow from the attempts"),
+    "known-deviations": ("a longer waiver", "waived otherwise than this release does"),
+    "chain": ("a line that was changed after it was written", "does not continue the chain of hashes"),
+    "clock": ("a run resumed over five years", "14 at most are one run"),
+    "options": ("forced precision", "the log says the setting ACL_PRECISION_MODE 'force_fp16'"),
+    "versions": ("CANN 99.0.0", "this release knows no CANN 99.0.0"),
+    "machine": ("torch_npu 2.1 in what the doctor saw", "and the doctor saw 2.1.0"),
+    "devices": ("another card after the run", "which npu-smi did not list"),
+}
+#: Forgery -> what another run says of it. Of all others in UNSEEN it says nothing.
+REVEALED = {
+    "better figures within the limit": "of its limit",
+    "better figures in every record": "of its limit",
+    "a failed case rewritten as a pass in every field": "says passed, and is failed here",
+    "a fallback rewritten as a pass": "says passed, and is fallback here",
+    "a benchmark and its samples made faster": "_us",
+    "fewer elements in a comparison": "of 1 elements, and",
+    "a comparison less": "comparisons of",
+    "other inputs of a generated call": "is of other inputs",
+    "other outputs of a generated call": "has other bits than every right device gives",
+}
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    """Return a short run whose figures are not the CPU's own, as an NPU's log."""
+    options = ("--ascend-emulated-numerics=chip:7", "--ascend-challenge=77")
+    where = [f"{folder('suites')}/{each}" for each in SHORT]
+    return genuine.as_npu(genuine.parsed(genuine.run(tmp_path_factory.mktemp("short"), *options, *where).read_bytes()))
+
+
+def test_the_genuine_log_is_not_refused(short: Log, tmp_path: Path) -> None:
+    assert genuine.refused(tmp_path / "run.jsonl", short) == {}
+    assert not [role for role in ROLES if not of(short, role)]
+
+
+@pytest.mark.parametrize("name", sorted(BEFORE.keys() - {"a time without an offset"}))
+def test_a_forgery_is_refused_by_name(short: Log, tmp_path: Path, name: str) -> None:
+    found = genuine.refused(tmp_path / "run.jsonl", short, BEFORE[name])
+    assert found
+    for requirement, (forgery, words) in SAID.items():
+        assert forgery != name or words in found[requirement]
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_what_a_log_cannot_show_is_not_refused_and_another_run_reveals_it(
+    short: Log, tmp_path: Path, name: str
+) -> None:
+    assert genuine.refused(tmp_path / "run.jsonl", short, UNSEEN[name]) == {}
+
+    def made(change: object) -> Summary:
+        log = genuine.copied(short)
+        if callable(change):
+            change(log)
+        return summarise(read(genuine.finished(tmp_path / "other.jsonl", log)))
+
+    def truth(log: Log) -> None:
+        if name.startswith("a failed case"):
+            of(log, "rounded").update(outcome="failed", reason="differs")
+        if name.startswith("a fallback"):
+            of(log, "by the CPU").update(outcome="fallback")
+
+    said = disagreements(made(UNSEEN[name]), made(truth))
+    assert bool(said) == (name in REVEALED)
+    assert REVEALED.get(name, "") in "".join(said)
+
+
+def test_every_requirement_is_seen_at_work_and_few_forgeries_are_unseen() -> None:
+    assert {*SAID, "time-stamps"} == {*REQUIREMENTS}  # test_timestamp.py sees that one at work
+    assert len(BEFORE) > 190
+    text = (Path(__file__).parents[3] / "docs/certification.md").read_text(encoding="utf-8")
+    assert not [name for name in UNSEEN if f"| {name} |" not in text]
+
+
+def test_an_emulated_log_is_refused_for_its_device_alone(short: Log, tmp_path: Path) -> None:
+    log = genuine.copied(short)
+    log["header"]["stack"]["emulated"] = True
+    assert [*genuine.refused(tmp_path / "run.jsonl", log)] == ["device"]
+
+
+def test_a_whole_run_of_level_smoke_is_certified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the log that the run wrote, but for the label of the emulated device."""
+    log = genuine.as_npu(genuine.parsed(genuine.run(tmp_path, "--ascend-level=smoke").read_bytes()))
+    release, path = genuine.release_of(log), genuine.finished(tmp_path / "npu.jsonl", log)
+    for name, tier in genuine.tiers("smoke").items():
+        monkeypatch.setitem(tiers.TIERS, name, tier)  # type: ignore[arg-type]
+    on = date.fromisoformat(log["footer"]["finished"][:10])
+    issue = Issue(log=path, tier=tiers.TIERS["distributed"], issuer="X", key=runs.KEY, folder=tmp_path / "certificate")
+    said = certify(issue, release, on=on)
+    assert verify(tmp_path / "certificate", runs.KEY.public_key(), release).claims == said
+    assert {*said["not_again"]} == {"distributed"}
