@@ -34,6 +34,7 @@ COMMANDS = {
         "pytest_ascend.distributed.commands:diagnose",
         "Tell why the ranks of a distributed training differ.",
     ),
+    "dispute": ("pytest_ascend.certificate.programme:dispute", "File that a case is wrong, or decide it."),
     "doctor": ("pytest_ascend.doctor.commands:doctor", "Tell what is installed, and why an NPU does not come up."),
     "emulate": (
         "pytest_ascend.emulator.commands:emulate",
@@ -41,6 +42,7 @@ COMMANDS = {
     ),
     "keep": ("pytest_ascend.operators.exploring:keep", "Add findings of --ascend-explore to the suites as cases."),
     "manifest": ("pytest_ascend.coverage.commands:manifest", "Freeze the list of cases of the bundled suites."),
+    "registry": ("pytest_ascend.certificate.programme:registry", "Check a folder of certificates."),
     "replay": ("pytest_ascend.parity.replay:replay", "Judge every API call of an msprobe dump."),
     "revoke": (
         "pytest_ascend.certificate.commands:revoke",

@@ -16,7 +16,7 @@ from pytest_ascend.certificate.judgement import certify as make
 from pytest_ascend.certificate.judgement import verify as check
 from pytest_ascend.certificate.release import installed
 from pytest_ascend.certificate.rerun import rerun
-from pytest_ascend.certificate.tiers import TIERS
+from pytest_ascend.certificate.tiers import SAMPLE, TIERS, by_name
 from pytest_ascend.certificate.words import LANGUAGES, words
 from pytest_ascend.environment.compatibility import BUNDLED, load
 from pytest_ascend.errors import UsageError
@@ -40,7 +40,7 @@ _passphrase = click.option("--passphrase", envvar=PASSPHRASE, default="", hidden
 @click.command()
 @click.argument("run", type=_path)
 @_key
-@click.option("--tier", type=click.Choice(list(TIERS)), required=True, help="What is to be certified.")
+@click.option("--tier", type=click.Choice([*TIERS, SAMPLE.name]), required=True, help="What is to be certified.")
 @click.option("--issuer", required=True, help="The issuer's name, as readers know it.", metavar="NAME")
 @click.option("-o", "--output", type=_path, help="The folder to write; by default beside the log.", metavar="DIR")
 @click.option("--confirms", type=_path, help="A certificate of another issuer that RUN confirms.", metavar="DIR")
@@ -69,7 +69,7 @@ def certify(
     log = run / package.LOG if run.is_dir() else run
     issue = Issue(
         log=log,
-        tier=TIERS[tier],
+        tier=by_name(tier),
         issuer=issuer,
         key=signing.private_key(key, passphrase),
         folder=output or log.with_name(f"certificate-{tier}"),

@@ -17,7 +17,7 @@ from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.requirements import Candidate, Refusal, refusals
 from pytest_ascend.certificate.revocation import Revocations, of_release
 from pytest_ascend.certificate.statement import CHOSEN, newer_releases, statement
-from pytest_ascend.certificate.tiers import NEWER_CANN, TIERS, Tier
+from pytest_ascend.certificate.tiers import NEWER_CANN, Tier, by_name
 from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.errors import AscendError, RunLogError
 from pytest_ascend.records.outcome import Passed
@@ -171,10 +171,10 @@ def _equal_times(theirs: Sequence[ResultRecord], mine: Sequence[ResultRecord]) -
 def _times(result: ResultRecord, kind: str) -> Iterator[tuple[tuple[str, str, int], float]]:
     """Yield the times of a record, each with a key by which the other run has it."""
     found = getattr(result, kind)
-    for name, values in ({kind: found} if kind == "duration_s" else found).items():
-        if name.endswith(_TIMES):
-            values = values if kind == "series" else (values,)
-            yield from (((result.case.id, name, place), value) for place, value in enumerate(values) if value)
+    for name, value in ({kind: found} if kind == "duration_s" else found).items():
+        values = value if kind == "series" else (value,)
+        times = enumerate(values) if name.endswith(_TIMES) else ()
+        yield from (((result.case.id, name, place), each) for place, each in times if each)
 
 
 #: Endings of the names of times and of figures computed from them.
@@ -250,7 +250,7 @@ def _candidate(found: Package, release: Release) -> Candidate:
     found.log.seek(0)
     summary = summarise(read_from(Path(LOG), found.log))
     # An unknown tier raises KeyError: the evidence does not support it.
-    tier, issued = TIERS[found.claims["tier"]], date.fromisoformat(found.claims["issued"])
+    tier, issued = by_name(found.claims["tier"]), date.fromisoformat(found.claims["issued"])
     return Candidate(summary=summary, tier=tier, release=release, on=issued)
 
 

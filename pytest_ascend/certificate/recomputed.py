@@ -260,6 +260,9 @@ def known_deviations(candidate: Candidate) -> Iterator[str]:
     yield from (f"{counted_cases(len(names))} {why}: {named(names)}" for why, names in by_why.items())
 
 
+_UNEXPECTED = "passed, which this release expects to deviate: such a run says otherwise"
+
+
 def waived_otherwise(result: ResultRecord, known: Expectations) -> Iterator[str]:
     """Yield how the waiver of a case, or its pass, differs from what the release knows of it."""
     entry, outcome = known.find(result.case.id), result.outcome
@@ -276,8 +279,7 @@ def waived_otherwise(result: ResultRecord, known: Expectations) -> Iterator[str]
         elif cause.derived and below == Fallback.name and not result.fallbacks:
             yield "waived as without a kernel, and no operator is named"
     elif isinstance(outcome, Passed) and entry and entry.outcome != Disputed.name:
-        if entry.confirmed or not outcome.reason.startswith(BETTER):
-            yield "passed, which this release expects to deviate: such a run says otherwise"
+        yield from [_UNEXPECTED] if entry.confirmed or not outcome.reason.startswith(BETTER) else []
 
 
 def chain(candidate: Candidate) -> Iterator[str]:

@@ -14,16 +14,18 @@ class Tier:
 
     All suites must have run at ``level`` or above, except those of higher tiers: each names its first tier
     (``suites/NAME/suite.json``), by default the lowest. ``quiet``: no other process may have used the device.
+    ``sample``: the run was on the emulated device, and certifies nothing.
     """
 
     name: str
     means: str
     level: str = "standard"
     quiet: bool = False
+    sample: bool = False
 
     def covers(self, suite: str) -> bool:
         """Whether the tier includes a suite."""
-        return TIERS[describe(suite).tier] in included(self)
+        return self.sample or TIERS[describe(suite).tier] in included(self)
 
 
 TIERS: Mapping[str, Tier] = {
@@ -51,8 +53,26 @@ TIERS: Mapping[str, Tier] = {
     )
 }
 
+#: For trying out how a certificate is made, checked, executed again and revoked.
+SAMPLE = Tier(
+    name="sample",
+    means="NOTHING about any NPU: the run was on the emulated device, and this is a sample of a certificate",
+    level="smoke",
+    sample=True,
+)
+
 #: Parts of a stack that must be known.
 NEEDED = ("chip", "driver", "cann", "torch", "torch_npu", "torch_npu_commit", "python")
+
+
+def by_name(name: str) -> Tier:
+    """Return a tier, or the sample. Raises KeyError for any other name."""
+    return SAMPLE if name == SAMPLE.name else TIERS[name]
+
+
+#: The support window: release of the suite -> the last day on which a registry accepts its certificates, "" for the
+#: newest. A release before the newest is accepted for six months more.
+ACCEPTED: Mapping[str, str] = {"0.1.0": ""}
 
 #: Months of validity, from the end of the run.
 MONTHS = 12
@@ -63,4 +83,6 @@ NEWER_CANN = 4
 def included(tier: Tier) -> tuple[Tier, ...]:
     """Return the tiers that a tier includes, itself last."""
     names = list(TIERS)
+    if tier.sample:
+        return (tier,)
     return tuple(TIERS[name] for name in names[: names.index(tier.name) + 1])

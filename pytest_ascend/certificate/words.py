@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pytest_ascend.certificate.tiers import NEWER_CANN, TIERS
+from pytest_ascend.certificate.tiers import NEWER_CANN, SAMPLE, TIERS
 from pytest_ascend.records.text import one_line
 
 #: The parts of a stack, with readable names.
@@ -101,6 +101,7 @@ _MEANS_ZH = {
     "按设计不具备的能力逐一列出编号和名称",
     TIERS["models"].means: "模型的推理和训练结果与 PyTorch 一致，误差在 float64 参考允许的范围内",
     TIERS["performance"].means: "性能基准在无人共用的设备上完整运行，测量值如文中所列",
+    SAMPLE.means: "不证明任何 NPU：运行于模拟设备，本证书仅为样例",
     TIERS["distributed"].means: "多卡集合通信和并行训练的结果与单进程一致",
 }
 _OUTSIDE_ZH = {

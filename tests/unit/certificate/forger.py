@@ -3,8 +3,8 @@
     python -m tools.evaluation forger RUN...            a line for each forgery of these logs that is not refused
     python -m tools.evaluation forger --table RUN...    the table in docs/certification.md
 
-RUN is the log of any run on the emulated device, or its folder: whole, merged, continued, or of some cases. Its label is
-taken away, and its cases are taken for all of the release. The genuine log must be certified. The forger holds the
+RUN is the log of any run on the emulated device, or its folder: whole, merged, continued, or of some cases. Its label
+is taken away, and its cases are taken for all of the release. The genuine log must be certified. The forger holds the
 issuer's key, and works everything out again that follows from the log. Exit code 1 if a genuine log is refused, or a
 forgery is certified that is not among those that a log cannot show.
 """
@@ -89,8 +89,8 @@ def _after(scratch: Path, log: Log, release: Release, on: date) -> Iterator[tupl
 
 
 def _verified(certificate: Path, release: Release, on: date) -> str:
-    from pytest_ascend.certificate.judgement import ended  # noqa: PLC0415
-    from pytest_ascend.environment.compatibility import load  # noqa: PLC0415
+    from pytest_ascend.certificate.judgement import ended
+    from pytest_ascend.environment.compatibility import load
 
     try:
         found = verify(certificate, runs.KEY.public_key(), release)

@@ -121,9 +121,7 @@ def resumed(after_s: int, records: int) -> Change:
 
 
 def host(cpus: str) -> Change:
-    return lambda log: log["header"]["stack"].update(
-        host=f"{log['header']['stack']['host'].partition(',')[0]}, {cpus}"
-    )
+    return lambda log: log["header"]["stack"].update(host=f"{log['header']['stack']['host'].partition(',')[0]}, {cpus}")
 
 
 def cards(**changes: Any) -> Change:
@@ -199,10 +197,11 @@ def finding(**changes: Any) -> Change:
 
 def invented(count: int) -> Change:
     def change(log: Log) -> None:
+        template = copy.deepcopy(of(log))
         for index in range(count):
             case = to_builtins(Case(suite="ops", subject=f"new{index}", property="forward", dtype="float32"))
             log["header"]["manifest"].append(case)
-            log["records"].append({**copy.deepcopy(of(log)), "case": case})
+            log["records"].append({**template, "case": case})
 
     return change
 
@@ -327,7 +326,7 @@ BEFORE: Mapping[str, Change] = {
     "an attempt on a device that is not there": attempts("passed", "passed", card="npu:7"),
     # The release.
     "one invented case": invented(1),
-    "20,000 invented cases": invented(20_000),
+    "500 invented cases": invented(500),
     "a case of another level": lambda log: log["header"]["manifest"][1].update(level="full"),
     "a case of another family": lambda log: log["header"]["manifest"][1].update(family="mine"),
     "a case less": shorter,
@@ -495,7 +494,7 @@ UNSEEN: Mapping[str, Change] = {
         of(log, "by the CPU").pop("waiver")),
     "a benchmark and its samples made faster": lambda log: faster(of(log, "benchmark")),
     "fewer elements in a comparison": lambda log: metrics(log, count=1.0),
-    "a comparison less": lambda log: fewer(log),
+    "a comparison less": fewer,
     "other inputs of a generated call": lambda log: next(iter(of(log, "generated")["digests"].values())).update(
         inputs="0" * 32),
     "other outputs of a generated call": lambda log: next(iter(of(log, "generated")["digests"].values())).update(

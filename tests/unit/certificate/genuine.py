@@ -1,7 +1,7 @@
 """Logs of real runs on the emulated device, with its label taken away: what they say of cases is as it was written.
 
-A certificate is for an NPU, and nobody who builds these has one. So the label is replaced by what a run on an NPU has in
-its place: a driver, a device that npu-smi lists, no setting of the emulated device. Nothing else is changed.
+A certificate is for an NPU, and nobody who builds these has one. So the label is replaced by what a run on an NPU has
+in its place: a driver, a device that npu-smi lists, no setting of the emulated device. Nothing else is changed.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def as_npu(genuine: Log) -> Log:
     cards = [card for event in log["events"] if event["kind"] == "cards" for card in event["cards"]]
     for card in cards:
         card |= {"npu": card["index"], "chip": 0}
-    found = {card["npu"]: {"npu": card["npu"], "chip": 0, "index": card["npu"], "name": chip, "bus": card["bus"],
-                           "health": "OK", "memory_total_mb": 65536, "memory_used_mb": 3000} for card in cards}  # fmt: skip
+    alike = {"name": chip, "health": "OK", "memory_total_mb": 65536, "memory_used_mb": 3000}
+    found = {each["npu"]: {"npu": each["npu"], "chip": 0, "index": each["npu"], "bus": each["bus"]} for each in cards}
     doctor = header["doctor"]
     seen = {"chip": stack.chip, "driver": DRIVER, "firmware": FIRMWARE, "CANN toolkit": stack.cann}
     for each in doctor["components"]:
@@ -117,7 +117,7 @@ def as_npu(genuine: Log) -> Log:
             value = seen[each["name"]]
             each |= {"version": value, "evidence": [{"value": value, "source": "npu-smi", "internal": False}]}
     doctor |= {"findings": [each for each in doctor["findings"] if each["id"] not in ("emulated", "ascend.absent")],
-               "devices": list(found.values())}  # fmt: skip
+               "devices": [{**each, **alike} for each in found.values()]}  # fmt: skip
     return log
 
 

@@ -126,8 +126,15 @@ def options_of(chip: str, level: str, known: Sequence[str] = ()) -> dict[str, An
     """Return the options of an ordinary run as its log has them."""
     numerics, level_given = pinned(chip), [] if level == "standard" else [f"--ascend-level={level}"]
     return {
-        **{"device": "npu", "level": level, "baselines": "baselines", "faults": [], "standard": "", "cards": 0},
-        **{"arguments": ["--ascend-device=npu", *level_given], "numerics": numerics, "expectations": list(known)},
+        "device": "npu",
+        "level": level,
+        "baselines": "baselines",
+        "faults": [],
+        "standard": "",
+        "cards": 0,
+        "arguments": ["--ascend-device=npu", *level_given],
+        "numerics": numerics,
+        "expectations": list(known),
         "timing": {"cards": 1, **numerics},
     }
 

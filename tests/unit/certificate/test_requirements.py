@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_ascend.certificate.judgement import Refused, certify
-from pytest_ascend.certificate.requirements import REQUIREMENTS, _is_known
+from pytest_ascend.certificate.requirements import _is_known
 from pytest_ascend.certificate.tiers import TIERS
 from pytest_ascend.coverage.expectations import Expectation
 from pytest_ascend.environment.npu_smi import ELSEWHERE, OTHERS

@@ -1,0 +1,221 @@
+"""The certification programme: disputes about cases, and a registry of certificates as a folder in a repository."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import click
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from pytest_ascend.certificate import package, revocation, signing, statement
+from pytest_ascend.certificate.judgement import ended, verify
+from pytest_ascend.certificate.package import CertificateError
+from pytest_ascend.certificate.release import Release, installed
+from pytest_ascend.certificate.tiers import ACCEPTED, SAMPLE
+from pytest_ascend.coverage import expectations, manifest
+from pytest_ascend.environment.compatibility import Compatibility, load
+from pytest_ascend.errors import AscendError, UsageError
+from pytest_ascend.export.markdown import table
+from pytest_ascend.records.case import Stack
+from pytest_ascend.records.text import one_line
+from pytest_ascend.system.bundled import folder
+from pytest_ascend.system.files import read_regular, strict_json, write_if_new
+
+#: Days until a dispute has to be decided, or filed again.
+DISPUTE_DAYS = 90
+#: How a dispute ends: the device was wrong, or the case was.
+DECISIONS = ("device", "case")
+_EVIDENCE_BYTES = 64 << 20
+#: The parts of a stack for which a certificate is listed.
+_STACK = ("chip", "driver", "cann", "torch", "torch_npu")
+_path = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("case")
+@click.option("--reason", default="", help="Why the case is wrong, in a sentence.")
+@click.option("--evidence", default="", help="A file that shows it, or its address.", metavar="FILE|URL")
+@click.option("--by", default="", help="Who files it, or who decides.", metavar="NAME")
+@click.option(
+    "--list",
+    "path",
+    type=_path,
+    default=Path("disputes.json"),
+    show_default=True,
+    metavar="FILE",
+    help="The list of known deviations to extend.",
+)
+@click.option("--decide", type=click.Choice(DECISIONS), help="End the dispute: which of both was wrong.")
+def dispute(case: str, *, reason: str, evidence: str, by: str, path: Path, decide: str | None) -> None:
+    """File that CASE is wrong, not the device, or decide such a dispute.
+
+    The case is recorded as disputed by every run with --ascend-expectations=FILE, and for everyone once FILE is the
+    release's own list. A decided dispute has no effect any more, and stays in the list as a record.
+    """
+    data = _disputes(path)
+    open_, today = [each for each in data["causes"] if _is_about(each, case)], statement.today()
+    if decide:
+        if not open_:
+            raise UsageError(f"{path}: there is no open dispute about {case}", hint="give the id of a disputed case")
+        data["causes"] = [each for each in data["causes"] if each not in open_]
+        ends = {
+            "decision": f"the {decide} was wrong",
+            "decided": today.isoformat(),
+            "by": by,
+            "because": reason,
+        }
+        data["decided"] += [{**each, **ends} for each in open_]
+    elif open_:
+        raise UsageError(f"{path}: {case} is disputed already", hint="decide it: --decide device, or --decide case")
+    else:
+        data["causes"].append(_entry(case, reason, evidence, by, today))
+    content = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+    expectations.parse(content.encode(), _ANY)
+    write_if_new(path, content.encode())
+    click.echo(f"{path}: {case} is {f'decided: the {decide} was wrong' if decide else 'disputed'}")
+
+
+#: A stack by which a list can be read, to check its form.
+_ANY = Stack(device="npu", emulated=False)
+
+
+def _is_about(entry: Mapping[str, Any], case: str) -> bool:
+    return entry.get("outcome") == "disputed" and list(entry.get("cases", ())) == [case]
+
+
+def _disputes(path: Path) -> dict[str, Any]:
+    """Read a list of known deviations. Raises UsageError for one that is damaged."""
+    try:
+        data = (
+            strict_json(read_regular(path, expectations.LIMIT_BYTES)) if path.exists() else {"schema": 2, "causes": []}
+        )
+        expectations.parse(json.dumps(data).encode(), _ANY)
+        return {**data, "decided": list(data.get("decided", ()))}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise UsageError(f"cannot read {path}: {error}", hint="docs/expectations.md describes the file") from error
+
+
+def _entry(case: str, reason: str, evidence: str, by: str, today: date) -> dict[str, Any]:
+    if case not in {each.id for each in manifest.load(folder("suites"))}:
+        hint = "'pytest --ascend --ascend-level=full --collect-only -q' lists the cases"
+        raise UsageError(f"this release has no case {case!r}", hint=hint)
+    lacking = [name for name, text in {"--reason": reason, "--evidence": evidence, "--by": by}.items() if not text]
+    if lacking:
+        raise UsageError(f"a dispute needs {', '.join(lacking)}", hint="say why the case is wrong, and what shows it")
+    if not evidence.startswith(("http://", "https://")):
+        try:
+            digest = sha256(read_regular(Path(evidence), _EVIDENCE_BYTES)).hexdigest()
+        except OSError as error:
+            hint = "give a file, or an address that begins with https://"
+            raise UsageError(f"cannot read the evidence {evidence}: {error.strerror or error}", hint=hint) from error
+        evidence = f"{Path(evidence).name}, SHA-256 {digest}"
+    name = sha256(f"{case} {today}".encode()).hexdigest()[:8]
+    expires = (today + timedelta(days=DISPUTE_DAYS)).isoformat()
+    return {"cause": f"dispute-{name}", "outcome": "disputed", "reason": reason, "cases": [case], "source": evidence,
+            "owner": by, "expires": expires, "why": f"filed on {today}"}  # fmt: skip
+
+
+@dataclass(kw_only=True, slots=True)
+class Entry:
+    """One certificate of a registry: its folder, its statement if it was verified, and why it does not hold."""
+
+    folder: Path
+    claims: Mapping[str, Any] = field(default_factory=dict)
+    reasons: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What two certificates have in common that say the same of the same stack."""
+        return (str(self.claims.get("tier")), *(str(self.claims.get("stack", {}).get(name)) for name in _STACK))
+
+
+@click.command()
+@click.argument("registry", type=_path)
+@click.option("--submission", type=_path, help="Check this certificate as well, as if it were listed.", metavar="DIR")
+@click.option("-o", "--output", type=_path, help="Write who is certified for what, as Markdown.", metavar="FILE")
+def registry(registry: Path, submission: Path | None, output: Path | None) -> None:
+    """Check every certificate of the folder REGISTRY, and a submission to it.
+
+    REGISTRY has certificates/, keys/ with the issuers' public keys (*.pub), and revocations/ with their lists (*.json).
+    Each certificate is verified, and must not be expired, revoked, a sample, or of a release that is not accepted any
+    more. Exit code 1 if the submission, or without one any certificate, does not hold.
+    """
+    found = entries(registry, submission, installed(), load(), on=statement.today())
+    for each in found:
+        what = (
+            f"{each.key[0]} for {', '.join(each.key[1:])}, by {each.claims['issuer']}" if each.claims else "unverified"
+        )
+        also = f"; also certified by {', '.join(each.others)}" if each.others else ""
+        state = f"DOES NOT HOLD: {'; '.join(each.reasons)}" if each.reasons else f"holds until {each.claims['expires']}"
+        click.echo(one_line(f"{each.folder.name}: {what}: {state}{also}"))
+    if output:
+        write_if_new(output, page(found).encode())
+        click.echo(f"page: {output}")
+    checked = [each for each in found if submission in (None, each.folder)]
+    sys.exit(any(each.reasons for each in checked))
+
+
+def entries(
+    registry: Path, submission: Path | None, release: Release, compatibility: Compatibility, *, on: date
+) -> list[Entry]:
+    """Verify the certificates of a registry. Raises UsageError if it is not one."""
+    try:
+        folders = sorted(each for each in (registry / "certificates").iterdir() if each.is_dir())
+        keys = {signing.fingerprint(key): key for key in map(signing.public_key, sorted(registry.glob("keys/*.pub")))}
+    except OSError as error:
+        hint = "make the folders certificates and keys in it"
+        raise UsageError(f"{registry} is no registry: {error.strerror or error}", hint=hint) from error
+    found = [_entry_of(each, registry, keys, release) for each in (*folders, *([submission] if submission else ()))]
+    for each in (entry for entry in found if entry.claims):
+        claims, lists = each.claims, sorted(registry.glob("revocations/*.json"))
+        known = [(path, _list(path, keys[claims["key"]])) for path in lists]
+        for revoked in [found_ for _, found_ in known if found_] or [None]:
+            said = ended(claims, on=on, compatibility=compatibility, revocations=revoked)
+            each.reasons += [why for why in said if why not in each.reasons]
+        until = ACCEPTED.get(str(claims["release"]))
+        if until is None or (until and date.fromisoformat(until) < on):
+            each.reasons.append(f"certificates of release {claims['release']} are accepted until {until or 'never'}")
+        if claims["tier"] == SAMPLE.name:
+            each.reasons.append("it is a sample")
+        alike = {other.claims["issuer"] for other in found if other.claims and other.key == each.key}
+        each.others = sorted(alike - {claims["issuer"]})
+    return found
+
+
+def _entry_of(path: Path, registry: Path, keys: Mapping[str, Ed25519PublicKey], release: Release) -> Entry:
+    try:
+        signer = package.signer(path)
+        if signer not in keys:
+            return Entry(folder=path, reasons=[f"its key {signer} is not in {registry / 'keys'}"])
+        return Entry(folder=path, claims=verify(path, keys[signer], release, others=list(keys.values())).claims)
+    except AscendError as error:
+        return Entry(folder=path, reasons=[error.message])
+
+
+def _list(path: Path, key: Ed25519PublicKey) -> revocation.Revocations | None:
+    """Read a list of revocations; None for another issuer's."""
+    try:
+        return revocation.read(path, key)
+    except CertificateError:
+        return None
+
+
+def page(found: list[Entry]) -> str:
+    """Return who is certified for what, as Markdown."""
+    columns = ("tier", *_STACK, "issuer", "certificate", "until", "also by")
+    rows = list(_rows(found))
+    return f"# Certified stacks\n\n{table(columns, rows) if rows else 'None.'}\n"
+
+
+def _rows(found: list[Entry]) -> Iterator[tuple[str, ...]]:
+    for each in sorted((each for each in found if each.claims and not each.reasons), key=lambda each: each.key):
+        last = (str(each.claims[name]) for name in ("issuer", "id", "expires"))
+        yield (*each.key, *last, ", ".join(each.others))
