@@ -19,11 +19,19 @@ from . import genuine, runs
 from .forgeries import BEFORE, ROLES, UNSEEN, of
 from .genuine import Log
 
+#: Runs of a minute, on a busy machine of several.
+pytestmark = pytest.mark.timeout(900)
+
+#: With one known defect, which is a twentieth of them.
+FUSED = sorted(
+    (case.id for case in manifest.load(folder("suites"))
+     if (case.suite, case.level, case.dtype) == ("fused", "smoke", "float32") and "ptiou" not in case.id),
+    key=lambda name: "npu_iou" not in name,
+)  # fmt: skip
 #: A run of a few seconds with a record for each role.
 SHORT = (
     "environment/test_environment.py",
-    *(f"fused/test_fused.py::test_fused[{case.id}]" for case in manifest.load(folder("suites"))
-      if (case.suite, case.level, case.dtype) == ("fused", "smoke", "float32")),
+    *(f"fused/test_fused.py::test_fused[{name}]" for name in FUSED[:20]),
     *(f"ops/test_ops.py::test_forward[ops/{name}/forward/{dtype}]" for name, dtype in (
       *((name, "float32") for name in ("softmax", "gelu", "exp", "sin", "ctc_loss", "relu", "argsort", "add")),
       ("exp", "bfloat16"), ("relu", "bfloat16"))),
