@@ -85,9 +85,12 @@ def _line(data: Log) -> bytes:
     return msgspec.json.encode(data) + b"\n"
 
 
+_KINDS = ("header", "footer", "records", "events")
+
+
 def copied(log: Log) -> Log:
     """Return a copy of a log."""
-    return {name: json.loads(json.dumps(each)) for name, each in log.items()}
+    return {name: json.loads(json.dumps(each)) for name, each in log.items() if name in _KINDS}
 
 
 def as_npu(genuine: Log) -> Log:
