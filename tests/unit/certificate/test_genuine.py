@@ -52,7 +52,7 @@ SAID = {
     "tampered": ("a planted fault", "faults were planted"),
     "unhealthy": ("no devices", "npu-smi did not answer"),
     "mixed": ("no driver", "it is not known which driver was tested"),
-    "disturbed": ("no figure of a benchmark", "without a figure"),
+    "disturbed": ("a latency that is no number", "without a figure that is a number"),
     "blind": ("one of 15 planted errors", "1 planted errors and 5 correct results"),
     "header": ("one invented case", "1 case that this release does not have: ops/new0/forward/float32"),
     "records": ("a limit used 1.5 times", "the log says it agrees: True, and False follows from the rest"),
