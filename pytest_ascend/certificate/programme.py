@@ -93,9 +93,8 @@ def _is_about(entry: Mapping[str, Any], case: str) -> bool:
 def _disputes(path: Path) -> dict[str, Any]:
     """Read a list of known deviations. Raises UsageError for one that is damaged."""
     try:
-        data = (
-            strict_json(read_regular(path, expectations.LIMIT_BYTES)) if path.exists() else {"schema": 2, "causes": []}
-        )
+        known = read_regular(path, expectations.LIMIT_BYTES) if path.exists() else b'{"schema": 2, "causes": []}'
+        data: Any = strict_json(known)
         expectations.parse(json.dumps(data).encode(), _ANY)
         return {**data, "decided": list(data.get("decided", ()))}
     except (OSError, ValueError, TypeError, AttributeError) as error:
@@ -176,8 +175,8 @@ def entries(
     found = [_entry_of(each, registry, keys, release) for each in (*folders, *([submission] if submission else ()))]
     for each in (entry for entry in found if entry.claims):
         claims, lists = each.claims, sorted(registry.glob("revocations/*.json"))
-        known = [(path, _list(path, keys[claims["key"]])) for path in lists]
-        for revoked in [found_ for _, found_ in known if found_] or [None]:
+        known = [_list(path, keys[claims["key"]]) for path in lists]  # None: another issuer's
+        for revoked in list(filter(None, known)) or (None,):
             said = ended(claims, on=on, compatibility=compatibility, revocations=revoked)
             each.reasons += [why for why in said if why not in each.reasons]
         until = ACCEPTED.get(str(claims["release"]))
