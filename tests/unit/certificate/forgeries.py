@@ -270,7 +270,8 @@ BEFORE: Mapping[str, Change] = {
     "a message in a pass": lambda log: both(log, message="off by 0.2"),
     "a pattern in a pass": lambda log: both(log, pattern="every second element"),
     "a larger error than the limit": lambda log: metrics(log, ulp_max=4e5),
-    "a limit of 1e9": lambda log: (of(log, "rounded"), both(log, limit=LOOSE)),
+    "a limit of 1e9": lambda log: [each.update(limit=LOOSE) for verdict in of(log, "rounded")["verdicts"]
+                                   for each in (verdict, *verdict["leaves"])],
     "a share of the limit that the error does not give": lambda log: metrics(log, limit_used=0.01),
     "no share of the limit": lambda log: [each["metrics"].pop("limit_used") for each in
                                           (of(log)["verdicts"][0], of(log)["verdicts"][0]["leaves"][0])],
