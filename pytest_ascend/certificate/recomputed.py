@@ -154,7 +154,8 @@ def options(candidate: Candidate) -> Iterator[str]:
 def _arguments(given: Mapping[str, Any]) -> Iterator[str]:
     """Yield the arguments that run a case again with these options."""
     usual = {"device": "auto", "level": "standard", "challenge": None, "ranks": 0, "isolation": "auto"}
-    yield from (f"--ascend-{name}={given[name]}" for name, each in usual.items() if given.get(name, each) != each)
+    for name in (name for name, each in usual.items() if given.get(name, each) != each):
+        yield f"--ascend-{'certify=challenge' if name == 'challenge' else name}={given[name]}"
 
 
 def judged(verdict: Verdict) -> Iterator[str]:

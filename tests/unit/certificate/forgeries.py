@@ -449,7 +449,7 @@ BEFORE: Mapping[str, Change] = {
     "a known deviation less in the options": lambda log: log["header"]["options"]["expectations"].pop(),
     "arguments of another level": options(arguments=["--ascend-level=full"]),
     "arguments of another challenge": lambda log: log["header"]["options"]["arguments"].append(
-        "--ascend-challenge=5"),
+        "--ascend-certify=challenge=5"),
     "a challenge that was not among the arguments": options(challenge=20260301),
     "ranks that were not among the arguments": options(ranks=8),
     "other numerics while something was timed": lambda log: log["header"]["options"]["timing"].update(

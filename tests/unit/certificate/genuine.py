@@ -103,7 +103,7 @@ def as_npu(genuine: Log) -> Log:
     options = header["options"]
     options |= {"device": "npu", **EmulatorSettings().to_dict()}
     options["arguments"] = ["--ascend-device=npu", *(
-        each for each in options["arguments"] if not each.startswith(("--ascend-device", "--ascend-emulated"))
+        each for each in options["arguments"] if not each.startswith(("--ascend-device", "--ascend-emulate"))
     )]  # fmt: skip
     options["timing"] = {name: value for name, value in options["timing"].items() if not name.startswith("emulated")}
     options["expectations"] = parse(release.installed().parts["expectations"], stack).summaries()

@@ -82,7 +82,7 @@ REVEALED = {
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory) -> Log:
     """Return a short run whose figures are not the CPU's own, as an NPU's log."""
-    options = ("--ascend-emulated-numerics=chip:7", "--ascend-challenge=77")
+    options = ("--ascend-emulate=numerics=chip:7", "--ascend-certify=challenge=77")
     where = [f"{folder('suites')}/{each}" for each in SHORT]
     return genuine.as_npu(genuine.parsed(genuine.run(tmp_path_factory.mktemp("short"), *options, *where).read_bytes()))
 
