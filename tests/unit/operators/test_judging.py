@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from pytest_ascend.certificate import consistency
+from pytest_ascend.certificate import recomputed
 from pytest_ascend.operators import Operator, call, call_judging, judging
 from pytest_ascend.operators.judging import alike, digest, matching_run, perturbed, signs, sizes_of_sums
 from pytest_ascend.operators.operator import ARITHMETIC, FUNCTION, MOVE
@@ -129,8 +128,8 @@ def test_a_function_is_off_by_a_few_ulp_at_most(dtype: torch.dtype, off: float, 
     final = call_judging.too_far(verdict, backward=False)
     assert final.agrees is agrees
     assert agrees or "off by 8" in final.headline
-    record = SimpleNamespace(verdicts=[final.in_full()])
-    assert [*consistency.leaves(record), *consistency.figures(record)] == [], "the log does not contradict itself"
+    kept = final.in_full()
+    assert [why for each in (kept, *kept.leaves) for why in recomputed.judged(each)] == [], "the log agrees with itself"
 
 
 def test_each_tensor_of_a_list_is_judged_by_what_the_cpu_is_off_by_there() -> None:
