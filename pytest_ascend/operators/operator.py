@@ -105,6 +105,8 @@ FAMILIES: Mapping[str, Family] = {
     "other": Family(any_integer=True, far=False, takes_batches=True),
     "linalg": Family(far=False),
     "fft": Family(sums_all=True),
+    "special": Family(),
+    "creation": Family(),
 }
 
 

@@ -158,11 +158,6 @@ class Variant:
         return f"{self.values.label} ({self.how})"
 
     @property
-    def origin(self) -> Values | StoredTensor:
-        """What was changed, maybe several times."""
-        return self.values.origin if isinstance(self.values, Variant) else self.values
-
-    @property
     def changes(self) -> tuple[str, ...]:
         """All that is changed of it, the first change first."""
         return (*(self.values.changes if isinstance(self.values, Variant) else ()), self.how)

@@ -10,8 +10,11 @@ import torch
 
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.checks import check
+from pytest_ascend.operators.exploring import FOUND
 from pytest_ascend.operators.failing import program
+from pytest_ascend.operators.properties import PROPERTIES
 from pytest_ascend.operators.sweep import note
+from pytest_ascend.operators.sweep_reference import CALLS
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
@@ -35,59 +38,18 @@ def target(
     return made
 
 
-@pytest.mark.ascend_cases("ops", "forward")
-def test_forward(target: Target, precision_compare: PrecisionCompare) -> None:
-    check(target, precision_compare)
+def _test_of(*properties: str) -> Callable[..., None]:
+    """Return the test of the cases with these properties."""
+
+    @pytest.mark.ascend_cases("ops", *properties)
+    def test(target: Target, precision_compare: PrecisionCompare, ascend_measure: Callable[[str, float], None]) -> None:
+        check(target, precision_compare)
+        note(target.varied, ascend_measure)
+
+    made: Callable[..., None] = test
+    return made
 
 
-@pytest.mark.ascend_cases("ops", "shapes")
-def test_shapes(target: Target, precision_compare: PrecisionCompare) -> None:
-    check(target, precision_compare)
-
-
-@pytest.mark.ascend_cases("ops", "promotion")
-def test_promotion(target: Target, precision_compare: PrecisionCompare) -> None:
-    check(target, precision_compare)
-
-
-@pytest.mark.ascend_cases("ops", "special")
-def test_special(target: Target, precision_compare: PrecisionCompare) -> None:
-    check(target, precision_compare)
-
-
-@pytest.mark.ascend_cases("ops", "layout")
-def test_layout(target: Target, precision_compare: PrecisionCompare) -> None:
-    check(target, precision_compare)
-
-
-@pytest.mark.ascend_cases("ops", "backward")
-def test_backward(target: Target, precision_compare: PrecisionCompare) -> None:
-    check(target, precision_compare)
-
-
-@pytest.mark.ascend_cases("ops", "backward-layout")
-def test_backward_layout(target: Target, precision_compare: PrecisionCompare) -> None:
-    check(target, precision_compare)
-
-
-@pytest.mark.ascend_cases("ops", "out")
-def test_out(target: Target, precision_compare: PrecisionCompare) -> None:
-    check(target, precision_compare)
-
-
-@pytest.mark.ascend_cases("ops", "in-place")
-def test_in_place(target: Target, precision_compare: PrecisionCompare) -> None:
-    check(target, precision_compare)
-
-
-@pytest.mark.ascend_cases("ops", "repeat")
-def test_repeat(target: Target, precision_compare: PrecisionCompare) -> None:
-    check(target, precision_compare)
-
-
-@pytest.mark.ascend_cases("ops", "sweep", "sweep-more", "found")
-def test_sweep(
-    target: Target, precision_compare: PrecisionCompare, ascend_measure: Callable[[str, float], None]
-) -> None:
-    check(target, precision_compare)
-    note(target.varied, ascend_measure)
+# test_forward, test_in_place ...; one for all generated calls.
+globals().update({f"test_{each.replace('-', '_')}": _test_of(each) for each in PROPERTIES if each not in CALLS})
+test_sweep = _test_of(*CALLS, FOUND)

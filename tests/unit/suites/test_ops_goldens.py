@@ -9,7 +9,7 @@ import torch
 from pytest_ascend.errors import GoldenError
 from pytest_ascend.golden import Golden, GoldenStore, Provenance
 from pytest_ascend.operators import recorded, stored
-from pytest_ascend.operators.operator import FLOATS, Operator
+from pytest_ascend.operators.operator import FAMILIES, FLOATS, Operator
 from pytest_ascend.operators.reference import Results, computed, differentiated
 from pytest_ascend.operators.samples import call
 from pytest_ascend.operators.stored import golden_id, load, named, read
@@ -101,6 +101,11 @@ def test_the_bundled_goldens_belong_to_the_catalogue() -> None:
     store = GoldenStore(folder("baselines") / "golden")
     for operator in OPERATORS.values():
         load(store, operator)
+
+
+def test_every_family_is_in_the_table_of_families() -> None:
+    named = {each.family for each in OPERATORS.values()} | {each.family for each in RECORDED.values()}
+    assert named == FAMILIES.keys()
 
 
 def test_the_catalogue_is_broad() -> None:
