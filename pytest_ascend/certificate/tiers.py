@@ -41,6 +41,10 @@ TIERS: Mapping[str, Tier] = {
             means="models give the results of PyTorch, in inference and in training, within what float64 allows",
         ),
         Tier(
+            name="graphs",
+            means="captured graphs give at each replay the bits of eager calls, with other inputs, lengths and padding",
+        ),
+        Tier(
             name="performance",
             means="the benchmarks ran to their end on a device that nobody else used, with the figures that are stated",
             quiet=True,

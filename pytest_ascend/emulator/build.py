@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import json
@@ -189,8 +190,11 @@ def _link(compiler: str, home: Path, name: str, sources: list[Path], *libraries:
         )
 
 
+#: Operators whose largest workspace torch_npu asks for before it captures a graph with them.
+_WITH_MAX_WORKSPACE = re.compile(r"aclnn(FusedInferAttention|FlashAttentionVarLen|FlashAttentionUnpadding)Score\w*")
+
 _OPERATOR = """\
-API int {name}GetWorkspaceSize({arguments}uint64_t *workspace_size, void **into) {{
+API int {name}Get{Max}WorkspaceSize({arguments}uint64_t *workspace_size, void **into) {{
     emu_executor *executor = emu_executor_new({index}, {count});
     if (!executor) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: no host memory for {name}");
     {words}
@@ -198,6 +202,9 @@ API int {name}GetWorkspaceSize({arguments}uint64_t *workspace_size, void **into)
     *into = executor;
     return EMU_OK;
 }}
+"""
+
+_COMPUTE = """\
 API int {name}(void *workspace, uint64_t size, void *executor, void *stream) {{
     (void)workspace, (void)size;
     return emu_run(executor, {stream});
@@ -216,14 +223,17 @@ def operators_source(signatures: Iterable[Signature]) -> str:
 def _operator(index: int, signature: Signature) -> str:
     names = [f"a{position}" for position in range(len(signature.parameters))]
     typed = list(zip(names, (C_TYPES[each.type] for each in signature.parameters), strict=True))
-    return _OPERATOR.format(
+    first = functools.partial(
+        _OPERATOR.format,
         name=signature.name,
         index=index,
         count=len(names),
-        stream=_STREAM_OF_CONTEXT if signature.name.startswith("Atb") else "stream",
         arguments="".join(f"{c_type} {name}, " for name, (c_type, _) in typed),
         words="\n    ".join(f"executor->words[{i}] = {c.format(name)};" for i, (name, (_, c)) in enumerate(typed)),
     )
+    largest = first(Max="Max") if _WITH_MAX_WORKSPACE.fullmatch(signature.name) else ""
+    stream = _STREAM_OF_CONTEXT if signature.name.startswith("Atb") else "stream"
+    return first(Max="") + largest + _COMPUTE.format(name=signature.name, stream=stream)
 
 
 def missing_source(names: Iterable[str]) -> str:

@@ -111,7 +111,9 @@ GRAPH_FAULTS: Mapping[str, Mapping[str, Callable[[Body], Body]]] = {
     "graph-reads-old-inputs": {"aclmdlRICaptureBegin": _instead(_frozen)},
     "graph-runs-at-capture": {"aclmdlRICaptureBegin": _instead(_at_capture)},
     "graph-loses-a-copy": {"aclmdlRIExecuteAsync": _of_replay(_without_last_copy)},
-    "graph-loses-a-memset": {"aclmdlRIExecuteAsync": _without("MEMSET_ASYNC")},
+    "graph-loses-a-fill": {
+        "aclmdlRIExecuteAsync": _without("MEMSET_ASYNC", "aclnnInplaceZero", "aclnnInplaceFillScalar")
+    },
     "graph-shares-its-pool": {"aclmdlRIExecuteAsync": _instead(_over_the_others)},
     "graph-is-stale-twice": {
         "aclmdlRIExecuteAsync": _of_replay(lambda graph: graph.tasks[: -1 if graph.replays > 1 else None])

@@ -1,0 +1,100 @@
+"""Functions that ``torch.compile`` rewrites for captured graphs: in-place operations, views, and what it fuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor
+
+from .workloads import Same, numbers
+
+#: Of x (4, 8) and y (4, 8): aliases of inputs and of results.
+VIEWS: tuple[Callable[[Tensor, Tensor], object], ...] = (
+    lambda x, y: (x.view(8, 4) + 1, y),
+    lambda x, y: x.t() @ y,
+    lambda x, y: (x[:, :4], x[:, :4] * 2, y),
+    lambda x, y: torch.cat([x[1:], y[:1]]),
+    lambda x, y: (x + y).view(-1)[::3],
+    lambda x, y: [(z := x * 2), z.view(-1), z[0], y],
+    lambda x, y: (x.expand(3, 4, 8) + y).sum(0),
+    lambda x, y: (x.unsqueeze(1) - y.unsqueeze(0)).flatten(1),
+    lambda x, y: torch.split(x, 2)[1] * y.chunk(2)[0],
+    lambda x, y: (x.permute(1, 0).contiguous(), y.transpose(0, 1)),
+)
+
+
+def _changed(change: Callable[[Tensor, Tensor], object]) -> Callable[[Tensor, Tensor], tuple[object, Tensor]]:
+    """Change a copy, and return what the change gives beside the copy."""
+
+    def work(x: Tensor, y: Tensor) -> tuple[object, Tensor]:
+        z = x.clone()
+        return change(z, y), z
+
+    return work
+
+
+IN_PLACE = tuple(
+    map(
+        _changed,
+        (
+            lambda z, y: z.add_(y).mul_(2),
+            lambda z, y: z[:2].add_(y[:2]),
+            lambda z, y: z.view(-1)[:8].copy_(y[0]),
+            lambda z, y: z.t().mul_(y.t()),
+            lambda z, y: z.index_copy_(0, torch.tensor([0, 2], device=y.device), y[:2]),
+            lambda z, y: z.relu_() + y,
+            lambda z, y: (z + 1, z.zero_(), y),
+            lambda z, y: (z.add_(1), y * z, z.sub_(1)),
+            lambda z, y: z.masked_fill_(y > 0, 3.0),
+            lambda z, y: z.scatter_(1, torch.zeros(4, 1, dtype=torch.int64, device=y.device), y[:, :1]),
+        ),
+    )
+)
+FUSIONS: tuple[Callable[[Tensor, Tensor], object], ...] = (
+    lambda x, y: F.layer_norm(x + y, (8,)),
+    lambda x, y: F.rms_norm(x + y, (8,)),
+    lambda x, y: ((s := x + y), F.rms_norm(s, (8,))),
+    lambda x, y: F.gelu(x @ y.t()),
+    lambda x, y: F.silu(x) * y,
+    lambda x, y: (x @ y.t()).softmax(-1) @ y,
+    lambda x, y: torch.addmm(x[0, :4], x, y.t()),
+    lambda x, y: x.float() * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * y,
+    lambda x, y: torch.where(x > y, x, y).to(torch.float16).float(),
+    lambda x, y: (x * 2 + y * 3 - 1).clamp(-1, 1),
+)
+
+
+def _of(
+    functions: tuple[Callable[[Tensor, Tensor], object], ...], backend: str
+) -> Callable[[torch.device, Same], None]:
+    def check(device: torch.device, same: Same) -> None:
+        for number, function in enumerate(functions):
+            torch._dynamo.reset()  # noqa: SLF001 - its only name
+            compiled = torch.compile(function, backend=backend, dynamic=False)
+            for seed in (0, 2):
+                x, y = numbers(device, seed, 4, 8), numbers(device, seed + 1, 4, 8)
+                with torch.no_grad():
+                    expected = _flat(function(x.clone(), y.clone()))
+                    actual = _flat(compiled(x, y))
+                for place, (mine, wanted) in enumerate(zip(actual, expected, strict=True)):
+                    same(mine, wanted, f"pattern {number}, inputs {seed}, result {place}")
+                same(x, numbers(device, seed, 4, 8), f"pattern {number}, inputs {seed}, the first input afterwards")
+
+    return check
+
+
+def _flat(found: object) -> list[Tensor]:
+    if isinstance(found, (list, tuple)):
+        return [each for part in found for each in _flat(part)]
+    return [found] if isinstance(found, Tensor) else []
+
+
+#: Subject -> its check.
+COMPILED = {
+    "views": _of(VIEWS, "npugraph_ex"),
+    "in-place": _of(IN_PLACE, "npugraph_ex"),
+    "fusions": _of(FUSIONS, "npugraph_ex"),
+    "autograd-graph": _of((*VIEWS, *IN_PLACE, *FUSIONS), "aot_eager"),
+}

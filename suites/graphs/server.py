@@ -1,0 +1,277 @@
+"""A server's loop of captured decoding, small: written from the documentation of vLLM Ascend and of SGLang.
+
+Three batch sizes are captured from one pool, largest first. A step pads its requests to the next size; the rows of the
+padding must change nothing. Keys and values are in pages. Lengths are numbers of the host, which a task update changes;
+tokens, positions, slots and block tables are buffers of the device, which are written in place before the replay.
+
+What a server may do wrong is in methods of their own: the tests of the suite overwrite them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .workloads import Same, numbers
+
+_torch: Any = torch  # with torch.npu, which torch_npu adds
+SIZES = (4, 2, 1)
+LAYERS, HEADS, DEPTH, VOCABULARY = 2, 2, 64, 32
+#: Rows of padding begin with NaN, which must reach nothing.
+PADDING_TOKEN = VOCABULARY
+WIDTH = HEADS * DEPTH
+#: Tokens of a page, pages in all, and pages of a request. The last page belongs to the padding.
+PAGE, PAGES, OF_REQUEST = 128, 9, 2
+PADDING_SLOT = (PAGES - 1) * PAGE
+HALF = torch.float16
+
+
+@dataclass
+class Request:
+    """What is decoded: its tokens so far, of which all but the last are in the cache, and its pages."""
+
+    pages: list[int]
+    tokens: list[int]
+
+    @property
+    def place(self) -> int:
+        """The position of the token that is computed next."""
+        return len(self.tokens) - 1
+
+
+@dataclass
+class Batch:
+    """The numbers of a step on the host, for all rows of a size; ``valid`` is 0 in rows of the padding."""
+
+    tokens: list[int]
+    positions: list[int]
+    slots: list[int]
+    tables: list[list[int]]
+    lengths: list[int]
+    valid: list[float]
+
+
+@dataclass
+class Captured:
+    """The graph of a batch size. Its results are held weakly: the pool owns their memory."""
+
+    graph: Any
+    results: dict[str, Any] = field(default_factory=dict)
+    handles: list[Any] = field(default_factory=list)
+    events: list[Any] = field(default_factory=list)
+    arguments: list[tuple[Any, ...]] = field(default_factory=list)
+
+
+def batch_of(requests: list[Request], size: int) -> Batch:
+    """Return a step's numbers, with rows of padding up to the size of the graph."""
+    rows = range(size - len(requests))
+    slots = [each.pages[each.place // PAGE] * PAGE + each.place % PAGE for each in requests]
+    return Batch(
+        tokens=[each.tokens[-1] for each in requests] + [PADDING_TOKEN for _ in rows],
+        positions=[each.place for each in requests] + [0 for _ in rows],
+        slots=slots + [PADDING_SLOT for _ in rows],
+        tables=[each.pages for each in requests] + [[PAGES - 1] * OF_REQUEST for _ in rows],
+        lengths=[each.place + 1 for each in requests] + [1 for _ in rows],
+        valid=[1.0 for _ in requests] + [0.0 for _ in rows],
+    )
+
+
+class Server:
+    """A decoder of two layers on a device, with its graphs. ``step`` is the server's, ``eager`` what it must equal."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.pool = device, _torch.npu.graph_pool_handle()
+        made = (numbers(device, seed, *shape) for seed, shape in enumerate(_shapes()))
+        self.embedding, self.places, *rest = ((each / 8).to(HALF) for each in made)
+        self.embedding[PADDING_TOKEN] = float("nan")
+        self.layers = [rest[4 * i : 4 * i + 4] for i in range(LAYERS)]
+        self.cache = self.empty_cache()
+        self.updating = _torch.npu.Stream()
+        self.buffers = self.new_buffers(max(SIZES))
+        self.scale = torch.ones(1, device=device, dtype=HALF)
+        self.graphs: dict[int, Captured] = {}
+
+    def empty_cache(self) -> list[tuple[Tensor, Tensor]]:
+        """Return keys and values of each layer, by page."""
+        shape = (PAGES, PAGE, WIDTH)
+        return [tuple(torch.zeros(shape, device=self.device, dtype=HALF) for _ in "kv") for _ in range(LAYERS)]  # type: ignore[misc]
+
+    def new_buffers(self, size: int) -> dict[str, Tensor]:
+        """Return the inputs of a step on the device."""
+        integers = {
+            name: torch.zeros(size, dtype=torch.int64, device=self.device) for name in ("tokens", "positions", "slots")
+        }
+        tables = torch.zeros(size, OF_REQUEST, dtype=torch.int32, device=self.device)
+        return {**integers, "tables": tables, "valid": torch.zeros(size, 1, device=self.device)}
+
+    def forward(
+        self, size: int, inputs: dict[str, Tensor], lengths: list[int], cache: Any, made: Captured | None
+    ) -> dict[str, Tensor]:
+        """Compute a step for all rows; while a graph is captured, each attention is a task group of it."""
+        given = {name: each[:size] for name, each in inputs.items()}
+        valid = given["valid"] > 0
+        hidden = torch.where(valid, self.embedding[given["tokens"]] + self.places[given["positions"]], self.padding())
+        found = {"embedding": hidden}
+        for number, (projected, out, up, down) in enumerate(self.layers):
+            query, key, value = torch.split(hidden @ projected, WIDTH, 1)
+            for kept, new in zip(cache[number], (key, value), strict=True):
+                kept.view(-1, WIDTH).index_copy_(0, given["slots"], new)
+            attended = self.attention(query.reshape(size, HEADS, DEPTH), cache[number], given["tables"], lengths, made)
+            hidden = hidden + attended.reshape(size, WIDTH) @ out
+            found[f"attention of layer {number}"] = attended
+            # Quantized with one scale for all rows, where padding that is not zero would be seen.
+            hidden = torch.where(valid, hidden, self.padding())
+            scale = hidden.abs().amax() / 127
+            hidden = hidden + ((hidden / scale).round() * scale @ up).relu() @ down
+            found[f"layer {number}"] = hidden
+        hidden = self.reduced(hidden)
+        return {**found, "logits": torch.where(valid, hidden @ self.embedding[:VOCABULARY].t(), 0.0)}
+
+    def attention(self, query: Tensor, cache: Any, tables: Tensor, lengths: list[int], made: Captured | None) -> Tensor:
+        """Attend to the pages of each row, up to its length, which is a number of the host."""
+        out, rest = torch.empty_like(query), torch.empty(1, dtype=HALF, device=self.device)
+        given = (query, *cache, tables, out, rest)
+        if made is None:
+            attend(given, lengths)
+            return out
+        stream, event = _torch.npu.current_stream(), _torch.npu.ExternalEvent()
+        event.wait(stream)
+        event.reset(stream)
+        _torch.npu.graph_task_group_begin(stream)
+        attend(given, lengths)
+        made.handles.append(_torch.npu.graph_task_group_end(stream))
+        made.events.append(event)
+        made.arguments.append(given)
+        return out
+
+    def capture(self) -> None:
+        """Capture all sizes, the largest first, from one pool."""
+        for size in SIZES:
+            self.forward(size, self.buffers, [1] * size, self.empty_cache(), None)
+            made = self.graphs[size] = Captured(_torch.npu.NPUGraph())
+            with _torch.npu.graph(made.graph, pool=self.pool):
+                results = self.forward(size, self.buffers, [1] * size, self.cache, made)
+            made.results = {name: weak(each) for name, each in results.items()}
+            made.arguments = [tuple(map(weak, given)) for given in made.arguments]
+
+    # --- what a server may do wrong ---
+
+    def padding(self) -> Any:
+        """Return what rows of padding hold."""
+        return 0.0
+
+    def reduced(self, hidden: Tensor) -> Tensor:
+        """Apply what is decided at each step, by a number on the device."""
+        return hidden * self.scale
+
+    def write(self, batch: Batch) -> None:
+        """Write a step's numbers into the buffers that the graphs read."""
+        for name, buffer in self.buffers.items():
+            values = torch.tensor(getattr(batch, name), dtype=buffer.dtype).view(-1, *buffer.shape[1:])
+            buffer[: len(values)].copy_(values)
+
+    def order(self, made: Captured) -> list[int]:
+        """Return the order in which the task groups are updated: that of the layers."""
+        return list(range(len(made.handles)))
+
+    def update(self, made: Captured, batch: Batch) -> None:
+        """Give the attention of each layer this step's lengths, and let the replay go on."""
+        with _torch.npu.stream(self.updating):
+            for handle, place in zip(made.handles, self.order(made), strict=True):
+                _torch.npu.graph_task_update_begin(self.updating, handle)
+                attend(made.arguments[place], batch.lengths)
+                _torch.npu.graph_task_update_end(self.updating)
+            for event in made.events:
+                event.record(self.updating)
+
+    def step(self, batch: Batch) -> dict[str, Tensor]:
+        """Decode a token of each request by a replay."""
+        made = self.graphs[len(batch.tokens)]
+        self.write(batch)
+        made.graph.replay()
+        self.update(made, batch)
+        return made.results
+
+
+def weak(x: Tensor) -> Tensor:
+    """Return a tensor of the same memory that does not own it: the pool gives it to later captures."""
+    import torch_npu  # only there on an NPU
+
+    found: Tensor = torch_npu._C._weak_ref_tensor(x)  # noqa: SLF001 - what servers use
+    return found
+
+
+def attend(given: Sequence[Tensor], lengths: list[int]) -> None:
+    """Write attention of one token per row: of queries, keys, values and block tables, to outputs."""
+    import torch_npu  # only there on an NPU
+
+    query, keys, values, tables, *out = given
+    torch_npu.npu_fused_infer_attention_score.out(
+        query,
+        keys,
+        values,
+        block_table=tables,
+        block_size=PAGE,
+        input_layout="TND",
+        actual_seq_lengths=list(range(1, len(query) + 1)),
+        actual_seq_lengths_kv=lengths,
+        num_heads=HEADS,
+        num_key_value_heads=HEADS,
+        scale=DEPTH**-0.5,
+        sparse_mode=0,
+        out=out,
+    )
+
+
+def _shapes() -> list[tuple[int, int]]:
+    return [
+        (VOCABULARY + 1, WIDTH),
+        (PAGE * OF_REQUEST, WIDTH),
+        *[(WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH, 2 * WIDTH), (2 * WIDTH, WIDTH)] * LAYERS,
+    ]
+
+
+#: Requests by arrival: the step in which they come, that in which they have ended, and their first token.
+ARRIVALS = ((0, 9, 3), (0, 5, 7), (1, 9, 11), (6, 9, 13))
+
+
+def served(device: torch.device, same: Same, kind: type[Server] = Server) -> None:
+    """Decode requests that come and go, by replays and eagerly, and compare every step: results, and the cache."""
+    with torch.no_grad():
+        server = kind(device)
+        server.capture()
+        cache, running = server.empty_cache(), dict[int, Request]()
+        eager = Server(device)
+        for number in range(9):
+            for name, (begins, ends, token) in enumerate(ARRIVALS):
+                if begins == number:
+                    running[name] = Request([2 * name, 2 * name + 1], [token])
+                if ends == number:
+                    del running[name]
+            requests = list(running.values())
+            size = min(each for each in SIZES if each >= len(requests))
+            batch = batch_of(requests, size)
+            server.scale.fill_(1 + number % 2)
+            eager.scale.fill_(1 + number % 2)
+            eager.write(batch)
+            expected = eager.forward(size, eager.buffers, batch.lengths, cache, None)
+            for what, actual in server.step(batch).items():
+                same(
+                    actual[: len(requests)],
+                    expected[what][: len(requests)],
+                    f"graph of {size} rows, step {number}: {what}",
+                )
+            for layer, (mine, theirs) in enumerate(zip(server.cache, cache, strict=True)):
+                for what, kept, wanted in zip(("keys", "values"), mine, theirs, strict=True):
+                    same(
+                        kept[:-1],
+                        wanted[:-1],
+                        f"graph of {size} rows, step {number}: {what} of layer {layer} in the cache",
+                    )
+            tokens = expected["logits"].argmax(-1).tolist()
+            for request, token in zip(requests, tokens, strict=False):
+                request.tokens.append(token)

@@ -1,0 +1,27 @@
+"""A captured computation gives the bits of the eager one, at each replay and with any inputs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pytest_ascend.records.case import Case
+from pytest_ascend.run.comparing import PrecisionCompare
+
+from . import CASES
+from .compiled import COMPILED
+from .server import served
+from .workloads import WORKLOADS, operator
+
+CHECKS = {**WORKLOADS, **COMPILED, "server": served}
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+def test_graphs(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
+    def same(actual: torch.Tensor, expected: torch.Tensor, where: str) -> None:
+        precision_compare(actual.detach().cpu(), expected.detach().cpu(), standard="binary", name=where)
+
+    if case.property == "operator":
+        operator(case.subject, npu_device, same)
+    else:
+        CHECKS[case.subject](npu_device, same)

@@ -1,0 +1,403 @@
+"""What is captured: each function computes the same eagerly and by replays, and hands both to a judge of equal bits.
+
+They need no pytest: ``WORKLOADS["counter"](device, same)``, where ``same(actual, expected, where)`` raises if the
+tensors differ in any bit.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor, nn
+
+from pytest_ascend.operators import InputFactory
+from pytest_ascend.operators.calling import on_tensors, tensors
+
+from ..models.architectures import ResNet50
+from ..ops.table import OPERATORS
+
+_torch: Any = torch  # with torch.npu, which torch_npu adds
+Same: TypeAlias = Callable[[Tensor, Tensor, str], None]
+
+
+def captured(work: Callable[[], Any], **settings: Any) -> tuple[Any, Any]:
+    """Capture a computation. Returns the graph, and the result that each replay writes."""
+    graph = _torch.npu.NPUGraph()
+    with _torch.npu.graph(graph, **settings):
+        result = work()
+    return graph, result
+
+
+def numbers(device: torch.device, seed: int, *shape: int) -> Tensor:
+    """Return normal numbers of a seed, the same on any device."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(device)
+
+
+def replays(work: Callable[[], Any], inputs: Sequence[Tensor], others: Sequence[Sequence[Tensor]], same: Same) -> None:
+    """Compare replays with eager calls: the inputs of the capture, others, one of them again."""
+    with torch.no_grad():
+        work()  # what happens once happens here
+        first = [each.clone() for each in inputs]
+        graph, results = captured(work)
+        for number, values in enumerate([first, *others, others[0], first], start=1):
+            for static, value in zip(inputs, values, strict=True):
+                static.copy_(value)
+            expected = [each.clone() for each in tensors(work())]
+            for static, value in zip(inputs, values, strict=True):
+                static.copy_(value)
+            graph.replay()
+            for place, (actual, wanted) in enumerate(zip(tensors(results), expected, strict=True)):
+                same(actual, wanted, f"replay {number}, result {place}")
+
+
+def operator(name: str, device: torch.device, same: Same) -> None:
+    """Capture an operator of the catalogue with its first sample, and replay it with the numbers of other seeds."""
+    found = OPERATORS[name]
+
+    def drawn(seed: int) -> tuple[Any, Any]:
+        sample = next(iter(found.inputs(InputFactory(f"graphs/{name}", torch.float32))))
+        given = sample.arguments(f"graphs/{name}/{seed}", torch.float32)
+        args, kwargs = on_tensors(lambda each: each.detach().to(device), given)
+        return args, kwargs
+
+    args, kwargs = drawn(0)
+    others = [list(tensors(drawn(seed))) for seed in (1, 2)]
+    replays(lambda: found.function(*args, **kwargs), list(tensors((args, kwargs))), others, same)
+
+
+def model(made: nn.Module, device: torch.device, *shape: int) -> Callable[[Same], None]:
+    """Return the check of a model in eval mode with inputs of a shape."""
+    made, x = made.to(device).eval(), numbers(device, 0, *shape)
+    return lambda same: replays(lambda: made(x), [x], [[numbers(device, seed, *shape)] for seed in (1, 2)], same)
+
+
+def perceptron(device: torch.device, same: Same) -> None:
+    torch.manual_seed(0)
+    model(nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 8)), device, 4, 16)(same)
+
+
+def resnet50(device: torch.device, same: Same) -> None:
+    torch.manual_seed(0)
+    model(ResNet50(10), device, 1, 3, 32, 32)(same)
+
+
+def vit_encoder(device: torch.device, same: Same) -> None:
+    """Capture an encoder for three numbers of images: each graph is of its own size, from one pool."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(32, 2, 64, batch_first=True, norm_first=True, dropout=0.0)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).to(device)  # in eval mode, torch_npu copies
+    pool, graphs = _torch.npu.graph_pool_handle(), {}
+    with torch.no_grad():
+        for images in (4, 2, 1):
+            x = numbers(device, images, images, 17, 32)
+            encoder(x)
+            graphs[images] = (x, *captured(partial(encoder, x), pool=pool))
+        for images in (1, 4, 2, 1):
+            x, graph, result = graphs[images]
+            x.copy_(numbers(device, 9 + images, images, 17, 32))
+            expected = encoder(x)
+            graph.replay()
+            same(result, expected, f"graph of {images} images")
+
+
+def counter(device: torch.device, same: Same) -> None:
+    """Count in place: a capture counts nothing, and each replay counts once."""
+    count, step = torch.zeros(1, device=device), torch.ones(1, device=device)
+    graph, _ = captured(lambda: count.add_(step))
+    same(count, torch.zeros(1), "after the capture")
+    for number in range(1, 4):
+        graph.replay()
+        same(count, torch.full((1,), float(number)), f"after replay {number}")
+    step.fill_(5)
+    graph.replay()
+    same(count, torch.full((1,), 8.0), "after a replay with another step")
+
+
+def copies(device: torch.device, same: Same) -> None:
+    """Copy from the host, between tensors and views of them, and fill, inside a graph."""
+    host, x = torch.zeros(8).pin_memory(), numbers(device, 0, 8)
+    there, target, zeros = torch.empty_like(x), torch.empty(8, 2, device=device), torch.ones(8, device=device)
+
+    def work() -> Tensor:
+        there.copy_(host, non_blocking=True)
+        zeros.zero_()
+        target[:, 0].copy_(x)
+        target[:, 1].copy_(there + zeros)
+        return target.clone()
+
+    graph, result = captured(work)
+    for number in range(1, 4):
+        host.fill_(number)
+        zeros.fill_(9)
+        x.copy_(numbers(device, number, 8))
+        graph.replay()
+        same(result, torch.stack([x.cpu(), host], 1), f"replay {number}")
+        same(zeros, torch.zeros(8), f"replay {number}, what is filled")
+
+
+def streams(device: torch.device, same: Same) -> None:
+    """Fork to a second stream and join it again, in a graph."""
+    x, side = numbers(device, 0, 64), _torch.npu.Stream()
+
+    def work() -> Tensor:
+        a = x * 2
+        side.wait_stream(_torch.npu.current_stream())
+        with _torch.npu.stream(side):
+            b = a.exp()
+        c = a + 1
+        _torch.npu.current_stream().wait_stream(side)
+        return b + c
+
+    graph, result = captured(work)
+    for number in range(1, 4):
+        x.copy_(numbers(device, number, 64))
+        expected = (x * 2).exp() + (x * 2 + 1)
+        graph.replay()
+        same(result, expected, f"replay {number}")
+
+
+def growing_cache(device: torch.device, same: Same) -> None:
+    """Write one step of a cache at a position on the device, and attend to all steps so far."""
+    cache, x = torch.zeros(8, 16, device=device), numbers(device, 0, 1, 16)
+    place, places = torch.zeros(1, dtype=torch.int64, device=device), torch.arange(8, device=device)
+
+    def work(kept: Tensor) -> Tensor:
+        kept.index_copy_(0, place, x)
+        scores = (x @ kept.T).masked_fill(places > place, float("-inf"))
+        result: Tensor = scores.softmax(-1) @ kept
+        return result
+
+    eager = cache.clone()
+    work(cache)
+    cache.zero_()
+    graph, result = captured(lambda: work(cache))
+    for number in range(8):
+        place.fill_(number)
+        x.copy_(numbers(device, number, 1, 16))
+        graph.replay()
+        same(result, work(eager), f"step {number}")
+        same(cache, eager, f"step {number}, the cache")
+
+
+def training_step(device: torch.device, same: Same) -> None:
+    """Capture forward, backward, loss scaling and the optimizer; compare losses, gradients and parameters."""
+    torch.manual_seed(0)
+    eager = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).to(device)
+    graphed = copy.deepcopy(eager)
+    x, y = numbers(device, 0, 4, 8), numbers(device, 1, 4, 4)
+
+    def of(net: nn.Module) -> Callable[[], Tensor]:
+        optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+        scale = torch.full((), 128.0, device=device)
+
+        def step() -> Tensor:
+            optimizer.zero_grad(set_to_none=False)
+            loss = F.mse_loss(net(x), y)
+            torch.autograd.backward(loss * scale)
+            for each in net.parameters():
+                if each.grad is not None:
+                    each.grad.div_(scale)
+            optimizer.step()
+            return loss.detach()
+
+        return step
+
+    steps = of(eager), of(graphed)
+    side = _torch.npu.Stream()
+    side.wait_stream(_torch.npu.current_stream())
+    with _torch.npu.stream(side):
+        for step in steps:
+            step()
+            step()
+    _torch.npu.current_stream().wait_stream(side)
+    graph, loss = captured(steps[1])
+    for number in range(1, 5):
+        x.copy_(numbers(device, number, 4, 8))
+        expected = steps[0]()
+        graph.replay()
+        same(loss, expected, f"step {number}, the loss")
+        for (name, actual), wanted in zip(graphed.named_parameters(), eager.parameters(), strict=True):
+            same(actual, wanted, f"step {number}, {name}")
+
+
+def changed_weights(device: torch.device, same: Same) -> None:
+    """Load other weights into the tensors of a captured layer: replays use them."""
+    torch.manual_seed(0)
+    layer, x = nn.Linear(16, 16).to(device), numbers(device, 0, 4, 16)
+    with torch.no_grad():
+        layer(x)
+        graph, result = captured(lambda: layer(x))
+        for seed in (1, 2):
+            layer.load_state_dict({"weight": numbers(device, seed, 16, 16), "bias": numbers(device, 3 + seed, 16)})
+            expected = layer(x)
+            graph.replay()
+            same(result, expected, f"weights {seed}")
+
+
+def dropout(device: torch.device, same: Same) -> None:
+    """Draw other numbers at each replay, and the same ones after the same seed."""
+    ones = torch.ones(4096, device=device)
+    graph, (dropped, normal) = captured(lambda: (F.dropout(ones), torch.randn(4096, device=device)))
+
+    def drawn() -> list[Tensor]:
+        graph.replay()
+        return [dropped.clone(), normal.clone()]
+
+    _torch.npu.manual_seed(5)
+    first, second = drawn(), drawn()
+    _torch.npu.manual_seed(5)
+    for name, again, before, after in zip(("dropout", "randn"), drawn(), first, second, strict=True):
+        same(again, before, f"{name} after the same seed")
+        same((before == after).all(), torch.tensor(False), f"{name}, whether two replays draw the same")
+
+
+def _exp(x: Tensor, by: float) -> Tensor:
+    return (x * by).exp() + by
+
+
+def pools(device: torch.device, same: Same) -> None:
+    """Results of a graph with a pool of its own stay until its next replay, whatever other graphs do."""
+    x = numbers(device, 0, 64)
+    made = [captured(partial(_exp, x, by)) for by in (1.0, 2.0, 3.0)]
+    kept = []
+    for graph, result in made:
+        graph.replay()
+        kept.append(result.clone())
+    for number, (wanted, (_, result)) in enumerate(zip(kept, made, strict=True)):
+        same(result, wanted, f"graph {number} after the replays of the others")
+        same(result, (x * (number + 1.0)).exp() + (number + 1.0), f"graph {number}")
+
+
+def thousand_replays(device: torch.device, same: Same) -> None:
+    """Replay 1,000 times: the device's memory does not grow, nor does what the process has of the host's."""
+    x, total = torch.ones(16, device=device), torch.zeros(16, device=device)
+    graph, _ = captured(lambda: total.add_(x * 2))
+    for _ in range(10):
+        graph.replay()
+    _torch.npu.synchronize()
+    before, host = _torch.npu.memory_allocated(device), _resident()
+    for _ in range(990):
+        graph.replay()
+    _torch.npu.synchronize()
+    same(total, torch.full((16,), 2000.0), "after 1,000 replays")
+    grown = [_torch.npu.memory_allocated(device) - before, max(0, _resident() - host - (8 << 20))]
+    same(torch.tensor(grown), torch.tensor([0, 0]), "bytes that device and host grew by (8 MiB of the host are free)")
+
+
+def _resident() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - a file of the kernel's
+        return int(file.read().split()[1]) * 4096
+
+
+def thread(device: torch.device, same: Same) -> None:
+    """Capture in another thread, and replay in this one."""
+    x, made, failed = numbers(device, 0, 32), [], []
+
+    def work() -> None:
+        try:
+            _torch.npu.set_device(device)
+            made.append(captured(lambda: x.exp() + 1, capture_error_mode="thread_local"))
+        except RuntimeError as error:  # is raised by the thread that waits for this one
+            failed.append(error)
+
+    capturing = threading.Thread(target=work)
+    capturing.start()
+    capturing.join()
+    if failed:
+        raise failed[0]
+    graph, result = made[0]
+    for number in range(1, 3):
+        x.copy_(numbers(device, number, 32))
+        graph.replay()
+        same(result, x.exp() + 1, f"replay {number}")
+
+
+def host_read(device: torch.device, same: Same) -> None:
+    """Read a result on the host during a capture: it is refused, and the device captures and computes as before."""
+    x, refused = numbers(device, 0, 32), 0
+    reads: tuple[Callable[[Tensor], object], ...] = (lambda y: y.sum().item(), lambda y: y.cpu(), lambda y: y[y > 0])
+    for read in reads:
+        graph = _torch.npu.NPUGraph()
+        try:
+            with _torch.npu.graph(graph):
+                read(x * 2)
+        except RuntimeError:
+            refused += 1
+    same(torch.tensor(refused), torch.tensor(3), "reads of the host that a capture refuses")
+    same(x * 2, x + x, "eager work after refused captures")
+    graph, result = captured(lambda: x * 3)
+    graph.replay()
+    same(result, x * 3, "a capture after refused ones")
+
+
+def host_function(device: torch.device, same: Same) -> None:
+    """Call a function of the host between two tasks, at each replay."""
+    import torch_npu  # only there on an NPU
+
+    x, calls = torch.zeros(4, device=device), list[int]()
+
+    def work() -> None:
+        x.add_(1)
+        torch_npu.npu._launch_host_func(_torch.npu.current_stream(), calls.append, 1)  # noqa: SLF001 - its only name
+        x.add_(1)
+
+    graph, _ = captured(work)
+    for _ in range(3):
+        graph.replay()
+    _torch.npu.synchronize()
+    same(x, torch.full((4,), 6.0), "after three replays")
+    same(torch.tensor(len(calls)), torch.tensor(3), "calls of the host function")
+
+
+def beside_eager_work(device: torch.device, same: Same) -> None:
+    """Replay on one stream while eager work runs on another."""
+    x, y, side = numbers(device, 0, 64), numbers(device, 1, 64), _torch.npu.Stream()
+    graph, result = captured(lambda: torch.exp(x * 2))
+    for number in range(1, 4):
+        x.copy_(numbers(device, number, 64))
+        side.wait_stream(_torch.npu.current_stream())
+        graph.replay()
+        with _torch.npu.stream(side):
+            beside = (y + number) * 3
+        _torch.npu.current_stream().wait_stream(side)
+        same(result, (x * 2).exp(), f"replay {number}")
+        same(beside, (y + number) * 3, f"eager work beside replay {number}")
+
+
+def task_group(device: torch.device, same: Same) -> None:
+    """Change an argument of the host by an update, which the replay waits for."""
+    x, y, out = numbers(device, 0, 32), numbers(device, 1, 32), torch.empty(32, device=device)
+    updating, graph, event = _torch.npu.Stream(), _torch.npu.NPUGraph(), _torch.npu.ExternalEvent()
+    with _torch.npu.graph(graph):
+        stream = _torch.npu.current_stream()
+        event.wait(stream)
+        event.reset(stream)
+        _torch.npu.graph_task_group_begin(stream)
+        torch.add(x, y, alpha=1, out=out)
+        handle = _torch.npu.graph_task_group_end(stream)
+        result = out * 2
+    for factor in (2, 5, 3):
+        x.copy_(numbers(device, factor, 32))
+        expected = torch.add(x, y, alpha=factor) * 2
+        graph.replay()  # waits for the event, which is recorded after the update
+        with _torch.npu.stream(updating):
+            _torch.npu.graph_task_update_begin(updating, handle)
+            torch.add(x, y, alpha=factor, out=out)
+            _torch.npu.graph_task_update_end(updating)
+            event.record(updating)
+        same(result, expected, f"update to {factor}")
+
+
+WORKLOADS: dict[str, Callable[[torch.device, Same], None]] = {
+    each.__name__.replace("_", "-"): each
+    for each in (
+        *(perceptron, resnet50, vit_encoder, counter, copies, streams, growing_cache, training_step, changed_weights),
+        *(dropout, pools, thousand_replays, thread, host_read, host_function, beside_eager_work, task_group),
+    )
+}

@@ -1,0 +1,72 @@
+"""Planted faults of captured graphs and mistakes of servers are seen by the suite; right devices are not accused."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+
+from tests.forks import run
+
+#: Fault -> a check that sees it.
+FAULTS = {
+    "graph-reads-old-inputs": "perceptron",
+    "graph-runs-at-capture": "counter",
+    "graph-loses-a-copy": "copies",
+    "graph-loses-a-fill": "copies",
+    "graph-shares-its-pool": "pools",
+    "graph-is-stale-twice": "counter",
+    "graph-repeats-random-numbers": "dropout",
+    "graph-ignores-updates": "task-group",
+    "graph-ignores-waits": "streams",
+    "graph-ignores-external-waits": "task-group",
+    "graph-forgets-last-task": "growing-cache",
+    "graph-replays-twice": "counter",
+    "graph-loses-host-calls": "host-function",
+}
+#: What a server does wrong -> what is named: the step, and the first result of it that is wrong.
+SERVERS = {
+    "StaleLengths": r"graph of \d rows, step 1: attention of layer 0",
+    "PaddingIsComputed": r"graph of \d rows, step \d: (keys|attention)",
+    "StaleTableOfPadding": r"graph of \d rows, step \d: (keys|attention)",
+    "TableOnlyOnTheHost": r"graph of \d rows, step \d: attention of layer 0",
+    "LayersInAnotherOrder": r"graph of \d rows, step \d: (attention of )?layer 0",
+    "PaddingNotZeroed": r"graph of 4 rows, step \d: layer 0",
+    "DecidedAtCapture": r"graph of \d rows, step 1: logits",
+    "SlotsOneStepLate": r"graph of \d rows, step 1: attention of layer 0",
+    "BuffersReassigned": r"graph of \d rows, step \d: (keys|attention)",
+}
+RIGHT = (
+    "server right",
+    "server chip:1",
+    "training-step chip:2",
+    "perceptron chip:3",
+    "vit-encoder chip:4",
+    "server chip:5",
+)
+
+
+@cache
+def told() -> dict[str, str]:
+    lines = [f"{check} {fault}" for fault, check in FAULTS.items()] + [f"server {each}" for each in SERVERS]
+    done = run("tests.meta.graph_mistakes", *lines, *RIGHT)
+    assert done.returncode == 0, done.stderr
+    return dict(line.split("\t") for line in done.stdout.splitlines() if "\t" in line)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_a_captured_graph_is_seen(fault: str) -> None:
+    found = told()[f"{FAULTS[fault]} {fault}"]
+    assert found != "agrees"
+    assert "Error" not in found
+
+
+@pytest.mark.parametrize("mistake", SERVERS)
+def test_a_mistake_of_a_server_is_seen_with_the_graph_the_step_and_what_is_wrong(mistake: str) -> None:
+    assert re.match(SERVERS[mistake], told()[f"server {mistake}"]), told()[f"server {mistake}"]
+
+
+@pytest.mark.parametrize("line", RIGHT)
+def test_right_devices_of_any_numerics_are_not_accused(line: str) -> None:
+    assert told()[line] == "agrees"
