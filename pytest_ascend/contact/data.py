@@ -10,7 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.contact.kit import SCHEMA
+from pytest_ascend.contact.steps import SCHEMA
 from pytest_ascend.coverage import expectations, manifest
 from pytest_ascend.coverage.expectation_files import checked
 from pytest_ascend.diagnosis.codes import CODES, codes_in

@@ -21,7 +21,7 @@ from pytest_ascend import __version__
 from pytest_ascend.contact import host
 from pytest_ascend.contact.questions import LISTS
 from pytest_ascend.contact.redaction import Redaction
-from pytest_ascend.contact.steps import MARK, Notebook
+from pytest_ascend.contact.steps import MARK, SCHEMA, Notebook
 from pytest_ascend.contact.summary import page
 from pytest_ascend.doctor import examine
 from pytest_ascend.environment.machine import this_machine
@@ -29,9 +29,6 @@ from pytest_ascend.environment.signs import EMULATED_VARIABLE, signs
 from pytest_ascend.errors import DeviceUnavailable, UsageError
 from pytest_ascend.system.files import write_file
 from pytest_ascend.system.programs import run
-
-#: Format of the kit, raised whenever an older reader would misread it.
-SCHEMA = 1
 
 #: Steps that use torch, in order, with their limits in seconds. Those that may harm the card's state come last.
 DEADLINES_S: Mapping[str, float] = {

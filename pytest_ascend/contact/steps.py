@@ -21,6 +21,8 @@ from typing import Any
 from pytest_ascend.contact.questions import LISTS, STEPS, Questions
 
 MARK = "pytest-ascend contact: "
+#: Format of the kit, raised whenever an older reader would misread it.
+SCHEMA = 1
 
 
 class Notebook:

@@ -14,14 +14,10 @@ from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 from pytest_ascend.emulator.settings import EmulatorSettings
-from pytest_ascend.environment.signs import CLASH_VARIABLE, EMULATED_VARIABLE
+from pytest_ascend.environment.signs import CLASH, CLASH_VARIABLE, EMULATED_VARIABLE
 from pytest_ascend.errors import EmulatorUnavailable, UsageError
 
 DEFAULTS = EmulatorSettings()
-
-#: The library, if there is one, that lets torch_npu be loaded beside a torch with CUDA: see runtime/clash.cpp. It is
-#: loaded between the two; in children, the libraries that torch_npu needs do that.
-CLASH = "libclash.so"
 
 
 class BeforeTorchNpu(MetaPathFinder):

@@ -23,8 +23,8 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from pytest_ascend.emulator.bootstrap import CLASH
 from pytest_ascend.emulator.signature import C_TYPES, Parameter, Signature
+from pytest_ascend.environment.signs import CLASH
 from pytest_ascend.errors import EmulatorUnavailable
 from pytest_ascend.system.files import cache_folder
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ascend.emulator import bootstrap, build
+from pytest_ascend.environment import signs
 from pytest_ascend.errors import EmulatorUnavailable
 
 BOTH = b"\0registerDeviceConfigParserHook\0pinned_reserve_segment_size_mb\0"
@@ -106,5 +107,5 @@ def test_they_are_forgotten_when_torch_npu_is_about_to_be_loaded(monkeypatch: py
         finder.find_spec(name)
     assert not loaded
     finder.find_spec("torch_npu._C")
-    assert loaded == [bootstrap.CLASH]
+    assert loaded == [signs.CLASH]
     assert not sys.meta_path
