@@ -26,7 +26,7 @@ COMMANDS = {
     "certificate-key": ("pytest_ascend.certificate.commands:certificate_key", "Make keys to sign certificates with."),
     "certify": ("pytest_ascend.certificate.commands:certify", "Sign that a run conforms."),
     "census": ("pytest_ascend.migration.commands:census", "Tell who computes each operator: NPU, CPU or nobody."),
-    "contact": (
+    "collect": (
         "pytest_ascend.contact.kit:contact",
         "Ask a machine with an NPU everything, for the project to read.",
     ),
@@ -40,10 +40,13 @@ COMMANDS = {
         "pytest_ascend.emulator.commands:emulate",
         "Run a program, and what it starts, on the emulated device.",
     ),
-    "keep": ("pytest_ascend.operators.exploring:keep", "Add findings of --ascend-explore to the suites as cases."),
+    "add-findings": (
+        "pytest_ascend.operators.exploring:keep",
+        "Add findings of --ascend-explore to the suites as cases.",
+    ),
     "manifest": ("pytest_ascend.coverage.commands:manifest", "Freeze the list of cases of the bundled suites."),
     "registry": ("pytest_ascend.certificate.programme:registry", "Check a folder of certificates."),
-    "replay": ("pytest_ascend.parity.replay:replay", "Judge every API call of an msprobe dump."),
+    "check-dump": ("pytest_ascend.parity.replay:replay", "Judge every API call of an msprobe dump."),
     "revoke": (
         "pytest_ascend.certificate.commands:revoke",
         "Put a certificate on the list of those that hold no more.",
@@ -52,6 +55,18 @@ COMMANDS = {
     "report": ("pytest_ascend.page.commands:report", "Make pages from run logs, and check them."),
 }
 
+
+#: The commands in ``--help``, by what they are about.
+SECTIONS = {
+    "Machine": ("doctor", "collect", "emulate"),
+    "Migration": ("census", "analyze"),
+    "Pages": ("report",),
+    "Models": ("check-dump", "diagnose"),
+    "Suites": ("baseline", "manifest", "add-findings"),
+    "Certificates": ("certify", "verify", "revoke", "registry", "certificate-key", "certificate-export"),
+}
+#: Former names of commands, which go with the next release.
+FORMER = {"contact": "collect", "keep": "add-findings", "replay": "check-dump"}
 
 #: Commands of a group that live in another room than the group.
 SUBCOMMANDS = {
@@ -63,7 +78,7 @@ SUBCOMMANDS = {
 
 
 #: Commands that compute on the CPU alone: torch_npu, which torch would load by itself, is not needed, and needs CANN.
-ON_THE_CPU = ("keep", "replay")
+ON_THE_CPU = ("add-findings", "check-dump")
 
 
 #: Exit code of a command that the user ended.
@@ -85,6 +100,9 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Load one command."""
+        if now := FORMER.get(cmd_name):
+            click.echo(f"pytest-ascend {cmd_name} is now pytest-ascend {now}; the former name goes soon", err=True)
+            cmd_name = now
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
         if cmd_name in ON_THE_CPU:
@@ -96,9 +114,10 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List the commands without loading any."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in sorted(COMMANDS.items())])
+        """List the commands in sections, without loading any."""
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, COMMANDS[name][1]) for name in names])
 
 
 def _load(where: str) -> click.Command:

@@ -30,7 +30,7 @@ _BY = ("npu", "cpu", "")
 
 def read_kit(path: Path) -> dict[str, Any]:
     """Return the files of a kit: JSON decoded, text unchanged. Raises UsageError if it is not a kit."""
-    hint = "give the file that `pytest-ascend contact -o contact.zip` wrote, as it is"
+    hint = "give the file that `pytest-ascend collect -o contact.zip` wrote, as it is"
     try:
         with open_regular(path, MOST_BYTES) as file, zipfile.ZipFile(file) as archive:
             entries = archive.infolist()

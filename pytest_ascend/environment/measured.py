@@ -1,6 +1,6 @@
 """What contact kits found on real chips: bundled data, one folder per chip in ``baselines/contact``.
 
-Written by ``pytest-ascend contact apply`` from a kit of an NPU; docs/contact.md describes the files.
+Written by ``pytest-ascend collect apply`` from a kit of an NPU; docs/contact.md describes the files.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ EMULATED_VARIABLE = "PYTEST_ASCEND_EMULATED"
 EMULATED_CANN_VARIABLE = "PYTEST_ASCEND_EMULATED_CANN"
 #: Whether torch_npu could not be loaded beside this torch on an NPU: ``emulator/runtime/clash.cpp``.
 CLASH_VARIABLE = "PYTEST_ASCEND_EMULATED_CLASH"
-#: The library, if there is one, that lets torch_npu be loaded beside a torch with CUDA (emulator/runtime/clash.cpp). It is
+#: The library, if there is one, that lets torch_npu load beside a torch with CUDA (emulator/runtime/clash.cpp). It is
 #: loaded between the two; in children, the libraries that torch_npu needs do that.
 CLASH = "libclash.so"
 

@@ -1,4 +1,4 @@
-"""``pytest-ascend replay``: judge every API call of an msprobe dump, and name the first that is wrong."""
+"""``pytest-ascend check-dump``: judge every API call of an msprobe dump, and name the first that is wrong."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ class Options:
     explore_s: float = option(
         0.0,
         "instead of the suites, generate calls of every operator from new seeds for this long, such as 30m; each "
-        "wrong call is saved in the report folder, and pytest-ascend keep turns it into a case",
+        "wrong call is saved in the report folder, and pytest-ascend add-findings turns it into a case",
         name="--ascend-explore",
         read=parse_duration,
         metavar="TIME",
