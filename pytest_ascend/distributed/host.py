@@ -17,6 +17,7 @@ from typing import Any
 from pytest_ascend.distributed import rank
 from pytest_ascend.isolation import Channel, Child, start
 from pytest_ascend.isolation.attempts import how_it_ended
+from pytest_ascend.isolation.process import is_stopped
 
 #: Seconds for new processes to open their devices and find each other, in addition to a call's limit.
 START_LIMIT_S = 120.0
@@ -145,7 +146,7 @@ def _blamed(
     messages = {number: f"{each['failure']}\n{each['detail']}" for number, each in raised.items()}
     messages |= {number: f"{how}\n{group[number].notes()}" for number, how in ended.items()}
     messages |= {number: f"no answer\n{group[number].ask_for_stacks(1.0)}" for number in silent}
-    stopped = [number for number in silent if _is_stopped(group[number].pid)]  # whatever the other ranks report
+    stopped = [number for number in silent if is_stopped(group[number].pid)]  # whatever the other ranks report
     printed = {number: of.output(number) for number in messages}
     detail = "\n".join(f"rank {n}: {text}\n{printed[n][-SHOWN_BYTES:]}".strip() for n, text in sorted(messages.items()))
     named = [
@@ -161,13 +162,6 @@ def _blamed(
         or str(raised.get(worst, {}).get("failure", "is the one that the others waited for"))
     )
     return {"failure": f"rank {worst} of {len(group)}: {how}", "rank": worst, "detail": detail}
-
-
-def _is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped a process, as a debugger or job control does."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] in "Tt"
-    return False
 
 
 def _to_blame(

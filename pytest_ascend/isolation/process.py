@@ -246,6 +246,11 @@ def _object(line: bytes) -> dict[str, Any]:
     return value
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped a process, as a debugger or job control does."""
+    return _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[:1] in (["T"], ["t"])
+
+
 #: Tools that show native stacks, the best first; {} is the process id.
 TOOLS = (
     ("eu-stack", "-p", "{}"),

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pytest_ascend.isolation.attempts import DOUBTFUL, Attempt, Decision, End, decide, how_it_ended
 from pytest_ascend.isolation.cards import Assigned, Card, CardQueue
-from pytest_ascend.isolation.process import GOES_ON, Child, Task, native
+from pytest_ascend.isolation.process import GOES_ON, Child, Task, is_stopped, native
 
 __all__ = ["Listener", "Settings", "Supervisor", "Task"]
 
@@ -271,6 +271,9 @@ class Supervisor:
             self._failed(lane, end, reason, notes)
 
     def _hung(self, lane: CardQueue, child: Child) -> None:
+        if is_stopped(child.pid):
+            self._failed(lane, End.KILLED, "the process was stopped from outside, as SIGSTOP does", "")
+            return
         below = native(child.pid)  # first: the signal for Python's stacks may interrupt the very call that hangs
         stacks = f"{child.ask_for_stacks()}\n\n{below}".strip()
         self._failed(lane, End.HUNG, f"no end within {lane.limit_s:g} s", stacks)

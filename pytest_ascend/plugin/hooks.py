@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Generator, Iterator
 from functools import partial
@@ -97,6 +100,11 @@ def _not_the_users_doing(setup: RunSetup) -> list[str]:
 def _case_id(item: pytest.Item) -> str:
     """Return the id of a test's case, "" for an ordinary test."""
     return item.stash[CASE].id if CASE in item.stash else ""
+
+
+def _end_at_once(*_: object) -> None:
+    os.write(2, b"\ninterrupted again: ended at once; --ascend-resume continues\n")
+    os._exit(int(pytest.ExitCode.INTERRUPTED))
 
 
 class CollectionHooks:
@@ -318,6 +326,13 @@ class ReportingHooks:
             pytest.exit(f"{error}\n  then continue with --ascend-resume", returncode=CANNOT_WRITE)
 
     @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> None:
+        """End at once, without a traceback, where the user interrupts the ending, too: the log has every line."""
+        if self.run.recorder and threading.current_thread() is threading.main_thread():
+            before = signal.signal(signal.SIGINT, _end_at_once)
+            self.run.config.add_cleanup(lambda: signal.signal(signal.SIGINT, before))
+
+    @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """End the log, write the report, and let the verdict decide the exit code."""
         if self.run.recorder:
@@ -337,8 +352,11 @@ class ReportingHooks:
         beside = terminal.beside(
             self.run.recorder.summary.run, self.run.recorder.stopped, warned=warned, output=self.run.recorder.output
         )
-        for line in (*beside, *terminal.lines(self.run.recorder.summary, page=self.run.recorder.page)):
+        page = None if self.run.recorder.no_page else self.run.recorder.page
+        for line in (*beside, *terminal.lines(self.run.recorder.summary, page=page)):
             terminalreporter.write_line(line.text, **line.markup)
+        if page is None:
+            terminalreporter.write_line(f"no page: {self.run.recorder.no_page}", red=True)
         return result
 
     def pytest_unconfigure(self) -> None:

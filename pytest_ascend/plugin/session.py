@@ -65,6 +65,8 @@ LATE = "the deadline of the run passed"
 
 #: pytest's exit codes that take precedence over a verdict: interrupted, internal error, usage error.
 PYTEST_ONLY = (2, 3, 4)
+#: pytest's exit code where no test was left to run.
+NOTHING_COLLECTED = 5
 
 
 #: The suite that needs several devices.
@@ -144,6 +146,7 @@ class RunRecorder:
         self.stack = setup.stack()
         self.summary: Summary | None = None
         self.stopped = ""
+        self.no_page = ""
         #: Lines that C++ wrote past pytest's capturing, with their counts.
         self.output: Counter[str] = Counter()
         #: Durations of cases, for their order; and those recorded on this stack, for deadlines.
@@ -247,8 +250,14 @@ class RunRecorder:
             self._stamp_the_end()
             self._log.finish(self.summary.footer(_now()))
         self._log.close()
-        write_page(self._log.path, self.page, self._against)
-        return (exit_code(self.summary) or exit_status) if ended or self.stopped else exit_status
+        try:
+            write_page(self._log.path, self.page, self._against)
+        except (AscendError, OSError) as error:  # the log is complete, and says the same
+            self.no_page = str(error)
+        if not ended and not self.stopped:
+            return exit_status
+        # A resumed run may have nothing left to collect.
+        return exit_code(self.summary) or (0 if exit_status == NOTHING_COLLECTED else exit_status)
 
     def _stamp_the_end(self) -> None:
         """Stamp the end if the start was stamped. A run of hours is kept even if the authority does not answer."""

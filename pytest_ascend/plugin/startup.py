@@ -77,7 +77,9 @@ def set_up(config: pytest.Config, args: list[str]) -> RunSetup:
         if settings.explore_s and not chosen.paths:
             chosen = replace(chosen, paths=_put(namespace, args, suites / "ops" / "exploring.py"))
         scope = selection.scope(chosen.paths, suites, here)
-        prepared = prepare(settings.device, settings=settings.emulator, isolation=settings.isolation)
+        # Cases of others may compute for days, or end their process.
+        isolation = "on" if settings.cases and settings.isolation == "auto" else settings.isolation
+        prepared = prepare(settings.device, settings=settings.emulator, isolation=isolation)
         _refuse_unknown(settings.standard)
         _refuse_model(settings)
     if scope != selection.OWN:

@@ -65,6 +65,11 @@ def test_killed_once(right):
         os.kill(os.getpid(), signal.SIGKILL)
     right()
 
+def test_stopped_once(right):
+    if is_first("stop"):
+        os.kill(os.getpid(), signal.SIGSTOP)
+    right()
+
 def test_always_blocking_when_alone(right):
     if is_first("alone"):
         os.kill(os.getpid(), signal.SIGSEGV)
@@ -111,8 +116,9 @@ def test_each_case_gets_what_it_deserves_and_the_run_ends(ran: Ran, pytester: py
         "test_crashes_once": "flaky",
         "test_fails_once": "flaky",
         "test_killed_once": "passed",
+        "test_stopped_once": "passed",
         "test_always_blocking_when_alone": "flaky",
-        "test_skipped": "not-run",
+        "test_skipped": "not-judged",
         "test_also_well": "passed",
     }
     assert result.ret == 1
@@ -123,6 +129,7 @@ def test_each_case_gets_what_it_deserves_and_the_run_ends(ran: Ran, pytester: py
     assert "no end within 3 s" in records["test_hang"]["reason"]
     assert "test_hang" in records["test_hang"]["detail"]
     assert records["test_killed_once"]["attempts"][0]["end"] == "killed"
+    assert "stopped from outside" in records["test_stopped_once"]["attempts"][0]["reason"]
     self_test = next(line for line in lines if line.get("kind") == "self-test")
     assert self_test["planted"] == self_test["detected"] > 10
     assert lines[-1]["type"] == "footer"

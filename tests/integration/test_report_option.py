@@ -86,3 +86,49 @@ def test_an_earlier_run_that_is_not_there_or_damaged_is_one_message(
     result = ascend("--ascend-against=damaged.jsonl")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: *damaged.jsonl, line 1: cut short*", "*hint:*"])
+
+
+def test_a_page_that_cannot_be_written_is_one_message_and_the_verdict_stays(
+    ascend: Run, three_cases: Path, pytester: pytest.Pytester, lines: Lines
+) -> None:
+    pytester.mkdir("ascend-report").joinpath("conformance.html").mkdir()
+    result = ascend("-k", "passes")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["no page: cannot write */conformance.html*"])
+    assert lines()[-1]["type"] == "footer"
+    assert "Traceback" not in str(result.stdout) + str(result.stderr)
+
+
+def test_resuming_a_complete_run_ends_with_its_verdict(ascend_apart: Run, three_cases: Path) -> None:
+    for chosen, code in (("passes", 0), ("fails", 1)):
+        assert ascend_apart("--ascend-device=cpu", "-k", chosen).ret == code
+        assert ascend_apart("--ascend-device=cpu", "-k", chosen, "--ascend-resume").ret == code
+
+
+def test_a_second_interrupt_ends_at_once_and_without_a_traceback(
+    ascend_apart: Run, pytester: pytest.Pytester, lines: Lines
+) -> None:
+    pytester.makeconftest(
+        """
+        import os, signal
+
+        def pytest_sessionfinish():
+            os.kill(os.getpid(), signal.SIGINT)
+        """
+    )
+    pytester.makepyfile(
+        """
+        import os, signal
+
+        def test_a(npu_device, ascend_measure):
+            ascend_measure("latency_us", 1)
+
+        def test_b(npu_device):
+            os.kill(os.getpid(), signal.SIGINT)
+        """
+    )
+    result = ascend_apart("--ascend-device=cpu")
+    assert result.ret == 2
+    assert "Traceback" not in str(result.stdout) + str(result.stderr)
+    assert "interrupted again: ended at once" in str(result.stderr)
+    assert [line["type"] for line in lines()] == ["header", "event", "record"]
