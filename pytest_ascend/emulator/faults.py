@@ -336,6 +336,66 @@ def _last_row_left(found: T) -> T:
     return found
 
 
+def _nibbles_swapped(x: T) -> T:
+    return (x & 0x0F0F0F0F) << 4 | (x >> 4) & 0x0F0F0F0F if x.dtype is torch.int32 else x
+
+
+def _last_expert_dropped(correct: Body, *given: Any) -> Any:
+    rows, index, counts, scale = correct(*given)
+    end = int(counts.sum())
+    rows = rows.clone()
+    rows[end - int(counts[-1]) : end] = 0
+    return rows, index, counts, scale
+
+
+#: Where the number of heads is among the arguments of attention for inference, by version; others before or after it.
+_HEADS_IN_INFER = {"V2": 24, "V3": 27, "V4": 29, "V5": 31}
+_MASK, _KEY_LENGTHS, _TABLE, _NEXT_TOKENS, _MODE = 4, 6, 14, 3, 6
+
+
+def _in_inference(change: Callable[[list[Any], int], None]) -> Fault:
+    """Change the arguments of attention for inference: a list, with the place of the number of heads."""
+
+    def plant(heads: int) -> Callable[[Body], Body]:
+        def planted(correct: Body) -> Body:
+            def body(*given: Any) -> Any:
+                arguments = list(given)
+                change(arguments, heads)
+                return correct(*arguments)
+
+            return body
+
+        return planted
+
+    return {f"aclnnFusedInferAttentionScore{version}": plant(heads) for version, heads in _HEADS_IN_INFER.items()}
+
+
+def _first_page_again(given: list[Any], _: int) -> None:
+    if given[_TABLE] is not None:
+        given[_TABLE] = given[_TABLE][:, :1].expand_as(given[_TABLE])
+
+
+def _up_to_a_page(given: list[Any], _: int) -> None:
+    if given[_TABLE] is not None:
+        given[_KEY_LENGTHS] = [-(-length // 128) * 128 for length in given[_KEY_LENGTHS]]
+
+
+def _one_key_more(given: list[Any], heads: int) -> None:
+    if given[heads + _MODE] == 3:
+        given[heads + _MODE], given[heads + _NEXT_TOKENS] = 4, 1
+
+
+def _mask_beyond(change: Change) -> Callable[[list[Any], int], None]:
+    """Change a mask from its key 512 on, where it is one for each score."""
+
+    def changed(given: list[Any], _: int) -> None:
+        mask = given[_MASK]
+        if mask is not None and 512 < mask.shape[-1] < 2048:
+            given[_MASK] = torch.cat((mask[..., :512], change(mask)[..., 512:]), -1)
+
+    return changed
+
+
 #: Name -> the wrong operators of CANN, and how each is wrong.
 FAULTS: dict[str, Fault] = {
     # arithmetic other than promised
@@ -380,4 +440,30 @@ FAULTS: dict[str, Fault] = {
     "eq-in-float32": {"aclnnEqTensor": _given(_through_float)},
     "bitwise_or-in-32-bits": {"aclnnBitwiseOrTensor": _gives(_through_32_bits)},
     **GRAPH_FAULTS,
+    # serving: pages, masks, lengths, quantized weights, experts
+    "attention-reads-first-page": _in_inference(_first_page_again),
+    "attention-reads-padding": _in_inference(_up_to_a_page),
+    "causal-mask-off-by-one": _in_inference(_one_key_more),
+    "mask-ignored-beyond-512": _in_inference(_mask_beyond(torch.zeros_like)),
+    "mask-all-beyond-512": _in_inference(_mask_beyond(torch.ones_like)),
+    "mask-inverted-beyond-512": _in_inference(_mask_beyond(torch.logical_not)),
+    "mask-repeated-beyond-512": _in_inference(_mask_beyond(lambda mask: mask.roll(512, -1))),
+    "cache-slot-off-by-one": {"aclnnScatterPaKvCache": _given(lambda slots: (slots - 1).clamp(min=-1), 2)},
+    "mrope-takes-neighbours": dict.fromkeys(
+        ("aclnnRopeWithSinCosCache", "aclnnRopeWithSinCosCacheV2"),
+        _instead(lambda correct, *a: correct(*a[:6], not a[6], *a[7:])),
+    ),
+    "int4-nibbles-swapped": dict.fromkeys(
+        ("aclnnWeightQuantBatchMatmulV2", "aclnnWeightQuantBatchMatmulV3"), _given(_nibbles_swapped, 1)
+    ),
+    "scale-of-next-group": dict.fromkeys(
+        ("aclnnWeightQuantBatchMatmulV2", "aclnnWeightQuantBatchMatmulV3"),
+        _given(lambda scale: scale.roll(1, 0) if scale.dim() > 1 else scale, 2),
+    ),
+    "weights-of-next-expert": dict.fromkeys(
+        ("aclnnGroupedMatmulV4", "aclnnGroupedMatmulV5"),
+        _instead(lambda correct, x, w, *rest: correct(x, [each.roll(1, 0) for each in w], *rest)),
+    ),
+    "last-expert-dropped": {"aclnnMoeInitRoutingV3": _instead(_last_expert_dropped)},
+    "logits-in-bfloat16": {"aclnnMm": _gives(lambda x: x.bfloat16().float() if x.dtype is torch.float32 else x)},
 }
