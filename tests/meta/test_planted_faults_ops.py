@@ -98,17 +98,12 @@ def node(case: str) -> str:
 def run(cases: Sequence[str], faults: Sequence[str], report: Path) -> dict[str, Any]:
     """Run cases of the operator suite on the emulated device; give the record of each."""
     nodes = [node(case) for case in dict.fromkeys(cases)]
-<<<<<<< HEAD
     found = records(report, nodes, *(f"--ascend-emulate=fault={fault}" for fault in faults))
-    return {case: found[f"ops/{case}"] for case in cases}
-=======
-    found = records(report, nodes, *(f"--ascend-fault={fault}" for fault in faults))
     return {case: found[case if case.startswith("fused/") else f"ops/{case}"] for case in cases}
->>>>>>> 19caa9fc (Fourteen faults of serving can be planted: pages, lengths, masks beyond 512 keys, slots, nibbles, scales and experts)
 
 
 def test_every_built_in_fault_has_its_case() -> None:
-    of_graphs = {fault for fault in FAULTS if fault.startswith("graph-")}  # which tests of graphs have
+    of_graphs = {fault for fault in FAULTS if fault.startswith("graph-")}  # of which operators know nothing
     assert CAUGHT.keys() == FAULTS.keys() - of_graphs
 
 
