@@ -3,7 +3,7 @@
 from pytest_ascend.precision.compare import PassRate, Samples, compare, pass_rate
 from pytest_ascend.precision.layer_report import Layer, LayerReport, plot
 from pytest_ascend.precision.layers import layers, models
-from pytest_ascend.precision.request import explain
+from pytest_ascend.precision.settings import explain
 from pytest_ascend.precision.standards import DEFAULT, STANDARDS, Standard, standard_of
 from pytest_ascend.precision.whole import whole
 from pytest_ascend.records.verdict import Limit, Verdict, Worst

@@ -10,15 +10,22 @@ import numpy as np
 import torch
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.precision.deviations import explained
+from pytest_ascend.precision.diagnosis import (
+    AS_OF_16_BITS,
+    Sample,
+    explained,
+    formula_of,
+    map_of,
+    pattern_of,
+    worst_elements,
+)
 from pytest_ascend.precision.floating import judge_floating
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, REAL_PARTS
 from pytest_ascend.precision.nested import Leaf, StructureMismatch, children, kind, leaves
-from pytest_ascend.precision.pattern import AS_OF_16_BITS, Sample, formula_of, map_of, pattern_of, worst_elements
 from pytest_ascend.precision.reference import Reference, plain
-from pytest_ascend.precision.request import Promise, Request, as_tensor, differences, explain
+from pytest_ascend.precision.settings import Promise, Request, as_tensor, differences, explain
 from pytest_ascend.precision.standards import Standard, standard_of
-from pytest_ascend.precision.sums import pieces
+from pytest_ascend.precision.tallies import pieces
 from pytest_ascend.records.verdict import Limit, Rule, Verdict, Worst
 
 #: Rules that compare a device with reference runs.

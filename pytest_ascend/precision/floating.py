@@ -11,30 +11,30 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Allowances, Format, Setting
-from pytest_ascend.precision.judge import Finding, judge_by_model, judge_quickly
-from pytest_ascend.precision.measure import (
+from pytest_ascend.precision.diagnosis import Sample, causes, map_of, pattern_of, worst_elements
+from pytest_ascend.precision.errors import (
     CHUNK,
     FINITE,
     NAMES,
     Measurement,
+    QuickMeasurement,
     accepts,
     classes,
     classes_in,
     measure,
     measured_equal,
+    quick_measure,
 )
-from pytest_ascend.precision.pattern import Sample, causes, map_of, pattern_of, worst_elements
-from pytest_ascend.precision.quick import QuickMeasurement, quick_measure
-from pytest_ascend.precision.request import explain
+from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Allowances, Format, Setting
+from pytest_ascend.precision.limits import Finding, judge_by_model, judge_quickly
 from pytest_ascend.precision.rules import RULES
-from pytest_ascend.precision.spread import percentiles
+from pytest_ascend.precision.settings import explain
 from pytest_ascend.precision.standards import ANY, DEFAULT, STANDARDS, Standard, adjusted
-from pytest_ascend.precision.sums import SHARES, Sums, pieces
+from pytest_ascend.precision.tallies import SHARES, Sums, percentiles, pieces
 from pytest_ascend.records.verdict import Limit, Rule, Verdict, Worst
 
 if TYPE_CHECKING:
-    from pytest_ascend.precision.request import Request
+    from pytest_ascend.precision.settings import Request
 
 Floats: TypeAlias = npt.NDArray[Any]
 

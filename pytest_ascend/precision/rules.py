@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_ascend.errors import UsageError
+from pytest_ascend.precision.errors import Measurement
 from pytest_ascend.precision.formats import Format
-from pytest_ascend.precision.judge import Finding
-from pytest_ascend.precision.measure import Measurement
+from pytest_ascend.precision.limits import Finding
 from pytest_ascend.records.verdict import Rule as Known
 
 Floats: TypeAlias = npt.NDArray[Any]

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ascend.precision import compare
+from pytest_ascend.precision.errors import measure, measured_equal
 from pytest_ascend.precision.floating import figures
 from pytest_ascend.precision.formats import FORMATS
-from pytest_ascend.precision.measure import measure, measured_equal
 
 WIDTHS = {torch.float64: 64, torch.float32: 32, torch.float16: 16}
 

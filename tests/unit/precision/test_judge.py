@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from pytest_ascend.precision.error_model import FEW, Limits, inner_by_model, octaves
+from pytest_ascend.precision.errors import Measurement, QuickMeasurement, block_size, measure
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Setting
-from pytest_ascend.precision.judge import (
+from pytest_ascend.precision.limits import (
     BIASED_FROM,
     Finding,
     _bias,
@@ -24,10 +26,7 @@ from pytest_ascend.precision.judge import (
     judge_by_model,
     judge_quickly,
 )
-from pytest_ascend.precision.measure import Measurement, block_size, measure
-from pytest_ascend.precision.model import FEW, Limits, inner_by_model, octaves
-from pytest_ascend.precision.quick import QuickMeasurement
-from pytest_ascend.precision.spread import ZERO_EXPONENT, Entries
+from pytest_ascend.precision.tallies import ZERO_EXPONENT, Entries
 
 USE, SINGLE = ALLOWANCES, FORMATS[torch.float32]
 NAN, INF = math.nan, math.inf

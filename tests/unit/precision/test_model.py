@@ -12,8 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Allowances, Setting
-from pytest_ascend.precision.model import (
+from pytest_ascend.precision.error_model import (
     FEW,
     ErrorModel,
     Limits,
@@ -28,7 +27,8 @@ from pytest_ascend.precision.model import (
     sliding_sum,
     with_rounding,
 )
-from pytest_ascend.precision.spread import EXACT_UP_TO, Entries, Spread, octaves_and_inverse, percentile
+from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Allowances, Setting
+from pytest_ascend.precision.tallies import EXACT_UP_TO, Entries, Spread, octaves_and_inverse, percentile
 
 scipy_stats = pytest.importorskip("scipy.stats")
 SINGLE = FORMATS[torch.float32]

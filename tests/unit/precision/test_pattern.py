@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from pytest_ascend.precision import compare
-from pytest_ascend.precision.pattern import Sample, causes, map_of, pattern_of, worst_elements
+from pytest_ascend.precision.diagnosis import Sample, causes, map_of, pattern_of, worst_elements
 from pytest_ascend.run.reference import cpu_reference
 
 torch.manual_seed(0)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from pytest_ascend.precision.formats import ALLOWANCES, Allowances, Format, Setting
-from pytest_ascend.precision.spread import ZERO_EXPONENT, Entries
+from pytest_ascend.precision.tallies import ZERO_EXPONENT, Entries
 
 Floats: TypeAlias = npt.NDArray[Any]
 Ints: TypeAlias = npt.NDArray[Any]

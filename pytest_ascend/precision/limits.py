@@ -10,9 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pytest_ascend.precision.formats import ALLOWANCES, Allowances, Setting
-from pytest_ascend.precision.measure import Measurement
-from pytest_ascend.precision.model import (
+from pytest_ascend.precision.error_model import (
     FEW,
     WINDOWS,
     ErrorModel,
@@ -27,9 +25,9 @@ from pytest_ascend.precision.model import (
     sliding_max,
     sliding_sum,
 )
-from pytest_ascend.precision.quick import FAR, QuickMeasurement
-from pytest_ascend.precision.spread import ZERO_EXPONENT, Entries, percentile
-from pytest_ascend.precision.sums import Sums
+from pytest_ascend.precision.errors import FAR, Measurement, QuickMeasurement
+from pytest_ascend.precision.formats import ALLOWANCES, Allowances, Setting
+from pytest_ascend.precision.tallies import ZERO_EXPONENT, Entries, Sums, percentile
 from pytest_ascend.records.verdict import Rule
 
 Floats: TypeAlias = npt.NDArray[Any]

@@ -1,0 +1,510 @@
+"""Running sums over pairs of finite values, from which every figure follows, and how errors are distributed.
+
+A chunk is added by vector operations on arrays that fit a core's cache. numpy and torch share the arrays; each step
+uses the faster one (torch: sums, bounds and counting; numpy: the rest). Both release the GIL, so that threads run in
+parallel.
+Sums are in float32 for float32 inputs; if they under- or overflow, they are computed again in float64. Within an octave
+(the numbers between two powers of two) the unit in the last place is constant, so that a table of errors by octave
+suffices for an error model and for percentiles. Of small tensors every error is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from pytest_ascend.precision.formats import Format
+
+Floats: TypeAlias = npt.NDArray[Any]
+Ints: TypeAlias = npt.NDArray[Any]
+
+#: Up to this many elements, each is kept; more are counted in bins.
+EXACT_UP_TO = 1024
+#: The exponent that stands for zero: octave 0, which also has the subnormals of the working dtype.
+ZERO_EXPONENT = 1023
+#: Bins of the error in ulp: eight per octave from 2**-8 to 2**40. The lowest also has everything below it.
+BINS, LOWEST_ULP_EXPONENT = 384, -8
+#: About here the last bin begins, without an upper end; the largest error of an octave is kept separately.
+BEYOND_ULPS = 2.0 ** (BINS // 8 - 1 + LOWEST_ULP_EXPONENT)
+
+
+class Entries(NamedTuple):
+    """The table as flat arrays: exponent of the octave (-1023 for zero), error in ulp (both bounds), elements."""
+
+    exponents: Ints
+    lower: Floats
+    upper: Floats
+    counts: Ints
+
+
+@dataclass(slots=True)
+class Spread:
+    """The table during a pass: counts from the key ``_lowest`` on."""
+
+    _lowest: int = 0
+    _table: Ints | None = None
+    _exact: list[tuple[Ints, Floats]] = field(default_factory=list)
+    _entries: Entries | None = None
+    #: The largest error of each octave with one beyond the bins: for small expected values, ulps are tiny.
+    _beyond: dict[int, float] = field(default_factory=dict)
+
+    def add(self, octaves: Ints, ulps: Floats) -> None:
+        """Add a few elements: the octave of each expected value (see :func:`octaves_and_inverse`) and its error."""
+        if self._table is None and sum(each[1].size for each in self._exact) + ulps.size <= EXACT_UP_TO:
+            self._exact.append((octaves, ulps))
+            self._entries = None
+        else:
+            self._count_and_note(octaves, ulps)
+
+    def count(self, keys: torch.Tensor) -> None:
+        """Count elements by key, octave * BINS + bin (at least one element)."""
+        lowest = int(keys.min())
+        self._take(lowest, torch.bincount(keys - lowest).numpy())
+
+    def _take(self, lowest: int, counts: Ints) -> None:
+        """Add counts of the keys from ``lowest`` on; the table spans only keys that occur, so that it fits a cache."""
+        self._entries = None
+        before = [(octaves, ulps) for octaves, ulps in self._exact if ulps.size]
+        self._exact.clear()
+        highest = lowest + counts.size
+        if self._table is None:
+            self._lowest, self._table = lowest, np.zeros(counts.size, np.int64)
+        elif lowest < self._lowest or highest > self._lowest + self._table.size:
+            start, end = min(lowest, self._lowest), max(highest, self._lowest + self._table.size)
+            wider = np.zeros(end - start, np.int64)
+            wider[self._lowest - start : self._lowest - start + self._table.size] = self._table
+            self._lowest, self._table = start, wider
+        self._table[lowest - self._lowest : highest - self._lowest] += counts
+        for each in before:
+            self._count_and_note(*each)
+
+    def _count_and_note(self, octaves: Ints, ulps: Floats) -> None:
+        self.count(torch.from_numpy(_keys(octaves, ulps)))
+        large = ulps >= BEYOND_ULPS
+        if large.any():
+            self.note_beyond(octaves[large], ulps[large])
+
+    def note_beyond(self, octaves: Ints, ulps: Floats) -> None:
+        """Keep the largest of these errors by octave; those below BEYOND_ULPS, which have bins, do no harm."""
+        self._entries = None
+        for octave in np.unique(octaves).tolist():
+            self._keep_beyond(octave, float(ulps[octaves == octave].max()))
+
+    def _keep_beyond(self, octave: int, ulps: float) -> None:
+        if ulps >= BEYOND_ULPS:
+            self._beyond[octave] = max(self._beyond.get(octave, 0.0), ulps)
+
+    def merge(self, other: Spread) -> None:
+        """Add the counts of another pass."""
+        for each in other._exact:
+            self.add(*each)
+        if other._table is not None:
+            self._take(other._lowest, other._table)
+        for octave, ulps in other._beyond.items():
+            self._keep_beyond(octave, ulps)
+
+    def entries(self) -> Entries:
+        """Return the table without empty entries."""
+        if self._entries is None:
+            self._entries = self._counted()
+        return self._entries
+
+    def _counted(self) -> Entries:
+        if self._table is None:
+            held = self._exact or [(np.zeros(0, np.int64), np.zeros(0))]
+            exponents, ulps = held[0] if len(held) == 1 else (np.concatenate(each) for each in zip(*held, strict=True))
+            return Entries(exponents - ZERO_EXPONENT, ulps, ulps, np.ones(ulps.size, np.int64))
+        places = np.flatnonzero(self._table)
+        octaves, bins = np.divmod(places + self._lowest, BINS)
+        lower, upper = bin_bounds(bins)
+        for octave, largest in self._beyond.items():
+            last = (octaves == octave) & (bins == BINS - 1)
+            lower[last] = upper[last] = largest
+        return Entries(octaves - ZERO_EXPONENT, lower, upper, self._table[places])
+
+
+def percentile(entries: Entries, share: float) -> float:
+    """Return the error in ulp that this share of the elements does not exceed, rounded down to a bin."""
+    order = np.argsort(entries.lower)
+    below = np.cumsum(entries.counts[order])
+    return float(entries.lower[order][np.searchsorted(below, share * below[-1])]) if below.size else 0.0
+
+
+def octaves_and_inverse(magnitude: Floats, form: Format) -> tuple[Ints, Floats]:
+    """Return the octave's number and the reciprocal of the ulp of each value (float64, positive or zero) in ``form``.
+
+    The latter is divided by ``2 ** (digits - 2)``, so that it stays finite for the smallest ulp.
+    """
+    raised = magnitude.view(np.int64) >> 52
+    bounded = np.maximum(raised, max(form.emin + 1023, 1))
+    inverse: Floats = ((2 * 1023 + 1 - bounded) << 52).view(np.float64)
+    return raised, inverse
+
+
+def bin_bounds(bins: Ints) -> tuple[Floats, Floats]:
+    """Return the lower and the upper bound of a bin, in ulp; the upper one is excluded."""
+    edges = np.ldexp(1 + bins % 8 / 8, bins // 8 + LOWEST_ULP_EXPONENT)
+    following = bins + 1
+    upper = np.ldexp(1 + following % 8 / 8, following // 8 + LOWEST_ULP_EXPONENT)
+    return np.where(bins == 0, 0.0, edges), np.where(bins == 0, 0.0, upper)
+
+
+def _keys(octaves: Ints, ulps: Floats) -> Ints:
+    bins = (ulps.view(np.int64) >> 49) - ((1023 + LOWEST_ULP_EXPONENT) << 3)
+    keys: Ints = np.minimum(np.maximum(bins, 0), BINS - 1) + octaves * BINS
+    return keys
+
+
+#: Percentiles of the error in every verdict.
+PERCENTILES = (50.0, 99.0, 99.9)
+_NAMES = tuple(f"ulp_p{each:g}" for each in PERCENTILES)
+_RANKS = np.array(PERCENTILES) / 100
+_PLACES = tuple(zip(_NAMES, _RANKS.tolist(), strict=True))
+
+
+def percentiles(entries: Entries) -> dict[str, float]:
+    """Return by name the error in ulp at each of :data:`PERCENTILES`, rounded up to a bin of the table."""
+    if not entries.counts.size:
+        return dict.fromkeys(_NAMES, 0.0)
+    if entries.upper is entries.lower:  # element by element
+        values = np.sort(entries.upper)
+        return {name: float(values[math.ceil(rank * values.size) - 1]) for name, rank in _PLACES}
+    order = np.argsort(entries.upper)
+    below = np.cumsum(entries.counts[order])
+    ranks = np.ceil(_RANKS * below[-1])
+    values = entries.upper[order][np.searchsorted(below, ranks)]
+    return dict(zip(_NAMES, values.tolist(), strict=True))
+
+
+#: Relative errors whose share is counted, as is common: 0.1 %, 0.5 % and 1 %.
+SHARES = (0.001, 0.005, 0.01)
+
+
+#: Fields merged by their maximum, and by their sum.
+MAXIMA = ("abs_max", "rel_max", "ulp_max", "expected_max")
+TOTALS = (
+    "count",
+    "abs_sum",
+    "square_sum",
+    "rel_sum",
+    "ulp_sum",
+    "ulp_square_sum",
+    "outward_sum",
+    "upward_sum",
+    "expected_square_sum",
+    "actual_square_sum",
+    "product_sum",
+    "blocks",
+)
+
+
+@dataclass(slots=True)
+class Sums:
+    """Sums of one side (a device's values, or a reference run) against the expected values.
+
+    Errors are ``abs(actual - expected)``; errors in ulp are divided by the unit in the last place of ``format`` at
+    ``expected``. All sums are over finite pairs. ``outward`` counts an error away from zero as positive, ``upward`` one
+    towards plus infinity, each as at most one ulp: their means show a wrong rounding mode.
+    """
+
+    format: Format
+    #: Whether this is a reference run, of which only what the model needs is summed.
+    is_beside: bool = False
+    count: int = 0
+    abs_sum: float = 0.0
+    abs_max: float = 0.0
+    abs_argmax: int = -1
+    square_sum: float = 0.0
+    rel_sum: float = 0.0
+    rel_max: float = 0.0
+    ulp_sum: float = 0.0
+    ulp_max: float = 0.0
+    ulp_square_sum: float = 0.0
+    outward_sum: float = 0.0
+    upward_sum: float = 0.0
+    expected_square_sum: float = 0.0
+    actual_square_sum: float = 0.0
+    product_sum: float = 0.0
+    expected_max: float = 0.0
+    within: list[int] = field(default_factory=lambda: [0] * len(SHARES))
+    spread: Spread = field(default_factory=Spread)
+    #: Elements in a block of neighbours; 0 without blocks.
+    block: int = 0
+    #: Mean square of the errors and of the ulp in each block, chunk by chunk; NaN in chunks with non-finite values.
+    blocks: list[tuple[Floats, Floats]] = field(default_factory=list)
+
+    def merge(self, other: Sums) -> None:
+        """Add the sums over the elements that follow."""
+        if other.abs_max > self.abs_max or self.abs_argmax < 0:
+            self.abs_argmax = other.abs_argmax
+        for name in MAXIMA:
+            setattr(self, name, max(getattr(self, name), getattr(other, name)))
+        for name in TOTALS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.within = [ours + theirs for ours, theirs in zip(self.within, other.within, strict=True)]
+        self.spread.merge(other.spread)
+
+
+#: Elements in a piece copied from a device other than the CPU: few transfers, little memory.
+FETCHED_AT_A_TIME = 1 << 20
+
+
+def pieces(tensors: Sequence[torch.Tensor], size: int) -> Iterator[list[torch.Tensor]]:
+    """Yield flat pieces of at most ``size`` elements of tensors of equal shape, in row-major order, on the CPU.
+
+    Contiguous CPU tensors are not copied; of others, one piece at a time is.
+    """
+    if any(each.device.type != "cpu" for each in tensors) and size < FETCHED_AT_A_TIME:
+        for fetched in pieces(tensors, FETCHED_AT_A_TIME):
+            yield from _flat(fetched, size)
+    elif all(each.is_contiguous() for each in tensors) or tensors[0].numel() <= size:
+        yield from _flat([each.reshape(-1) for each in tensors], size)
+    else:
+        yield from _rows(tensors, size)
+
+
+def _flat(tensors: Sequence[torch.Tensor], size: int) -> Iterator[list[torch.Tensor]]:
+    length = tensors[0].numel()
+    if length <= size:
+        yield [each.cpu() for each in tensors]
+        return
+    for start in range(0, length, size):
+        yield [each[start : start + size].cpu() for each in tensors]
+
+
+def _rows(tensors: Sequence[torch.Tensor], size: int) -> Iterator[list[torch.Tensor]]:
+    """Split along the first dimension; rows that are too large are split further."""
+    rows, row = tensors[0].shape[0], tensors[0][0].numel()
+    step = max(1, size // row)
+    for start in range(0, rows, step):
+        part = [each[start : start + step] for each in tensors]
+        if row <= size:
+            yield [each.reshape(-1).cpu() for each in part]
+        else:
+            yield from pieces([each[0] for each in part], size)
+
+
+#: Sums of float32 squares between these bounds are accurate enough.
+SAFE = (1e-20, 1e30)
+#: The longest dot product that BLAS computes in one thread.
+PART = 1 << 13
+#: The range of errors in ulp that the spread's table resolves.
+SPREAD_RANGE = (2.0**LOWEST_ULP_EXPONENT, 2.0 ** (LOWEST_ULP_EXPONENT + BINS // 8) * (1 - 2.0**-24))
+
+
+class Word(NamedTuple):
+    """The layout of a float: its integer type, the bits of the significand, the bias of the exponent."""
+
+    integer: type[Any]
+    shift: int
+    bias: int
+
+    @property
+    def exponent_bits(self) -> int:
+        """All bits of the exponent set."""
+        return (2 * self.bias + 1) << self.shift
+
+
+WORDS = {torch.float32: Word(np.int32, 23, 127), torch.float64: Word(np.int64, 52, 1023)}
+
+
+class Buffer(NamedTuple):
+    """One array under four names: floats and integers of the same size, of numpy and of torch."""
+
+    floats: Floats
+    integers: Ints
+    tensor: Tensor
+    integer_tensor: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkExtremes:
+    """The extremes of a chunk: the largest error, and the smallest and largest expected magnitude."""
+
+    furthest: float
+    lowest: float
+    highest: float
+
+
+class Dense:
+    """Adds chunks of ``size`` elements of one dtype (float32 or float64) to sums; used by one thread."""
+
+    def __init__(self, size: int, dtype: torch.dtype) -> None:
+        self.size = size
+        self.dtype = dtype
+        self._word = WORDS[dtype]
+        self._buffers = [_buffer(size, dtype, self._word) for _ in range(6)]
+        self._mask = np.empty(size, np.bool_)
+        self._is_exact = size <= EXACT_UP_TO
+
+    def add(self, sums: Sums, actual: Tensor, expected: Tensor, start: int) -> bool:
+        """Add a chunk (contiguous, on the CPU) to ``sums``; its first element is number ``start``.
+
+        Returns False, with nothing added, if the chunk has NaN, Inf, or values that overflow in the format.
+        """
+        difference, error, magnitude, *_ = self._buffers
+        np.subtract(actual.numpy(), expected.numpy(), out=difference.floats)
+        np.abs(difference.floats, out=error.floats)
+        np.abs(expected.numpy(), out=magnitude.floats)
+        seen = ChunkExtremes(
+            _largest(error.floats), float(np.minimum.reduce(magnitude.floats)), _largest(magnitude.floats)
+        )
+        if not (seen.furthest < math.inf and seen.highest <= sums.format.largest):
+            return False
+        if seen.furthest > sums.abs_max or sums.abs_argmax < 0:
+            sums.abs_max, sums.abs_argmax = seen.furthest, start + int(error.floats.argmax())
+        sums.count += self.size
+        sums.expected_max = max(sums.expected_max, seen.highest)
+        self._octaves_and_inverse(sums.format, seen)
+        if not self._is_exact:
+            self._note_beyond(sums, seen)
+        if sums.block:
+            self._add_blocks(sums)
+        self._add_products(sums, actual, expected, seen)
+        if seen.furthest:
+            if not sums.is_beside:
+                self._add_relative(sums, seen)
+            self._add_ulps(sums, expected)
+        return True
+
+    def _add_spread(self, sums: Sums, ulps: Floats | None) -> None:
+        """Add errors in ulp to the distribution: a few one by one, many by their bins."""
+        octaves, word = self._buffers[3], self._word
+        if self._is_exact:
+            errors = np.zeros(self.size) if ulps is None else ulps.astype(np.float64)
+            sums.spread.add(octaves.integers.astype(np.int64) // BINS, errors)
+        elif ulps is None:
+            sums.spread.count(octaves.integer_tensor)
+        else:
+            buffer = self._buffers[-1]
+            buffer.tensor.clamp_(*SPREAD_RANGE)
+            keys = np.right_shift(buffer.integers, word.shift - 3, out=buffer.integers)
+            keys -= (word.bias + LOWEST_ULP_EXPONENT) << 3
+            keys += octaves.integers
+            sums.spread.count(buffer.integer_tensor)
+
+    def _note_beyond(self, sums: Sums, seen: ChunkExtremes) -> None:
+        """Keep errors too large for the spread's bins: the expected value is then much smaller than the error."""
+        _, error, magnitude, octaves, *_ = self._buffers
+        bound = seen.furthest * 2.0**sums.format.digits / BEYOND_ULPS
+        if seen.lowest < bound:
+            places = np.flatnonzero((magnitude.floats < bound) & (error.floats > 0))
+            inverse = octaves_and_inverse(magnitude.floats[places].astype(np.float64), sums.format)[1]
+            ulps = error.floats[places].astype(np.float64) * inverse * 2.0 ** (sums.format.digits - 2)
+            sums.spread.note_beyond(octaves.integers[places] // BINS, ulps)
+
+    def _add_products(self, sums: Sums, actual: Tensor, expected: Tensor, seen: ChunkExtremes) -> None:
+        difference, error, *_ = self._buffers
+        ours, theirs = actual.numpy(), expected.numpy()
+        square = _dot(theirs, theirs)
+        sums.expected_square_sum += square
+        if seen.furthest:
+            sums.square_sum += _dot(difference.floats, difference.floats)
+            if not sums.is_beside:
+                sums.actual_square_sum += _dot(ours, ours)
+                sums.product_sum += _dot(ours, theirs)
+                sums.abs_sum += _sum(error.tensor)
+        else:
+            sums.actual_square_sum += square
+            sums.product_sum += square
+            sums.within = [each + self.size for each in sums.within]
+            self._add_spread(sums, None)
+
+    def _add_relative(self, sums: Sums, seen: ChunkExtremes) -> None:
+        _, error, magnitude, *_, ratio = self._buffers
+        np.divide(error.floats, magnitude.floats, out=ratio.floats)
+        if seen.lowest == 0:
+            ratio.floats[(magnitude.floats == 0) & (error.floats == 0)] = 0
+        largest = _largest(ratio.floats)
+        sums.rel_sum += _sum(ratio.tensor)
+        sums.rel_max = max(sums.rel_max, largest)
+        for place, share in enumerate(SHARES):
+            within = self.size
+            if largest > share:
+                within = int(np.count_nonzero(np.less_equal(ratio.floats, share, out=self._mask)))
+            sums.within[place] += within
+
+    def _add_ulps(self, sums: Sums, expected: Tensor) -> None:
+        """Add errors in ulp, signed and unsigned; the last step, since it overwrites the other arrays."""
+        signed, sign, _, _, inverse, ulps = self._buffers
+        np.multiply(signed.floats, inverse.floats, out=signed.floats)
+        np.multiply(signed.floats, signed.floats.dtype.type(2.0 ** (sums.format.digits - 2)), out=signed.floats)
+        np.abs(signed.floats, out=ulps.floats)
+        sums.ulp_max = max(sums.ulp_max, _largest(ulps.floats))
+        sums.ulp_sum += _sum(ulps.tensor)
+        sums.ulp_square_sum += _dot(ulps.floats, ulps.floats)
+        signed.tensor.clamp_(-1, 1)
+        sums.upward_sum += float(signed.tensor.sum())
+        np.sign(expected.numpy(), out=sign.floats)
+        sums.outward_sum += products(signed.floats, sign.floats)
+        self._add_spread(sums, ulps.floats)
+
+    def _octaves_and_inverse(self, form: Format, seen: ChunkExtremes) -> None:
+        """Compute, for each expected value, BINS times the number of its octave, and the reciprocal of its ulp.
+
+        The latter is divided by ``2 ** (digits - 2)``, so that it stays finite for the smallest ulp.
+        """
+        _, _, magnitude, octaves, inverse, _ = self._buffers
+        word, raised = self._word, octaves.integers
+        np.bitwise_and(magnitude.integers, word.exponent_bits, out=raised)
+        bounded = raised
+        if seen.lowest < 2.0**form.emin:
+            floor = max(form.emin + word.bias, 1) << word.shift
+            bounded = np.maximum(raised, floor, out=inverse.integers)
+        np.subtract(word.exponent_bits, bounded, out=inverse.integers)
+        np.right_shift(raised, word.shift, out=raised)
+        raised += ZERO_EXPONENT - word.bias
+        if seen.lowest < 2.0 ** (1 - word.bias):
+            raised[np.less_equal(raised, ZERO_EXPONENT - word.bias, out=self._mask)] = 0
+        raised *= BINS
+
+    def _add_blocks(self, sums: Sums) -> None:
+        _, error, _, _, inverse, ulps = self._buffers
+        np.divide(ulps.floats.dtype.type(2.0 ** (2 - sums.format.digits)), inverse.floats, out=ulps.floats)
+        errors, roundings = (each.astype(np.float64) for each in (error.floats, ulps.floats))
+        sums.blocks.append((mean_squares(errors, sums.block), mean_squares(roundings, sums.block)))
+
+
+def _buffer(size: int, dtype: torch.dtype, word: Word) -> Buffer:
+    tensor = torch.empty(size, dtype=dtype, device="cpu")
+    floats = tensor.numpy()
+    integers = floats.view(word.integer)
+    return Buffer(floats, integers, tensor, torch.from_numpy(integers))
+
+
+def _largest(values: Floats) -> float:
+    return float(np.maximum.reduce(values))
+
+
+def _dot(one: Floats, other: Floats) -> float:
+    total = products(one, other)
+    if one.dtype == np.float32 and not SAFE[0] < abs(total) < SAFE[1]:
+        total = products(one.astype(np.float64), other.astype(np.float64))
+    return total
+
+
+def products(one: Floats, other: Floats) -> float:
+    """Sum the products in parts too small for BLAS to use threads of its own, which would slow down ours."""
+    whole = one.size // PART * PART
+    parts = np.matmul(one[:whole].reshape(-1, 1, PART), other[:whole].reshape(-1, PART, 1))
+    return float(np.add.reduce(parts, axis=None, dtype=np.float64)) + float(one[whole:].dot(other[whole:]))
+
+
+def _sum(values: Tensor) -> float:
+    total = float(values.sum())
+    return total if total < math.inf else float(values.sum(dtype=torch.float64))
+
+
+def mean_squares(values: Floats, block: int) -> Floats:
+    """Return the mean square of every ``block`` values, and of what is left at the end."""
+    whole = values.size // block * block
+    rest = values[whole:]
+    means = (values[:whole].reshape(-1, block) ** 2).mean(axis=1) if whole else rest[:0]
+    return np.append(means, rest.dot(rest) / rest.size) if rest.size else means
