@@ -90,7 +90,9 @@ def compare(
         branching=branching,
         promise=promise,
     )
-    found = [_judge(leaf, request) for leaf in leaves(Leaf(name, actual, expected, _each(reference_runs, expected)))]
+    whole = Leaf(name, actual, expected, _each(reference_runs, expected))
+    tensors = all(isinstance(each, torch.Tensor) for each in (actual, expected, *whole.reference_runs))
+    found = [_judge(leaf, request) for leaf in ([whole] if tensors else leaves(whole))]
     return _as_one(found, name, request)
 
 
@@ -170,7 +172,12 @@ def _judge_numbers(leaf: Leaf, request: Request, beside: Callable[[], str]) -> V
     wrong = list(differences(actual, expected, reference_runs, request.promise, leaf.actual))
     if wrong:
         return _refused(leaf.path, wrong, request)
-    _check_runs(reference_runs, expected, leaf.path)
+    for one in reference_runs:
+        if one.shape != expected.shape:
+            raise UsageError(
+                f"reference run {leaf.path} has shape {tuple(one.shape)}, expected {tuple(expected.shape)}",
+                hint="run the same function on the same inputs for both",
+            )
     verdict = _judge_values(leaf.path, actual, expected, reference_runs, request)
     return replace(verdict, message=f"{verdict.message}\n  {beside()}") if verdict.message else verdict
 
@@ -202,15 +209,6 @@ def _judge_plain(leaf: Leaf, request: Request) -> Verdict:
     return _refused(leaf.path, [f"expected {kind(leaf.expected)}, got {kind(leaf.actual)}"], request)
 
 
-def _check_runs(reference_runs: Sequence[torch.Tensor], expected: torch.Tensor, path: str) -> None:
-    for one in reference_runs:
-        if one.shape != expected.shape:
-            raise UsageError(
-                f"reference run {path} has shape {tuple(one.shape)}, expected {tuple(expected.shape)}",
-                hint="run the same function on the same inputs for both",
-            )
-
-
 def _judge_values(
     path: str, actual: torch.Tensor, expected: torch.Tensor, reference_runs: Sequence[torch.Tensor], request: Request
 ) -> Verdict:
@@ -240,7 +238,7 @@ def _as_one(found: Sequence[Verdict], name: str, request: Request) -> Verdict:
     if not found:
         return Verdict(path=name, agrees=True, standard=request.standard.label, headline="agrees: nothing to compare")
     if len(found) == 1 and found[0].path == name:
-        return found[0].as_whole()
+        return replace(found[0], leaves=(found[0],))
     wrong = [each for each in found if not each.agrees]
     worst = max(wrong or found, key=_badness)
     headline, message = worst.headline, worst.message

@@ -79,6 +79,7 @@ def worst_elements(sample: Sample) -> tuple[Worst, ...]:
     """Return the worst wrong elements, misplaced NaN and Inf first."""
     if not sample.size or not np.issubdtype(sample.actual.dtype, np.number):
         return ()
+    form = "{}" if np.issubdtype(sample.actual.dtype, np.integer) else "{:.9g}"
     with np.errstate(all="ignore"):
         gaps = np.abs(sample.actual.astype(np.float64) - sample.expected.astype(np.float64))
     order = np.argsort(-np.nan_to_num(gaps, nan=np.inf, posinf=np.inf), kind="stable")[:TOLD]
@@ -87,15 +88,11 @@ def worst_elements(sample: Sample) -> tuple[Worst, ...]:
             index=tuple(int(each) for each in np.unravel_index(int(sample.places[place]), sample.shape))
             if sample.shape
             else (),
-            actual=_told(sample.actual[place]),
-            expected=_told(sample.expected[place]),
+            actual=form.format(sample.actual[place]),
+            expected=form.format(sample.expected[place]),
         )
         for place in order
     )
-
-
-def _told(value: Any) -> str:
-    return str(value) if isinstance(value, np.integer) else f"{value:.9g}"
 
 
 def map_of(sample: Sample) -> tuple[str, ...]:
@@ -231,18 +228,6 @@ def _special(ours: Array, theirs: Array) -> Iterator[str]:
         yield "Inf where there is none, as of an overflow on the way"
 
 
-def _zeros(ours: Array, theirs: Array) -> bool:
-    return bool(np.all(ours == 0) and np.any(theirs))
-
-
-def _negated(ours: Array, theirs: Array) -> bool:
-    return bool(np.allclose(ours, -theirs, rtol=1e-2, atol=0))
-
-
-def _constant(ours: Array, _: Array) -> bool:
-    return ours.size > 3 and bool(np.all(ours == ours[0]))
-
-
 def _far(ours: Array, theirs: Array) -> bool:
     return float(np.median(np.abs(ours - theirs) / np.maximum(np.abs(theirs), 1e-300))) > 0.05
 
@@ -282,9 +267,15 @@ def _unrelated(ours: Array, theirs: Array) -> bool:
 
 #: In this order: the first that applies is reported.
 CAUSES: tuple[tuple[Test, str], ...] = (
-    (_zeros, "zeros instead of values, as of what is not computed, not written, masked away, or flushed as too small"),
-    (_constant, "one value for all, as where a broadcast or an offset is ignored"),
-    (_negated, "the sign is wrong"),
+    (
+        lambda ours, theirs: bool(np.all(ours == 0) and np.any(theirs)),
+        "zeros instead of values, as of what is not computed, not written, masked away, or flushed as too small",
+    ),
+    (
+        lambda ours, _: ours.size > 3 and bool(np.all(ours == ours[0])),
+        "one value for all, as where a broadcast or an offset is ignored",
+    ),
+    (lambda ours, theirs: bool(np.allclose(ours, -theirs, rtol=1e-2, atol=0)), "the sign is wrong"),
     (_shifted, "the values of the neighbours, as of an offset or index off by one"),
     (_rearranged, "the right values in the wrong places, as where strides, an axis or an order are ignored"),
     (_scaled, "all off by one factor, as of a scale, a mean for a sum, or a factor left out"),

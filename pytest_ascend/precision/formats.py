@@ -24,21 +24,15 @@ class Format:
     emin: int
     emax: int
     largest: float
+    #: The smallest positive number: the unit in the last place of every subnormal.
+    tiniest: float
+    #: Whether squares and sums of ordinary numbers overflow: True for float16 and 8-bit formats, not bfloat16.
+    has_short_range: bool
 
     @property
     def roundoff(self) -> float:
         """The largest relative error of one rounding: half a unit in the last place of 1."""
         return 2.0**-self.digits
-
-    @property
-    def tiniest(self) -> float:
-        """The smallest positive number: the unit in the last place of every subnormal."""
-        return 2.0 ** (self.emin - self.digits + 1)
-
-    @property
-    def has_short_range(self) -> bool:
-        """Whether squares and sums of ordinary numbers overflow: True for float16 and 8-bit formats, not bfloat16."""
-        return self.emax < 64
 
     def ulp(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return the unit in the last place of this format at each of ``values`` (finite, any shape)."""
@@ -48,7 +42,8 @@ class Format:
 
 
 def _format(dtype: torch.dtype, digits: int, emin: int, emax: int) -> Format:
-    return Format(str(dtype).removeprefix("torch."), digits, emin, emax, torch.finfo(dtype).max)
+    tiniest, name = 2.0 ** (emin - digits + 1), str(dtype).removeprefix("torch.")
+    return Format(name, digits, emin, emax, torch.finfo(dtype).max, tiniest, has_short_range=emax < 64)
 
 
 #: Every floating dtype that the judge knows. 8-bit formats exist from torch 2.1 on.

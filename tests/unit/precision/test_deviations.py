@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pytest_ascend.precision import compare
-from pytest_ascend.precision import deviations as module
+from pytest_ascend.precision import diagnosis as module
 from pytest_ascend.records.verdict import FLUSHES, HALVES, SATURATES, Verdict, named_in
 from pytest_ascend.run.reference import cpu_reference
 
