@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -60,10 +60,16 @@ def judge_floating(
     rule = None if standard.rule == "model" else RULES[standard.rule](numbers, form)
     equal = measured_equal(actual, expected, form) if standard.rule == "binary" else None
     found = equal or measure(actual, expected, reference_runs, form, rule)
-    finding = _nonfinite(found)
-    if finding is None:
+    if found.nonfinite.mismatches:
+        got, wanted = (NAMES[each] for each in found.nonfinite.first_is)
+        text = f"{got} where {wanted} is expected"
+        finding = Finding(rule=text, value=float(found.nonfinite.mismatches), limit=0.0)
+    else:
         with np.errstate(all="ignore"):
-            finding = rule.finding(found) if rule is not None else _by_model(found, expected, form, request, numbers)
+            if rule is not None:
+                finding = rule.finding(found)
+            else:
+                finding = judge_by_model(found, _setting(found, expected, form, request), _allowances(numbers))
     return _verdict(path, tensors, found, finding, standard)
 
 
@@ -117,12 +123,6 @@ def _figures_later(tensors: Sequence[torch.Tensor], form: Format, found: QuickMe
     return Figures(known, compute)
 
 
-def _by_model(
-    found: Measurement, expected: torch.Tensor, form: Format, request: Request, numbers: Mapping[str, float]
-) -> Finding:
-    return judge_by_model(found, _setting(found, expected, form, request), _allowances(numbers))
-
-
 def _allowances(numbers: Mapping[str, float]) -> Allowances:
     if numbers is _USUAL:
         return ALLOWANCES
@@ -131,7 +131,7 @@ def _allowances(numbers: Mapping[str, float]) -> Allowances:
 
 
 def _setting(found: Measurement, expected: torch.Tensor, form: Format, request: Request) -> Setting:
-    sums = found.actual
+    sums, largest = found.actual, (each.ulp_max for each in found.reference_runs)
     return Setting(
         format=form,
         root_mean_square=min((sums.expected_square_sum / max(sums.count, 1)) ** 0.5, sums.expected_max),
@@ -141,13 +141,9 @@ def _setting(found: Measurement, expected: torch.Tensor, form: Format, request: 
         distinct=_distinct(expected),
         branching=request.branching,
         sampled=request.sampled,
-        approximated=_is_approximated(request, [each.ulp_max for each in found.reference_runs]),
+        # The largest error of a reference run, in ulp, shows that it is not rounded exactly.
+        approximated=(request.accumulation or 1) == 1 and any(0.51 < each < 4 for each in largest),
     )
-
-
-def _is_approximated(request: Request, reference_runs: Iterable[float]) -> bool:
-    """Whether the largest error of reference runs, in ulp, shows that not all are rounded exactly."""
-    return (request.accumulation or 1) == 1 and any(0.51 < each < 4 for each in reference_runs)
 
 
 def _distinct(expected: torch.Tensor) -> int:
@@ -157,13 +153,6 @@ def _distinct(expected: torch.Tensor) -> int:
     flat = expected.reshape(-1) if expected.is_contiguous() else expected.flatten()[:: 1 + expected.numel() // 1024]
     values = flat[:: 1 + flat.numel() // 1024].cpu().to(torch.float64).numpy()
     return int(np.unique(values[values != 0]).size)
-
-
-def _nonfinite(found: Measurement) -> Finding | None:
-    if not found.nonfinite.mismatches:
-        return None
-    got, wanted = (NAMES[each] for each in found.nonfinite.first_is)
-    return Finding(rule=f"{got} where {wanted} is expected", value=float(found.nonfinite.mismatches), limit=0.0)
 
 
 def _verdict(
@@ -184,7 +173,12 @@ def _verdict(
 
 def _broken(verdict: Verdict, tensors: Sequence[torch.Tensor], found: Measurement, finding: Finding) -> Verdict:
     sample, worst = _wrong_elements(tensors, found, finding)
-    finding = _at(tensors, worst, finding)
+    if worst >= 0 and finding.allowed is not None and finding.rule == Rule.ELEMENT:
+        # The worst element's own error and limit: so far, both are known only to an octave.
+        index = np.unravel_index(worst, tuple(tensors[0].shape)) if tensors[0].dim() else ()
+        actual, expected = (float(each[tuple(int(i) for i in index)]) for each in tensors[:2])
+        limit = float(finding.allowed(np.array([expected]))[0])
+        finding = replace(finding, value=abs(actual - expected), limit=limit)
     text = f"{finding.rule}: {finding.value:.4g}, allowed {finding.limit:.4g}"
     if sample.total:
         text = f"{sample.total} of {tensors[0].numel()} elements differ; {text}"
@@ -199,16 +193,6 @@ def _broken(verdict: Verdict, tensors: Sequence[torch.Tensor], found: Measuremen
         where=map_of(sample),
     )
     return replace(verdict, message="\n".join(explain(verdict)))
-
-
-def _at(tensors: Sequence[torch.Tensor], worst: int, finding: Finding) -> Finding:
-    """Return the exact figures of the worst element, where they are known only to an octave."""
-    if worst < 0 or finding.allowed is None or finding.rule != Rule.ELEMENT:
-        return finding
-    index = np.unravel_index(worst, tuple(tensors[0].shape)) if tensors[0].dim() else ()
-    actual, expected = (float(each[tuple(int(i) for i in index)]) for each in tensors[:2])
-    limit = float(finding.allowed(np.array([expected]))[0])
-    return replace(finding, value=abs(actual - expected), limit=limit)
 
 
 #: The usual cause when no single element is far off, but all of them together are.
@@ -268,29 +252,16 @@ def _float64(tensors: Sequence[torch.Tensor]) -> Iterator[list[Floats]]:
         yield [each.to(torch.float64).numpy() for each in piece]
 
 
-def _index(place: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the index of element number ``place`` in row-major order."""
-    index: list[int] = []
-    for size in reversed(shape):
-        place, within = divmod(place, size)
-        index.insert(0, within)
-    return tuple(index)
-
-
 def _worst(tensors: Sequence[torch.Tensor], place: int) -> Worst | None:
     if place < 0:
         return None
-    index = _index(place, tensors[0].shape)
-    ours, theirs = (_shown(each.reshape(-1)[place] if each.is_contiguous() else each[index]) for each in tensors[:2])
+    index = tuple(int(each) for each in np.unravel_index(place, tuple(tensors[0].shape))) if tensors[0].dim() else ()
+    ours, theirs = (f"{each[index].item():.{SHOWN_DIGITS.get(each.dtype, 6)}g}" for each in tensors[:2])
     return Worst(index=index, actual=ours, expected=theirs)
 
 
 #: Digits that distinguish neighbouring values; six for shorter formats.
 SHOWN_DIGITS = {torch.float64: 17, torch.float32: 9}
-
-
-def _shown(value: torch.Tensor) -> str:
-    return f"{value.item():.{SHOWN_DIGITS.get(value.dtype, 6)}g}"
 
 
 _SHARES = tuple(f"within_{share:g}" for share in SHARES)

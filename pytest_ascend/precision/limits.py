@@ -91,9 +91,12 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
     device = octaves(_nonzero(entries), setting.format, lowest, highest - lowest + 1)
     model = ErrorModel(reference_runs, setting, np.arange(lowest, highest + 1), use, results)
     allowed = _with_zero(model.limits(found.actual.count), run_entries, device, setting, use)
+    worst = int((device.error_max / allowed.element).argmax())
+    value, limit = float(device.error_max[worst]), float(allowed.element[worst])
+    at_zero = _zero_errors(entries, setting)[0]
     findings = (
-        _at_zero(entries, allowed, setting),
-        _elements(device, allowed),
+        Finding(rule=Rule.ZERO, value=at_zero, limit=allowed.zero, allowed=allowed.of),
+        Finding(rule=Rule.ELEMENT, value=value, limit=limit, allowed=allowed.of),
         _root_mean_square(device, model),
         _blocks(found, setting, use),
         _bias(found, setting, use),
@@ -195,17 +198,6 @@ def _with_zero(
     return Limits(allowed.lowest, allowed.element, zero)
 
 
-def _at_zero(entries: Entries, allowed: Limits, setting: Setting) -> Finding:
-    value = _zero_errors(entries, setting)[0]
-    return Finding(rule=Rule.ZERO, value=value, limit=allowed.zero, allowed=allowed.of)
-
-
-def _elements(device: Octaves, allowed: Limits) -> Finding:
-    place = int((device.error_max / allowed.element).argmax())
-    value, limit = float(device.error_max[place]), float(allowed.element[place])
-    return Finding(rule=Rule.ELEMENT, value=value, limit=limit, allowed=allowed.of)
-
-
 def _root_mean_square(device: Octaves, model: ErrorModel) -> Finding:
     """Compare over the narrowest window around each octave with enough elements for a meaningful mean."""
     worst = Finding(rule=Rule.RMS, value=0.0, limit=1.0)
@@ -263,7 +255,8 @@ def _bias(found: Measurement, setting: Setting, use: Allowances) -> Finding:
     rule = Rule.BIAS
     if _says_nothing_on_bias(found, setting, use):
         return Finding(rule=rule, value=value, limit=math.inf)
-    inner = _reference_inner_ulps(found)
+    without = 0.0 if found.actual.ulp_max <= 2 else 1.0
+    inner = max((_inner_ulps(each) for each in found.reference_runs), default=without)
     if inner > 0.5:
         return Finding(rule=rule, value=value, limit=math.inf)
     shown = max((max(map(abs, biases(each))) for each in found.reference_runs), default=0.0)
@@ -280,10 +273,6 @@ def _shares_errors(setting: Setting, use: Allowances) -> bool:
     """Whether sums of a known length may all be off in one direction, by as much as a rounding."""
     terms = setting.accumulation or 1
     return terms > 1 and use.sums_rms * math.sqrt(terms) * 2.0 ** (setting.format.digits - 24) > use.bias_ulps / 4
-
-
-def _reference_inner_ulps(found: Measurement) -> float:
-    return max((_inner_ulps(each) for each in found.reference_runs), default=0.0 if found.actual.ulp_max <= 2 else 1.0)
 
 
 def biases(sums: Sums | QuickMeasurement) -> tuple[float, float]:
