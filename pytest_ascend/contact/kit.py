@@ -248,6 +248,8 @@ def contact(context: click.Context, output: Path, device: str) -> None:
         raise UsageError(
             f"the folder of {output} does not exist", hint="name a file in a folder that is there: -o contact.zip"
         )
+    if output.is_dir() or not os.access(output if output.exists() else output.parent, os.W_OK):
+        raise UsageError(f"{output} cannot be written", hint="name a file in a folder of yours: -o contact.zip")
     if device == "npu" and not signs():
         raise DeviceUnavailable(
             "this machine shows no sign of Ascend", hint="to see the kit at work: --device emulated"

@@ -47,14 +47,21 @@ class Notebook:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line, default=str) + "\n")
 
-    def work(self, questions: Questions, end: float) -> None:
-        """Answer the open questions until ``end`` (``time.monotonic``, which all processes share)."""
+    def work(self, questions: Questions, end: float, health: Callable[[], str] = str) -> None:
+        """Answer the open questions until ``end`` (``time.monotonic``, which all processes share).
+
+        ``health`` returns what is wrong with the device, "" for nothing. Ends the process where that follows a refusal.
+        """
         for question, ask in questions:
             if question not in self.answers:
                 if time.monotonic() > end:
                     return
                 self.note(question)
-                self.note(question, ask())
+                answer = ask()
+                if _is_refusal(answer) and (wrong := health()):
+                    # After a fatal error every later answer of this process would be one; another one continues.
+                    sys.exit(f"the device is lost after {answer!s:.300}: {wrong}")
+                self.note(question, answer)
 
     def nested(self) -> dict[str, Any]:
         """Return the answers by the parts of their questions, as in {"abs": {"float32": answer}}."""
@@ -66,6 +73,20 @@ class Notebook:
                 place = place.setdefault(each, {})
             place[last] = answer
         return found
+
+
+def _is_refusal(answer: Any) -> bool:
+    text = answer if isinstance(answer, str) else str(answer.get("said", "")) if isinstance(answer, dict) else ""
+    return re.match(r"\w+: ", text) is not None
+
+
+def _health() -> str:
+    from pytest_ascend.device.probe import known_answer
+
+    try:
+        return known_answer("npu")
+    except Exception as error:  # noqa: BLE001  (whatever a dead device raises is the finding)
+        return f"{type(error).__name__}: {error}"[:300]
 
 
 def threads_and_handlers() -> dict[str, Any]:
@@ -235,7 +256,7 @@ def main(name: str, notebook: str = "", end: str = "inf") -> None:
     import torch_npu  # noqa: F401  (torch does not load it by itself here)
 
     if name in LISTS:
-        Notebook(Path(notebook)).work(LISTS[name](_fresh), float(end))
+        Notebook(Path(notebook)).work(LISTS[name](_fresh), float(end), _health)
     answer = {} if name in LISTS else STEPS[name]()
     sys.stdout.write(f"\n{MARK}{json.dumps(answer, default=str)}\n")
 

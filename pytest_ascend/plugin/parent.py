@@ -37,6 +37,9 @@ from pytest_ascend.runlog.contents import Attempted, Cards, CardStatus, Event, L
 #: If set, emulated devices are locked too. Otherwise each belongs to one process and needs no lock.
 LOCKS_VARIABLE = "PYTEST_ASCEND_CARD_LOCKS"
 
+#: The fixture of tests that run on several cards.
+RANKS_FIXTURE = "ascend_ranks"
+
 #: Number of lines of stacks on the terminal; the log and the page have all.
 SHOWN_LINES = 30
 
@@ -54,7 +57,10 @@ def run(host: Host, session: pytest.Session) -> bool:
     assert host.recorder is not None  # noqa: S101  (workers of xdist are never isolated)
     locks = Locks(_locks_folder())
     try:
-        cards = _cards(host.setup, locks, host.setup.options.cards or _usual_cards(host, session.items))
+        ranks = (
+            host.setup.ranks if any(RANKS_FIXTURE in getattr(each, "fixturenames", ()) for each in session.items) else 0
+        )
+        cards = _cards(host.setup, locks, host.setup.options.cards or _usual_cards(host, session.items), ranks)
         _note_cards(host, cards, "before")
         Parent(host, session, cards).run()
         gc.freeze()  # no test ran in this process: pytest need not look for leaks among torch's objects
@@ -96,8 +102,11 @@ def _is_bundled(host: Host, item: pytest.Item) -> bool:
     return CASE in item.stash and item.nodeid in host.bundled
 
 
-def _cards(setup: RunSetup, locks: Locks, wanted: int | str) -> list[Card]:
-    """Lock the wanted number of cards, or as many as are free. Raises DeviceUnavailable if none is."""
+def _cards(setup: RunSetup, locks: Locks, wanted: int | str, ranks: int = 0) -> list[Card]:
+    """Lock the wanted number of cards, or as many as are free, and those of the ``ranks``: rank i uses card i.
+
+    Raises DeviceUnavailable if none is free, or another run holds one that a rank needs.
+    """
     device, indices = setup.prepared.device, setup.prepared.indices
     if wanted == 1 and ":" in setup.options.device:
         indices = indices[:1]
@@ -106,6 +115,16 @@ def _cards(setup: RunSetup, locks: Locks, wanted: int | str) -> list[Card]:
     if not is_shared:
         return [Card(label=f"{device.kind}:{index}", index=index) for index in indices[:wanted]]
     names = [setup.prepared.identity(index).keys for index in indices]
+    if ranks > 1:
+        free = len(locks.take(names[:ranks], ranks))
+        if free < min(ranks, len(names)):
+            raise DeviceUnavailable(
+                f"distributed cases need {ranks} cards, and other runs on this machine hold {ranks - free} of them",
+                hint="wait for them, give --ascend-ranks=N for fewer, or leave these cases out: -k 'not distributed'",
+            )
+        more = locks.take(names[ranks:], max(wanted - ranks, 0))
+        cards = [*indices[:ranks], *(indices[ranks:][place] for place in more)][:wanted]
+        return [Card(label=f"{device.kind}:{index}", index=index) for index in cards]
     taken = [indices[place] for place in locks.take(names, wanted)]
     if not taken:
         held = ", ".join(setup.prepared.identity(index).label for index in indices)

@@ -358,6 +358,13 @@ def header_lines(setup: RunSetup, stack: Stack, diagnosis: Diagnosis | None = No
     yield f"ascend stack: {', '.join(_versions(stack))}"
     if text := " ".join(part for part in (prepared.notice, str(notice(stack))) if part):
         yield f"ascend: {text}"
+    if (
+        prepared.device.kind == "npu"
+        and not prepared.device.emulated
+        and len(prepared.indices) > 1
+        and not options.cards
+    ):
+        yield f"ascend: one card of {len(prepared.indices)} is used: -n auto uses all that are free"
     if faults := options.emulator.faults:
         yield f"ascend: FAULTS ARE PLANTED: {', '.join(faults)}"
     for finding in diagnosis.grave if diagnosis else ():

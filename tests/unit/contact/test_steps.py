@@ -59,6 +59,18 @@ def test_a_process_that_dies_costs_one_answer() -> None:
     assert "op2/7" in answer.output
 
 
+def test_after_a_refusal_a_lost_device_ends_the_process_and_is_no_answer(tmp_path: Path) -> None:
+    """What a process says after a fatal error of the device says nothing of the operator."""
+    (tmp_path / "book").touch()
+    said = {"abs": "npu", "add": {"by": "", "said": "RuntimeError: no kernel"}, "mul": {"by": "", "said": "X: fatal"}}
+    wrong = iter(("", "it returned zeros"))
+    questions = [(name, lambda name=name: said[name]) for name in said]
+    with pytest.raises(SystemExit, match=r"lost after .*fatal.*it returned zeros"):
+        Notebook(tmp_path / "book").work(iter(questions), float("inf"), lambda: next(wrong))
+    book = Notebook(tmp_path / "book")
+    assert (set(book.answers), book.asked) == ({"abs", "add"}, "mul")
+
+
 @pytest.mark.usefixtures("_quick_ends")
 def test_one_that_hangs_keeps_what_was_said_before() -> None:
     answer = _asked(hangs="4", limit_s=6)
