@@ -43,8 +43,8 @@ from pytest_ascend.run.program import difference, passes, worst_leaf
 from pytest_ascend.system import bundled
 from pytest_ascend.system.files import read_regular, write_file
 
-#: The most bytes of the tensors of one call.
-LARGEST_BYTES = 64 << 20
+#: The most bytes of the tensors of one call, and of all files in a folder: on a broken device every case fails.
+LARGEST_BYTES, FOLDER_BYTES = 64 << 20, 1 << 30
 #: Modules in which functions are looked up by identity, in this order.
 _PUBLIC = ("torch", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.Tensor")
 #: Properties whose gradients are compared.
@@ -208,6 +208,8 @@ def program(target: Target, folder: Path, verdict: Verdict | None) -> str:
     imports, function = _function(target, changes=changes)
     call = _saved(target, name, sample, layout, element, (limit.name, float(limit.value)) if limit else ("", 0.0))
     file = folder / f"{re.sub(r'[^A-Za-z0-9_.+-]', '_', target.case.id.replace('/', '.'))[:180]}.safetensors"
+    if folder.is_dir() and sum(each.stat().st_size for each in folder.iterdir()) > FOLDER_BYTES:
+        raise Unwritable(f"{folder} has {FOLDER_BYTES >> 20} MB of saved calls, which is enough")
     call.save(file, target.case.id)
     shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
     helpers = (*(["bundled_operator"] if function.startswith("bundled_operator(") else []), "rerun")

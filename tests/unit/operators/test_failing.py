@@ -10,7 +10,7 @@ import torch
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.golden.files import Golden, decode, encode
-from pytest_ascend.operators import Operator, call, calling
+from pytest_ascend.operators import Operator, call, calling, failing
 from pytest_ascend.operators.failing import LARGEST_BYTES, SavedCall, _named, _saved, place_of, program, rerun
 from pytest_ascend.operators.reference import Definition
 from pytest_ascend.operators.replay import Unwritable
@@ -225,6 +225,14 @@ def test_a_file_that_is_no_call_is_one_message(spoil: Any, tmp_path: Path, capsy
         SavedCall.load(path)
     with pytest.raises(SystemExit, match="is no saved call"):
         rerun(path, torch.neg, "cpu")
+
+
+def test_a_broken_device_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = target(torch.square, normal(3, 4))
+    assert program(made, tmp_path, None)
+    monkeypatch.setattr(failing, "FOLDER_BYTES", 100)
+    with pytest.raises(Unwritable, match="saved calls, which is enough"):
+        program(made, tmp_path, None)
 
 
 def test_a_missing_file_is_one_message(tmp_path: Path) -> None:
