@@ -241,8 +241,9 @@ def shards(log: Log) -> None:
 
 
 def shorter(log: Log) -> None:
-    log["records"].pop()
-    log["header"]["manifest"].pop()
+    """Leave out a case, in the manifest and in the records."""
+    gone = log["records"].pop()["case"]["id"]
+    log["header"]["manifest"] = [each for each in log["header"]["manifest"] if each["id"] != gone]
 
 
 def swapped(log: Log) -> None:
