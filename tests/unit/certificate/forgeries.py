@@ -384,7 +384,9 @@ BEFORE: Mapping[str, Change] = {
     # The stack and the machine.
     "CANN 99.0.0": everywhere("cann", "CANN toolkit", "99.0.0"),
     "CANN 99.0.0 in the stack alone": stack(cann="99.0.0"),
-    "a CANN that does not belong to torch_npu": everywhere("cann", "CANN toolkit", "7.0.0"),
+    "a CANN that does not belong to torch_npu": lambda log: (
+        everywhere("torch", "torch", "2.9.0+cpu")(log), everywhere("torch_npu", "torch_npu", "2.9.0")(log),
+        everywhere("cann", "CANN toolkit", "7.0.0")(log)),
     "a torch_npu that was never published": everywhere("torch_npu", "torch_npu", "2.13.77"),
     "torch_npu 2.1 in what the doctor saw": component("torch_npu", "2.1.0", evidence=True),
     "torch_npu 2.1 in the stack": stack(torch_npu="2.1.0"),

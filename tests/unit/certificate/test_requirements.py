@@ -17,7 +17,21 @@ from pytest_ascend.environment.npu_smi import ELSEWHERE, OTHERS
 from pytest_ascend.runlog.contents import SUBSET, Header, Quarantined, Selection
 from tests.unit.runlog.synthetic import replace
 
-from .runs import ISSUED, RELEASE, SELF_TEST, STACK, WAIVER, cards, ended, finding, issue, release_for, write_log
+from .runs import (
+    ISSUED,
+    RELEASE,
+    SELF_TEST,
+    STACK,
+    WAIVER,
+    cards,
+    doctor_of,
+    ended,
+    finding,
+    issue,
+    options_of,
+    release_for,
+    write_log,
+)
 
 MODEL, BENCHMARK = 124, 126
 
@@ -176,3 +190,28 @@ def test_what_is_lacking_by_design_is_so_for_its_case_and_in_its_way_alone(
     )
     (record,) = ended(case, "waived", waiver={**WAIVER, "outcome": "fallback", **waiver}, fallbacks=fallbacks).values()
     assert _is_known(record, None if entry is None else lacking) is known
+
+
+@pytest.mark.parametrize(
+    ("chip", "devices"),
+    [
+        ("Ascend950PR", [{"npu": each, "chip": -1, "bus": "", "name": "Ascend950PR"} for each in range(8)]),
+        ("Ascend310P3", [{"npu": 1, "chip": each, "bus": "0000:01:00.0", "name": "310P3"} for each in (0, 1)]),
+    ],
+)
+def test_servers_without_addresses_and_cards_with_two_chips_are_certified(
+    tmp_path: Path, chip: str, devices: list[dict[str, Any]]
+) -> None:
+    """A 950 shows no Bus-Id; both chips of an Atlas 300I Duo have one, and 44,280 MB."""
+
+    def change(header: Header) -> Header:
+        made = replace(header.stack, chip=chip)
+        seen = [{**each, "health": "OK", "memory_total_mb": 44280} for each in devices]
+        return replace(
+            header, stack=made, doctor={**doctor_of(made), "devices": seen}, options=options_of(chip, "standard")
+        )
+
+    events = (*SELF_TEST, cards(npu=devices[-1]["npu"], chip=devices[-1]["chip"], bus=devices[-1]["bus"]))
+    assert refused(tmp_path, change=change, events=events) == []
+    other = (*SELF_TEST, cards(npu=9, chip=0))
+    assert refused(tmp_path / "other", change=change, events=other) == ["devices"]
