@@ -71,7 +71,7 @@ REVEALED = {
     "better figures in every record": "of its limit",
     "a failed case rewritten as a pass in every field": "says passed, and is failed here",
     "a fallback rewritten as a pass": "says passed, and is fallback here",
-    "a benchmark and its samples made faster": "_us",
+    "a benchmark and its samples made faster": "µs here",
     "fewer elements in a comparison": "of 1 elements, and",
     "a comparison less": "comparisons of",
     "other inputs of a generated call": "is of other inputs",
