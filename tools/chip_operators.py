@@ -162,7 +162,7 @@ def of_host(interpreter: Interpreter, function: Function) -> dict[str, Any]:
             known[each] = known[alike]
         return [each for each in PROBED if not known[each]]
 
-    alone = {name: taken([name]) for name in inputs or tensors}
+    alone = {name: taken([name]) for name in tensors}
     takes = {name: listed for name, listed in alone.items() if 0 < len(listed) < len(PROBED)}
     found: dict[str, Any] = {"takes": takes} if takes else {}
     if len(inputs) == 2 and not any("ind" in name for name in inputs):  # two that are promoted

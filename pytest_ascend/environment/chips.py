@@ -248,11 +248,16 @@ class Limits:
     by: str = ""
 
     def refused(self) -> frozenset[str]:
-        """Return the dtypes that its first parameters do not take, or that several do not take together."""
-        lost = frozenset[str]()
-        for name in self.parameters[:1] or tuple(self.takes)[:1]:
-            lost = frozenset(DTYPES) - set(self.takes.get(name, DTYPES))
-        return lost.union(*self.together.values())
+        """Return the dtypes that no parameter takes which is read, or that several do not take together.
+
+        Nothing is known of an operator whose first parameter takes all. One that reads no tensor, as arange, is asked
+        by what it fills.
+        """
+        read = {name: listed for name, listed in self.takes.items() if not name.lower().endswith("out")}
+        asked = read or self.takes
+        if not asked or (self.parameters and read and self.parameters[0] not in read):
+            return frozenset[str]().union(*self.together.values())
+        return (frozenset(DTYPES) - set().union(*asked.values())).union(*self.together.values())
 
 
 #: The dtypes of CANN that torch has too, in the order of their numbers.
@@ -289,7 +294,7 @@ def limits(operator: str, family: str) -> Limits:
 
 
 @functools.cache
-def _callers() -> Mapping[str, tuple[str, ...]]:
+def callers() -> Mapping[str, tuple[str, ...]]:
     """Return the CANN functions (without ``aclnn``) that a torch operator calls, by its name and overload."""
     found: dict[str, list[str]] = {}
     for function, page in _data()["operators"].items():
@@ -311,30 +316,32 @@ def multiplies(operator: str) -> bool:
     packet, data = operator.partition(".")[0], _data()["operators"]
     if packet.startswith("upsample"):  # here "linear" is the kind of interpolation
         return False
-    functions = _callers().get(operator) or _callers().get(packet) or ()
+    functions = callers().get(operator) or callers().get(packet) or ()
     return bool(_MULTIPLYING.search(packet)) or any(data[each].get("multiplies") for each in functions)
 
 
-def objections(operator: str, dtypes: Iterable[str], family: str) -> tuple[str, ...]:
+def objections(operator: str, dtypes: Iterable[str], family: str, *, own: bool = False) -> tuple[str, ...]:
     """Return why, by the documentation, a family does not support a torch operator ("add.Tensor") in some dtypes.
 
     ``dtypes`` are torch's names, without "torch.". If torch_npu may call one of several functions, it is enough
-    that one of them is supported.
+    that one of them is supported. With ``own``, dtypes count only if other families support them.
     """
-    functions = _callers().get(operator) or _callers().get(operator.partition(".")[0]) or ()
-    against = [tuple(_against(each, dtypes, family)) for each in functions]
+    functions = callers().get(operator) or callers().get(operator.partition(".")[0]) or ()
+    against = [tuple(_against(each, dtypes, family, own=own)) for each in functions]
     return () if not against or any(not each for each in against) else against[0]
 
 
 def documented(operator: str) -> bool:
     """Whether CANN documents a function that a torch operator calls."""
-    return bool(_callers().get(operator) or _callers().get(operator.partition(".")[0]))
+    return bool(callers().get(operator) or callers().get(operator.partition(".")[0]))
 
 
-def _against(function: str, dtypes: Iterable[str], family: str) -> Iterable[str]:
+def _against(function: str, dtypes: Iterable[str], family: str, *, own: bool) -> Iterable[str]:
     lost = limits(function, family).refused() & {name_in_cann(each) for each in dtypes}
     if any(each.name == family and not each.bfloat16 for each in FAMILIES):
         lost |= {_BFLOAT16} & {name_in_cann(each) for each in dtypes}
+    if own:
+        lost -= frozenset(DTYPES).intersection(*(limits(function, each.name).refused() for each in FAMILIES))
     if lost:
         yield f"aclnn{function} does not take {', '.join(sorted(lost))} there"
     if undocumented(function, family):

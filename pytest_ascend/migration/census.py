@@ -97,7 +97,7 @@ class OnChip:
         native = [name for name, kind in census.operators.items() if kind == NATIVE]
         known = {name: name.partition("::")[2] for name in native if documented(name.partition("::")[2])}
         dtypes = [each for each in DTYPES if its.bfloat16 or each != "bfloat16"]
-        found = {name: objections(operator, dtypes, its.name) for name, operator in known.items()}
+        found = {name: objections(operator, dtypes, its.name, own=True) for name, operator in known.items()}
         formats = product_formats(its)
         return cls(chip=chip.name, bfloat16=its.bfloat16, float32_products=formats, objections=found)
 
