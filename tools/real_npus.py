@@ -64,7 +64,12 @@ def verdict(test: str, reason: str, family: str) -> str:
     asked = [dtype] if dtype.startswith(kind or dtype) else [each for each in chips.DTYPES if each.startswith(kind)]
     if not dtype and not kind:
         return UNKNOWN
-    return AGREES if any(each.refused().intersection(asked) for each in known) else TAKES
+    # What is computed in a floating dtype is written in it.
+    written = [each for each in asked if each.startswith(("FLOAT", "BFLOAT", "DOUBLE", "COMPLEX"))]
+    refused = any(
+        each.refused().intersection(asked) or set(written) - set(each.takes.get("out", chips.DTYPES)) for each in known
+    )
+    return AGREES if refused else TAKES
 
 
 def rows(listed: Iterable[tuple[str, str]], family: str) -> dict[str, Counter[str]]:

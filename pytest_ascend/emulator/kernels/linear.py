@@ -43,7 +43,7 @@ def _product(function: Callable[..., T]) -> Callable[..., None]:
 
 def _into(out: T, function: Callable[..., T], *operands: T, **how: Any) -> None:
     """Compute into an output, in float32 first if the CPU is slow in half precision."""
-    # Operands of different dtypes stay as they are: torch refuses them, and so does CANN.
+    # Operands of different dtypes stay as they are, and torch refuses them.
     wide = widened(*operands) if len({each.dtype for each in operands}) == 1 else operands
     if wide[-1] is operands[-1]:
         function(*operands, **how, out=out)
