@@ -68,15 +68,45 @@ class Operator:
     flops: int
     moved_bytes: int
     signatures: tuple[tuple[str, int], ...]
+    places: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return builtins only."""
-        return {**asdict(self), "calls": dict(self.calls), "signatures": [list(each) for each in self.signatures]}
+        lists = {"signatures": [list(each) for each in self.signatures], "places": list(self.places)}
+        return {**asdict(self), "calls": dict(self.calls), **lists}
 
     @property
     def all_calls(self) -> int:
         """Calls in one step."""
         return sum(self.calls.values())
+
+
+#: Operators that a capture refuses (107027 and 107030), by name -> what they do, and what to do instead.
+_READS = {
+    **dict.fromkeys(
+        ("_local_scalar_dense", "equal", "is_nonzero", "item"),
+        "reads a value on the host: keep it on the device (torch.where, index_copy_), or read it outside of the graph",
+    ),
+    **dict.fromkeys(
+        ("nonzero", "masked_select", "unique_dim", "_unique2", "unique_consecutive", "bincount", "repeat_interleave"),
+        "has a result whose size depends on data: give it a fixed size (torch.where, topk, a mask that multiplies)",
+    ),
+}
+
+
+def _remedy(operator: Operator) -> str:
+    name = operator.name.removeprefix("aten::").partition(".")[0]
+    if name in ("index", "index_put", "index_put_") and any("bool[" in text for text, _ in operator.signatures):
+        name = "nonzero"  # indexing with a mask
+    remedy = _READS.get(name, "")
+    if not remedy and operator.standing == FALLBACK:
+        return "is computed on the CPU: replace it by an operator that has a kernel, or compute it before the graph"
+    return remedy
+
+
+def _hindrance(operator: Operator) -> str:
+    where = f" ({', '.join(operator.places[:5])})" if operator.places else ""
+    return f"{operator.name}{where} {_remedy(operator)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,6 +146,11 @@ class Analysis:
         return tuple(sorted((each for each in self.operators if each.flops), key=lambda each: -each.flops))
 
     @property
+    def uncapturable(self) -> tuple[str, ...]:
+        """What keeps forward and backward out of a captured graph: operators, their lines, and what to do about it."""
+        return tuple(_hindrance(each) for each in self.operators if _remedy(each) and {*each.calls} - {OPTIMIZER})
+
+    @property
     def is_blocked(self) -> bool:
         """Whether anything keeps the model from running unchanged."""
         missing = any(each.standing == MISSING for each in self.operators)
@@ -136,6 +171,7 @@ class Analysis:
             "memory": [asdict(each) for each in self.memory],
             "largest_batch": self.largest_batch,
             "source": self.source,
+            "uncapturable": list(self.uncapturable),
             "findings": [asdict(each) for each in self.findings],
             "notes": list(self.notes),
         }

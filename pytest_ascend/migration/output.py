@@ -139,6 +139,13 @@ def headlines(analysis: Analysis) -> Iterator[str]:
         counts = ", ".join(f"{count} {standing}" for standing, count in analysis.counts.items())
         yield f"{len(analysis.operators)} operators: {counts}"
         yield _fits(analysis)
+        hindered = analysis.uncapturable
+        yield (
+            f"captured graphs: {len(hindered)} operators keep it out"
+            if hindered
+            else "captured graphs: nothing known keeps it out"
+        )
+        yield from (f"captured graphs: {each}" for each in hindered)
     if analysis.source:
         blockers, changes, advice = (_count(analysis, each) for each in SEVERITIES)
         yield f"{analysis.source}: blockers {blockers}, changes {changes}, advice {advice}"

@@ -153,4 +153,5 @@ def _operator(name: str, uses: Mapping[tuple[str, str], OperatorUse], kind: Kind
         flops=sum(use.flops for use in own.values()),
         moved_bytes=sum(use.moved_bytes for use in own.values()),
         signatures=tuple(signatures.most_common(SIGNATURES_KEPT)),
+        places=tuple(dict.fromkeys(place for use in own.values() for place in use.places if place)),
     )

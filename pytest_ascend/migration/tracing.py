@@ -7,10 +7,13 @@ values takes them from there, so that the operators are still those of the NPU.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -38,13 +41,15 @@ class OperatorUse:
     """How often an operator was called in one phase, with which tensors, and its cost.
 
     ``moved_bytes`` is the size of all input and output tensors: what crosses to the host and back on a fallback.
-    ``flops`` counts multiplications and additions if torch has a formula, else 0.
+    ``flops`` counts multiplications and additions if torch has a formula, else 0. ``places`` are lines of the user's
+    ("model.py:12"): of the first call, or of each that reads values.
     """
 
     calls: int = 0
     flops: int = 0
     moved_bytes: int = 0
     signatures: Counter[Signature] = field(default_factory=Counter)
+    places: dict[str, None] = field(default_factory=dict)
 
 
 class LiveMemory:
@@ -147,12 +152,26 @@ class Recorder(EagerDispatchMode):
     ) -> None:
         use = self.uses.setdefault((self.phase, name), OperatorUse())
         given, out = list(tensors_in((args, kwargs))), list(tensors_in(result))
+        if not use.calls or _BY_VALUES.intersection(func.tags):
+            use.places[_place()] = None
         use.calls += 1
         use.moved_bytes += sum(size_bytes(each) for each in (*given, *out))
         use.signatures[", ".join(map(described, given))] += 1
         use.flops += _flops(func, args, kwargs, result)
         for each in out:
             self.live.add(each)
+
+
+#: Files whose lines are nobody's model.
+_NOT_THE_MODEL = (str(Path(torch.__file__).parent), str(Path(__file__).resolve().parents[1]))
+
+
+def _place() -> str:
+    """Return the innermost line of the call that is in neither torch nor this package; "" without one."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - quicker than a traceback
+    while frame and (frame.f_code.co_filename.startswith(_NOT_THE_MODEL) or "<" in frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else ""
 
 
 def tensors_in(tree: Any) -> Iterator[Tensor]:
