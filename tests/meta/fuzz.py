@@ -40,7 +40,7 @@ from pytest_ascend.certificate import package, signing
 from pytest_ascend.coverage import commands
 from pytest_ascend.runlog import codec
 from pytest_ascend.system.files import read_regular
-from tests.meta.well_formed import scene
+from tests.meta.well_formed import DUMPED, scene
 from tests.unit.certificate import runs
 from tools.evaluation.support import ROOT
 from tools.evaluation.support import table as in_markdown
@@ -125,6 +125,8 @@ COMMANDS: Mapping[str, Command] = {
         "doctor --root machine --environ environ --npu-smi npu-smi --compatibility compatibility.json",
         ("environ", "npu-smi", "compatibility.json", *_MACHINE),
     ),
+    "contact apply": Command("contact apply kit.zip -o made", ("kit.zip",)),
+    "replay": Command("replay dump", ("dump/dump.json", f"dump/dump_tensor_data/{DUMPED}")),
     "manifest": Command("manifest --durations log", ("log/run.jsonl",)),
     "analyze": Command("analyze --source sources --census one.json", ("sources/train.py", "one.json")),
 }
@@ -405,6 +407,7 @@ def _readers() -> Mapping[str, tuple[str, Callable[[Path], object]]]:
     from pytest_ascend.golden.files import decode, decode_manifest
     from pytest_ascend.migration import census
     from pytest_ascend.migration.sources import scan
+    from pytest_ascend.operators import community
     from pytest_ascend.page import html
     from pytest_ascend.page.matrix import render_matrix
     from pytest_ascend.page.matrix import scan as scan_run
@@ -413,6 +416,10 @@ def _readers() -> Mapping[str, tuple[str, Callable[[Path], object]]]:
     from pytest_ascend.runlog.writing import read
     from pytest_ascend.verdict.summary import summarise
     from tests.unit.runlog import synthetic
+
+    def community_cases(path: Path) -> None:
+        community.read.cache_clear()
+        community.read(path.parent)
 
     def torn(path: Path) -> None:
         with contextlib.suppress(OSError):
@@ -429,6 +436,8 @@ def _readers() -> Mapping[str, tuple[str, Callable[[Path], object]]]:
         "revocations": ("list.json", lambda path: revocation.read(path, runs.KEY.public_key())),
         "census": ("one.json", census.read),
         "npu-smi": ("npu-smi", lambda path: parse(path.read_text("utf-8", "replace"))),
+        "cases-json": ("cases/json/a.json", community_cases),
+        "cases-csv": ("cases/csv/a.csv", community_cases),
         "source": ("sources/train.py", lambda path: list(scan(path.parent))),
     }
 

@@ -10,10 +10,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import torch
+
 from pytest_ascend import cli
 from pytest_ascend.certificate import revocation
 from pytest_ascend.certificate.judgement import Issue, certify
 from pytest_ascend.certificate.tiers import TIERS
+from pytest_ascend.contact.kit import Kit, pack
 from pytest_ascend.golden import Golden, GoldenStore
 from pytest_ascend.golden.files import Provenance
 from pytest_ascend.performance.baseline import Baseline, MeasuredRun
@@ -27,6 +30,27 @@ from tests.unit.environment.test_npu_smi import A2
 from tests.unit.runlog import synthetic
 from tests.unit.runlog.synthetic import replace
 
+#: The tensor of the dump.
+DUMPED = "Torch.abs.0.forward.input.0.pt"
+
+
+def _kit_dump_and_cases() -> None:
+    """Write a contact kit, one call of a dump, and cases of ATK and TTK."""
+    pack(Kit(environ={}, emulated=True, say=lambda _: None), Path("kit.zip"))
+    Path("dump/dump_tensor_data").mkdir(parents=True)
+    torch.save(torch.ones(3), Path("dump/dump_tensor_data", DUMPED))
+    tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [3], "data_name": DUMPED}
+    call = {"input_args": [tensor], "input_kwargs": {}, "output": [tensor]}
+    Path("dump/dump.json").write_text(json.dumps({"data": {"Torch.abs.0.forward": call}}), encoding="utf-8")
+    given = {"name": "self", "type": "tensor", "dtype": "fp32", "shape": [7, 9], "range_values": [-2, 2]}
+    row = "add,torch.add,\"((2,3),(2,3))\",\"('float32',)\",{'alpha':2.0}"
+    for name, text in {
+        "json/a.json": json.dumps([{"id": 1, "name": "torch.softmax", "inputs": [given]}]),
+        "csv/a.csv": f"testcase_name,api_name,tensor_view_shapes,tensor_dtypes,attributes\n{row}\n",
+    }.items():
+        Path("cases", name).parent.mkdir(parents=True)
+        Path("cases", name).write_text(text, encoding="utf-8")
+
 
 def scene(folder: Path) -> None:
     """Write files that are well for every command, with the keys of :mod:`tests.unit.certificate.runs`."""
@@ -35,6 +59,7 @@ def scene(folder: Path) -> None:
     folder = Path()
     for name in ("one.json", "two.json"):
         _census(Path(name))
+    _kit_dump_and_cases()
     Path("sources").mkdir()
     Path("sources/train.py").write_text(PROGRAM, encoding="utf-8")
     one = {"cases": "ops/*", "outcome": "failed", "reason": "r", "source": "s", "expires": "2030-01-01", "cann": ">=8"}
