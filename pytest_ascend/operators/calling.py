@@ -13,7 +13,7 @@ import torch
 
 from pytest_ascend.dispatching import EagerDispatchMode, is_composed, undisturbed, unseen, with_autograd
 from pytest_ascend.operators.operator import ALL_OUTPUTS, MOVE, Operator
-from pytest_ascend.operators.samples import Sample, leaves, on_leaves
+from pytest_ascend.operators.samples import EXACT, Sample, leaves, on_leaves
 from pytest_ascend.operators.values import CHANGES, Variant
 from pytest_ascend.run import inputs
 
@@ -86,6 +86,11 @@ def upstream(
     """Return the gradients of the outputs for a backward pass: one CPU tensor for each output that gets one."""
     attached = differentiated_outputs(operator, outputs)
     keys = [f"{sample.stream(operator.name)}/up/{position}" for position in range(len(attached))]
+    if sample.group == EXACT:
+        return [
+            CHANGES["whole"](each.new_empty(each.shape, dtype=dtype, device="cpu"), key)
+            for key, each in zip(keys, attached, strict=True)
+        ]
     if operator.one_set_of_inputs:
         held_by = (real(dtype),) if sample.all_bits else _FOR_ALL
         return [_normal(key, each, held_by) for key, each in zip(keys, attached, strict=True)]

@@ -82,6 +82,17 @@ def _few(values: Values, key: str, _: torch.dtype) -> torch.Tensor:
     return _integers(values, key, torch.uint8)
 
 
+def _whole(values: Values, key: str, _: torch.dtype) -> torch.Tensor:
+    return _integers(values, key, torch.int64)
+
+
+def _rising(values: Values, key: str, _: torch.dtype) -> torch.Tensor:
+    made = inputs.integers(key, values.shape, low=1, high=int(values.high) + 1)
+    size = values.shape[int(values.low)]
+    made.narrow(int(values.low), size // 2, size - size // 2).neg_()
+    return made
+
+
 def _given(values: Values, _: str, dtype: torch.dtype) -> torch.Tensor:
     numbers = [NAMED[each](torch.finfo(dtype)) if isinstance(each, str) else each for each in values.numbers]
     made = torch.float64 if dtype.is_floating_point else torch.int64
@@ -96,4 +107,6 @@ KINDS: Mapping[str, Callable[[Values, str, torch.dtype], torch.Tensor]] = {
     "places": _places,
     "few": _few,
     "given": _given,
+    "whole": _whole,
+    "rising": _rising,
 }

@@ -209,6 +209,9 @@ class Operator:
     With ``sweep``, more calls are generated from these: any call that the CPU accepts counts as legal; a function of
     the arguments says which of them. With ``one_set_of_inputs``, recorded inputs serve all floating dtypes.
 
+    ``exact_sums`` tells that it adds, multiplies by given numbers and moves, and does nothing else: of small integers,
+    its results and gradients are exact in any order, and every usual call is made with such in the property "exact".
+
     The rest says what its :class:`Family` does not: ``compares`` where equal numbers of its inputs have to meet,
     ``local_gradient`` where each element of a gradient is a function of one of each input, ``gradient_of_result`` where
     it is computed from the rounded result, in which nothing may be left of an element (1 - 1), ``grows`` where a result
@@ -238,6 +241,7 @@ class Operator:
     one_set_of_inputs: bool = False
     sweep: bool | Callable[..., bool] = False
     compares: bool = False
+    exact_sums: bool = False
     local_gradient: bool = False
     gradient_of_result: bool = False
     grows: bool = False

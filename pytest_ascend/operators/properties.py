@@ -10,7 +10,7 @@ import torch
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.operators.operator import FLOATS, FUNCTION, Operator
-from pytest_ascend.operators.samples import FORWARD, LAYOUT, PROMOTION, SHAPES, SPECIAL, Sample
+from pytest_ascend.operators.samples import EXACT, FORWARD, LAYOUT, PROMOTION, SHAPES, SPECIAL, Sample, leaves
 from pytest_ascend.records.case import Case
 
 #: Calls that run twice, to check that they repeat bit for bit.
@@ -132,6 +132,20 @@ def _repeated(operator: Operator, dtype: str) -> tuple[Sample, ...]:
     return _of_group(FORWARD)(operator, dtype)[:_REPEATED] if is_repeated else ()
 
 
+def _exact(operator: Operator, dtype: str) -> tuple[Sample, ...]:
+    """Return its own calls, and the usual ones with whole numbers, if other arguments do not make these inexact."""
+    if dtype not in FLOATS:
+        return ()
+    usual = _of_group(FORWARD)(operator, dtype) if operator.exact_sums else ()
+    found = (each.with_whole_numbers() for each in usual if all(map(_is_short, leaves((each.args, dict(each.kwargs))))))
+    return (*found, *_of_group(EXACT)(operator, dtype))
+
+
+def _is_short(argument: object) -> bool:
+    """Whether an argument keeps sums of small integers exact: no dtype, and no number of many bits."""
+    return not isinstance(argument, torch.dtype) and not (isinstance(argument, float) and argument * 4 % 1)
+
+
 def _swept(operator: Operator, dtype: str) -> tuple[Sample, ...]:
     """Return the calls from which others are generated."""
     return tuple(each for each in _of_group(FORWARD)(operator, dtype) if each.values()) if operator.sweep else ()
@@ -146,6 +160,7 @@ PROPERTIES: Mapping[str, Callable[[Operator, str], tuple[Sample, ...]]] = {
     "layout": _layouts,
     "backward": _differentiable,
     "backward-layout": _differentiable_in_layouts,
+    "exact": _exact,
     "out": _with_out,
     "in-place": _in_place,
     "repeat": _repeated,

@@ -21,9 +21,11 @@ LONG, USUAL_TERMS = 512, 256
 
 #: What a sample tests; properties.py has the groups of each property.
 FORWARD, SPECIAL, SHAPES, PROMOTION, LAYOUT = "forward", "special", "shapes", "promotion", "layout"
+#: Calls with one right result, whatever the order of their sums.
+EXACT = "exact"
 #: Of this group are calls that are not tested themselves: generated ones start from them too.
 TEMPLATE = "template"
-GROUPS = (FORWARD, SPECIAL, SHAPES, PROMOTION, LAYOUT, TEMPLATE)
+GROUPS = (FORWARD, SPECIAL, SHAPES, PROMOTION, LAYOUT, EXACT, TEMPLATE)
 
 # torch's own pytrees support more containers and take ten times as long, more than most operators do.
 _CONTAINERS = (tuple, list, dict)
@@ -192,6 +194,16 @@ class Sample:
         changed = self.with_sources(lambda leaf: leaf.with_nonfinite() if leaf is first else leaf)
         return replace(changed, name=f"{self.name}, not all finite", group=SPECIAL)
 
+    def with_whole_numbers(self) -> Sample:
+        """Return the same call with -1, 0 and 1 in place of its numbers, whose sums are exact in any order."""
+
+        def whole(leaf: Any) -> Any:
+            follows = isinstance(leaf, Variant) or (isinstance(leaf, Values) and not leaf.dtype)
+            follows |= isinstance(leaf, StoredTensor) and leaf.follows
+            return Variant(values=leaf, how="whole") if follows else leaf
+
+        return replace(self.with_sources(whole), name=f"{self.name}, whole numbers", group=EXACT)
+
     @property
     def is_long(self) -> bool:
         """Whether a tensor is so large that the longest sums may be over it."""
@@ -207,8 +219,8 @@ def call(*args: Any, group: str = FORWARD, name: str = "", **kwargs: Any) -> Sam
     """Describe one call; the default name is made of its shapes and arguments.
 
     ``group`` is what it tests: "forward", "special" (NaN, infinities, limits of the dtype), "shapes" (empty, broadcast,
-    0-d), "promotion" (mixed dtypes) or "template" (nothing: generated calls start from it, as they do from those of
-    "forward"). Raises ValueError for any other.
+    0-d), "promotion" (mixed dtypes), "exact" (sums that are exact in any order) or "template" (nothing: generated calls
+    start from it, as they do from those of "forward"). Raises ValueError for any other.
     """
     if group not in GROUPS:
         raise ValueError(f"{group!r} is no group of calls: use one of {', '.join(GROUPS)}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pytest_ascend.operators.operator import Operator
-from pytest_ascend.operators.samples import FORWARD, SHAPES, TEMPLATE, Sample, Source, on_leaves
+from pytest_ascend.operators.samples import EXACT, FORWARD, SHAPES, TEMPLATE, Sample, Source, on_leaves
 from pytest_ascend.operators.values import StoredTensor, Values
 
 #: Dimensions of three calls of these, in turn; 0 leaves them as the table has them.
@@ -24,7 +24,8 @@ _APART = (9, 7, 5, 3, 2, 4, 10)
 
 def templates_of(operator: Operator, dtype: str) -> list[tuple[int, Sample]]:
     """Return the calls to start from, with their places: the usual ones, and those of several shapes."""
-    usual = [(place, each) for place, each in enumerate(operator.samples(dtype)) if each.values()]
+    samples = (each for each in operator.samples(dtype) if each.group != EXACT)
+    usual = [(place, each) for place, each in enumerate(samples) if each.values()]
     kept = [
         (place, each)
         for place, each in usual

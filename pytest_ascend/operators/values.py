@@ -249,6 +249,7 @@ CHANGES: Mapping[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
     "sorted": lambda made, _: _sorted(made),
     "reversed": lambda made, _: _sorted(made).flip(-1) if made.ndim else made,
     "edges": _edges,
+    "whole": lambda made, key: inputs.integers(f"{key}/whole", made.shape, low=-1, high=2).to(made.dtype),
     # Far enough for any threshold; half precision ends at 65,504.
     "far": lambda made, _: made * (64 if made.dtype is torch.float16 else 4096),
     "special at the head": lambda made, _: _with(made, 0),
@@ -305,6 +306,20 @@ def places(*shape: int, dim: int = 0) -> Values:
 def few(*shape: int, high: int = 3) -> Values:
     """Describe integers from 0 to ``high``, most of them repeated: ties."""
     return Values(shape=shape, kind="few", low=0, high=high, grad=False)
+
+
+def whole(*shape: int, low: int = 1, high: int = 2, grad: bool = True) -> Values:
+    """Describe small integers in [low, high], in the case's dtype."""
+    return Values(shape=shape, kind="whole", low=low, high=high, grad=grad)
+
+
+def rising(*shape: int, dim: int = -1, high: int = 1, grad: bool = True) -> Values:
+    """Describe integers up to ``high`` along a dimension, of which the second half is negative.
+
+    Their sum is small, while sums on the way are as large as half their number: exact in float32, in any order, and
+    wrong if they are kept in 16 bits.
+    """
+    return Values(shape=shape, kind="rising", low=dim, high=high, grad=grad)
 
 
 def given(*numbers: Number, shape: tuple[int, ...] | None = None, dtype: str = "", grad: bool = False) -> Values:

@@ -32,7 +32,7 @@ _NOT_SWEPT_FAMILIES = ("linalg", "fft", "special", "creation")
 def _level(operator: Operator, property_: str, dtype: str) -> str:
     """Return the lowest level that runs the property: forward in float32 and generated calls in some dtypes first."""
     first = {"forward": ("float32",), "sweep": ("float32", _second_at_smoke(operator))}
-    if dtype in first.get(property_, ()):
+    if property_ == "exact" or dtype in first.get(property_, ()):
         return "smoke"
     if property_.startswith("sweep"):
         return "standard" if property_ == "sweep" else "full"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from pytest_ascend.golden import GoldenStore
 from pytest_ascend.golden.build import reproducible
 from pytest_ascend.operators.checks import CHECKS, check
 from pytest_ascend.operators.exploring import FOUND
+from pytest_ascend.operators.operator import FLOATS, HALVES
 from pytest_ascend.operators.stored import StoredGolden
 from pytest_ascend.operators.sweep_reference import CALLS, Sweep
 from pytest_ascend.operators.target import Target
@@ -183,6 +185,33 @@ class ChangesWhatItIsGiven:
         return found
 
 
+# --- sums ---
+
+
+def loses_a_term(x: T, y: T) -> T:
+    place = 2 * x.shape[-1] // 3
+    return x @ y.index_fill(0, torch.tensor(place, device=y.device), 0)
+
+
+def without_its_tail(x: T, y: T) -> T:
+    whole = max(x.shape[-1] // 16 * 16, 1)
+    return x[..., :whole] @ y[:whole]
+
+
+def summed_in_its_dtype(of: Function, x: T, **named: Any) -> T:
+    """Sixteen terms at a time, as a kernel that keeps its sum in half precision."""
+    if x.shape[-1] < 1000:
+        return of(x, **named)
+    found = torch.zeros_like(x[..., 0])
+    for part in torch.split(x, 16, -1):
+        found = found + part.float().sum(-1).to(x.dtype)
+    return found / (x.shape[-1] if of is torch.mean else 1) + 0 * of(x, **named)
+
+
+def overwritten(x: T, dim: int, index: T, source: T, **_: Any) -> T:
+    return x.index_copy(dim, index, source)
+
+
 # --- in place ---
 
 
@@ -219,6 +248,20 @@ PLANTED: dict[str, list[tuple[str, str, Function]]] = {
         ("ops/tanh/backward-layout/float32", "function", Tanh.apply),
         ("ops/tanh/backward-layout/float16", "function", TanhOfStepped.apply),
         ("ops/tanh/backward-layout/bfloat16", "function", halved_on_the_way_back),
+    ],
+    "exact": [
+        *(
+            (f"ops/{name}/exact/{dtype}", "function", fault)
+            for name in ("mm", "dot")
+            for dtype in FLOATS
+            for fault in (loses_a_term, without_its_tail)
+        ),
+        *(
+            (f"ops/{name}/exact/{dtype}", "function", partial(summed_in_its_dtype, getattr(torch, name)))
+            for name in ("sum", "mean")
+            for dtype in HALVES
+        ),
+        ("ops/index_add/exact/bfloat16", "function", overwritten),
     ],
     "out": [
         ("ops/sigmoid/out/float32", "function", each)

@@ -9,20 +9,25 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators.operator import ALL, ARITHMETIC, FLOATS, INTS, MOVE, Operator
-from pytest_ascend.operators.samples import SHAPES, SPECIAL, TEMPLATE, call
-from pytest_ascend.operators.values import Values, given, integers, mask, normal, places
+from pytest_ascend.operators.samples import EXACT, SHAPES, SPECIAL, TEMPLATE, call
+from pytest_ascend.operators.values import Values, given, integers, mask, normal, places, whole
 
 from ..makers import exactly, in_family, numbers
 
 _read = partial(Operator, dtypes=ALL, exactness=MOVE)
 _written = partial(Operator, dtypes=FLOATS + INTS[:2], exactness=MOVE)
-_added = partial(Operator, deterministic=False, dtypes=FLOATS + INTS[:2], exactness=ARITHMETIC, terms=64)
+_added = partial(
+    Operator, deterministic=False, dtypes=FLOATS + INTS[:2], exactness=ARITHMETIC, terms=64, exact_sums=True
+)
 
 
 def _rows(*numbers_: int) -> Values:
     return given(*numbers_, dtype="int64")
 
 
+#: Many terms in each of few places, whose sums are exact in bfloat16 in any order.
+_PLACES, _TERMS = 256, 16_383
+_placed = integers(_TERMS, low=0, high=_PLACES - 1)
 #: Calls from which generated ones start: what is given above has one size.
 _template = partial(call, group=TEMPLATE)
 #: Dimensions to index, each the longest of its tensor: an index of another size stays below all that are longer.
@@ -72,6 +77,7 @@ _embedded = exactly(
     call(_rows(1, 4, 1, 0, 9), normal(10, 7)),
     call(integers(3, 5, low=0, high=9), normal(10, 17)),
     call(integers(3, 5, low=0, high=9), normal(10, 17), padding_idx=4),
+    call(_placed, whole(_PLACES, 3), group=EXACT),
     call(given(dtype="int64"), normal(10, 3), group=SHAPES),
     *(_template(_index(*shape), normal(7, 5), **named) for shape in ((11,), (2, 3, 4)) for named in _OF_EMBEDDINGS),
 )
@@ -104,6 +110,7 @@ _added_rows = exactly(
     call(normal(5, 7), 0, _again, normal(6, 7)),
     call(normal(5, 7), -1, _rows(6, 1, 6), normal(5, 3), alpha=2),
     call(normal(17), 0, integers(64, low=0, high=16), normal(64)),
+    call(whole(_PLACES), 0, _placed, whole(_TERMS), group=EXACT),
     *(
         _template(normal(*shape), dim, _index(11), normal(*_in_place_of(shape, dim, 11)), **named)
         for (shape, dim), named in zip(_BY_DIM, _FACTORS, strict=True)
@@ -119,6 +126,7 @@ _scatter_added = exactly(
     call(normal(5, 7), 0, integers(6, 7, low=0, high=4), normal(6, 7)),
     call(normal(5, 7), 1, integers(5, 9, low=0, high=6), normal(5, 9)),
     call(normal(17), 0, integers(64, low=0, high=16), normal(64)),
+    call(whole(_PLACES), 0, _placed, whole(_TERMS), group=EXACT),
     *(
         _template(normal(*shape), dim, _index(*added), normal(*added))
         for shape, dim, added in ((shape, dim, _in_place_of(shape, dim, 11)) for shape, dim in _BY_DIM)
@@ -137,6 +145,7 @@ _put = exactly(
 )
 _accumulated = exactly(
     call(normal(5, 7), (_again,), normal(6, 7), accumulate=True),
+    call(whole(_PLACES), (_placed,), whole(_TERMS), accumulate=True, group=EXACT),
     _template(normal(7, 5), (_index(11),), normal(11, 5), accumulate=True),
     _template(normal(7, 5, 3), (_index(11),), normal(5, 3), accumulate=True),
     _template(normal(7, 8, 3), (_index(11), _index(11)), normal(11, 3), accumulate=True),

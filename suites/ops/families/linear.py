@@ -11,13 +11,16 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.operator import ARITHMETIC, Operator
-from pytest_ascend.operators.samples import SHAPES, SPECIAL, TEMPLATE, Sample, call
-from pytest_ascend.operators.values import Values, mask, normal, uniform
+from pytest_ascend.operators.samples import EXACT, SHAPES, SPECIAL, TEMPLATE, Sample, call
+from pytest_ascend.operators.values import Values, mask, normal, rising, uniform, whole
 
 from ..makers import exactly, in_family, numbers
 
 _TERMS = 4097
-_product = partial(Operator, exactness=ARITHMETIC, terms=_TERMS)
+_product = partial(Operator, exactness=ARITHMETIC, terms=_TERMS, exact_sums=True)
+#: Terms of the sums that are exact in any order: no multiple of any block.
+_MANY = 16_383
+_exactly = partial(call, group=EXACT)
 
 
 def _long(*shape: int) -> Values:
@@ -29,6 +32,7 @@ _matrices = (
     call(normal(5, 17), normal(17, 7)),
     call(_long(7, _TERMS), _long(_TERMS, 5)),
     call(normal(33, 16), normal(16, 31)),
+    _exactly(whole(5, _MANY), rising(_MANY, 3, dim=0)),
     call(normal(1, 1), normal(1, 1), group=SHAPES),
     call(normal(0, 3), normal(3, 5), group=SHAPES),
     call(normal(2, 0), normal(0, 3), group=SHAPES),
@@ -46,26 +50,33 @@ _any = (
 _batches = exactly(
     call(normal(3, 5, 17), normal(3, 17, 7)),
     call(_long(2, 5, _TERMS), _long(2, _TERMS, 3)),
+    _exactly(whole(2, 3, _MANY), rising(2, _MANY, 3, dim=1)),
     call(normal(0, 3, 5), normal(0, 5, 2), group=SHAPES),
     call(normal(6, 7, 3), normal(6, 3, 9), group=TEMPLATE),
 )
 _scaled: tuple[dict[str, Any], ...] = ({}, {"beta": 0.5, "alpha": 2}, {"beta": 0, "alpha": 1})
 _added = exactly(
     *(call(normal(5, 7), normal(5, 17), normal(17, 7), **each) for each in _scaled),
+    _exactly(whole(3, 5), whole(3, _MANY), rising(_MANY, 5, dim=0), beta=-2),
     call(normal(7), normal(5, 17), normal(17, 7), group=SHAPES),
     *(call(normal(*bias), normal(5, 9), normal(9, 7), beta=-1.5, group=TEMPLATE) for bias in ((5, 1), (1, 7), ())),
     call(numbers("nan", "inf", shape=(1, 2)), normal(1, 4), normal(4, 2), beta=0, group=SPECIAL),
 )
 _batches_added = exactly(
     *(call(normal(3, 5, 7), normal(3, 5, 17), normal(3, 17, 7), **each) for each in _scaled),
+    _exactly(whole(2, 3, 5), whole(2, 3, _MANY), rising(2, _MANY, 5, dim=1), beta=-2),
     *(call(normal(*bias), normal(3, 5, 9), normal(3, 9, 7), group=TEMPLATE) for bias in ((5, 1), (7,), (3, 1, 7))),
 )
-_vectors_added = exactly(*(call(normal(5), normal(5, 17), normal(17), **each) for each in _scaled))
+_vectors_added = exactly(
+    *(call(normal(5), normal(5, 17), normal(17), **each) for each in _scaled),
+    _exactly(whole(5), whole(5, _MANY), rising(_MANY)),
+)
 _linear = exactly(
     call(normal(5, 17), normal(7, 17)),
     call(normal(5, 17), normal(7, 17), normal(7)),
     call(normal(2, 3, 17), normal(5, 17), normal(5)),
     call(_long(5, _TERMS), _long(7, _TERMS), _long(7)),
+    _exactly(whole(5, _MANY), rising(3, _MANY), whole(3)),
     call(normal(0, 5), normal(3, 5), normal(3), group=SHAPES),
     call(normal(9), normal(7, 9), normal(7), group=TEMPLATE),
     call(normal(2, 3, 4, 9), normal(7, 9), group=TEMPLATE),
@@ -147,8 +158,22 @@ OPERATORS = in_family(
     _product("mm", torch.mm, exactly(*_matrices), out=True),
     _product("matmul", torch.matmul, exactly(*_any), sweep=_has_terms),
     _product("bmm", torch.bmm, _batches, out=True),
-    _product("mv", torch.mv, exactly(call(normal(5, 17), normal(17)), call(_long(3, _TERMS), _long(_TERMS)))),
-    _product("dot", torch.dot, exactly(call(normal(17), normal(17)), call(_long(_TERMS), _long(_TERMS)))),
+    _product(
+        "mv",
+        torch.mv,
+        exactly(
+            call(normal(5, 17), normal(17)),
+            call(_long(3, _TERMS), _long(_TERMS)),
+            _exactly(whole(3, _MANY), rising(_MANY)),
+        ),
+    ),
+    _product(
+        "dot",
+        torch.dot,
+        exactly(
+            call(normal(17), normal(17)), call(_long(_TERMS), _long(_TERMS)), _exactly(whole(_MANY), rising(_MANY))
+        ),
+    ),
     _product("outer", torch.outer, exactly(call(normal(5), normal(17)))),
     _product("addmm", torch.addmm, _added, out=True, in_place=True),
     _product("baddbmm", torch.baddbmm, _batches_added, out=True),

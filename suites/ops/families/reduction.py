@@ -8,14 +8,25 @@ from typing import Any
 import torch
 
 from pytest_ascend.operators.operator import ALL, ARITHMETIC, BOOL, FLOATS, INTS, MOVE, Operator
-from pytest_ascend.operators.samples import SHAPES, SPECIAL, TEMPLATE, call
-from pytest_ascend.operators.values import distinct, few, given, uniform
+from pytest_ascend.operators.samples import EXACT, SHAPES, SPECIAL, TEMPLATE, call
+from pytest_ascend.operators.values import distinct, few, given, rising, uniform
 
 from ..makers import ONE_DIM, along, exactly, in_family, numbers, of_integers, reduction, together
 
 _TERMS = 4099
 _sums = partial(Operator, exactness=ARITHMETIC, terms=_TERMS)
 _chosen = partial(Operator, exactness=ARITHMETIC)
+_exactly = partial(call, group=EXACT)
+#: Of as many terms as no block has; for means, of a power of two, whose reciprocal is exact.
+_whole_sums = exactly(
+    *(_exactly(rising(*shape, dim=dim, high=2), dim=dim) for shape, dim in (((3, 16_383), -1), ((16_383, 3), 0))),
+    _exactly(rising(16_383, high=2)),
+)
+_whole_means = exactly(
+    *(_exactly(rising(*shape, dim=dim, high=2), dim=dim) for shape, dim in (((3, 16_384), -1), ((16_384, 3), 0))),
+    _exactly(rising(16_384, high=2)),
+)
+_running_sums = exactly(_exactly(rising(3, 16_383, high=2, grad=False), dim=-1))
 _spread = ({"dim": 1, "correction": 0}, {"dim": (0, 2), "correction": 2, "keepdim": True})
 _dtypes = ({"dim": 1, "dtype": torch.float32}, {"dim": 0, "dtype": torch.int64})
 _orders = tuple({"ord": order, "dim": -1} for order in (1, 2, 3, float("inf"), 0))
@@ -61,9 +72,9 @@ _counted = reduction(-1, 1, dims=({"dim": 0}, {"dim": -1}, {"dim": (0, 2)}), lon
 
 _REDUCTION = in_family(
     "reduction",
-    _sums("sum", torch.sum, together(reduction(arguments=_dtypes[:1]), _large), ALL),
-    _sums("mean", torch.mean, reduction(arguments=_dtypes[:1], empty=True)),
-    _sums("nansum", torch.nansum, _sums_of_numbers),
+    _sums("sum", torch.sum, together(reduction(arguments=_dtypes[:1]), _large, _whole_sums), ALL, exact_sums=True),
+    _sums("mean", torch.mean, together(reduction(arguments=_dtypes[:1], empty=True), _whole_means)),
+    _sums("nansum", torch.nansum, together(_sums_of_numbers, _whole_sums), exact_sums=True),
     _sums("prod", torch.prod, reduction(0.75, 1.25, dims=ONE_DIM, long=0), FLOATS + INTS[:2]),
     _chosen("amax", torch.amax, reduction(-99, 99, empty=False), FLOATS + INTS, out=True),
     _chosen("amin", torch.amin, reduction(-99, 99, empty=False), FLOATS + INTS, out=True),
@@ -82,7 +93,7 @@ _REDUCTION = in_family(
     Operator("logsumexp", torch.logsumexp, reduction(-9, 9, whole=False, long=1025), terms=_TERMS),
     Operator("vector_norm", torch.linalg.vector_norm, reduction(arguments=_orders, empty=False), terms=_TERMS),
     Operator("norm", torch.norm, _norms, terms=_TERMS),
-    _sums("cumsum", torch.cumsum, together(_running, _large), FLOATS + INTS, out=True),
+    _sums("cumsum", torch.cumsum, together(_running, _large, _running_sums), FLOATS + INTS, out=True, exact_sums=True),
     _sums("cumprod", torch.cumprod, _products, FLOATS + INTS[:1]),
     _chosen("cummax", torch.cummax, _extremes, FLOATS + INTS[:2]),
     _chosen("cummin", torch.cummin, _extremes, FLOATS + INTS[:2]),
