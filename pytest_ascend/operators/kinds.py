@@ -87,10 +87,7 @@ def _whole(values: Values, key: str, _: torch.dtype) -> torch.Tensor:
 
 
 def _rising(values: Values, key: str, _: torch.dtype) -> torch.Tensor:
-    made = inputs.integers(key, values.shape, low=1, high=int(values.high) + 1)
-    size = values.shape[int(values.low)]
-    made.narrow(int(values.low), size // 2, size - size // 2).neg_()
-    return made
+    return inputs.rising(key, values.shape, dim=int(values.low), high=int(values.high))
 
 
 def _given(values: Values, _: str, dtype: torch.dtype) -> torch.Tensor:

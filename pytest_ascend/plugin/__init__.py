@@ -216,6 +216,7 @@ def precision_compare(request: pytest.FixtureRequest) -> PrecisionCompare:
     The standard is that of the call, of the marker ``ascend_standard``, or of ``--ascend-standard``, in this order.
 
     ``precision_compare(actual, expected)`` returns the verdict; see :func:`pytest_ascend.precision.compare`.
+    ``precision_compare.exact(function, *shapes)`` calls a sum or product with numbers for which every bit is known;
     ``precision_compare.layers(model, *inputs)`` judges every module of a model and names the first wrong one;
     ``precision_compare.models(model, original, *inputs, names={...})`` compares a rewritten model with its original.
     """

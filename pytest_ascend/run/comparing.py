@@ -11,6 +11,7 @@ import torch
 from pytest_ascend import precision
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.record import CallDigests
+from pytest_ascend.run import exact
 
 #: Returns where the disagreement of a verdict begins.
 Locate: TypeAlias = Callable[[precision.Verdict], str]
@@ -55,6 +56,29 @@ class PrecisionCompare:
         if not verdict.agrees:
             raise Disagreement(verdict.message or "\n".join(precision.explain(verdict)))
         return verdict
+
+    def exact(
+        self,
+        function: Callable[..., Any],
+        *shapes: Sequence[int],
+        dtypes: Sequence[torch.dtype] = (torch.float32, torch.float16, torch.bfloat16),
+        definition: Callable[..., Any] | None = None,
+    ) -> None:
+        """Judge a function that only adds, multiplies and moves, bit for bit: results and gradients.
+
+        It is called with tensors of these shapes in each dtype on the device, and ``definition``, by default itself, in
+        float64 on the CPU. Their whole numbers make all sums exact in float32, in any order: there is one right result.
+        Raises Disagreement where it is another, and UsageError for a function that is not exact of such numbers.
+        """
+        __tracebackhide__ = True
+        if not shapes or not all(isinstance(each, (list, tuple)) for each in shapes):
+            raise UsageError(
+                "precision_compare.exact() needs the shape of each tensor",
+                hint="exact(torch.mm, (5, 16384), (16384, 3))",
+            )
+        for dtype in dtypes:
+            for name, actual, wanted in exact.calls(function, definition or function, shapes, dtype, self.device):
+                self(actual, wanted, standard="binary", name=name)
 
     def module(self, model: torch.nn.Module, *inputs: Any, **settings: Any) -> precision.Verdict:
         """Judge outputs, gradients of inputs and gradients of parameters of ``model`` on the device, and return the

@@ -134,6 +134,13 @@ def integers(key: str, shape: Sequence[int], *, low: int, high: int, dtype: torc
     return _tensor(key, shape, _halves, within, np.int64).to(dtype)
 
 
+def rising(key: str, shape: Sequence[int], *, dim: int, high: int) -> Tensor:
+    """Return integers from 1 to ``high``, of which the second half along a dimension is negative, on the CPU."""
+    made, half = integers(key, shape, low=1, high=high + 1), shape[dim] // 2
+    made.narrow(dim, half, shape[dim] - half).neg_()
+    return made
+
+
 def permutation(key: str, count: int) -> Tensor:
     """Return the integers from 0 to ``count`` - 1 in an order of this key, on the CPU."""
     if not count:

@@ -1,0 +1,76 @@
+"""Functions whose result is exact in any order: inputs of whole numbers, and what comes of them in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.run import inputs
+
+#: Whole numbers up to this are exact in float32, in which sums are kept.
+LARGEST = 2.0**24
+#: Fractions that results may have: of means, and of factors.
+_PARTS = 2**14
+
+Function: TypeAlias = Callable[..., Any]
+#: Results, then gradients of the inputs.
+Found: TypeAlias = list[torch.Tensor]
+
+
+def calls(
+    function: Function, definition: Function, shapes: Sequence[Sequence[int]], dtype: torch.dtype, device: str
+) -> Iterator[tuple[str, Found, Found]]:
+    """Yield the name of each call, what the device gives, and the only right result: that in float64, rounded once.
+
+    The numbers of one call are -1, 0 and 1; of the other 1 and 2, and along the longest dimension the second half of
+    the last tensor is negative. Raises UsageError for a function that is not exact of such numbers.
+    """
+    for name, numbers in _drawn([tuple(shape) for shape in shapes]).items():
+        exact = _run(definition, [each.double() for each in numbers])
+        sizes = _run(definition, [each.double().abs() for each in numbers])
+        is_exact = all(bool((each * _PARTS % 1 == 0).all()) for each in exact if each.is_floating_point())
+        if not is_exact or any(bool((each.abs() > LARGEST).any()) for each in sizes):
+            raise UsageError(
+                f"the function is not exact of {name}",
+                hint="use one that only adds, multiplies and moves, with means of 2**n numbers, or smaller shapes",
+            )
+        wanted = [each.to(dtype) if each.is_floating_point() else each for each in exact]
+        actual = [each.cpu() for each in _run(function, [each.to(dtype).to(device) for each in numbers])]
+        yield f"{name}, {str(dtype).removeprefix('torch.')}", _without_signs(actual), _without_signs(wanted)
+
+
+def _drawn(shapes: Sequence[tuple[int, ...]]) -> dict[str, list[torch.Tensor]]:
+    """Return the numbers of each call, as integers."""
+    longest = max((size for shape in shapes for size in shape), default=0)
+    last = max((place for place, shape in enumerate(shapes) if longest in shape), default=-1)
+    keys = [f"exact/{place}" for place in range(len(shapes))]
+    small = [inputs.integers(key, shape, low=-1, high=2) for key, shape in zip(keys, shapes, strict=True)]
+    large = [inputs.integers(f"{key}/large", shape, low=1, high=3) for key, shape in zip(keys, shapes, strict=True)]
+    if last >= 0:
+        dim, high = shapes[last].index(longest), 2 if len(shapes) == 1 else 1
+        large[last] = inputs.rising(f"{keys[last]}/rising", shapes[last], dim=dim, high=high)
+    return {"numbers -1, 0 and 1": small, "numbers whose sum rises and falls": large}
+
+
+def _run(function: Function, numbers: Sequence[torch.Tensor]) -> Found:
+    """Return the results, and the gradients of the inputs where the function has any."""
+    given = [each.requires_grad_() for each in numbers]
+    made = function(*given)
+    outputs = [made] if isinstance(made, torch.Tensor) else [each for each in made if isinstance(each, torch.Tensor)]
+    attached = [each for each in outputs if each.requires_grad]
+    found = [each.detach() for each in outputs]
+    if attached:
+        ups = [
+            inputs.integers(f"exact/up/{place}", each.shape, low=-1, high=2).to(each.dtype).to(each.device)
+            for place, each in enumerate(attached)
+        ]
+        found += [each for each in torch.autograd.grad(attached, given, ups, allow_unused=True) if each is not None]
+    return found
+
+
+def _without_signs(found: Found) -> Found:
+    """Return results without negative zeros: their sign depends on the order."""
+    return [each + 0 if each.is_floating_point() else each for each in found]
