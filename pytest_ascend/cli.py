@@ -14,6 +14,10 @@ from pytest_ascend.records.text import visible
 
 #: Command: its module, and its line in ``--help``, which is shown without loading it.
 COMMANDS = {
+    "accuracy": (
+        "pytest_ascend.operators.accuracy:accuracy",
+        "Print the largest error of each function, in ulp.",
+    ),
     "analyze": (
         "pytest_ascend.migration.analyze:analyze",
         "Tell what moving a model to an NPU takes.",
@@ -61,9 +65,9 @@ SECTIONS = {
     "Machine": ("doctor", "collect", "emulate"),
     "Migration": ("census", "analyze"),
     "Pages": ("report",),
-    "Models": ("check-dump", "diagnose"),
+    "Models": ("check-dump", "diagnose", "accuracy"),
     "Suites": ("baseline", "manifest", "add-findings"),
-    "Certificates": ("certify", "verify", "revoke", "registry", "certificate-key", "certificate-export"),
+    "Certificates": ("certify", "verify", "revoke", "dispute", "registry", "certificate-key", "certificate-export"),
 }
 #: Former names of commands, which go with the next release.
 FORMER = {"contact": "collect", "keep": "add-findings", "replay": "check-dump"}
@@ -77,8 +81,9 @@ SUBCOMMANDS = {
 }
 
 
-#: Commands that compute on the CPU alone: torch_npu, which torch would load by itself, is not needed, and needs CANN.
-ON_THE_CPU = ("add-findings", "check-dump")
+#: Commands that compute on the CPU unless told otherwise: torch_npu, which torch would load by itself, is not needed,
+#: and needs CANN.
+ON_THE_CPU = ("accuracy", "add-findings", "check-dump")
 
 
 #: Exit code of a command that the user ended.
