@@ -126,3 +126,13 @@ def complaint(fault: str, found: Mapping[str, Any]) -> str:
     named = said["reason"].startswith(subject(case))
     is_right = said["outcome"] == "failed" and named and words in said["reason"] + said["detail"]
     return "" if is_right else f"{said['outcome']}: {said['reason']}"
+
+
+@pytest.mark.parametrize("faults", [(), ("sum-in-half", "matmul-sums-in-half")], ids=["honest", "sums in half"])
+def test_sums_in_half_precision_are_seen_at_smoke(faults: tuple[str, ...], tmp_path: Path) -> None:
+    nodes = [node(f"{name}/exact/{dtype}") for name in ("mm", "sum") for dtype in ("bfloat16", "float16", "float32")]
+    options = ("--ascend-level=smoke", *(f"--ascend-emulate=fault={fault}" for fault in faults))
+    found = records(tmp_path / "report", nodes, *options)
+    failed = {case for case, each in found.items() if each["outcome"] == "failed"}
+    assert len(found) == len(nodes)
+    assert failed == {each for each in found if faults and not each.endswith("float32")}
