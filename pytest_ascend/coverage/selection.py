@@ -43,7 +43,7 @@ class Plan:
 def concerns(case: Case, level: str, device: str) -> bool:
     """Whether a run at ``level`` on a kind of device, such as "npu" or "cpu", must run a case.
 
-    torch_npu's own operators are not in the manifest of a run on another device.
+    Suites that need an NPU, of torch_npu's own operators and graphs, are not in the manifest of another device's run.
     """
     return case.is_in(level) and (device == "npu" or not describe(case.suite).needs_npu)
 

@@ -13,7 +13,7 @@ import torch
 
 from pytest_ascend.emulator.choices import DEFAULT_CHIP
 from pytest_ascend.emulator.signature import Signature
-from pytest_ascend.emulator.tensors import DTYPES, Refused, code_of
+from pytest_ascend.emulator.tensors import DTYPES, Refused, code_of, is_empty
 from pytest_ascend.environment import chips
 from pytest_ascend.environment.chips import MOST_DIMENSIONS, Limits, family, name_in_cann
 
@@ -59,6 +59,7 @@ def check_of(signature: Signature, chip: str = DEFAULT_CHIP) -> _Check | None:
         for names, listed in found.together.items()
     ]
     keeps = _check_of_product(signature) if kind and kind.halves else None
+    is_documented = found.by == "page"  # of an empty tensor, which stands for none, a page does not say the dtype
     if not looked_at and not promoted:
         return keeps
 
@@ -69,7 +70,7 @@ def check_of(signature: Signature, chip: str = DEFAULT_CHIP) -> _Check | None:
             if not (descriptor := words[place]) or (is_list and not (descriptor := _first(descriptor))):
                 continue
             code, rank = _TWO.from_address(descriptor)
-            if codes is not None and code not in codes:
+            if codes is not None and code not in codes and not (is_documented and is_empty(descriptor)):
                 raise Refused(_not_implemented(name, code, codes))
             if is_ranked and rank > MOST_DIMENSIONS:
                 raise Refused(f"The {name} tensor cannot be larger than {MOST_DIMENSIONS} dimensions.")

@@ -53,6 +53,12 @@ def code_of(descriptor: int) -> int:
     return ctypes.c_int64.from_address(descriptor).value
 
 
+def is_empty(descriptor: int) -> bool:
+    """Whether a descriptor's tensor has no elements."""
+    rank = _TWO.from_address(descriptor)[1]
+    return 0 in (ctypes.c_int64 * rank).from_address(descriptor + 8 * _HEADER)[:]
+
+
 class DeviceMemory:
     """The address range of all emulated devices' memory, as one base tensor per dtype."""
 

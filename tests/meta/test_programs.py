@@ -79,7 +79,7 @@ import torch
 
 
 def make_model():
-    return torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 4))
+    return torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU("tanh"), torch.nn.Linear(32, 4))
 """
 MODEL_CASES = ("user/my_model:make_model/forward/float32", "user/my_model:make_model/layers/float32")
 

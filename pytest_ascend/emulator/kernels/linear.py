@@ -306,7 +306,7 @@ def _refuse(*quantized: Lists | None) -> None:
 def _grouped_v4(*given: Any) -> tuple[Lists, None, None]:
     x, weight, bias, scale, offset, anti, anti_offset, by_token = map(_given_list, given[:8])
     groups, split, kind, counted, activation = given[8], *given[12:16]
-    _refuse(offset)
+    _refuse(offset, None if scale else by_token, None if anti else anti_offset)
     if kind not in (_NOTHING, _ROWS) or activation:
         raise NotImplementedError("only groups of rows, without an activation, are implemented")
     ends = None if groups is None else groups.cumsum(0) if counted else groups

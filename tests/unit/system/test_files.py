@@ -111,7 +111,7 @@ OWN = {
         "verdict/suites.py",
     ),
     *("certificate/rerun.py", "plugin/worker.py", "system/programs.py"),  # a child's output, and /proc
-    *("environment/chips.py", "operators/recorded.py", "isolation/cards.py"),
+    *("doctor/examination.py", "environment/chips.py", "operators/recorded.py", "isolation/cards.py"),
     *(
         "distributed/host.py",
         "distributed/rank.py",
