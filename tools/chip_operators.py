@@ -55,7 +55,8 @@ _WITHOUT = re.compile(
     r"[\s\-*、：:]*(?:(?:\w+的)?数据类型)?不支持((?:[A-Z][A-Z0-9_]*[、，]?)+)(?:数据类型|类型)?[。；;\s]*"
 )
 #: What a page says of a parameter that host code, which is not understood as a whole, contradicts: operator, parameter.
-#: Source: GROUP_INDEX_DTYPE_SUPPORT_LIST in quant/dynamic_quant/op_host/op_api/aclnn_dynamic_quant.cpp, ops-nn e5c3fa9327ea.
+#: Source: GROUP_INDEX_DTYPE_SUPPORT_LIST in quant/dynamic_quant/op_host/op_api/aclnn_dynamic_quant.cpp of ops-nn,
+#: commit e5c3fa9327ea.
 CORRECTED = {"DynamicQuantV2": {"groupIndexOptional": ["INT32", "INT64"]}}
 _TERM = re.compile(r"<term>(.*?)</term>")
 _ROW = re.compile(r"<tr>(.*?)</tr>", re.DOTALL)
