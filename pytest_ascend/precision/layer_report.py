@@ -67,13 +67,17 @@ class LayerReport:
 
     def explain(self) -> Iterator[str]:
         """Yield the finding and the table."""
-        if self.first is None:
+        first = self.first
+        if first is None:
             yield f"all {len(self.layers)} layers agree"
         else:
-            verdict = next(each for each in (self.first.forward, self.first.backward) if each and not each.agrees)
-            yield f"first wrong layer: {self.first.label} ({self.first.kind})"
-            if self.first.input_agrees is not None:
-                yield f"  {INPUTS[self.first.input_agrees]}"
+            verdict = next(each for each in (first.forward, first.backward) if each and not each.agrees)
+            yield f"first wrong layer: {first.label} ({first.kind})"
+            if first.input_agrees is not None:
+                yield f"  {INPUTS[first.input_agrees]}"
+            within = (each for each in self.layers if each.input_agrees is False and _is_within(each, first))
+            if first.input_agrees and (inner := next(within, None)):
+                yield f"  inside it, {inner.label} is the first whose input is wrong: look at the code before that call"
             if self.within:
                 yield f"  {self.within}"
             yield from verdict.message.splitlines()
@@ -101,7 +105,8 @@ INPUTS = {
 
 def _is_within(inner: Layer, outer: Layer) -> bool:
     """Whether the module of one call is a part of the other's."""
-    names = [layer.label.partition(" (call ")[0].replace("(model)", "") for layer in (inner, outer)]
+    labels = [layer.label.partition(" = ")[0].partition(" (call ")[0] for layer in (inner, outer)]
+    names = [label.replace("(model)", "") for label in labels]
     return names[0] != names[1] and (not names[1] or names[0].startswith(f"{names[1]}."))
 
 

@@ -183,7 +183,10 @@ def _split(attention: nn.Module, weight: Tensor, bias: Tensor) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlantedMistake:
-    """A change that breaks the model, in the last block. ``where`` is the first module that shows it."""
+    """A change that breaks the model, in the last block.
+
+    ``where`` is the module in it whose input is right and whose output is wrong; "" is the block itself.
+    """
 
     change: Callable[[nn.Module], None]
     where: str
@@ -203,9 +206,10 @@ def _active_dropout(block: nn.Module) -> None:
     block.add_module("drop", nn.Dropout(0.1).train())
 
 
-#: Typical mistakes. Dropout has no counterpart in the original: the module after it shows it.
+#: Typical mistakes. The mask is between the projections, and dropout has no counterpart in the original: the module
+#: around each shows it.
 SLIPS: Mapping[str, PlantedMistake] = {
     "tanh-gelu": PlantedMistake(_tanh_gelu, "act"),
-    "causal-mask": PlantedMistake(_causal_mask, "attend.out"),
-    "active-dropout": PlantedMistake(_active_dropout, "down"),
+    "causal-mask": PlantedMistake(_causal_mask, "attend"),
+    "active-dropout": PlantedMistake(_active_dropout, ""),
 }

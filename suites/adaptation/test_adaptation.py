@@ -129,7 +129,7 @@ def test_slip(name: str, npu_device: torch.device, ascend_measure: Callable[[str
     assert report.first is not None, f"a model with {name} was taken for its original"
     ascend_measure("output_error", report.layers[-1].output_error)
     ascend_measure("first_wrong_layer", [layer.label for layer in report.layers].index(report.first.label))
-    begins = f"{last}.{slip.where}"
+    begins = f"{last}.{slip.where}".rstrip(".")
     expected = f"{begins} = {of.names[begins]}"
     assert report.first.label == expected, f"begins in {expected}, seen first in:\n" + "\n".join(report.explain())
 

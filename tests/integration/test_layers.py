@@ -106,9 +106,10 @@ def test_rewritten(precision_compare):
 def test_models_of_every_kind_are_judged_on_the_device(ascend_apart: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(HARD)
     result = ascend_apart("--ascend-device=emulated", "-p", "no:cacheprovider")
-    result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines(["known: 2 cases: 2 gelu-by-tanh"])  # in float32, judged by CANN's formula
-    result.stdout.fnmatch_lines(["failed *test_rewritten/test: 4 of 16 elements differ*"])
+    result.assert_outcomes(passed=3)  # test_rewritten catches its disagreement: pytest decides
+    result.stdout.fnmatch_lines(
+        ["1 not judged, 2 waived, 2 passed", "known: 2 cases: 2 gelu-by-tanh"]
+    )  # in float32, judged by CANN's formula
 
 
 OPERATOR = """

@@ -25,9 +25,13 @@ def test_what_pytest_benchmark_measures_is_kept_with_the_case(
     assert measured["rounds"] >= 1
 
 
-def test_a_benchmark_that_is_turned_off_measured_nothing(ascend: Run, pytester: pytest.Pytester) -> None:
+def test_a_benchmark_that_is_turned_off_measured_nothing(
+    ascend: Run, pytester: pytest.Pytester, lines: Callable[..., list[dict[str, Any]]]
+) -> None:
     pytester.makepyfile("def test_x(npu_device, benchmark):\n    benchmark(sum, [1, 2])\n")
-    assert ascend("--benchmark-disable").ret == 1
+    assert ascend("--benchmark-disable").ret == 0
+    (record,) = lines("record")
+    assert (record["outcome"], record.get("measurements", {})) == ("not-judged", {})
 
 
 def test_their_reports_are_written_beside_ours(ascend: Run, three_cases: Path, pytester: pytest.Pytester) -> None:

@@ -191,11 +191,11 @@ def heads_interleaved(model: nn.Module) -> None:
 @pytest.mark.parametrize(
     ("change", "where"),
     [
-        (exchange_keys_and_values, "blocks.0.attend.out = layers.0.attention.out"),
+        (exchange_keys_and_values, "blocks.0.attend = layers.0.attention"),
         (move_a_weight, "blocks.1.up = layers.1.mlp.0"),
-        (heads_interleaved, "blocks.0.attend.out = layers.0.attention.out"),
+        (heads_interleaved, "blocks.0.attend = layers.0.attention"),
         *(
-            (lambda model, slip=slip: slip.change(model.blocks[-1]), f"blocks.1.{slip.where} = ")
+            (lambda model, slip=slip: slip.change(model.blocks[-1]), f"blocks.1.{slip.where}".rstrip(".") + " = ")
             for slip in SLIPS.values()
         ),
     ],

@@ -349,9 +349,10 @@ def test_of_a_rewritten_model_the_module_is_named_whose_input_agrees(x):
     mine.load_state_dict(original.state_dict())
     report = models(mine, original, x[None])
     assert [layer.label for layer in report.layers if not layer.agrees] == ["1.proj", "1", "2", "(model)"]
-    assert list(report.explain())[:2] == [
+    assert list(report.explain())[:3] == [
         "first wrong layer: 1 (Attention)",
         "  its input agrees with the original's, its output does not",
+        "  inside it, 1.proj is the first whose input is wrong: look at the code before that call",
     ]
     report = models(mine, original, x[None], names={"2": "2"})
     assert list(report.explain())[1].startswith("  its input is wrong already")
