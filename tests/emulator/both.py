@@ -9,6 +9,7 @@ assert_same(lambda x: x.relu_(), floats(3, 4), strided=True)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -16,7 +17,9 @@ import torch
 
 from pytest_ascend import emulator
 from pytest_ascend.dispatching import slow_dtypes
+from pytest_ascend.emulator.dtype_support import limits_of
 from pytest_ascend.emulator.registry import NARROW
+from pytest_ascend.precision.formulas import cann_formulas
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
@@ -57,9 +60,17 @@ def assert_same(
     ``strided``: tensors are given as every second element of a larger one. NaNs agree whatever their payload. ``by``
     says who computes: "device", a kernel of which has to run; "cpu" where torch_npu leaves it to
     that; "any" where nothing is computed, in views and copies.
+
+    Where CANN does not take a dtype, the device must refuse it with CANN's code instead, and for the dtype that the
+    chip's data lack. The CPU computes by CANN's formulas.
     """
-    expected = _outcome("cpu", function, inputs, options, backward=backward, strided=strided)
-    actual = _on_the_device(function, inputs, options, by, backward=backward, strided=strided)
+    with cann_formulas():
+        expected = _outcome("cpu", function, inputs, options, backward=backward, strided=strided)
+    try:
+        actual = _on_the_device(function, inputs, options, by, backward=backward, strided=strided)
+    except RuntimeError as error:
+        assert_refused(error)
+        return
     assert len(actual) == len(expected), f"{len(actual)} results, expected {len(expected)}"
     narrow = {each.dtype for each in _flat(inputs) if isinstance(each, torch.Tensor)} & set(NARROW)
     exact: list[Any] = []
@@ -69,6 +80,23 @@ def assert_same(
             assert_as_near(mine, reference, exact[position], f"value {position}")
         else:
             assert_identical(mine, reference, f"value {position}")
+
+
+#: What the emulated device says of a dtype that an operator of CANN does not take: operator, parameter, dtype.
+_REFUSAL = re.compile(
+    r"error code is 161002.*emulated CANN: (aclnn\w+): EZ1001: Tensor (\w+) not implemented for DT_(\w+),", re.DOTALL
+)
+
+
+def assert_refused(error: BaseException) -> None:
+    """Assert that an error is CANN's refusal of a dtype that the chip's data do not let the operator take."""
+    if not (found := _REFUSAL.search(str(error))):
+        raise error
+    operator, name, dtype = found.groups()
+    limits = limits_of(operator)
+    alone = name in limits.takes and dtype not in limits.takes[name]
+    if not alone and not any(names.split()[0] == name and dtype in lost for names, lost in limits.together.items()):
+        raise error
 
 
 def _differ(actual: Any, expected: Any) -> bool:
@@ -86,7 +114,8 @@ def _in_float32(function: Callable[..., Any], inputs: Any, options: Any, dtype: 
             return type(value)(wide(each) for each in value)
         return value.float() if isinstance(value, torch.Tensor) and value.dtype in NARROW else value
 
-    return _outcome("cpu", function, wide(inputs), {k: wide(v) for k, v in options.items()}, **how, rounded=dtype)
+    with cann_formulas():
+        return _outcome("cpu", function, wide(inputs), {k: wide(v) for k, v in options.items()}, **how, rounded=dtype)
 
 
 def assert_as_near(actual: torch.Tensor, other: torch.Tensor, exact: torch.Tensor, name: str = "output") -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from .both import assert_identical, assert_same, floats
+from .both import assert_identical, assert_refused, assert_same, floats, integers
 
 ONES = torch.ones(3)
 NAN = float("nan")
@@ -64,3 +64,22 @@ def test_what_the_cpu_computed_is_not_taken_for_the_device() -> None:
         assert_same(lambda x: x.cpu().exp().to(x.device), floats(3))
     with pytest.raises(AssertionError, match="the device has kernels for this by now"):
         assert_same(torch.exp, floats(3), by="cpu")
+
+
+def test_a_refusal_counts_where_the_data_of_the_chip_have_it_alone() -> None:
+    assert_same(torch.remainder, integers(3, low=1, dtype=torch.int8), integers(3, low=1, dtype=torch.int8))
+    refusal = "error code is 161002 emulated CANN: aclnn{}: EZ1001: Tensor self not implemented for DT_{}, should"
+    assert_refused(RuntimeError(refusal.format("Ceil", "INT8")))
+    for other in (refusal.format("Ceil", "FLOAT"), refusal.format("Unknown", "INT8"), "error code is 161002", "other"):
+        with pytest.raises(RuntimeError):
+            assert_refused(RuntimeError(other))
+
+
+def test_an_error_of_the_device_is_seen() -> None:
+    def fails(x: torch.Tensor) -> torch.Tensor:
+        if x.device.type == "npu":
+            raise RuntimeError("error code is 561103")
+        return x
+
+    with pytest.raises(RuntimeError, match="561103"):
+        assert_same(fails, floats(3))

@@ -54,7 +54,7 @@ class Attentive(nn.Module):
         self.token = nn.Parameter(torch.zeros(1, 1, 16))
         self.norm = nn.LayerNorm(16)
         self.attention = nn.MultiheadAttention(16, 2, batch_first=True, dropout=dropout)
-        self.mlp = nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 32), nn.GELU(), nn.Dropout(dropout), nn.Linear(32, 16))
+        self.mlp = nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 32), nn.SiLU(), nn.Dropout(dropout), nn.Linear(32, 16))
         self.head = nn.Linear(16, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
