@@ -84,6 +84,9 @@ WORDS = {
     "exit": ("Exit codes", "退出码"),
     "files": ("Files", "文件"),
     "variables": ("Environment variables", "环境变量"),
+    "former names": ("former names of options, accepted for one release", "旧选项名（保留一个版本）"),
+    "former name": ("former name", "旧名称"),
+    "now": ("now", "现在写作"),
     "option": ("option", "选项"),
     "meaning": ("meaning", "含义"),
     "fixture": ("fixture", "fixture"),
@@ -106,6 +109,8 @@ def page(language: int) -> str:
 
     parts = [ENGLISH if not language else CHINESE]
     parts += _section(word("options"), table((word("option"), word("meaning")), options_of_pytest()))
+    rows = ((f"`{old}`", f"`{new}`") for old, new in options.former_names().items())
+    parts += [f"### {word('former names').capitalize()}", table((word("former name"), word("now")), rows)]
     parts += _section(word("outcomes"), table((word("outcome"), word("meaning"), word("conforms")), outcomes(word)))
     rows = ((str(code), says) for code, says in EXIT_CODES.items())
     parts += _section(word("exit"), table((word("code"), word("meaning")), rows))

@@ -342,10 +342,14 @@ def declare(parser: pytest.Parser) -> None:
         group.addoption(name, action="append", default=[], metavar=metavar, help="; ".join(lines))
 
 
+def former_names() -> dict[str, str]:
+    """Return the former names of options, each with what is written now."""
+    return {each.metadata["old"]: f"{_name(each)}=..." for each in _fields() if each.metadata["old"]}
+
+
 def names() -> tuple[str, ...]:
     """Return the names of all options, former ones last."""
-    former = [each.metadata["old"] for each in _fields() if each.metadata["old"]]
-    return tuple(dict.fromkeys(("--ascend", *map(_option, _fields()), *former)))
+    return tuple(dict.fromkeys(("--ascend", *map(_option, _fields()), *former_names())))
 
 
 def expand(namespace: argparse.Namespace) -> list[str]:
@@ -354,9 +358,9 @@ def expand(namespace: argparse.Namespace) -> list[str]:
     Return a line for each option that was given by its former name. Raises UsageError for a setting that is none.
     """
     former = [
-        f"{each.metadata['old']} is now {_name(each)}=...; the former name goes with the next release"
-        for each in _fields()
-        if each.metadata["old"] and getattr(namespace, _text_name(each), None) not in (None, False, [])
+        f"{old} is now {new}; the former name goes with the next release"
+        for old, new in former_names().items()
+        if getattr(namespace, _attribute(old), None) not in (None, False, [])
     ]
     for name, settings in _several().items():
         given = getattr(namespace, _attribute(name), None)

@@ -222,7 +222,7 @@ def _contradictions(summary: Summary) -> Iterator[str]:
     counts = summary.counts
     if {**dict.fromkeys(counts, 0), **footer.counts} != counts:
         yield f"The footer counts {_listed(footer.counts)}; the records give {_listed(counts)}."
-    if footer.verdict.conforms != summary.verdict.conforms:
+    if (footer.verdict.kind, footer.verdict.conforms) != (summary.verdict.kind, summary.verdict.conforms):
         yield "The footer's verdict is not the one that the records give."
 
 

@@ -112,6 +112,8 @@ def test_a_second_interrupt_ends_at_once_and_without_a_traceback(
         """
         import os, signal
 
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+
         def pytest_sessionfinish():
             os.kill(os.getpid(), signal.SIGINT)
         """

@@ -345,7 +345,7 @@ BEFORE: Mapping[str, Change] = {
     "a case of another level": lambda log: log["header"]["manifest"][1].update(level="full"),
     "a case of another family": lambda log: log["header"]["manifest"][1].update(family="mine"),
     "a case less": shorter,
-    "half of the cases": lambda log: [shorter(log) for _ in range(60)],
+    "half of the cases": lambda log: [shorter(log) for _ in range(len(log["records"]) // 2)],
     "a waiver of the issuer's": waived(1),
     "370 waivers that the release does not have": waived(370),
     "a waiver until 2099": waived(1, expires="2099-01-01"),
