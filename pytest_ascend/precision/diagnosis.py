@@ -287,6 +287,7 @@ CAUSES: tuple[tuple[Test, str], ...] = (
 SHORTER = {8: "bfloat16", 11: "float16 or a 10-bit mantissa (TF32, HF32)", 12: "an 11-bit mantissa (HF32)"}
 
 
+OF_HF32 = "as of products in HF32"
 #: What the size of the errors alone says.
 AS_OF_16_BITS = "errors as large as those of a 16-bit format or a 10-bit mantissa"
 #: Below this share of the mean square, the squared differences of neighbouring errors show a smooth function: of
@@ -402,7 +403,7 @@ def explained(verdict: Verdict, tensors: Sequence[Tensor], request: Request, jud
 
 
 def _of_hf32(settings: Sequence[str]) -> str:
-    return f"as of products in HF32: {' and '.join(settings)} is on (torch_npu's default for convolutions); set False"
+    return f"{OF_HF32}: {' and '.join(settings)} is on (torch_npu's default for convolutions); set False"
 
 
 def _in_halves(request: Request) -> Request:

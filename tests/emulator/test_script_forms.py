@@ -23,6 +23,9 @@ layers = precision.layers(model, x, device="npu")
 models = precision.models(model, model, x, device="npu")
 kept = torch.npu.conv.allow_hf32
 wrong = precision.compare(model.npu()(x.npu()), cpu_reference(model.cpu(), x))
+gelu, numbers = nn.functional.gelu, torch.randn(1000)
+tanh = precision.compare(gelu(numbers, approximate="tanh"), cpu_reference(gelu, numbers))
+on_cpu = precision.whole(model.cpu(), x)
 torch.npu.conv.allow_hf32 = False
 right = precision.compare(model.npu()(x.npu()), cpu_reference(model.cpu(), x))
 again = precision.whole(model, x, device="npu")
@@ -32,6 +35,8 @@ print(json.dumps({
     "said again": again.headline,
     "kept": kept,
     "wrong": wrong.message,
+    "tanh": tanh.message,
+    "on the CPU": on_cpu.headline,
 }))
 """
 
@@ -43,6 +48,9 @@ def test_a_convolution_is_judged_without_hf32_which_is_torch_npus_default(tmp_pa
     assert "hf32" not in found["said again"]
     assert found["kept"] is True
     assert "as of products in HF32: torch.npu.conv.allow_hf32 is on" in found["wrong"]
+    assert "another formula?" in found["tanh"]
+    assert "HF32" not in found["tanh"]
+    assert found["on the CPU"] == "agrees"
 
 
 INNER = """
