@@ -69,7 +69,8 @@ def judge(dump: Dump) -> Iterator[CallVerdict]:
     """Judge each call with the device's own inputs, in the order of the run.
 
     Calls run in a process of their own with bounds of time and memory: arguments come from a file, and some would make
-    torch compute for days, take all memory, or crash.
+    torch compute for days, take all memory, or crash. This process must not have computed in several threads before:
+    a fork does not copy OpenMP's.
     """
     work = [(call, each) for call in dump.calls for each in ("forward", "backward") if getattr(call, each)]
     done = 0

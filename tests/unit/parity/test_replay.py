@@ -82,6 +82,16 @@ def program(folder, *, wrong=False, **settings):
     return writer.done()
 
 
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch):
+    """Have the forked child compute in one thread.
+
+    Unlike the command's own process, that of these tests may have used OpenMP's threads, which a fork does not copy: a
+    child that asks for them waits for ever.
+    """
+    monkeypatch.setattr(replaying, "MOST_THREADS", 1)
+
+
 def run(*arguments):
     result = CliRunner().invoke(replay, [str(each) for each in arguments], catch_exceptions=False)
     return result.exit_code, result.output
