@@ -65,6 +65,8 @@ CAUGHT: Mapping[str, tuple[str, str]] = {
     "weights-of-next-expert": ("fused/npu_grouped_matmul.quantized/forward/int8", ""),
     "last-expert-dropped": ("fused/npu_moe_init_routing_v2/forward/float16", ""),
 }
+#: What fails without a fault too, as a known deviation of CANN's: its GELU is the tanh formula.
+KNOWN = {"gelu/forward/float32": "waived"}
 TEST = {"in-place": "in_place"}
 
 
@@ -109,7 +111,7 @@ def test_every_built_in_fault_has_its_case() -> None:
 
 def test_without_a_fault_all_is_well(tmp_path: Path) -> None:
     found = run([case for case, _ in CAUGHT.values()], [], tmp_path / "report")
-    assert {case: record["reason"] for case, record in found.items() if record["outcome"] != "passed"} == {}
+    assert {case: record["outcome"] for case, record in found.items() if record["outcome"] != "passed"} == KNOWN, found
 
 
 @pytest.mark.parametrize("faults", [*together(sorted(CAUGHT))], ids=lambda group: f"{len(group)} faults")

@@ -66,7 +66,7 @@ def clipped_swiglu(x: T, _: T | None, dim: int, alpha: float, limit: float, bias
 @family.kernel("aclnnGeluMul(Tensor input, text approximate, out Tensor out)")
 def gelu_mul(x: T, approximate: str | None) -> T:
     gate, value = x.float().chunk(2, -1)
-    return functional.gelu(gate, approximate=approximate or "none") * value
+    return aten.gelu(gate, approximate=approximate or "none") * value
 
 
 _GEGLU = "int64 dim, int64 approximate, bool activateLeft"
@@ -75,7 +75,7 @@ _GEGLU = "int64 dim, int64 approximate, bool activateLeft"
 @family.kernel(f"aclnnGeGluV3(Tensor self, {_GEGLU}, out Tensor out, out Tensor outGelu)")
 def geglu(x: T, dim: int, approximate: int, activate_left: bool) -> tuple[T, T]:
     gate, value = x.float().chunk(2, dim)[:: 1 if activate_left else -1]
-    gelu = functional.gelu(gate, approximate=APPROXIMATE[approximate])
+    gelu = aten.gelu(gate, approximate=APPROXIMATE[approximate])
     return gelu * value, gelu
 
 

@@ -190,7 +190,7 @@ _THEN: Mapping[str, Callable[[T, Any], T]] = {
     "add": lambda y, x3: y + x3,
     "mul": lambda y, x3: y * x3,
     "relu": lambda y, _: y.relu(),
-    "gelu_erf": lambda y, _: F.gelu(y),
+    "gelu_erf": lambda y, _: torch.ops.aten.gelu(y),
     "gelu_tanh": lambda y, _: F.gelu(y, approximate="tanh"),
 }
 
@@ -361,7 +361,7 @@ family.op(f"aclnnGroupedMatmulV5({_OF_V4}, IntArray tuningConfig, {_OUTPUTS})", 
 
 _ACTIVATIONS: Mapping[str, Callable[[T], T]] = {
     "relu": F.relu,
-    "gelu": F.gelu,
+    "gelu": torch.ops.aten.gelu,  # not functional.gelu, which is another formula while a case is judged again
     "fastgelu": lambda x: x * torch.sigmoid(1.702 * x),
     "silu": F.silu,
 }
