@@ -66,7 +66,8 @@ def clipped_swiglu(x: T, _: T | None, dim: int, alpha: float, limit: float, bias
 @family.kernel("aclnnGeluMul(Tensor input, text approximate, out Tensor out)")
 def gelu_mul(x: T, approximate: str | None) -> T:
     gate, value = x.float().chunk(2, -1)
-    return aten.gelu(gate, approximate=approximate or "none") * value
+    gelu: T = aten.gelu(gate, approximate=approximate or "none")
+    return gelu * value
 
 
 _GEGLU = "int64 dim, int64 approximate, bool activateLeft"
