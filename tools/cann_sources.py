@@ -53,7 +53,7 @@ _MACROS = {
     "OP_CHECK_ADD_TO_LAUNCHER_LIST_AICORE": "if({0}){{{1};}}",
 }
 _TOKEN = re.compile(
-    r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])+\'|[A-Za-z_]\w*(?:\s*::\s*~?[A-Za-z_]\w*)*|\d[\w.]*'
+    r'"(?:\\[\s\S]|[^"\\])*"|\'(?:\\.|[^\'\\])+\'|[A-Za-z_]\w*(?:\s*::\s*~?[A-Za-z_]\w*)*|\d[\w.]*'
     r"|->|\+\+|--|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|[^\s]"
 )
 _LEVELS = (("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", ">", "<=", ">="), ("<<", ">>"), ("+", "-"),
@@ -710,17 +710,22 @@ class Interpreter:
         for place, tensor in enumerate(tensors):
             if not isinstance(tensor, Tensor) or tensor.dtype is U:
                 continue
-            taken = self._taken(kernel, place)
+            taken = self._taken(kernel, place, scope.get("", ""))
             if taken and tensor.dtype not in taken:
                 if not self.sure:
                     raise Refused(kernel)
                 return 561103
         return 0
 
-    def _taken(self, kernel: str, place: int) -> list[str] | None:
-        """Return the dtypes of a kernel's input, on a 950 if the kernel of this chip is not published."""
+    def _taken(self, kernel: str, place: int, file: str) -> list[str] | None:
+        """Return the dtypes of a kernel's input.
+
+        If the kernel of this chip is not published, those on a 950, unless the file that launches it names this chip:
+        what it launches there is then a kernel of its own.
+        """
         by_chip = self.sources.kernels.get(kernel, {})
-        inputs = by_chip.get(self.folder) or by_chip.get("ascend950") or {}
+        own = CHIPS[self.chip][1] in self.sources.mentions.get(file, ())
+        inputs = by_chip.get(self.folder) or (None if own else by_chip.get("ascend950")) or {}
         lists = list(inputs.values())
         return lists[place] if place < len(lists) else None
 

@@ -135,8 +135,12 @@ def watch() -> Watch:
     return seen
 
 
-#: Operators on lists that CANN computes step by step in float16.
-STEPWISE = re.compile(r"aclnnForeach((Add|Sub)List(V2)?|Addc(div|mul)(Scalar(V2)?|List|ScalarList))")
+#: Operators on lists that CANN computes step by step in float16; attention, whose weights are rounded before they are
+#: multiplied by the values; and a product from both sides, which is rounded in between: the cube unit takes halves.
+STEPWISE = re.compile(
+    r"aclnn(Foreach((Add|Sub)List(V2)?|Addc(div|mul)(Scalar(V2)?|List|ScalarList))|FlatQuantV2|SparseFlashAttention"
+    r"|(Prompt|Incre)FlashAttentionV[34]|FusedInferAttentionScoreV[34])"
+)
 
 
 def _run_drawn(kernel: Kernel, generator: torch.Generator) -> None:
