@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 import torch
+from packaging.version import Version
 from torch.utils._pytree import tree_map
 
 from pytest_ascend.device import npu
@@ -31,9 +33,16 @@ def fused(
     )
 
 
+#: The first torch_npu known to have an operator in the form that its definition describes; before, it takes other
+#: arguments, or gives fewer results (schemas of torch_npu 2.7.1 against 2.13.0; the releases between are not examined).
+REVISED = {"npu_scatter_pa_kv_cache": "2.8", "npu_attention_update": "2.8", "npu_add_rms_norm_dynamic_quant": "2.8"}
+
+
 def called(name: str, through: Callable[..., Any] | None, *args: Any, **kwargs: Any) -> Any:
-    """Call ``torch_npu.NAME``, through ``through`` if given."""
-    operator = npu.operator(name)
+    """Call ``torch_npu.NAME``, through ``through`` if given. Raises NotImplementedError for an earlier form of it."""
+    operator, since = npu.operator(name), REVISED.get(name)
+    if since and Version(version("torch_npu")) < Version(since):
+        raise NotImplementedError(f"torch_npu {version('torch_npu')} has an earlier form of {name}; since {since}")
     return through(operator, *args, **kwargs) if through else operator(*args, **kwargs)
 
 

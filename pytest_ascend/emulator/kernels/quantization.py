@@ -215,6 +215,17 @@ def quant_matmul_v5(
     out.copy_(scaled)
 
 
+@family.kernel(
+    "aclnnQuantMatmulV4(Tensor x1, Tensor x2, Tensor scale, Tensor offset, Tensor pertokenScale, Tensor bias,"
+    " bool transposeX1, bool transposeX2, inout Tensor y)"
+)
+def quant_matmul_v4(
+    x1: T, x2: T, columns: T, offset: Optional, rows: Optional, bias: Optional, turn1: bool, turn2: bool, out: T
+) -> None:
+    """Multiply as the fifth version does without groups; torch_npu before 2.8 calls it."""
+    quant_matmul_v5(x1, x2, rows, columns, None, None, offset, None, bias, turn1, turn2, 0, out)
+
+
 _LISTS = (
     "Tensor x, TensorList weight, TensorList weightScale, TensorList weightAssistMatrix, Tensor bias, Tensor xScale"
 )

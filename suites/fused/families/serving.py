@@ -538,7 +538,7 @@ def _routed(x: T, experts: T, _: int, first: int, last: int) -> tuple[T, T, T]:
 def _call_routed(apply: Any, x: T, experts: T, count: int, first: int, last: int) -> Any:
     rows, places, numbers, _ = apply(
         x, experts, active_num=experts.numel(), expert_num=count, expert_tokens_num_type=1,
-        expert_tokens_num_flag=True, active_expert_range=[first, last], row_idx_type=0,
+        expert_tokens_num_flag=True, quant_mode=-1, active_expert_range=[first, last], row_idx_type=0,
     )  # fmt: skip
     return rows[: int(numbers.sum())], places, numbers
 
