@@ -70,13 +70,27 @@ def active() -> str:
 
 
 def once(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that keeps its results, as functools.cache does, but not those by other formulas."""
+    """Return a function that keeps its results, as functools.cache does, but not those by other formulas.
 
-    kept: Any = functools.cache(lambda _, *args, **kwargs: function(*args, **kwargs))
+    A kept result that another formula made counts as its use, as if it was computed again.
+    """
+
+    def computed(_: str, *args: Any, **kwargs: Any) -> tuple[R, bool]:
+        if not _active:
+            return function(*args, **kwargs), False
+        before, _active[-1].used = _active[-1].used, False
+        result = function(*args, **kwargs)
+        used, _active[-1].used = _active[-1].used, before
+        return result, used
+
+    kept: Any = functools.cache(computed)
 
     @functools.wraps(function)
     def found(*args: P.args, **kwargs: P.kwargs) -> R:
-        return kept(active(), *args, **kwargs)  # type: ignore[no-any-return]
+        result, used = kept(active(), *args, **kwargs)
+        if used:
+            _active[-1].used = True
+        return result  # type: ignore[no-any-return]
 
     return found
 
