@@ -94,7 +94,8 @@ def _smoothed(x: T, smooth: Optional, groups: Optional, mode: str) -> T:
 def packed_in_words(x: T) -> T:
     """Pack eight numbers of four bits into each int32, the first one lowest."""
     bits = (x.long() & 0xF).view(*x.shape[:-1], -1, 8) << torch.arange(0, 32, 4)
-    return bits.sum(-1).to(torch.uint32).view(torch.int32)
+    words = bits.sum(-1)  # 32 bits each, of which the highest is the sign of an int32
+    return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
 
 
 def _dynamic_quant(

@@ -276,6 +276,7 @@ def _delta_rule(q: T, k: T, v: T, state: T, lengths: T, g: T, beta: T, scale: fl
     """Return the results of S <- S * exp(g) + beta * (v - S k) k', o = S q; and the state after each sequence."""
     repeats, made, last, start = v.shape[1] // q.shape[1], torch.zeros_like(v), [], 0
     q, k = q.repeat_interleave(repeats, 1) * scale, k.repeat_interleave(repeats, 1)
+    q, k, v = (x.to(torch.promote_types(x.dtype, g.dtype)) for x in (q, k, v))  # torch 2.1 multiplies no two dtypes
     for place, count in enumerate(lengths.tolist()):
         s = state[place].clone()
         for t in range(start, start + count):
