@@ -7,11 +7,12 @@ import ctypes
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.environment.chips import PRECISION_MODE, Mode, pinned
+from pytest_ascend.environment.identity import VISIBLE
 
 if TYPE_CHECKING:
     import torch
@@ -44,19 +45,21 @@ def has_context() -> bool:
     return "torch_npu" in sys.modules and bool(_npu().is_initialized())
 
 
-def show_only(index: int) -> int:
-    """Have this process see the card with this index alone, and return the index that it then has.
+def show_only(indices: Sequence[int]) -> Sequence[int]:
+    """Have this process see the cards with these indices alone, and return the indices that they then have.
 
     A process that sees several opens the first of them, whichever it uses (torch_npu over CANN before 8.3.RC1). Where
     CANN has read the variable already, in the process that this one was forked from, nothing changes.
     """
-    name = "ASCEND_RT_VISIBLE_DEVICES"
-    before = os.environ.get(name)
-    os.environ[name] = before.split(",")[index].strip() if before else str(index)
+    if given := os.environ.get(VISIBLE):
+        entries = given.split(",")
+        os.environ[VISIBLE] = ",".join(entries[each].strip() for each in indices if each < len(entries))
+    else:
+        os.environ[VISIBLE] = ",".join(map(str, indices))
     count = ctypes.c_uint32(0)
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libascendcl.so").aclrtGetDeviceCount(ctypes.byref(count))
-    return 0 if count.value == 1 else index
+    return range(len(indices)) if count.value == len(indices) else indices
 
 
 _DETERMINISTIC_LEVEL = "deterministic_level"

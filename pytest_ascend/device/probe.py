@@ -68,16 +68,31 @@ def _understand(reply: Reply) -> Answer:
 
 
 def _question(index: int) -> dict[str, Any]:
+    # Another process counts: CANN reads which cards are visible once, and this one must not open another card.
+    counting = run([sys.executable, "-m", "pytest_ascend.device.probe"], dict(os.environ), LIMIT_S)
+    seen = next((line for line in counting.text.splitlines() if line.startswith(_MARK)), f"{_MARK}{{}}")
+    told = json.loads(seen.removeprefix(_MARK))
+    from pytest_ascend.device.npu import Npu, show_only
+
+    shown = show_only([index])[0] if index < told.get("count", 0) else index
     import torch
 
-    from pytest_ascend.device.npu import Npu
-
-    npu = Npu(index)
-    count = torch.npu.device_count()  # type: ignore[attr-defined]
+    npu = Npu(shown)
+    npu.load()
+    count = told.get("count") or torch.npu.device_count()  # type: ignore[attr-defined]
     if index >= count:
         return {"failure": f"torch_npu sees {count} NPUs", "count": count}
-    failure = known_answer(npu.torch_device())
-    return {"failure": failure, "chip": npu.chip(), "count": count, **numbering(count)}
+    return {"failure": known_answer(npu.torch_device()), "chip": npu.chip(), **(told or {"count": count})}
+
+
+def counted() -> dict[str, Any]:
+    """Return how many devices CANN's runtime shows, and their names; no device is opened."""
+    count = ctypes.c_uint32(0)
+    try:
+        ctypes.CDLL("libascendcl.so").aclrtGetDeviceCount(ctypes.byref(count))
+    except (OSError, AttributeError):
+        return {}
+    return {"count": count.value, **numbering(count.value)} if count.value else {}
 
 
 def numbering(count: int) -> dict[str, list[Any]]:
@@ -125,9 +140,9 @@ def known_answer(device: Any) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the answer of the NPU whose index is the only argument."""
+    """Print the answer of the NPU whose index is the only argument; without one, what the runtime shows."""
     try:
-        answer = _question(int(arguments[0]))
+        answer = _question(int(arguments[0])) if arguments else counted()
     except Exception as error:  # noqa: BLE001  (whatever a broken stack raises is the answer)
         answer = {"failure": f"{type(error).__name__}: {error}"}
     sys.stdout.write(f"\n{_MARK}{json.dumps(answer)}\n")

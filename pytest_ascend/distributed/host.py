@@ -85,10 +85,8 @@ def _start(call: Mapping[str, Any]) -> Group:
     count, folder = call["count"], Path(call["folder"])
     store = folder / f"store-{time.monotonic_ns()}"
     gc.collect()
-    work = [
-        rank.Work(kind=call["kind"], rank=each, count=count, store=store, limit_s=call["limit_s"])
-        for each in range(count)
-    ]
+    of_all = {"kind": call["kind"], "devices": call["devices"], "store": store, "limit_s": call["limit_s"]}
+    work = [rank.Work(rank=each, **of_all) for each in range(count)]
     return Group([start(each.live) for each in work], store, call["limit_s"])
 
 

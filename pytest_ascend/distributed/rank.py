@@ -6,7 +6,7 @@ import importlib
 import os
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import reduce
@@ -34,13 +34,18 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What a rank needs before its first call."""
+    """What a rank needs before its first call; ``devices`` are the indices of the devices of all ranks."""
 
     kind: str
     rank: int
-    count: int
+    devices: Sequence[int]
     store: Path
     limit_s: float
+
+    @property
+    def count(self) -> int:
+        """The number of ranks."""
+        return len(self.devices)
 
     def live(self, channel: Channel) -> None:
         """Join the group, then answer calls until there are none."""
@@ -63,13 +68,14 @@ class Work:
 
         torch.set_num_threads(1)
         if self.kind == "npu":
-            from pytest_ascend.device.npu import Npu
+            from pytest_ascend.device.npu import Npu, show_only
 
-            npu = Npu(self.rank, emulated=os.environ.get("PYTEST_ASCEND_EMULATED") == "1")
+            index = show_only(self.devices)[self.rank]
+            npu = Npu(index, emulated=os.environ.get("PYTEST_ASCEND_EMULATED") == "1")
             device = npu.torch_device()
             npu.pin_numerics()
         else:
-            device = torch.device(self.kind, self.rank) if self.kind != "cpu" else torch.device("cpu")
+            device = torch.device(self.kind, self.devices[self.rank]) if self.kind != "cpu" else torch.device("cpu")
         distributed.init_process_group(
             BACKENDS[self.kind],
             store=distributed.FileStore(str(self.store), self.count),  # type: ignore[attr-defined]
@@ -80,7 +86,9 @@ class Work:
         return device
 
     def _prepare_environment(self) -> None:
-        emulated = max(self.count, int(os.environ.get("PYTEST_ASCEND_EMULATED_DEVICES", "1")))
+        emulated = (
+            max(*self.devices, self.count - 1, int(os.environ.get("PYTEST_ASCEND_EMULATED_DEVICES", "1")) - 1) + 1
+        )
         # A rank that waits for another reports it before the call's time is over.
         waits_s = str(max(2, int(self.limit_s / 2)))
         os.environ.update(

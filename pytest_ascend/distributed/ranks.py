@@ -53,10 +53,14 @@ class Answer:
 
 
 class Ranks:
-    """Runs functions on groups of ranks. ``kind`` is the device type: npu, cuda or cpu; ``within`` a folder."""
+    """Runs functions on groups of ranks. ``kind`` is the device type: npu, cuda or cpu; ``within`` a folder.
 
-    def __init__(self, kind: str, within: Path | None = None) -> None:
+    ``devices`` are the indices of the ranks' devices, by rank; rank i uses device i if none are given.
+    """
+
+    def __init__(self, kind: str, within: Path | None = None, devices: Sequence[int] = ()) -> None:
         self.kind = kind
+        self._devices = devices
         self._within = within
         self._environ = dict(os.environ)  # later, a worker with a card of its own sees no other
         self._host: Child | None = None
@@ -77,7 +81,8 @@ class Ranks:
         """
         child, folder = self._started()
         name = f"{function.__module__}:{function.__qualname__}"
-        child.send(count=count, kind=self.kind, function=name, arguments=arguments, limit_s=limit_s, folder=str(folder))
+        call = {"count": count, "kind": self.kind, "devices": list(self._devices[:count] or range(count))}
+        child.send(**call, function=name, arguments=arguments, limit_s=limit_s, folder=str(folder))
         message = self._answer(child, limit_s + host.START_LIMIT_S)
         if "failure" in message:
             raise RankFailed(message["failure"], rank=message["rank"], detail=message["detail"])

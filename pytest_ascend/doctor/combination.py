@@ -58,6 +58,36 @@ def other_torch(survey: Survey) -> Iterator[Observation]:
         yield Observation(f"torch_npu {npu} is not for torch {torch}", evidence, f"pip install torch=={needed}")
 
 
+@rule("torch.cuda")
+def torch_with_cuda(survey: Survey) -> Iterator[Observation]:
+    """A torch with an accelerator of its own. Source: _check_device_conflict in torch_npu/__init__.py."""
+    package = survey.packages.get("torch")
+    if not package or not survey.version(TORCH_NPU) or not _judged(survey):
+        return
+    path = f"{package.folder}/torch/version.py"
+    text = survey.machine.tree.read(path).content
+    built = re.search(r"^cuda\s*(?::[^=\n]*)?=\s*['\"]([\d.]+)['\"]", text, re.MULTILINE)
+    if built:
+        version = _base(survey.version(TORCH))
+        remedy = f"pip install torch=={version}+cpu --index-url https://download.pytorch.org/whl/cpu"
+        yield Observation(f"torch {version} was built for CUDA {built[1]}", (f"{path}: cuda = '{built[1]}'",), remedy)
+
+
+@rule("torch.emulated-extra")
+def of_the_extra(survey: Survey) -> Iterator[Observation]:
+    """The torch_npu of the extra "emulated" in place of the one that belongs to this machine's CANN."""
+    mine, npu, cann = survey.packages.get("pytest-ascend"), _base(survey.version(TORCH_NPU)), survey.cann
+    needs = mine.requires if mine else ()
+    pins = (re.match(r"torch-npu\s*\(?==\s*([\w.]+).*extra == .emulated", each) for each in needs)
+    fits = any(each.says == PAIRED and speaks_of(each, cann) for each in _statements(survey))
+    if cann and not fits and npu in (pin[1] for pin in pins if pin):
+        yield Observation(
+            f"torch_npu {npu} is the one that pytest-ascend[emulated] installs, and not one of CANN {cann}",
+            (survey.source(TORCH_NPU), mine.path if mine else ""),
+            "install the torch and torch_npu of this CANN again, and pytest-ascend without [emulated]",
+        )
+
+
 @rule("combination.unlisted")
 def unlisted(survey: Survey) -> Iterator[Observation]:
     """An unknown version of torch_npu."""

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 #: What CANN's own compiler of operators (TBE) imports, beside numpy.
 TBE_NEEDS = ("numpy", "decorator", "attrs", "psutil", "scipy")
-PACKAGES = frozenset({"torch", "torch-npu", *TBE_NEEDS})
+PACKAGES = frozenset({"torch", "torch-npu", "pytest-ascend", *TBE_NEEDS})
 
 CONTROL_FILES = ("davinci_manager", "devmm_svm", "hisi_hdc")
 #: The 950's driver manages shared memory through another file.

@@ -166,10 +166,10 @@ def _ascend_ranks(pytestconfig: pytest.Config) -> Iterator[tuple[Ranks, int]]:
     if setup is None:
         pytest.skip("needs --ascend")
     if not setup.ranks:
-        pytest.skip("needs two devices, or --ascend-ranks=N")
+        pytest.skip("needs several devices: --ascend-ranks=N, or -n N")
     from pytest_ascend.distributed.ranks import Ranks
 
-    ranks = pytestconfig.stash.get(RANKS, None) or Ranks(setup.prepared.device.kind)
+    ranks = pytestconfig.stash.get(RANKS, None) or Ranks(setup.prepared.device.kind, devices=setup.rank_devices)
     yield ranks, setup.ranks
     ranks.close()
 

@@ -160,8 +160,8 @@ class Options:
     )
     ranks: int = option(
         0,
-        "number of ranks of the distributed suite (default: all cards; emulated 2, at level full 4); with one "
-        "device, the suite runs only if this option is given",
+        "number of ranks of the distributed suite, each with a card (default: the cards of the run, see -n; emulated "
+        "2, at level full 4); with one card, the suite runs only if this option is given",
         read=_ranks,
         metavar="N",
     )

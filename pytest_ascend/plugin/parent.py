@@ -60,11 +60,14 @@ def run(host: Host, session: pytest.Session) -> bool:
         ranks = (
             host.setup.ranks if any(RANKS_FIXTURE in getattr(each, "fixturenames", ()) for each in session.items) else 0
         )
-        cards = _cards(host.setup, locks, host.setup.options.cards or _usual_cards(host, session.items), ranks)
-        _note_cards(host, cards, "before")
+        wanted = host.setup.options.cards or _usual_cards(host, session.items)
+        cards, rank_devices = _cards(host.setup, locks, wanted, ranks)
+        host.setup = replace(host.setup, rank_devices=rank_devices)
+        used = tuple(dict.fromkeys((*(card.index for card in cards), *rank_devices)))
+        _note_cards(host, used, "before")
         Parent(host, session, cards).run()
         gc.freeze()  # no test ran in this process: pytest need not look for leaks among torch's objects
-        _note_cards(host, cards, "after")
+        _note_cards(host, used, "after")
     finally:
         locks.release()
     if session.shouldfail:
@@ -74,13 +77,13 @@ def run(host: Host, session: pytest.Session) -> bool:
     return True
 
 
-def _note_cards(host: Host, cards: Sequence[Card], when: str) -> None:
+def _note_cards(host: Host, cards: Sequence[int], when: str) -> None:
     """Record which cards these are, and whether other processes use them."""
     prepared = host.setup.prepared
     if host.recorder is None or prepared.device.kind != "npu":
         return
     npu_smi = NpuSmi() if prepared.device.emulated else parse(this_machine(limit_s=PATIENT_S).npu_smi().text)
-    identified = [prepared.identity(card.index) for card in cards]
+    identified = [prepared.identity(index) for index in cards]
     host.recorder.note(Cards(when=when, cards=convert(observed(identified, npu_smi), tuple[CardStatus, ...])))
 
 
@@ -102,37 +105,39 @@ def _is_bundled(host: Host, item: pytest.Item) -> bool:
     return CASE in item.stash and item.nodeid in host.bundled
 
 
-def _cards(setup: RunSetup, locks: Locks, wanted: int | str, ranks: int = 0) -> list[Card]:
-    """Lock the wanted number of cards, or as many as are free, and those of the ``ranks``: rank i uses card i.
+def _cards(setup: RunSetup, locks: Locks, wanted: int | str, ranks: int = 0) -> tuple[list[Card], tuple[int, ...]]:
+    """Lock the wanted number of cards, or as many as are free, and as many as there are ``ranks``.
 
-    Raises DeviceUnavailable if none is free, or another run holds one that a rank needs.
+    Return the cards of the run, and the indices of the devices of the ranks, its own first. Raises DeviceUnavailable if
+    none is free, the one that was named is not, or the ranks need more than are free.
     """
     device, indices = setup.prepared.device, setup.prepared.indices
-    if wanted == 1 and ":" in setup.options.device:
-        indices = indices[:1]
-    wanted = len(indices) if wanted == "auto" else int(wanted)
-    is_shared = device.kind == "npu" and (not device.emulated or bool(os.environ.get(LOCKS_VARIABLE)))
-    if not is_shared:
-        return [Card(label=f"{device.kind}:{index}", index=index) for index in indices[:wanted]]
-    names = [setup.prepared.identity(index).keys for index in indices]
-    if ranks > 1:
-        free = len(locks.take(names[:ranks], ranks))
-        if free < min(ranks, len(names)):
+    named = wanted == 1 and ":" in setup.options.device
+    everything = wanted == "auto"
+    wanted = len(indices) if isinstance(wanted, str) else wanted
+    needed = max(wanted, ranks) if ranks > 1 else wanted
+    taken, is_shared = indices[:needed], not device.emulated or bool(os.environ.get(LOCKS_VARIABLE))
+    if device.kind == "npu" and is_shared:
+        given = indices[:1] if needed == 1 and named else indices
+        places = locks.take([setup.prepared.identity(index).keys for index in given], needed)
+        taken = tuple(given[place] for place in places)
+        if not taken or (named and taken[0] != indices[0]):
+            held = ", ".join(setup.prepared.identity(index).label for index in (indices[:1] if named else given))
             raise DeviceUnavailable(
-                f"distributed cases need {ranks} cards, and other runs on this machine hold {ranks - free} of them",
-                hint="wait for them, give --ascend-ranks=N for fewer, or leave these cases out: -k 'not distributed'",
+                f"other runs on this machine hold {held}",
+                hint=f"wait for them, or name another device; the locks are in {locks.folder}",
             )
-        more = locks.take(names[ranks:], max(wanted - ranks, 0))
-        cards = [*indices[:ranks], *(indices[ranks:][place] for place in more)][:wanted]
-        return [Card(label=f"{device.kind}:{index}", index=index) for index in cards]
-    taken = [indices[place] for place in locks.take(names, wanted)]
-    if not taken:
-        held = ", ".join(setup.prepared.identity(index).label for index in indices)
+    if ranks > 1 and everything and not setup.options.ranks and not device.emulated:
+        ranks = max(2, len(taken))  # one for each card that is free
+    if ranks > 1 and len(taken) < min(ranks, len(indices)):
         raise DeviceUnavailable(
-            f"other runs on this machine hold {held}",
-            hint=f"wait for them, or name another device; the locks are in {locks.folder}",
+            f"distributed cases need {ranks} cards, and {len(taken)} of {len(indices)} on this machine are free",
+            hint="wait for other runs, give --ascend-ranks=N for fewer, or leave these cases out: -k 'not distributed'",
         )
-    return [Card(label=f"{device.kind}:{index}", index=index) for index in taken]
+    # More ranks than cards is what --ascend-ranks asked for: the devices that are missing say so.
+    beyond = (each for each in range(ranks) if each not in taken and each not in indices)
+    on = (*taken, *beyond)[:ranks] if ranks > 1 else ()
+    return [Card(label=f"{device.kind}:{index}", index=index) for index in taken[:wanted]], on
 
 
 class Parent:

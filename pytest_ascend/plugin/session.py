@@ -69,6 +69,8 @@ PYTEST_ONLY = (2, 3, 4)
 NOTHING_COLLECTED = 5
 
 
+#: What pytest's option -n needs.
+XDIST = "pip install pytest-xdist"
 #: The suite that needs several devices.
 DISTRIBUTED = "distributed"
 #: Emulated ranks by level: two show almost everything, four what needs more than one neighbour.
@@ -93,6 +95,8 @@ class RunSetup:
     suites: Path
     prepared: Prepared
     expectations: Expectations = field(default_factory=Expectations)
+    #: The indices of the devices that distributed cases run on, once they are locked.
+    rank_devices: tuple[int, ...] = ()
     #: When the process of the run began, by ``time.monotonic``: its first imports are part of its time.
     began: float = field(default_factory=process_began)
 
@@ -116,11 +120,17 @@ class RunSetup:
 
     @property
     def ranks(self) -> int:
-        """How many ranks distributed cases run on; 0 with one device, unless the user asked for more."""
-        device, count = self.prepared.device, len(self.prepared.indices)
-        if self.options.ranks or not device.emulated:
-            return self.options.ranks or (count if count > 1 else 0)
-        return EMULATED_RANKS[self.options.level]
+        """How many ranks distributed cases run on: one for each card of the run; 0 with one card.
+
+        Unless the user asked for another number; an emulated device has ranks of its own.
+        """
+        if self.rank_devices or self.options.ranks:
+            return len(self.rank_devices) or self.options.ranks
+        if self.prepared.device.emulated:
+            return EMULATED_RANKS[self.options.level]
+        cards, count = self.options.cards, len(self.prepared.indices)
+        count = count if isinstance(cards, str) else min(cards, count)
+        return count if count > 1 else 0
 
     @property
     def expected_by(self) -> tuple[Path, ...]:
@@ -358,13 +368,11 @@ def header_lines(setup: RunSetup, stack: Stack, diagnosis: Diagnosis | None = No
     yield f"ascend stack: {', '.join(_versions(stack))}"
     if text := " ".join(part for part in (prepared.notice, str(notice(stack))) if part):
         yield f"ascend: {text}"
-    if (
-        prepared.device.kind == "npu"
-        and not prepared.device.emulated
-        and len(prepared.indices) > 1
-        and not options.cards
-    ):
-        yield f"ascend: one card of {len(prepared.indices)} is used: -n auto uses all that are free"
+    is_real = prepared.device.kind == "npu" and not prepared.device.emulated
+    if is_real and len(prepared.indices) > 1 and not options.cards:
+        yield f"ascend: one card of {len(prepared.indices)} is used: -n auto uses all that are free ({XDIST})"
+    if is_real and not setup.ranks:
+        yield "ascend: without the distributed cases, which need several cards: --ascend-ranks=N, or -n"
     if faults := options.emulator.faults:
         yield f"ascend: FAULTS ARE PLANTED: {', '.join(faults)}"
     for finding in diagnosis.grave if diagnosis else ():

@@ -90,7 +90,9 @@ class Work:
         from pytest_ascend.distributed.ranks import Ranks  # noqa: PLC0415  (needed by few runs)
 
         within = Path(config.stash[STATE].messages.name)
-        config.stash[RANKS] = ranks = Ranks(self.setup.prepared.device.kind, within=within)
+        config.stash[RANKS] = ranks = Ranks(
+            self.setup.prepared.device.kind, within=within, devices=self.setup.rank_devices
+        )
         ranks.prepare()
 
     def _device(self) -> Device:
@@ -241,7 +243,7 @@ def _seen_as(setup: RunSetup, index: int) -> int:
         return index
     from pytest_ascend.device.npu import show_only  # noqa: PLC0415  (loads torch_npu)
 
-    return show_only(index)
+    return show_only([index])[0]
 
 
 def on_card(setup: RunSetup, index: int, seen_as: int) -> RunSetup:

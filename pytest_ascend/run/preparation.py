@@ -35,6 +35,11 @@ REMEDIES = (
     ),
     (r"\.so[.\d]*: cannot open shared object", "CANN's libraries are not found: source set_env.sh of your CANN"),
     (r"undefined symbol", "torch_npu and CANN do not belong together: look their versions up in torch_npu's table"),
+    (
+        r"Two accelerators cannot be used",
+        "this torch was built for CUDA: install the CPU build of the same version, "
+        "pip install torch==VERSION+cpu --index-url https://download.pytorch.org/whl/cpu",
+    ),
     (r"No module named 'torch_npu'", "install the torch-npu that belongs to your torch and CANN"),
     (r"Unsupported soc version", "this torch_npu does not know the chip: install a newer one"),
     (
@@ -187,13 +192,17 @@ def _told(npu: Npu, count: int) -> dict[str, Any]:
     return {"chip": npu.chip(), "numerics": npu.pin_numerics(), **numbering(count)}
 
 
-def _asked_apart(npu: Npu, count: int) -> dict[str, Any]:
-    """Query the device in a child process, with the arithmetic pinned as in every process of the run."""
+def _asked_apart(npu: Npu, count: int = 0) -> dict[str, Any]:
+    """Query the device in a child process, with the arithmetic pinned as in every process of the run.
+
+    Without ``count``, the process opens no other card (:func:`show_only`).
+    """
+    from pytest_ascend.device.npu import show_only
     from pytest_ascend.isolation import Channel, start
 
     def ask(channel: Channel) -> None:
         try:
-            channel.send(**_told(npu, count))
+            channel.send(**_told(npu if count else replace(npu, index=show_only([npu.index])[0]), count))
         except Exception as error:  # noqa: BLE001  (whatever a broken stack raises is the answer)
             channel.send(failure=f"{type(error).__name__}: {error}")
 
@@ -212,7 +221,7 @@ def _npu(request: Request, found: Sequence[Sign], probe: Callable[[int], Answer]
         raise DeviceUnavailable(_explained(request, found, answer), hint=f"{_remedy(answer)}\n  hint: {EMULATE}")
     with _comes_up(f"npu:{request.index}", hint=OTHERWISE):
         npu = Npu(request.index)
-        numerics = dict(_asked_apart(npu, 0)["numerics"]) if isolated else npu.pin_numerics()
+        numerics = dict(_asked_apart(npu)["numerics"]) if isolated else npu.pin_numerics()
         indices = _in_order(request, max(answer.count, 1))
         return Prepared(
             device=npu, chip=answer.chip, numerics=numerics, indices=indices, identities=_identities(answer)

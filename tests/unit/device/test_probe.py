@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import torch
 
 from pytest_ascend.device import probe
 from pytest_ascend.device.probe import Answer, ask, known_answer
+from tests import forks
 
 
 def asked(code: str, *, limit_s: float = 30.0) -> Answer:
@@ -66,3 +68,12 @@ def test_the_cpu_knows_the_answer() -> None:
 def test_a_device_that_does_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "__add__", lambda self, other: torch.zeros_like(self))
     assert "came" in known_answer(torch.device("cpu"))
+
+
+def test_the_process_that_asks_opens_no_other_card() -> None:
+    code = "from pytest_ascend.device import probe; probe.main(['1']); import torch, os; "
+    code += "print(torch.npu.device_count(), torch.npu.current_device(), os.environ['ASCEND_RT_VISIBLE_DEVICES'])"
+    done = forks.run("pytest_ascend.cli", "emulate", "--physical=4,6", "--", sys.executable, "-c", code)
+    found, seen = done.stdout.strip().splitlines()[-2:]
+    assert json.loads(found.removeprefix(probe._MARK))["physical"] == [4, 6], done.stderr
+    assert seen == "1 0 1"

@@ -58,6 +58,12 @@ OLD_SMI = smi_a2("910B4", 8, driver="25.2.0")
 #: No npu-smi output came with the files.
 UNSEEN = "unknown"
 
+#: As in a wheel of torch from PyPI for x86-64.
+CUDA_BUILD = "__version__ = '2.9.0+cpu'\ncuda: Optional[str] = '12.8'\n"
+_MINE = "Metadata-Version: 2.1\nName: pytest-ascend\nVersion: 0.1.0\n"
+_PINS = "Requires-Dist: torch==2.13.0; extra == 'emulated'\nRequires-Dist: torch-npu==2.13.0; extra == 'emulated'\n"
+EXTRA = {"usr/local/lib/python3.11/site-packages/pytest_ascend-0.1.0.dist-info/METADATA": f"{_MINE}{_PINS}\n"}
+
 MACHINES: dict[str, Box] = {
     # healthy ones, of each family
     "a2-8.5": Box(files=WELL, environ=sourced(NEW), smi=SMI),
@@ -291,6 +297,18 @@ MACHINES: dict[str, Box] = {
         environ=sourced(NEW),
         smi=SMI,
         finds="combination.torch combination.python",
+    ),
+    "torch-with-cuda": Box(
+        files={**WELL, "usr/local/lib/python3.11/site-packages/torch/version.py": CUDA_BUILD},
+        environ=sourced(NEW),
+        smi=SMI,
+        finds="torch.cuda",
+    ),
+    "torch-npu-of-the-extra": Box(
+        files={**A2, **python("2.13.0", "2.13.0"), **EXTRA},
+        environ=sourced(NEW),
+        smi=SMI,
+        finds="combination.undocumented torch.emulated-extra",
     ),
     "torch-npu-of-another-torch": Box(
         files={**A2, **python("2.8.0", "2.9.0", pin="2.9.0")}, environ=sourced(NEW), smi=SMI, finds="combination.torch"
