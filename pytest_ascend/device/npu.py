@@ -49,17 +49,19 @@ def show_only(indices: Sequence[int]) -> Sequence[int]:
     """Have this process see the cards with these indices alone, and return the indices that they then have.
 
     A process that sees several opens the first of them, whichever it uses (torch_npu over CANN before 8.3.RC1). Where
-    CANN has read the variable already, in the process that this one was forked from, nothing changes.
+    CANN has read the variable already, in the process that this one was forked from, nothing changes. CANN and
+    torch_npu take the variable in ascending order alone (torch_npu/npu/__init__.py:_device_count_ascend_hal).
     """
+    shown = sorted(indices)
     if given := os.environ.get(VISIBLE):
         entries = given.split(",")
-        os.environ[VISIBLE] = ",".join(entries[each].strip() for each in indices if each < len(entries))
+        os.environ[VISIBLE] = ",".join(entries[each].strip() for each in shown if each < len(entries))
     else:
-        os.environ[VISIBLE] = ",".join(map(str, indices))
+        os.environ[VISIBLE] = ",".join(map(str, shown))
     count = ctypes.c_uint32(0)
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libascendcl.so").aclrtGetDeviceCount(ctypes.byref(count))
-    return range(len(indices)) if count.value == len(indices) else indices
+    return [shown.index(each) for each in indices] if count.value == len(indices) else indices
 
 
 _DETERMINISTIC_LEVEL = "deterministic_level"

@@ -55,7 +55,7 @@ class Answer:
 class Ranks:
     """Runs functions on groups of ranks. ``kind`` is the device type: npu, cuda or cpu; ``within`` a folder.
 
-    ``devices`` are the indices of the ranks' devices, by rank; rank i uses device i if none are given.
+    ``devices`` are the indices of the ranks' devices, by rank; others have the first that are not among them.
     """
 
     def __init__(self, kind: str, within: Path | None = None, devices: Sequence[int] = ()) -> None:
@@ -81,7 +81,8 @@ class Ranks:
         """
         child, folder = self._started()
         name = f"{function.__module__}:{function.__qualname__}"
-        call = {"count": count, "kind": self.kind, "devices": list(self._devices[:count] or range(count))}
+        devices = [*self._devices, *(each for each in range(count) if each not in self._devices)]
+        call = {"count": count, "kind": self.kind, "devices": devices[:count]}
         child.send(**call, function=name, arguments=arguments, limit_s=limit_s, folder=str(folder))
         message = self._answer(child, limit_s + host.START_LIMIT_S)
         if "failure" in message:

@@ -26,7 +26,7 @@ from pytest_ascend.isolation.cards import Locks
 from pytest_ascend.plugin.keys import CASE
 from pytest_ascend.plugin.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, record_of, restored
 from pytest_ascend.plugin.session import DISTRIBUTED, RunRecorder, RunSetup
-from pytest_ascend.plugin.worker import Work
+from pytest_ascend.plugin.worker import Work, uses_ranks
 from pytest_ascend.records.case import EQUAL_BITS
 from pytest_ascend.records.outcome import Errored, Flaky, Outcome
 from pytest_ascend.records.record import AttemptRecord, ResultRecord
@@ -36,9 +36,6 @@ from pytest_ascend.runlog.contents import Attempted, Cards, CardStatus, Event, L
 
 #: If set, emulated devices are locked too. Otherwise each belongs to one process and needs no lock.
 LOCKS_VARIABLE = "PYTEST_ASCEND_CARD_LOCKS"
-
-#: The fixture of tests that run on several cards.
-RANKS_FIXTURE = "ascend_ranks"
 
 #: Number of lines of stacks on the terminal; the log and the page have all.
 SHOWN_LINES = 30
@@ -57,9 +54,7 @@ def run(host: Host, session: pytest.Session) -> bool:
     assert host.recorder is not None  # noqa: S101  (workers of xdist are never isolated)
     locks = Locks(_locks_folder())
     try:
-        ranks = (
-            host.setup.ranks if any(RANKS_FIXTURE in getattr(each, "fixturenames", ()) for each in session.items) else 0
-        )
+        ranks = host.setup.ranks if uses_ranks(session) else 0
         wanted = host.setup.options.cards or _usual_cards(host, session.items)
         cards, rank_devices = _cards(host.setup, locks, wanted, ranks)
         host.setup = replace(host.setup, rank_devices=rank_devices)

@@ -47,6 +47,10 @@ SAID_CHARACTERS = 200
 HEALTH_CHARACTERS = 300
 
 
+#: The fixture of tests that run on several cards.
+RANKS_FIXTURE = "_ascend_ranks"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
     """The settings of a child. ``index`` is its device's; ``alone`` makes launches blocking.
@@ -85,7 +89,7 @@ class Work:
     def _prepare_ranks(self) -> None:
         """Fork the host of the ranks if a case uses them, before this process uses its device."""
         config = self.session.config
-        if not any("_ascend_ranks" in getattr(item, "fixturenames", ()) for item in self.session.items):
+        if not uses_ranks(self.session):
             return
         from pytest_ascend.distributed.ranks import Ranks  # noqa: PLC0415  (needed by few runs)
 
@@ -235,6 +239,11 @@ def _away_from_the_terminal(config: pytest.Config, beside: BinaryIO, *, has_own_
     yield
     capture.suspend_global_capture(in_=True)
     capture.read_global_capture()
+
+
+def uses_ranks(session: pytest.Session) -> bool:
+    """Whether a collected test runs on several cards."""
+    return any(RANKS_FIXTURE in getattr(item, "fixturenames", ()) for item in session.items)
 
 
 def _seen_as(setup: RunSetup, index: int) -> int:
