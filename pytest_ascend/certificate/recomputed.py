@@ -428,9 +428,12 @@ def devices(candidate: Candidate) -> Iterator[str]:
             yield f"the health of device {device.get('npu')} was {device.get('health')}"
         if soc(name) != head.stack.chip and family(soc(name)) != family(head.stack.chip):
             yield f"npu-smi saw {name}, and the run was on {head.stack.chip}"
-    after = [{card["index"]: card.get("npu") for card in each.cards} for each in candidate.cards]
-    if any(each != after[0] for each in after) and not head.merged:
-        yield "the cards after the run are not those before it"
+    began: dict[int, Any] = {}  # a run that was continued may have taken other cards: they are compared by part
+    for each in candidate.cards:
+        here = {card["index"]: card.get("npu") for card in each.cards}
+        if each.when == "after" and here != began:
+            yield "the cards after the run are not those before it"
+        began = here
     labels = {each.card for each in events if isinstance(each, (Attempted, LeftBehind, Quarantined))}
     labels |= {each.card for result in candidate.summary.run.records for each in result.attempts}
     numbers = {str(card["index"]) for card in cards} or {str(each) for each in range(len(seen))}
