@@ -56,6 +56,7 @@ static operation *begin(communicator *comm, int kind, int dtype, int op, uint64_
         return NULL;
     }
     made->comm = comm;
+    made->room = room;
     made->what = (agreement){.count = count, .kind = kind, .dtype = dtype, .op = op, .root = hccl_fault_root(root, kind)};
     if (kind == POINT_TO_POINT) return made;
     made->what.sequence = __atomic_add_fetch(&comm->next_sequence, 1, __ATOMIC_ACQ_REL);
@@ -129,28 +130,96 @@ static int carry_out(operation *given) {
     return error;
 }
 
+static void await_turn(const operation *given) {
+    while (atomic_load(&given->comm->served) != given->ticket) usleep(50);
+}
+
+static void end_turn(operation *given) {
+    atomic_fetch_add(&given->comm->served, 1);
+    hccl_release(given->comm);
+    free(given);
+}
+
 static int run(void *data) {
     operation *given = data;
     communicator *comm = given->comm;
     char *kept = NULL;
-    while (atomic_load(&comm->served) != given->ticket) usleep(50);
+    await_turn(given);
     if (given->what.sequence) atomic_store(&comm->shared->places[comm->rank].entered, given->what.sequence);
     hccl_fault_before(given, &kept);
     int error = hccl_broken(comm);
     if (!error) error = carry_out(given);
     if (!error) hccl_fault_after(given, kept);
     free(kept);
-    atomic_fetch_add(&comm->served, 1);
-    hccl_release(comm);
-    free(given);
+    end_turn(given);
     return error;
+}
+
+/* Its turn among the operations of the communicator, whatever their streams. */
+static operation *with_turn(operation *given) {
+    given->ticket = __atomic_fetch_add(&given->comm->tickets, 1, __ATOMIC_ACQ_REL);
+    hccl_retain(given->comm);
+    return given;
+}
+
+/* --- in a captured graph: the operation is a pattern, of which each execution of the graph carries out a copy --- */
+
+static operation *copy_of(const operation *pattern) {
+    size_t size = sizeof *pattern + (size_t)pattern->room * sizeof(transfer);
+    operation *made = malloc(size);
+    if (!made) return NULL;
+    memcpy(made, pattern, size);
+    if (made->what.sequence) made->what.sequence = __atomic_add_fetch(&made->comm->next_sequence, 1, __ATOMIC_ACQ_REL);
+    for (int i = 0; i < made->transfers; i++) {
+        made->list[i].what.sequence = made->what.sequence;
+        memcpy(made->list[i].header, &made->list[i].what, sizeof made->what);
+    }
+    return with_turn(made);
+}
+
+static pthread_mutex_t captured_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Take the first of the copies that wait, or add one behind them. */
+static operation *waiting(operation *pattern, operation *added) {
+    operation *first = NULL, **last = &pattern->next;
+    pthread_mutex_lock(&captured_lock);
+    if (added) {
+        added->next = NULL;
+        while (*last) last = &(*last)->next;
+        *last = added;
+    } else if ((first = pattern->next)) pattern->next = first->next;
+    pthread_mutex_unlock(&captured_lock);
+    return first;
+}
+
+static void tell(void *data, int when) {
+    operation *pattern = data, *made = NULL;
+    if (when == EMU_GIVEN && (made = copy_of(pattern))) waiting(pattern, made);
+    if (when == EMU_OVER) {
+        if (!pattern->was_run && (made = waiting(pattern, NULL))) { /* a task before it failed */
+            await_turn(made);
+            end_turn(made);
+        }
+        pattern->was_run = 0;
+    }
+    if (when == EMU_DESTROYED) {
+        hccl_release(pattern->comm);
+        free(pattern);
+    }
+}
+
+static int run_captured(void *data) {
+    operation *pattern = *(operation **)data, *made = waiting(pattern, NULL);
+    pattern->was_run = 1;
+    if (!made) made = copy_of(pattern); /* in the branch of a conditional task, or twice in an execution */
+    return made ? run(made) : hccl_fail(HCCL_E_MEMORY, "EI0007: no host memory for an operation");
 }
 
 static int submit(operation *given, const void *in, void *out, uint64_t out_bytes, void *stream) {
     given->in = in, given->out = out, given->out_bytes = out_bytes;
-    given->ticket = __atomic_fetch_add(&given->comm->tickets, 1, __ATOMIC_ACQ_REL);
+    if (!emu_is_captured(stream)) return emu_stream_submit(stream, run, with_turn(given)) ? HCCL_E_MEMORY : HCCL_OK;
     hccl_retain(given->comm);
-    return emu_stream_submit(stream, run, given) ? HCCL_E_MEMORY : HCCL_OK;
+    return emu_capture_collective(stream, hccl_kind_name(given->what.kind), run_captured, tell, given) ? HCCL_E_MEMORY : HCCL_OK;
 }
 
 /* --- reductions --- */

@@ -95,8 +95,9 @@ typedef struct {
     char header[sizeof(agreement) + sizeof(uint64_t)];
 } transfer;
 
-typedef struct {
+typedef struct operation {
     communicator *comm;
+    struct operation *next; /* of a captured one: the copies for executions that have not come to it yet */
     uint64_t ticket;
     agreement what;
     const char *in;
@@ -106,7 +107,7 @@ typedef struct {
     char *copy_to;
     uint64_t copy_bytes;
     uint64_t offsets[MAX_RANKS], counts[MAX_RANKS]; /* of sums: the share that each rank makes, in elements */
-    int transfers;
+    int room, was_run, transfers;
     transfer list[];
 } operation;
 

@@ -31,6 +31,14 @@ def _library(name: str) -> Any:
     return ctypes.CDLL(str(Path(os.environ["ASCEND_HOME_PATH"], "lib64", name)))
 
 
+@functools.cache
+def _stream(_: int) -> ctypes.c_void_p:
+    """Return a stream of this process for collectives: an operator of a captured graph may run in another's thread."""
+    made = ctypes.c_void_p()
+    _library("libascendcl.so").aclrtCreateStream(ctypes.byref(made))
+    return made
+
+
 class Group:
     """The ranks of a communicator, by torch_npu's name. Every call waits for the collective, and raises its error."""
 
@@ -43,8 +51,9 @@ class Group:
         self.ranks, self.rank = ranks.value, rank.value
 
     def _call(self, function: str, *arguments: Any) -> None:
-        code, late = getattr(_library("libhccl.so"), function)(*arguments, self._comm, None), ctypes.c_int()
-        _library("libascendcl.so").emu_stream_drain(None)
+        stream, late = _stream(os.getpid()), ctypes.c_int()
+        code = getattr(_library("libhccl.so"), function)(*arguments, self._comm, stream)
+        _library("libascendcl.so").emu_stream_drain(stream)
         _library("libhccl.so").HcclGetCommAsyncError(self._comm, ctypes.byref(late))
         if code or late.value:
             raise RuntimeError(f"{function} failed with HCCL's code {code or late.value}")

@@ -2,8 +2,9 @@
  * graphs.py): an operator with its tensors, or a function of ours with a copy of its data. Executing the graph does the
  * tasks in the order in which they were asked for, which no order of the streams contradicts.
  *
- * A graph that waits for an external event is executed by the thread of its stream. Until that is done, other work for
- * the stream is put behind it: the program may go on and record the event later, as on a device. */
+ * A graph that waits, for an external event or for the other ranks of a collective, is executed by the thread of its
+ * stream. Until that is done, other work for the stream is put behind it: the program may go on and record the event
+ * later, as on a device. */
 #define _GNU_SOURCE /* gettid */
 #include "streams.h"
 
@@ -83,16 +84,37 @@ static int execute_once(void *data) {
     return error;
 }
 
+static void tell_collectives(graph *of, int when) {
+    for (collective *each = of->collectives; each; each = each->next) each->tell(each->data, when);
+}
+
+/* The struct itself stays: events may refer to it. */
+static int forget(graph *what) {
+    if (__atomic_sub_fetch(&what->references, 1, __ATOMIC_ACQ_REL)) return EMU_OK;
+    int error = emu_python(EMU_FORGET, &what->id, 0, NULL);
+    tell_collectives(what, EMU_DESTROYED);
+    for (collective *each = what->collectives, *next; each; each = next) {
+        next = each->next;
+        free(each);
+    }
+    what->collectives = NULL;
+    return error;
+}
+
 static int execute_pending(void *data) {
-    int error = execute(data);
+    graph *what = *(graph **)data;
+    free(data);
+    int error = emu_python(EMU_REPLAY, &what->id, 0, NULL);
+    tell_collectives(what, EMU_OVER);
+    forget(what);
     __atomic_sub_fetch(&pending, 1, __ATOMIC_ACQ_REL);
     return error;
 }
 
-static int submit(void *stream, int64_t id, emu_work run) {
+static int submit(void *stream, int64_t what, emu_work run) {
     int64_t *data = malloc(sizeof *data);
     if (!data) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: no host memory for a task");
-    *data = id;
+    *data = what;
     return emu_stream_submit(stream, run, data);
 }
 
@@ -114,6 +136,19 @@ API int emu_do(void *given, const char *name, emu_work run, const void *data, si
 /* Python is done with a task's data. */
 API void emu_release(void *data) { free(data); }
 
+API int emu_is_captured(void *given) { return emu_stream_of(given)->graph != NULL; }
+
+API int emu_capture_collective(void *given, const char *name, emu_work run, emu_tell tell, void *data) {
+    graph *in = emu_stream_of(given)->graph;
+    collective *made = malloc(sizeof *made);
+    if (!made) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: no host memory for a task");
+    *made = (collective){tell, data, NULL};
+    *in->last_collective = made;
+    in->last_collective = &made->next;
+    in->waits = 1;
+    return emu_do(given, name, run, &data, sizeof data);
+}
+
 /* --- capturing --- */
 
 API int aclmdlRICaptureGetInfo(void *given, int *status, void **made) {
@@ -133,7 +168,7 @@ API int aclmdlRICaptureThreadExchangeMode(int *mode) {
 
 static graph *new_graph(void) {
     graph *made = calloc(1, sizeof *made);
-    if (made) made->id = new_id();
+    if (made) made->id = new_id(), made->references = 1, made->last_collective = &made->collectives;
     return made;
 }
 
@@ -177,8 +212,7 @@ API int aclmdlRICaptureEnd(void *given, void **into) {
     if (own[made->mode]) own[made->mode]--;
     made->origin = NULL;
     if (unjoined || made->group) {
-        int64_t id = made->id;
-        emu_python(EMU_FORGET, &id, 0, NULL);
+        forget(made);
         return unjoined ? forbidden(EMU_UNJOINED, "Stream end capture", "A stream of the capture was not joined to the one that it began on")
                         : forbidden(EMU_TASK_GROUP, "Stream end capture", "A task group was not ended");
     }
@@ -186,10 +220,7 @@ API int aclmdlRICaptureEnd(void *given, void **into) {
     return EMU_OK;
 }
 
-API int aclmdlRIDestroy(void *given) {
-    int64_t id = ((graph *)given)->id; /* the struct itself stays: events may refer to it */
-    return emu_python(EMU_FORGET, &id, 0, NULL);
-}
+API int aclmdlRIDestroy(void *given) { return forget(given); }
 
 API int aclmdlRIExecuteAsync(void *given, void *stream) {
     graph *what = given;
@@ -198,7 +229,9 @@ API int aclmdlRIExecuteAsync(void *given, void *stream) {
     if (error) return error;
     if (what->waits || (__atomic_load_n(&pending, __ATOMIC_ACQUIRE) && !emu_is_idle(emu_stream_of(stream)))) {
         __atomic_add_fetch(&pending, 1, __ATOMIC_ACQ_REL);
-        return submit(stream, what->id, execute_pending);
+        __atomic_add_fetch(&what->references, 1, __ATOMIC_ACQ_REL);
+        tell_collectives(what, EMU_GIVEN);
+        return submit(stream, (intptr_t)what, execute_pending);
     }
     emu_stream_drain(stream);
     return emu_python(EMU_REPLAY, &what->id, 0, stream);

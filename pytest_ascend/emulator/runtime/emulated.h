@@ -77,6 +77,14 @@ API void emu_stream_drain(void *stream);
  * While the stream is captured, it becomes a task of the graph instead. name is CANN's for tasks of this kind. */
 API int emu_do(void *stream, const char *name, emu_work run, const void *data, size_t size);
 
+/* A collective of a stream that is captured becomes a task of the graph, which owns data from then on. Each time, tell
+ * says when the graph was given to a stream, which reserves the collective's turn in the order in which the program asked
+ * for it, when it is over, and when it is destroyed. */
+enum { EMU_GIVEN, EMU_OVER, EMU_DESTROYED };
+typedef void (*emu_tell)(void *data, int when);
+API int emu_is_captured(void *stream);
+API int emu_capture_collective(void *stream, const char *name, emu_work run, emu_tell tell, void *data);
+
 /* Where work for a stream goes. 0: it was waited for, and the work is to be done at once. Else the list of tasks that
  * Python adds it to; emu_added then says that it has. */
 int64_t emu_enter(void *stream);

@@ -12,14 +12,23 @@ typedef struct task {
     struct task *next;
 } task;
 
+/* A collective of a graph, in the order of the capture. */
+typedef struct collective {
+    emu_tell tell;
+    void *data;
+    struct collective *next;
+} collective;
+
 /* A captured graph. Python has its tasks, by id. */
 typedef struct graph {
     int64_t id;
     int mode;
     int64_t thread;
     struct stream *origin; /* NULL once it was captured */
-    int waits;             /* whether it waits for an external event */
+    int waits;             /* whether it waits for an external event, or for other ranks */
     int64_t group;         /* the open task group, or 0 */
+    int references;        /* the program's, and those of executions that wait in the thread of a stream */
+    collective *collectives, **last_collective;
 } graph;
 
 typedef struct group {
