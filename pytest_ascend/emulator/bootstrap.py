@@ -13,6 +13,7 @@ import tempfile
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 
+from pytest_ascend.emulator.profiling import PROGRAM
 from pytest_ascend.emulator.settings import EmulatorSettings
 from pytest_ascend.environment.signs import CLASH, CLASH_VARIABLE, EMULATED_VARIABLE
 from pytest_ascend.errors import EmulatorUnavailable, UsageError
@@ -54,6 +55,9 @@ def environment(settings: EmulatorSettings = DEFAULTS, home: Path | None = None)
         "ASCEND_HOME_PATH": str(home),
         "ASCEND_OPP_PATH": str(home / "opp"),
         "LD_LIBRARY_PATH": os.pathsep.join(dict.fromkeys(libraries)),
+        # torch_npu's profiler starts msprof.
+        "PATH": os.pathsep.join(dict.fromkeys([str(home / PROGRAM.parent), os.environ.get("PATH", os.defpath)])),
+        "PYTEST_ASCEND_EMULATED_PYTHON": sys.executable,
         # Operators run in the calling thread: torch_npu's queue thread would switch the GIL twice per operator. A
         # user's own setting is kept: the queue works here, too.
         "TASK_QUEUE_ENABLE": os.environ.get("TASK_QUEUE_ENABLE", "0"),

@@ -23,6 +23,7 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
+from pytest_ascend.emulator.profiling import BESIDE, PROGRAM, SCRIPT
 from pytest_ascend.emulator.signature import C_TYPES, Parameter, Signature
 from pytest_ascend.environment.signs import CLASH
 from pytest_ascend.errors import EmulatorUnavailable
@@ -37,6 +38,9 @@ _OPENED_AT_RUN_TIME = (
     "libnnopbase.so",
     "libascendsk.so",
     "libascend_hal.so",
+    "libmsprofiler.so",
+    "libmspti.so",
+    "libms_tools_ext.so",
 )
 _FLAGS = ("-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-rpath,$ORIGIN")
 
@@ -109,6 +113,9 @@ def _build(compiler: str, libraries: list[Path], target: Path, *, clash: bool) -
         for folder in ("lib64", "runtime", "compiler", "opp"):  # torch_npu looks for all of them
             (beside / folder).mkdir()
         _compile_all(compiler, libraries, beside, clash=clash)
+        for path, text in ((PROGRAM, SCRIPT), (BESIDE, "")):
+            (beside / path).parent.mkdir(parents=True)
+            _write(beside, str(path), text).chmod(0o755)
         beside.chmod(0o755)
         beside.replace(target)
     finally:

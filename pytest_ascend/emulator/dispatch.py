@@ -22,6 +22,7 @@ from pytest_ascend.emulator.faults import apply_faults, with_faults
 from pytest_ascend.emulator.graphs import BODIES, TASK, Graphs, InTask, TaskFailed
 from pytest_ascend.emulator.kernels import all_kernels, all_named
 from pytest_ascend.emulator.kernels.overflow import computes, saturate
+from pytest_ascend.emulator.profiling import Measured
 from pytest_ascend.emulator.registry import Body, Kernel, with_kernels_of_float32
 from pytest_ascend.emulator.tensors import DTYPES, DeviceMemory, Refused, readers, set_view_shape, write
 from pytest_ascend.errors import EmulatorUnavailable
@@ -85,7 +86,8 @@ def _runner(memory: DeviceMemory, runtime: Any) -> Callable[[int, int, int, int]
     last = _saturating if _saturates(runtime) else _as_computed
     calls = [(kernel.name, call_of(kernel, memory, last(kernel))) for kernel in kernels[:count]]
     by_name = {kernel.name: (kernel.name, named_call(kernel, memory, last(kernel))) for kernel in kernels[count:]}
-    graphs = Graphs(runtime, with_faults(BODIES, names))
+    measured = Measured(runtime)
+    graphs = Graphs(runtime, with_faults(BODIES, names), measured)
 
     def run(index: int, words: int, into: int, stream: int) -> int:
         if index <= TASK:
@@ -105,6 +107,8 @@ def _runner(memory: DeviceMemory, runtime: Any) -> Callable[[int, int, int, int]
                 read, compute = call
                 if into:
                     graphs.add(into, name, stream, compute, *read(words, into))
+                elif measured.profilers.value:
+                    measured(name, stream, compute, *read(words, 0))
                 else:
                     compute(*read(words, 0))
         except TaskFailed as error:

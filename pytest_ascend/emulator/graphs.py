@@ -10,6 +10,7 @@ import ctypes
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,19 +107,22 @@ BODIES: dict[str, Callable[..., None]] = {
 class Graphs:
     """Answers what the runtime asks about graphs."""
 
-    def __init__(self, runtime: Any, bodies: dict[str, Callable[..., None]]) -> None:
+    def __init__(self, runtime: Any, bodies: dict[str, Callable[..., None]], measured: Callable[..., None]) -> None:
         self._runtime, self._add, self._replay, self._update = runtime, *(bodies[each] for each in BODIES)
+        self._measured = measured
 
     def add(self, into: int, name: str, stream: int, run: Callable[..., Any], *given: Any) -> None:
         """Add an operator to a list of tasks."""
+        run = partial(self._measured, name, stream, run)
         self._add(GRAPHS.setdefault(into, Graph()), Task(name, stream, run, given))
 
     def answer(self, what: int, words: int, into: int, stream: int) -> int:
         """Do what the runtime asks; returns CANN's error code. Raises what a task raises."""
         first = ctypes.c_int64.from_address(words).value
         if what == TASK:
-            name, function, data = _THREE.from_address(words)
-            task = Task(ctypes.string_at(name).decode(), stream, _called, (_WORK(function), data), data=data)
+            address, function, data = _THREE.from_address(words)
+            run = partial(self._measured, name := ctypes.string_at(address).decode(), stream, _called)
+            task = Task(name, stream, run, (_WORK(function), data), data=data)
             self._add(GRAPHS.setdefault(into, Graph()), task)
         elif what == REPLAY:
             if first in GRAPHS:  # else nothing was captured

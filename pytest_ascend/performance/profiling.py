@@ -51,7 +51,7 @@ def profile_of(call: Callable[[], object], device: Device, profiler: Callable[[]
     if device.kind != "npu":
         return Profile(times_us=_longest(_host_us(call)))
     if device.emulated:
-        return Profile(times_us=_longest(_host_us(call)), reason="the emulated CANN has no profiler")
+        return Profile(times_us=_longest(_host_us(call)), reason="an emulated device's times are the CPU's")
     try:
         return Profile(times_us=_longest(_npu_us(call, device, (profiler or _torch_npus)())))
     except Exception as error:  # noqa: BLE001 - a missing profile must not lose the benchmark

@@ -155,6 +155,11 @@ static int run(void *data) {
     return error;
 }
 
+static int run_eagerly(void *data) {
+    operation *given = data;
+    return emu_timed(hccl_kind_name(given->what.kind), run, given, given->stream);
+}
+
 /* Its turn among the operations of the communicator, whatever their streams. */
 static operation *with_turn(operation *given) {
     given->ticket = __atomic_fetch_add(&given->comm->tickets, 1, __ATOMIC_ACQ_REL);
@@ -216,8 +221,8 @@ static int run_captured(void *data) {
 }
 
 static int submit(operation *given, const void *in, void *out, uint64_t out_bytes, void *stream) {
-    given->in = in, given->out = out, given->out_bytes = out_bytes;
-    if (!emu_is_captured(stream)) return emu_stream_submit(stream, run, with_turn(given)) ? HCCL_E_MEMORY : HCCL_OK;
+    given->in = in, given->out = out, given->out_bytes = out_bytes, given->stream = stream;
+    if (!emu_is_captured(stream)) return emu_stream_submit(stream, run_eagerly, with_turn(given)) ? HCCL_E_MEMORY : HCCL_OK;
     hccl_retain(given->comm);
     return emu_capture_collective(stream, hccl_kind_name(given->what.kind), run_captured, tell, given) ? HCCL_E_MEMORY : HCCL_OK;
 }

@@ -107,6 +107,7 @@ typedef struct operation {
     char *copy_to;
     uint64_t copy_bytes;
     uint64_t offsets[MAX_RANKS], counts[MAX_RANKS]; /* of sums: the share that each rank makes, in elements */
+    void *stream;
     int room, was_run, transfers;
     transfer list[];
 } operation;

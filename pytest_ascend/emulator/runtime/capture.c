@@ -125,7 +125,7 @@ int emu_added(void *given, int64_t into, int error) {
 
 API int emu_do(void *given, const char *name, emu_work run, const void *data, size_t size) {
     int64_t into = emu_enter(given);
-    if (!into) return run((void *)data);
+    if (!into) return emu_timed(name, run, (void *)data, given);
     void *kept = malloc(size + 1);
     if (!kept) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: no host memory for a task");
     memcpy(kept, data, size);

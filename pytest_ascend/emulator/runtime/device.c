@@ -210,7 +210,12 @@ API int aclGetCompileopt(int option, char *value, size_t length) {
     return EMU_OK;
 }
 
-/* --- profiling hooks: accepted, nothing is recorded --- */
+/* --- profiling hooks of torch_npu's own operators: what is recorded comes from profiling.c --- */
+
+API int halGetAPIVersion(int32_t *version) {
+    *version = 0x071900; /* before times came as cycles of the system's counter */
+    return EMU_OK;
+}
 
 API uint64_t MsprofGetHashId(const char *text, size_t length) {
     uint64_t hash = 14695981039346656037u; /* FNV-1a */

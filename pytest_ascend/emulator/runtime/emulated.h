@@ -85,6 +85,9 @@ typedef void (*emu_tell)(void *data, int when);
 API int emu_is_captured(void *stream);
 API int emu_capture_collective(void *stream, const char *name, emu_work run, emu_tell tell, void *data);
 
+/* Carry out work at once, and say so to profilers: see profiling.c. */
+API int emu_timed(const char *name, emu_work run, void *data, void *stream);
+
 /* Where work for a stream goes. 0: it was waited for, and the work is to be done at once. Else the list of tasks that
  * Python adds it to; emu_added then says that it has. */
 int64_t emu_enter(void *stream);
