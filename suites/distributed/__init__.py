@@ -21,6 +21,7 @@ REDUCTIONS = {
     "all_reduce.min": (*FLOATS, *INTEGERS, "int16"),
     "all_reduce.average": FLOATS,
     "all_reduce.async": ("float32",),
+    "all_reduce.captured": ("float32",),
     "all_reduce.coalesced": ("float32",),
     "all_reduce.subgroups": ("float32", "int32"),
     "all_reduce.deterministic": FLOATS,
@@ -37,6 +38,7 @@ REDUCTIONS = {
     "reduce_scatter_tensor.min": ("float32", "int32"),
     "reduce_scatter_tensor.average": FLOATS,
     "reduce_scatter_tensor.async": ("float32",),
+    "reduce_scatter_tensor.captured": ("float32",),
     "reduce_scatter_tensor.coalesced": ("float32",),
     "reduce_scatter_tensor.subgroups": ("float32",),
     "reduce_scatter.uneven": ("float32",),
@@ -56,11 +58,12 @@ MOVEMENTS = (
     "isend_irecv.ring",
     "batch_isend_irecv",
 )
-#: Those that are also tested asynchronously, within overlapping groups, and coalesced.
+#: Those that are also tested asynchronously, within overlapping groups, captured in a graph, and coalesced.
 ASYNC = ("all_gather_into_tensor", "all_gather", "broadcast", "scatter", "gather", "all_to_all_single", "all_to_all")
 SUBGROUPS = (*ASYNC, "send_recv.ring", "isend_irecv.ring", "batch_isend_irecv")
 VARIANTS = (
     *(f"{each}.async" for each in ASYNC),
+    *(f"{each}.captured" for each in ("all_gather_into_tensor", "broadcast", "all_to_all_single")),
     *(f"{each}.subgroups" for each in SUBGROUPS),
     "all_gather_into_tensor.coalesced",
 )
@@ -148,7 +151,7 @@ def _case(subject: str, property_: str, dtype: str, level: str) -> Case:
 def _level(subject: str, dtype: str) -> str:
     if (subject, dtype) in SMOKE:
         return "smoke"
-    is_variant = subject.endswith((".async", ".subgroups")) and not subject.startswith("all_reduce.")
+    is_variant = subject.endswith((".async", ".subgroups", ".captured")) and not subject.startswith("all_reduce.")
     is_early = dtype == "float32" and not is_variant
     return "standard" if is_early or subject == "all_reduce.sum" else "full"
 

@@ -44,6 +44,7 @@ class Members:
     device: torch.device
     group: Any = None
     later: bool = False
+    captured: bool = False
 
     @property
     def count(self) -> int:
@@ -51,7 +52,17 @@ class Members:
         return len(self.ranks)
 
     def __call__(self, collective: Callable[..., Any], *given: Any) -> None:
-        """Run a collective; if it is asynchronous, do other work before waiting for it."""
+        """Run a collective; if it is asynchronous, do other work before waiting for it; if captured, replay it once."""
+        if self.captured:
+            npu: Any = torch.npu  # type: ignore[attr-defined]  # of torch_npu
+            graph = npu.NPUGraph()
+            dist.all_reduce(torch.zeros(1, device=self.device), group=self.group)  # makes the communicator
+            npu.synchronize()
+            with npu.graph(graph):
+                collective(*given, group=self.group)
+            graph.replay()
+            npu.synchronize()
+            return
         work = collective(*given, group=self.group, async_op=self.later)
         if self.later:
             torch.ones(64, 64, device=self.device).matmul(torch.ones(64, 64, device=self.device))
@@ -73,8 +84,9 @@ def groups(place: Place, subject: str) -> Iterator[tuple[str, Members]]:
     }
     for name, ranks in members_of(subject, place.count).items():
         if place.rank in ranks:
-            later = subject.endswith(".async")
-            yield name, Members(ranks.index(place.rank), ranks, place.device, made[name], later)
+            mode = subject.rpartition(".")[2]
+            me = ranks.index(place.rank)
+            yield name, Members(me, ranks, place.device, made[name], mode == "async", mode == "captured")
 
 
 def within(group: str, size: str) -> str:
@@ -279,7 +291,7 @@ MOVES: Mapping[str, Callable[[Members, T], T]] = {
 
 def what(subject: str) -> str:
     """Return the collective of a subject that also names a group or mode."""
-    return subject.removesuffix(".subgroups").removesuffix(".async")
+    return subject.removesuffix(".subgroups").removesuffix(".async").removesuffix(".captured")
 
 
 def moved(place: Place, how: str, dtype: str, large: bool = True) -> dict[str, Any]:
