@@ -113,7 +113,8 @@ def _hindrance(operator: Operator) -> str:
 class Analysis:
     """All that is known before a model is moved. ``largest_batch`` is the largest that should fit; None if unknown.
 
-    ``standings_of`` names the source of the standings, ``way`` the kind of stand-in tensors, ``source`` the folder.
+    ``standings_of`` names the source of the standings, ``way`` the kind of stand-in tensors, ``source`` the folder;
+    ``graph_breaks`` is None where nobody asked for them.
     """
 
     chip: Chip
@@ -122,6 +123,7 @@ class Analysis:
     standings_of: str = ""
     optimizer: str = ""
     operators: tuple[Operator, ...] = ()
+    graph_breaks: tuple[str, ...] | None = None
     memory: tuple[Memory, ...] = ()
     largest_batch: int | None = None
     source: str = ""
@@ -172,6 +174,7 @@ class Analysis:
             "largest_batch": self.largest_batch,
             "source": self.source,
             "uncapturable": list(self.uncapturable),
+            **({} if self.graph_breaks is None else {"graph_breaks": list(self.graph_breaks)}),
             "findings": [asdict(each) for each in self.findings],
             "notes": list(self.notes),
         }

@@ -62,6 +62,7 @@ def _batches(ctx: click.Context, parameter: click.Parameter, value: str) -> tupl
 @click.option("--dtype", type=click.Choice(DTYPES), help="Convert parameters and floating inputs first.")
 @click.option("--autocast", type=click.Choice(("bfloat16", "float16")), help="Run the forward pass under autocast.")
 @click.option("--no-training", is_flag=True, help="Leave the backward pass and the optimizer out.")
+@click.option("--compile", "compiled", is_flag=True, help="Also list where torch.compile breaks the model's graph.")
 @click.option("--source", type=_path, help="Also look for blockers in the Python files of a folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 @click.option("--html", type=_path, help="Write a page.")
@@ -76,6 +77,7 @@ def analyze(
     dtype: str | None,
     autocast: str | None,
     no_training: bool,
+    compiled: bool,
     source: Path | None,
     as_json: bool,
     html: Path | None,
@@ -95,7 +97,9 @@ def analyze(
         kind, standings_of, ways = _standings(census_file)
         from pytest_ascend.migration import traced  # noqa: PLC0415 - loads torch, and torch_npu has to come first
 
-        request = traced.Request(model, inputs, batch, dtype, autocast, optimizer, training=not no_training)
+        request = traced.Request(
+            model, inputs, batch, dtype, autocast, optimizer, training=not no_training, compiled=compiled
+        )
         analysis = traced.analyse(analysis, request, kind, standings_of, ways)
     if source:
         findings, notes = scan(source)

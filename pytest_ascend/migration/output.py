@@ -146,6 +146,9 @@ def headlines(analysis: Analysis) -> Iterator[str]:
             else "captured graphs: nothing known keeps it out"
         )
         yield from (f"captured graphs: {each}" for each in hindered)
+        if analysis.graph_breaks is not None:
+            yield f"torch.compile: {len(analysis.graph_breaks)} graph breaks"
+            yield from (f"torch.compile: {each}" for each in analysis.graph_breaks)
     if analysis.source:
         blockers, changes, advice = (_count(analysis, each) for each in SEVERITIES)
         yield f"{analysis.source}: blockers {blockers}, changes {changes}, advice {advice}"

@@ -80,7 +80,7 @@ def trace(target: TargetModel, step: Step, ways: tuple[str, ...]) -> Traced:
 def fitting_batch(target: TargetModel, step: Step, capacity_bytes: int) -> int | None:
     """Return the largest batch that fits, by traces on meta tensors. Raises UsageError if there is none."""
     args, kwargs = tree_map(
-        lambda each: _meta(each) if isinstance(each, Tensor) else each, (target.args, dict(target.kwargs))
+        lambda each: as_meta(each) if isinstance(each, Tensor) else each, (target.args, dict(target.kwargs))
     )
 
     def peak(batch: int) -> int:
@@ -102,7 +102,7 @@ def _with_values(target: TargetModel, step: Step, way: str) -> Traced | Exceptio
 
 def _tried(target: TargetModel, step: Step, way: str, values: Values | None = None) -> Traced | Exception:
     try:
-        with _quiet(), _standing_in(way) as convert:
+        with quiet(), _standing_in(way) as convert:
             return _Run(target, step, way, convert, values).traced()
     except UsageError:
         raise
@@ -131,7 +131,7 @@ def _place(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Suppress torch's logs and warnings while stand-ins are tried: the notes have what matters."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -147,7 +147,7 @@ def _quiet() -> Iterator[None]:
 def _standing_in(way: str) -> Iterator[Callable[[Any], Any]]:
     """Yield a function that turns modules and tensors into stand-ins."""
     if way != "npu":
-        yield lambda each: _meta(each) if way == "meta" else each
+        yield lambda each: as_meta(each) if way == "meta" else each
         return
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415 - loads torch's symbolic shapes
 
@@ -155,7 +155,8 @@ def _standing_in(way: str) -> Iterator[Callable[[Any], Any]]:
         yield lambda each: _empty(each, torch.device("npu", 0))
 
 
-def _meta(each: Any) -> Any:
+def as_meta(each: Any) -> Any:
+    """Return a tensor or a module of the same shapes without values."""
     return _empty(each, torch.device("meta"))
 
 

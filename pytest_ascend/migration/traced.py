@@ -46,6 +46,7 @@ class Request:
     autocast: str | None = None
     optimizer: str = "adamw"
     training: bool = True
+    compiled: bool = False
 
 
 def analyse(empty: Analysis, request: Request, kind: Kind, standings_of: str, ways: tuple[str, ...]) -> Analysis:
@@ -56,6 +57,11 @@ def analyse(empty: Analysis, request: Request, kind: Kind, standings_of: str, wa
     traces = [trace(each, step, ways) for each in targets]
     memory = tuple(each.memory for each in traces)
     operators = _operators(traces[0], kind)
+    breaks: tuple[str, ...] = ()
+    if request.compiled:
+        from pytest_ascend.migration.breaks import graph_breaks  # noqa: PLC0415 - loads torch's compiler
+
+        breaks = graph_breaks(targets[0], reads_values=traces[0].reads_values)
     notes = [
         *(note for each in traces for note in each.notes),
         *_roundings(operators, empty.chip),
@@ -68,6 +74,7 @@ def analyse(empty: Analysis, request: Request, kind: Kind, standings_of: str, wa
         standings_of=standings_of,
         optimizer=request.optimizer if request.training else "none",
         operators=operators,
+        graph_breaks=breaks if request.compiled else None,
         memory=memory,
         largest_batch=_largest_batch(targets[0], step, traces[0], empty.chip.memory_bytes),
         notes=tuple(dict.fromkeys(notes)),

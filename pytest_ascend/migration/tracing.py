@@ -162,16 +162,23 @@ class Recorder(EagerDispatchMode):
             self.live.add(each)
 
 
-#: Files whose lines are nobody's model.
+#: Files whose lines are nobody's model, and the one that calls the model.
+_CALLER = str(Path(__file__).with_name("running.py"))
 _NOT_THE_MODEL = (str(Path(torch.__file__).parent), str(Path(__file__).resolve().parents[1]))
 
 
 def _place() -> str:
     """Return the innermost line of the call that is in neither torch nor this package; "" without one."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - quicker than a traceback
-    while frame and (frame.f_code.co_filename.startswith(_NOT_THE_MODEL) or "<" in frame.f_code.co_filename):
+    while (
+        frame
+        and frame.f_code.co_filename != _CALLER
+        and (frame.f_code.co_filename.startswith(_NOT_THE_MODEL) or "<" in frame.f_code.co_filename)
+    ):
         frame = frame.f_back
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else ""
+    if frame is None or frame.f_code.co_filename == _CALLER:
+        return ""
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def tensors_in(tree: Any) -> Iterator[Tensor]:

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
+import torch
+from torch import nn
+
 from pytest_ascend.environment.chips import DEFAULT, npu_of
 from pytest_ascend.migration.analysis import Analysis, Operator
+from pytest_ascend.migration.breaks import graph_breaks
+from pytest_ascend.migration.target import TargetModel
 from pytest_ascend.records.census import FALLBACK, NATIVE
 
 
@@ -32,3 +40,21 @@ def test_reads_masks_and_fallbacks_are_listed_with_their_lines_and_nothing_else(
         "aten::linalg_eig",
     ]
     assert all("(model.py:7)" in each for each in found)
+
+
+class Breaking(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x.exp()
+        if y.sum() > 0:
+            y = y + 1
+        return y * y.mean().item()
+
+
+@pytest.mark.parametrize("reads_values", [True, False])
+def test_graph_breaks_have_their_line_and_what_to_do(*, reads_values: bool) -> None:
+    first = Breaking.forward.__code__.co_firstlineno
+    found = graph_breaks(TargetModel(name="x", model=Breaking(), args=(torch.ones(4),)), reads_values=reads_values)
+    assert re.match(rf"test_capturable.py:{first + 2} breaks the graph .*: decides by a tensor's value", found[0])
+    if reads_values:
+        assert re.match(rf"test_capturable.py:{first + 4} breaks the graph .*: reads a value on the host", found[1])
+    assert graph_breaks(TargetModel(name="x", model=nn.Linear(4, 4), args=(torch.ones(4),)), reads_values=False) == ()
