@@ -42,9 +42,10 @@ def graph_breaks(target: TargetModel, *, reads_values: bool) -> tuple[str, ...]:
     model = convert(target.model)
     args, kwargs = tree_map(convert, (target.args, dict(target.kwargs)))
     with quiet(), torch.no_grad():
-        torch._dynamo.reset()  # type: ignore[no-untyped-call]  # noqa: SLF001 - its only name
+        torch._dynamo.reset()  # noqa: SLF001 - its only name
         try:
-            torch.compile(model, backend=backend, dynamic=False)(*args, **kwargs)
+            compiled: Any = torch.compile(model, backend=backend, dynamic=False)
+            compiled(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - dynamo raises anything; the breaks until then are known
             found.append(f"torch.compile ends here: {obstacle(error)}")
     return tuple(dict.fromkeys(found))
