@@ -55,6 +55,10 @@ COMMANDS = {
         "pytest_ascend.certificate.commands:revoke",
         "Put a certificate on the list of those that hold no more.",
     ),
+    "upstream": (
+        "pytest_ascend.upstream.commands:upstream",
+        "Run PyTorch's own tests, and compare with what real NPUs pass.",
+    ),
     "verify": ("pytest_ascend.certificate.commands:verify", "Check a certificate, without a network or a device."),
     "report": ("pytest_ascend.page.commands:report", "Make pages from run logs, and check them."),
 }
@@ -66,7 +70,7 @@ SECTIONS = {
     "Migration": ("census", "analyze"),
     "Pages": ("report",),
     "Models": ("check-dump", "diagnose", "accuracy"),
-    "Suites": ("baseline", "manifest", "add-findings"),
+    "Suites": ("baseline", "manifest", "add-findings", "upstream"),
     "Certificates": ("certify", "verify", "revoke", "dispute", "registry", "certificate-key", "certificate-export"),
 }
 #: Former names of commands, which go with the next release.
@@ -83,7 +87,7 @@ SUBCOMMANDS = {
 
 #: Commands that compute on the CPU unless told otherwise: torch_npu, which torch would load by itself, is not needed,
 #: and needs CANN.
-ON_THE_CPU = ("accuracy", "add-findings", "check-dump")
+ON_THE_CPU = ("accuracy", "add-findings", "check-dump", "upstream")
 
 
 #: Exit code of a command that the user ended.

@@ -10,7 +10,10 @@
     python tools/versions.py 2.7.1 --check           # only ask whether all is well, as .ci/run does; write nothing
     python tools/versions.py                         # write the page again from what was seen before
 
-The board of tests that others wrote, which tools/foreign/run.py --write keeps, stands on the same page.
+    python tools/versions.py --others op-plugin upstream-report    # a run of others' tests, by pytest-ascend upstream
+
+The board of tests that others wrote is on the same page: what became of a file replaces what was known of it.
+``tools/foreign/set_aside.json`` has the tests whose failures are proven to be their own fault, each with its proof.
 
 For each version: does it come up, who computes its operators (the census), what becomes of the cases of a level, and of
 the training of two models, which --training alone runs again. An environment takes 5 GB where the registry has only
@@ -35,13 +38,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PLAYED = Path(__file__).with_name("versions_played.json")
-FOREIGN = Path(__file__).parent / "foreign" / "board.json"
+FOREIGN, ASIDE = (Path(__file__).parent / "foreign" / each for each in ("board.json", "set_aside.json"))
 SEEN, PAGE = Path(__file__).with_suffix(".json"), ROOT / "docs" / "evaluation" / "versions.md"
 BEGIN, END = "<!-- versions -->\n", "<!-- end -->"
 BEGIN_PLAYED, END_PLAYED = "<!-- chips -->\n", "<!-- end of chips -->"
 BEGIN_FOREIGN, END_FOREIGN = "<!-- foreign -->\n", "<!-- end of foreign -->"
-#: Why tests of others were left out, as tools/foreign/reporter.py says it.
-DISABLED = "on the list of disabled tests"
 #: So many causes of failures in others' tests are listed.
 CAUSES = 40
 
@@ -254,6 +255,32 @@ def page_of_played(known: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def others(report: Path, aside: Mapping[str, str]) -> dict[str, Any]:
+    """Return what became of others' tests, by file: outcomes, causes, and why some were skipped."""
+    found: dict[str, dict[str, Any]] = {}
+    (header,) = _lines(report / "run.jsonl", "header")
+    skipped = json.loads((report / "skipped.json").read_text(encoding="utf-8"))
+    records: dict[str, list[Mapping[str, Any]]] = {each: [] for each in skipped}
+    for row in _lines(report / "run.jsonl", "record"):
+        records[row["node_id"].partition("::")[0]].append(row)
+    for file, rows in records.items():
+        key = "/".join(file.split("/")[-2:])
+        own = [each for each in rows if each["outcome"] != "passed" and _last_two(each["node_id"]) in aside]
+        rest = [each for each in rows if each not in own]
+        found[key] = {
+            "day": header["started"][:10],
+            "outcomes": dict(Counter(each["outcome"] for each in rest)) | ({"set aside": len(own)} if own else {}),
+            "causes": dict(Counter(_cause(each) for each in rest if each["outcome"] != "passed")),
+            "skipped": skipped[file],
+        }
+    return found
+
+
+def _last_two(node_id: str) -> str:
+    file, _, test = node_id.partition("::")
+    return f"{'/'.join(file.split('/')[-2:])}::{test}"
+
+
 def page_of_foreign(board: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     """Return the board of tests that others wrote: by repository and device, then what did not pass by cause."""
     heads = ("tests of", "files", "skipped whole", "executed", "passed", "not emulated", "others", "share", "seen")
@@ -277,8 +304,6 @@ def page_of_foreign(board: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str
             (Counter(list(each["skipped"])[:1]) for each in files.values() if not each["outcomes"]), Counter()
         )
         causes += [f"- {name}: skipped whole: {_inert(text)} ({count} files)" for text, count in _ordered(skipped)]
-        listed = sum(each["skipped"].get(DISABLED, 0) for each in files.values())
-        causes += [f"- {name}: left out: {DISABLED} ({listed} tests)"] if listed else []
     return "\n".join([*lines, "", "What did not pass, by cause:", "", *causes]) + "\n"
 
 
@@ -337,6 +362,7 @@ def main() -> int:
     parser.add_argument("--training", action="store_true", help="only train, and keep what else is known")
     parser.add_argument("--again", action="store_true", help="only run what did not pass in the report kept")
     parser.add_argument("--log", nargs="*", default=[], type=Path, help="logs of runs on emulated chips to add")
+    parser.add_argument("--others", nargs=2, metavar=("NAME", "REPORT"), help="a run of pytest-ascend upstream to add")
     parser.add_argument("--check", action="store_true", help="only say how versions fare: exit code 1 if badly")
     given = parser.parse_args()
     if given.check:
@@ -364,6 +390,10 @@ def main() -> int:
     text = between(PAGE.read_text(encoding="utf-8"), BEGIN, END, page(known))
     text = between(text, BEGIN_PLAYED, END_PLAYED, page_of_played(played))
     board = json.loads(FOREIGN.read_text(encoding="utf-8")) if FOREIGN.exists() else {}
+    if given.others:
+        aside = json.loads(ASIDE.read_text(encoding="utf-8"))
+        board.setdefault(f"{given.others[0]}, emulated", {}).update(others(Path(given.others[1]), aside))
+        FOREIGN.write_text(json.dumps(board, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     PAGE.write_text(between(text, BEGIN_FOREIGN, END_FOREIGN, page_of_foreign(board)), encoding="utf-8")
     return 0
 

@@ -1,0 +1,196 @@
+"""Run one file of others' tests as ``python file.py`` does, and write what becomes of each test as a line of JSON.
+
+    python -m pytest_ascend.upstream.child FILE EVENTS cpu|npu|emulated [everything]
+
+However a file of unittest is started, torch's ``run_tests`` too, it ends in ``TextTestRunner.run``, which is replaced.
+The process writes the names of all tests to EVENTS, reads those to run from its input, a line of JSON, and writes each
+test at its beginning and end. What a test raised is classified here, where it still is an exception.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import json
+import os
+import sys
+import time
+import unittest
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pytest_ascend.records.census import FALLBACK, NATIVE
+from pytest_ascend.run.outcomes import classify
+
+_DETAIL_CHARACTERS = 6000
+
+
+class _Results(unittest.TestResult):
+    """Writes an event when a test begins, and one when it is over. Its first result that is not a pass counts."""
+
+    def __init__(self, events: Path, device: str) -> None:
+        super().__init__()
+        self.events, self.device = events, device
+        self.found: dict[str, Any] = {}
+        self.began_s = 0.0
+
+    def say(self, **event: Any) -> None:
+        with self.events.open("a", encoding="utf-8", errors="replace") as file:
+            file.write(json.dumps(event) + "\n")
+
+    def startTest(self, test: unittest.TestCase) -> None:
+        super().startTest(test)
+        self.found, self.began_s = {}, time.monotonic()
+        self.say(test=name_of(test))
+
+    def stopTest(self, test: unittest.TestCase) -> None:
+        super().stopTest(test)
+        found = self.found or {"outcome": "errored", "reason": "the test ended without a result"}
+        self.say(test=name_of(test), seconds=time.monotonic() - self.began_s, **found)
+        if self.device == "npu" and found["outcome"] in {"errored", "unsupported"} and _is_lost():
+            self.say(lost=name_of(test))
+            os._exit(1)
+
+    def addSuccess(self, test: unittest.TestCase) -> None:
+        by_cpu = "" if self.device == "cpu" else _on_the_cpu(test)
+        self._note(test, "fallback" if by_cpu else "passed", f"computed on the CPU: {by_cpu}")
+
+    def addExpectedFailure(self, test: unittest.TestCase, err: Any) -> None:  # noqa: ARG002
+        self._note(test, "passed")
+
+    def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:
+        self._note(test, "failed", "passes, which its author did not expect")
+
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
+        self._note(test, "skipped", reason)
+
+    def addError(self, test: unittest.TestCase, err: Any) -> None:
+        super().addError(test, err)  # torch's TestCase looks at the errors and failures of a result
+        from pytest_ascend import emulator
+
+        error = err[1]
+        while error.__cause__ is not None and not isinstance(error, AssertionError):
+            error = error.__cause__  # PyTorch's tests raise which sample it was from what the operator raised
+        found = classify(
+            error, emulated=emulator.is_active(), missing=emulator.missing() if emulator.is_active() else ()
+        )
+        self._note(test, found.name, found.reason, found.detail[-_DETAIL_CHARACTERS:])
+
+    addFailure = addError  # noqa: N815
+
+    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:  # noqa: ARG002
+        if err is not None:
+            self.addError(test, err)
+
+    def _note(self, test: unittest.TestCase, outcome: str, reason: str = "", detail: str = "") -> None:
+        if self.found.get("outcome", "passed") == "passed":
+            self.found = {"outcome": outcome, "reason": reason, "detail": detail}
+        if not isinstance(test, unittest.TestCase):  # what a class needs before its tests
+            self.say(test=str(test), **self.found)
+
+
+def name_of(test: unittest.TestCase) -> str:
+    """Return CLASS::TEST."""
+    return f"{type(test).__name__}::{test.id().rpartition('.')[2]}"
+
+
+def _is_lost() -> bool:
+    from pytest_ascend.device.probe import known_answer
+
+    with contextlib.suppress(RuntimeError):
+        return bool(known_answer("npu"))
+    return True
+
+
+class _Runner(unittest.TextTestRunner):
+    """Runs the tests that are asked for."""
+
+    results: _Results
+
+    def run(self, test: Any) -> Any:
+        cases = {name_of(each): each for each in _flat(test)}
+        self.results.say(all=list(cases))
+        unittest.TestSuite(cases[each] for each in json.loads(sys.stdin.readline())).run(self.results)
+        self.results.say(over=True)
+        return self.results
+
+
+def _flat(suite: Any) -> Iterator[unittest.TestCase]:
+    for each in suite:
+        yield from _flat(each) if isinstance(each, unittest.TestSuite) else (each,)
+
+
+def _on_the_cpu(case: unittest.TestCase) -> str:
+    """Return the operator that a test is about if torch_npu has no kernel for it, so that the CPU computes it."""
+    from pytest_ascend.device import dispatcher
+
+    method = getattr(type(case), getattr(case, "_testMethodName", ""), None)
+    given: Any = (getattr(method, "__defaults__", None) or ({},))[0]
+    name = f"aten::{getattr(given.get('op'), 'aten_name', '')}" if isinstance(given, dict) else ""
+    kinds = {dispatcher.kind(each) for each in _aten() if each.partition(".")[0] == name}
+    return name if FALLBACK in kinds and NATIVE not in kinds else ""
+
+
+@functools.cache
+def _aten() -> list[str]:
+    from pytest_ascend.device import dispatcher
+
+    return dispatcher.names(["aten"])
+
+
+def _prepare(*, device: str, everything: bool) -> None:
+    """Give torch.testing the names that copies of tests from other versions import, and each test its skips once.
+
+    torch_npu.testing adds an operator's skips to its decorators again for every test, in quadratic time. With
+    ``everything`` they are left away.
+    """
+    if device != "cpu":
+        importlib.import_module("torch_npu")  # before torch looks for the devices that tests are made for
+    operators: Any = importlib.import_module("torch.testing._internal.common_methods_invocations")
+    from torch.testing._internal import common_utils
+    from torch.testing._internal.opinfo import core
+
+    refs = [each for each in operators.python_ref_db if isinstance(each, operators.BinaryUfuncInfo)]
+    former = {"binary_ufuncs_and_refs": [*operators.binary_ufuncs, *refs], "skipIfMps": lambda test: test}
+    for module, name in ((operators, "binary_ufuncs_and_refs"), (common_utils, "skipIfMps")):
+        if not hasattr(module, name):
+            setattr(module, name, former[name])
+    if device == "cpu":
+        return
+    information: Any = core.OpInfo
+    torchs = information.get_decorators
+    importlib.import_module("torch_npu.testing")  # replaces it
+
+    def get_decorators(self: Any, *test: Any) -> list[Any]:
+        more = [] if everything else [each for each in self.skips if each not in self.decorators]
+        found = [each.decorators for each in more if _is_active(each, test)]
+        return [*torchs(self, *test), *(one for each in found for one in each)]
+
+    information.get_decorators = get_decorators
+
+
+def _is_active(decoration: Any, test: tuple[Any, ...]) -> bool:
+    return hasattr(decoration, "is_active") and bool(decoration.is_active(*test))
+
+
+def main() -> None:
+    """Run the file as the main module of this process."""
+    file, events, device = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+    _Runner.results = _Results(events, device)
+    unittest.TextTestRunner = unittest.runner.TextTestRunner = _Runner  # type: ignore[misc]
+    everything, sys.argv = "everything" in sys.argv, [str(file)]
+    sys.path[:0] = [str(file.parent), str(file.parent.parent)]
+    os.chdir(file.parent)
+    text = file.read_text(encoding="utf-8", errors="replace")
+    if "torch.testing._internal" in text:
+        _prepare(device=device, everything=everything)
+    space = sys.modules["__main__"].__dict__
+    space.update(__file__=str(file), __spec__=None, __doc__=None)
+    with contextlib.suppress(SystemExit):
+        exec(compile(text, str(file), "exec"), space)  # noqa: S102  the file's own tests are the purpose
+
+
+if __name__ == "__main__":
+    main()

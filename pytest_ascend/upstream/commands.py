@@ -1,0 +1,199 @@
+"""``pytest-ascend upstream``: run tests that others wrote for any device, and compare the results with a real NPU's."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pytest_ascend.emulator.bootstrap import environment
+from pytest_ascend.emulator.choices import checked_memory
+from pytest_ascend.emulator.settings import EmulatorSettings
+from pytest_ascend.errors import UsageError
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.text import parse_size
+from pytest_ascend.runlog.writing import read as read_log
+from pytest_ascend.system.files import write_file
+from pytest_ascend.upstream import comparison, lists, running
+
+PATH = click.Path(path_type=Path, exists=True)
+#: All tests of the files that ran, by node id: what rules are made from and written for.
+TESTS = "tests.txt"
+#: Why tests were skipped, by file.
+SKIPPED = "skipped.json"
+
+
+class _Default(click.Group):
+    """A group whose first argument may be a checkout: upstream CHECKOUT is upstream run CHECKOUT."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Default)
+def upstream() -> None:
+    """Run PyTorch's own tests on a device, and compare with what real NPUs are known to pass.
+
+    upstream CHECKOUT is short for upstream run CHECKOUT.
+    """
+
+
+def _sample(_: click.Context, __: click.Parameter, text: str) -> tuple[int, int]:
+    few, _slash, of = text.partition("/")
+    if not (few.isdigit() and of.isdigit() and 0 < int(few) <= int(of)):
+        raise click.BadParameter(f"expected K/N such as 1/20, got {text!r}")
+    return int(few), int(of)
+
+
+def _memory(_: click.Context, __: click.Parameter, text: str) -> int:
+    return checked_memory(parse_size(text))
+
+
+@upstream.command()
+@click.argument("checkout", type=PATH)
+@click.option("--files", multiple=True, metavar="PATTERN", help="Files below the folder of tests, as nn/*.py.")
+@click.option("--sample", default="1/1", callback=_sample, metavar="K/N", help="K of N tests, by hash.")
+@click.option("--seed", default=0, help="Draws another sample.")
+@click.option("--half", type=click.Choice(["even", "odd"]), default=None, help="Tests by the SHA-256 of their id.")
+@click.option("-k", "match", default="", metavar="REGEX", help="Tests whose CLASS::NAME has a match.")
+@click.option("--list", "known", multiple=True, type=PATH, help="What a real NPU does not pass: compare with it.")
+@click.option("--only", type=click.Choice(["listed", "unlisted"]), default=None, help="Tests by that list.")
+@click.option("--everything", is_flag=True, help="Also what torch_npu.testing leaves out by name.")
+@click.option("--device", type=click.Choice(["emulated", "npu", "cpu"]), default="emulated", show_default=True)
+@click.option("--chip", default="", help="Of the emulated device, as 910_93.")
+@click.option(
+    "--memory", "memory_bytes", default="4GiB", callback=_memory, metavar="SIZE", help="Of the emulated device."
+)
+@click.option("-o", "--report", type=click.Path(path_type=Path), default="upstream-report", show_default=True)
+@click.option("--jobs", default=1, help="Files at a time.")
+@click.option("--deadline", "test_s", default=60.0, metavar="SECONDS", help="For a test.")
+@click.option("--file-deadline", "file_s", default=1800.0, metavar="SECONDS", help="For a file.")
+def run(checkout: Path, report: Path, known: tuple[Path, ...], files: tuple[str, ...], **given: Any) -> None:
+    """Run the tests in CHECKOUT, and write a run log and a page to a folder.
+
+    CHECKOUT is one of PyTorch, or of Ascend/pytorch, whose folder "test" has copies for its torch, or any folder or
+    file of unittest. Of PyTorch, the files that are generic over devices run unless --files names others. Exit code 1
+    where a test did not pass.
+    """
+    if given["only"] and not known:
+        raise UsageError("--only needs a list", hint="add --list FILE")
+    chosen = running.files_of(checkout.resolve(), files)
+    emulator, jobs = {each: given.pop(each) for each in ("memory_bytes", "chip")}, given.pop("jobs")
+    choice = running.Choice(listed=lists.read(known), **given)
+    variables = _variables(choice.device, emulator)
+    rows: list[ResultRecord] = []
+    skipped: dict[str, Counter[str]] = {}
+    names: list[str] = []
+    with ThreadPoolExecutor(jobs) as pool:
+        for seen in pool.map(lambda each: running.run(each, choice, variables), chosen):
+            mine = list(seen.records())
+            rows += mine
+            names += [f"{seen.file}::{each}" for each in seen.all]
+            left = (each["reason"][:120] for each in seen.events.values() if each["outcome"] == "skipped")
+            skipped[seen.file] = Counter(left)
+            counted = Counter(row.outcome_name for row in mine) + Counter(skipped=skipped[seen.file].total())
+            click.echo(f"{seen.file}: {', '.join(f'{n} {name}' for name, n in counted.items()) or 'nothing to run'}")
+    few, of = choice.sample
+    counts = running.write(report, choice, rows, f"{len(chosen)} files of others' tests, {few}/{of}")
+    write_file(report / TESTS, "".join(f"{each}\n" for each in names))
+    write_file(report / SKIPPED, json.dumps(skipped, indent=1) + "\n")
+    for why, count in Counter(comparison.cause(each.outcome) for each in rows if each.reason).most_common(60):
+        click.echo(f"{count:5}  {why}")
+    if known:
+        click.echo(comparison.table(comparison.compare(rows, choice.listed), "the list"))
+    total = sum(counts.values())
+    left_out = sum(each.total() for each in skipped.values())
+    share = 100 * counts["passed"] / max(1, total)
+    click.echo(f"{total} tests executed, {share:.1f} % pass, {left_out} skipped; {report / 'conformance.html'}")
+    sys.exit(int(counts["passed"] != total))
+
+
+def _variables(device: str, emulator: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables of the tests' processes, and set them here too: the report names the CANN that was told."""
+    found = {"PYTORCH_TESTING_DEVICE_ONLY_FOR": "cpu" if device == "cpu" else "privateuse1"}
+    if device == "emulated":
+        found |= environment(EmulatorSettings(**emulator).resolved())
+    os.environ.update(found)
+    return found | {"TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(device != "cpu"))}
+
+
+BEGIN, END = "<!-- {} -->\n", "<!-- end of {} -->"
+
+
+@upstream.command()
+@click.argument("logs", type=PATH, nargs=-1, required=True)
+@click.option("--list", "known", multiple=True, type=PATH, required=True)
+@click.option("--name", default="the list", help="What the list is called in the table.")
+@click.option("--half", type=click.Choice(["even", "odd"]), default=None)
+@click.option(
+    "--write", "page", type=(str, PATH), metavar="MARK PAGE", help="Put the table between <!-- MARK --> lines."
+)
+def compare(
+    logs: tuple[Path, ...], known: tuple[Path, ...], name: str, half: str | None, page: tuple[str, Path] | None
+) -> None:
+    """Compare the logs of runs with lists of what a real NPU does not pass."""
+    rows = [row for log in logs for row in read_log(log / "run.jsonl" if log.is_dir() else log).records]
+    made = comparison.table(comparison.compare(rows, lists.read(known), half or ""), name)
+    if not page:
+        click.echo(made)
+        return
+    begin, end = (each.format(page[0]) for each in (BEGIN, END))
+    before, found, rest = page[1].read_text(encoding="utf-8").partition(begin)
+    if not found or end not in rest:
+        raise UsageError(f"{page[1]} has no lines {begin.strip()} and {end}", hint="add both where the table is to be")
+    write_file(page[1], before + begin + made + rest[rest.index(end) :])
+
+
+@upstream.command("import")
+@click.argument("known", type=PATH, nargs=-1, required=True)
+@click.option("--tests", type=PATH, required=True, help="All tests, as upstream run writes tests.txt.")
+@click.option("--source", default="", help="Where the lists are from, with the day.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), default="rules.json", show_default=True)
+def import_(known: tuple[Path, ...], tests: Path, source: str, output: Path) -> None:
+    """Make rules of lists: which operators do not pass which tests in which dtypes, and why."""
+    from pytest_ascend.upstream import rules
+
+    ids, listed = tests.read_text(encoding="utf-8").split(), lists.read(known)
+    operators = rules.operators_of_torch()
+    made = rules.derive(listed, ids, source or ", ".join(each.name for each in known), operators)
+    write_file(output, rules.write(made))
+    out, there = set(rules.excluded(made, ids, operators)), {each for each in ids if listed.of(*each.split("::", 1))}
+    wider = sum(each.count > 1 for each in made)
+    click.echo(
+        f"{len(made)} rules, {wider} of them for several tests, stand for {len(there)} tests, "
+        f"and exclude {len(out - there)} others"
+    )
+
+
+@upstream.command("export")
+@click.argument("rules_file", type=PATH)
+@click.option(
+    "--as", "form", type=click.Choice(["configs", "disabled", "ids", "lines"]), default="configs", show_default=True
+)
+@click.option("--tests", type=PATH, help="All tests, as upstream run writes tests.txt; configs needs none.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("-"))
+def export(rules_file: Path, form: str, tests: Path | None, output: Path) -> None:
+    """Write rules as PrivateUse1TestBase.set_test_configs takes them, or as a list of tests."""
+    from pytest_ascend.upstream import rules
+
+    known, operators = rules.read(rules_file), rules.operators_of_torch()
+    if form == "configs":
+        text = rules.as_configs(known, operators)
+    elif tests is None:
+        raise UsageError(f"--as {form} names tests", hint="add --tests with the names of all tests")
+    else:
+        writers = {"disabled": rules.as_disabled, "ids": rules.as_node_ids, "lines": rules.as_lines}
+        text = writers[form](rules.excluded(known, tests.read_text(encoding="utf-8").split(), operators))
+    if str(output) == "-":
+        click.echo(text, nl=False)
+    else:
+        write_file(output, text)

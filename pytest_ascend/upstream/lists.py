@@ -1,0 +1,91 @@
+"""Lists of tests that a real NPU does not pass, in the forms in which they are published.
+
+torch's own (``.pytorch-disabled-tests.json``): {"test_exp_npu_int8 (__main__.TestUnary)": ["", [chips]]}. By node id,
+as Ascend/pytorch keeps for an Atlas A3: {"test/test_ops.py::TestCommon::test_exp_npu": {"reason": "..."}}, or a line
+of JSON for each, {"nodeid": "..."}.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_ascend.errors import UsageError
+
+#: The end of a device-generic test's name: "_npu", or "_npu_float32".
+_DEVICE = re.compile(r"_(cpu|npu|privateuse1)(_(bool|u?int\d+|b?float\d+|complex\d+))*$")
+_CLASSIC = re.compile(r"(\S+) \((?:.*?\.)?(\w[^()]*)\)")
+LIMIT_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A test on a list. ``file`` is "" where the list names none; ``id`` is what the list writes."""
+
+    id: str
+    test: str
+    cls: str
+    file: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A list, by the names of tests."""
+
+    entries: Mapping[str, list[Entry]] = field(default_factory=dict)
+
+    def of(self, file: str, name: str) -> Entry | None:
+        """Return the entry of a test, ``name`` being CLASS::TEST: itself, or without its device and dtype.
+
+        A class stands for all whose names begin with it, and torch_npu calls its device by two names.
+        """
+        cls, _, test = name.partition("::")
+        empty: list[Entry] = []
+        for entry in self.entries.get(test, empty) + self.entries.get(_DEVICE.sub("", test), empty):
+            forms = (entry.cls, entry.cls.replace("PRIVATEUSE1", "NPU"), entry.cls.replace("NPU", "PRIVATEUSE1"))
+            if entry.file in {"", file} and cls.startswith(forms):
+                return entry
+        return None
+
+
+def read(paths: Iterable[Path]) -> Listed:
+    """Read lists; where torch's form names chips, as of a 910B. Raises UsageError for what is no list."""
+    found: dict[str, list[Entry]] = {}
+    for path in paths:
+        try:
+            if path.stat().st_size > LIMIT_BYTES:
+                raise UsageError(f"{path} has more than {LIMIT_BYTES >> 20} MiB", hint="give a list of tests")
+            text = path.read_text(encoding="utf-8")
+            rows = [json.loads(each) for each in text.splitlines()] if path.suffix == ".jsonl" else json.loads(text)
+            entries = list(_entries(rows))
+        except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+            message = f"{path} is no list of tests: {type(error).__name__}: {error}"
+            raise UsageError(message, hint="give a JSON file as Ascend/pytorch's CI has them") from error
+        if not entries:
+            raise UsageError(f"{path} names no test", hint='expected "file::Class::test" or "test (module.Class)"')
+        for entry in entries:
+            found.setdefault(entry.test, []).append(entry)
+    return Listed(found)
+
+
+def _entries(rows: Any) -> Iterator[Entry]:
+    for key, value in rows.items() if isinstance(rows, dict) else ((each, None) for each in rows):
+        name = key.get("nodeid", "") if isinstance(key, dict) else str(key)
+        if match := _CLASSIC.fullmatch(name):
+            chips = value[1] if isinstance(value, list) and len(value) > 1 else [""]
+            if not {"910A", "A1"} & set(chips):
+                yield Entry(name, match[1], match[2].rpartition(".")[2])
+        elif name.count("::") >= 2:
+            file, cls, test = name.split("::", 2)
+            yield Entry(name, test, cls, file, value.get("reason", "") if isinstance(value, dict) else "")
+
+
+def half(of: str) -> str:
+    """Return "even" or "odd": what the last hex digit of the SHA-256 of a test's id is."""
+    return "odd" if int(hashlib.sha256(of.encode()).hexdigest()[-1], 16) % 2 else "even"

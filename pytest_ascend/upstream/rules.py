@@ -1,0 +1,224 @@
+"""Rules in place of lists: which operators do not pass which tests in which dtypes, why, and by which source.
+
+A rule has patterns instead of names of tests, so that one row stands for hundreds. Lists are read into rules, and
+written from rules and the names of all tests.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.upstream.lists import Listed
+
+#: test_NAME_OPERATOR_npu_DTYPE: what a test is about cannot be told from its name alone, so the dtype and the rest are.
+_PARTS = re.compile(
+    r"(?P<what>test_\w+?)_(?:npu|privateuse1|cpu)(?:_(?P<dtype>(?:bool|u?int\d+|b?float\d+|complex\d+)\w*))?"
+)
+ANY = "*"
+#: A rule may exclude so large a share of tests that are not listed; the rest is written as names.
+SPARED = 0.02
+#: A rule stands for so many tests at least.
+FEWEST = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """Tests that are left out: of ``classes``, about ``operators``, in ``dtypes``; "*" stands for all.
+
+    ``tests`` are the beginnings of their names, such as "test_out". ``operators`` are written as in names of tests.
+    ``count`` is how many listed tests the rule stands for, ``spared`` how many others it would exclude.
+    """
+
+    reason: str
+    source: str
+    tests: tuple[str, ...] = (ANY,)
+    classes: tuple[str, ...] = (ANY,)
+    operators: tuple[str, ...] = (ANY,)
+    dtypes: tuple[str, ...] = (ANY,)
+    count: int = 0
+    spared: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Test:
+    id: str
+    cls: str
+    name: str
+    prefix: str
+    operator: str
+    dtype: str
+
+    @property
+    def of(self) -> tuple[str, str, str, str]:
+        """What rules tell tests apart by."""
+        return self.cls, self.prefix, self.operator, self.dtype
+
+
+def _parsed(ids: Iterable[str], operators: Collection[str]) -> Iterator[_Test]:
+    """Tell the test, the operator and the dtype of each name: the longest known operator that it ends in."""
+    for each in ids:
+        cls, name = each.split("::")[-2:]
+        match = _PARTS.fullmatch(name)
+        what, dtype = (match["what"], match["dtype"] or "") if match else (name, "")
+        words = what.split("_")
+        ends = ("_".join(words[start:]) for start in range(2, len(words)))
+        operator = next((end for end in ends if end in operators), "")
+        prefix = what.removesuffix(f"_{operator}") if operator else what
+        yield _Test(each, cls.replace("PRIVATEUSE1", "").replace("NPU", ""), name, prefix, operator, dtype)
+
+
+def operators_of_torch() -> dict[str, str]:
+    """Return PyTorch's operators and modules, by what names of tests have: nn_functional_relu is nn.functional.relu."""
+    from torch.testing._internal.common_methods_invocations import op_db, python_ref_db
+    from torch.testing._internal.common_modules import module_db
+
+    names = {each.formatted_name: each.full_name for each in (*op_db, *python_ref_db)}
+    return names | {each.formatted_name: each.name for each in module_db}
+
+
+#: What a rule may name of (class, test, operator, dtype), the widest first.
+_KINDS = ((2, 3), (0, 1, 3), (0, 2), (0, 1, 2), (0, 1, 2, 3))
+_OPERATOR = 2
+
+
+def derive(listed: Listed, ids: Iterable[str], source: str, operators: Collection[str]) -> list[Rule]:
+    """Make rules of a list, given the names of all tests, so that none excludes many tests that are not listed.
+
+    The widest kind of rule comes first: an operator in a dtype, then a test in a dtype, then an operator in a class of
+    tests, then one of its tests, at last single tests.
+    """
+    every = list(_parsed(ids, operators))
+    reasons = {each.id: entry.reason for each in every if (entry := listed.of(*_place(each.id)))}
+    left, found = set(reasons), []
+    for kind in _KINDS:
+        groups: dict[tuple[str, ...], list[_Test]] = {}
+        for each in every:
+            if each.operator or _OPERATOR not in kind or len(kind) > 2:
+                groups.setdefault(tuple(each.of[at] if at in kind else ANY for at in range(4)), []).append(each)
+        for named, group in groups.items():
+            fresh = [each.id for each in group if each.id in left]
+            spared = sum(each.id not in reasons for each in group)
+            if fresh and (kind is _KINDS[-1] or (len(fresh) >= FEWEST and spared <= SPARED * len(group))):
+                reason = Counter(reasons[each] for each in fresh).most_common(1)[0][0]
+                found.append(((reason, *((each,) for each in named)), len(fresh), spared))
+                left.difference_update(fresh)
+    for place in (_OPERATOR + 1, 4, 2):
+        found = _joined(found, place)
+    names = ("reason", "classes", "tests", "operators", "dtypes")
+    made = [
+        Rule(**dict[str, Any](zip(names, row, strict=True)), source=source, count=n, spared=m) for row, n, m in found
+    ]
+    return sorted(made, key=lambda each: (-each.count, each.reason, each.classes, each.tests))
+
+
+def _place(id_: str) -> tuple[str, str]:
+    file, _, name = id_.partition("::")
+    return file, name
+
+
+def _joined(rows: list[tuple[tuple[Any, ...], int, int]], place: int) -> list[tuple[tuple[Any, ...], int, int]]:
+    """Join rules that differ at one place only."""
+    joined: dict[tuple[Any, ...], list[tuple[Any, int, int]]] = {}
+    for row, count, spared in rows:
+        joined.setdefault((*row[:place], *row[place + 1 :]), []).append((row[place], count, spared))
+    return [
+        (
+            (*rest[:place], tuple(sorted({one for values, _, _ in each for one in values})), *rest[place:]),
+            sum(count for _, count, _ in each),
+            sum(spared for _, _, spared in each),
+        )
+        for rest, each in joined.items()
+    ]
+
+
+def excluded(rules: Iterable[Rule], ids: Iterable[str], operators: Collection[str]) -> dict[str, Rule]:
+    """Return the tests that rules leave out, each with the first rule that does."""
+    every = list(_parsed(ids, operators))
+    found: dict[str, Rule] = {}
+    for rule in rules:
+        wanted = [None if ANY in each else each for each in (rule.classes, rule.tests, rule.operators, rule.dtypes)]
+        for each in every:
+            if all(want is None or one in want for want, one in zip(wanted, each.of, strict=True)):
+                found.setdefault(each.id, rule)
+    return found
+
+
+def as_disabled(out: Mapping[str, Rule]) -> str:
+    """Write torch's form of a list, which DISABLED_TESTS_FILE takes."""
+    names = (each.split("::")[-2:] for each in out)
+    return _json({f"{test} (__main__.{cls})": ["", [""]] for cls, test in names})
+
+
+def as_node_ids(out: Mapping[str, Rule]) -> str:
+    """Write a list by node id, with the reasons."""
+    return _json({each: {"category": rule.source, "reason": rule.reason, "issue": ""} for each, rule in out.items()})
+
+
+def as_lines(out: Mapping[str, Rule]) -> str:
+    """Write a node id a line."""
+    return "".join(f"{json.dumps({'nodeid': each})}\n" for each in out)
+
+
+_CONFIGS = """# Written by pytest-ascend upstream export. Import it before the tests, with torch 2.13 or later.
+import unittest
+
+import torch
+from torch.testing._internal.common_device_type import PrivateUse1TestBase
+from torch.testing._internal.opinfo.core import DecorateInfo
+
+# operators, class, test, dtypes, reason
+RULES = {rules}
+OVERRIDES = {{}}
+for operators, cls, test, dtypes, reason in RULES:
+    kinds = dtypes and tuple(getattr(torch, each) for each in dtypes)
+    for operator in operators:
+        OVERRIDES.setdefault(operator, []).append(DecorateInfo(unittest.skip(reason), cls, test, dtypes=kinds))
+PrivateUse1TestBase.set_test_configs(op_overrides=OVERRIDES, test_exclusions={exclusions})
+"""
+
+
+def as_configs(rules: Iterable[Rule], operators: Mapping[str, str]) -> str:
+    """Write a program that calls PrivateUse1TestBase.set_test_configs.
+
+    Its overrides are by operator, its exclusions whole tests of a class. A rule without an operator that names dtypes
+    can be neither, and is left out.
+    """
+    rows: list[tuple[Any, ...]] = []
+    exclusions: dict[str, list[str]] = {}
+    for rule in rules:
+        named = [operators[each] for each in rule.operators if each in operators]
+        for cls in rule.classes:
+            if not named and ANY in rule.dtypes and cls != ANY:
+                exclusions.setdefault(cls, []).extend(rule.tests)
+            for test in rule.tests if named else ():
+                dtypes = None if ANY in rule.dtypes else tuple(filter(None, rule.dtypes))
+                rows.append((named, *(None if each == ANY else each for each in (cls, test)), dtypes, rule.reason))
+    text = "[\n" + "".join(f"    {row!r},\n" for row in rows) + "]"
+    return _CONFIGS.format(rules=text, exclusions=repr(exclusions))
+
+
+def _json(rows: Any) -> str:
+    return json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
+
+
+def write(rules: Iterable[Rule]) -> str:
+    """Return the text of a file of rules."""
+    rows = [{name: value for name, value in asdict(each).items() if value not in ((ANY,), [ANY])} for each in rules]
+    return "[\n" + ",\n".join(" " + json.dumps(each, ensure_ascii=False) for each in rows) + "\n]\n"
+
+
+def read(path: Path) -> list[Rule]:
+    """Read a file of rules. Raises UsageError."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=list[Rule])
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
+        raise UsageError(f"{path} has no rules: {error}", hint="give a file that upstream import wrote") from error

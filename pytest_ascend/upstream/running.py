@@ -1,0 +1,218 @@
+"""Run files of others' tests, each in a process of its own, and make a run log and a page of what becomes of them.
+
+A process that dies, or is at one test for too long, is started again for the tests that are left, so that each test has
+an outcome.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from pytest_ascend.environment.stack import collect
+from pytest_ascend.errors import UsageError
+from pytest_ascend.page import html
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.outcome import OUTCOMES
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.runlog.contents import SUBSET, Footer, Header, Selection
+from pytest_ascend.runlog.writing import RunLog, read
+from pytest_ascend.system.files import write_file
+from pytest_ascend.upstream.lists import Listed, half
+from pytest_ascend.verdict.summary import summarise
+
+#: How often a file is started anew for the tests that are left.
+STARTS = 12
+#: PyTorch's files whose tests are generic over devices.
+GENERIC = (
+    *("nn/test_*.py", "optim/test_*.py", "test_ops.py", "test_unary_ufuncs.py", "test_binary_ufuncs.py"),
+    *("test_reductions.py", "test_torch.py", "test_nn.py", "test_modules.py", "test_foreach.py", "test_indexing.py"),
+    *("test_type_promotion.py", "test_view_ops.py", "test_sort_and_select.py", "test_shape_ops.py"),
+    *("test_tensor_creation_ops.py", "test_autograd.py"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """Which tests run, where, and for how long.
+
+    ``sample`` is (K, N): K of N tests, by the hash of ``seed`` and id. ``half`` is even or odd, by the hash of the id.
+    ``match`` is searched for in CLASS::TEST. ``only`` is "listed" or "unlisted". With ``everything``, what
+    torch_npu.testing leaves out by name runs too.
+    """
+
+    device: str = "emulated"
+    sample: tuple[int, int] = (1, 1)
+    seed: int = 0
+    half: str | None = None
+    match: str = ""
+    listed: Listed = field(default_factory=Listed)
+    only: str | None = None
+    everything: bool = False
+    test_s: float = 60.0
+    file_s: float = 1800.0
+
+    def wants(self, file: str, name: str) -> bool:
+        """Whether a test is chosen."""
+        entry, id_ = self.listed.of(file, name), f"{file}::{name}"
+        draw = int(hashlib.sha256(f"{self.seed} {id_}".encode()).hexdigest(), 16)
+        return bool(
+            draw % self.sample[1] < self.sample[0]
+            and (not self.only or (self.only == "listed") == bool(entry))
+            and (not self.half or half(entry.id if entry else id_) == self.half)
+            and re.search(self.match, name)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What became of a file: the names of all its tests, and the last event of each that was chosen."""
+
+    path: Path
+    end_s: float = 0.0
+    all: list[str] = field(default_factory=list)
+    events: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def file(self) -> str:
+        """How lists name the file: test/nn/test_dropout.py."""
+        *folders, name = self.path.parts
+        below = folders[len(folders) - folders[::-1].index("test") :] if "test" in folders else folders[-1:]
+        return "/".join(("test", *below, name))
+
+    def records(self) -> Iterator[ResultRecord]:
+        """Yield a record for each test that was executed."""
+        for name, event in self.events.items():
+            if event["outcome"] != "skipped":
+                case = Case(suite="user", subject=_plain(self.file.removesuffix(".py")), property=_plain(name))
+                known = (
+                    {} if event["outcome"] == "passed" else {each: event.get(each, "") for each in ("reason", "detail")}
+                )
+                outcome = OUTCOMES[event["outcome"]](**known)
+                yield ResultRecord.of(case, f"{self.file}::{name}", outcome, duration_s=float(event.get("seconds", 0)))
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^\w.\[\]-]+", ".", text)
+
+
+def files_of(root: Path, wanted: Iterable[str]) -> list[Path]:
+    """Return the files of tests of a checkout: those named, or by default the generic ones of PyTorch, or all."""
+    tests = root / "test" if (root / "test").is_dir() else root
+    every = [root] if root.is_file() else sorted(tests.rglob("test_*.py"))
+    named = tuple(wanted) or (GENERIC if (tests / "test_torch.py").exists() else ())
+    found = [
+        each for each in every if not named or any(each == tests / one or each in tests.glob(one) for one in named)
+    ]
+    if not found:
+        raise UsageError(f"{root} has no file test_*.py that is wanted", hint="give a checkout, or other --files")
+    return found
+
+
+def run(file: Path, choice: Choice, variables: Mapping[str, str]) -> Seen:
+    """Run the tests of a file that are chosen."""
+    seen = Seen(file, time.monotonic() + choice.file_s)
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(STARTS):
+            if not _process(Path(folder), seen, choice, variables) or time.monotonic() >= seen.end_s:
+                break
+    return seen
+
+
+def _process(folder: Path, seen: Seen, choice: Choice, variables: Mapping[str, str]) -> bool:
+    """Run a process for the tests that are left, and note what became of them; return whether some are left still."""
+    events, output = folder / "events", folder / "output"
+    events.write_text("", encoding="utf-8")
+    command = [sys.executable, "-m", "pytest_ascend.upstream.child", str(seen.path), str(events), choice.device]
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    with (
+        output.open("wb") as kept,
+        subprocess.Popen(  # noqa: S603
+            command + ["everything"] * choice.everything,
+            env={**os.environ, **variables, "PATH": programs},
+            stdin=subprocess.PIPE,
+            stdout=kept,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as child,
+    ):
+        why = _watch(child, events, seen, choice)
+    begun = ""
+    for event in map(json.loads, events.read_text(encoding="utf-8").splitlines()):
+        if "outcome" in event:
+            seen.events.setdefault(event["test"], event)
+        if {"over", "lost"} & event.keys():
+            return "lost" in event
+        begun = event.get("test", "")
+    if begun and begun not in seen.events:
+        seen.events[begun] = {"outcome": "errored", "reason": why or "the process ended amid the test"}
+        return True
+    if not seen.all:
+        last = output.read_text(encoding="utf-8", errors="replace").strip()[-2000:]
+        said = why or last.rpartition("\n")[2] or "it has no tests"
+        seen.events["(file)"] = {"outcome": "errored", "reason": f"nothing ran: {said}", "detail": last}
+    return False
+
+
+def _watch(child: subprocess.Popen[bytes], events: Path, seen: Seen, choice: Choice) -> str:
+    """Tell a process which tests to run, and wait for its end or a deadline; return why it died, "" if it did not."""
+    size, since, is_told = 0, time.monotonic(), False
+    while child.poll() is None:
+        time.sleep(0.1)
+        now = time.monotonic()
+        if (grown := events.stat().st_size) != size:
+            size, since = grown, now
+        if size and not is_told and (line := events.read_text(encoding="utf-8").partition("\n"))[1]:
+            seen.all[:] = json.loads(line[0])["all"]
+            wanted = [each for each in seen.all if each not in seen.events and choice.wants(seen.file, each)]
+            assert child.stdin  # noqa: S101  it is a pipe
+            child.stdin.write(json.dumps(wanted).encode() + b"\n")
+            child.stdin.close()
+            is_told = True
+        if (is_told and now - since > choice.test_s) or now > seen.end_s:  # collecting counts as the file's time only
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            return f"slow: no end within {choice.test_s:g} s" if now <= seen.end_s else "slow: the file's time was up"
+    code = child.returncode
+    return "" if not code else f"the process died: {signal.Signals(-code).name if code < 0 else f'exit code {code}'}"
+
+
+def write(report: Path, choice: Choice, rows: Iterable[ResultRecord], selection: str) -> Counter[str]:
+    """Write run log and page; return how often each outcome occurred."""
+    unique = {row.case.id: row for row in rows}
+    header = Header(
+        run_id=uuid.uuid4().hex,
+        started=_now(),
+        stack=collect("npu", emulated=choice.device == "emulated", chip=""),
+        level="full",
+        selection=Selection(SUBSET, selection),
+        manifest=tuple(row.case for row in unique.values()),
+    )
+    report.mkdir(parents=True, exist_ok=True)
+    log = RunLog.create(report / "run.jsonl", header, durable=False)
+    for row in unique.values():
+        log.append(row)
+    counts = Counter(row.outcome_name for row in unique.values())
+    verdict = summarise(log.contents()).verdict
+    log.finish(Footer(finished=_now(), records=len(unique), counts=dict(counts), verdict=verdict.in_footer()))
+    log.close()
+    write_file(report / "conformance.html", html.render(summarise(read(report / "run.jsonl"))))
+    return counts
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
