@@ -10,19 +10,16 @@ import torch
 
 from pytest_ascend.dispatching import unseen
 from pytest_ascend.operators.calling import double, forward, most_elements, on_tensors, tensors
-from pytest_ascend.operators.generator import Generated
 from pytest_ascend.operators.judging import FEW, expected, overflows, settings, sizes_of_sums
 from pytest_ascend.operators.operator import ARITHMETIC, FUNCTION, Operator
 from pytest_ascend.operators.reference import Results, Tensors
 from pytest_ascend.operators.samples import USUAL_TERMS, Sample
-from pytest_ascend.operators.target import Target
+from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target
 from pytest_ascend.precision import Verdict
 from pytest_ascend.precision.compare import joined
 from pytest_ascend.records.verdict import Limit
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
-#: Suffixes of the names of gradients, and of tensors changed in place.
-BACKWARD, IN_PLACE = "backward", "in place"
 #: Numbers of which few differ: their results may all be right by luck.
 _LEVEL = ("few", "equal")
 #: What a function of single elements, and its gradient, is off by in the reference run that is off by all that is
@@ -34,26 +31,21 @@ _SHORT = 4
 _UNKNOWN = 1 << 62
 
 
-def name_of(each: Generated, way: str) -> str:
-    """Return the name of a call made in one way."""
-    return ", ".join(part for part in (each.sample.name, each.layout, way) if part)
-
-
-def judge_call(  # noqa: PLR0917 - a call, its results, and what they are judged by
-    result: Results, target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, way: str
-) -> None:
-    """Judge a call's results in one way. Raises Disagreement."""
-    operator, name, backward = target.operator, name_of(each, way), way == BACKWARD
+def judge_call(target: Target, compare: PrecisionCompare, call: Call, actual: Tensors, result: Results) -> None:
+    """Judge the results of a generated call. Raises Disagreement."""
+    operator, name, backward = target.operator, call.name, call.direction == BACKWARD
     if overflows(result):
         return
     wanted = result.expected if backward else expected(operator, result)
-    terms = _terms(target, each, backward=backward)
-    sums = [] if way == IN_PLACE else sizes_of_sums(operator, each.sample, target.dtype, wanted, backward=backward)
+    terms = _terms(target, call)
+    sums: list[float | None] = []
+    if call.direction != IN_PLACE:
+        sums = sizes_of_sums(operator, call.sample, target.dtype, wanted, backward=backward)
     with unseen():
         if not sums:
-            summed = backward and _is_a_sum(target, each)
+            summed = backward and _is_a_sum(target, call)
             how = settings(operator, {name: result}, terms=terms, backward=backward, summed=summed)
-            is_single = _is_of_single_elements(operator, each, backward=backward) and not {*_LEVEL} & {*each.axes}
+            is_single = _is_of_single_elements(operator, call) and not {*_LEVEL} & {*(call.axes)}
             seen = replace(compare, note=partial(_note_again, compare, backward)) if is_single else compare
             seen({name: actual}, {name: wanted}, name=operator.name, **how)
         for place, scale in enumerate(sums):  # each output has sums of its own
@@ -111,39 +103,40 @@ def _single_too_far(leaf: Verdict, *, backward: bool) -> Verdict:
     )
 
 
-def _terms(target: Target, each: Generated, *, backward: bool) -> int:
+def _terms(target: Target, call: Call) -> int:
     """Return how many terms a sum of a call has at most, as far as that is known."""
-    operator, shapes = target.operator, [source.shape for source in each.sample.values()]
+    operator, shapes = target.operator, [source.shape for source in call.sample.values()]
+    backward = call.direction == BACKWARD
     longest = most_elements(shapes)
     if operator.traits.sums_windows and len(shapes) == 1 and longest > USUAL_TERMS:
         if operator.terms == 1 and not backward:
             return 1
-        return max(1, min(reached(operator, each.sample, target.dtype, backward=backward), longest))
+        return max(1, min(reached(operator, call.sample, target.dtype, backward=backward), longest))
     terms = max(operator.terms, min(longest, USUAL_TERMS)) if operator.terms > 1 else operator.terms
     return max(terms, longest) if operator.terms > USUAL_TERMS or operator.traits.sums_inputs or backward else terms
 
 
-def _is_a_sum(target: Target, each: Generated) -> bool:
+def _is_a_sum(target: Target, call: Call) -> bool:
     """Whether a gradient is a sum of those from above, each times a number, over a window: that of a pool is.
 
     Of few, those that cancel show too little.
     """
-    operator, shapes = target.operator, [source.shape for source in each.sample.values()]
+    operator, shapes = target.operator, [source.shape for source in call.sample.values()]
     is_linear = operator.exactness == ARITHMETIC and operator.traits.sums_windows and len(shapes) == 1
     return (
         is_linear
         and most_elements(shapes) > FEW
-        and reached(operator, each.sample, target.dtype, backward=True) < _UNKNOWN
+        and reached(operator, call.sample, target.dtype, backward=True) < _UNKNOWN
     )
 
 
-def _is_of_single_elements(operator: Operator, each: Generated, *, backward: bool) -> bool:
+def _is_of_single_elements(operator: Operator, call: Call) -> bool:
     """Whether each number of a result, or of a gradient, is a function of one element of each tensor."""
     is_function = operator.exactness == FUNCTION and operator.terms == 1
-    has_one_shape = len({source.shape for source in each.sample.values()}) == 1
+    has_one_shape = len({source.shape for source in call.sample.values()}) == 1
     # Of lists, the tensors in one place have one shape.
     is_alike = operator.traits.takes_lists or (operator.traits.broadcasts and has_one_shape)
-    return is_function and (is_alike or not backward)
+    return is_function and (is_alike or call.direction != BACKWARD)
 
 
 def _only(place: int, found: Tensors) -> Tensors:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -27,10 +27,10 @@ from pytest_ascend.operators.failing import program
 from pytest_ascend.operators.judging import alike, expected, matching_run, settings, signs
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.properties import cases_of
-from pytest_ascend.operators.reference import CPU, Definition, Results
+from pytest_ascend.operators.reference import CPU, Definition, Results, Tensors
 from pytest_ascend.operators.samples import LAYOUT, USUAL_TERMS, Sample
 from pytest_ascend.operators.sweep_reference import CALLS, Sweep
-from pytest_ascend.operators.target import Target, placed
+from pytest_ascend.operators.target import BACKWARD, DIRECTIONS, IN_PLACE, Call, Target, placed
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
@@ -96,15 +96,29 @@ def _judge_values(
             compare({name: actual[name] for name in part}, wanted, name=operator.name, **how)
 
 
-def _forward(target: Target, compare: PrecisionCompare) -> None:
-    results = {each.name: target.expected(each) for each in target.samples}
-    judge(target, compare, {each.name: target.run(each) for each in target.samples}, results)
+def _checked(target: Target, compare: PrecisionCompare, calls: Iterable[Call]) -> tuple[Found, dict[str, Results]]:
+    """Make calls of one direction on the device and judge them together; return their results and the expected ones."""
+    actual: Found = {}
+    results: dict[str, Results] = {}
+    stored: dict[str, Results] = {}
+    backward = False
+    for call in calls:
+        if call.sample.name not in stored:
+            stored[call.sample.name] = target.expect(call)
+        actual[call.name], results[call.name] = target.execute(call), stored[call.sample.name]
+        backward = call.direction == BACKWARD
+    judge(target, compare, actual, results, backward=backward)
+    return actual, results
+
+
+def _plain(target: Target, compare: PrecisionCompare) -> None:
+    """Call, or differentiate, each sample as it is."""
+    direction = DIRECTIONS.get(target.case.property, "")
+    _checked(target, compare, [Call(sample, direction=direction) for sample in target.samples])
 
 
 def _special(target: Target, compare: PrecisionCompare) -> None:
-    results = {each.name: target.expected(each) for each in target.samples}
-    actual = {each.name: target.run(each) for each in target.samples}
-    judge(target, compare, actual, results)
+    actual, results = _checked(target, compare, map(Call, target.samples))
     if target.operator.signed_zero:
         negative = {name: signs(each.expected) for name, each in results.items()}
         found = {name: signs(each) for name, each in actual.items()}
@@ -112,20 +126,21 @@ def _special(target: Target, compare: PrecisionCompare) -> None:
 
 
 def _layout(target: Target, compare: PrecisionCompare) -> None:
-    actual: Found = {}
-    results: dict[str, Results] = {}
-    for sample in target.samples:
-        given = tensors(target.on_cpu(sample))
-        usual = {"": as_it_is} if sample.group == LAYOUT else {}
-        stored = target.expected(sample)
-        for label, layout in (usual or target.layouts()).items():
-            if usual or any(changes(layout, each) for each in given):
-                name = f"{sample.name}, {label}" if label else sample.name
-                actual[name], results[name] = target.run(sample, layout), stored
-    judge(target, compare, actual, results)
+    _checked(target, compare, _in_layouts(target))
     if target.operator.strides:
         here, wanted = _strides(target, target.device), _strides(target, CPU)
         same(compare, here, wanted, f"{target.operator.name}: strides of its results")
+
+
+def _in_layouts(target: Target) -> Iterator[Call]:
+    for sample in target.samples:
+        if sample.group == LAYOUT:
+            yield Call(sample)
+            continue
+        given = tensors(target.on_cpu(sample))
+        for label, layout in target.layouts().items():
+            if any(changes(layout, each) for each in given):
+                yield Call(sample, layout, label=label)
 
 
 def _strides(target: Target, device: torch.device) -> Found:
@@ -133,28 +148,20 @@ def _strides(target: Target, device: torch.device) -> Found:
     found: Found = {}
     for sample in (each for each in target.samples if each.group != LAYOUT):
         for label, layout in target.layouts().items():
-            args, kwargs = target.arguments(sample, layout, device)
+            call = Call(sample, layout, label=label)
+            args, kwargs = target.arguments(call, device)
             results = forward(target.operator, target.operator.function, args, kwargs)
-            found[f"{sample.name}, {label}"] = [torch.tensor(each.stride()) for each in results]
+            found[call.name] = [torch.tensor(each.stride()) for each in results]
     return found
 
 
-def _backward(target: Target, compare: PrecisionCompare) -> None:
-    results = {each.name: target.expected_gradients(each) for each in target.samples}
-    actual: Found = {each.name: target.go_back(each) for each in target.samples}
-    judge(target, compare, actual, results, backward=True)
-
-
 def _backward_layout(target: Target, compare: PrecisionCompare) -> None:
-    actual: Found = {}
-    results: dict[str, Results] = {}
-    for sample in target.samples[:2]:
-        stored = target.expected_gradients(sample)
-        for layout in ("transposed", "stepped"):
-            name = f"{sample.name}, {layout}"
-            actual[name] = list(target.go_back(sample, LAYOUTS[layout]))
-            results[name] = stored
-    judge(target, compare, actual, results, backward=True)
+    layouts = ("transposed", "stepped")
+    _checked(
+        target,
+        compare,
+        [Call(sample, LAYOUTS[each], BACKWARD, each) for sample in target.samples[:2] for each in layouts],
+    )
 
 
 def _exact(target: Target, compare: PrecisionCompare) -> None:
@@ -165,12 +172,11 @@ def _exact(target: Target, compare: PrecisionCompare) -> None:
     actual: Found = {}
     wanted: Found = {}
     for sample in target.samples:
-        actual[sample.name] = target.run(sample)
-        wanted[sample.name] = target.expected(sample).reference_runs[0]
+        calls = [Call(sample)]
         if target.operator.grad and any(each.wants_grad(target.dtype) for each in sample.values()):
-            name = f"{sample.name}, backward"
-            actual[name] = target.go_back(sample)
-            wanted[name] = target.expected_gradients(sample).reference_runs[0]
+            calls.append(Call(sample, direction=BACKWARD, label=BACKWARD))
+        for call in calls:
+            actual[call.name], wanted[call.name] = target.execute(call), target.expect(call).reference_runs[0]
     title = f"{target.operator.name}, exact in any order"
     same(compare, _without_signed_zeros(actual), _without_signed_zeros(wanted), title, standard="binary")
 
@@ -185,10 +191,11 @@ def _out(target: Target, compare: PrecisionCompare) -> None:
     results: dict[str, Results] = {}
     gaps: Found = {}
     for sample in target.samples:
-        stored = target.expected(sample)
+        stored = target.expect(Call(sample))
         for kind, whole in _targets(stored.first, target.device).items():
-            name = f"{sample.name}, {kind}"
-            args, kwargs = target.arguments(sample)
+            call = Call(sample, label=kind)
+            name = call.name
+            args, kwargs = target.arguments(call)
             part = steps(whole) if kind == "stepped" else whole
             returned = target.operator.function(*args, **kwargs, out=part)
             _demand(returned is part, f"{target.operator.name}: out= was not what it returned ({name})")
@@ -207,7 +214,7 @@ def _targets(like: torch.Tensor, device: torch.device) -> dict[str, torch.Tensor
         return targets | ({"stepped": surrounded(ready).to(device)} if like.ndim else {})
 
 
-def _gaps(whole: torch.Tensor) -> list[torch.Tensor]:
+def _gaps(whole: torch.Tensor) -> Tensors:
     """Return the part of a surrounding tensor without the elements."""
     with unseen():
         left = whole.to("cpu", copy=True)
@@ -225,20 +232,19 @@ def _in_place(target: Target, compare: PrecisionCompare) -> None:
     results: dict[str, Results] = {}
     gaps: Found = {}
     for sample in target.samples:
-        stored = target.expected_in_place(sample)
-        actual[sample.name], results[sample.name] = _changed(target, sample), stored
-        name = f"{sample.name}, stepped"
-        actual[name], gaps[name] = _changed_within(target, sample)
-        results[name] = stored
+        whole, view = Call(sample, direction=IN_PLACE), Call(sample, direction=IN_PLACE, label="stepped")
+        results[whole.name] = results[view.name] = target.expect(whole)
+        actual[whole.name] = _changed(target, whole)
+        actual[view.name], gaps[view.name] = _changed_within(target, view)
     judge(target, compare, actual, results)
     same(compare, gaps, _untouched(gaps), f"{target.operator.name}_: beside the view")
     if target.operator.traits.keeps_size and not target.operator.one_set_of_inputs:
         _must_not_grow(target)
 
 
-def _changed(target: Target, sample: Sample) -> list[torch.Tensor]:
+def _changed(target: Target, call: Call) -> Tensors:
     """Change a tensor in place; autograd has to see the change."""
-    (first, *rest), kwargs = target.arguments(sample)
+    (first, *rest), kwargs = target.arguments(call)
     before = first._version  # noqa: SLF001 - it has no other public name
     returned = target.operator.changes_first(first, *rest, **kwargs)
     _demand(returned is first, f"{target.operator.name}_ returned another tensor than it was given")
@@ -246,9 +252,10 @@ def _changed(target: Target, sample: Sample) -> list[torch.Tensor]:
     return target.fetched([first])
 
 
-def _changed_within(target: Target, sample: Sample) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+def _changed_within(target: Target, call: Call) -> tuple[Tensors, Tensors]:
     """Change a view in place; return the view and its surroundings."""
-    (first, *others), named = target.on_cpu(sample)
+    target.note(call)
+    (first, *others), named = target.on_cpu(call.sample)
     with unseen():
         given = (surrounded(first), *others), named
         (whole, *rest), kwargs = placed(given, as_it_is, target.device)
@@ -261,7 +268,7 @@ def _changed_within(target: Target, sample: Sample) -> tuple[list[torch.Tensor],
 
 def _must_not_grow(target: Target) -> None:
     """A tensor cannot grow in place: the other operand must not be broadcast silently."""
-    (first, *rest), kwargs = target.arguments(target.samples[0])
+    (first, *rest), kwargs = target.arguments(Call(target.samples[0], direction=IN_PLACE))
     try:
         target.operator.changes_first(first[:1].clone(), *rest, **kwargs)
     except RuntimeError:
@@ -275,12 +282,13 @@ def _repeat(target: Target, compare: PrecisionCompare) -> None:
     before, after = {}, {}
     for sample in target.samples:
         before[sample.name] = target.on_cpu(sample)
-        args, kwargs = target.arguments(sample)
-        for way, computed in _ways(target, sample, args, kwargs).items():
-            name = f"{sample.name}, {way}" if way else sample.name
-            first[name] = computed()
-            _leave_poison(first[name], target.device)
-            second[name] = computed()
+        args, kwargs = target.arguments(Call(sample))
+        for direction, computed in _ways(target, sample, args, kwargs).items():
+            call = Call(sample, direction=direction, label=direction)
+            target.note(call)
+            first[call.name] = computed()
+            _leave_poison(first[call.name], target.device)
+            second[call.name] = computed()
         after[sample.name] = on_tensors(torch.Tensor.cpu, (args, kwargs))
     name = target.operator.name
     same(compare, second, first, f"{name}, called again", standard="binary")
@@ -297,10 +305,11 @@ def _ways(target: Target, sample: Sample, args: Any, kwargs: Any) -> dict[str, C
     function = operator.function
     ways: dict[str, Callable[[], list[Any]]] = {"": lambda: target.fetched(forward(operator, function, args, kwargs))}
     if target.shows(sample, "in-place"):
-        ways["in place"] = lambda: target.fetched([operator.changes_first(args[0].clone(), *args[1:], **kwargs)])
+        ways[IN_PLACE] = lambda: target.fetched([operator.changes_first(args[0].clone(), *args[1:], **kwargs)])
     is_of_one = operator.traits.is_of_one and len(sample.values()) == 1
     if is_of_one and target.shows(sample, "backward"):
-        ways["backward"] = lambda: [each for each in target.go_back(sample) if each is not None]
+        back = Call(sample, direction=BACKWARD, label=BACKWARD)
+        ways[BACKWARD] = lambda: [each for each in target.execute(back) if each is not None]
     return ways
 
 
@@ -318,12 +327,9 @@ def _demand(holds: bool, otherwise: str) -> None:
 
 #: Property -> its check.
 CHECKS: Mapping[str, Callable[[Target, PrecisionCompare], None]] = {
-    "forward": _forward,
+    **dict.fromkeys(("forward", "shapes", "promotion", "backward"), _plain),
     "special": _special,
-    "shapes": _forward,
-    "promotion": _forward,
     "layout": _layout,
-    "backward": _backward,
     "backward-layout": _backward_layout,
     "exact": _exact,
     "out": _out,

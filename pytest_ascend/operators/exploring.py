@@ -19,13 +19,12 @@ import click
 from pytest_ascend.coverage import manifest
 from pytest_ascend.errors import UsageError
 from pytest_ascend.operators import sweep
-from pytest_ascend.operators.call_judging import BACKWARD
 from pytest_ascend.operators.generator import Generated, generate
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.shrinking import resized
 from pytest_ascend.operators.sweep import WrongCall
 from pytest_ascend.operators.sweep_reference import SPARE, Sweep
-from pytest_ascend.operators.target import Target
+from pytest_ascend.operators.target import BACKWARD, Target
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.comparing import PrecisionCompare
@@ -144,10 +143,10 @@ def _finding(target: Target, wrong: WrongCall) -> Finding:
     return Finding(
         operator=target.operator.name,
         dtype=target.case.dtype,
-        seed=int(wrong.call.seed),
-        call=wrong.call.number,
-        resized=wrong.call.resized,
-        backward=wrong.way == BACKWARD,
+        seed=int(wrong.generated.seed),
+        call=wrong.generated.number,
+        resized=wrong.generated.resized,
+        backward=wrong.direction == BACKWARD,
         says=str(wrong).partition("\n")[0][:300],
     )
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,8 +19,6 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.golden.files import Golden, decode, encode
 from pytest_ascend.operators import calling
 from pytest_ascend.operators.calling import (
-    LAYOUTS,
-    Layout,
     double,
     forward,
     on_tensors,
@@ -32,10 +30,10 @@ from pytest_ascend.operators.calling import (
     with_grad,
 )
 from pytest_ascend.operators.operator import Operator
-from pytest_ascend.operators.reference import CPU, Results, Tensors
+from pytest_ascend.operators.reference import CPU, Tensors
 from pytest_ascend.operators.replay import Unwritable, operator_of, read, write
-from pytest_ascend.operators.samples import Sample, on_leaves
-from pytest_ascend.operators.target import Target, in_dtype, placed
+from pytest_ascend.operators.samples import on_leaves
+from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target, placed
 from pytest_ascend.operators.values import StoredTensor
 from pytest_ascend.records.text import one_line
 from pytest_ascend.records.verdict import Verdict
@@ -47,8 +45,6 @@ from pytest_ascend.system.files import read_regular, write_file
 LARGEST_BYTES, FOLDER_BYTES = 64 << 20, 1 << 30
 #: Modules in which functions are looked up by identity, in this order.
 _PUBLIC = ("torch", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.Tensor")
-#: Properties whose gradients are compared.
-_BACKWARD = ("backward", "backward-layout")
 #: A tensor in a file: its number, and its strides and offset unless it is contiguous; whether it is complex.
 _Row: TypeAlias = dict[str, Any]
 
@@ -198,23 +194,22 @@ def program(target: Target, folder: Path, verdict: Verdict | None) -> str:
     """
     leaf = worst_leaf(verdict) if verdict else None
     path = leaf.path if leaf else ""
-    found = next((each for each in _named(target) if f"[{each[0]!r}]" in path), None)
-    name, sample, layout = found or _latest(target)
+    found = next((call for name, call in target.calls.items() if f"[{name!r}]" in path), None)
+    call = found or target.latest
     worst = leaf.worst if leaf and found else None
     # Paths that begin differently are of strides or signs, with other indices.
     element = (place_of(path), worst.index) if worst and path.startswith(f"{target.operator.name}[") else None
     limit = leaf.limit if leaf and found else None
-    changes = target.case.property == "in-place" or name.endswith(", in place")
-    imports, function = _function(target, changes=changes)
-    call = _saved(target, name, sample, layout, element, (limit.name, float(limit.value)) if limit else ("", 0.0))
+    imports, function = _function(target, changes=call.direction == IN_PLACE)
+    saved = _saved(target, call, element, (limit.name, float(limit.value)) if limit else ("", 0.0))
     file = folder / f"{re.sub(r'[^A-Za-z0-9_.+-]', '_', target.case.id.replace('/', '.'))[:180]}.safetensors"
     if folder.is_dir() and sum(each.stat().st_size for each in folder.iterdir()) > FOLDER_BYTES:
         raise Unwritable(f"{folder} has {FOLDER_BYTES >> 20} MB of saved calls, which is enough")
-    call.save(file, target.case.id)
+    saved.save(file, target.case.id)
     shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
     helpers = (*(["bundled_operator"] if function.startswith("bundled_operator(") else []), "rerun")
     lines = (
-        f"# {one_line(f'{target.case.id}: {name}')}",
+        f"# {one_line(f'{target.case.id}: {call.name}')}",
         "# The saved call is data: tensors and plain values.",
         "import torch",
         *(["import torch_npu"] if target.device.type == "npu" else []),
@@ -288,82 +283,50 @@ def place_of(path: str) -> int:
     return int(last) if last.isdigit() else 0
 
 
-def _named(target: Target) -> Iterator[tuple[str, Sample, Layout]]:
-    """Yield the names of samples in a verdict, with the sample and its layout."""
-    for sample in target.samples:
-        for label, layout in {"": calling.as_it_is, **LAYOUTS}.items():
-            name = f"{sample.name}, {label}" if label else sample.name
-            yield from ((each, sample, layout) for each in (name, f"{name}, backward", f"{name}, in place"))
-        for kind in ("ready", "to be resized"):
-            yield f"{sample.name}, {kind}", sample, calling.as_it_is
-
-
-def _latest(target: Target) -> tuple[str, Sample, Layout]:
-    sample, layout = target.latest or (target.samples[0], calling.as_it_is)
-    return sample.name, sample, layout
-
-
-def _saved(  # noqa: PLR0917 - a case, its call, and what the judge said
-    target: Target,
-    name: str,
-    sample: Sample,
-    layout: Layout,
-    element: tuple[int, tuple[int, ...]] | None,
-    rule: tuple[str, float],
+def _saved(
+    target: Target, call: Call, element: tuple[int, tuple[int, ...]] | None, rule: tuple[str, float]
 ) -> SavedCall:
-    """Return the call that the test made; in place and with ``out=``, a layout is that of the target."""
-    property_ = target.case.property
-    args, kwargs = target.arguments(sample, calling.as_it_is if property_ in ("out", "in-place") else layout, CPU)
-    is_back = property_ in _BACKWARD or name.endswith(", backward")
-    results = _expected(target, sample, name, is_back=is_back)
-    if property_ == "in-place" and layout is calling.stepped:
+    """Return the call that the test made. Raises Unwritable if the CPU does not compute it."""
+    args, kwargs = target.arguments(call, CPU)
+    is_back = call.direction == BACKWARD
+    try:
+        results = target.expect(call)
+        grad_outputs = _grad_outputs(target, call) if is_back else ()
+    except RuntimeError as error:
+        raise Unwritable(f"the CPU does not compute it in {target.case.dtype}: {error}") from error
+    if target.case.property == "in-place" and call.label == "stepped":
         args = (steps(surrounded(args[0])), *args[1:])
-    if property_ == "out":
-        kwargs = {**kwargs, "out": _out(results.first, name, layout)}
-    wanted = [place for place, each in enumerate(sample.values()) if each.wants_grad(target.dtype)]
+    if target.case.property == "out":
+        kwargs = {**kwargs, "out": _out(results.first, call.label)}
+    wanted = [place for place, each in enumerate(call.sample.values()) if each.wants_grad(target.dtype)]
     return SavedCall(
         args=tuple(args),
         kwargs=kwargs,
         leaves=tuple(wanted) if is_back else (),
-        grad_outputs=tuple(layout(each, CPU) for each in _grad_outputs(target, sample)) if is_back else (),
+        grad_outputs=grad_outputs,
         outputs=0 if is_back else len(target.operator.outputs),
         expected=results.expected,
         reference=results.reference_runs[0],
         element=element,
         rule=rule,
-        repeats=property_ == "repeat",
+        repeats=target.case.property == "repeat",
     )
 
 
-def _expected(target: Target, sample: Sample, name: str, *, is_back: bool) -> Results:
-    """Return what a call should give. Raises Unwritable if the CPU does not compute it."""
-    try:
-        if is_back:
-            return target.expected_gradients(sample)
-        found = target.expected(sample)
-    except RuntimeError as error:
-        raise Unwritable(f"the CPU does not compute it in {target.case.dtype}: {error}") from error
-    is_changed = target.case.property == "in-place" or name.endswith(", in place")
-    return in_dtype(found, target.dtype) if is_changed else found
-
-
-def _out(like: torch.Tensor, name: str, layout: Layout) -> torch.Tensor:
+def _out(like: torch.Tensor, kind: str) -> torch.Tensor:
     """Return the tensor for ``out=``."""
-    if name.endswith("to be resized"):
+    if kind == "to be resized":
         return torch.empty(0, dtype=like.dtype)
     ready = poisoned(tuple(like.shape), like.dtype)
-    return steps(surrounded(ready)) if layout is calling.stepped else ready
+    return steps(surrounded(ready)) if kind == "stepped" else ready
 
 
-def _grad_outputs(target: Target, sample: Sample) -> list[torch.Tensor]:
-    """Return the gradients of the outputs, on the CPU. Raises Unwritable if the CPU has none in the dtype."""
+def _grad_outputs(target: Target, call: Call) -> tuple[torch.Tensor, ...]:
+    """Return the gradients of the outputs, on the CPU."""
     operator = target.operator
-    args, kwargs = target.arguments(sample, calling.as_it_is, CPU)
+    args, kwargs = target.arguments(replace(call, layout=calling.as_it_is), CPU)
     if operator.definition:
         args, kwargs = on_tensors(double, (args, kwargs))
-    with_grad(sample, (args, kwargs), target.dtype)
-    try:
-        outputs = forward(operator, operator.definition or operator.function, args, kwargs)
-    except RuntimeError as error:
-        raise Unwritable(f"the CPU does not compute it in {target.case.dtype}: {error}") from error
-    return upstream(operator, sample, outputs, target.dtype)
+    with_grad(call.sample, (args, kwargs), target.dtype)
+    outputs = forward(operator, operator.definition or operator.function, args, kwargs)
+    return tuple(call.layout(each, CPU) for each in upstream(operator, call.sample, outputs, target.dtype))

@@ -65,11 +65,8 @@ class Reference(Protocol):
     def samples(self, property_: str, dtype: str) -> tuple[Sample, ...]:
         """Return the samples for a property in a dtype."""
 
-    def forward(self, sample: Sample, dtype: str) -> Results:
-        """Return the expected results of a call."""
-
-    def backward(self, sample: Sample, dtype: str) -> Results:
-        """Return the expected gradients of a call, one for each input that has one."""
+    def expect(self, sample: Sample, dtype: str, *, backward: bool = False) -> Results:
+        """Return the expected results of a call, or its gradients: one for each input that has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,46 +74,35 @@ class Definition:
     """The reference of an operator with a definition, computed on the CPU when needed."""
 
     operator: Operator
-    _known: dict[tuple[str, str, str, str], Results] = field(default_factory=dict)
+    _known: dict[tuple[str, str, bool, str], Results] = field(default_factory=dict)
 
     def samples(self, property_: str, dtype: str) -> tuple[Sample, ...]:
         """Return the samples for a property in a dtype."""
         return chosen(self.operator, property_, dtype)
 
-    def forward(self, sample: Sample, dtype: str) -> Results:
-        """Return the definition's results: in float64, rounded, in float32, and in the dtype from several layouts."""
+    def expect(self, sample: Sample, dtype: str, *, backward: bool = False) -> Results:
+        """Return the definition's results or gradients.
 
-        def compute(change: Callable[[torch.Tensor], torch.Tensor]) -> Tensors:
-            args, kwargs = on_tensors(change, sample.arguments(self.operator.name, getattr(torch, dtype)))
-            return list(forward(self.operator, self._function, args, kwargs))
-
-        return self._results("forward", sample, dtype, compute)
-
-    def backward(self, sample: Sample, dtype: str) -> Results:
-        """Return the gradients of the definition, computed likewise."""
-
-        def compute(change: Callable[[torch.Tensor], torch.Tensor]) -> Tensors:
-            return _gradients(self._function, self.operator, sample, getattr(torch, dtype), change)
-
-        return self._results("backward", sample, dtype, compute)
-
-    @property
-    def _function(self) -> Callable[..., Any]:
-        return self.operator.definition or self.operator.function
-
-    def _results(self, part: str, sample: Sample, dtype: str, compute: Callable[..., Tensors]) -> Results:
-        key = (part, sample.name, dtype, active())
+        They are computed in float64, rounded, in float32, and in the dtype from several layouts.
+        """
+        key = (sample.name, dtype, backward, active())
         if key not in self._known:
             with unseen():
-                self._known[key] = self._computed(part, dtype, compute, is_exact=sample.group == EXACT)
+                self._known[key] = self._computed(sample, dtype, backward=backward)
         return self._known[key]
 
-    def _computed(self, part: str, dtype: str, compute: Callable[..., Tensors], *, is_exact: bool) -> Results:
+    def _computed(self, sample: Sample, dtype: str, *, backward: bool) -> Results:
+        own, function = getattr(torch, dtype), self.operator.definition or self.operator.function
+
+        def compute(change: Change) -> Tensors:
+            if backward:
+                return _gradients(function, self.operator, sample, own, change)
+            return [*forward(self.operator, function, *on_tensors(change, sample.arguments(self.operator.name, own)))]
+
         with numbers_in_float64():
             expected = compute(double)
-        own = getattr(torch, dtype)
-        dtypes = [own] * len(expected) if part == "backward" else self._dtypes(expected, own)
-        if is_exact:  # there is no other right result
+        dtypes = [own] * len(expected) if backward else self._dtypes(expected, own)
+        if sample.group == EXACT:  # there is no other right result
             return Results(expected, (_cast(expected, dtypes),))
         reference_runs = [_cast(expected, dtypes), _cast(compute(_in_float32), dtypes)]
         with contextlib.suppress(RuntimeError):  # the CPU lacks a step of the definition in a 16-bit dtype
@@ -138,18 +124,33 @@ def _in_float32(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.float32) if tensor.is_floating_point() else tensor
 
 
-def computed(operator: Operator, sample: Sample, dtype: str, layouts: tuple[Layout, ...] = SUM_LAYOUTS) -> Results:
-    """Call in float64, and by torch's CPU kernel in the dtype itself with inputs in each layout."""
-    kind = getattr(torch, dtype)
+def computed(
+    operator: Operator,
+    sample: Sample,
+    dtype: str,
+    layouts: tuple[Layout, ...] = SUM_LAYOUTS,
+    *,
+    backward: bool = False,
+) -> Results:
+    """Call in float64, and by torch's CPU kernel in the dtype itself with inputs in each layout.
+
+    With ``backward``, differentiate instead, from the same grad_outputs.
+    """
+    kind, exactly = getattr(torch, dtype), operator.definition or operator.function
     given = sample.arguments(operator.name, kind)
-    exact = operator.definition or operator.function
+    if not backward:
+        with numbers_in_float64():
+            expected = forward(operator, exactly, *on_tensors(lambda each: double(_copy(each)), given))
+
+        def run(layout: Layout) -> Tensors:
+            return own_forward(operator, given, lambda each: layout(_copy(each), CPU), kind)
+
+        return Results([*expected], tuple(map(run, layouts)))
     with numbers_in_float64():
-        expected = forward(operator, exact, *on_tensors(lambda each: double(_copy(each)), given))
-    return Results(list(expected), tuple(_reference_run(operator, given, kind, layout) for layout in layouts))
-
-
-def _reference_run(operator: Operator, given: Any, kind: torch.dtype, layout: Layout) -> Tensors:
-    return own_forward(operator, given, lambda each: layout(_copy(each), CPU), kind)
+        exact = _gradients(exactly, operator, sample, kind, double, given)
+    usual = tuple(own_gradients(operator, sample, dtype, layout, given) for layout in layouts)
+    once = _rounded_once(lambda change: _gradients(operator.function, operator, sample, kind, change, given), kind)
+    return Results(exact, usual + once)
 
 
 def own_forward(operator: Operator, given: Any, change: Change, kind: torch.dtype) -> Tensors:
@@ -190,19 +191,6 @@ def _rounded_once(compute: Callable[[Change], Tensors], kind: torch.dtype) -> tu
     elements zero. They are not far off then, and no measure for a result that is correct in all others too.
     """
     return (in_rounded_steps(lambda: compute(onto(CPU, contiguous))),) if kind in HALF and ROUNDED_INSIDE else ()
-
-
-def differentiated(
-    operator: Operator, sample: Sample, dtype: str, layouts: tuple[Layout, ...] = SUM_LAYOUTS
-) -> Results:
-    """Differentiate in float64, and in the dtype itself with inputs in each layout, from the same grad_outputs."""
-    kind = getattr(torch, dtype)
-    given = sample.arguments(operator.name, kind)
-    with numbers_in_float64():
-        exact = _gradients(operator.definition or operator.function, operator, sample, kind, double, given)
-    usual = tuple(own_gradients(operator, sample, dtype, layout, given) for layout in layouts)
-    once = _rounded_once(lambda change: _gradients(operator.function, operator, sample, kind, change, given), kind)
-    return Results(exact, usual + once)
 
 
 def own_gradients(

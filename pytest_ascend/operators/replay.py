@@ -71,25 +71,15 @@ class Recording:
         self._definition = Definition(operator)
         return self
 
-    def forward(self, sample: Sample, dtype: str) -> Results:
-        """Return the expected results of a sample in a dtype."""
+    def expect(self, sample: Sample, dtype: str, *, backward: bool = False) -> Results:
+        """Return the expected results of a sample in a dtype, or its gradients: one for each input that has one."""
         if self._definition and active() == "reference":
-            return self._definition.forward(sample, dtype)
+            return self._definition.expect(sample, dtype, backward=backward)
+        part = "backward" if backward else "forward"
         with unseen():
-            return self._results(sample, dtype, "forward")
-
-    def backward(self, sample: Sample, dtype: str) -> Results:
-        """Return the gradients of a sample in a dtype, one for each input that has one."""
-        if self._definition and active() == "reference":
-            return self._definition.backward(sample, dtype)
-        with unseen():
-            return self._results(sample, dtype, "backward")
-
-    def _results(self, sample: Sample, dtype: str, part: str) -> Results:
-        numbers, *reference_runs = self._recorded[self._position[sample.name]]["dtypes"][dtype][part]
-        expected: Tensors = [None if each is None else self._tensor(each) for each in numbers]
-        layouts = [self._reference_runs(expected, each) for each in reference_runs]
-        return Results(expected, tuple(layouts))
+            numbers, *reference_runs = self._recorded[self._position[sample.name]]["dtypes"][dtype][part]
+            expected: Tensors = [None if each is None else self._tensor(each) for each in numbers]
+            return Results(expected, tuple(self._reference_runs(expected, each) for each in reference_runs))
 
     def _properties(self, sample: Mapping[str, Any], dtype: str) -> Sequence[str]:
         found: Sequence[str] = sample["dtypes"].get(dtype, {}).get("asked", ())

@@ -41,16 +41,12 @@ class StoredGolden:
         """Return the samples for a property in a dtype."""
         return chosen(self.operator, property_, dtype)
 
-    def forward(self, sample: Sample, dtype: str) -> Results:
-        """Return the stored results of a call."""
+    def expect(self, sample: Sample, dtype: str, *, backward: bool = False) -> Results:
+        """Return the stored results of a call, or its gradients: one for each input that has one."""
         if active() == "reference" or sample.group == EXACT:
-            return Definition(self.operator).forward(sample, dtype)
-        return read(self.store, self.operator, dtype, "forward", sample)
-
-    def backward(self, sample: Sample, dtype: str) -> Results:
-        """Return the stored gradients, one for each input that has one."""
-        if active() == "reference" or sample.group == EXACT:
-            return Definition(self.operator).backward(sample, dtype)
+            return Definition(self.operator).expect(sample, dtype, backward=backward)
+        if not backward:
+            return read(self.store, self.operator, dtype, "forward", sample)
         count = sum(values.wants_grad(getattr(torch, dtype)) for values in sample.values())
         return read(self.store, self.operator, dtype, BACKWARD, sample, count)
 

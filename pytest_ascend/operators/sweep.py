@@ -10,15 +10,15 @@ from functools import partial
 from typing import TypeAlias
 
 from pytest_ascend.dispatching import unseen
-from pytest_ascend.operators.call_judging import BACKWARD, IN_PLACE, judge_call, name_of, note_shortly
-from pytest_ascend.operators.calling import Layout, as_it_is, most_elements, moves_gradients, tensors
+from pytest_ascend.operators.call_judging import judge_call, note_shortly
+from pytest_ascend.operators.calling import as_it_is, most_elements, moves_gradients, tensors
 from pytest_ascend.operators.generator import AXES, EXPANDED, IN_PLACE_EVERY, Generated
 from pytest_ascend.operators.judging import FEW, Joined, alike, call_digests, digest, is_as_near, joined
 from pytest_ascend.operators.operator import FUNCTION
 from pytest_ascend.operators.reference import Tensors
 from pytest_ascend.operators.shrinking import shrunk
 from pytest_ascend.operators.sweep_reference import Sweep
-from pytest_ascend.operators.target import Target
+from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target
 from pytest_ascend.operators.templates import shift_of
 from pytest_ascend.precision import Verdict
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
@@ -35,11 +35,11 @@ _OTHER_DTYPE_EVERY = 9
 
 
 class WrongCall(Disagreement):
-    """A wrong generated call, as small as it still fails: ``call``, and the way it was made."""
+    """A wrong generated call, as small as it still fails, and the direction it was made in."""
 
-    def __init__(self, message: str, each: Generated, way: str) -> None:
+    def __init__(self, message: str, generated: Generated, direction: str) -> None:
         super().__init__(message)
-        self.call, self.way = each, way
+        self.generated, self.direction = generated, direction
 
 
 def check(target: Target, compare: PrecisionCompare) -> None:
@@ -51,7 +51,7 @@ def check(target: Target, compare: PrecisionCompare) -> None:
     if not target.varied:
         sweep = _sweep_of(target)
         try:
-            sweep.forward(sweep.calls[0].sample, sweep.dtype)
+            sweep.expect(sweep.calls[0].sample, sweep.dtype)
         except NotImplementedError:  # this torch does not have the operator
             raise
         except Exception as error:  # the call is not legal
@@ -69,35 +69,36 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
     reference, compare = _sweep_of(target), replace(compare, note=partial(note_shortly, compare.note))
     varied: Counter[str] = Counter()
     templates = set()
-    doubtful: list[tuple[Generated, str, Pair]] = []
+    doubtful: list[tuple[Call, Pair]] = []
     exact: list[tuple[Joined, Joined]] = []
     inputs, legal = "", 0
     for number, each in enumerate(itertools.chain(reference.calls, reference.spare())):
         if legal == len(reference.calls):
             break
-        for way, found in _answers(target, reference, each):
-            legal += not way
-            varied.update(("calls", f"way {way or 'forward'}"))
-            if not way:
+        for call, pair in _answers(target, each):
+            is_forward = not call.direction
+            legal += is_forward
+            varied.update(("calls", f"way {call.direction or 'forward'}"))
+            if is_forward:
                 varied.update(f"{kind} {what}" for kind, what in zip(AXES, each.axes, strict=True))
                 templates.add(each.template)
             if number % _DIGEST_EVERY == 0:
                 with unseen():
-                    inputs = inputs if way else digest(tensors(target.on_cpu(each.sample)))
-                compare.digests[name_of(each, way)] = call_digests(
-                    target.operator, inputs, found[0], backward=way == BACKWARD
+                    inputs = digest(tensors(target.on_cpu(each.sample))) if is_forward else inputs
+                compare.digests[call.name] = call_digests(
+                    target.operator, inputs, pair[0], backward=call.direction == BACKWARD
                 )
-            if pair := _alike(*found):
-                exact.append(pair)
+            if same := _alike(pair):
+                exact.append(same)
             else:
-                doubtful.append((each, way, found))
+                doubtful.append((call, pair))
     if exact:
         text = f"{target.operator.name}, {len(exact)} as the CPU has them"
         with unseen():
             compare(*(joined(every) for every in zip(*exact, strict=True)), standard="binary", name=text)
-    for each, way, found in doubtful:
-        if not _passes_quickly(target, compare, each, way, found):
-            _judge_or_shrink(target, compare, each, found[0], way)
+    for call, pair in doubtful:
+        if not _passes_quickly(target, compare, call, pair):
+            _judge_or_shrink(target, compare, call, pair[0])
     if templates:
         varied["arguments"] = len(templates)
     return varied
@@ -109,21 +110,22 @@ def note(varied: Mapping[str, int], measure: Callable[[str, float], None]) -> No
         measure(f"asked_{what.replace(' ', '_')}", count)
 
 
-def _passes_quickly(target: Target, compare: PrecisionCompare, each: Generated, way: str, pair: Pair) -> bool:
+def _passes_quickly(target: Target, compare: PrecisionCompare, call: Call, pair: Pair) -> bool:
     """Whether a call passes beside the reference run that made it legal; if not, it may beside more of them.
 
     That is plain where each number is as near to the exact one as that of the run, which has no verdict of its own.
     """
-    result = _sweep_of(target).results_beside(pair[1], each.sample, way)
+    actual, usual = pair
+    result = _sweep_of(target).expect_beside(usual, call)
     if result is None:
         return False
     if target.operator.exactness == FUNCTION or target.operator.terms > 1:  # others are rounded once
         with unseen():
-            if is_as_near(pair[0], result):
+            if is_as_near(actual, result):
                 return True
     verdicts: list[Verdict] = []
     try:
-        judge_call(result, target, replace(compare, note=verdicts.append), each, pair[0], way)
+        judge_call(target, replace(compare, note=verdicts.append), call, actual, result)
     except Disagreement:
         return False
     for verdict in verdicts:
@@ -131,23 +133,36 @@ def _passes_quickly(target: Target, compare: PrecisionCompare, each: Generated, 
     return True
 
 
-def _judge_or_shrink(target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, way: str) -> None:
-    """Judge a call. Raises Disagreement, with the smallest failing call."""
-    if each.sample not in target.samples:  # a spare one
-        target.samples = (*target.samples, each.sample)
+def _judge_or_shrink(target: Target, compare: PrecisionCompare, call: Call, actual: Tensors) -> None:
+    """Judge a call. Raises WrongCall, with the smallest one that fails in the same way."""
+    generated = call.origin
+    assert generated  # noqa: S101 - all calls of a sweep are generated
+
+    def fails(candidate: Generated) -> bool:
+        smaller = _call(target, candidate, call.direction)
+        try:
+            pair = _pair(target, smaller)
+            if pair and not _alike(pair):
+                judge_call(target, PrecisionCompare(lambda _: None), smaller, pair[0], target.expect(smaller))
+        except Disagreement:
+            return True
+        except Exception:  # noqa: BLE001 - another fault, or an illegal call
+            return False
+        return False
+
     try:
-        _judge(target, compare, each, actual, way)
+        judge_call(target, compare, call, actual, target.expect(call))
     except Disagreement as error:
-        smaller = _shrunk(target, each, way)
-        if smaller is not each:
-            target.samples = (*target.samples, smaller.sample)
-            found = _results_of(target, _sweep_of(target), smaller, way)
+        smallest = shrunk(generated, fails)
+        if smallest is not generated:
+            smaller = _call(target, smallest, call.direction)
+            pair = _pair(target, smaller)
             try:
-                if found is not None:
-                    _judge(target, compare, smaller, found[0], way)
+                if pair:
+                    judge_call(target, compare, smaller, pair[0], target.expect(smaller))
             except Disagreement as of_smaller:
-                raise WrongCall(str(of_smaller), smaller, way) from error
-        raise WrongCall(str(error), each, way) from error
+                raise WrongCall(str(of_smaller), smallest, call.direction) from error
+        raise WrongCall(str(error), generated, call.direction) from error
 
 
 def _sweep_of(target: Target) -> Sweep:
@@ -155,24 +170,30 @@ def _sweep_of(target: Target) -> Sweep:
     return target.reference
 
 
-def _answers(target: Target, reference: Sweep, each: Generated) -> Iterator[tuple[str, Pair]]:
-    """Yield the ways in which a call is made, with its results: nothing if it is not legal."""
-    ways = [*_ways(target, each)]
-    usual = _usual(target, reference, each, "")
+def _call(target: Target, each: Generated, direction: str = "") -> Call:
+    layouts = target.layouts() if target.operator.layouts else {}
+    label = ", ".join(filter(None, (each.layout, direction)))
+    return Call(each.sample, layouts.get(each.layout, as_it_is), direction, label, each)
+
+
+def _answers(target: Target, each: Generated) -> Iterator[tuple[Call, Pair]]:
+    """Yield the calls that a generated one makes, with the device's and the CPU's results: none if it is not legal."""
+    directions, call = [*_directions(target, each)], _call(target, each)
+    usual = _usual(target, call)
     if usual is None:
         return
-    wanted = _usual(target, reference, each, BACKWARD) if BACKWARD in ways else None
+    back = _call(target, each, BACKWARD)
+    wanted = _usual(target, back) if BACKWARD in directions else None
     if each.number % _OTHER_DTYPE_EVERY == 0:
         target.run_in_other_dtype(each.sample)
-    layout = _layout(target, each)
     if wanted is None:
-        yield "", (list(target.run(each.sample, layout)), usual)
+        yield call, (target.execute(call), usual)
     else:  # the results of one call, as a training has them
-        found, gradients = target.go_both_ways(each.sample, layout)
-        yield "", (list(found), usual)
-        yield BACKWARD, (_without_unused(gradients, wanted), wanted)
-    if IN_PLACE in ways and (pair := _results_of(target, reference, each, IN_PLACE)):
-        yield IN_PLACE, pair
+        found, gradients = target.both_ways(call)
+        yield call, (found, usual)
+        yield back, (_without_unused(gradients, wanted), wanted)
+    if IN_PLACE in directions and (pair := _pair(target, changing := _call(target, each, IN_PLACE))):
+        yield changing, pair
 
 
 def _without_unused(gradients: Tensors, usual: Tensors) -> Tensors:
@@ -181,7 +202,7 @@ def _without_unused(gradients: Tensors, usual: Tensors) -> Tensors:
     return [None if mine is not None and its is None and not mine.any() else mine for mine, its in pairs]
 
 
-def _ways(target: Target, each: Generated) -> Iterator[str]:
+def _directions(target: Target, each: Generated) -> Iterator[str]:
     """Yield how a call is made beside forward: backward or in place, depending on its number."""
     operator, wants = target.operator, any(v.wants_grad(target.dtype) for v in each.sample.values())
     # For recorded ones it is not known which inputs without elements have a gradient.
@@ -204,55 +225,24 @@ def _ways(target: Target, each: Generated) -> Iterator[str]:
         yield IN_PLACE
 
 
-def _layout(target: Target, each: Generated) -> Layout:
-    layouts = target.layouts() if target.operator.layouts else {}
-    return layouts.get(each.layout, as_it_is)
-
-
-def _usual(target: Target, reference: Sweep, each: Generated, way: str) -> Tensors | None:
-    """Return the CPU's results of a call made in a way, None if it is not legal."""
+def _usual(target: Target, call: Call) -> Tensors | None:
+    """Return the CPU's results of a call, None if it is not legal."""
     try:
-        given = target.on_cpu(each.sample)
+        given = target.on_cpu(call.sample)
     except (ValueError, RuntimeError):  # these sizes do not match these numbers
         return None
-    if way == BACKWARD:
-        return reference.usual_gradients(each.sample, given)
-    layout = _layout(target, each)
-    return reference.usual_in_place(given, layout) if way else reference.usual(each.sample, given, layout)
+    return _sweep_of(target).usual(call, given)
 
 
-def _results_of(target: Target, reference: Sweep, each: Generated, way: str) -> Pair | None:
-    """Return the device's and the CPU's results of a call made in one way, None if it is not legal."""
-    usual, layout = _usual(target, reference, each, way), _layout(target, each)
+def _pair(target: Target, call: Call) -> Pair | None:
+    """Return the device's and the CPU's results of a call, None if it is not legal."""
+    usual = _usual(target, call)
     if usual is None:
         return None
-    if way == BACKWARD:
-        return _without_unused(target.go_back(each.sample, layout), usual), usual
-    return list((target.change if way else target.run)(each.sample, layout)), usual
+    found = target.execute(call)
+    return _without_unused(found, usual) if call.direction == BACKWARD else found, usual
 
 
-def _alike(found: Tensors, usual: Tensors) -> tuple[Joined, Joined] | None:
+def _alike(pair: Pair) -> tuple[Joined, Joined] | None:
     with unseen():
-        return alike({"": found}, {"": usual})
-
-
-def _judge(target: Target, compare: PrecisionCompare, each: Generated, actual: Tensors, way: str) -> None:
-    judge_call(_sweep_of(target).results(each.sample, way), target, compare, each, actual, way)
-
-
-def _shrunk(target: Target, each: Generated, way: str) -> Generated:
-    """Return the smallest call found that fails in the same way."""
-    reference = _sweep_of(target)
-
-    def fails(candidate: Generated) -> bool:
-        try:
-            found = _results_of(target, reference, candidate, way)
-            if found is not None and not _alike(*found):
-                _judge(target, PrecisionCompare(lambda _: None), candidate, found[0], way)
-        except Disagreement:
-            return True
-        except Exception:  # noqa: BLE001 - another fault, or an illegal call
-            return False
-        return False
-
-    return shrunk(each, fails)
+        return alike({"": pair[0]}, {"": pair[1]})

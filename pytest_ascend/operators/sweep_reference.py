@@ -10,7 +10,6 @@ import torch
 
 from pytest_ascend.coverage.manifest import SWEEP_SEED
 from pytest_ascend.dispatching import unseen
-from pytest_ascend.operators.call_judging import BACKWARD, IN_PLACE
 from pytest_ascend.operators.calling import Layout, bounded, is_affordable, on_tensors, tensors
 from pytest_ascend.operators.generator import Generated, generate
 from pytest_ascend.operators.operator import Operator
@@ -21,12 +20,11 @@ from pytest_ascend.operators.reference import (
     Tensors,
     can_hold,
     computed,
-    differentiated,
     own_forward,
     own_gradients,
 )
 from pytest_ascend.operators.samples import Sample
-from pytest_ascend.operators.target import in_dtype
+from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call
 
 #: The calls of a case, by its property: what is asked at level standard is not asked again at full.
 CALLS = {"sweep": range(24), "sweep-more": range(24, 216)}
@@ -67,19 +65,28 @@ class Sweep:
         """Return all calls."""
         return tuple(each.sample for each in self.calls)
 
-    def forward(self, sample: Sample, dtype: str) -> Results:
-        """Return the expected results of a call. Raises the CPU's error if it is not legal."""
+    def expect(self, sample: Sample, dtype: str, *, backward: bool = False) -> Results:
+        """Return the expected results of a call, or its gradients. Raises the CPU's error if it is not legal."""
         with unseen():
             if self.defined:
-                return self._definition[0].forward(sample, dtype)
-            return computed(self.operator, sample, dtype)
+                return self._definition[0].expect(sample, dtype, backward=backward)
+            return computed(self.operator, sample, dtype, backward=backward)
 
-    def backward(self, sample: Sample, dtype: str) -> Results:
-        """Return the gradients of a call."""
+    def expect_beside(self, usual: Tensors, call: Call) -> Results | None:
+        """Return the expected results with the only reference run that is known; None if they need more."""
+        if self.defined or call.direction == IN_PLACE:
+            return None
         with unseen():
-            if self.defined:
-                return self._definition[0].backward(sample, dtype)
-            return differentiated(self.operator, sample, dtype)
+            exact = computed(self.operator, call.sample, self.dtype, (), backward=call.direction == BACKWARD)
+        return Results(exact.expected, (usual,))
+
+    def usual(self, call: Call, given: Any) -> Tensors | None:
+        """Return the CPU's results of a call in the dtype itself; None if it is not legal, or takes too much."""
+        make = {BACKWARD: self._gradients, IN_PLACE: self._changed}.get(call.direction, self._results)
+        try:
+            return make(call, given)
+        except Exception:  # noqa: BLE001 - whatever the CPU raises, the call is not legal; or it takes too much
+            return None
 
     def _is_asked(self, given: Any) -> bool:
         """Whether a call is none of those that the operator leaves out, some of which end the process."""
@@ -90,63 +97,34 @@ class Sweep:
             except Exception:  # noqa: BLE001 - arguments that the predicate does not expect: the call is not legal
                 return False
 
-    def usual(self, sample: Sample, given: Any, layout: Layout) -> Tensors | None:
-        """Return the CPU's results of a call in the dtype itself, None if it is not legal."""
+    def _results(self, call: Call, given: Any) -> Tensors | None:
         if not self._is_asked(given):
             return None
-        try:
-            if self.defined:
-                is_asked = is_affordable(self.operator, given)
-                return self.forward(sample, self.dtype).reference_runs[0] if is_asked else None
-            with bounded(self.operator, given):
-                found = own_forward(self.operator, given, _copied(layout), getattr(torch, self.dtype))
-            if not any(each.numel() for each in tensors(found)):
-                self.forward(sample, self.dtype)  # float64 refuses empty results that half precision lets pass
-        except Exception:  # noqa: BLE001 - whatever the CPU raises, the call is not legal; or it takes too much
-            return None
+        if self.defined:
+            is_asked = is_affordable(self.operator, given)
+            return self.expect(call.sample, self.dtype).reference_runs[0] if is_asked else None
+        with bounded(self.operator, given):
+            found = own_forward(self.operator, given, _copied(call.layout), getattr(torch, self.dtype))
+        if not any(each.numel() for each in tensors(found)):
+            self.expect(call.sample, self.dtype)  # float64 refuses empty results that half precision lets pass
         return found
 
-    def usual_gradients(self, sample: Sample, given: Any) -> Tensors | None:
-        """Return the CPU's gradients in the dtype itself, None if it has none, or they take too much.
+    def _gradients(self, call: Call, given: Any) -> Tensors | None:
+        """Return the gradients; where one is asked for, a product copies what it is broadcast to."""
+        if self.defined:
+            return self.expect(call.sample, self.dtype, backward=True).reference_runs[0]
+        with bounded(self.operator, given):
+            return own_gradients(self.operator, call.sample, self.dtype, given=given)
 
-        Where a gradient is asked for, a product copies what it is broadcast to.
-        """
-        try:
-            if self.defined:
-                return self.backward(sample, self.dtype).reference_runs[0]
-            with bounded(self.operator, given):
-                return own_gradients(self.operator, sample, self.dtype, given=given)
-        except Exception:  # noqa: BLE001
-            return None
-
-    def usual_in_place(self, given: Any, layout: Layout) -> Tensors | None:
-        """Return the first tensor after the CPU changed it in place, None if that is impossible."""
+    def _changed(self, call: Call, given: Any) -> Tensors | None:
         with unseen():
-            try:
-                if not can_hold(self.operator, given, _copied(layout), getattr(torch, self.dtype)):
-                    return None
-                args, kwargs = on_tensors(_copied(layout), given)
-                before = [each.shape for each in tensors(args[0])]
-                self.operator.changes_first(*args, **kwargs)
-                found = tensors(args[0])
-                return [*found] if [each.shape for each in found] == before else None  # the CPU lets some of them grow
-            except Exception:  # noqa: BLE001
+            if not can_hold(self.operator, given, _copied(call.layout), getattr(torch, self.dtype)):
                 return None
-
-    def results(self, sample: Sample, way: str) -> Results:
-        """Return the expected results of a call, by its way: "" for forward, BACKWARD or IN_PLACE."""
-        if way == BACKWARD:
-            return self.backward(sample, self.dtype)
-        found = self.forward(sample, self.dtype)
-        return in_dtype(found, getattr(torch, self.dtype)) if way == IN_PLACE else found
-
-    def results_beside(self, usual: Tensors, sample: Sample, way: str) -> Results | None:
-        """Return the expected results with the only reference run that is known; None if they need more."""
-        if self.defined or way == IN_PLACE:
-            return None
-        with unseen():
-            exact = (differentiated if way else computed)(self.operator, sample, self.dtype, layouts=())
-        return Results(exact.expected, (usual,))
+            args, kwargs = on_tensors(_copied(call.layout), given)
+            before = [each.shape for each in tensors(args[0])]
+            self.operator.changes_first(*args, **kwargs)
+            found = tensors(args[0])
+            return [*found] if [each.shape for each in found] == before else None  # the CPU lets some of them grow
 
 
 def _copied(layout: Layout) -> Callable[[torch.Tensor], torch.Tensor]:

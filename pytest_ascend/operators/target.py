@@ -1,8 +1,9 @@
-"""The operator under test in one dtype, on one device."""
+"""The operator under test in one dtype, on one device, and the calls that flow from a check to its verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,11 +11,41 @@ import torch
 from pytest_ascend.dispatching import unseen
 from pytest_ascend.operators import calling
 from pytest_ascend.operators.calling import Layout, back, double, forward, upstream, with_grad
+from pytest_ascend.operators.generator import Generated
 from pytest_ascend.operators.operator import Operator
-from pytest_ascend.operators.reference import Reference, Results, own_forward
+from pytest_ascend.operators.reference import Reference, Results, Tensors, own_forward
 from pytest_ascend.operators.samples import Sample, on_leaves
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement
+
+#: Directions of a call beside "", for its results: for the gradients of its inputs, or to change its first tensor.
+BACKWARD, IN_PLACE = "backward", "in place"
+#: The direction of a property's calls, where it is not "".
+DIRECTIONS = {"backward": BACKWARD, "backward-layout": BACKWARD, "in-place": IN_PLACE}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of an operator: a sample in a layout and a direction.
+
+    ``label`` is what verdicts add to the sample's name; ``origin`` the generated call that it makes.
+    """
+
+    sample: Sample
+    layout: Layout = calling.as_it_is
+    direction: str = ""
+    label: str = ""
+    origin: Generated | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in a verdict."""
+        return ", ".join(filter(None, (self.sample.name, self.label)))
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """What it varies, if it is generated."""
+        return self.origin.axes if self.origin else ()
 
 
 class Target:
@@ -37,13 +68,24 @@ class Target:
         self._grad_outputs: dict[str, list[torch.Tensor]] = {}
         #: What generated calls varied, and their number: see sweep.run.
         self.varied: Mapping[str, int] = {}
-        #: The sample called last, and its layout.
-        self.latest: tuple[Sample, Layout] | None = None
+        #: The calls that were made, by name, the latest last.
+        self.calls: dict[str, Call] = {}
 
     def ask(self, reference: Reference) -> None:
         """Switch to another reference and its samples; inputs of the earlier ones are dropped."""
         self.reference, self.samples = reference, reference.samples(self.case.property, self.case.dtype)
-        self._inputs, self._grad_outputs = {}, {}
+        self._inputs, self._grad_outputs, self.calls = {}, {}, {}
+
+    @property
+    def latest(self) -> Call:
+        """The call made last; before any, the first of the case."""
+        direction = DIRECTIONS.get(self.case.property, "")
+        return next(reversed(self.calls.values()), Call(self.samples[0], direction=direction))
+
+    def note(self, call: Call) -> None:
+        """Note that a call is made: the program of a failing case makes it again."""
+        self.calls.pop(call.name, None)
+        self.calls[call.name] = call
 
     def shows(self, sample: Sample, property_: str) -> bool:
         """Whether a sample is one of a property's."""
@@ -59,24 +101,27 @@ class Target:
                 self._inputs[sample.name] = sampled
         return sampled
 
-    def arguments(self, sample: Sample, layout: Layout = calling.as_it_is, device: torch.device | None = None) -> Any:
-        """Return the arguments of a sample on a device: by default the one under test."""
-        self.latest = sample, layout
-        given = self.on_cpu(sample)
+    def arguments(self, call: Call, device: torch.device | None = None) -> Any:
+        """Return the arguments of a call on a device, by default the one under test; the call is the latest then."""
+        self.note(call)
+        given = self.on_cpu(call.sample)
         with unseen():  # copies only
-            return placed(given, layout, device or self.device)
+            return placed(given, call.layout, device or self.device)
 
-    def expected(self, sample: Sample) -> Results:
-        """Return the expected results of a sample."""
-        return self.reference.forward(sample, self.case.dtype)
+    def expect(self, call: Call) -> Results:
+        """Return the expected results of a call; changed in place, comparisons give 0 and 1 of the case's dtype."""
+        found = self.reference.expect(call.sample, self.case.dtype, backward=call.direction == BACKWARD)
+        return in_dtype(found, self.dtype) if call.direction == IN_PLACE else found
 
-    def expected_gradients(self, sample: Sample) -> Results:
-        """Return the expected gradients of a sample, one for each input that has one."""
-        return self.reference.backward(sample, self.case.dtype)
-
-    def expected_in_place(self, sample: Sample) -> Results:
-        """Return the expected results as stored in a tensor of the case's dtype: comparisons give 0 and 1."""
-        return in_dtype(self.expected(sample), self.dtype)
+    def execute(self, call: Call) -> Tensors:
+        """Make a call on the device, and copy its results, gradients or changed tensors to the CPU."""
+        if call.direction == BACKWARD:
+            return self.both_ways(call)[1]
+        args, kwargs = self.arguments(call)
+        if call.direction == IN_PLACE:
+            self.operator.changes_first(*args, **kwargs)
+            return self.fetched(calling.tensors(args[0]))
+        return self.fetched(forward(self.operator, self.operator.function, args, kwargs))
 
     def is_long(self, name: str) -> bool:
         """Whether the named result is of a sample with the longest sums."""
@@ -86,10 +131,6 @@ class Target:
         """Return the layouts that the operator is tested in."""
         names = calling.LAYOUTS if isinstance(self.operator.layouts, bool) else self.operator.layouts
         return {name: calling.LAYOUTS[name] for name in names}
-
-    def run(self, sample: Sample, layout: Layout = calling.as_it_is) -> list[torch.Tensor]:
-        """Call on the device and copy the results back."""
-        return self.fetched(forward(self.operator, self.operator.function, *self.arguments(sample, layout)))
 
     def run_in_other_dtype(self, sample: Sample) -> None:
         """Make the same call in the operator's least precise other dtype, if that is legal, and ignore its results.
@@ -112,38 +153,27 @@ class Target:
         except Exception:  # noqa: BLE001, S110 - neither is this call legal, nor is it the one that is asked for
             pass
 
-    def change(self, sample: Sample, layout: Layout = calling.as_it_is) -> list[torch.Tensor]:
-        """Call the variant that changes its first tensor, on the device, and copy that back."""
-        args, kwargs = self.arguments(sample, layout)
-        self.operator.changes_first(*args, **kwargs)
-        return self.fetched(calling.tensors(args[0]))
-
-    def fetched(self, outputs: Iterable[torch.Tensor | None]) -> list[Any]:
+    def fetched(self, outputs: Iterable[torch.Tensor | None]) -> Tensors:
         """Copy results to the CPU. Raises Disagreement if they are on another device than expected."""
+        found: Tensors = []
         with unseen():
-            return [each if each is None else self._fetched(each) for each in outputs]
+            for each in outputs:
+                if each is not None and each.device != self.device:
+                    raise Disagreement(f"{self.operator.name}: a result is on {each.device} instead of {self.device}")
+                found.append(each if each is None else each.detach().cpu())
+        return found
 
-    def _fetched(self, output: torch.Tensor) -> torch.Tensor:
-        if output.device != self.device:
-            raise Disagreement(f"{self.operator.name}: a result is on {output.device} instead of {self.device}")
-        return output.detach().cpu()
-
-    def go_back(self, sample: Sample, layout: Layout = calling.as_it_is) -> list[torch.Tensor | None]:
-        """Call on the device, differentiate, and copy the gradients to the CPU."""
-        return self.go_both_ways(sample, layout)[1]
-
-    def go_both_ways(
-        self, sample: Sample, layout: Layout = calling.as_it_is
-    ) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
+    def both_ways(self, call: Call) -> tuple[Tensors, Tensors]:
         """Call on the device and differentiate; copy results and gradients to the CPU; grad_outputs get the layout."""
+        sample = call.sample
 
         def grad_outputs(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
             with unseen():
                 if sample.name not in self._grad_outputs:
                     self._grad_outputs[sample.name] = upstream(self.operator, sample, outputs, self.dtype)
-                return [layout(each, self.device) for each in self._grad_outputs[sample.name]]
+                return [call.layout(each, self.device) for each in self._grad_outputs[sample.name]]
 
-        args, kwargs = self.arguments(sample, layout)
+        args, kwargs = self.arguments(call)
         leaves = with_grad(sample, (args, kwargs), self.dtype)
         outputs = forward(self.operator, self.operator.function, args, kwargs)
         found = self.fetched(outputs)

@@ -18,8 +18,7 @@ EVALUATIONS = {
     "survival": ("tests.meta.survival", True, "Runs with faults of the device and kill -9 at random moments."),
     "fuzz": ("tests.meta.fuzz", False, "Hostile files for each command and reader."),
     "forger": ("tests.unit.certificate.forger", False, "Forged certificates, and what refuses each."),
-    "slowdowns": ("slowdowns", False, "Slower kernels that the verdict on speed notices, and false alarms."),
-    "costs": ("costs", False, "Time and memory of timing, emulation, isolation, calls and pages."),
+    "costs": ("costs", False, "Time and memory of calls and pages."),
 }
 
 

@@ -1,20 +1,16 @@
-"""What pytest-ascend costs, beside the same work without it in the same run: time, memory and sizes."""
+"""What pytest-ascend costs: calls beside the same ones made bare, pages beside what is promised of them."""
 
 from __future__ import annotations
 
-import functools
 import gc
 import os
-import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import click
@@ -24,7 +20,7 @@ from rich.table import Table
 
 from pytest_ascend import emulator
 
-from .support import least_s, run_suite
+from .support import least_s
 
 
 @click.group(help=__doc__)
@@ -37,155 +33,6 @@ def _show(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*row)
     Console().print(table)
-
-
-# --- the timing of benchmarks ---
-
-ROUNDS, TURNS, BUDGET_S = 2000, 5, 1.0
-#: Side of the square matrices of a product that takes about 1 ms.
-SIDE = 384
-TEST = f"""
-import json, torch
-torch.set_num_threads(1)
-def test_product(benchmark):
-    x = torch.ones({SIDE}, {SIDE})
-    benchmark(lambda: x @ x)
-    print("MEDIAN", benchmark.stats.stats.median)
-"""
-
-
-def _pytest_benchmarks_s() -> float:
-    """Return the median of pytest-benchmark alone, in a process of its own."""
-    with tempfile.TemporaryDirectory() as name:
-        test = Path(name, "test_product.py")
-        test.write_text(TEST, encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-qs", "-p", "no:ascend", str(test)]
-        done = subprocess.run(command, cwd=name, capture_output=True, text=True, check=True)  # noqa: S603
-        return float(done.stdout.partition("MEDIAN ")[2].split()[0])
-
-
-@main.command()
-def timing() -> None:
-    """Time a round beside the bare call, and compare medians with torch.utils.benchmark and pytest-benchmark."""
-    from torch.utils.benchmark import Timer
-
-    from pytest_ascend.device.cpu_and_cuda import Cpu
-    from pytest_ascend.performance.timing import Rounds, plain, time_rounds
-
-    torch.set_num_threads(1)
-    rounds, x = Rounds(call=lambda: None, device=Cpu()), torch.ones(SIDE, SIDE)
-
-    def bare() -> float:
-        return median(least_s(rounds.call, 1) for _ in range(ROUNDS))
-
-    more = min(median(plain(rounds, rounds.run, ROUNDS)) for _ in range(TURNS)) - min(bare() for _ in range(TURNS))
-    click.echo(f"a round costs {more * 1e6:.2f} us beside the call")
-    timer = Timer("call()", globals={"call": lambda: x @ x}, num_threads=1)
-    measures: dict[str, Callable[[], float]] = {
-        "ascend_benchmark": lambda: (
-            median(time_rounds(lambda _: lambda: x @ x, Cpu(), budget_s=BUDGET_S).latencies_us) / 1e6
-        ),
-        "torch.utils.benchmark": lambda: timer.blocked_autorange(min_run_time=BUDGET_S).median,
-        "pytest-benchmark": _pytest_benchmarks_s,
-    }
-    found: dict[str, list[float]] = {name: [] for name in measures}
-    for _ in range(TURNS):
-        for name, measure in measures.items():
-            found[name].append(measure())
-    heads = [f"product of {SIDE}x{SIDE}, median of", *(f"turn {turn} us" for turn in range(1, TURNS + 1))]
-    _show(heads, [(name, *(f"{each * 1e6:.0f}" for each in times)) for name, times in found.items()])
-
-
-# --- child processes ---
-
-
-@main.command()
-@click.option("--rounds", default=2, show_default=True)
-@click.option("-k", "keyword", default="", help="As pytest has it.")
-@click.option("--level", default="standard", show_default=True)
-def isolation(rounds: int, keyword: str, level: str) -> None:
-    """Compare a run with child processes with one without, by CPU time; exit with 1 above 10 %."""
-
-    def cpu_s(mode: str) -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        with tempfile.TemporaryDirectory() as folder:
-            run_suite(Path(folder), "-k", keyword, f"--ascend-isolation={mode}", f"--ascend-level={level}")
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    found: dict[str, list[float]] = {"off": [], "on": []}
-    for _ in range(rounds):
-        for mode, times in found.items():
-            times.append(cpu_s(mode))
-            click.echo(f"isolation {mode}: {times[-1]:.1f} s of CPU time")
-    share = min(found["on"]) / min(found["off"]) - 1
-    click.echo(f"isolation costs {share:+.1%}")
-    sys.exit(share > 0.10)
-
-
-# --- the emulated device ---
-
-
-def _training_step(device: str) -> Callable[[], None]:
-    """Return one SGD step of ResNet50, batch 4, on a device."""
-    from suites.models.architectures import ResNet50
-
-    torch.manual_seed(0)
-    model = ResNet50().to(device).train()
-    images, labels = torch.randn(4, 3, 224, 224).to(device), torch.arange(4).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(images), labels).backward()
-        optimizer.step()
-        if device != "cpu":
-            torch.npu.synchronize()
-
-    return step
-
-
-@main.command()
-def emulation() -> None:
-    """Compare small operators and a training step of ResNet50 on the emulated device with the CPU."""
-    emulator.activate()
-    import torch_npu  # noqa: F401
-
-    from pytest_ascend.emulator import dispatch
-
-    seconds, call_of = [], dispatch.call_of
-
-    def watched(*given: Any) -> tuple[Callable[..., Any], Callable[..., None]]:
-        read, compute = call_of(*given)
-
-        def reading(*words: int) -> Any:
-            seconds.append(-time.perf_counter())
-            return read(*words)
-
-        def computing(*given: Any) -> None:
-            compute(*given)
-            seconds[-1] += time.perf_counter()
-
-        return reading, computing
-
-    dispatch.call_of = watched  # before the first operator
-    x, y = torch.randn(4, 4), torch.randn(4, 4)
-    operators: dict[str, Callable[..., object]] = {
-        "add": torch.add, "mul": torch.mul, "relu": lambda a, _: torch.relu(a), "add_": lambda a, b: a.add_(b),
-    }  # fmt: skip
-    rows = []
-    for name, function in operators.items():
-        cpu, npu = (
-            least_s(functools.partial(function, *given), 15, 2000) * 1e6 for given in ((x, y), (x.npu(), y.npu()))
-        )
-        rows.append((name, f"{cpu:.1f}", f"{npu:.1f}", f"{npu - cpu:.1f}"))
-    _show(["operator on 4x4 float32", "CPU us", "emulated us", "more us"], rows)
-    inside = sum(seconds) / len(seconds) * 1e6
-    click.echo(f"of which in Python, from the arguments' words to the written result: {inside:.1f} us a call")
-    steps = {device: _training_step(device) for device in ("cpu", "npu")}
-    turns = [{device: least_s(step, 1) for device, step in steps.items()} for _ in range(5)]
-    cpu, npu = (min(turn[device] for turn in turns[1:]) for device in steps)
-    click.echo(f"ResNet50 training step, batch 4: CPU {cpu:.2f} s, emulated {npu:.2f} s, ratio {npu / cpu:.2f}")
 
 
 # --- a call in the operator suite ---

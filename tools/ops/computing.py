@@ -15,7 +15,7 @@ import torch
 from pytest_ascend.operators.calling import Layout, poisoned, steps, surrounded
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.recorded import Packed
-from pytest_ascend.operators.reference import SUM_LAYOUTS, Results, Tensors, computed, differentiated
+from pytest_ascend.operators.reference import SUM_LAYOUTS, Results, Tensors, computed
 from pytest_ascend.operators.replay import write
 from pytest_ascend.operators.samples import FORWARD, Sample
 from pytest_ascend.operators.stored import BACKWARD
@@ -116,7 +116,7 @@ def gradients_of(
 ) -> Results | None:
     """Return gradients where they exist and agree with differences."""
     try:
-        results = differentiated(subject.operator, sample, dtype, layouts)
+        results = computed(subject.operator, sample, dtype, layouts, backward=True)
         if all(each is None for each in results.expected):
             return None
         if not second.gradient_agrees(subject.operator, sample, dtype, results.expected):

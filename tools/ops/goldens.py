@@ -11,7 +11,7 @@ from pytest_ascend.golden import Content, GoldenRecipe, GoldenStore
 from pytest_ascend.operators import recorded
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.properties import chosen
-from pytest_ascend.operators.reference import computed, differentiated
+from pytest_ascend.operators.reference import computed
 from pytest_ascend.operators.stored import BACKWARD, description, golden_id, named, stored_samples
 from suites.ops.table import OPERATORS
 
@@ -74,5 +74,5 @@ def make(operator: Operator) -> Mapping[str, torch.Tensor]:
             admit(operator, sample, dtype, results)
             tensors |= named(dtype, "forward", sample, results)
         for sample in chosen(operator, BACKWARD, dtype):
-            tensors |= named(dtype, BACKWARD, sample, differentiated(operator, sample, dtype))
+            tensors |= named(dtype, BACKWARD, sample, computed(operator, sample, dtype, backward=True))
     return tensors

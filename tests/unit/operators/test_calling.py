@@ -10,9 +10,9 @@ import torch
 from pytest_ascend.operators import Operator, call, calling
 from pytest_ascend.operators.calling import as_it_is, double, forward, gradients, upstream, with_grad
 from pytest_ascend.operators.operator import ALL_OUTPUTS
-from pytest_ascend.operators.reference import Definition, Results, computed, differentiated, numbers_in_float64
+from pytest_ascend.operators.reference import Definition, Results, computed, numbers_in_float64
 from pytest_ascend.operators.samples import Sample
-from pytest_ascend.operators.target import Target, in_dtype, placed
+from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target, in_dtype, placed
 from pytest_ascend.operators.values import uniform
 from pytest_ascend.records.case import Case
 from pytest_ascend.run import inputs
@@ -155,10 +155,10 @@ def test_a_target_runs_changes_and_differentiates() -> None:
     made = target(tested)
     (sample,) = made.samples
     x = sample.arguments("tested", torch.float32)[0][0]
-    assert made.run(sample)[0].equal(x * x)
-    assert made.latest == (sample, as_it_is)
-    assert made.change(sample)[0].equal(x * x)
-    (gradient,) = made.go_back(sample)
+    assert made.execute(Call(sample))[0].equal(x * x)
+    assert made.latest == Call(sample)
+    assert made.execute(Call(sample, direction=IN_PLACE))[0].equal(x * x)
+    (gradient,) = made.execute(Call(sample, direction=BACKWARD))
     up = inputs.normal(f"ops/tested/{sample.name}/up/0", (3, 5), dtype=torch.float32)
     assert gradient is not None
     torch.testing.assert_close(gradient, 2 * x * up)
@@ -212,7 +212,7 @@ def test_references_are_exact_and_have_a_run_per_layout() -> None:
     assert of_definition.expected[0] is not None
     assert of_definition.expected[0].equal(x.double().expm1())
     assert found.first is found.reference_runs[0][0]
-    gradient = differentiated(tested, sample, "float16")
+    gradient = computed(tested, sample, "float16", backward=True)
     up = inputs.normal(f"ops/tested/{sample.name}/up/0", (3, 5), dtype=torch.float16)
     assert gradient.expected[0] is not None
     torch.testing.assert_close(gradient.expected[0], x.double().exp() * up.double())
@@ -228,10 +228,10 @@ def test_a_definition_is_computed_once_in_several_precisions() -> None:
 
     made = Definition(operator(torch.exp, definition=defined))
     (sample,) = made.samples("forward", "float16")
-    found = made.forward(sample, "float16")
+    found = made.expect(sample, "float16")
     assert calls == [torch.float64, torch.float32, *[torch.float16] * 3]
     assert [run[0].dtype for run in found.reference_runs if run[0] is not None] == [torch.float16] * 5
-    assert made.forward(sample, "float16") is found
+    assert made.expect(sample, "float16") is found
     whole = Definition(operator(torch.sort, outputs=("", "int64")))
-    sorted_ = whole.forward(whole.samples("forward", "float16")[0], "float16")
+    sorted_ = whole.expect(whole.samples("forward", "float16")[0], "float16")
     assert [each.dtype for each in sorted_.reference_runs[0] if each is not None] == [torch.float16, torch.int64]

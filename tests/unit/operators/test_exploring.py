@@ -28,16 +28,16 @@ def target(name: str, dtype: str, reference: Sweep | None = None, *, wrong_above
     operator = OPERATORS[name]
     case = Case(suite="ops", subject=name, property="explore", dtype=dtype)
     made = Target(case, operator, reference or Sweep.of(operator, dtype, 0), torch.device("cpu"))
-    correct = made.run
+    correct = made.execute
 
-    def run(*given: Any) -> list[torch.Tensor]:
-        found = [each.clone(memory_format=torch.contiguous_format) for each in correct(*given)]
+    def spoilt(results: list[torch.Tensor]) -> list[torch.Tensor]:
+        found = [each.clone(memory_format=torch.contiguous_format) for each in results]
         for each in found:
             if each.numel() > wrong_above:
                 each.view(-1)[-1] = 0
         return found
 
-    made.run = run
+    made.execute = lambda call: correct(call) if call.direction else spoilt(correct(call))
     return made
 
 

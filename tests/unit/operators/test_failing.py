@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import torch
 from pytest_ascend.errors import UsageError
 from pytest_ascend.golden.files import Golden, decode, encode
 from pytest_ascend.operators import Operator, call, calling, failing
-from pytest_ascend.operators.failing import LARGEST_BYTES, SavedCall, _named, _saved, place_of, program, rerun
+from pytest_ascend.operators.checks import check
+from pytest_ascend.operators.failing import LARGEST_BYTES, SavedCall, _saved, place_of, program, rerun
 from pytest_ascend.operators.reference import Definition
 from pytest_ascend.operators.replay import Unwritable
-from pytest_ascend.operators.target import Target
+from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target
 from pytest_ascend.operators.values import normal, uniform
 from pytest_ascend.records.case import Case
+from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
 T = torch.Tensor
 CPU = torch.device("cpu")
@@ -36,32 +39,29 @@ def test_the_number_of_an_output_is_the_last_of_a_path(path: str, place: int) ->
     assert place_of(path) == place
 
 
-def test_every_name_in_a_verdict_leads_to_a_sample_and_its_layout() -> None:
-    made = target(torch.square, normal(3, 4))
-    (sample,) = made.samples
-    named = {name: layout for name, each, layout in _named(made) if each is sample}
-    assert len(named) == 1 + 2 + 3 * len(calling.LAYOUTS) + 2
-    assert named["3x4"] is named["3x4, backward"] is named["3x4, in place"] is calling.as_it_is
-    assert named["3x4, ready"] is named["3x4, to be resized"] is calling.as_it_is
-    for label, layout in calling.LAYOUTS.items():
-        assert {named[f"3x4, {label}{way}"] for way in ("", ", backward", ", in place")} == {layout}
+def test_the_call_that_a_verdict_names_is_saved(tmp_path: Path) -> None:
+    made, verdicts = target(torch.square, normal(3, 4), property_="layout"), list[Any]()
+    made.operator = replace(made.operator, function=lambda x: x.square() + (x.stride() == (1, 3)))
+    made.origin = (), "wrong"
+    with pytest.raises(Disagreement):
+        check(made, PrecisionCompare(verdicts.append))
+    assert "3x4, transposed" in program(made, tmp_path, verdicts[-1])
+    (file,) = tmp_path.iterdir()
+    assert SavedCall.load(file).args[0].stride() == (1, 3)
 
 
-def reproduced(made: Target, name: str, layout: Any = calling.as_it_is) -> Any:
-    return _saved(made, name, made.samples[0], layout, None, ("", 0.0))
+def reproduced(made: Target, layout: Any = calling.as_it_is, direction: str = "", label: str = "") -> Any:
+    return _saved(made, Call(made.samples[0], layout, direction, label), None, ("", 0.0))
 
 
 def test_a_call_is_saved_as_it_was_made() -> None:
     made = target(torch.square, normal(3, 4), definition=lambda x: x * x, in_place=torch.Tensor.square_)
-    plain = reproduced(made, "3x4")
+    plain = reproduced(made)
     assert (plain.leaves, plain.grad_outputs, plain.repeats) == ((), (), False)
     assert plain.expected[0].equal(plain.args[0].double().square())
     assert plain.reference[0].dtype is torch.float32
-    assert (
-        reproduced(made, "3x4, stepped", calling.stepped).args[0].stride()
-        == calling.stepped(plain.args[0], CPU).stride()
-    )
-    back = reproduced(made, "3x4, backward")
+    assert reproduced(made, calling.stepped).args[0].stride() == calling.stepped(plain.args[0], CPU).stride()
+    back = reproduced(made, direction=BACKWARD)
     assert (back.leaves, [each.shape for each in back.grad_outputs]) == ((0,), [(3, 4)])
     assert back.expected[0].equal(2 * back.args[0].double() * back.grad_outputs[0].double())
 
@@ -70,42 +70,38 @@ def test_a_call_is_saved_as_it_was_made() -> None:
 def test_gradients_are_reproduced_in_the_layout_of_the_case(property_: str) -> None:
     made = target(torch.mul, normal(3, 4), uniform(3, 4, grad=False), property_="backward")
     made.case = Case(suite="user", subject="tested", property=property_, dtype="float32")
-    found = reproduced(made, "3x4, 3x4, transposed", calling.transposed)
+    found = reproduced(made, calling.transposed, BACKWARD)
     assert found.leaves == (0,)
     assert [each.stride() for each in (*found.args, *found.grad_outputs)] == [(1, 3)] * 3
 
 
 def test_a_repeated_call_is_compared_with_itself() -> None:
-    assert reproduced(target(torch.square, normal(3, 4), property_="repeat"), "3x4").repeats
+    assert reproduced(target(torch.square, normal(3, 4), property_="repeat")).repeats
 
 
 @pytest.mark.parametrize(
-    ("name", "layout", "shape", "stride"),
-    [
-        ("3x4, ready", calling.as_it_is, (3, 4), (4, 1)),
-        ("3x4, to be resized", calling.as_it_is, (0,), (1,)),
-        ("3x4, stepped", calling.stepped, (3, 4), (11, 2)),
-    ],
+    ("kind", "shape", "stride"),
+    [("ready", (3, 4), (4, 1)), ("to be resized", (0,), (1,)), ("stepped", (3, 4), (11, 2))],
 )
-def test_the_target_of_a_result_is_reproduced(name: str, layout: Any, shape: tuple[int, ...], stride: Any) -> None:
+def test_the_target_of_a_result_is_reproduced(kind: str, shape: tuple[int, ...], stride: Any) -> None:
     made = target(torch.square, normal(3, 4), property_="out", out=True)
-    found = reproduced(made, name, layout)
+    found = reproduced(made, label=kind)
     assert (found.kwargs["out"].shape, found.kwargs["out"].stride()) == (shape, stride)
     assert found.kwargs["out"].isnan().all()
     assert found.args[0].is_contiguous(), "the layout is the target's"
 
 
-@pytest.mark.parametrize(("layout", "stride"), [(calling.as_it_is, (4, 1)), (calling.stepped, (11, 2))])
-def test_a_tensor_that_is_changed_in_place_is_reproduced_where_it_lies(layout: Any, stride: tuple[int, int]) -> None:
+@pytest.mark.parametrize(("label", "stride"), [("", (4, 1)), ("stepped", (11, 2))])
+def test_a_tensor_that_is_changed_in_place_is_reproduced_where_it_lies(label: str, stride: tuple[int, int]) -> None:
     made = target(torch.add, normal(3, 4), 2, property_="in-place", in_place=torch.Tensor.add_)
-    found = reproduced(made, "3x4, 2", layout)
+    found = reproduced(made, direction=IN_PLACE, label=label)
     assert (found.args[0].stride(), found.args[1]) == (stride, 2)
 
 
 def test_without_a_verdict_the_call_made_last_is_shown(tmp_path: Path) -> None:
     made = target(torch.square, normal(3, 4))
     assert "user/tested/forward/float32: 3x4" in program(made, tmp_path, None)
-    made.run(made.samples[0], calling.stepped)
+    made.execute(Call(made.samples[0], calling.stepped))
     assert "torch.square, 'cpu')" in program(made, tmp_path, None)
     (file,) = tmp_path.iterdir()
     assert SavedCall.load(file).args[0].stride() == (11, 2)

@@ -254,7 +254,7 @@ def test_what_overlaps_in_memory_is_not_changed_in_place() -> None:
 def test_results_are_what_is_expected_and_what_the_cpu_has() -> None:
     made = recording(sample("first"))
     (first,) = made.samples("forward", "float32")
-    found = made.forward(first, "float32")
+    found = made.expect(first, "float32")
     assert found.expected[0] is not None
     assert found.expected[0].equal(TENSORS[2])
     assert found.expected[1] is None
@@ -265,7 +265,7 @@ def test_results_are_what_is_expected_and_what_the_cpu_has() -> None:
     assert stored[0].equal(TENSORS[3])
     assert rounded[1] is stored[1] is None
     with pytest.raises(KeyError, match="backward"):
-        made.backward(first, "float32")
+        made.expect(first, "float32", backward=True)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from pytest_ascend.coverage.manifest import SWEEP_GENERATION, SWEEP_SEED
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators import Operator, call, call_judging, callables, shrinking, sweep
 from pytest_ascend.operators.callables import resolve
-from pytest_ascend.operators.calling import as_it_is
 from pytest_ascend.operators.checks import check
 from pytest_ascend.operators.failing import program
 from pytest_ascend.operators.generator import (
@@ -35,7 +34,7 @@ from pytest_ascend.operators.replay import recording
 from pytest_ascend.operators.samples import TEMPLATE, Sample
 from pytest_ascend.operators.stored import stored_samples
 from pytest_ascend.operators.sweep_reference import CALLS, SPARE, Sweep
-from pytest_ascend.operators.target import Target
+from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target
 from pytest_ascend.operators.templates import templates_of
 from pytest_ascend.operators.values import Values, Variant, uniform
 from pytest_ascend.precision import Verdict
@@ -57,11 +56,10 @@ def target(name: str, dtype: str, function: Function | None = None, count: int |
     case = Case(suite="ops", subject=name, property="sweep", dtype=dtype)
     made = Target(case, operator, Sweep.of(operator, dtype, count), torch.device("cpu"))
     if function:
-        both = made.go_both_ways
-        made.run = lambda sample, layout: [
-            function(*made.arguments(sample, layout)[0], **made.arguments(sample, layout)[1])
-        ]
-        made.go_both_ways = lambda *call: (made.run(*call), both(*call)[1])
+        execute, both = made.execute, made.both_ways
+        run = lambda call: [function(*made.arguments(call)[0], **made.arguments(call)[1])]  # noqa: E731
+        made.execute = lambda call: execute(call) if call.direction else run(call)
+        made.both_ways = lambda call: (run(call), both(call)[1])
     return made
 
 
@@ -182,10 +180,10 @@ def test_some_calls_follow_the_same_call_in_the_least_precise_other_dtype() -> N
 
 def test_a_gradient_that_is_only_moved_keeps_its_nan() -> None:
     made = target("roll", "float32", count=CALLS["sweep-more"])
-    right = made.go_both_ways
-    made.go_both_ways = lambda *call: (
-        right(*call)[0],
-        [each if each is None else each.nan_to_num() for each in right(*call)[1]],
+    right = made.both_ways
+    made.both_ways = lambda call: (
+        right(call)[0],
+        [each if each is None else each.nan_to_num() for each in right(call)[1]],
     )
     with pytest.raises(Disagreement):
         judged(made)
@@ -325,7 +323,7 @@ def test_gradients_of_few_elements_are_not_asked_where_they_follow_from_the_roun
     made = target("sigmoid", "float16")
     for each in made.reference.calls:
         (values,) = each.sample.values()
-        found["backward" in sweep._ways(made, each)].add(math.prod(values.shape))
+        found["backward" in sweep._directions(made, each)].add(math.prod(values.shape))
     assert min(found[True]) > 64
     assert min(found[False]) <= 1
 
@@ -421,9 +419,8 @@ def test_a_call_is_not_asked_that_takes_much_memory_on_its_way(count: int) -> No
 
     operator = Operator("spread", spread, lambda make: [call(make.normal(count))], definition=spread, sweep=True)
     sample = operator.samples("float32")[0]
-    found = Sweep.of(operator, "float32", 0, defined=True).usual(
-        sample, sample.arguments("spread", torch.float32), as_it_is
-    )
+    given = sample.arguments("spread", torch.float32)
+    found = Sweep.of(operator, "float32", 0, defined=True).usual(Call(sample), given)
     assert (found is None) == (count > 700)
 
 
@@ -433,9 +430,9 @@ def test_half_precision_that_the_cpu_has_no_kernel_for_is_that_of_float32_rounde
     ((x,), _) = given = sample.arguments("log_ndtr", torch.bfloat16)
     reference = Sweep.of(operator, "bfloat16", 0)
     wanted = torch.special.log_ndtr(x.float()).bfloat16()
-    assert digest(reference.usual(sample, given, as_it_is)) == digest([wanted])
-    assert [digest(each) for each in reference.forward(sample, "bfloat16").reference_runs] == [digest([wanted])] * 3
-    (gradient,) = reference.usual_gradients(sample, given)
+    assert digest(reference.usual(Call(sample), given)) == digest([wanted])
+    assert [digest(each) for each in reference.expect(sample, "bfloat16").reference_runs] == [digest([wanted])] * 3
+    (gradient,) = reference.usual(Call(sample, direction=BACKWARD), given)
     assert gradient.dtype is torch.bfloat16
 
 
@@ -460,8 +457,8 @@ def test_an_operator_that_torch_has_removed_is_not_a_wrong_one_either() -> None:
 
 def test_what_the_cpu_lets_grow_in_place_is_not_asked() -> None:
     operator = Operator("grow", torch.add, lambda make: [call(make.normal(3))], in_place=lambda x: x.resize_(5))
-    reference = Sweep.of(operator, "float32", 0)
-    assert reference.usual_in_place(((torch.ones(3),), {}), as_it_is) is None
+    changing = Call(operator.samples("float32")[0], direction=IN_PLACE)
+    assert Sweep.of(operator, "float32", 0).usual(changing, ((torch.ones(3),), {})) is None
 
 
 @pytest.mark.parametrize("dtype", ["int64", "float32"])
@@ -470,7 +467,8 @@ def test_integers_are_changed_in_place_only_if_they_can_hold_the_result(dtype: s
     operator = Operator(
         "half", lambda x: x / 2, lambda make: [call(make.normal(3))], dtypes=(dtype,), in_place=asked.append
     )
-    Sweep.of(operator, dtype, 0).usual_in_place(((torch.ones(3, dtype=getattr(torch, dtype)),), {}), as_it_is)
+    changing = Call(operator.samples(dtype)[0], direction=IN_PLACE)
+    Sweep.of(operator, dtype, 0).usual(changing, ((torch.ones(3, dtype=getattr(torch, dtype)),), {}))
     assert bool(asked) == (dtype == "float32")
 
 
@@ -558,15 +556,15 @@ def test_the_gradient_of_a_mean_over_windows_may_not_be_off_by_eight_ulp(
     case = Case(suite="ops", subject=name, property="sweep", dtype=dtype)
     made = Target(case, operator, Sweep.of(operator, dtype, 24), torch.device("cpu"))
     judged(made)
-    both = made.go_both_ways
+    both = made.both_ways
 
-    def off(*call: Any) -> Any:
-        found, (gradient,) = both(*call)
+    def off(call: Call) -> Any:
+        found, (gradient,) = both(call)
         wrong = gradient.clone(memory_format=torch.contiguous_format)
         wrong.view(-1)[3::64] *= 1 + 8 * torch.finfo(gradient.dtype).eps
         return found, [wrong]
 
-    made.go_both_ways = off
+    made.both_ways = off
     with pytest.raises(Disagreement):
         judged(made)
 
@@ -619,12 +617,12 @@ def test_each_of_several_outputs_is_judged_by_its_own_sums() -> None:
     """Next to a variance of about one, an error of a mean would be small."""
     made = target("var_mean", "float32")
 
-    def off(sample: Any, layout: Any) -> list[T]:
-        args, kwargs = made.arguments(sample, layout)
+    def off(call: Call) -> list[T]:
+        args, kwargs = made.arguments(call)
         variance, mean = torch.var_mean(*args, **kwargs)
         return [variance, mean + 1e-4 * variance.sqrt()]
 
-    made.run = off
+    made.execute = off
     with pytest.raises(Disagreement, match=r"'\]\[1\]"):
         judged(made)
 

@@ -192,8 +192,8 @@ def test_a_line_takes_a_degree_of_freedom_more_than_a_mean() -> None:
 def test_the_promise_of_whole_runs() -> None:
     """At most one run in a hundred calls anything slower by mistake, and a slow-down of ten per cent is seen.
 
-    Of a machine with 45 benchmarks whose runs vary by 0.4 to 1.8 %, as they did beside another busy process
-    (``python -m tools.evaluation slowdowns``), and a baseline of twelve runs.
+    Of a machine with 45 benchmarks whose runs vary by 0.4 to 1.8 %, as they did beside another busy process, and a
+    baseline of twelve runs.
     """
     rng, gate, accused, seen, slowed = np.random.default_rng(8), Gate(benchmarks=45), 0, 0, 0
     for _ in range(150):

@@ -172,7 +172,7 @@ def test_a_recording_gives_samples_and_results() -> None:
     assert found.samples("forward", "float16") == ()
     args, kwargs = sample.arguments("", torch.float16)
     assert (args[0].tolist(), args[0].dtype, kwargs) == ([1.0, -2.0], torch.float16, {"dim": 0})
-    results = found.forward(sample, "float32")
+    results = found.expect(sample, "float32")
     assert results.expected[0] is not None
     assert results.expected[0].tolist() == [1 / 3, 2.0]
     assert results.first.equal(torch.tensor([1 / 3, 2.0]))

@@ -10,7 +10,7 @@ from pytest_ascend.errors import GoldenError
 from pytest_ascend.golden import Golden, GoldenStore, Provenance
 from pytest_ascend.operators import recorded, stored
 from pytest_ascend.operators.operator import FAMILIES, FLOATS, Operator
-from pytest_ascend.operators.reference import Results, computed, differentiated
+from pytest_ascend.operators.reference import Results, computed
 from pytest_ascend.operators.samples import call
 from pytest_ascend.operators.stored import golden_id, load, named, read
 from pytest_ascend.operators.values import normal
@@ -61,7 +61,7 @@ def same_numbers(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
 def test_a_gradient_that_does_not_exist_is_none() -> None:
     second_unused = Operator("first", lambda x, y: x * 2 + 0 * y.detach(), exactly(call(normal(3), normal(3))))
     sample = second_unused.samples("float32")[0]
-    results = differentiated(second_unused, sample, "float32")
+    results = computed(second_unused, sample, "float32", backward=True)
     assert results.expected[1] is None
     assert [name for name, _ in named("float32", "backward", sample, results)] == ["float32/backward/3, 3/0"]
 

@@ -14,7 +14,7 @@ from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.calling import tensors
 from pytest_ascend.operators.failing import SavedCall, bundled_operator, program
 from pytest_ascend.operators.samples import Sample
-from pytest_ascend.operators.target import Target
+from pytest_ascend.operators.target import Call, Target
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.system.bundled import folder
 from suites.ops import CASES
@@ -30,7 +30,8 @@ def subject_of(case_id: str) -> Target:
 
 
 def about(subject: Target, sample: Sample) -> Verdict:
-    """Return a verdict that names a sample."""
+    """Return a verdict that names a sample, which was called."""
+    subject.note(Call(sample))
     path = f"{subject.operator.name}[{sample.name!r}][0]"
     return Verdict(path=path, agrees=False, standard="error-model@1", headline="")
 

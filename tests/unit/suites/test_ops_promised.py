@@ -11,6 +11,7 @@ import torch
 
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.sweep_reference import Sweep
+from pytest_ascend.operators.target import Call
 from pytest_ascend.system.bundled import folder
 from suites.ops.table import swept
 
@@ -111,5 +112,5 @@ def test_what_is_not_promised_is_not_even_computed() -> None:
     object.__setattr__(operator, "function", lambda *_, **__: called.append(1))
     object.__setattr__(operator, "sweep", lambda *_, **__: False)
     each = sweep.calls[0].sample
-    assert sweep.usual(each, each.arguments("pad", torch.float32), lambda tensor, _: tensor) is None
+    assert sweep.usual(Call(each), each.arguments("pad", torch.float32)) is None
     assert not called
