@@ -581,7 +581,7 @@ class Interpreter:
         if kind == "item":
             return self.value(tree[1], scope) if isinstance(self.value(tree[1], scope), Tensor) else U
         if kind == "member":
-            return self._member(self.value(tree[1], scope), tree[2])
+            return ("method", self.value(tree[1], scope), tree[2])
         return self._call(tree[1], tree[2], scope)
 
     def _named(self, name: str, scope: dict[str, Any]) -> Any:
@@ -625,9 +625,6 @@ class Interpreter:
             "*": int.__mul__, "==": int.__eq__, "!=": int.__ne__,
         }  # fmt: skip
         return table[operator](left, right) if operator in table else U
-
-    def _member(self, of: Any, name: str) -> Any:
-        return ("method", of, name)
 
     def _call(self, callee: Any, trees: Sequence[Any], scope: dict[str, Any]) -> Any:
         if callee[0] == "member":

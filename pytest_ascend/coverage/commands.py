@@ -25,7 +25,13 @@ def manifest(check: bool, durations: Path | None) -> None:
     each case of a run took, which --ascend-shard uses to balance its parts.
     """
     if durations:
-        _note_durations(durations)
+        path = folder("suites") / shards.NAME
+        log = durations / "run.jsonl" if durations.is_dir() else durations
+        records = read(log).records
+        write_if_new(path, shards.encode(records).encode())
+        click.echo(
+            f"{len(shards.load(path.parent))} of {len(records)} cases take longer than {shards.USUAL_S} s: {path}"
+        )
         return
     # Catalogues may use torch. With torch_npu installed and no CANN, torch imports only when told not to load it.
     os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
@@ -38,11 +44,3 @@ def manifest(check: bool, durations: Path | None) -> None:
         click.echo(f"{len(cases)} cases in {write(suites, cases)}")
     elif (suites / NAME).read_text(encoding="utf-8") != encode(cases):
         raise SystemExit(f"{suites / NAME} is not up to date: run pytest-ascend manifest")
-
-
-def _note_durations(run: Path) -> None:
-    path = folder("suites") / shards.NAME
-    log = run / "run.jsonl" if run.is_dir() else run
-    records = read(log).records
-    write_if_new(path, shards.encode(records).encode())
-    click.echo(f"{len(shards.load(path.parent))} of {len(records)} cases take longer than {shards.USUAL_S} s: {path}")

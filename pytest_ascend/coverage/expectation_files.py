@@ -52,7 +52,10 @@ def _entry(given: Any, place: str, *, is_old: bool) -> dict[str, Any]:
     if unknown := given.keys() - (_OLD_KEYS if is_old else _KEYS):
         raise ValueError(f"{place} has an unknown key: {min(unknown)!r}")
     given = _renewed(given, place) if is_old else given
-    _outcome(given, place)
+    if given["outcome"] not in EXPECTED:
+        raise ValueError(f"{place}: outcome is {given['outcome']!r}, expected one of {', '.join(EXPECTED)}")
+    if given["outcome"] == Errored.name and not given.get("says"):
+        raise ValueError(f"{place}: an error is expected by what it says, and there is no says")
     if given.get("derived") == _MESSAGE and not given.get("says"):
         raise ValueError(f"{place} is derived from a message, and there is no says")
     return {
@@ -75,13 +78,6 @@ def _renewed(given: Mapping[str, Any], place: str) -> dict[str, Any]:
     devices = {None: [], True: ["emulated"], False: ["npu", "cuda", "cpu"]}[given.get("emulated")]
     chips = [str(given["chip"])] if "chip" in given else []
     return {**kept, "cause": given["reason"], "cases": [given["cases"]], "chips": chips, "devices": devices}
-
-
-def _outcome(given: Mapping[str, Any], place: str) -> None:
-    if given["outcome"] not in EXPECTED:
-        raise ValueError(f"{place}: outcome is {given['outcome']!r}, expected one of {', '.join(EXPECTED)}")
-    if given["outcome"] == Errored.name and not given.get("says"):
-        raise ValueError(f"{place}: an error is expected by what it says, and there is no says")
 
 
 def _texts(value: Any, place: str) -> tuple[str, ...]:

@@ -49,7 +49,10 @@ class Work:
 
     def live(self, channel: Channel) -> None:
         """Join the group, then answer calls until there are none."""
-        _redirect_output(output_file(self.store, self.rank))
+        # Redirect the output of this process and its libraries to a file: the terminal belongs to the parent
+        with output_file(self.store, self.rank).open("ab") as file:
+            for stream in (1, 2):
+                os.dup2(file.fileno(), stream)
         warnings.simplefilter("ignore")  # torch's warnings about its own names do not matter here
         device = None
         while "function" in (call := channel.receive()):
@@ -105,13 +108,6 @@ class Work:
 def output_file(store: Path, rank: int) -> Path:
     """Return the file for the output of a rank and its libraries."""
     return store.with_name(f"{store.name}-said-{rank}")
-
-
-def _redirect_output(path: Path) -> None:
-    """Redirect the output of this process and its libraries to a file: the terminal belongs to the parent."""
-    with path.open("ab") as file:
-        for stream in (1, 2):
-            os.dup2(file.fileno(), stream)
 
 
 def _function(name: str) -> Any:

@@ -131,13 +131,6 @@ def _slow(device_fault: DeviceFault) -> None:
         time.sleep(device_fault.seconds)
 
 
-def _linger(start: float, share: float) -> None:
-    """Keep the processor busy for a share of the time since ``start``: sleeping would take longer than most kernels."""
-    end = time.perf_counter() + share * (time.perf_counter() - start)
-    while time.perf_counter() < end:
-        pass
-
-
 def _recovering(device_fault: DeviceFault) -> None:
     """The C runtime reports it when a card is opened: see cards.c."""
 
@@ -282,7 +275,11 @@ def _faulty(kernel: Kernel, device_fault: DeviceFault) -> Body:
                 kernel.name, list(_tensors(found if found is not None else (out or arguments[:1])))
             )
         if hit and device_fault.share:
-            _linger(start, device_fault.share)
+            # Keep the processor busy for a share of the time since ``start``: sleeping would take longer than most
+            # kernels.
+            end = time.perf_counter() + device_fault.share * (time.perf_counter() - start)
+            while time.perf_counter() < end:
+                pass
         if hit and device_fault.kind == _BY_CHANCE:
             written = found if found is not None else (out or arguments[:1])
             _disturb(next(_tensors(written), None))
@@ -323,7 +320,8 @@ def _add_noise(name: str, results: list[torch.Tensor]) -> None:
         _first_asked.deterministic = bool(value.value)
     for each in results:
         if each.is_floating_point() and each.numel() and not _first_asked.deterministic:
-            place = _place(each)
+            index = torch.tensor(random.randrange(each.numel()))  # noqa: S311  (chance, no secret)
+            place = tuple(torch.unravel_index(index, each.shape)) if each.dim() else ()
             if each.dtype is torch.float32 and torch.frexp(each[place]).mantissa * 2**11 % 1 == 0:
                 continue  # a sum of few bits is exact, whatever its order and however large it is
             each[place] = torch.nextafter(each[place], each[place].new_tensor(random.choice((0.0, torch.inf))))  # noqa: S311
@@ -337,11 +335,6 @@ def _flush(_: str, results: list[torch.Tensor]) -> None:
 
 
 _AFTERWARDS: Mapping[str, Callable[[str, list[torch.Tensor]], None]] = {"noisy": _add_noise, "flushing": _flush}
-
-
-def _place(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    index = torch.tensor(random.randrange(tensor.numel()))  # noqa: S311  (chance, no secret)
-    return tuple(torch.unravel_index(index, tensor.shape)) if tensor.dim() else ()
 
 
 def _current_device() -> int:

@@ -51,7 +51,14 @@ def install(*, again: bool = False) -> None:
             return
         warnings.filterwarnings("ignore", module=r"pytest_ascend\.emulator\.kernels\.")
         home = Path(os.environ["ASCEND_HOME_PATH"])
-        _check_same_sources(home)
+        # The compiled entry points refer to kernels by index: other declarations would call a wrong one
+        if (home / "operators.c").read_text(encoding="utf-8") != operators_source(
+            kernel.signature for kernel in all_kernels()
+        ):
+            raise EmulatorUnavailable(
+                "the declarations of operators changed after the emulated CANN of this process was compiled",
+                hint="start the program again; child processes too, where they inherited ASCEND_HOME_PATH",
+            )
         runtime = ctypes.CDLL(str(home / "lib64" / "libascendcl.so"))
         runtime.emu_memory_base.restype = ctypes.c_size_t
         runtime.emu_memory_size.restype = ctypes.c_size_t
@@ -59,17 +66,6 @@ def install(*, again: bool = False) -> None:
         callback = _RUNNER(_runner(DeviceMemory(runtime.emu_memory_base(), size), runtime))
         _installed.append(callback)
         runtime.emu_install(callback)
-
-
-def _check_same_sources(home: Path) -> None:
-    """The compiled entry points refer to kernels by index: other declarations would call a wrong one."""
-    if (home / "operators.c").read_text(encoding="utf-8") != operators_source(
-        kernel.signature for kernel in all_kernels()
-    ):
-        raise EmulatorUnavailable(
-            "the declarations of operators changed after the emulated CANN of this process was compiled",
-            hint="start the program again; child processes too, where they inherited ASCEND_HOME_PATH",
-        )
 
 
 def planted(faults: Iterable[str]) -> list[Kernel]:

@@ -107,16 +107,12 @@ def python_packages(machine: Machine, packages: dict[str, Package]) -> Iterator[
         if package:
             yield from _known(component, package.version, package.path)
             path = f"{package.folder}/{module}/version.py"
-            yield from _of_module(machine, component, path)
-
-
-def _of_module(machine: Machine, component: str, path: str) -> Iterator[Evidence]:
-    text = machine.tree.read(path).content
-    found = re.search(r"^__version__\s*(?::\s*\w+\s*)?=\s*['\"]([^'\"\n]+)['\"]", text, re.MULTILINE)
-    yield from _known(component, found[1] if found else "", path)
-    commit = re.search(r"^git_version\s*(?::[^=\n]*)?=\s*['\"]([0-9a-f]{7,40})['\"]", text, re.MULTILINE)
-    if commit and component == TORCH_NPU:
-        yield Evidence(COMMIT, commit[1], path)
+            text = machine.tree.read(path).content
+            found = re.search(r"^__version__\s*(?::\s*\w+\s*)?=\s*['\"]([^'\"\n]+)['\"]", text, re.MULTILINE)
+            yield from _known(component, found[1] if found else "", path)
+            commit = re.search(r"^git_version\s*(?::[^=\n]*)?=\s*['\"]([0-9a-f]{7,40})['\"]", text, re.MULTILINE)
+            if commit and component == TORCH_NPU:
+                yield Evidence(COMMIT, commit[1], path)
 
 
 def of_npu_smi(output: NpuSmi) -> Iterator[Evidence]:

@@ -151,7 +151,7 @@ def collect(device: str, *, emulated: bool, chip: str, machine: Machine | None =
         firmware=version[evidence.FIRMWARE] if hardware else "",
         cann=version[evidence.TOOLKIT] or version[evidence.RUNTIME]
         if hardware
-        else _emulated_cann()
+        else f"emulated {os.environ.get(EMULATED_CANN_VARIABLE, '')}".strip()
         if emulated
         else "",
         torch=version[evidence.TORCH],
@@ -163,11 +163,6 @@ def collect(device: str, *, emulated: bool, chip: str, machine: Machine | None =
         host=f"{platform.machine()}, {os.cpu_count()} CPUs{_cpu_name()}",
         pytest_ascend=__version__,
     )
-
-
-def _emulated_cann() -> str:
-    """Return the name of this process's emulated CANN, with the release that it reports."""
-    return f"emulated {os.environ.get(EMULATED_CANN_VARIABLE, '')}".strip()
 
 
 def _running_driver(machine: Machine) -> str:

@@ -203,21 +203,20 @@ def relay(summary: Summary) -> str:
             "failed": kinds["failure"] + kinds["error"],
             "skipped": kinds["skipped"],
         },
-        "failed-tests-detail": [_relayed(each) for each in bad[:RELAY_TESTS]],
+        "failed-tests-detail": [
+            {
+                "name": evidence.line(each.case.id),
+                "classname": _class_name(each),
+                "message": _cut(f"{each.outcome.name}: {evidence.finding(each)}", RELAY_MESSAGE),
+                "stacktrace": _cut(attachment(each), RELAY_TRACE),
+                "duration": each.duration_s,
+            }
+            for each in bad[:RELAY_TESTS]
+        ],
         "triage-verdict": _triage(causes_of(summary.results)),
     }
     texts = {name: value if isinstance(value, str) else _json(value) for name, value in inputs.items()}
     return _json(texts) + "\n"
-
-
-def _relayed(result: ResultRecord) -> dict[str, Any]:
-    return {
-        "name": evidence.line(result.case.id),
-        "classname": _class_name(result),
-        "message": _cut(f"{result.outcome.name}: {evidence.finding(result)}", RELAY_MESSAGE),
-        "stacktrace": _cut(attachment(result), RELAY_TRACE),
-        "duration": result.duration_s,
-    }
 
 
 def _cut(text: str, size_bytes: int) -> str:

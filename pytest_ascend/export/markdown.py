@@ -57,11 +57,7 @@ def _parts(summary: Summary, limit: int) -> Iterator[str]:
     yield table(("", "version"), [(str(say(f"stack.{name}")), value) for name, value in versions.items()])
     counts = [(str(say(f"outcome.{name}")), f"{summary.counts[name]:,}") for name in ORDER if summary.counts[name]]
     yield table(("outcome", "cases"), counts)
-    yield from _deviations(summary, limit)
-
-
-def _deviations(summary: Summary, limit: int) -> Iterator[str]:
-    """Yield a table of deviations: one row per cause, the worst outcome and the largest cause first."""
+    # One row per cause, the worst outcome and the largest cause first.
     found = [cause for cause in causes_of(summary.results) if cause.representative.node_id]
     if found:
         yield causes_table(found[:limit])

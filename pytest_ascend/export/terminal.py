@@ -10,7 +10,7 @@ from types import MappingProxyType
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.runlog.contents import LeftBehind, Quarantined, Resumed, Run
 from pytest_ascend.verdict import evidence, figures
-from pytest_ascend.verdict.causes import Cause, causes_of, known_causes
+from pytest_ascend.verdict.causes import causes_of, known_causes
 from pytest_ascend.verdict.columns import tally
 from pytest_ascend.verdict.phrase import counted
 from pytest_ascend.verdict.summary import CONFORMS, DOES_NOT_CONFORM, Summary
@@ -45,7 +45,16 @@ class Line:
 
 def lines(summary: Summary, *, page: Path | None = None, limit: int = CAUSES_LIMIT) -> Iterator[Line]:
     """Yield the closing lines of a run. Untrusted text in them cannot control the terminal."""
-    yield from _causes(summary, limit)
+    found = [cause for cause in causes_of(summary.results) if cause.representative.node_id]
+    for cause in found[:limit]:
+        first, colour, count = cause.representative, _COLOURS[cause.outcome], len(cause.cases)
+        of = f" of {cause.ran:,}" if cause.ran > count else ""
+        many = f": {count:,}{of} cases, such as {evidence.line(first.case.id)}" if count > 1 else ""
+        yield Line(f"{cause.outcome:<12} {cause.title}{many}: {cause.finding}", colour)
+        yield Line(f"{'':<12} again: {evidence.again(summary.run.header, first.node_id)}")
+    if len(found) > limit:
+        cases = sum(len(cause.cases) for cause in found[limit:])
+        yield Line(f"... and {len(found) - limit:,} more causes with {counted('cases', cases)}, in the report")
     yield Line(str(tally(summary.results)) or "no cases")
     yield from _known(summary)
     if summary.verdict.notice:
@@ -92,25 +101,6 @@ def beside(
             yield Line(f"continued: {event.records:,} cases were recorded before")
     if stopped:
         yield Line(figures.one_line(f"stopped: {stopped}; continue with --ascend-resume"), "red")
-
-
-def _causes(summary: Summary, limit: int) -> Iterator[Line]:
-    """List deviations by cause, the worst outcome and the largest cause first."""
-    found = [cause for cause in causes_of(summary.results) if cause.representative.node_id]
-    for cause in found[:limit]:
-        yield from _named(cause, summary)
-    if len(found) > limit:
-        cases = sum(len(cause.cases) for cause in found[limit:])
-        yield Line(f"... and {len(found) - limit:,} more causes with {counted('cases', cases)}, in the report")
-
-
-def _named(cause: Cause, summary: Summary) -> Iterator[Line]:
-    """Yield a cause in one line, with its simplest case and the command that runs that again."""
-    first, colour, count = cause.representative, _COLOURS[cause.outcome], len(cause.cases)
-    of = f" of {cause.ran:,}" if cause.ran > count else ""
-    many = f": {count:,}{of} cases, such as {evidence.line(first.case.id)}" if count > 1 else ""
-    yield Line(f"{cause.outcome:<12} {cause.title}{many}: {cause.finding}", colour)
-    yield Line(f"{'':<12} again: {evidence.again(summary.run.header, first.node_id)}")
 
 
 def _colour(summary: Summary) -> str:

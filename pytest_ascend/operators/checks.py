@@ -234,22 +234,18 @@ def _in_place(target: Target, compare: PrecisionCompare) -> None:
     for sample in target.samples:
         whole, view = Call(sample, direction=IN_PLACE), Call(sample, direction=IN_PLACE, label="stepped")
         results[whole.name] = results[view.name] = target.expect(whole)
-        actual[whole.name] = _changed(target, whole)
+        # Autograd has to see the change.
+        (first, *rest), kwargs = target.arguments(whole)
+        before = first._version  # noqa: SLF001 - it has no other public name
+        returned = target.operator.changes_first(first, *rest, **kwargs)
+        _demand(returned is first, f"{target.operator.name}_ returned another tensor than it was given")
+        _demand(first._version > before, f"{target.operator.name}_ did not bump the tensor's version")  # noqa: SLF001
+        actual[whole.name] = target.fetched([first])
         actual[view.name], gaps[view.name] = _changed_within(target, view)
     judge(target, compare, actual, results)
     same(compare, gaps, _untouched(gaps), f"{target.operator.name}_: beside the view")
     if target.operator.traits.keeps_size and not target.operator.one_set_of_inputs:
         _must_not_grow(target)
-
-
-def _changed(target: Target, call: Call) -> Tensors:
-    """Change a tensor in place; autograd has to see the change."""
-    (first, *rest), kwargs = target.arguments(call)
-    before = first._version  # noqa: SLF001 - it has no other public name
-    returned = target.operator.changes_first(first, *rest, **kwargs)
-    _demand(returned is first, f"{target.operator.name}_ returned another tensor than it was given")
-    _demand(first._version > before, f"{target.operator.name}_ did not bump the tensor's version")  # noqa: SLF001
-    return target.fetched([first])
 
 
 def _changed_within(target: Target, call: Call) -> tuple[Tensors, Tensors]:
@@ -287,7 +283,14 @@ def _repeat(target: Target, compare: PrecisionCompare) -> None:
             call = Call(sample, direction=direction, label=direction)
             target.note(call)
             first[call.name] = computed()
-            _leave_poison(first[call.name], target.device)
+            # The memory of the next results gets a value that no result has.
+            with unseen():
+                junk = [
+                    poisoned(tuple(each.shape), each.dtype).to(target.device)
+                    for each in first[call.name]
+                    for _ in range(4)
+                ]
+            del junk
             second[call.name] = computed()
         after[sample.name] = on_tensors(torch.Tensor.cpu, (args, kwargs))
     name = target.operator.name
@@ -311,13 +314,6 @@ def _ways(target: Target, sample: Sample, args: Any, kwargs: Any) -> dict[str, C
         back = Call(sample, direction=BACKWARD, label=BACKWARD)
         ways[BACKWARD] = lambda: [each for each in target.execute(back) if each is not None]
     return ways
-
-
-def _leave_poison(like: list[torch.Tensor], device: torch.device) -> None:
-    """Fill the memory of the next results with a value that no result has."""
-    with unseen():
-        junk = [poisoned(tuple(each.shape), each.dtype).to(device) for each in like for _ in range(4)]
-    del junk
 
 
 def _demand(holds: bool, otherwise: str) -> None:

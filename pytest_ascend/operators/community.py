@@ -146,7 +146,8 @@ def _calls(path: Path) -> Iterator[Call]:
     for index, row in enumerate(rows):
         try:
             call = convert(row, index)
-            _refuse_large(call)
+            if _elements(call) > ELEMENTS:
+                raise _Refused(f"its tensors have more than {ELEMENTS:,} elements")
         except Exception as error:  # noqa: BLE001 - whatever a parser raises for a file that is not as its format says
             reason = str(error) if isinstance(error, _Refused) else f"not as its format says: {type(error).__name__}"
             call = Call(name=str(index), why=one_line(reason)[:200])
@@ -293,12 +294,6 @@ def _given(shape: Sequence[int], dtype: str, values: Any) -> TensorSpec:
         return TensorSpec(shape=sizes, dtype=dtype, low=mean, high=deviation, normal=True)
     low, high = values if isinstance(values, list | tuple) and len(values) == 2 else (values, values)
     return TensorSpec(shape=sizes, dtype=dtype, low=_number(low), high=_number(high))
-
-
-def _refuse_large(call: Call) -> None:
-    """Raise _Refused for a case whose tensors have too many elements, all together."""
-    if _elements(call) > ELEMENTS:
-        raise _Refused(f"its tensors have more than {ELEMENTS:,} elements")
 
 
 def _elements(call: Call) -> int:

@@ -96,7 +96,8 @@ class Packed:
 
     def add(self, tensor: torch.Tensor) -> int:
         """Add a tensor, and return its number; one that is already there keeps its number."""
-        flat = _flat(tensor)
+        plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+        flat = (torch.view_as_real(plain) if plain.is_complex() else plain).reshape(-1)
         storage = _storage(flat)
         stored = flat.to(storage)
         key = (str(tensor.dtype), tuple(tensor.shape), str(storage), _bytes(stored))
@@ -130,11 +131,6 @@ def unpack(arrays: Mapping[str, torch.Tensor], row: Row) -> torch.Tensor:
         # A copy: complex numbers begin at even elements only.
         return torch.view_as_complex(part.to(real, copy=True).reshape(*shape, 2))
     return part.to(dtype).reshape(shape).clone()
-
-
-def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    return (torch.view_as_real(plain) if plain.is_complex() else plain).reshape(-1)
 
 
 def _storage(flat: torch.Tensor) -> torch.dtype:

@@ -180,15 +180,10 @@ def notes(diff: Diff) -> Iterator[Phrase]:
         yield say("diff.note.chips", before=before.stack.chip or "–", after=after.stack.chip or "–")
     if not diff.is_comparable:
         yield say("diff.note.extent")
-    gone, come = _tables(diff)
+    one, other = (set(map(str, each.run.header.options.get("expectations", ()))) for each in (diff.before, diff.after))
+    gone, come = len(one - other), len(other - one)
     if gone or come:
         yield say("diff.note.table", gone=f"{gone:,}", come=f"{come:,}")
-
-
-def _tables(diff: Diff) -> tuple[int, int]:
-    """Count the entries of the known deviations that only one run had."""
-    one, other = (set(map(str, each.run.header.options.get("expectations", ()))) for each in (diff.before, diff.after))
-    return len(one - other), len(other - one)
 
 
 def _group(kind: str, changes: Sequence[Change]) -> ChangeGroup:

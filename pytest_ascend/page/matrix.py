@@ -247,18 +247,13 @@ def scan(path: Path) -> RunScan:
         broken=log.broken,
         head=log.head,
     )
-    tallies = _tallies(header.manifest, ranks)
+    tallies: dict[tuple[str, str, str], list[int]] = {}
+    for case in header.manifest:
+        tally = tallies.setdefault((case.suite, case.family, case.subject), [0] * len(ORDER))
+        tally[ranks.get(case.id, RANKS[NotRun.name])] += 1
     counts = [sum(column) for column in zip(*tallies.values(), strict=True)] or [0] * len(ORDER)
     summary = judged(run, dict(zip(ORDER, counts, strict=True)))
     return RunScan(summary=summary, tallies=tallies, measurements=measurements)
-
-
-def _tallies(cases: Iterable[Case], ranks: Mapping[str, int]) -> dict[tuple[str, str, str], list[int]]:
-    missing, found = RANKS[NotRun.name], dict[tuple[str, str, str], list[int]]()
-    for case in cases:
-        tally = found.setdefault((case.suite, case.family, case.subject), [0] * len(ORDER))
-        tally[ranks.get(case.id, missing)] += 1
-    return found
 
 
 @lru_cache(maxsize=8)

@@ -37,22 +37,18 @@ def case_of(item: pytest.Item) -> Case | None:
     """Return the case that a test decides: from its marker or parameter, or of the test if it uses the fixtures."""
     marker = item.get_closest_marker("ascend_case")
     if marker is not None:
-        return _marked(marker, item)
+        if len(marker.args) != 1 or not isinstance(marker.args[0], Case):
+            raise UsageError(
+                f"{item.nodeid}: the marker ascend_case has {marker.args!r}",
+                hint="give it one Case: @pytest.mark.ascend_case(Case(suite=..., subject=..., property=...))",
+            )
+        return marker.args[0]
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
     given = [value for value in parameters if isinstance(value, Case)]
     if given:
         return given[0]
     uses = CASE_FIXTURES.intersection(getattr(item, "fixturenames", ()))
     return Case(suite=OWN, subject=item.nodeid, property=OWN_TEST) if uses else None
-
-
-def _marked(marker: pytest.Mark, item: pytest.Item) -> Case:
-    if len(marker.args) != 1 or not isinstance(marker.args[0], Case):
-        raise UsageError(
-            f"{item.nodeid}: the marker ascend_case has {marker.args!r}",
-            hint="give it one Case: @pytest.mark.ascend_case(Case(suite=..., subject=..., property=...))",
-        )
-    return marker.args[0]
 
 
 def case_known(item: pytest.Item) -> Case | None:

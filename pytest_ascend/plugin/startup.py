@@ -80,7 +80,10 @@ def set_up(config: pytest.Config, args: list[str]) -> RunSetup:
         # Cases of others may compute for days, or end their process.
         isolation = "on" if settings.cases and settings.isolation == "auto" else settings.isolation
         prepared = prepare(settings.device, settings=settings.emulator, isolation=isolation)
-        _refuse_unknown(settings.standard)
+        if settings.standard:  # after the device was started
+            from pytest_ascend import precision  # noqa: PLC0415  (loads torch)
+
+            precision.standard_of(settings.standard)
         _refuse_model(settings)
     if scope != selection.OWN:
         _keep_to(suites, config, args)
@@ -108,14 +111,6 @@ def _refuse_model(settings: options.Options) -> None:
         from pytest_ascend.migration import target  # noqa: PLC0415  (loads torch)
 
         target.refuse_unusable(settings.model, settings.model_input)
-
-
-def _refuse_unknown(standard: str) -> None:
-    """Raise UsageError for an unknown standard. Loads torch, and therefore runs after the device was started."""
-    if standard:
-        from pytest_ascend import precision  # noqa: PLC0415  (loads torch)
-
-        precision.standard_of(standard)
 
 
 def _keep_to(suites: Path, config: pytest.Config, args: list[str]) -> None:

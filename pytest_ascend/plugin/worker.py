@@ -74,7 +74,7 @@ class Work:
         beside = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process lives
         has_own_tests = self.setup.scope == selection.OWN
         with _away_from_the_terminal(self.session.config, beside, has_own_tests=has_own_tests):
-            device = self._device()
+            device = self.session.config.stash[STATE].become_worker(self.index, _seen_as(self.setup, self.index))
             failure = _come_up(device, self.threads, deterministic=self.deterministic)
             score = self._self_test() if not failure and self.runs_self_test else None
         channel.send(ready=failure, **({"self_test": score} if score else {}))
@@ -98,10 +98,6 @@ class Work:
             self.setup.prepared.device.kind, within=within, devices=self.setup.rank_devices
         )
         ranks.prepare()
-
-    def _device(self) -> Device:
-        """Return this child's card as the device under test."""
-        return self.session.config.stash[STATE].become_worker(self.index, _seen_as(self.setup, self.index))
 
     def _self_test(self) -> Any:
         from pytest_ascend.run.self_test import score  # noqa: PLC0415  (loads torch)

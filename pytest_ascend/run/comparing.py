@@ -51,7 +51,10 @@ class PrecisionCompare:
         __tracebackhide__ = True
         verdict = precision.compare(actual, expected, **self._effective(settings))
         if not verdict.agrees and locate is not None:
-            verdict = _located(verdict, locate(verdict))
+            where = locate(verdict)
+            rest = verdict.message.partition("\n")[2]
+            headline = f"{where}; {verdict.headline}"
+            verdict = replace(verdict, headline=headline, message=f"{verdict.path}: {headline}\n{rest}")
         self.note(verdict)
         if not verdict.agrees:
             raise Disagreement(verdict.message or "\n".join(precision.explain(verdict)))
@@ -131,13 +134,6 @@ class PrecisionCompare:
         if "standard" in settings:
             return dict(settings)
         return {**({"standard": self.standard} if self.standard else {}), **self.marked, **settings}
-
-
-def _located(verdict: precision.Verdict, where: str) -> precision.Verdict:
-    """Return the verdict with the place where the error begins in front."""
-    rest = verdict.message.partition("\n")[2]
-    headline = f"{where}; {verdict.headline}"
-    return replace(verdict, headline=headline, message=f"{verdict.path}: {headline}\n{rest}")
 
 
 #: Arguments of the marker ascend_standard besides the name of the standard.

@@ -88,7 +88,12 @@ class CpuReference:
                 path=str(self.store.path(name)),
                 hint="seed the generators before weights and inputs are made, or store the golden again",
             )
-        return _assemble(stored)
+        tensors = dict(stored.tensors)
+        form = stored.meta.get("form", "dict")
+        if form == "dict":
+            return tensors
+        parts = [tensors[name] for name in sorted(tensors)]
+        return parts[0] if form == "tensor" else tuple(parts) if form == "tuple" else parts
 
     def _write(self, name: str, expected: Any, made_from: str) -> None:
         form, tensors = _taken_apart(expected)
@@ -117,15 +122,6 @@ def _taken_apart(expected: Any) -> tuple[str, dict[str, torch.Tensor]]:
         )
     form = "dict" if isinstance(expected, Mapping) else "list" if isinstance(expected, list) else "tuple"
     return form, {name: plain(part) for name, part in parts.items()}
-
-
-def _assemble(golden: Golden) -> Any:
-    tensors = dict(golden.tensors)
-    form = golden.meta.get("form", "dict")
-    if form == "dict":
-        return tensors
-    parts = [tensors[name] for name in sorted(tensors)]
-    return parts[0] if form == "tensor" else tuple(parts) if form == "tuple" else parts
 
 
 def _digest(subject: Any, inputs: Any, kwargs: Any) -> str:

@@ -67,7 +67,12 @@ class RunLog:
             _set_aside(path)
             log = cls(path, Run(header=header, records=()), os.open(path, _NEW, 0o644), lock, durable=durable)
             log._write(line, chains=False)
-            _sync_folder(path.parent)
+            # Make the name of a new file as durable as its content
+            descriptor = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
         except OSError as error:
             lock.release()
             raise _cannot_write(path, error) from error
@@ -261,15 +266,6 @@ def _free_name(path: Path) -> Path:
     while (candidate := path.with_name(f"{path.stem}-{number}{path.suffix}")).exists():
         number += 1
     return candidate
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the name of a new file as durable as its content."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _cannot_write(path: Path, error: OSError) -> RunLogError:

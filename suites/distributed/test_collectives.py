@@ -25,7 +25,10 @@ def test_collective(
     ranks, count = _ascend_ranks
     ascend_measure("ranks", count)
     if case.subject in OBJECTS:
-        _objects(case, ranks, count)
+        found = [each["found"] for each in ranks.run(count, collectives.objects, how=case.subject)]
+        made = [{"rank": rank, "text": "x" * (10 + 1000 * rank)} for rank in range(count)]
+        wanted = {"all_gather_object": made, "broadcast_object_list": made[-1:]}.get(case.subject, [0.0])
+        assert found == [wanted] * count, f"{case.subject}: ranks have {found}"
     elif case.subject not in REDUCTIONS:
         _moved(case, ranks, count, precision_compare)
     else:
@@ -52,13 +55,6 @@ def test_speed(case: Case, _ascend_ranks: tuple[Ranks, int], _ascend_device: Dev
     answers = ranks.run(count, speed.collective, how=case.subject, sizes=sizes)
     for name, value in speed.figures_of_collective(case.subject, sizes, [each["seconds"] for each in answers]):
         ascend_measure(name, value)
-
-
-def _objects(case: Case, ranks: Ranks, count: int) -> None:
-    found = [each["found"] for each in ranks.run(count, collectives.objects, how=case.subject)]
-    made = [{"rank": rank, "text": "x" * (10 + 1000 * rank)} for rank in range(count)]
-    wanted = {"all_gather_object": made, "broadcast_object_list": made[-1:]}.get(case.subject, [0.0])
-    assert found == [wanted] * count, f"{case.subject}: ranks have {found}"
 
 
 def _moved(case: Case, ranks: Ranks, count: int, compare: PrecisionCompare) -> None:

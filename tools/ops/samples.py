@@ -114,7 +114,10 @@ def _tensors(sample: Sample) -> list[StoredTensor]:
 
 def drawn(operator: Operator, info: Any, drawn_in: torch.dtype, change: Change) -> Iterator[Sample]:
     """Yield what the database has for a variant of an operator, the numbers of its tensors changed."""
-    _seed(f"ops/opinfo/{operator.name}/{info.variant_test_name}/{drawn_in}")
+    number = zlib.crc32(f"ops/opinfo/{operator.name}/{info.variant_test_name}/{drawn_in}".encode())
+    torch.manual_seed(number)
+    random.seed(number)
+    np.random.seed(number)
     grad = info.supports_autograd and (drawn_in.is_floating_point or drawn_in.is_complex)
     usual = itertools.islice(_asked(info.sample_inputs, drawn_in, grad), _USUAL)
     reference: Iterator[Any] = iter(())
@@ -130,13 +133,6 @@ def _asked(samples: Any, drawn_in: torch.dtype, grad: bool) -> Iterator[Any]:
     with contextlib.suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield from samples("cpu", drawn_in, requires_grad=grad)
-
-
-def _seed(key: str) -> None:
-    number = zlib.crc32(key.encode())
-    torch.manual_seed(number)
-    random.seed(number)
-    np.random.seed(number)
 
 
 def _sample(given: Any, drawn_in: torch.dtype, change: Change) -> Sample:
