@@ -11,6 +11,7 @@ from msgspec import to_builtins
 
 from pytest_ascend.export.markdown import causes_table, cell, table
 from pytest_ascend.export.terminal import Line
+from pytest_ascend.page import View
 from pytest_ascend.records.case import Stack
 from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.verdict import evidence, figures
@@ -58,45 +59,12 @@ class Row:
     finding: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChangeGroup:
-    """The changes of one kind, listed by the script when opened; ``more`` counts those left out."""
+def changes_of(diff: Diff, *, linked: bool = True) -> View:
+    """Arrange a comparison for a page; ``linked`` says that the page contains the cases of the later run.
 
-    kind: str
-    title: Phrase
-    count: str
-    is_open: bool
-    more: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CauseOfChanges:
-    """Regressions with a common cause: their number, the cause, and the simplest of them."""
-
-    id: str
-    outcome: str
-    title: str
-    count: Phrase
-    example: str
-    href: str
-    finding: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Changes:
-    """A comparison for the template; ``components`` are pairs of a name and both versions."""
-
-    answer: Phrase
-    sentence: Phrase
-    notes: tuple[Phrase, ...]
-    components: tuple[tuple[Phrase, str], ...]
-    causes: tuple[CauseOfChanges, ...]
-    groups: tuple[ChangeGroup, ...]
-
-
-def changes_of(diff: Diff, *, linked: bool = True) -> Changes:
-    """Arrange a comparison for a page; ``linked`` says that the page contains the cases of the later run."""
-    return Changes(
+    ``components`` are pairs of a name and both versions.
+    """
+    return View(
         answer=answer(diff),
         sentence=sentence(diff),
         notes=tuple(notes(diff)),
@@ -114,9 +82,9 @@ def by_size(diff: Diff) -> list[Cause]:
     return sorted(diff.causes, key=lambda each: (-len(each.cases), each.id))
 
 
-def _cause(cause: Cause, linked: bool) -> CauseOfChanges:
+def _cause(cause: Cause, linked: bool) -> View:
     first = cause.representative
-    return CauseOfChanges(
+    return View(
         id=cause.id,
         outcome=cause.outcome,
         title=cause.title,
@@ -186,8 +154,8 @@ def notes(diff: Diff) -> Iterator[Phrase]:
         yield say("diff.note.table", gone=f"{gone:,}", come=f"{come:,}")
 
 
-def _group(kind: str, changes: Sequence[Change]) -> ChangeGroup:
-    return ChangeGroup(
+def _group(kind: str, changes: Sequence[Change]) -> View:
+    return View(
         kind=kind,
         title=say(f"diff.{kind}"),
         count=f"{len(changes):,}",

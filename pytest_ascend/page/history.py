@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.page import chart, html
+from pytest_ascend.page import View, chart, html
 from pytest_ascend.page.changes import name_of
 from pytest_ascend.page.chart import Chart
 from pytest_ascend.page.page import label_of
@@ -54,58 +54,6 @@ class Point:
         return self.passed / self.total if self.total else 0.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CauseOverTime:
-    """A cause with the first and the last run that had it; ``is_gone`` if the latest run does not."""
-
-    title: str
-    outcome: str
-    first: str
-    last: str
-    runs: str
-    cases: str
-    is_gone: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunRow:
-    """One run as a row; ``page`` links to its own page, "" if there is none beside its log."""
-
-    started: str
-    opening: Phrase
-    kind: str
-    share: str
-    passed: str
-    causes: str
-    run: str
-    page: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Combination:
-    """The runs of one combination at one level, latest first."""
-
-    id: str
-    title: str
-    label: Phrase
-    trend: Chart | None
-    runs: tuple[RunRow, ...]
-    causes: tuple[CauseOverTime, ...]
-    charts: tuple[Chart, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HistoryPage:
-    """All that the template needs."""
-
-    title: str
-    kind_of_page: Phrase
-    looks: str
-    label: Phrase
-    sentence: Phrase
-    combinations: tuple[Combination, ...]
-
-
 def point_of(summary: Summary, page: str = "") -> Point:
     """Return a run in short; ``page`` is the address of its own page."""
     header = summary.run.header
@@ -138,7 +86,7 @@ def render_history(points: Iterable[Point]) -> str:
     """Return the page on many runs, which loads nothing."""
     groups = _grouped(points)
     labels = {point.label.key: point.label for group in groups.values() for point in group}
-    page = HistoryPage(
+    page = View(
         title="history · pytest-ascend",
         kind_of_page=say("page.history"),
         looks="kind-subset",
@@ -193,8 +141,8 @@ def _grouped(points: Iterable[Point]) -> dict[tuple[str, str], list[Point]]:
     return found
 
 
-def _combination(number: int, title: str, runs: Sequence[Point]) -> Combination:
-    return Combination(
+def _combination(number: int, title: str, runs: Sequence[Point]) -> View:
+    return View(
         id=f"combination-{number}",
         title=title,
         label=runs[-1].label,
@@ -205,8 +153,8 @@ def _combination(number: int, title: str, runs: Sequence[Point]) -> Combination:
     )
 
 
-def _row(point: Point) -> RunRow:
-    return RunRow(
+def _row(point: Point) -> View:
+    return View(
         started=_day(point),
         opening=point.opening,
         kind=point.kind,
@@ -233,8 +181,11 @@ def _trend(runs: Sequence[Point]) -> Chart | None:
     )
 
 
-def _causes(runs: Sequence[Point]) -> Iterator[CauseOverTime]:
-    """Yield the causes of all runs: those of the latest run first, then largest first."""
+def _causes(runs: Sequence[Point]) -> Iterator[View]:
+    """Yield the causes of all runs: those of the latest run first, then largest first.
+
+    Each has the first and the last run with it; ``is_gone`` if the latest run does not have it.
+    """
     seen: dict[str, list[Point]] = {}
     for point in runs:
         for cause in point.causes:
@@ -247,7 +198,7 @@ def _causes(runs: Sequence[Point]) -> Iterator[CauseOverTime]:
     for cause in sorted(seen, key=order):
         points = seen[cause]
         cases, title, outcome = points[-1].causes[cause]
-        yield CauseOverTime(
+        yield View(
             title=title or cause,
             outcome=outcome,
             first=_day(points[0]),

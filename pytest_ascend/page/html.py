@@ -6,7 +6,6 @@ import contextlib
 import json
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -18,8 +17,9 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
 from pytest_ascend import __version__
-from pytest_ascend.page.changes import Changes, change_data, changes_of, name_of
-from pytest_ascend.page.page import Fact, Page, combination, label_of, page_of
+from pytest_ascend.page import View
+from pytest_ascend.page.changes import change_data, changes_of, name_of
+from pytest_ascend.page.page import combination, label_of, page_of
 from pytest_ascend.page.sections import APPEARANCE
 from pytest_ascend.runlog import codec
 from pytest_ascend.verdict import figures
@@ -32,29 +32,6 @@ from pytest_ascend.verdict.summary import CONFORMS, DOES_NOT_CONFORM, INCOMPLETE
 LOG, PAGE = "run.jsonl", "conformance.html"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Side:
-    """One of the two runs: its verdict and its combination."""
-
-    title: Phrase
-    opening: Phrase
-    body: Phrase
-    combination: tuple[Fact, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DiffPage:
-    """All that the template needs."""
-
-    title: str
-    kind_of_page: Phrase
-    looks: str
-    label: Phrase
-    heading: Phrase
-    changes: Changes
-    sides: tuple[Side, ...]
-
-
 #: The answer of a comparison -> the kind of verdict with the same colours.
 _LOOKS = {YES: CONFORMS, NO: DOES_NOT_CONFORM, CANNOT_TELL: INCOMPLETE}
 
@@ -62,7 +39,7 @@ _LOOKS = {YES: CONFORMS, NO: DOES_NOT_CONFORM, CANNOT_TELL: INCOMPLETE}
 def render_diff(diff: Diff) -> str:
     """Return a comparison as a page that loads nothing."""
     before, after = diff.before.run.header.stack, diff.after.run.header.stack
-    page = DiffPage(
+    page = View(
         title=f"{name_of(before)} → {name_of(after)} · pytest-ascend",
         kind_of_page=say("page.diff"),
         looks=f"kind-{_LOOKS[diff.answer]}",
@@ -74,8 +51,8 @@ def render_diff(diff: Diff) -> str:
     return place("diff.html", ("common.js",), page, {"changes": change_data(diff, linked=False)})
 
 
-def _side(key: str, summary: Summary) -> Side:
-    return Side(
+def _side(key: str, summary: Summary) -> View:
+    return View(
         title=say(key),
         opening=summary.verdict.opening,
         body=summary.verdict.body,
@@ -94,7 +71,7 @@ def render(summary: Summary, *, against: Summary | None = None) -> str:
     return render_page(page_of(summary, against=against))
 
 
-def render_page(page: Page) -> str:
+def render_page(page: View) -> str:
     """Render a prepared page."""
     scripts = ("common.js", "case.js", "conformance.js")
     return place("conformance.html", scripts, page, page.data, details=page.details)

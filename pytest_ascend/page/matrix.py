@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from pytest_ascend.page import chart, html
+from pytest_ascend.page import View, chart, html
 from pytest_ascend.page.changes import name_of
 from pytest_ascend.page.chart import Chart
 from pytest_ascend.page.page import label_of
@@ -24,7 +24,7 @@ from pytest_ascend.records.outcome import NotRun, Passed
 from pytest_ascend.runlog.contents import Run
 from pytest_ascend.runlog.reading import LogReader, opened
 from pytest_ascend.verdict import evidence, figures
-from pytest_ascend.verdict.phrase import SILENCE, Phrase, commas, say
+from pytest_ascend.verdict.phrase import SILENCE, commas, say
 from pytest_ascend.verdict.suites import suites
 from pytest_ascend.verdict.summary import ORDER, Summary, counted_outcome, judged, verified
 
@@ -46,46 +46,12 @@ _FIRST = (
 _SPEEDS = ("_us", "_ms", "_s", "_bytes")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunRow:
-    """One run as a row of the table of combinations, and as a column of the matrix by its ``number``."""
-
-    number: str
-    name: str
-    chip: str
-    label: Phrase
-    versions: tuple[str, ...]
-    kind: str
-    opening: Phrase
-    share: str
-    tally: Phrase
-    started: str
-    path: str
-    link: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MatrixPage:
-    """All that the template needs."""
-
-    title: str
-    kind_of_page: Phrase
-    looks: str
-    label: Phrase
-    answer: Phrase
-    sentences: tuple[Phrase, ...]
-    shown: tuple[Phrase, ...]
-    runs: tuple[RunRow, ...]
-    outcomes: tuple[str, ...]
-    charts: tuple[Chart, ...]
-
-
 def render_matrix(outlines: Iterable[RunScan], *, into: Path | None = None) -> str:
     """Return a page on many runs, which loads nothing; links to their pages are relative to the folder ``into``."""
     runs = sorted(outlines, key=_order)
     stacks = [run.summary.run.header.stack for run in runs]
     labels = {label_of(stack).key: label_of(stack) for stack in stacks}
-    page = MatrixPage(
+    page = View(
         title=f"{len(runs):,} runs · pytest-ascend",
         kind_of_page=say("page.matrix"),
         looks="kind-subset",
@@ -138,9 +104,9 @@ def _link(log: str, into: Path | None) -> str:
     return f"./{quote(Path(os.path.relpath(page.resolve(), into.resolve())).as_posix())}"
 
 
-def _row(index: int, summary: Summary, into: Path | None) -> RunRow:
+def _row(index: int, summary: Summary, into: Path | None) -> View:
     header = summary.run.header
-    return RunRow(
+    return View(
         number=f"{index + 1}",
         name=name_of(header.stack),
         chip=_chip(header.stack),
@@ -160,7 +126,7 @@ def _chip(stack: Stack) -> str:
     return evidence.line(stack.chip or stack.device)
 
 
-def _data(runs: Sequence[RunScan], rows: Sequence[RunRow]) -> dict[str, Any]:
+def _data(runs: Sequence[RunScan], rows: Sequence[View]) -> dict[str, Any]:
     """Return the matrix for its script: a cell is the number of a tally, -1 if the run has no such case.
 
     A tally is a list of (outcome, count), worst outcome first.

@@ -9,10 +9,10 @@ from itertools import islice
 from typing import Any
 
 from pytest_ascend.doctor.findings import CHINESE, translated
-from pytest_ascend.page import sections
+from pytest_ascend.page import View, sections
 from pytest_ascend.page.casedata import details_of, index_of
-from pytest_ascend.page.changes import Changes, change_data, changes_of, name_of
-from pytest_ascend.page.sections import FIRST_LIMIT, ROWS_LIMIT, SEEN_LIMIT, CauseCard, SuiteSection, Waiver
+from pytest_ascend.page.changes import change_data, changes_of, name_of
+from pytest_ascend.page.sections import FIRST_LIMIT, ROWS_LIMIT, SEEN_LIMIT
 from pytest_ascend.records.bounds import moment
 from pytest_ascend.records.case import Stack
 from pytest_ascend.records.census import KINDS
@@ -21,7 +21,7 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import SUBSET
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import Cause, KnownCause, causes_of, known_causes, not_emulated
-from pytest_ascend.verdict.columns import Column, columns_of
+from pytest_ascend.verdict.columns import columns_of
 from pytest_ascend.verdict.diff import compare
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
 from pytest_ascend.verdict.summary import Summary
@@ -39,86 +39,11 @@ class Fact:
     value: Phrase | str
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """The count of one outcome. ``x`` and ``width`` place it in the bar, in percent."""
+def page_of(summary: Summary, *, against: Summary | None = None) -> View:
+    """Arrange a summary as a page, with the changes since the run ``against``.
 
-    outcome: str
-    count: str
-    share: str
-    x: str
-    width: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
-    """A finding of the doctor; ``looks`` is its severity if the page knows it."""
-
-    severity: Phrase | str
-    looks: str
-    what: Phrase | str
-    evidence: tuple[str, ...]
-    why: Phrase | str
-    remedy: Phrase | str
-    is_open: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CensusRow:
-    """One kind of operator of torch_npu, with its count in each namespace."""
-
-    kind: str
-    meaning: Phrase
-    counts: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Page:
-    """All that the template needs. ``label`` marks every section if no NPU computed anything.
-
-    ``looks`` are the classes of the body; ``against`` is what changed since an earlier run, None without one.
+    ``label`` marks every section if no NPU computed anything; ``looks`` are the classes of the body.
     """
-
-    title: str
-    kind_of_page: Phrase
-    looks: str
-    combined: str
-    notice: Phrase
-    opening: Phrase
-    body: Phrase
-    label: Phrase
-    warnings: tuple[Phrase | str, ...]
-    against: Changes | None
-    findings: tuple[Finding, ...]
-    census: tuple[CensusRow, ...]
-    namespaces: tuple[str, ...]
-    by_outcome: Phrase
-    tiles: tuple[Tile, ...]
-    combination: tuple[Fact, ...]
-    run_facts: tuple[Fact, ...]
-    run_line: tuple[Phrase | str, ...]
-    causes: tuple[CauseCard, ...]
-    small_causes: tuple[CauseCard, ...]
-    first_causes: tuple[CauseCard, ...]
-    more_causes: str
-    by_cause: Phrase
-    known: Phrase
-    suites: tuple[SuiteSection, ...]
-    absent: tuple[CauseCard, ...]
-    absent_count: str
-    waivers: tuple[Waiver, ...]
-    waived_count: str
-    loosened: tuple[Fact, ...]
-    columns: tuple[Column, ...]
-    standards: tuple[Fact, ...]
-    options: tuple[Fact, ...]
-    log: str
-    data: Mapping[str, Any]
-    details: str
-
-
-def page_of(summary: Summary, *, against: Summary | None = None) -> Page:
-    """Arrange a summary as a page, with the changes since the run ``against``."""
     header, verdict, results = summary.run.header, summary.verdict, summary.results
     loosened = [each for each in results if evidence.loosened(each)]
     log, label, counts = sections.log_name(summary), label_of(header.stack), summary.counts
@@ -128,7 +53,7 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> Page:
     cards = tuple(sections.cause_card(each, summary) for each in sorted(bad, key=lambda each: -len(each.cases)))
     diff = compare(against, summary) if against else None
     titles, numbered = _numbered([*causes, *lacking], known)
-    return Page(
+    return View(
         title=f"{f'{label} · '.upper() if label else ''}{verdict.opening} · {name_of(header.stack)} · pytest-ascend",
         kind_of_page=say("page.conformance"),
         looks=_looks(summary),
@@ -216,10 +141,11 @@ def label_of(stack: Stack) -> Phrase:
     return SILENCE if stack.device == "npu" else say("label.other", device=evidence.line(stack.device))
 
 
-def _findings(doctor: Mapping[str, Any]) -> Iterator[Finding]:
+def _findings(doctor: Mapping[str, Any]) -> Iterator[View]:
+    """Yield the doctor's findings; ``looks`` is the severity if the page knows it."""
     for each in doctor.get("findings", ()):
         known = each["severity"] in _SEVERITIES
-        yield Finding(
+        yield View(
             severity=say(f"doctor.{each['severity']}") if known else evidence.line(each["severity"]),
             looks=each["severity"] if known else "note",
             what=_doctors(evidence.line(each["what"])),
@@ -236,21 +162,24 @@ def _doctors(text: str) -> Phrase | str:
     return say("doctor.text", en=text, zh=chinese) if chinese != text else text
 
 
-def _census(census: Mapping[str, Mapping[str, int]]) -> Iterator[CensusRow]:
+def _census(census: Mapping[str, Mapping[str, int]]) -> Iterator[View]:
     """Yield a row for each kind of operator, known ones first, with its count in each namespace."""
     kinds = dict.fromkeys([*KINDS, *(kind for counts in census.values() for kind in counts)])
     for kind in islice(kinds, ROWS_LIMIT):
         counts = [counts.get(kind, 0) for counts in census.values()]
         if any(counts):
             meaning = say(f"census.{kind}") if kind in KINDS else SILENCE
-            yield CensusRow(evidence.line(kind), meaning, tuple(f"{count:,}" if count else "" for count in counts))
+            shown = tuple(f"{count:,}" if count else "" for count in counts)
+            yield View(kind=evidence.line(kind), meaning=meaning, counts=shown)
 
 
-def _tiles(summary: Summary) -> Iterator[Tile]:
+def _tiles(summary: Summary) -> Iterator[View]:
+    """Yield the count of each outcome; ``x`` and ``width`` place it in the bar, in percent."""
     total, x = len(summary.results), 0.0
     for name, count in summary.counts.items():
         width = 100 * count / total if total else 0.0
-        yield Tile(name, f"{count:,}", figures.share(count, total), f"{x:.3f}%", f"{width:.3f}%")
+        share = figures.share(count, total)
+        yield View(outcome=name, count=f"{count:,}", share=share, x=f"{x:.3f}%", width=f"{width:.3f}%")
         x += width
 
 

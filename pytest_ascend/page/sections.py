@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from urllib.parse import quote
 
-from pytest_ascend.page.chart import Chart
-from pytest_ascend.page.tables import FigureTable, charts, tables
+from pytest_ascend.page import View
+from pytest_ascend.page.tables import charts, tables
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict import suites as bundled
 from pytest_ascend.verdict.causes import Cause, KnownCause
 from pytest_ascend.verdict.columns import link, tally
-from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
+from pytest_ascend.verdict.phrase import SILENCE, counted, say
 from pytest_ascend.verdict.summary import Summary
 
 
@@ -49,66 +49,20 @@ FIRST_LIMIT = 5
 SEEN_LIMIT = 50
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CauseCard:
-    """Cases that deviate or did not run, with a common cause. ``href`` links to it, ``all_href`` to all its cases.
-
-    ``example`` is the id of its simplest case, and ``command`` runs that again, "" if nothing does.
-    """
-
-    id: str
-    href: str
-    all_href: str
-    outcome: str
-    title: Phrase | str
-    number: int
-    count: Phrase
-    finding: str
-    example: str
-    example_href: str
-    command: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Waiver:
-    """One known cause with its cases; ``is_over`` says that its entry had expired when the run began."""
-
-    cause: str
-    kind: Phrase
-    count: Phrase
-    href: str
-    reason: str
-    issue: str
-    owner: str
-    expires: str
-    is_over: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SuiteSection:
-    """One suite, folded at first; the script lays out its cases."""
-
-    id: str
-    suite: str
-    title: Phrase
-    tally: Phrase
-    by_dtype: Phrase
-    tables: tuple[FigureTable, ...]
-    charts: tuple[Chart, ...]
-    has_grid: bool
-
-
 def anchor(cause: str) -> str:
     """Return the permanent link of a cause within its page."""
     return f"#cause={quote(cause, safe='/:')}"
 
 
-def cause_card(cause: Cause, summary: Summary) -> CauseCard:
-    """Return a cause as shown on the page."""
+def cause_card(cause: Cause, summary: Summary) -> View:
+    """Return cases with a common cause as shown on the page: ``href`` links to it, ``all_href`` to all its cases.
+
+    ``example`` is the id of its simplest case, and ``command`` runs that again, "" if nothing does.
+    """
     first, number = cause.representative, len(cause.cases)
     count = counted("cases", number)
     many = say("cause.of", n=f"{number:,}", total=f"{cause.ran:,}") if cause.ran > number else count
-    return CauseCard(
+    return View(
         id=cause.id,
         href=anchor(cause.id),
         all_href=f"#cases?cause={quote(cause.id, safe='/:')}",
@@ -123,8 +77,8 @@ def cause_card(cause: Cause, summary: Summary) -> CauseCard:
     )
 
 
-def suites(results: Iterable[ResultRecord]) -> Iterator[SuiteSection]:
-    """Yield a section for each suite with cases in the run."""
+def suites(results: Iterable[ResultRecord]) -> Iterator[View]:
+    """Yield a section for each suite with cases in the run, folded at first; the script lays out its cases."""
     by_suite: dict[str, list[ResultRecord]] = {}
     for result in results:
         by_suite.setdefault(result.case.suite, []).append(result)
@@ -132,7 +86,7 @@ def suites(results: Iterable[ResultRecord]) -> Iterator[SuiteSection]:
     order = [*(suite for suite in known if suite in by_suite), *(suite for suite in by_suite if suite not in known)]
     for number, suite in enumerate(order):
         title = say(f"suite.{suite}") if suite in known else say("suite.other", name=evidence.line(suite))
-        yield SuiteSection(
+        yield View(
             id=suite if suite in known else f"suite-{number}",
             suite=figures.one_line(suite),
             title=title,
@@ -144,11 +98,14 @@ def suites(results: Iterable[ResultRecord]) -> Iterator[SuiteSection]:
         )
 
 
-def waiver(cause: KnownCause, started: str) -> Waiver:
-    """Return a known cause with its owner and expiry date; ``started`` is the start of the run."""
+def waiver(cause: KnownCause, started: str) -> View:
+    """Return a known cause with its owner and expiry date; ``started`` is the start of the run.
+
+    ``is_over`` says that its entry had expired then.
+    """
     known = {name: evidence.line(str(text)) for name, text in cause.waiver.items()}
     expires = known.get("expires", "")
-    return Waiver(
+    return View(
         cause=cause.cause,
         kind=say(f"waivers.{cause.kind}") if cause.kind in ("limit", "defect") else SILENCE,
         count=counted("cases", len(cause.cases)),

@@ -3,63 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import import_module
 
-from pytest_ascend.emulator.kernels import (
-    activation,
-    atb,
-    attention,
-    convolution,
-    detection,
-    elementwise,
-    gated,
-    indexing,
-    inference,
-    linear,
-    linear_algebra,
-    loss,
-    mc2,
-    mc2_quantized,
-    normalization,
-    optimizer,
-    overflow,
-    pooling,
-    quantization,
-    random,
-    recurrent,
-    reduction,
-    routing,
-    serving,
-    shaping,
-)
-from pytest_ascend.emulator.registry import Kernel
+from pytest_ascend.emulator.registry import Family, Kernel
 
-FAMILIES = (
-    activation.family,
-    atb.family,
-    convolution.family,
-    detection.family,
-    elementwise.family,
-    attention.family,
-    gated.family,
-    indexing.family,
-    inference.family,
-    linear.family,
-    linear_algebra.family,
-    loss.family,
-    mc2.family,
-    mc2_quantized.family,
-    normalization.family,
-    optimizer.family,
-    overflow.family,
-    pooling.family,
-    quantization.family,
-    random.family,
-    recurrent.family,
-    reduction.family,
-    routing.family,
-    serving.family,
-    shaping.family,
+#: The module of each family, in the order in which the compiled entry points number their operators.
+_MODULES = (
+    *("activation", "atb", "convolution", "detection", "elementwise", "attention", "gated", "indexing", "inference"),
+    *("linear", "linear_algebra", "loss", "mc2", "mc2_quantized", "normalization", "optimizer", "overflow", "pooling"),
+    *("quantization", "random", "recurrent", "reduction", "routing", "serving", "shaping"),
 )
+FAMILIES: tuple[Family, ...] = tuple(import_module(f"{__name__}.{name}").family for name in _MODULES)
 
 
 def all_kernels() -> list[Kernel]:

@@ -5,12 +5,14 @@ The latter are torch's own on lists: in half precision some round a number befor
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from pytest_ascend.emulator.registry import Family, aten
+from pytest_ascend.emulator.signature import parse
 
 #: Operators inside which torch's CPU kernels would round.
 _WIDE = (
@@ -71,78 +73,29 @@ def apply_adam_w_v2(
     )
 
 
-@family.kernel(
+def _fused(declaration: str, function: Any, lists: int) -> None:
+    """Declare a step of whole lists of tensors: torch takes what follows them by the same names."""
+    names = [re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", each.name) for each in parse(declaration).parameters]
+
+    def body(*given: Any) -> None:
+        function(*(each or [] for each in given[:lists]), **dict(zip(names[lists:], given[lists:], strict=True)))
+
+    op(declaration, body)
+
+
+_fused(
     "aclnnFusedAdam(inout TensorList params, inout TensorList grads, inout TensorList expAvgs,"
     " inout TensorList expAvgSqs, inout TensorList maxExpAvgSqs, TensorList steps, Tensor gradScale, Tensor foundInf,"
-    " double lr, double beta1, double beta2, double weightDecay, double eps, bool amsgrad, bool maximize)"
+    " double lr, double beta1, double beta2, double weightDecay, double eps, bool amsgrad, bool maximize)",
+    aten._fused_adam_,
+    lists=6,
 )
-def fused_adam(
-    params: list[T],
-    grads: list[T],
-    exp_avgs: list[T],
-    exp_avg_sqs: list[T],
-    max_exp_avg_sqs: list[T] | None,
-    steps: list[T],
-    grad_scale: Optional,
-    found_inf: Optional,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    weight_decay: float,
-    eps: float,
-    amsgrad: bool,
-    maximize: bool,
-) -> None:
-    aten._fused_adam_(
-        params,
-        grads,
-        exp_avgs,
-        exp_avg_sqs,
-        max_exp_avg_sqs or [],
-        steps,
-        lr=lr,
-        beta1=beta1,
-        beta2=beta2,
-        weight_decay=weight_decay,
-        eps=eps,
-        amsgrad=amsgrad,
-        maximize=maximize,
-        grad_scale=grad_scale,
-        found_inf=found_inf,
-    )
-
-
-@family.kernel(
+_fused(
     "aclnnFusedSgd(inout TensorList params, inout TensorList grads, inout TensorList momentumBuffers, Tensor gradScale,"
-    " float weightDecay, float momentum, float lr, float dampening, bool nesterov, bool maximize, bool isFirstStep)"
+    " float weightDecay, float momentum, float lr, float dampening, bool nesterov, bool maximize, bool isFirstStep)",
+    aten._fused_sgd_,
+    lists=3,
 )
-def fused_sgd(
-    params: list[T],
-    grads: list[T],
-    momentum_buffers: list[T] | None,
-    grad_scale: Optional,
-    weight_decay: float,
-    momentum: float,
-    lr: float,
-    dampening: float,
-    nesterov: bool,
-    maximize: bool,
-    is_first_step: bool,
-) -> None:
-    aten._fused_sgd_(
-        params,
-        grads,
-        momentum_buffers or [],
-        weight_decay=weight_decay,
-        momentum=momentum,
-        lr=lr,
-        dampening=dampening,
-        nesterov=nesterov,
-        maximize=maximize,
-        is_first_step=is_first_step,
-        grad_scale=grad_scale,
-    )
-
 
 Adam = tuple[T, T, T]
 
