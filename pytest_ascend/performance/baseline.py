@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from pytest_ascend.records.case import Stack
 from pytest_ascend.runlog import codec
 from pytest_ascend.system.files import read_regular, write_if_new
 
-SCHEMA = 1
+SCHEMA = 2
 #: Far above the size for 200 benchmarks in 20 runs; larger files are not read.
 LARGEST_BYTES = 64 * 1024 * 1024
 #: Each run stores the percentiles 0 to 100 of its latencies: enough for a chart, and of constant size.
@@ -42,6 +43,12 @@ class MeasuredRun:
     estimate: Estimate
     percentiles_us: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        found = self.estimate
+        is_known = np.isfinite([found.value, found.pace, *self.percentiles_us]).all()
+        if not is_known or found.error < 0 or len(self.percentiles_us) != PERCENTILES:
+            raise ValueError("an estimate that is not a number, or not 101 percentiles")
+
     @classmethod
     def of(cls, latencies_us: Sequence[float], peers_us: Sequence[float] = ()) -> MeasuredRun:
         """Return a run's estimate and percentiles, from its rounds."""
@@ -52,7 +59,7 @@ class MeasuredRun:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Baseline:
     """Measurements of one stack: ``benchmarks`` by case id, ``settings`` that change times.
 
@@ -63,78 +70,31 @@ class Baseline:
     recorded: str
     stack: Stack
     settings: Settings
-    benchmarks: Mapping[str, Sequence[MeasuredRun]]
+    benchmarks: Mapping[str, tuple[MeasuredRun, ...]]
     profiles: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     work: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    noise: Mapping[str, Noise] = field(init=False)
 
-    def __post_init__(self) -> None:
-        estimates = {name: [run.estimate for run in runs] for name, runs in self.benchmarks.items()}
-        object.__setattr__(self, "noise", noise_of(estimates))
+    @cached_property
+    def noise(self) -> Mapping[str, Noise]:
+        """How much the runs of each benchmark differ."""
+        return noise_of({name: [run.estimate for run in runs] for name, runs in self.benchmarks.items()})
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as builtins, as in the file."""
-        return {
-            "schema": SCHEMA,
-            "recorded": self.recorded,
-            "stack": asdict(self.stack),
-            "settings": dict(self.settings),
-            "profiles": {name: dict(profile) for name, profile in sorted(self.profiles.items())},
-            "work": {name: dict(work) for name, work in sorted(self.work.items())},
-            "benchmarks": {name: [_run_dict(run) for run in runs] for name, runs in sorted(self.benchmarks.items())},
-        }
+        return {"schema": SCHEMA, **asdict(self)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Baseline:
         """Return the baseline of :meth:`to_dict`. Raises KeyError, TypeError or ValueError on anything else."""
         if data["schema"] != SCHEMA:
             raise ValueError(f"schema {data['schema']!r}, and this release reads {SCHEMA}")
-        return cls(
-            recorded=str(data["recorded"]),
-            stack=msgspec.convert(data["stack"], Stack),
-            settings=dict(data["settings"]),
-            profiles={str(name): _read_numbers(profile) for name, profile in data["profiles"].items()},
-            work={str(name): _read_numbers(work) for name, work in data["work"].items()},
-            benchmarks={str(name): tuple(map(_read_run, runs)) for name, runs in data["benchmarks"].items()},
-        )
+        return msgspec.convert(data, cls)
 
 
 def pooled_us(runs: Sequence[MeasuredRun]) -> tuple[float, ...]:
     """Return the percentiles 0 to 100 of the latencies of several runs, all with the same weight."""
     together = np.concatenate([run.percentiles_us for run in runs])
     return tuple(float(f"{each:.6g}") for each in np.percentile(together, np.linspace(0, 100, PERCENTILES)))
-
-
-def _run_dict(run: MeasuredRun) -> dict[str, Any]:
-    found = run.estimate
-    return {
-        "estimate": found.value,
-        "error": found.error,
-        "scale": found.scale,
-        "pace": found.pace,
-        "percentiles_us": list(run.percentiles_us),
-    }
-
-
-def _read_run(data: Mapping[str, Any]) -> MeasuredRun:
-    found = Estimate(
-        value=float(data["estimate"]),
-        error=float(data["error"]),
-        scale=str(data["scale"]),
-        pace=float(data.get("pace", 0.0)),
-    )
-    percentiles = tuple(float(each) for each in data["percentiles_us"])
-    if (
-        not np.isfinite([found.value, found.pace, *percentiles]).all()
-        or found.error < 0
-        or len(percentiles) != PERCENTILES
-    ):
-        raise ValueError("an estimate that is not a number, or not 101 percentiles")
-    return MeasuredRun(estimate=found, percentiles_us=percentiles)
-
-
-def _read_numbers(data: Mapping[str, Any]) -> dict[str, float]:
-    return {str(name): float(value) for name, value in data.items()}
 
 
 def read(path: Path) -> Baseline:

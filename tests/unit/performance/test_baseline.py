@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -170,18 +171,18 @@ def test_a_benchmark_without_baseline_gets_no_verdict(tmp_path: Path) -> None:
         lambda data: data.clear(),
         lambda data: data.update(schema=99),
         lambda data: data.update(benchmarks=[]),
-        lambda data: data["benchmarks"][NAME][0].update(estimate="x"),
+        lambda data: data["benchmarks"][NAME][0]["estimate"].update(value="x"),
         lambda data: data["benchmarks"][NAME][0].update(percentiles_us=[1.0]),
-        lambda data: data["benchmarks"][NAME][0].update(error=-1),
-        lambda data: data["benchmarks"][NAME][0].update(pace=1e999),
-        lambda data: data["benchmarks"][NAME][0].update(estimate=1e999),
+        lambda data: data["benchmarks"][NAME][0]["estimate"].update(error=-1),
+        lambda data: data["benchmarks"][NAME][0]["estimate"].update(pace=1e999),
+        lambda data: data["benchmarks"][NAME][0]["estimate"].update(value=1e999),
         lambda data: data["benchmarks"][NAME][0]["percentiles_us"].append(1.0),
         lambda data: data["benchmarks"][NAME][0]["percentiles_us"].__setitem__(3, 1e999),
         lambda data: data["work"].update({NAME: {"flop": "many"}}),
         lambda data: data["profiles"].update({NAME: 3}),
         lambda data: data["benchmarks"].update({NAME: 3}),
         lambda data: data.pop("stack"),
-        lambda data: data.pop("work"),
+        lambda data: data.pop("benchmarks"),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, change: object) -> None:
@@ -196,21 +197,19 @@ def test_a_damaged_file_is_refused(tmp_path: Path, change: object) -> None:
 def test_what_may_be_without_error_or_with_none_that_is_known_is_read() -> None:
     for error in (0.0, float("inf")):
         data = made().to_dict()
-        data["benchmarks"][NAME][0]["error"] = error
+        data["benchmarks"][NAME][0]["estimate"]["error"] = error
         assert Baseline.from_dict(data).benchmarks[NAME][0].estimate.error == error
 
 
-@pytest.mark.parametrize("name", ["estimate", "pace", "percentile"])
+@pytest.mark.parametrize("name", ["value", "pace", "percentile"])
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
 def test_each_figure_of_a_run_is_a_number(name: str, value: float) -> None:
-    run = made().to_dict()["benchmarks"][NAME][0]
-    assert files._read_run(run) == made().benchmarks[NAME][0]
-    if name == "percentile":
-        run["percentiles_us"][7] = value
-    else:
-        run[name] = value
+    run = made().benchmarks[NAME][0]
+    wrong: dict[str, Any] = {"percentiles_us": (*run.percentiles_us[:7], value, *run.percentiles_us[8:])}
+    if name != "percentile":
+        wrong = {"estimate": replace(run.estimate, **{name: value})}
     with pytest.raises(ValueError, match="not a number"):
-        files._read_run(run)
+        replace(run, **wrong)
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +232,7 @@ def test_percentiles_are_stored_to_six_digits() -> None:
 def test_a_run_without_a_pace_had_none(tmp_path: Path) -> None:
     data = made().to_dict()
     for run in data["benchmarks"][NAME]:
-        del run["pace"]
+        del run["estimate"]["pace"]
     assert [run.estimate.pace for run in Baseline.from_dict(data).benchmarks[NAME]] == [0.0] * 6
 
 
