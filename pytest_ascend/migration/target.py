@@ -1,4 +1,4 @@
-"""A model as users name it: ``package.module:factory``, with inputs beside it, whatever family it comes from."""
+"""A model as users name it: ``package.module:factory`` with inputs beside it, or a folder of transformers."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pytest_ascend.errors import UsageError
+from pytest_ascend.migration import pretrained
 from pytest_ascend.precision.reference import initialise
 
 #: Shapes instead of a function: "8x3x224x224", "8x128:int64:32000" (values below 32000), several with commas.
@@ -57,7 +58,10 @@ def load(name: str, what: str) -> Any:
     """Import ``package.module:attribute``, also from the current folder. Raises UsageError, naming ``what`` it is."""
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):
-        raise UsageError(f"{what} {name!r} does not name a factory", hint="write package.module:function")
+        raise UsageError(
+            f"{what} {name!r} does not name a factory",
+            hint="write package.module:function, or a folder with a config.json",
+        )
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -72,8 +76,9 @@ def load(name: str, what: str) -> Any:
 
 def refuse_unusable(name: str, inputs: str = "") -> None:
     """Raise UsageError for a model or inputs that cannot be made, as far as that can be told without making them."""
-    factory = load(name, "model")
-    if callable(factory) and not isinstance(factory, nn.Module):
+    if pretrained.is_folder(name):
+        pretrained.refuse_unusable(name)
+    elif callable(factory := load(name, "model")) and not isinstance(factory, nn.Module):
         _refuse_parameters(factory, name)
     if inputs and (_is_shapes(inputs) or ":" not in inputs):
         for part in inputs.split(","):
@@ -101,9 +106,10 @@ _NEEDED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KE
 def target_model(name: str, inputs: str = "", batch: int | None = None) -> TargetModel:
     """Make the model ``name`` with the ``inputs`` that a name or shapes give, for a ``batch`` if one is asked for.
 
-    The factory gives an ``nn.Module``, or a module and its inputs; a class and a module will do. Raises UsageError.
+    The factory gives an ``nn.Module``, or a module and its inputs; a class and a module will do. A folder of
+    transformers gives its model. Raises UsageError.
     """
-    model, given = made(load(name, "model"), name)
+    model, given = pretrained.made(name) if pretrained.is_folder(name) else made(load(name, "model"), name)
     if inputs:
         given = _shapes(inputs) if _is_shapes(inputs) else load(inputs, "inputs")
     if given is None:

@@ -235,6 +235,8 @@ _BY = {
     "_by_size": ("size", "message_bytes"),
     "_by_ranks": ("ranks", "rank_count"),
     "_by_card": ("card", None),
+    "_by_position": ("position", None),
+    "_by_depth": ("depth", None),
 }
 #: Series drawn beside or below others: the CPU's rounds beside the device's, the labels of a row.
 _NOT_ALONE = ("peer_us", *(places for _, places in _BY.values() if places))
@@ -242,7 +244,7 @@ BASELINE = "baseline_"
 #: Benchmarks in the chart of slow-downs, and the metric names of a slow-down and its interval.
 SLOWDOWNS_LIMIT, _INTERVAL = 40, ("slowdown", "low", "high")
 #: A property of a model -> its part of the chart.
-_PARTS = {"forward": "outputs", "layers": "outputs", "gradients": "gradients"}
+_PARTS = {"forward": "outputs", "layers": "outputs", "generate": "outputs", "gradients": "gradients"}
 
 
 def charts(results: Iterable[ResultRecord]) -> tuple[Chart, ...]:

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map
 
 from pytest_ascend.device import Device
 from pytest_ascend.migration.target import TargetModel, floating
+from pytest_ascend.parity import language
 from pytest_ascend.parity.ensemble import Observed, Reference, one_thread, reference
 from pytest_ascend.parity.program import Computation
 from pytest_ascend.parity.steps import Fit, first_wrong, trace
@@ -56,12 +57,20 @@ class ModelParity:
             elif what == "memory":
                 self.memory()
             else:
-                judge = self._compare_training if what == "training" else partial(self._compare, what)
+                judges = {"training": self._compare_training, "generate": self.generate}
+                judge = judges.get(what, partial(self._compare, what))
                 judge(*((torch.float32, dtype) if autocast else (dtype, None)))
 
     def layers(self) -> None:
         """Judge every module separately, forward and backward; the first wrong one is named."""
         self.compare.layers(_still(self.target.model), *self.target.args, **self.target.kwargs)
+
+    def generate(self, dtype: torch.dtype, autocast: torch.dtype | None) -> None:
+        """Continue texts token by token; judge tokens, logits and what each layer gave, and record figures."""
+        found = language.Generation.of(self.target, self.device.torch_device(), dtype, autocast)
+        for name, value in found.figures():
+            self.measure(name, value)
+        found.judge(self.compare)
 
     def memory(self) -> None:
         """Measure peak memory of inference and of a training step, and check that it does not grow with steps."""
@@ -218,9 +227,20 @@ def computation(case: Case, name: str, inputs: str) -> Computation:
     """Return how a program repeats a case, for a model and inputs that have names."""
     autocast, _, what = case.property.rpartition("-")
     dtypes = f"torch.float32, torch.{case.dtype}" if autocast else f"torch.{case.dtype}"
+    imports = ("from pytest_ascend.migration import target",)
+    setup = (f"given = target.target_model({name!r}, {inputs!r})",)
+    if what == "generate":
+        again = "dict(generate=of_target(given, cpu, {}, tokens=made.tokens).tensors())"
+        return Computation(
+            imports=(*imports, "from pytest_ascend.parity.language import of_target"),
+            setup=(*setup, f"made = of_target(given, device, {dtypes})"),
+            actual="dict(generate=made.tensors())",
+            exact=again.format("torch.float64"),
+            reference_runs=again.format(dtypes),
+        )
     return Computation(
-        imports=("from pytest_ascend.migration import target", "from pytest_ascend.parity.model import computed"),
-        setup=(f"given = target.target_model({name!r}, {inputs!r})",),
+        imports=(*imports, "from pytest_ascend.parity.model import computed"),
+        setup=setup,
         actual=f"computed(given, {what!r}, device, {dtypes})",
         exact=f"computed(given, {what!r}, cpu, torch.float64)",
         reference_runs=f"computed(given, {what!r}, cpu, {dtypes})",

@@ -213,7 +213,9 @@ class Options:
     )
     resume: bool = option(False, "continue the run whose log is in the report folder; finished cases are not run again")
     model: str = option(
-        "", "test your own model, package.module:factory, instead of the bundled suites", metavar="NAME"
+        "",
+        "test your own model, package.module:factory or a folder of transformers, instead of the bundled suites",
+        metavar="NAME",
     )
     model_input: str = option(
         "",

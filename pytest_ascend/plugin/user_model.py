@@ -34,14 +34,23 @@ PROPERTIES = (
     ("autocast-training", "bfloat16", "standard"),
     ("memory", "float32", "standard"),
 )
+#: The same of a folder of transformers whose model continues texts.
+OF_TEXTS = (
+    ("generate", "float32", "standard"),
+    ("generate", "bfloat16", "standard"),
+    ("autocast-generate", "bfloat16", "standard"),
+)
 _COMMUNITY: pytest.StashKey[dict[Case, Call]] = pytest.StashKey()
 
 
 def cases(name: str) -> tuple[Case, ...]:
     """Return the cases of the model with the user's ``name``."""
+    from pytest_ascend.migration import pretrained  # noqa: PLC0415 - loads torch
+
+    continues = pretrained.is_folder(name) and pretrained.generates(name)
     return tuple(
         Case(suite="user", subject=name, property=what, dtype=dtype, family="models", level=level)
-        for what, dtype, level in PROPERTIES
+        for what, dtype, level in (*PROPERTIES, *(OF_TEXTS if continues else ()))
     )
 
 
@@ -112,9 +121,10 @@ def parity(device: Device, compare: PrecisionCompare, measure: Callable[..., Non
     from pytest_ascend.parity.model import ModelParity  # noqa: PLC0415
 
     def judge(model: Any, *args: Any, property: str = "forward", dtype: str = "float32", **kwargs: Any) -> None:  # noqa: A002
-        if (property, dtype) not in [each[:2] for each in PROPERTIES]:
-            known = ", ".join(f"{what} in {of}" for what, of, _ in PROPERTIES)
-            raise UsageError(f"models are not tested for {property} in {dtype}", hint=f"choose one of {known}")
+        known = [each[:2] for each in (*PROPERTIES, *OF_TEXTS)]
+        if (property, dtype) not in known:
+            hint = f"choose one of {', '.join(f'{what} in {of}' for what, of in known)}"
+            raise UsageError(f"models are not tested for {property} in {dtype}", hint=hint)
         target = TargetModel(name=type(model).__name__, model=model, args=args, kwargs=kwargs)
         case = Case(suite="user", subject=target.name, property=property, dtype=dtype)
         ModelParity(target, device, compare, measure).check(case)

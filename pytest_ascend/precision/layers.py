@@ -186,9 +186,11 @@ def models(
     _check_names(pairs, model, original)
     theirs, wide = (copy.deepcopy(each).cpu() for each in (original, original))
     args, named = (mapped(each, lambda tensor: widened(tensor.cpu())) for each in (inputs, kwargs))
-    expected = {(call.name, call.number): call for call in run(wide.double(), args, named, None, False)[1]}
+    with stand_ins([], wide=True):
+        expected = {(call.name, call.number): call for call in run(wide.double(), args, named, None, False)[1]}
     args, named = (mapped(each, torch.Tensor.cpu) for each in (inputs, kwargs))
-    reference_runs = {(call.name, call.number): call for call in run(theirs, args, named, None, False)[1]}
+    with stand_ins([]):
+        reference_runs = {(call.name, call.number): call for call in run(theirs, args, named, None, False)[1]}
     args, named = (mapped(each, lambda tensor: tensor.to(device)) for each in (inputs, kwargs))
     with without_hf32(device) as note:
         calls = run(copy.deepcopy(model).to(device), args, named, None, False)[1]

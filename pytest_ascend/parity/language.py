@@ -1,0 +1,251 @@
+"""A language model that continues texts on a device, token by token, against the CPU's float64 for the same tokens."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pytest_ascend.errors import UsageError
+from pytest_ascend.migration.target import TargetModel
+from pytest_ascend.parity.ensemble import MOVED_BY, move
+from pytest_ascend.precision import Samples
+from pytest_ascend.precision.capture import casting
+from pytest_ascend.precision.formats import ALLOWANCES
+from pytest_ascend.precision.orders import other_order
+from pytest_ascend.precision.stand_ins import products_in_float32, stand_ins
+from pytest_ascend.records.verdict import Verdict
+from pytest_ascend.run.comparing import PrecisionCompare
+
+#: Tokens that are generated; further reference runs: of moved weights, and in other orders of summation.
+TOKENS, MOVES, ORDERS = 6, 4, (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """What a model made of prompts, on the CPU.
+
+    ``tokens`` (batch, new), ``logits`` (batch, new, vocabulary) and ``hidden``: by the layer's name what it gave at
+    each position that was computed (batch, prompt + new - 1, width).
+    """
+
+    tokens: Tensor
+    logits: Tensor
+    hidden: Mapping[str, Tensor]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return hidden states and logits by name, in the order of computation."""
+        return {**self.hidden, "logits": self.logits}
+
+
+def can_continue(model: nn.Module, inputs: Mapping[str, Any]) -> bool:
+    """Whether a model is one of transformers that continues the tokens of its inputs."""
+    can = getattr(model, "can_generate", None)
+    return callable(can) and bool(can()) and isinstance(inputs.get("input_ids"), Tensor)
+
+
+def continued(
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    device: torch.device,
+    autocast: torch.dtype | None = None,
+    tokens: Tensor | None = None,
+) -> Continuation:
+    """Continue the prompts greedily with ``generate`` and its cache on a device, or with given ``tokens``."""
+    from transformers import GenerationConfig, LogitsProcessorList  # noqa: PLC0415 - optional
+
+    dtype = next(model.parameters()).dtype
+    given = {
+        name: each.to(device=device, dtype=dtype if each.is_floating_point() else each.dtype)
+        for name, each in inputs.items()
+        if name != "labels" and isinstance(each, Tensor)
+    }
+    given |= _padded_left(given)
+    mine: Any = model.to(device)
+    # What a checkpoint's own settings say of sampling, lengths and ends has no part in this.
+    mine.generation_config = GenerationConfig(
+        do_sample=False, max_new_tokens=TOKENS, pad_token_id=0, eos_token_id=None, use_cache=True
+    )
+    start = given["input_ids"].shape[1]
+
+    def forced(seen: Tensor, scores: Tensor) -> Tensor:
+        chosen = tokens[:, seen.shape[1] - start].to(scores.device)  # type: ignore[index]
+        return torch.full_like(scores, -math.inf).scatter(1, chosen[:, None], 0.0)
+
+    with torch.no_grad(), casting(device.type, autocast):
+        made = mine.generate(
+            **given,
+            return_dict_in_generate=True,
+            output_logits=True,
+            output_hidden_states=True,
+            logits_processor=LogitsProcessorList([] if tokens is None else [forced]),
+        )
+    steps = [torch.cat(list(each), 1) for each in zip(*made.hidden_states, strict=True)]
+    padding = start - given["attention_mask"].sum(1) if "attention_mask" in given else torch.zeros(len(made.sequences))
+    for number, each in enumerate(padding.tolist()):  # what padding gives is nowhere promised
+        for step in steps:
+            step[number, : int(each)] = 0
+    return Continuation(
+        tokens=made.sequences[:, start:].cpu(),
+        logits=torch.stack(list(made.logits), 1).cpu(),
+        hidden={name: each.cpu() for name, each in zip(_layers(model, len(steps)), steps, strict=True)},
+    )
+
+
+def _layers(model: nn.Module, count: int) -> list[str]:
+    """Name what hidden states come from: embeddings, all layers but the last, and the norm after the last."""
+    lists = [name for name, each in model.named_modules() if isinstance(each, nn.ModuleList) and len(each) == count - 1]
+    texts = [each for each in lists if "vis" not in each]
+    stem = (texts or lists or ["layers"])[0]
+    above = stem.rpartition(".")[0]
+    return [
+        ".".join(filter(None, (above, "embed_tokens"))),
+        *(f"{stem}.{number}" for number in range(count - 2)),
+        ".".join(filter(None, (above, "norm"))),
+    ]
+
+
+def _padded_left(given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tokens and what belongs to each of them with the padding moved to the left, where a text ends."""
+    mask = given.get("attention_mask")
+    if mask is None or bool(mask[:, -1].all()):
+        return {}
+    own = {name: each for name, each in given.items() if each.shape == mask.shape}
+    return {
+        name: torch.stack([row.roll(len(row) - int(count)) for row, count in zip(each, mask.sum(1), strict=True)])
+        for name, each in own.items()
+    }
+
+
+def of_target(
+    target: TargetModel,
+    device: torch.device,
+    dtype: torch.dtype,
+    autocast: torch.dtype | None = None,
+    tokens: Tensor | None = None,
+) -> Continuation:
+    """Return the continuation by a copy of a user's model, in evaluation mode and a dtype."""
+    return continued(copy.deepcopy(target.model).eval().to(dtype), target.kwargs, device, autocast, tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A device's continuation, the float64 one of the same tokens, and reference runs of the same tokens."""
+
+    actual: Continuation
+    exact: Continuation
+    reference_runs: Sequence[Continuation]
+    #: The model in float64, whose head makes logits of hidden states.
+    model: nn.Module
+
+    @classmethod
+    def of(
+        cls, target: TargetModel, device: torch.device, dtype: torch.dtype, autocast: torch.dtype | None
+    ) -> Generation:
+        """Compute all, for a user's model in a dtype. Raises UsageError for one that does not continue texts."""
+        if not can_continue(target.model, target.kwargs):
+            raise UsageError(
+                f"{target.name} has no generate(), or its inputs no input_ids",
+                hint="give a language model of transformers, with inputs as a mapping",
+            )
+        cpu, still = torch.device("cpu"), copy.deepcopy(target.model).eval().to(dtype)
+        actual = of_target(target, device, dtype, autocast)
+        wide = copy.deepcopy(still).double()
+        with stand_ins([], wide=True):
+            exact = continued(wide, target.kwargs, cpu, None, actual.tokens)
+
+        def run(model: nn.Module) -> Continuation:
+            return continued(model, target.kwargs, cpu, autocast, actual.tokens)
+
+        with products_in_float32(), stand_ins([]):
+            runs = [run(copy.deepcopy(still))]
+            runs += [run(move(copy.deepcopy(still), f"move {each}", MOVED_BY[autocast])) for each in range(MOVES)]
+            for number in ORDERS:
+                with other_order(number):
+                    runs.append(run(copy.deepcopy(still)))
+        return cls(actual, exact, runs, wide)
+
+    @property
+    def best(self) -> Tensor:
+        """The token with the largest float64 logit, at each position."""
+        return self.exact.logits.argmax(-1)
+
+    def behind(self) -> Tensor:
+        """Return how far the float64 logit of each chosen token is below the largest (batch, new)."""
+        chosen = self.exact.logits.gather(-1, self.actual.tokens[..., None])[..., 0]
+        return self.exact.logits.amax(-1) - chosen
+
+    def margin(self) -> Tensor:
+        """Return how far correct devices may differ in the distance of two logits, at each position (batch, new)."""
+        off = torch.stack([(each.logits.double() - self.exact.logits).abs().amax(-1) for each in self.reference_runs])
+        ulp = torch.finfo(self.actual.logits.dtype).eps * self.exact.logits.abs().amax(-1)
+        return 2 * (ALLOWANCES.element_ulps * ulp + ALLOWANCES.largest * off.amax(0))
+
+    def judge(self, compare: PrecisionCompare) -> None:
+        """Judge tokens, logits and hidden states. Raises Disagreement, which names token, margin and layer."""
+        lost = (self.behind() - self.margin()).clamp(min=0)
+        compare(lost, torch.zeros_like(lost), standard="binary", name="tokens", locate=self._where)
+        compare(
+            self.actual.tensors(),
+            {name: each.double() for name, each in self.exact.tensors().items()},
+            reference_runs=Samples(each.tensors() for each in self.reference_runs),
+            name="generate",
+            locate=self._where,
+        )
+
+    def _where(self, verdict: Verdict) -> str:
+        """Name the first token that differs, with its margin, and the first layer whose result is wrong."""
+        found = list(self._token())
+        if verdict.path.startswith("tokens"):
+            return "; ".join([*found, self._layer()])
+        wrong = [each.path.partition("['")[2].removesuffix("']") for each in verdict.leaves if not each.agrees]
+        return "; ".join([*found, f"first wrong layer: {wrong[0] or 'logits'}"])
+
+    def _layer(self) -> str:
+        for name, actual in self.actual.tensors().items():
+            exact = self.exact.tensors()[name]
+            off = max(float((each.tensors()[name].double() - exact).norm()) for each in self.reference_runs)
+            if not float((actual.double() - exact).norm()) <= ALLOWANCES.largest * off:
+                return f"first wrong layer: {name}"
+        return "no layer is further off than reference runs"
+
+    def _token(self) -> Iterator[str]:
+        differs = (self.actual.tokens != self.best).any(0).nonzero()[:, 0].tolist()
+        if differs:
+            place = differs[0]
+            row = int((self.actual.tokens != self.best)[:, place].nonzero()[0, 0])
+            yield (
+                f"first token that differs: {place + 1} of sample {row}, {int(self.actual.tokens[row, place])} instead "
+                f"of {int(self.best[row, place])}, whose logit is {float(self.behind()[row, place]):.3g} larger "
+                f"({float(self.margin()[row, place]):.3g} allowed)"
+            )
+
+    def figures(self) -> Iterator[tuple[str, float | list[float]]]:
+        """Yield what is recorded of a language model, of the device and of the CPU in the same dtype."""
+        margins = self.exact.logits.topk(2).values
+        yield "equal_tokens", float((self.actual.tokens == self.best).double().mean())
+        yield "smallest_margin", float((margins[..., 0] - margins[..., 1]).min())
+        exact = self._log_probabilities(self.exact)
+        for name, each in (("", self.actual), ("cpu_", self.reference_runs[0])):
+            found = self._log_probabilities(each)
+            yield f"{name}logprob_error_by_position", (found - exact).abs().amax(0).tolist()
+            yield f"{name}perplexity_difference", float((-found.mean()).exp() - (-exact.mean()).exp())
+            yield f"{name}kl_by_depth", [float(kl) for kl in self._divergences(each)]
+
+    def _log_probabilities(self, of: Continuation) -> Tensor:
+        logs = of.logits.double().log_softmax(-1)
+        return logs.gather(-1, self.actual.tokens[..., None])[..., 0]
+
+    def _divergences(self, of: Continuation) -> Iterator[Tensor]:
+        """Yield the mean divergence of what each layer's state predicts from what the float64 state predicts."""
+        model: Any = self.model
+        head = model.get_output_embeddings()
+        for name, actual in of.hidden.items():
+            with torch.no_grad():
+                logs, exact = (head(each.double()).log_softmax(-1) for each in (actual, self.exact.hidden[name]))
+            yield (exact.exp() * (exact - logs)).sum(-1).mean().clamp(min=0)
