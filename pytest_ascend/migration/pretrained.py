@@ -126,7 +126,7 @@ def _cleaned(value: Any) -> Any:
     return [_cleaned(each) for each in value] if isinstance(value, list) else value
 
 
-def _class_of(name: str, config: Any) -> type[nn.Module]:
+def _class_of(name: str, config: Any) -> Any:
     """Return the class of transformers that the configuration names, else the one that continues texts."""
     import transformers  # noqa: PLC0415 - optional
 
@@ -142,7 +142,7 @@ def _class_of(name: str, config: Any) -> type[nn.Module]:
     for auto in ("AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModel"):
         if type(config) in (kinds := getattr(transformers, auto)._model_mapping):  # noqa: SLF001 - public under no name
             found = kinds[type(config)]
-            return found[0] if isinstance(found, tuple) else found  # type: ignore[no-any-return]
+            return found[0] if isinstance(found, tuple) else found
     raise UsageError(f"{name}: transformers has no model of {config.model_type}", hint="name a factory of yours")
 
 
@@ -184,7 +184,9 @@ def small(config: Any) -> Any:
 
 
 def _shrunk(given: Mapping[str, Any], tokens: dict[int, int]) -> dict[str, Any]:
-    made = {key: _shrunk(each, tokens) if isinstance(each, dict) else each for key, each in _cleaned(given).items()}
+    made: dict[str, Any] = {
+        key: _shrunk(each, tokens) if isinstance(each, dict) else each for key, each in _cleaned(given).items()
+    }
     made |= {key: min(made[key], most) for key, most in LARGEST.items() if isinstance(made.get(key), int)}
     heads = given.get("num_attention_heads")
     if given.get("num_key_value_heads"):

@@ -57,7 +57,9 @@ def continued(
     tokens: Tensor | None = None,
 ) -> Continuation:
     """Continue the prompts greedily with ``generate`` and its cache on a device, or with given ``tokens``."""
-    from transformers import GenerationConfig, LogitsProcessorList  # noqa: PLC0415 - optional
+    import transformers  # noqa: PLC0415 - optional
+
+    code: Any = transformers
 
     dtype = next(model.parameters()).dtype
     given = {
@@ -68,7 +70,7 @@ def continued(
     given |= _padded_left(given)
     mine: Any = model.to(device)
     # What a checkpoint's own settings say of sampling, lengths and ends has no part in this.
-    mine.generation_config = GenerationConfig(
+    mine.generation_config = code.GenerationConfig(
         do_sample=False, max_new_tokens=TOKENS, pad_token_id=0, eos_token_id=None, use_cache=True
     )
     start = given["input_ids"].shape[1]
@@ -83,7 +85,7 @@ def continued(
             return_dict_in_generate=True,
             output_logits=True,
             output_hidden_states=True,
-            logits_processor=LogitsProcessorList([] if tokens is None else [forced]),
+            logits_processor=code.LogitsProcessorList([] if tokens is None else [forced]),
         )
     steps = [torch.cat(list(each), 1) for each in zip(*made.hidden_states, strict=True)]
     padding = start - given["attention_mask"].sum(1) if "attention_mask" in given else torch.zeros(len(made.sequences))
