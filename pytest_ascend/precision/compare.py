@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from pytest_ascend.errors import UsageError
@@ -91,29 +92,26 @@ def compare(
         branching=branching,
         promise=promise,
     )
-    whole = Leaf(name, actual, expected, _each(reference_runs, expected))
-    tensors = all(isinstance(each, torch.Tensor) for each in (actual, expected, *whole.reference_runs))
-    found = [_judge(leaf, request) for leaf in ([whole] if tensors else leaves(whole))]
-    return _as_one(found, name, request)
+    whole = Leaf(name, actual, expected, () if reference_runs is None else _each(reference_runs, expected))
+    if all(isinstance(each, torch.Tensor) for each in (actual, expected, *whole.reference_runs)):
+        verdict = _judge(whole, request)
+        return replace(verdict, leaves=(verdict,))
+    return _as_one([_judge(leaf, request) for leaf in leaves(whole)], name, request)
 
 
 def _each(reference_runs: Any, expected: Any) -> tuple[Any, ...]:
     """Return the reference runs: several as :class:`Samples`, or as a list that cannot be one run of the output."""
-    if isinstance(reference_runs, list | tuple) and not isinstance(reference_runs, Samples):
-        parts = children(expected)
-        several = parts is None or all((children(each) or {}).keys() == parts.keys() for each in reference_runs)
-        if several and reference_runs:
-            return tuple(reference_runs)
-        return (reference_runs,)
-    if isinstance(reference_runs, Samples):
-        return tuple(reference_runs)
-    return () if reference_runs is None else (reference_runs,)
+    if isinstance(reference_runs, Samples) or not isinstance(reference_runs, list | tuple):
+        return tuple(reference_runs) if isinstance(reference_runs, Samples) else (reference_runs,)
+    parts = children(expected)
+    several = parts is None or all((children(each) or {}).keys() == parts.keys() for each in reference_runs)
+    return tuple(reference_runs) if several and reference_runs else (reference_runs,)
 
 
 def _judge(leaf: Leaf | StructureMismatch, request: Request) -> Verdict:
     if isinstance(leaf, StructureMismatch):
         return _refused(leaf.path, [f"structure: {leaf.text}"], request)
-    if _is_plain(leaf.actual) or _is_plain(leaf.expected):
+    if isinstance(leaf.actual, PLAIN) or isinstance(leaf.expected, PLAIN):
         return _judge_plain(leaf, request)
     if isinstance(leaf.expected, Reference):
         return _judge_reference(leaf, request)
@@ -179,7 +177,15 @@ def _judge_numbers(leaf: Leaf, request: Request, beside: Callable[[], str]) -> V
                 f"reference run {leaf.path} has shape {tuple(one.shape)}, expected {tuple(expected.shape)}",
                 hint="run the same function on the same inputs for both",
             )
-    verdict = _judge_values(leaf.path, actual, expected, reference_runs, request)
+    if actual.dtype in REAL_PARTS:
+        actual, expected, *reference_runs = (torch.view_as_real(each) for each in (actual, expected, *reference_runs))
+    if actual.dtype in FORMATS:
+        verdict = judge_floating(leaf.path, actual, expected, reference_runs, request)
+        if not verdict.agrees:
+            verdict = explained(verdict, [actual, expected, *reference_runs], request, judge_floating)
+    else:
+        chosen = reference_runs if request.sampled else ()
+        verdict = judge_exact(leaf.path, actual, expected, request.standard, chosen)
     return replace(verdict, message=f"{verdict.message}\n  {beside()}") if verdict.message else verdict
 
 
@@ -198,31 +204,16 @@ def _beside(reference_runs: int, request: Request) -> str:
     )
 
 
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, str | bytes)
+#: What is compared by ``==``, not by numbers.
+PLAIN = (type(None), str, bytes)
 
 
 def _judge_plain(leaf: Leaf, request: Request) -> Verdict:
     if type(leaf.actual) is type(leaf.expected) and leaf.actual == leaf.expected:
         return Verdict(path=leaf.path, agrees=True, standard=request.standard.label, headline="agrees")
-    if _is_plain(leaf.actual) and _is_plain(leaf.expected):
+    if isinstance(leaf.actual, PLAIN) and isinstance(leaf.expected, PLAIN):
         return _refused(leaf.path, [f"expected {leaf.expected!r:.80}, got {leaf.actual!r:.80}"], request)
     return _refused(leaf.path, [f"expected {kind(leaf.expected)}, got {kind(leaf.actual)}"], request)
-
-
-def _judge_values(
-    path: str, actual: torch.Tensor, expected: torch.Tensor, reference_runs: Sequence[torch.Tensor], request: Request
-) -> Verdict:
-    if actual.dtype in REAL_PARTS:
-        actual, expected, *reference_runs = (torch.view_as_real(each) for each in (actual, expected, *reference_runs))
-    if actual.dtype in FORMATS:
-        verdict = judge_floating(path, actual, expected, reference_runs, request)
-        return (
-            verdict
-            if verdict.agrees
-            else explained(verdict, [actual, expected, *reference_runs], request, judge_floating)
-        )
-    return judge_exact(path, actual, expected, request.standard, reference_runs if request.sampled else ())
 
 
 def _refused(path: str, wrong: Sequence[str], request: Request) -> Verdict:
@@ -275,21 +266,22 @@ def judge_exact(
 
     Correct devices may choose differently among nearly equal values, as when picking the experts for a token.
     """
-    unequal, start, sample = 0, 0, Sample.of(actual)
+    parts: list[tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]] = []
+    unequal, start = 0, 0
     for ours, theirs, *others in pieces([actual, expected, *reference_runs], CHUNK):
         wrong = ours != theirs
         for each in others:
             wrong &= ours != each
         differs = torch.nonzero(wrong).reshape(-1)
         unequal += differs.numel()
-        if differs.numel() and sample.size < LOOKED_AT:
-            sample.add(differs.numpy() + start, ours[differs].numpy(), theirs[differs].numpy())
+        if differs.numel() and sum(each[0].size for each in parts) < LOOKED_AT:
+            parts.append((differs.numpy() + start, ours[differs].numpy(), theirs[differs].numpy()))
         start += ours.numel()
+    sample = Sample.of(actual, parts, unequal)
     label = f"{standard.label}: exact for {sample.dtype}"
     metrics = {"count": float(start), "mismatches": float(unequal)}
     if not unequal:
         return Verdict(path=path, agrees=True, standard=label, headline="agrees", metrics=metrics)
-    sample = sample.of_total(unequal)
     verdict = Verdict(
         path=path,
         agrees=False,
@@ -307,7 +299,7 @@ def judge_exact(
 
 def _largest(sample: Sample) -> Worst:
     """Return the element that is furthest off. Python's integers are used, since they do not overflow."""
-    shown = min(sample.size, 4096)
+    shown = min(sample.places.size, 4096)
     gaps = [abs(int(a) - int(e)) for a, e in zip(sample.actual[:shown], sample.expected[:shown], strict=True)]
     place = int(np.argmax(np.array(gaps, dtype=np.float64)))
     index = tuple(int(each) for each in np.unravel_index(int(sample.places[place]), sample.shape or (1,)))

@@ -7,7 +7,8 @@ each deviation is documented.
 
 from __future__ import annotations
 
-import math
+import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -19,15 +20,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pytest_ascend.precision.chip import documented_deviations, hf32_settings
-from pytest_ascend.precision.formats import ALLOWANCES, dtype_name
+from pytest_ascend.environment.chips import family
+from pytest_ascend.precision.formats import ALLOWANCES
 from pytest_ascend.precision.settings import Request, explain
 from pytest_ascend.records.verdict import FLUSHES, HALVES, SATURATES, Verdict, Worst, told
 
 Array: TypeAlias = npt.NDArray[Any]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Sample:
     """Wrong elements: their row-major positions and both values; ``total`` counts those left out, too."""
 
@@ -36,39 +37,18 @@ class Sample:
     places: Array
     actual: Array
     expected: Array
-    total: int = 0
+    total: int
+    #: The number of elements of the tensor, and whether the sample has every wrong one.
+    elements: int
+    is_whole: bool
 
     @classmethod
-    def of(cls, tensor: torch.Tensor) -> Sample:
-        """Start an empty sample for a tensor."""
+    def of(cls, tensor: Tensor, parts: Sequence[tuple[Array, Array, Array]], total: int) -> Sample:
+        """Return the sample of a tensor; each part has positions, actual and expected values of some wrong elements."""
         nothing = np.zeros(0, np.int64)
-        return cls(tuple(tensor.shape), dtype_name(tensor.dtype), nothing, nothing, nothing)
-
-    @property
-    def size(self) -> int:
-        """The number of wrong elements in the sample."""
-        return int(self.places.size)
-
-    @property
-    def elements(self) -> int:
-        """The number of elements of the tensor."""
-        return math.prod(self.shape)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the sample has every wrong element."""
-        return self.size == self.total
-
-    def add(self, places: Array, actual: Array, expected: Array) -> None:
-        """Add more wrong elements."""
-        first = not self.size
-        self.places = np.concatenate([self.places, places])
-        self.actual = actual if first else np.concatenate([self.actual, actual])
-        self.expected = expected if first else np.concatenate([self.expected, expected])
-
-    def of_total(self, total: int) -> Sample:
-        """Set the number of wrong elements."""
-        return replace(self, total=total)
+        places, actual, expected = map(np.concatenate, zip(*parts, strict=True)) if parts else (nothing,) * 3
+        dtype, is_whole = str(tensor.dtype).removeprefix("torch."), places.size == total
+        return cls(tuple(tensor.shape), dtype, places, actual, expected, total, tensor.numel(), is_whole)
 
 
 #: Elements listed for one comparison, and cells of the map of the wrong ones, down and across.
@@ -77,7 +57,7 @@ TOLD, MAP_ROWS, MAP_COLUMNS = 8, 24, 48
 
 def worst_elements(sample: Sample) -> tuple[Worst, ...]:
     """Return the worst wrong elements, misplaced NaN and Inf first."""
-    if not sample.size or not np.issubdtype(sample.actual.dtype, np.number):
+    if not sample.places.size or not np.issubdtype(sample.actual.dtype, np.number):
         return ()
     form = "{}" if np.issubdtype(sample.actual.dtype, np.integer) else "{:.9g}"
     with np.errstate(all="ignore"):
@@ -97,7 +77,7 @@ def worst_elements(sample: Sample) -> tuple[Worst, ...]:
 
 def map_of(sample: Sample) -> tuple[str, ...]:
     """Return a map of the wrong elements, for a Verdict; empty if the sample does not have all of them."""
-    if not sample.is_whole or not sample.size or sample.elements < 2:
+    if not sample.is_whole or not sample.places.size or sample.elements < 2:
         return ()
     width = sample.shape[-1]
     height = sample.elements // width
@@ -116,7 +96,7 @@ Place: TypeAlias = Callable[["Sample"], str]
 
 def pattern_of(sample: Sample) -> str:
     """Return the pattern and what it usually means; "" if there is none."""
-    if not sample.total or not sample.size:
+    if not sample.total or not sample.places.size:
         return ""
     where = next(filter(None, (look(sample) for look in PLACES)), "scattered over the tensor")
     return "; ".join([where, *causes(sample.actual, sample.expected, sample.dtype)])
@@ -174,7 +154,7 @@ def _box(sample: Sample) -> str:
 
 def _every(sample: Sample) -> str:
     """Equal distances from one to the next."""
-    if sample.size < 3:
+    if sample.places.size < 3:
         return ""
     step = int(np.gcd.reduce(np.diff(sample.places)))
     first = int(sample.places[0])
@@ -184,7 +164,7 @@ def _every(sample: Sample) -> str:
 def _one_index(sample: Sample) -> str:
     """Scattered, but all in one row, column or plane."""
     for axis, index in enumerate(np.unravel_index(sample.places, sample.shape) if len(sample.shape) > 1 else ()):
-        if sample.size >= 4 and np.unique(index).size == 1:
+        if sample.places.size >= 4 and np.unique(index).size == 1:
             return f"only at index {int(index[0])} of dimension {axis}"
     return ""
 
@@ -316,9 +296,12 @@ def formula_of(x: Array, actual: Array, expected: Array) -> str:
 def _by_digits(ours: Array, theirs: Array, dtype: str) -> str:
     """Judge by the size of the relative error, or by low bits that are all zero."""
     digits = DIGITS.get(dtype, 24)
-    kept = _kept_bits(ours, digits)
-    if kept in SHORTER and kept < digits:
-        return f"values have only {kept} significant bits: rounded to {SHORTER[kept]}"
+    some = ours[ours != 0][:4096]
+    if some.size >= 16:
+        used = np.bitwise_or.reduce((np.abs(np.frexp(some)[0]) * 2.0**53).astype(np.int64))
+        kept = 54 - int(used & -used).bit_length()  # significand bits in use
+        if kept in SHORTER and kept < digits:
+            return f"values have only {kept} significant bits: rounded to {SHORTER[kept]}"
     relative = np.abs(ours - theirs) / np.maximum(np.abs(theirs), 1e-300)
     typical = float(np.median(relative))
     away = np.sign(ours - theirs) * np.sign(theirs)
@@ -329,17 +312,6 @@ def _by_digits(ours: Array, theirs: Array, dtype: str) -> str:
     if ours.size >= 16 and digits < 24 and 2.0 ** (2 - digits) < typical < 0.25:
         return "errors of many ulp, as of sums accumulated in the short format instead of float32"
     return ""
-
-
-def _kept_bits(values: Array, digits: int) -> int:
-    """Return the number of significand bits in use (by at most 4096 nonzero values)."""
-    some = values[values != 0][:4096]
-    if some.size < 16:
-        return digits
-    significands = np.abs(np.frexp(some)[0]) * 2.0**53
-    used = np.bitwise_or.reduce(significands.astype(np.int64))
-    lowest = int(used & -used).bit_length() - 1
-    return 53 - lowest
 
 
 #: Judges a result. Arguments: path, actual, expected, reference_runs, how.
@@ -371,6 +343,47 @@ def _flushed(actual: Tensor, expected: Tensor) -> Tensor:
 SHOWN_AT: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {SATURATES: _finite, FLUSHES: _flushed}
 
 
+#: Settings of torch_npu that let a chip round the factors of float32 products to HF32; the first is on by default.
+_HF32 = ("conv", "matmul")
+
+
+def of_chip() -> tuple[frozenset[str], tuple[str, ...]]:
+    """Return where the NPU of this process computes otherwise than PyTorch promises; nothing without one.
+
+    The deviations that are documented for the chip (sources: ``docs/expectations.md``), and the names of the settings
+    that let it use HF32 now.
+    """
+    npu = getattr(torch, "npu", None) if "torch_npu" in sys.modules else None
+    if npu is None or not npu.is_initialized():
+        return frozenset(), ()
+    hf32 = [f"torch.npu.{part}.allow_hf32" for part in _HF32 if getattr(getattr(npu, part), "allow_hf32", False)]
+    kind = family(str(npu.get_device_name()))
+    has = {SATURATES: kind.saturates, HALVES: kind.halves, FLUSHES: kind.name == "950"} if kind else {}
+    return frozenset(name for name, documented in has.items() if documented), tuple(hf32)
+
+
+@contextlib.contextmanager
+def without_hf32(device: str | torch.device) -> Iterator[str]:
+    """Have an NPU multiply float32 as float32, as ``pytest --ascend`` does, and restore the settings at the end.
+
+    Yields a sentence on what was changed, "" for nothing, as on the CPU.
+    """
+    if str(device).startswith("cpu"):
+        yield ""
+        return
+    if str(device).startswith("npu") and "torch_npu" in sys.modules:
+        torch.zeros(1, device=device)  # the settings of an NPU that is not in use yet cannot be read
+    changed = of_chip()[1]
+    parts = [getattr(torch.npu, name.split(".")[2]) for name in changed]  # type: ignore[attr-defined]
+    for part in parts:
+        part.allow_hf32 = False
+    try:
+        yield f"{' and '.join(changed)} switched off for this comparison: HF32 has 10 or 11 bits" if changed else ""
+    finally:
+        for part in parts:
+            part.allow_hf32 = True
+
+
 #: The dtypes that are examined, and up to how many elements: examining needs tensors of the same size.
 LOOKED_AT, ELEMENTS = (torch.float16, torch.bfloat16, torch.float32), 1 << 24
 
@@ -381,7 +394,7 @@ def explained(verdict: Verdict, tensors: Sequence[Tensor], request: Request, jud
     ``tensors`` are the actual result, the expected one and the reference runs, of one shape. Where the chip may use
     HF32 and that explains it, the pattern names the setting.
     """
-    actual, documented, hf32 = tensors[0], documented_deviations(), hf32_settings()
+    actual, (documented, hf32) = tensors[0], of_chip()
     if actual.dtype not in LOOKED_AT or actual.numel() > ELEMENTS or not (documented or hf32):
         return verdict
     actual, expected, *reference_runs = (each.detach().cpu() for each in tensors)

@@ -13,7 +13,7 @@ import functools
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -41,7 +41,10 @@ CANCELLED = 8
 
 @dataclass(frozen=True, slots=True)
 class Octaves:
-    """Sums over the elements of each octave, from the lowest octave to the highest without gaps; zeros are separate."""
+    """Sums over each result's elements by octave, from the lowest octave to the highest without gaps.
+
+    Arrays of (results, octaves); elements where zero is expected are left out.
+    """
 
     lowest: int
     count: Floats
@@ -53,39 +56,32 @@ class Octaves:
     error_max: Floats
 
 
-def octaves(entries: Entries, form: Format, lowest: int, length: int) -> Octaves:
-    """Group entries by octave; those below ``lowest`` count for it.
+def octaves(results: Sequence[Entries], form: Format, lowest: int, length: int) -> Octaves:
+    """Group the entries of results by octave; those below ``lowest`` count for it.
 
     Excess is the part of an error above half an ulp; all errors are absolute.
     """
-    places = np.maximum(entries.exponents, lowest) - lowest
-    ulp = ulp_of_octave(entries.exponents, form)
-    middle = (entries.lower + entries.upper) / 2
-    excess = np.maximum(entries.lower - 0.5, 0)
-    ulps_max, error_max, excess_max = np.zeros(length), np.zeros(length), np.zeros(length)
-    np.maximum.at(ulps_max, places, excess)
-    np.maximum.at(error_max, places, entries.lower * ulp)
-    np.maximum.at(excess_max, places, excess * ulp)
-
-    def sums(weights: Floats) -> Floats:
-        return np.bincount(places, weights=entries.counts * weights, minlength=length)
-
-    count = np.bincount(places, weights=entries.counts, minlength=length)
-    squares = sums(np.square(excess * ulp)), sums(np.square(excess)), sums(np.square(middle * ulp))
-    return Octaves(lowest, count, excess_max, squares[0], ulps_max, squares[1], squares[2], error_max)
-
-
-def joined(results: Sequence[Octaves]) -> Octaves:
-    """Merge the octaves of several reference runs."""
-    first = results[0]
-
-    def over(name: str, join: Any) -> Floats:
-        found: Floats = join([getattr(each, name) for each in results], axis=0)
-        return found
-
-    sums = {name: over(name, np.sum) for name in ("count", "excess_square", "ulps_square", "error_square")}
-    maxima = {name: over(name, np.max) for name in ("excess_max", "ulps_max", "error_max")}
-    return Octaves(lowest=first.lowest, **sums, **maxima)
+    exponents, lower, upper, counts = map(np.concatenate, zip(*results, strict=True))
+    places = np.maximum(exponents, lowest) - lowest
+    if len(results) > 1:
+        places += np.repeat(np.arange(len(results)) * length, [each.counts.size for each in results])
+    shown = exponents > -ZERO_EXPONENT
+    if not shown.all():
+        exponents, lower, upper, counts, places = (each[shown] for each in (exponents, lower, upper, counts, places))
+    ulp = ulp_of_octave(exponents, form)
+    error, middle = lower * ulp, (lower + upper) / 2 * ulp
+    ulps = np.maximum(lower - 0.5, 0)
+    excess = ulps * ulp
+    shape = len(results), length
+    maxima = np.zeros((3, len(results) * length))
+    for maximum, values in zip(maxima, (excess, ulps, error), strict=True):
+        np.maximum.at(maximum, places, values)
+    sums = [
+        np.bincount(places, weights=weights, minlength=len(results) * length).reshape(shape)
+        for weights in (counts, *(counts * np.square(each) for each in (excess, ulps, middle)))
+    ]
+    excess_max, ulps_max, error_max = (each.reshape(shape) for each in maxima)
+    return Octaves(lowest, sums[0], excess_max, sums[1], ulps_max, sums[2], sums[3], error_max)
 
 
 def cancelled(reference_runs: Octaves) -> int:
@@ -94,8 +90,9 @@ def cancelled(reference_runs: Octaves) -> int:
     A gradient that is exactly zero is only rounding noise in float64: the octave of an element then says nothing about
     its error.
     """
-    present = np.flatnonzero(reference_runs.count)
-    inner = np.sqrt(reference_runs.excess_square[present] / reference_runs.count[present]).tolist()
+    count, square = reference_runs.count.sum(axis=0), reference_runs.excess_square.sum(axis=0)
+    present = np.flatnonzero(count)
+    inner = np.sqrt(square[present] / count[present]).tolist()
     last = 0
     for place, each in zip(present.tolist(), inner, strict=True):
         exponent = reference_runs.lowest + place
@@ -167,52 +164,62 @@ class Limits:
         return np.where(magnitude == 0, self.zero, self.element[places])
 
 
-@dataclass(frozen=True)
 class ErrorModel:
-    """The reference runs' errors, by octave from ``exponents[0]`` on, and the limits derived from them."""
+    """The reference runs' errors by octave, and the limits derived from them.
 
-    reference_runs: Octaves | None
-    setting: Setting
-    exponents: Ints
-    use: Allowances
-    #: The reference runs separately.
-    results: Sequence[Octaves] = ()
-    _by_window: dict[int, tuple[Floats, Floats]] = field(default_factory=dict)
+    ``reference_runs`` has None, or the runs with an element that is not zero; ``exponents`` are those of its octaves.
+    """
 
-    @functools.cached_property
-    def ulp(self) -> Floats:
-        """The ulp of each octave; twice that if the expected values are rounded as well."""
-        return ulp_of_octave(self.exponents, self.setting.format) * (1 if self.setting.finer else 2)
-
-    @property
-    def _sums_count(self) -> bool:
-        """Whether the model of sums is a limit of its own, in addition to reference runs."""
-        return self.reference_runs is None or (self.setting.accumulation or 1) > 1
+    def __init__(self, reference_runs: Octaves | None, setting: Setting, exponents: Ints, use: Allowances) -> None:
+        self.setting, self.exponents, self.use = setting, exponents, use
+        #: The ulp of each octave; twice that if the expected values are rounded as well.
+        self.ulp = ulp_of_octave(exponents, setting.format) * (1 if setting.finer else 2)
+        #: Whether the model of sums is a limit of its own, in addition to reference runs.
+        self._sums_count = reference_runs is None or (setting.accumulation or 1) > 1
+        self._sums = inner_by_model(setting, exponents, use, use.sums_rms)
+        #: The allowed multiple of the largest inner error of a reference run.
+        self.largest = use.sampled_largest if setting.sampled else use.largest
+        self._has_runs = reference_runs is not None
+        self._by_window: dict[int, tuple[Floats, Floats]] = {}
+        if reference_runs is None:
+            return
+        # The inner errors, in the unit of the applicable rule: of functions of single elements they have one size in
+        # ulp, of sums (with cancellation) one size for any values.
+        is_relative, seen = setting.accumulation == 1, reference_runs
+        self._unit = self.ulp if is_relative else np.ones(exponents.shape)
+        self._largest = (seen.ulps_max if is_relative else seen.excess_max).max(axis=0)
+        self._counts, self._squares = seen.count, seen.ulps_square if is_relative else seen.excess_square
+        self._count = self._counts.sum(axis=0)
+        # A window needs so many elements: fewer only if there are no more. Results of one reference share roundings, so
+        # that each of them needs that many.
+        wanted = use.independent * (len(self._counts) if setting.sampled else 1)
+        self._enough = max(1.0, min(wanted, float(self._count.sum())))
 
     def limits(self, count: float) -> Limits:
         """Return the largest allowed error among ``count`` elements."""
         element = np.zeros(self.exponents.shape)
         sums = inner_by_model(self.setting, self.exponents, self.use, self.use.sums)
-        if self.reference_runs is not None:
+        if self._has_runs:
             element = self._inner(chance_of(count, self.use), sums)
         if self._sums_count:
             element = np.maximum(element, sums)
         if self.setting.branching:
             element = element + self.use.branch_element * self.setting.root_mean_square
-        return Limits(int(self.exponents[0]), with_rounding(self.ulp, element, self.setting, self.use))
+        rounding = self.use.approximation_ulps if self.setting.approximated else self.use.element_ulps
+        allowed = rounding * self.ulp + element
+        if self.setting.sampled:  # a faithful rounding of a run's inner error, or a result without inner error
+            alone = self.use.sampled_ulps if self.setting.approximated else self.use.element_ulps
+            allowed = np.maximum(alone * self.ulp, self.ulp + element)
+        return Limits(int(self.exponents[0]), np.minimum(allowed, sys.float_info.max))
 
     def _inner(self, chance: float, sums: Floats) -> Floats:
-        """Return the bound over the narrowest window of octaves with enough elements.
-
-        Inner errors have one size within a window, for any values (sums with cancellation), or, for element-wise
-        functions, one size in ulp.
-        """
-        bound, largest = np.full(self.exponents.shape, np.inf), self._inner_errors(self._seen)[0]
+        """Return the bound over the narrowest window of octaves with enough elements."""
+        bound = np.full(self.exponents.shape, np.inf)
         for half_width in WINDOWS[WIDE:]:
-            enough = np.isinf(bound) & (self._count(half_width) >= self._enough)
+            enough = np.isinf(bound) & (sliding_sum(self._count, half_width) >= self._enough)
             if not enough.any():
                 continue
-            allowed = largest_of(self.setting, self.use) * sliding_max(largest, half_width) * self._unit
+            allowed = self.largest * sliding_max(self._largest, half_width) * self._unit
             if not self.setting.sampled:
                 allowed = np.maximum(allowed, self._scale(half_width, chance, sums))
             bound = np.where(enough, allowed, bound)
@@ -224,7 +231,7 @@ class ErrorModel:
         ulps = self.use.element_ulps if self.setting.distinct < FEW else self.use.rms_ulps
         rounding = np.sqrt(sliding_sum(count * (ulps * self.ulp) ** 2, half_width) / total)
         inner = np.zeros(self.exponents.shape)
-        if self.reference_runs is not None:
+        if self._has_runs:
             inner = self._scale(half_width, self.use.rms, self._sums)
             shared = self._scale(max(half_width, WINDOWS[WIDE]), self.use.rms, self._sums)
             inner = np.where(inner > self.use.rms * self.ulp, np.maximum(inner, shared), inner)
@@ -234,45 +241,6 @@ class ErrorModel:
             inner = inner + self.use.branch_rms * self.setting.root_mean_square
         allowed: Floats = rounding + inner
         return allowed
-
-    @functools.cached_property
-    def _sums(self) -> Floats:
-        return inner_by_model(self.setting, self.exponents, self.use, self.use.sums_rms)
-
-    @property
-    def _seen(self) -> Octaves:
-        if self.reference_runs is None:
-            raise ValueError("there is no reference run")
-        return self.reference_runs
-
-    @functools.cached_property
-    def _enough(self) -> float:
-        """The number of elements that a window needs: fewer only if there are no more.
-
-        Results of one reference share roundings, so that each of them needs that many.
-        """
-        wanted = self.use.independent * (len(self.results) if self.setting.sampled else 1)
-        return max(1.0, min(wanted, float(self._seen.count.sum())))
-
-    def _count(self, half_width: int) -> Floats:
-        return sliding_sum(self._seen.count, half_width)
-
-    @property
-    def _is_relative(self) -> bool:
-        return self.setting.accumulation == 1
-
-    @property
-    def _unit(self) -> Floats:
-        return self.ulp if self._is_relative else np.ones(self.exponents.shape)
-
-    def _inner_errors(self, seen: Octaves) -> tuple[Floats, Floats]:
-        """Return maximum and sum of squares of the inner errors in each octave, in the unit of the applicable rule."""
-        if self._is_relative:
-            return seen.ulps_max, seen.ulps_square
-        return seen.excess_max, seen.excess_square
-
-    def _mean_squares(self, seen: Octaves, half_width: int) -> Floats:
-        return sliding_sum(self._inner_errors(seen)[1], half_width) / np.maximum(sliding_sum(seen.count, half_width), 1)
 
     def _scale(self, half_width: int, factor: float, most: Floats) -> Floats:
         """Return ``factor`` times the root mean square inner error of the reference runs in each window.
@@ -289,10 +257,17 @@ class ErrorModel:
     def _shown(self, half_width: int) -> tuple[Floats, Floats]:
         """Return the root mean square inner error in each window: corrected for few elements, and uncorrected."""
         if half_width not in self._by_window:
-            count = np.maximum(self._count(half_width), 1)
-            squares = sliding_sum(self._inner_errors(self._seen)[1], half_width) / count
+            count = np.maximum(sliding_sum(self._count, half_width), 1)
             if self.setting.sampled:  # of the worst run
-                squares = np.max([self._mean_squares(each, half_width) for each in self.results], axis=0)
+                squares = np.max(
+                    [
+                        sliding_sum(square, half_width) / np.maximum(sliding_sum(number, half_width), 1)
+                        for square, number in zip(self._squares, self._counts, strict=True)
+                    ],
+                    axis=0,
+                )
+            else:
+                squares = sliding_sum(self._squares.sum(axis=0), half_width) / count
             shown = np.sqrt(squares) * self._unit
             shown = np.minimum(shown, sys.float_info.max)  # the squares of float64 may overflow
             careful = few(count, self.use) * np.maximum(shown, unseen(count, self.ulp))
@@ -300,25 +275,9 @@ class ErrorModel:
         return self._by_window[half_width]
 
 
-def largest_of(setting: Setting, use: Allowances) -> float:
-    """Return the allowed multiple of the largest inner error of a reference run."""
-    return use.sampled_largest if setting.sampled else use.largest
-
-
 def chance_of(count: float, use: Allowances) -> float:
     """Return the likely maximum of ``count`` normal errors, in root mean squares."""
     return use.rms * (math.sqrt(2 * math.log(2 * count + 1)) + 1)
-
-
-def with_rounding(ulp: Floats, inner: Any, setting: Setting, use: Allowances) -> Floats:
-    """Return an inner error with the error that rounding may add."""
-    if setting.sampled:  # a faithful rounding of a reference run's inner error, or a result without inner error
-        alone = use.sampled_ulps if setting.approximated else use.element_ulps
-        allowed = np.maximum(alone * ulp, ulp + inner)
-    else:
-        allowed = (use.approximation_ulps if setting.approximated else use.element_ulps) * ulp + inner
-    bounded: Floats = np.minimum(allowed, sys.float_info.max)
-    return bounded
 
 
 def exponents_of(entries: Entries, form: Format) -> tuple[int, int]:

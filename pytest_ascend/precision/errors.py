@@ -90,7 +90,8 @@ def measure(
         _measure_in_threads(found, tensors, work, size)
     else:
         _measure_range(found, tensors, work, size, 0)
-    found.nonfinite.finish(form)
+    if found.nonfinite.shared_nan and not found.nonfinite.explains_nan(form):
+        found.nonfinite.count_shared()
     return found
 
 
@@ -115,12 +116,24 @@ def _measure_range(
     found: Measurement, tensors: Sequence[torch.Tensor], work: torch.dtype, size: int, start: int
 ) -> None:
     """Process tensors whose first element is number ``start``."""
+    form, dense = found.actual.format, None
     with np.errstate(all="ignore"):
-        dense = Dense(min(size, tensors[0].numel()), work)
-        for piece in pieces(tensors, size):
-            chunk = [each.to(work) for each in piece]
-            add_chunk(found, chunk, start, dense)
-            start += chunk[0].numel()
+        for chunk in pieces(tensors, size, work):
+            actual, expected, *reference_runs = chunk
+            if dense is None or dense.size != actual.numel():
+                dense = Dense(actual.numel(), work)
+            is_finite = dense.add(found.actual, actual, expected, start)
+            if not is_finite:
+                arrays = [each.to(torch.float64).numpy() for each in chunk]
+                found.nonfinite.add(arrays[0], arrays[1], arrays[2:], form, start)
+                _add_finite(found.actual, actual, expected, start)
+            if found.observer is not None:
+                places = slice(None) if is_finite else _finite(actual, expected, form)
+                found.observer.add(*(each[places].to(torch.float64).numpy() for each in chunk))
+            for sums, values in zip(found.reference_runs, reference_runs, strict=True):
+                if not dense.add(sums, values, expected, start):
+                    _add_finite(sums, values, expected, start)
+            start += actual.numel()
 
 
 def _measure_in_threads(found: Measurement, tensors: Sequence[torch.Tensor], work: torch.dtype, size: int) -> None:
@@ -162,35 +175,9 @@ def work_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
     return torch.float32
 
 
-def add_chunk(found: Measurement, tensors: Sequence[torch.Tensor], start: int, dense: Dense | None = None) -> None:
-    """Process a chunk: actual, expected and each reference run as flat tensors of one dtype."""
-    actual, expected, *reference_runs = tensors
-    form = found.actual.format
-    is_finite = _add(found.actual, actual, expected, start, dense)
-    if not is_finite:
-        arrays = [each.to(torch.float64).numpy() for each in tensors]
-        found.nonfinite.add(arrays[0], arrays[1], arrays[2:], form, start)
-        _add_finite(found.actual, actual, expected, start)
-    if found.observer is not None:
-        places = slice(None) if is_finite else _finite(actual, expected, form)
-        found.observer.add(*(each[places].to(torch.float64).numpy() for each in tensors))
-    for sums, values in zip(found.reference_runs, reference_runs, strict=True):
-        if not _add(sums, values, expected, start, dense):
-            _add_finite(sums, values, expected, start)
-
-
 def _finite(actual: torch.Tensor, expected: torch.Tensor, form: Format) -> torch.Tensor:
     """Return where both are finite in ``form``."""
     return torch.nonzero(torch.isfinite(actual) & (expected.abs() <= form.largest)).reshape(-1)
-
-
-def _add(sums: Sums, actual: torch.Tensor, expected: torch.Tensor, start: int, dense: Dense | None) -> bool:
-    size = actual.numel()
-    if not size:
-        return True
-    if dense is None or dense.size != size or dense.dtype is not actual.dtype:
-        dense = Dense(size, actual.dtype)
-    return dense.add(sums, actual, expected, start)
 
 
 def _add_finite(sums: Sums, actual: torch.Tensor, expected: torch.Tensor, start: int) -> None:
@@ -198,19 +185,18 @@ def _add_finite(sums: Sums, actual: torch.Tensor, expected: torch.Tensor, start:
     places = _finite(actual, expected, sums.format)
     ours, theirs = actual[places].double(), expected[places].double()
     is_overflow = torch.isinf(ours - theirs)
-    for keep, add in ((~is_overflow, _add_differences), (is_overflow, _add_overflows)):
+    for keep in (~is_overflow, is_overflow):
         if keep.any():
             part = Sums(sums.format, is_beside=sums.is_beside)
-            add(part, ours[keep], theirs[keep])
+            if keep is is_overflow:
+                _add_overflows(part, ours[keep], theirs[keep])
+            else:
+                Dense(int(keep.sum()), torch.float64).add(part, ours[keep], theirs[keep], 0)
             part.abs_argmax = start + int(places[keep][part.abs_argmax])
             sums.merge(part)
     if sums.block:
         unknown = np.full(-(-actual.numel() // sums.block), np.nan)
         sums.blocks.append((unknown, unknown))
-
-
-def _add_differences(sums: Sums, actual: torch.Tensor, expected: torch.Tensor) -> None:
-    _add(sums, actual, expected, 0, None)
 
 
 def _add_overflows(sums: Sums, actual: torch.Tensor, expected: torch.Tensor) -> None:
@@ -251,12 +237,11 @@ class Nonfinite:
         """Whether an overflow, or a non-finite input, may have caused NaN where a number is expected."""
         return form.has_short_range or self.nan_expected > 0 or self.inf_expected > 0
 
-    def finish(self, form: Format) -> None:
-        """Count, at the end, NaN shared with reference runs as mismatches if nothing explains them."""
-        if self.shared_nan and not self.explains_nan(form):
-            if self.first < 0 or self.first_shared < self.first:
-                self.first, self.first_is = self.first_shared, (NAN, FINITE)
-            self.mismatches += self.shared_nan
+    def count_shared(self) -> None:
+        """Count, at the end, NaN shared with reference runs as mismatches: nothing explains them."""
+        if self.first < 0 or self.first_shared < self.first:
+            self.first, self.first_is = self.first_shared, (NAN, FINITE)
+        self.mismatches += self.shared_nan
 
     def merge(self, other: Nonfinite) -> None:
         """Add the counts of another pass."""
@@ -294,7 +279,7 @@ def accepts(actual: Floats, expected: Floats, reference_runs: Sequence[Floats], 
     """Return where the kind of value is right: as expected, as in a reference run, or one rounding away from it.
 
     A reference run counts because a float64 reference has no overflow of intermediate values. NaN where a number is
-    expected, shared with reference runs, is decided by :meth:`Nonfinite.finish`.
+    expected, shared with reference runs, is decided at the end of the pass.
     """
     is_actual = classes(actual)
     agrees: Mask = is_actual == classes_in(expected, form)
@@ -423,22 +408,19 @@ class _Buffers:
         found.expected_square_sum += square
         if furthest > found.furthest:
             found.furthest, found.chunk = furthest, start
-        if furthest and found.ulp_max <= FAR:
-            self._take_ulps(found, difference.numpy(), theirs.numpy())
-
-    def _take_ulps(self, found: QuickMeasurement, difference: Floats, expected: Floats) -> None:
-        word, form, length = self.word, self.form, difference.size
+        if not furthest or found.ulp_max > FAR:
+            return
+        word, form, ulps = self.word, self.form, difference.numpy()
         inverse = self._inverse.numpy()[:length]
         bits = inverse.view(word.integer)
-        np.bitwise_and(expected.view(word.integer), word.exponent_bits, out=bits)
+        np.bitwise_and(theirs.numpy().view(word.integer), word.exponent_bits, out=bits)
         np.maximum(bits, max(form.emin + word.bias, 1) << word.shift, out=bits)
         np.subtract(word.exponent_bits, bits, out=bits)
-        np.multiply(difference, inverse, out=difference)
-        np.multiply(difference, difference.dtype.type(2.0 ** (form.digits - 2)), out=difference)
-        found.ulp_max = max(found.ulp_max, float(np.maximum.reduce(difference)), -float(np.minimum.reduce(difference)))
-        if found.ulp_max > FAR:
-            return
-        found.ulp_square_sum += products(difference, difference)
-        np.minimum(np.maximum(difference, -1, out=difference), 1, out=difference)
-        found.upward_sum += float(np.add.reduce(difference))
-        found.outward_sum += products(difference, np.sign(expected, out=inverse))
+        np.multiply(ulps, inverse, out=ulps)
+        np.multiply(ulps, ulps.dtype.type(2.0 ** (form.digits - 2)), out=ulps)
+        found.ulp_max = max(found.ulp_max, float(np.maximum.reduce(ulps)), -float(np.minimum.reduce(ulps)))
+        if found.ulp_max <= FAR:
+            found.ulp_square_sum += products(ulps, ulps)
+            np.minimum(np.maximum(ulps, -1, out=ulps), 1, out=ulps)
+            found.upward_sum += float(np.add.reduce(ulps))
+            found.outward_sum += products(ulps, np.sign(theirs.numpy(), out=inverse))

@@ -30,7 +30,7 @@ from pytest_ascend.precision.limits import Finding, judge_by_model, judge_quickl
 from pytest_ascend.precision.rules import RULES
 from pytest_ascend.precision.settings import explain
 from pytest_ascend.precision.standards import ANY, DEFAULT, STANDARDS, Standard, adjusted
-from pytest_ascend.precision.tallies import SHARES, Sums, percentiles, pieces
+from pytest_ascend.precision.tallies import SHARES, percentiles, pieces
 from pytest_ascend.records.verdict import Limit, Rule, Verdict, Worst
 
 if TYPE_CHECKING:
@@ -168,10 +168,8 @@ def _verdict(
         limit=Limit(name=str(finding.rule), value=finding.limit),
         waiver=standard.waiver,
     )
-    return _broken(verdict, tensors, found, finding) if finding.is_broken else verdict
-
-
-def _broken(verdict: Verdict, tensors: Sequence[torch.Tensor], found: Measurement, finding: Finding) -> Verdict:
+    if verdict.agrees:
+        return verdict
     sample, worst = _wrong_elements(tensors, found, finding)
     if worst >= 0 and finding.allowed is not None and finding.rule == Rule.ELEMENT:
         # The worst element's own error and limit: so far, both are known only to an octave.
@@ -185,7 +183,7 @@ def _broken(verdict: Verdict, tensors: Sequence[torch.Tensor], found: Measuremen
     verdict = replace(
         verdict,
         headline=text,
-        metrics={**verdict.metrics, "mismatches": float(sample.total)},
+        metrics={**figures(found), "limit_used": finding.used, "mismatches": float(sample.total)},
         worst=_worst(tensors, worst) if worst >= 0 else verdict.worst,
         limit=Limit(name=str(finding.rule), value=finding.limit),
         pattern=pattern_of(sample) or _pattern_of_all(tensors, found, finding),
@@ -204,7 +202,7 @@ ALTOGETHER: dict[str, str] = {
 
 
 def _pattern_of_all(tensors: Sequence[torch.Tensor], found: Measurement, finding: Finding) -> str:
-    ours, theirs = next(_float64(tensors))[:2]
+    ours, theirs = (each.numpy() for each in next(pieces(tensors[:2], CHUNK, torch.float64)))
     where = ALTOGETHER.get(finding.rule, "")
     if finding.block is not None:
         start = finding.block * found.actual.block
@@ -215,19 +213,26 @@ def _pattern_of_all(tensors: Sequence[torch.Tensor], found: Measurement, finding
 
 def _wrong_elements(tensors: Sequence[torch.Tensor], found: Measurement, finding: Finding) -> tuple[Sample, int]:
     """Go over the tensors again, to find the elements beyond the limit and the worst of them."""
-    sample, total, worst, start, furthest = Sample.of(tensors[0]), 0, -1, 0, 0.0
-    for arrays in _float64(tensors):
+    parts: list[tuple[Floats, Floats, Floats]] = []
+    total, worst, start, furthest = 0, -1, 0, 0.0
+    for piece in pieces(tensors, CHUNK, torch.float64):
+        arrays = [each.numpy() for each in piece]
         with np.errstate(all="ignore"):
-            beyond = _beyond(arrays, found, finding)
+            if found.actual.count < tensors[0].numel():
+                beyond = _beyond(arrays, found, finding)
+            else:  # all are finite
+                error = np.abs(arrays[0] - arrays[1])
+                allowed = np.inf if finding.allowed is None else finding.allowed(arrays[1])
+                beyond = np.where(error == 0, 0.0, error / allowed)
         wrong = np.flatnonzero(beyond > 1)
-        if wrong.size and sample.size < LOOKED_AT:
-            sample.add(wrong + start, arrays[0][wrong], arrays[1][wrong])
+        if wrong.size and sum(each[0].size for each in parts) < LOOKED_AT:
+            parts.append((wrong + start, arrays[0][wrong], arrays[1][wrong]))
         if wrong.size and beyond[wrong].max() > furthest:
             furthest = float(beyond[wrong].max())
             worst = start + int(wrong[int(beyond[wrong].argmax())])
         total += wrong.size
         start += arrays[0].size
-    return sample.of_total(total), worst
+    return Sample.of(tensors[0], parts, total), worst
 
 
 def _beyond(arrays: Sequence[Floats], found: Measurement, finding: Finding) -> Floats:
@@ -245,11 +250,6 @@ def _beyond(arrays: Sequence[Floats], found: Measurement, finding: Finding) -> F
     if not found.nonfinite.explains_nan(form):
         ratio[np.isnan(actual) & is_number] = np.inf
     return ratio
-
-
-def _float64(tensors: Sequence[torch.Tensor]) -> Iterator[list[Floats]]:
-    for piece in pieces(tensors, CHUNK):
-        yield [each.to(torch.float64).numpy() for each in piece]
 
 
 def _worst(tensors: Sequence[torch.Tensor], place: int) -> Worst | None:
@@ -302,7 +302,10 @@ class Figures(Mapping[str, float]):
 
 
 def figures(found: Measurement) -> dict[str, float]:
-    """Return every figure by name. Relative errors are Inf where zero was expected and the value is not zero."""
+    """Return every figure by name. Relative errors are Inf where zero was expected and the value is not zero.
+
+    The cosine is 1 if both vectors are zero, 0 if one is.
+    """
     sums, special = found.actual, found.nonfinite
     count = max(sums.count, 1)
     result = {
@@ -316,9 +319,11 @@ def figures(found: Measurement) -> dict[str, float]:
         "ulp_mean": sums.ulp_sum / count,
         **percentiles(sums.spread.entries()),
         **{name: within / count for name, within in zip(_SHARES, sums.within, strict=True)},
-        "cosine": cosine(sums),
+        "cosine": 1.0 if sums.actual_square_sum == sums.expected_square_sum else 0.0,
         "bias_ulp": sums.outward_sum / count,
     }
+    if norm := math.sqrt(sums.actual_square_sum) * math.sqrt(sums.expected_square_sum):
+        result["cosine"] = max(-1.0, min(1.0, sums.product_sum / norm))
     if special.nan_actual or special.nan_expected or special.inf_actual or special.inf_expected:
         result |= {
             "nan_actual": float(special.nan_actual),
@@ -333,11 +338,3 @@ def figures(found: Measurement) -> dict[str, float]:
             "reference_ulp_max": max(each.ulp_max for each in found.reference_runs),
         }
     return result
-
-
-def cosine(sums: Sums) -> float:
-    """Return the cosine of the angle between two vectors; 1 if both are zero, 0 if one is."""
-    norm = math.sqrt(sums.actual_square_sum) * math.sqrt(sums.expected_square_sum)
-    if norm == 0:
-        return 1.0 if sums.actual_square_sum == sums.expected_square_sum else 0.0
-    return max(-1.0, min(1.0, sums.product_sum / norm))

@@ -19,8 +19,6 @@ from pytest_ascend.precision.error_model import (
     cancelled,
     exponents_of,
     inner_by_model,
-    joined,
-    largest_of,
     octaves,
     sliding_max,
     sliding_sum,
@@ -81,18 +79,18 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
     run_entries = [each.spread.entries() for each in found.reference_runs]
     lowest, highest = exponents_of(entries, setting.format)
     # Where the device overflows, reference runs may have larger numbers than any of its own.
-    highest = max(highest, *(exponents_of(each, setting.format)[1] for each in run_entries), lowest)
-    results = _by_octave(run_entries, setting, lowest, highest)
-    reference_runs = joined(results) if results else None
+    highest = max([highest, *(exponents_of(each, setting.format)[1] for each in run_entries)])
+    present = [each for each in run_entries if (each.exponents > -ZERO_EXPONENT).any()]  # the others hold zeros only
+    reference_runs = octaves(present, setting.format, lowest, highest - lowest + 1) if present else None
     if reference_runs is not None and setting.accumulation != 1 and (merged := cancelled(reference_runs)):
         lowest += merged
-        results = _by_octave(run_entries, setting, lowest, highest)
-        reference_runs = joined(results)
-    device = octaves(_nonzero(entries), setting.format, lowest, highest - lowest + 1)
-    model = ErrorModel(reference_runs, setting, np.arange(lowest, highest + 1), use, results)
-    allowed = _with_zero(model.limits(found.actual.count), run_entries, device, setting, use)
-    worst = int((device.error_max / allowed.element).argmax())
-    value, limit = float(device.error_max[worst]), float(allowed.element[worst])
+        reference_runs = octaves(present, setting.format, lowest, highest - lowest + 1)
+    device = octaves([entries], setting.format, lowest, highest - lowest + 1)
+    model = ErrorModel(reference_runs, setting, np.arange(lowest, highest + 1), use)
+    allowed = _with_zero(model.limits(found.actual.count), model, run_entries, device)
+    (error_max,) = device.error_max
+    worst = int((error_max / allowed.element).argmax())
+    value, limit = float(error_max[worst]), float(allowed.element[worst])
     at_zero = _zero_errors(entries, setting)[0]
     findings = (
         Finding(rule=Rule.ZERO, value=at_zero, limit=allowed.zero, allowed=allowed.of),
@@ -102,12 +100,6 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
         _bias(found, setting, use),
     )
     return max(findings, key=lambda each: (each.used > 1 and each.allowed is not None, each.used))
-
-
-def _by_octave(reference_runs: Sequence[Entries], setting: Setting, lowest: int, highest: int) -> list[Octaves]:
-    """Return each reference run's errors by octave, without the runs that hold zeros only."""
-    found = (octaves(_nonzero(each), setting.format, lowest, highest - lowest + 1) for each in reference_runs)
-    return [each for each in found if each.count.any()]
 
 
 def judge_quickly(found: QuickMeasurement, setting: Setting, use: Allowances, *, is_beside: bool) -> Finding | None:
@@ -126,7 +118,8 @@ def judge_quickly(found: QuickMeasurement, setting: Setting, use: Allowances, *,
 
 def _within_reference_runs(ulps: Floats, shown: Floats, setting: Setting, use: Allowances) -> Finding:
     """Compare few errors in ulp with those of reference runs at the same elements."""
-    allowed = use.element_ulps + largest_of(setting, use) * np.maximum(shown - 0.5, 0)
+    largest = use.sampled_largest if setting.sampled else use.largest
+    allowed = use.element_ulps + largest * np.maximum(shown - 0.5, 0)
     used = ulps / allowed
     place = int(used.argmax())
     value = float(ulps[place]) if shown[place] < math.inf else math.inf
@@ -159,17 +152,12 @@ def _few_elements(found: Measurement, setting: Setting, use: Allowances) -> Find
     if not found.reference_runs or (setting.accumulation or 1) > 1:
         factor = use.sums if few else use.sums_rms
         limit = float(inner_by_model(setting, LOWEST, use, factor)[0])
-        if sums.abs_max <= limit and (few or _says_nothing_on_bias(found, setting, use)):
+        if sums.abs_max <= limit and (few or _says_nothing_on_bias(found.actual.count, setting, use)):
             return Finding(rule=Rule.ELEMENT, value=sums.abs_max, limit=limit)
     elif few and all(each.count == sums.count for each in found.reference_runs):
         shown = np.max([each.spread.entries().lower for each in found.reference_runs], axis=0)
         return _within_reference_runs(sums.spread.entries().lower, shown, setting, use)
     return Finding(rule=Rule.ELEMENT, value=sums.abs_max, limit=0.0)
-
-
-def _nonzero(entries: Entries) -> Entries:
-    keep = entries.exponents > -ZERO_EXPONENT
-    return Entries(*(each[keep] for each in entries))
 
 
 def _zero_errors(entries: Entries, setting: Setting) -> tuple[float, float]:
@@ -182,36 +170,36 @@ def _zero_errors(entries: Entries, setting: Setting) -> tuple[float, float]:
     )
 
 
-def _with_zero(
-    allowed: Limits, reference_runs: Sequence[Entries], device: Octaves, setting: Setting, use: Allowances
-) -> Limits:
+def _with_zero(allowed: Limits, model: ErrorModel, reference_runs: Sequence[Entries], device: Octaves) -> Limits:
     """Where zero is expected, allow the errors of reference runs there, and those allowed for the smallest values.
 
     The smallest values are the lowest octave of few elements, or the lowest 64 of many: a value cut off at zero (by a
     ReLU, a mask) may have the error of values that were not.
     """
+    setting, use = model.setting, model.use
     shown = max((_zero_errors(each, setting)[1] for each in reference_runs), default=0.0)
     reach = 1
     if device.count.sum() >= use.independent:
-        reach = int(np.searchsorted(np.cumsum(device.count), use.independent)) + 1
-    zero = max(largest_of(setting, use) * shown, float(allowed.element[:reach].max()), setting.format.tiniest)
+        reach = int(np.searchsorted(np.cumsum(device.count[0]), use.independent)) + 1
+    zero = max(model.largest * shown, float(allowed.element[:reach].max()), setting.format.tiniest)
     return Limits(allowed.lowest, allowed.element, zero)
 
 
 def _root_mean_square(device: Octaves, model: ErrorModel) -> Finding:
     """Compare over the narrowest window around each octave with enough elements for a meaningful mean."""
     worst = Finding(rule=Rule.RMS, value=0.0, limit=1.0)
-    pending = device.count > 0
-    if device.count.sum() < model.use.independent:
+    (total,), (error_square,) = device.count, device.error_square
+    pending = total > 0
+    if total.sum() < model.use.independent:
         return worst
     for half_width in WINDOWS:
-        count = np.maximum(sliding_sum(device.count, half_width), 1)
+        count = np.maximum(sliding_sum(total, half_width), 1)
         enough = pending & (count >= model.use.independent)
         if not enough.any():
             continue
         pending &= ~enough
-        value = np.sqrt(sliding_sum(device.error_square, half_width) / count)
-        limit = model.root_mean_square(half_width, device.count)
+        value = np.sqrt(sliding_sum(error_square, half_width) / count)
+        limit = model.root_mean_square(half_width, total)
         ratio = np.nan_to_num(np.where(enough, value / limit, 0), posinf=np.inf)
         place = int(ratio.argmax())
         if ratio[place] > worst.used:
@@ -253,7 +241,7 @@ def _bias(found: Measurement, setting: Setting, use: Allowances) -> Finding:
     """
     value = max(map(abs, biases(found.actual)))
     rule = Rule.BIAS
-    if _says_nothing_on_bias(found, setting, use):
+    if _says_nothing_on_bias(found.actual.count, setting, use):
         return Finding(rule=rule, value=value, limit=math.inf)
     without = 0.0 if found.actual.ulp_max <= 2 else 1.0
     inner = max((_inner_ulps(each) for each in found.reference_runs), default=without)
@@ -264,13 +252,10 @@ def _bias(found: Measurement, setting: Setting, use: Allowances) -> Finding:
     return Finding(rule=rule, value=value, limit=use.bias_ulps + use.largest * shown + use.rms * inner + chance)
 
 
-def _says_nothing_on_bias(found: Measurement, setting: Setting, use: Allowances) -> bool:
-    """Whether there are too few values for a mean, or the sums share their errors."""
-    return setting.distinct < FEW or found.actual.count < BIASED_FROM or _shares_errors(setting, use)
-
-
-def _shares_errors(setting: Setting, use: Allowances) -> bool:
-    """Whether sums of a known length may all be off in one direction, by as much as a rounding."""
+def _says_nothing_on_bias(count: int, setting: Setting, use: Allowances) -> bool:
+    """Whether there are too few values for a mean, or sums of a known length may share an error of a rounding."""
+    if setting.distinct < FEW or count < BIASED_FROM:
+        return True
     terms = setting.accumulation or 1
     return terms > 1 and use.sums_rms * math.sqrt(terms) * 2.0 ** (setting.format.digits - 24) > use.bias_ulps / 4
 

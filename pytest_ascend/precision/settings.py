@@ -38,7 +38,16 @@ def as_tensor(value: Any, path: str, number: torch.dtype | None = None) -> torch
     if callable(getattr(value, "get_shape", None)) and callable(getattr(value, "get_dtype", None)):
         value = value[...]  # a view of the mapped file
     if isinstance(value, torch.Tensor):
-        return _readable(value, path)
+        if value.device.type == "meta":
+            raise UsageError(f"{path} is a meta tensor: it has no values", hint="compare tensors that were computed")
+        if value.is_nested:
+            raise UsageError(f"{path} is a nested tensor", hint="compare what it is made of, with unbind()")
+        if value.layout is not torch.strided:
+            value = value.to_dense()
+        if value.is_quantized:
+            value = value.int_repr()
+        plain: torch.Tensor = value.detach().resolve_conj().resolve_neg()
+        return plain
     if isinstance(value, bool | int | complex | float):
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise UsageError(f"{path} is {value}, which no integer dtype holds", hint="compare it without the judge")
@@ -53,43 +62,28 @@ def as_tensor(value: Any, path: str, number: torch.dtype | None = None) -> torch
     )
 
 
-def _readable(value: torch.Tensor, path: str) -> torch.Tensor:
-    if value.device.type == "meta":
-        raise UsageError(f"{path} is a meta tensor: it has no values", hint="compare tensors that were computed")
-    if value.is_nested:
-        raise UsageError(f"{path} is a nested tensor", hint="compare what it is made of, with unbind()")
-    if value.layout is not torch.strided:
-        value = value.to_dense()
-    if value.is_quantized:
-        value = value.int_repr()
-    if value.requires_grad:
-        value = value.detach()
-    return value.resolve_conj().resolve_neg() if value.is_conj() or value.is_neg() else value
-
-
-def promised_dtype(
-    expected: torch.Tensor, reference_runs: Sequence[torch.Tensor], promise: Promise
-) -> torch.dtype | None:
-    """Return the required dtype of the actual value; None if a float64 reference allows any floating dtype."""
-    if promise.dtype is not None:
-        dtype = getattr(torch, promise.dtype.removeprefix("torch."), None)
-        if not isinstance(dtype, torch.dtype):
-            raise UsageError(f"there is no dtype {promise.dtype!r}", hint="give torch's name, such as float16")
-        return dtype
-    if reference_runs:
-        return reference_runs[0].dtype
-    return None if expected.dtype in (torch.float64, torch.complex128) else expected.dtype
+#: The kind of numbers of a dtype; those of any other are its own. Dtypes of one kind can be compared by value.
+_KINDS = dict.fromkeys(FORMATS, "floating") | dict.fromkeys(REAL_PARTS, "complex")
 
 
 def differences(
     actual: torch.Tensor, expected: torch.Tensor, reference_runs: Sequence[torch.Tensor], promise: Promise, source: Any
 ) -> Iterator[str]:
-    """Yield what is wrong with the attributes of ``actual``; ``source`` is the original value."""
-    dtype = promised_dtype(expected, reference_runs, promise)
-    if dtype is not None and actual.dtype is not dtype:
+    """Yield what is wrong with the attributes of ``actual``; ``source`` is the original value.
+
+    Beside a float64 reference any floating dtype is right, unless one is promised or reference runs have one.
+    """
+    dtype: Any = reference_runs[0].dtype if reference_runs else expected.dtype
+    if promise.dtype is not None:
+        dtype = getattr(torch, promise.dtype.removeprefix("torch."), None)
+        if not isinstance(dtype, torch.dtype):
+            raise UsageError(f"there is no dtype {promise.dtype!r}", hint="give torch's name, such as float16")
+    is_free = promise.dtype is None and not reference_runs and dtype in (torch.float64, torch.complex128)
+    if actual.dtype is not dtype and not is_free:
         yield f"dtype: expected {dtype_name(dtype)}, got {dtype_name(actual.dtype)}"
-    elif category(actual.dtype) != category(expected.dtype):
-        yield f"dtype: expected {category(expected.dtype)} numbers, got {dtype_name(actual.dtype)}"
+    elif _KINDS.get(actual.dtype, actual.dtype) != (wanted := _KINDS.get(expected.dtype, expected.dtype)):
+        name = wanted if isinstance(wanted, str) else dtype_name(wanted)
+        yield f"dtype: expected {name} numbers, got {dtype_name(actual.dtype)}"
     if actual.shape != expected.shape:
         yield f"shape: expected {tuple(expected.shape)}, got {tuple(actual.shape)}"
     if promise.device is not None and not _is_on(actual.device, promise.device):
@@ -111,15 +105,6 @@ def _checked(stride: Any, actual: torch.Tensor) -> tuple[int, ...]:
             hint="give one whole number for each dimension, or True for the strides of expected",
         )
     return found
-
-
-def category(dtype: torch.dtype) -> str:
-    """Return the kind of numbers of a dtype: dtypes of one kind can be compared by value."""
-    if dtype in REAL_PARTS:
-        return "complex"
-    if dtype in FORMATS:
-        return "floating"
-    return dtype_name(dtype)
 
 
 def significant(shape: Sequence[int], stride: Sequence[int]) -> list[int]:

@@ -33,6 +33,9 @@ ZERO_EXPONENT = 1023
 BINS, LOWEST_ULP_EXPONENT = 384, -8
 #: About here the last bin begins, without an upper end; the largest error of an octave is kept separately.
 BEYOND_ULPS = 2.0 ** (BINS // 8 - 1 + LOWEST_ULP_EXPONENT)
+_EDGES = np.ldexp(1 + np.arange(1, BINS + 1) % 8 / 8, np.arange(1, BINS + 1) // 8 + LOWEST_ULP_EXPONENT)
+#: The lower and the upper bounds of the bins, in ulp; upper ones are excluded. The lowest bin counts as no error.
+_BOUNDS = np.stack([np.append(0.0, _EDGES[:-1]), np.append(0.0, _EDGES[1:])])
 
 
 class Entries(NamedTuple):
@@ -63,13 +66,13 @@ class Spread:
         else:
             self._count_and_note(octaves, ulps)
 
-    def count(self, keys: torch.Tensor) -> None:
-        """Count elements by key, octave * BINS + bin (at least one element)."""
-        lowest = int(keys.min())
-        self._take(lowest, torch.bincount(keys - lowest).numpy())
+    def count(self, keys: Tensor, counts: Ints | None = None) -> None:
+        """Count elements by key, octave * BINS + bin (at least one); ``counts`` are those of consecutive keys.
 
-    def _take(self, lowest: int, counts: Ints) -> None:
-        """Add counts of the keys from ``lowest`` on; the table spans only keys that occur, so that it fits a cache."""
+        The table spans only keys that occur, so that it fits a cache.
+        """
+        lowest = int(keys.min())
+        counts = torch.bincount(keys - lowest).numpy() if counts is None else counts
         self._entries = None
         before = [(octaves, ulps) for octaves, ulps in self._exact if ulps.size]
         self._exact.clear()
@@ -106,28 +109,26 @@ class Spread:
         for each in other._exact:
             self.add(*each)
         if other._table is not None:
-            self._take(other._lowest, other._table)
+            self.count(torch.arange(other._lowest, other._lowest + other._table.size), other._table)
         for octave, ulps in other._beyond.items():
             self._keep_beyond(octave, ulps)
 
     def entries(self) -> Entries:
         """Return the table without empty entries."""
-        if self._entries is None:
-            self._entries = self._counted()
-        return self._entries
-
-    def _counted(self) -> Entries:
+        if self._entries is not None:
+            return self._entries
         if self._table is None:
             held = self._exact or [(np.zeros(0, np.int64), np.zeros(0))]
             exponents, ulps = held[0] if len(held) == 1 else (np.concatenate(each) for each in zip(*held, strict=True))
-            return Entries(exponents - ZERO_EXPONENT, ulps, ulps, np.ones(ulps.size, np.int64))
-        places = np.flatnonzero(self._table)
-        octaves, bins = np.divmod(places + self._lowest, BINS)
-        lower, upper = bin_bounds(bins)
-        for octave, largest in self._beyond.items():
-            last = (octaves == octave) & (bins == BINS - 1)
-            lower[last] = upper[last] = largest
-        return Entries(octaves - ZERO_EXPONENT, lower, upper, self._table[places])
+            self._entries = Entries(exponents - ZERO_EXPONENT, ulps, ulps, np.ones(ulps.size, np.int64))
+        else:
+            places = np.flatnonzero(self._table)
+            octaves, bins = np.divmod(places + self._lowest, BINS)
+            bounds = _BOUNDS[:, bins]
+            for octave, largest in self._beyond.items():
+                bounds[:, (octaves == octave) & (bins == BINS - 1)] = largest
+            self._entries = Entries(octaves - ZERO_EXPONENT, bounds[0], bounds[1], self._table[places])
+        return self._entries
 
 
 def percentile(entries: Entries, share: float) -> float:
@@ -146,14 +147,6 @@ def octaves_and_inverse(magnitude: Floats, form: Format) -> tuple[Ints, Floats]:
     bounded = np.maximum(raised, max(form.emin + 1023, 1))
     inverse: Floats = ((2 * 1023 + 1 - bounded) << 52).view(np.float64)
     return raised, inverse
-
-
-def bin_bounds(bins: Ints) -> tuple[Floats, Floats]:
-    """Return the lower and the upper bound of a bin, in ulp; the upper one is excluded."""
-    edges = np.ldexp(1 + bins % 8 / 8, bins // 8 + LOWEST_ULP_EXPONENT)
-    following = bins + 1
-    upper = np.ldexp(1 + following % 8 / 8, following // 8 + LOWEST_ULP_EXPONENT)
-    return np.where(bins == 0, 0.0, edges), np.where(bins == 0, 0.0, upper)
 
 
 def _keys(octaves: Ints, ulps: Floats) -> Ints:
@@ -256,39 +249,32 @@ class Sums:
 FETCHED_AT_A_TIME = 1 << 20
 
 
-def pieces(tensors: Sequence[torch.Tensor], size: int) -> Iterator[list[torch.Tensor]]:
+def pieces(
+    tensors: Sequence[torch.Tensor], size: int, dtype: torch.dtype | None = None
+) -> Iterator[list[torch.Tensor]]:
     """Yield flat pieces of at most ``size`` elements of tensors of equal shape, in row-major order, on the CPU.
 
-    Contiguous CPU tensors are not copied; of others, one piece at a time is.
+    With ``dtype`` they are converted. Contiguous CPU tensors are not copied; of others, one piece at a time is.
     """
+    length = tensors[0].numel()
     if any(each.device.type != "cpu" for each in tensors) and size < FETCHED_AT_A_TIME:
         for fetched in pieces(tensors, FETCHED_AT_A_TIME):
-            yield from _flat(fetched, size)
-    elif all(each.is_contiguous() for each in tensors) or tensors[0].numel() <= size:
-        yield from _flat([each.reshape(-1) for each in tensors], size)
+            yield from pieces(fetched, size, dtype)
+    elif length <= size or all(each.is_contiguous() for each in tensors):
+        flat = [each.reshape(-1) for each in tensors]
+        for start in range(0, max(length, 1), size):
+            yield [each[start : start + size].to("cpu", dtype or each.dtype) for each in flat]
     else:
-        yield from _rows(tensors, size)
+        yield from _rows(tensors, size, dtype)
 
 
-def _flat(tensors: Sequence[torch.Tensor], size: int) -> Iterator[list[torch.Tensor]]:
-    length = tensors[0].numel()
-    if length <= size:
-        yield [each.cpu() for each in tensors]
-        return
-    for start in range(0, length, size):
-        yield [each[start : start + size].cpu() for each in tensors]
-
-
-def _rows(tensors: Sequence[torch.Tensor], size: int) -> Iterator[list[torch.Tensor]]:
+def _rows(tensors: Sequence[torch.Tensor], size: int, dtype: torch.dtype | None) -> Iterator[list[torch.Tensor]]:
     """Split along the first dimension; rows that are too large are split further."""
     rows, row = tensors[0].shape[0], tensors[0][0].numel()
     step = max(1, size // row)
     for start in range(0, rows, step):
         part = [each[start : start + step] for each in tensors]
-        if row <= size:
-            yield [each.reshape(-1).cpu() for each in part]
-        else:
-            yield from pieces([each[0] for each in part], size)
+        yield from pieces(part if row <= size else [each[0] for each in part], size, dtype)
 
 
 #: Sums of float32 squares between these bounds are accurate enough.
@@ -300,19 +286,18 @@ SPREAD_RANGE = (2.0**LOWEST_ULP_EXPONENT, 2.0 ** (LOWEST_ULP_EXPONENT + BINS // 
 
 
 class Word(NamedTuple):
-    """The layout of a float: its integer type, the bits of the significand, the bias of the exponent."""
+    """The layout of a float: its integer type, the bits of the significand, the exponent's bias and its bits set."""
 
     integer: type[Any]
     shift: int
     bias: int
-
-    @property
-    def exponent_bits(self) -> int:
-        """All bits of the exponent set."""
-        return (2 * self.bias + 1) << self.shift
+    exponent_bits: int
 
 
-WORDS = {torch.float32: Word(np.int32, 23, 127), torch.float64: Word(np.int64, 52, 1023)}
+WORDS = {
+    torch.float32: Word(np.int32, 23, 127, 0xFF << 23),
+    torch.float64: Word(np.int64, 52, 1023, 0x7FF << 52),
+}
 
 
 class Buffer(NamedTuple):
@@ -340,7 +325,11 @@ class Dense:
         self.size = size
         self.dtype = dtype
         self._word = WORDS[dtype]
-        self._buffers = [_buffer(size, dtype, self._word) for _ in range(6)]
+        self._buffers = []
+        for _ in range(6):
+            tensor = torch.empty(size, dtype=dtype, device="cpu")
+            integers = tensor.numpy().view(self._word.integer)
+            self._buffers.append(Buffer(tensor.numpy(), integers, tensor, torch.from_numpy(integers)))
         self._mask = np.empty(size, np.bool_)
         self._is_exact = size <= EXACT_UP_TO
 
@@ -349,12 +338,15 @@ class Dense:
 
         Returns False, with nothing added, if the chunk has NaN, Inf, or values that overflow in the format.
         """
+        if not self.size:
+            return True
         difference, error, magnitude, *_ = self._buffers
         np.subtract(actual.numpy(), expected.numpy(), out=difference.floats)
         np.abs(difference.floats, out=error.floats)
         np.abs(expected.numpy(), out=magnitude.floats)
+        largest, smallest = np.maximum.reduce, np.minimum.reduce
         seen = ChunkExtremes(
-            _largest(error.floats), float(np.minimum.reduce(magnitude.floats)), _largest(magnitude.floats)
+            *map(float, (largest(error.floats), smallest(magnitude.floats), largest(magnitude.floats)))
         )
         if not (seen.furthest < math.inf and seen.highest <= sums.format.largest):
             return False
@@ -367,11 +359,18 @@ class Dense:
             self._note_beyond(sums, seen)
         if sums.block:
             self._add_blocks(sums)
-        self._add_products(sums, actual, expected, seen)
+        square = _dot(expected.numpy(), expected.numpy())
+        sums.expected_square_sum += square
         if seen.furthest:
+            sums.square_sum += _dot(difference.floats, difference.floats)
             if not sums.is_beside:
-                self._add_relative(sums, seen)
+                self._add_figures(sums, actual, expected, seen)
             self._add_ulps(sums, expected)
+        else:
+            sums.actual_square_sum += square
+            sums.product_sum += square
+            sums.within = [each + self.size for each in sums.within]
+            self._add_spread(sums, None)
         return True
 
     def _add_spread(self, sums: Sums, ulps: Floats | None) -> None:
@@ -400,30 +399,17 @@ class Dense:
             ulps = error.floats[places].astype(np.float64) * inverse * 2.0 ** (sums.format.digits - 2)
             sums.spread.note_beyond(octaves.integers[places] // BINS, ulps)
 
-    def _add_products(self, sums: Sums, actual: Tensor, expected: Tensor, seen: ChunkExtremes) -> None:
-        difference, error, *_ = self._buffers
-        ours, theirs = actual.numpy(), expected.numpy()
-        square = _dot(theirs, theirs)
-        sums.expected_square_sum += square
-        if seen.furthest:
-            sums.square_sum += _dot(difference.floats, difference.floats)
-            if not sums.is_beside:
-                sums.actual_square_sum += _dot(ours, ours)
-                sums.product_sum += _dot(ours, theirs)
-                sums.abs_sum += _sum(error.tensor)
-        else:
-            sums.actual_square_sum += square
-            sums.product_sum += square
-            sums.within = [each + self.size for each in sums.within]
-            self._add_spread(sums, None)
-
-    def _add_relative(self, sums: Sums, seen: ChunkExtremes) -> None:
+    def _add_figures(self, sums: Sums, actual: Tensor, expected: Tensor, seen: ChunkExtremes) -> None:
+        """Add what only the figures of a verdict need: products, and relative errors."""
         _, error, magnitude, *_, ratio = self._buffers
+        sums.actual_square_sum += _dot(actual.numpy(), actual.numpy())
+        sums.product_sum += _dot(actual.numpy(), expected.numpy())
+        sums.abs_sum += float(error.tensor.sum(dtype=torch.float64))
         np.divide(error.floats, magnitude.floats, out=ratio.floats)
         if seen.lowest == 0:
             ratio.floats[(magnitude.floats == 0) & (error.floats == 0)] = 0
-        largest = _largest(ratio.floats)
-        sums.rel_sum += _sum(ratio.tensor)
+        largest = float(np.maximum.reduce(ratio.floats))
+        sums.rel_sum += float(ratio.tensor.sum(dtype=torch.float64))
         sums.rel_max = max(sums.rel_max, largest)
         for place, share in enumerate(SHARES):
             within = self.size
@@ -437,8 +423,8 @@ class Dense:
         np.multiply(signed.floats, inverse.floats, out=signed.floats)
         np.multiply(signed.floats, signed.floats.dtype.type(2.0 ** (sums.format.digits - 2)), out=signed.floats)
         np.abs(signed.floats, out=ulps.floats)
-        sums.ulp_max = max(sums.ulp_max, _largest(ulps.floats))
-        sums.ulp_sum += _sum(ulps.tensor)
+        sums.ulp_max = max(sums.ulp_max, float(np.maximum.reduce(ulps.floats)))
+        sums.ulp_sum += float(ulps.tensor.sum(dtype=torch.float64))
         sums.ulp_square_sum += _dot(ulps.floats, ulps.floats)
         signed.tensor.clamp_(-1, 1)
         sums.upward_sum += float(signed.tensor.sum())
@@ -472,17 +458,6 @@ class Dense:
         sums.blocks.append((mean_squares(errors, sums.block), mean_squares(roundings, sums.block)))
 
 
-def _buffer(size: int, dtype: torch.dtype, word: Word) -> Buffer:
-    tensor = torch.empty(size, dtype=dtype, device="cpu")
-    floats = tensor.numpy()
-    integers = floats.view(word.integer)
-    return Buffer(floats, integers, tensor, torch.from_numpy(integers))
-
-
-def _largest(values: Floats) -> float:
-    return float(np.maximum.reduce(values))
-
-
 def _dot(one: Floats, other: Floats) -> float:
     total = products(one, other)
     if one.dtype == np.float32 and not SAFE[0] < abs(total) < SAFE[1]:
@@ -495,11 +470,6 @@ def products(one: Floats, other: Floats) -> float:
     whole = one.size // PART * PART
     parts = np.matmul(one[:whole].reshape(-1, 1, PART), other[:whole].reshape(-1, PART, 1))
     return float(np.add.reduce(parts, axis=None, dtype=np.float64)) + float(one[whole:].dot(other[whole:]))
-
-
-def _sum(values: Tensor) -> float:
-    total = float(values.sum())
-    return total if total < math.inf else float(values.sum(dtype=torch.float64))
 
 
 def mean_squares(values: Floats, block: int) -> Floats:

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.capture import casting, seed_gradient
-from pytest_ascend.precision.chip import without_hf32
 from pytest_ascend.precision.compare import compare, joined
+from pytest_ascend.precision.diagnosis import without_hf32
 from pytest_ascend.precision.layers import DROPOUTS, check_module, layers
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.operators import RANDOM, UNSHOWN_BRANCHING, OperatorNames, in_float64

@@ -33,9 +33,7 @@ class Rule(str, Enum):
     UNEQUAL = "elements that are not equal"
     UNEQUAL_BITS = "elements that are not bitwise equal"
 
-    def __str__(self) -> str:
-        """Return the words."""
-        return str(self.value)
+    __str__ = str.__str__  # the words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

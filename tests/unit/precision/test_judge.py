@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_ascend.precision.error_model import FEW, Limits, inner_by_model, octaves
+from pytest_ascend.precision.error_model import FEW, ErrorModel, Limits, inner_by_model, octaves
 from pytest_ascend.precision.errors import Measurement, QuickMeasurement, block_size, measure
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Setting
 from pytest_ascend.precision.limits import (
@@ -19,7 +19,7 @@ from pytest_ascend.precision.limits import (
     _bias,
     _blocks,
     _rounding,
-    _shares_errors,
+    _says_nothing_on_bias,
     _with_zero,
     _within_reference_runs,
     biases,
@@ -113,7 +113,7 @@ def test_a_first_look_accepts_what_sums_explain_where_no_reference_run_decides(c
 )
 def test_long_sums_share_their_errors(dtype: torch.dtype, terms: int | None, shared: bool) -> None:
     """Half a root of the terms, in float32's 2**-24, beside a quarter of the mean that roundings may share."""
-    assert _shares_errors(of(format=FORMATS[dtype], accumulation=terms), USE) is shared
+    assert _says_nothing_on_bias(BIASED_FROM, of(format=FORMATS[dtype], accumulation=terms), USE) is shared
 
 
 def table(*octave_counts: int, zero_ulps: float = 0.0) -> Entries:
@@ -133,14 +133,15 @@ def test_an_infinite_error_of_a_reference_run_explains_nothing() -> None:
     ("counts", "reaches"), [((1, 1, 1), 1), ((63, 1, 1), 2), ((64, 1, 1), 1), ((62, 1, 1), 3), ((10, 20, 400), 3)]
 )
 def test_where_zero_is_expected_the_lowest_64_elements_say_what_may_come(counts: tuple[int, ...], reaches: int) -> None:
-    device = octaves(Entries(*(each[:-1] for each in table(*counts))), SINGLE, 0, 3)
+    device = octaves([table(*counts)], SINGLE, 0, 3)
     allowed = Limits(0, np.array([1.0, 2.0, 4.0]))
-    assert _with_zero(allowed, [table(*counts)], device, of(), USE).zero == [1.0, 2.0, 4.0][reaches - 1]
+    model, sampled = (ErrorModel(None, of(sampled=each), np.arange(3), USE) for each in (False, True))
+    assert _with_zero(allowed, model, [table(*counts)], device).zero == [1.0, 2.0, 4.0][reaches - 1]
     shown = [table(*counts, zero_ulps=each / SINGLE.tiniest) for each in (3.0, 5.0)]
-    assert _with_zero(allowed, shown, device, of(), USE).zero == pytest.approx(5 * USE.largest)
-    assert _with_zero(allowed, shown, device, of(sampled=True), USE).zero == pytest.approx(5 * USE.sampled_largest)
+    assert _with_zero(allowed, model, shown, device).zero == pytest.approx(5 * USE.largest)
+    assert _with_zero(allowed, sampled, shown, device).zero == pytest.approx(5 * USE.sampled_largest)
     nothing = Limits(0, np.zeros(3))
-    assert _with_zero(nothing, [], device, of(), USE).zero == SINGLE.tiniest
+    assert _with_zero(nothing, model, [], device).zero == SINGLE.tiniest
 
 
 def measured(actual: torch.Tensor, expected: torch.Tensor, *runs: torch.Tensor) -> Measurement:

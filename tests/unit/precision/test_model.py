@@ -21,11 +21,9 @@ from pytest_ascend.precision.error_model import (
     chance_of,
     few,
     inner_by_model,
-    largest_of,
     octaves,
     sliding_max,
     sliding_sum,
-    with_rounding,
 )
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Allowances, Setting
 from pytest_ascend.precision.tallies import EXACT_UP_TO, Entries, Spread, octaves_and_inverse, percentile
@@ -49,7 +47,7 @@ def test_the_factor_falls_with_the_count_and_stays_from_where_errors_are_not_ind
 @pytest.mark.parametrize("count", [1, 4, 8, 16, 64])
 def test_few_exact_results_may_have_an_error_that_they_do_not_show(count: int) -> None:
     """A standard deviation of 0.3 ulp of up to 8 of them, 0.3 * 8 / count of more, with the usual factors."""
-    exact = octaves(spread(([1.0] * count, [0.0] * count)).entries(), SINGLE, 0, 1)
+    exact = octaves([spread(([1.0] * count, [0.0] * count)).entries()], SINGLE, 0, 1)
     setting = Setting(format=SINGLE, root_mean_square=1e9, accumulation=None, distinct=count)
     (limit,) = ErrorModel(exact, setting, np.array([0]), ALLOWANCES).limits(count).element
     assumed = 0.3 * min(1, 8 / count) * np.sqrt(count / scipy_stats.chi2.ppf(ALLOWANCES.luck, count))
@@ -109,14 +107,24 @@ def test_an_error_beyond_all_bins_keeps_its_size() -> None:
 
 def test_what_an_octave_sums_up_is_what_its_elements_have() -> None:
     made = spread(([1.5, 1.25, 3.0, 0.0], [0.25, 2.5, 4.0, 0.0]))
-    seen = octaves(made.entries(), SINGLE, -1, 3)
+    seen = octaves([made.entries()], SINGLE, -1, 3)
     ulp = 2.0**-23
-    assert seen.count.tolist() == [1, 2, 1]  # a zero counts with the lowest
-    assert seen.ulps_max.tolist() == [0, 2.0, 3.5]
-    assert seen.excess_max.tolist() == [0, 2.0 * ulp, 3.5 * 2 * ulp]
-    assert seen.excess_square.tolist() == pytest.approx([0, (2 * ulp) ** 2, (7 * ulp) ** 2])
-    assert seen.error_max.tolist() == pytest.approx([0, 2.5 * ulp, 8 * ulp])
-    assert seen.error_square.tolist() == pytest.approx([0, (0.25**2 + 2.5**2) * ulp**2, (8 * ulp) ** 2])
+    assert seen.count.tolist() == [[0, 2, 1]]  # zeros are left out
+    assert seen.ulps_max.tolist() == [[0, 2.0, 3.5]]
+    assert seen.excess_max.tolist() == [[0, 2.0 * ulp, 3.5 * 2 * ulp]]
+    assert seen.excess_square[0].tolist() == pytest.approx([0, (2 * ulp) ** 2, (7 * ulp) ** 2])
+    assert seen.error_max[0].tolist() == pytest.approx([0, 2.5 * ulp, 8 * ulp])
+    assert seen.error_square[0].tolist() == pytest.approx([0, (0.25**2 + 2.5**2) * ulp**2, (8 * ulp) ** 2])
+
+
+def test_results_are_grouped_separately() -> None:
+    entries = [spread(([1.5, 3.0], [2.5, 4.0])).entries(), spread(([0.0, 3.0], [1.0, 8.0])).entries()]
+    both = octaves(entries, SINGLE, 0, 2)
+    for row, each in enumerate(entries):
+        alone = octaves([each], SINGLE, 0, 2)
+        assert (both.count[row] == alone.count[0]).all()
+        assert (both.excess_square[row] == alone.excess_square[0]).all()
+        assert (both.error_max[row] == alone.error_max[0]).all()
 
 
 USE = Allowances(
@@ -129,30 +137,40 @@ def of(**fields: Any) -> Setting:
     return Setting(**{"format": SINGLE, "root_mean_square": 3.0, **fields})
 
 
+def limit_beside(inner: float, **fields: bool) -> float:
+    """Return the limit in ulp beside runs of a function of single elements, the largest with this inner error."""
+    ulps = np.zeros(USE.independent)
+    ulps[0] = inner + 0.5
+    runs = octaves([Entries(np.zeros(ulps.size, np.int64), ulps, ulps, np.ones(ulps.size, np.int64))], SINGLE, 0, 1)
+    model = ErrorModel(runs, of(accumulation=1, **fields), np.array([0]), USE)
+    return float(model.limits(ulps.size).element[0] / 2.0**-23)
+
+
 @pytest.mark.parametrize(
     ("fields", "inner", "allowed"),
     [
-        ({}, 0.5, 2 + 0.5),
-        ({"approximated": True}, 0.5, 5 + 0.5),
-        ({"sampled": True}, 0.5, 2),  # a rounding alone explains as much
-        ({"sampled": True}, 1.5, 1 + 1.5),
-        ({"sampled": True, "approximated": True}, 1.5, 4),
-        ({"sampled": True, "approximated": True}, 3.5, 1 + 3.5),
-        ({}, np.inf, sys.float_info.max),
+        ({}, 0.25, 2),  # a rounding alone explains as much
+        ({}, 0.75, 1 + 1.5),
+        ({"approximated": True}, 0.75, 4),
+        ({"approximated": True}, 1.75, 1 + 3.5),
     ],
 )
 def test_a_rounding_is_added_to_an_inner_error(fields: dict[str, bool], inner: float, allowed: float) -> None:
-    assert with_rounding(np.array([1.0]), np.array([inner]), of(**fields), USE) == [allowed]
+    assert limit_beside(inner, sampled=True, **fields) == allowed
+
+
+def test_more_is_allowed_beside_runs_that_stand_for_all() -> None:
+    plain, approximated = limit_beside(0.5), limit_beside(0.5, approximated=True)
+    assert plain >= 2 + USE.largest * 0.5
+    assert approximated - plain == pytest.approx(5 - 2)
+    with np.errstate(over="ignore"):
+        assert limit_beside(np.inf) == sys.float_info.max / 2.0**-23
 
 
 @pytest.mark.parametrize("count", [1, 7, 1000])
 def test_the_largest_of_more_normal_errors_may_be_larger(count: int) -> None:
     """In 2n + 1 draws of a normal variable none is expected above sqrt(2 log(2n + 1)); one more is slack."""
     assert chance_of(count, USE) == pytest.approx(2.5 * (np.sqrt(2 * np.log(2 * count + 1)) + 1))
-
-
-def test_what_sampled_references_show_is_allowed_less_often() -> None:
-    assert (largest_of(of(), USE), largest_of(of(sampled=True), USE)) == (3, 2)
 
 
 @pytest.mark.parametrize("factor", [6, 0.25])
@@ -179,14 +197,14 @@ def of_octaves(*errors: Sequence[float], lowest: int = 0) -> Octaves:
     """Return octaves with these excesses over half an ulp, in ulp."""
     exponents = np.repeat(np.arange(lowest, lowest + len(errors)), list(map(len, errors)))
     ulps = np.array([0.5 + each for octave in errors for each in octave])
-    return octaves(Entries(exponents, ulps, ulps, np.ones(ulps.size, np.int64)), SINGLE, lowest, len(errors))
+    return octaves([Entries(exponents, ulps, ulps, np.ones(ulps.size, np.int64))], SINGLE, lowest, len(errors))
 
 
 @pytest.mark.parametrize("accumulation", [None, 1])
 def test_errors_of_reference_runs_are_taken_in_the_unit_that_the_rule_has(accumulation: int | None) -> None:
     """Of sums in size, whatever the value; of functions of one element in ulp. The largest counts three times."""
     seen = of_octaves([0.0] * 200, [5.0] * 200)
-    model = ErrorModel(seen, of(accumulation=accumulation, distinct=400), np.arange(2), USE, [seen])
+    model = ErrorModel(seen, of(accumulation=accumulation, distinct=400), np.arange(2), USE)
     ulp = np.array([1.0, 2.0]) * 2.0**-23
     many = few(np.array([64.0]), USE)[0]
     unit = ulp if accumulation == 1 else np.ones(2)
@@ -194,7 +212,7 @@ def test_errors_of_reference_runs_are_taken_in_the_unit_that_the_rule_has(accumu
     largest = 3 * (5 if accumulation == 1 else 10 * 2.0**-23)
     inner = np.maximum(largest, chance_of(400, USE) * many * root) * unit
     assert model.limits(400).element == pytest.approx(2 * ulp + inner, rel=1e-6)
-    rms = model.root_mean_square(0, seen.count)
+    rms = model.root_mean_square(0, seen.count[0])
     own = np.array([0, 5]) * (1 if accumulation == 1 else 2.0**-22) * unit
     wide = np.where(2.5 * many * own > 2.5 * ulp, 2.5 * many * np.maximum(own, root * unit), 2.5 * many * own)
     assert rms[1] == pytest.approx(0.7 * ulp[1] + wide[1], rel=1e-6)
@@ -232,5 +250,5 @@ def test_what_is_eight_times_smaller_than_its_error_is_what_larger_numbers_left(
     inner: float, exponent: int, is_noise: bool
 ) -> None:
     square = np.full(2, float(inner) ** 2 if inner < 1e150 else np.inf)
-    seen = Octaves(exponent - 1, np.ones(2), *[square] * 6)
+    seen = Octaves(exponent - 1, np.ones((1, 2)), *[square[None]] * 6)
     assert cancelled(seen) == is_noise

@@ -59,15 +59,15 @@ def test_a_message_says_where_what_and_by_which_rule():
 
 
 def test_a_picture_shows_where_the_wrong_elements_are_and_which_are_worst():
-    sample = Sample.of(torch.zeros(4, 3, 200))
     places = np.array([0, 1, 2, 3, 2 * 200 + 199, 11 * 200 + 100])
-    sample.add(places, np.array([1.0, 2.0, np.nan, 4.0, 50.0, 6.0]), np.zeros(6))
-    rows = map_of(sample.of_total(6))
+    parts = [(places, np.array([1.0, 2.0, np.nan, 4.0, 50.0, 6.0]), np.zeros(6))]
+    sample = Sample.of(torch.zeros(4, 3, 200), parts, 6)
+    rows = map_of(sample)
     assert (len(rows), {len(row) for row in rows}) == (12, {48})
     wrong = [(down, across) for down, row in enumerate(rows) for across, cell in enumerate(row) if cell != "0"]
     assert wrong == [(0, 0), (2, 47), (11, 24)]
     assert rows[0][0] > rows[2][47]
-    assert map_of(sample.of_total(7)) == ()
+    assert map_of(Sample.of(torch.zeros(4, 3, 200), parts, 7)) == ()
     assert [(each.index, each.actual) for each in worst_elements(sample)[:2]] == [
         ((0, 0, 2), "nan"),
         ((0, 2, 199), "50"),
@@ -75,9 +75,8 @@ def test_a_picture_shows_where_the_wrong_elements_are_and_which_are_worst():
 
 
 def test_a_picture_of_all_elements_is_full():
-    sample = Sample.of(torch.zeros(5, 7))
-    sample.add(np.arange(35), np.ones(35), np.zeros(35))
-    assert map_of(sample.of_total(35)) == ("9999999",) * 5
+    sample = Sample.of(torch.zeros(5, 7), [(np.arange(35), np.ones(35), np.zeros(35))], 35)
+    assert map_of(sample) == ("9999999",) * 5
 
 
 def cause(actual, expected, dtype="float32"):
@@ -195,10 +194,10 @@ def test_low_bits_that_are_never_used_tell_a_rounding(count, kept, bits, name):
 
 
 def where(shape, places, total=None):
-    sample = Sample.of(torch.zeros(shape))
     wrong = np.flatnonzero(places) if np.asarray(places).dtype == bool else np.array(places)
-    sample.add(wrong, np.full(wrong.size, np.nan), np.zeros(wrong.size))
-    return pattern_of(sample.of_total(wrong.size if total is None else total)).partition(";")[0]
+    parts = [(wrong, np.full(wrong.size, np.nan), np.zeros(wrong.size))]
+    sample = Sample.of(torch.zeros(shape), parts, wrong.size if total is None else total)
+    return pattern_of(sample).partition(";")[0]
 
 
 def of_cells(shape, *cells):
