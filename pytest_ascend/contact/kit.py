@@ -36,7 +36,6 @@ DEADLINES_S: Mapping[str, float] = {
     "numbering": 60,
     "threads": 60,
     "forks": 90,
-    "times": 90,
     "dtypes": 150,
     "determinism": 90,
     "special": 60,

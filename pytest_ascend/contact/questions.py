@@ -1,4 +1,4 @@
-"""Questions on operators: speed, dtypes, bits, and behaviour on errors."""
+"""Questions on operators: dtypes, bits, and behaviour on errors."""
 
 from __future__ import annotations
 
@@ -47,8 +47,6 @@ OTHER: Mapping[str, Callable[[Any, Any], Any]] = {
     "tril": lambda x, _: x.tril(),
     "clamp": lambda x, _: x.clamp(0, 1),
 }
-#: Operators called twice, to see the cost of the first call.
-TIMED = [*UNARY[:10], *BINARY[:8], *REDUCING[:5], "matmul", "softmax", "layer_norm", "conv2d", "gelu", "topk", "cat"]
 RANDOM = (
     "matmul",
     "sum",
@@ -131,50 +129,6 @@ def _cpu(function: Callable[..., Any], args: Any, kwargs: Any) -> str:
     except Exception as error:  # noqa: BLE001
         return f"{type(error).__name__}: {error}"[:200]
     return "taken"
-
-
-def times() -> dict[str, Any]:
-    """Time first and second calls, a launch, a synchronisation, and events compared with the host's clock."""
-    torch = _torch()
-
-    npu: Any = torch.npu
-    x = _values(torch, torch.float32, (256, 256)).npu()
-    npu.synchronize()
-    calls = {name: [_timed(name, x, torch) for _ in range(2)] for name in TIMED}
-    began = time.perf_counter()
-    for _unused in range(100):
-        torch.abs(x)
-    launch_us = (time.perf_counter() - began) * 1e4
-    npu.synchronize()
-    began = time.perf_counter()
-    for _unused in range(100):
-        npu.synchronize()
-    sync_us = (time.perf_counter() - began) * 1e4
-    start, end = npu.Event(enable_timing=True), npu.Event(enable_timing=True)
-    began = time.perf_counter()
-    start.record()
-    for _unused in range(50):
-        x = (x @ x).clamp(0, 1)
-    end.record()
-    npu.synchronize()
-    host_ms = (time.perf_counter() - began) * 1e3
-    return {
-        "calls_s": calls,
-        "launch_us": launch_us,
-        "synchronize_us": sync_us,
-        "events_ms": start.elapsed_time(end),
-        "host_ms": host_ms,
-    }
-
-
-def _timed(name: str, x: Any, torch: Any) -> Any:
-    began = time.perf_counter()
-    try:
-        _call(name, x, torch)
-        torch.npu.synchronize()
-    except Exception as error:  # noqa: BLE001
-        return f"{type(error).__name__}: {error}"[:200]
-    return time.perf_counter() - began
 
 
 def determinism(fresh: Fresh) -> Questions:
@@ -307,30 +261,6 @@ def _error(work: Callable[[Any], Any]) -> dict[str, Any]:
     return answer
 
 
-def error_index() -> dict[str, Any]:
-    """Index rows that do not exist."""
-    return _error(lambda torch: torch.ones(4, 4, device="npu")[torch.tensor([9], device="npu")])
-
-
-def error_memory() -> dict[str, Any]:
-    """Allocate more memory than there is."""
-    return _error(lambda torch: torch.empty(2**44, dtype=torch.uint8, device="npu"))
-
-
-def error_dtype() -> dict[str, Any]:
-    """Multiply matrices in a dtype that no NPU supports."""
-    return _error(
-        lambda torch: (
-            torch.ones(4, 4, dtype=torch.float64, device="npu") @ torch.ones(4, 4, dtype=torch.float64, device="npu")
-        )
-    )
-
-
-def error_device() -> dict[str, Any]:
-    """Use a card that does not exist."""
-    return _error(lambda torch: torch.ones(2, device="npu:99"))
-
-
 def load() -> dict[str, Any]:
     """Keep the card busy for ten seconds, so that another process can read its clock."""
     torch = _torch()
@@ -345,11 +275,13 @@ def load() -> dict[str, Any]:
 
 
 STEPS: Mapping[str, Callable[[], dict[str, Any]]] = {
-    "times": times,
-    "error-index": error_index,
-    "error-memory": error_memory,
-    "error-dtype": error_dtype,
-    "error-device": error_device,
+    # Rows and a card that do not exist, more memory than there is, a product in a dtype that no NPU takes.
+    "error-index": partial(_error, lambda torch: torch.ones(4, 4, device="npu")[torch.tensor([9], device="npu")]),
+    "error-memory": partial(_error, lambda torch: torch.empty(2**44, dtype=torch.uint8, device="npu")),
+    "error-dtype": partial(
+        _error, lambda torch: torch.linalg.matrix_power(torch.ones(4, 4, dtype=torch.float64, device="npu"), 2)
+    ),
+    "error-device": partial(_error, lambda torch: torch.ones(2, device="npu:99")),
     "load": load,
 }
 #: Steps with many questions.
