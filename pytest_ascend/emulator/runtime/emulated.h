@@ -64,6 +64,7 @@ API int emu_take_card(int user);
 API int emu_allocations_fail(void);
 API int emu_waited(void);
 API void emu_fail_later_with(int code, const char *message);
+int emu_planted(const char *name);
 
 /* Have a thread of the stream do work that takes time of its own, after what was given to it before. Work gives an
  * error code, which is found by whoever waits for the device then. */
@@ -92,6 +93,9 @@ API int emu_timed(const char *name, emu_work run, void *data, void *stream);
  * Python adds it to; emu_added then says that it has. */
 int64_t emu_enter(void *stream);
 int emu_added(void *stream, int64_t into, int error);
+
+/* Whether an operator whose sizes depend on data is waited for: outside of a capture. */
+int emu_waits_for_sizes(void *stream);
 
 /* Fails inside a capture whose mode does not allow synchronous copies. */
 int emu_refuse_synchronous(const char *what);

@@ -9,6 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+extern void emu_fail_allocations(int on);
+
 typedef struct block {
     char *start;
     size_t size;
@@ -100,6 +102,9 @@ API int aclrtMalloc(void **into, size_t size, int policy) {
         return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: cannot reserve addresses for the device memory; set a smaller size");
     pthread_mutex_lock(&lock);
     block *taken = emu_allocations_fail() ? NULL : take(device, page_round(size ? size : ALIGNMENT));
+    for (block *each = devices[device]; !taken && each && emu_planted("memory-is-lost-with-none-left"); each = each->next)
+        if (each->used) memset(each->start, 0, each->size < 8192 ? each->size : 8192);
+    if (!taken && emu_planted("memory-stays-out")) emu_fail_allocations(1);
     pthread_mutex_unlock(&lock);
     if (!taken) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: device %d has no %zu bytes left", device, size);
     *into = taken->start;
@@ -137,6 +142,7 @@ static int give_back(int device, char *start) {
 
 API int aclrtFree(void *pointer) {
     int device = device_of(pointer);
+    if (emu_planted("memory-is-not-freed")) return EMU_OK;
     pthread_mutex_lock(&lock);
     int error = device < 0 ? EMU_INVALID_PARAMETER : give_back(device, pointer);
     pthread_mutex_unlock(&lock);
@@ -156,10 +162,34 @@ API int aclrtGetMemInfo(int attribute, size_t *free_bytes, size_t *total_bytes) 
     return EMU_OK;
 }
 
+/* Pinned memory, from which and to which copies may be late. */
+typedef struct pinned {
+    char *start;
+    size_t size;
+    struct pinned *next;
+} pinned;
+
+static pinned *pinned_memory;
+
 API int aclrtMallocHost(void **into, size_t size) {
-    return posix_memalign(into, ALIGNMENT, size ? size : ALIGNMENT)
-               ? emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: the host has no %zu bytes left", size)
-               : EMU_OK;
+    pinned *entry = malloc(sizeof *entry);
+    if (!entry || posix_memalign(into, ALIGNMENT, size ? size : ALIGNMENT)) {
+        free(entry);
+        return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: the host has no %zu bytes left", size);
+    }
+    pthread_mutex_lock(&lock);
+    *entry = (pinned){.start = *into, .size = size, .next = pinned_memory};
+    pinned_memory = entry;
+    pthread_mutex_unlock(&lock);
+    return EMU_OK;
+}
+
+static int is_pinned(const void *pointer) {
+    pthread_mutex_lock(&lock);
+    pinned *each = pinned_memory;
+    while (each && !((const char *)pointer >= each->start && (const char *)pointer < each->start + each->size)) each = each->next;
+    pthread_mutex_unlock(&lock);
+    return each != NULL;
 }
 
 API int aclrtMallocHostWithCfg(void **into, uint64_t size, void *config) {
@@ -167,7 +197,17 @@ API int aclrtMallocHostWithCfg(void **into, uint64_t size, void *config) {
     return aclrtMallocHost(into, (size_t)size);
 }
 
-API int aclrtFreeHost(void *pointer) { free(pointer); return EMU_OK; }
+API int aclrtFreeHost(void *pointer) {
+    pthread_mutex_lock(&lock);
+    pinned **at = &pinned_memory;
+    while (*at && (*at)->start != pointer) at = &(*at)->next;
+    pinned *found = *at;
+    if (found) *at = found->next;
+    pthread_mutex_unlock(&lock);
+    free(found);
+    if (!emu_planted("memory-pinned-is-kept")) free(pointer);
+    return EMU_OK;
+}
 
 /* Memory of the host that is registered. All of it can be copied from here without that: what is registered is only
  * known, so that nothing can be unregistered that is not. */
@@ -214,10 +254,21 @@ typedef struct {
     int kind_or_value;
 } transfer;
 
+enum { TO_DEVICE = 1, TO_HOST = 2, ON_DEVICE = 3 };
+
 static int copy(void *data) {
     transfer *given = data;
     if (given->kind_or_value && emu_after_fork()) return EMU_NO_CONTEXT; /* 0 is from host to host */
-    memmove(given->to, given->from, given->count);
+    size_t count = given->count, mib = (size_t)1 << 20;
+    if (emu_planted("copy-cut-at-4-mib") && given->kind_or_value == TO_HOST && count > 4 * mib) count = 4 * mib;
+    if (emu_planted("copy-loses-odd-bytes")) count -= count % 4;
+    memmove(given->to, given->from, count);
+    if (emu_planted("copy-repeats-16-mib") && count > 16 * mib)
+        memmove((char *)given->to + 16 * mib, given->from, count - 16 * mib < mib ? count - 16 * mib : mib);
+    if (emu_planted("copy-between-loses-end") && given->kind_or_value == ON_DEVICE && count > 4096) memset((char *)given->to + count - 64, 0, 64);
+    if (emu_planted("copy-to-device-loses-page") && given->kind_or_value == TO_DEVICE && count > mib) memset((char *)given->to + mib, 0, 512);
+    if (emu_planted("memory-host-leak")) memset(malloc(1 << 16), 1, 1 << 16);
+    if (emu_planted("copy-is-slow")) usleep((useconds_t)(count / 50));
     return EMU_OK;
 }
 
@@ -239,6 +290,11 @@ API int aclrtMemcpy(void *to, size_t room, const void *from, size_t count, int k
 
 API int aclrtMemcpyAsync(void *to, size_t room, const void *from, size_t count, int kind, void *stream) {
     int error = fits(count, room);
+    int is_paged = (kind == TO_DEVICE && !is_pinned(from)) || (kind == TO_HOST && !is_pinned(to));
+    if (!error && emu_waits_for_sizes(stream) && (is_paged || emu_planted("stream-copies-overtake"))) {
+        if (is_paged && !emu_planted("stream-paged-copies-overtake")) emu_stream_drain(stream);
+        return copy(&(transfer){to, room, from, count, kind});
+    }
     return error ? error : emu_do(stream, "MEMCPY_ASYNC", copy, &(transfer){to, room, from, count, kind}, sizeof(transfer));
 }
 

@@ -83,7 +83,10 @@ int emu_python(int64_t what, const int64_t *words, int64_t into, void *stream) {
 
 static int run(int64_t index, const int64_t *words, void *stream) {
     int64_t into = emu_enter(stream);
-    return emu_added(stream, into, emu_python(index, words, into, stream));
+    int error = emu_added(stream, into, emu_python(index, words, into, stream));
+    if (error != EMU_CAPTURE_FORBIDS || !emu_waits_for_sizes(stream)) return error;
+    emu_stream_drain(stream);
+    return emu_python(index, words, 0, stream);
 }
 
 API int emu_run(emu_executor *executor, void *stream) {

@@ -1,8 +1,10 @@
 /* Streams and events. Operators run where they are called, so that a stream is idle but for what takes time by itself:
  * collectives, which wait for other processes. Those run in a thread of their stream, in order; whatever else is asked
  * of that stream waits for them first. */
+#define _GNU_SOURCE
 #include "streams.h"
 
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>
@@ -25,15 +27,36 @@ static int is_over(stream *on, uint64_t ticket) { return __atomic_load_n(&on->do
 
 int emu_is_idle(stream *on) { return is_over(on, __atomic_load_n(&on->issued, __ATOMIC_ACQUIRE)); }
 
+int emu_is_late(void) { return emu_planted("late-streams") || emu_planted("stream-"); }
+
+enum { LATE_US = 30000, EVERY = 40 };
+
+/* The next task of a stream. One that is late begins some time after it was given its first task. */
+static task *take(stream *on) {
+    if (!on->first) {
+        while (!on->first) pthread_cond_wait(&on->changed, &on->lock);
+        if (emu_is_late()) {
+            pthread_mutex_unlock(&on->lock);
+            usleep(LATE_US);
+            pthread_mutex_lock(&on->lock);
+        }
+    }
+    task **at = &on->first;
+    if (emu_planted("stream-swaps-tasks") && (*at)->next && on->done % EVERY == 7) at = &(*at)->next;
+    task *next = *at;
+    *at = next->next;
+    if (on->last == next) on->last = on->first;
+    return next;
+}
+
 static void *work(void *given) {
     stream *on = given;
     for (;;) {
         pthread_mutex_lock(&on->lock);
-        while (!on->first) pthread_cond_wait(&on->changed, &on->lock);
-        task *next = on->first;
-        on->first = next->next;
+        task *next = take(on);
         pthread_mutex_unlock(&on->lock);
-        int error = next->run(next->data);
+        int is_lost = emu_planted("stream-loses-tasks") && on->done % EVERY == EVERY - 1;
+        int error = is_lost ? EMU_OK : next->run(next->data);
         if (error) emu_fail_later_with(error, aclGetRecentErrMsg());
         free(next);
         pthread_mutex_lock(&on->lock);
@@ -76,11 +99,17 @@ API int emu_stream_submit(void *given, emu_work run, void *data) {
     return EMU_OK;
 }
 
+/* What a stream has to do may need Python's lock, which this thread may hold. */
 static void wait_for(stream *on, uint64_t ticket) {
     if (is_over(on, ticket)) return;
+    int (*holds)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "PyGILState_Check");
+    void *(*leave)(void) = (void *(*)(void))dlsym(RTLD_DEFAULT, "PyEval_SaveThread");
+    void (*enter)(void *) = (void (*)(void *))dlsym(RTLD_DEFAULT, "PyEval_RestoreThread");
+    void *state = emu_is_late() && holds && leave && enter && holds() ? leave() : NULL;
     pthread_mutex_lock(&on->lock);
     while (!is_over(on, ticket)) pthread_cond_wait(&on->changed, &on->lock);
     pthread_mutex_unlock(&on->lock);
+    if (state) enter(state);
 }
 
 API void emu_stream_drain(void *given) {
@@ -109,7 +138,7 @@ API int aclrtCreateStreamWithConfig(void **into, uint32_t priority, uint32_t fla
 API int aclrtSynchronizeStream(void *given) {
     int refused = emu_refuse_stream(emu_stream_of(given), "Stream synchronization");
     if (refused) return refused;
-    emu_stream_drain(given);
+    if (!emu_planted("stream-synchronize-returns")) emu_stream_drain(given);
     return emu_waited();
 }
 
@@ -126,6 +155,7 @@ API int aclrtSynchronizeStreamWithTimeout(void *given, int32_t ms) { return wait
 
 API int aclrtSynchronizeDeviceWithTimeout(int32_t ms) {
     for (stream *each = __atomic_load_n(&streams, __ATOMIC_ACQUIRE); each; each = each->next) {
+        if (each != &default_stream && emu_planted("stream-device-waits-for-one")) continue;
         int error = wait_with_timeout(each, ms);
         if (error) return error;
     }
@@ -175,7 +205,7 @@ API int aclrtLaunchCallback(void (*function)(void *), void *data, int block, voi
 API int aclrtStreamQuery(void *given, int *status) {
     int refused = emu_refuse_stream(emu_stream_of(given), "Querying a stream");
     if (refused) return refused;
-    *status = emu_is_idle(emu_stream_of(given)) ? 0 /* complete */ : 1;
+    *status = emu_is_idle(emu_stream_of(given)) || emu_planted("stream-query-lies") ? 0 /* complete */ : 1;
     return *status ? EMU_OK : emu_waited();
 }
 
@@ -232,6 +262,7 @@ API int aclrtRecordEvent(void *given, void *stream_given) {
     }
     __atomic_add_fetch(&target->references, 1, __ATOMIC_ACQ_REL);
     int error = emu_stream_submit(on, record, target);
+    if (emu_planted("stream-event-keeps-first") && target->on == on && !is_over(on, target->ticket)) return error;
     target->ticket = __atomic_load_n(&on->issued, __ATOMIC_ACQUIRE);
     target->on = on;
     return error;
@@ -249,10 +280,13 @@ static int wait_on(void *data) {
     return EMU_OK;
 }
 
+static int waits;
+
 API int aclrtStreamWaitEvent(void *given, void *waited_for) {
     event *before = waited_for;
     if (before->is_external) return emu_external(before, given, "EVENT_WAIT");
     if (before->captured || emu_stream_of(given)->graph) return emu_capture_wait(before, emu_stream_of(given));
+    if (emu_planted("stream-wait-is-ignored") || (emu_planted("stream-third-wait-is-ignored") && ++waits % 3 == 0)) return EMU_OK;
     if (has_happened(before) || before->on == emu_stream_of(given)) return EMU_OK;
     awaited *made = malloc(sizeof *made);
     if (!made) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: no host memory for a task");
@@ -264,14 +298,14 @@ API int aclrtSynchronizeEvent(void *given) {
     event *target = given;
     int refused = emu_refuse_event(given, "Event synchronization");
     if (refused) return refused;
-    if (target->on) wait_for(target->on, target->ticket);
+    if (target->on && !emu_planted("stream-event-returns")) wait_for(target->on, target->ticket);
     return emu_waited();
 }
 
 API int aclrtQueryEventStatus(void *given, int *status) {
     int refused = emu_refuse_event(given, "Event query");
     if (refused) return refused;
-    *status = has_happened(given); /* 1: recorded and complete */
+    *status = has_happened(given) || emu_planted("stream-event-query-lies"); /* 1: recorded and complete */
     return *status ? emu_waited() : EMU_OK;
 }
 
@@ -285,7 +319,8 @@ API int aclrtQueryEventWaitStatus(void *given, int *status) {
 API int aclrtEventElapsedTime(float *ms, void *start, void *end) {
     int refused = emu_refuse_event(start, "The time between events");
     if (refused || (refused = emu_refuse_event(end, "The time between events"))) return refused;
-    *ms = (float)(((event *)end)->time_ms - ((event *)start)->time_ms);
+    double factor = emu_planted("event-measures-nothing") ? 0 : emu_planted("event-measures-twice") ? 2 : 1;
+    *ms = (float)(factor * (((event *)end)->time_ms - ((event *)start)->time_ms));
     return EMU_OK;
 }
 

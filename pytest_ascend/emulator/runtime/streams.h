@@ -69,6 +69,9 @@ stream *emu_stream_of(void *given);
 stream *emu_all_streams(void);
 int emu_is_idle(stream *on);
 
+/* Whether streams work later than they are asked to: with late-streams, which is no fault, and all faults of streams. */
+int emu_is_late(void);
+
 /* What a capture does not allow: an error code with CANN's reason, or 0. */
 int emu_refuse_stream(stream *on, const char *what);
 int emu_refuse_event(event *given, const char *what);

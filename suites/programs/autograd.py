@@ -1,0 +1,184 @@
+"""Autograd: the second backward pass, the second derivative, expanded gradients, and that nothing else is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+
+from pytest_ascend.precision import Samples
+from pytest_ascend.run import inputs
+
+from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T
+
+#: A number that no input has: it fills the memory around views.
+GUARD = 77.0
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of tensors with these shapes. ``twice``: PyTorch has its second derivative on every device."""
+
+    call: Callable[..., T]
+    shapes: tuple[tuple[int, ...], ...] = ((5, 33),)
+    twice: bool = True
+    positive: bool = False
+
+
+def _places(x: T, count: int) -> T:
+    return torch.arange(count, device=x.device) * 7 % len(x)
+
+
+_IMAGE = (2, 4, 9, 8)
+FUNCTIONS: Mapping[str, Function] = {
+    "mul": Function(torch.mul, ((5, 33), (33,))),
+    "div": Function(lambda x, y: x / (y.abs() + 1), ((5, 33), (5, 1))),
+    "pow": Function(lambda x, y: (x.abs() + 0.5) ** y, ((5, 33), (33,))),
+    "where": Function(lambda x, y: torch.where(x > y, x * y, y), ((5, 33), (5, 1)), twice=False),
+    "exp": Function(torch.exp),
+    "log": Function(torch.log, positive=True),
+    "sqrt": Function(torch.sqrt, positive=True),
+    "tanh": Function(torch.tanh),
+    "sigmoid": Function(torch.sigmoid),
+    "silu": Function(F.silu),
+    "gelu": Function(lambda x: F.gelu(x, approximate="tanh")),
+    "softplus": Function(F.softplus),
+    "elu": Function(F.elu),
+    "softmax": Function(lambda x: x.softmax(-1)),
+    "log_softmax": Function(lambda x: x.log_softmax(-1)),
+    "logsumexp": Function(lambda x: x.logsumexp(-1)),
+    "sum": Function(lambda x: x.sum(0)),
+    "mean": Function(lambda x: x.mean(-1, keepdim=True) * x),
+    "var": Function(lambda x: x.var(-1)),
+    "norm": Function(lambda x: torch.linalg.vector_norm(x, dim=-1)),
+    "cumsum": Function(lambda x: x.cumsum(-1) * x),
+    "amax": Function(lambda x: x.amax(-1), twice=False),
+    "mm": Function(torch.mm, ((5, 33), (33, 7))),
+    "bmm": Function(torch.matmul, ((3, 5, 33), (33, 7))),
+    "addmm": Function(torch.addmm, ((7,), (5, 33), (33, 7))),
+    "linear": Function(F.linear, ((2, 5, 33), (7, 33), (7,))),
+    "conv1d": Function(F.conv1d, ((2, 4, 33), (6, 4, 3), (6,))),
+    "conv2d": Function(lambda x, w: F.conv2d(x, w, padding=1, stride=2), (_IMAGE, (6, 4, 3, 3))),
+    "conv_transpose2d": Function(F.conv_transpose2d, (_IMAGE, (4, 3, 3, 3))),
+    "layer_norm": Function(lambda x, w, b: F.layer_norm(x, (33,), w, b), ((5, 33), (33,), (33,))),
+    "group_norm": Function(lambda x, w: F.group_norm(x, 2, w), (_IMAGE, (4,)), twice=False),
+    "batch_norm": Function(lambda x, w: F.batch_norm(x, None, None, w, training=True), (_IMAGE, (4,)), twice=False),
+    "avg_pool2d": Function(lambda x: F.avg_pool2d(x, 3), (_IMAGE,), twice=False),
+    "max_pool2d": Function(lambda x: F.max_pool2d(x, 3), (_IMAGE,), twice=False),
+    "interpolate": Function(lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), (_IMAGE,), twice=False),
+    "embedding": Function(lambda w: F.embedding(_places(w, 40), w), ((9, 33),), twice=False),
+    "index_select": Function(lambda x: x.index_select(0, _places(x, 40)) ** 2),
+    "getitem": Function(lambda x: x[_places(x, 4)] * x[1:]),
+    "gather": Function(lambda x: x.gather(0, _places(x, 5)[:, None].expand(5, 33)), twice=False),
+    "scatter_add": Function(
+        lambda x, y: x.scatter_add(0, _places(x, 5)[:, None].expand(5, 33), y) ** 2, ((5, 33), (5, 33))
+    ),
+    "cat": Function(lambda x, y: torch.cat([x, y.expand(2, 33), x]) ** 2, ((5, 33), (1, 33))),
+    "pad": Function(lambda x: F.pad(x, (2, 3)) ** 2),
+    "views": Function(lambda x: x.reshape(33, 5)[::2].mT.flip(0) ** 2),
+    "expand": Function(lambda x: x.expand(4, 5, 33).sum(0) * x),
+    "cross_entropy": Function(lambda x: F.cross_entropy(x, _places(x.mT, 5), reduction="none")),
+    "mse_loss": Function(F.mse_loss, ((5, 33), (5, 33))),
+    "attention": Function(F.scaled_dot_product_attention, ((1, 2, 5, 16),) * 3, twice=False),
+    "dropout": Function(lambda x: F.dropout(x, 0.0) * 2),
+}
+
+
+def _leaves(name: str, function: Function, device: torch.device, dtype: torch.dtype) -> tuple[list[T], list[T]]:
+    """Return tensors of which views are the inputs, and those views: shifted, and with gaps between columns."""
+    wholes, views = [], []
+    for place, shape in enumerate(function.shapes):
+        values = inputs.normal(f"autograd/{name}/{place}", shape)
+        values = values.abs() + 0.25 if function.positive else values
+        whole = torch.full((*shape[:-1], shape[-1] * 2 + 3), GUARD, dtype=torch.float32)
+        whole[..., 3 : 3 + 2 * shape[-1] : 2] = values
+        wholes.append(whole.to(dtype).to(device).requires_grad_())
+        views.append(wholes[-1][..., 3 : 3 + 2 * shape[-1] : 2])
+    return wholes, views
+
+
+def _gradients(name: str, function: Function, device: torch.device, dtype: torch.dtype) -> dict[str, T]:
+    """Return the result, the gradients for an expanded gradient of the result, and those of their squares."""
+    wholes, views = _leaves(name, function, device, dtype)
+    result = function.call(*views)
+    above = torch.tensor(0.75, dtype=dtype, device=device).expand(result.shape)
+    grads = torch.autograd.grad(result, wholes, above, create_graph=function.twice, allow_unused=True)
+    found = {f"gradient {i}": each for i, each in enumerate(grads) if each is not None}
+    if function.twice and any(each.requires_grad for each in found.values()):
+        squares = torch.stack([(each**2).sum() for each in found.values() if each.requires_grad]).sum()
+        second = torch.autograd.grad(squares, wholes, allow_unused=True)
+        found |= {f"second derivative {i}": each for i, each in enumerate(second) if each is not None}
+    return {"result": result, **found}
+
+
+def _checked(name: str) -> Callable[[At], None]:
+    function = FUNCTIONS[name]
+
+    def check(at: At) -> None:
+        wholes, views = _leaves(name, function, at.device, torch.float32)
+        before = [each.detach().cpu() for each in wholes]
+        result = function.call(*views)
+        first = result.detach().cpu()
+        above = inputs.normal(f"autograd/{name}/above", result.shape).to(at.device)
+        up = above.cpu()
+        passes = [torch.autograd.grad(result, views, above, retain_graph=True, allow_unused=True) for _ in range(2)]
+        kept = [[each.detach().cpu() for each in found if each is not None] for found in passes]
+        at.judge(kept[1], [each.double() for each in kept[0]], reference_runs=Samples([kept[0]]),
+                 name=f"{name}: a second backward pass gives other gradients", accumulation=64)  # fmt: skip
+        # Gradients of the inputs are the caller's, and a later pass leaves them alone.
+        held = [each.detach().cpu() for each in passes[0] if each is not None]
+        at.same(held, kept[0], f"{name}: a second backward pass changes the gradients of the first")
+        at.same(result.detach().cpu(), first, f"{name}: backward changes the result")
+        at.same(above.cpu(), up, f"{name}: backward changes the gradient that it was given")
+        now = [each.detach().cpu() for each in wholes]
+        at.same(now, before, f"{name}: its inputs, or the memory around these views, are changed")
+        actual, exact, run = (
+            {key: each.detach().cpu() for key, each in _gradients(name, function, *where).items()}
+            for where in ((at.device, torch.float32), (CPU, torch.float64), (CPU, torch.float32))
+        )
+        at.judge(actual, exact, reference_runs=Samples([run]), name=name, accumulation=64, branching=not function.twice)
+
+    return check
+
+
+def _accumulated(at: At) -> None:
+    """Gradients add up in .grad over passes and over uses of a weight, and only of what asks for one."""
+    weight, frozen = torch.ones(7, 5, device=at.device, requires_grad=True), torch.ones(7, device=at.device)
+    x = inputs.integers("autograd/x", (3, 5), low=-3, high=4).float()
+    for turn in range(1, 4):
+        out = F.linear(F.linear(x.to(at.device), weight, frozen), weight.mT)
+        torch.autograd.backward(out, torch.ones_like(out))
+        other = torch.ones(7, 5, requires_grad=True)
+        torch.autograd.backward(F.linear(F.linear(x, other, frozen.cpu()), other.mT), torch.ones(3, 5))
+        assert weight.grad is not None
+        assert other.grad is not None
+        at.same(weight.grad.cpu(), other.grad * turn, f"gradients do not add up in .grad, in pass {turn}")
+    at.holds(frozen.grad is None, "a tensor that asks for no gradient has one")
+
+
+def _in_place(at: At) -> None:
+    """Gradients through views that are changed in place, and hooks, as on the CPU."""
+
+    def run(device: torch.device) -> list[T]:
+        seen: list[T] = []
+        x = inputs.integers("autograd/in-place", (6, 8), low=-4, high=5).float().to(device).requires_grad_()
+        y = x * 2
+        y[1:3].mul_(3)
+        y[:, ::2].add_(y[:, 1::2].clone())
+        y.mT[5].zero_()
+        y.register_hook(lambda grad: seen.append(grad.clone()))  # type: ignore[no-untyped-call]
+        torch.autograd.backward((y * y.detach()).sum())
+        assert x.grad is not None
+        return [y.detach().cpu(), x.grad.cpu(), *(each.cpu() for each in seen)]
+
+    at.same(run(at.device), run(CPU), "gradients through views that were changed in place are wrong")
+
+
+_AT_SMOKE = ("mul", "tanh", "softmax", "mm", "linear", "layer_norm", "conv2d", "index_select", "cat", "expand")
+AUTOGRAD: Mapping[str, Row] = {
+    **{name: (SMOKE if name in _AT_SMOKE else STANDARD, _checked(name)) for name in FUNCTIONS},
+    "accumulation": (SMOKE, _accumulated),
+    "in-place": (STANDARD, _in_place),
+}

@@ -1,0 +1,215 @@
+"""Optimizers, lists of tensors and the tools of mixed precision, step by step, against their definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from pytest_ascend.run import inputs
+
+from ..runtime.rows import SMOKE, STANDARD, At, Row, T
+
+#: Shapes of parameters: scalars, tails, vectors, matrices, and one of several blocks.
+SHAPES = ((), (1,), (7,), (33,), (5, 9), (257,), (4099,), (3, 0), (64, 65))
+STEPS = 4
+OPTIMIZERS: Mapping[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
+    "sgd": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.1, "weight_decay": 0.01}),
+    "sgd-nesterov": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    "sgd-maximize": (torch.optim.SGD, {"lr": 0.1, "maximize": True}),
+    "adam": (torch.optim.Adam, {"lr": 0.01, "weight_decay": 0.1}),
+    "adam-amsgrad": (torch.optim.Adam, {"lr": 0.01, "amsgrad": True, "eps": 1e-3}),
+    "adam-maximize": (torch.optim.Adam, {"lr": 0.01, "maximize": True}),
+    "adamw": (torch.optim.AdamW, {"lr": 0.01, "weight_decay": 0.1}),
+    "adamw-amsgrad": (torch.optim.AdamW, {"lr": 0.01, "amsgrad": True, "maximize": True}),
+    "adagrad": (torch.optim.Adagrad, {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.01}),
+    "adadelta": (torch.optim.Adadelta, {"lr": 0.5, "eps": 1e-3}),
+    "adamax": (torch.optim.Adamax, {"lr": 0.01}),
+    "nadam": (torch.optim.NAdam, {"lr": 0.01}),
+    "radam": (torch.optim.RAdam, {"lr": 0.01}),
+    "rmsprop": (torch.optim.RMSprop, {"lr": 0.01, "momentum": 0.9, "centered": True, "eps": 1e-3}),
+    "rprop": (torch.optim.Rprop, {"lr": 0.01}),
+    "asgd": (torch.optim.ASGD, {"lr": 0.1, "t0": 2}),
+}
+FUSED = ("sgd", "adam", "adam-amsgrad", "adamw", "adamw-amsgrad")
+
+
+def _parameters(key: str, device: torch.device, dtype: torch.dtype, shapes: tuple[Any, ...] = SHAPES) -> list[T]:
+    made = [inputs.uniform(f"optimizers/{key}/{i}", shape, low=0.5, high=1.5) for i, shape in enumerate(shapes)]
+    return [each.to(dtype).to(device).requires_grad_() for each in made]
+
+
+def _set_gradients(parameters: list[T], step: int, *, scale: float = 1.0) -> None:
+    for place, each in enumerate(parameters):
+        signs = inputs.uniform(f"optimizers/gradient/{place}/{step}", each.shape, low=0.25, high=1.0)
+        signs = signs * (1 - 2 * ((place + step // 2) % 2)) * scale
+        # Now and then a parameter has no gradient: it stays, with its state.
+        each.grad = None if (place + step) % 5 == 4 else signs.to(each.dtype).to(each.device)
+
+
+def _trained(name: str, how: Mapping[str, Any], count: int = 1) -> Callable[[torch.device, torch.dtype], dict[str, T]]:
+    """Return a training of two groups with a learning rate that changes; ``how`` is for the device in its dtype."""
+    kind, settings = OPTIMIZERS[name]
+
+    def train(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
+        parameters = _parameters(name, device, dtype, SHAPES * count)
+        groups = [{"params": parameters[::2]}, {"params": parameters[1::2], "lr": settings["lr"] / 4}]
+        is_plain = device.type == "cpu"
+        optimizer = kind(groups, **settings, **({"foreach": False} if is_plain else how))
+        for step in range(STEPS):
+            _set_gradients(parameters, step)
+            optimizer.step()
+            for group in optimizer.param_groups:
+                group["lr"] *= 0.75
+        states = [optimizer.state.get(each, {}) for each in parameters]
+        found = {
+            key: _joined([torch.as_tensor(each[key]).to(dtype).to(device) for each in states if key in each])
+            for key in sorted({key for each in states for key in each})
+        }
+        return {"parameters": _joined(parameters), **found}
+
+    return train
+
+
+def _joined(tensors: Sequence[T]) -> T:
+    """Return all elements of a list in one tensor: to judge hundreds of small ones takes long."""
+    return torch.cat([each.detach().flatten() for each in tensors])
+
+
+def _steps(name: str, **how: Any) -> Callable[[At], None]:
+    count = how.pop("count", 1)
+    return lambda at: at.defined(_trained(name, how, count), accumulation=16, scale=1.0)
+
+
+def _skipped(at: At) -> None:
+    """A scaler skips the step where any of many gradients is infinite or NaN, and unscales all others exactly."""
+    for count, bad in ((1, 0), (33, 32), (130, 129), (300, 150), (300, None)):
+        shapes = tuple((1 + i % 9,) for i in range(count))
+        parameters = _parameters("scaler", at.device, torch.float32, shapes)
+        before = [each.detach().cpu() for each in parameters]
+        optimizer = torch.optim.SGD(parameters, lr=1.0)
+        scaler = torch.amp.GradScaler(at.device.type, init_scale=1024.0)
+        scaler.scale(torch.zeros((), device=at.device))
+        for place, each in enumerate(parameters):
+            each.grad = torch.full_like(each, 1024.0 * (place % 7 - 3))
+        if bad is not None:
+            parameters[bad].grad[-1] = float("nan" if bad % 2 else "inf")  # type: ignore[index]
+        scaler.unscale_(optimizer)
+        unscaled = [each.grad.cpu() for i, each in enumerate(parameters) if i != bad and each.grad is not None]
+        wanted = [torch.full_like(e, i % 7 - 3.0) for i, e in enumerate(before) if i != bad]
+        at.same(unscaled, wanted, f"of {count} gradients not all are divided by the scale")
+        scaler.step(optimizer)
+        scaler.update()
+        moved = before if bad is not None else [each - (i % 7 - 3.0) for i, each in enumerate(before)]
+        what = f"the step is not skipped for an infinite or NaN gradient in {bad} of {count}"
+        at.same([e.detach().cpu() for e in parameters], moved, what if bad is not None else "the step is not made")
+        at.same(
+            scaler.get_scale(), 512.0 if bad is not None else 1024.0, "the scale is not halved, or is for no reason"
+        )
+
+
+def _clipped(at: At) -> None:
+    """The norm of many gradients, and what clipping by norm and by value leaves of them."""
+    for count, norm in ((3, 2.0), (70, 2.0), (70, float("inf")), (70, 1.0), (259, 2.0)):
+
+        def clip(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
+            parameters = _parameters("clip", device, dtype, tuple((1 + i % 40,) for i in range(count)))  # noqa: B023
+            _set_gradients(parameters, 0, scale=3.0)
+            total = torch.nn.utils.clip_grad_norm_(parameters, 2.0, norm)  # noqa: B023
+            once = _joined([each.grad for each in parameters if each.grad is not None])
+            loose = torch.nn.utils.clip_grad_norm_(parameters, 1e6, norm)  # noqa: B023
+            torch.nn.utils.clip_grad_value_(parameters, 0.01)
+            twice = _joined([each.grad for each in parameters if each.grad is not None])
+            return {"norm": total, "norm afterwards": loose, "clipped": once, "clipped by value": twice}
+
+        at.defined(clip, accumulation=8192)
+
+
+def _changed(change: Callable[..., object], *lists: list[T]) -> list[T]:
+    change(*lists)
+    return lists[0]
+
+
+#: Functions of lists of tensors: each gets lists ``a`` and ``b`` and returns a list.
+LISTS: Mapping[str, Callable[[list[T], list[T]], Any]] = {
+    "add": lambda a, b: torch._foreach_add(a, b, alpha=0.5),  # noqa: SLF001
+    "mul": torch._foreach_mul,  # noqa: SLF001
+    "div": torch._foreach_div,  # noqa: SLF001
+    "scalar": lambda a, _: torch._foreach_mul(torch._foreach_add(a, 1.5), 3.0),  # noqa: SLF001
+    "scalars": lambda a, _: torch._foreach_mul(a, [float(i % 5) for i in range(len(a))]),  # noqa: SLF001
+    "addcmul": lambda a, b: torch._foreach_addcmul(a, b, b, 0.5),  # noqa: SLF001
+    "addcdiv": lambda a, b: torch._foreach_addcdiv(a, a, b, [0.25] * len(a)),  # noqa: SLF001
+    "lerp": lambda a, b: torch._foreach_lerp(a, b, 0.25),  # noqa: SLF001
+    "sqrt": lambda a, _: torch._foreach_sqrt(a),  # noqa: SLF001
+    "norm": lambda a, _: torch._foreach_norm(a),  # noqa: SLF001
+    "maximum": torch._foreach_maximum,  # noqa: SLF001
+    "neg": lambda a, _: torch._foreach_neg(a),  # noqa: SLF001
+    "in-place": lambda a, b: (torch._foreach_add_(a, b), torch._foreach_mul_(a, 0.5), a)[-1],
+    "copy": lambda a, b: torch._foreach_copy_(a, b) or a,
+    "zero": lambda a, _: torch._foreach_zero_(a) or a,
+}
+
+
+def _lists(at: At) -> None:
+    """Lists of up to 259 tensors of different sizes, with views and empty tensors among them."""
+    for count in (1, 33, 259):
+        for name, function in LISTS.items() if count == 33 else [*LISTS.items()][::4]:
+
+            def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
+                shapes = tuple((i % 13,) if i % 7 else (3, 1 + i % 5) for i in range(1, count + 1))  # noqa: B023
+                a, b = (
+                    [each.detach() for each in _parameters(f"lists/{key}", device, dtype, shapes)] for key in ("a", "b")
+                )
+                b = [each.mT.contiguous().mT if each.dim() == 2 and i % 2 else each for i, each in enumerate(b)]
+                return {f"{name} of {count}": _joined(function(a, b))}  # noqa: B023
+
+            at.defined(run, accumulation=16)
+
+
+def _fused_skip(at: At) -> None:
+    """A fused optimizer takes the scaler's verdict: it divides by the scale, and does nothing after an overflow."""
+    for bad in (False, True):
+        ends = []
+        for device in (at.device, torch.device("cpu")):
+            parameters = _parameters("fused", device, torch.float32, ((33,), (257,)))
+            optimizer = torch.optim.AdamW(parameters, lr=0.125, weight_decay=0.0, fused=True)
+            for each in parameters:
+                each.grad = torch.full_like(each, 64.0)
+            optimizer.grad_scale = torch.tensor(64.0, device=device)  # type: ignore[attr-defined]
+            optimizer.found_inf = torch.tensor(float(bad), device=device)  # type: ignore[attr-defined]
+            optimizer.step()
+            ends.append([each.detach().cpu() for each in parameters])
+        at.judge(ends[0], [each.double() for each in ends[1]], reference_runs=ends[1], accumulation=1,
+                 name="fused AdamW after an overflow" if bad else "fused AdamW with a scale")  # fmt: skip
+
+
+def _zeroed(at: At) -> None:
+    """zero_grad() leaves zeros or nothing, and the learning rate may be a tensor."""
+    parameters = _parameters("zero", at.device, torch.float32, ((33,),) * 40)
+    optimizer = torch.optim.SGD(parameters, lr=0.5)
+    for step in range(3):
+        for each in parameters:
+            each.grad = torch.ones_like(each) if each.grad is None else each.grad.add_(1)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=step == 1)
+        left = [each.grad for each in parameters]
+        at.holds(all(g is None for g in left) if step == 1 else True, "zero_grad() leaves gradients")
+        at.same(
+            [g.cpu() for g in left if g is not None], [torch.zeros(33) for g in left if g is not None], "not all zero"
+        )
+    start = [each.detach() - 1.5 for each in _parameters("zero", torch.device("cpu"), torch.float32, ((33,),) * 40)]
+    at.judge([e.detach().cpu() for e in parameters], [e.double() for e in start], reference_runs=start, name="steps")
+
+
+OF_LISTS: Mapping[str, Row] = {
+    **{name: (SMOKE if name in ("adamw", "sgd") else STANDARD, _steps(name)) for name in OPTIMIZERS},
+    **{f"{name}-fused": (SMOKE if name == "adamw" else STANDARD, _steps(name, fused=True)) for name in FUSED},
+    **{f"{name}-loop": (STANDARD, _steps(name, foreach=False)) for name in ("adamw-amsgrad", "sgd", "rmsprop")},
+    **{f"{name}-lists": (STANDARD, _steps(name, foreach=True, count=8)) for name in ("adamw", "sgd", "rmsprop")},
+    "scaler": (SMOKE, _skipped),
+    "fused-scaler": (STANDARD, _fused_skip),
+    "clipping": (SMOKE, _clipped),
+    "foreach": (STANDARD, _lists),
+    "zero-grad": (STANDARD, _zeroed),
+}

@@ -1,0 +1,205 @@
+"""Parts of models with the settings that samples of single operators leave out, whole modules forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor as T  # noqa: N817
+from torch import nn
+
+from pytest_ascend.run import inputs
+
+from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row
+
+
+def _x(*shape: int, mean: float = 0.0, std: float = 1.0) -> T:
+    return inputs.normal(f"parts/{shape}/{mean}", shape, std=std) + mean
+
+
+def _places(*shape: int, high: int) -> T:
+    return inputs.integers(f"parts/{shape}", shape, low=0, high=high)
+
+
+class Recurrent(nn.Module):
+    """A recurrent layer, its sequence and its last states as one result."""
+
+    def __init__(self, layer: nn.Module, *, packed: bool = False) -> None:
+        super().__init__()
+        self.layer, self.packed = layer, packed
+
+    def forward(self, x: T) -> tuple[T, ...]:
+        given = nn.utils.rnn.pack_padded_sequence(x, [9, 7, 2], batch_first=True) if self.packed else x
+        found, last = self.layer(given)
+        if self.packed:
+            found, _ = nn.utils.rnn.pad_packed_sequence(found, batch_first=True)
+        return (found, *(last if isinstance(last, tuple) else (last,)))
+
+
+class Of(nn.Module):
+    """A module of one input, with a function around it."""
+
+    def __init__(self, function: Callable[[nn.Module, T], T], inner: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.function = inner, function
+
+    def forward(self, x: T) -> T:
+        return self.function(self.inner, x)
+
+
+class Loss(nn.Module):
+    """A loss of logits with fixed targets; what it is given is scaled by a weight, which gets a gradient."""
+
+    def __init__(self, loss: nn.Module, target: T) -> None:
+        super().__init__()
+        self.loss, self.scale = loss, nn.Parameter(torch.ones(()))
+        self.register_buffer("target", target)
+
+    def forward(self, x: T) -> T:
+        found: T = self.loss(x * self.scale, self.target)
+        return found
+
+
+_WEIGHTS = torch.tensor([0.5, 2.0, 0.0, 1.0, 3.0])
+_TARGETS = torch.tensor([0, 4, -100, 1, 2, -100, 3, 4, 0])
+_MASK = torch.ones(9, 9).triu(1).bool()
+_LATE = torch.arange(9) > torch.tensor([[5], [8], [0]])
+
+
+def _attended(inner: nn.Module, x: T) -> T:
+    found: T = inner(x, x, x, attn_mask=_MASK.to(x.device), key_padding_mask=_LATE.to(x.device), need_weights=True)[0]
+    return found
+
+
+MODULES: Mapping[str, tuple[Callable[[], nn.Module], Callable[[], T]]] = {
+    "lstm": (lambda: Recurrent(nn.LSTM(12, 16, batch_first=True)), lambda: _x(3, 9, 12)),
+    "lstm-stacked": (lambda: Recurrent(nn.LSTM(12, 16, 2, batch_first=True, bidirectional=True)), lambda: _x(3, 9, 12)),
+    "lstm-packed": (lambda: Recurrent(nn.LSTM(12, 16, batch_first=True), packed=True), lambda: _x(3, 9, 12)),
+    "lstm-without-bias": (lambda: Recurrent(nn.LSTM(12, 16, bias=False)), lambda: _x(9, 3, 12)),
+    "gru": (lambda: Recurrent(nn.GRU(12, 16, batch_first=True)), lambda: _x(3, 9, 12)),
+    "gru-stacked": (lambda: Recurrent(nn.GRU(12, 16, 2, bidirectional=True)), lambda: _x(9, 3, 12)),
+    "rnn": (lambda: Recurrent(nn.RNN(12, 16, batch_first=True)), lambda: _x(3, 9, 12)),
+    "rnn-relu": (lambda: Recurrent(nn.RNN(12, 16, nonlinearity="relu")), lambda: _x(9, 3, 12)),
+    "gru-cell": (lambda: Of(lambda m, x: m(x, m(x)), nn.GRUCell(12, 16)), lambda: _x(5, 12)),
+    "lstm-cell": (lambda: Of(lambda m, x: m(x, m(x))[1], nn.LSTMCell(12, 16)), lambda: _x(5, 12)),
+    "attention": (lambda: Of(_attended, nn.MultiheadAttention(16, 4, batch_first=True)), lambda: _x(3, 9, 16)),
+    "encoder-layer": (lambda: nn.TransformerEncoderLayer(16, 4, 32, 0.0, batch_first=True, norm_first=True),
+        lambda: _x(3, 9, 16)),
+    "embedding": (lambda: nn.Embedding(17, 6, padding_idx=0), lambda: _places(5, 9, high=3)),
+    "embedding-last": (lambda: nn.Embedding(17, 6, padding_idx=-1, scale_grad_by_freq=False), lambda: 16 - _places(5,
+        9, high=3)),
+    "batch_norm-small-eps": (lambda: nn.BatchNorm2d(4, eps=1e-12), lambda: _x(3, 4, 5, 6, std=1e-4)),
+    "batch_norm-untracked": (lambda: nn.BatchNorm1d(7, track_running_stats=False, affine=False), lambda: _x(9, 7)),
+    "layer_norm-small-eps": (lambda: nn.LayerNorm(33, eps=1e-12), lambda: _x(5, 33, std=1e-4)),
+    "layer_norm-large-eps": (lambda: nn.LayerNorm(33, eps=0.5, bias=False), lambda: _x(5, 33, std=0.3)),
+    "rms_norm-small-eps": (lambda: nn.RMSNorm(33, eps=1e-10), lambda: _x(5, 33, std=1e-4)),
+    "group_norm-small-eps": (lambda: nn.GroupNorm(2, 6, eps=1e-10), lambda: _x(3, 6, 7, std=1e-4)),
+    "instance_norm": (lambda: nn.InstanceNorm2d(4, eps=1e-10, affine=True), lambda: _x(3, 4, 5, 6, std=1e-3)),
+    "cross_entropy": (lambda: Loss(nn.CrossEntropyLoss(_WEIGHTS), _TARGETS), lambda: _x(9, 5)),
+    "cross_entropy-sum": (lambda: Loss(nn.CrossEntropyLoss(_WEIGHTS, reduction="sum", ignore_index=4),
+        _TARGETS.clamp(0)), lambda: _x(9, 5)),
+    "cross_entropy-smooth": (lambda: Loss(nn.CrossEntropyLoss(_WEIGHTS, label_smoothing=0.2), _TARGETS), lambda: _x(9,
+        5)),
+    "cross_entropy-images": (lambda: Loss(nn.CrossEntropyLoss(_WEIGHTS), _TARGETS.view(1, 3, 3)), lambda: _x(1, 5, 3,
+        3)),
+    "cross_entropy-shares": (lambda: Loss(nn.CrossEntropyLoss(_WEIGHTS), _x(9, 5).softmax(-1)), lambda: _x(9, 5,
+        mean=1)),
+    "nll_loss": (lambda: Loss(nn.NLLLoss(_WEIGHTS, ignore_index=1), _TARGETS.clamp(0)), lambda: _x(9, 5)),
+    "bce-weights": (lambda: Loss(nn.BCEWithLogitsLoss(pos_weight=_WEIGHTS), (_x(9, 5) > 0).float()), lambda: _x(9, 5,
+        mean=1)),
+    "kl_div": (lambda: Loss(nn.KLDivLoss(reduction="batchmean", log_target=True), _x(9, 5).log_softmax(-1)),
+        lambda: _x(9, 5, mean=1)),
+    "smooth_l1": (lambda: Loss(nn.SmoothL1Loss(beta=2.0, reduction="sum"), _x(9, 5)), lambda: _x(9, 5, mean=1)),
+    "conv2d-groups": (lambda: nn.Conv2d(6, 12, 3, groups=3, dilation=2, padding=(2, 1), stride=(1, 2)), lambda: _x(2,
+        6, 11, 12)),
+    "conv2d-depthwise": (lambda: nn.Conv2d(6, 6, 5, groups=6, padding=2, bias=False), lambda: _x(2, 6, 11, 12)),
+    "conv2d-circular": (lambda: nn.Conv2d(3, 4, 3, padding=2, padding_mode="circular"), lambda: _x(2, 3, 7, 8)),
+    "conv_transpose2d": (lambda: nn.ConvTranspose2d(4, 6, 3, 2, 1, output_padding=1, groups=2), lambda: _x(2, 4, 5, 6)),
+    "conv3d": (lambda: nn.Conv3d(2, 3, (2, 3, 3), stride=(1, 2, 1)), lambda: _x(1, 2, 4, 7, 6)),
+    "prelu": (lambda: nn.PReLU(4, init=0.1), lambda: _x(3, 4, 5)),
+    "glu": (lambda: nn.Sequential(nn.Linear(8, 12), nn.GLU(1), nn.Hardswish(), nn.ELU(0.3)), lambda: _x(3, 8)),
+    "pools": (lambda: nn.Sequential(nn.MaxPool2d(3, 2, 1, ceil_mode=True), nn.AvgPool2d(3, 2, 1,
+        count_include_pad=False), nn.AdaptiveAvgPool2d((2, 3))), lambda: _x(2, 3, 17, 18)),
+    "pixel_shuffle": (lambda: nn.Sequential(nn.Conv2d(2, 8, 1), nn.PixelShuffle(2), nn.Upsample(scale_factor=2),
+        nn.Softmax2d()), lambda: _x(1, 2, 4, 5)),
+    "bilinear": (lambda: Of(lambda m, x: m(x, x.flip(0)), nn.Bilinear(5, 5, 7)), lambda: _x(4, 5)),
+    "weight_norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(9, 7)), lambda: _x(4, 9)),
+    "cosine": (lambda: Of(lambda m, x: nn.functional.cosine_similarity(m(x), x, eps=1e-3), nn.Linear(9, 9)),
+        lambda: _x(5, 9)),
+    "tied": (lambda: Of(lambda m, x: m(x) @ m.weight, nn.Linear(9, 7)), lambda: _x(4, 9)),
+}  # fmt: skip
+
+
+def _weights(model: nn.Module, name: str) -> nn.Module:
+    with torch.no_grad():
+        for key, each in model.named_parameters():
+            fan = each[0].numel() if each.dim() > 1 else 1
+            drawn = inputs.normal(f"parts/{name}/{key}", each.shape, std=fan**-0.5)
+            each.copy_(drawn * 0.5 + (0.75 if each.dim() < 2 and "bias" not in key else 0.0))
+    if isinstance(model, nn.Embedding | nn.EmbeddingBag) and model.padding_idx is not None:
+        with torch.no_grad():
+            model.weight[model.padding_idx] = 9.0
+    return model
+
+
+def _module(name: str) -> Callable[[At], None]:
+    make, given = MODULES[name]
+
+    def check(at: At) -> None:
+        at.judge.module(_weights(make(), name), given())
+
+    return check
+
+
+def _statistics(at: At) -> None:
+    """Running statistics over three batches: with momentum, with their plain mean, and not in evaluation."""
+
+    def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
+        found: dict[str, T] = {}
+        for momentum in (0.1, None, 1.0):
+            for kind, shape in ((nn.BatchNorm1d, (9, 4)), (nn.BatchNorm2d, (3, 4, 5, 6))):
+                layer = kind(4, momentum=momentum).to(device, dtype)
+                for turn in range(3):
+                    result = layer(_x(*shape, mean=turn + 0.5, std=turn + 1).to(dtype).to(device))
+                layer.eval()
+                evaluated = layer(_x(*shape).to(dtype).to(device))
+                name = f"{kind.__name__}, momentum {momentum}"
+                found |= {f"{name}: training": result, f"{name}: evaluation": evaluated}
+                found |= {f"{name}: {key}": each.to(dtype) for key, each in layer.named_buffers()}
+        return found
+
+    at.defined(run, accumulation=90)
+
+
+def _padding_stays(at: At) -> None:
+    """The row of padding gets no gradient, and its vector is used as it is; others get one for each use."""
+    for index in (0, 16):
+        layer = nn.Embedding(17, 6, padding_idx=index).to(at.device)
+        places = torch.tensor([[0, 16, 3], [0, 3, 3]])
+        out = layer(places.to(at.device))
+        torch.autograd.backward(out, torch.ones_like(out))
+        wanted = torch.zeros(17, 6).index_add_(0, places.flatten(), torch.ones(6, 6))
+        wanted[index] = 0
+        assert layer.weight.grad is not None
+        at.same(layer.weight.grad.cpu(), wanted, f"the gradient of an embedding with padding_idx={index} is wrong")
+
+
+def _all_ignored(at: At) -> None:
+    """Where all targets are ignored, the mean is NaN, the sum and the gradients are zero."""
+    target = torch.full((5,), -100)
+    for device in (at.device, CPU):
+        x = _x(5, 4).to(device).requires_grad_()
+        total = nn.functional.cross_entropy(x, target.to(device), reduction="sum")
+        (grad,) = torch.autograd.grad(total, x)
+        mean = nn.functional.cross_entropy(x, target.to(device))
+        at.same([float(total), bool(mean.isnan())], [0.0, True], "a loss whose targets are all ignored is wrong")
+        at.same(grad.cpu(), torch.zeros(5, 4), "a target that is ignored gives a gradient")
+
+
+_AT_SMOKE = ("lstm", "gru", "embedding", "cross_entropy", "layer_norm-small-eps", "conv2d-groups", "attention")
+PARTS: Mapping[str, Row] = {
+    **{name: (SMOKE if name in _AT_SMOKE else STANDARD, _module(name)) for name in MODULES},
+    "running-statistics": (SMOKE, _statistics),
+    "padding": (SMOKE, _padding_stays),
+    "all-ignored": (STANDARD, _all_ignored),
+}

@@ -1,0 +1,158 @@
+"""Long sums and chains, large means, wide rows, large numbers and small ones, for which usual samples are too short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+
+from pytest_ascend.run import inputs
+
+from ..runtime.rows import SMOKE, STANDARD, At, Row, T
+
+Given = Callable[..., T]
+F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
+
+
+def _over(call: Callable[[Given], object], *dtypes: torch.dtype, terms: int = 1, level: str = STANDARD) -> Row:
+    """Return a row. ``call`` makes its inputs by ``given(rows, columns, mean=, std=)``, in the dtype under test."""
+
+    def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
+        def given(*shape: int, mean: float = 0.0, std: float = 1.0, low: float | None = None, high: float = 1.0) -> T:
+            key = f"ranges/{shape}/{mean}"
+            if low is not None:
+                made = inputs.uniform(key, shape, low=low, high=high)
+            else:
+                made = inputs.normal(key, shape, std=std) + mean
+            for kind in dtypes:  # so that every dtype, and float64, gets the same numbers
+                made = made.to(kind).float()
+            return made.to(dtype).to(device)
+
+        found = call(given)
+        results = found if isinstance(found, tuple) else (found,)
+        return {f"result {i}": each for i, each in enumerate(results) if isinstance(each, T)}
+
+    return level, lambda at: at.defined(run, *(dtypes or (F32,)), accumulation=terms)
+
+
+def _backward(call: Callable[[T], T], x: T) -> tuple[T, T]:
+    leaf = x.detach().requires_grad_()
+    result = call(leaf)
+    return result, torch.autograd.grad(result, leaf, torch.ones_like(result))[0]
+
+
+def _losses(given: Given) -> tuple[T, ...]:
+    x = given(3, 32000, std=4)
+    target = torch.tensor([0, 31999, 20000], device=x.device)
+    return _backward(lambda y: F.cross_entropy(y, target, reduction="none"), x)
+
+
+def _chain(given: Given) -> T:
+    x, weight = given(4, 64), given(64, 64, std=0.1)
+    for _ in range(48):
+        x = F.layer_norm(x + F.silu(F.linear(x, weight)), (64,))
+    return x
+
+
+def _beyond(at: At) -> None:
+    """Places beyond 2^24 and 2^16 are found, by integers: float32 cannot count them."""
+    count = 2**24 + 9
+    x = torch.zeros(count, dtype=torch.int8, device=at.device)
+    x[2**24 + 1] = 5
+    x[2**24 + 3] = -5
+    at.same(int(x.argmax()), 2**24 + 1, "argmax is wrong beyond 2^24 elements")
+    at.same(int(x.half().argmin()), 2**24 + 3, "argmin is wrong beyond 2^24 elements")
+    at.same(x.nonzero().flatten().cpu(), torch.tensor([2**24 + 1, 2**24 + 3]), "nonzero is wrong beyond 2^24 elements")
+    places = torch.tensor([2**24 + 1, 2**24 + 3, 2**24 + 5], device=at.device)
+    at.same(x.index_select(0, places).cpu().tolist(), [5, -5, 0], "index_select is wrong beyond 2^24 elements")
+    at.same(x.gather(0, places).cpu().tolist(), [5, -5, 0], "gather is wrong beyond 2^24 elements")
+    at.same(x[-7:].cpu().tolist()[-3:], [0, 0, 0], "a slice is wrong beyond 2^24 elements")
+    ends = torch.arange(count, device=at.device)[-3:].cpu()
+    at.same(ends, torch.arange(count - 3, count), "arange is wrong beyond 2^24")
+    ones = torch.ones(count, dtype=torch.int8, device=at.device)
+    at.same(int(ones.sum()), count, "a sum of integers is wrong beyond 2^24")
+    at.same(int(ones.cumsum(0)[-1]), count, "a cumulative sum of integers is wrong beyond 2^24")
+    table = torch.arange(70001.0, device=at.device)[:, None].expand(70001, 3).contiguous()
+    rows = torch.tensor([65535, 65536, 65537, 70000], device=at.device)
+    at.same(F.embedding(rows, table)[:, 1].cpu(), rows.cpu().float(), "embedding is wrong beyond row 65,536")
+    wide = inputs.integers("ranges/sort", (70001,), low=0, high=1 << 30)
+    found = wide.to(at.device).sort(stable=True)
+    wanted = wide.sort(stable=True)
+    at.same([each.cpu() for each in found], [*wanted], "sort is wrong beyond 65,536 elements")
+    at.same(wide.to(at.device).topk(5).values.cpu(), wide.topk(5).values, "topk is wrong beyond 65,536 elements")
+
+
+RANGES: Mapping[str, Row] = {
+    "var-of-large-mean": _over(lambda g: (g(5, 4097, mean=1000).var(-1), g(5, 4097, mean=1000).std(-1)), terms=4097,
+        level=SMOKE),
+    "layer_norm-of-large-mean": _over(lambda g: F.layer_norm(g(5, 1025, mean=300), (1025,)), terms=1025, level=SMOKE),
+    "batch_norm-of-large-mean": _over(
+        lambda g: F.batch_norm(g(17, 5, 9, 9, mean=300), None, None, training=True), terms=1377
+    ),
+    "group_norm-of-large-mean": _over(lambda g: F.group_norm(g(3, 8, 33, mean=300), 2), terms=132),
+    "softmax-2048": _over(lambda g: _backward(lambda x: x.softmax(-1) ** 2, g(5, 2048, std=3)), terms=2048,
+        level=SMOKE),
+    "softmax-32000": _over(lambda g: _backward(lambda x: x.softmax(-1) ** 2, g(3, 32000, std=3)), terms=32000),
+    "softmax-halves": _over(lambda g: g(3, 8195, std=3).softmax(-1), F16, BF16, terms=8195),
+    "softmax-first": _over(lambda g: g(4099, 5, std=3).softmax(0), terms=4099),
+    "softmax-large": _over(lambda g: (g(5, 129, mean=30000, std=50).softmax(-1), g(5, 129, mean=-30000,
+        std=50).log_softmax(-1)), terms=129),
+    "log_softmax-65537": _over(lambda g: g(2, 65537, std=3).log_softmax(-1), terms=65537),
+    "cross_entropy-32000": _over(_losses, terms=32000),
+    "logsumexp": _over(lambda g: (g(5, 2049, mean=5000, std=30).logsumexp(-1), g(5, 2049, mean=-5000).logsumexp(-1)),
+        terms=2049),
+    "sum-200000": _over(lambda g: (g(200003, low=0).sum(), g(200003, mean=0.1).mean(), g(3, 200003).sum(-1)),
+        terms=200003, level=SMOKE),
+    "sum-halves": _over(lambda g: (g(70001, low=0, high=0.5).sum(), g(70001, low=0, high=0.5).mean()), F16,
+        terms=70001),
+    "sum-bfloat16": _over(lambda g: (g(200003, low=0).sum(), g(200003, low=0).mean(), g(4099, 3, low=0).sum(0)), BF16,
+        terms=200003),
+    "mean-above-65504": _over(lambda g: (g(4097, low=100, high=900).mean(), g(5, 257, low=900, high=999).mean(-1),
+        g(257, 5, low=900, high=999).mean(0)), F16, terms=4097, level=SMOKE),
+    "norm-above-65504": _over(lambda g: (torch.linalg.vector_norm(g(513, low=100, high=900)), g(5, 513, low=300,
+        high=400).norm(dim=-1)), F16, terms=513, level=SMOKE),
+    "var-above-65504": _over(lambda g: g(257, low=-400, high=400).var() / 4, F16, terms=257),
+    "layer_norm-above-65504": _over(lambda g: (F.layer_norm(g(5, 513, low=-900, high=900), (513,)), F.rms_norm(g(5,
+        513, low=-900, high=900), (513,))), F16, terms=513),
+    "loss-above-65504": _over(lambda g: F.mse_loss(g(4097, low=0, high=200), g(4097, low=-50, high=0)), F16,
+        terms=4097),
+    "prod": _over(lambda g: (g(5, 513, low=0.9, high=1.1).prod(-1), g(5, 129, low=0.9, high=1.1).cumprod(-1)),
+        terms=513),
+    "cumsum-100000": _over(lambda g: (g(100003, low=0).cumsum(0), g(5, 8193).cumsum(-1)), terms=100003),
+    "cumsum-halves": _over(lambda g: g(3, 2049, low=0).cumsum(-1), F16, BF16, terms=2049),
+    "logcumsumexp": _over(lambda g: g(3, 2049, std=9).logcumsumexp(-1), terms=2049),
+    "mm-16384": _over(lambda g: g(3, 16384) @ g(16384, 5), terms=16384, level=SMOKE),
+    "mm-halves-16384": _over(lambda g: g(3, 16384, low=0, high=0.25) @ g(16384, 5, low=0, high=0.25), F16, BF16,
+        terms=16384),
+    "linear-4099": _over(lambda g: F.linear(g(9, 4099), g(7, 4099), g(7)), terms=4099),
+    "conv2d-1024": _over(lambda g: F.conv2d(g(1, 1024, 5, 5), g(3, 1024, 3, 3)), terms=9216),
+    "conv1d-long": _over(lambda g: F.conv1d(g(1, 2, 20011), g(3, 2, 129)), terms=258),
+    "avg_pool": _over(lambda g: (F.adaptive_avg_pool2d(g(2, 3, 129, 131, low=0), 1), F.avg_pool1d(g(1, 1, 8193,
+        mean=5), 4097)), terms=16899),
+    "attention-2048": _over(lambda g: F.scaled_dot_product_attention(g(1, 1, 3, 64), g(1, 1, 2049, 64), g(1, 1, 2049,
+        64, mean=1)), terms=2049),
+    "trigonometry": _over(lambda g: (g(4097, low=-30000, high=30000).sin(), g(4097, low=-30000, high=30000).cos()),
+        level=SMOKE),
+    "ends": _over(lambda g: (g(999, low=-104, high=-80).exp(), g(999, low=80, high=88.5).exp(), g(999, low=-90,
+        high=-15).sigmoid(), F.softplus(g(999, low=-30, high=40)), F.logsigmoid(g(999, low=-120, high=20)))),
+    "near-zero": _over(lambda g: ((g(999) * 1e-6).log1p(), (g(999) * 1e-6).expm1(), (g(999) * 1e-5).sin(),
+        (g(999) * 1e-5).tanh(), (g(999) * 1e-6).erf(), (g(999) * 1e-4).asinh(), (g(999) * 1e-6).atan()), level=SMOKE),
+    "tails": _over(lambda g: (g(999, low=-13, high=-3).exp() * g(999), F.silu(g(999, low=-60, high=-10)), g(999,
+        low=2, high=9).erfc(), g(999, low=4, high=9).tanh() - 1)),
+    "powers": _over(lambda g: (g(999, low=0.01, high=30) ** 7.5, g(999, low=-9, high=9) ** 3, g(999, low=1e-6,
+        high=1e6).rsqrt(), g(999, low=1e-6, high=1e6).log2(), 2 ** g(999, low=-125, high=126))),
+    "quotients": _over(lambda g: (torch.atan2(g(999) * 1e20, g(999) * 1e-5),
+        torch.linalg.vector_norm(g(99) * 1e15))),
+    "chain": _over(_chain, terms=64 * 48),
+    "steps": _over(lambda g: _repeated(g(257), 200), terms=200),
+    "interpolate": _over(lambda g: F.interpolate(g(1, 2, 33, 35), size=(257, 129), mode="bicubic"), terms=16),
+    "beyond-24-bits": (STANDARD, _beyond),
+}  # fmt: skip
+
+
+def _repeated(x: T, times: int) -> T:
+    y = x.clone()
+    for _ in range(times):
+        y.mul_(0.99).add_(x, alpha=0.01)
+    return y

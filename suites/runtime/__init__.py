@@ -1,0 +1,21 @@
+"""What a runtime promises: state between calls, streams, movement of data, refusals, time and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .costs import COSTS
+from .movement import MOVEMENT
+from .refusals import REFUSALS
+from .rows import Row, cases_of
+from .state import STATE
+from .streams import STREAMS
+
+TABLES: Mapping[str, Mapping[str, Row]] = {
+    "state": STATE,
+    "streams": STREAMS,
+    "movement": MOVEMENT,
+    "costs": COSTS,
+    "refusals": REFUSALS,  # last: on a chip some may break the device
+}
+CASES = tuple(cases_of("runtime", TABLES))

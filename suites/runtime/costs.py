@@ -1,0 +1,239 @@
+"""Time and memory, compared within the run: with other operators that do the same work, and with a plain copy.
+
+Limits are wide: they are for a device on which something takes a hundred times too long, not for a benchmark.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+
+from .rows import SMOKE, STANDARD, At, Row
+
+MIB = 2**20
+#: How many times longer than its neighbours a call may take, and the seconds that count as nothing.
+TIMES, NOTHING_S = 30.0, 2e-4
+#: Bytes that the host may hold more after a thousand calls: a leak of 64 KiB a call would be 62 MiB.
+HOST_GROWTH = 24 * MIB
+
+
+def _waited(at: At) -> None:
+    if at.device.type != "cpu":
+        at.backend.synchronize()
+
+
+def _least_s(at: At, call: Callable[[], object], rounds: int) -> float:
+    found = []
+    for _ in range(rounds + 1):  # the first may load the kernel
+        _waited(at)
+        start = time.perf_counter()
+        call()
+        _waited(at)
+        found.append(time.perf_counter() - start)
+    return min(found[1:])
+
+
+def _alike(
+    calls: Callable[[At], Mapping[str, Callable[[], object]]], what: str, rounds: int = 4
+) -> Callable[[At], None]:
+    """Return a check that no call takes many times what the median of its neighbours does."""
+
+    def check(at: At) -> None:
+        took = {name: _least_s(at, call, rounds) for name, call in calls(at).items()}
+        usual = max(sorted(took.values())[len(took) // 2], NOTHING_S)
+        slow = {name: each for name, each in took.items() if each > TIMES * usual}
+        for _ in range(3 if slow else 0):  # other work on the machine may have been in the way
+            again = {name: _least_s(at, calls(at)[name], 5 * rounds) for name in slow}
+            slow = {name: each for name, each in again.items() if each > TIMES * usual}
+        said = ", ".join(f"{name} takes {each / usual:.0f} times the median" for name, each in slow.items())
+        at.same(said, "", f"of {what}, {said or 'all take about as long'}")
+
+    return check
+
+
+def _elementwise(at: At) -> Mapping[str, Callable[[], object]]:
+    x, y = (torch.rand(MIB // 2, device=at.device) + 0.5 for _ in range(2))
+    one = {
+        "abs": x.abs,
+        "neg": x.neg,
+        "sqrt": x.sqrt,
+        "exp": x.exp,
+        "tanh": x.tanh,
+        "sigmoid": x.sigmoid,
+        "relu": x.relu,
+    }
+    more = {
+        "reciprocal": x.reciprocal,
+        "rsqrt": x.rsqrt,
+        "log": x.log,
+        "floor": x.floor,
+        "sign": x.sign,
+        "clone": x.clone,
+    }
+    two = {name: partial(getattr(torch, name), x, y) for name in ("add", "sub", "mul", "div", "maximum", "lt", "eq")}
+    rest: dict[str, Callable[[], object]] = {
+        "where": lambda: torch.where(x > y, x, y), "silu": lambda: F.silu(x), "gelu": lambda: F.gelu(x), "half": x.half,
+        "fill": lambda: y.clone().fill_(1), "sum": x.sum, "amax": x.amax, "mean": x.mean,
+        "cat": lambda: torch.cat([x, y]),
+        "clamp": lambda: x.clamp(0.6, 1), "softmax": lambda: x.view(-1, 512).softmax(-1), "add_": lambda: y.add_(x),
+        "transposed": x.view(512, -1).mT.contiguous, "flip": lambda: x.flip(0),
+        "layer_norm": lambda: F.layer_norm(x.view(-1, 512), (512,)),
+        "index_select": lambda: x.view(-1, 64).index_select(0, rows),
+    }  # fmt: skip
+    rows = torch.arange(MIB // 128, device=at.device)
+    return {**one, **more, **two, **rest}
+
+
+def _small(at: At) -> Mapping[str, Callable[[], object]]:
+    """Return calls of one element: what a call costs beside its work."""
+    x = torch.rand(1, 1, device=at.device) + 0.5
+    return {
+        "add": lambda: x + 1, "mul": lambda: x * x, "exp": x.exp, "sum": x.sum, "mm": lambda: x @ x,
+        "cat": lambda: torch.cat([x, x]),
+        "softmax": lambda: x.softmax(-1), "empty": lambda: torch.empty(1, device=at.device),
+        "zeros": lambda: torch.zeros(1, device=at.device),
+        "clone": x.clone, "fill_": lambda: x.fill_(1), "where": lambda: torch.where(x > 0, x, x), "sort": x.sort,
+        "item": x.item,
+        "cpu": x.cpu, "to": lambda: torch.ones(1).to(at.device), "gather": lambda: x.gather(0, x.long() * 0),
+        "tril": x.tril,
+        "linear": lambda: F.linear(x, x), "embedding": lambda: F.embedding(x.long() * 0, x),
+        "layer_norm": lambda: F.layer_norm(x, (1,)),
+    }  # fmt: skip
+
+
+def _copies(at: At) -> Mapping[str, Callable[[], object]]:
+    host, there = torch.zeros(16 * MIB, dtype=torch.uint8), torch.zeros(16 * MIB, dtype=torch.uint8, device=at.device)
+    pinned = host if at.device.type == "cpu" else host.clone().pin_memory()
+    return {
+        "within the host": host.clone,
+        "to the device": lambda: there.copy_(host),
+        "to the host": lambda: host.copy_(there),
+        "from pinned memory": lambda: there.copy_(pinned, non_blocking=True),
+        "to pinned memory": lambda: pinned.copy_(there, non_blocking=True),
+        "on the device": there.clone,
+    }
+
+
+def _products(at: At) -> Mapping[str, Callable[[], object]]:
+    a = torch.rand(256, 256, device=at.device)
+    image, kernel = a.view(1, 64, 32, 32), torch.rand(64, 64, 3, 3, device=at.device)
+    return {
+        "mm": lambda: a @ a, "mm of a transposed matrix": lambda: a @ a.mT, "bmm": lambda: a[None] @ a[None],
+        "addmm": lambda: torch.addmm(a, a, a),
+        "linear": lambda: F.linear(a, a), "conv2d": lambda: F.conv2d(image, kernel[:32], padding=1),
+
+        "attention": lambda: F.scaled_dot_product_attention(*(a.view(1, 4, 256, 64),) * 3),
+    }  # fmt: skip
+
+
+def _host_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * 4096
+
+
+def _soak(calls: int) -> Callable[[At], None]:
+    """Return a check that so many calls of each kind leave no memory behind, on the device or the host."""
+
+    def check(at: At) -> None:
+        x, host = torch.rand(64, 64, device=at.device), torch.ones(4096)
+        weight = torch.rand(64, 64, device=at.device, requires_grad=True)
+        kinds: dict[str, Callable[[], object]] = {
+            "add": lambda: x + 1, "mm": lambda: x @ x, "softmax": lambda: x.softmax(-1), "sort": x.sort,
+            "cat": lambda: torch.cat([x, x]),
+            "copies": lambda: host.to(at.device).cpu(),
+            "backward": lambda: torch.autograd.grad((x @ weight).sum(), weight),
+            "nonzero": (x > 0.5).nonzero, "random": lambda: torch.rand_like(x),
+            "in place": lambda: x.clone().add_(1),
+        }  # fmt: skip
+        if at.device.type != "cpu":
+            kinds |= {
+                "event": lambda: at.backend.Event().record(),
+                "pinned": lambda: host.pin_memory().to(at.device, non_blocking=True),
+            }
+        for call in [*kinds.values()] * 10:
+            call()
+        _waited(at)
+        gc.collect()
+        for name, call in kinds.items():
+            before = _memory(at), _host_bytes()
+            for _ in range(calls):
+                call()
+            _waited(at)
+            grown, host_grown = (now - then for now, then in zip((_memory(at), _host_bytes()), before, strict=True))
+            at.holds(grown <= MIB // 4, f"{calls:,} calls of {name} leave {grown:,} bytes on the device")
+            limit = HOST_GROWTH * max(calls, 400) // 1000
+            at.holds(host_grown <= limit, f"{calls:,} calls of {name} leave {host_grown:,} bytes on the host")
+
+    return check
+
+
+def _memory(at: At) -> int:
+    """Return the bytes of tensors on the device, and what its memory has less."""
+    return 0 if at.device.type == "cpu" else int(at.backend.memory_allocated())
+
+
+def _released(at: At) -> None:
+    """What is freed can be had again: by the allocator's figures, and by the device's."""
+    backend: Any = at.backend
+    backend.empty_cache()
+    before, free = backend.memory_allocated(), backend.mem_get_info()[0]
+    big = torch.empty(64 * MIB, dtype=torch.uint8, device=at.device)
+    taken = backend.memory_allocated() - before
+    at.holds(64 * MIB <= taken <= 66 * MIB, f"a tensor of 64 MiB counts as {taken:,} bytes of memory_allocated()")
+    at.holds(free - backend.mem_get_info()[0] >= 60 * MIB, "a tensor of 64 MiB takes no memory by mem_get_info()")
+    del big
+    at.holds(backend.memory_allocated() == before, "freeing a tensor does not free what memory_allocated() counts")
+    backend.empty_cache()
+    for _ in range(20):  # other processes may use the card: of several looks the best counts
+        lost = free - backend.mem_get_info()[0]
+        if lost < 8 * MIB:
+            break
+        time.sleep(0.02)
+    at.holds(lost < 8 * MIB, f"{lost:,} bytes are still taken on the device after empty_cache()")
+    for _ in range(12):
+        torch.empty(64 * MIB, dtype=torch.uint8, device=at.device)
+        backend.empty_cache()
+    at.holds(free - backend.mem_get_info()[0] < 8 * MIB, "memory that is freed and emptied again and again is lost")
+
+
+def _peaks(at: At) -> None:
+    """Simple calls need room for their result, and hardly more: no second copy."""
+    backend: Any = at.backend
+    x = torch.ones(16 * MIB // 4, device=at.device)
+    calls: dict[str, tuple[Callable[[], object], float]] = {
+        "add": (lambda: x + 1, 1), "add_": (lambda: x.add_(0), 0), "mul_": (lambda: x.mul_(1), 0),
+        "clone": (x.clone, 1), "relu": (x.relu, 1),
+        "view": (lambda: x.view(512, -1).mT, 0), "contiguous": (x.view(512, -1).mT.contiguous, 1),
+        "sum": (x.sum, 0),
+        "cpu": (x.cpu, 0), "copy_": (lambda: x.copy_(host), 0), "to": (lambda: host.to(at.device), 1),
+        "zeros": (lambda: torch.zeros_like(x), 1),
+        "expand": (lambda: x[:1].expand(len(x)), 0), "cat": (lambda: torch.cat([x, x]), 2),
+        "fill_": (lambda: x.fill_(1), 0),
+    }  # fmt: skip
+    host = x.cpu()
+    for name, (call, results) in calls.items():
+        backend.reset_peak_memory_stats()
+        before = backend.memory_allocated()
+        call()
+        peak = (backend.max_memory_allocated() - before) / (16 * MIB)
+        at.holds(
+            peak <= results + 0.6, f"{name} of 16 MiB needs {peak:.2f} times that at its peak; its result {results:g}"
+        )
+
+
+COSTS: Mapping[str, Row] = {
+    "elementwise": (STANDARD, _alike(_elementwise, "calls that move as much memory")),
+    "small-calls": (SMOKE, _alike(_small, "calls of one element", 20)),
+    "copies": (SMOKE, _alike(_copies, "copies of 16 MiB")),
+    "products": (STANDARD, _alike(_products, "products of as many terms")),
+    "soak-short": (SMOKE, _soak(120)),
+    "soak": (STANDARD, _soak(1000)),
+    "release": (SMOKE, _released),
+    "peaks": (STANDARD, _peaks),
+}

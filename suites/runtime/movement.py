@@ -1,0 +1,235 @@
+"""Movement of data: copies of all ways and sizes, operators that only move, and casts, all bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+
+from pytest_ascend.run import inputs
+
+from .rows import SMOKE, STANDARD, At, Row, T, numbered
+
+MIB = 2**20
+#: Bytes of copies: around what one transfer, one staging buffer or one page of the drivers may hold, and odd ones.
+SIZES = (1, 511, 4097, MIB + 3, 4 * MIB + 5, 16 * MIB + 7)
+
+
+def _bytes(count: int, start: int = 0) -> T:
+    return numbered(count // 4 + 1, start).view(torch.uint8)[:count].clone()
+
+
+def _copied(way: Callable[[At, T], T], sizes: tuple[int, ...] = SIZES) -> Callable[[At], None]:
+    def check(at: At) -> None:
+        for size in sizes:
+            given = _bytes(size, size)
+            found = way(at, given)
+            wrong = (found != given).nonzero() if found.shape == given.shape else torch.zeros(1, 1)
+            first = int(wrong[0]) if len(wrong) else 0
+            at.same(len(wrong), 0, f"a copy of {size} bytes is wrong in {len(wrong)} of them, from byte {first} on")
+
+    return check
+
+
+def _between_cards(at: At, x: T) -> T:
+    if at.device.type == "cpu":
+        return x.clone()
+    other = torch.device(at.device.type, at.backend.device_count() - 1)
+    return x.to(at.device).to(other).cpu()
+
+
+def _pinned(at: At, x: T) -> T:
+    target, source = (each if at.device.type == "cpu" else each.pin_memory() for each in (torch.zeros_like(x), x))
+    target.copy_(source.to(at.device, non_blocking=True), non_blocking=True)
+    if at.device.type != "cpu":
+        at.backend.synchronize()
+    return target
+
+
+def _within(at: At, x: T) -> T:
+    """Copy from an odd place to another one; what lies around stays."""
+    there = torch.full((len(x) + 9,), 7, dtype=torch.uint8, device=at.device)
+    there[5 : 5 + len(x)].copy_(torch.cat([x.new_zeros(3), x]).to(at.device)[3:])
+    back = there.cpu()
+    return back[5 : 5 + len(x)] if bool((back[:5] == 7).all() and (back[-4:] == 7).all()) else back
+
+
+WAYS: Mapping[str, Callable[[At, T], T]] = {
+    "there-and-back": lambda at, x: x.to(at.device).cpu(),
+    "pinned": _pinned,
+    "on-the-device": _within,
+    "clone": lambda at, x: x.to(at.device).clone().cpu(),
+    "cards": _between_cards,
+}
+
+
+def _cat(at: At) -> None:
+    """Up to 257 tensors at once, along each dimension, some of them empty, views, or of other dtypes."""
+    for count in (2, 32, 33, 65, 257):
+        parts = [numbered(3 * (i % 5) * 2, i).view(3, i % 5, 2) for i in range(count)]
+        there = [each.to(at.device) for each in parts]
+        at.same(torch.cat(there, 1).cpu(), torch.cat(parts, 1), f"cat of {count} tensors along dimension 1")
+        rows = [each.transpose(0, 1) for each in there]
+        at.same(
+            torch.cat(rows).cpu(), torch.cat([e.transpose(0, 1) for e in parts]), f"cat of {count} transposed tensors"
+        )
+        stacked = torch.stack([each[:, :1] for each in there if each.shape[1]], -1).cpu()
+        at.same(stacked, torch.stack([e[:, :1] for e in parts if e.shape[1]], -1), f"stack of {count} tensors")
+        mixed = [each.to((torch.int64, torch.float32, torch.int8)[i % 3]) for i, each in enumerate(parts)]
+        found = torch.cat([each.to(at.device) for each in mixed], 1).cpu()
+        at.same(found, torch.cat(mixed, 1), f"cat of {count} tensors of int64, float32 and int8")
+        at.same(
+            [each.cpu() for each in torch.split(torch.cat(there, 1), [e.shape[1] for e in parts], 1)],
+            parts,
+            f"split into {count} tensors",
+        )
+
+
+#: Operators that only move whole elements. Where the first table moves bits, NaN keep theirs; operators of the second
+#: may make any NaN of a NaN.
+MOVES: Mapping[str, Callable[[T], T]] = {
+    "clone": torch.clone,
+    "transposed": lambda x: x.view(16, -1).mT.contiguous(),
+    "permuted": lambda x: x.view(4, 8, -1).permute(2, 0, 1).contiguous(),
+    "stepped": lambda x: x[1::3].contiguous(),
+    "expanded": lambda x: x[:64, None].expand(64, 5).contiguous(),
+    "cat": lambda x: torch.cat([x[7:], x[:7]]),
+    "index_select": lambda x: x.index_select(0, _places(x)),
+    "getitem": lambda x: x.view(16, -1)[torch.arange(15, -1, -1, device=x.device)],
+    "copy_": lambda x: x.new_zeros(16, len(x) // 16).mT.copy_(x.view(-1, 16)),
+}
+OTHER_MOVES: Mapping[str, Callable[[T], T]] = {
+    "flip": lambda x: x.view(16, -1).flip(1),
+    "roll": lambda x: x.view(16, -1).roll((3, -5), (0, 1)),
+    "gather": lambda x: x.view(16, -1).gather(0, _places(x).view(16, -1) % 16),
+    "scatter": lambda x: torch.zeros_like(x).scatter(0, _places(x), x),
+    "where": lambda x: torch.where(_places(x) % 3 == 0, x, x.flip(0)),
+    "pad": lambda x: F.pad(x.view(16, -1), (3, 2)),
+    "repeat": lambda x: x[:64].repeat(5),
+    "repeat_interleave": lambda x: x[:64].repeat_interleave(3),
+    "tril": lambda x: x.view(32, -1).tril(-1),
+    "masked_select": lambda x: x[_places(x) % 2 == 0],
+    "setitem": lambda x: torch.zeros_like(x).index_put((_places(x),), x),
+    "take": lambda x: x.take(_places(x)),
+    "unfold": lambda x: x.unfold(0, 5, 3).contiguous(),
+}
+DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8)
+INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _places(x: T) -> T:
+    """Return each place once, in an order that mixes near and far."""
+    count = len(x)
+    return torch.arange(count, device=x.device) * 2 % count + torch.arange(count, device=x.device) * 2 // count
+
+
+def _bits_of(x: T) -> T:
+    return x.contiguous().view(INTEGERS[x.itemsize])
+
+
+def _any_bits(dtype: torch.dtype) -> T:
+    """Return 4,096 elements of any bits: NaN with payloads, infinities, denormals, zeros."""
+    words = inputs.integers(f"movement/{dtype}", (4096 * dtype.itemsize,), low=0, high=256).to(torch.uint8).view(dtype)
+    if dtype.is_floating_point:
+        special = torch.tensor([float("nan"), float("inf"), float("-inf"), -0.0, 0.0], dtype=dtype)
+        words[:500] = special.repeat(100)
+        _bits_of(words)[:500:5] += torch.arange(100, dtype=INTEGERS[dtype.itemsize])
+    elif dtype.itemsize == 8:
+        words[:3] = torch.tensor([2**53 + 1, -(2**53) - 1, 2**62 + 1])
+    return words
+
+
+def _moved(table: Mapping[str, Callable[[T], T]], *, bits: bool) -> Callable[[At], None]:
+    def check(at: At) -> None:
+        found: dict[str, T] = {}
+        wanted: dict[str, T] = {}
+        for dtype in DTYPES:
+            x = _any_bits(dtype)
+            if not bits and dtype.is_floating_point:
+                x = torch.where(x.isnan(), float("nan"), x)
+            x = x.clone()
+            for name, move in table.items():
+                for results, given in ((found, x.to(at.device)), (wanted, x)):
+                    moved = move(given).cpu()
+                    if not bits and dtype.is_floating_point:
+                        moved = torch.where(moved.isnan(), torch.full_like(moved, float("nan")), moved)
+                    results[f"{name} {dtype}"] = _bits_of(moved)
+        at.same(found, wanted, "elements are not moved bit for bit")
+
+    return check
+
+
+def _ties(dtype: torch.dtype) -> Callable[[At], None]:
+    """Return a check of rounding float32: each number of the format, a little more, ties, a little less."""
+
+    def check(at: At) -> None:
+        every = torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype)
+        every = every[every.isfinite()]
+        upper = torch.nextafter(every.float(), torch.tensor(torch.inf))
+        step = (every.double().abs().clamp(torch.finfo(dtype).smallest_normal).frexp().exponent - 1).double().exp2()
+        middle = (every.double() + step * torch.finfo(dtype).eps / 2).float()
+        x = torch.cat(
+            [every.float(), upper, middle, *(middle.nextafter(torch.tensor(s)) for s in (torch.inf, -torch.inf))]
+        )
+        x = x[x.abs() >= torch.finfo(torch.float32).smallest_normal]  # a device may flush denormals of float32
+        at.same(
+            _bits_of(x.to(at.device).to(dtype).cpu()),
+            _bits_of(x.to(dtype)),
+            f"float32 is not rounded to the nearest {dtype}, with ties to even",
+        )
+
+    return check
+
+
+def _casts(at: At) -> None:
+    """Casts between integers, floats and bool, at the ends of the formats where PyTorch defines them."""
+    whole = torch.tensor(
+        [0, 1, -1, 127, -128, 255, 256, -32768, 65535, 2**24 + 1, 2**31 - 1, -(2**31), 2**53 + 1, 2**62 + 1]
+    )
+    parts = torch.tensor([0.0, -0.0, 0.5, -0.5, 0.999, -1.5, 2.5, 100.7, -100.7, 2.0**20 + 0.5, float(2**30), -1e9])
+    found, wanted = {}, {}
+    for name, x, kinds in (
+        ("int64", whole, (torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool, torch.float32)),
+        ("int32", whole[:12].int(), (torch.int64, torch.int16, torch.int8, torch.uint8, torch.float32, torch.bool)),
+        ("float32", parts, (torch.int64, torch.int32, torch.bool, torch.float16, torch.bfloat16)),
+        ("float16", parts[:9].half(), (torch.int64, torch.int32, torch.bool, torch.float32, torch.bfloat16)),
+    ):
+        for kind in kinds:
+            found[f"{name} to {kind}"] = x.repeat(9).to(at.device).to(kind).cpu()
+            wanted[f"{name} to {kind}"] = x.repeat(9).to(kind)
+    at.same(found, wanted, "a cast gives other numbers than PyTorch defines")
+
+
+def _large_integers(at: At) -> None:
+    """Integers beyond 2^24 and 2^53 stay exact: no operator on integers goes through floating numbers."""
+    x = torch.tensor([2**24 + 1, 2**31 - 1, -(2**31) - 1, 2**53 + 1, -(2**53) - 1, 2**62 + 1, 3, 0]).repeat(40)
+    calls: dict[str, Callable[[T], T]] = {
+        "add": lambda y: y + 1, "sub": lambda y: y - y.flip(0), "mul": lambda y: y * 3, "neg": torch.neg,
+        "abs": torch.abs,
+        "eq": lambda y: y == y + 1, "lt": lambda y: y < y + 1, "max": lambda y: y.max(),
+        "amin": lambda y: y.view(8, -1).amin(1),
+        "sum": lambda y: y.sum(), "cumsum": lambda y: y.cumsum(0), "sort": lambda y: y.sort().values,
+        "where": lambda y: torch.where(y > 0, y, -y), "clamp": lambda y: y.clamp(-(2**53) - 1, 2**62),
+        "maximum": lambda y: torch.maximum(y, y.flip(0)), "masked_fill": lambda y: y.masked_fill(y < 0, 2**53 + 1),
+        "floor": lambda y: torch.div(y, 3, rounding_mode="floor"), "remainder": lambda y: y % 1000,
+        "bitwise": lambda y: (y | 5) ^ (y >> 1),
+        "index_add": lambda y: y[:9].index_add(0, torch.arange(9, device=y.device), y[9:18]),
+        "arange": lambda y: torch.arange(2**53 - 3, 2**53 + 6, device=y.device),
+        "full": lambda y: torch.full((9,), 2**53 + 1, device=y.device),
+        "item": lambda y: torch.tensor([y[3].item()]), "prod": lambda y: y[:2].prod(),
+    }  # fmt: skip
+    found, wanted = ({name: call(each).cpu() for name, call in calls.items()} for each in (x.to(at.device), x))
+    at.same(found, wanted, "integers beyond 2^24 or 2^53 are not exact")
+
+
+MOVEMENT: Mapping[str, Row] = {
+    **{name: (SMOKE if name == "there-and-back" else STANDARD, _copied(way)) for name, way in WAYS.items()},
+    "cat": (SMOKE, _cat),
+    "bits": (SMOKE, _moved(MOVES, bits=True)),
+    "elements": (STANDARD, _moved(OTHER_MOVES, bits=False)),
+    "to-bfloat16": (SMOKE, _ties(torch.bfloat16)),
+    "to-float16": (STANDARD, _ties(torch.float16)),
+    "casts": (STANDARD, _casts),
+    "large-integers": (SMOKE, _large_integers),
+}

@@ -1,0 +1,98 @@
+"""What the rows of suites share: the device under test, comparisons that name a cause, and work that keeps it busy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeAlias
+
+import torch
+
+from pytest_ascend.precision import Samples
+from pytest_ascend.records.case import Case
+from pytest_ascend.run.comparing import PrecisionCompare
+
+T = torch.Tensor
+#: Seconds that :meth:`At.busy` keeps the device busy, and the seconds of one product of it at least.
+BUSY_S, PRODUCT_S = 0.02, 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """The device under test, and the judge."""
+
+    device: torch.device
+    judge: PrecisionCompare
+
+    @property
+    def backend(self) -> Any:
+        """The module torch.npu or torch.cuda. Raises NotImplementedError for the CPU, which has no streams."""
+        if self.device.type == "cpu":
+            raise NotImplementedError("streams and device memory are not supported on cpu")
+        return getattr(torch, self.device.type)
+
+    def same(self, actual: Any, expected: Any, cause: str) -> None:
+        """Require equal bits. ``cause`` is what is wrong with the device if they differ."""
+        self.judge(actual, expected, standard="binary", name=cause, locate=lambda _: cause)
+
+    def holds(self, condition: object, cause: str) -> None:
+        """Require a condition. ``cause`` is what is wrong with the device if it does not hold."""
+        self.same(bool(condition), True, cause)
+
+    def defined(self, function: Callable[..., Any], *dtypes: torch.dtype, **settings: Any) -> None:
+        """Compare ``function(device, dtype)``, a dict of tensors, with what it returns on the CPU in float64.
+
+        Reference runs are those of the CPU in the same dtype. ``settings`` are those of the judge.
+        """
+        for dtype in dtypes or (torch.float32,):
+            actual, exact, runs = (
+                fetched(function(*where)) for where in ((self.device, dtype), (CPU, torch.float64), (CPU, dtype))
+            )
+            name = str(dtype).removeprefix("torch.")
+            self.judge(actual, exact, reference_runs=Samples([runs]), name=name, **settings)
+
+    def busy(self) -> None:
+        """Enqueue work for some 20 ms on the current stream: what follows is late on a device that works on its own."""
+        matrix, count = _work(self.device)
+        for _ in range(count):
+            torch.mm(matrix, matrix)
+
+
+CPU = torch.device("cpu")
+#: A row of a table: level, and the function that checks.
+Row: TypeAlias = tuple[str, Callable[[At], None]]
+SMOKE, STANDARD, FULL = "smoke", "standard", "full"
+
+
+@cache
+def _work(device: torch.device) -> tuple[T, int]:
+    """Return a matrix whose product takes the device a millisecond, and how many products keep it busy."""
+    size, took = 128, 0.0
+    while took < PRODUCT_S and size < 8192:
+        size *= 2
+        matrix = torch.zeros(size, size, device=device)
+        torch.mm(matrix, matrix)[0, 0].item()
+        start = time.perf_counter()
+        torch.mm(matrix, matrix)[0, 0].item()
+        took = time.perf_counter() - start
+    return matrix, max(1, round(BUSY_S / took))
+
+
+def fetched(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return results on the CPU, detached."""
+    return {name: each.detach().cpu() if isinstance(each, T) else each for name, each in results.items()}
+
+
+def numbered(count: int, start: int = 0, device: torch.device = CPU) -> T:
+    """Return int32 numbers that differ from place to place, and from start to start: a lost or moved block shows."""
+    places = torch.arange(start, start + count, dtype=torch.int64)
+    return ((places * 2654435761) & 0x7FFFFFFF).to(torch.int32).to(device)
+
+
+def cases_of(suite: str, tables: Mapping[str, Mapping[str, Row]]) -> Iterator[Case]:
+    """Yield the case of each row; the tables are by property."""
+    for property_, rows in tables.items():
+        for subject, (level, _) in rows.items():
+            yield Case(suite=suite, subject=subject, property=property_, family=property_, level=level)

@@ -1,0 +1,206 @@
+"""State between calls: a call gives what it gave before, whatever was called between."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+
+from pytest_ascend.operators.calling import tensors
+from pytest_ascend.run import inputs
+
+from .rows import SMOKE, STANDARD, At, Row, T
+
+#: Calls of one matrix (rows, 64), of all kinds of kernels. Those that add numbers in one place do it exactly.
+CALLS: Mapping[str, Callable[[T], object]] = {
+    "add": lambda x: x + 1,
+    "mul": lambda x: x * x,
+    "div": lambda x: x / 3,
+    "exp": torch.exp,
+    "gelu": F.gelu,
+    "where": lambda x: torch.where(x > 0, x, -x),
+    "softmax": partial(torch.softmax, dim=-1),
+    "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:]),
+    "sum": lambda x: x.sum(-1),
+    "amax": lambda x: x.amax(0),
+    "argmax": lambda x: x.argmax(-1),
+    "var": lambda x: x.var(-1),
+    "cumsum": lambda x: x.cumsum(0),
+    "mm": lambda x: x @ x.mT,
+    "bmm": lambda x: x[None] @ x.mT[None],
+    "linear": lambda x: F.linear(x, x[:5], x[:5, 0]),
+    "conv1d": lambda x: F.conv1d(x[None], x[:3, None, :3].expand(3, len(x), 3), padding=1),
+    "max_pool1d": lambda x: F.max_pool1d(x[None], 3),
+    "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
+    "sort": lambda x: x.sort(-1),
+    "topk": lambda x: x.topk(5),
+    "cat": lambda x: torch.cat([x, x.flip(0), x[:1]]),
+    "gather": lambda x: x.gather(1, x.argsort(1)),
+    "index_select": lambda x: x.index_select(0, torch.arange(len(x) - 1, -1, -1, device=x.device)),
+    "embedding": lambda x: F.embedding(torch.arange(len(x), device=x.device), x),
+    "scatter": lambda x: x.scatter(1, x.argsort(1), x),
+    "nonzero": lambda x: (x > 0).nonzero(),
+    "masked_select": lambda x: x[x > 0],
+    "transposed": lambda x: x.mT.contiguous(),
+    "half": lambda x: x.half().float(),
+    "cross_entropy": lambda x: F.cross_entropy(x, torch.arange(len(x), device=x.device) % 64),
+    "attention": lambda x: F.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None]),
+}
+_FEW = ("add", "softmax", "sum", "mm", "sort", "cat", "index_select", "conv1d")
+ROWS = 33
+
+
+def _given(at: At, name: str, rows: int = ROWS, device: torch.device | None = None) -> T:
+    return inputs.normal(f"state/{name}", (rows, 64)).to(device or at.device)
+
+
+def _found(function: Callable[[T], object], x: T) -> list[T]:
+    return [each.cpu() for each in tensors(function(x))]
+
+
+@contextlib.contextmanager
+def _deterministic() -> Iterator[None]:
+    before = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(before)
+
+
+def _interleaved(rounds: int, names: tuple[str, ...]) -> Callable[[At], None]:
+    """Return a check that calls repeat while others, with other sizes and dtypes, run between them."""
+
+    def check(at: At) -> None:
+        x, small = _given(at, "x"), _given(at, "y", 7)
+        with _deterministic():
+            first = {name: _found(CALLS[name], x) for name in names}
+            for turn in range(rounds):
+                between = small.half().float() if turn % 2 else x * (turn + 2)
+                order = inputs.permutation(f"state/{turn}", len(names)).tolist()
+                again = {}
+                for place in order:
+                    CALLS[names[place - 1]](between)
+                    again[names[place]] = _found(CALLS[names[place]], x)
+                cause = f"calls give other results in round {turn + 2}, after other operators ran between"
+                at.same(again, {name: first[name] for name in again}, cause)
+
+    return check
+
+
+def _refilled(at: At) -> None:
+    """The same memory with other numbers gives other results; and the first numbers the first results again."""
+    x = _given(at, "x")
+    with _deterministic():
+        for name, function in CALLS.items():
+            first = _found(function, x)
+            x.copy_(_given(at, "z"))
+            other, fresh = _found(function, x), _found(function, _given(at, "z"))
+            at.same(other, fresh, f"{name}: the result depends on what was in the same memory before")
+            x.copy_(_given(at, "x"))
+            at.same(_found(function, x), first, f"{name}: the result is not that of the first call with these numbers")
+
+
+def _resized(at: At) -> None:
+    """Other shapes between, larger, smaller and empty, with the same number of elements too."""
+    with _deterministic():
+        for name, function in CALLS.items():
+            x = _given(at, "x", 32)
+            first = _found(function, x)
+            for rows in (3, 64, 31):
+                function(_given(at, "x", rows))
+            if name not in ("conv1d", "max_pool1d", "amax", "batch_norm", "cross_entropy"):
+                function(x[:0])
+            function(x.view(64, 32).mT.contiguous().mT.reshape(32, 64))
+            at.same(_found(function, x), first, f"{name}: the result depends on the shapes of earlier calls")
+            wider = _found(function, _given(at, "x", 64))
+            alone = _found(function, _given(at, "x", 64).clone())
+            at.same(wider, alone, f"{name}: the result depends on the shapes of earlier calls")
+
+
+def _many(times: int) -> Callable[[At], None]:
+    """Return a check of so many calls with two inputs: each is compared on the device, all are read once."""
+
+    def check(at: At) -> None:
+        x, wrong = _given(at, "x"), {}
+        counter = torch.zeros(257, dtype=torch.int32, device=at.device)
+        for name in ("add", "softmax", "mm"):
+            function = CALLS[name]
+            with _deterministic():
+                wanted = [tensors(function(x * number))[0] for number in (1, 2)]
+                differing = [(tensors(function(x * (1 + i % 2)))[0] != wanted[i % 2]).any() for i in range(times)]
+            wrong[name] = torch.stack(differing).cpu()
+        for _ in range(times):
+            counter.add_(1)
+        at.same(
+            wrong,
+            {name: torch.zeros_like(each) for name, each in wrong.items()},
+            "a call is wrong after many right ones",
+        )
+        at.same(
+            counter.cpu(), torch.full((257,), times, dtype=torch.int32), "an in-place addition is lost or made twice"
+        )
+
+    return check
+
+
+def _refused_between(at: At) -> None:
+    """A call that is refused leaves nothing behind."""
+    x = _given(at, "x")
+    with _deterministic():
+        first = {name: _found(function, x) for name, function in CALLS.items() if name in _FEW}
+        for name, before in first.items():
+            with contextlib.suppress(RuntimeError, IndexError):
+                torch.mm(x, x)
+            with contextlib.suppress(RuntimeError, IndexError):
+                torch.cat([x, x[:, :3]])
+            at.same(_found(CALLS[name], x), before, f"{name}: the result is another one after a call that was refused")
+
+
+def _settings_between(at: At) -> None:
+    """Autocast and inference mode leave nothing behind; autocast sees weights that were changed."""
+    x, weight = _given(at, "x"), _given(at, "w", 5).requires_grad_()
+    with _deterministic(), torch.no_grad():
+        first = {name: _found(CALLS[name], x) for name in _FEW}
+        linear = F.linear(x, weight).cpu()
+        for turn in range(2):
+            with torch.autocast(at.device.type, dtype=torch.bfloat16):
+                found = F.linear(x, weight).float().cpu()
+            rounded = F.linear(x.bfloat16(), weight.bfloat16()).float().cpu()
+            at.same(found, rounded, f"autocast computes with old weights, turn {turn}")
+            weight.mul_(-2)
+        with torch.inference_mode():
+            CALLS["mm"](x)
+        at.same(
+            {name: _found(CALLS[name], x) for name in _FEW}, first, "autocast or inference mode leave something behind"
+        )
+        at.same(F.linear(x, weight).cpu() / 4, linear, "a product with changed weights uses the old ones")
+
+
+def _correct(at: At) -> None:
+    """The calls themselves are right, the second as well as the first."""
+
+    def twice(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
+        x = _given(at, "x", device=device).to(dtype)
+        names = [
+            name for name in CALLS if name not in ("half", "sort", "topk", "nonzero", "masked_select", "argmax", "gelu")
+        ]
+        return {f"{name}, call {i}": tensors(CALLS[name](x))[0] for i in (1, 2) for name in names}
+
+    at.defined(twice, accumulation=64)
+
+
+STATE: Mapping[str, Row] = {
+    "interleaved": (SMOKE, _interleaved(3, _FEW)),
+    "interleaved-all": (STANDARD, _interleaved(8, tuple(CALLS))),
+    "same-memory": (SMOKE, _refilled),
+    "other-shapes": (STANDARD, _resized),
+    "hundred-calls": (SMOKE, _many(60)),
+    "thousand-calls": (STANDARD, _many(1030)),
+    "refused-between": (STANDARD, _refused_between),
+    "settings-between": (STANDARD, _settings_between),
+    "definition": (STANDARD, _correct),
+}

@@ -1,0 +1,305 @@
+"""Streams and events: what is waited for is over, what is ordered stays in order, memory in use is not given away.
+
+What is asked is what PyTorch documents of streams (notes/cuda, "CUDA semantics"), which torch_npu's page on
+multi-stream use repeats: work in a stream is carried out in order; ``wait_stream`` and ``wait_event`` order streams;
+``synchronize`` returns when the work is done; ``record_stream`` keeps memory until that stream is done with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from .rows import SMOKE, STANDARD, At, Row, T, numbered
+
+COUNT = 4099
+#: Seconds after which an event that does not happen is given up.
+PATIENCE_S = 20.0
+
+
+def _host(count: int = COUNT) -> T:
+    return torch.full((count,), -1, dtype=torch.int32).pin_memory()
+
+
+@contextmanager
+def _on(at: At, stream: Any) -> Iterator[None]:
+    """Use a stream that waits for what was computed so far, and have the current one wait for it afterwards."""
+    before = at.backend.current_stream()
+    stream.wait_stream(before)
+    with at.backend.stream(stream):
+        yield
+    before.wait_stream(stream)
+
+
+def _made(at: At, start: int) -> T:
+    """Compute numbers after work that takes a while, without waiting."""
+    base = numbered(COUNT, start).to(at.device)
+    at.busy()
+    return base + 1
+
+
+def _wanted(start: int) -> T:
+    return numbered(COUNT, start) + 1
+
+
+def _arrives(at: At, wait: Callable[[Any, Any], object], cause: str) -> None:
+    """Copy to pinned memory without blocking, in a stream of its own, wait in some way, and look."""
+    stream, event, target = at.backend.Stream(), at.backend.Event(), _host()
+    for start in range(3):
+        stream.wait_stream(at.backend.current_stream())
+        with at.backend.stream(stream):
+            target.copy_(_made(at, start), non_blocking=True)
+            event.record(stream)
+        wait(stream, event)
+        at.same(target.clone(), _wanted(start), cause)
+        target.fill_(-1)
+
+
+def _polled(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not done() and time.monotonic() < end:
+        time.sleep(0.0005)
+
+
+#: How a program waits: what waits, and what it returns too early from.
+_WAITS: Mapping[str, tuple[str, Callable[[At], Callable[[Any, Any], object]]]] = {
+    "synchronize": ("torch.npu.synchronize()", lambda at: lambda *_: at.backend.synchronize()),
+    "stream-synchronize": ("Stream.synchronize()", lambda _: lambda stream, _: stream.synchronize()),
+    "event-synchronize": ("Event.synchronize()", lambda _: lambda _, event: event.synchronize()),
+    "event-query": ("Event.query() says that it is over: it", lambda _: lambda _, event: _polled(event.query)),
+    "stream-query": ("Stream.query() says that it is over: it", lambda _: lambda stream, _: _polled(stream.query)),
+}
+
+
+def _waits(name: str) -> Callable[[At], None]:
+    what, how = _WAITS[name]
+    return lambda at: _arrives(at, how(at), f"{what} returns before the work and the copy in the stream are done")
+
+
+def _blocking_copy(at: At) -> None:
+    """Whatever gives numbers to the host waits for what computes them: in the current stream, not the default one."""
+    ways: dict[str, Callable[[T], T]] = {
+        "cpu": lambda x: x.cpu(),
+        "to": lambda x: x.to("cpu", torch.int64).int(),
+        "copy_": lambda x: torch.empty(COUNT, dtype=torch.int32).copy_(x),
+        "tolist": lambda x: torch.tensor(x.tolist(), dtype=torch.int32),
+        "item": lambda x: torch.tensor([x[i].item() for i in range(3)], dtype=torch.int32),
+        "nonzero": lambda x: x.nonzero().flatten().cpu().int(),
+    }
+    for number, (name, way) in enumerate(ways.items()):
+        with _on(at, at.backend.Stream()):
+            found = way(_made(at, number))
+        wanted = {"item": _wanted(number)[:3], "nonzero": _wanted(number).nonzero().flatten().int()}
+        at.same(found, wanted.get(name, _wanted(number)), f"{name}() does not wait for its stream: it copies too early")
+
+
+def _in_order(at: At) -> None:
+    """Copies and kernels of one stream are carried out in the order of the program."""
+    source, target = _host(), _host()
+    for _ in range(3):
+        with _on(at, at.backend.Stream()):
+            x = torch.zeros(COUNT, dtype=torch.int32, device=at.device)
+            at.busy()
+            source.copy_(numbered(COUNT, 5))
+            x.copy_(source, non_blocking=True)
+            y = x * 2
+            for step in range(20):
+                y.add_(step).mul_(3).bitwise_and_(0xFFFFFF)
+            x.zero_()
+            target.copy_(y, non_blocking=True)
+            y.fill_(7)
+        at.backend.synchronize()
+        wanted = numbered(COUNT, 5) * 2
+        for step in range(20):
+            wanted.add_(step).mul_(3).bitwise_and_(0xFFFFFF)
+        at.same(target.clone(), wanted, "copies and kernels of one stream are not carried out in their order")
+
+
+def _across(order: Callable[[At, Any, Any], None], cause: str) -> Callable[[At], None]:
+    """Return a check that work of one stream is seen by another that waits for it, back and forth."""
+
+    def check(at: At) -> None:
+        one, two = at.backend.Stream(), at.backend.Stream()
+        x, found = torch.zeros(COUNT, dtype=torch.int32, device=at.device), []
+        at.backend.synchronize()
+        for turn in range(4):
+            first, second = (one, two) if turn % 2 else (two, one)
+            with at.backend.stream(first):
+                at.busy()
+                x.add_(numbered(COUNT, turn).to(at.device) if not turn else 3)
+            order(at, first, second)
+            with at.backend.stream(second):
+                found.append(x * 2)
+            order(at, second, first)
+        at.backend.synchronize()
+        at.same([each.cpu() for each in found], [(numbered(COUNT) + 3 * i) * 2 for i in range(4)], cause)
+
+    return check
+
+
+def _by_event(at: At, first: Any, second: Any) -> None:
+    event = at.backend.Event()
+    event.record(first)
+    second.wait_event(event)
+
+
+def _by_event_reused(at: At, first: Any, second: Any) -> None:
+    """Record an event again after it is waited for: the wait is for what came before."""
+    event = at.backend.Event()
+    event.record(second)
+    event.record(first)
+    event.wait(second)
+    event.record(second)
+
+
+def _fork_and_join(at: At) -> None:
+    """Each of eight streams fills its part of a tensor; the current stream waits for all of them."""
+    whole = torch.zeros(8, COUNT, dtype=torch.int32, device=at.device)
+    streams = [at.backend.Stream() for _ in range(8)]
+    for number, stream in enumerate(streams):
+        stream.wait_stream(at.backend.current_stream())
+        with at.backend.stream(stream):
+            if number % 3 == 0:
+                at.busy()
+            whole[number] = numbered(COUNT, number).to(at.device, non_blocking=True)
+            whole[number] += 1
+    for stream in streams:
+        at.backend.current_stream().wait_stream(stream)
+    wanted = torch.stack([_wanted(each) for each in range(8)])
+    at.same((whole * 2).cpu(), wanted * 2, "a stream does not wait for all streams that it was told to wait for")
+
+
+def _record_stream(at: At) -> None:
+    """Memory that another stream uses is not given away before it is done."""
+    side, found = at.backend.Stream(), []
+    for turn in range(4):
+        x = numbered(COUNT, turn).to(at.device)
+        side.wait_stream(at.backend.current_stream())
+        with at.backend.stream(side):
+            at.busy()
+            found.append(x + 1)
+        x.record_stream(side)
+        del x
+        for _ in range(4):
+            torch.full((COUNT,), -5, dtype=torch.int32, device=at.device)
+    at.backend.synchronize()
+    at.same(
+        [each.cpu() for each in found],
+        [_wanted(turn) for turn in range(4)],
+        "memory is used again while another stream, named by record_stream, still reads it",
+    )
+
+
+def _pinned_again(at: At) -> None:
+    """Pinned memory is not given away before the copy from it is done."""
+    found = []
+    for turn in range(4):
+        at.busy()
+        source = numbered(COUNT, turn).pin_memory()
+        found.append(source.to(at.device, non_blocking=True))
+        del source
+        torch.full((COUNT,), -5, dtype=torch.int32).pin_memory().fill_(-7)
+    at.backend.synchronize()
+    at.same(
+        [each.cpu() for each in found],
+        [numbered(COUNT, turn) for turn in range(4)],
+        "pinned memory is used again before a copy from it is done",
+    )
+
+
+def _source_changed(at: At) -> None:
+    """A copy that blocks is over when it returns: the source may change, on the host and on the device."""
+    source = numbered(COUNT, 1)
+    at.busy()
+    there = source.to(at.device)
+    source.fill_(-1)
+    at.same(there.cpu(), numbered(COUNT, 1), "a copy to the device reads the host's memory after it has returned")
+    back = there.cpu()
+    there.fill_(-1)
+    at.same(back, numbered(COUNT, 1), "a copy to the host is not over when it returns")
+
+
+def _elapsed(at: At) -> None:
+    """Two events measure what lies between them: no more than the host's clock, and more for more work."""
+    ends = [at.backend.Event(enable_timing=True) for _ in range(4)]
+    at.busy()
+    at.backend.synchronize()
+    start = time.perf_counter()
+    ends[0].record()
+    ends[1].record()
+    for _ in range(4):
+        at.busy()
+    ends[2].record()
+    at.backend.synchronize()
+    host_ms = (time.perf_counter() - start) * 1e3
+    nothing, work = ends[0].elapsed_time(ends[1]), ends[0].elapsed_time(ends[2])
+    at.holds(
+        0 <= nothing <= work <= host_ms * 1.05 + 1 and work >= host_ms / 10,
+        f"events measure {work:.3g} ms for work that takes {host_ms:.3g} ms by the host's clock, and {nothing:.3g} ms "
+        "for none",
+    )
+
+
+def _of_current(at: At) -> None:
+    """The stream that a program sets is the current one, within the context and not after it."""
+    before, side = at.backend.current_stream(), at.backend.Stream()
+    with at.backend.stream(side):
+        inside = at.backend.current_stream()
+    at.holds(
+        inside == side and at.backend.current_stream() == before and side != before,
+        "the context of a stream does not set the current stream, or does not set it back",
+    )
+
+
+def _backward(at: At) -> None:
+    """Gradients of work in a side stream are there for the current stream when backward() returns."""
+    side = at.backend.Stream()
+    weight = torch.ones(COUNT, device=at.device, requires_grad=True)
+    for turn in range(1, 4):
+        weight.grad = None
+        side.wait_stream(at.backend.current_stream())
+        with at.backend.stream(side):
+            at.busy()
+            loss = (weight * turn).sum()
+        torch.autograd.backward(loss)
+        assert weight.grad is not None
+        found = weight.grad * 2
+        at.same(found.cpu(), torch.full((COUNT,), 2.0 * turn), "gradients are read before the stream computes them")
+
+
+def _other_device(at: At) -> None:
+    """A copy to another card is over, in order, for the streams of both; on one card it is a copy within it."""
+    other = torch.device(at.device.type, at.backend.device_count() - 1)
+    x = _made(at, 3)
+    there = x.to(other, non_blocking=True) if x.device != other else x.clone()
+    x.fill_(-1)
+    back = (there * 2).to(at.device)
+    at.same(back.cpu(), _wanted(3) * 2, "a copy to another card is not in the order of its streams")
+
+
+STREAMS: Mapping[str, Row] = {
+    **{name: (SMOKE if name in ("synchronize", "event-query") else STANDARD, _waits(name)) for name in _WAITS},
+    "blocking-copy": (SMOKE, _blocking_copy),
+    "order": (SMOKE, _in_order),
+    "wait-stream": (
+        SMOKE,
+        _across(lambda _, a, b: b.wait_stream(a), "Stream.wait_stream() does not wait for the other stream's work"),
+    ),
+    "wait-event": (
+        STANDARD,
+        _across(_by_event, "Stream.wait_event() does not wait for what the event was recorded after"),
+    ),
+    "event-again": (STANDARD, _across(_by_event_reused, "an event that is recorded again loses what is waited for")),
+    "fork-join": (STANDARD, _fork_and_join),
+    "record-stream": (SMOKE, _record_stream),
+    "pinned-memory": (STANDARD, _pinned_again),
+    "source-changed": (STANDARD, _source_changed),
+    "elapsed-time": (SMOKE, _elapsed),
+    "current-stream": (STANDARD, _of_current),
+    "backward": (STANDARD, _backward),
+    "other-card": (STANDARD, _other_device),
+}

@@ -1,0 +1,19 @@
+"""Streams, events, memory, copies, refusals: what is asked is exact, and a failure says what the cause is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pytest_ascend.records.case import Case
+from pytest_ascend.run.comparing import PrecisionCompare
+
+from . import TABLES
+from .rows import At
+
+
+@pytest.mark.ascend_cases("runtime")
+def test_runtime(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
+    at = At(npu_device, precision_compare)
+    assert case.property != "streams" or at.backend
+    TABLES[case.property][case.subject][1](at)
