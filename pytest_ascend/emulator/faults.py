@@ -144,6 +144,37 @@ COLLECTIVE_FAULTS: Mapping[str, str] = {
     "hang": "the operation never ends",
 }
 
+#: Name -> effect. The C runtime plants these; streams work later than asked with all whose names begin with "stream-".
+RUNTIME_FAULTS: Mapping[str, str] = {
+    "late-streams": "no fault: streams begin 30 ms after they are given work",
+    "stream-synchronize-returns": "waiting for a stream returns at once",
+    "stream-device-waits-for-one": "waiting for the device waits for the default stream only",
+    "stream-wait-is-ignored": "a stream does not wait for an event",
+    "stream-third-wait-is-ignored": "every third time, a stream does not wait for an event",
+    "stream-event-returns": "waiting for an event returns at once",
+    "stream-query-lies": "a stream with work says that it has none",
+    "stream-event-query-lies": "an event is said to be over before it is",
+    "stream-event-keeps-first": "an event that is recorded again stays where it was recorded first",
+    "stream-copies-overtake": "copies from and to pinned memory do not wait for their stream",
+    "stream-paged-copies-overtake": "other copies do not wait for their stream",
+    "stream-kernels-overtake": "kernels do not wait for the copies in their stream",
+    "stream-loses-tasks": "one task in forty is not carried out",
+    "stream-swaps-tasks": "now and then two tasks change places",
+    "event-measures-nothing": "the time between two events is zero",
+    "event-measures-twice": "the time between two events is twice what it is",
+    "copy-cut-at-4-mib": "a copy to the host ends after 4 MiB",
+    "copy-repeats-16-mib": "beyond 16 MiB, a copy begins again from its start, for a MiB",
+    "copy-loses-odd-bytes": "the last bytes of a copy are lost, if there are no four",
+    "copy-between-loses-end": "the last 64 bytes of a copy within the device, or between two, are zero",
+    "copy-to-device-loses-page": "a copy to the device of more than a MiB has a hole of 512 bytes",
+    "copy-is-slow": "copies take 20 ns a byte longer",
+    "memory-is-not-freed": "memory of the device that is freed stays taken",
+    "memory-pinned-is-kept": "pinned memory that is freed stays taken",
+    "memory-host-leak": "each copy leaves 64 KiB of the host's memory behind",
+    "memory-is-lost-with-none-left": "where no memory is left, all tensors lose their first 8 KiB",
+    "memory-stays-out": "after no memory was left, there is none any more",
+}
+
 SETTINGS = ("rank", "collective", "after", "times", "rate", "bytes", "seconds")
 
 
@@ -440,6 +471,7 @@ FAULTS: dict[str, Fault] = {
     "eq-in-float32": {"aclnnEqTensor": _given(_through_float)},
     "bitwise_or-in-32-bits": {"aclnnBitwiseOrTensor": _gives(_through_32_bits)},
     **GRAPH_FAULTS,
+    **{name: {} for name in RUNTIME_FAULTS},
     # serving: pages, masks, lengths, quantized weights, experts
     "attention-reads-first-page": _in_inference(_first_page_again),
     "attention-reads-padding": _in_inference(_up_to_a_page),
