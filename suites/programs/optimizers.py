@@ -146,8 +146,8 @@ LISTS: Mapping[str, Callable[[list[T], list[T]], Any]] = {
     "maximum": torch._foreach_maximum,  # noqa: SLF001
     "neg": lambda a, _: torch._foreach_neg(a),  # noqa: SLF001
     "in-place": lambda a, b: (torch._foreach_add_(a, b), torch._foreach_mul_(a, 0.5), a)[-1],
-    "copy": lambda a, b: torch._foreach_copy_(a, b) or a,
-    "zero": lambda a, _: torch._foreach_zero_(a) or a,
+    "copy": lambda a, b: _changed(torch._foreach_copy_, a, b),
+    "zero": lambda a, _: _changed(torch._foreach_zero_, a),
 }
 
 

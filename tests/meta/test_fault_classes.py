@@ -1,0 +1,33 @@
+"""The suites runtime and programs see faults that no kernel has, and name the cause; late streams are no fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.forks import records
+
+#: Fault -> the case that sees it, and the cause that it names.
+CAUGHT = {
+    "stream-synchronize-returns": (
+        "runtime/stream-synchronize/streams",
+        "Stream.synchronize() returns before the work",
+    ),
+    "stream-wait-is-ignored": ("runtime/wait-stream/streams", "does not wait for the other stream's work"),
+    "stream-event-query-lies": ("runtime/event-query/streams", "Event.query() says that it is over"),
+    "copy-cut-at-4-mib": ("runtime/there-and-back/movement", "from byte 4194304 on"),
+    "memory-is-lost-with-none-left": ("runtime/out-of-memory/refusals", "after an out-of-memory error"),
+    "silu-gradient-halved": ("programs/silu/autograd", "gradient 0"),
+    "late-streams": ("runtime/order/streams", ""),
+}
+
+
+@pytest.mark.parametrize("fault", CAUGHT)
+def test_a_fault_of_each_class_is_seen(fault: str, tmp_path: Path) -> None:
+    case, words = CAUGHT[fault]
+    suite = case.partition("/")[0]
+    node = f"{suite}/test_{suite}.py::test_{suite}[{case}]"
+    found = records(tmp_path / "report", [node], "--ascend-level=standard", f"--ascend-emulate=fault={fault}")[case]
+    assert found["outcome"] == ("failed" if words else "passed"), found["reason"]
+    assert words in found["reason"] + found["detail"]
