@@ -45,6 +45,11 @@ TIERS: Mapping[str, Tier] = {
             means="captured graphs give at each replay the bits of eager calls, with other inputs, lengths and padding",
         ),
         Tier(
+            name="inference",
+            means="language models give what float64 gives for each text alone: in chunks, token by token, padded, "
+            "packed, and served with pages and captured graphs; generated tokens differ only within stated margins",
+        ),
+        Tier(
             name="performance",
             means="the benchmarks ran to their end on a device that nobody else used, with the figures that are stated",
             quiet=True,

@@ -101,6 +101,10 @@ _MEANS_ZH = {
     "按设计不具备的能力逐一列出编号和名称",
     TIERS["models"].means: "模型的推理和训练结果与 PyTorch 一致，误差在 float64 参考允许的范围内",
     TIERS["graphs"].means: "捕获的图在每次重放时，换用其他输入、长度和填充，结果与 eager 调用逐位一致",
+    TIERS[
+        "inference"
+    ].means: "语言模型以分块、逐 token、填充、打包、分页缓存加捕获图等方式推理，每层结果与各文本单独以 float64 "
+    "计算的一致；生成的 token 仅在所列差距之内不同",
     TIERS["performance"].means: "性能基准在无人共用的设备上完整运行，测量值如文中所列",
     SAMPLE.means: "不证明任何 NPU：运行于模拟设备，本证书仅为样例",
     TIERS["distributed"].means: "多卡集合通信和并行训练的结果与单进程一致",

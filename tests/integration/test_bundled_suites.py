@@ -182,7 +182,7 @@ def test_collecting_only_writes_nothing(ascend: Run, suites: Path, pytester: pyt
 
 
 #: Suites of torch_npu's own operators, and of several devices.
-NOT_FOR_ONE_CPU = ("fused", "graphs", "distributed")
+NOT_FOR_ONE_CPU = ("fused", "graphs", "inference", "distributed")
 
 
 def test_the_ones_that_come_with_the_package_are_all_in_the_manifest(ascend: Run, pytester: pytest.Pytester) -> None:

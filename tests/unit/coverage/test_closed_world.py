@@ -42,7 +42,7 @@ def test_a_run_on_an_npu_has_to_execute_every_case_whatever_was_collected(level:
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_device_without_torch_npu_has_to_execute_all_but_what_needs_torch_npu(device: str) -> None:
     left_out = {case.suite for case in FROZEN if not concerns(case, "full", device)}
-    assert left_out == {"fused", "graphs"}
+    assert left_out == {"fused", "graphs", "inference"}
 
 
 def drawn() -> list[Case]:

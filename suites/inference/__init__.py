@@ -1,0 +1,42 @@
+"""The cases of language models as they are served: each way of computing a text gives what float64 gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pytest_ascend.records.case import Case
+
+#: Ways of computing that each model has: all tokens at once, in chunks, token by token, in a batch with padding, an
+#: adapter apart and merged, generated, and what a training's log-probabilities differ from those of token by token.
+WAYS = ("prefill", "chunks", "steps", "padded-left", "padded-right", "lora", "lora-merged", "greedy", "drift")
+#: Model -> further ways: sequences in one row, experts that are alike, experts of limited capacity, images.
+MODELS = {
+    "qwen3": ("packed",),
+    "qwen3-moe": ("packed", "ties", "capacity"),
+    "deepseek-v3": ("packed",),
+    "qwen3-next": (),
+    "internvl3": ("packed",),
+}
+
+
+#: What runs at the level standard, for all models and for some; the rest waits for the level full.
+EARLY = {(way, "float32") for way in ("prefill", "steps", "padded-left", "greedy", "ties", "capacity")}
+ALSO = {("qwen3", "packed", "float32"), ("internvl3", "packed", "float32"), ("qwen3", "drift", "bfloat16")}
+
+
+def _cases() -> Iterator[Case]:
+    for model, more in MODELS.items():
+        for way in (*WAYS, *more):
+            for dtype in ("float32", "bfloat16"):
+                level = "standard" if (way, dtype) in EARLY or (model, way, dtype) in ALSO else "full"
+                yield _case(
+                    model, way, dtype, "smoke" if (model, way, level) == ("qwen3", "steps", "standard") else level
+                )
+    yield _case("server", "generate", "float16", "standard")
+
+
+def _case(subject: str, way: str, dtype: str, level: str) -> Case:
+    return Case(suite="inference", subject=subject, property=way, dtype=dtype, family="models", level=level)
+
+
+CASES = tuple(_cases())

@@ -1,0 +1,453 @@
+"""Decoders as functions of weights that have transformers' names: one set of parts, and a table of architectures.
+
+Sources: transformers 5.24 for names and order of operations (models qwen3, qwen3_moe, deepseek_v3, qwen3_next,
+internvl); B. Peng et al., "YaRN", 2023, for scaled positions; S. Yang et al., "Gated delta networks", ICLR 2025.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor
+
+from pytest_ascend.run import inputs
+
+Weights: TypeAlias = Mapping[str, Tensor]
+Shapes: TypeAlias = Iterator[tuple[str, tuple[int, ...]]]
+
+EPS, BASE, KERNEL = 1e-6, 10000.0, 4
+#: Token that an image's features replace, and patches along the side of a tile (448 / 14 has 32 of them).
+IMAGE, SIDE, PATCH = 63, 4, 14
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Architecture:
+    """One model: what mixes tokens and what follows it, layer by layer, and sizes. ``yarn`` scales positions."""
+
+    mixers: tuple[str, ...] = ("attention", "attention")
+    feeds: tuple[str, ...] = ("mlp", "mlp")
+    vocabulary: int = 64
+    width: int = 64
+    heads: int = 4
+    kv_heads: int = 2
+    size: int = 16
+    rotated: int = 16
+    inner: int = 96
+    experts: int = 8
+    chosen: int = 2
+    of_expert: int = 32
+    latent: int = 32
+    capacity: int = 0
+    yarn: float = 1.0
+    qk_norm: bool = True
+    bias: bool = False
+    gated: bool = False
+    offset: float = 0.0
+    vision: int = 0
+
+    @property
+    def stem(self) -> str:
+        """The name of the text model."""
+        return "model.language_model." if self.vision else "model."
+
+
+ARCHITECTURES = {
+    "qwen3": Architecture(yarn=4.0),
+    "qwen3-moe": Architecture(feeds=("experts", "experts"), capacity=0),
+    "deepseek-v3": Architecture(mixers=("latent",) * 2, feeds=("mlp", "grouped"), kv_heads=4, rotated=8),
+    "qwen3-next": Architecture(
+        mixers=("delta", "attention"), feeds=("shared", "shared"), rotated=4, gated=True, offset=1.0
+    ),
+    "internvl3": Architecture(qk_norm=False, bias=True, vision=2),
+}
+
+
+@dataclass(slots=True)
+class Run:
+    """What a forward pass reads and writes: keys by layer, each layer's result, and which token sees which."""
+
+    arch: Architecture
+    weights: Weights
+    positions: Tensor
+    mask: Tensor
+    valid: Tensor
+    turn: tuple[Tensor, Tensor]
+    cache: MutableMapping[str, Any]
+    states: dict[str, Tensor] = field(default_factory=dict)
+    at: str = ""
+    #: Computes attention in the place of :func:`mix`, with a cache of its own.
+    paged: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
+
+    def __call__(self, name: str, x: Tensor) -> Tensor:
+        """Multiply by a weight of the current module, and add its bias if it has one."""
+        made = F.linear(x, self.weights[f"{self.at}{name}.weight"], self.weights.get(f"{self.at}{name}.bias"))
+        down = self.weights.get(f"{self.at}{name}.lora_A.weight")
+        return made if down is None else made + (x @ down.t()) @ self.weights[f"{self.at}{name}.lora_B.weight"].t()
+
+    def norm(self, name: str, x: Tensor) -> Tensor:
+        """Divide by the root mean square, which is computed in float32."""
+        wide = x if x.dtype is torch.float64 else x.float()
+        made = wide * (wide.square().mean(-1, keepdim=True) + EPS).rsqrt()
+        weight = self.weights[f"{self.at}{name}.weight"]
+        if self.arch.offset and "linear_attn" not in self.at:
+            return (made * (self.arch.offset + weight.to(made.dtype))).to(x.dtype)
+        return weight * made.to(x.dtype)
+
+    def kept(self, name: str, x: Tensor, dim: int) -> Tensor:
+        """Append to the cache of the current module, and return all."""
+        before = self.cache.get(f"{self.at}{name}")
+        self.cache[f"{self.at}{name}"] = found = x if before is None else torch.cat([before, x], dim)
+        return found
+
+
+def angles(arch: Architecture, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return cosines and sines (batch, tokens, rotated), by YaRN where positions are scaled."""
+    wide = torch.float64 if dtype is torch.float64 else torch.float32
+    pairs = torch.arange(0, arch.rotated, 2, device=positions.device, dtype=wide) / arch.rotated
+    steps, grown = BASE**-pairs, 1.0
+    if arch.yarn > 1:
+        ends = [arch.rotated * math.log(64 / (turns * 2 * math.pi)) / (2 * math.log(BASE)) for turns in (32, 1)]
+        low, high = max(math.floor(ends[0]), 0), min(math.ceil(ends[1]), arch.rotated - 1)
+        places = torch.arange(arch.rotated // 2, device=positions.device, dtype=wide)
+        ramp = ((places - low) / max(high - low, 0.001)).clamp(0, 1)
+        steps, grown = steps / arch.yarn * ramp + steps * (1 - ramp), 0.1 * math.log(arch.yarn) + 1
+    turned = (positions[..., None].to(wide) * steps).repeat(1, 1, 2)
+    return (turned.cos() * grown).to(dtype), (turned.sin() * grown).to(dtype)
+
+
+def rotated(run: Run, x: Tensor) -> Tensor:
+    """Turn the first part of each head (batch, heads, tokens, size) by its position, in halves."""
+    cos, sin = (each[:, None] for each in run.turn)
+    first, rest = x[..., : run.arch.rotated], x[..., run.arch.rotated :]
+    left, right = first.chunk(2, -1)
+    return torch.cat([first * cos + torch.cat([-right, left], -1) * sin, rest], -1)
+
+
+def by_head(x: Tensor, heads: int) -> Tensor:
+    """Return (batch, heads, tokens, size) of (batch, tokens, heads * size)."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def attention(run: Run, x: Tensor) -> Tensor:
+    """Attend with groups of query heads, norms of queries and keys, and a gate where there is one."""
+    arch = run.arch
+    query = by_head(run("q_proj", x), arch.heads)
+    query, gate = query.chunk(2, -1) if arch.gated else (query, None)
+    key, value = (by_head(run(name, x), arch.kv_heads) for name in ("k_proj", "v_proj"))
+    if arch.qk_norm:
+        query, key = run.norm("q_norm", query), run.norm("k_norm", key)
+    query, key = rotated(run, query), rotated(run, key)
+    if run.paged is None:
+        mixed = mix(run, query, run.kept("key", key, 2), run.kept("value", value, 2))
+    else:
+        mixed = run.paged(query, key, value)
+    return run("o_proj", mixed if gate is None else mixed * gate.transpose(1, 2).flatten(2).sigmoid())
+
+
+def mix(run: Run, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Return the attention of all heads (batch, tokens, heads * size)."""
+    key, value = (each.repeat_interleave(query.shape[1] // each.shape[1], 1) for each in (key, value))
+    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=run.mask)
+    return mixed.transpose(1, 2).flatten(2)
+
+
+def latent(run: Run, x: Tensor) -> Tensor:
+    """Attend with keys and values from a latent vector, which is cached; positions turn neighbours, not halves."""
+    arch = run.arch
+    query = by_head(run("q_b_proj", run.norm("q_a_layernorm", run("q_a_proj", x))), arch.heads)
+    small, turned = run("kv_a_proj_with_mqa", x).split([arch.latent, arch.rotated], -1)
+    plain, query = query.split([arch.size, arch.rotated], -1)
+    turned = rotated(run, neighbours(turned[:, None]))
+    small, turned = run.kept("latent", run.norm("kv_a_layernorm", small), 1), run.kept("turned", turned, 2)
+    key, value = by_head(run("kv_b_proj", small), arch.heads).split([arch.size, arch.size], -1)
+    query = torch.cat([plain, rotated(run, neighbours(query))], -1)
+    key = torch.cat([key, turned.expand(-1, arch.heads, -1, -1)], -1)
+    return run("o_proj", mix(run, query, key, value))
+
+
+def neighbours(x: Tensor) -> Tensor:
+    """Bring pairs of neighbours to the halves that :func:`rotated` turns."""
+    return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
+
+
+def delta(run: Run, x: Tensor) -> Tensor:
+    """Update a state by the gated delta rule, token by token; two value heads for each key head."""
+    arch, wide = run.arch, torch.float64 if x.dtype is torch.float64 else torch.float32
+    heads, size = arch.kv_heads, arch.size
+    x = x * run.valid[..., None]
+    mixed = run("in_proj_qkvz", x).unflatten(-1, (heads, -1))
+    query, key, value, z = mixed.split([size, size, 2 * size, 2 * size], -1)
+    beta, decay = run("in_proj_ba", x).unflatten(-1, (heads, -1)).split([2, 2], -1)
+    beta, decay = beta.flatten(2).sigmoid().to(wide), decay.flatten(2).to(wide)
+    decay = -run.weights[f"{run.at}A_log"].to(wide).exp() * F.softplus(decay + run.weights[f"{run.at}dt_bias"])
+    wave = torch.cat([each.flatten(2) for each in (query, key, value)], -1).transpose(1, 2)
+    before = run.cache.get(f"{run.at}wave", wave.new_zeros(*wave.shape[:2], KERNEL - 1))
+    wave = torch.cat([before, wave], -1)
+    run.cache[f"{run.at}wave"] = wave[..., 1 - KERNEL :]
+    wave = F.silu(F.conv1d(wave, run.weights[f"{run.at}conv1d.weight"], groups=wave.shape[1])).transpose(1, 2)
+    query, key, value = wave.split([heads * size, heads * size, 2 * heads * size], -1)
+    query, key = (each.unflatten(-1, (heads, -1)).repeat_interleave(2, 2).to(wide) for each in (query, key))
+    query, key = (each * (each.square().sum(-1, keepdim=True) + EPS).rsqrt() for each in (query, key))
+    value = value.unflatten(-1, (2 * heads, -1)).to(wide)
+    state = run.cache.get(f"{run.at}state", value.new_zeros(len(x), 2 * heads, size, size))
+    found = []
+    for q, k, v, b, d in zip(*(each.unbind(1) for each in (query * size**-0.5, key, value, beta, decay)), strict=True):
+        state = state * d.exp()[..., None, None]
+        change = (v - (state * k[..., None]).sum(-2)) * b[..., None]
+        state = state + k[..., None] * change[..., None, :]
+        found.append((state * q[..., None]).sum(-2))
+    run.cache[f"{run.at}state"] = state
+    made = torch.stack(found, 1).to(x.dtype)
+    gate = F.silu(z.unflatten(-1, (2, -1)).flatten(2, 3).to(wide))
+    made = (run.norm("norm", made).to(wide) * gate).to(x.dtype)
+    return run("out_proj", made.flatten(2))
+
+
+def mlp(run: Run, x: Tensor, name: str = "") -> Tensor:
+    """Multiply by the SiLU of a gate."""
+    return run(f"{name}down_proj", F.silu(run(f"{name}gate_proj", x)) * run(f"{name}up_proj", x))
+
+
+def experts(run: Run, x: Tensor) -> Tensor:
+    """Send each token to the experts with the largest probabilities."""
+    flat = x.flatten(0, -2)
+    weight, index = run("gate", flat).softmax(-1, dtype=wide_of(x)).topk(run.arch.chosen)
+    return sent(run, flat, weight / weight.sum(-1, keepdim=True), index).view_as(x)
+
+
+def wide_of(x: Tensor) -> torch.dtype:
+    """Return the dtype of what routers compute."""
+    return torch.float64 if x.dtype is torch.float64 else torch.float32
+
+
+def grouped(run: Run, x: Tensor) -> Tensor:
+    """Choose among the experts of the better of two groups by biased scores; a shared expert sees each token."""
+    flat, gate = x.flatten(0, -2), f"{run.at}gate."
+    wide = wide_of(x)
+    scores = F.linear(flat.to(wide), run.weights[f"{gate}weight"].to(wide)).sigmoid()
+    biased = scores + run.weights[f"{gate}e_score_correction_bias"]
+    groups = biased.unflatten(-1, (2, -1))
+    best = groups.topk(2).values.sum(-1, keepdim=True)
+    index = groups.masked_fill(best < best.amax(-2, keepdim=True), 0.0).flatten(-2).topk(run.arch.chosen).indices
+    weight = scores.gather(-1, index)
+    found = sent(run, flat, weight / weight.sum(-1, keepdim=True) * 2.5, index).view_as(x)
+    return found + mlp(run, x, "shared_experts.")
+
+
+def shared(run: Run, x: Tensor) -> Tensor:
+    """Add an expert that sees each token, through a gate of its own."""
+    return experts(run, x) + run("shared_expert_gate", x).sigmoid() * mlp(run, x, "shared_expert.")
+
+
+def sent(run: Run, x: Tensor, weight: Tensor, index: Tensor) -> Tensor:
+    """Return the weighted sum of the experts' results; an expert of limited capacity drops later tokens."""
+    chosen = F.one_hot(index, run.arch.experts)
+    if run.arch.capacity:
+        place = chosen.flatten(0, 1).cumsum(0).view_as(chosen)
+        chosen = chosen * (place <= run.arch.capacity)
+    share = (chosen * weight[..., None]).sum(1).to(x.dtype)  # (tokens, experts)
+    both = torch.einsum("th,eih->eti", x, run.weights[f"{run.at}experts.gate_up_proj"])
+    gate, up = both.chunk(2, -1)
+    made = torch.einsum("eti,ehi->eth", F.silu(gate) * up, run.weights[f"{run.at}experts.down_proj"])
+    return torch.einsum("eth,te->th", made, share)
+
+
+#: Names of modules, and what computes them.
+MIXERS = {"attention": ("self_attn", attention), "latent": ("self_attn", latent), "delta": ("linear_attn", delta)}
+FEEDS = {"mlp": mlp, "experts": experts, "grouped": grouped, "shared": shared}
+
+
+def forward(
+    arch: Architecture,
+    weights: Weights,
+    tokens: Tensor,
+    *,
+    segments: Tensor | None = None,
+    cache: MutableMapping[str, Any] | None = None,
+    tiles: Tensor | None = None,
+) -> dict[str, Tensor]:
+    """Return each layer's result and the logits of tokens (batch, tokens), by name.
+
+    Tokens see earlier ones of their segment; segment -1 is padding, and gets position 0. ``cache`` goes on from what
+    earlier calls left in it. The features of ``tiles`` (images, 3, side, side) replace the image tokens, in order.
+    """
+    cache = {} if cache is None else cache
+    segments = torch.zeros_like(tokens) if segments is None else segments
+    known = torch.cat([cache["segments"], segments], 1) if cache else segments
+    cache["segments"], start = known, known.shape[1] - tokens.shape[1]
+    same = known[:, :, None] == known[:, None, :]
+    order = torch.ones_like(same).tril()
+    positions = ((same & order).sum(-1) - 1).masked_fill(known < 0, 0)[:, start:]
+    dtype = weights["lm_head.weight"].dtype
+    run = Run(
+        arch, weights, positions, (same & order)[:, None, start:], segments >= 0, angles(arch, positions, dtype), cache
+    )
+    stem = arch.stem
+    x = F.embedding(tokens, weights[f"{stem}embed_tokens.weight"])
+    if tiles is not None:
+        features = seen(run, tiles)
+        x = x.masked_scatter((tokens == IMAGE)[..., None].expand_as(x), features.to(x.dtype))
+        run.states["model.multi_modal_projector"] = features
+    return layers(run, x)
+
+
+def layers(run: Run, x: Tensor) -> dict[str, Tensor]:
+    """Return each layer's result and the logits of embedded tokens (batch, tokens, width)."""
+    arch, stem = run.arch, run.arch.stem
+    for number, (mixer, feed) in enumerate(zip(arch.mixers, arch.feeds, strict=True)):
+        for before, (name, compute) in (("input", MIXERS[mixer]), ("post_attention", ("mlp", FEEDS[feed]))):
+            run.at = f"{stem}layers.{number}."
+            y = run.norm(f"{before}_layernorm", x)
+            run.at += f"{name}."
+            x = x + compute(run, y)
+            run.states[run.at[:-1]] = x
+    run.at = ""
+    return {**run.states, "logits": run("lm_head", run.norm(f"{stem}norm", x))}
+
+
+def seen(run: Run, tiles: Tensor) -> Tensor:
+    """Return the features of tiles (image tokens, width): an encoder, pixel shuffle, a projector."""
+    arch, tower = run.arch, "model.vision_tower."
+    weights = run.weights
+    x = F.conv2d(
+        tiles, weights[f"{tower}embeddings.patch_embeddings.projection.weight"],
+        weights[f"{tower}embeddings.patch_embeddings.projection.bias"], stride=PATCH,
+    ).flatten(2).transpose(1, 2)  # fmt: skip
+    x = torch.cat([weights[f"{tower}embeddings.cls_token"].expand(len(x), -1, -1), x], 1)
+    x = x + weights[f"{tower}embeddings.position_embeddings"]
+    for number in range(arch.vision):
+        run.at = f"{tower}encoder.layer.{number}."
+        y = layer_norm(run, "layernorm_before", x)
+        query, key, value = (by_head(run(f"attention.{name}_proj", y), arch.heads) for name in "qkv")
+        mixed = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        x = x + weights[f"{run.at}lambda_1"] * run("attention.projection_layer", mixed)
+        y = run("mlp.fc2", F.gelu(run("mlp.fc1", layer_norm(run, "layernorm_after", x)), approximate="tanh"))
+        x = x + weights[f"{run.at}lambda_2"] * y
+        run.states[run.at[:-1]] = x
+    side = SIDE // 2
+    x = x[:, 1:].reshape(len(x), side, 2, side, 2, arch.width).permute(0, 3, 1, 4, 2, 5)
+    run.at = "model.multi_modal_projector."
+    x = layer_norm(run, "layer_norm", x.permute(0, 2, 1, 4, 3, 5).reshape(len(x), side * side, 4 * arch.width))
+    found = run("linear_2", F.gelu(run("linear_1", x), approximate="tanh"))
+    return found.flatten(0, 1)
+
+
+def layer_norm(run: Run, name: str, x: Tensor) -> Tensor:
+    """Normalise with mean and variance."""
+    own = [run.weights[f"{run.at}{name}.{each}"] for each in ("weight", "bias")]
+    return F.layer_norm(x, x.shape[-1:], own[0], own[1], EPS)
+
+
+# --- weights ---
+
+
+def shapes(arch: Architecture) -> Shapes:
+    """Yield the name and shape of each weight, as transformers has them."""
+    stem = arch.stem
+    yield f"{stem}embed_tokens.weight", (arch.vocabulary, arch.width)
+    for number, (mixer, feed) in enumerate(zip(arch.mixers, arch.feeds, strict=True)):
+        layer = f"{stem}layers.{number}."
+        for name, shape in _parts(arch, mixer):
+            yield f"{layer}{MIXERS[mixer][0]}.{name}", shape
+        for name, shape in _feed(arch, feed):
+            yield f"{layer}mlp.{name}", shape
+        yield f"{layer}input_layernorm.weight", (arch.width,)
+        yield f"{layer}post_attention_layernorm.weight", (arch.width,)
+    yield f"{stem}norm.weight", (arch.width,)
+    yield "lm_head.weight", (arch.vocabulary, arch.width)
+    if arch.vision:
+        yield from _vision(arch)
+
+
+def _linear(name: str, out: int, into: int, bias: bool = False) -> Shapes:
+    yield f"{name}.weight", (out, into)
+    if bias:
+        yield f"{name}.bias", (out,)
+
+
+def _parts(arch: Architecture, mixer: str) -> Shapes:
+    heads, kept, size, width = arch.heads, arch.kv_heads, arch.size, arch.width
+    if mixer == "attention":
+        yield from _linear("q_proj", heads * size * (1 + arch.gated), width, arch.bias)
+        yield from _linear("k_proj", kept * size, width, arch.bias)
+        yield from _linear("v_proj", kept * size, width, arch.bias)
+        yield from _linear("o_proj", width, heads * size)
+        if arch.qk_norm:
+            yield from (("q_norm.weight", (size,)), ("k_norm.weight", (size,)))
+    elif mixer == "latent":
+        yield from _linear("q_a_proj", arch.latent, width)
+        yield from _linear("q_b_proj", heads * (size + arch.rotated), arch.latent)
+        yield from _linear("kv_a_proj_with_mqa", arch.latent + arch.rotated, width)
+        yield from _linear("kv_b_proj", heads * 2 * size, arch.latent)
+        yield from _linear("o_proj", width, heads * size)
+        yield from (("q_a_layernorm.weight", (arch.latent,)), ("kv_a_layernorm.weight", (arch.latent,)))
+    else:
+        yield from _linear("in_proj_qkvz", 6 * kept * size, width)
+        yield from _linear("in_proj_ba", 4 * kept, width)
+        yield from (("conv1d.weight", (4 * kept * size, 1, KERNEL)), ("norm.weight", (size,)))
+        yield from (("A_log", (2 * kept,)), ("dt_bias", (2 * kept,)))
+        yield from _linear("out_proj", width, 2 * kept * size)
+
+
+def _gate(name: str, inner: int, width: int) -> Shapes:
+    for each in ("gate_proj", "up_proj"):
+        yield f"{name}{each}.weight", (inner, width)
+    yield f"{name}down_proj.weight", (width, inner)
+
+
+def _feed(arch: Architecture, feed: str) -> Shapes:
+    if feed == "mlp":
+        yield from _gate("", arch.inner, arch.width)
+        return
+    yield "gate.weight", (arch.experts, arch.width)
+    yield "experts.gate_up_proj", (arch.experts, 2 * arch.of_expert, arch.width)
+    yield "experts.down_proj", (arch.experts, arch.width, arch.of_expert)
+    if feed == "grouped":
+        yield "gate.e_score_correction_bias", (arch.experts,)
+        yield from _gate("shared_experts.", arch.of_expert, arch.width)
+    if feed == "shared":
+        yield from _gate("shared_expert.", arch.of_expert, arch.width)
+        yield "shared_expert_gate.weight", (1, arch.width)
+
+
+def _vision(arch: Architecture) -> Shapes:
+    tower, width = "model.vision_tower.", arch.width
+    yield f"{tower}embeddings.cls_token", (1, 1, width)
+    yield f"{tower}embeddings.position_embeddings", (1, SIDE * SIDE + 1, width)
+    yield f"{tower}embeddings.patch_embeddings.projection.weight", (width, 3, PATCH, PATCH)
+    yield f"{tower}embeddings.patch_embeddings.projection.bias", (width,)
+    for number in range(arch.vision):
+        layer = f"{tower}encoder.layer.{number}."
+        for name in ("q_proj", "k_proj", "v_proj", "projection_layer"):
+            yield from _linear(f"{layer}attention.{name}", width, width, bias=True)
+        yield from _linear(f"{layer}mlp.fc1", 2 * width, width, bias=True)
+        yield from _linear(f"{layer}mlp.fc2", width, 2 * width, bias=True)
+        for name in ("layernorm_before", "layernorm_after"):
+            yield from ((f"{layer}{name}.{each}", (width,)) for each in ("weight", "bias"))
+        yield from ((f"{layer}lambda_{each}", (width,)) for each in (1, 2))
+    projector = "model.multi_modal_projector."
+    yield from ((f"{projector}layer_norm.{each}", (4 * width,)) for each in ("weight", "bias"))
+    yield from _linear(f"{projector}linear_1", width, 4 * width, bias=True)
+    yield from _linear(f"{projector}linear_2", width, width, bias=True)
+
+
+def weights(name: str, arch: Architecture) -> dict[str, Tensor]:
+    """Return the float32 weights of a model, which bfloat16 holds exactly: matrices by what they multiply, norms
+    around one (zero where one is added)."""
+    found = {}
+    for key, shape in shapes(arch):
+        if len(shape) == 1:
+            centre = (
+                1.0 if "norm" in key and key.endswith("weight") and (not arch.offset or "linear_attn" in key) else 0.0
+            )
+            made = inputs.uniform(f"inference/{name}/{key}", shape, low=centre - 0.25, high=centre + 0.25)
+        else:
+            terms = math.prod(shape[1:]) if "conv" in key or "projection.weight" in key else shape[-1]
+            made = inputs.normal(f"inference/{name}/{key}", shape, std=terms**-0.5)
+        found[key] = made.bfloat16().float()
+    return found

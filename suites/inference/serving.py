@@ -1,0 +1,190 @@
+"""A decoder served as vLLM Ascend does: pages, prompts in chunks beside decoding, and captured graphs that decode.
+
+The loop of captured decoding is the one of the suite ``graphs``; here it computes a real decoder, by torch_npu's
+operators, and what it generates is compared with float64's for each text alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pytest_ascend.parity.language import Continuation, Generation
+from pytest_ascend.precision.stand_ins import products_in_float32
+from pytest_ascend.run import inputs
+
+from ..graphs.server import HALF, OF_REQUEST, PADDING_SLOT, PAGE, PAGES, Batch, Captured, Server
+from .decoders import Architecture, Run, angles, forward, layers, weights
+from .ways import CPU, cast, moved
+
+ARCH = Architecture(width=128, heads=4, kv_heads=2, size=64, rotated=64, inner=128, yarn=4.0)
+#: Step at which each request comes, tokens of its prompt, and tokens that it is given; tokens of a chunk.
+REQUESTS, CHUNK = ((0, 7, 6), (1, 5, 4)), 4
+#: torch_npu's mask of causal attention for all lengths, in its sparse mode 3.
+CAUSAL = 2048
+
+
+@dataclass
+class Text:
+    """A request: its pages, its tokens so far, how many of them are in the cache, and what was computed of it."""
+
+    pages: list[int]
+    tokens: list[int]
+    wanted: int
+    done: int = 0
+    made: list[dict[str, Tensor]] = field(default_factory=list)
+
+
+class FusedRun(Run):
+    """Norms by torch_npu's operator."""
+
+    def norm(self, name: str, x: Tensor) -> Tensor:
+        import torch_npu
+
+        made: Tensor = torch_npu.npu_rms_norm(x, self.weights[f"{self.at}{name}.weight"], 1e-6)[0]
+        return made
+
+
+class Decoding(Server):
+    """The server's loop with a decoder of the Qwen3 kind. ``spans`` are tokens of each request in a mixed step."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self.weights = cast(weights("server", ARCH), HALF, device)
+        rows = self.weights["model.embed_tokens.weight"]
+        self.embedding = torch.cat([rows, torch.full_like(rows[:1], float("nan"))])
+        self.causal = torch.ones(CAUSAL, CAUSAL, dtype=torch.bool, device=device).triu(1)
+        self.spans: list[int] = []
+
+    def empty_cache(self) -> list[tuple[Tensor, Tensor]]:
+        """Return keys and values of each layer, by page."""
+        shape = (PAGES, PAGE, ARCH.kv_heads * ARCH.size)
+        return [tuple(torch.zeros(shape, device=self.device, dtype=HALF) for _ in "kv") for _ in ARCH.mixers]  # type: ignore[misc]
+
+    def forward(
+        self, size: int, inputs: dict[str, Tensor], lengths: list[int], cache: Any, made: Captured | None
+    ) -> dict[str, Tensor]:
+        """Compute a step for all rows, each of one token."""
+        given = {name: each[:size] for name, each in inputs.items()}
+        positions, numbers = given["positions"][None], iter(range(len(ARCH.mixers)))
+
+        def paged(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            kept = cache[next(numbers)]
+            for pages, new in zip(kept, (key, value), strict=True):
+                pages.view(-1, pages.shape[-1]).index_copy_(0, given["slots"], new[0].transpose(0, 1).flatten(1))
+            rows = query[0].transpose(0, 1).contiguous()
+            if self.spans:
+                return self.mixed(rows, kept, given["tables"], lengths).flatten(1)[None]
+            return self.attention(rows, kept, given["tables"], lengths, made).flatten(1)[None]
+
+        hidden = torch.where(given["valid"] > 0, self.embedding[given["tokens"]], 0.0)
+        turn = angles(ARCH, positions, HALF)
+        run = FusedRun(ARCH, self.weights, positions, positions, positions, turn, {}, paged=paged)
+        return {name: each[0] for name, each in layers(run, hidden[None]).items()}
+
+    def mixed(self, query: Tensor, kept: Any, tables: Tensor, lengths: list[int]) -> Tensor:
+        """Attend with several tokens of each request, which see the ones before them."""
+        import torch_npu
+
+        ends = torch.tensor(self.spans).cumsum(0).tolist()
+        found: Tensor = torch_npu.npu_fused_infer_attention_score(
+            query,
+            *kept,
+            atten_mask=self.causal,
+            block_table=tables[[end - 1 for end in ends]],
+            block_size=PAGE,
+            input_layout="TND",
+            actual_seq_lengths=ends,
+            actual_seq_lengths_kv=[lengths[end - 1] for end in ends],
+            num_heads=ARCH.heads,
+            num_key_value_heads=ARCH.kv_heads,
+            scale=ARCH.size**-0.5,
+            sparse_mode=3,
+        )[0]
+        return found
+
+    def serve(self, texts: list[Text]) -> None:
+        """Compute the next tokens of all texts: by a replay if each has one, else eagerly, prompts in chunks."""
+        spans = [min(CHUNK, len(each.tokens) - each.done) for each in texts]
+        rows = [(text, text.done + place) for text, span in zip(texts, spans, strict=True) for place in range(span)]
+        decodes = all(span == 1 for span in spans)
+        size = min(each for each in (1, 2, 4) if each >= len(rows)) if decodes else len(rows)
+        batch = batch_of(rows, size)
+        if decodes:
+            found = {name: each.clone() for name, each in self.step(batch).items()}
+        else:
+            self.spans = spans
+            buffers, self.buffers = self.buffers, self.new_buffers(size)
+            self.write(batch)
+            found = self.forward(size, self.buffers, batch.lengths, self.cache, None)
+            self.buffers, self.spans = buffers, []
+        end = 0
+        for text, span in zip(texts, spans, strict=True):
+            end += span
+            text.done += span
+            if text.done == len(text.tokens):
+                text.made.append({name: each[end - 1].cpu() for name, each in found.items()})
+                text.tokens.append(int(text.made[-1]["logits"].argmax()))
+
+
+def batch_of(rows: list[tuple[Text, int]], size: int) -> Batch:
+    """Return a step's numbers for tokens of texts by their places, with rows of padding."""
+    pad = size - len(rows)
+    return Batch(
+        tokens=[text.tokens[place] for text, place in rows] + [ARCH.vocabulary] * pad,
+        positions=[place for _, place in rows] + [0] * pad,
+        slots=[text.pages[place // PAGE] * PAGE + place % PAGE for text, place in rows] + [PADDING_SLOT] * pad,
+        tables=[text.pages for text, _ in rows] + [[PAGES - 1] * OF_REQUEST] * pad,
+        lengths=[place + 1 for _, place in rows] + [1] * pad,
+        valid=[1.0] * len(rows) + [0.0] * pad,
+    )
+
+
+def prompt(number: int, length: int) -> list[int]:
+    """Return the prompt of a request."""
+    found: list[int] = inputs.integers(f"inference/request {number}", (length,), low=0, high=ARCH.vocabulary).tolist()
+    return found
+
+
+def served(device: torch.device, kind: type[Decoding] = Decoding) -> Generation:
+    """Serve the requests, and return what was generated beside float64's and reference runs of each text alone."""
+    texts = [Text([2 * n, 2 * n + 1], prompt(n, length), wanted) for n, (_, length, wanted) in enumerate(REQUESTS)]
+    with torch.no_grad():
+        server = kind(device)
+        server.capture()
+        for number in range(max(come + length + wanted for come, length, wanted in REQUESTS)):
+            running = [
+                text
+                for text, (come, _, wanted) in zip(texts, REQUESTS, strict=True)
+                if come <= number and len(text.made) < wanted
+            ]
+            if running:
+                server.serve(running)
+        new = min(wanted for _, _, wanted in REQUESTS)
+        actual = _continuation([text.made[:new] for text in texts])
+        base = weights("server", ARCH)
+        exact = _alone(texts, new, cast(base, torch.float64))
+        half = cast(base, HALF)
+        with products_in_float32():
+            runs = [_alone(texts, new, each) for each in (half, *(moved(half, number) for number in range(4)))]
+    return Generation(actual, exact, runs, torch.nn.Identity())
+
+
+def _alone(texts: list[Text], new: int, given: dict[str, Tensor]) -> Continuation:
+    """Return what each text alone gives at the places where the server generated tokens."""
+    found = []
+    for text, (_, length, _) in zip(texts, REQUESTS, strict=True):
+        made = forward(ARCH, given, torch.tensor([text.tokens[: length + new - 1]], device=CPU))
+        found.append([{name: each[0, length - 1 + n] for name, each in made.items()} for n in range(new)])
+    return _continuation(found)
+
+
+def _continuation(found: list[list[dict[str, Tensor]]]) -> Continuation:
+    stacked = {
+        name: torch.stack([torch.stack([each[name] for each in text]) for text in found]) for name in found[0][0]
+    }
+    logits = stacked.pop("logits")
+    return Continuation(logits.argmax(-1), logits, stacked)

@@ -1,0 +1,232 @@
+"""Ways to compute the same texts. Each returns what every layer gives for the same tokens, in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from pytest_ascend.parity.ensemble import BITS
+from pytest_ascend.parity.language import Continuation, Generation
+from pytest_ascend.precision.orders import other_order
+from pytest_ascend.precision.stand_ins import products_in_float32
+from pytest_ascend.run import inputs
+
+from .decoders import ARCHITECTURES, IMAGE, PATCH, SIDE, Architecture, Weights, forward, weights
+
+States: TypeAlias = dict[str, Tensor]
+
+#: Tokens of the prompts, image tokens of each from its third token on, and tokens that are generated.
+LENGTHS, IMAGES, NEW = (13, 9), (8, 4), 4
+CPU = torch.device("cpu")
+
+
+def prompts(arch: Architecture) -> list[Tensor]:
+    """Return two texts of different lengths (1, tokens); images have four tokens a tile."""
+    found = []
+    for number, (length, images) in enumerate(zip(LENGTHS, IMAGES, strict=True)):
+        row = inputs.integers(f"inference/prompt {number}", (1, length), low=0, high=IMAGE)
+        if arch.vision:
+            row[:, 2 : 2 + images] = IMAGE
+        found.append(row)
+    return found
+
+
+def tiles(arch: Architecture, like: Tensor) -> list[Tensor] | None:
+    """Return the tiles of each text's image, None for a model of texts alone."""
+    if not arch.vision:
+        return None
+    made = inputs.normal("inference/tiles", (3, 3, SIDE * PATCH, SIDE * PATCH)).to(like)
+    return list(made.split([2, 1]))
+
+
+class Texts:
+    """The texts for one model on a device; each method is a way of :data:`WAYS`."""
+
+    def __init__(self, arch: Architecture, given: Weights) -> None:
+        self.arch, self.weights = arch, given
+        like = given["lm_head.weight"]
+        self.rows = [each.to(like.device) for each in prompts(arch)]
+        self.tiles = tiles(arch, like)
+
+    def each(self, parts: Callable[[int], list[int]]) -> States:
+        """Compute each text alone, in parts of these lengths."""
+        found = []
+        for number, row in enumerate(self.rows):
+            kept: dict[str, Any] = {}
+            for place, part in enumerate(row.split(parts(row.shape[1]), 1)):
+                images = self.tiles[number] if self.tiles and not place else None
+                found.append(forward(self.arch, self.weights, part, cache=kept, tiles=images))
+        return self._joined([{name: x.flatten(0, -2) for name, x in each.items()} for each in found])
+
+    def prefill(self) -> States:
+        return self.each(lambda length: [length])
+
+    def chunks(self) -> States:
+        return self.each(lambda length: [length] if length < 10 else [10, 1, length - 11])
+
+    def steps(self) -> States:
+        """Compute token by token; images come with the text before them and their own tokens."""
+        first = 1 if not self.arch.vision else 2 + max(IMAGES)
+        return self.each(lambda length: [min(first, length), *[1] * (length - first)])
+
+    def padded(self, *, left: bool) -> States:
+        """Compute both texts in a batch, the shorter one with padding, whose results are left out."""
+        longest = max(each.shape[1] for each in self.rows)
+        rows, segments = [], []
+        for row in self.rows:
+            pad = row.new_full((1, longest - row.shape[1]), 5)
+            rows.append(torch.cat([pad, row] if left else [row, pad], 1))
+            kinds = [torch.full_like(pad, -1), torch.zeros_like(row)]
+            segments.append(torch.cat(kinds if left else kinds[::-1], 1))
+        images = torch.cat(self.tiles) if self.tiles else None
+        made = forward(self.arch, self.weights, torch.cat(rows), segments=torch.cat(segments), tiles=images)
+        valid = torch.cat(segments) >= 0
+        return {name: x[valid] if x.shape[:2] == valid.shape else x.flatten(0, -2) for name, x in made.items()}
+
+    def packed(self) -> States:
+        """Compute both texts in one row, where neither sees the other."""
+        segments = torch.cat([torch.full_like(row, number) for number, row in enumerate(self.rows)], 1)
+        images = torch.cat(self.tiles) if self.tiles else None
+        made = forward(self.arch, self.weights, torch.cat(self.rows, 1), segments=segments, tiles=images)
+        return {name: x.flatten(0, -2) for name, x in made.items()}
+
+    def drift(self) -> States:
+        """Return how far the log-probabilities of a training pass are from those of serving, token by token."""
+        logs = [each["logits"].float().log_softmax(-1) for each in (self.prefill(), self.steps())]
+        return {"log-probabilities": logs[0] - logs[1]}
+
+    def greedy(self, tokens: Tensor | None = None) -> Continuation:
+        """Continue each text with the cache by the best tokens, or by given ones."""
+        logits, states, chosen = [], [], []
+        for number, row in enumerate(self.rows):
+            kept: dict[str, Any] = {}
+            made = [forward(self.arch, self.weights, row, cache=kept, tiles=self.tiles and self.tiles[number])]
+            for place in range(NEW):
+                best = made[-1]["logits"][:, -1].argmax(-1) if tokens is None else tokens[number, place].view(1)
+                chosen.append(best.cpu())
+                if place < NEW - 1:
+                    made.append(forward(self.arch, self.weights, best.to(row.device)[:, None], cache=kept))
+            logits.append(torch.cat([each["logits"][:, -1] for each in made]))
+            layers = [name for name in made[0] if name in made[-1] and name != "logits"]
+            states.append({name: torch.cat([each[name][:, -1] for each in made]) for name in layers})
+        hidden = {name: torch.stack([each[name] for each in states]).cpu() for name in states[0]}
+        return Continuation(torch.stack(chosen).view(len(self.rows), NEW), torch.stack(logits).cpu(), hidden)
+
+    @staticmethod
+    def _joined(found: Iterable[States]) -> States:
+        joined: dict[str, list[Tensor]] = {}
+        for each in found:
+            for name, x in each.items():
+                joined.setdefault(name, []).append(x)
+        return {name: torch.cat(each) for name, each in joined.items()}
+
+
+WAYS: Mapping[str, Callable[[Texts], States]] = {
+    "padded-left": lambda texts: texts.padded(left=True),
+    "padded-right": lambda texts: texts.padded(left=False),
+    **{name: getattr(Texts, name) for name in ("chunks", "steps", "packed", "drift")},
+}
+
+
+def prepared(model: str, way: str) -> tuple[Architecture, dict[str, Tensor]]:
+    """Return the architecture and float32 weights of a case."""
+    arch = ARCHITECTURES[model]
+    found = weights(model, arch)
+    if way == "capacity":
+        arch = replace(arch, capacity=3)
+    if way == "ties":  # experts 0 and 1 are the same, so that either may be taken
+        for name, each in found.items():
+            if ".experts." in name or name.endswith(".gate.weight"):
+                each[1] = each[0]
+    if way.startswith("lora"):
+        for name in [name for name in found if name.endswith(("q_proj.weight", "o_proj.weight", "out_proj.weight"))]:
+            out, into = found[name].shape
+            stem = name.removesuffix("weight")
+            found[f"{stem}lora_A.weight"] = inputs.normal(f"inference/a/{name}", (4, into), std=0.1).bfloat16().float()
+            found[f"{stem}lora_B.weight"] = inputs.normal(f"inference/b/{name}", (out, 4), std=0.5).bfloat16().float()
+    return arch, found
+
+
+def merged(given: Weights) -> dict[str, Tensor]:
+    """Add adapters to their weights."""
+    found = {name: each for name, each in given.items() if ".lora_" not in name}
+    for name in [name for name in given if name.endswith("lora_A.weight")]:
+        stem = name.removesuffix("lora_A.weight")
+        found[f"{stem}weight"] = found[f"{stem}weight"] + given[f"{stem}lora_B.weight"] @ given[name]
+    return found
+
+
+def moved(given: Weights, number: int) -> dict[str, Tensor]:
+    """Move each weight by -1, 0 or 1 units in the last place."""
+
+    def move(name: str, x: Tensor) -> Tensor:
+        step = inputs.integers(f"inference/move {number}/{name}", tuple(x.shape), low=-1, high=2).to(BITS[x.dtype])
+        return (x.view(BITS[x.dtype]) + step.where(x != 0, 0)).view(x.dtype)
+
+    return {name: move(name, each) for name, each in given.items()}
+
+
+def cast(given: Weights, dtype: torch.dtype, device: torch.device = CPU) -> dict[str, Tensor]:
+    """Return weights in a dtype on a device."""
+    return {name: each.to(device, dtype) for name, each in given.items()}
+
+
+def computed(model: str, way: str, dtype: torch.dtype, device: torch.device) -> States:
+    """Compute a case on a device; tensors are on the CPU."""
+    arch, found = prepared(model, way)
+    found = cast(found, dtype, device)
+    texts = Texts(arch, merged(found) if way == "lora-merged" else found)
+    with torch.no_grad():
+        return {name: each.cpu() for name, each in WAYS.get(way, Texts.prefill)(texts).items()}
+
+
+def expected(model: str, way: str) -> States:
+    """Return float64's results: of each text alone, all tokens at once; of the drift, none."""
+    made = _alone(model, way if way in OWN else "prefill")
+    return made if way != "drift" else {"log-probabilities": torch.zeros_like(made["logits"])}
+
+
+@cache
+def _alone(model: str, way: str) -> States:
+    arch, found = prepared(model, way)
+    with torch.no_grad():
+        return Texts(arch, cast(found, torch.float64)).prefill()
+
+
+#: Ways with weights or an architecture of their own; others share reference runs.
+OWN = ("ties", "capacity", "lora", "lora-merged", "drift")
+
+
+def reference_runs(model: str, way: str, dtype: torch.dtype) -> list[States]:
+    """Return the CPU's results in the dtype: of the way itself, and of moved weights and other orders."""
+    return [computed(model, way, dtype, CPU), *_usual_runs(model, way if way in OWN else "prefill", dtype)]
+
+
+@cache
+def _usual_runs(model: str, way: str, dtype: torch.dtype) -> list[States]:
+    arch, found = prepared(model, way)
+    base = cast(found, dtype)
+    compute = WAYS["drift"] if way == "drift" else Texts.prefill
+    with torch.no_grad(), products_in_float32():
+        runs = [compute(Texts(arch, each)) for each in (base, *(moved(base, number) for number in range(3)))]
+        for number in range(2):
+            with other_order(number):
+                runs.append(compute(Texts(arch, base)))
+    return runs
+
+
+def generation(model: str, dtype: torch.dtype, device: torch.device) -> Generation:
+    """Return what a device generates, beside float64's and reference runs of the same tokens."""
+    arch, found = prepared(model, "greedy")
+    with torch.no_grad():
+        actual = Texts(arch, cast(found, dtype, device)).greedy()
+        exact = Texts(arch, cast(found, torch.float64)).greedy(actual.tokens)
+        with products_in_float32():
+            base = cast(found, dtype)
+            runs = [Texts(arch, each).greedy(actual.tokens) for each in (base, *(moved(base, n) for n in range(4)))]
+    return Generation(actual, exact, runs, torch.nn.Identity())
