@@ -130,7 +130,7 @@ def rotated(run: Run, x: Tensor) -> Tensor:
 
 def by_head(x: Tensor, heads: int) -> Tensor:
     """Return (batch, heads, tokens, size) of (batch, tokens, heads * size)."""
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return torch.unflatten(x, -1, (heads, -1)).transpose(1, 2)
 
 
 def attention(run: Run, x: Tensor) -> Tensor:
@@ -160,11 +160,11 @@ def latent(run: Run, x: Tensor) -> Tensor:
     """Attend with keys and values from a latent vector, which is cached; positions turn neighbours, not halves."""
     arch = run.arch
     query = by_head(run("q_b_proj", run.norm("q_a_layernorm", run("q_a_proj", x))), arch.heads)
-    small, turned = run("kv_a_proj_with_mqa", x).split([arch.latent, arch.rotated], -1)
-    plain, query = query.split([arch.size, arch.rotated], -1)
+    small, turned = torch.split(run("kv_a_proj_with_mqa", x), [arch.latent, arch.rotated], -1)
+    plain, query = torch.split(query, [arch.size, arch.rotated], -1)
     turned = rotated(run, neighbours(turned[:, None]))
     small, turned = run.kept("latent", run.norm("kv_a_layernorm", small), 1), run.kept("turned", turned, 2)
-    key, value = by_head(run("kv_b_proj", small), arch.heads).split([arch.size, arch.size], -1)
+    key, value = torch.split(by_head(run("kv_b_proj", small), arch.heads), [arch.size, arch.size], -1)
     query = torch.cat([plain, rotated(run, neighbours(query))], -1)
     key = torch.cat([key, turned.expand(-1, arch.heads, -1, -1)], -1)
     return run("o_proj", mix(run, query, key, value))
@@ -172,7 +172,7 @@ def latent(run: Run, x: Tensor) -> Tensor:
 
 def neighbours(x: Tensor) -> Tensor:
     """Bring pairs of neighbours to the halves that :func:`rotated` turns."""
-    return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
+    return torch.unflatten(x, -1, (-1, 2)).transpose(-1, -2).flatten(-2)
 
 
 def delta(run: Run, x: Tensor) -> Tensor:
@@ -180,9 +180,9 @@ def delta(run: Run, x: Tensor) -> Tensor:
     arch, wide = run.arch, torch.float64 if x.dtype is torch.float64 else torch.float32
     heads, size = arch.kv_heads, arch.size
     x = x * run.valid[..., None]
-    mixed = run("in_proj_qkvz", x).unflatten(-1, (heads, -1))
-    query, key, value, z = mixed.split([size, size, 2 * size, 2 * size], -1)
-    beta, decay = run("in_proj_ba", x).unflatten(-1, (heads, -1)).split([2, 2], -1)
+    mixed = torch.unflatten(run("in_proj_qkvz", x), -1, (heads, -1))
+    query, key, value, z = torch.split(mixed, [size, size, 2 * size, 2 * size], -1)
+    beta, decay = torch.split(torch.unflatten(run("in_proj_ba", x), -1, (heads, -1)), [2, 2], -1)
     beta, decay = beta.flatten(2).sigmoid().to(wide), decay.flatten(2).to(wide)
     decay = -run.weights[f"{run.at}A_log"].to(wide).exp() * F.softplus(decay + run.weights[f"{run.at}dt_bias"])
     wave = torch.cat([each.flatten(2) for each in (query, key, value)], -1).transpose(1, 2)
@@ -190,10 +190,10 @@ def delta(run: Run, x: Tensor) -> Tensor:
     wave = torch.cat([before, wave], -1)
     run.cache[f"{run.at}wave"] = wave[..., 1 - KERNEL :]
     wave = F.silu(F.conv1d(wave, run.weights[f"{run.at}conv1d.weight"], groups=wave.shape[1])).transpose(1, 2)
-    query, key, value = wave.split([heads * size, heads * size, 2 * heads * size], -1)
-    query, key = (each.unflatten(-1, (heads, -1)).repeat_interleave(2, 2).to(wide) for each in (query, key))
+    query, key, value = torch.split(wave, [heads * size, heads * size, 2 * heads * size], -1)
+    query, key = (torch.unflatten(each, -1, (heads, -1)).repeat_interleave(2, 2).to(wide) for each in (query, key))
     query, key = (each * (each.square().sum(-1, keepdim=True) + EPS).rsqrt() for each in (query, key))
-    value = value.unflatten(-1, (2 * heads, -1)).to(wide)
+    value = torch.unflatten(value, -1, (2 * heads, -1)).to(wide)
     state = run.cache.get(f"{run.at}state", value.new_zeros(len(x), 2 * heads, size, size))
     found = []
     for q, k, v, b, d in zip(*(each.unbind(1) for each in (query * size**-0.5, key, value, beta, decay)), strict=True):
@@ -203,7 +203,7 @@ def delta(run: Run, x: Tensor) -> Tensor:
         found.append((state * q[..., None]).sum(-2))
     run.cache[f"{run.at}state"] = state
     made = torch.stack(found, 1).to(x.dtype)
-    gate = F.silu(z.unflatten(-1, (2, -1)).flatten(2, 3).to(wide))
+    gate = F.silu(torch.unflatten(z, -1, (2, -1)).flatten(2, 3).to(wide))
     made = (run.norm("norm", made).to(wide) * gate).to(x.dtype)
     return run("out_proj", made.flatten(2))
 
@@ -231,7 +231,7 @@ def grouped(run: Run, x: Tensor) -> Tensor:
     wide = wide_of(x)
     scores = F.linear(flat.to(wide), run.weights[f"{gate}weight"].to(wide)).sigmoid()
     biased = scores + run.weights[f"{gate}e_score_correction_bias"]
-    groups = biased.unflatten(-1, (2, -1))
+    groups = torch.unflatten(biased, -1, (2, -1))
     best = groups.topk(2).values.sum(-1, keepdim=True)
     index = groups.masked_fill(best < best.amax(-2, keepdim=True), 0.0).flatten(-2).topk(run.arch.chosen).indices
     weight = scores.gather(-1, index)

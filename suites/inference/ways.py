@@ -41,7 +41,7 @@ def tiles(arch: Architecture, like: Tensor) -> list[Tensor] | None:
     if not arch.vision:
         return None
     made = inputs.normal("inference/tiles", (3, 3, SIDE * PATCH, SIDE * PATCH)).to(like)
-    return list(made.split([2, 1]))
+    return list(torch.split(made, [2, 1]))
 
 
 class Texts:
@@ -58,7 +58,7 @@ class Texts:
         found = []
         for number, row in enumerate(self.rows):
             kept: dict[str, Any] = {}
-            for place, part in enumerate(row.split(parts(row.shape[1]), 1)):
+            for place, part in enumerate(torch.split(row, parts(row.shape[1]), 1)):
                 images = self.tiles[number] if self.tiles and not place else None
                 found.append(forward(self.arch, self.weights, part, cache=kept, tiles=images))
         return self._joined([{name: x.flatten(0, -2) for name, x in each.items()} for each in found])
@@ -105,7 +105,7 @@ class Texts:
         logits, states, chosen = [], [], []
         for number, row in enumerate(self.rows):
             kept: dict[str, Any] = {}
-            made = [forward(self.arch, self.weights, row, cache=kept, tiles=self.tiles and self.tiles[number])]
+            made = [forward(self.arch, self.weights, row, cache=kept, tiles=self.tiles[number] if self.tiles else None)]
             for place in range(NEW):
                 best = made[-1]["logits"][:, -1].argmax(-1) if tokens is None else tokens[number, place].view(1)
                 chosen.append(best.cpu())
