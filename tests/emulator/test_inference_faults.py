@@ -50,7 +50,7 @@ def logits_in_bfloat16(of: Any) -> Callable[..., Any]:
 FAULTS = {
     expert_dropped: ("sent", "qwen3-moe", "prefill", "model.layers.0.mlp"),
     interleaved: ("rotated", "qwen3", "prefill", "model.layers.0.self_attn"),
-    one_place_late: ("angles", "qwen3", "steps", "model.layers.0.self_attn"),
+    one_place_late: ("angles", "qwen3", "chunks", "model.layers.0.self_attn"),
     padding_leaks: ("mix", "qwen3", "padded-left", "model.layers.0.self_attn"),
     logits_in_bfloat16: ("layers", "qwen3", "prefill", "logits"),
 }
