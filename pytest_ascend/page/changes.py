@@ -168,7 +168,7 @@ def _row(change: Change, linked: bool) -> Row:
     is_figure = bool(change.name)
     return Row(
         id=evidence.line(change.id),
-        href=link(change.id) if linked and change.kind != VANISHED else "",
+        href=link(change.id) if linked and change.after else "",
         was="" if is_figure else change.before,
         is_now="" if is_figure else change.after,
         before=change.before or "–",

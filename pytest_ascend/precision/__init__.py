@@ -2,11 +2,16 @@
 
 from pytest_ascend.precision.compare import PassRate, Samples, compare, pass_rate
 from pytest_ascend.precision.layer_report import Layer, LayerReport, plot
-from pytest_ascend.precision.layers import layers, models
+from pytest_ascend.precision.layers import layers as _layers
+from pytest_ascend.precision.layers import models as _models
 from pytest_ascend.precision.settings import explain
 from pytest_ascend.precision.standards import DEFAULT, STANDARDS, Standard, standard_of
-from pytest_ascend.precision.whole import whole
+from pytest_ascend.precision.whole import by_cann_too
+from pytest_ascend.precision.whole import whole as _whole
 from pytest_ascend.records.verdict import Limit, Verdict, Worst
+
+#: Forms for scripts; the fixture ``precision_compare`` uses the functions themselves.
+whole, layers, models = by_cann_too(_whole), by_cann_too(_layers), by_cann_too(_models)
 
 __all__ = [
     "DEFAULT",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +27,12 @@ def widened(tensor: Tensor) -> Tensor:
     if tensor.is_complex():
         return tensor.to(torch.complex128)
     return tensor.double() if tensor.is_floating_point() else tensor
+
+
+class Part(str):
+    """Stands for a module of the model, by its name, among the arguments of a call."""
+
+    __slots__ = ()
 
 
 class Spot(NamedTuple):
@@ -52,6 +59,7 @@ class Leak:
 class Call:
     """One call of one module. Tensors are copies on the CPU; gradients are None where there was none.
 
+    Among the arguments, devices are the CPU and modules of the model are :class:`Part`, so that they can be replaced.
     ``number`` counts the calls of the same module from 0. ``grad_outputs`` and ``grad_inputs`` have the order in which
     :func:`tensors_in` yields the tensors. ``grad_parameters`` maps a name to what this call adds to the gradient; it
     holds the module's own parameters, and those of parts that it uses without calling them.
@@ -103,6 +111,9 @@ class Recorder:
         self.is_backward = False
         self._model = model
         self._open: list[Call] = []
+        self._names = {id(module): name for name, module in model.named_modules()}
+        #: Of each open call: lists and dictionaries that it was given, their copies, and what these held.
+        self._handed: list[list[tuple[Any, Any, Any]]] = []
         self._repeated: list[Call] = []
         self._lent: list[Lent] = []
         #: By the number of an autograd node: the innermost call that made it.
@@ -129,23 +140,37 @@ class Recorder:
     def _entering(self, name: str) -> Callable[..., Any]:
         def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             number = sum(call.name == name for call in self.calls)
-            call = Call(name, type(module).__name__, number, mapped(args, kept), mapped(kwargs, kept))
+            given = (mapped(each, kept, others=self._named) for each in (args, kwargs))
+            call = Call(name, type(module).__name__, number, *given)
             call.parent = self._open[-1] if self._open else None
             self._open.append(call)
             call.first = self._mark(call)
             self._lent.append(self._lend(module, call))
+            self._handed.append([])
             if getattr(module, "inplace", False):
                 self._watch((args, kwargs), call.grad_inputs)
                 return None
+            original = (args, tuple(kwargs.values()))
             args, kwargs = (mapped(each, _own, into_objects=False) for each in (args, kwargs))
+            pairs = zip(_containers(original), _containers((args, tuple(kwargs.values()))), strict=True)
+            self._handed[-1] += [(ours, theirs, copy.copy(theirs)) for ours, theirs in pairs]
             self._watch((args, kwargs), call.grad_inputs)
             self._place((args, kwargs), call, is_input=True)
             return args, kwargs
 
         return enter
 
+    def _named(self, value: Any) -> Any:
+        """Return what stands for a device, dtype or module among arguments."""
+        if isinstance(value, nn.Module):
+            name = self._names.get(id(value))
+            return value if name is None else Part(name)
+        return torch.device("cpu") if isinstance(value, torch.device) else value
+
     def _leaving(self, _module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> Any:
         call = self._open.pop()
+        for original, handed, before in self._handed.pop():
+            _write_back(original, handed, before)
         call.output = mapped(output, kept)
         (self._repeated if self.is_backward else self.calls).append(call)
         self._place(output, call)
@@ -268,6 +293,29 @@ class Recorder:
         for place, tensor in enumerate(tensors):
             if tensor.requires_grad and torch.is_grad_enabled() and id(tensor) in handed:
                 tensor.register_hook(_into(gradients, place))  # type: ignore[no-untyped-call]
+
+
+def _containers(value: Any) -> Iterator[list[Any] | dict[Any, Any]]:
+    """Yield the lists and dictionaries within arguments, to which a module may write."""
+    if isinstance(value, list | dict):
+        yield value
+    if isinstance(value, list | tuple | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _containers(part)
+
+
+def _write_back(original: Any, handed: Any, before: Any) -> None:
+    """Do to a list or dictionary of the caller what a module did to its copy."""
+    keys = (lambda each: each.keys()) if isinstance(handed, dict) else (lambda each: range(len(each)))
+    if len(handed) == len(before) and all(key in keys(before) and handed[key] is before[key] for key in keys(handed)):
+        return
+    known = {id(before[key]): original[key] for key in keys(before)}
+    parts = {key: known.get(id(handed[key]), handed[key]) for key in keys(handed)}
+    if isinstance(original, dict):
+        original.clear()
+        original.update(parts)
+    else:
+        original[:] = parts.values()
 
 
 def _into(gradients: list[Tensor | None], place: int) -> Callable[[Tensor], None]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
-from typing import Any
+from typing import Any, TypeVar
 
 from pytest_ascend.precision.capture import widened
 from pytest_ascend.precision.nested import tensors_in
@@ -68,8 +68,10 @@ class LayerReport:
     def explain(self) -> Iterator[str]:
         """Yield the finding and the table."""
         first = self.first
+        unjudged = sum(layer.forward is None and layer.backward is None for layer in self.layers)
         if first is None:
-            yield f"all {len(self.layers)} layers agree"
+            judged = len(self.layers) - unjudged
+            yield f"all {judged} layers agree" + (f", {unjudged} more were not judged" if unjudged else "")
         else:
             verdict = next(each for each in (first.forward, first.backward) if each and not each.agrees)
             yield f"first wrong layer: {first.label} ({first.kind})"
@@ -86,14 +88,38 @@ class LayerReport:
         yield from self.table()
 
     def table(self) -> Iterator[str]:
-        """Yield one line for each layer: its name, errors before and after it, and both verdicts."""
+        """Yield one line for each layer: its name, errors before and after it, and both verdicts.
+
+        Modules that are wrong because a module inside them is share one line at the end.
+        """
         width = max([5, *(len(layer.label) for layer in self.layers)])
         yield f"{'layer':{width}}  {'kind':18}  error in   error out  forward  backward"
+        heirs = self._heirs()
         for layer in self.layers:
+            if layer in heirs:
+                continue
             words = [_word(layer.forward), _word(layer.backward)]
             errors = f"{layer.input_error:9.2e}  {layer.output_error:9.2e}"
             line = f"{layer.label:{width}}  {layer.kind:18.18}  {errors}  {words[0]:7}  {words[1]:8}  {layer.note}"
             yield line.rstrip()
+        if heirs:
+            yield f"wrong as a module inside is: {', '.join(layer.label for layer in heirs)}"
+
+    def _heirs(self) -> list[Layer]:
+        """Return the layers whose output is wrong and that have a layer inside whose output is wrong."""
+        wrong = [layer for layer in self.layers if layer.forward is not None and not layer.forward.agrees]
+        return [layer for layer in wrong if layer is not self.first and any(_is_within(each, layer) for each in wrong)]
+
+
+R = TypeVar("R", Verdict, LayerReport)
+
+
+def noted(found: R, note: str) -> R:
+    """Return a verdict or a report that says one thing more."""
+    if isinstance(found, LayerReport):
+        return replace(found, note="; ".join(filter(None, (found.note, note))))
+    message = f"{found.message}\n{note}" if found.message else ""
+    return replace(found, headline=f"{found.headline}; {note}", message=message)
 
 
 #: Whether the input of the first wrong layer of a rewritten model agrees.

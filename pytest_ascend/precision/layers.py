@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
+from types import CellType, FunctionType
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.precision.capture import Call, call_again, run, widened
+from pytest_ascend.precision.capture import Call, Part, call_again, run, widened
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.diagnosis import without_hf32
 from pytest_ascend.precision.layer_report import Layer, LayerReport, relative_error
@@ -30,6 +31,8 @@ Gradients: TypeAlias = dict[str, Tensor]
 
 #: Modules whose results are random while they train.
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+#: A cell of a closure without a value.
+_EMPTY = CellType()
 #: Why gradients of a module are not judged.
 LEAKED = "gradients not judged: a tensor leaves it by another way than its output"
 
@@ -56,27 +59,37 @@ def layers(
     args, named = (mapped(each, lambda tensor: moved(tensor, tensor.detach().to(device))) for each in (inputs, kwargs))
     with without_hf32(device) as note:
         _, calls = run(on_device, args, named, autocast, backward)
-    wide = copy.deepcopy(model).cpu().double()
-    args, named = (
-        mapped(each, lambda tensor: moved(tensor, widened(tensor.detach().cpu()))) for each in (inputs, kwargs)
-    )
-    with stand_ins([]):
-        _, reference = run(wide, args, named, None, False)
+    try:
+        reference = _in_float64(model, inputs, kwargs)
+    except Exception:  # noqa: BLE001 - a model that is written for one dtype; these errors are only shown
+        reference = []
     again = ModuleCopies(dict(copy.deepcopy(model).cpu().named_modules()), autocast, standard)
     truth = {(call.name, call.number): call for call in reference}
     judged = tuple(again.judge(call, truth.get((call.name, call.number))) for call in calls)
     report = LayerReport(layers=judged, note=note)
+    if not any(each.forward for each in judged) and (why := next((each.note for each in judged), "")):
+        raise UsageError(
+            f"no layer of {type(model).__name__} can be judged: {why}", hint="judge its parts by themselves"
+        )
     if report.first is None:
         return report
     wrong = next(call for call, layer in zip(calls, report.layers, strict=True) if layer is report.first)
     with without_hf32(device):
-        return replace(report, within=_within(dict(on_device.named_modules())[wrong.name], wrong, device, autocast))
+        return replace(report, within=_within(on_device, wrong, device, autocast))
 
 
-def _within(module: nn.Module, call: Call, device: str | torch.device, autocast: torch.dtype | None) -> str:
+def _in_float64(model: nn.Module, args: Any, kwargs: Any) -> list[Call]:
+    """Run a copy of a model in float64 on the CPU, and return the calls of its modules."""
+    wide = copy.deepcopy(model).cpu().double()
+    args, kwargs = (mapped(each, lambda tensor: widened(tensor.detach().cpu())) for each in (args, kwargs))
+    with stand_ins([], wide=True):
+        return run(wide, args, kwargs, None, False)[1]
+
+
+def _within(model: nn.Module, call: Call, device: str | torch.device, autocast: torch.dtype | None) -> str:
     """Return the first operator of a wrong layer that is wrong by itself."""
     try:
-        name, count = first_wrong_operator(module, call, device, autocast)
+        name, count = first_wrong_operator(dict(model.named_modules()), call, device, autocast)
     except RuntimeError as error:
         return f"its operators cannot be run again by themselves: {str(error).splitlines()[0]}"
     if name:
@@ -92,6 +105,17 @@ class ModuleCopies:
     autocast: torch.dtype | None
     standard: str | None
 
+    def converted(self, call: Call, module: nn.Module, dtype: torch.dtype | None, value: Any) -> Any:
+        """Return a dtype or module among the arguments of a call as it is where ``module`` computes in ``dtype``."""
+        before = _dtype_of(self.modules[call.name], (call.args, call.kwargs))
+        if not isinstance(value, Part):
+            return dtype if value is before else value
+        path = value.removeprefix(f"{call.name}." if call.name else "")
+        if path != value or not call.name:
+            return module.get_submodule(path)
+        other = copy.deepcopy(self.modules[value])
+        return other if dtype is before else other.to(dtype)
+
     def judge(self, call: Call, truth: Call | None) -> Layer:
         """Judge one call by the CPU's results for the device's inputs."""
         layer = Layer(
@@ -104,10 +128,13 @@ class ModuleCopies:
         if any(isinstance(each, DROPOUTS) and each.training and each.p for each in module.modules()):
             return replace(layer, note="active dropout: not judged")
         has_parts = any(True for _ in module.children())
-        source = Source(
-            module, call.args, call.kwargs, self.autocast, call=partial(_computed, call), counts=COUNTS_OF_MANY
-        )
-        (output, gradients), names = in_float64(source)
+        compute = partial(_computed, self, call)
+        source = Source(module, call.args, call.kwargs, self.autocast, call=compute, counts=COUNTS_OF_MANY)
+        try:
+            (output, gradients), names = in_float64(source)
+        except Exception as error:  # noqa: BLE001 - a module may depend on anything outside of it
+            said = f"{type(error).__name__}: {error}".splitlines()[0][:160]
+            return replace(layer, note=f"not judged: its call cannot be repeated on the CPU ({said})")
         forward = compare(call.output, output, name=call.label, standard=self.standard)
         found = {name: each for name, each in gradients_of(call).items() if name in gradients}
         backward = compare(
@@ -123,10 +150,19 @@ class ModuleCopies:
         return replace(layer, forward=forward, backward=backward if found else None, note=note)
 
 
-def _computed(
-    call: Call, module: nn.Module, args: Any, kwargs: Any, within: AbstractContextManager[Any]
-) -> tuple[Any, Gradients]:
-    """Return the output of a call, and the gradients of its inputs and parameters, in the dtype of the arguments."""
+def _dtype_of(module: nn.Module, args: Any) -> torch.dtype | None:
+    """Return the dtype of the first floating tensor among arguments and parameters."""
+    return next((each.dtype for each in [*tensors_in(args), *module.parameters()] if each.is_floating_point()), None)
+
+
+def _computed(copies: ModuleCopies, call: Call, module: nn.Module, *values: Any) -> tuple[Any, Gradients]:
+    """Return the output of a call, and the gradients of its inputs and parameters, in the dtype of the arguments.
+
+    ``values`` are the arguments, the keywords, and the context for the forward pass.
+    """
+    within: AbstractContextManager[Any] = values[2]
+    others = partial(copies.converted, call, module, _dtype_of(module, values[:2]))
+    args, kwargs = mapped(values[:2], Tensor.detach, others=others)
     inputs = tensors_in((args, kwargs))
     wanted = {f"grad_input[{place}]": inputs[place] for place, each in enumerate(call.grad_inputs) if each is not None}
     for each in wanted.values():
@@ -156,9 +192,27 @@ def moved(original: Tensor, tensor: Tensor) -> Tensor:
 
 
 def check_module(model: object) -> None:
-    """Raise :class:`UsageError` for anything but a module."""
+    """Raise :class:`UsageError` for anything but a module, and for one whose copies would call the original."""
     if not isinstance(model, nn.Module):
         raise UsageError(f"{type(model).__name__} is not a torch.nn.Module", hint="give a module and its inputs")
+    for name, module in model.named_modules():
+        if _keeps_tensors(module.__dict__.get("forward")):
+            raise UsageError(
+                f"the forward of {name or 'the model'} was replaced by a function that keeps a module or tensor: "
+                "copies of the model, which are judged, would still call the original",
+                hint="define that forward in a subclass, or set forward = types.MethodType(function, module)",
+            )
+
+
+def _keeps_tensors(function: Any, depth: int = 0) -> bool:
+    """Whether a plain function has a module or tensor in its closure or defaults, which deepcopy() does not copy."""
+    if not isinstance(function, FunctionType):
+        return depth > 0 and isinstance(getattr(function, "__self__", function), nn.Module | Tensor)
+    kept = [
+        *(each.cell_contents for each in function.__closure__ or () if each != _EMPTY),
+        *(function.__defaults__ or ()),
+    ]
+    return depth < 8 and any(_keeps_tensors(each, depth + 1) for each in kept)
 
 
 def models(
@@ -184,13 +238,11 @@ def models(
         )
     pairs = dict(names) if names is not None else _shared(model, original)
     _check_names(pairs, model, original)
-    theirs, wide = (copy.deepcopy(each).cpu() for each in (original, original))
-    args, named = (mapped(each, lambda tensor: widened(tensor.cpu())) for each in (inputs, kwargs))
-    with stand_ins([], wide=True):
-        expected = {(call.name, call.number): call for call in run(wide.double(), args, named, None, False)[1]}
+    expected = {(call.name, call.number): call for call in _in_float64(original, inputs, kwargs)}
     args, named = (mapped(each, torch.Tensor.cpu) for each in (inputs, kwargs))
     with stand_ins([]):
-        reference_runs = {(call.name, call.number): call for call in run(theirs, args, named, None, False)[1]}
+        theirs = run(copy.deepcopy(original).cpu(), args, named, None, False)[1]
+    reference_runs = {(call.name, call.number): call for call in theirs}
     args, named = (mapped(each, lambda tensor: tensor.to(device)) for each in (inputs, kwargs))
     with without_hf32(device) as note:
         calls = run(copy.deepcopy(model).to(device), args, named, None, False)[1]

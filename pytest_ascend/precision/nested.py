@@ -103,15 +103,23 @@ def _holds_tensors(value: Any, depth: int) -> bool:
     return any(_holds_tensors(part, depth + 1) for part in vars(value).values())
 
 
-def mapped(value: Any, apply: Callable[[torch.Tensor], Any], *, into_objects: bool = True) -> Any:
+def mapped(
+    value: Any,
+    apply: Callable[[torch.Tensor], Any],
+    *,
+    into_objects: bool = True,
+    others: Callable[[Any], Any] | None = None,
+) -> Any:
     """Return the same structure with ``apply`` done to each tensor in it.
+
+    ``others`` is done to what is neither a tensor nor has parts: devices, dtypes, modules, strings, numbers.
 
     ``into_objects`` copies objects of unknown classes, such as caches, with their tensors; without it they are passed
     on unchanged, so that their holders see what is written to them.
     """
 
     def again(part: Any) -> Any:
-        return mapped(part, apply, into_objects=into_objects)
+        return mapped(part, apply, into_objects=into_objects, others=others)
 
     if isinstance(value, torch.Tensor):
         return apply(value)
@@ -120,14 +128,18 @@ def mapped(value: Any, apply: Callable[[torch.Tensor], Any], *, into_objects: bo
     if isinstance(value, list | tuple):
         parts = list(map(again, value))
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    return _mapped_object(value, again, into_objects)
+    return _mapped_object(value, again, into_objects, others or _unchanged)
 
 
-def _mapped_object(value: Any, again: Callable[[Any], Any], into_objects: bool) -> Any:
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+def _mapped_object(value: Any, again: Callable[[Any], Any], into_objects: bool, others: Callable[[Any], Any]) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return _with(value, {each.name: again(getattr(value, each.name)) for each in fields(value)})
     if not into_objects or isinstance(value, type | torch.nn.Module | Enum) or not hasattr(value, "__dict__"):
-        return value
+        return others(value)
     if is_holder(value):
         return _with(value, {name: again(part) for name, part in vars(value).items()})
     if not callable(value):  # an empty cache, which may be filled later

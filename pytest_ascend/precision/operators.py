@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from pytest_ascend.dispatching import EagerDispatchMode
-from pytest_ascend.precision.capture import Call, call_again, casting, kept
+from pytest_ascend.precision.capture import Call, Part, call_again, casting, kept
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.reference import Reference, Source
@@ -88,27 +88,35 @@ def _on_cpu(value: Any) -> Any:
 
 
 def first_wrong_operator(
-    module: nn.Module, call: Call, device: str | torch.device, autocast: torch.dtype | None
+    modules: Mapping[str, nn.Module], call: Call, device: str | torch.device, autocast: torch.dtype | None
 ) -> tuple[str, int]:
     """Repeat a module's call on the device, and return the first operator that is wrong by itself ("" for none).
 
     The second value is the number of operators, including those of the backward pass if the call had one.
     """
-    steps = _steps(module, call, torch.device(device), autocast)
+    steps = _steps(modules, call, torch.device(device), autocast)
     for place, step in enumerate(steps, start=1):
         if _is_wrong(step):
             return f"{step.func.overloadpacket} (operator {place} of {len(steps)})", len(steps)
     return "", len(steps)
 
 
-def _steps(module: nn.Module, call: Call, device: torch.device, autocast: torch.dtype | None) -> list[Step]:
+def _steps(
+    modules: Mapping[str, nn.Module], call: Call, device: torch.device, autocast: torch.dtype | None
+) -> list[Step]:
+    module = modules[call.name]
     wanted = [each is not None for each in call.grad_inputs]
 
     def place(tensor: Tensor) -> Tensor:
         asks = bool(wanted) and wanted.pop(0) and tensor.is_floating_point()
         return tensor.to(device, copy=True).requires_grad_(asks)
 
-    args, kwargs = mapped((call.args, dict(call.kwargs)), place)
+    def there(value: Any) -> Any:
+        if isinstance(value, Part):
+            return modules[value]
+        return device if isinstance(value, torch.device) else value
+
+    args, kwargs = mapped((call.args, dict(call.kwargs)), place, others=there)
     recorder = Steps()
     with recorder, torch.set_grad_enabled(any(each is not None for each in call.grad_outputs)):
         _, given = call_again(module, call, args, kwargs, casting(device.type, autocast))

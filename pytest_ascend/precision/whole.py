@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from pytest_ascend.environment.chips import has_own_formulas
 from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.capture import casting, seed_gradient
 from pytest_ascend.precision.compare import compare, joined
 from pytest_ascend.precision.diagnosis import without_hf32
+from pytest_ascend.precision.formulas import cann_formulas
+from pytest_ascend.precision.layer_report import LayerReport, noted
 from pytest_ascend.precision.layers import DROPOUTS, check_module, layers
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.operators import RANDOM, UNSHOWN_BRANCHING, OperatorNames, in_float64
 from pytest_ascend.precision.reference import COUNTS_OF_MANY, Source, initialise
 from pytest_ascend.records.verdict import Verdict
 
+P = ParamSpec("P")
+Found = TypeVar("Found", Verdict, LayerReport)
+#: What is said of a result that was judged by CANN's formulas.
+BY_CANN = "judged by CANN's formula of GELU (tanh), a known deviation of torch_npu from PyTorch's"
 #: The seed of generators before the model runs, on the device and on the CPU.
 SEED = 0
 
@@ -48,7 +56,7 @@ def whole(
     verdict = joined([leaf for each in both.judged(standard) for leaf in (each.leaves or (each,))], name)
     dropout = f"dropout was switched off in {_listed(both.dropped)}" if both.dropped else ""
     for each in filter(None, (dropout, note)):
-        verdict = _with_note(verdict, each)
+        verdict = noted(verdict, each)
     if verdict.agrees or not locate:
         return verdict
     report = layers(both.model, *inputs, device=device, autocast=autocast, standard=standard, **kwargs)
@@ -196,9 +204,24 @@ def _listed(names: Sequence[str], most: int = 6) -> str:
     return ", ".join(names[:most]) + rest
 
 
-def _with_note(verdict: Verdict, note: str) -> Verdict:
-    message = f"{verdict.message}\n{note}" if verdict.message else ""
-    return replace(verdict, headline=f"{verdict.headline}; {note}", message=message)
+def by_cann_too(function: Callable[P, Found]) -> Callable[P, Found]:
+    """Return a form of the judge for scripts: what disagrees on an NPU is judged again by CANN's formulas, and says so.
+
+    ``pytest --ascend`` does this for whole tests, and lists those as known.
+    """
+
+    @functools.wraps(function)
+    def judged(*args: P.args, **kwargs: P.kwargs) -> Found:
+        found = function(*args, **kwargs)
+        if found.agrees or not str(kwargs.get("device", "")).startswith("npu"):
+            return found
+        if not has_own_formulas(str(torch.npu.get_device_name())):  # type: ignore[attr-defined]
+            return found
+        with cann_formulas() as how:
+            again = function(*args, **kwargs)
+        return noted(again, BY_CANN) if how.used else found
+
+    return judged
 
 
 def _located(verdict: Verdict, layer: str, within: str) -> Verdict:

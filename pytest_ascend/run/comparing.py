@@ -10,6 +10,8 @@ import torch
 
 from pytest_ascend import precision
 from pytest_ascend.errors import UsageError
+from pytest_ascend.precision.layers import layers, models
+from pytest_ascend.precision.whole import whole
 from pytest_ascend.records.record import CallDigests
 from pytest_ascend.run import exact
 
@@ -92,7 +94,7 @@ class PrecisionCompare:
         """
         __tracebackhide__ = True
         settings.setdefault("standard", self._effective({}).get("standard"))
-        verdict = precision.whole(model, *inputs, device=self.device, **settings)
+        verdict = whole(model, *inputs, device=self.device, **settings)
         self.note(verdict)
         if not verdict.agrees:
             raise Disagreement(verdict.message)
@@ -106,7 +108,7 @@ class PrecisionCompare:
         """
         __tracebackhide__ = True
         settings.setdefault("standard", self._effective({}).get("standard"))
-        return self._kept(precision.layers(model, *inputs, device=self.device, **settings))
+        return self._kept(layers(model, *inputs, device=self.device, **settings))
 
     def models(
         self, model: torch.nn.Module, original: torch.nn.Module, *inputs: Any, **settings: Any
@@ -118,7 +120,7 @@ class PrecisionCompare:
         """
         __tracebackhide__ = True
         settings.setdefault("standard", self._effective({}).get("standard"))
-        return self._kept(precision.models(model, original, *inputs, device=self.device, **settings))
+        return self._kept(models(model, original, *inputs, device=self.device, **settings))
 
     def _kept(self, report: precision.LayerReport) -> precision.LayerReport:
         __tracebackhide__ = True

@@ -41,6 +41,7 @@ _DESCRIPTIONS = (
     ("error",),
     ("cpu",),
     ("subject",),
+    ("operator",),
     ("dtype",),
     ("property",),
     ("suite",),
@@ -153,6 +154,7 @@ def features(record: ResultRecord) -> Mapping[str, str]:
     found = {
         "suite": case.suite,
         "subject": f"{case.suite}/{case.subject}",
+        "operator": case.subject,
         "property": case.property,
         "dtype": case.dtype,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from statistics import median, quantiles
 
 from pytest_ascend.records.case import Stack
@@ -65,23 +65,17 @@ class Diff:
     @property
     def is_comparable(self) -> bool:
         """Whether both runs covered everything of one level, so that absence is significant."""
-        one, other = self.before.run.header, self.after.run.header
-        return one.level == other.level and one.selection.kind == other.selection.kind == FULL
+        return _comparable(self.before, self.after)
 
     def failures(self, kinds: Sequence[str]) -> list[Change]:
-        """Return the changes for which a comparison fails: those of ``kinds``, and new cases only if they deviate.
-
-        Vanished cases do not count if one of the runs covered less.
-        """
+        """Return the changes for which a comparison fails: those of ``kinds``, and new cases only if they deviate."""
         found = [change for kind in kinds for change in self.changes[kind]]
-        found = [each for each in found if each.kind != NEW or _deviates(each.after)]
-        return [each for each in found if each.kind != VANISHED or self.is_comparable]
+        return [each for each in found if each.kind != NEW or _deviates(each.after)]
 
     @property
     def unknown(self) -> int:
         """The number of cases that the earlier run executed and the later one did not."""
-        kinds = (NOT_RUN, NOT_EMULATED) if self.is_comparable else (NOT_RUN, NOT_EMULATED, VANISHED)
-        changes = (each for kind in kinds for each in self.changes[kind])
+        changes = (each for kind in (NOT_RUN, NOT_EMULATED) for each in self.changes[kind])
         return sum(each.before not in (NOT_RUN, NOT_EMULATED) for each in changes)
 
     @property
@@ -94,9 +88,11 @@ class Diff:
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """The causes of the regressions, as the later run shows them below the waivers."""
+        """The causes of the regressions, as the later run's page has them, below the waivers."""
         ids = {each.id for each in self.changes[REGRESSION]}
-        return causes_of(_bare(each) for each in self.after.results if each.case.id in ids)
+        found = causes_of(_bare(each) if each.case.id in ids else each for each in self.after.results)
+        own = (replace(cause, cases=tuple(each for each in cause.cases if each.case.id in ids)) for cause in found)
+        return tuple(cause for cause in own if cause.cases)
 
 
 def compare(before: Summary, after: Summary, *, speed_share: float = SPEED_SHARE) -> Diff:
@@ -106,7 +102,8 @@ def compare(before: Summary, after: Summary, *, speed_share: float = SPEED_SHARE
     found: dict[str, list[Change]] = {kind: [] for kind in KINDS}
     has_times = not (before.run.header.stack.emulated or after.run.header.stack.emulated)
     for change in _all_changes(old, new, speed_share if has_times else math.inf):
-        found[change.kind].append(change)
+        is_left_out = change.kind == VANISHED and not _comparable(before, after)
+        found[NOT_RUN if is_left_out else change.kind].append(change)
     for kind in (ERROR_DRIFT, SLOWER, FASTER):
         found[kind].sort(key=lambda change: -change.factor)
     touched = {change.id for changes in found.values() for change in changes}
@@ -117,6 +114,11 @@ def compare(before: Summary, after: Summary, *, speed_share: float = SPEED_SHARE
         changes=found,
         unchanged=len(new.keys() & old.keys() - touched),
     )
+
+
+def _comparable(before: Summary, after: Summary) -> bool:
+    one, other = before.run.header, after.run.header
+    return one.level == other.level and one.selection.kind == other.selection.kind == FULL
 
 
 def components(before: Stack, after: Stack) -> dict[str, tuple[str, str]]:

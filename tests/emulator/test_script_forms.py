@@ -79,3 +79,78 @@ print(report.agrees, sum(layer.backward is not None for layer in report.layers) 
 @pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed")
 def test_hidden_states_of_transformers_accuse_nobody(tmp_path: Path) -> None:
     assert emulated(INNER, tmp_path).splitlines()[-1] == "True True"
+
+
+ARGUMENTS = """
+import json, torch, torch_npu
+from torch import nn
+from pytest_ascend import precision
+
+class Part(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+class Made(Part):
+    def forward(self, shape, device, dtype):
+        return self.linear(torch.ones(shape, device=device, dtype=dtype))
+
+class Given(Part):
+    def forward(self, x, layer, kept, named):
+        kept.append(self.linear(layer(x)))
+        named["x"] = x
+        return x
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.made, self.given, self.base, self.act = Made(), Given(), nn.Linear(4, 4), nn.GELU()
+
+    def forward(self, x):
+        kept, named = [], {}
+        y = self.given(x, self.base, kept, named)
+        return self.act(y + kept[0] + self.made(x.shape, x.device, x.dtype) + named["x"])
+
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(2, 4, 4))
+
+    def forward(self, x):
+        if x.dtype is torch.float64:
+            raise RuntimeError("Expected mat_a to be Float32, BFloat16 or Float16 matrix, got Double")
+        return x @ self.weight[0]
+
+torch.manual_seed(0)
+model, x = Model(), torch.randn(3, 4)
+found = {name: getattr(precision, name)(model, x, device="npu") for name in ("whole", "layers")}
+found["models"] = precision.models(model, model, x, device="npu")
+unjudged = precision.layers(nn.Sequential(nn.Linear(4, 4), Experts()), x, device="npu")
+patched = nn.Sequential(nn.Linear(4, 4))
+forward = patched[0].forward
+patched[0].forward = lambda x: forward(x) * 2
+try:
+    precision.whole(patched, x, device="npu")
+except Exception as error:
+    refused = str(error)
+print(json.dumps({
+    "agree": [each.agrees for each in found.values()],
+    "notes": [found["whole"].headline, found["layers"].note, found["models"].note],
+    "judged": [layer.forward is not None for layer in found["layers"].layers],
+    "gradients": [layer.backward is not None for layer in found["layers"].layers],
+    "unjudged": next(iter(unjudged.explain())), "why": unjudged.layers[1].note,
+    "refused": refused,
+}))
+"""
+
+
+def test_modules_that_get_devices_dtypes_modules_and_lists_are_judged(tmp_path: Path) -> None:
+    found = json.loads(emulated(ARGUMENTS, tmp_path).splitlines()[-1])
+    assert found["agree"] == [True] * 3
+    assert all("CANN's formula of GELU" in each for each in found["notes"])
+    assert all(found["judged"])
+    assert sum(found["gradients"]) >= 5
+    assert "all 1 layers agree, 2 more were not judged" in found["unjudged"]
+    assert "cannot be repeated on the CPU (RuntimeError: Expected mat_a" in found["why"]
+    assert "the forward of 0 was replaced" in found["refused"]
+    assert "types.MethodType" in found["refused"]
