@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -9,7 +10,7 @@ import sys
 import click
 
 from pytest_ascend import __version__
-from pytest_ascend.errors import AscendError, UsageError
+from pytest_ascend.errors import AscendError, UsageError, choice
 from pytest_ascend.records.text import visible
 
 #: Command: its module, and its line in ``--help``, which is shown without loading it.
@@ -113,6 +114,8 @@ class LazyGroup(click.Group):
             click.echo(f"pytest-ascend {cmd_name} is now pytest-ascend {now}; the former name goes soon", err=True)
             cmd_name = now
         if cmd_name not in COMMANDS:
+            if difflib.get_close_matches(cmd_name, COMMANDS):
+                ctx.fail(f"there is no command {cmd_name}: {choice(cmd_name, COMMANDS)}")
             return super().get_command(ctx, cmd_name)
         if cmd_name in ON_THE_CPU:
             os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")

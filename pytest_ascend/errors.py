@@ -5,6 +5,9 @@ Every message says what happened and where, what was expected, and what to do. N
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 #: What the exit code of ``pytest --ascend`` says. 2 and 3 are pytest's own; docs/reference.md is made from this table.
 EXIT_CODES = {
     0: "everything that must run did, and conforms; or a subset was selected, and all of it conforms",
@@ -17,6 +20,13 @@ EXIT_CODES = {
     7: "infrastructure failure, and nothing that ran deviates: all cards lost, the deadline passed, or the log could "
     "not be written; --ascend-resume continues",
 }
+
+
+def choice(wrong: str, known: Iterable[str]) -> str:
+    """Return a hint on an unknown name: the known one that is most like it, or all of them."""
+    names = list(known)
+    near = difflib.get_close_matches(wrong, names, n=1)
+    return f"did you mean {near[0]}?" if near else f"choose one of {', '.join(names)}"
 
 
 class AscendError(Exception):

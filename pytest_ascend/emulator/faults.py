@@ -21,7 +21,7 @@ from pytest_ascend.emulator.device_faults import KINDS, inject, is_device_fault
 from pytest_ascend.emulator.graph_faults import GRAPH_FAULTS
 from pytest_ascend.emulator.graphs import BODIES
 from pytest_ascend.emulator.registry import Body, Kernel
-from pytest_ascend.errors import UsageError
+from pytest_ascend.errors import UsageError, choice
 
 
 def find_fault(name: str) -> Fault:
@@ -32,7 +32,7 @@ def find_fault(name: str) -> Fault:
     if not separator:
         raise UsageError(
             f"there is no fault {name!r} for the emulated device",
-            hint=f"choose one of {', '.join(sorted({*FAULTS, *KINDS}))}, {PREFIX}NAME, or your own as module:attribute",
+            hint=f"{choice(name, sorted({*FAULTS, *KINDS}))} Or {PREFIX}NAME, or your own as module:attribute",
         )
     try:
         found = getattr(importlib.import_module(module), attribute)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from pytest_ascend.environment import measured
-from pytest_ascend.errors import UsageError
+from pytest_ascend.errors import UsageError, choice
 
 GB = 2**30
 
@@ -193,7 +193,7 @@ def npu_of(name: str) -> Chip:
             return chip
     if memory_bytes := measured.memory_bytes(name):
         return Chip(name=name, memory_bytes=memory_bytes, source=f"contact kit of an {name}")
-    raise UsageError(f"no chip {name!r} is known", hint=f"choose one of {', '.join(each.name for each in NPUS)}")
+    raise UsageError(f"no chip {name!r} is known", hint=choice(name, (each.name for each in NPUS)))
 
 
 def chip_of(driver_name: str) -> Chip | None:

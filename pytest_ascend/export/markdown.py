@@ -11,8 +11,11 @@ from pytest_ascend.verdict.causes import Cause, causes_of
 from pytest_ascend.verdict.phrase import say
 from pytest_ascend.verdict.summary import ORDER, Summary
 
-#: Characters with a meaning in Markdown or HTML.
-_ACTIVE = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@:$])")
+#: Characters where they mean something in GitHub's Markdown or in HTML: underscores at the edge of a word, numbers of
+#: issues, addresses, names of emoji, marks of headings and lists at the start. Others stay, for readers elsewhere.
+_ACTIVE = re.compile(
+    r"[\\`*{}\[\]<>|~&@$]|(?<!\w)_|_(?!\w)|#(?=\w)|:(?=//|[\w+-]+:)|(?<=www)\.|^[#+-]|(?<=^\d)[.)](?=\s)", re.IGNORECASE
+)
 #: Rows of the table of deviations.
 ROWS_LIMIT = 30
 #: Columns of a table of causes.

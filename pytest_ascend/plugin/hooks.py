@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import signal
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_ascend.coverage import selection, shards
+from pytest_ascend.coverage import manifest, selection, shards
 from pytest_ascend.coverage.selection import CollectedCases
 from pytest_ascend.environment.chips import has_own_formulas
 from pytest_ascend.errors import DeviceUnavailable, RunLogError
@@ -359,9 +360,24 @@ class ReportingHooks:
         page = None if self.run.recorder.no_page else self.run.recorder.page
         for line in (*beside, *terminal.lines(self.run.recorder.summary, page=page)):
             terminalreporter.write_line(line.text, **line.markup)
+        if not self.run.recorder.summary.results:
+            terminalreporter.write_line(self._why_nothing(terminalreporter))
         if page is None:
             terminalreporter.write_line(f"no page: {self.run.recorder.no_page}", red=True)
         return result
+
+    def _why_nothing(self, terminalreporter: pytest.TerminalReporter) -> str:
+        """Say why a run has no cases, and what to do."""
+        passed = len(terminalreporter.stats.get("passed", ()))
+        if passed:
+            tests = f"{passed} test{'s'[: passed > 1]} passed without a fixture of pytest-ascend"
+            return (
+                f"{tests}: nothing was judged. Use npu_device and precision_compare (docs/custom-operators.md)"
+            )
+        keyword = self.run.config.option.keyword
+        names = sorted({each.subject for each in manifest.load(self.run.setup.suites)})
+        near = difflib.get_close_matches(keyword, names, n=3) if keyword else []
+        return f"no test matches: did you mean {' or '.join(near)}?" if near else "no test matches what was selected"
 
     def pytest_unconfigure(self) -> None:
         """Leave nothing behind."""

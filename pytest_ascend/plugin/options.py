@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields, replace
@@ -14,7 +13,7 @@ import pytest
 
 from pytest_ascend.emulator import settings as emulated
 from pytest_ascend.emulator.settings import EmulatorSettings
-from pytest_ascend.errors import UsageError
+from pytest_ascend.errors import UsageError, choice
 from pytest_ascend.records import LEVELS
 from pytest_ascend.records.text import parse_duration, parse_share
 from pytest_ascend.system.bundled import folder
@@ -456,9 +455,7 @@ def _suites(given: tuple[str, ...], namespace: argparse.Namespace) -> tuple[str,
     known = suite_names()
     for name in wanted:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
-            raise UsageError(f"--ascend-suite={name}: there is no such suite", hint=hint)
+            raise UsageError(f"--ascend-suite={name}: there is no such suite", hint=choice(name, known))
     for what, other in (
         ("a path", namespace.file_or_dir),
         ("--ascend-model", namespace.ascend_model),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 
-from pytest_ascend.errors import UsageError
+from pytest_ascend.errors import UsageError, choice
 from pytest_ascend.precision.formats import ALLOWANCES
 
 Numbers = Mapping[str, float]
@@ -181,7 +181,7 @@ def standard_of(name: str | Standard | None) -> Standard:
     wanted = DEFAULT if name is None else name
     found = STANDARDS.get(wanted) or next((row for row in reversed(_ROWS) if row.name == wanted), None)
     if found is None:
-        raise UsageError(f"there is no standard {wanted!r}", hint=f"choose one of: {', '.join(STANDARDS)}")
+        raise UsageError(f"there is no standard {wanted!r}", hint=choice(wanted, STANDARDS))
     return found
 
 

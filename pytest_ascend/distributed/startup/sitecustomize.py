@@ -1,6 +1,5 @@
 """Imported by every Python that ``pytest-ascend diagnose distributed`` starts: has a rank's training recorded."""
 
-import contextlib
 import importlib
 import os
 import sys
@@ -14,6 +13,9 @@ if "PYTEST_ASCEND_RECORD" in os.environ and "RANK" in os.environ:
 # The environment may have a module of this name of its own, which this one hides.
 here = str(Path(__file__).parent)
 sys.path[:] = [each for each in sys.path if each != here]
-sys.modules.pop("sitecustomize", None)
-with contextlib.suppress(ImportError):
+own = sys.modules.pop("sitecustomize", None)
+try:
     importlib.import_module("sitecustomize")
+except ImportError:  # site takes the module from sys.modules after this one has run
+    if own is not None:
+        sys.modules["sitecustomize"] = own

@@ -363,6 +363,10 @@ def test_a_line_has_its_markup(line: Line, markup: dict[str, bool]) -> None:
 
 
 def test_a_cell_is_one_line_in_which_nothing_acts() -> None:
+    plain = "error 507899: 1e-5 (of 8), ops/bitwise_or + more!"
+    assert markdown.cell(plain) == plain
+    for active in ("_it_", "#12", "http://x", ":smile:", "@me", "www.a.b", "# x", "- x", "![x](y)", "$x$", "~~x~~"):
+        assert "&#" in markdown.cell(active)
     assert markdown.cell("a|b <i>") == "a&#124;b &#60;i&#62;"
     assert "\n" not in markdown.cell("a\nb")
     assert markdown.table(("a", "b"), [("1", "x|y")]) == "| a | b |\n|---|---|\n| 1 | x&#124;y |"

@@ -140,7 +140,7 @@ def test_suites_are_named_with_commas_or_again(tmp_path: Path) -> None:
     ("values", "message"),
     [
         ({"ascend_suite": ["fusoin"]}, "did you mean fusion?"),
-        ({"ascend_suite": ["xyz"]}, "choose from adaptation, benchmarks"),
+        ({"ascend_suite": ["xyz"]}, "choose one of adaptation, benchmarks"),
         ({"ascend_suite": ["ops"], "file_or_dir": ["tests"]}, "--ascend-suite and a path exclude each other"),
         ({"ascend_suite": ["ops"], "ascend_model": "a:b"}, "--ascend-suite and --ascend-model exclude each other"),
     ],
