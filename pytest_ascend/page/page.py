@@ -79,6 +79,7 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> View:
         by_cause=say("cause.n", cases=counted("cases", summary.deviations), causes=counted("causes", len(bad))),
         known=_known(known),
         suites=tuple(sections.suites(results)),
+        nearest=sections.nearest(results),
         absent=tuple(sections.cause_card(each, summary) for each in absent[:ROWS_LIMIT]),
         absent_count=f"{counts[NotRun.name] + counts[NotEmulated.name]:,}",
         waivers=tuple(sections.waiver(each, header.started) for each in known[:ROWS_LIMIT]),

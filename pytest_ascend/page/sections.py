@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -9,6 +10,7 @@ from urllib.parse import quote
 
 from pytest_ascend.page import View
 from pytest_ascend.page.tables import charts, tables
+from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict import suites as bundled
@@ -86,16 +88,30 @@ def suites(results: Iterable[ResultRecord]) -> Iterator[View]:
     order = [*(suite for suite in known if suite in by_suite), *(suite for suite in by_suite if suite not in known)]
     for number, suite in enumerate(order):
         title = say(f"suite.{suite}") if suite in known else say("suite.other", name=evidence.line(suite))
+        found = by_suite[suite]
+        subjects, passed = (
+            {each.case.subject for each in found},
+            sum(each.outcome.name == Passed.name for each in found),
+        )
         yield View(
             id=suite if suite in known else f"suite-{number}",
             suite=figures.one_line(suite),
             title=title,
-            tally=tally(by_suite[suite]),
+            tally=tally(found),
+            covered=say("covered.of", n=f"{len(subjects):,}", cases=counted("cases", len(found))),
+            share=figures.share(passed, len(found)),
             by_dtype=say("grid.by-dtype", title=title),
-            tables=tuple(tables(by_suite[suite])),
-            charts=charts(by_suite[suite]),
+            tables=tuple(tables(found)),
+            charts=charts(found),
             has_grid=bundled.describe(suite).grid,
         )
+
+
+def nearest(results: Iterable[ResultRecord], most: int = FIRST_LIMIT) -> tuple[tuple[str, str, str], ...]:
+    """Return the address, id and share of the limit of the passed cases that are nearest to their limit."""
+    used = ((evidence.limit_used(each), each) for each in results if each.outcome.name == Passed.name)
+    found = heapq.nlargest(most, ((share, each.case.id) for share, each in used if share))
+    return tuple((link(name), evidence.line(name), figures.used(share)) for share, name in found)
 
 
 def waiver(cause: KnownCause, started: str) -> View:

@@ -371,9 +371,7 @@ class ReportingHooks:
         passed = len(terminalreporter.stats.get("passed", ()))
         if passed:
             tests = f"{passed} test{'s'[: passed > 1]} passed without a fixture of pytest-ascend"
-            return (
-                f"{tests}: nothing was judged. Use npu_device and precision_compare (docs/custom-operators.md)"
-            )
+            return f"{tests}: nothing was judged. Use npu_device and precision_compare (docs/custom-operators.md)"
         keyword = self.run.config.option.keyword
         names = sorted({each.subject for each in manifest.load(self.run.setup.suites)})
         near = difflib.get_close_matches(keyword, names, n=3) if keyword else []

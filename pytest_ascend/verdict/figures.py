@@ -94,14 +94,14 @@ def share(part: float, whole: float) -> str:
 
 
 def used(fraction: float) -> str:
-    """Write how much of a limit was used: 0.123 -> "12 %", 25.0 -> "25 times"."""
+    """Write how much of a limit was used: 0.123 -> "12 %", 25.0 -> "2,500 %"."""
     if math.isnan(fraction):
         return "nan"
-    if fraction >= 10:
-        return f"{fraction:,.0f} times" if fraction < 1e6 else "beyond measure"
+    if fraction >= 1e6:
+        return "beyond measure"
     if 0 < fraction < 0.001:
         return "< 0.1 %"
-    return f"{100 * fraction:.1f} %" if 0 < fraction < 0.1 else f"{100 * fraction:.0f} %"
+    return f"{100 * fraction:.1f} %" if 0 < fraction < 0.1 else f"{100 * fraction:,.0f} %"
 
 
 def duration(seconds: float) -> str:

@@ -176,7 +176,7 @@ def tensors(*used):
 def test_a_model_is_one_picture_by_depth_that_names_the_worst_and_marks_what_disagrees():
     drawn = chart.depth("m", "", tensors(0.1, 0.2), tensors(25.0, 0.5))
     assert "4 tensors" in str(drawn.caption)
-    assert "layer0, 25 times" in str(drawn.caption)
+    assert "layer0, 2,500 %" in str(drawn.caption)
     assert [shape.looks for shape in drawn.shapes] == ["line s3 dashed", "line s2", "line s1", "dot bad"]
 
 

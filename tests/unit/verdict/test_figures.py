@@ -81,7 +81,7 @@ def test_a_share_is_never_rounded_to_all_or_nothing(part, whole, text):
         (0.0123, "1.2 %"),
         (0.5, "50 %"),
         (2.5, "250 %"),
-        (25.0, "25 times"),
+        (25.0, "2,500 %"),
         (math.inf, "beyond measure"),
         (math.nan, "nan"),
     ],
