@@ -205,14 +205,17 @@ def check_module(model: object) -> None:
 
 
 def _keeps_tensors(function: Any, depth: int = 0) -> bool:
-    """Whether a plain function has a module or tensor in its closure or defaults, which deepcopy() does not copy."""
+    """Whether a plain function has a module or tensor in its closure or defaults, which deepcopy() does not copy.
+
+    Of global names in it only those of modules count: constants may be tensors.
+    """
     if not isinstance(function, FunctionType):
         return depth > 0 and isinstance(getattr(function, "__self__", function), nn.Module | Tensor)
-    kept = [
-        *(each.cell_contents for each in function.__closure__ or () if each != _EMPTY),
-        *(function.__defaults__ or ()),
-    ]
-    return depth < 8 and any(_keeps_tensors(each, depth + 1) for each in kept)
+    cells = [each.cell_contents for each in function.__closure__ or () if each != _EMPTY]
+    named = [function.__globals__.get(name) for name in function.__code__.co_names]
+    if any(isinstance(getattr(each, "__self__", each), nn.Module) for each in named):
+        return True
+    return depth < 8 and any(_keeps_tensors(each, depth + 1) for each in (*cells, *(function.__defaults__ or ())))
 
 
 def models(

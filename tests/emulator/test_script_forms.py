@@ -149,7 +149,7 @@ def test_modules_that_get_devices_dtypes_modules_and_lists_are_judged(tmp_path: 
     assert found["agree"] == [True] * 3
     assert all("CANN's formula of GELU" in each for each in found["notes"])
     assert all(found["judged"])
-    assert sum(found["gradients"]) >= 5
+    assert sum(found["gradients"]) == 4  # of modules with parameters or inputs of their own
     assert "all 1 layers agree, 2 more were not judged" in found["unjudged"]
     assert "cannot be repeated on the CPU (RuntimeError: Expected mat_a" in found["why"]
     assert "the forward of 0 was replaced" in found["refused"]
