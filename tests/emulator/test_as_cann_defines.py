@@ -34,9 +34,14 @@ def test_gating_keeps_all_shares_only_if_asked() -> None:
     torch.testing.assert_close(values.cpu(), x.softmax(-1).topk(2).values)
     assert shares.numel() == 0
     assert torch_npu.npu_moe_gating_top_k_softmax_v2(x.npu(), k=2, output_softmax=True)[2].shape == (4, 8)
+    equal = torch_npu.npu_moe_gating_top_k_softmax_v2(torch.zeros(3, 9).npu(), k=3, renorm=1)
+    assert equal[1].tolist() == [[0, 1, 2]] * 3  # of equal experts, the first
 
 
 def test_empty_boxes_overlap_nothing() -> None:
     boxes = torch.tensor([[0.0, 0, 0, 0], [0, 0, 10, 10]]).npu()
     for mode in (0, 1):
-        assert torch_npu.npu_iou(boxes, boxes, mode=mode).tolist() == [[0, 0], [0, 1]]
+        found = torch_npu.npu_iou(boxes, boxes, mode=mode).cpu()
+        whole = 10.01**2  # the area of a box larger by 0.01
+        expected = torch.tensor([[0, 0], [0, 100 / (whole if mode else 2 * whole - 100)]])
+        torch.testing.assert_close(found, expected, rtol=0, atol=5e-4)  # computed in float16

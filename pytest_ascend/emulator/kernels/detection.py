@@ -121,16 +121,20 @@ family.op(
 
 
 @family.kernel_named("Iou")
-def iou(boxes: T, truth: T, mode: str, **_: Any) -> T:
-    """Return the overlap of every true box (row) with every box (column); "iof" is relative to the true box."""
+def iou(boxes: T, truth: T, mode: str, eps: float = 1.0, **_: Any) -> T:
+    """Return the overlap of every true box (row) with every box (column); "iof" is relative to the true box.
+
+    Areas are of boxes that are wider and higher by ``eps``, their overlap is not. Source: CANN's ops-cv, README of
+    objdetect/iou_v2, commit 6ae87653464d; test/test_base_ops/test_iou.py of op-plugin, as on a 910B.
+    """
     a, b = _pairs(truth.T, boxes.T, trans=False, crossed=True)
-    share, union = _share(a, b, mode)
-    return share.masked_fill((union if mode == "iou" else _area(a)) == 0, 0)  # eps keeps it from 0 / 0
+    common, mine, theirs = _common(a, b), *(_area((x, y, right + eps, top + eps)) for x, y, right, top in (a, b))
+    return (common / (mine + theirs - common if mode == "iou" else mine)).nan_to_num(nan=0.0)
 
 
 family.op(
     "aclnnIou(Tensor bBoxes, Tensor gtBoxes, text mode, float eps, bool aligned, out Tensor overlap)",
-    lambda boxes, truth, mode, _eps, _aligned: iou(boxes, truth, mode).T,  # one row per box
+    lambda boxes, truth, mode, eps, _aligned: iou(boxes, truth, mode, eps).T,  # one row per box
 )
 
 

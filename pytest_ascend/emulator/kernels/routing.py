@@ -22,7 +22,9 @@ L = list[int]
 )
 def gating_top_k_softmax(x: T, finished: Optional, k: int) -> tuple[T, T, T]:
     """Return the k largest probabilities, their experts, and row numbers by column; a finished row has no expert."""
-    values, experts = x.float().softmax(-1).topk(k, -1)
+    shares = x.float().softmax(-1)
+    experts = _best(shares, k)
+    values = shares.gather(-1, experts)
     if finished is not None:
         experts = experts.masked_fill(finished.unsqueeze(-1), x.shape[-1])
     return values, experts, torch.arange(values.numel()).view(k, -1).T.reshape(values.shape)
@@ -33,9 +35,10 @@ def gating_top_k_softmax(x: T, finished: Optional, k: int) -> tuple[T, T, T]:
     " out Tensor expertIdx, out Tensor softmax)"
 )
 def gating_top_k_softmax_v2(x: T, finished: Optional, k: int, renorm: int, keep: bool) -> tuple[T, T, Optional]:
-    shares = x.float().softmax(-1) if keep else None
+    """Return the k largest probabilities, made to add up to 1 with ``renorm``, their experts, and all probabilities."""
     values, experts, _rows = gating_top_k_softmax(x, finished, k)
-    return values / values.sum(-1, keepdim=True) if renorm else values, experts, shares
+    keeps = keep and not renorm
+    return values / values.sum(-1, keepdim=True) if renorm else values, experts, x.float().softmax(-1) if keeps else None
 
 
 _GROUPS = "int64 k, int64 kGroup, int64 groupCount, int64 groupSelectMode, int64 renorm, int64 normType, bool outFlag"

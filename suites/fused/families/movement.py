@@ -230,13 +230,15 @@ def _ciou(one: T, other: T, trans: bool = False, **_settings: Any) -> T:
 
 
 def _iou(boxes: T, truth: T, mode: int = 0) -> T:
-    """Return the overlap of every true box (row) with every box."""
+    """Return the overlap of every true box (row) with every box, whose areas are those of boxes larger by 0.01.
+
+    Source: op-plugin, IouKernelNpuOpApi.cpp (eps), and CANN's ops-cv, README of objdetect/iou_v2.
+    """
     one, other = boxes.T.unsqueeze(1), truth.T.unsqueeze(2)
     iou, union, *_ = _overlap(one, other, trans=False)
-    if not mode:
-        return iou
-    area = (other[2] - other[0]) * (other[3] - other[1])
-    return iou * union / area
+    mine, theirs = ((box[2] - box[0] + 0.01) * (box[3] - box[1] + 0.01) for box in (one, other))
+    inside = iou * union
+    return inside / (theirs if mode else mine + theirs - inside)
 
 
 def _pairs(**named: Any) -> Callable[[InputFactory], Iterator[Sample]]:
