@@ -98,6 +98,8 @@ class Sources:
     functions: dict[str, list[Function]] = field(default_factory=dict)
     constants: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     kernels: dict[str, dict[str, dict[str, list[str]]]] = field(default_factory=dict)
+    #: The parameters of a kernel in the order of the function that CANN generates of its definition.
+    orders: dict[str, list[str]] = field(default_factory=dict)
     #: The words for dtypes and chips in each file.
     mentions: dict[str, set[str]] = field(default_factory=dict)
 
@@ -845,6 +847,16 @@ def sources_of(repositories: Mapping[str, Path]) -> Sources:
             found.read(f"{name}/{file}", text)
         for _, text in texts(path, r"op_host/\w*_def\.cpp$"):
             found.kernels.update(definitions(text))
+            found.orders.update(orders(text))
+    return found
+
+
+def orders(text: str) -> dict[str, list[str]]:
+    """Return the inputs, attributes and outputs of kernels; what is changed in place is one parameter."""
+    found = {}
+    for kernel, body in re.findall(r"class (\w+)\s*:\s*public OpDef(.*?)\n\};?", text, re.DOTALL):
+        named = re.findall(r"this\s*->\s*(Input|Attr|Output)\(\"(\w+)\"\)", body)
+        found[kernel] = list(dict.fromkeys(name for part in ("Input", "Attr", "Output") for of, name in named if of == part))
     return found
 
 

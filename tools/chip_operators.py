@@ -275,7 +275,7 @@ def row(operator: str, page: str, sources: Sources, host: tuple[list[str], dict[
     found: dict[str, Any] = {
         "not_on": sorted(family for family, is_there in on.items() if not is_there),
         "on": sorted(family for family, is_there in on.items() if is_there),
-        "parameters": names,
+        "parameters": names or (sources.orders.get(operator, []) if "definition" in by.values() else []),
         "takes": merged(takes),
         "together": merged({chip: each.get("together", {}) for chip, each in checked.items()}),
         "rank": merged({chip: each.get("rank", []) for chip, each in checked.items()}),

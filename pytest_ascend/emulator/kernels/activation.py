@@ -88,7 +88,6 @@ _BACKWARD: dict[str, Callable[..., Any]] = {
     "aclnnGluBackward(Tensor grad, Tensor self, int64 dim, out Tensor out)": aten.glu_backward,
     "aclnnHardshrinkBackward(Tensor grad, Tensor self, Scalar lambd, out Tensor gradInput)": aten.hardshrink_backward,
     "aclnnHardsigmoidBackward(Tensor grad, Tensor self, out Tensor out)": aten.hardsigmoid_backward,
-    "aclnnHardtanhBackward(Tensor grad, Tensor self, Scalar min, Scalar max, out Tensor out)": aten.hardtanh_backward,
     "aclnnLeakyReluBackward(Tensor grad, Tensor self, Scalar negativeSlope, bool selfIsResult, "
     "out Tensor out)": aten.leaky_relu_backward,
     "aclnnSigmoidBackward(Tensor grad, Tensor output, out Tensor gradInput)": aten.sigmoid_backward,
@@ -113,6 +112,11 @@ def _into_gradient(function: Callable[..., Any]) -> Callable[..., None]:
 for _declaration, _function in _BACKWARD.items():
     op(_declaration, _into_gradient(_function), into=True)
 
+# The gradient at NaN is let through. Source: golden of activation/hardtanh_grad in CANN's ops-nn, commit e5c3fa9327ea.
+op(
+    "aclnnHardtanhBackward(Tensor grad, Tensor self, Scalar min, Scalar max, out Tensor out)",
+    lambda grad, x, low, high: grad.masked_fill((x <= low) | (x >= high), 0),
+)
 op("aclnnCelu(Tensor self, Scalar alpha, out Tensor out)", torch.celu)
 op("aclnnPrelu(Tensor self, Tensor weight, out Tensor out)", aten._prelu_kernel.default)
 op("aclnnHardswishBackward(Tensor grad, Tensor self, out Tensor out)", aten.hardswish_backward.default)

@@ -69,6 +69,28 @@ def _wide(function: Callable[..., Any]) -> Callable[..., None]:
     return body
 
 
+def _over_zero(divide: Callable[..., Any]) -> Callable[..., Any]:
+    """Give -1, or 255 of uint8, for integers divided by zero, where torch's CPU kernels raise an error.
+
+    Source: goldens of math/floor_mod and math/truncate_mod in CANN's ops-math, commit c41933244c31.
+    """
+
+    def body(x: T, y: T | Number, **out: T) -> Any:
+        divisor = torch.as_tensor(y)
+        zero = divisor == 0
+        if torch.result_type(x, y).is_floating_point or not zero.any():
+            return divide(x, y, **out)
+        made = divide(x, divisor.masked_fill(zero, 1), **out)
+        return made.masked_fill_(zero, 255 if made.dtype is torch.uint8 else -1)
+
+    return body
+
+
+def _right_shift(x: T, y: T, *, out: T) -> None:
+    """Shift by 0 where a number is negative. Source: math/right_shift of CANN's ops-math, golden and kernel."""
+    torch.bitwise_right_shift(x, y if y.dtype is torch.bool else y.clamp(min=0), out=out)
+
+
 #: CANN's numbers for the rounding of a quotient.
 ROUNDING = (None, "trunc", "floor")
 
@@ -76,14 +98,14 @@ ROUNDING = (None, "trunc", "floor")
 _BINARY: list[tuple[str, str | None, Callable[..., Any]]] = [
     ("Mul", "Muls", torch.mul),
     ("Div", "Divs", torch.div),
-    ("FmodTensor", "FmodScalar", torch.fmod),
-    ("RemainderTensorTensor", "RemainderTensorScalar", torch.remainder),
+    ("FmodTensor", "FmodScalar", _over_zero(torch.fmod)),
+    ("RemainderTensorTensor", "RemainderTensorScalar", _over_zero(torch.remainder)),
     ("PowTensorTensor", "PowTensorScalar", torch.pow),
     ("XLogYTensor", "XLogYScalarOther", torch.xlogy),
     ("ClampMinTensor", "ClampMin", torch.clamp_min),
     ("ClampMaxTensor", "ClampMax", torch.clamp_max),
     ("LeftShift", None, torch.bitwise_left_shift),
-    ("RightShift", None, torch.bitwise_right_shift),
+    ("RightShift", None, _right_shift),
     ("BitwiseAndTensor", "BitwiseAndScalar", torch.bitwise_and),
     ("BitwiseOrTensor", "BitwiseOrScalar", torch.bitwise_or),
     ("BitwiseXorTensor", "BitwiseXorScalar", torch.bitwise_xor),
@@ -106,8 +128,8 @@ _INPLACE: list[tuple[str | None, str | None, Callable[..., Any]]] = [
     ("Mul", "Muls", T.mul_),
     ("Div", "Divs", T.div_),
     ("FloorDivide", "FloorDivides", T.floor_divide_),
-    ("FmodTensor", "FmodScalar", T.fmod_),
-    ("RemainderTensorTensor", "RemainderTensorScalar", T.remainder_),
+    ("FmodTensor", "FmodScalar", _over_zero(T.fmod_)),
+    ("RemainderTensorTensor", "RemainderTensorScalar", _over_zero(T.remainder_)),
     ("PowTensorTensor", "PowTensorScalar", T.pow_),
     ("Atan2", None, T.atan2_),
     (None, "XLogYScalarOther", T.xlogy_),
@@ -297,8 +319,8 @@ _NAMED: dict[str, Callable[..., T]] = {
     "SoftplusV2": lambda x, beta=1.0, threshold=20.0: torch.nn.functional.softplus(x, beta, threshold),
     "RealDiv": torch.true_divide,
     "FloorDiv": torch.floor_divide,
-    "FloorMod": torch.remainder,
-    "Mod": torch.fmod,
+    "FloorMod": _over_zero(torch.remainder),
+    "Mod": _over_zero(torch.fmod),
     "ClipByValueV2": torch.clamp,
     "AxpyV2": lambda x, other, alpha: x + alpha * other,
     "Addcdiv": lambda x, a, b, value: x + value * (a / b),

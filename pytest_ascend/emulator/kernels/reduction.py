@@ -86,8 +86,23 @@ family.named("ArgMaxV2", lambda x, dim, keep_dims=False, **_: x.argmax(int(dim),
 family.named("ArgMin", lambda x, dim, keep_dims=False, **_: x.argmin(int(dim), keep_dims))
 family.named("ArgMaxWithValue", lambda x, dimension, keep_dims: x.max(dimension, keep_dims)[::-1])
 family.named("ArgMinWithValue", lambda x, dimension, keep_dims: x.min(dimension, keep_dims)[::-1])
-family.named("Cumsum", lambda x, dim, **_: x.cumsum(int(dim)), wide=True)
-family.named("Cumprod", lambda x, dim, **_: x.cumprod(int(dim)), wide=True)
+
+
+def _cumulative(function: Callable[[T, int], T], first: int) -> Callable[..., T]:
+    """Accumulate up to each element or, with ``exclusive``, before it; from the end with ``reverse``."""
+
+    def body(x: T, dim: T, exclusive: bool = False, reverse: bool = False) -> T:
+        axis = int(dim)
+        made = function(x.flip(axis) if reverse else x, axis)
+        if exclusive:
+            made = made.roll(1, axis).index_fill_(axis, torch.tensor([0]), first)
+        return made.flip(axis) if reverse else made
+
+    return body
+
+
+family.named("Cumsum", _cumulative(torch.cumsum, 0), wide=True)
+family.named("Cumprod", _cumulative(torch.cumprod, 1), wide=True)
 family.named("Sort", lambda x, axis, descending=False, **_: tuple(x.sort(dim=axis, descending=descending, stable=True)))
 family.named("SoftmaxV2", lambda x, axes, **_: x.float().softmax(axes[0]))
 family.named("LogSoftmaxV2", lambda x, axes, **_: x.float().log_softmax(axes[0]))
