@@ -1,0 +1,241 @@
+"""Runs CANN's goldens: ``python golden_cases.py FOLDER`` carries out FOLDER/jobs.json, each job in a child of its own.
+
+A job names a golden and its cases. Inputs and results are written as ID.N.npz, what the golden raised as ID.json.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+#: The most elements of a case's tensors, above which its sizes are made smaller; seconds for all cases of a golden.
+MOST, LIMIT_S = 20_000, 120
+FLOATS = ("float32", "float16", "bfloat16")
+_SHORT = {"float": "float32", "fp32": "float32", "half": "float16", "fp16": "float16", "double": "float64"}
+_SHAPES = ("input_shapes", "stc_inputs", "tensor_view_shapes", "input_ori_shapes")
+_DTYPES = ("input_dtypes", "stc_input_dtypes", "tensor_dtypes")
+Row = Mapping[str, Any]
+
+
+def _dtype(name: str) -> Any:
+    import ml_dtypes
+
+    name = _SHORT.get(name, name)
+    return np.dtype(getattr(ml_dtypes, name, None) or name)
+
+
+def _value(text: Any) -> Any:
+    try:
+        names = {"inf": float("inf"), "nan": float("nan"), "__builtins__": {}}
+        return eval(text, names) if isinstance(text, str) and text else text or None  # noqa: S307  (foreign code anyway)
+    except (NameError, SyntaxError):
+        return text
+
+
+def _tensor(rng: Any, shape: Any, dtype: Any, spread: Any) -> Any:
+    """Return values between two limits, and now and then one of those that follow them; a list for several shapes."""
+    if shape is None or dtype is None:
+        return None
+    if shape and isinstance(shape[0], (list, tuple)):
+        dtypes = dtype if isinstance(dtype, (list, tuple)) else [dtype]
+        spreads = spread if spread and isinstance(spread[0], (list, tuple)) else [spread]
+        return [_tensor(rng, each, _at(dtypes, i), _at(spreads, i)) for i, each in enumerate(shape)]
+    kind = _dtype(dtype)
+    low, high, *forced = spread if isinstance(spread, (list, tuple)) and len(spread) > 1 else (-2, 2)
+    low, high = (-9 if low is None else low), (9 if high is None else high)
+    if kind.kind == "b":
+        return rng.random(shape) < 0.5
+    if kind.kind in "iu":
+        least, most = np.iinfo(kind).min, np.iinfo(kind).max
+        low, high = (min(max(int(max(min(each, 2**62), -(2**62))), least), most) for each in (low, high))
+        return rng.integers(low, max(low, high), shape, endpoint=True).astype(kind)
+    most = float(np.finfo(kind).max) if kind.kind == "f" else 1e38
+    low, high = max(low, -most), min(high, most)
+    made = rng.random(shape) * (high / 2 - low / 2) * 2 + low
+    return np.where(rng.random(shape) < 0.05 if forced else False, rng.choice([0.0, *forced], shape), made).astype(kind)
+
+
+def _at(values: Any, place: int) -> Any:
+    return values[min(place, len(values) - 1)] if isinstance(values, (list, tuple)) and values else None
+
+
+def _numbers(value: Any) -> Iterator[int]:
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _numbers(each)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield value
+
+
+def _count(shapes: Any) -> int:
+    if isinstance(shapes, (list, tuple)) and shapes and not isinstance(shapes[0], int):
+        return sum(map(_count, shapes))
+    return int(np.prod(shapes or 1))
+
+
+def _smaller(row: Row) -> Row:
+    """Return a case whose large sizes are small ones, in shapes and attributes; a multiple stays a multiple."""
+    if _count(row["input_shapes"]) <= MOST:
+        return row
+    made: dict[int, int] = {}
+    for size in sorted({*_numbers(row["input_shapes"])}):
+        base = next((each for each in made if each > 1 and size > 16 and not size % each and size <= 4 * each), None)
+        made[size] = size if size <= 4 else size // base * made[base] if base else min(size, 4 + 2 * len(made))
+
+    def mapped(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(mapped, value))
+        return made.get(value, value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    return {**row, **{name: mapped(row.get(name)) for name in ("input_shapes", "output_shapes", "attributes")}}
+
+
+def _cases(rows: Sequence[Row], calls: int) -> Iterator[Row]:
+    """Yield cases with seeds: rows from all over the files, then the same with another floating dtype."""
+    parsed = [{name: _value(text) for name, text in row.items()} for row in rows[:: max(1, len(rows) // (2 * calls))]]
+    chosen = [
+        _smaller({**row, "input_shapes": next((row[each] for each in _SHAPES if row.get(each) is not None), ()),
+                  "input_dtypes": next((row[each] for each in _DTYPES if row.get(each)), ()),
+                  "attributes": row["attributes"] if isinstance(row.get("attributes"), dict) else {}})
+        for row in parsed
+    ]  # fmt: skip
+    for again in range(1 + 3 * calls // max(1, len(chosen))):
+        for place, row in enumerate(chosen):
+            text = repr((row["input_dtypes"], row.get("output_dtypes")))
+            old = [each for each in FLOATS if f"'{each}'" in text][-1:] or [""]
+            new = FLOATS[(FLOATS.index(old[0]) + again) % 3] if old[0] else ""
+            dtypes = _value(text.replace(f"'{old[0]}'", f"'{new}'"))
+            yield {**row, "input_dtypes": dtypes[0], "output_dtypes": dtypes[1], "seed": again * len(chosen) + place}
+
+
+def _inputs(names: Sequence[str], generator: Any, row: Row) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
+    """Return the values of a case's tensors, its attributes, and what a golden is told besides."""
+    rng = np.random.default_rng(row["seed"])
+    np.random.seed(row["seed"])  # what their generators use
+    attributes, values = dict(row["attributes"]), []
+    for i, shape in enumerate(row["input_shapes"]):
+        dtype = _at(row["input_dtypes"], i)
+        if i < len(names) and names[i] in attributes and dtype:
+            whole = np.array(attributes.pop(names[i]), _dtype(dtype))
+            values.append(whole.reshape(shape if whole.size == np.prod(shape) else -1))
+        else:
+            values.append(_tensor(rng, shape, dtype, _at(row.get("input_data_ranges"), i)))
+    about = {name: row.get(name) for name in ("input_dtypes", "output_dtypes", "input_shapes", "output_shapes")}
+    for end in ("input", "output"):
+        about |= {f"{end}_ori_shapes": about[f"{end}_shapes"], f"{end}_formats": ["ND"] * 20}
+        about[f"{end}_ori_formats"] = about[f"{end}_formats"]
+    about |= {"short_soc_version": "Ascend950", "full_soc_version": "Ascend950PR", "testcase_name": "case"}
+    if generator:
+        values = list(generator(*values, **attributes, **about, input_ranges=row.get("input_data_ranges")))
+    return values, attributes, about
+
+
+def _torch(value: Any) -> Any:
+    """Return arrays as tensors, which goldens of CANN's functions take, unlike those of kernels."""
+    import torch
+
+    if isinstance(value, list):
+        return [_torch(each) for each in value]
+    if not isinstance(value, np.ndarray):
+        return value
+    wide = value.dtype.kind == "V" or value.dtype.name == "bfloat16"
+    return (
+        torch.from_numpy(value.astype(np.float32)).to(getattr(torch, value.dtype.name))
+        if wide
+        else torch.from_numpy(value)
+    )
+
+
+def _kept(value: Any, arrays: dict[str, Any]) -> Any:
+    """Put arrays under a name of their own; return what JSON can have."""
+    if type(value).__name__ == "Tensor":
+        value = (
+            value.detach().float().numpy().astype(_dtype("bfloat16"))
+            if "bfloat16" in str(value.dtype)
+            else value.detach().numpy()
+        )
+    if isinstance(value, (np.ndarray, np.generic)):
+        whole = np.array(value, order="C")
+        arrays[name := f"a{len(arrays)}"] = whole.reshape(-1).view(np.uint8)
+        return {"array": name, "dtype": whole.dtype.name, "shape": list(whole.shape)}
+    if isinstance(value, (list, tuple)):
+        return [_kept(each, arrays) for each in value]
+    return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
+
+
+def _run(job: Mapping[str, Any], folder: Path) -> None:
+    spaces: list[dict[str, Any]] = []
+    for path in map(str, [job["file"], *sorted(Path(job["file"]).parent.glob("input*.py"))]):
+        sys.path.insert(0, str(Path(path).parent))
+        spaces.append({"__file__": path, "__name__": "golden"})
+        exec(compile(Path(path).read_text(encoding="utf-8"), path, "exec"), spaces[-1])  # noqa: S102
+    golden = spaces[0][job["function"].split(".")[0]]
+    golden = golden if inspect.isfunction(golden) else golden.golden
+    named = [(space, names) for space in spaces for names in (space.get("__input__") or {}).values()]
+    generators = {
+        name: space.get(made) for space, names in named if isinstance(names, dict) for name, made in names.items()
+    }
+    parameters = inspect.signature(golden).parameters.values()
+    names = [each.name for each in parameters if each.kind < inspect.Parameter.VAR_POSITIONAL]
+    defaults = {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
+    takes_tensors, done, errors = job["name"].startswith("aclnn"), 0, Counter[str]()
+    for row in _cases(job["rows"], job["calls"]):
+        arrays: dict[str, Any] = {}
+        try:
+            values, attributes, about = _inputs(names, generators.get(job["name"]), row)
+            written = {each % len(values) for each in row.get("output_tensor_indexes") or ()}
+            free = [name for name in names if name not in attributes] if takes_tensors else names
+            inputs = {
+                name: value for i, (name, value) in enumerate(zip(free, values, strict=False)) if i not in written
+            }
+            given = {name: _kept(each, arrays) for name, each in {**defaults, **inputs, **attributes}.items()}
+            if takes_tensors:
+                every = {**dict.fromkeys(free), **dict(zip(free, map(_torch, values), strict=False))}
+                made = golden(**every, **attributes, **about)
+            else:
+                made = golden(*values, **attributes, **about)
+        except Exception as error:  # noqa: BLE001  (counts against the golden)
+            errors[f"{type(error).__name__}: {error}"[:160]] += 1
+            continue
+        given = {name: given[name] for name in dict.fromkeys([*inputs, *given])}
+        said = {"given": given, "made": _kept(made if isinstance(made, (list, tuple)) else [made], arrays)}
+        said |= {"dtypes": row["output_dtypes"], "shapes": row.get("output_shapes")}
+        said["defaults"] = [name for name in defaults if name not in row["attributes"]]
+        np.savez(folder / f"{job['id']}.{done}.npz", **arrays, said=np.frombuffer(json.dumps(said).encode(), np.uint8))
+        done += 1
+        if done >= job["calls"]:
+            break
+    (folder / f"{job['id']}.json").write_text(json.dumps(errors.most_common(3)), encoding="utf-8")
+
+
+def main(folder: Path) -> None:
+    """Run the jobs one after another, each in a child with a deadline."""
+    import torch
+
+    torch.set_num_threads(1)
+    with contextlib.suppress(ImportError):  # once, for the many goldens that are TensorFlow's
+        import tensorflow as tf  # noqa: F401
+    for job in json.loads((folder / "jobs.json").read_text(encoding="utf-8")):
+        if not (child := os.fork()):
+            signal.alarm(LIMIT_S)
+            try:
+                _run(job, folder)
+            except BaseException as error:  # noqa: BLE001
+                said = [[f"{type(error).__name__}: {error}"[:160], 1]]
+                (folder / f"{job['id']}.json").write_text(json.dumps(said), encoding="utf-8")
+            os._exit(0)
+        os.waitpid(child, 0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
