@@ -856,7 +856,8 @@ def orders(text: str) -> dict[str, list[str]]:
     found = {}
     for kernel, body in re.findall(r"class (\w+)\s*:\s*public OpDef(.*?)\n\};?", text, re.DOTALL):
         named = re.findall(r"this\s*->\s*(Input|Attr|Output)\(\"(\w+)\"\)", body)
-        found[kernel] = list(dict.fromkeys(name for part in ("Input", "Attr", "Output") for of, name in named if of == part))
+        ordered = sorted(named, key=lambda each: ("Input", "Attr", "Output").index(each[0]))
+        found[kernel] = list(dict.fromkeys(name for _, name in ordered))
     return found
 
 

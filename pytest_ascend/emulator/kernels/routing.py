@@ -37,8 +37,8 @@ def gating_top_k_softmax(x: T, finished: Optional, k: int) -> tuple[T, T, T]:
 def gating_top_k_softmax_v2(x: T, finished: Optional, k: int, renorm: int, keep: bool) -> tuple[T, T, Optional]:
     """Return the k largest probabilities, made to add up to 1 with ``renorm``, their experts, and all probabilities."""
     values, experts, _rows = gating_top_k_softmax(x, finished, k)
-    keeps = keep and not renorm
-    return values / values.sum(-1, keepdim=True) if renorm else values, experts, x.float().softmax(-1) if keeps else None
+    shares = x.float().softmax(-1) if keep and not renorm else None
+    return values / values.sum(-1, keepdim=True) if renorm else values, experts, shares
 
 
 _GROUPS = "int64 k, int64 kGroup, int64 groupCount, int64 groupSelectMode, int64 renorm, int64 normType, bool outFlag"
