@@ -17,9 +17,13 @@ Optional = T | None
 
 
 def _rounded(x: T, dtype: torch.dtype) -> T:
-    """Round to the nearest integer, half to even, and clamp to the dtype."""
-    limits = torch.iinfo(dtype)
-    return x.round().clamp(limits.min, limits.max).to(dtype)
+    """Round to the nearest integer, half to even, or to the nearest float of eight bits; clamp, and give 0 for NaN.
+
+    Source: golden of quant/quantize in CANN's ops-nn, commit e5c3fa9327ea.
+    """
+    limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    whole = x if dtype.is_floating_point else x.round()
+    return whole.nan_to_num(nan=0.0).clamp(limits.min, limits.max).to(dtype)
 
 
 to_int8 = functools.partial(_rounded, dtype=torch.int8)
@@ -33,8 +37,8 @@ def _along(x: T, values: T, axis: int) -> T:
 
 @family.kernel("aclnnQuantize(Tensor x, Tensor scales, Tensor zeroPoints, dtype dtype, int64 axis, out Tensor out)")
 def quantize(x: T, scales: T, zero_points: Optional, dtype: torch.dtype, axis: int) -> T:
-    whole = (x.float() / _along(x, scales, axis)).round()
-    return _rounded(whole if zero_points is None else whole + _along(x, zero_points, axis), dtype)
+    scaled = x.float() / _along(x, scales, axis)
+    return _rounded(scaled if zero_points is None else scaled + _along(x, zero_points, axis), dtype)
 
 
 _TEXTS = {"torch.qint8": torch.int8, "torch.quint8": torch.uint8, "torch.qint32": torch.int32}
@@ -57,7 +61,7 @@ def ascend_quant(
     factor = _along(x, scale, axis)
     made = x.float() * (factor * factor if sqrt_mode else factor)
     made = made if offset is None else made + _along(x, offset, axis)
-    return _rounded(_MODES[round_mode](made), dtype)
+    return made if dtype.is_floating_point else _rounded(_MODES[round_mode](made), dtype)
 
 
 op(f"aclnnAscendQuant({_HOW}, out Tensor y)", functools.partial(ascend_quant, axis=-1))
