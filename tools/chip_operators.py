@@ -58,6 +58,10 @@ _WITHOUT = re.compile(
 #: Source: GROUP_INDEX_DTYPE_SUPPORT_LIST in quant/dynamic_quant/op_host/op_api/aclnn_dynamic_quant.cpp of ops-nn,
 #: commit e5c3fa9327ea.
 CORRECTED = {"DynamicQuantV2": {"groupIndexOptional": ["INT32", "INT64"]}}
+#: Functions whose host code checks inputs that are members of a struct, or promoted with a scalar, which is not
+#: followed: what their pages say of inputs counts too. Sources: math/greater_equal/op_api/aclnn_ge_scalar.cpp of
+#: ops-math, commit c41933244c31; norm/rms_norm_quant/op_host/op_api/aclnn_rms_norm_quant.cpp of ops-nn, e5c3fa9327ea.
+NOT_FOLLOWED = ("GeScalar", "RmsNormQuant")
 _TERM = re.compile(r"<term>(.*?)</term>")
 _ROW = re.compile(r"<tr>(.*?)</tr>", re.DOTALL)
 _CELL = re.compile(r"<t[dh][^>]*>(.*?)</t[dh]>", re.DOTALL)
@@ -269,6 +273,8 @@ def row(operator: str, page: str, sources: Sources, host: tuple[list[str], dict[
         mine = own.get("takes", {}) if names else of_definition(sources, operator, chip)
         is_understood = bool(mine or own.get("together"))
         takes[chip] = mine if is_understood else documented
+        if operator in NOT_FOLLOWED:
+            takes[chip] = {**documented, **mine}
         differs[chip] = differences(mine, documented)
         if takes[chip] or is_understood:
             by[chip] = "page" if not is_understood else "host" if names else "definition"

@@ -379,6 +379,16 @@ def _last_expert_dropped(correct: Body, *given: Any) -> Any:
     return rows, index, counts, scale
 
 
+def _wrapped(correct: Body, x: T, scales: T, *rest: Any) -> Any:
+    """Keep the lowest eight bits of what is beyond the range."""
+    return correct(x - ((x.float() / scales.float()).round() / 256).round() * 256 * scales, scales, *rest)
+
+
+def _last_of_equals(correct: Body, x: T, *rest: Any) -> Any:
+    values, experts, *others = correct(x.flip(-1), *rest)
+    return values, torch.where(experts < x.shape[-1], x.shape[-1] - 1 - experts, experts), *others
+
+
 #: Where the number of heads is among the arguments of attention for inference, by version; others before or after it.
 _HEADS_IN_INFER = {"V2": 24, "V3": 27, "V4": 29, "V5": 31}
 _MASK, _KEY_LENGTHS, _TABLE, _NEXT_TOKENS, _MODE = 4, 6, 14, 3, 6
@@ -495,6 +505,11 @@ FAULTS: dict[str, Fault] = {
     "weights-of-next-expert": dict.fromkeys(
         ("aclnnGroupedMatmulV4", "aclnnGroupedMatmulV5"),
         _instead(lambda correct, x, w, *rest: correct(x, [each.roll(1, 0) for each in w], *rest)),
+    ),
+    "quantize-rounds-half-away": {"aclnnQuantize": _given(lambda x: x + torch.sign(x) * 2.0**-12, 0)},
+    "quantize-wraps-around": {"aclnnQuantize": _instead(_wrapped)},
+    "gating-takes-last-of-equals": dict.fromkeys(
+        ("aclnnMoeGatingTopKSoftmax", "aclnnMoeGatingTopKSoftmaxV2"), _instead(_last_of_equals)
     ),
     "last-expert-dropped": {"aclnnMoeInitRoutingV3": _instead(_last_expert_dropped)},
     "logits-in-bfloat16": {"aclnnMm": _gives(lambda x: x.bfloat16().float() if x.dtype is torch.float32 else x)},

@@ -63,6 +63,9 @@ CAUGHT: Mapping[str, tuple[str, str]] = {
     "int4-nibbles-swapped": ("fused/npu_convert_weight_to_int4pack/forward/float16", ""),
     "scale-of-next-group": ("fused/npu_weight_quant_batchmatmul/forward/float16", "group"),
     "weights-of-next-expert": ("fused/npu_grouped_matmul.quantized/forward/int8", ""),
+    "quantize-rounds-half-away": ("fused/npu_quantize/forward/float32", ""),
+    "quantize-wraps-around": ("fused/npu_quantize/forward/float32", ""),
+    "gating-takes-last-of-equals": ("fused/npu_moe_gating_top_k_softmax/forward/float32", ""),
     "last-expert-dropped": ("fused/npu_moe_init_routing_v2/forward/float16", ""),
 }
 #: What fails without a fault too, as a known deviation of CANN's: its GELU is the tanh formula.

@@ -126,7 +126,7 @@ def _clear(make: InputFactory, *shape: int, high: int = 100) -> T:
 def _quantize(x: T, scales: T, zero_points: T | None, dtype: torch.dtype, axis: int = 1, div_mode: bool = True) -> T:
     shape = [-1 if i == axis % x.ndim else 1 for i in range(x.ndim)]
     scaled = x / scales.view(shape) if div_mode else x * scales.view(shape)
-    shifted = scaled.round() if zero_points is None else scaled.round() + zero_points.view(shape)
+    shifted = (scaled if zero_points is None else scaled + zero_points.view(shape)).round()  # half to even
     low, high = {torch.qint8: (-128, 127), torch.quint8: (0, 255)}[dtype]
     return shifted.clamp(low, high).to(torch.int8 if dtype is torch.qint8 else torch.uint8)
 
@@ -136,6 +136,11 @@ def _quantize_inputs(make: InputFactory) -> Iterator[Sample]:
     x = _clear(make, 5, 6) * scales.to(make.dtype)
     yield call(x, scales, None, torch.qint8, 1, True, name="signed")
     yield call(x, scales, torch.zeros(6, dtype=torch.int32), torch.qint8, 1, True, name="with zero points")
+    # Every code, what is between codes in eighths, the ties, and what is beyond: CANN rounds half to even, after it has
+    # added the zero point, and saturates (golden of quant/quantize in CANN's ops-nn, commit e5c3fa9327ea).
+    codes, odd = (torch.arange(-1072, 1072) / 8).to(make.dtype).view(-1, 8), torch.full((8,), 3, dtype=torch.int32)
+    yield call(codes, torch.ones(8), None, torch.qint8, 1, True, name="every code")
+    yield call(codes, torch.full((8,), 2.0), odd, torch.qint8, 1, True, name="ties beside a zero point")
 
 
 def _dynamic(x: T, smooth_scales: T | None = None) -> tuple[T, T]:
@@ -161,6 +166,8 @@ def _anti_inputs(make: InputFactory) -> Iterator[Sample]:
         make.uniform(64, low=0.5, high=2, dtype=torch.float32),
     )
     yield call(x, scale, dst_dtype=torch.float16)
+    codes = torch.arange(-128, 128, dtype=torch.int8).view(-1, 64)
+    yield call(codes, make.given([0.5, 2.0] * 32, torch.float32), dst_dtype=torch.float16, name="every code")
     yield call(x, scale, offset=make.given([3.0] * 64, torch.float32), dst_dtype=torch.float16)
 
 

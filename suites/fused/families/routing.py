@@ -19,24 +19,27 @@ def choices(make: InputFactory, rows: int, experts: int, k: int, dtype: torch.dt
     return make.uniform(rows, experts, dtype=torch.float32).argsort(-1)[:, :k].to(dtype)
 
 
-def _separate(make: InputFactory, rows: int, experts: int) -> T:
+def separate(make: InputFactory, rows: int, experts: int) -> T:
     """Return scores without ties in a row in any dtype, so that rounding does not decide which is largest."""
     order = make.uniform(rows, experts, dtype=torch.float32).argsort(-1)
     return (order * 0.25 - 2).to(make.dtype)
 
 
 def _gating(x: T, finished: T | None = None, k: int = 1) -> tuple[T, T, T]:
-    values, experts = x.softmax(-1).topk(k, -1)
+    shares = x.softmax(-1)
+    experts = torch.sort(shares, dim=-1, descending=True, stable=True).indices[:, :k]  # of equal ones, the first
+    values = shares.gather(-1, experts)
     rows = torch.arange(x.shape[0] * k, dtype=torch.int32).view(k, -1).T
     experts = experts if finished is None else experts.masked_fill(finished[:, None], x.shape[-1])
     return values, experts.int(), rows
 
 
 def _gating_inputs(make: InputFactory) -> Iterator[Sample]:
-    yield call(_separate(make, 7, 16), k=2)
-    yield call(_separate(make, 33, 8), k=1)
-    yield call(_separate(make, 5, 16), finished=make.mask(5), k=4)
-    yield call(_separate(make, 2049, 8), k=2, name="2,049 rows")  # vllm-ascend#11391
+    yield call(separate(make, 7, 16), k=2)
+    yield call(separate(make, 33, 8), k=1)
+    yield call(separate(make, 5, 16), finished=make.mask(5), k=4)
+    yield call(separate(make, 2049, 8), k=2, name="2,049 rows")  # vllm-ascend#11391
+    yield call(torch.arange(64).remainder(3).to(make.dtype).view(4, 16), k=4, name="equal scores")
 
 
 def _init_routing(x: T, row_idx: T, expert_idx: T, active_num: int) -> tuple[T, T, T]:
@@ -103,7 +106,7 @@ def _top_k_top_p(logits: T, p: T, k: T) -> T:
 
 def _sampling_inputs(make: InputFactory) -> Iterator[Sample]:
     ks = make.integers(5, low=2, high=16, dtype=torch.int32)
-    yield call(_separate(make, 5, 40), make.given([0.3, 0.5, 0.7, 0.8, 0.9]), ks)
+    yield call(separate(make, 5, 40), make.given([0.3, 0.5, 0.7, 0.8, 0.9]), ks)
 
 
 def _gating_grouped(x: T, k: int, **_: Any) -> tuple[T, T]:
@@ -120,7 +123,7 @@ OPERATORS = in_family(
     fused(
         "npu_moe_gating_top_k",
         _gating_grouped,
-        lambda d: [call(_separate(d, rows, 16), k=4, norm_type=1) for rows in (9, 2048, 8192)],
+        lambda d: [call(separate(d, rows, 16), k=4, norm_type=1) for rows in (9, 2048, 8192)],
         outputs=("", "int32"),
         grad=False,
         terms=16,
