@@ -45,7 +45,7 @@ def in_toto(claims: Mapping[str, Any], summary: Summary, key: Ed25519PrivateKey)
     names = {False: list[str](), True: list[str]()}
     for each in sorted(summary.results, key=lambda each: each.case.id):
         if each.case.suite in claims["counts"]:
-            names[each.outcome.name == Passed.name].append(each.case.id)
+            names[each.outcome_name == Passed.name].append(each.case.id)
     statement = {
         "_type": STATEMENT,
         "subject": list(_subjects(claims)),
@@ -117,7 +117,7 @@ _Row = Sequence[Any]
 def _sheets(claims: Mapping[str, Any], summary: Summary) -> dict[str, Iterable[_Row]]:
     """Return the rows of each sheet by its name, the heading first."""
     results = [each for each in summary.results if each.case.suite in claims["counts"]]
-    deviating = [each for each in results if each.outcome.name != Passed.name]
+    deviating = [each for each in results if each.outcome_name != Passed.name]
     return {
         "Certificate": _facts(claims),
         "Summary": _counts(claims),
@@ -163,7 +163,7 @@ def _case(result: ResultRecord) -> _Row:
     case, used = result.case, evidence.limit_used(result)
     standards = ", ".join(dict.fromkeys(verdict.standard for verdict in result.verdicts))
     return (
-        *(case.id, case.suite, case.subject, case.property, case.dtype, result.outcome.name),
+        *(case.id, case.suite, case.subject, case.property, case.dtype, result.outcome_name),
         *("" if used is None else used, standards, result.duration_s, evidence.finding(result)),
     )
 
@@ -174,8 +174,8 @@ _DEVIATION_HEADING = ("Case", "Outcome", "Kind", "Reason", "Source", "Until")
 def _deviation(result: ResultRecord) -> _Row:
     waiver = result.waiver or {}
     kind = "lacking by design" if is_limit(result) else "defect" if waiver else "computed by the CPU"
-    reason = waiver.get("reason") or result.outcome.reason
-    return result.case.id, result.outcome.name, kind, reason, waiver.get("issue", ""), waiver.get("expires", "")
+    reason = waiver.get("reason") or result.reason
+    return result.case.id, result.outcome_name, kind, reason, waiver.get("issue", ""), waiver.get("expires", "")
 
 
 def _components(summary: Summary) -> Iterator[_Row]:

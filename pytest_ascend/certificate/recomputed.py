@@ -248,7 +248,7 @@ def follows(result: ResultRecord, noted: int) -> bool:
     decision = decide(made)
     if decision is Decision.FLAKY:
         return isinstance(result.outcome, Flaky)
-    is_last = (made[-1].answer if made[-1].end is End.ANSWERED else Errored.name) == result.outcome.name
+    is_last = (made[-1].answer if made[-1].end is End.ANSWERED else Errored.name) == result.outcome_name
     return decision in (Decision.ACCEPT, Decision.BLAME) and is_last and noted in (0, len(made) - 1)
 
 

@@ -77,7 +77,7 @@ class Candidate:
 
     def of(self, outcome: str) -> list[ResultRecord]:
         """Return the cases of the tier with this outcome."""
-        return [each for each in self.results if each.outcome.name == outcome]
+        return [each for each in self.results if each.outcome_name == outcome]
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def rerun(claimed: Summary, count: int, *, device: str = "auto", chance: Random 
             f"the run was on {recorded.chip}, and this device is {mine.chip or mine.device}: nothing can be compared"
         )
         raise UsageError(message, hint="re-execute on any NPU of the same chip")
-    known = {each.case.id for each in found.results if each.outcome.name not in _NOT_EXECUTED}
+    known = {each.case.id for each in found.results if each.outcome_name not in _NOT_EXECUTED}
     absent = [each.case.id for each in sampled if each.case.id not in known]
     not_executed = [f"{counted_cases(len(absent))} could not be executed here: {named(absent)}"] if absent else []
     return Rerun(

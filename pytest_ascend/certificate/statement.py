@@ -13,6 +13,7 @@ from typing import Any
 from pytest_ascend.certificate.requirements import Candidate, is_limit
 from pytest_ascend.certificate.tiers import MONTHS, TIERS, included
 from pytest_ascend.certificate.timestamp import moment_of
+from pytest_ascend.certificate.words import outside
 from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.environment.versions import Version, is_version
 from pytest_ascend.records.bounds import moment
@@ -93,7 +94,7 @@ def _challenge(run: Run) -> str:
 
 def counts(candidate: Candidate) -> dict[str, dict[str, int]]:
     """Count the cases of each suite of the tier by outcome."""
-    found = Counter((each.case.suite, each.outcome.name) for each in candidate.results)
+    found = Counter((each.case.suite, each.outcome_name) for each in candidate.results)
     suites = dict.fromkeys(each.case.suite for each in candidate.results)
     return {suite: {name: n for (of, name), n in sorted(found.items()) if of == suite} for suite in suites}
 
@@ -113,8 +114,7 @@ def limits(candidate: Candidate) -> list[dict[str, Any]]:
 
 def not_covered(candidate: Candidate) -> list[str]:
     """Return what the certificate does not cover."""
-    outside = [tier for tier in TIERS.values() if tier not in included(candidate.tier)]
-    parts = [f"the tier {tier.name}: that {tier.means}" for tier in outside]
+    parts = [outside(tier) for tier in TIERS.values() if tier not in included(candidate.tier)]
     if candidate.summary.run.header.level != "full":
         parts.append(f"cases of higher levels than {candidate.summary.run.header.level}")
     return [
@@ -126,7 +126,7 @@ def not_covered(candidate: Candidate) -> list[str]:
 
 def can_run_again(result: ResultRecord) -> bool:
     """Whether ``verify --rerun`` can draw a case: it was executed, and needs no second device."""
-    return result.case.suite != "distributed" and result.outcome.name not in (NotRun.name, NotEmulated.name)
+    return result.case.suite != "distributed" and result.outcome_name not in (NotRun.name, NotEmulated.name)
 
 
 def identity(content: Mapping[str, Any]) -> str:

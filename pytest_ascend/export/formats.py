@@ -29,9 +29,9 @@ from pytest_ascend.verdict.summary import Summary
 def properties(record: ResultRecord) -> Iterator[tuple[str, str]]:
     """Yield names and values for JUnit XML: outcome, worst figure and standard, measurements in the units they name."""
     yield "ascend_case", evidence.line(record.case.id)
-    yield "ascend_outcome", record.outcome.name
-    if record.outcome.reason:
-        yield "ascend_reason", evidence.line(record.outcome.reason)
+    yield "ascend_outcome", record.outcome_name
+    if record.reason:
+        yield "ascend_reason", evidence.line(record.reason)
     used = evidence.limit_used(record)
     if used is not None:
         yield "ascend_limit_used", f"{used:.6g}"
@@ -43,9 +43,9 @@ def properties(record: ResultRecord) -> Iterator[tuple[str, str]]:
 
 def attachment(record: ResultRecord) -> str:
     """Return the findings of a case as text; empty for a pass, whose figures are in the columns."""
-    if record.outcome.name == "passed":
+    if record.outcome_name == "passed":
         return ""
-    parts = [f"{record.case.id}: {record.outcome.name}", record.outcome.reason, record.outcome.detail]
+    parts = [f"{record.case.id}: {record.outcome_name}", record.reason, record.detail]
     for each in record.verdicts:
         parts += [f"{evidence.line(each.path)}: {evidence.line(each.headline)}", evidence.line(each.pattern)]
         parts.append(evidence.text(each.message))
@@ -92,7 +92,7 @@ def junit(summary: Summary) -> str:
     for each in summary.results:
         by_suite.setdefault(each.case.suite, []).append(each)
     for suite, results in by_suite.items():
-        kinds = Counter(_JUNIT.get(each.outcome.name, "") for each in results)
+        kinds = Counter(_JUNIT.get(each.outcome_name, "") for each in results)
         counts = {"failures": kinds["failure"], "errors": kinds["error"], "skipped": kinds["skipped"]}
         head = ET.SubElement(root, "testsuite", name=evidence.line(suite), tests=str(len(results)))
         head.attrib.update({name: str(count) for name, count in counts.items()})
@@ -116,9 +116,9 @@ def _testcase(suite: ET.Element, result: ResultRecord) -> None:
     named = ET.SubElement(element, "properties")
     for name, value in properties(result):
         ET.SubElement(named, "property", name=name, value=value)
-    kind = _JUNIT.get(result.outcome.name)
+    kind = _JUNIT.get(result.outcome_name)
     if kind:
-        found = ET.SubElement(element, kind, message=f"{result.outcome.name}: {evidence.finding(result)}")
+        found = ET.SubElement(element, kind, message=f"{result.outcome_name}: {evidence.finding(result)}")
         found.text = attachment(result)
 
 
@@ -194,8 +194,8 @@ def relay(summary: Summary) -> str:
     Within its limits: at most 1,000 tests in full, messages of 1 KB, stack traces of 4 KB, ten lines of evidence
     (pytorch/test-infra, ``.github/actions/cross-repo-ci-relay-callback``).
     """
-    kinds = Counter(_JUNIT.get(each.outcome.name, "passed") for each in summary.results)
-    bad = [each for each in summary.results if _JUNIT.get(each.outcome.name) in ("failure", "error")]
+    kinds = Counter(_JUNIT.get(each.outcome_name, "passed") for each in summary.results)
+    bad = [each for each in summary.results if _JUNIT.get(each.outcome_name) in ("failure", "error")]
     inputs = {
         "conclusion": "failure" if bad else "success",
         "test-results": {

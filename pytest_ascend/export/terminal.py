@@ -74,7 +74,7 @@ def _known(summary: Summary) -> Iterator[Line]:
         more = [f"{len(causes) - KNOWN_LIMIT:,} more causes"] if len(causes) > KNOWN_LIMIT else []
         cases = counted("cases", sum(len(each.cases) for each in causes))
         yield Line(figures.one_line(f"known: {cases}: {'; '.join((*known, *more))}"))
-    better = [each for each in summary.results if each.outcome.name == Passed.name and each.outcome.reason]
+    better = [each for each in summary.results if each.outcome_name == Passed.name and each.reason]
     if better:
         first = evidence.finding(better[0])
         yield Line(figures.one_line(f"better than expected: {counted('cases', len(better))}, as {first}"), "yellow")

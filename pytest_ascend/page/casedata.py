@@ -78,7 +78,7 @@ def index_of(summary: Summary, causes: Mapping[str, int]) -> dict[str, Any]:
     for result in summary.results:
         case = result.case
         parts = (case.suite, case.subject, case.property, case.dtype, case.family)
-        row = [*(text(figures.one_line(part)) for part in parts), ORDER.index(result.outcome.name)]
+        row = [*(text(figures.one_line(part)) for part in parts), ORDER.index(result.outcome_name)]
         row.append(causes.get(case.id, -1))
         for column in columns:
             value = column.value(result, "")
@@ -134,12 +134,20 @@ class _Packing:
         self.text = _Texts()
         self.shapes: dict[tuple[str, ...], int] = {}
         self.snippets_budget_bytes = dict(SNIPPETS_BUDGET_BYTES)
+        self._lines: dict[str, int] = {}
+
+    def line(self, foreign: str) -> int:
+        """Return the number of a line of foreign text, most of which repeat."""
+        found = self._lines.get(foreign)
+        if found is None:
+            found = self._lines[foreign] = self.text(evidence.line(foreign))
+        return found
 
     def snippet(self, result: ResultRecord) -> int:
         """Return the number of a case's program: it is included whole or not at all, since half of it would not run."""
         program = evidence.program(result)
         if program:
-            conforms = result.outcome.conforms
+            conforms = result.conforms
             self.snippets_budget_bytes[conforms] -= len(codec.for_script(program).encode())
             program = program if self.snippets_budget_bytes[conforms] >= 0 else f"# {_LEFT_OUT}"
         return self.text.known.setdefault(program, len(self.text.known))
@@ -147,20 +155,21 @@ class _Packing:
     def case(self, result: ResultRecord, line: int | None) -> list[Any]:
         """Pack one case, in the order of DETAIL_FIELDS."""
         file, bracket, parameters = result.node_id.partition("[")
+        whole = self._is_wanted_whole(result)
         return [
             self.text(figures.one_line(file)),
             self.text(figures.one_line(bracket + parameters)),
             line,
-            [self.verdict(verdict, whole=self._is_wanted_whole(result)) for verdict in result.verdicts],
+            [self.verdict(verdict, whole=whole) for verdict in result.verdicts],
             [[self.text(each.name), self.text(each.value)] for each in evidence.measures(result)],
-            [self.text(evidence.line(name)) for name in result.fallbacks],
-            self.text(evidence.text(result.outcome.detail)),
+            [self.line(name) for name in result.fallbacks],
+            self.text(evidence.text(result.detail)),
             self.snippet(result),
         ]
 
     def _is_wanted_whole(self, result: ResultRecord) -> bool:
         """Whether every tensor of a comparison is wanted: a model's are its layers, an operator's only its faults."""
-        return result.case.suite == "models" or not result.outcome.conforms
+        return result.case.suite == "models" or not result.conforms
 
     def verdict(self, verdict: Verdict, *, whole: bool) -> list[Any]:
         """Pack one comparison, in the order of VERDICT_FIELDS; its leaves are comparisons, too."""
@@ -170,12 +179,12 @@ class _Packing:
             leaves = tuple(sorted(leaves, key=lambda leaf: leaf.agrees)[: evidence.LEAVES_LIMIT])
         return [
             int(verdict.agrees),
-            self.text(evidence.line(verdict.path)),
-            self.text(evidence.line(verdict.standard)),
-            self.text(evidence.line(verdict.headline)),
-            self.text(evidence.line(verdict.pattern)),
+            self.line(verdict.path),
+            self.line(verdict.standard),
+            self.line(verdict.headline),
+            self.line(verdict.pattern),
             self.text(evidence.text(verdict.message)),
-            self.text(evidence.line(verdict.waiver)),
+            self.line(verdict.waiver),
             [[self.text(name), figure] for name, figure in evidence.decided(verdict)],
             evidence.elements(verdict),
             evidence.where(verdict),

@@ -22,6 +22,7 @@ from pytest_ascend.page.changes import change_data, changes_of, name_of
 from pytest_ascend.page.page import combination, label_of, page_of
 from pytest_ascend.page.sections import APPEARANCE
 from pytest_ascend.runlog import codec
+from pytest_ascend.system.programs import without_garbage_collection
 from pytest_ascend.verdict import figures
 from pytest_ascend.verdict.columns import Column, headings
 from pytest_ascend.verdict.diff import CANNOT_TELL, NO, YES, Diff
@@ -63,6 +64,7 @@ def _side(key: str, summary: Summary) -> View:
 _TEMPLATES = files("pytest_ascend.page") / "templates"
 
 
+@without_garbage_collection()
 def render(summary: Summary, *, against: Summary | None = None) -> str:
     """Return the conformance page of a run: HTML without network access, which runs no script but its own.
 

@@ -37,12 +37,13 @@ from pytest_ascend.plugin.reports import (
     restate,
 )
 from pytest_ascend.plugin.session import PYTEST_ONLY, RunSetup, header_lines
-from pytest_ascend.plugin.startup import one_clear_message, set_up, without_garbage_collection
+from pytest_ascend.plugin.startup import one_clear_message, set_up
 from pytest_ascend.plugin.state import RunState
 from pytest_ascend.records.outcome import Failed
 from pytest_ascend.records.text import one_line
 from pytest_ascend.run import benchmarked
 from pytest_ascend.run.case_context import CaseContext, watching
+from pytest_ascend.system.programs import without_garbage_collection
 
 __all__ = ["register", "set_up"]
 

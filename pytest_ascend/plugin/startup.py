@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,6 +18,7 @@ from pytest_ascend.plugin.session import PytestSelection, RunSetup
 from pytest_ascend.records.text import visible
 from pytest_ascend.run.preparation import prepare
 from pytest_ascend.system.bundled import folder
+from pytest_ascend.system.programs import without_garbage_collection
 
 
 @contextlib.contextmanager
@@ -32,18 +32,6 @@ def one_clear_message() -> Iterator[None]:
         raise SystemExit(error.exit_code) from None
     except AscendError as error:
         raise pytest.UsageError(visible(str(error))) from None
-
-
-@contextlib.contextmanager
-def without_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection: start-up makes little garbage, and each search visits all of torch's objects."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def selected(namespace: argparse.Namespace) -> PytestSelection:

@@ -81,6 +81,11 @@ class ResultRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
         """What became of the case."""
         return OUTCOMES[self.outcome_name](reason=self.reason, detail=self.detail)
 
+    @property
+    def conforms(self) -> bool:
+        """Whether what became of the case is what PyTorch promises."""
+        return OUTCOMES[self.outcome_name].conforms
+
     def but(self, outcome: Outcome | None = None, **changes: Any) -> ResultRecord:
         """Return the record with another outcome, or other fields."""
         if outcome is not None:

@@ -14,6 +14,7 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import EVENTS, SCHEMA, SCHEMAS, Event, Footer, Header, Run, TimeStamped
 from pytest_ascend.system.files import open_regular
+from pytest_ascend.system.programs import without_garbage_collection
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -79,6 +80,7 @@ class LogReader:
         self.header = self._header()
         self._is_chained = bool(self.header.chain)
 
+    @without_garbage_collection()
     def run(self) -> Run:
         """Read all lines, in their order."""
         records = tuple(self.records())

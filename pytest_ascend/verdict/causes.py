@@ -102,10 +102,10 @@ def causes_of(results: Iterable[ResultRecord]) -> tuple[Cause, ...]:
     results = tuple(results)
     by_outcome: Mapping[str, list[ResultRecord]] = defaultdict(list)
     for each in results:
-        by_outcome[each.outcome.name].append(each)
+        by_outcome[each.outcome_name].append(each)
     if not any(by_outcome.get(name) for name in GROUPED):
         return ()
-    executed = Counter(key for each in results if each.outcome.name not in _DID_NOT_RUN for key in _keys(each))
+    executed = Counter(key for each in results if each.outcome_name not in _DID_NOT_RUN for key in _keys(each))
     return tuple(cause for name in GROUPED for cause in _grouped(by_outcome.get(name, ()), executed))
 
 
@@ -123,9 +123,9 @@ def known_causes(results: Iterable[ResultRecord]) -> tuple[KnownCause, ...]:
     """Return the causes of all waived and disputed cases, defects before limits, then the largest first."""
     found: dict[str, list[ResultRecord]] = {}
     for each in results:
-        if each.outcome.name in (Waived.name, Disputed.name):
+        if each.outcome_name in (Waived.name, Disputed.name):
             waiver = each.waiver or {}
-            found.setdefault(str(waiver.get("cause") or waiver.get("reason") or each.outcome.reason), []).append(each)
+            found.setdefault(str(waiver.get("cause") or waiver.get("reason") or each.reason), []).append(each)
     causes = (
         KnownCause(
             evidence.line(name), str((cases[0].waiver or {}).get("kind", "")), cases[0].waiver or {}, tuple(cases)
@@ -139,8 +139,8 @@ def not_emulated(results: Iterable[ResultRecord]) -> tuple[Cause, ...]:
     """Return the cases for which the emulated device lacks an operator, by its message, the largest group first."""
     found: dict[str, list[ResultRecord]] = {}
     for each in results:
-        if each.outcome.name == NotEmulated.name:
-            found.setdefault(_without_numbers(each.outcome.reason), []).append(each)
+        if each.outcome_name == NotEmulated.name:
+            found.setdefault(_without_numbers(each.reason), []).append(each)
     return tuple(_cause((("error", text),), cases, 0) for text, cases in sorted(found.items(), key=_most))
 
 
@@ -160,11 +160,11 @@ def features(record: ResultRecord) -> Mapping[str, str]:
     }
     if case.suite == OWN and case.property == OWN_TEST:  # what tests of the user's have in common is no cause
         del found["suite"], found["property"]
-    if record.outcome.name == Fallback.name and record.fallbacks:
+    if record.outcome_name == Fallback.name and record.fallbacks:
         found["cpu"] = ", ".join(sorted(set(record.fallbacks)))
-    elif record.outcome.name == Failed.name:
+    elif record.outcome_name == Failed.name:
         found["pattern"] = next((_kind_of_pattern(each.pattern) for each in record.verdicts if not each.agrees), "")
-    elif record.outcome.name in (Errored.name, Unsupported.name, NotRun.name, Flaky.name):
+    elif record.outcome_name in (Errored.name, Unsupported.name, NotRun.name, Flaky.name):
         found["error"] = _error(record)
     return {name: value for name, value in found.items() if value}
 
@@ -173,7 +173,7 @@ def _error(record: ResultRecord) -> str:
     codes = record.diagnosis.get("codes") or ()
     if codes:
         return str(codes[0]["code"])
-    return _without_numbers(record.outcome.reason)
+    return _without_numbers(record.reason)
 
 
 def _kind_of_pattern(text: str) -> str:
@@ -244,7 +244,7 @@ def _is_certain(key: Features) -> bool:
 
 def _cause(key: Features, cases: Sequence[ResultRecord], ran: int) -> Cause:
     ordered = tuple(sorted(cases, key=_simplicity))
-    outcome = ordered[0].outcome.name
+    outcome = ordered[0].outcome_name
     named = ".".join(re.sub(r"[^A-Za-z0-9_/-]+", "-", value).strip("-") for _, value in key)
     short = named if len(named) <= 60 else f"{named[:40]}-{sha256(named.encode()).hexdigest()[:8]}"
     return Cause(f"{outcome}:{short}", outcome, key, ordered, ran)

@@ -67,7 +67,7 @@ def _standards(record: ResultRecord, _: str) -> str:
 
 
 def _outcome(record: ResultRecord, _: str) -> str:
-    return record.outcome.name
+    return record.outcome_name
 
 
 def _text(name: str, en: str, zh: str, value: Callable[[ResultRecord, str], str], *places: str) -> Column:
@@ -142,7 +142,7 @@ def link(case_id: str) -> str:
 
 def tally(results: Iterable[ResultRecord]) -> Phrase:
     """Count results by outcome, in words, the worst first."""
-    found = Counter(result.outcome.name for result in results)
+    found = Counter(result.outcome_name for result in results)
     return commas([counted_outcome(name, found[name]) for name in ORDER if found[name]])
 
 

@@ -133,11 +133,11 @@ def _all_changes(
     for case_id, result in new.items():
         if case_id not in old:
             finding = evidence.finding(result)
-            yield Change(kind=NEW, id=case_id, before="", after=result.outcome.name, finding=finding)
+            yield Change(kind=NEW, id=case_id, before="", after=result.outcome_name, finding=finding)
         else:
             yield from _changes(case_id, old[case_id], result, speed_share)
     for case_id in old.keys() - new.keys():
-        yield Change(kind=VANISHED, id=case_id, before=old[case_id].outcome.name, after="")
+        yield Change(kind=VANISHED, id=case_id, before=old[case_id].outcome_name, after="")
 
 
 def _changes(case_id: str, old: ResultRecord, new: ResultRecord, speed_share: float) -> Iterator[Change]:
@@ -170,11 +170,11 @@ def _kind(before: str, after: str) -> str:
 def _entry(result: ResultRecord) -> str:
     """Return the outcome with its known cause."""
     cause = (result.waiver or {}).get("cause", "")
-    return f"{result.outcome.name} ({cause})" if cause else result.outcome.name
+    return f"{result.outcome_name} ({cause})" if cause else result.outcome_name
 
 
 def _bare(result: ResultRecord) -> ResultRecord:
-    outcome = OUTCOMES[evidence.below(result)](reason=result.outcome.reason, detail=result.outcome.detail)
+    outcome = OUTCOMES[evidence.below(result)](reason=result.reason, detail=result.detail)
     return result.but(outcome)
 
 

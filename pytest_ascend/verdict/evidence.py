@@ -33,8 +33,8 @@ class Measure(NamedTuple):
 
 def finding(result: ResultRecord) -> str:
     """Return the finding of a case in one line; empty for an ordinary pass."""
-    if result.outcome.reason:
-        return line(result.outcome.reason)
+    if result.reason:
+        return line(result.reason)
     disagreeing = next((verdict for verdict in result.verdicts if not verdict.agrees), None)
     return line(disagreeing.headline) if disagreeing else ""
 
@@ -81,11 +81,11 @@ def measures(result: ResultRecord) -> tuple[Measure, ...]:
 
 def below(result: ResultRecord) -> str:
     """Return the outcome of a case without its waiver: what the stack did."""
-    outcome = result.outcome.name
+    outcome = result.outcome_name
     if outcome not in ("waived", "disputed"):
         return outcome
     # logs of schema 1 have it only at the beginning of the detail
-    known = str((result.waiver or {}).get("outcome") or result.outcome.detail.partition(":")[0])
+    known = str((result.waiver or {}).get("outcome") or result.detail.partition(":")[0])
     return known if known in OUTCOMES else outcome
 
 

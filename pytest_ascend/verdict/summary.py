@@ -39,12 +39,12 @@ def verified(record: ResultRecord, stack: Stack) -> ResultRecord:
 
 
 def _contradicted(record: ResultRecord, stack: Stack) -> Outcome | None:
-    outcome = record.outcome
-    if isinstance(outcome, NotEmulated) and not stack.emulated:
+    name = record.outcome_name
+    if name == NotEmulated.name and not stack.emulated:
         return Errored(reason="recorded as not-emulated, on a device that is not emulated")
-    if isinstance(outcome, (Waived, Disputed)) and not outcome.reason:
-        return Errored(reason=f"{outcome.name} without a reason")
-    return _unearned(record) if isinstance(outcome, Passed) else None
+    if name in (Waived.name, Disputed.name) and not record.reason:
+        return Errored(reason=f"{name} without a reason")
+    return _unearned(record) if name == Passed.name else None
 
 
 def _unearned(record: ResultRecord) -> Outcome | None:
@@ -143,7 +143,7 @@ def summarise(run: Run) -> Summary:
     """Judge a run by its records alone; what its footer claims is only compared with that."""
     results = tuple(_results(run))
     lines = {record.case.id: run.line(index) for index, record in enumerate(run.records)}
-    return judged(run, Counter(result.outcome.name for result in results), results=results, lines=lines)
+    return judged(run, Counter(result.outcome_name for result in results), results=results, lines=lines)
 
 
 def judged(

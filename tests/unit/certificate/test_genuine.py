@@ -13,6 +13,7 @@ from pytest_ascend.certificate.requirements import REQUIREMENTS
 from pytest_ascend.coverage import manifest
 from pytest_ascend.runlog.reading import read
 from pytest_ascend.system.bundled import folder
+from pytest_ascend.verdict.merge import merge
 from pytest_ascend.verdict.summary import Summary, summarise
 
 from . import genuine, runs
@@ -121,6 +122,37 @@ def test_what_a_log_cannot_show_is_not_refused_and_another_run_reveals_it(
     said = disagreements(made(UNSEEN[name]), made(truth))
     assert bool(said) == (name in REVEALED)
     assert REVEALED.get(name, "") in "".join(said)
+
+
+#: A run of two seconds: cases that pass, and some that the release waives on one chip or the other.
+FEW = (*SHORT[:2], *SHORT[21:24], SHORT[-1], *(
+    f"ops/test_ops.py::test_forward[ops/{name}]" for name in ("exp/forward/bfloat16", "matmul/forward/float32")
+))  # fmt: skip
+
+
+def few(report: Path, *options: str) -> Path:
+    return genuine.run(report, "--ascend-level=smoke", *options, *(f"{folder('suites')}/{each}" for each in FEW))
+
+
+@pytest.mark.parametrize("chip", ["910_93", "310P", "950"])
+def test_a_genuine_log_of_each_chip_is_not_refused(tmp_path: Path, chip: str) -> None:
+    log = genuine.as_npu(genuine.parsed(few(tmp_path / "report", f"--ascend-emulate=chip={chip}").read_bytes()))
+    assert genuine.refused(tmp_path / "run.jsonl", log) == {}
+
+
+def test_a_genuine_log_that_was_continued_on_fewer_cards_is_not_refused(tmp_path: Path) -> None:
+    log = few(tmp_path / "report", "-n2")
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-4]))  # as a kill leaves it
+    found = genuine.parsed(few(tmp_path / "report", "-n1", "--ascend-resume").read_bytes())
+    assert [len(each["cards"]) for each in found["events"] if each["kind"] == "cards"] == [2, 1, 1]
+    assert genuine.refused(tmp_path / "run.jsonl", genuine.as_npu(found)) == {}
+
+
+def test_a_genuine_log_that_was_merged_is_not_refused(tmp_path: Path) -> None:
+    parts = [read(few(tmp_path / f"part-{each}", f"--ascend-shard={each}/2")) for each in (1, 2)]
+    merge(parts, tmp_path / "whole.jsonl")
+    found = genuine.as_npu(genuine.parsed((tmp_path / "whole.jsonl").read_bytes()))
+    assert genuine.refused(tmp_path / "run.jsonl", found) == {}
 
 
 def test_every_requirement_is_seen_at_work_and_few_forgeries_are_unseen() -> None:
