@@ -96,9 +96,11 @@ def _disputes(path: Path) -> dict[str, Any]:
         known = read_regular(path, expectations.LIMIT_BYTES) if path.exists() else b'{"schema": 2, "causes": []}'
         data: Any = strict_json(known)
         expectations.parse(json.dumps(data).encode(), _ANY)
-        return {**data, "decided": list(data.get("decided", ()))}
+        return {**data, "causes": list(data["causes"]), "decided": list(data.get("decided", ()))}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UsageError(f"cannot read {path}: {error}", hint="docs/expectations.md describes the file") from error
+    except KeyError as error:
+        raise UsageError(f"{path} has no causes: it is of schema 1", hint="name another file: --list FILE") from error
 
 
 def _entry(case: str, reason: str, evidence: str, by: str, today: date) -> dict[str, Any]:

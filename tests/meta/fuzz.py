@@ -25,8 +25,10 @@ import sys
 import tempfile
 import time
 import traceback
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -36,7 +38,7 @@ import click
 
 from pytest_ascend import cli
 from pytest_ascend.certificate import commands as certifying
-from pytest_ascend.certificate import package, signing
+from pytest_ascend.certificate import package, programme, signing
 from pytest_ascend.coverage import commands
 from pytest_ascend.runlog import codec
 from pytest_ascend.system.files import read_regular
@@ -71,6 +73,7 @@ class Command:
 
 
 _EVIDENCE = tuple(f"certificate/{name}" for name in package.FILES)
+_LISTED = tuple(f"certificates/one/{name}" for name in package.FILES)
 _BOTH = tuple(f"{folder}/{name}" for folder in ("both", "both/confirmed") for name in package.FILES)
 _GOLDENS = tuple(f"baselines/golden/{name}" for name in ("manifest.json", "ops/one.safetensors", "revoked.json"))
 _MACHINE = tuple(f"machine/{name}" for name in ("usr/local/Ascend/driver/version.info", "etc/ascend_install.info"))
@@ -104,6 +107,15 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "revoke": Command(f"revoke {'a' * 32} --key key --reason because --list list.json", ("key", "list.json")),
     "certificate-key": Command("certificate-key key", ("key", "key.pub")),
+    "dispute": Command(
+        "dispute ops/relu/forward/float32 --reason r --evidence environ --by me --list disputes.json",
+        ("disputes.json", "environ"),
+    ),
+    "registry": Command(
+        "registry registry -o made.md",
+        ("registry/keys/key.pub", "registry/revocations/list.json", *(f"registry/{each}" for each in _LISTED)),
+    ),
+    "report history": Command("report history log before -o made", ("log/run.jsonl", "before/run.jsonl")),
     "report render": Command("report render log -o page.html --against before", ("log/run.jsonl", "before/run.jsonl")),
     **{
         f"report export {form}": Command(f"report export log --format {form}", ("log/run.jsonl",))
@@ -158,6 +170,8 @@ NO_FILES: Mapping[str, Callable[[Path], object]] = {
     "a folder": Path.mkdir,
     "a loop of links": lambda path: path.symlink_to(path.name),
     "a device": lambda path: path.symlink_to("/dev/zero"),
+    "a link elsewhere": lambda path: path.symlink_to(Path("../elsewhere").resolve()),
+    "a zip bomb": lambda path: path.write_bytes(_bomb()),
     "nothing": lambda _: None,
     "empty": lambda path: path.write_bytes(b""),
     "3 TiB": lambda path: (path.touch(), os.truncate(path, 3 << 40)),
@@ -167,6 +181,18 @@ NO_FILES: Mapping[str, Callable[[Path], object]] = {
     "half a gigabyte of lines": lambda path: path.write_text("{}\n" * 2_000_000, encoding="utf-8"),
     "UTF-16": lambda path: path.write_bytes("{}".encode("utf-16")),
 }
+
+
+@cache
+def _bomb() -> bytes:
+    """Return an archive of 12 KB with 72 MiB in it, under names of a contact kit."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_LZMA) as archive:
+        for name in ("kit.json", "answers.json", "npu-smi.txt"):
+            archive.writestr(name, b"[" * (24 << 20))
+    return made.getvalue()
+
+
 PIECES = (b"", b"\0", b"\xff", b"\x1b]0;harmed\x07", b"{", b"]", b'"', b"\n", b"9" * 5000, b"=", b"|", b"\\ud800")
 
 
@@ -233,6 +259,10 @@ def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
+#: A file that no command is told of, but by a link.
+ELSEWHERE = b'{"somebody": "else"}'
+
+
 @dataclass(frozen=True, slots=True)
 class Tried:
     """What a command made of a hostile file: its exit code, the time that it took, and what is wrong with that."""
@@ -253,11 +283,14 @@ def tried(seed: int, names: tuple[str, ...] = ()) -> Tried:
     if Path(file).name in command.signed and Path(file).is_file() and chance.random() < 0.7:
         with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError, MemoryError):
             sign_again(Path(file).name)
+    elsewhere, beside = Path("../elsewhere"), sorted(Path("..").iterdir())
     began = time.monotonic()
     code, said = _run(command.line.split())
     took = time.monotonic() - began
     about = f"seed {seed}: {name}, {file}, {what}"
     found = [f"{about}: {said[-1500:]}"] if code not in range(8) else []
+    if sorted(Path("..").iterdir()) != beside or elsewhere.read_bytes() != ELSEWHERE:
+        found.append(f"{about}: a file elsewhere was made or altered")
     plain = re.sub(r"\x1b\[[0-9;]*m", "", said)
     if re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", plain):
         found.append(f"{about}: raw characters on the terminal: {plain[:300]!a}")
@@ -351,12 +384,13 @@ def attack(count: int, names: tuple[str, ...], first: int = 0) -> tuple[list[Tri
 def _batch(well: Path, seeds: range, names: tuple[str, ...], writing: int) -> None:
     """Take some inputs, each in a fresh copy of the scene, and end this process."""
     with os.fdopen(writing, "w") as pipe, tempfile.TemporaryDirectory(prefix="hostile-") as scratch:
+        Path(scratch, "elsewhere").write_bytes(ELSEWHERE)
         for seed in seeds:
             here = Path(scratch, str(seed))
             shutil.copytree(well, here)
             os.chdir(here)
             commands.folder = lambda _, here=here: here
-            certifying.installed = lambda: runs.RELEASE
+            certifying.installed = programme.installed = lambda: runs.RELEASE
             pipe.write(f"{json.dumps(asdict(tried(seed, names)))}\n")
             os.chdir(scratch)
             shutil.rmtree(here, ignore_errors=True)

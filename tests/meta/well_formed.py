@@ -64,6 +64,9 @@ def scene(folder: Path) -> None:
     Path("sources/train.py").write_text(PROGRAM, encoding="utf-8")
     one = {"cases": "ops/*", "outcome": "failed", "reason": "r", "source": "s", "expires": "2030-01-01", "cann": ">=8"}
     Path("expectations.json").write_text(json.dumps({"schema": 1, "expectations": [one]}), encoding="utf-8")
+    two = {"cause": "c", "outcome": "disputed", "reason": "r", "cases": ["ops/exp/forward/float32"], "source": "s"}
+    two |= {"owner": "o", "expires": "2030-01-01", "why": "w"}
+    Path("disputes.json").write_text(json.dumps({"schema": 2, "causes": [two]}), encoding="utf-8")
     _baseline(Path("measured.json"))
     runs.certificate(folder)
     _keys(folder, "key", runs.KEY)
@@ -71,6 +74,10 @@ def scene(folder: Path) -> None:
     _second(folder)
     Path("root.pem").write_bytes(root_certificate())
     revocation.add(Path("list.json"), "a" * 32, "because", runs.KEY, on=runs.ISSUED)
+    for given, listed in {"key.pub": "keys", "list.json": "revocations"}.items():
+        Path("registry", listed).mkdir(parents=True)
+        shutil.copy(given, Path("registry", listed))
+    shutil.copytree("certificate", "registry/certificates/one")
     shutil.copy(Path(cli.__file__).parent / "environment" / "compatibility.json", "compatibility.json")
     cases = [*synthetic.op_cases(20), *synthetic.other_cases()]
     for name, outcomes in {"log": ("passed", "failed", "errored"), "before": ("passed",)}.items():
