@@ -13,7 +13,6 @@ from pytest_ascend.certificate.requirements import REQUIREMENTS
 from pytest_ascend.coverage import manifest
 from pytest_ascend.runlog.reading import read
 from pytest_ascend.system.bundled import folder
-from pytest_ascend.verdict.merge import merge
 from pytest_ascend.verdict.summary import Summary, summarise
 
 from . import genuine, runs
@@ -146,13 +145,6 @@ def test_a_genuine_log_that_was_continued_on_fewer_cards_is_not_refused(tmp_path
     found = genuine.parsed(few(tmp_path / "report", "-n1", "--ascend-resume").read_bytes())
     assert [len(each["cards"]) for each in found["events"] if each["kind"] == "cards"] == [2, 1, 1]
     assert genuine.refused(tmp_path / "run.jsonl", genuine.as_npu(found)) == {}
-
-
-def test_a_genuine_log_that_was_merged_is_not_refused(tmp_path: Path) -> None:
-    parts = [read(few(tmp_path / f"part-{each}", f"--ascend-shard={each}/2")) for each in (1, 2)]
-    merge(parts, tmp_path / "whole.jsonl")
-    found = genuine.as_npu(genuine.parsed((tmp_path / "whole.jsonl").read_bytes()))
-    assert genuine.refused(tmp_path / "run.jsonl", found) == {}
 
 
 def test_every_requirement_is_seen_at_work_and_few_forgeries_are_unseen() -> None:
