@@ -207,7 +207,7 @@ def relay(summary: Summary) -> str:
             {
                 "name": evidence.line(each.case.id),
                 "classname": _class_name(each),
-                "message": _cut(f"{each.outcome.name}: {evidence.finding(each)}", RELAY_MESSAGE),
+                "message": _cut(f"{each.outcome_name}: {evidence.finding(each)}", RELAY_MESSAGE),
                 "stacktrace": _cut(attachment(each), RELAY_TRACE),
                 "duration": each.duration_s,
             }
