@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -65,6 +66,23 @@ def target(name: str, dtype: str, function: Function | None = None, count: int |
 
 def judged(made: Target) -> None:
     check(made, PrecisionCompare(lambda _: None))
+
+
+def test_what_becomes_of_a_generated_call_is_a_short_walk() -> None:
+    """From its generation to its verdict, a reader comes by few functions in few files."""
+    walked: set[tuple[str, int]] = set()
+
+    def step(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and "pytest_ascend" in frame.f_code.co_filename:
+            walked.add((frame.f_code.co_filename, frame.f_code.co_firstlineno))
+
+    sys.setprofile(step)
+    try:
+        judged(target("exp", "float32", count=3))
+    finally:
+        sys.setprofile(None)
+    assert len(walked) <= 300
+    assert len({file for file, _ in walked}) <= 50
 
 
 @pytest.mark.parametrize("name", ["add", "sum", "softmax", "matmul", "sort", "cat", "layer_norm"])
