@@ -79,7 +79,7 @@ def test_a_run_in_short() -> None:
     assert [(count, outcome) for count, _, outcome in found.causes.values()] == [(1, "failed")]
     assert (found.run_id, found.started, found.level) == (run.header.run_id, run.header.started, run.header.level)
     part = synthetic.replace(run, header=synthetic.replace(run.header, selection=Selection("subset", "x")))
-    assert history.point_of(summarise(part)).level == f"{run.header.level}, subset"
+    assert history.point_of(summarise(part)).level == f"{run.header.level}, x"
 
 
 def test_the_history_for_programs_has_each_run_once_in_order() -> None:
@@ -135,8 +135,8 @@ def test_a_change_for_programs_says_whether_it_deviates(kind: str, after: str, d
 
 
 def test_a_change_links_to_its_case_where_the_page_has_it() -> None:
-    for kind, linked, href in (("new", True, "#case=i"), ("new", False, ""), ("vanished", True, "")):
-        row = changes._row(Change(kind=kind, id="i", before="", after="failed"), linked)
+    for after, linked, href in (("failed", True, "#case=i"), ("failed", False, ""), ("", True, "")):
+        row = changes._row(Change(kind="new", id="i", before="", after=after), linked)
         assert (row.id, row.href) == ("i", href)
 
 

@@ -145,8 +145,8 @@ def test_the_options_that_decide_what_a_case_computes(given: Any, arguments: lis
 
 @pytest.mark.parametrize(
     ("fraction", "text"),
-    [(10.0, "10 times"), (9.99, "999 %"), (0.1, "10 %"), (0.0999, "10.0 %"), (0.001, "0.1 %"), (0.00099, "< 0.1 %"),
-     (999_999.0, "999,999 times"), (1e6, "beyond measure")],
+    [(10.0, "1,000 %"), (9.99, "999 %"), (0.1, "10 %"), (0.0999, "10.0 %"), (0.001, "0.1 %"), (0.00099, "< 0.1 %"),
+     (999_999.0, "99,999,900 %"), (1e6, "beyond measure")],
 )  # fmt: skip
 def test_shares_of_a_limit_at_their_thresholds(fraction: float, text: str) -> None:
     assert figures.used(fraction) == text

@@ -110,7 +110,13 @@ def test_known_causes_name_what_is_waived() -> None:
 def test_the_feature_of_an_outcome(given: ResultRecord, feature: tuple[str, str]) -> None:
     found = dict(features(given))
     assert found.pop(feature[0]) == feature[1]
-    assert found == {"suite": "ops", "subject": "ops/relu", "property": "forward", "dtype": "float32"}
+    assert found == {
+        "suite": "ops",
+        "subject": "ops/relu",
+        "operator": "relu",
+        "property": "forward",
+        "dtype": "float32",
+    }
 
 
 # --- comparisons of runs ---
