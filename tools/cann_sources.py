@@ -134,7 +134,7 @@ class Sources:
     def _function(self, path: str, head: list[str], body: list[str]) -> None:
         opened = head.index("(")
         name = head[opened - 1].rsplit("::", 1)[-1]
-        given = split(head[opened + 1 : closing(head, opened)])
+        given = [each for each in split(head[opened + 1 : closing(head, opened)]) if each != ["void"]]
         names, types = [], []
         for each in given:
             declared = each[: each.index("=")] if "=" in each else each

@@ -152,11 +152,12 @@ def _prepare(*, device: str, everything: bool) -> None:
     from torch.testing._internal import common_utils
     from torch.testing._internal.opinfo import core
 
-    refs = [each for each in operators.python_ref_db if isinstance(each, operators.BinaryUfuncInfo)]
-    former = {"binary_ufuncs_and_refs": [*operators.binary_ufuncs, *refs], "skipIfMps": lambda test: test}
-    for module, name in ((operators, "binary_ufuncs_and_refs"), (common_utils, "skipIfMps")):
+    for module, name, value in (
+        (operators, "binary_ufuncs_and_refs", operators.binary_ufuncs),
+        (common_utils, "skipIfMps", lambda test: test),
+    ):
         if not hasattr(module, name):
-            setattr(module, name, former[name])
+            setattr(module, name, value)
     if device == "cpu":
         return
     information: Any = core.OpInfo

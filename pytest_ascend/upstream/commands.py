@@ -120,6 +120,7 @@ def run(checkout: Path, report: Path, known: tuple[Path, ...], files: tuple[str,
 def _variables(device: str, emulator: Mapping[str, Any]) -> dict[str, str]:
     """Return the variables of the tests' processes, and set them here too: the report names the CANN that was told."""
     found = {"PYTORCH_TESTING_DEVICE_ONLY_FOR": "cpu" if device == "cpu" else "privateuse1"}
+    found["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"  # tests that were written before torch 2.6 load what they saved
     if device == "emulated":
         found |= environment(EmulatorSettings(**emulator).resolved())
     os.environ.update(found)

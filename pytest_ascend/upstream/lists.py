@@ -19,6 +19,7 @@ from pytest_ascend.errors import UsageError
 
 #: The end of a device-generic test's name: "_npu", or "_npu_float32".
 _DEVICE = re.compile(r"_(cpu|npu|privateuse1)(_(bool|u?int\d+|b?float\d+|complex\d+))*$")
+_CLASS = re.compile(r"(Device)?(PRIVATEUSE1|NPU)$")
 _CLASSIC = re.compile(r"(\S+) \((?:.*?\.)?(\w[^()]*)\)")
 LIMIT_BYTES = 64 * 2**20
 
@@ -43,13 +44,13 @@ class Listed:
     def of(self, file: str, name: str) -> Entry | None:
         """Return the entry of a test, ``name`` being CLASS::TEST: itself, or without its device and dtype.
 
-        A class stands for all whose names begin with it, and torch_npu calls its device by two names.
+        A class stands for all whose names begin with it. torch_npu calls its device by two names, and PyTorch renamed
+        classes of device-generic tests by putting "Device" before it.
         """
         cls, _, test = name.partition("::")
         empty: list[Entry] = []
         for entry in self.entries.get(test, empty) + self.entries.get(_DEVICE.sub("", test), empty):
-            forms = (entry.cls, entry.cls.replace("PRIVATEUSE1", "NPU"), entry.cls.replace("NPU", "PRIVATEUSE1"))
-            if entry.file in {"", file} and cls.startswith(forms):
+            if entry.file in {"", file} and _CLASS.sub("", cls).startswith(_CLASS.sub("", entry.cls)):
                 return entry
         return None
 
