@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -134,16 +135,17 @@ BEGIN, END = "<!-- {} -->\n", "<!-- end of {} -->"
 @click.argument("logs", type=PATH, nargs=-1, required=True)
 @click.option("--list", "known", multiple=True, type=PATH, required=True)
 @click.option("--name", default="the list", help="What the list is called in the table.")
+@click.option("-k", "match", default="", metavar="REGEX", help="Tests whose CLASS::NAME has a match.")
 @click.option("--half", type=click.Choice(["even", "odd"]), default=None)
 @click.option(
     "--write", "page", type=(str, PATH), metavar="MARK PAGE", help="Put the table between <!-- MARK --> lines."
 )
-def compare(
-    logs: tuple[Path, ...], known: tuple[Path, ...], name: str, half: str | None, page: tuple[str, Path] | None
-) -> None:
+def compare(logs: tuple[Path, ...], known: tuple[Path, ...], page: tuple[str, Path] | None, **given: Any) -> None:
     """Compare the logs of runs with lists of what a real NPU does not pass."""
-    rows = [row for log in logs for row in read_log(log / "run.jsonl" if log.is_dir() else log).records]
-    made = comparison.table(comparison.compare(rows, lists.read(known), half or ""), name)
+    every = [row for log in logs for row in read_log(log / "run.jsonl" if log.is_dir() else log).records]
+    rows = [row for row in every if re.search(given["match"], row.node_id)]
+    found = comparison.compare(rows, lists.read(known), given["half"] or "")
+    made = comparison.table(found, given["name"])
     if not page:
         click.echo(made)
         return
@@ -158,13 +160,15 @@ def compare(
 @click.argument("known", type=PATH, nargs=-1, required=True)
 @click.option("--tests", type=PATH, required=True, help="All tests, as upstream run writes tests.txt.")
 @click.option("--source", default="", help="Where the lists are from, with the day.")
+@click.option("--half", type=click.Choice(["even", "odd"]), default=None, help="Look at the tests of one half only.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default="rules.json", show_default=True)
-def import_(known: tuple[Path, ...], tests: Path, source: str, output: Path) -> None:
+def import_(known: tuple[Path, ...], tests: Path, source: str, half: str | None, output: Path) -> None:
     """Make rules of lists: which operators do not pass which tests in which dtypes, and why."""
     from pytest_ascend.upstream import rules
 
-    ids, listed = tests.read_text(encoding="utf-8").split(), lists.read(known)
-    operators = rules.operators_of_torch()
+    listed, operators = lists.read(known), rules.operators_of_torch()
+    named = ((each, listed.of(*each.split("::", 1))) for each in tests.read_text(encoding="utf-8").split())
+    ids = [each for each, entry in named if not half or lists.half(entry.id if entry else each) == half]
     made = rules.derive(listed, ids, source or ", ".join(each.name for each in known), operators)
     write_file(output, rules.write(made))
     out, there = set(rules.excluded(made, ids, operators)), {each for each in ids if listed.of(*each.split("::", 1))}
@@ -176,17 +180,20 @@ def import_(known: tuple[Path, ...], tests: Path, source: str, output: Path) -> 
 
 
 @upstream.command("export")
-@click.argument("rules_file", type=PATH)
+@click.argument("rules_file", type=PATH, required=False)
 @click.option(
     "--as", "form", type=click.Choice(["configs", "disabled", "ids", "lines"]), default="configs", show_default=True
 )
 @click.option("--tests", type=PATH, help="All tests, as upstream run writes tests.txt; configs needs none.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("-"))
-def export(rules_file: Path, form: str, tests: Path | None, output: Path) -> None:
-    """Write rules as PrivateUse1TestBase.set_test_configs takes them, or as a list of tests."""
+def export(rules_file: Path | None, form: str, tests: Path | None, output: Path) -> None:
+    """Write rules as PrivateUse1TestBase.set_test_configs takes them, or as a list of tests.
+
+    By default those that come with pytest-ascend: what an Atlas A3 does not pass, by the even half of its list.
+    """
     from pytest_ascend.upstream import rules
 
-    known, operators = rules.read(rules_file), rules.operators_of_torch()
+    known, operators = rules.read(rules_file or rules.KNOWN), rules.operators_of_torch()
     if form == "configs":
         text = rules.as_configs(known, operators)
     elif tests is None:

@@ -15,7 +15,7 @@ SAME, OTHER, PASSES = "does not pass, same reason", "does not pass, another reas
 BOTH_PASS, ONLY_HERE, OWN = "passes", "does not pass here", "torch_npu itself refuses"
 #: What the emulated device says where a list says it in these words.
 _SAID = (
-    (r"DT_(COMPLEX|DOUBLE)", r"DT_{0}"),
+    (r"DT_(\w+)", r"DT_{0}"),
     (r"larger than (\d+) dimensions", r"[Dd]im\w* .{{0,40}}\b{0}\b|\b{0}\b.{{0,40}}dim"),
     (r"(contiguous_format)", r"{0}"),
     (r"acl not supported: (?:aclnn)?(\w+)", r"(?i)aclnn(Inplace)?{0}"),

@@ -1,7 +1,7 @@
 """Lists of tests that a real NPU does not pass, in the forms in which they are published.
 
-torch's own (``.pytorch-disabled-tests.json``): {"test_exp_npu_int8 (__main__.TestUnary)": ["", [chips]]}. By node id,
-as Ascend/pytorch keeps for an Atlas A3: {"test/test_ops.py::TestCommon::test_exp_npu": {"reason": "..."}}, or a line
+torch's own (``.pytorch-disabled-tests.json``): {"test_exp_npu_int8 (__main__.TestUnary)": ["", [chips]]}, or with a
+reason by its kind (``disabled_tests_type.json``) in place of that: {"DTYPE": "..."}. By node id, as Ascend/pytorch keeps for an Atlas A3: {"test/test_ops.py::TestCommon::test_exp_npu": {"reason": "..."}}, or a line
 of JSON for each, {"nodeid": "..."}.
 """
 
@@ -80,8 +80,9 @@ def _entries(rows: Any) -> Iterator[Entry]:
         name = key.get("nodeid", "") if isinstance(key, dict) else str(key)
         if match := _CLASSIC.fullmatch(name):
             chips = value[1] if isinstance(value, list) and len(value) > 1 else [""]
+            reason = " ".join(map(str, value.values())) if isinstance(value, dict) else ""
             if not {"910A", "A1"} & set(chips):
-                yield Entry(name, match[1], match[2].rpartition(".")[2])
+                yield Entry(name, match[1], match[2].rpartition(".")[2], reason=reason)
         elif name.count("::") >= 2:
             file, cls, test = name.split("::", 2)
             yield Entry(name, test, cls, file, value.get("reason", "") if isinstance(value, dict) else "")
