@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 
-
 from pytest_ascend.device import dispatcher
 
 HERE = Path(__file__).parent
