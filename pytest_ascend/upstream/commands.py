@@ -150,8 +150,8 @@ def compare(logs: tuple[Path, ...], known: tuple[Path, ...], page: tuple[str, Pa
         click.echo(made)
         return
     begin, end = (each.format(page[0]) for each in (BEGIN, END))
-    before, found, rest = page[1].read_text(encoding="utf-8").partition(begin)
-    if not found or end not in rest:
+    before, mark, rest = page[1].read_text(encoding="utf-8").partition(begin)
+    if not mark or end not in rest:
         raise UsageError(f"{page[1]} has no lines {begin.strip()} and {end}", hint="add both where the table is to be")
     write_file(page[1], before + begin + made + rest[rest.index(end) :])
 
