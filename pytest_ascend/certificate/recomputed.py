@@ -47,6 +47,7 @@ STANDARDS = ("error-model@1", "binary@1")
 #: Properties whose pass rests on a measurement, in suites that compare otherwise.
 MEASURED = {
     ("random", "distribution"): "p_value_corrected",
+    ("random", "battery"): "p_value_corrected",
     ("stability", "batch-invariance"): "differing_elements_share",
 }
 #: Rules whose figure is among the metrics of a comparison: the share of the limit is that figure over the limit.

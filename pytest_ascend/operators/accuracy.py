@@ -16,10 +16,13 @@ from pytest_ascend.operators.callables import resolve
 #: Functions of one number, by their public names.
 FUNCTIONS = tuple(
     """
-    acos acosh asin asinh atan atanh cos cosh digamma erf erfc erfinv exp exp2 expm1 lgamma log log10 log1p log2
-    reciprocal rsqrt sigmoid sin sinc sinh sqrt tan tanh nn.functional.celu nn.functional.elu nn.functional.gelu
-    nn.functional.hardswish nn.functional.logsigmoid nn.functional.mish nn.functional.selu nn.functional.silu
-    nn.functional.softplus nn.functional.softsign
+    abs acos acosh asin asinh atan atanh ceil cos cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 floor frac
+    lgamma log log10 log1p log2 logit neg rad2deg reciprocal round rsqrt sigmoid sign sin sinc sinh special.i0
+    special.ndtr sqrt square tan tanh trunc nn.functional.celu nn.functional.elu nn.functional.gelu
+    nn.functional.hardsigmoid nn.functional.hardswish nn.functional.hardtanh nn.functional.leaky_relu
+    nn.functional.logsigmoid nn.functional.mish nn.functional.relu nn.functional.relu6 nn.functional.selu
+    nn.functional.silu nn.functional.softplus nn.functional.softshrink nn.functional.softsign
+    nn.functional.tanhshrink
     """.split()  # noqa: SIM905 - a table
 )
 #: Formats of which all 65,536 numbers are inputs.

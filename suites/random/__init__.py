@@ -13,6 +13,7 @@ from pytest_ascend.operators.operator import FLOATS
 from pytest_ascend.records.case import Case
 
 from . import attention, statistics
+from .batteries import BATTERIES
 from .statistics import Distribution
 
 T = torch.Tensor
@@ -162,6 +163,7 @@ DRAWINGS: tuple[Drawing, ...] = (
 
 
 DISTRIBUTION, SEED, STATE, GRADIENT, BACKWARD = "distribution", "seed", "state", "gradient", "backward"
+BATTERY = "battery"
 
 
 def _properties(drawing: Drawing, dtype: str) -> tuple[str, ...]:
@@ -171,7 +173,7 @@ def _properties(drawing: Drawing, dtype: str) -> tuple[str, ...]:
     return (DISTRIBUTION, SEED, STATE, *((GRADIENT,) if drawing.gradient else ()), *backward)
 
 
-CASES: tuple[Case, ...] = tuple(
+_OF_DRAWINGS = tuple(
     Case(
         suite="random",
         subject=drawing.name,
@@ -183,4 +185,12 @@ CASES: tuple[Case, ...] = tuple(
     for drawing in DRAWINGS
     for dtype in drawing.dtypes
     for property_ in _properties(drawing, dtype)
+)
+
+CASES: tuple[Case, ...] = (
+    *_OF_DRAWINGS,
+    *(
+        Case(suite="random", subject=name, property=BATTERY, family="random", level=level)
+        for name, (level, _) in BATTERIES.items()
+    ),
 )

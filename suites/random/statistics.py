@@ -154,13 +154,13 @@ def repeated(values: torch.Tensor) -> str:
 def _findings(cells: torch.Tensor, probabilities: torch.Tensor) -> Iterator[Finding]:
     count = len(probabilities)
     total = torch.bincount(cells, minlength=count)
-    yield Finding("all elements", _chi_square(total.unsqueeze(0), probabilities)[0])
+    yield Finding("all elements", chi_square(total.unsqueeze(0), probabilities)[0])
     blocks = _blocks(cells)
     places = torch.arange(len(blocks)).unsqueeze(1) * count
     counts = torch.bincount((blocks + places).reshape(-1), minlength=len(blocks) * count).view(-1, count)
     # A tensor is not a multiple of blocks: its end is tested again.
     end = torch.bincount(cells[-BLOCK:], minlength=count)
-    for number, each in enumerate(_chi_square(torch.cat([counts, end.unsqueeze(0)]), probabilities)):
+    for number, each in enumerate(chi_square(torch.cat([counts, end.unsqueeze(0)]), probabilities)):
         place = f"elements from {number * BLOCK} on" if number < len(blocks) else "the last elements"
         yield Finding(place, each)
     score = _scores(probabilities)[cells]
@@ -173,7 +173,7 @@ def _blocks(values: torch.Tensor) -> torch.Tensor:
     return values[:whole].view(-1, BLOCK)
 
 
-def _chi_square(counts: torch.Tensor, probabilities: torch.Tensor) -> list[float]:
+def chi_square(counts: torch.Tensor, probabilities: torch.Tensor) -> list[float]:
     """Return, for each row, the p-value of the counts (Pearson's chi-square); rare cells are merged."""
     expected = probabilities * counts[0].sum()
     rare = expected < 20

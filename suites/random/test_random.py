@@ -14,7 +14,8 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import BACKWARD, CASES, DISTRIBUTION, DRAWINGS, GRADIENT, SEED, STATE, Drawing, attention
+from . import BACKWARD, BATTERY, CASES, DISTRIBUTION, DRAWINGS, GRADIENT, SEED, STATE, Drawing, attention
+from .batteries import BATTERIES
 from .statistics import FALSE_ALARM, judge, repeated
 
 
@@ -83,6 +84,20 @@ def test_distribution(case: Case, npu_device: torch.device, ascend_measure: Call
     ascend_measure("p_value_corrected", worst.probability)
     if worst.probability < FALSE_ALARM:
         pytest.fail(f"not the distribution of {case.subject}: {worst.what}, probability {worst.probability:.1e}")
+
+
+@of(BATTERY)
+def test_battery(case: Case, npu_device: torch.device, ascend_measure: Callable[[str, float], None]) -> None:
+    seed(npu_device, 2025)
+    found = list(BATTERIES[case.subject][1](npu_device))
+    impossible = [each for each in found if isinstance(each, str)]
+    assert not impossible, "; ".join(impossible)
+    measured = [each for each in found if not isinstance(each, str)]
+    worst = min(measured, key=lambda each: each.probability, default=None)
+    probability = min(1.0, worst.probability * len(measured)) if worst else 1.0
+    ascend_measure("p_value_corrected", probability)
+    if worst and probability < FALSE_ALARM:
+        pytest.fail(f"{case.subject}: {worst.what}: probability {probability:.1e}")
 
 
 @of(SEED)

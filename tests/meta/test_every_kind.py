@@ -19,6 +19,7 @@ CASES: Mapping[str, str] = {
     "ops/*": "meta/test_properties.py::test_what_is_wrong_is_seen",
     "fused/*": "meta/test_planted_faults_beyond.py::test_each_fault_is_caught_where_it_is",
     "errors/refused": "meta/test_planted_faults_beyond.py::test_each_fault_is_caught_where_it_is",
+    "random/battery": "unit/suites/test_random_statistics.py::test_a_battery_sees_what_a_distribution_does_not_show",
     "random/backward": "meta/test_planted_faults_beyond.py::test_each_fault_is_caught_where_it_is",
     "random/distribution": "meta/test_planted_faults_beyond.py::test_each_fault_is_caught_where_it_is",
     "random/gradient": "meta/test_planted_faults_beyond.py::test_each_fault_is_caught_where_it_is",

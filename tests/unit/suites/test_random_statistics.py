@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from suites.random import CASES, DRAWINGS, Drawing, statistics
+from suites.random.batteries import BATTERIES
 from suites.random.statistics import BLOCK, CASES_LIMIT, FALSE_ALARM, judge, repeated
 
 COUNT = 16 * BLOCK + 17
@@ -25,7 +26,7 @@ def probability(values: torch.Tensor) -> float:
 
 
 def test_a_run_accuses_a_correct_generator_once_in_a_million_runs() -> None:
-    assert sum(case.property == "distribution" for case in CASES) <= CASES_LIMIT
+    assert sum(case.property in ("distribution", "battery") for case in CASES) <= CASES_LIMIT
     assert FALSE_ALARM * CASES_LIMIT <= 1e-6
 
 
@@ -72,3 +73,34 @@ def test_a_block_that_comes_twice_is_seen() -> None:
 def test_what_was_not_written_is_impossible_everywhere() -> None:
     floating = [each for each in DRAWN_ON_CPU if each.dtypes[0] == "float32"]
     assert not [each.name for each in floating if bool(each.distribution.possible(torch.tensor([float("nan")])).any())]
+
+
+#: A generator that is wrong -> the battery that sees it. Each is given the numbers of a right one.
+WRONG_NUMBERS: dict[str, tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "twelve bits": ("large-uniform", lambda x: (x * 4096).floor() / 4096 + 0.0001),
+    "no tail": ("large-normal", lambda x: torch.where(x.abs() > 3.5, x / 2, x)),
+    "neighbours depend on each other": ("large-uniform", lambda x: torch.where(x < 0.01, x, x.roll(8) * 0.5 + x * 0.5)),
+    "calls share numbers": ("calls-and-seeds", lambda x: x.sort().values),
+    "an end is rare": ("large-uniform", lambda x: x.clamp(min=2**-12)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_NUMBERS)
+def test_a_battery_sees_what_a_distribution_does_not_show(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    battery, change = WRONG_NUMBERS[name]
+    for function in ("rand", "randn"):
+        right = getattr(torch, function)
+        monkeypatch.setattr(torch, function, lambda *given, f=right, **named: change(f(*given, **named)))
+    torch.manual_seed(3)
+    found = list(BATTERIES[battery][1](torch.device("cpu")))
+    worst = min((each.probability for each in found if not isinstance(each, str)), default=1.0)
+    assert any(isinstance(each, str) for each in found) or worst * len(found) < FALSE_ALARM
+
+
+def test_right_numbers_pass_the_small_batteries() -> None:
+    torch.manual_seed(4)
+    for name in ("calls-and-seeds", "sure-events", "wide-ranges", "permutations", "classes"):
+        found = list(BATTERIES[name][1](torch.device("cpu")))
+        assert [each for each in found if isinstance(each, str)] == []
+        worst = min((each.probability for each in found if not isinstance(each, str)), default=1.0)
+        assert worst * max(len(found), 1) > 1e-6

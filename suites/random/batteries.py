@@ -1,0 +1,228 @@
+"""Batteries for random numbers: calls and seeds that share numbers, single bits, gaps, tails, rare and sure events.
+
+The tests are those of published batteries (Knuth, TAOCP 2, 3.3.2: serial correlation, gaps; Marsaglia's DIEHARD:
+birthday spacings; L'Ecuyer and Simard's TestU01: collisions), each with the p-value of a correct generator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+
+from .statistics import Finding, chi_square
+
+T = torch.Tensor
+#: What a row yields: p-values, or what cannot be at all.
+Row = Callable[[torch.device], Iterator["Finding | str"]]
+#: Numbers of a large tensor: more than float32 counts in 22 bits, and no multiple of blocks.
+LARGE = 2**22 + 4099
+#: Seeds that differ in one bit of their lower half: a generator on the CPU uses no other (mt19937).
+SEEDS = (0, 1, 2, 3, 2**8, 2**16, 2**24, 2**31)
+
+
+def _normal_tail(z: float) -> float:
+    return math.erfc(abs(z) / math.sqrt(2))
+
+
+def _poisson(what: str, count: int, mean: float) -> Finding:
+    """Return the p-value of a number of rare events, on both sides."""
+    k, rate = torch.tensor(float(count), dtype=torch.float64), torch.tensor(mean, dtype=torch.float64)
+    below = float(torch.special.gammaincc(k + 1, rate))
+    above = float(torch.special.gammainc(k, rate)) if count else 1.0
+    return Finding(f"{what}: {count:,} where {mean:,.6g} are to be expected", min(1.0, 2 * min(below, above)))
+
+
+def _share(what: str, hits: T, p: float) -> Finding:
+    mean, count = len(hits) * p, int(hits.sum())
+    if min(mean, len(hits) - mean) < 1e5:
+        return _poisson(what, count, mean) if p < 0.5 else _poisson(what, len(hits) - count, len(hits) - mean)
+    return Finding(f"{what}: {count:,} of {len(hits):,}", _normal_tail((count - mean) / math.sqrt(mean * (1 - p))))
+
+
+def _correlation(what: str, x: T, y: T) -> Finding:
+    """Return the p-value of the correlation of two sequences of mean 0 and variance 1."""
+    return Finding(what, _normal_tail(float(torch.dot(x, y)) / math.sqrt(len(x))))
+
+
+def _even(what: str, cells: T, count: int) -> Finding:
+    shares = torch.full((count,), 1 / count, dtype=torch.float64)
+    return Finding(what, chi_square(torch.bincount(cells, minlength=count)[None], shares)[0])
+
+
+def _of_uniform(u: T) -> Iterator[Finding]:
+    """Test numbers that are uniform in [0, 1), in float64."""
+    count = len(u)
+    grid = (torch.arange(count, dtype=torch.float64) + 0.5) / count
+    reach = math.sqrt(count) * float((u.sort().values - grid).abs().max())
+    series = sum((-1) ** (k - 1) * math.exp(-2 * (k * reach) ** 2) for k in range(1, 40)) if reach > 0.3 else 0.5
+    yield Finding("Kolmogorov-Smirnov", min(1.0, 2 * series))
+    scaled = (u - 0.5) * math.sqrt(12)
+    for lag in (1, 2, 3, 4, 8, 16, 32, 64, 256, 1024, 4096, 2**16, 2**20):
+        yield _correlation(f"serial correlation at a distance of {lag:,}", scaled[:-lag], scaled[lag:])
+    whole = (u * 2**22).long()
+    for bit in range(22):
+        yield _share(f"bit {bit} of 22", whole >> bit & 1, 0.5)
+    hits = (u < 0.125).nonzero().flatten()
+    gaps = (hits.diff() - 1).clamp(max=60)
+    shares = torch.tensor([0.125 * 0.875**k for k in range(60)], dtype=torch.float64)
+    shares = torch.cat([shares, 1 - shares.sum(0, keepdim=True)])
+    yield Finding("gaps between small numbers", chi_square(torch.bincount(gaps, minlength=61)[None], shares)[0])
+    days = whole[: 2**16].view(64, 1024).sort(-1).values
+    spacings = days.diff(dim=-1).sort(-1).values
+    yield _poisson("birthday spacings that repeat", int((spacings.diff(dim=-1) == 0).sum()), 64 * 2**30 / (4 * 2**22))
+    for end in (2**-8, 2**-12, 2**-16):
+        yield _poisson(f"numbers in the lowest {end:.2g}", int((u < end).sum()), count * end)
+        yield _poisson(f"numbers in the highest {end:.2g}", int((u >= 1 - end).sum()), count * end)
+    # Numbers of 23 bits, as a significand is filled, collide twice as often as those of 24: fewer bits show.
+    collisions, most = 2**20 - len(u[: 2**20].unique()), 2**40 / 2 / 2**23
+    z = (collisions - most) / math.sqrt(most)
+    yield Finding(f"equal numbers: {collisions:,}, {most:,.0f} with 23 bits", _normal_tail(z) if z > 0 else 1.0)
+
+
+def _large_uniform(device: torch.device) -> Iterator[Finding]:
+    yield from _of_uniform(torch.rand(LARGE, device=device).cpu().double())
+
+
+def _large_normal(device: torch.device) -> Iterator[Finding]:
+    x = torch.randn(LARGE, device=device).cpu().double()
+    yield from _of_uniform(torch.special.ndtr(x))
+    for end in (2.5, 3.0, 3.5, 4.0, 4.5, 5.0):
+        p = math.erfc(end / math.sqrt(2)) / 2
+        yield _poisson(f"numbers above {end}", int((x > end).sum()), LARGE * p)
+        yield _poisson(f"numbers below -{end}", int((x < -end).sum()), LARGE * p)
+
+
+def _large_exponential(device: torch.device) -> Iterator[Finding]:
+    x = torch.empty(LARGE, device=device).exponential_(2.0).cpu().double()
+    yield from _of_uniform(-torch.expm1(-2 * x))
+    for end in (2.0, 4.0, 6.0, 7.0):
+        yield _poisson(f"numbers above {end}", int((x > end).sum()), LARGE * math.exp(-2 * end))
+
+
+def _calls(count: int) -> Row:
+    """Return a row about calls after one another, and with other seeds: no three numbers in a row are shared."""
+
+    def row(device: torch.device) -> Iterator[Finding | str]:
+        kinds: Mapping[str, Callable[[], T]] = {
+            "rand": lambda: torch.rand(count, device=device),
+            "randn": lambda: torch.randn(count, device=device),
+            "normal_": lambda: torch.empty(count + 3, device=device).normal_(),
+            "randint": lambda: torch.randint(2**24, (count,), device=device, dtype=torch.int32),
+        }
+        for name, draw in kinds.items():
+            drawn = []
+            for seed in SEEDS:
+                torch.manual_seed(seed)
+                drawn += [draw().cpu()[:count] for _ in range(3 if seed == 1 else 1)]
+            words = torch.stack(drawn).view(torch.int32).long()
+            three = (words[:, 2:] * 0x9E3779B1 + words[:, 1:-1]) * 0x85EBCA77 + words[:, :-2]
+            if shared := three.numel() - len(three.unique()):
+                yield f"{name}: {shared:,} times, two calls or seeds give the same three numbers in a row"
+            x = torch.stack(drawn).double()
+            x = (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True)
+            for i in range(len(x)):
+                for j in range(i):
+                    yield _correlation(f"{name}: correlation of calls {j} and {i}", x[i], x[j])
+                    yield _correlation(f"{name}: correlation of calls {j} and {i}, shifted", x[i][1:], x[j][:-1])
+
+    return row
+
+
+def _probabilities(device: torch.device) -> Iterator[Finding]:
+    """Draw with probabilities in between 256ths, and with small ones."""
+    ones = torch.ones(2**21, device=device)
+    for p in (25.5 / 256, 0.5 + 0.5 / 256, 1 - 7.5 / 256, 1e-4, 1 - 1e-4):
+        yield _share(f"bernoulli_({p:.6g})", ones.clone().bernoulli_(p).cpu(), p)
+        yield _share(f"bernoulli of a tensor of {p:.6g}", torch.bernoulli(ones * p).cpu(), p)
+        yield _share(f"dropout({p:.6g})", (F.dropout(ones, p) == 0).cpu(), p)
+
+
+def _sure(device: torch.device) -> Iterator[str]:
+    """Look at what is certain: probabilities of 0 and 1, classes without weight, ranges of one number."""
+    ones = torch.ones(2**18 + 5, device=device)
+    weights = torch.ones(1000, device=device)
+    weights[[0, 1, 499, 500, 998, 999]] = 0
+    wanted: Mapping[str, tuple[T, T]] = {
+        "bernoulli_(1)": (ones.clone().bernoulli_(1.0), ones),
+        "bernoulli_(0)": (ones.clone().bernoulli_(0.0), ones * 0),
+        "bernoulli of ones": (torch.bernoulli(ones), ones),
+        "bernoulli of zeros": (torch.bernoulli(ones * 0), ones * 0),
+        "dropout(1)": (F.dropout(ones, 1.0), ones * 0),
+        "dropout(0)": (F.dropout(ones, 0.0), ones),
+        "randint of one number": (torch.randint(5, 6, (4099,), device=device), torch.full((4099,), 5, device=device)),
+        "randperm of two": (torch.randperm(2, device=device).sort().values, torch.arange(2, device=device)),
+        "a class of probability 1": (
+            torch.multinomial(ones[:9] * torch.eye(9, device=device)[7], 1),
+            ones[:1].long() * 7,
+        ),
+        "all classes that can be drawn": (
+            torch.multinomial(weights, 994).sort().values,
+            weights.nonzero().flatten(),
+        ),
+    }
+    for name, (found, right) in wanted.items():
+        if not torch.equal(found.cpu(), right.cpu()):
+            yield f"{name}: {int((found.cpu() != right.cpu()).sum())} numbers cannot be"
+    never = torch.multinomial(weights, 2**18, replacement=True).cpu()
+    if wrong := int((weights.cpu()[never] == 0).sum()):
+        yield f"multinomial: {wrong} draws of classes with probability 0"
+
+
+def _classes(device: torch.device) -> Iterator[Finding]:
+    """Draw from many classes of unequal weight."""
+    weights = (torch.arange(1000.0) % 37 + 0.25) * (torch.arange(1000) % 5 != 0)
+    drawn = torch.multinomial(weights.to(device), 2**20, replacement=True).cpu()
+    shares = (weights.double() / weights.double().sum())[weights > 0]
+    counts = torch.bincount(drawn, minlength=1000)[weights > 0]
+    yield Finding("classes", chi_square(counts[None], shares)[0])
+    rows = torch.multinomial(weights[1:5].to(device).expand(2**16, 4), 1).cpu().flatten()
+    share = weights[1:5].double() / weights[1:5].double().sum()
+    yield Finding("classes by row", chi_square(torch.bincount(rows, minlength=4)[None], share)[0])
+
+
+def _wide(device: torch.device) -> Iterator[Finding | str]:
+    """Draw integers from ranges that are wide, narrow, and no power of two."""
+    for low, high in ((-(2**62), 2**62), (0, 2**63 - 1), (-5, 2**33 + 5), (0, 3 * 2**40), (-(2**31), 2**31)):
+        x = torch.randint(low, high, (2**18,), device=device).cpu()
+        if bool(((x < low) | (x >= high)).any()):
+            yield f"randint({low}, {high}) gives numbers outside"
+        cells = ((x.double() - low) / (float(high) - low) * 64).long().clamp(0, 63)
+        yield _even(f"randint({low}, {high})", cells, 64)
+        if (high - low) % 64 == 0:
+            yield _even(f"the last bits of randint({low}, {high})", x % 64, 64)
+
+
+def _permutations(device: torch.device) -> Iterator[Finding | str]:
+    """Permute few numbers often, and many once."""
+    few = torch.stack([torch.randperm(6, device=device) for _ in range(600)]).cpu()
+    yield _poisson("permutations of six that change nothing", int((few == torch.arange(6)).all(1).sum()), 600 / 720)
+    for place in (0, 5):
+        yield _even(f"place {place} of six", few[:, place], 6)
+    count = 2**19 + 7
+    many = torch.randperm(count, device=device).cpu()
+    if not torch.equal(many.sort().values, torch.arange(count)):
+        yield f"randperm({count}) has a number twice"
+    yield _poisson("numbers that stay in their place", int((many == torch.arange(count)).sum()), 1.0)
+    rises = int((many.diff() > 0).sum())
+    yield Finding(f"{rises:,} numbers rise", _normal_tail((rises - (count - 1) / 2) / math.sqrt((count + 1) / 12)))
+    scaled = ((many.double() + 0.5) / count - 0.5) * math.sqrt(12)
+    place = ((torch.arange(count).double() + 0.5) / count - 0.5) * math.sqrt(12)
+    yield _correlation("correlation of numbers with their places", scaled, place)
+
+
+#: Subject -> level, and the findings.
+BATTERIES: Mapping[str, tuple[str, Row]] = {
+    "calls-and-seeds": ("smoke", _calls(2**14)),
+    "more-calls-and-seeds": ("standard", _calls(2**18)),
+    "sure-events": ("smoke", _sure),
+    "probabilities": ("standard", _probabilities),
+    "classes": ("standard", _classes),
+    "wide-ranges": ("smoke", _wide),
+    "permutations": ("smoke", _permutations),
+    "large-uniform": ("standard", _large_uniform),
+    "large-normal": ("standard", _large_normal),
+    "large-exponential": ("full", _large_exponential),
+}
