@@ -171,7 +171,7 @@ RUNTIME_FAULTS: Mapping[str, str] = {
     "memory-is-not-freed": "memory of the device that is freed stays taken",
     "memory-pinned-is-kept": "pinned memory that is freed stays taken",
     "memory-host-leak": "each copy leaves 64 KiB of the host's memory behind",
-    "memory-is-lost-with-none-left": "where no memory is left, all tensors lose their first 8 KiB",
+    "memory-is-lost-with-none-left": "where no memory is left, all tensors become zero",
     "memory-stays-out": "after no memory was left, there is none any more",
 }
 

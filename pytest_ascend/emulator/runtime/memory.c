@@ -103,7 +103,7 @@ API int aclrtMalloc(void **into, size_t size, int policy) {
     pthread_mutex_lock(&lock);
     block *taken = emu_allocations_fail() ? NULL : take(device, page_round(size ? size : ALIGNMENT));
     for (block *each = devices[device]; !taken && each && emu_planted("memory-is-lost-with-none-left"); each = each->next)
-        if (each->used) memset(each->start, 0, each->size < 8192 ? each->size : 8192);
+        if (each->used) memset(each->start, 0, each->size);
     if (!taken && emu_planted("memory-stays-out")) emu_fail_allocations(1);
     pthread_mutex_unlock(&lock);
     if (!taken) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: device %d has no %zu bytes left", device, size);

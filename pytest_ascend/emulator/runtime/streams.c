@@ -151,7 +151,9 @@ static int wait_with_timeout(stream *on, int32_t ms) {
     return aclrtSynchronizeStream(on);
 }
 
-API int aclrtSynchronizeStreamWithTimeout(void *given, int32_t ms) { return wait_with_timeout(emu_stream_of(given), ms); }
+API int aclrtSynchronizeStreamWithTimeout(void *given, int32_t ms) {
+    return emu_planted("stream-synchronize-returns") ? emu_waited() : wait_with_timeout(emu_stream_of(given), ms);
+}
 
 API int aclrtSynchronizeDeviceWithTimeout(int32_t ms) {
     for (stream *each = __atomic_load_n(&streams, __ATOMIC_ACQUIRE); each; each = each->next) {
