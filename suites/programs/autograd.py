@@ -104,10 +104,15 @@ def _gradients(name: str, function: Function, device: torch.device, dtype: torch
     wholes, views = _leaves(name, function, device, dtype)
     result = function.call(*views)
     above = torch.tensor(0.75, dtype=dtype, device=device).expand(result.shape)
-    grads = torch.autograd.grad(result, wholes, above, create_graph=function.twice, allow_unused=True)
+    grads = torch.autograd.grad(result, wholes, above, retain_graph=True, allow_unused=True)
     found = {f"gradient {i}": each for i, each in enumerate(grads) if each is not None}
-    if function.twice and any(each.requires_grad for each in found.values()):
-        squares = torch.stack([(each**2).sum() for each in found.values() if each.requires_grad]).sum()
+    if function.twice:  # with a graph of their own, gradients are computed by other operators
+        again = torch.autograd.grad(result, wholes, above, create_graph=True, allow_unused=True)
+        attached = [each for each in again if each is not None and each.requires_grad]
+        found |= {f"gradient {i}, with a graph": each for i, each in enumerate(again) if each is not None}
+        if not attached:
+            return {"result": result, **found}
+        squares = torch.stack([(each**2).sum() for each in attached]).sum()
         second = torch.autograd.grad(squares, wholes, allow_unused=True)
         found |= {f"second derivative {i}": each for i, each in enumerate(second) if each is not None}
     return {"result": result, **found}

@@ -52,6 +52,7 @@ def _arrives(at: At, wait: Callable[[Any, Any], object], cause: str) -> None:
     for start in range(3):
         stream.wait_stream(at.backend.current_stream())
         with at.backend.stream(stream):
+            event.record(stream)  # the later record counts
             target.copy_(_made(at, start), non_blocking=True)
             event.record(stream)
         wait(stream, event)
