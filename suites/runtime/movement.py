@@ -24,6 +24,8 @@ def _copied(way: Callable[[At, T], T], sizes: tuple[int, ...] = SIZES) -> Callab
     def check(at: At) -> None:
         for size in sizes:
             given = _bytes(size, size)
+            for where in (torch.device("cpu"), at.device):  # what is freed, and used next, holds none of these numbers
+                torch.full((size,), 165, dtype=torch.uint8, device=where)
             found = way(at, given)
             wrong = (found != given).nonzero() if found.shape == given.shape else torch.zeros(1, 1)
             first = int(wrong[0]) if len(wrong) else 0
