@@ -77,7 +77,7 @@ def _of_uniform(u: T) -> Iterator[Finding]:
         yield _poisson(f"numbers in the lowest {end:.2g}", int((u < end).sum()), count * end)
         yield _poisson(f"numbers in the highest {end:.2g}", int((u >= 1 - end).sum()), count * end)
     # Numbers of 23 bits, as a significand is filled, collide twice as often as those of 24: fewer bits show.
-    collisions, most = 2**20 - len(u[: 2**20].unique()), 2**40 / 2 / 2**23
+    collisions, most = 2**20 - len(torch.unique(u[: 2**20])), 2**40 / 2 / 2**23
     z = (collisions - most) / math.sqrt(most)
     yield Finding(f"equal numbers: {collisions:,}, {most:,.0f} with 23 bits", _normal_tail(z) if z > 0 else 1.0)
 
@@ -119,7 +119,7 @@ def _calls(count: int) -> Row:
                 drawn += [draw().cpu()[:count] for _ in range(3 if seed == 1 else 1)]
             words = torch.stack(drawn).view(torch.int32).long()
             three = (words[:, 2:] * 0x9E3779B1 + words[:, 1:-1]) * 0x85EBCA77 + words[:, :-2]
-            if shared := three.numel() - len(three.unique()):
+            if shared := three.numel() - len(torch.unique(three)):
                 yield f"{name}: {shared:,} times, two calls or seeds give the same three numbers in a row"
             x = torch.stack(drawn).double()
             x = (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True)
@@ -208,9 +208,8 @@ def _permutations(device: torch.device) -> Iterator[Finding | str]:
     yield _poisson("numbers that stay in their place", int((many == torch.arange(count)).sum()), 1.0)
     rises = int((many.diff() > 0).sum())
     yield Finding(f"{rises:,} numbers rise", _normal_tail((rises - (count - 1) / 2) / math.sqrt((count + 1) / 12)))
-    scaled = ((many.double() + 0.5) / count - 0.5) * math.sqrt(12)
-    place = ((torch.arange(count).double() + 0.5) / count - 0.5) * math.sqrt(12)
-    yield _correlation("correlation of numbers with their places", scaled, place)
+    scaled, where = (((each.double() + 0.5) / count - 0.5) * math.sqrt(12) for each in (many, torch.arange(count)))
+    yield _correlation("correlation of numbers with their places", scaled, where)
 
 
 #: Subject -> level, and the findings.
