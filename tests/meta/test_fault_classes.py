@@ -10,10 +10,7 @@ from tests.forks import records
 
 #: Fault -> the case that sees it, and the cause that it names.
 CAUGHT = {
-    "stream-synchronize-returns": (
-        "runtime/stream-synchronize/streams",
-        "Stream.synchronize() returns before the work",
-    ),
+    "stream-device-waits-for-one": ("runtime/synchronize/streams", "torch.npu.synchronize() returns before the work"),
     "stream-wait-is-ignored": ("runtime/wait-stream/streams", "does not wait for the other stream's work"),
     "stream-event-query-lies": ("runtime/event-query/streams", "Event.query() says that it is over"),
     "copy-cut-at-4-mib": ("runtime/there-and-back/movement", "from byte 4194304 on"),
