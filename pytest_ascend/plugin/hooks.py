@@ -147,6 +147,8 @@ class CollectionHooks:
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
         """Keep the warning filters of another folder's configuration away from the bundled suites."""
+        if not collector.config.pluginmanager.has_plugin("warnings"):
+            return  # -p no:warnings: there is no such mark
         if isinstance(collector, pytest.Module) and collector.path.is_relative_to(self.run.setup.suites):
             filters = ("default", *_not_the_users_doing(self.run.setup))
             collector.add_marker(pytest.mark.filterwarnings(*filters), append=False)

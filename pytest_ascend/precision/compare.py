@@ -23,7 +23,7 @@ from pytest_ascend.precision.diagnosis import (
 )
 from pytest_ascend.precision.floating import judge_floating
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, REAL_PARTS
-from pytest_ascend.precision.nested import Leaf, StructureMismatch, children, kind, leaves
+from pytest_ascend.precision.nested import Leaf, StructureMismatch, children, kind, leaves, tensors_in
 from pytest_ascend.precision.reference import Reference, plain
 from pytest_ascend.precision.settings import Promise, Request, as_tensor, differences, explain
 from pytest_ascend.precision.standards import Standard, standard_of
@@ -94,9 +94,27 @@ def compare(
     )
     whole = Leaf(name, actual, expected, () if reference_runs is None else _each(reference_runs, expected))
     if all(isinstance(each, torch.Tensor) for each in (actual, expected, *whole.reference_runs)):
+        if isinstance(expected, Reference) and (verdict := _of_choice(whole, request)) is not None:
+            return verdict
         verdict = _judge(whole, request)
         return replace(verdict, leaves=(verdict,))
-    return _as_one([_judge(leaf, request) for leaf in leaves(whole)], name, request)
+    return _of_choice(whole, request) or _as_one([_judge(leaf, request) for leaf in leaves(whole)], name, request)
+
+
+def _of_choice(whole: Leaf, request: Request) -> Verdict | None:
+    """Judge the result of a function that leaves something open, such as signs, by what is determined of it."""
+    sources = [each.source for each in tensors_in(whole.expected) if isinstance(each, Reference)]
+    choice = sources[0].choice(whole.expected) if sources else None
+    if choice is None:
+        return None
+    of, expected, free = choice
+    try:
+        actual = of(whole.actual)
+    except Exception:  # noqa: BLE001 - another structure, shape or dtype, which is told as such
+        return None
+    verdicts = [_judge(leaf, request) for leaf in leaves(Leaf(whole.path, actual, expected))]
+    verdict = _as_one(verdicts, whole.path, request)
+    return replace(verdict, message=f"{verdict.message}\n  PyTorch leaves open: {free}") if verdict.message else verdict
 
 
 def _each(reference_runs: Any, expected: Any) -> tuple[Any, ...]:

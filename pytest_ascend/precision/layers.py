@@ -19,11 +19,12 @@ from torch import Tensor, nn
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.capture import Call, Part, call_again, run, widened
+from pytest_ascend.precision.choices import UNSHOWN_BRANCHING
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.diagnosis import without_hf32
 from pytest_ascend.precision.layer_report import Layer, LayerReport, relative_error
 from pytest_ascend.precision.nested import mapped, tensors_in
-from pytest_ascend.precision.operators import UNSHOWN_BRANCHING, first_wrong_operator, in_float64
+from pytest_ascend.precision.operators import first_wrong_operator, in_float64
 from pytest_ascend.precision.reference import COUNTS_OF_MANY, Source, initialise
 from pytest_ascend.precision.stand_ins import stand_ins
 

@@ -12,49 +12,15 @@ from torch.utils._pytree import tree_map
 
 from pytest_ascend.dispatching import EagerDispatchMode
 from pytest_ascend.precision.capture import Call, Part, call_again, casting, kept
+from pytest_ascend.precision.choices import RANDOM, OperatorNames
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.reference import Reference, Source
 
-#: Operators with random results, which cannot be compared.
-RANDOM = frozenset((
-    "native_dropout", "bernoulli", "bernoulli_", "rand", "randn", "randint", "rand_like", "randn_like",
-    "randint_like", "multinomial", "normal", "normal_", "uniform_", "random_", "exponential_", "rrelu_with_noise",
-    "randperm", "poisson",
-))  # fmt: skip
-#: Operators that choose between values: a gradient jumps if a correct device chooses differently.
-BRANCHING = frozenset((
-    "relu", "relu_", "threshold_backward", "leaky_relu", "leaky_relu_", "hardtanh", "hardtanh_", "hardswish",
-    "hardswish_", "hardsigmoid", "prelu", "_prelu_kernel", "max_pool2d_with_indices", "max_pool3d_with_indices",
-    "max", "amax", "min", "amin", "maximum", "minimum", "abs",
-))  # fmt: skip
-#: Those for which reference runs show the other choice (:data:`orders.KINKED`).
-SHOWN_BRANCHING = frozenset((
-    "relu", "relu_", "threshold_backward", "leaky_relu", "leaky_relu_", "hardtanh", "hardtanh_", "hardswish",
-    "hardswish_", "hardsigmoid", "max_pool2d_with_indices",
-))  # fmt: skip
-#: Those for which reference runs do not.
-UNSHOWN_BRANCHING = BRANCHING - SHOWN_BRANCHING
 #: Operators whose results are uninitialised.
 UNWRITTEN = frozenset((
     "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided",
 ))  # fmt: skip
-
-
-class OperatorNames(EagerDispatchMode):  # type: ignore[no-untyped-call]
-    """Records the names of the operators that run within its context."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Record an operator, and run it."""
-        name = func.overloadpacket.__name__
-        first = args[0] if args else None
-        if name not in BRANCHING or not isinstance(first, Tensor) or first.is_floating_point():
-            self.names.add(name)
-        return func(*args, **(kwargs or {}))
 
 
 @dataclass(slots=True)

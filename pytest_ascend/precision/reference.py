@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pytest_ascend.dispatching import unseen
+from pytest_ascend.errors import UsageError
+from pytest_ascend.precision.choices import DRAWN_ON_CPU, RANDOM, OpenCall, OpenCalls, OperatorNames
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.orders import SHORT, other_order
 from pytest_ascend.precision.stand_ins import cross_entropy_inside, products_in_float32, stand_ins
@@ -37,6 +39,8 @@ COUNTS = (2, 8)
 #: then exceeds what eight results suggest.
 COUNTS_OF_MANY = (2, 8, 32)
 USUAL = COUNTS[0]
+#: Seeds torch's generator, to tell whether a result depends on it.
+_OTHER_SEED = 2**31 - 1
 
 
 class Reference(Tensor):
@@ -149,6 +153,8 @@ class Source:
         self._known: dict[Mode, list[list[Tensor]]] = {}
         self._requested: dict[Mode, int] = {}
         self._shapes: list[torch.Size] = []
+        self._draws = False
+        self._made_by: OpenCall | None = None
         owner = _owner(self.subject)
         if owner is not None:
             if owner is self.subject:
@@ -158,13 +164,30 @@ class Source:
         self.args, self.kwargs = (mapped(each, _on_cpu) for each in (self.args, dict(self.kwargs)))
 
     def exact(self) -> Any:
-        """Compute in float64, and return references."""
-        found = self._compute(_widen, None, ())
+        """Compute in float64, and return references. Raises :class:`UsageError` if random numbers change the result."""
+        with OpenCalls() as calls:
+            found = self._compute(_widen, None, ())
+        self._made_by = calls.that_made(found) if _owner(self.subject) is None else None
+        if self._draws and self.call is None:
+            self._refuse_random(found)
         self._shapes = [each.shape for each in tensors_in(found)]
         if _owner(self.subject) is None:  # a function may capture what changes later: call it now
             self._leaves(Mode(self.autocast), USUAL)
         places = iter(range(len(self._shapes)))
         return mapped(found, lambda each: self._reference(each.detach(), next(places)))
+
+    def _refuse_random(self, found: Any) -> None:
+        """Raise :class:`UsageError` if the result depends on random numbers that a device would draw itself."""
+        with OperatorNames() as seen:
+            again = self._compute(_widen, None, (), seed=_OTHER_SEED)
+        drawn = sorted(seen.names & RANDOM - DRAWN_ON_CPU)
+        pairs = zip(tensors_in(found), tensors_in(again), strict=False)
+        if drawn and not all(a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs):
+            name = getattr(self.subject, "__name__", type(self.subject).__name__)
+            raise UsageError(
+                f"{name} draws random numbers ({', '.join(drawn)}): a device draws others",
+                hint="give the numbers as an argument, or switch dropout off: model.eval()",
+            )
 
     def operand(self, result: Tensor) -> Tensor | None:
         """Return the only tensor among the arguments if it is real and has the shape of a result; else None."""
@@ -234,13 +257,41 @@ class Source:
                 return
             yield leaves
 
-    def _compute(self, convert: Callable[[Any], Any], autocast: torch.dtype | None, contexts: Iterable[Any]) -> Any:
+    def choice(self, expected: Any) -> tuple[Callable[[Any], dict[str, Tensor]], dict[str, Tensor], str] | None:
+        """Return how to judge a whole result of which the function leaves something open; None for any other.
+
+        That is a function that takes what is determined from a result, what it has to be, and what is left open.
+        """
+        made_by = self._made_by
+        if made_by is None or [each.shape for each in tensors_in(expected)] != self._shapes:
+            return None
+
+        def of_call(*args: Any, **kwargs: Any) -> dict[str, Tensor]:
+            with OpenCalls() as calls:
+                result = self.subject(*args, **kwargs)
+            call = calls.that_made(result)
+            return {} if call is None else call.determined(result)
+
+        source = Source(of_call, self.args, self.kwargs, self.autocast, counts=self.counts)
+        return made_by.determined, source.exact(), made_by.free
+
+    def _compute(
+        self,
+        convert: Callable[[Any], Any],
+        autocast: torch.dtype | None,
+        contexts: Iterable[Any],
+        seed: int | None = None,
+    ) -> Any:
         owner = _owner(self.subject)
         subject = self.subject if owner is None else _copied(self.subject, owner, convert)
         args, kwargs = (mapped(each, convert) for each in (self.args, self.kwargs))
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.random.fork_rng(devices=[]))
             torch.random.set_rng_state(self.random)
+            if seed is not None:
+                torch.manual_seed(seed)
+            before = torch.random.get_rng_state()
+            stack.callback(lambda: setattr(self, "_draws", not torch.equal(before, torch.random.get_rng_state())))
             stack.enter_context(products_in_float32())
             stack.enter_context(stand_ins(self.notes, wide=convert is _widen))
             for each in contexts:

@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from pytest_ascend.environment.chips import has_own_formulas
 from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.capture import casting, seed_gradient
+from pytest_ascend.precision.choices import RANDOM, UNSHOWN_BRANCHING, OperatorNames
 from pytest_ascend.precision.compare import compare, joined
 from pytest_ascend.precision.diagnosis import without_hf32
 from pytest_ascend.precision.formulas import cann_formulas
 from pytest_ascend.precision.layer_report import LayerReport, noted
 from pytest_ascend.precision.layers import DROPOUTS, check_module, layers
 from pytest_ascend.precision.nested import mapped, tensors_in
-from pytest_ascend.precision.operators import RANDOM, UNSHOWN_BRANCHING, OperatorNames, in_float64
+from pytest_ascend.precision.operators import in_float64
 from pytest_ascend.precision.reference import COUNTS_OF_MANY, Source, initialise
 from pytest_ascend.records.verdict import Verdict
 

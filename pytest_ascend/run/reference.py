@@ -28,6 +28,8 @@ def cpu_reference(subject: Callable[..., Any], *inputs: Any, autocast: torch.dty
     Each tensor of the result has reference runs: the CPU's results for the same inputs in their own dtype, in two
     orders of summation. If the device computes under autocast, so do the reference runs; say
     ``autocast=torch.bfloat16`` where a function or a later call hides it.
+
+    Raises :class:`UsageError` for a function whose result depends on random numbers.
     """
     return source_of(subject, inputs, kwargs, autocast).exact()
 

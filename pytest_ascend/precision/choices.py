@@ -1,0 +1,226 @@
+"""Functions that have more than one right result: what PyTorch promises of each, in place of what it leaves open.
+
+The signs of singular vectors, the order among equal elements: a device may choose otherwise than the CPU. Compared is
+what any right choice gives: the product of the factors, the values at the indices. Source: the notes of PyTorch's
+documentation on each function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from pytest_ascend.dispatching import EagerDispatchMode
+from pytest_ascend.precision.nested import mapped, tensors_in
+
+#: Operators with random results, which cannot be compared.
+RANDOM = frozenset((
+    "native_dropout", "bernoulli", "bernoulli_", "rand", "randn", "randint", "rand_like", "randn_like",
+    "randint_like", "multinomial", "normal", "normal_", "uniform_", "random_", "exponential_", "rrelu_with_noise",
+    "randperm", "poisson",
+))  # fmt: skip
+#: Those that draw on the CPU if no device is named: a function gives the same on any device.
+DRAWN_ON_CPU = frozenset(("rand", "randn", "randint", "randperm"))
+#: Operators that choose between values: a gradient jumps if a correct device chooses differently.
+BRANCHING = frozenset((
+    "relu", "relu_", "threshold_backward", "leaky_relu", "leaky_relu_", "hardtanh", "hardtanh_", "hardswish",
+    "hardswish_", "hardsigmoid", "prelu", "_prelu_kernel", "max_pool2d_with_indices", "max_pool3d_with_indices",
+    "max", "amax", "min", "amin", "maximum", "minimum", "abs",
+))  # fmt: skip
+#: Those for which reference runs show the other choice (:data:`orders.KINKED`).
+SHOWN_BRANCHING = frozenset((
+    "relu", "relu_", "threshold_backward", "leaky_relu", "leaky_relu_", "hardtanh", "hardtanh_", "hardswish",
+    "hardswish_", "hardsigmoid", "max_pool2d_with_indices",
+))  # fmt: skip
+#: Those for which reference runs do not.
+UNSHOWN_BRANCHING = BRANCHING - SHOWN_BRANCHING
+
+
+class OperatorNames(EagerDispatchMode):  # type: ignore[no-untyped-call]
+    """Records the names of the operators that run within its context."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Record an operator, and run it."""
+        name = func.overloadpacket.__name__
+        first = args[0] if args else None
+        if name not in BRANCHING or not isinstance(first, Tensor) or first.is_floating_point():
+            self.names.add(name)
+        return func(*args, **(kwargs or {}))
+
+
+#: Returns by name what is determined, given a result and the arguments of the call; all in float64 or integers.
+Promise: TypeAlias = Callable[..., dict[str, Tensor]]
+
+
+def _eigh(result: Any, a: Tensor, uplo: str = "L", **_: Any) -> dict[str, Tensor]:
+    values, vectors = result
+    lower = uplo == "L"
+    half = a.tril(-1) if lower else a.triu(1)
+    symmetric = half + half.mH + torch.diag_embed(a.diagonal(dim1=-2, dim2=-1).real.to(a.dtype))
+    return {
+        "eigenvalues": values,
+        "A V - V L": symmetric @ vectors - vectors * values.unsqueeze(-2),
+        "V^H V": vectors.mH @ vectors,
+    }
+
+
+def _eig(result: Any, a: Tensor, **_: Any) -> dict[str, Tensor]:
+    values, vectors = result
+    return {
+        "A V - V L": a.to(vectors.dtype) @ vectors - vectors * values.unsqueeze(-2),
+        "norms of eigenvectors": vectors.norm(dim=-2),
+        "sum of eigenvalues": values.sum(-1),
+        "sum of squared eigenvalues": values.square().sum(-1),
+    }
+
+
+def _svd(result: Any, *_: Any, **named: Any) -> dict[str, Tensor]:
+    u, s, other = result
+    vh = other if named.get("is_h", True) else other.mH
+    rank = s.shape[-1]
+    return {
+        "singular values": s,
+        "U S V^H": (u[..., :rank] * s.unsqueeze(-2).to(u.dtype)) @ vh[..., :rank, :],
+        "U^H U": u.mH @ u,
+        "V^H V": vh @ vh.mH,
+    }
+
+
+def _old_svd(result: Any, *_: Any, **__: Any) -> dict[str, Tensor]:
+    return _svd(result, is_h=False)
+
+
+def _qr(result: Any, _a: Tensor, mode: str = "reduced", **_: Any) -> dict[str, Tensor]:
+    q, r = result
+    below = {"below R's diagonal": r.tril(-1), "R^H R": r.mH @ r}
+    return below if mode == "r" else {**below, "Q R": q @ r, "Q^H Q": q.mH @ q}
+
+
+def _sorted(result: Any, a: Tensor, dim: int = -1, *_: Any, **__: Any) -> dict[str, Tensor]:
+    values, indices = result
+    return {"values": values, **_argsort(indices, a, dim)}
+
+
+def _argsort(result: Tensor, a: Tensor, dim: int = -1, *_: Any, **__: Any) -> dict[str, Tensor]:
+    return {"values at the indices": _at(a, result, dim), "indices, sorted": result.sort(dim).values}
+
+
+def _topk(result: Any, a: Tensor, _k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:  # noqa: A002
+    values, indices = result
+    found, at = values, _at(a, indices, dim)
+    if not sorted:
+        found, at = (each.sort(dim, descending=largest).values for each in (found, at))
+    ordered = indices.sort(dim).values
+    return {"values": found, "values at the indices": at, "repeated indices": (ordered.diff(dim=dim) == 0).sum(dim)}
+
+
+def _picked(result: Any, a: Tensor, *args: Any, dim: int | None = None, keepdim: bool = False, **__: Any) -> Any:
+    if isinstance(result, Tensor):  # of all elements, without an index
+        return {"value": result}
+    values, indices = result
+    numbers = [each for each in args if isinstance(each, int) and not isinstance(each, bool)]
+    keeps = keepdim or any(each is True for each in args)
+    dim = numbers[-1] if dim is None and numbers else -1 if dim is None else dim
+    at = indices if keeps else indices.unsqueeze(dim)
+    return {"values": values, "values at the indices": _at(a, at, dim).reshape(values.shape)}
+
+
+def _kthvalue(result: Any, a: Tensor, _k: int, *args: Any, **named: Any) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = _picked(result, a, *args, **named)
+    return found
+
+
+def _at(a: Tensor, indices: Tensor, dim: int) -> Tensor:
+    """Return the values at the indices; NaN for what is no index."""
+    if not a.dim():
+        return a
+    valid = (indices >= 0) & (indices < a.shape[dim])
+    values = a.gather(dim, torch.where(valid, indices, 0))
+    return torch.where(valid, values, torch.nan if a.is_floating_point() else torch.iinfo(a.dtype).min)
+
+
+#: The functions and methods that leave something open, and what they leave open.
+PROMISES: Mapping[Any, tuple[Promise, str]] = {
+    each: (promise, free)
+    for functions, promise, free in (
+        ((torch.linalg.eigh,), _eigh, "the signs of eigenvectors, and the basis of equal eigenvalues"),
+        ((torch.linalg.eig,), _eig, "the order of eigenvalues and the phases of eigenvectors"),
+        ((torch.linalg.svd,), _svd, "the signs of singular vectors"),
+        ((torch.svd, Tensor.svd), _old_svd, "the signs of singular vectors"),
+        ((torch.linalg.qr, torch.qr, Tensor.qr), _qr, "the signs of Q's columns"),
+        ((torch.sort, Tensor.sort), _sorted, "the order of equal elements"),
+        ((torch.argsort, Tensor.argsort), _argsort, "the order of equal elements"),
+        ((torch.topk, Tensor.topk), _topk, "which of equal elements are taken, and without sorted=True the order"),
+        ((torch.kthvalue, Tensor.kthvalue), _kthvalue, "which of equal elements is named"),
+        ((torch.median, Tensor.median, torch.nanmedian, torch.mode, Tensor.mode), _picked, "which of equals is named"),
+    )
+    for each in functions
+}
+
+
+@dataclass(frozen=True)
+class OpenCall:
+    """A call of such a function, with its arguments."""
+
+    promise: Promise
+    #: What is left open.
+    free: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    made: tuple[Tensor, ...]
+
+    def determined(self, result: Any) -> dict[str, Tensor]:
+        """Return what is determined of a result, computed in float64 and rounded to the result's own dtype.
+
+        Raises what torch raises for a result of another structure or shape.
+        """
+        own = [each.dtype for each in tensors_in(result) if _is_inexact(each)]
+        found = self.promise(
+            *(mapped(each, _wide) for each in (result, *self.args)), **mapped(dict(self.kwargs), _wide)
+        )
+        return {name: _narrow(each, own) if own else each for name, each in found.items()}
+
+
+class OpenCalls(TorchFunctionMode):
+    """Records the calls of functions that leave something open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: list[OpenCall] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Call a function, and keep the call if it leaves something open."""
+        result = func(*args, **(kwargs or {}))
+        if func in PROMISES:
+            self._calls.append(OpenCall(*PROMISES[func], args, kwargs or {}, tuple(tensors_in(result))))
+        return result
+
+    def that_made(self, result: Any) -> OpenCall | None:
+        """Return the call whose whole result this is."""
+        parts = [id(each) for each in tensors_in(result)]
+        return next((each for each in self._calls if parts and parts == [id(one) for one in each.made]), None)
+
+
+def _wide(value: Tensor) -> Tensor:
+    value = value.detach().cpu()
+    return value.to(torch.complex128 if value.is_complex() else torch.float64) if _is_inexact(value) else value
+
+
+def _narrow(value: Tensor, own: list[torch.dtype]) -> Tensor:
+    if not _is_inexact(value):
+        return value
+    real = next((each for each in own if each.is_floating_point), own[0].to_real())
+    return value.to(real.to_complex() if value.is_complex() else real)
+
+
+def _is_inexact(value: Tensor) -> bool:
+    return value.is_floating_point() or value.is_complex()
