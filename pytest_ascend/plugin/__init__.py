@@ -220,6 +220,7 @@ def precision_compare(request: pytest.FixtureRequest) -> PrecisionCompare:
     ``precision_compare.layers(model, *inputs)`` judges every module of a model and names the first wrong one;
     ``precision_compare.models(model, original, *inputs, names={...})`` compares a rewritten model with its original.
     """
+    from pytest_ascend.environment.chips import has_own_formulas
     from pytest_ascend.run.comparing import PrecisionCompare, marked_settings
 
     setup, context = request.config.stash.get(SETUP, None), _case_context(request)
@@ -229,7 +230,15 @@ def precision_compare(request: pytest.FixtureRequest) -> PrecisionCompare:
     digests = context.digests if context else {}
     if setup is None:
         return PrecisionCompare(note, marked=marked, digests=digests)
-    return PrecisionCompare(note, setup.options.standard, str(setup.prepared.device.torch_device()), marked, digests)
+    device = setup.prepared.device
+    return PrecisionCompare(
+        note,
+        setup.options.standard,
+        str(device.torch_device()),
+        marked,
+        digests,
+        is_judged_again=lambda: context is not None and has_own_formulas(device.chip()),
+    )
 
 
 @pytest.fixture

@@ -257,8 +257,7 @@ class ExecutionHooks:
                 return (yield)
             except AssertionError as error:
                 if context.is_wrong() and has_own_formulas(self.run.device.chip()):
-                    known = context.judge_again(item.runtest)
-                    error.args = (f"{error}\n  {known}".rstrip(),)
+                    error.args = (context.judge_again(item.runtest, str(error)),)
                 raise
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -69,14 +69,15 @@ def active() -> str:
     return ("device" if _active[-1].on_device else "reference") if _active else ""
 
 
-def once(function: Callable[P, R]) -> Callable[P, R]:
+def once(function: Callable[P, R], *, of: str = "reference") -> Callable[P, R]:
     """Return a function that keeps its results, as functools.cache does, but not those by other formulas.
 
-    A kept result that another formula made counts as its use, as if it was computed again.
+    ``of`` says whether it computes on the "device" or a "reference": the other's formulas change nothing. A kept
+    result that another formula made counts as its use, as if it was computed again.
     """
 
-    def computed(_: str, *args: Any, **kwargs: Any) -> tuple[R, bool]:
-        if not _active:
+    def computed(is_other: bool, *args: Any, **kwargs: Any) -> tuple[R, bool]:
+        if not is_other:
             return function(*args, **kwargs), False
         before, _active[-1].used = _active[-1].used, False
         result = function(*args, **kwargs)
@@ -87,7 +88,7 @@ def once(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def found(*args: P.args, **kwargs: P.kwargs) -> R:
-        result, used = kept(active(), *args, **kwargs)
+        result, used = kept(active() == of, *args, **kwargs)
         if used:
             _active[-1].used = True
         return result  # type: ignore[no-any-return]

@@ -75,11 +75,11 @@ class CaseContext:
             message = f"the measurement {name!r} is {value!r:.200}"
             raise UsageError(message, hint="give one int or float, or a list of them")
 
-    def judge_again(self, test: Callable[[], object]) -> str:
-        """Run a test again whose results disagree, with CANN's formulas in place of PyTorch's.
+    def judge_again(self, test: Callable[[], object], message: str) -> str:
+        """Run a test again whose results disagree, with CANN's formulas in place of PyTorch's; return its message.
 
-        If it then agrees, or the chip's documented deviations explain all that is left, the verdicts say so, and the
-        words are returned.
+        If it then agrees, or the chip's documented deviations explain all that is left, the verdicts and the message
+        say so. If not, they are those of the second run, which also look for where the disagreement begins.
         """
         from pytest_ascend.precision.formulas import cann_formulas
 
@@ -99,8 +99,13 @@ class CaseContext:
         is_told = how.used and bool(self.verdicts) and all(named) and (not error or bool(wrong))
         self.measurements, self.series = kept
         names = sorted({GELU_BY_TANH}.union(*named))
-        self.verdicts = [_as_told(each, names) for each in first] if is_told else first
-        return told(names) if is_told else ""
+        if is_told:
+            self.verdicts = [_as_told(each, names) for each in first]
+            return f"{message}\n  {told(names)}"
+        if isinstance(error, AssertionError) and self.is_wrong():
+            return str(error)
+        self.verdicts = first
+        return message
 
     def is_wrong(self) -> bool:
         """Whether a result disagrees."""

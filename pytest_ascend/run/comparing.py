@@ -10,6 +10,7 @@ import torch
 
 from pytest_ascend import precision
 from pytest_ascend.errors import UsageError
+from pytest_ascend.precision.formulas import active
 from pytest_ascend.precision.layers import layers, models
 from pytest_ascend.precision.whole import whole
 from pytest_ascend.records.record import CallDigests
@@ -37,6 +38,8 @@ class PrecisionCompare:
     device: str = "cpu"
     marked: Mapping[str, Any] = field(default_factory=dict)
     digests: dict[str, CallDigests] = field(default_factory=dict)
+    #: Whether the test is run again by CANN's formulas if it fails: until then nobody looks for where it begins.
+    is_judged_again: Callable[[], bool] = field(default=lambda: False)
 
     def __repr__(self) -> str:
         """Return what pytest shows above the traceback of a failing test."""
@@ -52,7 +55,7 @@ class PrecisionCompare:
         """
         __tracebackhide__ = True
         verdict = precision.compare(actual, expected, **self._effective(settings))
-        if not verdict.agrees and locate is not None:
+        if not verdict.agrees and locate is not None and (active() or not self.is_judged_again()):
             where = locate(verdict)
             rest = verdict.message.partition("\n")[2]
             headline = f"{where}; {verdict.headline}"

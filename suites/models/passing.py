@@ -117,6 +117,7 @@ ALIKE = {"vit_b_16"}
 CONVOLUTIONAL = {"resnet50"}
 
 
+@once
 def right(variant: Variant) -> Reference:
     """Return the right results of a variant, and reference runs of the CPU in its mode.
 

@@ -67,11 +67,8 @@ Passed: TypeAlias = Callable[[Variant], tuple[Observed, Reference]]
 def passed(npu_device: torch.device) -> Passed:
     """Return a function that runs a variant once for all properties, on the device and on the CPU."""
 
-    @once
-    def both(variant: Variant) -> tuple[Observed, Reference]:
-        return one_pass(variant, copied(variant), npu_device), right(variant)
-
-    return both
+    on_device = once(lambda variant: one_pass(variant, copied(variant), npu_device), of="device")
+    return lambda variant: (on_device(variant), right(variant))
 
 
 @pytest.mark.parametrize(
@@ -173,10 +170,10 @@ RUNS = [
 def observe(npu_device: torch.device) -> Observe:
     """Return the device's results for a model in a mode, by property; one training serves three of them."""
 
-    @once
-    def run(compute: Callable[..., Trained], model: str, mode: str) -> Trained:
+    def computed(compute: Callable[..., Trained], model: str, mode: str) -> Trained:
         return compute(model, WITH_GOLDENS[mode], npu_device)
 
+    run = once(computed, of="device")
     return lambda model, mode, what: run(forward if what == "forward" else train, model, mode)[what]
 
 

@@ -265,19 +265,21 @@ Measure: TypeAlias = Callable[[str, float | list[float]], None]
 def trained(npu_device: torch.device) -> Trained:
     """Return a function that trains once for all properties, on the device and on the CPU."""
 
-    @once
-    def both(run: Run) -> tuple[Observed, Reference]:
-        return on_both(run, train, npu_device)
-
-    return both
+    by_device, by_cpu = once(on_device, of="device"), once(on_cpu)
+    return lambda run: (by_device(run, train, npu_device), by_cpu(run, train))
 
 
-def on_both(run: Run, by: Train, device: torch.device) -> tuple[Observed, Reference]:
-    """Train with ``by`` on the device, and on the CPU: in float64, and in several reference runs."""
+def on_device(run: Run, by: Train, device: torch.device) -> Observed:
+    """Train with ``by`` on the device."""
+    with one_thread():
+        return by(make(run.model), recipe(run.optimizer, run.mode, on_device=True), device)
+
+
+def on_cpu(run: Run, by: Train) -> Reference:
+    """Train with ``by`` on the CPU: in float64, and in several reference runs."""
     exact, reference_runs = recipe(run.optimizer), recipe(run.optimizer, run.mode)
     with one_thread():
-        actual = by(make(run.model), recipe(run.optimizer, run.mode, on_device=True), device)
-        return actual, reference(
+        return reference(
             make(run.model),
             lambda model: by(model, exact, "cpu"),
             lambda model: by(model, reference_runs, "cpu"),
@@ -318,7 +320,7 @@ def test_training(
         name=kind,
         branching=branching and kind in {"weights", "state"},
         locate=lambda _: (
-            first_wrong(*on_both(run, trace, npu_device), branching=branching)
+            first_wrong(on_device(run, trace, npu_device), on_cpu(run, trace), branching=branching)
             or "trained again to find the first wrong step, none is further off by itself than reference runs"
         ),
     )
