@@ -199,7 +199,7 @@ def _all_ignored(at: At) -> None:
 _AT_SMOKE = ("lstm", "gru", "embedding", "cross_entropy", "layer_norm-small-eps", "conv2d-groups", "attention")
 PARTS: Mapping[str, Row] = {
     **{name: (SMOKE if name in _AT_SMOKE else STANDARD, _module(name)) for name in MODULES},
-    "running-statistics": (SMOKE, _statistics),
+    "running-statistics": (STANDARD, _statistics),
     "padding": (SMOKE, _padding_stays),
     "all-ignored": (STANDARD, _all_ignored),
 }

@@ -167,7 +167,7 @@ def _soak(calls: int) -> Callable[[At], None]:
             _waited(at)
             grown, host_grown = (now - then for now, then in zip((_memory(at), _host_bytes()), before, strict=True))
             at.holds(grown <= MIB // 4, f"{calls:,} calls of {name} leave {grown:,} bytes on the device")
-            limit = HOST_GROWTH * max(calls, 400) // 1000
+            limit = HOST_GROWTH * max(calls, 250) // 1000
             at.holds(host_grown <= limit, f"{calls:,} calls of {name} leave {host_grown:,} bytes on the host")
 
     return check
@@ -232,7 +232,7 @@ COSTS: Mapping[str, Row] = {
     "small-calls": (SMOKE, _alike(_small, "calls of one element", 20)),
     "copies": (SMOKE, _alike(_copies, "copies of 16 MiB")),
     "products": (STANDARD, _alike(_products, "products of as many terms")),
-    "soak-short": (SMOKE, _soak(120)),
+    "soak-short": (SMOKE, _soak(64)),
     "soak": (STANDARD, _soak(1000)),
     "release": (SMOKE, _released),
     "peaks": (STANDARD, _peaks),

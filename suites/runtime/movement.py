@@ -227,7 +227,7 @@ def _large_integers(at: At) -> None:
 
 MOVEMENT: Mapping[str, Row] = {
     **{name: (SMOKE if name == "there-and-back" else STANDARD, _copied(way)) for name, way in WAYS.items()},
-    "cat": (SMOKE, _cat),
+    "cat": (STANDARD, _cat),
     "bits": (SMOKE, _moved(MOVES, bits=True)),
     "elements": (STANDARD, _moved(OTHER_MOVES, bits=False)),
     "to-bfloat16": (SMOKE, _ties(torch.bfloat16)),
