@@ -32,7 +32,7 @@ OPTIMIZERS: Mapping[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     "rprop": (torch.optim.Rprop, {"lr": 0.01}),
     "asgd": (torch.optim.ASGD, {"lr": 0.1, "t0": 2}),
 }
-FUSED = ("sgd", "adam", "adam-amsgrad", "adamw", "adamw-amsgrad")
+FUSED = ("adam", "adam-amsgrad", "adamw", "adamw-amsgrad")
 
 
 def _parameters(key: str, device: torch.device, dtype: torch.dtype, shapes: tuple[Any, ...] = SHAPES) -> list[T]:

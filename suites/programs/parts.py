@@ -24,15 +24,12 @@ def _places(*shape: int, high: int) -> T:
 class Recurrent(nn.Module):
     """A recurrent layer, its sequence and its last states as one result."""
 
-    def __init__(self, layer: nn.Module, *, packed: bool = False) -> None:
+    def __init__(self, layer: nn.Module) -> None:
         super().__init__()
-        self.layer, self.packed = layer, packed
+        self.layer = layer
 
     def forward(self, x: T) -> tuple[T, ...]:
-        given = nn.utils.rnn.pack_padded_sequence(x, [9, 7, 2], batch_first=True) if self.packed else x
-        found, last = self.layer(given)
-        if self.packed:
-            found, _ = nn.utils.rnn.pad_packed_sequence(found, batch_first=True)
+        found, last = self.layer(x)
         return (found, *(last if isinstance(last, tuple) else (last,)))
 
 
@@ -73,8 +70,7 @@ def _attended(inner: nn.Module, x: T) -> T:
 
 MODULES: Mapping[str, tuple[Callable[[], nn.Module], Callable[[], T]]] = {
     "lstm": (lambda: Recurrent(nn.LSTM(12, 16, batch_first=True)), lambda: _x(3, 9, 12)),
-    "lstm-stacked": (lambda: Recurrent(nn.LSTM(12, 16, 2, batch_first=True, bidirectional=True)), lambda: _x(3, 9, 12)),
-    "lstm-packed": (lambda: Recurrent(nn.LSTM(12, 16, batch_first=True), packed=True), lambda: _x(3, 9, 12)),
+    "lstm-both-ways": (lambda: Recurrent(nn.LSTM(12, 16, batch_first=True, bidirectional=True)), lambda: _x(3, 5, 12)),
     "lstm-without-bias": (lambda: Recurrent(nn.LSTM(12, 16, bias=False)), lambda: _x(9, 3, 12)),
     "gru": (lambda: Recurrent(nn.GRU(12, 16, batch_first=True)), lambda: _x(3, 9, 12)),
     "gru-stacked": (lambda: Recurrent(nn.GRU(12, 16, 2, bidirectional=True)), lambda: _x(9, 3, 12)),
