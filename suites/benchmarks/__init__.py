@@ -41,6 +41,7 @@ MODEL_RUNS = {
 SWEEPS = {_case(model, "batch-sizes", "float32", "models"): model for model in MODELS}
 MEMORY = {_case(model, "memory", "float32", "models"): model for model in MODELS}
 COMPILED = {_case(model, "compiled", "float32", "models"): model for model in MODELS}
+CAPTURED = {_case(model, "captured", "float32", "models"): model for model in MODELS}
 COPY_RUNS = {_case(row.name, "copy", "float32", "copies"): row for row in COPIES}
 OPTIMIZER_RUNS = {_case(row.name, "step", "float32", "optimizers"): row for row in OPTIMIZERS}
 PIPELINE = _case("data-loader", "settings", "float32", "input")
@@ -53,6 +54,7 @@ CASES: tuple[Case, ...] = (
     *SWEEPS,
     *MEMORY,
     *COMPILED,
+    *CAPTURED,
     *COPY_RUNS,
     *OPTIMIZER_RUNS,
     PIPELINE,

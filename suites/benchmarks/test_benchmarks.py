@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
 
 from pytest_ascend.device import Device, npu
+from pytest_ascend.dispatching import EagerDispatchMode
 from pytest_ascend.performance.benchmarking import AscendBenchmark, Work, use_of
 from pytest_ascend.performance.estimate import PLACES
 from pytest_ascend.performance.timing import Call
 from pytest_ascend.records.case import Case
 
-from . import AUGMENTATION, COMPILED, COPY_RUNS, LAUNCH, MEMORY, MODEL_RUNS, OPERATORS, OPTIMIZER_RUNS, PIPELINE, SWEEPS
+from . import (
+    AUGMENTATION,
+    CAPTURED,
+    COMPILED,
+    COPY_RUNS,
+    LAUNCH,
+    MEMORY,
+    MODEL_RUNS,
+    OPERATORS,
+    OPTIMIZER_RUNS,
+    PIPELINE,
+    SWEEPS,
+)
 from .host_work import PIPELINES, Pipeline, augmentation
 from .models import MODES, WORKS, batch_of, inference, model_of, training
 from .sizes import HOST, preparations, sizes_of
 
+_torch: Any = torch  # with torch.npu, which torch_npu adds
 Measure = Callable[[str, float | Sequence[float]], None]
 
 #: Largest batch of a sweep, and calls of each batch.
@@ -57,7 +72,10 @@ def test_batch_sizes(case: Case, _ascend_device: Device, ascend_measure: Measure
 
 
 def _quickest_s(model: str, batch: int, device: Device) -> float:
-    call = inference(model, MODES["float32"], sizes_of(device), batch)(device.torch_device())
+    return _quickest_call_s(inference(model, MODES["float32"], sizes_of(device), batch)(device.torch_device()), device)
+
+
+def _quickest_call_s(call: Call, device: Device) -> float:
     times = []
     for _ in range(ROUNDS + 1):
         start = time.perf_counter()
@@ -100,6 +118,45 @@ def test_compiled(case: Case, _ascend_device: Device, ascend_benchmark: AscendBe
         return call
 
     ascend_benchmark(prepared, Work(items=sizes.batch), budget_s=2.0)
+
+
+class _Launches(EagerDispatchMode):
+    """Counts the operators that compute, which are launched one by one without a graph."""
+
+    calls = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls += not getattr(func, "is_view", False)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("case", CAPTURED, ids=lambda case: case.id)
+def test_captured(
+    case: Case, _ascend_device: Device, ascend_benchmark: AscendBenchmark, ascend_measure: Measure
+) -> None:
+    """Replays of a captured inference; beside them the capture's time and memory, and what eager calls take."""
+    if _ascend_device.kind != "npu":
+        raise NotImplementedError("graphs are captured on NPUs only")
+    sizes, on_npu = sizes_of(_ascend_device), _torch.npu
+    work = inference(CAPTURED[case], MODES["float32"], sizes, sizes.batch)
+
+    def prepared(device: torch.device) -> Call:
+        call = work(device)
+        eager_s = _quickest_call_s(call, _ascend_device)
+        before, begin = on_npu.memory_reserved(device), time.perf_counter()
+        graph = on_npu.NPUGraph()
+        with on_npu.graph(graph):
+            result = call()
+        ascend_measure("capture_us", 1e6 * (time.perf_counter() - begin))
+        ascend_measure("graph_memory_bytes", on_npu.memory_reserved(device) - before)
+        ascend_measure("eager_us", 1e6 * eager_s)
+        ascend_measure("eager_to_replay_ratio", eager_s / _quickest_call_s(graph.replay, _ascend_device))
+        with _Launches() as counted:
+            call()
+        ascend_measure("launches_saved", counted.calls - 1)
+        return lambda: (graph.replay(), result)
+
+    ascend_benchmark(prepared, Work(items=sizes.batch), budget_s=1.0 if sizes is HOST else 2.0)
 
 
 #: Seconds of rounds: if the device shares the host's processor, inputs at many addresses are used in turn.

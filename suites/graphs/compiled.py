@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
@@ -66,23 +68,61 @@ FUSIONS: tuple[Callable[[Tensor, Tensor], object], ...] = (
 )
 
 
+#: Change their inputs, and return them or views of them.
+ALIASES: tuple[Callable[[Tensor, Tensor], object], ...] = (
+    lambda x, y: x.add_(y),
+    lambda x, y: (x.mul_(2), y),
+    lambda x, y: (x[:2].zero_(), x.view(-1), y + x),
+    lambda x, y: (y.copy_(x), x.sub_(1), y[0]),
+    lambda x, y: (x.t(), x.relu_(), torch.add(x, y, out=y)),
+)
+
+
+def _exported(function: Callable[[Tensor, Tensor], object], x: Tensor, y: Tensor) -> Callable[[Tensor, Tensor], Any]:
+    """Export a function, save it, and return what is loaded of it."""
+
+    class Module(torch.nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> object:
+            return function(x, y)
+
+    file = io.BytesIO()
+    torch.export.save(torch.export.export(Module(), (x, y)), file)
+    file.seek(0)
+    return torch.export.load(file).module()
+
+
 def _of(
     functions: tuple[Callable[[Tensor, Tensor], object], ...], backend: str
 ) -> Callable[[torch.device, Same], None]:
+    """Return the check of functions by a backend of torch.compile, or "export"; by aot_eager with gradients too."""
+
     def check(device: torch.device, same: Same) -> None:
         for number, function in enumerate(functions):
             torch._dynamo.reset()  # noqa: SLF001 - its only name
-            compiled = torch.compile(function, backend=backend, dynamic=False)
+            compiled: Any = None if backend == "export" else torch.compile(function, backend=backend, dynamic=False)
             for seed in (0, 2):
-                x, y = numbers(device, seed, 4, 8), numbers(device, seed + 1, 4, 8)
+                given = [numbers(device, each, 4, 8) for each in (seed, seed + 1)]
+                eager = [each.clone() for each in given]
                 with torch.no_grad():
-                    expected = _flat(function(x.clone(), y.clone()))
-                    actual = _flat(compiled(x, y))
-                for place, (mine, wanted) in enumerate(zip(actual, expected, strict=True)):
-                    same(mine, wanted, f"pattern {number}, inputs {seed}, result {place}")
-                same(x, numbers(device, seed, 4, 8), f"pattern {number}, inputs {seed}, the first input afterwards")
+                    compiled = compiled or _exported(function, *(each.clone() for each in given))
+                    found, wanted = _flat(compiled(*given)), _flat(function(*eager))
+                if backend == "aot_eager" and function not in IN_PLACE:
+                    found += _gradients(compiled, device, seed)
+                    wanted += _gradients(function, device, seed)
+                where = f"pattern {number}, inputs {seed}"
+                for place, pair in enumerate(zip(found, wanted, strict=True)):
+                    same(*pair, f"{where}, result {place}")
+                for place, pair in enumerate(zip(given, eager, strict=True)):
+                    same(*pair, f"{where}, input {place} afterwards")
 
     return check
+
+
+def _gradients(function: Callable[..., object], device: torch.device, seed: int) -> list[Tensor]:
+    given = [numbers(device, each, 4, 8).requires_grad_() for each in (seed, seed + 1)]
+    losses = [each.square().sum() for each in _flat(function(*given)) if each.requires_grad]
+    torch.autograd.backward(losses)
+    return [each.grad for each in given if each.grad is not None]
 
 
 def _flat(found: object) -> list[Tensor]:
@@ -95,6 +135,8 @@ def _flat(found: object) -> list[Tensor]:
 COMPILED = {
     "views": _of(VIEWS, "npugraph_ex"),
     "in-place": _of(IN_PLACE, "npugraph_ex"),
+    "aliases": _of(ALIASES, "npugraph_ex"),
     "fusions": _of(FUSIONS, "npugraph_ex"),
     "autograd-graph": _of((*VIEWS, *IN_PLACE, *FUSIONS), "aot_eager"),
+    "exported": _of((*VIEWS, *IN_PLACE, *FUSIONS), "export"),
 }

@@ -22,6 +22,6 @@ def test_graphs(case: Case, npu_device: torch.device, precision_compare: Precisi
         precision_compare(actual.detach().cpu(), expected.detach().cpu(), standard="binary", name=where)
 
     if case.property == "operator":
-        operator(case.subject, npu_device, same)
+        operator(case.subject, case.dtype, npu_device, same)
     else:
         CHECKS[case.subject](npu_device, same)

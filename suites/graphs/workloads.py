@@ -7,6 +7,7 @@ tensors differ in any bit.
 from __future__ import annotations
 
 import copy
+import gc
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -56,13 +57,13 @@ def replays(work: Callable[[], Any], inputs: Sequence[Tensor], others: Sequence[
                 same(actual, wanted, f"replay {number}, result {place}")
 
 
-def operator(name: str, device: torch.device, same: Same) -> None:
+def operator(name: str, dtype: str, device: torch.device, same: Same) -> None:
     """Capture an operator of the catalogue with its first sample, and replay it with the numbers of other seeds."""
-    found = OPERATORS[name]
+    found, its = OPERATORS[name], getattr(torch, dtype)
 
     def drawn(seed: int) -> tuple[Any, Any]:
-        sample = next(iter(found.inputs(InputFactory(f"graphs/{name}", torch.float32))))
-        given = sample.arguments(f"graphs/{name}/{seed}", torch.float32)
+        sample = next(iter(found.inputs(InputFactory(f"graphs/{name}", its))))
+        given = sample.arguments(f"graphs/{name}/{seed}", its)
         args, kwargs = on_tensors(lambda each: each.detach().to(device), given)
         return args, kwargs
 
@@ -226,6 +227,53 @@ def training_step(device: torch.device, same: Same) -> None:
             same(actual, wanted, f"step {number}, {name}")
 
 
+def grad_scaler(device: torch.device, same: Same) -> None:
+    """Capture forward and backward under autocast with a scaled loss; the scaler's steps between change the scale.
+
+    With torch's scaler, which changes its scale in place: torch_npu's assigns a new one, which no graph sees.
+    """
+    torch.manual_seed(0)
+    eager = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).to(device)
+    graphed, x, y = copy.deepcopy(eager), numbers(device, 0, 4, 8), numbers(device, 1, 4, 4)
+
+    def of(net: nn.Module) -> tuple[Callable[[], None], Callable[[], None], Any]:
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        scaler = _torch.amp.GradScaler(device.type, init_scale=1024.0, growth_interval=2)
+
+        def backward() -> None:
+            optimizer.zero_grad(set_to_none=False)
+            with torch.autocast(device.type, torch.float16):
+                loss = F.mse_loss(net(x), y)
+            torch.autograd.backward(scaler.scale(loss))
+
+        def step() -> None:
+            scaler.step(optimizer)
+            scaler.update()
+
+        return backward, step, scaler
+
+    (run, step, scaler), (work, graphed_step, graphed_scaler) = of(eager), of(graphed)
+    side = _torch.npu.Stream()
+    side.wait_stream(_torch.npu.current_stream())
+    with _torch.npu.stream(side):
+        for each in (run, step, work, graphed_step):
+            each()
+    _torch.npu.current_stream().wait_stream(side)
+    graph, _ = captured(work)
+    for number in range(1, 6):
+        x.copy_(numbers(device, number, 4, 8) * (float("inf") if number == 3 else 1.0))
+        run()
+        graph.replay()
+        for (name, mine), theirs in zip(graphed.named_parameters(), eager.parameters(), strict=True):
+            same(mine.grad, theirs.grad, f"step {number}, the gradient of {name}")  # type: ignore[arg-type]
+        step()
+        graphed_step()
+        for (name, mine), theirs in zip(graphed.named_parameters(), eager.parameters(), strict=True):
+            same(mine, theirs, f"step {number}, {name}")
+        scales = (torch.tensor(each.get_scale()) for each in (graphed_scaler, scaler))
+        same(*scales, f"step {number}, the scale")
+
+
 def changed_weights(device: torch.device, same: Same) -> None:
     """Load other weights into the tensors of a captured layer: replays use them."""
     torch.manual_seed(0)
@@ -288,6 +336,31 @@ def thousand_replays(device: torch.device, same: Same) -> None:
     same(total, torch.full((16,), 2000.0), "after 1,000 replays")
     grown = [_torch.npu.memory_allocated(device) - before, max(0, _resident() - host - (8 << 20))]
     same(torch.tensor(grown), torch.tensor([0, 0]), "bytes that device and host grew by (8 MiB of the host are free)")
+
+
+def many_graphs(device: torch.device, same: Same) -> None:
+    """Capture 300 graphs of two streams, one after another: what a graph took, streams too, is there for others."""
+    x, side = numbers(device, 0, 16), _torch.npu.Stream()
+
+    def work(by: int) -> Tensor:
+        side.wait_stream(_torch.npu.current_stream())
+        with _torch.npu.stream(side):
+            y = x * by
+        _torch.npu.current_stream().wait_stream(side)
+        return y + 1
+
+    before = 0
+    for number in range(300):
+        graph, result = captured(partial(work, number))
+        graph.replay()
+        same(result, x * number + 1, f"graph {number}")
+        del graph, result
+        if number == 9:
+            gc.collect()
+            before = _torch.npu.memory_allocated(device)
+    gc.collect()
+    grown = _torch.npu.memory_allocated(device) - before
+    same(torch.tensor(grown), torch.tensor(0), "bytes of the device that 290 graphs left behind")
 
 
 def _resident() -> int:
@@ -397,7 +470,18 @@ def task_group(device: torch.device, same: Same) -> None:
 WORKLOADS: dict[str, Callable[[torch.device, Same], None]] = {
     each.__name__.replace("_", "-"): each
     for each in (
-        *(perceptron, resnet50, vit_encoder, counter, copies, streams, growing_cache, training_step, changed_weights),
-        *(dropout, pools, thousand_replays, thread, host_read, host_function, beside_eager_work, task_group),
+        *(perceptron, resnet50, vit_encoder, counter, copies, streams, growing_cache, training_step, grad_scaler),
+        *(
+            changed_weights,
+            dropout,
+            pools,
+            thousand_replays,
+            many_graphs,
+            thread,
+            host_read,
+            host_function,
+            beside_eager_work,
+            task_group,
+        ),
     )
 }

@@ -227,7 +227,7 @@ API int aclmdlRIDestroy(void *given) { return forget(given); }
 
 API int aclmdlRIExecuteAsync(void *given, void *stream) {
     graph *what = given;
-    if (what->origin) return emu_fail(EMU_NOT_CAPTURED, "emulated CANN: the capture of this graph has not ended");
+    if (what->origin) return forbidden(EMU_MODEL_CAPTURED, "Executing a graph", "The model is in the capture state");
     int error = emu_refuse_stream(emu_stream_of(stream), "Executing a graph");
     if (error) return error;
     if (what->waits || (__atomic_load_n(&pending, __ATOMIC_ACQUIRE) && !emu_is_idle(emu_stream_of(stream)))) {
