@@ -270,8 +270,8 @@ def grad_scaler(device: torch.device, same: Same) -> None:
         graphed_step()
         for (name, mine), theirs in zip(graphed.named_parameters(), eager.parameters(), strict=True):
             same(mine, theirs, f"step {number}, {name}")
-        scales = (torch.tensor(each.get_scale()) for each in (graphed_scaler, scaler))
-        same(*scales, f"step {number}, the scale")
+        found, wanted = (torch.tensor(each.get_scale()) for each in (graphed_scaler, scaler))
+        same(found, wanted, f"step {number}, the scale")
 
 
 def changed_weights(device: torch.device, same: Same) -> None:
