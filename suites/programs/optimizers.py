@@ -87,7 +87,7 @@ def _skipped(at: At) -> None:
     for count, bad in ((1, 0), (130, 129), (300, 150), (300, None)):
         shapes = tuple((1 + i % 9,) for i in range(count))
         parameters = _parameters("scaler", at.device, torch.float32, shapes)
-        before = [each.detach().cpu() for each in parameters]
+        before = [each.detach().cpu().clone() for each in parameters]
         optimizer = torch.optim.SGD(parameters, lr=1.0)
         scaler = torch.amp.GradScaler(at.device.type, init_scale=1024.0)
         scaler.scale(torch.zeros((), device=at.device))

@@ -70,7 +70,6 @@ def _attended(inner: nn.Module, x: T) -> T:
 
 MODULES: Mapping[str, tuple[Callable[[], nn.Module], Callable[[], T]]] = {
     "lstm": (lambda: Recurrent(nn.LSTM(12, 16, batch_first=True)), lambda: _x(3, 9, 12)),
-    "lstm-both-ways": (lambda: Recurrent(nn.LSTM(12, 16, batch_first=True, bidirectional=True)), lambda: _x(3, 5, 12)),
     "lstm-without-bias": (lambda: Recurrent(nn.LSTM(12, 16, bias=False)), lambda: _x(9, 3, 12)),
     "gru": (lambda: Recurrent(nn.GRU(12, 16, batch_first=True)), lambda: _x(3, 9, 12)),
     "gru-stacked": (lambda: Recurrent(nn.GRU(12, 16, 2, bidirectional=True)), lambda: _x(9, 3, 12)),

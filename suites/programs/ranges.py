@@ -15,8 +15,11 @@ Given = Callable[..., T]
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 
 
-def _over(call: Callable[[Given], object], *dtypes: torch.dtype, terms: int = 1, level: str = STANDARD) -> Row:
-    """Return a row. ``call`` makes its inputs by ``given(rows, columns, mean=, std=)``, in the dtype under test."""
+def _over(call: Callable[[Given], object], *dtypes: torch.dtype, terms: int = 4, level: str = STANDARD) -> Row:
+    """Return a row. Functions of numbers of all sizes are judged as sums of four: few large results decide.
+
+    ``call`` makes its inputs by ``given(rows, columns, mean=, std=)``, in the dtype under test.
+    """
 
     def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
         def given(*shape: int, mean: float = 0.0, std: float = 1.0, low: float | None = None, high: float = 1.0) -> T:
