@@ -103,7 +103,8 @@ def _gradients(name: str, function: Function, device: torch.device, dtype: torch
     """Return the result, the gradients for an expanded gradient of the result, and those of their squares."""
     wholes, views = _leaves(name, function, device, dtype)
     result = function.call(*views)
-    above = torch.tensor(0.75, dtype=dtype, device=device).expand(result.shape)
+    # Expanded along all dimensions but the last: of a constant, the gradients of a softmax or a norm are zero.
+    above = inputs.normal(f"autograd/{name}/row", result.shape[-1:]).to(dtype).to(device).expand(result.shape)
     grads = torch.autograd.grad(result, wholes, above, retain_graph=True, allow_unused=True)
     found = {f"gradient {i}": each for i, each in enumerate(grads) if each is not None}
     if function.twice:  # with a graph of their own, gradients are computed by other operators
