@@ -18,7 +18,7 @@ from pytest_ascend.precision.capture import casting, seed_gradient
 from pytest_ascend.precision.choices import RANDOM, UNSHOWN_BRANCHING, OperatorNames
 from pytest_ascend.precision.compare import compare, joined
 from pytest_ascend.precision.diagnosis import without_hf32
-from pytest_ascend.precision.formulas import cann_formulas
+from pytest_ascend.precision.formulas import active, cann_formulas
 from pytest_ascend.precision.layer_report import LayerReport, noted
 from pytest_ascend.precision.layers import DROPOUTS, check_module, layers
 from pytest_ascend.precision.nested import mapped, tensors_in
@@ -214,7 +214,7 @@ def by_cann_too(function: Callable[P, Found]) -> Callable[P, Found]:
     @functools.wraps(function)
     def judged(*args: P.args, **kwargs: P.kwargs) -> Found:
         found = function(*args, **kwargs)
-        if found.agrees or not str(kwargs.get("device", "")).startswith("npu"):
+        if found.agrees or active() or not str(kwargs.get("device", "")).startswith("npu"):
             return found
         if not has_own_formulas(str(torch.npu.get_device_name())):  # type: ignore[attr-defined]
             return found
