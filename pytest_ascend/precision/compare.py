@@ -23,7 +23,7 @@ from pytest_ascend.precision.diagnosis import (
 )
 from pytest_ascend.precision.floating import judge_floating
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, REAL_PARTS
-from pytest_ascend.precision.nested import Leaf, StructureMismatch, children, kind, leaves, tensors_in
+from pytest_ascend.precision.nested import Leaf, StructureMismatch, children, kind, leaves
 from pytest_ascend.precision.reference import Reference, plain
 from pytest_ascend.precision.settings import Promise, Request, as_tensor, differences, explain
 from pytest_ascend.precision.standards import Standard, standard_of
@@ -103,8 +103,8 @@ def compare(
 
 def _of_choice(whole: Leaf, request: Request) -> Verdict | None:
     """Judge the result of a function that leaves something open, such as signs, by what is determined of it."""
-    sources = [each.source for each in tensors_in(whole.expected) if isinstance(each, Reference)]
-    choice = sources[0].choice(whole.expected) if sources else None
+    first = next(iter((children(whole.expected) or {0: whole.expected}).values()), None)
+    choice = first.source.choice(whole.expected) if isinstance(first, Reference) else None
     if choice is None:
         return None
     of, expected, free = choice

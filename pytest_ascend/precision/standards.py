@@ -181,7 +181,7 @@ def standard_of(name: str | Standard | None) -> Standard:
     wanted = DEFAULT if name is None else name
     found = STANDARDS.get(wanted) or next((row for row in reversed(_ROWS) if row.name == wanted), None)
     if found is None:
-        raise UsageError(f"there is no standard {wanted!r}", hint=choice(wanted, STANDARDS))
+        raise UsageError(f"there is no standard {wanted!r}", hint=choice(str(wanted), STANDARDS))
     return found
 
 

@@ -133,7 +133,7 @@ BEGIN, END = "<!-- {} -->\n", "<!-- end of {} -->"
 
 @upstream.command()
 @click.argument("logs", type=PATH, nargs=-1, required=True)
-@click.option("--list", "known", multiple=True, type=PATH, required=True)
+@click.option("--list", "known", multiple=True, type=PATH, required=True, help="What a real NPU does not pass.")
 @click.option("--name", default="the list", help="What the list is called in the table.")
 @click.option("-k", "match", default="", metavar="REGEX", help="Tests whose CLASS::NAME has a match.")
 @click.option("--half", type=click.Choice(["even", "odd"]), default=None)

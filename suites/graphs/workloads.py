@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from pytest_ascend.operators import InputFactory
 from pytest_ascend.operators.calling import on_tensors, tensors
+from pytest_ascend.parity.training import scaler_of
 
 from ..models.architectures import ResNet50
 from ..ops.table import OPERATORS
@@ -238,7 +239,7 @@ def grad_scaler(device: torch.device, same: Same) -> None:
 
     def of(net: nn.Module) -> tuple[Callable[[], None], Callable[[], None], Any]:
         optimizer = torch.optim.SGD(net.parameters(), 0.1)
-        scaler = _torch.amp.GradScaler(device.type, init_scale=1024.0, growth_interval=2)
+        scaler = scaler_of(device.type, 1024.0, growth_interval=2)
 
         def backward() -> None:
             optimizer.zero_grad(set_to_none=False)

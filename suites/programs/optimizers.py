@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from pytest_ascend.parity.training import scaler_of
 from pytest_ascend.run import inputs
 
 from ..runtime.rows import SMOKE, STANDARD, At, Row, T
@@ -89,7 +90,7 @@ def _skipped(at: At) -> None:
         parameters = _parameters("scaler", at.device, torch.float32, shapes)
         before = [each.detach().cpu().clone() for each in parameters]
         optimizer = torch.optim.SGD(parameters, lr=1.0)
-        scaler = torch.amp.GradScaler(at.device.type, init_scale=1024.0)
+        scaler = scaler_of(at.device.type, 1024.0)
         scaler.scale(torch.zeros((), device=at.device))
         for place, each in enumerate(parameters):
             each.grad = torch.full_like(each, 1024.0 * (place % 7 - 3))

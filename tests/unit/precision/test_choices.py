@@ -119,7 +119,7 @@ def test_of_random_numbers_no_result_is_the_right_one(function: Callable[..., An
 
 def test_a_function_that_seeds_the_generator_itself_has_one_result() -> None:
     def seeded(x: torch.Tensor) -> torch.Tensor:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
             return x + torch.randn(6, 6).to(x.dtype)
 

@@ -103,7 +103,7 @@ def test_a_wrong_module_is_raised_after_its_verdict_is_kept(
     monkeypatch: pytest.MonkeyPatch, kept: list[Verdict]
 ) -> None:
     wrong = Verdict(path="Model", agrees=False, standard="", headline="differs", message="Model: differs in inner")
-    monkeypatch.setattr("pytest_ascend.precision.whole", lambda *_, **__: wrong)
+    monkeypatch.setattr("pytest_ascend.run.comparing.whole", lambda *_, **__: wrong)
     with pytest.raises(Disagreement, match=r"^Model: differs in inner$"):
         PrecisionCompare(note=kept.append).module(Model(), X)
     assert kept == [wrong]
