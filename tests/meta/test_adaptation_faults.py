@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from types import MethodType
 
 import pytest
 import torch
@@ -211,12 +212,13 @@ def in_one_product(model: nn.Module) -> None:
         torch.cat([getattr(each, key) for each in (attend.v, attend.k, attend.q)]) for key in ("weight", "bias")
     )
 
-    def forward(x: Tensor) -> Tensor:
-        v, k, q = F.linear(x, weight, bias).unflatten(-1, (3, attend.heads, -1)).permute(2, 0, 3, 1, 4)
+    def forward(self: nn.Module, x: Tensor) -> Tensor:
+        own = weight.to(x.dtype), bias.to(x.dtype)
+        v, k, q = F.linear(x, *own).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         scores = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(-1)
-        return attend.out((scores @ v).transpose(1, 2).flatten(2))
+        return self.out((scores @ v).transpose(1, 2).flatten(2))
 
-    attend.forward = forward
+    attend.forward = MethodType(forward, attend)
 
 
 @pytest.mark.parametrize("change", [lambda _: None, in_one_product, lambda model: model.train()])
