@@ -215,7 +215,7 @@ def _large_integers(at: At) -> None:
         "where": lambda y: torch.where(y > 0, y, -y), "clamp": lambda y: y.clamp(-(2**53) - 1, 2**62),
         "maximum": lambda y: torch.maximum(y, y.flip(0)), "masked_fill": lambda y: y.masked_fill(y < 0, 2**53 + 1),
         "floor": lambda y: torch.div(y, 3, rounding_mode="floor"), "remainder": lambda y: y % 1000,
-        "bitwise": lambda y: (y | 5) ^ y.flip(0),
+        "bitwise": lambda y: (y | y.roll(1)) ^ y.flip(0),
         "index_add": lambda y: y[:9].index_add(0, torch.arange(9, device=y.device), y[9:18]),
         "arange": lambda y: torch.arange(2**53 - 3, 2**53 + 6, device=y.device),
         "full": lambda y: torch.full((9,), 2**53 + 1, device=y.device),

