@@ -69,12 +69,25 @@ def _memory(_: click.Context, __: click.Parameter, text: str) -> int:
 @click.option("--list", "known", multiple=True, type=PATH, help="What a real NPU does not pass: compare with it.")
 @click.option("--only", type=click.Choice(["listed", "unlisted"]), default=None, help="Tests by that list.")
 @click.option("--everything", is_flag=True, help="Also what torch_npu.testing leaves out by name.")
-@click.option("--device", type=click.Choice(["emulated", "npu", "cpu"]), default="emulated", show_default=True)
+@click.option(
+    "--device",
+    type=click.Choice(["emulated", "npu", "cpu"]),
+    default="emulated",
+    show_default=True,
+    help="Where the tests run.",
+)
 @click.option("--chip", default="", help="Of the emulated device, as 910_93.")
 @click.option(
     "--memory", "memory_bytes", default="4GiB", callback=_memory, metavar="SIZE", help="Of the emulated device."
 )
-@click.option("-o", "--report", type=click.Path(path_type=Path), default="upstream-report", show_default=True)
+@click.option(
+    "-o",
+    "--report",
+    type=click.Path(path_type=Path),
+    default="upstream-report",
+    show_default=True,
+    help="The folder for log and page.",
+)
 @click.option("--jobs", default=1, help="Files at a time.")
 @click.option("--deadline", "test_s", default=60.0, metavar="SECONDS", help="For a test.")
 @click.option("--file-deadline", "file_s", default=1800.0, metavar="SECONDS", help="For a file.")
@@ -136,7 +149,9 @@ BEGIN, END = "<!-- {} -->\n", "<!-- end of {} -->"
 @click.option("--list", "known", multiple=True, type=PATH, required=True, help="What a real NPU does not pass.")
 @click.option("--name", default="the list", help="What the list is called in the table.")
 @click.option("-k", "match", default="", metavar="REGEX", help="Tests whose CLASS::NAME has a match.")
-@click.option("--half", type=click.Choice(["even", "odd"]), default=None)
+@click.option(
+    "--half", type=click.Choice(["even", "odd"]), default=None, help="Only ids whose SHA-256 is even, or odd."
+)
 @click.option(
     "--write", "page", type=(str, PATH), metavar="MARK PAGE", help="Put the table between <!-- MARK --> lines."
 )
@@ -161,7 +176,14 @@ def compare(logs: tuple[Path, ...], known: tuple[Path, ...], page: tuple[str, Pa
 @click.option("--tests", type=PATH, required=True, help="All tests, as upstream run writes tests.txt.")
 @click.option("--source", default="", help="Where the lists are from, with the day.")
 @click.option("--half", type=click.Choice(["even", "odd"]), default=None, help="Look at the tests of one half only.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), default="rules.json", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default="rules.json",
+    show_default=True,
+    help="The file to write.",
+)
 def import_(known: tuple[Path, ...], tests: Path, source: str, half: str | None, output: Path) -> None:
     """Make rules of lists: which operators do not pass which tests in which dtypes, and why."""
     from pytest_ascend.upstream import rules
@@ -182,10 +204,21 @@ def import_(known: tuple[Path, ...], tests: Path, source: str, half: str | None,
 @upstream.command("export")
 @click.argument("rules_file", type=PATH, required=False)
 @click.option(
-    "--as", "form", type=click.Choice(["configs", "disabled", "ids", "lines"]), default="configs", show_default=True
+    "--as",
+    "form",
+    type=click.Choice(["configs", "disabled", "ids", "lines"]),
+    default="configs",
+    show_default=True,
+    help="The form of the list.",
 )
 @click.option("--tests", type=PATH, help="All tests, as upstream run writes tests.txt; configs needs none.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("-"))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("-"),
+    help="The file to write; - is standard output.",
+)
 def export(rules_file: Path | None, form: str, tests: Path | None, output: Path) -> None:
     """Write rules as PrivateUse1TestBase.set_test_configs takes them, or as a list of tests.
 
