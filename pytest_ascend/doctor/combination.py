@@ -69,7 +69,7 @@ def torch_with_cuda(survey: Survey) -> Iterator[Observation]:
     built = re.search(r"^cuda\s*(?::[^=\n]*)?=\s*['\"]([\d.]+)['\"]", text, re.MULTILINE)
     if built:
         version = _base(survey.version(TORCH))
-        remedy = f"pip install torch=={version}+cpu --index-url https://download.pytorch.org/whl/cpu"
+        remedy = f"pip install torch=={version}+cpu from PyTorch's index of CPU builds"
         yield Observation(f"torch {version} was built for CUDA {built[1]}", (f"{path}: cuda = '{built[1]}'",), remedy)
 
 

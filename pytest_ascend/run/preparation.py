@@ -38,7 +38,7 @@ REMEDIES = (
     (
         r"Two accelerators cannot be used",
         "this torch was built for CUDA: install the CPU build of the same version, "
-        "pip install torch==VERSION+cpu --index-url https://download.pytorch.org/whl/cpu",
+        "pip install torch==VERSION+cpu from PyTorch's index of CPU builds",
     ),
     (r"No module named 'torch_npu'", "install the torch-npu that belongs to your torch and CANN"),
     (r"Unsupported soc version", "this torch_npu does not know the chip: install a newer one"),

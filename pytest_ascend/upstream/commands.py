@@ -21,7 +21,7 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.text import parse_size
 from pytest_ascend.runlog.writing import read as read_log
-from pytest_ascend.system.files import write_file
+from pytest_ascend.system.files import read_regular, write_file
 from pytest_ascend.upstream import comparison, lists, running
 
 PATH = click.Path(path_type=Path, exists=True)
@@ -165,7 +165,7 @@ def compare(logs: tuple[Path, ...], known: tuple[Path, ...], page: tuple[str, Pa
         click.echo(made)
         return
     begin, end = (each.format(page[0]) for each in (BEGIN, END))
-    before, mark, rest = page[1].read_text(encoding="utf-8").partition(begin)
+    before, mark, rest = read_regular(page[1], lists.LIMIT_BYTES).decode().partition(begin)
     if not mark or end not in rest:
         raise UsageError(f"{page[1]} has no lines {begin.strip()} and {end}", hint="add both where the table is to be")
     write_file(page[1], before + begin + made + rest[rest.index(end) :])
@@ -189,7 +189,7 @@ def import_(known: tuple[Path, ...], tests: Path, source: str, half: str | None,
     from pytest_ascend.upstream import rules
 
     listed, operators = lists.read(known), rules.operators_of_torch()
-    named = ((each, listed.of(*each.split("::", 1))) for each in tests.read_text(encoding="utf-8").split())
+    named = ((each, listed.of(*each.split("::", 1))) for each in lists.ids(tests))
     ids = [each for each, entry in named if not half or lists.half(entry.id if entry else each) == half]
     made = rules.derive(listed, ids, source or ", ".join(each.name for each in known), operators)
     write_file(output, rules.write(made))
@@ -233,7 +233,7 @@ def export(rules_file: Path | None, form: str, tests: Path | None, output: Path)
         raise UsageError(f"--as {form} names tests", hint="add --tests with the names of all tests")
     else:
         writers = {"disabled": rules.as_disabled, "ids": rules.as_node_ids, "lines": rules.as_lines}
-        text = writers[form](rules.excluded(known, tests.read_text(encoding="utf-8").split(), operators))
+        text = writers[form](rules.excluded(known, lists.ids(tests), operators))
     if str(output) == "-":
         click.echo(text, nl=False)
     else:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ascend.errors import UsageError
+from pytest_ascend.system.files import read_regular
 
 #: The end of a device-generic test's name: "_npu", or "_npu_float32".
 _DEVICE = re.compile(r"_(cpu|npu|privateuse1)(_(bool|u?int\d+|b?float\d+|complex\d+))*$")
@@ -61,9 +62,7 @@ def read(paths: Iterable[Path]) -> Listed:
     found: dict[str, list[Entry]] = {}
     for path in paths:
         try:
-            if path.stat().st_size > LIMIT_BYTES:
-                raise UsageError(f"{path} has more than {LIMIT_BYTES >> 20} MiB", hint="give a list of tests")
-            text = path.read_text(encoding="utf-8")
+            text = read_regular(path, LIMIT_BYTES).decode()
             rows = [json.loads(each) for each in text.splitlines()] if path.suffix == ".jsonl" else json.loads(text)
             entries = list(_entries(rows))
         except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
@@ -87,6 +86,14 @@ def _entries(rows: Any) -> Iterator[Entry]:
         elif name.count("::") >= 2:
             file, cls, test = name.split("::", 2)
             yield Entry(name, test, cls, file, value.get("reason", "") if isinstance(value, dict) else "")
+
+
+def ids(path: Path) -> list[str]:
+    """Return the ids of all tests of a run, from its tests.txt. Raises UsageError."""
+    try:
+        return read_regular(path, LIMIT_BYTES).decode().split()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", hint="give the tests.txt of upstream run") from error
 
 
 def half(of: str) -> str:

@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.upstream.lists import Listed
+from pytest_ascend.system.files import read_regular
+from pytest_ascend.upstream.lists import LIMIT_BYTES, Listed
 
 #: test_NAME_OPERATOR_npu_DTYPE: what a test is about cannot be told from its name alone, so the dtype and the rest are.
 _PARTS = re.compile(
@@ -221,6 +222,6 @@ def write(rules: Iterable[Rule]) -> str:
 def read(path: Path) -> list[Rule]:
     """Read a file of rules. Raises UsageError."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=list[Rule])
+        return msgspec.json.decode(read_regular(path, LIMIT_BYTES), type=list[Rule])
     except (OSError, msgspec.MsgspecError, RecursionError) as error:
         raise UsageError(f"{path} has no rules: {error}", hint="give a file that upstream import wrote") from error

@@ -110,8 +110,7 @@ OWN = {
         "migration/blockers.py",
         "verdict/suites.py",
     ),
-    *("certificate/words.py", "upstream/child.py", "upstream/commands.py", "upstream/lists.py", "upstream/rules.py"),
-    *("upstream/running.py", "upstream/engine.py", "upstream/compare.py", "upstream/registered.py"),
+    *("certificate/words.py", "upstream/child.py", "upstream/running.py"),  # its own data; a child's output
     *("certificate/rerun.py", "plugin/worker.py", "system/programs.py"),  # a child's output, and /proc
     *("doctor/examination.py", "environment/chips.py", "operators/recorded.py", "isolation/cards.py"),
     *(
