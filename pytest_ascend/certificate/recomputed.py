@@ -280,7 +280,7 @@ def waived_otherwise(result: ResultRecord, known: Expectations) -> Iterator[str]
             yield f"{outcome.name}, and deviating otherwise than this release knows"
         elif cause.derived and below == Fallback.name and not result.fallbacks:
             yield "waived as without a kernel, and no operator is named"
-    elif isinstance(outcome, Passed) and entry and entry.outcome != Disputed.name:
+    elif isinstance(outcome, Passed) and entry and not entry.optional and entry.outcome != Disputed.name:
         yield from [_UNEXPECTED] if entry.confirmed or not outcome.reason.startswith(BETTER) else []
 
 

@@ -26,7 +26,7 @@ RANGES = ("torch_npu", "cann", "torch")
 DEVICES = ("npu", "emulated", "cuda", "cpu")
 _NEEDED = ("outcome", "reason", "source", "expires")
 _TEXTS = ("cause", "why", "owner", "says")
-_FLAGS = ("confirmed", "by_design")
+_FLAGS = ("confirmed", "by_design", "optional")
 _MESSAGE = "message"
 _KEYS = {*_NEEDED, *_TEXTS, *_FLAGS, *RANGES, "cases", "chips", "devices", "derived"}
 #: Keys of schema 1: one pattern of chips; true or false for emulated devices or real ones.

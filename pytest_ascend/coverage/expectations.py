@@ -54,7 +54,8 @@ class Expectation:
     ``devices`` kinds of device, with "emulated" for the emulated NPU, empty for all; ``versions`` maps parts of the
     stack to ranges. ``says`` is a part of the outcome's message. ``source`` says where the deviation is documented
     or was seen; ``confirmed`` whether that was on hardware; ``file`` is the file of this entry. ``kind`` is
-    "limit" for what torch_npu lacks by design, "defect" for what is wrong.
+    "limit" for what torch_npu lacks by design, "defect" for what is wrong. ``optional`` says that a pass is no surprise
+    either: what the case asks is left open, or left to chance.
 
     ``derived`` names the source that decides case by case whether the cause applies: see
     :mod:`pytest_ascend.coverage.expectation_files`. ``cases`` then only limits where it may.
@@ -74,6 +75,7 @@ class Expectation:
     says: str = ""
     confirmed: bool = True
     kind: str = DEFECT
+    optional: bool = False
     derived: str = ""
     file: str = ""
 
@@ -97,7 +99,7 @@ class Expectation:
         if found.name == self.outcome and self.says in f"{found.reason}\n{found.detail}":
             return self._expired(found) if today > self.expires else self.waived(found, self.reason)
         if isinstance(found, Passed):
-            return self._passed()
+            return found if self.optional else self._passed()
         if isinstance(found, (Failed, Unsupported, Fallback)):
             return replace(found, reason=f"{found.reason} (expected was {self.outcome}: {self.reason})")
         return found
@@ -138,15 +140,11 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Known deviations of one case: an entry that names it, or none, and entries that may apply.
-
-    A case ``may_pass`` all the same if chance decides what it asks.
-    """
+    """Known deviations of one case: an entry that names it, or none, and entries that may apply."""
 
     entry: Expectation | None
     derived: tuple[Expectation, ...] = ()
     chip: str = ""
-    may_pass: bool = False
 
     def judge(
         self, found: Outcome, fallbacks: Sequence[str], today: date, deviations: frozenset[str] = frozenset()
@@ -158,8 +156,7 @@ class Known:
         evidence = Evidence(
             fallbacks=fallbacks, chip=self.chip, deviations=deviations if is_known_here else frozenset()
         )
-        passes = self.may_pass and isinstance(found, Passed)
-        judged = self.entry.judge(found, today) if self.entry and not passes else found
+        judged = self.entry.judge(found, today) if self.entry else found
         if isinstance(judged, (Waived, Disputed)) and self.entry:
             return judged, self.entry.waiver(found)
         for each in self.derived:
@@ -186,7 +183,8 @@ class Expectations:
         explores = "/explore/" in case_id
         entry = self.find(case_id) or (self.find(case_id.replace("/explore/", "/sweep/")) if explores else None)
         derived = tuple(each for each in reversed(self.entries) if each.derived and each.matches(case_id))
-        return Known(entry, derived, self.chip, may_pass=explores) if entry or derived else None
+        entry = replace(entry, optional=True) if entry and explores else entry
+        return Known(entry, derived, self.chip) if entry or derived else None
 
     def refuse_unmatched(self, case_ids: Iterable[str]) -> None:
         """Raise UsageError if a pattern matches no case: it is misspelt, or its case is gone."""

@@ -160,10 +160,6 @@ def test_an_emulated_log_is_refused_for_its_device_alone(short: Log, tmp_path: P
     assert [*genuine.refused(tmp_path / "run.jsonl", log)] == ["device"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="refusals that no NPU promises pass on the emulated device; their known deviation is not optional yet",
-)
 def test_a_whole_run_of_level_smoke_is_certified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the log that the run wrote, but for the label of the emulated device."""
     log = genuine.as_npu(genuine.parsed(genuine.run(tmp_path, "--ascend-level=smoke").read_bytes()))

@@ -205,6 +205,12 @@ def test_what_was_seen_on_the_emulated_device_only_may_pass_and_is_noted(tmp_pat
     assert confirmed.judge(Passed(), BEFORE).name == "failed"
 
 
+def test_an_optional_deviation_may_pass(tmp_path: Path) -> None:
+    [entry] = load([table(tmp_path, {**CAUSE, "confirmed": True, "optional": True})], STACK).entries
+    assert entry.judge(Passed(), BEFORE) == Passed()
+    assert entry.judge(Failed(reason="off by 1"), BEFORE).name == "waived"
+
+
 @pytest.mark.parametrize(("outcome", "kind"), [("fallback", "limit"), ("unsupported", "limit"), ("failed", "defect")])
 def test_what_torch_npu_refuses_is_a_limit_and_what_is_wrong_a_defect(tmp_path: Path, outcome: str, kind: str) -> None:
     [entry] = load([table(tmp_path, {**CAUSE, "outcome": outcome})], STACK).entries
