@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import torch
 import torch_npu
 
@@ -45,3 +48,36 @@ def test_empty_boxes_overlap_nothing() -> None:
         whole = 10.01**2  # the area of a box larger by 0.01
         expected = torch.tensor([[0, 0], [0, 100 / (whole if mode else 2 * whole - 100)]])
         torch.testing.assert_close(found, expected, rtol=0, atol=5e-4)  # computed in float16
+
+
+#: Counts the devices that each text shows, in a process of its own: the variable is read once.
+_COUNT = """
+import ctypes, os, sys
+for text in sys.argv[1:]:
+    if not os.fork():
+        os.environ["ASCEND_RT_VISIBLE_DEVICES"] = text
+        count = ctypes.c_uint32()
+        ctypes.CDLL("libascendcl.so").aclrtGetDeviceCount(ctypes.byref(count))
+        print(count.value, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_visible_devices_are_read_as_by_the_runtime_of_cann() -> None:
+    expected = {
+        "": 0,
+        ",": 0,
+        "0,": 1,
+        ",0": 0,
+        "0, 1": 1,
+        "0 ,1": 1,
+        "0,1": 2,
+        "0,32,1": 1,
+        "0,0": 0,
+        "1,0": 0,
+        "npu0": 0,
+    }
+    command = [sys.executable, "-S", "-c", _COUNT, *expected]
+    counted = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    assert dict(zip(expected, map(int, counted.split()), strict=True)) == expected

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.emulator.dtype_support import check_of, limits_of
+from pytest_ascend.emulator.dtype_support import check_of, limits_of, refuses
 from pytest_ascend.emulator.kernels import all_kernels
 from pytest_ascend.emulator.tensors import Refused
 from pytest_ascend.run.outcomes import classify
@@ -62,3 +62,38 @@ def test_a_310p_refuses_bfloat16_and_takes_the_rest() -> None:
     with pytest.raises(Refused, match="Tensor self not implemented for DT_BFLOAT16"):
         on_310p([ctypes.addressof(tensors[27])] * 2)
     on_a2([ctypes.addressof(tensors[27])] * 2)
+
+
+_FLOATS, _COMPLEX, _NARROW = "FLOAT FLOAT16 DOUBLE ", "COMPLEX64 COMPLEX128 ", "INT8 UINT8 INT16 "
+#: Dtypes that the lists in host code have for a 310P; an A2, an A3 and a 950 take bfloat16, too, where it is marked.
+#: Source: op_api/aclnn_{ceil,neg,remainder,masked_fill_scalar,gcd,sign,exp,relu,celu}.cpp, ops-math c41933244c31 and
+#: ops-nn e5c3fa9327ea.
+TAKEN = {
+    "aclnnCeil": (_FLOATS, True),
+    "aclnnNeg": (_FLOATS + _COMPLEX + "INT8 INT32 INT64", True),
+    "aclnnRelu": ("FLOAT FLOAT16 INT8 UINT8 INT32 INT64", True),
+    "aclnnCelu": ("FLOAT FLOAT16", True),
+    "aclnnRemainderTensorTensor": (_FLOATS + "INT32 INT64", True),
+    "aclnnInplaceMaskedFillScalar": ("FLOAT FLOAT16 INT8 INT32 INT64 BOOL", True),
+    "aclnnGcd": ("INT16 INT32 INT64", False),
+    "aclnnSign": (_FLOATS + _COMPLEX + "INT32 INT64 BOOL", True),
+    "aclnnExp": (_FLOATS + _COMPLEX + "INT64 BOOL", True),
+}
+#: What a chip takes besides: a switch without a case for a 310P; a list of a 950's own.
+BESIDES = {("aclnnSign", "Ascend310P3"): _NARROW, ("aclnnGcd", "Ascend950PR"): "INT8 UINT8"}
+
+
+def _takes(name: str, dtype: str, chip: str) -> bool:
+    listed = limits_of(name, chip).takes.get("selfRef")  # the mask beside it has a list of its own
+    return dtype in listed if listed else not refuses(name, dtype, chip)
+
+
+@pytest.mark.parametrize("chip", ["Ascend910B1", "Ascend910_9392", "Ascend310P3", "Ascend950PR"])
+def test_the_dtypes_that_a_chip_takes_are_those_of_host_code(chip: str) -> None:
+    every = (_FLOATS + _COMPLEX + _NARROW + "INT32 INT64 BOOL BFLOAT16").split()
+    found, expected = {}, {}
+    for name, (listed, has_bfloat16) in TAKEN.items():
+        found[name] = {each for each in every if _takes(name, each, chip)}
+        wide = {"BFLOAT16"} if has_bfloat16 and chip != "Ascend310P3" else set()
+        expected[name] = {*listed.split(), *BESIDES.get((name, chip), "").split()} | wide
+    assert found == expected

@@ -28,17 +28,19 @@ API int drvGetDevNum(unsigned *count) {
     return 0;
 }
 
-/* The first entry that is no device, or is named twice, ends the list. */
+/* As GetVisibleDevices of CANN's runtime reads them (hicann/runtime 681ef7610): what is no device ends the list;
+ * a list that does not ascend, or names one twice, shows none. */
 static void read_visible(const char *text) {
-    int count = devices();
-    for (seen_count = 0; text && *text && seen_count < MOST;) {
-        char *end;
+    char *end;
+    for (seen_count = 0; seen_count < devices() && *text >= '0' && *text <= '9'; text = end + 1) {
         long id = strtol(text, &end, 10);
-        int is_known = end != text && id >= 0 && id < count;
-        for (int i = 0; i < seen_count; i++) is_known = is_known && seen[i] != id;
-        if (!is_known || (*end && *end != ',')) return;
+        if (id >= devices()) return;
+        if (seen_count && id <= seen[seen_count - 1]) {
+            seen_count = 0;
+            return;
+        }
         seen[seen_count++] = (int)id;
-        text = *end ? end + 1 : end;
+        if (*end != ',') return;
     }
 }
 
