@@ -67,6 +67,8 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     if options.is_on(config.option):
         options.expand(config.option)
+        # pytest refuses "=" in an expression; no case has it in its name, though some are of the argument out=.
+        config.option.keyword = config.option.keyword.replace("out=", "out")
         from pytest_ascend.plugin import hooks
 
         hooks.register(config, config.stash.get(SETUP, None))

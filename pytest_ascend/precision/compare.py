@@ -23,6 +23,7 @@ from pytest_ascend.precision.diagnosis import (
 )
 from pytest_ascend.precision.floating import judge_floating
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, REAL_PARTS
+from pytest_ascend.precision.jumps import without_jumps
 from pytest_ascend.precision.nested import Leaf, StructureMismatch, children, kind, leaves
 from pytest_ascend.precision.reference import Reference, plain
 from pytest_ascend.precision.settings import Promise, Request, as_tensor, differences, explain
@@ -32,6 +33,8 @@ from pytest_ascend.records.verdict import Limit, Rule, Verdict, Worst
 
 #: Rules that compare a device with reference runs.
 NEED_REFERENCE_RUNS = ("model", "ratio")
+#: Rules that no reference run has a part in.
+OF_ROUNDING = frozenset(map(str, (Rule.LARGEST_ULPS, Rule.RMS_ULPS, Rule.BIAS)))
 #: A rejection below this multiple of the limit is narrow. Correct layers have reached 1.2.
 NARROWLY = 1.5
 #: The same for tensors of so few elements that eight reference runs show few errors; two biases have reached 1.6.
@@ -149,11 +152,13 @@ def _judge_reference(leaf: Leaf, request: Request) -> Verdict:
             each for each in expected.reference_runs(actual.dtype, count) if each.dtype is actual.dtype
         )
         said = expected.source.described(actual.dtype, len(reference_runs))
-        return _judge_numbers(
-            replace(own, reference_runs=reference_runs),
-            replace(request, sampled=len(reference_runs) > 1),
-            lambda: "; ".join([said, *notes]),
-        )
+        beside = replace(own, reference_runs=reference_runs)
+        sampled = replace(request, sampled=len(reference_runs) > 1)
+        verdict = _judge_numbers(beside, sampled, lambda: "; ".join([said, *notes]))
+        if verdict.limit is None or (verdict.agrees and verdict.limit.name in OF_ROUNDING):
+            return verdict
+        at_jumps = _at_jumps(beside, expected)
+        return verdict if at_jumps is None else _judge_numbers(at_jumps, sampled, lambda: "; ".join([said, *notes]))
 
     usual, *more = expected.source.counts
     narrowly = NARROWLY if actual.numel() >= FEW else NARROWLY_OF_FEW
@@ -163,6 +168,17 @@ def _judge_reference(leaf: Leaf, request: Request) -> Verdict:
             break
         verdict = judged(count)
     return verdict if verdict.agrees else _with_formula(verdict, actual, own.expected, expected.source.operand(actual))
+
+
+def _at_jumps(leaf: Leaf, reference: Reference) -> Leaf | None:
+    """Return what is expected on the sides of jumps that the result took; None for a function without any there."""
+    actual, moved = leaf.actual, reference.moved(leaf.actual.dtype)
+    if not moved or actual.shape != leaf.expected.shape:
+        return None
+    if not actual.is_floating_point():  # elements may equal those of any reference run
+        return replace(leaf, reference_runs=(*leaf.reference_runs, *(each.to(actual.dtype) for each in moved)))
+    found = without_jumps(actual, leaf.expected, leaf.reference_runs, moved)
+    return None if found is None else replace(leaf, expected=found[0], reference_runs=found[1])
 
 
 def _with_formula(verdict: Verdict, actual: torch.Tensor, expected: torch.Tensor, x: torch.Tensor | None) -> Verdict:

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pytest_ascend.dispatching import EagerDispatchMode
+from pytest_ascend.precision.jumps import deciding
 
 #: Formats that a model rounds to repeatedly.
 SHORT = (torch.float16, torch.bfloat16)
@@ -393,11 +394,15 @@ WAYS: Mapping[str, Way] = {
 
 
 class other_order(EagerDispatchMode):  # type: ignore[no-untyped-call]  # noqa: N801 - as torch.no_grad
-    """A context in which operators on the CPU sum in another order: reversed, or shuffled by ``number``."""
+    """A context in which operators on the CPU sum in another order: reversed, or shuffled by ``number``.
+
+    ``decided_by`` gets the numbers by which operators such as floor decided, in the reversed order.
+    """
 
     def __init__(self, number: int = 0) -> None:
         super().__init__()
         self.number = number
+        self.decided_by: list[Tensor] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -405,6 +410,8 @@ class other_order(EagerDispatchMode):  # type: ignore[no-untyped-call]  # noqa: 
         """Compute one operator; unchanged if the other way does not apply."""
         _order.set(self.number)
         name = func.overloadpacket.__name__
+        if not self.number and (number := deciding(func, args, kwargs or {})) is not None:
+            self.decided_by.append(number.detach().clone())
         if name == "relu_":
             return args[0].copy_(KINKED["relu"](torch.ops.aten.relu.default, *args))
         way = WAYS.get(name)

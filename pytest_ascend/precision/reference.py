@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from pytest_ascend.dispatching import unseen
 from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.choices import DRAWN_ON_CPU, RANDOM, OpenCall, OpenCalls, OperatorNames
+from pytest_ascend.precision.jumps import WAYS, moved_decisions
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.orders import SHORT, other_order
 from pytest_ascend.precision.stand_ins import cross_entropy_inside, products_in_float32, stand_ins
@@ -24,10 +25,14 @@ _DOUBLE = {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
 
 
 class Mode(NamedTuple):
-    """How the CPU computes: under autocast to a dtype, with weights and inputs in a dtype, or unchanged."""
+    """How the CPU computes: under autocast to a dtype, with weights and inputs in a dtype, or unchanged.
+
+    ``moved``: in float64, on other sides of jumps that a result of this dtype may be near.
+    """
 
     autocast: torch.dtype | None = None
     dtype: torch.dtype | None = None
+    moved: torch.dtype | None = None
 
 
 #: Returns reference runs of a part in one mode; none if the CPU cannot compute it.
@@ -71,6 +76,10 @@ class Reference(Tensor):
         if mode.autocast is not None:
             found = tuple(each.to(dtype) if each.is_floating_point() else each for each in found)
         return found
+
+    def moved(self, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        """Return float64 results on other sides of jumps; none if reference runs of ``dtype`` met no jump."""
+        return self.ways(Mode(moved=dtype), WAYS) if self.source.decided_by else ()
 
     def __deepcopy__(self, memo: Any) -> Reference:
         """Copy the values, and share the reference runs."""
@@ -154,6 +163,8 @@ class Source:
         self._requested: dict[Mode, int] = {}
         self._shapes: list[torch.Size] = []
         self._draws = False
+        #: The numbers by which operators such as floor decided in a reference run.
+        self.decided_by: list[Tensor] = []
         self._made_by: OpenCall | None = None
         owner = _owner(self.subject)
         if owner is not None:
@@ -241,9 +252,12 @@ class Source:
         return known
 
     def _reference_runs(self, mode: Mode, ways: Iterable[int]) -> Iterator[list[Tensor]]:
-        convert = _same if mode.dtype is None else _to(mode.dtype)
+        convert = _widen if mode.moved else _same if mode.dtype is None else _to(mode.dtype)
         for way in ways:
-            contexts: list[Any] = [other_order(way - 1)] if way else []
+            order = other_order(way - 1)
+            contexts: list[Any] = [order] if way else []
+            if mode.moved:
+                contexts = [moved_decisions(way, mode.moved, self.decided_by)]
             if way % 2 and mode.autocast is not None:
                 contexts.append(cross_entropy_inside())
             try:
@@ -255,6 +269,7 @@ class Source:
             if [each.shape for each in leaves] != self._shapes:
                 self.lacking = "it gives other shapes than in float64"
                 return
+            self.decided_by = order.decided_by or self.decided_by
             yield leaves
 
     def choice(self, expected: Any) -> tuple[Callable[[Any], dict[str, Tensor]], dict[str, Tensor], str] | None:

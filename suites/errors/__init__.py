@@ -210,7 +210,7 @@ REFUSED = "refused"
 
 
 def _case(refusal: Refusal) -> Case:
-    operator, _, what = refusal.name.partition(": ")
+    operator, _, what = refusal.name.replace("out=", "out").partition(": ")  # -k takes no "="
     subject = f"{operator}.{re.sub(r'[^a-z0-9]+', '-', what.lower()).strip('-')}"
     # On a chip these may break the device: they come last, and only in a full run.
     level = "full" if refusal.family == DATA else "standard"
