@@ -59,7 +59,7 @@ def _frac(func: Any, args: Any, kwargs: Any, number: Tensor, moved: Tensor) -> A
 
 
 def _remainder(rounded: Callable[[Tensor], Tensor]) -> _Decide:
-    def compute(func: Any, args: Any, kwargs: Any, number: Tensor, moved: Tensor) -> Any:
+    def compute(func: Any, args: Any, kwargs: Any, _: Tensor, moved: Tensor) -> Any:
         usual = func(*args, **kwargs)
         steps = ((args[0] - usual) / args[1]).round() - rounded(moved)
         return usual + torch.where(steps == 0, 0, steps * args[1])
