@@ -55,7 +55,7 @@ class Point:
 
 
 def point_of(summary: Summary, page: str = "") -> Point:
-    """Return a run in short; ``page`` is the address of its own page."""
+    """Return a run in short, of which plain passes may be left out; ``page`` is the address of its own page."""
     header = summary.run.header
     benchmarks = {}
     for result in summary.results:
@@ -66,6 +66,7 @@ def point_of(summary: Summary, page: str = "") -> Point:
                 float(result.measurements[name]),
                 evidence.line(headline),
             )
+    causes = causes_of(summary.results, header.manifest)
     return Point(
         run_id=evidence.line(header.run_id),
         started=header.started,
@@ -76,7 +77,7 @@ def point_of(summary: Summary, page: str = "") -> Point:
         kind=summary.verdict.kind,
         passed=summary.counts["passed"],
         total=summary.total,
-        causes={each.id: (len(each.cases), each.title, each.outcome) for each in causes_of(summary.results)},
+        causes={each.id: (len(each.cases), each.title, each.outcome) for each in causes},
         benchmarks=benchmarks,
         page=page,
     )

@@ -20,13 +20,15 @@ from pytest_ascend.page.chart import Chart
 from pytest_ascend.page.page import label_of
 from pytest_ascend.page.svg import is_plottable
 from pytest_ascend.records.case import Case, Stack
-from pytest_ascend.records.outcome import NotRun, Passed
+from pytest_ascend.records.outcome import Passed
+from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import Run
-from pytest_ascend.runlog.reading import LogReader, opened
+from pytest_ascend.runlog.reading import LogReader, PlainPass, opened
+from pytest_ascend.system.programs import without_garbage_collection
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.phrase import SILENCE, commas, say
 from pytest_ascend.verdict.suites import suites
-from pytest_ascend.verdict.summary import ORDER, Summary, counted_outcome, judged, verified
+from pytest_ascend.verdict.summary import ORDER, Summary, counted_outcome, judged, results_of
 
 #: Parts of a stack that runs are sorted by, and that the table of combinations shows.
 SHOWN = ("chip", "driver", "cann", "torch", "torch_npu", "python")
@@ -181,7 +183,7 @@ RANKS: Mapping[str, int] = {name: rank for rank, name in enumerate(ORDER)}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunScan:
-    """A summary scan of one run. ``summary`` has no results.
+    """A summary scan of one run. ``summary`` has no results of cases that passed by comparisons alone.
 
     ``tallies`` counts the cases of each (suite, family, subject) by rank (see ``RANKS``); ``measurements`` has
     figures by case id and name.
@@ -194,18 +196,14 @@ class RunScan:
 
 def scan(path: Path) -> RunScan:
     """Scan the log at ``path``. Raises RunLogError for a log that cannot be trusted, naming file and line."""
-    with opened(path) as file:
+    with opened(path) as file, without_garbage_collection():
         log = LogReader(path, file)
         header = msgspec.structs.replace(log.header, manifest=_shared(log.header.manifest))
-        ranks: dict[str, int] = {}
-        measurements: dict[tuple[str, str], float] = {}
-        for record in log.records():
-            ranks[record.case.id] = RANKS[verified(record, header.stack).outcome_name]
-            for name, value in record.measurements.items():
-                measurements[record.case.id, name] = float(value)
+        found = {each.case.id: each for each in log.outlines()}
+    records = tuple(each for each in found.values() if isinstance(each, ResultRecord))
     run = Run(
         header=header,
-        records=(),
+        records=records,
         footer=log.footer,
         path=str(path),
         ended=log.footer is not None,
@@ -213,12 +211,18 @@ def scan(path: Path) -> RunScan:
         broken=log.broken,
         head=log.head,
     )
+    plain = {name for name, each in found.items() if isinstance(each, PlainPass)}
+    results = tuple(results_of(run, plain))
+    ranks = {each.case.id: RANKS[each.outcome_name] for each in results}
     tallies: dict[tuple[str, str, str], list[int]] = {}
     for case in header.manifest:
         tally = tallies.setdefault((case.suite, case.family, case.subject), [0] * len(ORDER))
-        tally[ranks.get(case.id, RANKS[NotRun.name])] += 1
+        tally[ranks.get(case.id, RANKS[Passed.name])] += 1
     counts = [sum(column) for column in zip(*tallies.values(), strict=True)] or [0] * len(ORDER)
-    summary = judged(run, dict(zip(ORDER, counts, strict=True)))
+    summary = judged(run, dict(zip(ORDER, counts, strict=True)), results=results)
+    measurements = {
+        (each.case.id, name): float(value) for each in records for name, value in each.measurements.items()
+    }
     return RunScan(summary=summary, tallies=tallies, measurements=measurements)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 
 import msgspec
 
@@ -18,6 +19,7 @@ from pytest_ascend.system.programs import without_garbage_collection
 
 S = TypeVar("S")
 T = TypeVar("T")
+R = TypeVar("R", "ResultRecord", "ResultRecord | PlainPass")
 
 #: The manifest is in the first line: about 150 bytes per case.
 HEADER_LIMIT_BYTES = 64 * 2**20
@@ -99,9 +101,16 @@ class LogReader:
 
     def records(self) -> Iterator[ResultRecord]:
         """Read the lines after the header and yield the records, each of another case of the manifest."""
+        return self._records(_after_header)
+
+    def outlines(self) -> Iterator[ResultRecord | PlainPass]:
+        """Read the lines as :meth:`records` does, but not the figures of cases that passed by comparisons alone."""
+        return self._records(_outline)
+
+    def _records(self, check: Callable[[bytes], R | Event | Footer]) -> Iterator[R]:
         expected = {case.id for case in self.header.manifest}
         while self.footer is None and (line := self._line(RECORD_LIMIT_BYTES)):
-            found = self._checked(_after_header, line)
+            found = self._checked(check, line)
             if isinstance(found, Footer):
                 self._end(found)
             elif isinstance(found, Event):
@@ -184,7 +193,36 @@ def _beginning(line: bytes) -> _Beginning:
         return _Beginning(data.get("type"), data.get("schema")) if isinstance(data, dict) else _Beginning()
 
 
+class _Named(msgspec.Struct, frozen=True):
+    id: str
+
+
+class _Agrees(msgspec.Struct, frozen=True):
+    agrees: bool
+
+
+class PlainPass(msgspec.Struct, frozen=True, kw_only=True):
+    """A record of which a page on many runs shows no more than that it passed."""
+
+    case: _Named
+    outcome: Literal["passed"]
+    verdicts: Annotated[tuple[_Agrees, ...], msgspec.Meta(min_length=1)]
+    measurements: Annotated[dict[str, msgspec.Raw], msgspec.Meta(max_length=0)]
+    fallbacks: Annotated[tuple[msgspec.Raw, ...], msgspec.Meta(max_length=0)]
+
+
 _RECORD = b'{"type":"record"'
+_PLAIN_PASS, _AGREES = msgspec.json.Decoder(PlainPass), attrgetter("agrees")
+
+
+def _outline(text: bytes) -> ResultRecord | PlainPass | Event | Footer:
+    """Parse a line, and a plain pass no further than to see that it is one. Raises ValueError if it is malformed."""
+    if text.startswith(_RECORD):
+        with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
+            found = _PLAIN_PASS.decode(text)
+            if all(map(_AGREES, found.verdicts)):
+                return found
+    return _after_header(text)
 
 
 def _after_header(text: bytes) -> ResultRecord | Event | Footer:

@@ -11,10 +11,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, TypeAlias
 
-from pytest_ascend.records.case import OWN, OWN_TEST
+from pytest_ascend.records.case import OWN, OWN_TEST, Case
 from pytest_ascend.records.outcome import (
     Disputed,
     Errored,
@@ -97,15 +98,19 @@ class Cause:
 _WORDS = {"error": "error {}", "cpu": "{} computed on the CPU", "suite": "suite {}", "dtype": "dtype {}"}
 
 
-def causes_of(results: Iterable[ResultRecord]) -> tuple[Cause, ...]:
-    """Return the causes of all cases that deviate or did not run: worst outcome first, then the largest."""
+def causes_of(results: Iterable[ResultRecord], manifest: tuple[Case, ...] = ()) -> tuple[Cause, ...]:
+    """Return the causes of all cases that deviate or did not run: worst outcome first, then the largest.
+
+    With the ``manifest`` of all cases, results that passed may be left out.
+    """
     results = tuple(results)
     by_outcome: Mapping[str, list[ResultRecord]] = defaultdict(list)
     for each in results:
         by_outcome[each.outcome_name].append(each)
     if not any(by_outcome.get(name) for name in GROUPED):
         return ()
-    executed = Counter(key for each in results if each.outcome_name not in _DID_NOT_RUN for key in _keys(each))
+    executed = Counter(_described(manifest or tuple(each.case for each in results)))
+    executed.subtract(key for each in results if each.outcome_name in _DID_NOT_RUN for key in _keys_of(each.case))
     return tuple(cause for name in GROUPED for cause in _grouped(by_outcome.get(name, ()), executed))
 
 
@@ -150,7 +155,17 @@ def _most(group: tuple[str, Sequence[ResultRecord]]) -> tuple[int, str]:
 
 def features(record: ResultRecord) -> Mapping[str, str]:
     """Return all features of one case. Values that hold numbers of one run, as addresses do, are left out."""
-    case = record.case
+    found = _features_of(record.case)
+    if record.outcome_name == Fallback.name and record.fallbacks:
+        found["cpu"] = ", ".join(sorted(set(record.fallbacks)))
+    elif record.outcome_name == Failed.name:
+        found["pattern"] = next((_kind_of_pattern(each.pattern) for each in record.verdicts if not each.agrees), "")
+    elif record.outcome_name in (Errored.name, Unsupported.name, NotRun.name, Flaky.name):
+        found["error"] = _error(record)
+    return {name: value for name, value in found.items() if value}
+
+
+def _features_of(case: Case) -> dict[str, str]:
     found = {
         "suite": case.suite,
         "subject": f"{case.suite}/{case.subject}",
@@ -160,13 +175,7 @@ def features(record: ResultRecord) -> Mapping[str, str]:
     }
     if case.suite == OWN and case.property == OWN_TEST:  # what tests of the user's have in common is no cause
         del found["suite"], found["property"]
-    if record.outcome_name == Fallback.name and record.fallbacks:
-        found["cpu"] = ", ".join(sorted(set(record.fallbacks)))
-    elif record.outcome_name == Failed.name:
-        found["pattern"] = next((_kind_of_pattern(each.pattern) for each in record.verdicts if not each.agrees), "")
-    elif record.outcome_name in (Errored.name, Unsupported.name, NotRun.name, Flaky.name):
-        found["error"] = _error(record)
-    return {name: value for name, value in found.items() if value}
+    return found
 
 
 def _error(record: ResultRecord) -> str:
@@ -185,8 +194,17 @@ def _without_numbers(text: str) -> str:
     return re.sub(r"0x[0-9a-f]+|\d+", "#", text.partition("\n")[0])[:120]
 
 
-def _keys(record: ResultRecord) -> Iterator[Features]:
-    known = features(record)
+@lru_cache(maxsize=8)
+def _described(cases: tuple[Case, ...]) -> Mapping[Features, int]:
+    """Count the cases that fit each description: many runs of a history had to execute the same ones."""
+    return Counter(key for case in cases for key in _keys_of(case))
+
+
+def _keys_of(case: Case) -> Iterator[Features]:
+    return _keys({name: value for name, value in _features_of(case).items() if value})
+
+
+def _keys(known: Mapping[str, str]) -> Iterator[Features]:
     for names in _DESCRIPTIONS:
         if all(name in known for name in names):
             yield tuple((name, known[name]) for name in names)
@@ -197,7 +215,7 @@ def _grouped(found: Sequence[ResultRecord], executed: Mapping[Features, int]) ->
 
     Scores only fall as cases are explained, so that a heap whose entries are looked at again when they come up will do.
     """
-    keys = [tuple(_keys(record)) for record in found]
+    keys = [tuple(_keys(features(record))) for record in found]
     left: Mapping[Features, set[int]] = defaultdict(set)
     for index, each in enumerate(keys):
         for key in each:

@@ -6,7 +6,7 @@ The closed world: every case of the manifest has exactly one outcome, and a case
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -141,7 +141,7 @@ class Summary:
 
 def summarise(run: Run) -> Summary:
     """Judge a run by its records alone; what its footer claims is only compared with that."""
-    results = tuple(_results(run))
+    results = tuple(results_of(run))
     lines = {record.case.id: run.line(index) for index, record in enumerate(run.records)}
     return judged(run, Counter(result.outcome_name for result in results), results=results, lines=lines)
 
@@ -198,11 +198,14 @@ def counted_outcome(name: str, count: int) -> Phrase:
     return say("count-of-outcome", n=f"{count:,}", outcome=say(f"outcome.{name}"))
 
 
-def _results(run: Run) -> Iterator[ResultRecord]:
+def results_of(run: Run, left_out: Collection[str] = ()) -> Iterator[ResultRecord]:
+    """Yield the result of each case of the manifest, but for those whose records were ``left_out``."""
     records = {record.case.id: record for record in run.records}
     lost = run.lost
     reason = "no record in the log" if run.ended else "the run was stopped before this case"
     for case in run.header.manifest:
+        if case.id in left_out:
+            continue
         record = records.get(case.id)
         yield verified(record, run.header.stack) if record else _not_run(case, lost.get(case.id, reason))
 
