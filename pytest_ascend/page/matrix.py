@@ -220,9 +220,7 @@ def scan(path: Path) -> RunScan:
         tally[ranks.get(case.id, RANKS[Passed.name])] += 1
     counts = [sum(column) for column in zip(*tallies.values(), strict=True)] or [0] * len(ORDER)
     summary = judged(run, dict(zip(ORDER, counts, strict=True)), results=results)
-    measurements = {
-        (each.case.id, name): float(value) for each in records for name, value in each.measurements.items()
-    }
+    measurements = {(each.case.id, name): float(value) for each in records for name, value in each.measurements.items()}
     return RunScan(summary=summary, tallies=tallies, measurements=measurements)
 
 
