@@ -18,6 +18,7 @@ EVALUATIONS = {
     "goldens": ("goldens", True, "Each emulated kernel beside the golden that CANN publishes for it."),
     "survival": ("tests.meta.survival", True, "Runs with faults of the device and kill -9 at random moments."),
     "fuzz": ("tests.meta.fuzz", False, "Hostile files for each command and reader."),
+    "genuine": ("tests.unit.certificate.kinds", False, "Certificates for genuine logs of each chip and kind."),
     "forger": ("tests.unit.certificate.forger", False, "Forged certificates, and what refuses each."),
     "costs": ("costs", False, "Time and memory of calls and pages."),
 }
