@@ -62,6 +62,8 @@ def lines(summary: Summary, *, page: Path | None = None, limit: int = CAUSES_LIM
     yield Line(figures.one_line(f"{summary.verdict.opening}: {summary.verdict.body}"), _colour(summary), bold=True)
     for each in summary.contradictions:
         yield Line(figures.one_line(each), "red")
+    if named := evidence.blind(summary.results):
+        yield Line(figures.one_line(str(named)), "yellow")
     if page:
         yield Line(f"report: {figures.one_line(str(page))}")
 

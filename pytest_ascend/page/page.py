@@ -201,6 +201,8 @@ def _run_facts(summary: Summary) -> Iterator[Fact]:
 def _warnings(summary: Summary) -> Iterator[Phrase | str]:
     """Yield what must not be overlooked: a footer that claims something else, and planted faults."""
     yield from (figures.one_line(each) for each in summary.contradictions)
+    if named := evidence.blind(summary.results):
+        yield named
     if faults := summary.run.header.options.get("faults"):
         yield say("page.faults", faults=_option(faults))
 

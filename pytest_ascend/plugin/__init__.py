@@ -223,6 +223,7 @@ def precision_compare(request: pytest.FixtureRequest) -> PrecisionCompare:
     ``precision_compare.models(model, original, *inputs, names={...})`` compares a rewritten model with its original.
     """
     from pytest_ascend.environment.chips import has_own_formulas
+    from pytest_ascend.run.canaries import Canaries
     from pytest_ascend.run.comparing import PrecisionCompare, marked_settings
 
     setup, context = request.config.stash.get(SETUP, None), _case_context(request)
@@ -240,6 +241,7 @@ def precision_compare(request: pytest.FixtureRequest) -> PrecisionCompare:
         marked,
         digests,
         is_judged_again=lambda: context is not None and has_own_formulas(device.chip()),
+        canaries=Canaries.of(context.case.id, setup.options.level, context.blind) if context else None,
     )
 
 

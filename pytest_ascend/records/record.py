@@ -50,7 +50,8 @@ class ResultRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     by which a deviation was excused. ``diagnosis`` says what an error means (see :mod:`pytest_ascend.diagnosis`).
     ``attempts`` has each attempt where there was more than one. ``snippet`` is a Python program that shows what is
     wrong with the case, empty where nothing is, and where nobody knows how to write one. ``digests`` has the digests of
-    generated calls, by their names.
+    generated calls, by their names. ``blind`` are kinds of wrong results, made of the device's right one, that the
+    case's own judgement accepts.
     """
 
     case: Case
@@ -69,6 +70,7 @@ class ResultRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     attempts: tuple[AttemptRecord, ...] = ()
     snippet: str = ""
     digests: Mapping[str, CallDigests] = field(default_factory=dict)
+    blind: Annotated[tuple[Annotated[str, Meta(max_length=40)], ...], Meta(max_length=16)] = ()
 
     @classmethod
     def of(cls, case: Case, node_id: str, outcome: Outcome, **known: Any) -> ResultRecord:

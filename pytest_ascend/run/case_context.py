@@ -54,6 +54,8 @@ class CaseContext:
     diagnosis: Mapping[str, Any] = field(default_factory=dict)
     reproduce: Reproduce | None = None
     digests: dict[str, CallDigests] = field(default_factory=dict)
+    #: Kinds of wrong results that its judgement accepts (:mod:`pytest_ascend.run.canaries`).
+    blind: list[str] = field(default_factory=list)
 
     def note(self, verdict: Verdict) -> None:
         """Record a comparison with all its figures, which are computed now, before the tensors are freed."""
@@ -192,6 +194,7 @@ class CaseContext:
             series=dict(self.series),
             snippet=self.snippet(),
             digests=dict(self.digests),
+            blind=tuple(self.blind),
         )
 
 

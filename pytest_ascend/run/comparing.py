@@ -12,9 +12,11 @@ from pytest_ascend import precision
 from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.formulas import active
 from pytest_ascend.precision.layers import layers, models
+from pytest_ascend.precision.nested import tensors_in
 from pytest_ascend.precision.whole import whole
 from pytest_ascend.records.record import CallDigests
 from pytest_ascend.run import exact
+from pytest_ascend.run.canaries import Canaries
 
 #: Returns where the disagreement of a verdict begins.
 Locate: TypeAlias = Callable[[precision.Verdict], str]
@@ -40,6 +42,8 @@ class PrecisionCompare:
     digests: dict[str, CallDigests] = field(default_factory=dict)
     #: Whether the test is run again by CANN's formulas if it fails: until then nobody looks for where it begins.
     is_judged_again: Callable[[], bool] = field(default=lambda: False)
+    #: Wrong results that are judged like the device's, if the case plants any.
+    canaries: Canaries | None = None
 
     def __repr__(self) -> str:
         """Return what pytest shows above the traceback of a failing test."""
@@ -63,6 +67,13 @@ class PrecisionCompare:
         self.note(verdict)
         if not verdict.agrees:
             raise Disagreement(verdict.message or "\n".join(precision.explain(verdict)))
+        if self.canaries:
+            source = getattr(next(iter(tensors_in(expected)), None), "source", None)
+            self.canaries.plant(
+                actual,
+                lambda wrong: precision.compare(wrong, expected, **self._effective(settings)).agrees,
+                (source.args, source.kwargs) if source else (),
+            )
         return verdict
 
     def exact(

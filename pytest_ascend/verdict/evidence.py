@@ -12,6 +12,7 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.runlog.contents import Header
 from pytest_ascend.verdict import figures
+from pytest_ascend.verdict.phrase import Phrase, counted, say
 
 #: Longest texts on a page; the log has them in full.
 LINE_LIMIT = 400
@@ -20,6 +21,8 @@ TEXT_LIMIT = 6_000
 LEAVES_LIMIT = 400
 #: Elements shown for one comparison, and cells of the map of its errors in each direction.
 ELEMENTS_LIMIT, MAP_LIMIT = 8, 64
+#: Blind cases that are named; the log has all.
+BLIND_LIMIT = 8
 #: A longer program was not written by this package.
 PROGRAM_LIMIT = 20_000
 
@@ -37,6 +40,13 @@ def finding(result: ResultRecord) -> str:
         return line(result.reason)
     disagreeing = next((verdict for verdict in result.verdicts if not verdict.agrees), None)
     return line(disagreeing.headline) if disagreeing else ""
+
+
+def blind(results: Sequence[ResultRecord]) -> Phrase | None:
+    """Return the first cases that accept a wrong result as well, with what they accept; None without any."""
+    found = [each for each in results if each.blind]
+    named = "; ".join(line(f"{each.case.id} ({', '.join(each.blind)})") for each in found[:BLIND_LIMIT])
+    return say("blind", cases=counted("cases", len(found)), named=named) if found else None
 
 
 def decided(verdict: Verdict) -> Iterator[tuple[str, str]]:

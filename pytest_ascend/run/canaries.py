@@ -1,0 +1,163 @@
+"""Canaries: wrong results made of the device's right one, which the judgement of a case has to reject as well.
+
+A limit that accepts zeros, or another call's result, shows nothing when it accepts the device's. A case that accepts
+one of its canaries is reported as blind.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from pytest_ascend.dispatching import unseen
+from pytest_ascend.precision.nested import mapped, tensors_in
+
+#: The share of the cases that plant canaries, by level; drawn by the case's id.
+SHARES = {"smoke": 0.0, "standard": 0.02, "full": 1.0}
+#: What differs by less than this share of the largest number, or so many of its ulp, is no canary.
+LEAST, LEAST_ULPS = 2.0**-6, 16
+#: The next shorter format. Other short formats are as near to float16 as its functions are to right results.
+_SHORTER = {torch.float64: torch.float32, torch.float32: torch.float16}
+
+#: The last tensor of each shape and dtype that an earlier comparison had.
+_last: dict[tuple[torch.Size, torch.dtype], Tensor] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A tensor of a result, with others that could stand in its place by mistake."""
+
+    tensor: Tensor
+    inputs: Sequence[Tensor]
+    neighbours: Sequence[Tensor]
+    draw: random.Random
+
+
+#: Returns a wrong result in place of a tensor; None if there is none.
+_Make: TypeAlias = Callable[[_Place], Tensor | None]
+
+
+def _one_of(place: _Place, others: Sequence[Tensor]) -> Tensor | None:
+    alike = [x for x in others if x.shape == place.tensor.shape and x.dtype is place.tensor.dtype]
+    return next((each for each in alike if is_wrong(each, place.tensor)), None)
+
+
+def _one_element(place: _Place) -> Tensor:
+    wrong = place.tensor.clone(memory_format=torch.contiguous_format)
+    flat, size = wrong.view(-1), _size(wrong).reshape(-1)
+    large = (size >= size.square().mean().sqrt()).nonzero().reshape(-1)
+    at = int(large[place.draw.randrange(len(large))]) if len(large) else 0
+    is_inexact = wrong.is_floating_point() or wrong.is_complex()
+    flat[at] = ~flat[at] if wrong.dtype is torch.bool else -flat[at] if is_inexact else flat[at] ^ 1
+    return wrong
+
+
+def _one_row(place: _Place) -> Tensor | None:
+    if place.tensor.dim() < 2 or place.tensor.shape[-1] < 2 or place.tensor.shape[-2] < 2:
+        return None
+    wrong = place.tensor.clone()
+    wrong[..., 0, :] = place.tensor[..., 1, :]
+    return wrong
+
+
+def _half(place: _Place) -> Tensor | None:
+    shorter = _SHORTER.get(place.tensor.dtype)
+    rounded = place.tensor.to(shorter).to(place.tensor.dtype) if shorter else None
+    return rounded if rounded is not None and bool(rounded.isfinite().equal(place.tensor.isfinite())) else None
+
+
+def _shuffled(place: _Place) -> Tensor:
+    order = list(range(place.tensor.numel()))
+    place.draw.shuffle(order)
+    return place.tensor.reshape(-1)[order].reshape(place.tensor.shape)
+
+
+CANARIES: Mapping[str, _Make] = {
+    "zeros": lambda place: torch.zeros_like(place.tensor),
+    "ones": lambda place: torch.ones_like(place.tensor),
+    "an input": lambda place: _one_of(place, place.inputs),
+    "a neighbour's result": lambda place: _one_of(place, place.neighbours),
+    "the last call's result": lambda place: _one_of(
+        place, [x for key, x in _last.items() if key == _kind(place.tensor)]
+    ),
+    "one element": _one_element,
+    "one row": _one_row,
+    "half precision": _half,
+    "shuffled": _shuffled,
+}
+#: Those whose errors are as small as roundings of another format.
+_SMALL = "half precision"
+#: Larger tensors are not altered: nothing else is seen in them.
+_LARGEST = 1 << 16
+
+
+def _kind(tensor: Tensor) -> tuple[torch.Size, torch.dtype]:
+    return tensor.shape, tensor.dtype
+
+
+def _size(tensor: Tensor) -> Tensor:
+    return (tensor.abs() if tensor.is_complex() else tensor.double().abs()).nan_to_num(0.0, 0.0, 0.0)
+
+
+def is_wrong(tensor: Tensor, right: Tensor, least: float = LEAST) -> bool:
+    """Whether a result differs from the right one by more than roundings."""
+    if not (right.is_floating_point() or right.is_complex()):
+        return not tensor.equal(right)
+    finite = right.isfinite() & tensor.isfinite()
+    largest = _size(right.where(finite, torch.zeros_like(right))).max()
+    off = _size((tensor - right).where(finite, torch.zeros_like(right))).max()
+    return bool(off > max(least, LEAST_ULPS * torch.finfo(right.dtype).eps) * largest)
+
+
+@dataclass(frozen=True, slots=True)
+class Canaries:
+    """Plants canaries in the results of one case; ``accepted`` gets the kinds that its judgement accepts."""
+
+    case: str
+    accepted: list[str]
+    planted: list[int] = field(default_factory=lambda: [0])
+
+    @staticmethod
+    def of(case: str, level: str, accepted: list[str]) -> Canaries | None:
+        """Return the canaries of a case at a level; None for one that plants none."""
+        return Canaries(case, accepted) if zlib.crc32(case.encode()) < SHARES[level] * 2**32 else None
+
+    def plant(self, actual: Any, accepts: Callable[[Any], bool], inputs: Any = ()) -> None:
+        """Judge wrong results in place of the device's right one, ``actual``, by ``accepts``: one of each kind."""
+        with unseen():
+            right = mapped(actual, lambda each: each.detach().cpu())
+            for kind, wrong in self._altered(right, tensors_in(inputs)):
+                self.planted[0] += 1
+                if kind not in self.accepted and accepts(wrong):
+                    self.accepted.append(kind)
+
+    def _altered(self, actual: Any, inputs: Sequence[Tensor]) -> Iterator[tuple[str, Any]]:
+        draw, found = random.Random(self.case), tensors_in(actual)  # noqa: S311 - no secret
+        places = [place for place, each in enumerate(found) if 0 < each.numel() <= _LARGEST]
+        for kind, make in CANARIES.items():
+            for at in draw.sample(places, len(places)):
+                tensor, others = found[at], [each for place, each in enumerate(found) if place != at]
+                wrong = make(_Place(tensor, [each.detach().cpu() for each in inputs], others, draw))
+                if wrong is not None and is_wrong(wrong, tensor, 2.0**-18 if kind == _SMALL else LEAST):
+                    yield kind, _with(actual, at, wrong)
+                    break
+        _last.update((_kind(found[place]), found[place]) for place in places[:64])
+        while len(_last) > 64:
+            del _last[next(iter(_last))]
+
+
+def _with(actual: Any, place: int, wrong: Tensor) -> Any:
+    """Return the same structure with another tensor in one place."""
+    left = [place]
+
+    def change(tensor: Tensor) -> Tensor:
+        left[0] -= 1
+        return wrong if left[0] == -1 else tensor
+
+    return mapped(actual, change)

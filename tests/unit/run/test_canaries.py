@@ -1,0 +1,62 @@
+"""Wrong results made of a right one: a judgement that accepts any is blind, and is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_ascend.run.canaries import CANARIES, SHARES, Canaries, is_wrong
+from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
+from pytest_ascend.run.reference import cpu_reference
+
+X = torch.randn(8, 16, generator=torch.Generator().manual_seed(0))
+
+
+def judged(actual: Any, expected: Any, **settings: Any) -> tuple[list[str], int]:
+    """Return the kinds of canaries that a comparison accepts, and how many it planted."""
+    canaries = Canaries("ops/case", [])
+    PrecisionCompare(lambda _: None, canaries=canaries)(actual, expected, **settings)
+    return canaries.accepted, canaries.planted[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool])
+def test_a_judgement_with_limits_of_its_own_accepts_none(dtype: torch.dtype) -> None:
+    x = (10 * X).to(dtype)
+    accepted, planted = judged([x.flip(0), x.flip(1)], [x.flip(0), x.flip(1)])
+    assert accepted == []
+    assert planted >= (2 if dtype is torch.bool else 5)
+
+
+def test_inputs_and_results_of_other_calls_are_planted() -> None:
+    accepted, planted = judged(X.exp(), cpu_reference(torch.exp, X))
+    assert accepted == []
+    assert planted == len(CANARIES) - 1  # it has no neighbour
+
+
+def test_limits_that_accept_anything_are_blind_by_name() -> None:
+    accepted, _ = judged(X, X.double(), standard="torch", limits={"atol": 100.0}, waiver="a test")
+    assert {"zeros", "ones", "one element", "one row", "half precision", "shuffled"} <= {*accepted}
+
+
+def test_only_what_is_no_rounding_is_wrong() -> None:
+    assert not is_wrong(X * (1 + 2**-20), X)
+    assert not is_wrong(X, X)
+    assert is_wrong(-X, X)
+    assert is_wrong(torch.tensor([2]), torch.tensor([1]))
+
+
+def test_a_wrong_result_is_rejected_before_canaries_are_planted() -> None:
+    canaries = Canaries("ops/case", [])
+    with pytest.raises(Disagreement):
+        PrecisionCompare(lambda _: None, canaries=canaries)(-X, X)
+    assert canaries.planted == [0]
+
+
+def test_levels_draw_cases_by_their_ids() -> None:
+    names = [f"ops/{number}" for number in range(5000)]
+    drawn = {level: [each for each in names if Canaries.of(each, level, [])] for level in SHARES}
+    assert drawn["smoke"] == []
+    assert 0 < len(drawn["standard"]) < 250
+    assert drawn["full"] == names
