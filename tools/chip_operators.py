@@ -89,7 +89,10 @@ def parameters(text: str) -> dict[str, list[str]]:
     """Return the dtypes of each tensor among the parameters of the first phase, as its table lists them."""
     found: dict[str, list[str]] = {}
     for table in re.findall(r"<table.*?</table>", text, re.DOTALL):
-        rows = [[_plain(cell) for cell in _CELL.findall(row)] for row in _ROW.findall(table)]
+        rows = [
+            [html.unescape(re.sub(r"<[^>]+>", " ", cell)).strip() for cell in _CELL.findall(row)]
+            for row in _ROW.findall(table)
+        ]
         heads = rows[0] if rows else []
         if "数据类型" not in heads or not heads[0].startswith("参数名"):
             continue
@@ -97,7 +100,7 @@ def parameters(text: str) -> dict[str, list[str]]:
         for row in rows[1:]:
             listed = _dtypes(row[column]) if len(row) > column else []
             if (listed and not set(listed) <= {"INT64", "INT32", "BOOL", "UINT64"}) or "Tensor" in "".join(row[:1]):
-                found.setdefault(_parameter(row[0]), listed)
+                found.setdefault(re.split(r"[\s（(]", row[0])[0], listed)
     return {name: listed for name, listed in found.items() if listed}
 
 
@@ -117,14 +120,6 @@ def without(text: str, listed: set[str]) -> dict[str, list[str]]:
             for family in of:
                 found.setdefault(family, set()).update(listed.intersection(_dtypes(said[1])))
     return {family: sorted(lost) for family, lost in sorted(found.items()) if lost}
-
-
-def _plain(cell: str) -> str:
-    return html.unescape(re.sub(r"<[^>]+>", " ", cell)).strip()
-
-
-def _parameter(cell: str) -> str:
-    return re.split(r"[\s（(]", cell)[0]
 
 
 def _dtypes(text: str) -> list[str]:

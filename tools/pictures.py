@@ -17,7 +17,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "pictures"
 #: A panel of a picture, in pixels, and the largest error on its axis, in units in the last place.
@@ -53,11 +52,17 @@ def judge() -> None:
     wrong = other.clone()
     wrong[100] *= 1 + 4e-6
     noise = torch.exp2(torch.floor(torch.log2(product)) - 23) * 2.7 * (torch.rand(ELEMENTS, generator=generator) - 0.5)
+    rounded = product.float()
     shown = (
         ("A sum in another order", other, total, [one, other]),
         ("A sum, one element wrong", wrong, total, [one, other]),
         ("A product, noise in the last bits", (product + noise).float(), product, [product.float()]),
-        ("A product, truncated instead of rounded", _truncated(product, torch), product, [product.float()]),
+        (
+            "A product, truncated instead of rounded",
+            torch.where(rounded.double() > product, torch.nextafter(rounded, torch.zeros(())), rounded),
+            product,
+            [product.float()],
+        ),
     )
     panels = []
     for index, (title, actual, expected, reference_runs) in enumerate(shown):
@@ -70,11 +75,6 @@ def judge() -> None:
     text = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="11">'
     text += f'<rect width="100%" height="100%" fill="white"/>{"".join(panels)}</svg>\n'
     (PICTURES / "judge.svg").write_text(text, encoding="utf-8")
-
-
-def _truncated(expected: Any, torch: Any) -> Any:
-    rounded = expected.float()
-    return torch.where(rounded.double() > expected, torch.nextafter(rounded, torch.zeros(())), rounded)
 
 
 def _panel(index: int, title: str, said: str, reference_runs: list[float], errors: list[float], *, agrees: bool) -> str:

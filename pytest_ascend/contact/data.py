@@ -86,12 +86,14 @@ def _text_of(value: Any) -> str:
 def _chip(kit: Mapping[str, Any]) -> dict[str, Any]:
     """Return name, memory in bytes, clocks in MHz, start-up and recovery in seconds, versions, steps."""
     start, clock = _data(kit, "start-up"), _data(kit, "clock")
+    components = _data(kit, "doctor").get("components")
+    listed = [each for each in components if isinstance(each, dict)] if isinstance(components, list) else []
     return {
         "emulated": kit["about.json"]["emulated"],
         "chip": _text(start.get("chip")),
         "torch": _text(start.get("torch")),
         "torch_npu": _text(start.get("torch_npu")),
-        "cann": _cann(kit),
+        "cann": next((_text(each.get("version")) for each in listed if each.get("name") == "CANN toolkit"), ""),
         "memory_total_bytes": _number(start.get("memory_total_bytes")),
         "context_bytes": _number(start.get("memory_used_by_context_bytes")),
         "first_use_s": _number(start.get("first_use_s")),
@@ -103,12 +105,6 @@ def _chip(kit: Mapping[str, Any]) -> dict[str, Any]:
         },
         "steps": {_text(name): _text(status) for name, status in kit["about.json"]["steps"].items()},
     }
-
-
-def _cann(kit: Mapping[str, Any]) -> str:
-    components = _data(kit, "doctor").get("components")
-    listed = [each for each in components if isinstance(each, dict)] if isinstance(components, list) else []
-    return next((_text(each.get("version")) for each in listed if each.get("name") == "CANN toolkit"), "")
 
 
 def _data(kit: Mapping[str, Any], step: str) -> Mapping[str, Any]:

@@ -255,21 +255,17 @@ def contact(context: click.Context, output: Path, device: str) -> None:
         )
     is_active = os.environ.get(EMULATED_VARIABLE) == "1"
     emulated = device == "emulated" or (device == "auto" and (is_active or not signs()))
-    kit = Kit(_environ(emulated=emulated), emulated, lambda line: click.echo(f"contact: {line}"))
-    gather(kit)
-    pack(kit, output)
-    where = ", on the emulated device" if emulated else ""
-    click.echo(f"{output}: {len(kit.answers)} steps{where}; look at summary.html inside")
-
-
-def _environ(*, emulated: bool) -> Mapping[str, str]:
-    """Return the variables for the steps. torch must not autoload torch_npu, which would hide failures."""
+    # torch must not autoload torch_npu, which would hide failures.
     environ = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     if emulated:
         from pytest_ascend.emulator.bootstrap import environment
 
         environ |= environment()
-    return environ
+    kit = Kit(environ, emulated, lambda line: click.echo(f"contact: {line}"))
+    gather(kit)
+    pack(kit, output)
+    where = ", on the emulated device" if emulated else ""
+    click.echo(f"{output}: {len(kit.answers)} steps{where}; look at summary.html inside")
 
 
 @contact.command()

@@ -104,7 +104,9 @@ def _taken(operator: Any, dtype: str) -> dict[str, Any]:
     except ArithmeticError as error:
         return {"by": "?", "said": f"no call can be made in this dtype: {error}"}
     if real != dtype:  # inputs are sampled as real numbers
-        args, kwargs = on_tensors(lambda each: each.to(dtype_asked) if _is(each, real) else each, (args, kwargs))
+        args, kwargs = on_tensors(
+            lambda each: each.to(dtype_asked) if each.dtype == getattr(_torch(), real) else each, (args, kwargs)
+        )
     watch = OperatorWatch("npu")
     try:
         with warnings.catch_warnings(), watch:
@@ -116,10 +118,6 @@ def _taken(operator: Any, dtype: str) -> dict[str, Any]:
         message = f"{type(error).__name__}: {error}"
         return {"by": "", "of": list(watch.called), "said": message[:600], "cpu": _cpu(operator.function, args, kwargs)}
     return {"by": "cpu" if watch.seen else "npu", "of": list(watch.called)}
-
-
-def _is(tensor: Any, dtype: str) -> bool:
-    return bool(tensor.dtype == getattr(_torch(), dtype))
 
 
 def _cpu(function: Callable[..., Any], args: Any, kwargs: Any) -> str:

@@ -108,11 +108,7 @@ def _process() -> dict[str, Any]:
     caught = int((re.search(r"SigCgt:\s*([0-9a-f]+)", status) or ["", "0"])[1], 16)
     names = [signal.Signals(n).name for n in signal.Signals if caught >> (n - 1) & 1]
     tasks = sorted(Path("/proc/self/task").iterdir())
-    return {"threads": [_comm(each) for each in tasks], "caught": names}
-
-
-def _comm(task: Path) -> str:
-    return (task / "comm").read_text(errors="replace").strip()
+    return {"threads": [(each / "comm").read_text(errors="replace").strip() for each in tasks], "caught": names}
 
 
 def forks() -> dict[str, str]:

@@ -58,6 +58,9 @@ def _entry(given: Any, place: str, *, is_old: bool) -> dict[str, Any]:
         raise ValueError(f"{place}: an error is expected by what it says, and there is no says")
     if given.get("derived") == _MESSAGE and not given.get("says"):
         raise ValueError(f"{place} is derived from a message, and there is no says")
+    value = given.get("derived", "")
+    if value not in ("", *SOURCES):
+        raise ValueError(f"{place}: derived is {value!r}, expected one of {', '.join(SOURCES)}")
     return {
         **{name: str(given[name]) for name in (*_NEEDED, *_TEXTS) if name in given},
         **{name: _flag(given[name], f"{place}: {name}") for name in _FLAGS if name in given},
@@ -66,7 +69,7 @@ def _entry(given: Any, place: str, *, is_old: bool) -> dict[str, Any]:
         "devices": _devices(given.get("devices", []), place),
         "expires": _date(given["expires"], place),
         "versions": {name: _range(given[name], f"{place}: {name}") for name in RANGES if name in given},
-        "derived": _source(given.get("derived", ""), place),
+        "derived": str(value),
     }
 
 
@@ -93,12 +96,6 @@ def _devices(value: Any, place: str) -> tuple[str, ...]:
     if unknown := set(found) - set(DEVICES):
         raise ValueError(f"{place}: devices has {min(unknown)!r}, expected some of {', '.join(DEVICES)}")
     return found
-
-
-def _source(value: Any, place: str) -> str:
-    if value not in ("", *SOURCES):
-        raise ValueError(f"{place}: derived is {value!r}, expected one of {', '.join(SOURCES)}")
-    return str(value)
 
 
 def _flag(value: Any, place: str) -> bool:

@@ -79,14 +79,6 @@ def plan(
     """
     found = {case.id: case for case in (*collected.cases.values(), *collected.elsewhere.values())}
     due = {case.id: case for case in frozen if case.is_in(level)}
-    narrowed = _narrowed(collected, scope=scope, paths=paths, narrowed_by=narrowed_by)
-    has_all = bool(due) and due.keys() <= found.keys() and not collected.deselected
-    if has_all or not narrowed:
-        return Plan(cases=tuple((due | found).values()))
-    return Plan(cases=tuple(found.values()), narrowed=narrowed)
-
-
-def _narrowed(collected: CollectedCases, *, scope: str, paths: Sequence[str], narrowed_by: Sequence[str]) -> str:
     reasons = list(narrowed_by)
     if scope == PART:
         within = [each.rpartition("/suites/")[2] for each in paths]
@@ -95,7 +87,11 @@ def _narrowed(collected: CollectedCases, *, scope: str, paths: Sequence[str], na
         reasons.append(f"{scope}: {_listed(paths)}")
     if collected.deselected and not narrowed_by:
         reasons.append(f"{collected.deselected} deselected")
-    return "; ".join(reasons)
+    narrowed = "; ".join(reasons)
+    has_all = bool(due) and due.keys() <= found.keys() and not collected.deselected
+    if has_all or not narrowed:
+        return Plan(cases=tuple((due | found).values()))
+    return Plan(cases=tuple(found.values()), narrowed=narrowed)
 
 
 def _listed(paths: Sequence[str], limit: int = 3) -> str:

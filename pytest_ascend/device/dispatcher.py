@@ -101,7 +101,14 @@ def _out_variant(name: str) -> str:
     packet, _, overload = name.partition(".")
     own = next(each for each in _schemas(packet) if each.overload_name == overload)
     others = _schemas(packet.removesuffix("_"))
-    found = next((each for each in others if _writes_out(each) and _types(each) == _types(own)), None)
+    found = next(
+        (
+            each
+            for each in others
+            if any(argument.is_out for argument in each.arguments) and _types(each) == _types(own)
+        ),
+        None,
+    )
     return f"{found.name}.{found.overload_name}" if found else ""
 
 
@@ -111,7 +118,3 @@ def _schemas(packet: str) -> list[Any]:
 
 def _types(schema: Any) -> list[str]:
     return [str(argument.type) for argument in schema.arguments if not argument.is_out]
-
-
-def _writes_out(schema: Any) -> bool:
-    return any(argument.is_out for argument in schema.arguments)

@@ -55,22 +55,21 @@ def _by_module(call: TargetModel | None, device_type: str) -> Iterator[str]:
     sizes: Counter[str] = Counter()
     for name, parameter in call.model.named_parameters():
         held = (parameter, parameter.grad)
-        sizes[_owner(name)] += sum(_bytes(each) for each in held if each is not None and _is_on(each, device_type))
+        # The part of a model that a parameter belongs to: its name to the second dot at most.
+        sizes[".".join(name.split(".")[:-1][:2])] += sum(
+            _bytes(each) for each in held if each is not None and _is_on(each, device_type)
+        )
     shown = ", ".join(f"{name or call.name} {_size(size)}" for name, size in sizes.most_common(NAMED) if size)
     if shown:
         yield f"parameters and gradients by module: {shown}"
-
-
-def _owner(name: str) -> str:
-    """Return the part of a model that a parameter belongs to: its name to the second dot at most."""
-    return ".".join(name.split(".")[:-1][:2])
 
 
 def _largest(device_type: str, names: dict[int, str]) -> Iterator[str]:
     """Return the largest tensors; of several views of one storage the parameter, or the largest."""
     known: dict[int, Tensor] = {}
     for each in gc.get_objects():
-        if _is_tensor(each) and _is_on(each, device_type):
+        # isinstance would ask proxies of other libraries for their class, and so wake them.
+        if issubclass(type(each), Tensor) and _is_on(each, device_type):
             key = each.untyped_storage().data_ptr()
             known[key] = max(known.get(key, each), each, key=lambda one: (id(one) in names, _bytes(one)))
     largest = sorted(known.values(), key=_bytes, reverse=True)[:NAMED]
@@ -82,11 +81,6 @@ def _largest(device_type: str, names: dict[int, str]) -> Iterator[str]:
 
 def _form(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)} {_size(_bytes(tensor))}"
-
-
-def _is_tensor(value: Any) -> bool:
-    # isinstance would ask proxies of other libraries for their class, and so wake them.
-    return issubclass(type(value), Tensor)
 
 
 def _names(call: TargetModel | None) -> dict[int, str]:

@@ -202,7 +202,15 @@ def _wrongly_reduced(step: int, by_name: Mapping[str, Mapping[int, Line]], ranks
     if scale is None:
         return None
     if any(abs(scale * ranks - factor) < 1e-3 * factor for factor in (float(ranks), 1.0 / ranks)):
-        return _scaled_by_ranks(step, ranks, is_sum=scale * ranks > 1)
+        return Finding(
+            cause="norm scaled by the number of ranks",
+            step=step,
+            where="all parameters",
+            words=f"in step {step} all gradients are"
+            f" {'the sum over ranks' if scale * ranks > 1 else 'divided by the ranks twice'}: their norm is off by the"
+            f" number of ranks, {ranks}",
+            remedy="divide once: DDP averages by itself; after all_reduce with SUM divide by the world size",
+        )
     bad = {}
     for name, (locals_, used) in first.items():
         unit = UNITS.get(used["dtype"], 2.0**-24)
@@ -217,7 +225,14 @@ def _wrongly_reduced(step: int, by_name: Mapping[str, Mapping[int, Line]], ranks
     for dtype in ("float16", "bfloat16"):
         coarse = [_reduced(of, to, scale, 4 * UNITS[dtype]) for _, _, of, to in bad.values()]
         if used["dtype"] == "float32" and is_everywhere and all(all(p) and all(t) for p, t in coarse):
-            return _reduced_in(dtype, step, name)
+            return Finding(
+                cause="dtype of the reduction",
+                step=step,
+                where=f"parameter {name}",
+                words=f"in step {step} gradients in float32 are reduced in {dtype}: they are the mean over all ranks"
+                f" only within the rounding of {dtype}",
+                remedy="remove the compression hook or reduce_dtype, or accept the loss of precision",
+            )
     where = (
         "the last elements"
         if not all(tail) and sum(pieces) >= len(pieces) - 1
@@ -232,28 +247,6 @@ def _wrongly_reduced(step: int, by_name: Mapping[str, Mapping[int, Line]], ranks
         words=f"in step {step} all ranks use the same gradient of {name}, but {where} of it is not the mean over"
         f" ranks ({len(bad)} of {len(first)} parameters are wrong): the all_reduce of a bucket is wrong",
         remedy="test the collectives: pytest --ascend suites/distributed; loss curves do not show this",
-    )
-
-
-def _scaled_by_ranks(step: int, ranks: int, *, is_sum: bool) -> Finding:
-    return Finding(
-        cause="norm scaled by the number of ranks",
-        step=step,
-        where="all parameters",
-        words=f"in step {step} all gradients are {'the sum over ranks' if is_sum else 'divided by the ranks twice'}:"
-        f" their norm is off by the number of ranks, {ranks}",
-        remedy="divide once: DDP averages by itself; after all_reduce with SUM divide by the world size",
-    )
-
-
-def _reduced_in(dtype: str, step: int, name: str) -> Finding:
-    return Finding(
-        cause="dtype of the reduction",
-        step=step,
-        where=f"parameter {name}",
-        words=f"in step {step} gradients in float32 are reduced in {dtype}: they are the mean over all ranks only"
-        f" within the rounding of {dtype}",
-        remedy="remove the compression hook or reduce_dtype, or accept the loss of precision",
     )
 
 

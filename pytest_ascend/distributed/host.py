@@ -35,7 +35,16 @@ _NAMED = re.compile(r"EI000[26].{0,400}?(?:remote )?rank \[(\d+)\]", re.DOTALL)
 def live(channel: Channel, folder: Path) -> None:
     """Handle calls until the channel is closed; files go into ``folder``."""
     tempfile.tempdir = str(folder)
-    _load()
+    # Import what every rank needs, so that forks have it; none of it uses a device.
+    import torch.distributed
+
+    if not torch.distributed.is_available():
+        raise NotImplementedError("this torch is built without torch.distributed")
+    if os.environ.get("PYTEST_ASCEND_EMULATED") == "1":
+        from pytest_ascend.emulator import kernels
+
+        kernels.all_kernels()
+    torch.set_num_threads(1)
     groups: dict[tuple[str, int], Group] = {}
     try:
         while "function" in (call := channel.receive()):
@@ -51,19 +60,6 @@ def live(channel: Channel, folder: Path) -> None:
             channel.send(**message)
     finally:
         _end(groups)
-
-
-def _load() -> None:
-    """Import what every rank needs, so that forks have it; none of it uses a device."""
-    import torch.distributed
-
-    if not torch.distributed.is_available():
-        raise NotImplementedError("this torch is built without torch.distributed")
-    if os.environ.get("PYTEST_ASCEND_EMULATED") == "1":
-        from pytest_ascend.emulator import kernels
-
-        kernels.all_kernels()
-    torch.set_num_threads(1)
 
 
 @dataclass(frozen=True, slots=True)

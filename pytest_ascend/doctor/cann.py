@@ -53,7 +53,10 @@ def other_operators(survey: Survey) -> Iterator[Observation]:
     opp, home = survey.environ.get("ASCEND_OPP_PATH", ""), survey.home
     if opp and home and home.source in VARIABLES:
         target = survey.machine.tree.target(opp)
-        if not f"{target}/".startswith((f"{home.target}/", f"{home.path}/")) and not _beside(target, home.target):
+        # 8.3 has links from ``latest`` into its version's folder.
+        if not f"{target}/".startswith((f"{home.target}/", f"{home.path}/")) and not (
+            target.rpartition("/")[0] == home.target.rpartition("/")[0] and home.target.rpartition("/")[2] == "latest"
+        ):
             evidence = (f"ASCEND_OPP_PATH={opp[:200]}", f"{home.source}={home.path}")
             yield Observation("ASCEND_OPP_PATH is not inside of the CANN in use", evidence)
 
@@ -152,11 +155,6 @@ def no_kernels(survey: Survey) -> Iterator[Observation]:
         others = [name for name in survey.machine.tree.names(folder) if name.startswith("ascend")]
         evidence = (f"{folder}/{survey.family.kernels} has {len(there)} operators", f"there are: {_listed(others)}")
         yield Observation(f"CANN has no compiled operators for {survey.family.name}", evidence)
-
-
-def _beside(opp: str, home: str) -> bool:
-    """Whether operators are inside of the same version: 8.3 has links from ``latest`` into its version's folder."""
-    return opp.rpartition("/")[0] == home.rpartition("/")[0] and home.rpartition("/")[2] == "latest"
 
 
 def _listed(names: list[str]) -> str:

@@ -119,7 +119,7 @@ def incompatible(survey: Survey) -> Iterator[Observation]:
     if statements and cann and not fitting:
         evidence = (
             survey.source(TORCH_NPU),
-            survey.source(_cann_name(survey)),
+            survey.source(TOOLKIT if survey.version(TOOLKIT) else RUNTIME),
             *(str(each) for each in statements[:4]),
         )
         yield Observation(f"torch_npu {npu} does not belong to CANN {cann}", evidence, nearest(survey))
@@ -226,10 +226,6 @@ def _needed_torch(survey: Survey) -> str:
 
 def _base(version: str) -> str:
     return version.partition("+")[0]
-
-
-def _cann_name(survey: Survey) -> str:
-    return TOOLKIT if survey.version(TOOLKIT) else RUNTIME
 
 
 def _as_of(survey: Survey) -> str:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import click
 from rich.cells import cell_len
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -60,7 +60,17 @@ def show(console: Console, diagnosis: Diagnosis, language: str = ENGLISH) -> Non
         console.print(Text(say(f"not found: {', '.join(missing)}")), soft_wrap=False)
     for finding in diagnosis.findings:
         console.print()
-        console.print(_finding(finding, say))
+        head = Text.assemble(
+            (say(finding.severity.upper()) + "  ", _STYLES[finding.severity]),
+            (say(finding.what), "bold"),
+            (f"  [{finding.id}]", "dim"),
+        )
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, text in _lines(finding):
+            table.add_row(say(name), Text(text if name == "seen" else say(text)))
+        console.print(Group(head, Padding(table, (0, 0, 0, 2))))
     console.print()
     console.print(Text(say(closing(diagnosis)), style="bold"))
 
@@ -113,24 +123,6 @@ def _sources(component: Mapping[str, Any], say: Say) -> Text:
 def _short(source: str) -> str:
     """Return the end of a long path, which tells more than its beginning."""
     return source if len(source) <= _WIDEST else f".../{'/'.join(source.rsplit('/', 2)[-2:])}"
-
-
-def _finding(finding: Finding, say: Say) -> RenderableType:
-    head = Text.assemble(
-        (say(finding.severity.upper()) + "  ", _STYLES[finding.severity]),
-        (say(finding.what), "bold"),
-        (f"  [{finding.id}]", "dim"),
-    )
-    return Group(head, Padding(_body(finding, say), (0, 0, 0, 2)))
-
-
-def _body(finding: Finding, say: Say) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, text in _lines(finding):
-        table.add_row(say(name), Text(text if name == "seen" else say(text)))
-    return table
 
 
 def _lines(finding: Finding) -> Iterator[tuple[str, str]]:

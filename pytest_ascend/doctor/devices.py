@@ -37,7 +37,9 @@ def no_driver(survey: Survey) -> Iterator[Observation]:
     """CANN is here, and no driver."""
     if survey.home and not survey.has_driver and not survey.devices:
         yield Observation(
-            "CANN is installed, but there is neither a driver nor a device", _looked(survey), _mount(survey)
+            "CANN is installed, but there is neither a driver nor a device",
+            (f"CANN: {survey.home.path}" if survey.home else "", f"no {survey.driver_folder}", "no /dev/davinci0 ..."),
+            _mount(survey),
         )
 
 
@@ -177,10 +179,6 @@ def unknown(survey: Survey) -> Iterator[Observation]:
 
 def _smi(survey: Survey) -> str:
     return f"npu-smi ({survey.reply.failure[:120]})" if survey.reply.failure else "npu-smi info"
-
-
-def _looked(survey: Survey) -> tuple[str, ...]:
-    return (f"CANN: {survey.home.path}" if survey.home else "", f"no {survey.driver_folder}", "no /dev/davinci0 ...")
 
 
 def _mount(survey: Survey) -> str:

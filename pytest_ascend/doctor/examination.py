@@ -13,7 +13,6 @@ from pytest_ascend.doctor.findings import CHECKS, SEVERITIES, Diagnosis, Finding
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.compatibility import Compatibility, load
 from pytest_ascend.environment.machine import Machine
-from pytest_ascend.environment.npu_smi import Chip
 from pytest_ascend.environment.signs import EMULATED_VARIABLE
 from pytest_ascend.environment.stack import Component
 from pytest_ascend.records.text import one_line
@@ -39,12 +38,25 @@ def examine(machine: Machine, compatibility: Compatibility | None = None) -> Dia
     """
     survey = Survey(_without_emulated(machine), compatibility or load())
     findings = sorted(_findings(survey), key=lambda finding: SEVERITIES.index(finding.severity))
+    where = "this machine" if survey.machine.is_this else f"the files below {survey.machine.tree.root}"
     return Diagnosis(
-        machine=_called(survey),
+        machine=(f"{where}{', a container' if survey.is_container else ''}"),
         components=tuple(_described(component) for component in survey.components.values()),
         findings=tuple(findings),
         settings=settings.in_force(survey),
-        devices=tuple(_device(survey, chip) for chip in survey.npu_smi.chips[:_MOST_DEVICES]),
+        devices=tuple(
+            {
+                "npu": chip.npu,
+                "chip": chip.chip,
+                "index": devices.index_of(survey, chip),
+                "name": one_line(chip.name)[:40],
+                "bus": chip.bus,
+                "health": chip.health,
+                "memory_total_mb": chip.memory_total_mb,
+                "memory_used_mb": chip.memory_used_mb,
+            }
+            for chip in survey.npu_smi.chips[:_MOST_DEVICES]
+        ),
         judged_by=f"{survey.compatibility.path.name}, as of {survey.compatibility.as_of}",
     )
 
@@ -68,24 +80,6 @@ def _findings(survey: Survey) -> Iterator[Finding]:
             if count == MOST_OF_ONE:
                 break
             yield finding
-
-
-def _device(survey: Survey, chip: Chip) -> Mapping[str, Any]:
-    return {
-        "npu": chip.npu,
-        "chip": chip.chip,
-        "index": devices.index_of(survey, chip),
-        "name": one_line(chip.name)[:40],
-        "bus": chip.bus,
-        "health": chip.health,
-        "memory_total_mb": chip.memory_total_mb,
-        "memory_used_mb": chip.memory_used_mb,
-    }
-
-
-def _called(survey: Survey) -> str:
-    where = "this machine" if survey.machine.is_this else f"the files below {survey.machine.tree.root}"
-    return f"{where}{', a container' if survey.is_container else ''}"
 
 
 def _described(component: Component) -> Mapping[str, Any]:

@@ -73,12 +73,11 @@ def unmet_libraries(survey: Survey) -> Iterator[Observation]:
     # Without a driver its libraries are missing too, which need not be said once more.
     for library in libraries(survey) if survey.has_driver else ():
         if library.missing:
-            evidence = (f"{library.path} needs {', '.join(library.missing[:6])}", _searched(survey))
+            evidence = (
+                f"{library.path} needs {', '.join(library.missing[:6])}",
+                (f"looked in {len(survey.library_path)} folders of LD_LIBRARY_PATH and beside it"),
+            )
             yield Observation(f"{_name(library)} needs {library.missing[0]}, which is not found", evidence)
-
-
-def _searched(survey: Survey) -> str:
-    return f"looked in {len(survey.library_path)} folders of LD_LIBRARY_PATH and beside it"
 
 
 def _name(library: Library) -> str:
@@ -126,15 +125,11 @@ def libraries(survey: Survey) -> tuple[Library, ...]:
 def _all(survey: Survey) -> Iterator[Library]:
     places = [f"{survey.home.path}/lib64/{name}" for name in CANN_LIBRARIES] if survey.home else []
     places += [f"{survey.driver_folder}/lib64/{name}" for name in DRIVER_LIBRARIES]
-    found = _findable(survey, places)
-    yield from (_read(survey, path, found) for path in places if survey.machine.tree.exists(path))
-
-
-def _findable(survey: Survey, places: list[str]) -> frozenset[str]:
-    """Return the names of libraries that a loader would find: LD_LIBRARY_PATH, what lies beside, the system's."""
+    # The names of libraries that a loader would find: in LD_LIBRARY_PATH, beside the library, in the system's folders.
     folders = [*survey.library_path, *(path.rpartition("/")[0] for path in places), "/usr/lib64", "/usr/lib", "/lib64"]
     folders += [f"/usr/lib/{survey.machine.arch}-linux-gnu", "/usr/local/lib"]
-    return frozenset(name for folder in dict.fromkeys(folders) for name in survey.machine.tree.names(folder))
+    found = frozenset(name for folder in dict.fromkeys(folders) for name in survey.machine.tree.names(folder))
+    yield from (_read(survey, path, found) for path in places if survey.machine.tree.exists(path))
 
 
 def _read(survey: Survey, path: str, found: frozenset[str]) -> Library:

@@ -88,8 +88,17 @@ def activate(settings: EmulatorSettings = DEFAULTS) -> None:
     second call in the same process changes nothing. Raises EmulatorUnavailable if torch_npu is already imported without
     it, and as :func:`environment` does; UsageError for invalid faults, numerics, CANN or chip.
     """
-    if is_active() and _is_loaded():
-        _refuse_other(settings)
+    if is_active() and (
+        os.environ.get("ASCEND_HOME_PATH", "?") in Path("/proc/self/maps").read_text("utf-8", "replace")
+    ):
+        asked, there = settings.resolved(), DEFAULTS.resolved()
+        for name in ("numerics", "cann", "chip"):
+            wanted, is_now = getattr(asked, name), getattr(there, name)
+            if wanted != is_now:
+                raise UsageError(
+                    f"the emulated device of this process was started with {name} {is_now}, and {wanted} is asked for",
+                    hint=f"start it with that: pytest-ascend emulate --{name} {wanted} -- COMMAND",
+                )
         return
     if sys.modules.get("torch_npu", ...) is None:  # hidden from a run on the CPU in the same process
         del sys.modules["torch_npu"]
@@ -119,21 +128,6 @@ def numerics() -> str:
 def cann() -> str:
     """Return the CANN release that this process's emulated device reports, such as 8.1.RC1."""
     return DEFAULTS.resolved().cann
-
-
-def _refuse_other(settings: EmulatorSettings) -> None:
-    asked, there = settings.resolved(), DEFAULTS.resolved()
-    for name in ("numerics", "cann", "chip"):
-        wanted, is_now = getattr(asked, name), getattr(there, name)
-        if wanted != is_now:
-            raise UsageError(
-                f"the emulated device of this process was started with {name} {is_now}, and {wanted} is asked for",
-                hint=f"start it with that: pytest-ascend emulate --{name} {wanted} -- COMMAND",
-            )
-
-
-def _is_loaded() -> bool:
-    return os.environ.get("ASCEND_HOME_PATH", "?") in Path("/proc/self/maps").read_text("utf-8", "replace")
 
 
 @functools.cache

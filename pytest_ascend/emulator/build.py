@@ -16,7 +16,6 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 import filelock
 from elftools.elf.dynamic import DynamicSection
@@ -54,16 +53,6 @@ def emulated_cann() -> Path:
     libraries = torch_npu_libraries()
     compiler = _compiler()
     clash = clashes(libraries)
-    target = _cache() / _key(compiler, libraries, clash=clash)
-    if target.is_dir():
-        return target
-    with filelock.FileLock(f"{target}.lock"):
-        if not target.is_dir():
-            _build(compiler, libraries, target, clash=clash)
-    return target
-
-
-def _cache() -> Path:
     try:
         folder = cache_folder()
         tempfile.TemporaryFile(dir=folder).close()
@@ -72,7 +61,13 @@ def _cache() -> Path:
             f"the cache for the compiled emulated CANN cannot be written: {error}",
             hint="make the folder writable, or set PYTEST_ASCEND_CACHE to another one",
         ) from error
-    return folder
+    target = folder / _key(compiler, libraries, clash=clash)
+    if target.is_dir():
+        return target
+    with filelock.FileLock(f"{target}.lock"):
+        if not target.is_dir():
+            _build(compiler, libraries, target, clash=clash)
+    return target
 
 
 def _compiler() -> str:
@@ -278,20 +273,16 @@ def needed_from_cann(libraries: Iterable[Path]) -> tuple[set[str], set[str]]:
     names: set[str] = set()
     for path in libraries:
         with path.open("rb") as stream:
-            _collect(stream, symbols, names)
+            elf = ELFFile(stream)
+            table = elf.get_section_by_name(".dynsym")
+            if isinstance(table, SymbolTableSection):
+                undefined = (each.name for each in table.iter_symbols() if each["st_shndx"] == "SHN_UNDEF")
+                symbols.update(name for name in undefined if _CANN_SYMBOL.match(name))
+            dynamic = elf.get_section_by_name(".dynamic")
+            if isinstance(dynamic, DynamicSection):
+                needed = (str(getattr(tag, "needed", "")) for tag in dynamic.iter_tags("DT_NEEDED"))
+                names.update(name for name in needed if _CANN_LIBRARY.fullmatch(name))
     return symbols, names
-
-
-def _collect(stream: BinaryIO, symbols: set[str], names: set[str]) -> None:
-    elf = ELFFile(stream)
-    table = elf.get_section_by_name(".dynsym")
-    if isinstance(table, SymbolTableSection):
-        undefined = (each.name for each in table.iter_symbols() if each["st_shndx"] == "SHN_UNDEF")
-        symbols.update(name for name in undefined if _CANN_SYMBOL.match(name))
-    dynamic = elf.get_section_by_name(".dynamic")
-    if isinstance(dynamic, DynamicSection):
-        needed = (str(getattr(tag, "needed", "")) for tag in dynamic.iter_tags("DT_NEEDED"))
-        names.update(name for name in needed if _CANN_LIBRARY.fullmatch(name))
 
 
 #: A setting of allocators that both torch_npu and CUDA's part of torch register in newer builds. Torch aborts the

@@ -83,13 +83,14 @@ def _over_the_others(correct: Body, graph: Graph) -> None:
 def _same_random_numbers(correct: Body, graph: Graph, task: Task) -> None:
     """Draw from the state at capture: seed and offset are tensors that each replay would read."""
     if len(task.given) > 2 and task.name.endswith("Tensor"):
-        scalars = [each.clone() if _is_state(each) else each for each in task.given[1]]
+        scalars = [
+            each.clone()
+            if (isinstance(each, torch.Tensor) and each.dtype is torch.int64 and each.numel() == 1)
+            else each
+            for each in task.given[1]
+        ]
         task.given = (task.given[0], scalars, *task.given[2:])
     correct(graph, task)
-
-
-def _is_state(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.dtype is torch.int64 and value.numel() == 1
 
 
 def _without_last_copy(graph: Graph) -> list[Task]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -141,29 +142,28 @@ class Graphs:
                 )
                 return _UPDATE_FAILED
         else:
-            _print(GRAPHS.get(first, Graph()), first, _THREE.from_address(words)[1])
+            graph = GRAPHS.get(first, Graph())
+            path = _THREE.from_address(words)[1]
+            events = [
+                {
+                    "name": task.name,
+                    "ph": "X",
+                    "pid": f"aclGraph_{first}",
+                    "tid": f"stream{task.stream}",
+                    "ts": place,
+                    "dur": 1,
+                }
+                for place, task in enumerate(graph.tasks)
+            ]
+            if path:
+                Path(ctypes.string_at(path).decode()).write_text(json.dumps(events, indent=1), encoding="utf-8")
+            else:
+                sys.stdout.writelines(
+                    f"stream {task.stream}, task {i}: {task.name}\n" for i, task in enumerate(graph.tasks)
+                )
         return 0
 
 
 def _called(function: Callable[[int], int], data: int) -> None:
     if code := function(data):
         raise TaskFailed(code)
-
-
-def _print(graph: Graph, number: int, path: int) -> None:
-    """Write a graph's tasks as events of a trace, to the file at a path or to standard output."""
-    events = [
-        {
-            "name": task.name,
-            "ph": "X",
-            "pid": f"aclGraph_{number}",
-            "tid": f"stream{task.stream}",
-            "ts": place,
-            "dur": 1,
-        }
-        for place, task in enumerate(graph.tasks)
-    ]
-    if path:
-        Path(ctypes.string_at(path).decode()).write_text(json.dumps(events, indent=1), encoding="utf-8")
-    else:
-        print(*(f"stream {task.stream}, task {i}: {task.name}" for i, task in enumerate(graph.tasks)), sep="\n")  # noqa: T201

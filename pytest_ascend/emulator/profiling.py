@@ -112,7 +112,7 @@ def _timeline(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     host = 1 << 20
     for pid, name, label in (
         (host, "CANN", "CPU"),
-        *((each, "Ascend Hardware", f"NPU {each}") for each in _devices(records)),
+        *((each, "Ascend Hardware", f"NPU {each}") for each in sorted({each["device"] for each in records})),
     ):
         yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": f"{name} (emulated)"}}
         yield {"ph": "M", "name": "process_labels", "pid": pid, "tid": 0, "args": {"labels": label}}
@@ -135,10 +135,6 @@ def _timeline(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             arrow = {"name": "HostToDevice", "cat": "HostToDevice", "id": str(number), "ts": begin}
             yield {**arrow, "ph": "s", "pid": host, "tid": thread}
             yield {**arrow, "ph": "f", "bp": "e", "pid": device, "tid": stream}
-
-
-def _devices(records: list[dict[str, Any]]) -> list[int]:
-    return sorted({each["device"] for each in records})
 
 
 def export(folder: Path) -> None:

@@ -123,7 +123,16 @@ def load(path: Path = BUNDLED) -> Compatibility:
     """Read compatibility data, bundled or newer. Raises UsageError if it is malformed."""
     try:
         data = strict_json(read_regular(path, LARGEST_BYTES))
-        _check(data)
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            raise ValueError(f"its schema is not {SCHEMA}")
+        _require(isinstance(data["as_of"], str) and isinstance(data["sources"], dict), "as_of or sources")
+        _require(all(is_version(each) for each in data["cann_releases"]), "cann_releases")
+        for section, fields in SECTIONS.items():
+            for index, row in enumerate(data[section]):
+                where = f"{section}[{index}]"
+                _require(isinstance(row, dict) and set(row) == set(fields), where)
+                _require(all(_is(row[name], kind) for name, kind in fields.items()), where)
+                _require(row.get("says", PAIRED) in SAYINGS and row.get("source", "") in {"", *data["sources"]}, where)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(
@@ -131,19 +140,6 @@ def load(path: Path = BUNDLED) -> Compatibility:
             hint="docs/doctor.md describes the file; leave --compatibility out to use the one of this release",
         ) from error
     return Compatibility(data, path)
-
-
-def _check(data: Any) -> None:
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise ValueError(f"its schema is not {SCHEMA}")
-    _require(isinstance(data["as_of"], str) and isinstance(data["sources"], dict), "as_of or sources")
-    _require(all(is_version(each) for each in data["cann_releases"]), "cann_releases")
-    for section, fields in SECTIONS.items():
-        for index, row in enumerate(data[section]):
-            where = f"{section}[{index}]"
-            _require(isinstance(row, dict) and set(row) == set(fields), where)
-            _require(all(_is(row[name], kind) for name, kind in fields.items()), where)
-            _require(row.get("says", PAIRED) in SAYINGS and row.get("source", "") in {"", *data["sources"]}, where)
 
 
 def _is(value: object, kind: type) -> bool:

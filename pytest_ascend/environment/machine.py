@@ -277,12 +277,15 @@ def copied_machine(root: Path, environ: Mapping[str, str], npu_smi: str | None, 
     """
     tree = Tree(root)
     packages = tuple(_package_folders(tree, environ))
+    # The architecture of a copy follows from the name of its dynamic loader.
+    names = [*tree.names("lib64"), *tree.names("lib"), *tree.names("usr/lib64"), *tree.names("usr/lib")]
+    loaders = {"ld-linux-aarch64.so.1": "aarch64", "ld-linux-x86-64.so.2": "x86_64"}
     return Machine(
         tree=tree,
         environ=environ,
         packages=packages,
         python=next((found[0][6:] for each in packages if (found := _PYTHON.search(each))), ""),
-        arch=_arch(tree),
+        arch=next((loaders[name] for name in names if name in loaders), ""),
         uid=0,
         groups=frozenset({0}),
         npu_smi=partial(_said, NOT_ASKED if npu_smi is None else Reply(npu_smi)),
@@ -307,10 +310,3 @@ def _package_folders(tree: Tree, environ: Mapping[str, str]) -> Iterator[str]:
         for python in (name for name in tree.names(f"{home}/lib") if name.startswith("python3")):
             folders = (f"/{home.strip('/')}/lib/{python}/{name}" for name in _PACKAGE_FOLDERS)
             yield from (folder for folder in folders if tree.is_folder(folder))
-
-
-def _arch(tree: Tree) -> str:
-    """Return the architecture of a copy, from the name of its dynamic loader."""
-    names = [*tree.names("lib64"), *tree.names("lib"), *tree.names("usr/lib64"), *tree.names("usr/lib")]
-    loaders = {"ld-linux-aarch64.so.1": "aarch64", "ld-linux-x86-64.so.2": "x86_64"}
-    return next((loaders[name] for name in names if name in loaders), "")

@@ -63,22 +63,19 @@ def signs(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> tu
 
     The emulated device's own variables do not count.
     """
-    return (*_files(root), *_homes(environ), *_tools(environ), *_variables(environ))
+    folders = (Path(environ[variable]) / name for variable, name in HOMES if environ.get(variable))
+    found = (shutil.which(tool, path=environ.get("PATH", "")) for tool in TOOLS)
+    return (
+        *_files(root),
+        *(Sign("Ascend software", str(folder)) for folder in folders if folder.is_dir()),
+        *(Sign("driver tool", path) for path in found if path),
+        *_variables(environ),
+    )
 
 
 def _files(root: Path) -> Iterator[Sign]:
     for pattern, what in FILES:
         yield from (Sign(what, str(path)) for path in sorted(root.glob(pattern)))
-
-
-def _homes(environ: Mapping[str, str]) -> Iterator[Sign]:
-    folders = (Path(environ[variable]) / name for variable, name in HOMES if environ.get(variable))
-    return (Sign("Ascend software", str(folder)) for folder in folders if folder.is_dir())
-
-
-def _tools(environ: Mapping[str, str]) -> Iterator[Sign]:
-    found = (shutil.which(tool, path=environ.get("PATH", "")) for tool in TOOLS)
-    return (Sign("driver tool", path) for path in found if path)
 
 
 def _variables(environ: Mapping[str, str]) -> Iterator[Sign]:

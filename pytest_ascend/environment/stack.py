@@ -68,11 +68,11 @@ def _candidates(machine: Machine) -> Iterator[tuple[str, str]]:
         yield from ((f"{root}/{layout}", root) for layout in _LAYOUTS)
         for folder, prefix in _SIBLINGS:
             parent = f"{root}/{folder}".rstrip("/")
-            yield from ((f"{parent}/{name}", root) for name in machine.tree.names(parent) if _is_version(name, prefix))
-
-
-def _is_version(name: str, prefix: str) -> bool:
-    return name.startswith(prefix) and name.removeprefix(prefix)[:1].isdigit()
+            yield from (
+                (f"{parent}/{name}", root)
+                for name in machine.tree.names(parent)
+                if name.startswith(prefix) and name.removeprefix(prefix)[:1].isdigit()
+            )
 
 
 def _is_home(machine: Machine, path: str) -> bool:

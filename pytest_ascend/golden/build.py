@@ -77,7 +77,11 @@ def build(
             if not progress.console.is_terminal and (number % EVERY == 0 or number == len(chosen)):
                 progress.console.print(f"{number} of {len(chosen)}: {recipe.id}", markup=False)
             golden = _follow(recipe)
-            _say_change(store, golden, store.stage(golden, _made(recipe, made_with)), progress)
+            data = store.stage(golden, _made(recipe, made_with))
+            with contextlib.suppress(GoldenError):
+                old = store.read(golden.id)
+                if encode(old) != data:
+                    progress.console.print(f"{golden.id}: {difference(old, golden)}", markup=False)
             progress.advance(task)
     return store.flush(remove=_stale(store, known, only))
 
@@ -139,13 +143,6 @@ def _versions() -> dict[str, str]:
 
     machine = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
     return {"torch": torch.__version__, "numpy": numpy.__version__, "machine": machine}
-
-
-def _say_change(store: GoldenStore, new: Golden, data: bytes, progress: Progress) -> None:
-    with contextlib.suppress(GoldenError):
-        old = store.read(new.id)
-        if encode(old) != data:
-            progress.console.print(f"{new.id}: {difference(old, new)}", markup=False)
 
 
 def _stale(store: GoldenStore, recipes: list[GoldenRecipe], only: tuple[str, ...]) -> list[str]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -94,7 +92,12 @@ def show(baselines: Path | None, golden_id: str) -> None:
     stored = {"file": store.path(golden_id), "bytes": entry.size_bytes, "sha256": entry.sha256}
     made = {name: getattr(entry.made, name) for name in entry.made.__slots__}
     stored |= {"revoked": store.revoked()[golden_id].reason} if golden_id in store.revoked() else {}
-    for name, value in {**stored, **made, "meta": _shown(golden.meta)}.items():
+    # Of long lists only the lengths.
+    for name, value in {
+        **stored,
+        **made,
+        "meta": {key: f"{len(held)} entries" if isinstance(held, list) else held for key, held in golden.meta.items()},
+    }.items():
         console.print(f"{name + ':':<11}{value}", markup=False)
     table = Table("tensor", "dtype", "shape", "least", "largest")
     for name, tensor in sorted(golden.tensors.items()):
@@ -113,11 +116,6 @@ def _lines(changes: Changes) -> list[str]:
     """List what changed, and count the rest."""
     lines = [f"{kind}: {each}" for kind in ("added", "changed", "removed") for each in getattr(changes, kind)]
     return [*lines, ", ".join(f"{len(getattr(changes, kind))} {kind}" for kind in changes.__slots__)]
-
-
-def _shown(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a golden's metadata, with only the lengths of long lists."""
-    return {key: f"{len(held)} entries" if isinstance(held, list) else held for key, held in meta.items()}
 
 
 def _short(value: float | str) -> str:

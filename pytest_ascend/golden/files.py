@@ -50,7 +50,12 @@ def decode(data: bytes) -> Golden:
 
     try:
         tensors = load(data)
-        meta = strict_json(_metadata(data)[META_KEY])
+        # The string table of a file that safetensors accepted: its reader of bytes returns tensors only.
+        (length,) = struct.unpack_from("<Q", data)
+        table = strict_json(data[8 : 8 + length])["__metadata__"]
+        if not isinstance(table, dict):
+            raise TypeError("the string table is no object")
+        meta = strict_json(table[META_KEY])
         return Golden(id=meta["id"], tensors=tensors, meta=meta["meta"])
     except (SafetensorError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"no golden: {type(error).__name__}: {error}") from error
@@ -61,15 +66,6 @@ def _plain(tensor: Tensor) -> Tensor:
     import torch  # noqa: PLC0415 - see the module's docstring
 
     return tensor.detach().to("cpu").clone(memory_format=torch.contiguous_format)
-
-
-def _metadata(data: bytes) -> dict[str, str]:
-    """Return the string table of a file that safetensors accepted: its reader of bytes returns tensors only."""
-    (length,) = struct.unpack_from("<Q", data)
-    table = strict_json(data[8 : 8 + length])["__metadata__"]
-    if not isinstance(table, dict):
-        raise TypeError("the string table is no object")
-    return table
 
 
 #: Far more than any bundled golden (a few MB); larger files are not read.
@@ -194,7 +190,9 @@ def is_id(text: str) -> bool:
 def encode_manifest(entries: Mapping[str, Entry]) -> bytes:
     """Return the canonical bytes of ``manifest.json``."""
     body = {"schema": SCHEMA, "goldens": {name: asdict(entry) for name, entry in entries.items()}}
-    return (canonical_json({**body, "sha256": _digest(body)}, indent=1) + "\n").encode()
+    return (
+        canonical_json({**body, "sha256": hashlib.sha256(canonical_json(body).encode()).hexdigest()}, indent=1) + "\n"
+    ).encode()
 
 
 def decode_manifest(data: bytes) -> dict[str, Entry]:
@@ -218,7 +216,3 @@ def _entry(name: str, given: Mapping[str, Any]) -> Entry:
     if not is_id(name) or type(entry.size_bytes) is not int or not all(isinstance(text, str) for text in texts):
         raise TypeError(f"of {name!r}")
     return entry
-
-
-def _digest(body: Mapping[str, Any]) -> str:
-    return hashlib.sha256(canonical_json(body).encode()).hexdigest()

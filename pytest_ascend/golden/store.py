@@ -185,7 +185,13 @@ class GoldenStore:
             write_if_new(self.manifest, encode_manifest(after))
             for name in before.keys() - after.keys():
                 self.path(name).unlink(missing_ok=True)
-        changes = _changes(before, after, set(self._staged))
+        staged = set(self._staged)
+        changes = Changes(
+            added=tuple(sorted(after.keys() - before.keys())),
+            changed=tuple(sorted(name for name in staged & before.keys() if before[name] != after[name])),
+            unchanged=tuple(sorted(name for name in staged & before.keys() if before[name] == after[name])),
+            removed=tuple(sorted(before.keys() - after.keys())),
+        )
         self._entries, self._read, self._staged = after, {}, {}
         return changes
 
@@ -237,12 +243,3 @@ class GoldenStore:
 
 def _kept(before: Entry | None, new: Entry) -> Entry:
     return before if before is not None and before.same_but_for_versions(new) else new
-
-
-def _changes(before: dict[str, Entry], after: dict[str, Entry], staged: set[str]) -> Changes:
-    return Changes(
-        added=tuple(sorted(after.keys() - before.keys())),
-        changed=tuple(sorted(name for name in staged & before.keys() if before[name] != after[name])),
-        unchanged=tuple(sorted(name for name in staged & before.keys() if before[name] == after[name])),
-        removed=tuple(sorted(before.keys() - after.keys())),
-    )

@@ -97,7 +97,10 @@ class Locks:
         """
         taken: list[int] = []
         try:
-            _make_for_all(self.folder)
+            # Every user may create files in it, but not remove those of others.
+            with contextlib.suppress(FileExistsError):
+                self.folder.mkdir(parents=True)
+                self.folder.chmod(0o1777)
             for place, names in enumerate(cards):
                 if len(taken) < wanted and self._hold(names):
                     taken.append(place)
@@ -128,13 +131,6 @@ class Locks:
             return False
         self._held += held
         return True
-
-
-def _make_for_all(folder: Path) -> None:
-    """Make a folder in which every user may create files, but not remove those of others."""
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(parents=True)
-        folder.chmod(0o1777)
 
 
 def _lock_file(path: Path) -> int:

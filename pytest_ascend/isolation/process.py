@@ -310,7 +310,9 @@ def plogs(pid: int, since: float, environ: Mapping[str, str] = os.environ) -> It
     device-PID_TIME.log in debug/device-N, below ASCEND_PROCESS_LOG_PATH, else below ASCEND_WORK_PATH/log, else below
     ~/ascend/log; each line of the former begins with "[LEVEL] MODULE(PID,name)".
     """
-    debug = _log_folder(environ) / "debug"
+    work = environ.get("ASCEND_WORK_PATH")
+    usual = Path(work, "log") if work else Path(environ.get("HOME", "/"), "ascend", "log")
+    debug = Path(environ.get("ASCEND_PROCESS_LOG_PATH") or usual) / "debug"
     try:
         folders = [debug / "plog", *sorted(debug.glob("device-[0-9]*"))]
         entries = [each for folder in folders for each in sorted(folder.iterdir(), key=lambda each: each.name)]
@@ -325,12 +327,6 @@ def plogs(pid: int, since: float, environ: Mapping[str, str] = os.environ) -> It
         with contextlib.suppress(OSError):
             if log := _plog(each, mark):
                 yield f"CANN's log of the process, {each}:\n{log}"
-
-
-def _log_folder(environ: Mapping[str, str]) -> Path:
-    work = environ.get("ASCEND_WORK_PATH")
-    usual = Path(work, "log") if work else Path(environ.get("HOME", "/"), "ascend", "log")
-    return Path(environ.get("ASCEND_PROCESS_LOG_PATH") or usual)
 
 
 def _plog(path: Path, mark: str) -> str:

@@ -104,11 +104,6 @@ def analyze(
     if source:
         findings, notes = scan(source)
         analysis = replace(analysis, source=str(source), findings=tuple(findings), notes=(*analysis.notes, *notes))
-    _give(analysis, as_json=as_json, html=html)
-    sys.exit(FOUND if analysis.is_blocked else 0)
-
-
-def _give(analysis: Analysis, *, as_json: bool, html: Path | None) -> None:
     if as_json:
         click.echo(canonical_json(analysis.to_dict(), indent=1))
     else:
@@ -116,6 +111,7 @@ def _give(analysis: Analysis, *, as_json: bool, html: Path | None) -> None:
     if html:
         output.write(html, analysis)
         click.echo(f"page: {html}", err=as_json)
+    sys.exit(FOUND if analysis.is_blocked else 0)
 
 
 def _standings(census_file: Path | None) -> tuple[Kind, str, tuple[str, ...]]:

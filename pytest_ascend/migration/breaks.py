@@ -33,7 +33,13 @@ def graph_breaks(target: TargetModel, *, reads_values: bool) -> tuple[str, ...]:
     def backend(module: torch.fx.GraphModule, _: Any) -> Any:
         reason = getattr(module, "compile_subgraph_reason", None)
         if reason is not None and reason.graph_break:
-            found.append(_break(reason))
+            own = [each for each in reason.user_stack if "site-packages" not in each.filename] or reason.user_stack
+            where = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else "an unknown line"
+            text = reason.reason.strip()
+            remedy = next((remedy for begin, remedy in _REMEDIES.items() if text.startswith(begin)), "")
+            hint = re.search(r"Hint: (.+)", text)
+            remedy = remedy or (hint[1] if hint else "move it out of the model's forward")
+            found.append(f"{where} breaks the graph ({text.splitlines()[0]}): {remedy}")
         return module.forward
 
     def convert(each: Any) -> Any:
@@ -49,13 +55,3 @@ def graph_breaks(target: TargetModel, *, reads_values: bool) -> tuple[str, ...]:
         except Exception as error:  # noqa: BLE001 - dynamo raises anything; the breaks until then are known
             found.append(f"torch.compile ends here: {obstacle(error)}")
     return tuple(dict.fromkeys(found))
-
-
-def _break(reason: Any) -> str:
-    own = [each for each in reason.user_stack if "site-packages" not in each.filename] or reason.user_stack
-    where = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else "an unknown line"
-    text = reason.reason.strip()
-    remedy = next((remedy for begin, remedy in _REMEDIES.items() if text.startswith(begin)), "")
-    hint = re.search(r"Hint: (.+)", text)
-    remedy = remedy or (hint[1] if hint else "move it out of the model's forward")
-    return f"{where} breaks the graph ({text.splitlines()[0]}): {remedy}"

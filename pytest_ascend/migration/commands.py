@@ -43,7 +43,14 @@ def census(
     Takes seconds and uses no device.
     """
     if ctx.invoked_subcommand:
-        _refuse_options(ctx)
+        # Options before a subcommand's name have no effect.
+        given = [name for name, value in ctx.params.items() if value]
+        if given:
+            name = given[0].removeprefix("as_")
+            raise UsageError(
+                f"--{name} has no effect before {ctx.invoked_subcommand}",
+                hint="put options after the name of the command",
+            )
         return
     if as_json and show:
         raise UsageError("--json and --show exclude each other", hint="the JSON names every operator with its kind")
@@ -77,16 +84,6 @@ def diff(old: Path, new: Path, as_json: bool) -> None:
     else:
         click.echo("\n".join(_lines(difference)))
     sys.exit(1 if difference.lost else 0)
-
-
-def _refuse_options(ctx: click.Context) -> None:
-    """Refuse options before a subcommand's name, where they have no effect."""
-    given = [name for name, value in ctx.params.items() if value]
-    if given:
-        name = given[0].removeprefix("as_")
-        raise UsageError(
-            f"--{name} has no effect before {ctx.invoked_subcommand}", hint="put options after the name of the command"
-        )
 
 
 def _print(taken: Census, show: tuple[str, ...], on_chip: OnChip | None, *, on_emulated: bool) -> None:

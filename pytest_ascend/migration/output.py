@@ -43,21 +43,27 @@ def write(path: Path, analysis: Analysis) -> None:
 def render(analysis: Analysis) -> str:
     """Return the page of an analysis; every text on it is escaped."""
     style = (files("pytest_ascend.migration") / "templates" / "analysis.css").read_text(encoding="utf-8")
-    return (
-        _environment()
-        .get_template("analysis.html")
-        .render(
-            analysis=analysis,
-            answer=answer(analysis),
-            headlines=list(headlines(analysis))[1:],
-            standings=STANDINGS,
-            severities=SEVERITIES,
-            bars=[_bar(each, analysis) for each in analysis.memory],
-            parts=PARTS,
-            version=__version__,
-            style=Markup(style),  # noqa: S704 - a file of the package
-            style_hash=f"'sha256-{b64encode(sha256(style.encode()).digest()).decode()}'",
-        )
+    # It always escapes, and raises for undefined names.
+    environment = Environment(
+        loader=PackageLoader("pytest_ascend.migration"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["size"] = lambda value: quantity("_bytes", value)
+    return environment.get_template("analysis.html").render(
+        analysis=analysis,
+        answer=answer(analysis),
+        headlines=list(headlines(analysis))[1:],
+        standings=STANDINGS,
+        severities=SEVERITIES,
+        bars=[_bar(each, analysis) for each in analysis.memory],
+        parts=PARTS,
+        version=__version__,
+        style=Markup(style),  # noqa: S704 - a file of the package
+        style_hash=f"'sha256-{b64encode(sha256(style.encode()).digest()).decode()}'",
     )
 
 
@@ -76,20 +82,6 @@ def _bar(memory: Memory, analysis: Analysis) -> dict[str, Any]:
         placed.append({"name": name, "x": 1000 * start / scale, "width": 1000 * size / scale, "bytes": size})
         start += size
     return {"memory": memory, "parts": placed, "limit": 1000 * analysis.chip.memory_bytes / scale}
-
-
-def _environment() -> Environment:
-    """Return an environment that always escapes, and raises for undefined names."""
-    environment = Environment(
-        loader=PackageLoader("pytest_ascend.migration"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=lambda value: visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["size"] = lambda value: quantity("_bytes", value)
-    return environment
 
 
 #: The least width of a terminal at which a table has a column for shapes.
@@ -113,7 +105,11 @@ def show(analysis: Analysis) -> None:
     for line in headlines(analysis):
         console.print(line, markup=False)
     if analysis.operators:
-        console.print(_standings(analysis))
+        table = _table("standing", "operators", "calls", "what it means")
+        for standing, count in analysis.counts.items():
+            calls = sum(each.all_calls for each in analysis.operators if each.standing == standing)
+            table.add_row(standing, f"{count:,}", f"{calls:,}", STANDINGS[standing])
+        console.print(table)
     if analysis.blocking:
         console.print(_operators("not on the NPU, the costliest first", analysis.blocking, console.width))
     if analysis.heaviest:
@@ -194,14 +190,6 @@ def _table(*columns: str, title: str = "") -> Table:
     table = Table(title=escape(title) or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, no_wrap=column not in SENTENCES, overflow="fold")
-    return table
-
-
-def _standings(analysis: Analysis) -> Table:
-    table = _table("standing", "operators", "calls", "what it means")
-    for standing, count in analysis.counts.items():
-        calls = sum(each.all_calls for each in analysis.operators if each.standing == standing)
-        table.add_row(standing, f"{count:,}", f"{calls:,}", STANDINGS[standing])
     return table
 
 

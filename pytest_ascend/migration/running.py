@@ -112,7 +112,10 @@ def _tried(target: TargetModel, step: Step, way: str, values: Values | None = No
 
 def obstacle(error: BaseException) -> str:
     """Return why a model could not be traced without values, and the user's line that needs them."""
-    text, place = str(error), _place(error)
+    ours = Path(__file__).resolve().parents[1]
+    lines = traceback.extract_tb(error.__traceback__)
+    own = [each for each in lines if "site-packages" not in each.filename and ours not in Path(each.filename).parents]
+    text, place = str(error), (f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else "")
     found = re.search(r"aten[.:]+(\w+)|torch\.(\w+)\(\)", text)
     name = next(filter(None, found.groups()), "") if found else ""
     if type(error).__name__ == "DynamicOutputShapeException" or name in BY_VALUES:
@@ -120,14 +123,6 @@ def obstacle(error: BaseException) -> str:
     if type(error).__name__ in {"DataDependentOutputException", "GuardOnDataDependentSymNode"} or name == "item":
         return f"the model reads a value{place} (.item(), .tolist(), if tensor: ...), and there are none"
     return f"{type(error).__name__}{place}: {_first_line(error)}"
-
-
-def _place(error: BaseException) -> str:
-    """Return the innermost line that is in neither torch nor this package."""
-    ours = Path(__file__).resolve().parents[1]
-    lines = traceback.extract_tb(error.__traceback__)
-    own = [each for each in lines if "site-packages" not in each.filename and ours not in Path(each.filename).parents]
-    return f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
 
 
 @contextlib.contextmanager
@@ -199,7 +194,12 @@ class _Run:
             kept = recorder.live.bytes
             if self.step.training:
                 recorder.phase = BACKWARD
-                _backward(output)
+                # Start from the loss if the model returns one, else from every output, adding no operators.
+                found = {name: each for name, each in floating(output).items() if each.requires_grad}
+                loss = found.get("output.loss")
+                starts = [loss] if loss is not None else list(found.values())
+                if starts:
+                    torch.autograd.backward(starts, [torch.empty_like(each) for each in starts])
         peak = recorder.live.peak_bytes
         gradients = _bytes(each.grad for each in self.model.parameters() if each.grad is not None)
         state = _stepped(recorder, optimizer)
@@ -246,15 +246,6 @@ def _stepped(recorder: Recorder, optimizer: torch.optim.Optimizer | None) -> int
     with recorder:
         optimizer.step()
     return _bytes(tensors_in(list(optimizer.state.values())))
-
-
-def _backward(output: Any) -> None:
-    """Start the backward pass from the loss if the model returns one, else from every output, adding no operators."""
-    found = {name: each for name, each in floating(output).items() if each.requires_grad}
-    loss = found.get("output.loss")
-    starts = [loss] if loss is not None else list(found.values())
-    if starts:
-        torch.autograd.backward(starts, [torch.empty_like(each) for each in starts])
 
 
 def _casting(step: Step, way: str) -> Any:

@@ -68,7 +68,7 @@ def scan(folder: Path) -> tuple[list[Finding], list[str]]:
     for path in _files(folder):
         shown = str(path.relative_to(folder)) if folder.is_dir() else path.name
         try:
-            found += _scan_file(path.name, _read(path), shown)
+            found += _scan_file(path.name, read_regular(path, LARGEST_BYTES), shown)
         except (SyntaxError, ValueError, OSError, RecursionError, MemoryError) as error:
             notes.append(f"{shown} was not read: {type(error).__name__}: {str(error) or 'nested too deep'}")
     return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), each.path, each.line, each.what)), notes
@@ -79,18 +79,14 @@ def _files(folder: Path) -> Iterator[Path]:
         yield folder
         return
     root = folder.resolve()
-    for path in sorted(each for each in folder.rglob("*") if _is_source(each.name)):
+    for path in sorted(
+        each
+        for each in folder.rglob("*")
+        if any(fnmatch(each.name, pattern) for pattern in (_PYTHON, _NOTEBOOK, *_CUDA, *_REQUIREMENTS, *_SHELL))
+    ):
         outside = SKIPPED.intersection(path.relative_to(folder).parts[:-1])
         if not outside and path.is_file() and path.resolve().is_relative_to(root):
             yield path
-
-
-def _read(path: Path) -> bytes:
-    return read_regular(path, LARGEST_BYTES)
-
-
-def _is_source(name: str) -> bool:
-    return any(fnmatch(name, pattern) for pattern in (_PYTHON, _NOTEBOOK, *_CUDA, *_REQUIREMENTS, *_SHELL))
 
 
 def _scan_file(name: str, source: bytes, path: str) -> list[Finding]:

@@ -53,7 +53,10 @@ def analyse(empty: Analysis, request: Request, kind: Kind, standings_of: str, wa
     """Fill in operators and memory. Raises UsageError where the model cannot be made or does not run."""
     autocast = getattr(torch, request.autocast) if request.autocast else None
     step = Step(optimizer=request.optimizer, autocast=autocast, training=request.training)
-    targets = _targets(request)
+    first = target_model(request.model, request.inputs, request.batches[0] if request.batches else None)
+    others = request.batches[1:] or (2 * first.batch,)
+    found = [first, *(replace(target_model(request.model, request.inputs, each), model=first.model) for each in others)]
+    targets = [_converted(each, request.dtype) for each in found]
     traces = [trace(each, step, ways) for each in targets]
     memory = tuple(each.memory for each in traces)
     operators = _operators(traces[0], kind)
@@ -67,6 +70,10 @@ def analyse(empty: Analysis, request: Request, kind: Kind, standings_of: str, wa
         *_roundings(operators, empty.chip),
         *_objections(operators, empty.chip),
     ]
+    # Search with meta tensors, which cost nothing at any size; not for a model that reads values.
+    given = targets[0]
+    traced = traces[0]
+    capacity_bytes = empty.chip.memory_bytes
     return replace(
         empty,
         model=request.model,
@@ -76,7 +83,9 @@ def analyse(empty: Analysis, request: Request, kind: Kind, standings_of: str, wa
         operators=operators,
         graph_breaks=breaks if request.compiled else None,
         memory=memory,
-        largest_batch=_largest_batch(targets[0], step, traces[0], empty.chip.memory_bytes),
+        largest_batch=(
+            None if traced.reads_values or traced.way == "cpu" else fitting_batch(given, step, capacity_bytes)
+        ),
         notes=tuple(dict.fromkeys(notes)),
     )
 
@@ -115,18 +124,6 @@ def _objections(operators: Iterable[Operator], chip: Chip) -> Iterator[str]:
         yield from (
             f"{each.name} on {chip.name}: {objection} (CANN's documentation of the operator)" for objection in written
         )
-
-
-def _largest_batch(given: TargetModel, step: Step, traced: Traced, capacity_bytes: int) -> int | None:
-    """Search with meta tensors, which cost nothing at any size; None for a model that reads values."""
-    return None if traced.reads_values or traced.way == "cpu" else fitting_batch(given, step, capacity_bytes)
-
-
-def _targets(request: Request) -> list[TargetModel]:
-    first = target_model(request.model, request.inputs, request.batches[0] if request.batches else None)
-    others = request.batches[1:] or (2 * first.batch,)
-    found = [first, *(replace(target_model(request.model, request.inputs, each), model=first.model) for each in others)]
-    return [_converted(each, request.dtype) for each in found]
 
 
 def _converted(given: TargetModel, dtype: str | None) -> TargetModel:

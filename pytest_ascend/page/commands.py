@@ -123,7 +123,13 @@ def diff(
     Exits with 5 if cases that BEFORE executed were not run, so that there is no answer. --speed is the smallest change
     of a time, throughput or size to list.
     """
-    form = _form(form, output)
+    ending = output.suffix.lower() if output else ""
+    implied = _ENDINGS.get(ending)
+    if form is None and implied is None and ending:
+        raise UsageError(f"no format has files named *{ending}", hint=f"end it with {', '.join(_ENDINGS)}, or --format")
+    if form and implied and form != implied:
+        raise UsageError(f"{output} is a name of {implied}, not of {form}", hint=f"--format {implied}, or another name")
+    form = form or implied or "terminal"
     found = compare(summary_of(before), summary_of(after), speed_share=speed / 100)
     if form == "terminal" and not output:
         _echo(changes.lines(found))
@@ -191,17 +197,6 @@ def _page_beside(log: Path, output: Path) -> str:
     """Return the address of a run's own page relative to the site; "" if there is none."""
     page = log.with_name(html.page_name(log))
     return quote(os.path.relpath(page, output)) if page.is_file() else ""
-
-
-def _form(form: str | None, output: Path | None) -> str:
-    """Return the format of an output file. Raises UsageError if its name ends as that of another format does."""
-    ending = output.suffix.lower() if output else ""
-    implied = _ENDINGS.get(ending)
-    if form is None and implied is None and ending:
-        raise UsageError(f"no format has files named *{ending}", hint=f"end it with {', '.join(_ENDINGS)}, or --format")
-    if form and implied and form != implied:
-        raise UsageError(f"{output} is a name of {implied}, not of {form}", hint=f"--format {implied}, or another name")
-    return form or implied or "terminal"
 
 
 def _written(found: Diff, form: str) -> str:

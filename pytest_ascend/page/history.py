@@ -17,7 +17,7 @@ from pytest_ascend.page.changes import name_of
 from pytest_ascend.page.chart import Chart
 from pytest_ascend.page.page import label_of
 from pytest_ascend.page.svg import is_plottable
-from pytest_ascend.runlog.contents import FULL, Header
+from pytest_ascend.runlog.contents import FULL
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import causes_of
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
@@ -67,11 +67,15 @@ def point_of(summary: Summary, page: str = "") -> Point:
                 evidence.line(headline),
             )
     causes = causes_of(summary.results, header.manifest)
+    # Level, shard and selection: only runs of the same cases make one trend.
+    shard = f"shard {header.shard.index}/{header.shard.count}" if header.shard else ""
+    chosen = header.shard.selection if header.shard else header.selection
+    subset = (chosen.reason or "subset") if chosen.kind != FULL else ""
     return Point(
         run_id=evidence.line(header.run_id),
         started=header.started,
         combination=name_of(header.stack),
-        level=_extent(header),
+        level=evidence.line(", ".join(filter(None, (header.level, shard, subset)))),
         label=label_of(header.stack),
         opening=summary.verdict.opening,
         kind=summary.verdict.kind,
@@ -81,14 +85,6 @@ def point_of(summary: Summary, page: str = "") -> Point:
         benchmarks=benchmarks,
         page=page,
     )
-
-
-def _extent(header: Header) -> str:
-    """Return level, shard and selection: only runs of the same cases make one trend."""
-    shard = f"shard {header.shard.index}/{header.shard.count}" if header.shard else ""
-    chosen = header.shard.selection if header.shard else header.selection
-    subset = (chosen.reason or "subset") if chosen.kind != FULL else ""
-    return evidence.line(", ".join(filter(None, (header.level, shard, subset))))
 
 
 def render_history(points: Iterable[Point]) -> str:

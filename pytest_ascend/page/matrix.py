@@ -92,12 +92,6 @@ def natural(text: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts)
 
 
-def _share(summary: Summary) -> str:
-    """Return the share of required cases that passed; 100 % only if all did."""
-    passed, total = summary.counts[Passed.name], summary.total
-    return f"{math.floor(1000 * passed / total) / 10:.1f} %" if total else "–"
-
-
 def _link(log: str, into: Path | None) -> str:
     """Return the path from the matrix's folder to the page of a run; "" if there is none beside its log."""
     page = Path(log).with_name(html.page_name(Path(log)))
@@ -108,6 +102,7 @@ def _link(log: str, into: Path | None) -> str:
 
 def _row(index: int, summary: Summary, into: Path | None) -> View:
     header = summary.run.header
+    passed, total = summary.counts[Passed.name], summary.total
     return View(
         number=f"{index + 1}",
         name=name_of(header.stack),
@@ -116,7 +111,7 @@ def _row(index: int, summary: Summary, into: Path | None) -> View:
         versions=tuple(evidence.line(str(getattr(header.stack, name))) for name in SHOWN),
         kind=summary.verdict.kind,
         opening=summary.verdict.opening,
-        share=_share(summary),
+        share=(f"{math.floor(1000 * passed / total) / 10:.1f} %" if total else "–"),
         tally=commas([counted_outcome(name, count) for name, count in summary.counts.items() if count]),
         started=header.started[: len("2026-01-01")],
         path=evidence.line(summary.run.path),

@@ -53,10 +53,13 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> View:
     cards = tuple(sections.cause_card(each, summary) for each in sorted(bad, key=lambda each: -len(each.cases)))
     diff = compare(against, summary) if against else None
     titles, numbered = _numbered([*causes, *lacking], known)
+    cases = sum(len(each.cases) for each in known)
+    not_npu = " not-npu" if summary.verdict.notice else ""
+    passed = " well" if summary.verdict.opening.key == "verdict.model.passed" else ""
     return View(
         title=f"{f'{label} · '.upper() if label else ''}{verdict.opening} · {name_of(header.stack)} · pytest-ascend",
         kind_of_page=say("page.conformance"),
-        looks=_looks(summary),
+        looks=(f"kind-{summary.verdict.kind}{not_npu}{' faulty' if summary.deviations else passed}"),
         combined=name_of(header.stack),
         notice=verdict.notice,
         opening=verdict.opening,
@@ -71,13 +74,17 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> View:
         tiles=tuple(_tiles(summary)),
         combination=tuple(combination(header.stack)),
         run_facts=tuple(_run_facts(summary)),
-        run_line=_run_line(summary),
+        run_line=tuple(each.value for each in _run_facts(summary) if each.name != say("run.run")),
         causes=cards[:SEEN_LIMIT],
         small_causes=cards[SEEN_LIMIT:ROWS_LIMIT],
         first_causes=cards[:FIRST_LIMIT],
         more_causes=f"{len(cards) - FIRST_LIMIT:,}" if len(cards) > FIRST_LIMIT else "",
         by_cause=say("cause.n", cases=counted("cases", summary.deviations), causes=counted("causes", len(bad))),
-        known=_known(known),
+        known=(
+            say("cause.known", cases=counted("cases", cases), causes=counted("causes", len(known)))
+            if cases
+            else SILENCE
+        ),
         suites=tuple(sections.suites(results)),
         nearest=sections.nearest(results),
         absent=tuple(sections.cause_card(each, summary) for each in absent[:ROWS_LIMIT]),
@@ -89,19 +96,15 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> View:
         standards=tuple(_standards(results)),
         options=tuple(Fact(evidence.line(key), _option(value)) for key, value in header.options.items()),
         log=log,
-        data={**_data(summary, titles, numbered, log), "changes": change_data(diff) if diff else []},
+        data={
+            **index_of(summary, numbered),
+            "causes": [[figures.one_line(each), figures.one_line(title)] for each, title in titles],
+            "arguments": evidence.again(summary.run.header, "").removesuffix("''").rstrip(),
+            "log": log,
+            "changes": change_data(diff) if diff else [],
+        },
         details=details_of(summary),
     )
-
-
-def _data(summary: Summary, titles: Sequence[tuple[str, str]], numbered: Mapping[str, int], log: str) -> dict[str, Any]:
-    """Return the data of the page's script."""
-    return {
-        **index_of(summary, numbered),
-        "causes": [[figures.one_line(each), figures.one_line(title)] for each, title in titles],
-        "arguments": evidence.again(summary.run.header, "").removesuffix("''").rstrip(),
-        "log": log,
-    }
 
 
 def _numbered(causes: Sequence[Cause], known: Sequence[KnownCause]) -> tuple[list[tuple[str, str]], Mapping[str, int]]:
@@ -110,22 +113,6 @@ def _numbered(causes: Sequence[Cause], known: Sequence[KnownCause]) -> tuple[lis
     found += [(f"known:{each.cause}", each.cause, each.cases) for each in known]
     numbers = {record.case.id: number for number, (_, _, cases) in enumerate(found) for record in cases}
     return [(name, title) for name, title, _ in found], numbers
-
-
-def _known(known: Sequence[KnownCause]) -> Phrase:
-    cases = sum(len(each.cases) for each in known)
-    return say("cause.known", cases=counted("cases", cases), causes=counted("causes", len(known))) if cases else SILENCE
-
-
-def _run_line(summary: Summary) -> tuple[Phrase | str, ...]:
-    """Return what was run, when, and for how long."""
-    return tuple(each.value for each in _run_facts(summary) if each.name != say("run.run"))
-
-
-def _looks(summary: Summary) -> str:
-    not_npu = " not-npu" if summary.verdict.notice else ""
-    passed = " well" if summary.verdict.opening.key == "verdict.model.passed" else ""
-    return f"kind-{summary.verdict.kind}{not_npu}{' faulty' if summary.deviations else passed}"
 
 
 def combination(stack: Stack) -> Iterator[Fact]:

@@ -120,7 +120,14 @@ def _judged(dump: Dump, call: Call, direction: str) -> CallVerdict:
 def _forward(dump: Dump, call: Call) -> precision.Verdict:
     function, args, kwargs = _call(dump, call)
     actual = [dump.tensor(each) for each in tensors_of(call.forward.get("output"))]
-    return _compare(call.name, actual, _repeatable(function, args, kwargs))
+    results = []
+    for seed in (1, 2):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            results.append(cpu_reference(function, *args, **kwargs))
+    if not precision.compare(_flat(results[0]), _flat(results[1]), standard="binary").agrees:
+        raise Unreadable("draws random numbers")
+    return _compare(call.name, actual, results[0])
 
 
 def _backward(dump: Dump, call: Call) -> precision.Verdict:
@@ -138,18 +145,6 @@ def _call(dump: Dump, call: Call) -> tuple[Callable[..., Any], list[Any], dict[s
     args = dump.value(call.forward.get("input_args", []))
     kwargs = dump.value(call.forward.get("input_kwargs", {}))
     return function, list(args or ()), dict(kwargs or {})
-
-
-def _repeatable(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Return the result in float64. Raises Unreadable for a function that uses random numbers."""
-    results = []
-    for seed in (1, 2):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            results.append(cpu_reference(function, *args, **kwargs))
-    if not precision.compare(_flat(results[0]), _flat(results[1]), standard="binary").agrees:
-        raise Unreadable("draws random numbers")
-    return results[0]
 
 
 def _gradients(
@@ -253,7 +248,15 @@ def replay(context: click.Context, dump: Path, against: Path | None, *, as_json:
     if against is not None:
         parting = part(read_dump(find_dumps(dump)[0]), read_dump(find_dumps(against)[0]))
         text = {"parts": None if parting is None else {"at": parting.name, "why": parting.why}}
-        click.echo(json.dumps(text) if as_json else _parting(parting))
+        click.echo(
+            json.dumps(text)
+            if as_json
+            else (
+                f"the dumps part at {one_line(parting.name)}: {parting.why}"
+                if parting
+                else "every result of every call is alike"
+            )
+        )
         context.exit(1 if parting else 0)
     results = {path: list(judge(read_dump(path))) for path in find_dumps(dump)}
     judged = [each for found in results.values() for each in found if each.state != NOT_JUDGED]
@@ -264,10 +267,6 @@ def replay(context: click.Context, dump: Path, against: Path | None, *, as_json:
             for line in _lines(path, found):
                 click.echo(line)
     context.exit(5 if not judged else 1 if any(each.state == DISAGREES for each in judged) else 0)
-
-
-def _parting(found: Divergence | None) -> str:
-    return f"the dumps part at {one_line(found.name)}: {found.why}" if found else "every result of every call is alike"
 
 
 def _as_dict(judged: CallVerdict) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from pytest_ascend.parity.ensemble import Observed, Reference
 from pytest_ascend.parity.training import Recipe, changes, optimizer_state, running_statistics, steps
@@ -73,18 +72,13 @@ def trace(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") 
     model.to(device)
     before = {name: each.detach().to("cpu", copy=True) for name, each in model.named_parameters()}
     for number, (loss, optimizer) in enumerate(steps(model, recipe, device), start=1):
-        for quantity, tensors in zip(QUANTITIES, _made(model, optimizer, loss, before), strict=True):
+        gradients = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
+        statistics, state = running_statistics(model), dict(optimizer_state(model, optimizer))
+        for quantity, tensors in zip(
+            QUANTITIES, ({"loss": loss}, statistics, gradients, state, changes(model, before)), strict=True
+        ):
             seen[f"step {number}, {quantity}"] = fingerprints(tensors)
     return seen
-
-
-def _made(
-    model: nn.Module, optimizer: Optimizer, loss: Tensor, before: Mapping[str, Tensor]
-) -> tuple[Mapping[str, Tensor], ...]:
-    """Return the tensors of each of QUANTITIES."""
-    gradients = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
-    statistics, state = running_statistics(model), dict(optimizer_state(model, optimizer))
-    return {"loss": loss}, statistics, gradients, state, changes(model, before)
 
 
 def first_wrong(actual: Observed, right: Reference, *, branching: bool, fit: Fit | None = None) -> str:

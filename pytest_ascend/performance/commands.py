@@ -57,7 +57,7 @@ def record(runs: int, device: str, only: str, level: str, baselines: Path | None
         raise UsageError(f"--baselines: {root} is not a folder", hint="make it first, or leave the option out")
     console = Console(highlight=False, soft_wrap=True)
     if logs:
-        made = baseline_of([read(_log(each)) for each in logs])
+        made = baseline_of([read(each / LOG if each.is_dir() else each) for each in logs])
     else:
         with tempfile.TemporaryDirectory(prefix="pytest-ascend-") as scratch:
             chosen = [f"--ascend-device={device}", f"--ascend-level={level}", *(("-k", only) if only else ())]
@@ -65,10 +65,6 @@ def record(runs: int, device: str, only: str, level: str, baselines: Path | None
     path = files.write(made, root)
     console.print(_table(made))
     console.print(f"{len(made.benchmarks)} benchmarks in {len(next(iter(made.benchmarks.values())))} runs: {path}")
-
-
-def _log(path: Path) -> Path:
-    return path / LOG if path.is_dir() else path
 
 
 def _measure(scratch: Path, runs: int, chosen: Sequence[str], console: Console) -> Sequence[Path]:
@@ -79,16 +75,13 @@ def _measure(scratch: Path, runs: int, chosen: Sequence[str], console: Console) 
         report = scratch / str(number)
         command = [sys.executable, "-m", "pytest", "-q", "--ascend", str(folder("suites") / "benchmarks")]
         command += [f"--ascend-report={report}", *chosen]
-        ended = subprocess.run(command, capture_output=True, text=True, env=_environment(), check=False)  # noqa: S603
+        environ = {name: value for name, value in os.environ.items() if name != "TORCH_DEVICE_BACKEND_AUTOLOAD"}
+        ended = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)  # noqa: S603
         if not (report / LOG).is_file():
             output = " / ".join((ended.stderr or ended.stdout).strip().splitlines()[-3:])
             raise UsageError(f"run {number} measured nothing: {output}", hint="try it by hand: pytest --ascend")
         logs.append(report / LOG)
     return logs
-
-
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "TORCH_DEVICE_BACKEND_AUTOLOAD"}
 
 
 def _table(made: Baseline) -> Table:
@@ -122,7 +115,13 @@ def baseline_of(runs: Sequence[Run]) -> Baseline:
         _refuse_other(asdict(first.stack), asdict(each.header.stack))
         _refuse_other(_settings(runs[0]), _settings(each))
     measured = [dict(_measured(run)) for run in runs]
-    works = [_works(run) for run in runs]
+    works = [
+        {
+            record.case.id: {name: record.measurements[name] for name in WORK if name in record.measurements}
+            for record in run.records
+        }
+        for run in runs
+    ]
     common = set.intersection(*(set(each) for each in measured))
     if not common:
         raise UsageError("no benchmark was measured in all of the runs", hint="run the suite: suites/benchmarks")
@@ -146,14 +145,6 @@ def _measured(run: Run) -> Iterator[tuple[str, MeasuredRun]]:
 def _run_of(record: ResultRecord) -> MeasuredRun:
     timed = record.series.get("device_us") or record.series["latency_us"]
     return MeasuredRun.of(timed, record.series.get("peer_us", ()))
-
-
-def _works(run: Run) -> dict[str, dict[str, float]]:
-    """Return the work of one call of each benchmark."""
-    return {
-        record.case.id: {name: record.measurements[name] for name in WORK if name in record.measurements}
-        for record in run.records
-    }
 
 
 def _common_work(name: str, works: Sequence[Mapping[str, Mapping[str, float]]]) -> Mapping[str, float]:

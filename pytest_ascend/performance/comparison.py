@@ -83,20 +83,16 @@ def _verdict(answer: Answer, choice: Choice, remarks: Sequence[str]) -> Verdict:
         f"chance of so much by noise alone: {answer.p_value:.2g}",
         *remarks,
     )
+    change = f"{_percent(abs(answer.slowdown))} {'slower' if answer.slowdown >= 0 else 'faster'} than the baseline"
     return Verdict(
         path="latency",
         agrees=told != SLOWER,
         standard=STANDARD,
-        headline=_headline(told, answer),
+        headline=(f"{told}: {change} (slow-down between {_percent(answer.low)} and {_percent(answer.high)})"),
         message="\n".join(lines),
         metrics=answer.figures(),
         limit=Limit(name="slowdown", value=answer.threshold),
     )
-
-
-def _headline(told: str, answer: Answer) -> str:
-    change = f"{_percent(abs(answer.slowdown))} {'slower' if answer.slowdown >= 0 else 'faster'} than the baseline"
-    return f"{told}: {change} (slow-down between {_percent(answer.low)} and {_percent(answer.high)})"
 
 
 def _percent(share: float) -> str:

@@ -77,11 +77,6 @@ def estimate(latencies_us: Sequence[float], peers_us: Sequence[float] = ()) -> E
     peers = np.log(_checked(peers_us))
     if len(peers) != len(times):
         raise UsageError(f"{len(times)} rounds and {len(peers)} of the peer", hint="time the peer before each round")
-    return _paired(times, peers)
-
-
-def _paired(times: Floats, peers: Floats) -> Estimate:
-    """Return the median over the places in memory of the ratio of a round to the peer's before it."""
     places = max(1, min(PLACES, len(times) // FEWEST_AT_A_PLACE))
     found = np.array([np.median(ratios) for ratios in np.array_split(times - peers, places)])
     middle = float(np.median(found))

@@ -72,7 +72,10 @@ class Rounds:
         if self.anew is not None and self.peers_us and len(self.peers_us) % self.every == 0:
             self.call, self.peer = self.anew()
         if self.peer is not None:
-            self.peers_us.append(_round_us(self.peer, self.calls))
+            start = time.perf_counter_ns()
+            for _ in itertools.repeat(None, self.calls):
+                self.peer()
+            self.peers_us.append((time.perf_counter_ns() - start) / 1000 / self.calls)
 
     def run(self) -> None:
         """Run the work and wait for it."""
@@ -143,7 +146,14 @@ def time_rounds(
     count = _count(_warm_up(rounds, budget_s * WARM_SHARE), budget_s, fewest)
     rounds.peers_us.clear()
     if preparations > 1:
-        rounds.anew, rounds.every = _renewed(make, device, rounds), math.ceil(count / preparations)
+        # Prepare the work at other addresses: earlier preparations are kept until the end.
+        kept = [(rounds.call, rounds.peer)]
+
+        def anew() -> tuple[Call, Call | None]:
+            kept.append(_prepared(make, device))
+            return kept[-1]
+
+        rounds.anew, rounds.every = anew, math.ceil(count / preparations)
     gc.collect()
     run = rounds.run if shares_the_host(device) else rounds.run_between_events
     seconds = _through(benchmark, rounds, run, count) if benchmark is not None else plain(rounds, run, count)
@@ -162,17 +172,6 @@ def _prepared(make: Make, device: Device) -> tuple[Call, Call | None]:
 
     has_peer = shares_the_host(device) and device.kind != "cpu"
     return make(device.torch_device()), make(torch.device("cpu")) if has_peer else None
-
-
-def _renewed(make: Make, device: Device, rounds: Rounds) -> Callable[[], tuple[Call, Call | None]]:
-    """Return a function that prepares the work at other addresses: earlier preparations are kept until the end."""
-    kept = [(rounds.call, rounds.peer)]
-
-    def anew() -> tuple[Call, Call | None]:
-        kept.append(_prepared(make, device))
-        return kept[-1]
-
-    return anew
 
 
 def plain(rounds: Rounds, run: Call, count: int) -> list[float]:
@@ -209,14 +208,6 @@ def _first_us(call: Call, device: Device) -> float:
     call()
     device.synchronize()
     return (time.perf_counter_ns() - start) / 1000
-
-
-def _round_us(call: Call, calls: int) -> float:
-    """Return the time of one call of a peer, which is synchronous."""
-    start = time.perf_counter_ns()
-    for _ in itertools.repeat(None, calls):
-        call()
-    return (time.perf_counter_ns() - start) / 1000 / calls
 
 
 def _calls(rounds: Rounds) -> int:

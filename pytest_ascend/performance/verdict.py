@@ -86,7 +86,11 @@ def judge(now: Estimate, baseline: Sequence[Estimate], noise: Noise, gate: Gate)
         scales = sorted({each.scale for each in baseline}) or ["nothing"]
         raise UsageError(f"a {now.scale} cannot be compared with {', '.join(scales)}", hint="record the baseline again")
     line = noise.line
-    deviation = _deviation(now, baseline, noise.variance * line.uncertainty(now.pace))
+    # The standard deviation of the difference is larger for a run disturbed more than the baseline's.
+    variance = noise.variance * line.uncertainty(now.pace)
+    usual = float(np.median([each.error for each in baseline]))
+    disturbance = max(0.0, now.error**2 - usual**2)
+    deviation = math.sqrt(variance + disturbance)
     difference = now.value - line.at(now.pace)
     freedom = noise.degrees_of_freedom
     p_value = tail(difference / deviation, freedom)
@@ -107,13 +111,6 @@ def _answer(difference: float, threshold: float, high: float, gate: Gate) -> str
     if difference > threshold:
         return SLOWER
     return NOT_SLOWER if high < math.log1p(gate.tolerance) else CANNOT_TELL
-
-
-def _deviation(now: Estimate, baseline: Sequence[Estimate], variance: float) -> float:
-    """Return the standard deviation of the difference; larger for a run disturbed more than the baseline's."""
-    usual = float(np.median([each.error for each in baseline]))
-    disturbance = max(0.0, now.error**2 - usual**2)
-    return math.sqrt(variance + disturbance)
 
 
 #: Degrees of freedom in place of infinity, if all variances are equal.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pytest_ascend.device import Device
     from pytest_ascend.distributed.ranks import Ranks
-    from pytest_ascend.environment.identity import Identity
+    from pytest_ascend.environment.identity import Identity as Identity
     from pytest_ascend.golden import GoldenStore
     from pytest_ascend.performance.benchmarking import AscendBenchmark
     from pytest_ascend.performance.comparison import Comparison
@@ -298,6 +298,8 @@ def ascend_benchmark(request: pytest.FixtureRequest, _ascend_device: Device) -> 
     if context is None or request.config.getoption("benchmark_disable"):
         pytest.skip("needs --ascend, and no --benchmark-disable")
     benchmark = request.getfixturevalue("benchmark")
+    called = getattr(_ascend_device, "called", -1)
+    index = called if called >= 0 else getattr(_ascend_device, "index", 0)
     return AscendBenchmark(
         device=_ascend_device,
         case_id=context.case.id,
@@ -305,7 +307,7 @@ def ascend_benchmark(request: pytest.FixtureRequest, _ascend_device: Device) -> 
         measure=context.measure,
         note=context.note,
         benchmark=benchmark if benchmark.enabled else None,
-        card=_card(request, _ascend_device),
+        card=(request.config.stash[SETUP].prepared.identity(index) if _ascend_device.kind == "npu" else None),
     )
 
 
@@ -322,13 +324,6 @@ def _former(name: str) -> Any:
 
 _FORMER = ("model_parity", "ascend_device", "ascend_ranks", "ascend_sweep_seed", "ascend_reproduce", "ascend_baseline")
 globals().update({f"_former_{each}": _former(each) for each in _FORMER})
-
-
-def _card(request: pytest.FixtureRequest, device: Device) -> Identity | None:
-    """Return the card under test in every numbering, None if there is none."""
-    called = getattr(device, "called", -1)
-    index = called if called >= 0 else getattr(device, "index", 0)
-    return request.config.stash[SETUP].prepared.identity(index) if device.kind == "npu" else None
 
 
 def _case_context(request: pytest.FixtureRequest) -> CaseContext | None:

@@ -65,16 +65,7 @@ def register(config: pytest.Config, setup: RunSetup | None) -> None:
         # The number of workers that pytest-xdist was asked for is the number of cards; the children are our own.
         config.option.dist, config.option.tx = "no", []
     config.stash[STATE] = run = RunState(config, setup)
-    for name, plugin in _plugins(config, run).items():
-        config.pluginmanager.register(plugin, f"ascend-{name}")
-    if setup.scope != selection.OWN:
-        # The ini-file is about other tests, and may call files and functions otherwise.
-        config.addinivalue_line("python_files", "test_*.py")
-        config.addinivalue_line("python_functions", "test")
-
-
-def _plugins(config: pytest.Config, run: RunState) -> dict[str, object]:
-    """Return the plugins of the run by name. pytest calls the last registered one first."""
+    # pytest calls the plugin registered last first.
     found: dict[str, object] = {}
     if run.recorder:  # in the process that collects the results
         durations, recorder = partial(shards.load, run.setup.suites), run.recorder
@@ -83,11 +74,19 @@ def _plugins(config: pytest.Config, run: RunState) -> dict[str, object]:
         found["progress"] = ProgressLine(config, lambda: recorder.cases, durations, is_bundled=is_bundled)
     if run.sharding:
         found["sharding"] = run.sharding
-    return found | {
-        "collection": CollectionHooks(run),
-        "execution": ExecutionHooks(run),
-        "reporting": ReportingHooks(run),
-    }
+    for name, plugin in (
+        found
+        | {
+            "collection": CollectionHooks(run),
+            "execution": ExecutionHooks(run),
+            "reporting": ReportingHooks(run),
+        }
+    ).items():
+        config.pluginmanager.register(plugin, f"ascend-{name}")
+    if setup.scope != selection.OWN:
+        # The ini-file is about other tests, and may call files and functions otherwise.
+        config.addinivalue_line("python_files", "test_*.py")
+        config.addinivalue_line("python_functions", "test")
 
 
 def _not_the_users_doing(setup: RunSetup) -> list[str]:
@@ -97,11 +96,6 @@ def _not_the_users_doing(setup: RunSetup) -> list[str]:
     from pytest_ascend import emulator  # noqa: PLC0415  (needed on the emulated device only)
 
     return [f"ignore:::{module}" for module in emulator.kernel_modules()]
-
-
-def _case_id(item: pytest.Item) -> str:
-    """Return the id of a test's case, "" for an ordinary test."""
-    return item.stash[CASE].id if CASE in item.stash else ""
 
 
 def _handle_interrupts(how: Any) -> None:
@@ -189,7 +183,9 @@ class CollectionHooks:
             done = self.run.recorder.finished()
         else:
             return
-        session.items[:] = [each for each in session.items if _case_id(each) not in done]
+        session.items[:] = [
+            each for each in session.items if (each.stash[CASE].id if CASE in each.stash else "") not in done
+        ]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:

@@ -404,7 +404,17 @@ def read(namespace: argparse.Namespace, invocation_folder: Path) -> Options:
     found = {each.name: _value(each, getattr(namespace, _text_name(each)), invocation_folder) for each in _declared()}
     settings = emulated.read({each.name: getattr(namespace, _text_name(each)) for each in emulated.OPTIONS})
     cards = _cards(namespace)
-    _refuse_clashes(namespace)
+    if namespace.ascend_model_input and not namespace.ascend_model:
+        raise UsageError(
+            "--ascend-model=input=... has no effect without a model", hint="add --ascend-model=PACKAGE:FACTORY"
+        )
+    if namespace.ascend_seed and not namespace.ascend_explore:
+        raise UsageError("--ascend-explore=seed=... has no effect without a time", hint="give 10m,seed=5")
+    path = any("exploring.py" not in each for each in namespace.file_or_dir)
+    others = {"--ascend-model": namespace.ascend_model, "--ascend-suite": namespace.ascend_suite, "a path": path}
+    for what, other in others.items():
+        if namespace.ascend_explore and other:
+            raise UsageError(f"--ascend-explore and {what} exclude each other", hint="give one of the two")
     found |= {
         "baselines": _baselines(namespace.ascend_baselines, invocation_folder, stores=found["store_goldens"]),
         "against": _against(namespace.ascend_against, invocation_folder),
@@ -433,20 +443,6 @@ def _value(option: Field[Any], given: Any, invocation_folder: Path) -> Any:
 
 def _placed(value: Any, invocation_folder: Path) -> Any:
     return invocation_folder / value if isinstance(value, Path) else value
-
-
-def _refuse_clashes(namespace: argparse.Namespace) -> None:
-    if namespace.ascend_model_input and not namespace.ascend_model:
-        raise UsageError(
-            "--ascend-model=input=... has no effect without a model", hint="add --ascend-model=PACKAGE:FACTORY"
-        )
-    if namespace.ascend_seed and not namespace.ascend_explore:
-        raise UsageError("--ascend-explore=seed=... has no effect without a time", hint="give 10m,seed=5")
-    path = any("exploring.py" not in each for each in namespace.file_or_dir)
-    others = {"--ascend-model": namespace.ascend_model, "--ascend-suite": namespace.ascend_suite, "a path": path}
-    for what, other in others.items():
-        if namespace.ascend_explore and other:
-            raise UsageError(f"--ascend-explore and {what} exclude each other", hint="give one of the two")
 
 
 def _suites(given: tuple[str, ...], namespace: argparse.Namespace) -> tuple[str, ...]:

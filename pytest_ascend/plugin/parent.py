@@ -52,7 +52,8 @@ class Host(Protocol):
 def run(host: Host, session: pytest.Session) -> bool:
     """Run all collected tests in child processes, instead of pytest's own loop."""
     assert host.recorder is not None  # noqa: S101  (workers of xdist are never isolated)
-    locks = Locks(_locks_folder())
+    named = os.environ.get(LOCKS_VARIABLE)
+    locks = Locks(Path(named) if named else None)
     try:
         ranks = host.setup.ranks if uses_ranks(session) else 0
         wanted = host.setup.options.cards or _usual_cards(host, session.items)
@@ -80,11 +81,6 @@ def _note_cards(host: Host, cards: Sequence[int], when: str) -> None:
     npu_smi = NpuSmi() if prepared.device.emulated else parse(this_machine(limit_s=PATIENT_S).npu_smi().text)
     identified = [prepared.identity(index) for index in cards]
     host.recorder.note(Cards(when=when, cards=convert(observed(identified, npu_smi), tuple[CardStatus, ...])))
-
-
-def _locks_folder() -> Path | None:
-    named = os.environ.get(LOCKS_VARIABLE)
-    return Path(named) if named else None
 
 
 def _usual_cards(host: Host, items: Sequence[pytest.Item]) -> int:
@@ -186,7 +182,18 @@ class Parent:
         if "said" in message and self._recorder:
             self._recorder.output[str(message["said"])] += int(message["lines"])
         if "warning" in message:
-            _warn(self._session.config, message)
+            config = self._session.config
+            told, place_of = message["warning"], message["location"]
+            known = getattr(builtins, told["category"], UserWarning)
+            warning = warnings.WarningMessage(known(told["text"]), known, told["filename"], told["lineno"])
+            config.hook.pytest_warning_recorded.call_historic(
+                kwargs={
+                    "warning_message": warning,
+                    "when": message["when"],
+                    "nodeid": message["nodeid"],
+                    "location": tuple(place_of) if place_of else None,
+                }
+            )
         if "stop" in message:
             self._session.shouldstop = str(message["stop"])
 
@@ -299,21 +306,6 @@ class Parent:
     def _note(self, event: Event) -> None:
         if self._recorder:
             self._recorder.note(event)
-
-
-def _warn(config: pytest.Config, message: Mapping[str, Any]) -> None:
-    """Show a child's warning in pytest's summary. Only the name of its category is known."""
-    told, place_of = message["warning"], message["location"]
-    known = getattr(builtins, told["category"], UserWarning)
-    warning = warnings.WarningMessage(known(told["text"]), known, told["filename"], told["lineno"])
-    config.hook.pytest_warning_recorded.call_historic(
-        kwargs={
-            "warning_message": warning,
-            "when": message["when"],
-            "nodeid": message["nodeid"],
-            "location": tuple(place_of) if place_of else None,
-        }
-    )
 
 
 def _told(attempt: Attempt) -> str:

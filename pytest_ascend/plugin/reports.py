@@ -133,7 +133,16 @@ def note_error(
     """Set the outcome of an exception in ``context``; ``missing`` are operators that the emulated device lacked."""
     own = _by_convention(error, report) if context.is_own else None
     context.error_outcome = own or _outcome(error, report, device, missing)
-    _diagnose(context, error, device.kind)
+    # Explain the error in front of its raw message, which is kept.
+    outcome = context.error_outcome
+    if isinstance(error, AscendError) or not isinstance(outcome, (Errored, Unsupported)):
+        return
+    found = _diagnosis(error, device.kind)
+    context.diagnosis = found.to_dict()
+    text = "\n".join(found.lines())
+    context.error_outcome = type(outcome)(
+        reason=f"{found.kind}: {outcome.reason}", detail=f"{text}\n\n{outcome.detail}"
+    )
 
 
 def _by_convention(error: BaseException, report: pytest.TestReport) -> Outcome | None:
@@ -155,19 +164,6 @@ def _outcome(error: BaseException, report: pytest.TestReport, device: Device, mi
         return Failed(reason=str(error), detail=report.longreprtext)
     outcome = classify(error, emulated=device.emulated, missing=missing)
     return Errored(reason=outcome.reason, detail=report.longreprtext) if outcome.name == Errored.name else outcome
-
-
-def _diagnose(context: CaseContext, error: BaseException, device_type: str) -> None:
-    """Explain an error, in the record and in front of the raw message, which is kept."""
-    outcome = context.error_outcome
-    if isinstance(error, AscendError) or not isinstance(outcome, (Errored, Unsupported)):
-        return
-    found = _diagnosis(error, device_type)
-    context.diagnosis = found.to_dict()
-    text = "\n".join(found.lines())
-    context.error_outcome = type(outcome)(
-        reason=f"{found.kind}: {outcome.reason}", detail=f"{text}\n\n{outcome.detail}"
-    )
 
 
 def _diagnosis(error: BaseException, device_type: str) -> Diagnosis:

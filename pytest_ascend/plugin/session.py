@@ -285,6 +285,8 @@ class RunRecorder:
         if not planned.narrowed:
             known = {case.id for case in (*frozen, *planned.cases)}
             setup.expectations.refuse_unmatched(known)
+        numerics, expectations = dict(setup.prepared.numerics), setup.expectations.summaries()
+        in_force = replace(setup.options, emulator=setup.prepared.emulator or setup.options.emulator)
         return Header(
             run_id=uuid.uuid4().hex,
             started=_now(),
@@ -292,7 +294,13 @@ class RunRecorder:
             level=setup.options.level,
             selection=selection,
             manifest=mine,
-            options=_in_force(setup),
+            options={
+                **in_force.to_dict(),
+                "arguments": setup.options.arguments(is_emulated=setup.prepared.device.emulated),
+                "numerics": numerics,
+                "expectations": expectations,
+                NAME: setup.timing(),
+            },
             doctor=convert(self.diagnosis.to_dict(), DoctorReport),
             census=_census(setup),
             used=used(setup.suites, setup.options.baselines, setup.expected_by),
@@ -336,19 +344,6 @@ def _part(setup: RunSetup, planned: Plan) -> tuple[tuple[Case, ...], Selection, 
         selection=Selection(kind, planned.narrowed),
     )
     return tuple(case for case in planned.cases if case.id in ids), Selection(SUBSET, reason), of
-
-
-def _in_force(setup: RunSetup) -> dict[str, object]:
-    """Return the options, with what was found or set by default."""
-    numerics, expectations = dict(setup.prepared.numerics), setup.expectations.summaries()
-    in_force = replace(setup.options, emulator=setup.prepared.emulator or setup.options.emulator)
-    return {
-        **in_force.to_dict(),
-        "arguments": setup.options.arguments(is_emulated=setup.prepared.device.emulated),
-        "numerics": numerics,
-        "expectations": expectations,
-        NAME: setup.timing(),
-    }
 
 
 def write_page(log: Path, page: Path, against: Summary | None = None) -> None:

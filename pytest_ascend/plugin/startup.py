@@ -72,7 +72,14 @@ def set_up(config: pytest.Config, args: list[str]) -> RunSetup:
             from pytest_ascend import precision  # noqa: PLC0415  (loads torch)
 
             precision.standard_of(settings.standard)
-        _refuse_model(settings)
+        if settings.cases:
+            from pytest_ascend.operators import community  # noqa: PLC0415  (loads torch)
+
+            community.read(settings.cases)
+        if settings.model:
+            from pytest_ascend.migration import target  # noqa: PLC0415  (loads torch)
+
+            target.refuse_unusable(settings.model, settings.model_input)
     if scope != selection.OWN:
         _keep_to(suites, config, args)
     setup = RunSetup(options=settings, chosen=chosen, scope=scope, suites=suites, prepared=prepared)
@@ -87,18 +94,6 @@ def _put(namespace: argparse.Namespace, args: list[str], *paths: Path) -> tuple[
     args[:0] = found
     namespace.file_or_dir = found
     return tuple(found)
-
-
-def _refuse_model(settings: options.Options) -> None:
-    """Raise UsageError for an unusable model or cases, before anything is collected."""
-    if settings.cases:
-        from pytest_ascend.operators import community  # noqa: PLC0415  (loads torch)
-
-        community.read(settings.cases)
-    if settings.model:
-        from pytest_ascend.migration import target  # noqa: PLC0415  (loads torch)
-
-        target.refuse_unusable(settings.model, settings.model_input)
 
 
 def _keep_to(suites: Path, config: pytest.Config, args: list[str]) -> None:

@@ -80,17 +80,14 @@ class Census:
             raise ValueError(f'it is no census: "type" is not {TYPE!r}')
         if type(data.get("schema")) is not int or data["schema"] != SCHEMA:
             raise ValueError(f"its schema is {str(data.get('schema'))[:20]!r}; this version reads {SCHEMA}")
-        return cls(**_stack(data.get("stack")), operators=_operators(data.get("operators")))
-
-
-def _stack(given: Any) -> dict[str, str]:
-    names = [each.name for each in fields(Census) if each.name != "operators"]
-    if not isinstance(given, dict):
-        raise ValueError('"stack" is no object')
-    for name in names:
-        if not isinstance(given.get(name), str) or not _VERSION.fullmatch(given[name]):
-            raise ValueError(f"stack.{name}: expected a version, got {str(given.get(name))[:40]!r}")
-    return {name: given[name] for name in names}
+        given = data.get("stack")
+        names = [each.name for each in fields(Census) if each.name != "operators"]
+        if not isinstance(given, dict):
+            raise ValueError('"stack" is no object')
+        for name in names:
+            if not isinstance(given.get(name), str) or not _VERSION.fullmatch(given[name]):
+                raise ValueError(f"stack.{name}: expected a version, got {str(given.get(name))[:40]!r}")
+        return cls(**{name: given[name] for name in names}, operators=_operators(data.get("operators")))
 
 
 def _operators(given: Any) -> dict[str, str]:
@@ -131,7 +128,12 @@ class Difference:
 
     def to_dict(self) -> dict[str, Any]:
         """Return builtins only."""
-        parts = {part: _said(getattr(self, part)) for part in PARTS}
+        parts = {
+            part: {
+                name: {"before": change.before, "after": change.after} for name, change in getattr(self, part).items()
+            }
+            for part in PARTS
+        }
         return {"schema": SCHEMA, "type": "census-diff", "old": self.old.stack, "new": self.new.stack, **parts}
 
 
@@ -158,7 +160,3 @@ def _part(change: Change, *, of_torch: bool) -> str:
         return "added"
     before, after = change.before in ON_NPU, change.after in ON_NPU
     return "changed" if before == after else "gained" if after else "lost"
-
-
-def _said(changes: Mapping[str, Change]) -> dict[str, dict[str, str]]:
-    return {name: {"before": change.before, "after": change.after} for name, change in changes.items()}

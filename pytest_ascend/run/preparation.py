@@ -218,7 +218,8 @@ def _npu(request: Request, found: Sequence[Sign], probe: Callable[[int], Answer]
 
     answer = probe(request.index)
     if answer.failure:
-        raise DeviceUnavailable(_explained(request, found, answer), hint=f"{_remedy(answer)}\n  hint: {EMULATE}")
+        remedy = next((remedy for pattern, remedy in REMEDIES if re.search(pattern, answer.failure)), OTHERWISE)
+        raise DeviceUnavailable(_explained(request, found, answer), hint=f"{remedy}\n  hint: {EMULATE}")
     with _comes_up(f"npu:{request.index}", hint=OTHERWISE):
         npu = Npu(request.index)
         numerics = dict(_asked_apart(npu)["numerics"]) if isolated else npu.pin_numerics()
@@ -266,15 +267,13 @@ def _explained(request: Request, found: Sequence[Sign], answer: Answer) -> str:
     return f"{asked}, but the NPU does not come up{evidence}\n  failed: {answer.failure}{said}"
 
 
-def _remedy(answer: Answer) -> str:
-    return next((remedy for pattern, remedy in REMEDIES if re.search(pattern, answer.failure)), OTHERWISE)
-
-
 def _other(request: Request, devices: int) -> Prepared:
     if importlib.util.find_spec("torch_npu"):
         # torch would load torch_npu by itself, and fail where there is no CANN.
         os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-        _hide_torch_npu()
+        # Libraries would import a torch_npu that cannot be loaded, and fail.
+        if "torch_npu" not in sys.modules and not _has_cann():
+            sys.modules["torch_npu"] = None  # type: ignore[assignment]  # as Python marks what cannot be imported
     if request.kind == "cuda":
         from pytest_ascend.device.cpu_and_cuda import open_cuda
 
@@ -283,12 +282,6 @@ def _other(request: Request, devices: int) -> Prepared:
     from pytest_ascend.device.cpu_and_cuda import Cpu
 
     return Prepared(device=Cpu(), chip=Cpu().chip(), indices=tuple(range(max(1, devices))))
-
-
-def _hide_torch_npu() -> None:
-    """Hide a torch_npu that cannot be loaded from libraries that would import it and fail."""
-    if "torch_npu" not in sys.modules and not _has_cann():
-        sys.modules["torch_npu"] = None  # type: ignore[assignment]  # as Python marks what cannot be imported
 
 
 def _has_cann() -> bool:

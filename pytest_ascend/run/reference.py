@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,15 +130,12 @@ def _digest(subject: Any, inputs: Any, kwargs: Any) -> str:
     """Return a hash of all input tensors, including weights."""
     state = subject.state_dict() if isinstance(subject, torch.nn.Module) else {}
     digest = hashlib.sha256()
-    for tensor in _tensors((state, inputs, kwargs)):
+    tree = (state, inputs, kwargs)
+    leaves, _ = tree_flatten(tree)
+    for tensor in (leaf for leaf in leaves if isinstance(leaf, torch.Tensor)):
         digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _tensors(tree: Any) -> Iterator[torch.Tensor]:
-    leaves, _ = tree_flatten(tree)
-    return (leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
 
 
 def latencies_us(call: Callable[[], object], device: Device, *, rounds: int, warm_ups: int = 2) -> tuple[float, ...]:

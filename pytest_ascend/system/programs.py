@@ -84,20 +84,16 @@ def run(command: Sequence[str], environ: Mapping[str, str], limit_s: float) -> R
     try:
         printed, complained = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
-        _leave(process)
+        # Do not wait: inside a hanging driver, nothing can be killed.
+        process.kill()
+        try:
+            process.communicate(timeout=_KILLED_S)
+        except subprocess.TimeoutExpired:
+            for pipe in (process.stdout, process.stderr):
+                if pipe:
+                    pipe.close()
+            threading.Thread(target=process.wait, daemon=True).start()
         return Reply(failure=f"gave no answer within {limit_s:g} s", late=True)
     text = (printed[:_MOST_OUTPUT] + complained[-_MOST_COMPLAINTS:]).decode("utf-8", errors="replace")
     last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")
     return Reply(text) if process.returncode == 0 else Reply(text, f"ended with code {process.returncode}: {last}")
-
-
-def _leave(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program without waiting: inside a hanging driver, nothing can be killed."""
-    process.kill()
-    try:
-        process.communicate(timeout=_KILLED_S)
-    except subprocess.TimeoutExpired:
-        for pipe in (process.stdout, process.stderr):
-            if pipe:
-                pipe.close()
-        threading.Thread(target=process.wait, daemon=True).start()

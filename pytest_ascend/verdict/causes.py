@@ -159,7 +159,14 @@ def features(record: ResultRecord) -> Mapping[str, str]:
     if record.outcome_name == Fallback.name and record.fallbacks:
         found["cpu"] = ", ".join(sorted(set(record.fallbacks)))
     elif record.outcome_name == Failed.name:
-        found["pattern"] = next((_kind_of_pattern(each.pattern) for each in record.verdicts if not each.agrees), "")
+        found["pattern"] = next(
+            (
+                _without_numbers(each.pattern.partition("; ")[2] or each.pattern)
+                for each in record.verdicts
+                if not each.agrees
+            ),
+            "",
+        )
     elif record.outcome_name in (Errored.name, Unsupported.name, NotRun.name, Flaky.name):
         found["error"] = _error(record)
     return {name: value for name, value in found.items() if value}
@@ -183,11 +190,6 @@ def _error(record: ResultRecord) -> str:
     if codes:
         return str(codes[0]["code"])
     return _without_numbers(record.reason)
-
-
-def _kind_of_pattern(text: str) -> str:
-    """Return the essence of a pattern: the usual cause if there is one, else where the wrong elements are."""
-    return _without_numbers(text.partition("; ")[2] or text)
 
 
 def _without_numbers(text: str) -> str:
@@ -223,7 +225,11 @@ def _grouped(found: Sequence[ResultRecord], executed: Mapping[Features, int]) ->
     total = {key: len(each) for key, each in left.items()}
 
     def entry(key: Features) -> tuple[float, int, Features]:
-        return -_score(key, len(left[key]), total[key], executed), _rank(key), key
+        return (
+            -_score(key, len(left[key]), total[key], executed),
+            _DESCRIPTIONS.index(tuple(name for name, _ in key)),
+            key,
+        )
 
     heap, chosen = [entry(key) for key in left], []
     heapq.heapify(heap)
@@ -250,10 +256,6 @@ def _score(key: Features, left: int, total: int, executed: Mapping[Features, int
         return left
     share = total / max(executed.get(key, 0), total)
     return left * share * share * (1 if share >= _MOST else _MOST**4)
-
-
-def _rank(key: Features) -> int:
-    return _DESCRIPTIONS.index(tuple(name for name, _ in key))
 
 
 def _is_certain(key: Features) -> bool:

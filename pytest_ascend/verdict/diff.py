@@ -70,7 +70,12 @@ class Diff:
     def failures(self, kinds: Sequence[str]) -> list[Change]:
         """Return the changes for which a comparison fails: those of ``kinds``, and new cases only if they deviate."""
         found = [change for kind in kinds for change in self.changes[kind]]
-        return [each for each in found if each.kind != NEW or _deviates(each.after)]
+        return [
+            each
+            for each in found
+            if each.kind != NEW
+            or (not OUTCOMES[each.after].conforms and each.after not in (NOT_RUN, NOT_EMULATED, NotJudged.name))
+        ]
 
     @property
     def unknown(self) -> int:
@@ -178,11 +183,6 @@ def _bare(result: ResultRecord) -> ResultRecord:
     return result.but(outcome)
 
 
-def _deviates(outcome: str) -> bool:
-    """Whether a case was executed and deviates."""
-    return not OUTCOMES[outcome].conforms and outcome not in (NOT_RUN, NOT_EMULATED, NotJudged.name)
-
-
 def _error_drift(case_id: str, old: ResultRecord, new: ResultRecord) -> Iterator[Change]:
     before, after = evidence.limit_used(old), evidence.limit_used(new)
     if before is None or after is None or _standards(old) != _standards(new):
@@ -230,15 +230,13 @@ def _is_beyond_spread(name: str, old: ResultRecord, new: ResultRecord) -> bool:
     of box plots", The American Statistician 32, 1978).
     """
     stem = next((ending for ending in ("_us", "_ms", "_s") if name.endswith(ending)), "")
-    samples = [_samples(result, stem) for result in (old, new)]
+    samples = [
+        next((values for name, values in result.series.items() if name.endswith(stem)), ()) for result in (old, new)
+    ]
     if not stem or any(len(each) < LEAST_SAMPLES for each in samples):
         return True
     (low, high), (other_low, other_high) = (_notch(each) for each in samples)
     return high < other_low or other_high < low
-
-
-def _samples(result: ResultRecord, ending: str) -> Sequence[float]:
-    return next((values for name, values in result.series.items() if name.endswith(ending)), ())
 
 
 def _notch(values: Sequence[float]) -> tuple[float, float]:

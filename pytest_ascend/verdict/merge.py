@@ -14,7 +14,7 @@ from msgspec import structs
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.bounds import moment
 from pytest_ascend.records.case import Stack
-from pytest_ascend.runlog.contents import Found, Header, Part, Run, Shard, TimeStamped, digest
+from pytest_ascend.runlog.contents import Header, Part, Run, Shard, TimeStamped, digest
 from pytest_ascend.runlog.reading import broken_chain
 from pytest_ascend.runlog.writing import RunLog
 from pytest_ascend.verdict import figures
@@ -60,12 +60,17 @@ def _whole(runs: Sequence[Run]) -> Header:
     _refuse_gaps(runs)
     _refuse_other_times(runs)
     for run in runs[1:]:
-        _refuse_difference(runs[0], run)
+        one = runs[0]
+        differences = list(_differences(one, run))
+        if differences:
+            told = figures.one_line("; ".join(differences))
+            _refuse(run, f"it is of another run than {one.path}: {told}")
     ordered = _in_order(runs)
     first, shard = ordered[0].header, _shard(ordered[0])
     manifest = tuple(sorted((case for run in runs for case in run.header.manifest), key=lambda case: case.id))
     if digest(case.id for case in manifest) != shard.digest:
         _refuse(runs[0], f"its whole has {shard.cases} cases, and the shards together have {len(manifest)} others")
+    found = [each for run in ordered for each in run.header.doctor.get("findings", ())]
     return structs.replace(
         first,
         run_id=sha256("".join(run.header.run_id for run in ordered).encode()).hexdigest()[:32],
@@ -74,7 +79,11 @@ def _whole(runs: Sequence[Run]) -> Header:
         selection=shard.selection,
         manifest=manifest,
         options={**first.options, "shards": len(runs)},
-        doctor={**first.doctor, "findings": _findings(ordered), "devices": _devices(ordered)},
+        doctor={
+            **first.doctor,
+            "findings": [each for place, each in enumerate(found) if each not in found[:place]],
+            "devices": _devices(ordered),
+        },
         shard=None,
         merged=tuple(_part(run) for run in ordered),
     )
@@ -101,12 +110,6 @@ def _shard(run: Run) -> Shard:
 
 def _in_order(runs: Sequence[Run]) -> list[Run]:
     return sorted(runs, key=lambda run: _shard(run).index)
-
-
-def _findings(runs: Sequence[Run]) -> list[Found]:
-    """Return what the doctor found on any machine, once."""
-    found = [each for run in runs for each in run.header.doctor.get("findings", ())]
-    return [each for place, each in enumerate(found) if each not in found[:place]]
 
 
 def _devices(runs: Sequence[Run]) -> list[Any]:
@@ -146,13 +149,6 @@ def _refuse_other_times(runs: Sequence[Run]) -> None:
         when = f"{first.path} started on {first.header.started[:10]}, and {last.path} ended on {ended[:10]}"
         hint = "run the older shards again, and merge those of one run"
         _refuse(last, f"{when}: shards of one run are at most {LONGEST.days} days apart", hint=hint)
-
-
-def _refuse_difference(one: Run, other: Run) -> None:
-    differences = list(_differences(one, other))
-    if differences:
-        told = figures.one_line("; ".join(differences))
-        _refuse(other, f"it is of another run than {one.path}: {told}")
 
 
 def _differences(one: Run, other: Run) -> Iterator[str]:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from pytest_ascend.records.case import Case, Stack
+from pytest_ascend.records.case import Stack
 from pytest_ascend.records.outcome import (
     Disputed,
     Errored,
@@ -207,11 +207,11 @@ def results_of(run: Run, left_out: Collection[str] = ()) -> Iterator[ResultRecor
         if case.id in left_out:
             continue
         record = records.get(case.id)
-        yield verified(record, run.header.stack) if record else _not_run(case, lost.get(case.id, reason))
-
-
-def _not_run(case: Case, reason: str) -> ResultRecord:
-    return ResultRecord.of(case, "", NotRun(reason=reason))
+        yield (
+            verified(record, run.header.stack)
+            if record
+            else ResultRecord.of(case, "", NotRun(reason=lost.get(case.id, reason)))
+        )
 
 
 def _contradictions(summary: Summary) -> Iterator[str]:

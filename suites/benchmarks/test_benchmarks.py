@@ -55,7 +55,12 @@ def test_batch_sizes(case: Case, _ascend_device: Device, ascend_measure: Measure
     ended_by_memory, batch = 0.0, 1
     while batch <= LARGEST_BATCH:
         try:
-            seconds = _quickest_s(SWEEPS[case], batch, _ascend_device)
+            seconds = _quickest_call_s(
+                inference(SWEEPS[case], MODES["float32"], sizes_of(_ascend_device), batch)(
+                    _ascend_device.torch_device()
+                ),
+                _ascend_device,
+            )
         except torch.OutOfMemoryError:
             ended_by_memory = 1.0
             break
@@ -69,10 +74,6 @@ def test_batch_sizes(case: Case, _ascend_device: Device, ascend_measure: Measure
     ascend_measure("best_throughput_items_per_s", max(batch / seconds for batch, seconds in found))
     ascend_measure("ended_by_memory", ended_by_memory)
     assert found, "not even one sample fits"
-
-
-def _quickest_s(model: str, batch: int, device: Device) -> float:
-    return _quickest_call_s(inference(model, MODES["float32"], sizes_of(device), batch)(device.torch_device()), device)
 
 
 def _quickest_call_s(call: Call, device: Device) -> float:

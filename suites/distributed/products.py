@@ -51,11 +51,6 @@ def chosen(rank: int, count: int) -> T:
     return torch.stack([torch.randperm(EXPERTS * count, generator=generator)[:CHOSEN] for _ in range(TOKENS)]).int()
 
 
-def _name(place: Place) -> Any:
-    backend: Any = dist.distributed_c10d._get_default_group()._get_backend(place.device)  # noqa: SLF001  (no other)
-    return backend.get_hccl_comm_name(place.rank)
-
-
 def _operator(name: str) -> Callable[..., Any]:
     import torch_npu
 
@@ -74,7 +69,12 @@ def _inner(how: str, count: int) -> int:
 
 def run(place: Place, how: str, dtype: str) -> dict[str, Any]:
     """Call the operator on this rank."""
-    call, name, count = _operator(FORTH.get(how, how.partition(".")[0])), _name(place), place.count
+    backend: Any = dist.distributed_c10d._get_default_group()._get_backend(place.device)  # noqa: SLF001  (no other)
+    call, name, count = (
+        _operator(FORTH.get(how, how.partition(".")[0])),
+        backend.get_hccl_comm_name(place.rank),
+        place.count,
+    )
     if "." in how:
         given = {each: x.to(place.device) for each, x in quantized(how, dtype, place.rank, count).items()}
         groups = WEIGHTS.get(how.partition(".")[2], 1)

@@ -135,7 +135,10 @@ def steps(place: Place, rung: str, small: bool) -> dict[str, Any]:
     for members in counts(place.count):
         ranks = list(range(members))
         real = dist.group.WORLD if members == place.count else dist.new_group(ranks)
-        silent = dist.new_group(ranks, backend=_silent(place.device))
+        # A torch backend whose collectives return at once and move nothing.
+        import torch.testing._internal.distributed.fake_pg  # noqa: F401  (which registers it)
+
+        silent = dist.new_group(ranks, backend=(f"{place.device.type}:fake"))
         for name, group in (("seconds", real), ("silent", silent)) if place.rank < members else ():
             _reset_peak(place.device)
             found[name].append(_timed(place, LADDER[rung], HOST if small else HARDWARE, group))
@@ -150,13 +153,6 @@ def steps(place: Place, rung: str, small: bool) -> dict[str, Any]:
 def counts(ranks: int) -> list[int]:
     """Return 1, 2, 4 ... and all."""
     return [*(2**power for power in range(ranks.bit_length()) if 2**power < ranks), ranks]
-
-
-def _silent(device: torch.device) -> str:
-    """Return the torch backend whose collectives return at once and move nothing."""
-    import torch.testing._internal.distributed.fake_pg  # noqa: F401  (which registers it)
-
-    return f"{device.type}:fake"
 
 
 def _timed(place: Place, rung: StepVariant, size: Size, group: Any) -> list[float]:

@@ -262,12 +262,6 @@ def tensor_parallel(place: Place, name: str, sequence: bool = False) -> Any:
     model = parallelize_module(model, mesh, plan)
     if not sequence:
         return _told(model, *_stepped(place, model, name, whole=True, norms=name != "decoder"))
-    losses, norms, optimizer = _stepped_in_sequence(place, model, name)
-    return _told(model, losses, norms, optimizer)
-
-
-def _stepped_in_sequence(place: Place, model: nn.Module, name: str) -> Any:
-    """Train on parts of a sequence; every rank computes gradients from the whole model's loss."""
     optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=MOMENTUM)
     (x, y), losses, norms = _part(place, name), [], []
     for _ in range(STEPS):
@@ -277,7 +271,7 @@ def _stepped_in_sequence(place: Place, model: nn.Module, name: str) -> Any:
         norms.append(nn.utils.clip_grad_norm_(model.parameters(), 1e9))
         optimizer.step()
         losses.append(_mean(loss))
-    return losses, norms, optimizer
+    return _told(model, losses, norms, optimizer)
 
 
 def pipeline(place: Place, name: str, schedule: str) -> Any:

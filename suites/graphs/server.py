@@ -85,7 +85,16 @@ class Server:
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.pool = device, _torch.npu.graph_pool_handle()
-        made = (numbers(device, seed, *shape) for seed, shape in enumerate(_shapes()))
+        made = (
+            numbers(device, seed, *shape)
+            for seed, shape in enumerate(
+                [
+                    (VOCABULARY + 1, WIDTH),
+                    (PAGE * OF_REQUEST, WIDTH),
+                    *[(WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH, 2 * WIDTH), (2 * WIDTH, WIDTH)] * LAYERS,
+                ]
+            )
+        )
         self.embedding, self.places, *rest = ((each / 8).to(HALF) for each in made)
         self.embedding[PADDING_TOKEN] = float("nan")
         self.layers = [rest[4 * i : 4 * i + 4] for i in range(LAYERS)]
@@ -225,14 +234,6 @@ def attend(given: Sequence[Tensor], lengths: list[int]) -> None:
         sparse_mode=0,
         out=out,
     )
-
-
-def _shapes() -> list[tuple[int, int]]:
-    return [
-        (VOCABULARY + 1, WIDTH),
-        (PAGE * OF_REQUEST, WIDTH),
-        *[(WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH, 2 * WIDTH), (2 * WIDTH, WIDTH)] * LAYERS,
-    ]
 
 
 #: Requests by arrival: the step in which they come, that in which they have ended, and their first token.

@@ -33,7 +33,11 @@ class Bottleneck(nn.Module):
         self.conv3 = nn.Conv2d(width, wide, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(wide)
         self.relu = nn.ReLU(inplace=True)
-        self.downsample = _projection(channels, wide, stride) if channels != wide else None
+        self.downsample = (
+            nn.Sequential(nn.Conv2d(channels, wide, 1, stride, bias=False), nn.BatchNorm2d(wide))
+            if channels != wide
+            else None
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         shortcut = x if self.downsample is None else self.downsample(x)
@@ -56,7 +60,12 @@ class ResNet50(nn.Module):
         self.maxpool = nn.MaxPool2d(3, 2, padding=1)
         channels = 64
         for number, (width, blocks, stride) in enumerate(STAGES, start=1):
-            self.add_module(f"layer{number}", _stage(channels, width, blocks, stride))
+            first = Bottleneck(channels, width, stride)
+            rest = (Bottleneck(width * EXPANSION, width, 1) for _ in range(blocks - 1))
+            self.add_module(
+                f"layer{number}",
+                nn.Sequential(OrderedDict((str(index), block) for index, block in enumerate((first, *rest)))),
+            )
             channels = width * EXPANSION
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(channels, classes)
@@ -67,16 +76,6 @@ class ResNet50(nn.Module):
             x = self.get_submodule(f"layer{number}")(x)
         logits: Tensor = self.fc(torch.flatten(self.avgpool(x), 1))
         return logits
-
-
-def _projection(channels: int, wide: int, stride: int) -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(channels, wide, 1, stride, bias=False), nn.BatchNorm2d(wide))
-
-
-def _stage(channels: int, width: int, blocks: int, stride: int) -> nn.Sequential:
-    first = Bottleneck(channels, width, stride)
-    rest = (Bottleneck(width * EXPANSION, width, 1) for _ in range(blocks - 1))
-    return nn.Sequential(OrderedDict((str(index), block) for index, block in enumerate((first, *rest))))
 
 
 IMAGE, PATCH, WIDTH, HEADS, LAYERS, MLP_WIDTH = 224, 16, 768, 12, 12, 3072

@@ -157,40 +157,29 @@ def train(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_
         optimizer.zero_grad()
         with mode.context(device.type):
             logits = model(x)
-        loss = _backward(logits, y, scaler, optimizer)
+        loss = F.cross_entropy(_at_least_float32(logits), y)
+        if scaler is None:
+            torch.autograd.backward(loss)
+        else:
+            torch.autograd.backward(scaler.scale(loss))
+            scaler.unscale_(optimizer)
         losses.append(loss.detach().cpu())
         if not seen:
-            seen = _first_step(model, logits, loss)
-        _step(scaler, optimizer)
+            log_probabilities = F.log_softmax(_at_least_float32(logits.detach()), dim=1)
+            gradients = {
+                name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None
+            }
+            seen = {
+                "loss": {"loss": loss.detach().cpu(), "log_probabilities": log_probabilities.cpu()},
+                "gradients": observe(gradients),
+            }
+        if scaler is None:
+            optimizer.step()
+        else:
+            scaler.step(optimizer)
+            scaler.update()
     seen["training"] = {"losses": torch.stack(losses), **_changes(model, before)}
     return seen
-
-
-def _backward(logits: Tensor, y: Tensor, scaler: Any, optimizer: Optimizer) -> Tensor:
-    loss = F.cross_entropy(_at_least_float32(logits), y)
-    if scaler is None:
-        torch.autograd.backward(loss)
-    else:
-        torch.autograd.backward(scaler.scale(loss))
-        scaler.unscale_(optimizer)
-    return loss
-
-
-def _first_step(model: nn.Module, logits: Tensor, loss: Tensor) -> Observed:
-    log_probabilities = F.log_softmax(_at_least_float32(logits.detach()), dim=1)
-    gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
-    return {
-        "loss": {"loss": loss.detach().cpu(), "log_probabilities": log_probabilities.cpu()},
-        "gradients": observe(gradients),
-    }
-
-
-def _step(scaler: Any, optimizer: Optimizer) -> None:
-    if scaler is None:
-        optimizer.step()
-    else:
-        scaler.step(optimizer)
-        scaler.update()
 
 
 def _changes(model: nn.Module, before: Mapping[str, Tensor]) -> dict[str, Tensor]:

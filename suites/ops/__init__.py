@@ -31,18 +31,17 @@ _NOT_SWEPT_FAMILIES = ("linalg", "fft", "special", "creation")
 
 def _level(operator: Operator, property_: str, dtype: str) -> str:
     """Return the lowest level that runs the property: forward in float32 and generated calls in some dtypes first."""
-    first = {"forward": ("float32",), "sweep": ("float32", _second_at_smoke(operator))}
+    # The other dtype with generated calls at level smoke: by the name, so that no operator moves another.
+    start = zlib.crc32(operator.name.encode()) % len(_TURNS)
+    first = {
+        "forward": ("float32",),
+        "sweep": ("float32", next((dtype for dtype in (*_TURNS[start:], *_TURNS) if dtype in operator.dtypes), "")),
+    }
     if property_ == "exact" or dtype in first.get(property_, ()):
         return "smoke"
     if property_.startswith("sweep"):
         return "standard" if property_ == "sweep" else "full"
     return "full" if dtype in (*NARROW, *BOOL) and property_ not in ("forward", "promotion") else "standard"
-
-
-def _second_at_smoke(operator: Operator) -> str:
-    """Return the other dtype with generated calls at level smoke: by the name, so that no operator moves another."""
-    start = zlib.crc32(operator.name.encode()) % len(_TURNS)
-    return next((dtype for dtype in (*_TURNS[start:], *_TURNS) if dtype in operator.dtypes), "")
 
 
 def _level_of_recorded(name: str, property_: str, dtype: str, *, first: bool) -> str:
@@ -61,7 +60,9 @@ def _recorded() -> Iterator[Case]:
         family = OPERATORS[entry.name].family if entry.name in OPERATORS else entry.family
         for dtype in (each for each in entry.properties if is_recorded(entry.name, each)):
             first = entry.name not in OPERATORS and dtype == entry.first_dtype
-            for property_ in (*_properties(entry, dtype), *_swept(entry, dtype, first=first)):
+            recorded = entry.properties[dtype]
+            repeats = "forward" in recorded and not exceptions(entry.name).not_repeated
+            for property_ in (*((*recorded, REPEAT) if repeats else recorded), *_swept(entry, dtype, first=first)):
                 yield Case(
                     suite="ops",
                     subject=entry.name,
@@ -92,13 +93,6 @@ def _is_swept(entry: Entry, dtype: str) -> bool:
     is_free = (entry.family not in _NOT_SWEPT_FAMILIES or special.calls) and not special.no_calls
     is_free &= entry.name not in OPERATORS or bool(OPERATORS[entry.name].sweep)
     return is_free and "forward" in entry.properties[dtype] and not getattr(torch, dtype).is_complex
-
-
-def _properties(entry: Entry, dtype: str) -> tuple[str, ...]:
-    """Return the properties of a recorded operator; "repeat" only if its results are recorded."""
-    recorded = entry.properties[dtype]
-    repeats = "forward" in recorded and not exceptions(entry.name).not_repeated
-    return (*recorded, REPEAT) if repeats else recorded
 
 
 @cache

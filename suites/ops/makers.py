@@ -152,16 +152,16 @@ def binary(
         # The conversion of a negative number to unsigned is unspecified.
         least = 0 if make.dtype is torch.uint8 else -math.inf
         legal = [each for each in scalars if each >= least]
-        yield from (call(both((257,), ())[0], each) for each in legal if _holds(make.dtype, each))
+        yield from (
+            call(both((257,), ())[0], each)
+            for each in legal
+            if make.dtype.is_floating_point or (make.dtype is not torch.bool and each == int(each))
+        )
         if partners:
             yield from mixed((max(low, least), high), (max(other[0], least), other[1]), partners)
             yield from (call(both((3, 5), ())[0], each, group=PROMOTION) for each in legal)
 
     return samples
-
-
-def _holds(dtype: torch.dtype, number: float) -> bool:
-    return dtype.is_floating_point or (dtype is not torch.bool and number == int(number))
 
 
 def mixed(first: tuple[float, float], other: tuple[float, float], partners: Iterable[str]) -> Iterator[Sample]:

@@ -125,23 +125,20 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], Callable[[], T]]] = {
 }  # fmt: skip
 
 
-def _weights(model: nn.Module, name: str) -> nn.Module:
-    with torch.no_grad():
-        for key, each in model.named_parameters():
-            fan = each[0].numel() if each.dim() > 1 else 1
-            drawn = inputs.normal(f"parts/{name}/{key}", each.shape, std=fan**-0.5)
-            each.copy_(drawn * 0.5 + (0.75 if each.dim() < 2 and "bias" not in key else 0.0))
-    if isinstance(model, nn.Embedding | nn.EmbeddingBag) and model.padding_idx is not None:
-        with torch.no_grad():
-            model.weight[model.padding_idx] = 9.0
-    return model
-
-
 def _module(name: str) -> Callable[[At], None]:
     make, given = MODULES[name]
 
     def check(at: At) -> None:
-        at.judge.module(_weights(make(), name), given())
+        model = make()
+        with torch.no_grad():
+            for key, each in model.named_parameters():
+                fan = each[0].numel() if each.dim() > 1 else 1
+                drawn = inputs.normal(f"parts/{name}/{key}", each.shape, std=fan**-0.5)
+                each.copy_(drawn * 0.5 + (0.75 if each.dim() < 2 and "bias" not in key else 0.0))
+        if isinstance(model, nn.Embedding | nn.EmbeddingBag) and model.padding_idx is not None:
+            with torch.no_grad():
+                model.weight[model.padding_idx] = 9.0
+        at.judge.module(model, given())
 
     return check
 

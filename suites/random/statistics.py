@@ -163,7 +163,10 @@ def _findings(cells: torch.Tensor, probabilities: torch.Tensor) -> Iterator[Find
     for number, each in enumerate(chi_square(torch.cat([counts, end.unsqueeze(0)]), probabilities)):
         place = f"elements from {number * BLOCK} on" if number < len(blocks) else "the last elements"
         yield Finding(place, each)
-    score = _scores(probabilities)[cells]
+    # A number per cell, such that a random cell's has mean 0 and variance 1.
+    ranks = torch.arange(len(probabilities), dtype=torch.float64)
+    mean = (probabilities * ranks).sum()
+    score = ((ranks - mean) / (probabilities * (ranks - mean).square()).sum().sqrt())[cells]
     for distance in (1, 2, 8, 64, 256, BLOCK):
         yield Finding(f"elements {distance} apart", _dependence(score, distance))
 
@@ -184,13 +187,6 @@ def chi_square(counts: torch.Tensor, probabilities: torch.Tensor) -> list[float]
     freedom = torch.tensor((len(expected) - 1) / 2, dtype=torch.float64)
     found: list[float] = torch.special.gammaincc(freedom, statistic / 2).tolist()
     return found
-
-
-def _scores(probabilities: torch.Tensor) -> torch.Tensor:
-    """Return a number per cell, such that a random cell's has mean 0 and variance 1."""
-    ranks = torch.arange(len(probabilities), dtype=torch.float64)
-    mean = (probabilities * ranks).sum()
-    return (ranks - mean) / (probabilities * (ranks - mean).square()).sum().sqrt()
 
 
 def _dependence(score: torch.Tensor, distance: int) -> float:

@@ -16,14 +16,10 @@ MIB = 2**20
 SIZES = (1, 511, 4097, MIB + 3, 4 * MIB + 5, 16 * MIB + 7)
 
 
-def _bytes(count: int, start: int = 0) -> T:
-    return numbered(count // 4 + 1, start).view(torch.uint8)[:count].clone()
-
-
 def _copied(way: Callable[[At, T], T], sizes: tuple[int, ...] = SIZES) -> Callable[[At], None]:
     def check(at: At) -> None:
         for size in sizes:
-            given = _bytes(size, size)
+            given = numbered(size // 4 + 1, size).view(torch.uint8)[:size].clone()
             for where in (torch.device("cpu"), at.device):  # what is freed, and used next, holds none of these numbers
                 torch.full((size,), 165, dtype=torch.uint8, device=where)
             found = way(at, given)
@@ -130,24 +126,23 @@ def _bits_of(x: T) -> T:
     return x.contiguous().view(INTEGERS[x.itemsize])
 
 
-def _any_bits(dtype: torch.dtype) -> T:
-    """Return 4,096 elements of any bits: NaN with payloads, infinities, denormals, zeros."""
-    words = inputs.integers(f"movement/{dtype}", (4096 * dtype.itemsize,), low=0, high=256).to(torch.uint8).view(dtype)
-    if dtype.is_floating_point:
-        special = torch.tensor([float("nan"), float("inf"), float("-inf"), -0.0, 0.0], dtype=dtype)
-        words[:500] = special.repeat(100)
-        _bits_of(words)[:500:5] += torch.arange(100, dtype=INTEGERS[dtype.itemsize])
-    elif dtype.itemsize == 8:
-        words[:3] = torch.tensor([2**53 + 1, -(2**53) - 1, 2**62 + 1])
-    return words
-
-
 def _moved(table: Mapping[str, Callable[[T], T]], *, bits: bool) -> Callable[[At], None]:
     def check(at: At) -> None:
         found: dict[str, T] = {}
         wanted: dict[str, T] = {}
         for dtype in DTYPES:
-            x = _any_bits(dtype)
+            words = (
+                inputs.integers(f"movement/{dtype}", (4096 * dtype.itemsize,), low=0, high=256)
+                .to(torch.uint8)
+                .view(dtype)
+            )
+            if dtype.is_floating_point:
+                special = torch.tensor([float("nan"), float("inf"), float("-inf"), -0.0, 0.0], dtype=dtype)
+                words[:500] = special.repeat(100)
+                _bits_of(words)[:500:5] += torch.arange(100, dtype=INTEGERS[dtype.itemsize])
+            elif dtype.itemsize == 8:
+                words[:3] = torch.tensor([2**53 + 1, -(2**53) - 1, 2**62 + 1])
+            x = words
             if not bits and dtype.is_floating_point:
                 x = torch.where(x.isnan(), float("nan"), x)
             x = x.clone()

@@ -32,13 +32,13 @@ def poison(device: torch.device, pattern: int) -> None:
     """Fill the memory for the next small tensors: what the allocator holds and nothing uses."""
     if device.type != "cpu":
         getattr(torch, device.type).empty_cache()
-        held = [_filled(size, device, pattern) for size in SIZES for _ in range(GAPS)]
+        # Allocators add some bytes to each tensor, which must not change its size class.
+        held = [
+            torch.full(((size - 64) // 4,), pattern, dtype=torch.int32, device=device)
+            for size in SIZES
+            for _ in range(GAPS)
+        ]
         held.clear()
-
-
-def _filled(size_bytes: int, device: torch.device, pattern: int) -> torch.Tensor:
-    # Allocators add some bytes to each tensor, which must not change its size class.
-    return torch.full(((size_bytes - 64) // 4,), pattern, dtype=torch.int32, device=device)
 
 
 _BY_NAME = {computation.name: computation for computation in COMPUTATIONS}

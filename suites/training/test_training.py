@@ -191,14 +191,13 @@ def _optimizer(device: torch.device, compare: PrecisionCompare) -> None:
     before = {str(key): value for key, value in first.optimizer.state_dict()["state"].items()}
     second.optimizer.load_state_dict(through_file(first.optimizer.state_dict(), map_location="cpu"))
     after = {str(key): value for key, value in second.optimizer.state_dict()["state"].items()}
-    on_cpu = {key: {name: _cpu(each) for name, each in value.items()} for key, value in before.items()}
+    on_cpu = {
+        key: {name: (each.detach().cpu() if isinstance(each, Tensor) else each) for name, each in value.items()}
+        for key, value in before.items()
+    }
     compare(after, on_cpu, standard="binary", name="state")
     places = {str(value["exp_avg"].device) for value in after.values()}
     compare(sorted(places), [str(device)], name="where the state is")
-
-
-def _cpu(value: Any) -> Any:
-    return value.detach().cpu() if isinstance(value, Tensor) else value
 
 
 def _generator(device: torch.device, compare: PrecisionCompare) -> None:

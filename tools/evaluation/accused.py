@@ -250,22 +250,19 @@ def planted(actual: Any, expected: Any, compare: Any) -> Iterator[Row]:
     place = int(exact.abs().argmax())
     for size in SIZES:
         one = actual.clone().reshape(-1)
-        one[place] = _beyond(float(exact.reshape(-1)[place]), size * largest, actual.dtype)
+        value = float(exact.reshape(-1)[place])
+        error = size * largest
+        away = math.copysign(1.0, value)
+        found = torch.tensor(value + away * error, dtype=torch.float64).to(actual.dtype)
+        while abs(float(found) - value) <= error and found.isfinite():
+            found = torch.nextafter(found, torch.tensor(away * math.inf, dtype=actual.dtype))
+        one[place] = found
         spoilt = {"one element": one.reshape(exact.shape)}
         if exact.numel() >= 64:
             spoilt["everywhere"] = (exact + size * root * noise).to(actual.dtype)
         for where, tensor in spoilt.items():
             if tensor.isfinite().all():
                 yield {"what": "planted", "size": size, "where": where, "seen": not compare(tensor, expected).agrees}
-
-
-def _beyond(value: float, error: float, dtype: Any) -> Any:
-    """Return the number of a dtype that is next to ``value``, farther from it than ``error``, and away from zero."""
-    away = math.copysign(1.0, value)
-    found = torch.tensor(value + away * error, dtype=torch.float64).to(dtype)
-    while abs(float(found) - value) <= error and found.isfinite():
-        found = torch.nextafter(found, torch.tensor(away * math.inf, dtype=dtype))
-    return found
 
 
 def _accusation(verdicts: Any) -> Row:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator
 
 import torch
 from torch.utils._pytree import tree_flatten
@@ -81,10 +81,6 @@ def _of(place: Hashable, argument: object) -> Iterator[Hashable]:
             yield (place, "ones", 1 in leaf.shape)
         else:
             yield (place, "value", repr(leaf))
-    yield from _pairs(place, leaves)
-
-
-def _pairs(place: Hashable, leaves: Sequence[object]) -> Iterator[Hashable]:
     plain = [repr(each) for each in leaves if not isinstance(each, StoredTensor)]
     if len(plain) > 1:
         yield (place, "values", tuple(plain))

@@ -71,7 +71,14 @@ def _if_usable(subject: Subject, sample: Sample, dtype: str, packed: Packed, tal
 def _in_dtype(subject: Subject, sample: Sample, dtype: str, packed: Packed, tally: Tally) -> dict[str, Any]:
     operator = subject.operator
     results, in_layouts = _computed(operator, sample, dtype)
-    _check(results, dtype)
+    found = [each for each in (*results.expected, *results.reference_runs[0]) if each is not None]
+    if not found:
+        raise Disputed(f"{dtype}: gives no tensor")
+    if any(each.layout is not torch.strided or each.is_quantized for each in found):
+        raise Disputed(f"{dtype}: gives a tensor that is not strided")
+    shapes = [[each.shape for each in some if each is not None] for some in (results.expected, *results.reference_runs)]
+    if any(each != shapes[0] for each in shapes):
+        raise Disputed(f"{dtype}: its shapes depend on the dtype")
     name = second.agreeing(subject.infos, operator, sample, dtype, results.expected)
     if name is None:
         raise Disputed(f"{dtype}: the second reference disagrees")
@@ -97,18 +104,6 @@ def _computed(operator: Operator, sample: Sample, dtype: str) -> tuple[Results, 
             if _same_in_layouts(results):
                 return results, True
     return computed(operator, sample, dtype, SUM_LAYOUTS[:1]), False
-
-
-def _check(results: Results, dtype: str) -> None:
-    """Refuse what cannot be compared. Raises Disputed."""
-    found = [each for each in (*results.expected, *results.reference_runs[0]) if each is not None]
-    if not found:
-        raise Disputed(f"{dtype}: gives no tensor")
-    if any(each.layout is not torch.strided or each.is_quantized for each in found):
-        raise Disputed(f"{dtype}: gives a tensor that is not strided")
-    shapes = [[each.shape for each in some if each is not None] for some in (results.expected, *results.reference_runs)]
-    if any(each != shapes[0] for each in shapes):
-        raise Disputed(f"{dtype}: its shapes depend on the dtype")
 
 
 def gradients_of(

@@ -31,7 +31,22 @@ RECORDED_HOW = (
 
 def goldens() -> Iterable[GoldenRecipe]:
     """Return one recipe for each operator of the catalogue, and for each that is recorded."""
-    return [*(_recipe(operator) for operator in OPERATORS.values()), *map(_recording, names())]
+    return [
+        *(
+            GoldenRecipe(
+                id=golden_id(operator),
+                make=partial(make, operator),
+                how=HOW,
+                seed=f"ops/{operator.name}",
+                meta={
+                    "admitted_by": f"torch float64; {reference_of(operator)}",
+                    "inputs": {dtype: description(operator, dtype) for dtype in operator.dtypes},
+                },
+            )
+            for operator in OPERATORS.values()
+        ),
+        *map(_recording, names()),
+    ]
 
 
 def built(store: GoldenStore) -> None:
@@ -50,19 +65,6 @@ def _record(name: str) -> Content:
     from .operators import record
 
     return record(name)
-
-
-def _recipe(operator: Operator) -> GoldenRecipe:
-    return GoldenRecipe(
-        id=golden_id(operator),
-        make=partial(make, operator),
-        how=HOW,
-        seed=f"ops/{operator.name}",
-        meta={
-            "admitted_by": f"torch float64; {reference_of(operator)}",
-            "inputs": {dtype: description(operator, dtype) for dtype in operator.dtypes},
-        },
-    )
 
 
 def make(operator: Operator) -> Mapping[str, torch.Tensor]:

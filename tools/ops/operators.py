@@ -34,7 +34,16 @@ _ALL = tuple(dtype for held in KINDS.values() for dtype in held)
 def record(name: str) -> Content:
     """Draw samples of an operator, compute what they give, and return its golden. The same bits each time."""
     infos = database()[name]
-    subject = _subject(name, infos)
+    function = resolve(function_name(infos[0]))
+    in_place = in_place_name(infos[0])
+    backward = {str(each).removeprefix("torch.") for info in infos for each in info.supported_backward_dtypes("cpu")}
+    subject = Subject(
+        operator=Operator(name, function, lambda _: (), grad_outputs=ALL_OUTPUTS, one_set_of_inputs=True),
+        infos=infos,
+        in_place=resolve(in_place) if in_place else None,
+        has_out=name not in WITHOUT_OUT and all(info.supports_out for info in infos),
+        differentiable=frozenset(backward if infos[0].supports_autograd else ()),
+    )
     packed, tally = Packed(), Tally()
     said, moves = [], []
     for drawn_in, sample, found in _found(subject, packed, tally):
@@ -52,19 +61,6 @@ def record(name: str) -> Content:
         "samples": said,
     }
     return Content(packed.arrays(), meta)
-
-
-def _subject(name: str, infos: tuple[Any, ...]) -> Subject:
-    function = resolve(function_name(infos[0]))
-    in_place = in_place_name(infos[0])
-    backward = {str(each).removeprefix("torch.") for info in infos for each in info.supported_backward_dtypes("cpu")}
-    return Subject(
-        operator=Operator(name, function, lambda _: (), grad_outputs=ALL_OUTPUTS, one_set_of_inputs=True),
-        infos=infos,
-        in_place=resolve(in_place) if in_place else None,
-        has_out=name not in WITHOUT_OUT and all(info.supports_out for info in infos),
-        differentiable=frozenset(backward if infos[0].supports_autograd else ()),
-    )
 
 
 def _found(subject: Subject, packed: Packed, tally: Tally) -> Iterator[tuple[str, Sample, dict[str, Any]]]:

@@ -144,7 +144,15 @@ def _sample(given: Any, drawn_in: torch.dtype, change: Change) -> Sample:
             return leaf
         return known.setdefault(id(leaf), stored_tensor(leaf, drawn_in, change))
 
-    args, kwargs = tree_map(stored, _shortened(given))
+    # Of long lists of tensors take only the last, and what belongs to each of them.
+    long = len(given.input) if isinstance(given.input, list) else 0
+
+    def cut(each: Any) -> Any:
+        return each[-_LISTED:] if isinstance(each, list) and len(each) == long > _LISTED else each
+
+    args, kwargs = tree_map(
+        stored, (tuple(map(cut, (given.input, *given.args))), {key: cut(each) for key, each in given.kwargs.items()})
+    )
     if any(kwargs.get(name) in values for name, values in REFUSED.items()):
         raise Unwritable("an argument that is left out")
     if isinstance(kwargs.get("device"), str):
@@ -152,16 +160,6 @@ def _sample(given: Any, drawn_in: torch.dtype, change: Change) -> Sample:
     write((args, kwargs), lambda _: None)
     # JSON has no order: what goes through it is sorted, and so are the gradients that belong to it.
     return replace(call(*args, **kwargs), kwargs=dict(sorted(kwargs.items())))
-
-
-def _shortened(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments; of long lists of tensors only the last, and of what belongs to each of them."""
-    long = len(given.input) if isinstance(given.input, list) else 0
-
-    def cut(each: Any) -> Any:
-        return each[-_LISTED:] if isinstance(each, list) and len(each) == long > _LISTED else each
-
-    return tuple(map(cut, (given.input, *given.args))), {key: cut(each) for key, each in given.kwargs.items()}
 
 
 def stored_tensor(tensor: torch.Tensor, drawn_in: torch.dtype, change: Change) -> StoredTensor:

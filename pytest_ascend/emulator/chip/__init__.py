@@ -82,7 +82,8 @@ def apply_numerics(kernels: Iterable[Kernel], text: str) -> list[Kernel]:
 
 
 def _as_chip(kernel: Kernel, seed: int) -> Body:
-    correct, cube = kernel.body, _place_of_cube(kernel)
+    names = [each.name for each in kernel.signature.parameters if each.is_input]
+    correct, cube = kernel.body, (names.index("cube") if "cube" in names else None)
 
     def body(*arguments: Any, **out: Any) -> Any:
         if cube is not None and arguments[cube] == _ALLOWED:
@@ -91,8 +92,3 @@ def _as_chip(kernel: Kernel, seed: int) -> Body:
             return correct(*arguments, **out)
 
     return body
-
-
-def _place_of_cube(kernel: Kernel) -> int | None:
-    names = [each.name for each in kernel.signature.parameters if each.is_input]
-    return names.index("cube") if "cube" in names else None
