@@ -69,7 +69,7 @@ class Redaction:
         """Return the text without names and addresses."""
         for pattern, name in (*_PATTERNS, *self._own):
             text = pattern.sub(name, text)
-        text = _SITE.sub(_site, text)
+        text = _SITE.sub(lambda found: found[0] if _KNOWN_SITES.fullmatch(found[2]) else f"{found[1]}://[host]", text)
         text = re.sub(_QUAD, self._quad, text)
         return _COLONS.sub(_colons, text)
 
@@ -102,10 +102,6 @@ def _may_be_version(text: str) -> bool:
     """Whether four numbers may be a version: drivers' begin with 1 to 30, and 10 is a private network."""
     first, *others = map(int, text.split("."))
     return 0 < first <= 30 and first != 10 and max(others) < 100
-
-
-def _site(found: re.Match[str]) -> str:
-    return found[0] if _KNOWN_SITES.fullmatch(found[2]) else f"{found[1]}://[host]"
 
 
 def _colons(found: re.Match[str]) -> str:

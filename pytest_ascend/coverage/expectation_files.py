@@ -174,21 +174,13 @@ def _dtypes(found: Outcome, evidence: Evidence) -> str:
     return f"{names[0]} of {refused[1].lower()}" if refused and names else ""
 
 
-def _numbers(_: Outcome, evidence: Evidence) -> str:
-    """Name the deviations that explain every error."""
-    return ", ".join(sorted(evidence.deviations))
-
-
-def _message(found: Outcome, _: Evidence) -> str:
-    """Return the outcome's message; the cause has the part that identifies it."""
-    return one_line(found.reason)
-
-
 #: Sources of derived entries: torch's dispatcher for kernels of torch_npu, CANN's lists of dtypes for its operators,
 #: the judge for numbers that are right on some chips, and the outcome's own message.
 SOURCES: Mapping[str, Callable[[Outcome, Evidence], str]] = {
     "dispatcher": _kernels,
     "dtypes": _dtypes,
-    "numbers": _numbers,
-    _MESSAGE: _message,
+    # Name the deviations that explain every error.
+    "numbers": lambda _, evidence: ", ".join(sorted(evidence.deviations)),
+    # The outcome's message; the cause has the part that identifies it.
+    _MESSAGE: lambda found, _: one_line(found.reason),
 }

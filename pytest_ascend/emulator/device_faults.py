@@ -98,10 +98,6 @@ class DeviceFault:
         return True
 
 
-def _crash(device_fault: DeviceFault) -> None:
-    _runtime().emu_die(int(SIGNALS[device_fault.by]))
-
-
 def _hang(device_fault: DeviceFault) -> None:
     """Wait in native code for ever: with the GIL, as a driver call that does not release it, or without."""
     library = ctypes.PyDLL(_runtime()._name) if device_fault.gil == "held" else _runtime()  # noqa: SLF001 - its path
@@ -115,10 +111,6 @@ def _poison(device_fault: DeviceFault) -> None:
 def _no_memory(device_fault: DeviceFault) -> None:  # noqa: ARG001
     _runtime().emu_fail_allocations(1)
     raise RuntimeError("NPU out of memory: the emulated device has none left")
-
-
-def _late(device_fault: DeviceFault) -> None:  # noqa: ARG001
-    _runtime().emu_fail_later(AICORE_EXCEPTION)
 
 
 def _lost(device_fault: DeviceFault) -> None:  # noqa: ARG001
@@ -153,11 +145,11 @@ def _erratic(device_fault: DeviceFault) -> None:
 
 #: Kind -> what happens before the operator computes.
 KINDS: Mapping[str, Callable[[DeviceFault], None]] = {
-    "crash": _crash,
+    "crash": lambda device_fault: _runtime().emu_die(int(SIGNALS[device_fault.by])),
     "hang": _hang,
     "poison": _poison,
     "oom": _no_memory,
-    "late": _late,
+    "late": lambda _: _runtime().emu_fail_later(AICORE_EXCEPTION),
     "lost": _lost,
     "slow": _slow,
     "nondeterministic": _erratic,

@@ -351,10 +351,6 @@ def _half_away(correct: Body, x: T) -> Any:  # noqa: ARG001
     return torch.where(x < 0, (x - 0.5).ceil(), (x + 0.5).floor()) if x.is_floating_point() else x
 
 
-def _truncated(correct: Body, x: T, y: T, mode: int) -> Any:
-    return correct(x, y, 1 if mode else mode)
-
-
 def _upside_down(correct: Body, x: T, stable: bool, dim: int, descending: bool) -> Any:  # noqa: ARG001
     return correct(x, stable, dim, False)
 
@@ -365,10 +361,6 @@ def _last_row_left(found: T) -> T:
         found = found.clone(memory_format=torch.contiguous_format)
         found.view(-1)[-1] = 0
     return found
-
-
-def _nibbles_swapped(x: T) -> T:
-    return (x & 0x0F0F0F0F) << 4 | (x >> 4) & 0x0F0F0F0F if x.dtype is torch.int32 else x
 
 
 def _last_expert_dropped(correct: Body, *given: Any) -> Any:
@@ -467,7 +459,7 @@ FAULTS: dict[str, Fault] = {
     # arguments
     "leaky_relu-ignores-slope": {"aclnnLeakyRelu": _argument(1, 0.01)},
     "sort-ignores-descending": {"aclnnSort": _instead(_upside_down)},
-    "div-floor-truncates": {"aclnnDivMod": _instead(_truncated)},
+    "div-floor-truncates": {"aclnnDivMod": _instead(lambda correct, x, y, mode: correct(x, y, 1 if mode else mode))},
     "var-ignores-correction": {"aclnnVarCorrection": _argument(2, 1)},
     "addcmul-ignores-value": {"aclnnAddcmul": _argument(3, 1)},
     # gradients
@@ -496,7 +488,8 @@ FAULTS: dict[str, Fault] = {
         _instead(lambda correct, *a: correct(*a[:6], not a[6], *a[7:])),
     ),
     "int4-nibbles-swapped": dict.fromkeys(
-        ("aclnnWeightQuantBatchMatmulV2", "aclnnWeightQuantBatchMatmulV3"), _given(_nibbles_swapped, 1)
+        ("aclnnWeightQuantBatchMatmulV2", "aclnnWeightQuantBatchMatmulV3"),
+        _given(lambda x: (x & 0x0F0F0F0F) << 4 | (x >> 4) & 0x0F0F0F0F if x.dtype is torch.int32 else x, 1),
     ),
     "scale-of-next-group": dict.fromkeys(
         ("aclnnWeightQuantBatchMatmulV2", "aclnnWeightQuantBatchMatmulV3"),

@@ -151,10 +151,6 @@ def _array(item: type[Any]) -> Callable[[int], list[Any] | None]:
     return read
 
 
-def _text(address: int) -> str | None:
-    return ctypes.string_at(address).decode() if address else None
-
-
 def _float(bits: int) -> float:
     return struct.unpack("<d", struct.pack("<q", bits))[0]  # type: ignore[no-any-return]
 
@@ -173,7 +169,7 @@ def readers(memory: DeviceMemory) -> dict[str, Callable[[int], Any]]:
         "IntArray": _array(ctypes.c_int64),
         "BoolArray": _array(ctypes.c_bool),
         "FloatArray": _array(ctypes.c_float),
-        "text": _text,
+        "text": lambda address: ctypes.string_at(address).decode() if address else None,
         "dtype": DTYPES.get,
         "bool": bool,
         "float": _float,

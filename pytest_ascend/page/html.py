@@ -124,7 +124,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    words = {"say": _say, "show": _shown, "attr": _attribute, "word": _word, "heading": _heading}
+    words = {"say": _say, "show": _shown, "attr": _attribute, "word": lambda key: str(say(key)), "heading": _heading}
     environment.globals.update(words, appearance=APPEARANCE, languages=LANGUAGES)
     return environment
 
@@ -165,10 +165,6 @@ def _attribute(name: str, phrase: Phrase | str) -> Markup:
 
 def _heading(column: Column) -> Markup:
     return Markup('<span data-say="column.{}">{}</span>').format(column.name, column.heading)
-
-
-def _word(key: str) -> str:
-    return str(say(key))
 
 
 def _key(phrase: Phrase) -> str:

@@ -201,24 +201,16 @@ class PlantedMistake:
     where: str
 
 
-def _tanh_gelu(block: nn.Module) -> None:
-    block.add_module("act", TanhGelu())
-
-
 def _causal_mask(block: nn.Module) -> None:
     attention = block.get_submodule("attend")
     assert isinstance(attention, Attention)
     attention.causal = True
 
 
-def _active_dropout(block: nn.Module) -> None:
-    block.add_module("drop", nn.Dropout(0.1).train())
-
-
 #: Typical mistakes. The mask is between the projections, and dropout has no counterpart in the original: the module
 #: around each shows it.
 SLIPS: Mapping[str, PlantedMistake] = {
-    "tanh-gelu": PlantedMistake(_tanh_gelu, "act"),
+    "tanh-gelu": PlantedMistake(lambda block: block.add_module("act", TanhGelu()), "act"),
     "causal-mask": PlantedMistake(_causal_mask, "attend"),
-    "active-dropout": PlantedMistake(_active_dropout, ""),
+    "active-dropout": PlantedMistake(lambda block: block.add_module("drop", nn.Dropout(0.1).train()), ""),
 }

@@ -133,17 +133,9 @@ def _text_tokens(sizes: Sizes) -> Shape:
     return (sizes.context,)
 
 
-def _rms_norm(x: Tensor, weight: Tensor) -> Tensor:
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * weight
-
-
 def _rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     low, high = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-high, low), dim=-1) * sin
-
-
-def _gated(gate: Tensor, up: Tensor) -> Tensor:
-    return F.silu(gate) * up
 
 
 def _elementwise(name: str, call: Callable[..., Any], *shapes: Shape, **settings: Any) -> Row:
@@ -203,7 +195,7 @@ ROWS: tuple[Row, ...] = (
     _elementwise("relu-stem", torch.relu, (1, 64, 112, 112)),
     _elementwise("add-residual", torch.add, (1, 256, 56, 56), (1, 256, 56, 56)),
     _elementwise("gelu-mlp", F.gelu, (1, 197, 3072)),
-    _elementwise("silu-gated", _gated, (128, 4096), (128, 4096)),
+    _elementwise("silu-gated", lambda gate, up: F.silu(gate) * up, (128, 4096), (128, 4096)),
     _elementwise("softmax-scores", torch.softmax, (12, 197, 197), dim=-1),
     _elementwise("log-softmax-vocabulary", torch.log_softmax, (16, VOCABULARY), dim=-1),
     _elementwise("max-pool-stem", F.max_pool2d, (1, 64, 112, 112), kernel_size=3, stride=2, padding=1),
@@ -224,7 +216,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         name="rms-norm-decoder",
-        call=_rms_norm,
+        call=lambda x, weight: x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * weight,
         shapes=lambda s: ((s.context, 1024), (1024,)),
         family="normalization",
     ),

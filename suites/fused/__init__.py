@@ -34,26 +34,19 @@ NOT_SWEPT: Mapping[str, str] = {
 }
 
 
-def _is_not_empty(x: torch.Tensor, *_: Any, **__: Any) -> bool:
-    return x.numel() > 0
-
-
 def _has_halves(x: torch.Tensor, *_: Any, dim: int = -1, **__: Any) -> bool:
     return x.shape[dim] % 2 == 0
-
-
-def _has_rows(x: torch.Tensor, *_: Any, **__: Any) -> bool:
-    """Whether a row has a spread that is more than the distance of two numbers."""
-    return x.shape[-1] > 2
 
 
 #: Which of the generated calls an operator takes, where it does not take all that its definition does.
 _TAKES: Mapping[str, Callable[..., bool]] = {
     **dict.fromkeys(
-        ("npu_group_norm_silu", "npu_group_norm_swish", "npu_moe_token_permute", "npu_conv2d"), _is_not_empty
+        ("npu_group_norm_silu", "npu_group_norm_swish", "npu_moe_token_permute", "npu_conv2d"),
+        lambda x, *_, **__: x.numel() > 0,
     ),
     **dict.fromkeys(("npu_swiglu", "npu_geglu", "npu_gelu_mul", "npu_clipped_swiglu", "npu_rotary_mul"), _has_halves),
-    **dict.fromkeys(("npu_add_layer_norm", "npu_deep_norm"), _has_rows),
+    # Whether a row has a spread that is more than the distance of two numbers.
+    **dict.fromkeys(("npu_add_layer_norm", "npu_deep_norm"), lambda x, *_, **__: x.shape[-1] > 2),
 }
 
 OPERATORS: tuple[Operator, ...] = tuple(

@@ -62,11 +62,6 @@ def _is_written(_: torch.Tensor, pad: Sequence[int], mode: str = "constant", *__
     return mode != "circular" or min(pad, default=0) >= 0
 
 
-def _is_small(matrix: torch.Tensor, *_: Any, **__: Any) -> bool:
-    """Whether sums of products are finite in any order."""
-    return not matrix.numel() or bool(matrix.abs().max() < 2**31)
-
-
 #: At most so many features of a result are asked of torch.nn.functional.bilinear.
 _FEATURES = 64
 
@@ -74,21 +69,6 @@ _FEATURES = 64
 def _has_few_features(_: torch.Tensor, __: torch.Tensor, weight: torch.Tensor, *___: Any, **____: Any) -> bool:
     """Whether a call is quick: torch multiplies matrices for one feature of the result after the other."""
     return weight.shape[0] <= _FEATURES
-
-
-def _is_low(matrix: torch.Tensor, *_: Any, **__: Any) -> bool:
-    """Whether a matrix has few rows: torch_npu makes a square one of them for its factors."""
-    return matrix.shape[-2] <= LONG
-
-
-def _is_fast_exponent(matrix: torch.Tensor, *_: Any, **__: Any) -> bool:
-    """Whether torch's CPU kernel exponentiates a matrix within a second: in half precision it multiplies slowly."""
-    return matrix.dtype not in HALF or matrix.shape[-1] <= 64
-
-
-def _has_labels(chances: torch.Tensor, labels: torch.Tensor, *_: Any, **__: Any) -> bool:
-    """Whether all labels are among the classes: kernels read beyond the chances otherwise."""
-    return not labels.numel() or int(labels.max()) < chances.shape[-1]
 
 
 def _in_order(
@@ -103,11 +83,6 @@ def _is_quick(x: torch.Tensor, sizes: Any, *_: Any, **__: Any) -> bool:
     wanted = sizes if isinstance(sizes, list | tuple) else [sizes] * 3
     work = [max(own, to or own) for own, to in zip(reversed(x.shape), reversed(wanted), strict=False)]
     return math.prod(work) * math.prod(x.shape[: -len(work)]) < 2**22
-
-
-def _has_quick_windows(x: torch.Tensor, size: Any = None, *_: Any, mode: str = "nearest", **__: Any) -> bool:
-    """Whether interpolation by area, which is adaptive pooling, is quick."""
-    return mode != "area" or size is None or _is_quick(x, size)
 
 
 def _are_small(*operands: Any, **__: Any) -> bool:
@@ -132,11 +107,6 @@ def _is_well_conditioned(matrix: torch.Tensor, *_: Any, **__: Any) -> bool:
     return max(matrix.shape[-2:]) <= LONG and bool((torch.linalg.cond(matrix.double()) < 2**8).all())
 
 
-def _has_few_steps(y: torch.Tensor, x: torch.Tensor | None = None, **_: Any) -> bool:
-    """Whether an integral over steps of many signs has so few that rounding shows in no result."""
-    return x is None or y.shape[-1:].numel() <= 64
-
-
 def _stays_in_range(x: torch.Tensor, dim: int | None = None, **__: Any) -> bool:
     """Whether a product is within float32's range in whatever order: its gradient is made of partial products."""
     powers = x.double().abs().log2().nan_to_num(0.0, 0.0, 0.0)
@@ -156,16 +126,6 @@ def _is_resolved(image: torch.Tensor, *grid_and_modes: Any, **__: Any) -> bool:
     """Whether there are such modes, and half precision can name the pixels of an image: coordinates go from -1 to 1."""
     is_known = all(mode in range(3) for mode in grid_and_modes[1:3] if isinstance(mode, int))
     return is_known and (image.element_size() > 2 or max(image.shape[2:], default=0) < 2**10)
-
-
-def _has_rows(x: torch.Tensor) -> bool:
-    """Whether there is more to correlate than a row with itself, whose correlation is one: its gradient is rounding."""
-    return x.dim() > 1 and len(x) != 1
-
-
-def _are_few_labels(x: torch.Tensor, *_: Any, **__: Any) -> bool:
-    """Whether there are so few classes that each may be compared with each."""
-    return _has_elements(x) and x.shape[-1:].numel() <= 2**10
 
 
 def _is_quick_from_zero(*given: Any, **_: Any) -> bool:
@@ -188,42 +148,40 @@ def _is_between_borders(x: torch.Tensor, bins: int = 100, min: float = 0, max: f
     return bool(((inner - inner.round()).abs() > 1e-4).all())
 
 
-def _has_an_order(x: torch.Tensor, *_: Any, sorted: bool = True, **__: Any) -> bool:  # noqa: A002
-    """Whether the order of an operator's results is known: unsorted, torch 2.1 has NaN anywhere."""
-    return sorted or bool(x.isfinite().all())
-
-
-def _images_vary(images: torch.Tensor, *_: Any, **__: Any) -> bool:
-    return _varies(images.flatten(2).flatten(0, 1))
-
-
-def _channels_vary(images: torch.Tensor, *_: Any, **__: Any) -> bool:
-    return _varies(images.transpose(0, 1).flatten(1))
-
-
 #: Which generated calls are legal, beside those that the CPU refuses.
 _LEGAL: Mapping[str, Callable[..., bool]] = {
-    "interpolate": _has_quick_windows,
+    # Whether interpolation by area, which is adaptive pooling, is quick.
+    "interpolate": lambda x, size=None, *_, mode="nearest", **__: mode != "area" or size is None or _is_quick(x, size),
     "prod": _stays_in_range,
     "linalg.matrix_power": _is_regular,
     "triplet_margin_loss": _are_small,
     "pinverse": _is_well_conditioned,
-    **dict.fromkeys(("trapz", "trapezoid", "cumulative_trapezoid"), _has_few_steps),
+    # Whether an integral over steps of many signs has so few that rounding shows in no result.
+    **dict.fromkeys(
+        ("trapz", "trapezoid", "cumulative_trapezoid"), lambda y, x=None, **_: x is None or y.shape[-1:].numel() <= 64
+    ),
     **{f"adaptive_{kind}_pool{n}d": _is_quick for kind in ("avg", "max") for n in (1, 2, 3)},
-    "instance_norm": _images_vary,
-    "batch_norm": _channels_vary,
+    "instance_norm": lambda images, *_, **__: _varies(images.flatten(2).flatten(0, 1)),
+    "batch_norm": lambda images, *_, **__: _varies(images.transpose(0, 1).flatten(1)),
     "pad": _is_written,
-    "corrcoef": _has_rows,
-    "unique": _has_an_order,
+    # Whether there is more to correlate than a row with itself, whose correlation is one: its gradient is rounding.
+    "corrcoef": lambda x: x.dim() > 1 and len(x) != 1,
+    # Whether the order of an operator's results is known: unsorted, torch 2.1 has NaN anywhere.
+    "unique": lambda x, *_, sorted=True, **__: sorted or bool(x.isfinite().all()),  # noqa: A006
     **dict.fromkeys(("grid_sample", "grid_sampler_2d", "grid_sampler_3d"), _is_resolved),
-    "cov": _is_small,
+    # Whether sums of products are finite in any order.
+    "cov": lambda matrix, *_, **__: not matrix.numel() or bool(matrix.abs().max() < 2**31),
     "bilinear": _has_few_features,
-    "ctc_loss": _has_labels,
-    "lu": _is_low,
-    "matrix_exp": _is_fast_exponent,
+    # Whether all labels are among the classes: kernels read beyond the chances otherwise.
+    "ctc_loss": lambda chances, labels, *_, **__: not labels.numel() or int(labels.max()) < chances.shape[-1],
+    # Whether a matrix has few rows: torch_npu makes a square one of them for its factors.
+    "lu": lambda matrix, *_, **__: matrix.shape[-2] <= LONG,
+    # Whether torch's CPU kernel exponentiates a matrix within a second: in half precision it multiplies slowly.
+    "matrix_exp": lambda matrix, *_, **__: matrix.dtype not in HALF or matrix.shape[-1] <= 64,
     "embedding_bag": _in_order,
     **dict.fromkeys(("multi_margin_loss", "pixel_unshuffle"), _has_elements),
-    "multilabel_margin_loss": _are_few_labels,
+    # Whether there are so few classes that each may be compared with each.
+    "multilabel_margin_loss": lambda x, *_, **__: _has_elements(x) and x.shape[-1:].numel() <= 2**10,
     **dict.fromkeys(("polygamma", "special.polygamma"), _is_quick_from_zero),
     "histc": _is_between_borders,
 }

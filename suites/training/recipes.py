@@ -170,12 +170,10 @@ def _fused(name: str, settings: Mapping[str, Any]) -> Make:
     return lambda parameters: npu.optimizer(name)(parameters, **settings)
 
 
-def _halving(optimizer: Optimizer) -> LRScheduler:
-    return StepLR(optimizer, step_size=8, gamma=0.5)
-
-
 OPTIMIZERS: Mapping[str, OptimizerRecipe] = {
-    "sgd-steplr": OptimizerRecipe(partial(SGD, **SGD_SETTINGS), schedule=_halving),
+    "sgd-steplr": OptimizerRecipe(
+        partial(SGD, **SGD_SETTINGS), schedule=lambda optimizer: StepLR(optimizer, step_size=8, gamma=0.5)
+    ),
     "adamw": OptimizerRecipe(partial(AdamW, **ADAM_SETTINGS)),
     "adamw-loop": OptimizerRecipe(partial(AdamW, **ADAM_SETTINGS, foreach=False)),
     "fused-sgd": OptimizerRecipe(partial(SGD, **SGD_SETTINGS), _fused("NpuFusedSGD", SGD_SETTINGS)),

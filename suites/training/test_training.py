@@ -229,10 +229,6 @@ def _resumed(device: torch.device, compare: PrecisionCompare, *, scaled: bool = 
     compare({name: each.detach() for name, each in second.model.named_parameters()}, weights, standard="binary")
 
 
-def _resumed_scaled(device: torch.device, compare: PrecisionCompare) -> None:
-    _resumed(device, compare, scaled=True)
-
-
 CHECKS: dict[str, Check] = {
     "device-to-cpu": _to_cpu,
     "cpu-to-device": _to_device,
@@ -243,7 +239,7 @@ CHECKS: dict[str, Check] = {
     "optimizer-state": _optimizer,
     "generator-state": _generator,
     "resumed-curve": _resumed,
-    "resumed-curve-scaled": _resumed_scaled,
+    "resumed-curve-scaled": lambda device, compare: _resumed(device, compare, scaled=True),
 }
 
 

@@ -79,10 +79,6 @@ def _addmm(bias: Any, left: Any, right: Any, beta: float = 1, alpha: float = 1) 
     return (beta * bias if beta else 0) + alpha * (left @ right)
 
 
-def _linear(x: Any, weight: Any, bias: Any = 0.0) -> Any:
-    return x @ weight.T + bias
-
-
 def _sigmoid(x: Any) -> Any:
     return np.where(
         x < 0, np.exp(np.minimum(x, 0)) / (1 + np.exp(np.minimum(x, 0))), 1 / (1 + np.exp(-np.maximum(x, 0)))
@@ -229,7 +225,7 @@ DEFINED: Mapping[str, Callable[..., Any]] = {
     "addmm": _addmm,
     "baddbmm": _addmm,
     "addmv": _addmm,
-    "linear": _linear,
+    "linear": lambda x, weight, bias=0.0: x @ weight.T + bias,
     "mse_loss": _loss(lambda x, y: (x - y) ** 2),
     "l1_loss": _loss(lambda x, y: np.abs(x - y)),
     "cat": lambda parts, dim: np.concatenate(parts, axis=dim),

@@ -116,10 +116,6 @@ def _batch_if_reduced(call: Call) -> list[int]:
     return [0] if call.get("reduction", 1) and call.get("self").dim() in (2, 4) else []
 
 
-def _rows(call: Call) -> list[int]:
-    return [0] if call.get("indices").dim() else []
-
-
 def _keys(call: Call) -> list[int]:
     return [] if call.get("is_causal") or call.get("attn_mask") is not None else [-2]
 
@@ -234,7 +230,7 @@ SUMS: Mapping[str, Callable[[Call, int], Any]] = {
     **dict.fromkeys(("mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss", "binary_cross_entropy"), _LOSS),
     **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), _LOSS_OF_ROWS),
     **dict.fromkeys(("index_add", "scatter_add"), _accumulated),
-    "embedding_dense_backward": Order("grad_output indices", _rows),
+    "embedding_dense_backward": Order("grad_output indices", lambda call: [0] if call.get("indices").dim() else []),
     "_cdist_forward": Order("x1 x2", lambda _: [-1]),
     "_scaled_dot_product_flash_attention_for_cpu": Order("key value", _keys),
     "_scaled_dot_product_flash_attention_for_cpu_backward": Order("key value", _keys, (1, 2)),
