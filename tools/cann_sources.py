@@ -15,6 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import tree_sitter_cpp
+from tree_sitter import Language, Node, Parser
+
 #: Families of chips: the architecture and SoC by which host code tells them apart, and the name in definitions.
 CHIPS = {
     "A2": ("DAV_2201", "ASCEND910B", "ascend910b"),
@@ -52,12 +55,6 @@ _MACROS = {
     "OP_CHECK_WRONG_DIMENSION": "if(({0})->GetViewShape().GetDimNum()!=({1})){{{2};}}",
     "OP_CHECK_ADD_TO_LAUNCHER_LIST_AICORE": "if({0}){{{1};}}",
 }
-_TOKEN = re.compile(
-    r'"(?:\\[\s\S]|[^"\\])*"|\'(?:\\.|[^\'\\])+\'|[A-Za-z_]\w*(?:\s*::\s*~?[A-Za-z_]\w*)*|\d[\w.]*'
-    r"|->|\+\+|--|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|[^\s]"
-)
-_LEVELS = (("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", ">", "<=", ">="), ("<<", ">>"), ("+", "-"),
-           ("*", "/", "%"))  # fmt: skip
 
 
 class _Unknown:
@@ -81,14 +78,13 @@ class Tensor:
 
 @dataclass
 class Function:
-    """A function of a source file: the names and types of its parameters, and its body."""
+    """A function of a source file: the names and types of its parameters, and its body, a tree of statements."""
 
     file: str
     name: str
     types: tuple[str, ...]
     parameters: tuple[str, ...]
-    tokens: list[str]
-    body: Any = None
+    body: Any
 
 
 @dataclass
@@ -96,7 +92,8 @@ class Sources:
     """The functions and constants of some repositories."""
 
     functions: dict[str, list[Function]] = field(default_factory=dict)
-    constants: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    #: The values of constants, as trees, by file and name.
+    constants: dict[str, dict[str, Any]] = field(default_factory=dict)
     kernels: dict[str, dict[str, dict[str, list[str]]]] = field(default_factory=dict)
     #: The parameters of a kernel in the order of the function that CANN generates of its definition.
     orders: dict[str, list[str]] = field(default_factory=dict)
@@ -105,301 +102,169 @@ class Sources:
 
     def read(self, path: str, text: str) -> None:
         """Add a file of host code."""
-        text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
+        text = re.sub(r"//[^\n]*|/\*.*?\*/|\bACLNN_API\b", " ", text, flags=re.DOTALL)
         text = re.sub(r"^\s*#(?:[^\n]*\\\n)*[^\n]*", " ", text, flags=re.MULTILINE)
-        tokens = [re.sub(r"\s", "", each) if each[0] != '"' else each for each in _TOKEN.findall(text)]
-        words = {each.rsplit("::", 1)[-1] for each in tokens if re.search("DT_|DAV_|ASCEND|IsRegBase|Arch|Soc", each)}
-        self.mentions[path] = words
-        constants = self.constants.setdefault(path, {})
-        place, start = 0, 0
-        while place < len(tokens):
-            token = tokens[place]
-            if token == "{":
-                before = tokens[start:place]
-                if "(" in before and "=" not in before[: before.index("(")]:
-                    end = closing(tokens, place)
-                    self._function(path, before, tokens[place : end + 1])
-                    place, start = end, end + 1
-                elif before and (before[0] in ("namespace", "extern") or before[0].startswith("namespace")):
-                    start = place + 1
-                else:
-                    place = closing(tokens, place)
-            elif token == ";":
-                _constant(tokens[start:place], constants)
-                start = place + 1
-            elif token == "}":
-                start = place + 1
+        words = re.findall(rf"{_STRING}|\w+(?:\s*::\s*\w+)*", text)
+        chosen = [each for each in words if re.search("DT_|DAV_|ASCEND|IsRegBase|Arch|Soc", each)]
+        self.mentions[path] = {re.sub(r"\s", "", each).rsplit("::", 1)[-1] for each in chosen}
+        self.constants.setdefault(path, {})
+        self._take(path, _CPP.parse(_expanded(re.sub(_STRING, '""', text)).encode()).root_node)
+
+    def _take(self, path: str, node: Node) -> None:
+        """Add what is declared in a file or a namespace."""
+        for each in node.named_children:
+            if each.type in _AROUND:
+                self._take(path, each)
+            elif each.type == "declaration":
+                self.constants[path].update((name, value) for name, value in _declared(each) if name)
+            elif each.type == "function_definition" and (head := _found(each, "function_declarator")):
+                name = _text(head.child_by_field_name("declarator")).rsplit("::", 1)[-1]
+                given = [_parameter(one) for one in head.child_by_field_name("parameters").named_children]
+                given = [one for one in given if one != ("", "void")]
+                body = each.child_by_field_name("body")
+                names, types = zip(*given, strict=True) if given else ((), ())
+                self.functions.setdefault(name, []).append(Function(path, name, types, names, body))
+
+
+# --- from the syntax of C++ to trees: tuples that begin with their kind ---
+
+_CPP = Parser(Language(tree_sitter_cpp.language()))
+_STRING = r'"(?:\\[\s\S]|[^"\\])*"'
+#: What is around the declarations of a file.
+_AROUND = ("namespace_definition", "linkage_specification", "declaration_list", "template_declaration", "ERROR")
+_NOTHING: Any = ("block", [])
+_UNKNOWN: Any = ("value", U)
+
+
+def _expanded(text: str) -> str:
+    """Return source with the macros of ``_MACROS`` replaced by their statements, and without others that return."""
+    parts, at = [], 0
+    for found in re.finditer(r"\b([A-Z][A-Z0-9_]+)\s*\(", text):
+        if found.start() < at:
+            continue
+        given, depth, place = [""], 1, found.end()
+        while depth and place < len(text):
+            each = text[place]
+            depth += (each in "([{") - (each in ")]}")
+            if each == "," and depth == 1 and not re.search(r"\b(vector|tuple|list|map|array)<[^>]*$", given[-1]):
+                given.append("")
+            elif depth:
+                given[-1] += each
             place += 1
-
-    def _function(self, path: str, head: list[str], body: list[str]) -> None:
-        opened = head.index("(")
-        name = head[opened - 1].rsplit("::", 1)[-1]
-        given = [each for each in split(head[opened + 1 : closing(head, opened)]) if each != ["void"]]
-        names, types = [], []
-        for each in given:
-            declared = each[: each.index("=")] if "=" in each else each
-            words = [word for word in declared if re.match(r"\w", word)]
-            names.append(words[-1] if words else "")
-            types.append("".join(declared[:-1]))
-        found = Function(path, name, tuple(types), tuple(names), body)
-        self.functions.setdefault(name, []).append(found)
+        if found[1] in _MACROS or re.search(r"\breturn\b", ",".join(given)):
+            made = _MACROS.get(found[1], "").format(*given, "", "", "")
+            parts += [text[at : found.start()], "{", made, "}"]
+            at = place
+    return "".join([*parts, text[at:]])
 
 
-def _constant(tokens: list[str], constants: dict[str, list[str]]) -> None:
-    if "=" in tokens:
-        at = tokens.index("=")
-        if at:
-            constants[tokens[at - 1] if tokens[at - 1] != "]" else tokens[tokens.index("[") - 1]] = tokens[at + 1 :]
-    elif "{" in tokens and tokens.index("{"):
-        at = tokens.index("{")
-        constants[tokens[at - 1]] = tokens[at:]
+def _text(node: Node | None) -> str:
+    """Return source without spaces and template arguments."""
+    text = re.sub(r"\s", "", node.text.decode(errors="replace")) if node else ""
+    return re.sub(r"<.*>", "", text, flags=re.DOTALL)
 
 
-_PAIRS = {"(": ")", "{": "}", "[": "]"}
+def _found(node: Node | None, kind: str) -> Node | None:
+    """Return the declarator of a kind, below those of pointers and references."""
+    while node and node.type != kind:
+        node = node.child_by_field_name("declarator") or next(
+            (each for each in node.named_children if each.type.endswith("declarator")), None
+        )
+    return node
 
 
-def closing(tokens: Sequence[str], place: int) -> int:
-    """Return where the bracket at a place is closed."""
-    opened, closed, depth = tokens[place], _PAIRS[tokens[place]], 0
-    for at in range(place, len(tokens)):
-        depth += (tokens[at] == opened) - (tokens[at] == closed)
-        if not depth:
-            return at
-    return len(tokens) - 1
+def _parameter(node: Node) -> tuple[str, str]:
+    """Return the name and the type of a parameter."""
+    declarator = node.child_by_field_name("declarator")
+    name = re.findall(r"\w+", _text(declarator))[-1:] if declarator else []
+    default = node.child_by_field_name("default_value")
+    whole = node.text.decode(errors="replace")
+    whole = whole[: default.start_byte - node.start_byte] if default else whole
+    kind = re.sub(r"\s", "", whole)
+    return (name[0], kind.removesuffix("=").removesuffix(name[0])) if name else ("", kind)
 
 
-def split(tokens: Sequence[str], by: str = ",") -> list[list[str]]:
-    """Split tokens at commas outside of brackets and template arguments."""
-    parts: list[list[str]] = [[]]
-    depth = angle = 0
-    for place, each in enumerate(tokens):
-        depth += each in ("(", "[", "{")
-        depth -= each in (")", "]", "}")
-        angle += each == "<" and place > 0 and bool(re.match(r"std::|static_cast", tokens[place - 1]))
-        angle -= each == ">" and angle > 0
-        if each == by and not depth and not angle:
-            parts.append([])
-        else:
-            parts[-1].append(each)
-    return parts if parts != [[]] else []
+def _declared(node: Node) -> Iterator[tuple[str, Any]]:
+    """Yield the names that a declaration gives a value to; "" for what is no name."""
+    for each in node.children_by_field_name("declarator"):
+        value = each.child_by_field_name("value")
+        if value is not None and value.type != "argument_list":
+            declarator = each.child_by_field_name("declarator")
+            name = re.match(r"[*&]*(\w+)", _text(declarator))
+            yield (name[1] if name else ""), expression(value)
 
 
-class _Parser:
-    """Makes trees, tuples that begin with their kind, of a function's tokens."""
-
-    def __init__(self, tokens: Sequence[str]) -> None:
-        self.tokens, self.at = list(tokens), 0
-
-    def peek(self, ahead: int = 0) -> str:
-        place = self.at + ahead
-        return self.tokens[place] if place < len(self.tokens) else ""
-
-    def take(self, expected: str = "") -> str:
-        token = self.peek()
-        if expected and token != expected:
-            raise ValueError(f"expected {expected}, found {token}")
-        self.at += 1
-        return token
-
-    def group(self) -> list[str]:
-        """Take a bracket and return what is inside."""
-        end = closing(self.tokens, self.at)
-        inside = self.tokens[self.at + 1 : end]
-        self.at = end + 1
-        return inside
-
-    def statements(self) -> list[Any]:
-        found = []
-        while self.at < len(self.tokens):
-            found.append(self.statement())
-        return found
-
-    def statement(self) -> Any:
-        token = self.peek()
-        if token == "{":
-            return ("block", _Parser(self.group()).statements())
-        if token == ";":
-            self.take()
-            return ("block", [])
-        if token == "if":
-            self.take()
-            if self.peek() == "constexpr":
-                self.take()
-            condition = split(self.group(), ";")[-1]
-            then = self.statement()
-            other = ("block", [])
-            if self.peek() == "else":
-                self.take()
-                other = self.statement()
-            return ("if", tree(condition), then, other)
-        if token == "switch":
-            self.take()
-            return ("switch", tree(self.group()), self._cases(self.group()))
-        if token in ("for", "while"):
-            self.take()
-            head = self.group()
-            return ("loop", any("ize" in each or each == ":" for each in head), self._bound(head), self.statement())
-        if token == "do":
-            self.take()
-            body = self.statement()
-            self._rest()
-            return body
-        if token in ("break", "continue", "return"):
-            self.take()
-            rest = self._rest()
-            return (token, tree(rest) if rest else ("value", U))
-        if token in ("case", "default"):
-            raise ValueError("a case outside of a switch")
-        if token in _MACROS and self.peek(1) == "(":
-            self.take()
-            given = [" ".join(each) for each in split(self.group())]
-            if self.peek() == ";":
-                self.take()
-            given += [""] * (3 - len(given))
-            return ("block", _Parser(_TOKEN.findall(_MACROS[token].format(*given))).statements())
-        return simple(self._rest())
-
-    def _bound(self, head: list[str]) -> tuple[str, Any] | None:
-        """Return the name and the range of a loop over a range."""
-        parts = split(head, ":")
-        return (parts[0][-1], tree(parts[1])) if len(parts) == 2 and parts[0] else None
-
-    def _rest(self) -> list[str]:
-        start = self.at
-        while self.at < len(self.tokens) and self.peek() != ";":
-            self.at = closing(self.tokens, self.at) + 1 if self.peek() in _PAIRS else self.at + 1
-        found = self.tokens[start : self.at]
-        self.at += 1
-        return found
-
-    @staticmethod
-    def _cases(tokens: list[str]) -> list[tuple[Any, list[Any]]]:
-        parser, found = _Parser(tokens), []
-        while parser.at < len(parser.tokens):
-            if parser.peek() in ("case", "default"):
-                token = parser.take()
-                start = parser.at
-                while parser.peek() != ":":
-                    parser.take()
-                found.append((tree(parser.tokens[start : parser.at]) if token == "case" else None, []))
-                parser.take()
-            else:
-                found[-1][1].append(parser.statement())
-        return found
+def statement(node: Node) -> Any:
+    """Return the tree of a statement."""
+    part = node.child_by_field_name
+    kind = node.type.removesuffix("_statement")
+    if kind in ("compound", "else_clause"):
+        return ("block", [statement(each) for each in node.named_children])
+    if kind == "if":
+        condition, other = part("condition").child_by_field_name("value"), part("alternative")
+        return ("if", expression(condition), statement(part("consequence")), statement(other) if other else _NOTHING)
+    if kind == "switch":
+        cases = [each for each in part("body").named_children if each.type == "case_statement"]
+        return ("switch", expression(part("condition").child_by_field_name("value")), [_case(each) for each in cases])
+    if kind == "for_range_loop":
+        name = re.findall(r"\w+", _text(part("declarator")))[-1:] or [""]
+        return ("loop", True, (name[0], expression(part("right"))), statement(part("body")))
+    if kind in ("for", "while"):
+        head = node.text[: part("body").start_byte - node.start_byte]
+        return ("loop", b"ize" in head, None, statement(part("body")))
+    if kind == "do":
+        return statement(part("body"))
+    if kind in ("break", "continue", "return"):
+        return (kind, expression(node.named_children[0]) if node.named_children else _UNKNOWN)
+    if kind == "declaration":
+        return ("block", [("let", *each) for each in _declared(node)])
+    if kind == "expression" and node.named_children:
+        inner = node.named_children[0]
+        if inner.type != "assignment_expression":
+            return ("let", "", expression(inner))
+        left, operator = inner.child_by_field_name("left"), _text(inner.child_by_field_name("operator"))
+        name = _text(left).lstrip("*") if left.type in ("identifier", "pointer_expression") else ""
+        return ("let", name, expression(inner.child_by_field_name("right"))) if operator == "=" else _NOTHING
+    return _NOTHING
 
 
-def simple(tokens: list[str]) -> Any:
-    """Return the tree of a declaration, an assignment or an expression."""
-    depth = 0
-    for at, each in enumerate(tokens):
-        depth += (each in _PAIRS) - (each in _PAIRS.values())
-        if each == "=" and not depth and at:
-            before = tokens[at - 1]
-            name = before if re.match(r"\w", before) and "->" not in tokens[:at] and "." not in tokens[:at] else ""
-            return ("let", name, tree(tokens[at + 1 :]))
-    if len(tokens) > 2 and tokens[-1] == "}" and "(" not in tokens[: tokens.index("{")]:  # T name{value}
-        at = tokens.index("{")
-        return ("let", tokens[at - 1], tree(tokens[at:]))
-    return ("let", "", tree(tokens)) if tokens else ("block", [])
+def _case(node: Node) -> tuple[Any, list[Any]]:
+    value = node.child_by_field_name("value")
+    return (expression(value) if value else None, [statement(each) for each in node.named_children if each != value])
 
 
-def tree(tokens: Sequence[str]) -> Any:
+def expression(node: Node | None) -> Any:
     """Return the tree of an expression; an unknown value for what is not understood."""
-    parser = _Parser(tokens)
-    try:
-        made = _ternary(parser)
-    except (ValueError, IndexError):
-        return ("value", U)
-    return made if parser.at >= len(parser.tokens) else ("value", U)
-
-
-def _ternary(parser: _Parser) -> Any:
-    condition = _binary(parser, 0)
-    if parser.peek() != "?":
-        return condition
-    parser.take()
-    then = _ternary(parser)
-    parser.take(":")
-    return ("choose", condition, then, _ternary(parser))
-
-
-def _binary(parser: _Parser, level: int) -> Any:
-    if level == len(_LEVELS):
-        return _unary(parser)
-    left = _binary(parser, level + 1)
-    while parser.peek() in _LEVELS[level]:
-        operator = parser.take()
-        left = ("binary", operator, left, _binary(parser, level + 1))
-    return left
-
-
-def _unary(parser: _Parser) -> Any:
-    token = parser.peek()
-    if token in ("!", "-"):
-        parser.take()
-        return ("unary", token, _unary(parser))
-    if token in ("*", "&", "+"):
-        parser.take()
-        return _unary(parser)
-    return _postfix(parser, _primary(parser))
-
-
-def _primary(parser: _Parser) -> Any:
-    token = parser.peek()
-    if token == "(":
-        return tree(parser.group())
-    if token == "{":
-        return ("list", [tree(each) for each in split(parser.group())])
-    if token == "[":  # a lambda
-        parser.group()
-        if parser.peek() == "(":
-            parser.group()
-        while parser.peek() != "{":
-            parser.take()
-        parser.group()
-        return ("value", U)
-    parser.take()
-    if token[0].isdigit():
-        number = re.match(r"0x[\da-fA-F]+|\d+(?![\d.]*[.ef])", token)
-        return ("value", int(number[0], 0) if number else U)
-    if token[0] in "\"'":
-        while parser.peek()[:1] == '"':
-            parser.take()
-        return ("value", U)
-    if parser.peek() == "<" and (template := _template(parser)):
-        parser.at = template
-    return ("name", token)
-
-
-def _template(parser: _Parser) -> int:
-    """Return where template arguments end, if these are some."""
-    depth = 0
-    for at in range(parser.at, min(parser.at + 40, len(parser.tokens))):
-        token = parser.tokens[at]
-        depth += (token == "<") - (token == ">") - 2 * (token == ">>")
-        if depth <= 0:
-            return at + 1 if at + 1 < len(parser.tokens) and parser.tokens[at + 1] in ("(", "{") else 0
-        if not re.match(r"[\w*&,<>]|::", token):
-            return 0
-    return 0
-
-
-def _postfix(parser: _Parser, made: Any) -> Any:
-    while True:
-        token = parser.peek()
-        if token == "(":
-            made = ("call", made, [tree(each) for each in split(parser.group())])
-        elif token == "{":
-            made = ("list", [tree(each) for each in split(parser.group())])
-        elif token == "[":
-            made = ("item", made, tree(parser.group()))
-        elif token in ("->", "."):
-            parser.take()
-            made = ("member", made, parser.take())
-        elif token in ("++", "--"):
-            parser.take()
-        else:
-            return made
+    if node is None or node.has_error:
+        return _UNKNOWN
+    part, kind = node.child_by_field_name, node.type.removesuffix("_expression")
+    inner = node.named_children
+    if kind in ("true", "false", "null", "this") or kind.endswith(("identifier", "type", "template_function")):
+        return ("name", _text(node))
+    if kind == "number_literal":
+        number = re.match(r"0x[\da-fA-F]+|\d+(?![\d.]*[.ef])", _text(node))
+        return ("value", int(number[0], 0)) if number else _UNKNOWN
+    if kind == "parenthesized" and len(inner) == 1:
+        return expression(inner[0])
+    if kind == "pointer" or (kind == "update" and node.children[0] == part("argument")):
+        return expression(part("argument"))
+    if kind == "unary" and _text(part("operator")) in ("!", "-", "+"):
+        operator, value = _text(part("operator")), expression(part("argument"))
+        return value if operator == "+" else ("unary", operator, value)
+    if kind == "binary":
+        return ("binary", _text(part("operator")), expression(part("left")), expression(part("right")))
+    if kind == "conditional":
+        return ("choose", *(expression(part(each)) for each in ("condition", "consequence", "alternative")))
+    if kind == "call":
+        return ("call", expression(part("function")), [expression(each) for each in part("arguments").named_children])
+    if kind == "field":
+        return ("member", expression(part("argument")), _text(part("field")))
+    if kind == "subscript":
+        return ("item", expression(part("argument")), _UNKNOWN)
+    if kind in ("initializer_list", "compound_literal"):
+        values = inner if kind == "initializer_list" else part("value").named_children
+        return ("list", [expression(each) for each in values])
+    return _UNKNOWN
 
 
 @dataclass
@@ -457,13 +322,10 @@ class Interpreter:
 
     def _run(self, function: Function, given: Sequence[Any]) -> list[Any]:
         """Return what a function may return."""
-        if function.body is None:
-            try:
-                function.body = _Parser(function.tokens[1:-1]).statements()
-            except (ValueError, IndexError):
-                function.body = []
+        if isinstance(function.body, Node):
+            function.body = statement(function.body)
         scope = {**dict(zip(function.parameters, given, strict=False)), "": function.file}
-        outcome = self._all(function.body, scope)
+        outcome = self._all(function.body[1], scope)
         return outcome.returned + [U] * outcome.falls
 
     def _all(self, statements: Sequence[Any], scope: dict[str, Any]) -> _Outcome:
@@ -602,7 +464,7 @@ class Interpreter:
             holders = [file] if short in self.sources.constants.get(file, {}) else [
                 each for each, held in self.sources.constants.items() if short in held
             ]  # fmt: skip
-            made = [self.value(tree_of(self.sources.constants[each][short]), {"": each}) for each in holders]
+            made = [self.value(self.sources.constants[each][short], {"": each}) for each in holders]
             if made and all(_same(each, made[0]) for each in made):
                 self.cache[file, short] = made[0]
         return self.cache[file, short]
@@ -727,11 +589,6 @@ class Interpreter:
         inputs = by_chip.get(self.folder) or (None if own else by_chip.get("ascend950")) or {}
         lists = list(inputs.values())
         return lists[place] if place < len(lists) else None
-
-
-def tree_of(tokens: list[str]) -> Any:
-    """Return the tree of a constant's value."""
-    return tree(tokens)
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -6,7 +6,8 @@ Each CHECKOUT is a git repository of CANN's operators, read at its HEAD. What th
 (``cann_sources.py``), then the definitions of kernels whose host code is generated, then the pages of the
 documentation: a section on products, a table of parameters with their dtypes, and notes that take dtypes back for a
 product. Where a page says something else than the source, the data has both. What nothing says is not guessed.
-``--used-by`` is a table with the columns name and used_by: which operators of torch call which function of CANN.
+``--used-by`` is a table with the columns name and used_by: which operators of torch call which function of CANN. Needs
+the extra ``dev``.
 """
 
 from __future__ import annotations

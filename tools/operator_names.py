@@ -9,6 +9,7 @@ emulated device: ``pytest-ascend emulate -- python tools/operator_names.py``.
 from __future__ import annotations
 
 import functools
+import operator
 import re
 import sys
 from collections.abc import Iterator
@@ -30,22 +31,9 @@ STATE = re.compile(
     r"(_.*)?|__(dlpack.*|reduce.*|setstate|deepcopy|array.*)__|numpy|data_ptr|.*with_distance_loss|item|tolist|map_|map2_|apply_|backward"
     r"|.*(distribute|hcom|all_gather|all_reduce|all_to_all|alltoall|reduce_scatter|format_cast|change_data|prefetch|npugraph|cudnn|miopen|mkldnn|mps|cuda).*"
 )
-ARITHMETIC = (
-    "add",
-    "sub",
-    "mul",
-    "matmul",
-    "truediv",
-    "div",
-    "floordiv",
-    "mod",
-    "pow",
-    "and",
-    "or",
-    "xor",
-    "lshift",
-    "rshift",
-)
+#: Operators with a variant in place, and Python 2's division, which torch still has.
+ARITHMETIC = {each[1:] for each in operator.__all__ if each[0] == "i" and hasattr(operator, f"__{each[1:]}__")}
+ARITHMETIC = ARITHMETIC - {"concat"} | {"div"}
 DUNDER = {f"__{side}{name}__" for name in ARITHMETIC for side in ("", "r", "i")} | {
     f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge", "invert", "neg", "pos", "abs", "getitem")
 }

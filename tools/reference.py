@@ -3,13 +3,14 @@
     python tools/reference.py            writes both pages
     python tools/reference.py --check    exits 1 where a page is not what the code says
 
-Only the introductions are written by hand, here; everything else is read from where it is declared.
+Only introductions and headings are written by hand, in ``reference.json``; the rest is read from where it is declared.
 """
 
 from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -27,78 +28,10 @@ from pytest_ascend.records.outcome import OUTCOMES
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
-#: What the commands and options below write, by name.
-FILES = {
-    "ascend-report/run.jsonl": "the run log: one line a case ([format](run-log.md))",
-    "ascend-report/conformance.html": "the page: one file, which loads nothing from elsewhere ([manual](report.md))",
-    "baselines/golden/": "stored float64 results, with a hashed manifest",
-    "baselines/measured/": "stored measurements, by chip, CANN and torch_npu ([manual](benchmarks.md))",
-    "baselines/expectations.json": "known deviations, with reason, source and last day ([format](expectations.md))",
-    "suites/manifest.json": "the frozen list of cases that must run",
-}
-
-#: What processes read, beside torch_npu's and CANN's own variables.
-VARIABLES = {
-    "PYTEST_ASCEND_CACHE": "folder of the emulated device's compiled libraries and of locks on goldens; the user's "
-    "cache folder if not set",
-    "PYTEST_ASCEND_CARD_LOCKS": "folder of locks on cards, where containers share them ([manual](survival.md))",
-    "PYTEST_ASCEND_EMULATED_DEVICES": "number of emulated devices, 1 to 16; 2 if not set",
-    "PYTEST_ASCEND_EMULATED_MEMORY": "as `--ascend-emulate=memory=...`",
-    "PYTEST_ASCEND_EMULATED_NUMERICS": "as `--ascend-emulate=numerics=...`",
-    "PYTEST_ASCEND_EMULATED_CANN": "as `--ascend-emulate=cann=...`",
-    "PYTEST_ASCEND_EMULATED_CHIP": "as `--ascend-emulate=chip=...`",
-    "PYTEST_ASCEND_EMULATED_PHYSICAL": "as `--ascend-emulate=physical=...`",
-    "PYTEST_ASCEND_EMULATED_OCCUPIED": "as `--ascend-emulate=occupied=...`",
-    "PYTEST_ASCEND_EMULATED_DEBUG": "1 prints the traceback of an emulated kernel that fails",
-    "PYTEST_ASCEND_FAULTS": "as `--ascend-emulate=fault=...`, separated by commas",
-}
-
-ENGLISH = """# Reference
-
-All options, commands, fixtures, outcomes, files and exit codes. This page is generated from the code by
-`python tools/reference.py`.
-
-Every option needs `--ascend`; without it, an option that begins with `--ascend-` is an error. Relative paths start at
-the folder in which pytest was started. `-k`, `-m`, `-x`, `--lf` and node ids work as usual, and so does `-n` with
-pytest-xdist: on an NPU, `-n auto` uses every free card, one process each.
-"""
-
-CHINESE = """# 参考手册
-
-本页列出全部选项、命令、fixture、用例结果、文件和退出码，由 `python tools/reference.py` 从代码生成，表格内容为英文。
-
-- 所有选项都必须与 `--ascend` 一起使用；缺少 `--ascend` 时，以 `--ascend-` 开头的选项会报错。
-- 相对路径以启动 pytest 时所在的目录为准。
-- `-k`、`-m`、`-x`、`--lf` 和用例 id 的用法与平常一样。
-- 安装 pytest-xdist 后可以使用 `-n`：在 NPU 上，`-n auto` 使用所有空闲的卡，每卡一个进程。
-- 只运行部分用例时，报告会标明是子集，不对整个版本配套下结论。
-"""
-
-#: Headings and the heads of tables, in both languages.
-WORDS = {
-    "options": ("Options of pytest --ascend", "pytest --ascend 的选项"),
-    "commands": ("Commands", "命令"),
-    "fixtures": ("Fixtures", "Fixture"),
-    "markers": ("Markers", "标记（marker）"),
-    "outcomes": ("Outcomes of a case", "用例结果"),
-    "exit": ("Exit codes", "退出码"),
-    "files": ("Files", "文件"),
-    "variables": ("Environment variables", "环境变量"),
-    "former names": ("former names of options, accepted for one release", "旧选项名（保留一个版本）"),
-    "former name": ("former name", "旧名称"),
-    "now": ("now", "现在写作"),
-    "option": ("option", "选项"),
-    "meaning": ("meaning", "含义"),
-    "fixture": ("fixture", "fixture"),
-    "marker": ("marker", "标记"),
-    "outcome": ("outcome", "结果"),
-    "conforms": ("conforms", "是否符合"),
-    "code": ("code", "退出码"),
-    "file": ("file", "文件"),
-    "variable": ("variable", "变量"),
-    "yes": ("yes", "是"),
-    "no": ("no", "否"),
-}
+#: Introductions in English and Chinese; what the commands and options write, and the variables that processes read
+#: beside torch_npu's and CANN's own; headings and the heads of tables in both languages.
+TEXTS = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+WORDS: dict[str, tuple[str, str]] = TEXTS["words"]
 
 
 def page(language: int) -> str:
@@ -107,7 +40,7 @@ def page(language: int) -> str:
     def word(key: str) -> str:
         return WORDS[key][language]
 
-    parts = [ENGLISH if not language else CHINESE]
+    parts = ["\n".join(TEXTS["introductions"][language])]
     parts += _section(word("options"), table((word("option"), word("meaning")), options_of_pytest()))
     rows = ((f"`{old}`", f"`{new}`") for old, new in options.former_names().items())
     parts += [f"### {word('former names').capitalize()}", table((word("former name"), word("now")), rows)]
@@ -116,8 +49,8 @@ def page(language: int) -> str:
     parts += _section(word("exit"), table((word("code"), word("meaning")), rows))
     parts += _section(word("fixtures"), table((word("fixture"), word("meaning")), fixtures()))
     parts += _section(word("markers"), table((word("marker"), word("meaning")), markers()))
-    parts += _section(word("files"), table((word("file"), word("meaning")), coded(FILES)))
-    parts += _section(word("variables"), table((word("variable"), word("meaning")), coded(VARIABLES)))
+    parts += _section(word("files"), table((word("file"), word("meaning")), coded(TEXTS["files"])))
+    parts += _section(word("variables"), table((word("variable"), word("meaning")), coded(TEXTS["variables"])))
     parts += [f"## {word('commands')}", *commands((word("option"), word("meaning")))]
     return anchored("\n\n".join(part.strip() for part in parts) + "\n", language)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator as python_operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -104,84 +105,24 @@ def _by_math(function: Callable[[float], float]) -> Callable[..., Any]:
     return np.vectorize(function, otypes=[float])
 
 
-#: Operators of torch that NumPy has under the same name and with the same arguments.
-SAME = [
-    "add",
-    "abs",
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log2",
-    "log10",
-    "log1p",
-    "sqrt",
-    "square",
-    "reciprocal",
-    "sin",
-    "cos",
-    "tan",
-    "sinh",
-    "cosh",
-    "floor",
-    "ceil",
-    "trunc",
-    "signbit",
-    "isnan",
-    "isinf",
-    "isfinite",
-    "logical_not",
-    "logical_and",
-    "logical_or",
-    "logical_xor",
-    "hypot",
-    "logaddexp",
-    "maximum",
-    "minimum",
-    "fmax",
-    "fmin",
-    "copysign",
-    "bitwise_and",
-    "bitwise_or",
-    "bitwise_xor",
-    "fmod",
-    "remainder",
-    "matmul",
-    "outer",
-    "where",
-    "flip",
-    "tril",
-    "triu",
-]
-#: Those with another name.
-RENAMED: Mapping[str, Callable[..., Any]] = {
-    "neg": np.negative,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
-    "atan2": np.arctan2,
-    "pow": np.power,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "bitwise_not": np.invert,
-    "mm": np.matmul,
-    "bmm": np.matmul,
-    "mv": np.matmul,
-    "dot": np.dot,
-    "bitwise_left_shift": np.left_shift,
-    "bitwise_right_shift": np.right_shift,
-    "floor_divide": np.floor_divide,
-    "permute": np.transpose,
-}
+#: Operators of torch whose names NumPy or Python's ``operator`` has for something else, or with other arguments.
+OTHERS = frozenset(
+    (
+        *("isclose", "nan_to_num", "take", "index", "repeat", "diag", "split", "getitem", "setitem", "zeros_like"),
+        *(
+            "ones_like",
+            "full_like",
+            "arange",
+            "linspace",
+            "eye",
+            "sort",
+            "argsort",
+            "searchsorted",
+            "unique",
+            "nonzero",
+        ),
+    )
+)
 #: Definitions, written down with NumPy.
 DEFINED: Mapping[str, Callable[..., Any]] = {
     "sign": lambda x: (x > 0) * 1 - (x < 0) * 1,
@@ -236,6 +177,8 @@ DEFINED: Mapping[str, Callable[..., Any]] = {
     "embedding": lambda index, weight, padding_idx=None: weight[index],  # noqa: ARG005
     "masked_select": lambda x, mask: x[np.broadcast_to(mask, x.shape)],
     "clone": lambda x: x,
+    **dict.fromkeys(("mm", "bmm", "mv"), np.matmul),
+    "permute": np.transpose,
     "transpose": np.swapaxes,
     "reshape": np.reshape,
 }
@@ -247,10 +190,11 @@ def reference_of(operator: Operator) -> str:
 
 
 def _second(operator: Operator) -> Callable[..., Any] | None:
-    if operator.name in SAME:
-        found: Callable[..., Any] = getattr(np, operator.name)
-        return found
-    return RENAMED.get(operator.name) or DEFINED.get(operator.name)
+    """Return a definition, or what NumPy or Python has under the same name; None where there is neither."""
+    name = operator.name
+    if name in DEFINED or name in OTHERS:
+        return DEFINED.get(name)
+    return getattr(np, name, None) or getattr(python_operator, name, None)
 
 
 def admit(operator: Operator, sample: Sample, dtype: str, results: Results) -> None:

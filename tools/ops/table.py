@@ -2,50 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 
+_DATA = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 #: Operators that the database calls by a function of its own: what is called here. "own" is corpus/callables.py.
-FUNCTIONS: Mapping[str, str] = {
-    "item": "own.item",
-    "equal": "own.equal",
-    "allclose": "own.allclose",
-    "T": "own.transposed",
-    "H": "own.conjugate_transposed",
-    "mT": "own.matrix_transposed",
-    "mH": "own.matrix_conjugate_transposed",
-    "einsum": "own.einsum",
-    "where": "own.where",
-    "polygamma": "own.polygamma",
-    "special.polygamma": "own.special_polygamma",
-    "embedding": "own.embedding",
-    "embedding_bag": "own.embedding_bag",
-    "native_batch_norm": "own.native_batch_norm",
-    "native_layer_norm": "own.native_layer_norm",
-    "native_group_norm": "own.native_group_norm",
-    "_native_batch_norm_legit": "own.native_batch_norm_legit",
-    "_batch_norm_with_update": "own.batch_norm_with_update",
-    "zero_": "own.zero_",
-    "resize_": "own.resize_",
-    "linalg.eigh": "own.eigh",
-    "linalg.eig": "own.eig",
-    "linalg.eigvals": "own.eigvals",
-    "linalg.svd": "own.svd",
-    "svd": "own.old_svd",
-    "linalg.qr": "own.qr",
-    "qr": "own.old_qr",
-    "linalg.lstsq": "own.lstsq",
-    "scaled_dot_product_attention": "torch.nn.functional.scaled_dot_product_attention",
-    **{
-        name: f"torch.Tensor.{name}"
-        for name in (
-            *("contiguous", "sum_to_size", "expand", "expand_as", "to", "reshape_as", "view", "view_as", "repeat"),
-            *("bfloat16", "bool", "byte", "char", "double", "float", "half", "int", "long", "short", "chalf"),
-            *("new_zeros", "new_ones", "new_full", "unfold", "cfloat", "cdouble"),
-        )
-    },
-}
+FUNCTIONS: Mapping[str, str] = _DATA["functions"] | {name: f"torch.Tensor.{name}" for name in _DATA["methods"]}
 
 #: Operators of which something else is looked at than what they give: what does not depend on signs and order.
 DECOMPOSED = frozenset(
@@ -84,85 +49,17 @@ VARIANTS_LEFT_OUT = frozenset(
     }
 )
 
-_RANDOM = "random: what it has to give is a distribution, which the suite of random operators looks at"
-_EMPTY = "gives memory as it is: there is nothing to compare"
-_CUDA = "compiles for CUDA, by CUDA's own compiler"
-_SPARSE = "of sparse tensors, which torch_npu does not have"
-_INNER = "an inner operator of one backend, which nobody calls"
-_SCALED = "takes 8-bit formats, which the CPU reference has not in float64"
-_NOT_DETERMINISTIC = "torch refuses it where deterministic algorithms are asked for, as they are when goldens are built"
-_LARGE = "its samples there are large: the catalogue has smaller ones"
-_NO_ORDER = "its samples come in an order that differs from process to process: the catalogue has its own"
-_PYTHON = "computes with sizes in Python: no device takes part"
-
 #: What is not recorded, and why.
-LEFT_OUT: Mapping[str, str] = {
-    **dict.fromkeys(
-        (
-            *("bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal", "uniform"),
-            *("rand_like", "randint", "randint_like", "randn", "randn_like", "rrelu", "alpha_dropout", "dropout"),
-            *("dropout2d", "dropout3d", "feature_alpha_dropout", "fractional_max_pool2d", "fractional_max_pool3d"),
-            *("pca_lowrank", "svd_lowrank", "multi_head_attention_forward"),
-        ),
-        _RANDOM,
-    ),
-    **dict.fromkeys(
-        ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"), _EMPTY
-    ),
-    **dict.fromkeys(
-        (
-            *("jiterator_unary", "jiterator_binary", "jiterator_binary_return_by_ref"),
-            *("jiterator_2inputs_2outputs", "jiterator_4inputs_with_extra_args"),
-        ),
-        _CUDA,
-    ),
-    **dict.fromkeys(("sparse.sampled_addmm", "to_sparse", "sparse.mm", "_segment_reduce"), _SPARSE),
-    **dict.fromkeys(
-        (
-            *("_efficient_attention_forward", "_flash_attention_forward", "hash_tensor", "_foreach_copy"),
-            *("_foreach_zero", "_upsample_bilinear2d_aa", "native_dropout_backward"),
-        ),
-        _INNER,
-    ),
-    **dict.fromkeys(("slice_scatter", "ctc_loss"), _LARGE),
-    **dict.fromkeys(("max_unpool1d", "max_unpool2d", "max_unpool3d"), _NOT_DETERMINISTIC),
-    "kron": "its samples there are large, and torch's own fails on the CPU for some layouts",
-    "triplet_margin_with_distance_loss": "takes a function, which no file can hold",
-    "slice": "is what indexing calls; __getitem__ is recorded",
-    **dict.fromkeys(("_scaled_mm", "_scaled_mm_v2"), _SCALED),
-    "broadcast_shapes": _PYTHON,
-    "meshgrid": _NO_ORDER,
-    "resize_as_": "leaves new elements as memory has them, as resize_, which is recorded, does",
-    "max_pool2d_with_indices_backward": "is what max_pool2d's gradient calls",
-    "as_strided": "is about memory, which each layout has otherwise; as_strided_copy is recorded",
-}
-
-#: Families by the beginning of a name; the first that fits.
-FAMILIES: tuple[tuple[str, str], ...] = (
-    ("fft.", "fft"),
-    ("linalg.", "linalg"),
-    ("masked.", "masked"),
-    ("special.", "special"),
-    ("signal.", "creation"),
-    ("_foreach", "foreach"),
-    ("__getitem__", "other"),
-    ("__rmatmul__", "other"),
-    ("__", "arithmetic"),
-)
-#: The rest, by what the database says of where an operator is found or of its kind.
-OTHERWISE: Mapping[str, str] = {
-    "torch.nn.functional.": "network",
-    "UnaryUfuncInfo": "elementwise",
-    "BinaryUfuncInfo": "arithmetic",
-    "ReductionOpInfo": "reduction",
-    "ShapeFuncInfo": "movement",
-    "OpInfo": "other",
-}
+LEFT_OUT: Mapping[str, str] = {name: why for why, names in _DATA["left_out"].items() for name in names}
 
 
 def family(name: str, function: str, kind: str) -> str:
-    """Return the family of an operator; ``kind`` is the class of its entry in the database."""
+    """Return the family of an operator: by the beginning of its name, else by what the database says of it.
+
+    ``kind`` is the class of its entry in the database.
+    """
+    otherwise: Mapping[str, str] = _DATA["otherwise"]
     if function.startswith("torch.nn.functional."):
-        return OTHERWISE["torch.nn.functional."]
-    found = next((given for prefix, given in FAMILIES if name.startswith(prefix)), "")
-    return found or OTHERWISE.get(kind, OTHERWISE["OpInfo"])
+        return otherwise["torch.nn.functional."]
+    found = next((given for prefix, given in _DATA["families"] if name.startswith(prefix)), "")
+    return found or otherwise.get(kind, otherwise["OpInfo"])
