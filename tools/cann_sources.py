@@ -505,9 +505,6 @@ class Interpreter:
             return built[0]
         if name == "AllocTensor":
             return Tensor(*[each for each in given if isinstance(each, str) and each.startswith("DT_")][:1])
-        return self._user(name, given, scope)
-
-    def _user(self, name: str, given: Sequence[Any], scope: dict[str, Any]) -> Any:
         found = self._function_of(name, len(given), scope.get("", ""))
         if found is None or self.depth > 25:
             return U

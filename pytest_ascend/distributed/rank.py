@@ -65,7 +65,20 @@ class Work:
             channel.send(**answer)
 
     def _join(self) -> torch.device:
-        self._prepare_environment()
+        emulated = (
+            max(*self.devices, self.count - 1, int(os.environ.get("PYTEST_ASCEND_EMULATED_DEVICES", "1")) - 1) + 1
+        )
+        # A rank that waits for another reports it before the call's time is over.
+        waits_s = str(max(2, int(self.limit_s / 2)))
+        os.environ.update(
+            RANK=str(self.rank),
+            LOCAL_RANK=str(self.rank),
+            WORLD_SIZE=str(self.count),
+            LOCAL_WORLD_SIZE=str(self.count),
+            PYTEST_ASCEND_EMULATED_DEVICES=str(emulated),
+            HCCL_EXEC_TIMEOUT=waits_s,
+            HCCL_CONNECT_TIMEOUT=waits_s,
+        )
         import torch
         from torch import distributed
 
@@ -87,22 +100,6 @@ class Work:
             timeout=timedelta(seconds=max(30.0, self.limit_s)),
         )
         return device
-
-    def _prepare_environment(self) -> None:
-        emulated = (
-            max(*self.devices, self.count - 1, int(os.environ.get("PYTEST_ASCEND_EMULATED_DEVICES", "1")) - 1) + 1
-        )
-        # A rank that waits for another reports it before the call's time is over.
-        waits_s = str(max(2, int(self.limit_s / 2)))
-        os.environ.update(
-            RANK=str(self.rank),
-            LOCAL_RANK=str(self.rank),
-            WORLD_SIZE=str(self.count),
-            LOCAL_WORLD_SIZE=str(self.count),
-            PYTEST_ASCEND_EMULATED_DEVICES=str(emulated),
-            HCCL_EXEC_TIMEOUT=waits_s,
-            HCCL_CONNECT_TIMEOUT=waits_s,
-        )
 
 
 def output_file(store: Path, rank: int) -> Path:

@@ -79,7 +79,12 @@ class Ranks:
         The function is found by its name, and has to return a mapping from names to tensors or JSON values. Arguments
         have to be JSON values, too. Raises RankFailed.
         """
-        child, folder = self._started()
+        if self._host and self._host.code() is not None:
+            self.close()
+        if not self._host or not self._folder:
+            self._folder = self._new_folder()
+            self._host = _fresh(self._folder, self._environ)
+        child, folder = self._host, self._folder
         name = f"{function.__module__}:{function.__qualname__}"
         devices = [*self._devices, *(each for each in range(count) if each not in self._devices)]
         call = {"count": count, "kind": self.kind, "devices": devices[:count]}
@@ -105,14 +110,6 @@ class Ranks:
 
     def _new_folder(self) -> Path:
         return Path(tempfile.mkdtemp(prefix="pytest-ascend-ranks-", dir=self._within))
-
-    def _started(self) -> tuple[Child, Path]:
-        if self._host and self._host.code() is not None:
-            self.close()
-        if not self._host or not self._folder:
-            self._folder = self._new_folder()
-            self._host = _fresh(self._folder, self._environ)
-        return self._host, self._folder
 
     def _answer(self, child: Child, limit_s: float) -> Mapping[str, Any]:
         end = time.monotonic() + limit_s

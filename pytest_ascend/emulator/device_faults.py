@@ -98,6 +98,10 @@ class DeviceFault:
         return True
 
 
+def _crash(device_fault: DeviceFault) -> None:
+    _runtime().emu_die(int(SIGNALS[device_fault.by]))
+
+
 def _hang(device_fault: DeviceFault) -> None:
     """Wait in native code for ever: with the GIL, as a driver call that does not release it, or without."""
     library = ctypes.PyDLL(_runtime()._name) if device_fault.gil == "held" else _runtime()  # noqa: SLF001 - its path
@@ -113,6 +117,10 @@ def _no_memory(device_fault: DeviceFault) -> None:  # noqa: ARG001
     raise RuntimeError("NPU out of memory: the emulated device has none left")
 
 
+def _late(device_fault: DeviceFault) -> None:  # noqa: ARG001
+    _runtime().emu_fail_later(AICORE_EXCEPTION)
+
+
 def _lost(device_fault: DeviceFault) -> None:  # noqa: ARG001
     _runtime().emu_fail_later(LOST_HEARTBEAT)
     raise RuntimeError(f"the device is lost, its heartbeat stopped ({LOST_HEARTBEAT})")
@@ -123,40 +131,24 @@ def _slow(device_fault: DeviceFault) -> None:
         time.sleep(device_fault.seconds)
 
 
-def _recovering(device_fault: DeviceFault) -> None:
-    """The C runtime reports it when a card is opened: see cards.c."""
-
-
-def _first_call(device_fault: DeviceFault) -> None:
-    """Loading, and maybe compiling, happens before an operator's first call in a process."""
-
-
-def _noisy(device_fault: DeviceFault) -> None:
-    """Only the results are changed, after the call."""
-
-
-def _flushing(device_fault: DeviceFault) -> None:
-    """Only the results are changed, after the call."""
-
-
-def _erratic(device_fault: DeviceFault) -> None:
-    """Only the results are changed, after the call."""
+def _elsewhere(device_fault: DeviceFault) -> None:
+    """Happens in C when a card is opened (cards.c), at an operator's first call in a process, or to the results."""
 
 
 #: Kind -> what happens before the operator computes.
 KINDS: Mapping[str, Callable[[DeviceFault], None]] = {
-    "crash": lambda device_fault: _runtime().emu_die(int(SIGNALS[device_fault.by])),
+    "crash": _crash,
     "hang": _hang,
     "poison": _poison,
     "oom": _no_memory,
-    "late": lambda _: _runtime().emu_fail_later(AICORE_EXCEPTION),
+    "late": _late,
     "lost": _lost,
     "slow": _slow,
-    "nondeterministic": _erratic,
-    RECOVERING: _recovering,
-    "first-call": _first_call,
-    "noisy": _noisy,
-    "flushing": _flushing,
+    "nondeterministic": _elsewhere,
+    RECOVERING: _elsewhere,
+    "first-call": _elsewhere,
+    "noisy": _elsewhere,
+    "flushing": _elsewhere,
 }
 #: Operators whose order of summation varies unless determinism was set first, so that the last bit may differ.
 #: Source: the sections on determinism in the documentation of aclnn operators (hicann/ops-math, ops-nn), A2 and A3.

@@ -52,22 +52,19 @@ class Card:
         ``failure`` is "" if it passed.
         """
         if failure and BUSY.search(failure):
-            return self._was_busy(failure)
+            now = time.monotonic()
+            self.busy_starts += 1
+            self.busy_since = self.busy_since or now
+            waited_s = now - self.busy_since
+            if waited_s >= self.busy_limit_s:
+                self.quarantined = f"busy for {waited_s:.0f} s, in {self.busy_starts} fresh processes: {failure}"
+            pause_s = min(BUSY_FIRST_S * 2.0 ** min(self.busy_starts - 1, 10), BUSY_LONGEST_S)
+            return min(pause_s, max(0.0, self.busy_limit_s - waited_s))
         self.busy_starts, self.busy_since = 0, 0.0
         self.failed_starts = self.failed_starts + 1 if failure else 0
         if self.failed_starts >= STARTS_LIMIT:
             self.quarantined = f"in {self.failed_starts} fresh processes one after the other: {failure}"
         return PAUSE_S if failure else 0.0
-
-    def _was_busy(self, failure: str) -> float:
-        now = time.monotonic()
-        self.busy_starts += 1
-        self.busy_since = self.busy_since or now
-        waited_s = now - self.busy_since
-        if waited_s >= self.busy_limit_s:
-            self.quarantined = f"busy for {waited_s:.0f} s, in {self.busy_starts} fresh processes: {failure}"
-        pause_s = min(BUSY_FIRST_S * 2.0 ** min(self.busy_starts - 1, 10), BUSY_LONGEST_S)
-        return min(pause_s, max(0.0, self.busy_limit_s - waited_s))
 
     def suspect(self, task: int) -> None:
         """Note a case that failed here and passed on another card."""

@@ -144,22 +144,17 @@ class Recorder(EagerDispatchMode):
             result = func(*args, **kwargs)
         name = str(func.name())  # type: ignore[no-untyped-call]
         if not name.startswith(NO_OPERATORS):
-            self._note(name, func, args, kwargs, result)
+            use = self.uses.setdefault((self.phase, name), OperatorUse())
+            given, out = list(tensors_in((args, kwargs))), list(tensors_in(result))
+            if not use.calls or _BY_VALUES.intersection(func.tags):
+                use.places[_place()] = None
+            use.calls += 1
+            use.moved_bytes += sum(size_bytes(each) for each in (*given, *out))
+            use.signatures[", ".join(map(described, given))] += 1
+            use.flops += _flops(func, args, kwargs, result)
+            for each in out:
+                self.live.add(each)
         return result
-
-    def _note(
-        self, name: str, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
-    ) -> None:
-        use = self.uses.setdefault((self.phase, name), OperatorUse())
-        given, out = list(tensors_in((args, kwargs))), list(tensors_in(result))
-        if not use.calls or _BY_VALUES.intersection(func.tags):
-            use.places[_place()] = None
-        use.calls += 1
-        use.moved_bytes += sum(size_bytes(each) for each in (*given, *out))
-        use.signatures[", ".join(map(described, given))] += 1
-        use.flops += _flops(func, args, kwargs, result)
-        for each in out:
-            self.live.add(each)
 
 
 #: Files whose lines are nobody's model, and the one that calls the model.

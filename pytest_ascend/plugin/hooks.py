@@ -98,6 +98,10 @@ def _not_the_users_doing(setup: RunSetup) -> list[str]:
     return [f"ignore:::{module}" for module in emulator.kernel_modules()]
 
 
+def _handle_interrupts(how: Any) -> None:
+    signal.signal(signal.SIGINT, how)
+
+
 def _end_at_once(*_: object) -> None:
     os.write(2, b"\ninterrupted again: ended at once; --ascend-resume continues\n")
     os._exit(int(pytest.ExitCode.INTERRUPTED))
@@ -329,7 +333,7 @@ class ReportingHooks:
         """End at once, without a traceback, where the user interrupts the ending, too: the log has every line."""
         if self.run.recorder and threading.current_thread() is threading.main_thread():
             before = signal.signal(signal.SIGINT, _end_at_once)
-            self.run.config.add_cleanup(partial(lambda how: signal.signal(signal.SIGINT, how), before))
+            self.run.config.add_cleanup(partial(_handle_interrupts, before))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:

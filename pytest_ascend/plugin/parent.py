@@ -211,7 +211,15 @@ class Parent:
             self._lose([task], f"{last.reason}, {len(attempts)} times")
             reports = [_report(item, f"not run: {last.reason}", "not-run", None)]
         elif last.end is not End.ANSWERED:
-            reports = [self._crashed(item, attempts)]
+            reason = "; then: ".join(_told(each) for each in attempts)
+            detail = "\n\n".join(f"{_told(each)}\n{each.detail}".strip() for each in attempts)
+            case, record = item.stash.get(CASE, None), None
+            if case is not None:
+                node_id = place(item.path, item.nodeid, item.config.invocation_params.dir)
+                outcome = Errored(reason=reason, detail=detail)
+                record = ResultRecord.of(case, node_id, outcome, attempts=_listed(attempts))
+            shown = "\n".join(detail.splitlines()[:SHOWN_LINES])
+            reports = [_report(item, f"errored: {reason}\n{shown}", "errored" if case else "", record)]
         else:
             reports = [restored(item.config, each) for each in last.payloads]
             _amend(reports, decision, attempts)
@@ -284,18 +292,6 @@ class Parent:
                 )
                 found.setdefault(indices[event.case], []).append(attempt)
         return found
-
-    def _crashed(self, item: pytest.Item, attempts: Sequence[Attempt]) -> pytest.TestReport:
-        """Make the report and the record of a case that crashed its process or the device."""
-        reason = "; then: ".join(_told(each) for each in attempts)
-        detail = "\n\n".join(f"{_told(each)}\n{each.detail}".strip() for each in attempts)
-        case, record = item.stash.get(CASE, None), None
-        if case is not None:
-            node_id = place(item.path, item.nodeid, item.config.invocation_params.dir)
-            outcome = Errored(reason=reason, detail=detail)
-            record = ResultRecord.of(case, node_id, outcome, attempts=_listed(attempts))
-        shown = "\n".join(detail.splitlines()[:SHOWN_LINES])
-        return _report(item, f"errored: {reason}\n{shown}", "errored" if case else "", record)
 
     def _lose(self, tasks: Sequence[Task], why: str) -> None:
         """Record which cases did not run."""

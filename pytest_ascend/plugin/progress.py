@@ -49,7 +49,11 @@ class Progress:
     def line(self, now: float) -> str:
         """Return the progress in one line; ``now`` is on the clock of the start, in seconds."""
         done = self._total - len(self._left)
-        parts = [f"{done:,} of {self._total:,} cases", *self._rest(now), *self._odd()]
+        parts = [
+            f"{done:,} of {self._total:,} cases",
+            *self._rest(now),
+            *[f"{self._counts[name]:,} {name}" for name in ORDER if self._counts[name] and name not in _EXPECTED],
+        ]
         share, case_id = self._worst
         if case_id:
             parts.append(f"worst {figures.used(share)} of its limit: {evidence.line(case_id)}")
@@ -65,9 +69,6 @@ class Progress:
             return []  # the first cases include common costs, and do not predict the others
         rest_s = (now - self._started) / done_s * (self._total_s - done_s)
         return [f"about {figures.duration(max(rest_s, 1.0))} left"]
-
-    def _odd(self) -> list[str]:
-        return [f"{self._counts[name]:,} {name}" for name in ORDER if self._counts[name] and name not in _EXPECTED]
 
 
 #: Seconds between two lines of a log, and between two updates of a live line.

@@ -75,7 +75,15 @@ class CpuReference:
             return source_of(subject, inputs, kwargs, autocast).known(stored)
         expected = cpu_reference(subject, *inputs, autocast=autocast, **kwargs)
         if golden:
-            self._write(golden, expected, _digest(subject, inputs, kwargs))
+            made_from = _digest(subject, inputs, kwargs)
+            form, tensors = _taken_apart(expected)
+            meta = {"form": form, "made_from": made_from}
+            how = "cpu_reference: the test's own function, on the CPU in float64"
+            made = Provenance(
+                how=how, generator="user@1", seed="", torch=torch.__version__, numpy="", machine=platform.machine()
+            )
+            self.store.stage(Golden(id=golden, tensors=tensors, meta=meta), made)
+            self.store.flush()
         return expected
 
     def _read(self, name: str, made_from: str) -> Any:
@@ -96,16 +104,6 @@ class CpuReference:
             return tensors
         parts = [tensors[name] for name in sorted(tensors)]
         return parts[0] if form == "tensor" else tuple(parts) if form == "tuple" else parts
-
-    def _write(self, name: str, expected: Any, made_from: str) -> None:
-        form, tensors = _taken_apart(expected)
-        meta = {"form": form, "made_from": made_from}
-        how = "cpu_reference: the test's own function, on the CPU in float64"
-        made = Provenance(
-            how=how, generator="user@1", seed="", torch=torch.__version__, numpy="", machine=platform.machine()
-        )
-        self.store.stage(Golden(id=name, tensors=tensors, meta=meta), made)
-        self.store.flush()
 
 
 def _taken_apart(expected: Any) -> tuple[str, dict[str, torch.Tensor]]:

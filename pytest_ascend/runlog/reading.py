@@ -79,7 +79,17 @@ class LogReader:
         self.footer: Footer | None = None
         self.head, self.broken = "", 0
         self._is_chained = False
-        self.header = self._header()
+        line = self._line(HEADER_LIMIT_BYTES)
+        hint = "is this the file run.jsonl of a run?"
+        beginning = self._checked(_beginning, line) if line else _Beginning()
+        if beginning.type != "header":
+            raise self._error("expected the header of a run log", hint=hint)
+        if beginning.schema not in SCHEMAS:
+            raise self._error(
+                f"a log of schema {str(beginning.schema)[:20]}; this version reads schemas up to {SCHEMA}",
+                hint="use the version of pytest-ascend that wrote it (header: stack.pytest_ascend)",
+            )
+        self.header = self._checked(lambda text: codec.parsed(text, Header, "header").each_case_once(), line)
         self._is_chained = bool(self.header.chain)
 
     @without_garbage_collection()
@@ -112,7 +122,12 @@ class LogReader:
         while self.footer is None and (line := self._line(RECORD_LIMIT_BYTES)):
             found = self._checked(check, line)
             if isinstance(found, Footer):
-                self._end(found)
+                if found.records != len(self.lines):
+                    raise self._error(f"the footer counts {found.records} records, the log holds {len(self.lines)}")
+                if self.file.read(1):
+                    self.number += 1
+                    raise self._error("something follows the footer")
+                self.footer = found
             elif isinstance(found, Event):
                 if isinstance(found, TimeStamped) and found.digest != codec.previous_of(line):
                     self.broken = self.broken or self.number
@@ -123,27 +138,6 @@ class LogReader:
                 expected.remove(found.case.id)
                 self.lines.append(self.number)
                 yield found
-
-    def _header(self) -> Header:
-        line = self._line(HEADER_LIMIT_BYTES)
-        hint = "is this the file run.jsonl of a run?"
-        beginning = self._checked(_beginning, line) if line else _Beginning()
-        if beginning.type != "header":
-            raise self._error("expected the header of a run log", hint=hint)
-        if beginning.schema not in SCHEMAS:
-            raise self._error(
-                f"a log of schema {str(beginning.schema)[:20]}; this version reads schemas up to {SCHEMA}",
-                hint="use the version of pytest-ascend that wrote it (header: stack.pytest_ascend)",
-            )
-        return self._checked(lambda text: codec.parsed(text, Header, "header").each_case_once(), line)
-
-    def _end(self, footer: Footer) -> None:
-        if footer.records != len(self.lines):
-            raise self._error(f"the footer counts {footer.records} records, the log holds {len(self.lines)}")
-        if self.file.read(1):
-            self.number += 1
-            raise self._error("something follows the footer")
-        self.footer = footer
 
     def _line(self, limit_bytes: int) -> bytes:
         """Return the next line without its end, or nothing at the end of the file."""

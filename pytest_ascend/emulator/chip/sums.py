@@ -58,24 +58,21 @@ class Order:
             return call.make()
         made = call.make({name: shuffled(call.get(name), dims, seed) for name in self.inputs.split()})
         if self.back:
-            return self._put_back(call, made, dims, seed)
+            several = isinstance(made, tuple)
+            results = list(made) if several else [made]
+            for place in self.back:
+                if results[place] is not None:
+                    results[place] = shuffled(results[place], dims, seed, back=True)
+            if self.nudged:
+                nudge(results, seed)
+            if len(call.written) == len(results):
+                results = [target.copy_(each) for target, each in zip(call.targets(), results, strict=True)]
+            return tuple(results) if several else results[0]
         return nudge(made, seed) if self.nudged else made
 
     def _is_inexact(self, call: Call) -> bool:
         first = call.get(self.inputs.split()[0])
         return isinstance(first, T) and (first.is_floating_point() or first.is_complex())
-
-    def _put_back(self, call: Call, made: Any, dims: list[int], seed: int) -> Any:
-        several = isinstance(made, tuple)
-        results = list(made) if several else [made]
-        for place in self.back:
-            if results[place] is not None:
-                results[place] = shuffled(results[place], dims, seed, back=True)
-        if self.nudged:
-            nudge(results, seed)
-        if len(call.written) == len(results):
-            results = [target.copy_(each) for target, each in zip(call.targets(), results, strict=True)]
-        return tuple(results) if several else results[0]
 
 
 # --- which dimensions ---
