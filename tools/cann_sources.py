@@ -108,7 +108,8 @@ class Sources:
         chosen = [each for each in words if re.search("DT_|DAV_|ASCEND|IsRegBase|Arch|Soc", each)]
         self.mentions[path] = {re.sub(r"\s", "", each).rsplit("::", 1)[-1] for each in chosen}
         self.constants.setdefault(path, {})
-        self._take(path, _CPP.parse(_expanded(re.sub(_STRING, '""', text)).encode()).root_node)
+        text = re.sub(r'extern\s*""\s*\{?', " ", re.sub(_STRING, '""', text))  # not all are closed
+        self._take(path, _CPP.parse(_expanded(text).encode()).root_node)
 
     def _take(self, path: str, node: Node) -> None:
         """Add what is declared in a file or a namespace."""
@@ -553,7 +554,8 @@ class Interpreter:
                 return False
         if isinstance(of, tuple) and of[:1] != ("method",):
             if name in ("find", "count"):
-                return ("found", given[0] in of) if U not in (given[0],) and U not in of else U
+                keys = [each[0] if isinstance(each, tuple) and each else each for each in of]  # those of a map
+                return ("found", given[0] in keys) if U not in (given[0],) and U not in keys else U
             if name == "end":
                 return ("found", False)
         return U
