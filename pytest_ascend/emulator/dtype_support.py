@@ -20,6 +20,8 @@ from pytest_ascend.environment.chips import MOST_DIMENSIONS, Limits, family, nam
 _NAMES = {code: name_in_cann(str(dtype).removeprefix("torch.")) for code, dtype in DTYPES.items()}
 _CODES = {name: code for code, name in _NAMES.items()}
 _TWO = ctypes.c_int64 * 2
+#: ACL's numbers of E8M0 and four bits: the lists have no name for them, and say nothing.
+_NOT_LISTED = frozenset({37, 40})
 
 _Check = Callable[[Sequence[int]], None]
 
@@ -70,7 +72,7 @@ def check_of(signature: Signature, chip: str = DEFAULT_CHIP) -> _Check | None:
             if not (descriptor := words[place]) or (is_list and not (descriptor := _first(descriptor))):
                 continue
             code, rank = _TWO.from_address(descriptor)
-            if codes is not None and code not in codes and not (is_documented and is_empty(descriptor)):
+            if codes is not None and code not in codes | _NOT_LISTED and not (is_documented and is_empty(descriptor)):
                 raise Refused(_not_implemented(name, code, codes))
             if is_ranked and rank > MOST_DIMENSIONS:
                 raise Refused(f"The {name} tensor cannot be larger than {MOST_DIMENSIONS} dimensions.")

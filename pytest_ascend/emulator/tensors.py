@@ -32,7 +32,12 @@ _NAMES = {
     33: "complex32",
     35: "float8_e5m2",
     36: "float8_e4m3fn",
+    37: "float8_e8m0fnu",
+    40: "float4_e2m1fn_x2",
 }
+
+#: ACL's number for four bits (E2M1). A descriptor counts numbers, of which torch has two in a byte.
+_FOUR_BITS = 40
 
 #: aclDataType, by CANN's numbers -> torch, as far as the installed version has it.
 DTYPES: dict[int, torch.dtype] = {code: getattr(torch, name) for code, name in _NAMES.items() if hasattr(torch, name)}
@@ -88,6 +93,9 @@ class DeviceMemory:
             base, itemsize = self.bases[code]
         except KeyError:
             raise ValueError(f"a tensor of aclDataType {code}, which is not emulated") from None
+        if code == _FOUR_BITS:
+            shape, strides = _in_bytes(shape, strides)
+            offset //= 2
         if not data:  # torch_npu allocates no memory for tensors without elements
             return torch.empty(shape, dtype=base.dtype)
         return base.as_strided(shape, strides, (data - self.address) // itemsize + offset)
@@ -95,6 +103,16 @@ class DeviceMemory:
     def tensors(self, descriptor: int) -> list[torch.Tensor | None] | None:
         """Return the tensors of a list, None for a null pointer."""
         return [self.tensor(each) for each in _pointers(descriptor)] if descriptor else None
+
+
+def _in_bytes(shape: list[int], strides: list[int]) -> tuple[list[int], list[int]]:
+    """Return sizes and strides in bytes of a tensor of four bits: its dense dimension, the last or that before, halved.
+
+    Source: CollectB4ShapeInfo in torch_npu's op-plugin.
+    """
+    dense = len(shape) - (1 if len(shape) == 1 or strides[-1] == 1 else 2)
+    halves = [size // 2 if dim == dense else size for dim, size in enumerate(shape)]
+    return halves, [1 if dim == dense else stride // 2 for dim, stride in enumerate(strides)]
 
 
 def write(target: Any, value: Any) -> None:

@@ -11,9 +11,9 @@ import torch
 from pytest_ascend.operators import Operator, cases_of
 from pytest_ascend.operators.properties import usual_level
 
-from .families import attention, linear, movement, normalization, routing, serving, training
+from .families import attention, latent, linear, movement, normalization, routing, serving, short, training
 
-_FAMILIES = (normalization, attention, linear, routing, training, movement, serving)
+_FAMILIES = (normalization, attention, linear, routing, training, movement, serving, short, latent)
 
 #: Operators without generated calls, with the reason.
 NOT_SWEPT: Mapping[str, str] = {
@@ -29,7 +29,10 @@ NOT_SWEPT: Mapping[str, str] = {
         ("npu_moe_gating_top_k", "npu_moe_gating_top_k_softmax", "npu_top_k_top_p"),
         "of equal elements any may be chosen",
     ),
-    **dict.fromkeys((each.name for each in serving.OPERATORS), "its sizes go with numbers among its arguments"),
+    **dict.fromkeys(
+        (each.name for each in (*serving.OPERATORS, *short.OPERATORS, *latent.OPERATORS)),
+        "its sizes go with numbers among its arguments",
+    ),
     **dict.fromkeys(("npu_iou", "npu_ptiou", "npu_reshape"), "its results are known to deviate"),
 }
 
@@ -59,6 +62,7 @@ OPERATORS: tuple[Operator, ...] = tuple(
 def _level(operator: Operator, property_: str, dtype: str) -> str:
     """Return the lowest level of a property: by definitions, which take long, one dtype is swept at standard."""
     is_other = property_ == "sweep" and dtype != operator.dtypes[0]
+    is_other = is_other or operator.name in ("npu_mla_prolog", "npu_mla_prolog_v2")  # the third version at standard
     return "full" if is_other else usual_level(operator, property_, dtype)
 
 

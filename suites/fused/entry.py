@@ -38,8 +38,27 @@ def fused(
 REVISED = {"npu_scatter_pa_kv_cache": "2.8", "npu_attention_update": "2.8", "npu_add_rms_norm_dynamic_quant": "2.8"}
 
 
+#: Operators that CANN's pages list for an Ascend 950 alone (environment/chip_operators.json; the pages of op-plugin).
+ON_950 = frozenset({
+    *("npu_dynamic_mx_quant", "npu_anti_mx_quant", "npu_add_rms_norm_dynamic_mx_quant"),
+    *("npu_transpose_quant_batchmatmul", "npu_fused_causal_conv1d"),
+})  # fmt: skip
+
+
+def only_on_950(name: str) -> None:
+    """Raise NotImplementedError on another chip."""
+    chip = npu.chip()
+    if chip and not chip.startswith("Ascend950"):
+        raise NotImplementedError(f"CANN documents {name} for an Ascend 950 alone")
+
+
 def called(name: str, through: Callable[..., Any] | None, *args: Any, **kwargs: Any) -> Any:
-    """Call ``torch_npu.NAME``, through ``through`` if given. Raises NotImplementedError for an earlier form of it."""
+    """Call ``torch_npu.NAME``, through ``through`` if given.
+
+    Raises NotImplementedError for an earlier form of it, and on a chip for which CANN does not document it.
+    """
+    if name in ON_950:
+        only_on_950(name)
     operator, since = npu.operator(name), REVISED.get(name)
     if since and Version(version("torch_npu")) < Version(since):
         raise NotImplementedError(f"torch_npu {version('torch_npu')} has an earlier form of {name}; since {since}")

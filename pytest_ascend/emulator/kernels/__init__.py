@@ -10,8 +10,8 @@ from pytest_ascend.emulator.registry import Family, Kernel
 #: The module of each family, in the order in which the compiled entry points number their operators.
 _MODULES = (
     *("activation", "atb", "convolution", "detection", "elementwise", "attention", "gated", "indexing", "inference"),
-    *("linear", "linear_algebra", "loss", "mc2", "mc2_quantized", "normalization", "optimizer", "overflow", "pooling"),
-    *("quantization", "random", "recurrent", "reduction", "routing", "serving", "shaping"),
+    *("linear", "linear_algebra", "loss", "mc2", "mc2_quantized", "microscaling", "normalization", "optimizer"),
+    *("overflow", "pooling", "quantization", "random", "recurrent", "reduction", "routing", "serving", "shaping"),
 )
 FAMILIES: tuple[Family, ...] = tuple(import_module(f"{__name__}.{name}").family for name in _MODULES)
 

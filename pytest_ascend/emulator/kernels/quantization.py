@@ -7,6 +7,7 @@ import functools
 import torch
 
 from pytest_ascend.emulator.kernels.linear import scaled_product, scales_of, whole_of
+from pytest_ascend.emulator.kernels.microscaling import POWERS, mx_product, only_on_950
 from pytest_ascend.emulator.kernels.normalization import root_mean_square
 from pytest_ascend.emulator.registry import Family
 
@@ -194,8 +195,13 @@ def quant_matmul_v5(
     """Multiply integers exactly, and scale by row and by column; in int8 with an offset, in int32 without scales.
 
     A bias in integers is added before the scales, one in floating point after them. With a group, columns have a scale
-    for each ``group`` terms (its lowest 16 bits).
+    for each ``group`` terms (its lowest 16 bits). Scales that are powers of two are of 32 terms (MX).
     """
+    if rows is not None and rows.dtype is POWERS:
+        only_on_950("aclnnQuantMatmulV5 of MX")
+        made = mx_product(x1.mT if turn1 else x1, x2.mT if turn2 else x2, rows, columns, turned=turn2)
+        out.copy_(made + (0 if bias is None else bias.double()))
+        return
     if any(each is not None and each.numel() for each in (y_scale, x1_offset, y_offset)):
         raise NotImplementedError("other offsets than that of x2 are not implemented")
     if group and columns.dim() != 2:

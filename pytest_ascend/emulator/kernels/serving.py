@@ -8,7 +8,8 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pytest_ascend.emulator.kernels.atb import placed
 from pytest_ascend.emulator.kernels.inference import attend_alone, gathered
-from pytest_ascend.emulator.kernels.linear import whole_of
+from pytest_ascend.emulator.kernels.linear import scaled_product, whole_of
+from pytest_ascend.emulator.kernels.microscaling import only_on_950
 from pytest_ascend.emulator.kernels.normalization import root_mean_square
 from pytest_ascend.emulator.kernels.quantization import packed_in_words, to_int8
 from pytest_ascend.emulator.registry import Family
@@ -410,6 +411,184 @@ def sparse_flash_attention(
             mine = (q[row, :, None], k[places].transpose(0, 1), v[places].transpose(0, 1))
             out[row] = attend_alone(*mine, scale, sink=sinks)[0][:, 0]
     return made.to(query.dtype), None, None
+
+
+# --- what prepares latent attention ---
+
+_LATENT = (
+    "Tensor tokenX, Tensor weightDq, Tensor weightUqQr, Tensor weightUk, Tensor weightDkvKr, Tensor gammaCq,"
+    " Tensor gammaCkv, Tensor ropeSin, Tensor ropeCos"
+)
+_LATENT_CACHES = "inout Tensor kvCache, inout Tensor krCache"
+_LATENT_SCALES = (
+    "Tensor scaleX, Tensor scaleWDq, Tensor scaleWUqQr, Tensor scaleWDkvKr, Tensor quantScaleCkv,"
+    " Tensor quantScaleCkr, Tensor smoothScalesCq"
+)
+_LATENT_EPSILONS = "double epsilonCq, double epsilonCkv, text cacheMode"
+_LATENT_QUERY = "out Tensor query, out Tensor queryRope, out Tensor scaleQuery"
+
+
+def _product(x: T, weight: T, rows: Optional, columns: Optional, dtype: torch.dtype) -> T:
+    """Multiply, and round once. Weights in int8 are with rows in int8, and scales of both."""
+    if weight.dtype is torch.int8 and columns is not None:
+        return scaled_product(x, weight, None if rows is None else rows.flatten(), columns.flatten()).to(dtype)
+    return (x.double() @ weight.double()).to(dtype)
+
+
+@op(
+    f"aclnnMlaPrologV3WeightNz({_LATENT}, {_LATENT_CACHES}, Tensor cacheIndex, {_LATENT_SCALES}, Tensor lengths,"
+    f" Tensor clip, {_LATENT_EPSILONS}, int64 weightQuantMode, int64 kvQuantMode, int64 queryQuantMode,"
+    " int64 ckvkrRepoMode, int64 scaleRepoMode, int64 tileSize, double qcQrScale, double kcScale,"
+    f" {_LATENT_QUERY}, out Tensor queryNorm, out Tensor scaleNorm)"
+)
+def mla_prolog(
+    tokenX: T, weightDq: T, weightUqQr: T, weightUk: T, weightDkvKr: T, gammaCq: T, gammaCkv: T,  # noqa: N803
+    ropeSin: T, ropeCos: T, cacheIndex: T, kvCache: T, krCache: T, scaleX: Optional = None,  # noqa: N803
+    scaleWDq: Optional = None, scaleWUqQr: Optional = None, scaleWDkvKr: Optional = None,  # noqa: N803
+    smoothScalesCq: Optional = None, epsilonCq: float = 1e-5, epsilonCkv: float = 1e-5,  # noqa: N803
+    cacheMode: str | None = None, kvQuantMode: int = 0, qcQrScale: float = 1.0, kcScale: float = 1.0,  # noqa: N803
+) -> tuple[Optional, ...]:  # fmt: skip
+    """Compute queries of latent attention from tokens, and write latent keys and their rotated part into caches.
+
+    Intermediate results are rounded as in torch_npu's test of it (op-plugin, test_mla_prolog.py).
+    """
+    if (cacheMode or "PA_BSND") != "PA_BSND" or kvQuantMode:
+        raise NotImplementedError("quantized caches and other layouts than PA_BSND are not implemented")
+    half, heads, depth = ropeSin.dtype, weightUk.shape[0], weightUk.shape[1]
+    rows = tokenX.reshape(-1, tokenX.shape[-1])
+    sin, cos = (each.reshape(len(rows), -1) for each in (ropeSin, ropeCos))
+    down = _product(rows, weightDq, scaleX, scaleWDq, half).float()
+    latent = down * root_mean_square(down, gammaCq, epsilonCq) * gammaCq.float() * qcQrScale
+    if weightUqQr.dtype is torch.int8:
+        smooth = latent if smoothScalesCq is None else latent * smoothScalesCq.float()
+        up = _product(*_by_row_in_int8(smooth, weightUqQr), scaleWUqQr, half)
+    else:
+        up = _product(latent.to(half), weightUqQr, None, None, half)
+    plain, turned = up.view(len(rows), heads, -1).split([depth, up.shape[-1] // heads - depth], -1)
+    query = torch.einsum("thd,hdc->thc", plain.double(), weightUk.double())
+    query_rope = _interleaved_rope(turned, cos.unsqueeze(1), sin.unsqueeze(1))
+    both = _product(rows, weightDkvKr, scaleX, scaleWDkvKr, torch.float32)
+    key, key_rope = both.split([gammaCkv.shape[-1], both.shape[-1] - gammaCkv.shape[-1]], -1)
+    stored = key * root_mean_square(key, gammaCkv, epsilonCkv) * gammaCkv.float() * kcScale
+    for cache, found in ((kvCache, stored), (krCache, _interleaved_rope(key_rope, cos, sin))):
+        cache.copy_(placed(found.to(cache.dtype), cache, cacheIndex.flatten()))
+    shape = (*tokenX.shape[:-1], heads, -1)
+    return query.view(shape), query_rope.view(shape), None, None, None
+
+
+@op(
+    f"aclnnMlaPrologV2WeightNz({_LATENT}, Tensor cacheIndex, {_LATENT_CACHES}, {_LATENT_SCALES}, {_LATENT_EPSILONS},"
+    f" {_LATENT_QUERY})"
+)
+def mla_prolog_v2(
+    tokenX: T, weightDq: T, weightUqQr: T, weightUk: T, weightDkvKr: T, gammaCq: T, gammaCkv: T,  # noqa: N803
+    ropeSin: T, ropeCos: T, cacheIndex: T, kvCache: T, krCache: T, scaleX: Optional, scaleWDq: Optional,  # noqa: N803
+    scaleWUqQr: Optional, scaleWDkvKr: Optional, smoothScalesCq: Optional, epsilonCq: float,  # noqa: N803
+    epsilonCkv: float, cacheMode: str | None,  # noqa: N803
+) -> tuple[Optional, ...]:  # fmt: skip
+    return mla_prolog(**locals())[:3]
+
+
+def _by_row_in_int8(x: T, weight: T) -> tuple[T, T, T]:
+    whole, steps = _by_row(x)
+    return whole, weight, steps
+
+
+@family.kernel_named("MlaProlog")
+def mla_prolog_by_name(
+    *given: T, rmsnorm_epsilon_cq: float, rmsnorm_epsilon_ckv: float, cache_mode: str
+) -> tuple[T, ...]:
+    """Compute the first version, which returns the caches too."""
+    scales = [*given[12:], *[None] * 7][:7]
+    if any(each is not None for each in scales):
+        raise NotImplementedError("scales are not implemented")
+    query, rope, *_ = mla_prolog(
+        *given[:12], epsilonCq=rmsnorm_epsilon_cq, epsilonCkv=rmsnorm_epsilon_ckv, cacheMode=cache_mode
+    )
+    return query, rope, given[10], given[11]
+
+
+_CONV = (
+    "Tensor x, Tensor weight, inout Tensor states, Tensor starts, Tensor cacheIndices, Tensor initialStateMode,"
+    " Tensor bias, Tensor accepted, Tensor computed, Tensor firstBlock, Tensor lastBlock, Tensor initialStateIdx,"
+    " int64 activation, int64 padSlot, int64 runMode, int64 maxQueryLen, int64 residual, int64 blockSize,"
+    " int64 convMode, out Tensor y"
+)
+
+
+@op(f"aclnnFusedCausalConv1d({_CONV})")
+def fused_causal_conv1d(
+    x: T, weight: T, states: T, starts: Optional, cacheIndices: Optional, accepted: Optional,  # noqa: N803
+    computed: Optional, activation: int, padSlot: int, residual: int, convMode: int,  # noqa: N803
+) -> T:  # fmt: skip
+    """Convolve each sequence along its tokens, after the last inputs of its state, which is moved on.
+
+    Source: page and test of torch_npu (op-plugin, npu_fused_causal_conv1d).
+    """
+    only_on_950("aclnnFusedCausalConv1d")
+    if activation or convMode:
+        raise NotImplementedError("activations and other modes are not implemented")
+    rows, width = x.reshape(-1, x.shape[-1]), len(weight)
+    ends = torch.arange(len(x) + 1) * x.shape[1] if starts is None else starts
+    made = torch.ones(rows.shape, dtype=torch.float64)
+    for place, (start, end) in enumerate(zip(ends.tolist(), ends[1:].tolist(), strict=False)):
+        line = place if cacheIndices is None else int(cacheIndices[place])
+        if line == padSlot:
+            continue
+        offset = states.shape[1] - (width - 1) if accepted is None else int(accepted[place]) - 1
+        before = states[line, : offset + width - 1]
+        if computed is not None and not computed[place]:
+            before, offset = torch.zeros_like(before[: width - 1]), 0
+        whole = torch.cat((before, rows[start:end]))
+        kept = min(states.shape[1], len(whole))
+        states[line, states.shape[1] - kept :] = whole[len(whole) - kept :]
+        windows = whole[offset:].double().unfold(0, width, 1)  # (tokens, channels, width)
+        made[start:end] = (windows * weight.double().T).sum(-1) + (rows[start:end].double() if residual else 0)
+    return made.view(x.shape)
+
+
+# --- attention over chosen keys, quantized ---
+
+
+@op(
+    "aclnnQuantLightningIndexer(Tensor query, Tensor key, Tensor weights, Tensor scaleQuery, Tensor scaleKey,"
+    " Tensor lengthsQuery, Tensor lengthsKey, Tensor blockTable, int64 queryMode, int64 keyMode, text layoutQuery,"
+    " text layoutKey, int64 count, int64 sparseMode, int64 preTokens, int64 nextTokens, out Tensor indices)"
+)
+def quant_lightning_indexer(
+    query: T, key: T, weights: T, scaleQuery: T, scaleKey: T, lengthsQuery: Optional, lengthsKey: Optional,  # noqa: N803
+    blockTable: Optional, layoutQuery: str, layoutKey: str, count: int, sparseMode: int,  # noqa: N803
+) -> T:  # fmt: skip
+    """Choose keys as the indexer does; scales are of each row of a head, and positive."""
+    wide = key.double() * scaleKey.double().unsqueeze(-1)
+    shares = weights.double() * scaleQuery.double()
+    return lightning_indexer(
+        query, wide, shares, lengthsQuery, lengthsKey, blockTable, layoutQuery, layoutKey, count, sparseMode, False
+    )[0]
+
+
+@op(
+    "aclnnKvQuantSparseFlashAttention(Tensor query, Tensor key, Tensor value, Tensor indices, Tensor keyScale,"
+    " Tensor valueScale, Tensor blockTable, Tensor lengthsQuery, Tensor lengthsKey, double scale, int64 keyMode,"
+    " int64 valueMode, int64 blockSize, text layoutQuery, text layoutKey, int64 sparseMode, int64 preTokens,"
+    " int64 nextTokens, int64 attentionMode, int64 scaleRepoMode, int64 tileSize, int64 ropeDim, out Tensor y)"
+)
+def kv_quant_sparse_flash_attention(
+    query: T, key: T, value: T, indices: T, blockTable: Optional, lengthsQuery: Optional,  # noqa: N803
+    lengthsKey: Optional, scale: float, blockSize: int, layoutQuery: str, layoutKey: str, sparseMode: int,  # noqa: N803
+    tileSize: int, ropeDim: int,  # noqa: N803
+) -> T:  # fmt: skip
+    """Attend over chosen keys, whose rows have numbers in eight bits, a rotated part in halves, and scales by tile."""
+    del value  # the keys' first part
+    depth = query.shape[-1] - ropeDim
+    numbers, rope, scales = (each.contiguous() for each in key.view(torch.int8).split(
+        [depth, ropeDim * 2, depth // tileSize * 4], -1))  # fmt: skip
+    steps = scales.view(torch.float32).repeat_interleave(tileSize, -1)
+    plain = (numbers.view(key.dtype).float() * steps).to(query.dtype)
+    return sparse_flash_attention(
+        query[..., :depth], plain, None, indices, blockTable, lengthsQuery, lengthsKey, query[..., depth:],
+        rope.view(query.dtype), scale, blockSize, layoutQuery, layoutKey, sparseMode, False,
+    )[0]  # fmt: skip
 
 
 # --- the gated delta rule ---

@@ -22,12 +22,14 @@ T = torch.Tensor
 #: Keys in the longest sequence.
 TERMS = 768
 _INF = float("inf")
+#: ACL's number of the format NZ.
+_NZ = 29
 
 
 # --- attention over caches in pages ---
 
 
-def _one_sequence(q: T, k: T, v: T, scale: float, left_out: T | None = None, bias: T | None = None) -> T:
+def one_sequence(q: T, k: T, v: T, scale: float, left_out: T | None = None, bias: T | None = None) -> T:
     """Attend with (queries, heads, depth); keys and values may have fewer heads."""
     k, v = (each.repeat_interleave(q.shape[1] // each.shape[1], 1) for each in (k, v))
     scores = torch.einsum("qhd,khd->hqk", q, k) * scale + (0 if bias is None else bias)
@@ -35,7 +37,7 @@ def _one_sequence(q: T, k: T, v: T, scale: float, left_out: T | None = None, bia
     return torch.einsum("hqk,khd->qhd", scores.softmax(-1), v)
 
 
-def _causal(queries: int, keys: int) -> T:
+def causal(queries: int, keys: int) -> T:
     return torch.ones(queries, keys, dtype=torch.bool).triu(1 + keys - queries)
 
 
@@ -62,11 +64,11 @@ def _paged(
         k, v = (_read(x.view(*x.shape[:2], kv_heads, -1), block_table[place], length) for x in (key, value))
         if key_rope is not None:
             k = torch.cat((k, _read(key_rope.view(*key_rope.shape[:2], kv_heads, -1), block_table[place], length)), -1)
-        left_out = _causal(len(q), length) if sparse_mode else None
+        left_out = causal(len(q), length) if sparse_mode else None
         if atten_mask is not None and not sparse_mode:
             left_out = atten_mask[place, ..., :length].view(-1, length)
         bias = None if pse_shift is None else _without(pse_shift, without)[place, :, : len(q), :length]
-        made.append(_one_sequence(q, k, v, scale, left_out, bias))
+        made.append(one_sequence(q, k, v, scale, left_out, bias))
     return torch.cat(made) if ends else torch.stack(made).flatten(2)
 
 
@@ -153,7 +155,7 @@ def _boost_paged(query: T, key: T, value: T, table: T, lengths: T, scale: float)
     parts = []
     for place, n in enumerate(lengths.tolist()):
         k, v = (_read(x, table[place], n) for x in (key, value))
-        parts.append(_one_sequence(query[place : place + 1], k, v, scale))
+        parts.append(one_sequence(query[place : place + 1], k, v, scale))
     return torch.cat(parts)
 
 
@@ -172,7 +174,7 @@ def _boost_inputs(make: InputFactory) -> Iterator[Sample]:
 
 def _boost_flash(query: T, key: T, value: T, lengths: T, scale: float) -> T:
     parts = zip(*(torch.split(x, lengths.tolist()) for x in (query, key, value)), strict=True)
-    return torch.cat([_one_sequence(q, k, v, scale, _causal(len(q), len(k))) for q, k, v in parts])
+    return torch.cat([one_sequence(q, k, v, scale, causal(len(q), len(k))) for q, k, v in parts])
 
 
 def _call_boost_flash(apply: Any, query: T, key: T, value: T, lengths: T, scale: float) -> T:
@@ -183,7 +185,7 @@ def _call_boost_flash(apply: Any, query: T, key: T, value: T, lengths: T, scale:
     return out
 
 
-def _written(key: T, value: T, key_cache: T, value_cache: T, slots: T) -> tuple[T, T]:
+def written(key: T, value: T, key_cache: T, value_cache: T, slots: T) -> tuple[T, T]:
     """Write rows into slots, one at a time; a negative slot takes none."""
     caches = key_cache.clone(), value_cache.clone()
     for row, slot in enumerate(slots.tolist()):
@@ -233,7 +235,7 @@ def _merged(lse: list[T], parts: list[T]) -> tuple[T, T]:
 def _indexer(query: T, key: T, weights: T, count: int) -> T:
     """Choose keys by the sum over heads of weight * relu(query . key), up to each query's own place."""
     scores = torch.einsum("bqh,bqhk->bqk", weights, F.relu(torch.einsum("bqhd,bkd->bqhk", query, key[:, :, 0])))
-    scores = scores.masked_fill(_causal(query.shape[1], key.shape[1]), -_INF)
+    scores = scores.masked_fill(causal(query.shape[1], key.shape[1]), -_INF)
     best = scores.argsort(-1, descending=True)[..., :count]
     return best.masked_fill(scores.gather(-1, best).isneginf(), -1).unsqueeze(2).int()
 
@@ -252,7 +254,7 @@ def _sparse(query: T, key: T, indices: T, query_rope: T, key_rope: T, scale: flo
         chosen = torch.zeros(q.shape[1], k.shape[1] + 1, dtype=torch.bool).scatter_(
             1, indices[place, :, 0].long() % (k.shape[1] + 1), value=True
         )
-        made.append(_one_sequence(q[place], k[place], key[place], scale, ~chosen[:, :-1]))
+        made.append(one_sequence(q[place], k[place], key[place], scale, ~chosen[:, :-1]))
     return torch.stack(made)
 
 
@@ -319,7 +321,7 @@ def _call_delta(apply: Any, q: T, k: T, v: T, state: T, lengths: T, g: T, beta: 
 # --- rope ---
 
 
-def _interleave_rope(x: T, cos: T, sin: T) -> T:
+def interleave_rope(x: T, cos: T, sin: T) -> T:
     even, odd = x[..., ::2], x[..., 1::2]
     half = x.shape[-1] // 2
     first = even * cos[..., :half] - odd * sin[..., :half]
@@ -362,8 +364,8 @@ def _mrope_inputs(make: InputFactory) -> Iterator[Sample]:
 def _kv_cache(kv: T, gamma: T, cos: T, sin: T, index: T, k_cache: T, ckv_cache: T) -> tuple[T, T]:
     latent, rope = kv[:, 0].flatten(0, 1).tensor_split([512], -1)
     normal = latent / latent.square().mean(-1, keepdim=True).add(1e-5).sqrt() * gamma
-    rotated = _interleave_rope(rope, cos[:, 0].flatten(0, 1), sin[:, 0].flatten(0, 1))
-    return _written(rotated.unsqueeze(1), normal.unsqueeze(1), k_cache, ckv_cache, index)
+    rotated = interleave_rope(rope, cos[:, 0].flatten(0, 1), sin[:, 0].flatten(0, 1))
+    return written(rotated.unsqueeze(1), normal.unsqueeze(1), k_cache, ckv_cache, index)
 
 
 def _call_kv_cache(apply: Any, *given: T) -> Any:
@@ -509,6 +511,37 @@ def _gate_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(x, *scales, torch.tensor([4, 0, 5]))
 
 
+def _swiglu_quant(x: T, smooth: T, group_index: T) -> tuple[T, T]:
+    """Gate with the first half, and scale each group's columns."""
+    left, right = x.double().chunk(2, -1)
+    return _by_row(F.silu(left) * right * smooth[torch.arange(len(group_index)).repeat_interleave(group_index)])
+
+
+def _call_swiglu_quant(apply: Any, x: T, smooth: T, group_index: T) -> Any:
+    return apply(x, smooth_scales=smooth, group_index=group_index, activate_left=True, quant_mode=1, group_list_type=1)
+
+
+def _grouped_gate(x: T, weight: T, scale: T, rows: T, ends: T) -> tuple[T, T]:
+    left, right = _grouped_w8a8(x, weight, scale, rows, ends).chunk(2, -1)
+    return _by_row(F.silu(left) * right)
+
+
+def _call_grouped_gate(apply: Any, x: T, weight: T, scale: T, rows: T, ends: T) -> Any:
+    """Multiply by weights in the format NZ, the only one that CANN takes here."""
+    config, cast = torch.npu.config, npu.operator("npu_format_cast")
+    config.allow_internal_format = True
+    try:
+        return apply(x, cast(weight, _NZ), ends, scale, rows)[:2]
+    finally:
+        config.allow_internal_format = False  # as a run sets it
+
+
+def _gate_of_groups_inputs(make: InputFactory) -> Iterator[Sample]:
+    x, weight = (make.integers(*shape, low=-128, high=128, dtype=torch.int8) for shape in ((11, 64), (3, 64, 128)))
+    scale, rows = (make.uniform(*shape, low=0.001, high=0.02, dtype=torch.float32) for shape in ((3, 128), (11,)))
+    yield call(x, weight, scale, rows, torch.tensor([4, 4, 11]), name="an expert without rows")
+
+
 def _kronecker(x: T, p1: T, p2: T) -> tuple[T, T]:
     made = p1 @ (x @ p2)
     scale = made.abs().amax((1, 2)) / 7
@@ -599,9 +632,9 @@ OPERATORS = in_family(
             d.normal(40, 4, 32, grad=False), d.normal(40, 2, 32, grad=False), d.normal(40, 2, 32, grad=False),
             torch.tensor([3, 37], dtype=torch.int32), 0.2)], through=_call_boost_flash, terms=TERMS,
     ),
-    _moved("_npu_reshape_and_cache", _written, _slots_inputs, through=_call_written, dtypes=HALVES),
+    _moved("_npu_reshape_and_cache", written, _slots_inputs, through=_call_written, dtypes=HALVES),
     _moved(
-        "npu_scatter_pa_kv_cache", _written, _slots_inputs, through=partial(_call_written, cache_mode="Norm"),
+        "npu_scatter_pa_kv_cache", written, _slots_inputs, through=partial(_call_written, cache_mode="Norm"),
         dtypes=HALVES,
     ),
     _moved(
@@ -625,7 +658,7 @@ OPERATORS = in_family(
         terms=TERMS,
     ),
     _halves(
-        "npu_interleave_rope", _interleave_rope, lambda d: [call(
+        "npu_interleave_rope", interleave_rope, lambda d: [call(
             d.normal(2, 4, 1, 64, grad=False), d.uniform(2, 1, 1, 64, grad=False), d.uniform(2, 1, 1, 64, grad=False))],
     ),
     _halves("npu_mrope", _mrope, _mrope_inputs, through=_call_mrope),
@@ -652,6 +685,16 @@ OPERATORS = in_family(
     ties_forgiven(_entry(
         "npu_dequant_swiglu_quant", _gate_quant, _gate_inputs, through=_call_gate_quant, outputs=("int8", "float32"),
         dtypes=("int32",),
+    )),
+    ties_forgiven(_halves(
+        "npu_swiglu_quant", _swiglu_quant, lambda d: [call(
+            d.normal(9, 64, grad=False), d.uniform(3, 32, low=0.5, high=2, dtype=torch.float32), torch.tensor(
+                [4, 0, 5], dtype=torch.int32))],
+        through=_call_swiglu_quant, outputs=("int8", "float32"),
+    )),
+    ties_forgiven(_entry(
+        "npu_grouped_matmul_swiglu_quant", _grouped_gate, _gate_of_groups_inputs, through=_call_grouped_gate,
+        outputs=("int8", "float32"), dtypes=("int8",), terms=64,
     )),
     ties_forgiven(_halves(
         "npu_kronecker_quant", _kronecker, lambda d: [call(

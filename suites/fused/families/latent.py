@@ -1,0 +1,189 @@
+"""Latent attention and what is beside it: the operators before it, sparse ones on quantized keys, convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+
+from pytest_ascend.operators import InputFactory, Operator, Sample, call
+from pytest_ascend.operators.operator import HALVES
+
+from ..entry import fused, in_family
+from .serving import causal, interleave_rope, one_sequence, written
+
+T = torch.Tensor
+
+#: Sizes that CANN's pages fix: of a token, of latent queries and keys, of a head without and with rope.
+_TOKEN, _QUERY, _KEY, _HEAD, _ROPE = 7168, 1536, 512, 128, 64
+#: Terms in the longest sum.
+TERMS = _TOKEN
+
+
+def _norm(x: T, gamma: T) -> T:
+    return x / x.square().mean(-1, keepdim=True).add(1e-5).sqrt() * gamma
+
+
+def _before_attention(
+    x: T, down: T, up: T, up_key: T, down_key: T, gamma: T, gamma_key: T, sin: T, cos: T, slots: T, keys: T, ropes: T
+) -> tuple[T, T, T, T]:
+    heads = up_key.shape[0]
+    plain, turned = (_norm(x @ down, gamma) @ up).view(len(x), heads, -1).split([_HEAD, _ROPE], -1)
+    query = torch.einsum("thd,hdc->thc", plain, up_key)
+    key, rope = (x @ down_key).split([_KEY, _ROPE], -1)
+    rotated = interleave_rope(rope, cos, sin)
+    caches = written(_norm(key, gamma_key).unsqueeze(1), rotated.unsqueeze(1), keys, ropes, slots)
+    return query, interleave_rope(turned, cos[:, None], sin[:, None]), *caches
+
+
+def _call_before_attention(apply: Any, *given: T, is_third: bool = False) -> Any:
+    *head, slots, keys, ropes = given
+    caches = keys.clone(), ropes.clone()
+    if is_third:
+        query, rope, *_ = apply(*head, *caches, cache_index=slots)
+        return query, rope, *caches
+    query, rope, keys, ropes, *_ = apply(*head, slots, *caches)
+    return query, rope, keys, ropes
+
+
+def _weight(make: InputFactory, *shape: int) -> T:
+    """Return a matrix whose parts of 64 rows are alike but for their sizes: quickly made, no part equals another."""
+    part = make.normal(64, shape[1], std=shape[0] ** -0.5, grad=False)
+    sizes = make.uniform(shape[0] // 64, 1, 1, low=0.5, high=1.5, grad=False)
+    return (part * sizes).view(shape)
+
+
+def _tokens(make: InputFactory) -> Iterator[Sample]:
+    heads, gamma = 2, [make.uniform(n, low=0.5, high=1.5, grad=False) for n in (_QUERY, _KEY)]
+    yield call(
+        make.normal(3, _TOKEN, grad=False), _weight(make, _TOKEN, _QUERY), _weight(
+            make, _QUERY, heads * (_HEAD + _ROPE)),
+        make.normal(heads, _HEAD, _KEY, std=_HEAD**-0.5, grad=False), _weight(make, _TOKEN, _KEY + _ROPE), *gamma,
+        *(make.uniform(3, _ROPE, grad=False) for _ in "sc"), torch.tensor([130, 7, 255]),
+        *(make.normal(2, 128, 1, n, grad=False) for n in (_KEY, _ROPE)),
+    )  # fmt: skip
+
+
+# --- on quantized keys ---
+
+
+def _scores(query: T, key: T, weights: T, query_scale: T, key_scale: T) -> T:
+    products = F.relu(torch.einsum("bqhd,bkd->bqhk", query.double(), key[:, :, 0].double()))
+    scores = torch.einsum("bqh,bqhk->bqk", weights.double() * query_scale.double(), products)
+    return (scores * key_scale.double()[:, None, :, 0]).masked_fill(causal(query.shape[1], key.shape[1]), -torch.inf)
+
+
+def _best_scores(query: T, key: T, weights: T, query_scale: T, key_scale: T, count: int) -> tuple[T, T]:
+    """Return the scores of the best keys, and how many are chosen: of equal scores any may be."""
+    best = _scores(query, key, weights, query_scale, key_scale).topk(count, -1).values
+    return best.masked_fill(best.isneginf(), 0), (~best.isneginf()).sum(-1)
+
+
+def _call_best(apply: Any, query: T, key: T, weights: T, query_scale: T, key_scale: T, count: int) -> Any:
+    made = apply(
+        query, key, weights, query_scale, key_scale, 0, 0, actual_seq_lengths_key=torch.full(
+            (len(key),), key.shape[1], dtype=torch.int32, device=key.device), sparse_count=count, sparse_mode=3,
+    )  # fmt: skip
+    chosen, device = made.cpu()[:, :, 0].long(), made.device
+    given = (each.cpu() for each in (query, key, weights, query_scale, key_scale))
+    is_there = torch.tensor([[row.unique().numel() == len(row) for row in rows - torch.arange(count) * (rows < 0)]
+                             for rows in chosen])  # fmt: skip
+    found = _scores(*given).gather(-1, chosen.clamp(min=0)).masked_fill(chosen < 0, 0)
+    return found.bfloat16().to(device), ((chosen >= 0).sum(-1) * is_there).to(device)
+
+
+def _indexer_inputs(make: InputFactory) -> Iterator[Sample]:
+    query = make.integers(2, 5, 64, 128, low=-128, high=128, dtype=torch.int8)
+    key = make.integers(2, 70, 1, 128, low=-128, high=128, dtype=torch.int8)
+    scales = [make.uniform(*shape, low=0.001, high=0.01, dtype=torch.float16) for shape in ((2, 5, 64), (2, 70, 1))]
+    yield call(query, key, make.uniform(2, 5, 64, low=0.1, high=1, dtype=torch.float16), *scales, 16)
+
+
+def _sparse(query: T, numbers: T, rope: T, steps: T, indices: T, scale: float) -> T:
+    """Attend over chosen keys, whose numbers in eight bits have a scale for 128 of them."""
+    plain = (numbers.double() * steps.double().repeat_interleave(128, -1)).to(query.dtype)
+    key = torch.cat((plain, rope), -1)
+    made = []
+    for place in range(len(query)):
+        chosen = torch.zeros(query.shape[1], key.shape[1] + 1, dtype=torch.bool).scatter_(
+            1, indices[place, :, 0].long() % (key.shape[1] + 1), value=True
+        )
+        made.append(one_sequence(query[place], key[place], plain[place], scale, ~chosen[:, :-1]))
+    return torch.stack(made)
+
+
+def _call_sparse(apply: Any, query: T, numbers: T, rope: T, steps: T, indices: T, scale: float) -> T:
+    host = [each.cpu().contiguous().view(torch.int8) for each in (numbers, rope, steps)]
+    key = torch.cat(host, -1).to(query.device)
+    lengths = [torch.full((len(x),), x.shape[1], dtype=torch.int32, device=query.device) for x in (query, key)]
+    made: T = apply(
+        query, key, key, indices, scale, 2, 2, actual_seq_lengths_query=lengths[0], actual_seq_lengths_kv=lengths[1],
+        sparse_mode=3, attention_mode=2, quant_scale_repo_mode=1, tile_size=128, rope_head_dim=64,
+    )  # fmt: skip
+    return made
+
+
+def _sparse_inputs(make: InputFactory) -> Iterator[Sample]:
+    order = make.uniform(2, 6, 80, dtype=torch.float32).argsort(-1)
+    chosen = order.masked_fill(order > torch.arange(74, 80)[:, None], 80)[..., :32].sort(-1).values.int()
+    numbers = make.integers(2, 80, 1, 512, low=-127, high=128, dtype=torch.int8)
+    steps = make.uniform(2, 80, 1, 4, low=0.005, high=0.02, dtype=torch.float32)
+    indices = torch.where(chosen == 80, -1, chosen).unsqueeze(2)
+    yield call(make.normal(2, 6, 8, 576, grad=False), numbers, make.normal(2, 80, 1, 64, grad=False), steps, indices,
+               0.04)  # fmt: skip
+
+
+# --- convolution of sequences ---
+
+
+def _convolved(x: T, weight: T, states: T, ends: tuple[int, ...], slots: T, computed: T) -> tuple[T, T]:
+    """Convolve sequences after the last inputs of their states, which is zero where nothing was computed yet."""
+    made, states, width = torch.zeros_like(x), states.clone(), len(weight)
+    for place, (start, end) in enumerate(zip((0, *ends), ends, strict=False)):
+        state = states[int(slots[place])]
+        whole = torch.cat((state[len(state) - width + 1 :] * bool(computed[place]), x[start:end]))
+        made[start:end] = sum(weight[tap] * whole[tap : tap + end - start] for tap in range(width)) + x[start:end]
+        longer = torch.cat((state[: 0 if not computed[place] else len(state) - width + 1], whole))
+        kept = min(len(state), len(longer))
+        state[len(state) - kept :] = longer[len(longer) - kept :]
+    return made, states
+
+
+def _call_convolved(apply: Any, x: T, weight: T, states: T, ends: tuple[int, ...], slots: T, computed: T) -> Any:
+    states = states.clone()
+    starts = torch.tensor([0, *ends], dtype=torch.int32, device=x.device)
+    made = apply(
+        x, weight, states, query_start_loc=starts, cache_indices=slots, num_computed_tokens=computed,
+        residual_connection=1, pad_slot_id=-1,
+    )  # fmt: skip
+    return made, states
+
+
+def _convolved_inputs(make: InputFactory) -> Iterator[Sample]:
+    for ends in ((5, 8, 15, 19), (1, 2, 3, 4)):
+        x, weight = make.normal(ends[-1], 128, grad=False), make.normal(3, 128, grad=False)
+        slots = torch.tensor([0, 3, 1, 5], dtype=torch.int32)
+        yield call(x, weight, make.normal(8, 2, 128, grad=False), ends, slots, torch.tensor(
+            [0, 4, 0, 9], dtype=torch.int32))  # fmt: skip
+
+
+_entry: Callable[..., Operator] = partial(fused, grad=False, nonfinite=False, layouts=False)
+_bf16: Callable[..., Operator] = partial(_entry, dtypes=("bfloat16",))
+
+OPERATORS = in_family(
+    "latent attention",
+    *(
+        _bf16(name, _before_attention, _tokens, through=partial(_call_before_attention, is_third=name.endswith("v3")),
+              terms=TERMS)
+        for name in ("npu_mla_prolog", "npu_mla_prolog_v2", "npu_mla_prolog_v3")
+    ),
+    _entry(
+        "npu_quant_lightning_indexer", _best_scores, _indexer_inputs, through=_call_best,
+        outputs=("bfloat16", "int64"), dtypes=("int8",), terms=64,
+    ),
+    _bf16("npu_kv_quant_sparse_flash_attention", _sparse, _sparse_inputs, through=_call_sparse, terms=576),
+    _entry("npu_fused_causal_conv1d", _convolved, _convolved_inputs, through=_call_convolved, dtypes=HALVES, terms=3),
+)  # fmt: skip

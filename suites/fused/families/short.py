@@ -1,0 +1,268 @@
+"""Numbers of eight and four bits: casts over every code, scales by block (MX), and products of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+
+from pytest_ascend.operators import InputFactory, Operator, Sample, call
+from pytest_ascend.operators.operator import HALVES
+
+from ..entry import fused, in_family, only_on_950, ties_forgiven
+from ..formats import BIAS, E2M1, E4M3, E5M2, Format, packed, scales, unpacked
+
+T = torch.Tensor
+
+#: torch_npu's name of each format, and what its numbers are in. In four bits, two are in a byte.
+_FORMATS: Mapping[str, Format] = {"float8_e4m3fn": E4M3, "float8_e5m2": E5M2, "float4_e2m1fn_x2": E2M1}
+_FOUR = "float4_e2m1fn_x2"
+#: ACL's number of int8, which torch_npu takes here.
+_INT8 = 1
+
+
+def _dtype(name: str) -> Any:
+    import torch_npu
+
+    return getattr(torch_npu, name)
+
+
+# --- casts ---
+
+
+def _cast(x: T, name: str) -> T:
+    codes = _FORMATS[name].nearest(x)
+    return packed(codes) if name == _FOUR else codes
+
+
+def _call_cast(apply: Any, x: T, name: str) -> T:
+    """Cast, and return the codes. What is beyond the largest may be an infinity or NaN: OCP has both conversions."""
+    only_on_950(f"npu_dtype_cast to {name}")
+    made = apply(x, _dtype(name)).view(torch.uint8)
+    kind, beyond = _FORMATS[name], x.cpu().double().abs() > _FORMATS[name].largest
+    if name == _FOUR:
+        return made
+    found = made.cpu()
+    no_number = ~kind.numbers[found.long()].isfinite() & beyond & x.cpu().isfinite()
+    return torch.where(no_number, kind.nearest(x.cpu()), found).to(made.device)
+
+
+def _cast_inputs(make: InputFactory) -> Iterator[Sample]:
+    for name, kind in _FORMATS.items():
+        yield call(make.given(kind.hard().tolist()), name, name=name)
+    for name in ("float8_e4m3fn", "float8_e5m2"):
+        yield call(make.given([float("nan"), 0.0, -0.0, 2.0**-20, -(2.0**-20)]), name, name=f"{name}, NaN and zeros")
+
+
+def _numbers(codes: T, name: str) -> T:
+    return _FORMATS[name].numbers[(unpacked(codes) if name == _FOUR else codes).long()]
+
+
+def _call_numbers(apply: Any, codes: T, name: str) -> T:
+    only_on_950(f"npu_dtype_cast of {name}")
+    if name == _FOUR:
+        return apply(codes, torch.float32, input_dtype=_dtype(name))
+    return apply(codes.view(getattr(torch, name)), torch.float32)
+
+
+def _codes_inputs(_: InputFactory) -> Iterator[Sample]:
+    codes = torch.arange(256).to(torch.uint8).view(8, 32)
+    for name in _FORMATS:
+        yield call(codes, name, name=name)
+
+
+# --- blocks with a scale ---
+
+
+def _blocks(x: T, name: str, axis: int) -> tuple[T, T]:
+    """Quantize by MX's rule: the scale has the exponent of the block's largest number less that of the format's."""
+    kind, moved = _FORMATS[name], x.double().movedim(axis, -1)
+    count = -(-moved.shape[-1] // 32)
+    wide = F.pad(moved, (0, 32 * count - moved.shape[-1])).unflatten(-1, (count, 32))
+    shared = wide.abs().amax(-1).log2().floor() - torch.tensor(kind.largest).log2().floor()
+    code = shared.clamp(min=-BIAS) + BIAS
+    codes = kind.nearest(wide / scales(code).unsqueeze(-1)).flatten(-2)[..., : moved.shape[-1]].movedim(-1, axis)
+    pairs = F.pad(code, (0, count % 2)).unflatten(-1, (-1, 2)).movedim(-2, axis if axis >= 0 else axis - 1)
+    return (packed(codes) if name == _FOUR else codes), pairs.to(torch.uint8)
+
+
+def _call_blocks(apply: Any, x: T, name: str, axis: int) -> Any:
+    made = apply(x, axis=axis, dst_type=_dtype(name))
+    return made[0].view(torch.uint8), made[1].view(torch.uint8)
+
+
+def _blocks_inputs(make: InputFactory) -> Iterator[Sample]:
+    for name, kind in _FORMATS.items():
+        hard = kind.hard()
+        hard = hard[hard.abs() < 2 * 2.0 ** int(torch.tensor(kind.largest).log2())]
+        rows = F.pad(hard, (0, -len(hard) % 31)).view(-1, 31)  # and one whose exponent is the largest
+        rows = F.pad(rows, (0, 1), value=2.0 ** int(torch.tensor(kind.largest).log2()))
+        yield call(make.given(rows.flatten().view(1, -1).tolist()), name, -1, name=f"{name}, every number")
+        x = make.normal(4, 96, grad=False) * 2.0 ** make.integers(4, 1, low=-6, high=6)
+        yield call(x.to(make.dtype), name, -1, name=name)
+    x = make.normal(96, 8, grad=False)
+    x[:32, 2] = 0
+    yield call(x, "float8_e4m3fn", 0, name="along rows")
+
+
+def _of_blocks(codes: T, scale: T, name: str) -> T:
+    return _numbers(codes, name) * _factors(scale, -1)
+
+
+def _factors(scale: T, axis: int) -> T:
+    """Return a factor for each number along an axis, which has half as many scales as blocks: they are in pairs."""
+    return scales(scale).movedim(axis - 1, -2).flatten(-2).repeat_interleave(32, -1).movedim(-1, axis)
+
+
+def _call_of_blocks(apply: Any, codes: T, scale: T, name: str) -> T:
+    x = codes if name == _FOUR else codes.view(getattr(torch, name))
+    made: T = apply(x, scale.view(torch.float8_e8m0fnu), dst_type=torch.float32, src_type=_dtype(name))
+    return made
+
+
+def _some_codes(make: InputFactory, kind: Format, *shape: int) -> T:
+    """Return codes of numbers."""
+    half = len(kind.magnitudes)
+    codes = make.integers(*shape, high=2 * half)
+    return torch.where(codes < half, codes, codes - half + len(kind.numbers) // 2).to(torch.uint8)
+
+
+def _some_scales(make: InputFactory, *shape: int) -> T:
+    return make.integers(*shape, low=BIAS - 4, high=BIAS + 5, dtype=torch.uint8)
+
+
+def _norm_blocks(x1: T, x2: T, gamma: T) -> tuple[T, T]:
+    """Return the sum, and the normalized numbers to one step of a quantization with blocks."""
+    x = x1 + x2
+    return x, x / x.square().mean(-1, keepdim=True).add(1e-6).sqrt() * gamma
+
+
+def _call_norm_blocks(apply: Any, x1: T, x2: T, gamma: T) -> Any:
+    """Dequantize. A number that is within half a step of the device's is the exact one: the norm itself is judged."""
+    y, x, scale, _ = apply(x1, x2, gamma, epsilon=1e-6, dst_type=_dtype("float8_e5m2"))
+    exact = _norm_blocks(*(each.cpu().double() for each in (x1, x2, gamma)))[1]
+    found = _of_blocks(y.view(torch.uint8).cpu(), scale.view(torch.uint8).cpu(), "float8_e5m2")[..., : x.shape[-1]]
+    is_near = (found - exact).abs() <= exact.abs() * (0.125 + 2.0**-6) + 2.0**-8
+    return x, torch.where(is_near, exact, found).to(x.dtype).to(x.device)
+
+
+def _by_tile(x: T, height: int, width: int) -> tuple[T, T]:
+    """Return numbers in units of their block's scale, before they are rounded, and the scales."""
+    wide = F.pad(x, (0, -x.shape[-1] % width, 0, -x.shape[-2] % height))
+    made = wide.unflatten(-1, (-1, width)).unflatten(-3, (-1, height)).abs().amax((-3, -1)) / 127
+    factors = made.repeat_interleave(height, -2).repeat_interleave(width, -1)
+    return (x / factors[..., : x.shape[-2], : x.shape[-1]]), made
+
+
+# --- products ---
+
+
+def _product(x1: T, x2: T, rows: T, columns: T, name: str) -> T:
+    a, b = _numbers(x1, name), _numbers(x2.mT, name).mT if name == _FOUR else _numbers(x2, name)
+    return (a * _factors(rows, -1)) @ (b * _factors(columns, -2))
+
+
+def _call_product(apply: Any, x1: T, x2: T, rows: T, columns: T, name: str) -> T:
+    only_on_950("npu_quant_matmul of MX")
+    how: dict[str, Any] = {f"{each}_dtype": _dtype("float8_e8m0fnu") for each in ("scale", "pertoken_scale")}
+    if name == _FOUR:
+        how |= {f"{each}_dtype": _dtype(name) for each in ("x1", "x2")}
+    else:
+        x1, x2 = x1.view(getattr(torch, name)), x2.view(getattr(torch, name))
+    made: T = apply(
+        x1, x2, columns, pertoken_scale=rows, output_dtype=torch.bfloat16, group_sizes=[1, 1, 32], **how
+    )  # fmt: skip
+    return made
+
+
+def _product_inputs(make: InputFactory) -> Iterator[Sample]:
+    for name, kind in _FORMATS.items():
+        rows, columns = _some_scales(make, 5, 2, 2), _some_scales(make, 2, 64, 2)
+        if name == _FOUR:  # a weight is given transposed: its rows are packed
+            x1, x2 = (packed(_some_codes(make, kind, n, 128)) for n in (5, 64))
+            columns = _some_scales(make, 64, 2, 2)
+            yield call(x1, x2.T, rows, columns.transpose(0, 1), name, name=name)
+        else:
+            yield call(
+                _some_codes(make, kind, 5, 128), _some_codes(make, kind, 128, 64), rows, columns, name, name=name
+            )
+
+
+def _turned(x1: T, x2: T, rows: T, columns: T) -> T:
+    a, b = _numbers(x1, "float8_e4m3fn").transpose(0, 1), _numbers(x2, "float8_e4m3fn")
+    if rows.dtype is torch.uint8:
+        made = (a * _factors(rows, -1).transpose(0, 1)) @ (b * _factors(columns, -2))
+    else:
+        made = (a @ b) * columns * rows[:, None]
+    return made.transpose(0, 1)
+
+
+def _call_turned(apply: Any, x1: T, x2: T, rows: T, columns: T) -> T:
+    x1, x2 = x1.view(torch.float8_e4m3fn), x2.view(torch.float8_e4m3fn)
+    how: dict[str, Any] = {}
+    if rows.dtype is torch.uint8:
+        rows, columns = rows.view(torch.float8_e8m0fnu), columns.view(torch.float8_e8m0fnu)
+        how = {"group_sizes": [0, 0, 32]}
+    made: T = apply(
+        x1, x2, dtype=torch.bfloat16, x1_scale=rows, x2_scale=columns, perm_x1=[1, 0, 2], perm_x2=[0, 1, 2],
+        perm_y=[1, 0, 2], **how,
+    )  # fmt: skip
+    return made
+
+
+def _turned_inputs(make: InputFactory) -> Iterator[Sample]:
+    x1, x2 = _some_codes(make, E4M3, 6, 3, 512), _some_codes(make, E4M3, 3, 512, 128)
+    some = [make.uniform(n, low=0.1, high=1.0, dtype=torch.float32) for n in (6, 128)]
+    yield call(x1, x2, *some, name="by row and column")
+    yield call(x1, x2, _some_scales(make, 6, 3, 8, 2), _some_scales(make, 3, 8, 128, 2), name="MX")
+
+
+_entry: Callable[..., Operator] = partial(fused, grad=False, nonfinite=False, layouts=False)
+_bytes: Callable[..., Operator] = partial(_entry, exact=True)
+
+OPERATORS = in_family(
+    "short formats",
+    replace(
+        _bytes("npu_dtype_cast", _cast, _cast_inputs, through=_call_cast, outputs=("uint8",),
+               dtypes=("float32", *HALVES)),
+        name="npu_dtype_cast.to",
+    ),
+    replace(
+        _bytes("npu_dtype_cast", _numbers, _codes_inputs, through=_call_numbers, outputs=("float32",),
+               dtypes=("uint8",)),
+        name="npu_dtype_cast.from",
+    ),
+    _bytes("npu_dynamic_mx_quant", _blocks, _blocks_inputs, through=_call_blocks, outputs=("uint8", "uint8"),
+           dtypes=HALVES),
+    _bytes(
+        "npu_anti_mx_quant", _of_blocks, lambda d: [
+            call(_some_codes(d, E4M3, 3, 128), _some_scales(d, 3, 2, 2), "float8_e4m3fn"),
+            call(_some_codes(d, E5M2, 3, 128), _some_scales(d, 3, 2, 2), "float8_e5m2")],
+        through=_call_of_blocks, outputs=("float32",), dtypes=("uint8",),
+    ),
+    _entry(
+        "npu_add_rms_norm_dynamic_mx_quant", _norm_blocks, lambda d: [call(
+            d.normal(5, 128, grad=False), d.normal(5, 128, grad=False), d.uniform(128, low=0.5, high=1.5, grad=False))],
+        through=_call_norm_blocks, dtypes=HALVES, terms=128,
+    ),
+    ties_forgiven(_entry(
+        "npu_dynamic_block_quant", _by_tile, lambda d: [call(d.normal(3, 300, grad=False), 1, 128), call(
+            d.normal(2, 3, 256, grad=False), 1, 128)],
+        through=lambda apply, x, height, width: apply(
+            x, dst_type=_INT8, row_block_size=height, col_block_size=width),
+        outputs=("int8", "float32"), dtypes=HALVES,
+    )),
+    replace(
+        _entry("npu_quant_matmul", _product, _product_inputs, through=_call_product, outputs=("bfloat16",),
+               dtypes=("uint8",)),
+        name="npu_quant_matmul.mx",
+    ),
+    _entry(
+        "npu_transpose_quant_batchmatmul", _turned, _turned_inputs, through=_call_turned, outputs=("bfloat16",),
+        dtypes=("uint8",),
+    ),
+)  # fmt: skip
