@@ -21,6 +21,7 @@ from pytest_ascend.emulator.device_faults import KINDS, inject, is_device_fault
 from pytest_ascend.emulator.graph_faults import GRAPH_FAULTS
 from pytest_ascend.emulator.graphs import BODIES
 from pytest_ascend.emulator.registry import Body, Kernel
+from pytest_ascend.emulator.tensors import FOUR_BITS, POWERS
 from pytest_ascend.errors import UsageError, choice
 
 
@@ -295,6 +296,22 @@ def _argument(place: int, value: Any) -> Callable[[Body], Body]:
     return lambda correct: lambda *a: correct(*a[:place], value, *a[place + 1 :])
 
 
+def _of_next_block(scale: T) -> T:
+    return scale.view(torch.uint8).roll(1, 0).view(scale.dtype) if scale.dtype is POWERS else scale
+
+
+def _nibbles_of_bytes_swapped(x: T) -> T:
+    if x.dtype is not FOUR_BITS:
+        return x
+    found = x.view(torch.uint8)
+    return (found >> 4 | found << 4).view(x.dtype)
+
+
+def _largest_for_nan(correct: Body, x: T, dtype: Any) -> Any:
+    made = correct(x, dtype)
+    return made.nan_to_num(torch.finfo(dtype).max) if str(dtype).startswith("torch.float8_e4") else made
+
+
 def _cast(correct: Body, self: T, source: T) -> None:
     if source.dtype is torch.float32 and self.dtype in (torch.bfloat16, torch.float16):
         source = _cut(source, self.dtype)
@@ -505,5 +522,12 @@ FAULTS: dict[str, Fault] = {
         ("aclnnMoeGatingTopKSoftmax", "aclnnMoeGatingTopKSoftmaxV2"), _instead(_last_of_equals)
     ),
     "last-expert-dropped": {"aclnnMoeInitRoutingV3": _instead(_last_expert_dropped)},
+    "prolog-writes-slot-before": {"aclnnMlaPrologV3WeightNz": _given(lambda slots: (slots - 1).clamp(min=0), 11)},
+    "indexer-takes-scale-of-next-key": {"aclnnQuantLightningIndexer": _given(lambda scale: scale.roll(1, 1), 4)},
+    # formats of eight and four bits, on an Ascend 950
+    "mx-scale-of-next-block": {"aclnnQuantMatmulV5": _given(_of_next_block, 3)},
+    "mx-rounds-half-away": {"aclnnDynamicMxQuantV3": _argument(2, "round")},
+    "mx-nibbles-swapped": {"aclnnDynamicMxQuantV3": _gives(_nibbles_of_bytes_swapped)},
+    "float8-saturates-nan": {"aclnnCast": _instead(_largest_for_nan)},
     "logits-in-bfloat16": {"aclnnMm": _gives(lambda x: x.bfloat16().float() if x.dtype is torch.float32 else x)},
 }

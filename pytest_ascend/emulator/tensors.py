@@ -36,6 +36,8 @@ _NAMES = {
     40: "float4_e2m1fn_x2",
 }
 
+#: Torch's dtypes, None where the installed torch lacks one: two numbers of four bits in a byte, and powers of two.
+FOUR_BITS, POWERS = getattr(torch, "float4_e2m1fn_x2", None), getattr(torch, "float8_e8m0fnu", None)
 #: ACL's number for four bits (E2M1). A descriptor counts numbers, of which torch has two in a byte.
 _FOUR_BITS = 40
 

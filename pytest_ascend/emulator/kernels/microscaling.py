@@ -16,15 +16,13 @@ from torch.nn import functional
 from pytest_ascend.emulator.choices import is_950
 from pytest_ascend.emulator.kernels.normalization import root_mean_square
 from pytest_ascend.emulator.registry import Family
-from pytest_ascend.emulator.tensors import Refused
+from pytest_ascend.emulator.tensors import FOUR_BITS, POWERS, Refused
 
 family = Family("microscaling")
 T = torch.Tensor
 Optional = T | None
 _B = TypeVar("_B", bound=Callable[..., Any])
 
-#: Torch's dtypes, None where the installed torch lacks one: two numbers of four bits in a byte, and powers of two.
-FOUR_BITS, POWERS = getattr(torch, "float4_e2m1fn_x2", None), getattr(torch, "float8_e8m0fnu", None)
 #: The magnitudes of four bits (E2M1), by code.
 _MAGNITUDES = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 #: dtype -> bits of the mantissa, exponent of the largest number, that number, exponent of the smallest normal one.
@@ -123,12 +121,12 @@ def _mx_quant(x: T, axis: int, mode: str, dtype: Any, size: int, algorithm: int,
     y, scale = out
     moved = x.double().movedim(axis, -1)
     count = -(-moved.shape[-1] // size)
-    blocks = functional.pad(moved, (0, count * size - moved.shape[-1])).unflatten(-1, (count, size))  # type: ignore[no-untyped-call]
+    blocks = torch.unflatten(functional.pad(moved, (0, count * size - moved.shape[-1])), -1, (count, size))
     exponents = _shared_exponents(blocks.abs().amax(-1), dtype, algorithm, low)
     made = to_grid(blocks / torch.exp2(exponents).unsqueeze(-1), dtype, mode).flatten(-2)[..., : moved.shape[-1]]
     made = made.movedim(-1, axis)
     y.copy_(made.to(y.dtype)) if dtype is not FOUR_BITS else y.view(torch.uint8).copy_(packed(made))
-    pairs = functional.pad(_codes(exponents), (0, count % 2)).unflatten(-1, (-1, 2))  # type: ignore[no-untyped-call]
+    pairs = torch.unflatten(functional.pad(_codes(exponents), (0, count % 2)), -1, (-1, 2))
     scale.view(torch.uint8).copy_(pairs.movedim(-2, axis if axis >= 0 else x.dim() + axis))
 
 
@@ -224,7 +222,7 @@ def dynamic_block_quant(
     largest = 127.0 if dtype is torch.int8 else torch.finfo(dtype).max
     rows, columns = x.shape[-2:]
     wide = functional.pad(x.float(), (0, -columns % width, 0, -rows % height))
-    blocks = wide.unflatten(-1, (-1, width)).unflatten(-3, (-1, height))  # type: ignore[no-untyped-call]
+    blocks = torch.unflatten(torch.unflatten(wide, -1, (-1, width)), -3, (-1, height))
     scale = blocks.abs().masked_fill(~blocks.isfinite(), 0).amax((-3, -1)) / largest
     scale = scale.clamp(max=1 / least) if least else scale
     factors = scale.repeat_interleave(height, -2).repeat_interleave(width, -1)[..., :rows, :columns]

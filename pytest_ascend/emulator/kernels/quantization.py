@@ -7,9 +7,10 @@ import functools
 import torch
 
 from pytest_ascend.emulator.kernels.linear import scaled_product, scales_of, whole_of
-from pytest_ascend.emulator.kernels.microscaling import POWERS, mx_product, only_on_950
+from pytest_ascend.emulator.kernels.microscaling import mx_product, only_on_950
 from pytest_ascend.emulator.kernels.normalization import root_mean_square
 from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.tensors import POWERS
 
 family = Family("quantization")
 op = family.op

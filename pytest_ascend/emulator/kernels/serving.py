@@ -3,6 +3,8 @@ the gated delta rule. Attention itself is in :mod:`inference`, routing in :mod:`
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
@@ -464,11 +466,11 @@ def mla_prolog(
         up = _product(*_by_row_in_int8(smooth, weightUqQr), scaleWUqQr, half)
     else:
         up = _product(latent.to(half), weightUqQr, None, None, half)
-    plain, turned = up.view(len(rows), heads, -1).split([depth, up.shape[-1] // heads - depth], -1)
+    plain, turned = torch.split(up.view(len(rows), heads, -1), [depth, up.shape[-1] // heads - depth], -1)
     query = torch.einsum("thd,hdc->thc", plain.double(), weightUk.double())
     query_rope = _interleaved_rope(turned, cos.unsqueeze(1), sin.unsqueeze(1))
     both = _product(rows, weightDkvKr, scaleX, scaleWDkvKr, torch.float32)
-    key, key_rope = both.split([gammaCkv.shape[-1], both.shape[-1] - gammaCkv.shape[-1]], -1)
+    key, key_rope = torch.split(both, [gammaCkv.shape[-1], both.shape[-1] - gammaCkv.shape[-1]], -1)
     stored = key * root_mean_square(key, gammaCkv, epsilonCkv) * gammaCkv.float() * kcScale
     for cache, found in ((kvCache, stored), (krCache, _interleaved_rope(key_rope, cos, sin))):
         cache.copy_(placed(found.to(cache.dtype), cache, cacheIndex.flatten()))
@@ -496,15 +498,14 @@ def _by_row_in_int8(x: T, weight: T) -> tuple[T, T, T]:
 
 @family.kernel_named("MlaProlog")
 def mla_prolog_by_name(
-    *given: T, rmsnorm_epsilon_cq: float, rmsnorm_epsilon_ckv: float, cache_mode: str
-) -> tuple[T, ...]:
+    *given: Any, rmsnorm_epsilon_cq: float, rmsnorm_epsilon_ckv: float, cache_mode: str
+) -> tuple[Any, ...]:
     """Compute the first version, which returns the caches too."""
     scales = [*given[12:], *[None] * 7][:7]
     if any(each is not None for each in scales):
         raise NotImplementedError("scales are not implemented")
-    query, rope, *_ = mla_prolog(
-        *given[:12], epsilonCq=rmsnorm_epsilon_cq, epsilonCkv=rmsnorm_epsilon_ckv, cacheMode=cache_mode
-    )
+    how: dict[str, Any] = {"epsilonCq": rmsnorm_epsilon_cq, "epsilonCkv": rmsnorm_epsilon_ckv, "cacheMode": cache_mode}
+    query, rope, *_ = mla_prolog(*given[:12], **how)
     return query, rope, given[10], given[11]
 
 
@@ -581,8 +582,8 @@ def kv_quant_sparse_flash_attention(
     """Attend over chosen keys, whose rows have numbers in eight bits, a rotated part in halves, and scales by tile."""
     del value  # the keys' first part
     depth = query.shape[-1] - ropeDim
-    numbers, rope, scales = (each.contiguous() for each in key.view(torch.int8).split(
-        [depth, ropeDim * 2, depth // tileSize * 4], -1))  # fmt: skip
+    numbers, rope, scales = (each.contiguous() for each in torch.split(
+        key.view(torch.int8), [depth, ropeDim * 2, depth // tileSize * 4], -1))  # fmt: skip
     steps = scales.view(torch.float32).repeat_interleave(tileSize, -1)
     plain = (numbers.view(key.dtype).float() * steps).to(query.dtype)
     return sparse_flash_attention(

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812  as everybody calls it
 
 from pytest_ascend.emulator.choices import is_950
-from pytest_ascend.emulator.kernels.microscaling import FOUR_BITS, SHORT, numbers_of, packed, to_grid
+from pytest_ascend.emulator.kernels.microscaling import SHORT, numbers_of, packed, to_grid
 from pytest_ascend.emulator.registry import Family, aten
-from pytest_ascend.emulator.tensors import Refused
+from pytest_ascend.emulator.tensors import FOUR_BITS, Refused
 
 #: Operators inside which torch's CPU kernels would round.
 _WIDE = (
@@ -138,7 +138,7 @@ def copy_(x: T, source: T) -> None:
 @family.kernel("aclnnCast(Tensor self, dtype dtype, out Tensor out)")
 def cast(x: T, dtype: torch.dtype | None) -> T:
     """Convert; to four bits to the nearest number, with saturation. Only an Ascend 950 has eight and four bits."""
-    if not is_950() and (short := SHORT & {x.dtype, dtype}):
+    if not is_950() and (short := {x.dtype, dtype} & SHORT):
         raise Refused(f"Tensor self and out not implemented for {short.pop()} on this chip.")
     wide = numbers_of(x) if x.dtype is FOUR_BITS else x
     return packed(to_grid(wide, dtype)).view(dtype) if FOUR_BITS and dtype is FOUR_BITS else wide

@@ -31,9 +31,9 @@ def _before_attention(
     x: T, down: T, up: T, up_key: T, down_key: T, gamma: T, gamma_key: T, sin: T, cos: T, slots: T, keys: T, ropes: T
 ) -> tuple[T, T, T, T]:
     heads = up_key.shape[0]
-    plain, turned = (_norm(x @ down, gamma) @ up).view(len(x), heads, -1).split([_HEAD, _ROPE], -1)
+    plain, turned = torch.split((_norm(x @ down, gamma) @ up).view(len(x), heads, -1), [_HEAD, _ROPE], -1)
     query = torch.einsum("thd,hdc->thc", plain, up_key)
-    key, rope = (x @ down_key).split([_KEY, _ROPE], -1)
+    key, rope = torch.split(x @ down_key, [_KEY, _ROPE], -1)
     rotated = interleave_rope(rope, cos, sin)
     caches = written(_norm(key, gamma_key).unsqueeze(1), rotated.unsqueeze(1), keys, ropes, slots)
     return query, interleave_rope(turned, cos[:, None], sin[:, None]), *caches

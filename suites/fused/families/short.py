@@ -39,7 +39,7 @@ def _cast(x: T, name: str) -> T:
     return packed(codes) if name == _FOUR else codes
 
 
-def _call_cast(apply: Any, x: T, name: str) -> T:
+def _call_cast(apply: Any, x: T, name: str) -> Any:
     """Cast, and return the codes. What is beyond the largest may be an infinity or NaN: OCP has both conversions."""
     only_on_950(f"npu_dtype_cast to {name}")
     made = apply(x, _dtype(name)).view(torch.uint8)
@@ -62,7 +62,7 @@ def _numbers(codes: T, name: str) -> T:
     return _FORMATS[name].numbers[(unpacked(codes) if name == _FOUR else codes).long()]
 
 
-def _call_numbers(apply: Any, codes: T, name: str) -> T:
+def _call_numbers(apply: Any, codes: T, name: str) -> Any:
     only_on_950(f"npu_dtype_cast of {name}")
     if name == _FOUR:
         return apply(codes, torch.float32, input_dtype=_dtype(name))
@@ -82,11 +82,11 @@ def _blocks(x: T, name: str, axis: int) -> tuple[T, T]:
     """Quantize by MX's rule: the scale has the exponent of the block's largest number less that of the format's."""
     kind, moved = _FORMATS[name], x.double().movedim(axis, -1)
     count = -(-moved.shape[-1] // 32)
-    wide = F.pad(moved, (0, 32 * count - moved.shape[-1])).unflatten(-1, (count, 32))
+    wide = torch.unflatten(F.pad(moved, (0, 32 * count - moved.shape[-1])), -1, (count, 32))
     shared = wide.abs().amax(-1).log2().floor() - torch.tensor(kind.largest).log2().floor()
     code = shared.clamp(min=-BIAS) + BIAS
     codes = kind.nearest(wide / scales(code).unsqueeze(-1)).flatten(-2)[..., : moved.shape[-1]].movedim(-1, axis)
-    pairs = F.pad(code, (0, count % 2)).unflatten(-1, (-1, 2)).movedim(-2, axis if axis >= 0 else axis - 1)
+    pairs = torch.unflatten(F.pad(code, (0, count % 2)), -1, (-1, 2)).movedim(-2, axis if axis >= 0 else axis - 1)
     return (packed(codes) if name == _FOUR else codes), pairs.to(torch.uint8)
 
 
@@ -153,7 +153,7 @@ def _call_norm_blocks(apply: Any, x1: T, x2: T, gamma: T) -> Any:
 def _by_tile(x: T, height: int, width: int) -> tuple[T, T]:
     """Return numbers in units of their block's scale, before they are rounded, and the scales."""
     wide = F.pad(x, (0, -x.shape[-1] % width, 0, -x.shape[-2] % height))
-    made = wide.unflatten(-1, (-1, width)).unflatten(-3, (-1, height)).abs().amax((-3, -1)) / 127
+    made = torch.unflatten(torch.unflatten(wide, -1, (-1, width)), -3, (-1, height)).abs().amax((-3, -1)) / 127
     factors = made.repeat_interleave(height, -2).repeat_interleave(width, -1)
     return (x / factors[..., : x.shape[-2], : x.shape[-1]]), made
 
