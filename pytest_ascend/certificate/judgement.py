@@ -227,7 +227,11 @@ def _check_evidence(found: Package, release: Release) -> Candidate:
     """Judge the run again, as of the day of issue, and compare the results."""
     claims = found.claims
     try:
-        candidate = _candidate(found, release)
+        found.log.seek(0)
+        summary = summarise(read_from(Path(LOG), found.log))
+        # An unknown tier raises KeyError: the evidence does not support it.
+        tier, issued = by_name(found.claims["tier"]), date.fromisoformat(found.claims["issued"])
+        candidate = Candidate(summary=summary, tier=tier, release=release, on=issued)
         again = statement(candidate, issuer=claims["issuer"], key=claims["key"], confirms=claims.get("confirms"))
     except (RunLogError, KeyError, TypeError, ValueError, OverflowError) as error:
         why = error.message if isinstance(error, RunLogError) else str(error)
@@ -244,14 +248,6 @@ def _check_evidence(found: Package, release: Release) -> Candidate:
             message = f"{package.STATEMENT} has another {name!r} than {LOG}"
             raise CertificateError(message, part=package.STATEMENT)
     return candidate
-
-
-def _candidate(found: Package, release: Release) -> Candidate:
-    found.log.seek(0)
-    summary = summarise(read_from(Path(LOG), found.log))
-    # An unknown tier raises KeyError: the evidence does not support it.
-    tier, issued = by_name(found.claims["tier"]), date.fromisoformat(found.claims["issued"])
-    return Candidate(summary=summary, tier=tier, release=release, on=issued)
 
 
 #: Allowed loss of speed against another run on the same stack, beyond the spread of its samples.

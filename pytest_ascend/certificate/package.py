@@ -168,7 +168,7 @@ def _check_signature(statement: bytes, signature: bytes, key: Ed25519PublicKey) 
         return
     if holds or signing.is_signed(key, _PURPOSE, actual, signed["signature"]) or signed["key"] == mine:
         raise _altered(SIGNATURE)
-    if _names_key(statement, mine):
+    if f'"key": "{mine}"'.encode() in statement:
         raise _altered(SIGNATURE)
     hint = "give the issuer's public key; you must know its fingerprint from another source"
     raise CertificateError(
@@ -203,10 +203,6 @@ def _signature(content: bytes) -> dict[str, str]:
     except (ValueError, TypeError) as error:
         raise _altered(SIGNATURE) from error
     return dict(fields)
-
-
-def _names_key(content: bytes, fingerprint: str) -> bool:
-    return f'"key": "{fingerprint}"'.encode() in content
 
 
 def _listed(content: bytes) -> dict[str, Any]:

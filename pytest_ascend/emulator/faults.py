@@ -99,7 +99,9 @@ def _planted(kernel: Kernel, plant: Callable[[Body], Body]) -> Body:
 
         values = plant(correct)(*arguments)
         for target, value in zip(targets, values if several else (values,), strict=True):
-            _copy(value, target)
+            pairs = zip(target, value, strict=True) if isinstance(target, list) else [(target, value)]
+            for to, each in pairs:
+                to.copy_(each)
 
     return body
 
@@ -107,13 +109,6 @@ def _planted(kernel: Kernel, plant: Callable[[Body], Body]) -> Body:
 def _cloned(output: Any) -> Any:
     """Return a copy of an output: a tensor, or a list of tensors."""
     return [each.clone() for each in output] if isinstance(output, list) else output.clone()
-
-
-def _copy(value: Any, target: Any) -> None:
-    """Write a result into an output."""
-    pairs = zip(target, value, strict=True) if isinstance(target, list) else [(target, value)]
-    for to, each in pairs:
-        to.copy_(each)
 
 
 PREFIX = "hccl-"

@@ -200,7 +200,15 @@ def _in_float32(signature: Signature, body: Body, *, promoted: bool = False) -> 
             if target is not value:
                 write(target, value)
             elif promoted:
-                _round_to_inputs(target, given)
+                # Float32 is rounded where all floating inputs are of one and the same dtype in half precision.
+                dtypes = {each.dtype for each in given if isinstance(each, torch.Tensor) and each.is_floating_point()}
+                if (
+                    isinstance(target, torch.Tensor)
+                    and target.dtype is torch.float32
+                    and len(dtypes) == 1
+                    and dtypes <= set(NARROW)
+                ):
+                    target.copy_(target.to(dtypes.pop()))
         return made
 
     return computed
@@ -222,18 +230,6 @@ def with_kernels_of_float32(signature: Signature, body: Body) -> Body:
         return wide(*given, **out)
 
     return computed
-
-
-def _round_to_inputs(target: Any, given: Iterable[Any]) -> None:
-    """Round float32 in place, where all floating inputs are of one and the same dtype in half precision."""
-    dtypes = {each.dtype for each in given if isinstance(each, torch.Tensor) and each.is_floating_point()}
-    if (
-        isinstance(target, torch.Tensor)
-        and target.dtype is torch.float32
-        and len(dtypes) == 1
-        and dtypes <= set(NARROW)
-    ):
-        target.copy_(target.to(dtypes.pop()))
 
 
 def _wide(value: Any) -> Any:

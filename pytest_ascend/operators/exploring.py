@@ -131,24 +131,22 @@ def explore(
             asked += found
             turn += 1
     except WrongCall as error:
-        keep(_finding(target, error))
+        keep(
+            Finding(
+                operator=target.operator.name,
+                dtype=target.case.dtype,
+                seed=int(error.generated.seed),
+                call=error.generated.number,
+                resized=error.generated.resized,
+                backward=error.direction == BACKWARD,
+                says=str(error).partition("\n")[0][:300],
+            )
+        )
         raise
     finally:
         for verdict in verdicts:
             compare.note(verdict)
         sweep.note(asked, measure)
-
-
-def _finding(target: Target, wrong: WrongCall) -> Finding:
-    return Finding(
-        operator=target.operator.name,
-        dtype=target.case.dtype,
-        seed=int(wrong.generated.seed),
-        call=wrong.generated.number,
-        resized=wrong.generated.resized,
-        backward=wrong.direction == BACKWARD,
-        says=str(wrong).partition("\n")[0][:300],
-    )
 
 
 def write(folder: Path, finding: Finding) -> Path:

@@ -133,7 +133,8 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
         )
         for position, ((index, template), how, placed) in enumerate(three):
             sizes, axis = resized[position]
-            how = _numbers_in(operator, how, axis)  # noqa: PLW2901
+            # Roundings of a long sum of equal numbers have one sign.
+            how = AS_THEY_ARE if axis == "large" and how == "equal" and operator.terms > 1 else how  # noqa: PLW2901
             key = f"{FROM_TABLE}{operator.name}/{dtype}/{seed}/{number}/{position}"
             if draws_anew(operator, template):
                 template = next(itertools.islice(operator.sampled(dtype, key, sizes), index, None))  # noqa: PLW2901
@@ -144,11 +145,6 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
             name = f"call {call_number} of seed {seed}: {sample.name}"
             given = replace(sample, name=name, group=FORWARD, generated=True)
             yield Generated(given, placed_all, axes, seed, call_number, template=index)
-
-
-def _numbers_in(operator: Operator, how: str, axis: str) -> str:
-    """Return how the numbers of a call of these sizes change: roundings of a long sum of equal ones have one sign."""
-    return AS_THEY_ARE if axis == "large" and how == "equal" and operator.terms > 1 else how
 
 
 def _laid_out(operator: Operator, sample: Sample, layout: str, number: int, call_number: int) -> tuple[Sample, str]:

@@ -251,7 +251,9 @@ class Operator:
         if self.exact:
             object.__setattr__(self, "exactness", MOVE)
         if self.out is None:
-            object.__setattr__(self, "out", _takes_out(self.function))
+            schemas = [getattr(self.function, each)._schema for each in _overloads(self.function)]  # noqa: SLF001
+            written = [[arg.name for arg in schema.arguments if arg.is_out] for schema in schemas]
+            object.__setattr__(self, "out", ["out"] in written)
         if self.in_place is None:
             object.__setattr__(self, "in_place", _in_place_of(self.function))
 
@@ -313,13 +315,6 @@ def _described(sample: Sample, make: InputFactory) -> Sample:
         return known[id(leaf)]
 
     return sample.with_sources(described)
-
-
-def _takes_out(function: Callable[..., Any]) -> bool:
-    """Whether a function of ``torch.ops`` has a variant with one ``out=``."""
-    schemas = [getattr(function, each)._schema for each in _overloads(function)]  # noqa: SLF001
-    written = [[arg.name for arg in schema.arguments if arg.is_out] for schema in schemas]
-    return ["out"] in written
 
 
 def _in_place_of(function: Callable[..., Any]) -> Callable[..., Any] | None:

@@ -100,22 +100,24 @@ class Packed:
         flat = (torch.view_as_real(plain) if plain.is_complex() else plain).reshape(-1)
         storage = _storage(flat)
         stored = flat.to(storage)
-        key = (str(tensor.dtype), tuple(tensor.shape), str(storage), _bytes(stored))
+        key = (
+            str(tensor.dtype),
+            tuple(tensor.shape),
+            str(storage),
+            (stored.view(torch.uint8).numpy().tobytes() if stored.numel() else b""),
+        )
         if key not in self._known:
             self._known[key] = len(self.table)
-            self.table.append([_name(tensor.dtype), _name(storage), self._place(stored), list(tensor.shape)])
+            name = _name(stored.dtype)
+            first = self._sizes.get(name, 0)
+            self._parts.setdefault(name, []).append(stored)
+            self._sizes[name] = first + stored.numel()
+            self.table.append([_name(tensor.dtype), _name(storage), first, list(tensor.shape)])
         return self._known[key]
 
     def arrays(self) -> dict[str, torch.Tensor]:
         """Return the flat tensors, by the names of their dtypes."""
         return {name: torch.cat(parts) for name, parts in self._parts.items()}
-
-    def _place(self, stored: torch.Tensor) -> int:
-        name = _name(stored.dtype)
-        first = self._sizes.get(name, 0)
-        self._parts.setdefault(name, []).append(stored)
-        self._sizes[name] = first + stored.numel()
-        return first
 
 
 def unpack(arrays: Mapping[str, torch.Tensor], row: Row) -> torch.Tensor:
@@ -145,10 +147,6 @@ def _holds(dtype: torch.dtype, flat: torch.Tensor) -> bool:
     back = flat.to(dtype).to(flat.dtype)
     same = (back == flat) | (back.isnan() & flat.isnan())
     return bool((same & (back.signbit() == flat.signbit())).all())
-
-
-def _bytes(tensor: torch.Tensor) -> bytes:
-    return tensor.view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
 
 
 def _name(dtype: torch.dtype) -> str:

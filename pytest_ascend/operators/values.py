@@ -40,7 +40,11 @@ class Values:
         own = getattr(torch, self.dtype) if self.dtype else dtype
         tensor = KINDS[self.kind](self, key, own).to(own)
         if self.sprinkled:
-            tensor = _sprinkled(tensor)
+            changed = tensor.clone()
+            flat = changed.view(-1)
+            for place, number in ((0, "nan"), (flat.numel() // 2, "inf"), (-1, "-inf")):
+                flat[place] = float(number)
+            tensor = changed
         return tensor[:1].expand_as(tensor) if self.repeated and self.can_repeat else tensor
 
     @property
@@ -325,11 +329,3 @@ def rising(*shape: int, dim: int = -1, high: int = 1, grad: bool = True) -> Valu
 def given(*numbers: Number, shape: tuple[int, ...] | None = None, dtype: str = "", grad: bool = False) -> Values:
     """Describe these numbers; names stand for those that depend on the dtype."""
     return Values(shape=shape or (len(numbers),), kind="given", numbers=numbers, dtype=dtype, grad=grad)
-
-
-def _sprinkled(tensor: torch.Tensor) -> torch.Tensor:
-    changed = tensor.clone()
-    flat = changed.view(-1)
-    for place, number in ((0, "nan"), (flat.numel() // 2, "inf"), (-1, "-inf")):
-        flat[place] = float(number)
-    return changed

@@ -133,7 +133,11 @@ def _judge(leaf: Leaf | StructureMismatch, request: Request) -> Verdict:
     if isinstance(leaf, StructureMismatch):
         return _refused(leaf.path, [f"structure: {leaf.text}"], request)
     if isinstance(leaf.actual, PLAIN) or isinstance(leaf.expected, PLAIN):
-        return _judge_plain(leaf, request)
+        if type(leaf.actual) is type(leaf.expected) and leaf.actual == leaf.expected:
+            return Verdict(path=leaf.path, agrees=True, standard=request.standard.label, headline="agrees")
+        if isinstance(leaf.actual, PLAIN) and isinstance(leaf.expected, PLAIN):
+            return _refused(leaf.path, [f"expected {leaf.expected!r:.80}, got {leaf.actual!r:.80}"], request)
+        return _refused(leaf.path, [f"expected {kind(leaf.expected)}, got {kind(leaf.actual)}"], request)
     if isinstance(leaf.expected, Reference):
         return _judge_reference(leaf, request)
     return _judge_numbers(leaf, request, lambda: _beside(len(leaf.reference_runs), request))
@@ -240,14 +244,6 @@ def _beside(reference_runs: int, request: Request) -> str:
 
 #: What is compared by ``==``, not by numbers.
 PLAIN = (type(None), str, bytes)
-
-
-def _judge_plain(leaf: Leaf, request: Request) -> Verdict:
-    if type(leaf.actual) is type(leaf.expected) and leaf.actual == leaf.expected:
-        return Verdict(path=leaf.path, agrees=True, standard=request.standard.label, headline="agrees")
-    if isinstance(leaf.actual, PLAIN) and isinstance(leaf.expected, PLAIN):
-        return _refused(leaf.path, [f"expected {leaf.expected!r:.80}, got {leaf.actual!r:.80}"], request)
-    return _refused(leaf.path, [f"expected {kind(leaf.expected)}, got {kind(leaf.actual)}"], request)
 
 
 def _refused(path: str, wrong: Sequence[str], request: Request) -> Verdict:

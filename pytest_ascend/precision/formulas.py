@@ -57,7 +57,12 @@ class cann_formulas(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
             return func(*args, **kwargs)
         self.used = True
         if self.on_device:
-            return _exact_gelu(func, name, args)
+            if name == "gelu_backward":
+                return func(*args)
+            x = args[0]
+            wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+            made = (wide * 0.5 * (1 + torch.erf(wide * 0.5**0.5))).to(x.dtype)
+            return x.copy_(made) if name == "gelu_" else made
         return func(*args, **{**kwargs, "approximate": "tanh"})
 
 
@@ -94,12 +99,3 @@ def once(function: Callable[P, R], *, of: str = "reference") -> Callable[P, R]:
         return result  # type: ignore[no-any-return]
 
     return found
-
-
-def _exact_gelu(func: Callable[..., Any], name: str, args: Any) -> Any:
-    if name == "gelu_backward":
-        return func(*args)
-    x = args[0]
-    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-    made = (wide * 0.5 * (1 + torch.erf(wide * 0.5**0.5))).to(x.dtype)
-    return x.copy_(made) if name == "gelu_" else made

@@ -94,7 +94,9 @@ class LayerReport:
         """
         width = max([5, *(len(layer.label) for layer in self.layers)])
         yield f"{'layer':{width}}  {'kind':18}  error in   error out  forward  backward"
-        heirs = self._heirs()
+        # Layers whose output is wrong and that have a layer inside whose output is wrong.
+        wrong = [layer for layer in self.layers if layer.forward is not None and not layer.forward.agrees]
+        heirs = [layer for layer in wrong if layer is not self.first and any(_is_within(each, layer) for each in wrong)]
         for layer in self.layers:
             if layer in heirs:
                 continue
@@ -104,11 +106,6 @@ class LayerReport:
             yield line.rstrip()
         if heirs:
             yield f"wrong as a module inside is: {', '.join(layer.label for layer in heirs)}"
-
-    def _heirs(self) -> list[Layer]:
-        """Return the layers whose output is wrong and that have a layer inside whose output is wrong."""
-        wrong = [layer for layer in self.layers if layer.forward is not None and not layer.forward.agrees]
-        return [layer for layer in wrong if layer is not self.first and any(_is_within(each, layer) for each in wrong)]
 
 
 R = TypeVar("R", Verdict, LayerReport)
@@ -156,7 +153,10 @@ COLOURS = {True: "#2a6f4e", False: "#c0392b"}
 
 def plot(layers: Sequence[Layer]) -> str:
     """Return an SVG with the relative error after each layer on a logarithmic axis; layers that are wrong are red."""
-    errors = [_exponent(layer.output_error) for layer in layers]
+    errors = [
+        (math.log10(layer.output_error) if math.isfinite(layer.output_error) and layer.output_error > 0 else None)
+        for layer in layers
+    ]
     known = [each for each in errors if each is not None] or [-8.0, 0.0]
     low, high = math.floor(min(known)), max(math.ceil(max(known)), math.floor(min(known)) + 1)
     width = 2 * MARGIN + STEP * max(len(layers), 1)
@@ -166,10 +166,6 @@ def plot(layers: Sequence[Layer]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="10">{title}{marks}</svg>'
     )
-
-
-def _exponent(error: float) -> float | None:
-    return math.log10(error) if math.isfinite(error) and error > 0 else None
 
 
 def _height(exponent: float, low: int, high: int) -> float:

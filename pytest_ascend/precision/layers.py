@@ -7,7 +7,7 @@ layers are therefore no part of a layer's verdict: it is wrong only if it adds a
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -285,14 +285,10 @@ def _shared(model: nn.Module, original: nn.Module) -> dict[str, str]:
 
 def _check_names(pairs: Mapping[str, str], model: nn.Module, original: nn.Module) -> None:
     for names, owner, title in ((pairs, model, "model"), (pairs.values(), original, "original")):
-        missing = _unknown(names, owner)
+        known = {name for name, _ in owner.named_modules()}
+        missing = [name for name in names if name not in known]
         if missing:
             raise UsageError(
                 f"the {title} has no module {missing[0]!r}",
                 hint="give names as named_modules() of the model lists them",
             )
-
-
-def _unknown(names: Iterable[str], owner: nn.Module) -> list[str]:
-    known = {name for name, _ in owner.named_modules()}
-    return [name for name in names if name not in known]

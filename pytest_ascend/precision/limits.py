@@ -116,16 +116,6 @@ def judge_quickly(found: QuickMeasurement, setting: Setting, use: Allowances, *,
     return Finding(rule=Rule.ELEMENT, value=found.furthest, limit=limit) if found.furthest <= limit else None
 
 
-def _within_reference_runs(ulps: Floats, shown: Floats, setting: Setting, use: Allowances) -> Finding:
-    """Compare few errors in ulp with those of reference runs at the same elements."""
-    largest = use.sampled_largest if setting.sampled else use.largest
-    allowed = use.element_ulps + largest * np.maximum(shown - 0.5, 0)
-    used = ulps / allowed
-    place = int(used.argmax())
-    value = float(ulps[place]) if shown[place] < math.inf else math.inf
-    return Finding(rule=Rule.ELEMENT_ULPS, value=value, limit=float(allowed[place]))
-
-
 def _rounding(sums: Sums | QuickMeasurement, setting: Setting, use: Allowances) -> Finding:
     """Judge the errors as if rounding alone caused them, which settles most results quickly."""
     count = max(sums.count, 1)
@@ -156,7 +146,14 @@ def _few_elements(found: Measurement, setting: Setting, use: Allowances) -> Find
             return Finding(rule=Rule.ELEMENT, value=sums.abs_max, limit=limit)
     elif few and all(each.count == sums.count for each in found.reference_runs):
         shown = np.max([each.spread.entries().lower for each in found.reference_runs], axis=0)
-        return _within_reference_runs(sums.spread.entries().lower, shown, setting, use)
+        # Few errors in ulp are compared with those of reference runs at the same elements.
+        ulps = sums.spread.entries().lower
+        largest = use.sampled_largest if setting.sampled else use.largest
+        allowed = use.element_ulps + largest * np.maximum(shown - 0.5, 0)
+        used = ulps / allowed
+        place = int(used.argmax())
+        value = float(ulps[place]) if shown[place] < math.inf else math.inf
+        return Finding(rule=Rule.ELEMENT_ULPS, value=value, limit=float(allowed[place]))
     return Finding(rule=Rule.ELEMENT, value=sums.abs_max, limit=0.0)
 
 
@@ -244,7 +241,10 @@ def _bias(found: Measurement, setting: Setting, use: Allowances) -> Finding:
     if _says_nothing_on_bias(found.actual.count, setting, use):
         return Finding(rule=rule, value=value, limit=math.inf)
     without = 0.0 if found.actual.ulp_max <= 2 else 1.0
-    inner = max((_inner_ulps(each) for each in found.reference_runs), default=without)
+    # The 90th percentile of the error beyond rounding, in ulp: a few elements may have cancelled.
+    inner = max(
+        (max(percentile(each.spread.entries(), 0.9) - 0.5, 0.0) for each in found.reference_runs), default=without
+    )
     if inner > 0.5:
         return Finding(rule=rule, value=value, limit=math.inf)
     shown = max((max(map(abs, biases(each))) for each in found.reference_runs), default=0.0)
@@ -264,8 +264,3 @@ def biases(sums: Sums | QuickMeasurement) -> tuple[float, float]:
     """Return the mean signed errors in ulp: away from zero, and upwards."""
     count = max(sums.count, 1)
     return sums.outward_sum / count, sums.upward_sum / count
-
-
-def _inner_ulps(sums: Sums) -> float:
-    """Return the 90th percentile of the error beyond rounding, in ulp: a few elements may have cancelled."""
-    return max(percentile(sums.spread.entries(), 0.9) - 0.5, 0.0)

@@ -47,13 +47,22 @@ def leaves(whole: Leaf, depth: int = 0) -> Iterator[Leaf | StructureMismatch]:
         raise UsageError(f"{whole.path[:80]}… is nested more than {DEEPEST} deep", hint="does this output hold itself?")
     parts, expected = children(whole.actual), children(whole.expected)
     if parts is None and expected is None:
-        _reject_containers(whole.reference_runs, whole.path)
+        for one in whole.reference_runs:
+            if children(one) is not None:
+                raise UsageError(
+                    f"reference_runs is {kind(one)} at {whole.path}, where expected has one value",
+                    hint="several reference runs of one output go into precision.Samples(first, second, ...)",
+                )
         yield whole
     elif parts is None or expected is None:
         yield StructureMismatch(whole.path, f"expected {kind(whole.expected)}, got {kind(whole.actual)}")
     else:
         if parts.keys() != expected.keys():
-            yield StructureMismatch(whole.path, _difference(parts, expected))
+            missing = [str(key) for key in expected if key not in parts]
+            surplus = [str(key) for key in parts if key not in expected]
+            text = f"expected {len(expected)} parts, got {len(parts)}"
+            text += f"; missing: {', '.join(missing[:8])}" if missing else ""
+            yield StructureMismatch(whole.path, text + (f"; not expected: {', '.join(surplus[:8])}" if surplus else ""))
         yield from _inner(whole, parts, expected, depth)
 
 
@@ -194,23 +203,6 @@ def _parts_of_run(reference_runs: Any, expected: dict[Any, Any], path: str) -> d
             hint="run the same function on the CPU for both; several reference runs go into precision.Samples",
         )
     return parts
-
-
-def _reject_containers(reference_runs: Sequence[Any], path: str) -> None:
-    for one in reference_runs:
-        if children(one) is not None:
-            raise UsageError(
-                f"reference_runs is {kind(one)} at {path}, where expected has one value",
-                hint="several reference runs of one output go into precision.Samples(first, second, ...)",
-            )
-
-
-def _difference(parts: dict[Any, Any], expected: dict[Any, Any]) -> str:
-    missing = [str(key) for key in expected if key not in parts]
-    surplus = [str(key) for key in parts if key not in expected]
-    text = f"expected {len(expected)} parts, got {len(parts)}"
-    text += f"; missing: {', '.join(missing[:8])}" if missing else ""
-    return text + (f"; not expected: {', '.join(surplus[:8])}" if surplus else "")
 
 
 def _step(container: Any, key: Any) -> str:

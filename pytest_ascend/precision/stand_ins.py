@@ -125,24 +125,19 @@ class stand_ins(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
                     return func(*args, **kwargs)
             name = str(getattr(func, "__name__", func)).partition(".")[0]
             known = STAND_INS.get(name)
-            if known is None and not (_LACKS.search(str(error)) and _is_wide((args, kwargs))):
+            if known is None and not (
+                _LACKS.search(str(error)) and any(each.dtype is torch.float64 for each in tensors_in((args, kwargs)))
+            ):
                 raise
             if known is not None:
                 made, how = known(*args, **kwargs), "from its definition"
             else:
                 given, named = (mapped(each, _narrow) for each in (args, dict(kwargs)))
                 made, how = mapped(func(*given, **named), _wide), "in float32"
-            self._note(name, how)
+            text = f"the CPU has no kernel of {name} for this: that operator alone is computed {how}"
+            if text not in self.notes:
+                self.notes.append(text)
             return made
-
-    def _note(self, name: str, how: str) -> None:
-        text = f"the CPU has no kernel of {name} for this: that operator alone is computed {how}"
-        if text not in self.notes:
-            self.notes.append(text)
-
-
-def _is_wide(values: Any) -> bool:
-    return any(each.dtype is torch.float64 for each in tensors_in(values))
 
 
 def _narrow(value: Tensor) -> Tensor:

@@ -89,7 +89,9 @@ class Spread:
             self._count_and_note(*each)
 
     def _count_and_note(self, octaves: Ints, ulps: Floats) -> None:
-        self.count(torch.from_numpy(_keys(octaves, ulps)))
+        bins = (ulps.view(np.int64) >> 49) - ((1023 + LOWEST_ULP_EXPONENT) << 3)
+        keys: Ints = np.minimum(np.maximum(bins, 0), BINS - 1) + octaves * BINS
+        self.count(torch.from_numpy(keys))
         large = ulps >= BEYOND_ULPS
         if large.any():
             self.note_beyond(octaves[large], ulps[large])
@@ -147,12 +149,6 @@ def octaves_and_inverse(magnitude: Floats, form: Format) -> tuple[Ints, Floats]:
     bounded = np.maximum(raised, max(form.emin + 1023, 1))
     inverse: Floats = ((2 * 1023 + 1 - bounded) << 52).view(np.float64)
     return raised, inverse
-
-
-def _keys(octaves: Ints, ulps: Floats) -> Ints:
-    bins = (ulps.view(np.int64) >> 49) - ((1023 + LOWEST_ULP_EXPONENT) << 3)
-    keys: Ints = np.minimum(np.maximum(bins, 0), BINS - 1) + octaves * BINS
-    return keys
 
 
 #: Percentiles of the error in every verdict.

@@ -61,7 +61,10 @@ def whole(
     if verdict.agrees or not locate:
         return verdict
     report = layers(both.model, *inputs, device=device, autocast=autocast, standard=standard, **kwargs)
-    return _located(verdict, next(iter(report.explain())) if report.first else "", report.within)
+    layer = next(iter(report.explain())) if report.first else ""
+    where = layer or "each layer agrees by itself: what is wrong lies between them, or adds up over them"
+    lines: Iterator[str] = filter(None, [where, report.within, verdict.message])
+    return replace(verdict, headline=f"{where}; {verdict.headline}", message="\n".join(lines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,9 @@ class ModuleResults:
 
     def on(self, device: torch.device) -> ModuleResults:
         """Return these with new results of a device."""
-        args, named = (mapped(each, lambda tensor: _moved(tensor, device)) for each in (self.inputs, self.kwargs))
+        args, named = (
+            mapped(each, lambda tensor: tensor.detach().to(device, copy=True)) for each in (self.inputs, self.kwargs)
+        )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
             model = copy.deepcopy(self.model).to(device)
@@ -223,13 +228,3 @@ def by_cann_too(function: Callable[P, Found]) -> Callable[P, Found]:
         return noted(again, BY_CANN) if how.used else found
 
     return judged
-
-
-def _located(verdict: Verdict, layer: str, within: str) -> Verdict:
-    where = layer or "each layer agrees by itself: what is wrong lies between them, or adds up over them"
-    lines: Iterator[str] = filter(None, [where, within, verdict.message])
-    return replace(verdict, headline=f"{where}; {verdict.headline}", message="\n".join(lines))
-
-
-def _moved(tensor: Tensor, device: torch.device) -> Tensor:
-    return tensor.detach().to(device, copy=True)

@@ -166,14 +166,10 @@ def _prepare(*, device: str, everything: bool) -> None:
 
     def get_decorators(self: Any, *test: Any) -> list[Any]:
         more = [] if everything else [each for each in self.skips if each not in self.decorators]
-        found = [each.decorators for each in more if _is_active(each, test)]
+        found = [each.decorators for each in more if hasattr(each, "is_active") and bool(each.is_active(*test))]
         return [*torchs(self, *test), *(one for each in found for one in each)]
 
     information.get_decorators = get_decorators
-
-
-def _is_active(decoration: Any, test: tuple[Any, ...]) -> bool:
-    return hasattr(decoration, "is_active") and bool(decoration.is_active(*test))
 
 
 def main() -> None:

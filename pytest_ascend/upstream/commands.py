@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -103,7 +102,13 @@ def run(checkout: Path, report: Path, known: tuple[Path, ...], files: tuple[str,
     chosen = running.files_of(checkout.resolve(), files)
     emulator, jobs = {each: given.pop(each) for each in ("memory_bytes", "chip")}, given.pop("jobs")
     choice = running.Choice(listed=lists.read(known), **given)
-    variables = _variables(choice.device, emulator)
+    # They are set here too: the report names the CANN that was told.
+    found = {"PYTORCH_TESTING_DEVICE_ONLY_FOR": "cpu" if choice.device == "cpu" else "privateuse1"}
+    found["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"  # tests that were written before torch 2.6 load what they saved
+    if choice.device == "emulated":
+        found |= environment(EmulatorSettings(**emulator).resolved())
+    os.environ.update(found)
+    variables = found | {"TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(choice.device != "cpu"))}
     rows: list[ResultRecord] = []
     skipped: dict[str, Counter[str]] = {}
     names: list[str] = []
@@ -129,16 +134,6 @@ def run(checkout: Path, report: Path, known: tuple[Path, ...], files: tuple[str,
     share = 100 * counts["passed"] / max(1, total)
     click.echo(f"{total} tests executed, {share:.1f} % pass, {left_out} skipped; {report / 'conformance.html'}")
     sys.exit(int(counts["passed"] != total))
-
-
-def _variables(device: str, emulator: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables of the tests' processes, and set them here too: the report names the CANN that was told."""
-    found = {"PYTORCH_TESTING_DEVICE_ONLY_FOR": "cpu" if device == "cpu" else "privateuse1"}
-    found["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"  # tests that were written before torch 2.6 load what they saved
-    if device == "emulated":
-        found |= environment(EmulatorSettings(**emulator).resolved())
-    os.environ.update(found)
-    return found | {"TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(device != "cpu"))}
 
 
 BEGIN, END = "<!-- {} -->\n", "<!-- end of {} -->"

@@ -126,7 +126,8 @@ def attend_backward(dy: T, q: T, k: T, v: T, out: T, lse: T, how: Attention) -> 
 
 
 def _plain_backward(dy: T, q: T, k: T, v: T, lse: T, how: Attention) -> tuple[T, T, T, Optional]:
-    weights = _weights(_scores(q, k, how), lse)
+    # A fully masked row has zero weights.
+    weights = (_scores(q, k, how) - lse.unsqueeze(-1)).exp().nan_to_num(0.0)
     dy = dy.float()
     dv = _dropped(weights, how).mT @ dy
     dweights = _dropped(dy @ v.float().mT, how)
@@ -143,11 +144,6 @@ def _scores(q: T, k: T, how: Attention) -> T:
     if how.causal:
         left_out = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
     return scores if left_out is None else scores.masked_fill(left_out, float("-inf"))
-
-
-def _weights(scores: T, lse: T) -> T:
-    """Return the softmax; a fully masked row has zero weights."""
-    return (scores - lse.unsqueeze(-1)).exp().nan_to_num(0.0)
 
 
 def _dropped(weights: T, how: Attention) -> T:

@@ -192,16 +192,12 @@ _ROUNDING = {1: "round", 2: "floor", 3: "ceil", 5: "trunc", 7: "frac"}
 
 def _apply(name: str, x: Lists, *rest: Any, out: Lists, **options: Any) -> None:
     """Apply torch's function on lists; an output that is the input is changed in place."""
-    if _is_in_place(x, out):
+    # Tensors without elements have no memory, and are ignored.
+    told = [(one, other) for one, other in zip(x, out, strict=False) if one.numel()]
+    if bool(told) and told[0][0].data_ptr() == told[0][1].data_ptr() and told[0][0].dtype == told[0][1].dtype:
         getattr(torch, f"_foreach_{name}_")(x, *rest, **options)
     else:
         _copy(out, getattr(torch, f"_foreach_{name}")(x, *rest, **options))
-
-
-def _is_in_place(x: Lists, out: Lists) -> bool:
-    """Whether the output is the input. Tensors without elements have no memory, and are ignored."""
-    told = [(one, other) for one, other in zip(x, out, strict=False) if one.numel()]
-    return bool(told) and told[0][0].data_ptr() == told[0][1].data_ptr() and told[0][0].dtype == told[0][1].dtype
 
 
 def _number(scalar: Any) -> Any:

@@ -204,19 +204,14 @@ def init_routing_v3(
         steps = rows.abs().amax(-1) / 127
         made = (rows / steps.unsqueeze(-1)).nan_to_num(0).round()
     numbers = (flat[mine] - low).bincount(minlength=high - low)
-    kinds = {0: numbers.cumsum(0), 1: numbers, 2: _pairs(numbers, low, count)}
+    pairs = torch.zeros(count, 2, dtype=numbers.dtype)
+    used = numbers.nonzero().flatten()
+    pairs[: len(used)] = torch.stack((used + low, numbers[used]), 1)
+    kinds = {0: numbers.cumsum(0), 1: numbers, 2: pairs}
     index = torch.nn.functional.pad(slots, (0, max(0, len(flat) - len(slots))), value=-1) if row_type else places
     return (
         made.view(high - low, capacity, -1) if drop else made, index, kinds[count_type] if counts else None, steps,
     )  # fmt: skip
-
-
-def _pairs(numbers: T, low: int, count: int) -> T:
-    """Return (expert, number) for the experts that have rows, then zeros."""
-    pairs = torch.zeros(count, 2, dtype=numbers.dtype)
-    used = numbers.nonzero().flatten()
-    pairs[: len(used)] = torch.stack((used + low, numbers[used]), 1)
-    return pairs
 
 
 @family.kernel(

@@ -127,15 +127,11 @@ def gather_pa_kv_cache(
 # --- rope ---
 
 
-def _half_turned(x: T) -> T:
-    first, second = x.chunk(2, -1)
-    return torch.cat((-second, first), -1)
-
-
 def _interleaved_rope(x: T, cos: T, sin: T) -> T:
     """Rotate pairs of neighbours, which come out as halves."""
     halves = torch.cat((x[..., ::2], x[..., 1::2]), -1).float()
-    return halves * cos.float() + _half_turned(halves) * sin.float()
+    first, second = halves.chunk(2, -1)
+    return halves * cos.float() + torch.cat((-second, first), -1) * sin.float()
 
 
 family.op("aclnnInterleaveRope(Tensor x, Tensor cos, Tensor sin, out Tensor y)", _interleaved_rope)

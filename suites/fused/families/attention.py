@@ -28,15 +28,6 @@ def _to_heads(x: T, layout: str, heads: int) -> T:
     return x.reshape(*x.shape[:2], heads, -1).transpose(1, 2)
 
 
-def _from_heads(x: T, layout: str) -> T:
-    if layout == "BNSD":
-        return x
-    x = x.transpose(1, 2)
-    if layout == "BSND":
-        return x
-    return x.flatten(2) if layout == "BSH" else x.flatten(2).transpose(0, 1)
-
-
 def _attention(
     query: T, key: T, value: T, heads: int, layout: str, scale: float, left_out: T | None = None, bias: T | None = None
 ) -> T:
@@ -48,7 +39,13 @@ def _attention(
     scores = q @ k.transpose(-1, -2) * scale
     scores = scores if bias is None else scores + bias
     scores = scores if left_out is None else scores.masked_fill(left_out, float("-inf"))
-    return _from_heads(scores.softmax(-1) @ v, layout)
+    x = scores.softmax(-1) @ v
+    if layout == "BNSD":
+        return x
+    x = x.transpose(1, 2)
+    if layout == "BSND":
+        return x
+    return x.flatten(2) if layout == "BSH" else x.flatten(2).transpose(0, 1)
 
 
 def _fusion(
