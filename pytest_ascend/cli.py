@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import json
 import os
 import sys
+from pathlib import Path
 
 import click
 
@@ -13,67 +15,11 @@ from pytest_ascend import __version__
 from pytest_ascend.errors import AscendError, UsageError, choice
 from pytest_ascend.records.text import visible
 
-#: Command: its module, and its line in ``--help``, which is shown without loading it.
-COMMANDS = {
-    "accuracy": (
-        "pytest_ascend.operators.accuracy:accuracy",
-        "Print the largest error of each function, in ulp.",
-    ),
-    "analyze": (
-        "pytest_ascend.migration.analyze:analyze",
-        "Tell what moving a model to an NPU takes.",
-    ),
-    "baseline": ("pytest_ascend.golden.commands:baseline", "Make, check and show stored goldens; record measurements."),
-    "certificate-export": (
-        "pytest_ascend.certificate.commands:certificate_export",
-        "Write a certificate as an in-toto statement or a workbook.",
-    ),
-    "certificate-key": ("pytest_ascend.certificate.commands:certificate_key", "Make keys to sign certificates with."),
-    "certify": ("pytest_ascend.certificate.commands:certify", "Sign that a run conforms."),
-    "census": ("pytest_ascend.migration.commands:census", "Tell who computes each operator: NPU, CPU or nobody."),
-    "collect": (
-        "pytest_ascend.contact.kit:contact",
-        "Ask a machine with an NPU everything, for the project to read.",
-    ),
-    "diagnose": (
-        "pytest_ascend.distributed.commands:diagnose",
-        "Tell why the ranks of a distributed training differ.",
-    ),
-    "dispute": ("pytest_ascend.certificate.programme:dispute", "File that a case is wrong, or decide it."),
-    "doctor": ("pytest_ascend.doctor.commands:doctor", "Tell what is installed, and why an NPU does not come up."),
-    "emulate": (
-        "pytest_ascend.emulator.commands:emulate",
-        "Run a program, and what it starts, on the emulated device.",
-    ),
-    "add-findings": (
-        "pytest_ascend.operators.exploring:keep",
-        "Add findings of --ascend-explore to the suites as cases.",
-    ),
-    "manifest": ("pytest_ascend.coverage.commands:manifest", "Freeze the list of cases of the bundled suites."),
-    "registry": ("pytest_ascend.certificate.programme:registry", "Check a folder of certificates."),
-    "check-dump": ("pytest_ascend.parity.replay:replay", "Judge every API call of an msprobe dump."),
-    "revoke": (
-        "pytest_ascend.certificate.commands:revoke",
-        "Put a certificate on the list of those that hold no more.",
-    ),
-    "upstream": (
-        "pytest_ascend.upstream.commands:upstream",
-        "Run PyTorch's own tests, and compare with what real NPUs pass.",
-    ),
-    "verify": ("pytest_ascend.certificate.commands:verify", "Check a certificate, without a network or a device."),
-    "report": ("pytest_ascend.page.commands:report", "Make pages from run logs, and check them."),
-}
-
-
-#: The commands in ``--help``, by what they are about.
-SECTIONS = {
-    "Machine": ("doctor", "collect", "emulate"),
-    "Migration": ("census", "analyze"),
-    "Pages": ("report",),
-    "Models": ("check-dump", "diagnose", "accuracy"),
-    "Suites": ("baseline", "manifest", "add-findings", "upstream"),
-    "Certificates": ("certify", "verify", "revoke", "dispute", "registry", "certificate-key", "certificate-export"),
-}
+#: The commands in ``--help``, by what they are about, each with its module and its line, which loads nothing.
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = json.loads(
+    Path(__file__).with_name("commands.json").read_text(encoding="utf-8")
+)
+COMMANDS = {name: its for section in SECTIONS.values() for name, its in section.items()}
 #: Former names of commands, which go with the next release.
 FORMER = {"contact": "collect", "keep": "add-findings", "replay": "check-dump"}
 
@@ -127,9 +73,9 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands in sections, without loading any."""
-        for title, names in SECTIONS.items():
+        for title, commands in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, COMMANDS[name][1]) for name in names])
+                formatter.write_dl([(name, line) for name, (_, line) in commands.items()])
 
 
 def _load(where: str) -> click.Command:

@@ -5,8 +5,10 @@ Source: the environment variable pages of Ascend/pytorch@9e73e708ab93 and the ch
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 
 from pytest_ascend.doctor.findings import Observation, rule
 from pytest_ascend.doctor.survey import Survey
@@ -25,46 +27,12 @@ class Setting:
     effect: str
 
 
+#: By name; in a file of data beside this module.
 SETTINGS: Mapping[str, Setting] = {
-    "ALLOW_CONV_HF32": Setting(NUMBERS, (), "float32 convolutions round their inputs to HF32"),
-    "ALLOW_MATMUL_HF32": Setting(NUMBERS, ("0", "False"), "float32 matrix products round their inputs to HF32"),
-    "ACL_PRECISION_MODE": Setting(NUMBERS, (), "in which format operators compute"),
-    "ACL_OP_SELECT_IMPL_MODE": Setting(NUMBERS, (), "high_performance implementations compute with less precision"),
-    "ACL_OPTYPELIST_FOR_IMPLMODE": Setting(NUMBERS, (), "the operators that the implementation mode applies to"),
-    "INF_NAN_MODE_ENABLE": Setting(NUMBERS, ("1",), "0: infinity and NaN become the largest number and 0"),
-    "INF_NAN_MODE_FORCE_DISABLE": Setting(NUMBERS, ("0",), "infinity and NaN become the largest number and 0"),
-    "HCCL_DETERMINISTIC": Setting(NUMBERS, ("false",), "the order in which collectives add"),
-    "HCCL_ALGO": Setting(NUMBERS, (), "the order in which collectives add"),
-    "HCCL_OP_EXPANSION_MODE": Setting(NUMBERS, (), "where collectives are scheduled, and so their order"),
-    "LCCL_DETERMINISTIC": Setting(NUMBERS, ("0",), "the order in which collectives add"),
-    "TORCH_NPU_USE_COMPATIBLE_IMPL": Setting(NUMBERS, ("0",), "implementations that are identical to PyTorch's"),
-    "TORCH_NPU_LEGACY_IMPL_LIST": Setting(NUMBERS, (), "older implementations, such as another stream of randomness"),
-    "TORCH_NPU_LAZY_FUSION": Setting(NUMBERS, ("0",), "operators are fused, which changes rounding"),
-    "TORCH_NPU_FALLBACK_CPU_DISABLE": Setting(ORDER, ("0",), "operators that would fall back to the CPU fail"),
-    "TORCH_TRANSFER_TO_NPU": Setting(ORDER, ("0",), "torch.cuda is replaced by torch.npu"),
-    "TASK_QUEUE_ENABLE": Setting(ORDER, ("1",), "how operators are queued, and when errors show"),
-    "PER_STREAM_QUEUE": Setting(ORDER, ("0",), "one queue for each stream"),
-    "ASCEND_LAUNCH_BLOCKING": Setting(ORDER, ("0",), "operators run one after the other, which hides races"),
-    "COMBINED_ENABLE": Setting(ORDER, ("0",), "transformations to contiguous tensors are fused"),
-    "MULTI_STREAM_MEMORY_REUSE": Setting(ORDER, ("1",), "when memory is reused"),
-    "PYTORCH_NPU_ALLOC_CONF": Setting(SPEED, (), "how memory is allocated"),
-    "PYTORCH_ALLOC_CONF": Setting(SPEED, (), "how memory is allocated"),
-    "PYTORCH_NO_NPU_MEMORY_CACHING": Setting(SPEED, ("0",), "memory is not kept for later use"),
-    "ACL_OP_COMPILER_CACHE_MODE": Setting(SPEED, ("enable",), "whether compiled operators are kept"),
-    "ACL_OP_COMPILER_CACHE_DIR": Setting(SPEED, (), "where compiled operators are kept: old ones may be used"),
-    "ASCEND_CACHE_PATH": Setting(SPEED, (), "where compiled operators are kept: old ones may be used"),
-    "ACLNN_CACHE_LIMIT": Setting(SPEED, (), "how many calls are cached"),
-    "STREAMS_PER_DEVICE": Setting(SPEED, ("32",), "how many streams there are"),
-    "CPU_AFFINITY_CONF": Setting(SPEED, ("0",), "on which CPUs threads run"),
-    "NPU_ASD_ENABLE": Setting(SPEED, ("0",), "silent errors are searched for"),
-    "TORCH_ACL_INIT_CONFIG_PATH": Setting(ORDER, (), "dumps, profiles and overflow detection of the runtime"),
-    "TORCH_NPU_DISABLED_WARNING": Setting(ORDER, ("0",), "warnings are not shown, fallback to the CPU among them"),
-    "TORCH_NPU_WARNING_DISABLE": Setting(ORDER, ("0",), "warnings are not shown, fallback to the CPU among them"),
-    "ASCEND_GLOBAL_LOG_LEVEL": Setting(SPEED, ("3",), "how much CANN writes into its log"),
-    "ASCEND_GLOBAL_EVENT_ENABLE": Setting(SPEED, ("0",), "events in CANN's log"),
-    "ASCEND_SLOG_PRINT_TO_STDOUT": Setting(SPEED, ("0",), "CANN's log goes to the terminal, and waits for it"),
-    "ASCEND_PROCESS_LOG_PATH": Setting(SPEED, (), "where CANN's log of each process is"),
-    "TORCH_DEVICE_BACKEND_AUTOLOAD": Setting(ORDER, ("1",), "0: torch does not load torch_npu by itself"),
+    name: Setting(changes, tuple(defaults), effect)
+    for name, (changes, defaults, effect) in json.loads(
+        (files(__package__) / "settings.json").read_text("utf-8")
+    ).items()
 }
 
 

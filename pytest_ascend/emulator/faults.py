@@ -11,8 +11,10 @@ the device as a whole, such as ``crash:after=100``, are in :mod:`pytest_ascend.e
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
@@ -113,63 +115,11 @@ def _cloned(output: Any) -> Any:
 
 PREFIX = "hccl-"
 
+_EFFECTS = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 #: Name, without the prefix -> effect.
-COLLECTIVE_FAULTS: Mapping[str, str] = {
-    "tail-not-reduced": "the last 16 elements of each rank's share of a sum stay what the first rank had",
-    "reduced-in-half": "float32 is summed up in float16",
-    "integers-in-float": "int32 is summed up in float32",
-    "bfloat16-truncated": "the last bit of bfloat16 is lost",
-    "rank-left-out": "the last rank is missing in every reduction",
-    "rank-twice": "one rank's data is used instead of another's",
-    "product-as-sum": "products are sums",
-    "min-as-max": "minima are maxima",
-    "order-changes": "the order of a sum changes from call to call, whatever HCCL_DETERMINISTIC says",
-    "scatter-shifted": "ReduceScatter gives each rank its neighbour's share",
-    "root-ignored": "Broadcast sends what the first rank has",
-    "ranks-permuted": "what came from the first two ranks is exchanged",
-    "block-twice": "the first rank's block replaces the last rank's",
-    "stale-buffer": "the output stays what it was",
-    "lost-write": "the last quarter of the output is never written",
-    "wrong-above-size": "above 128 KiB, the first chunk is written twice",
-    "last-element-lost": "the last element is zero",
-    "ranks-differ": "a rank gets another last bit in its first byte; give rank=",
-    "at-random": "an element is changed; give rate=",
-    "slow": "operations take longer, by seconds=",
-    "crash": "the process dies of a segmentation fault",
-    "kill": "the process is killed",
-    "hang": "the operation never ends",
-}
-
+COLLECTIVE_FAULTS: Mapping[str, str] = _EFFECTS["collectives"]
 #: Name -> effect. The C runtime plants these; streams work later than asked with all whose names begin with "stream-".
-RUNTIME_FAULTS: Mapping[str, str] = {
-    "late-streams": "no fault: streams begin 30 ms after they are given work",
-    "stream-synchronize-returns": "waiting for a stream returns at once",
-    "stream-device-waits-for-one": "waiting for the device waits for the default stream only",
-    "stream-wait-is-ignored": "a stream does not wait for an event",
-    "stream-third-wait-is-ignored": "every third time, a stream does not wait for an event",
-    "stream-event-returns": "waiting for an event returns at once",
-    "stream-query-lies": "a stream with work says that it has none",
-    "stream-event-query-lies": "an event is said to be over before it is",
-    "stream-event-keeps-first": "an event that is recorded again stays where it was recorded first",
-    "stream-copies-overtake": "copies from and to pinned memory do not wait for their stream",
-    "stream-paged-copies-overtake": "other copies do not wait for their stream",
-    "stream-kernels-overtake": "kernels do not wait for the copies in their stream",
-    "stream-loses-tasks": "one task in forty is not carried out",
-    "stream-swaps-tasks": "now and then two tasks change places",
-    "event-measures-nothing": "the time between two events is zero",
-    "event-measures-twice": "the time between two events is twice what it is",
-    "copy-cut-at-4-mib": "a copy to the host ends after 4 MiB",
-    "copy-repeats-16-mib": "beyond 16 MiB, a copy begins again from its start, for a MiB",
-    "copy-loses-odd-bytes": "the last bytes of a copy are lost, if there are no four",
-    "copy-between-loses-end": "the last 64 bytes of a copy within the device, or between two, are zero",
-    "copy-to-device-loses-page": "a copy to the device of more than a MiB has a hole of 512 bytes",
-    "copy-is-slow": "copies take 20 ns a byte longer",
-    "memory-is-not-freed": "memory of the device that is freed stays taken",
-    "memory-pinned-is-kept": "pinned memory that is freed stays taken",
-    "memory-host-leak": "each copy leaves 64 KiB of the host's memory behind",
-    "memory-is-lost-with-none-left": "where no memory is left, all tensors become zero",
-    "memory-stays-out": "after no memory was left, there is none any more",
-}
+RUNTIME_FAULTS: Mapping[str, str] = _EFFECTS["runtime"]
 
 SETTINGS = ("rank", "collective", "after", "times", "rate", "bytes", "seconds")
 

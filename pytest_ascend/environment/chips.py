@@ -33,25 +33,10 @@ class Family:
     saturates: bool
 
 
-#: Source: NpuVariables.{h,cpp}, OpCommand and the environment variable pages of Ascend/pytorch@9e73e708ab93.
+#: Source of families: NpuVariables.{h,cpp}, OpCommand, the environment variable pages of Ascend/pytorch@9e73e708ab93.
 #: A 910B without a digit is of the first generation; only 910B with a digit is an Atlas A2.
-FAMILIES = (
-    Family(name="A2", pattern=r"Ascend910B\d.*", kernels="ascend910b", bfloat16=True, halves=False, saturates=False),
-    Family(
-        name="A3", pattern=r"Ascend910(_93\w*)?", kernels="ascend910_93", bfloat16=True, halves=False, saturates=False
-    ),
-    Family(
-        name="910",
-        pattern=r"Ascend910(A|B|ProA|ProB|PremiumA)",
-        kernels="ascend910",
-        bfloat16=False,
-        halves=True,
-        saturates=True,
-    ),
-    Family(name="310P", pattern=r"Ascend310P.*", kernels="ascend310p", bfloat16=False, halves=True, saturates=True),
-    Family(name="310B", pattern=r"Ascend310B.*", kernels="ascend310b", bfloat16=True, halves=True, saturates=True),
-    Family(name="950", pattern=r"Ascend950.*", kernels="ascend950", bfloat16=True, halves=False, saturates=False),
-)
+_DATA = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+FAMILIES = tuple(Family(**each) for each in _DATA["families"])
 
 
 #: Kinds of products, and what may become of their factors in float32.
@@ -115,56 +100,8 @@ class Chip:
         return self.name.startswith("Ascend")
 
 
-_SMI = "the HBM or memory column of `npu-smi info` on such cards"
-_ROADMAP = "Huawei Connect 2025, roadmap of Ascend chips"
-
-
-def _gpu(name: str, pattern: str, half_flop_per_s: float, bytes_per_s: float) -> Chip:
-    source = f"NVIDIA, data sheet of the {name}"
-    return Chip(name=name, pattern=pattern, half_flop_per_s=half_flop_per_s, bytes_per_s=bytes_per_s, source=source)
-
-
 #: One row per chip. A2: Ascend910B1 to B4-1; a card of an A3 has two of these dies, each a device of its own.
-CHIPS = (
-    Chip(
-        name="Ascend910A",
-        pattern=r"Ascend910Pro.*",
-        memory_bytes=32 * GB,
-        half_flop_per_s=256e12,
-        bytes_per_s=1.2e12,
-        source=f"{_SMI}; Huawei at Hot Chips 31 (2019): DaVinci, Ascend 910",
-    ),
-    Chip(name="Ascend910B1", memory_bytes=64 * GB, source=_SMI),
-    Chip(name="Ascend910B2", memory_bytes=64 * GB, source=_SMI),
-    Chip(name="Ascend910B2C", memory_bytes=64 * GB, source=_SMI),
-    Chip(name="Ascend910B3", memory_bytes=64 * GB, source=_SMI),
-    Chip(name="Ascend910B4", memory_bytes=32 * GB, source=_SMI),
-    Chip(name="Ascend910B4-1", memory_bytes=64 * GB, source=_SMI),
-    Chip(
-        name="Ascend910_9392",
-        memory_bytes=64 * GB,
-        source="SGLang, Ascend NPU reference: Atlas A3, 64 GB a die",
-    ),
-    Chip(
-        name="Ascend310P3",
-        pattern=r"Ascend310P.*",
-        memory_bytes=24 * GB,
-        half_flop_per_s=70e12,
-        bytes_per_s=204.8e9,
-        source="Huawei, product page and data sheet of the Atlas 300I Pro, 24 GB",
-    ),
-    Chip(
-        name="Ascend310B4",
-        memory_bytes=12 * GB,
-        source="Huawei, npu-smi reference of the Atlas 200I A2: 12288 MB",
-    ),
-    Chip(name="Ascend950PR", memory_bytes=128 * GB, source=_ROADMAP),
-    Chip(name="Ascend950DT", memory_bytes=144 * GB, source=_ROADMAP),
-    _gpu("Tesla V100 (SXM2)", r".*V100.*", 125e12, 900e9),
-    _gpu("A100 80GB (SXM)", r".*A100.*80GB.*", 312e12, 2039e9),
-    _gpu("H100 (SXM)", r".*H100.*", 989e12, 3350e9),
-    _gpu("H200 (SXM)", r".*H200.*", 989e12, 4800e9),
-)
+CHIPS = tuple(Chip(**each) for each in _DATA["chips"])
 #: The NPUs with known memory, by the names that a user may give.
 NPUS = tuple(each for each in CHIPS if each.is_ascend and each.memory_bytes)
 DEFAULT = "Ascend910B3"

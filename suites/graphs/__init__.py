@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from pytest_ascend.records.case import Case
 
 from ..ops.table import OPERATORS
@@ -15,34 +18,7 @@ EARLY = (
 UNCAPTURABLE = ("masked_select", "nonzero", "unique", "ctc_loss", "logcumsumexp")
 
 #: What is captured beside them: subject -> property, level.
-WORKLOADS = {
-    "counter": ("replay", "smoke"),
-    "perceptron": ("replay", "smoke"),
-    "streams": ("replay", "smoke"),
-    "task-group": ("update", "smoke"),
-    "server": ("update", "smoke"),
-    "copies": ("replay", "standard"),
-    "resnet50": ("replay", "standard"),
-    "vit-encoder": ("replay", "standard"),
-    "growing-cache": ("replay", "standard"),
-    "training-step": ("replay", "standard"),
-    "grad-scaler": ("replay", "standard"),
-    "changed-weights": ("replay", "standard"),
-    "dropout": ("random", "standard"),
-    "pools": ("memory", "standard"),
-    "thousand-replays": ("memory", "standard"),
-    "many-graphs": ("memory", "standard"),
-    "thread": ("capture", "standard"),
-    "host-read": ("capture", "standard"),
-    "host-function": ("replay", "standard"),
-    "beside-eager-work": ("replay", "standard"),
-    "autograd-graph": ("compile", "full"),
-    "views": ("compile", "full"),
-    "in-place": ("compile", "full"),
-    "aliases": ("compile", "full"),
-    "fusions": ("compile", "full"),
-    "exported": ("compile", "full"),
-}
+WORKLOADS: dict[str, tuple[str, str]] = json.loads(Path(__file__).with_name("workloads.json").read_text("utf-8"))
 
 CASES = (
     *(Case(suite="graphs", subject=name, property=what, level=at) for name, (what, at) in WORKLOADS.items()),
