@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib.util
+import json
 import os
 import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.device import Device, Request, parse
@@ -28,33 +30,7 @@ if TYPE_CHECKING:
     from pytest_ascend.device.npu import Npu
 
 #: Symptoms of an NPU that does not start, and what to do; the first match counts.
-REMEDIES = (
-    (
-        r"libascend_hal\.so",
-        "the driver is missing here: install it, or mount /usr/local/Ascend/driver in the container",
-    ),
-    (r"\.so[.\d]*: cannot open shared object", "CANN's libraries are not found: source set_env.sh of your CANN"),
-    (r"undefined symbol", "torch_npu and CANN do not belong together: look their versions up in torch_npu's table"),
-    (
-        r"Two accelerators cannot be used",
-        "this torch was built for CUDA: install the CPU build of the same version, "
-        "pip install torch==VERSION+cpu from PyTorch's index of CPU builds",
-    ),
-    (r"No module named 'torch_npu'", "install the torch-npu that belongs to your torch and CANN"),
-    (r"Unsupported soc version", "this torch_npu does not know the chip: install a newer one"),
-    (
-        r"EL0005|resources? (is|are) busy",
-        "the card is occupied, or is being reset after a process was killed: wait a minute, and look at npu-smi info",
-    ),
-    (r"[Pp]ermission|EL0007|207006", "may this user open /dev/davinci*? Join the group that owns the files"),
-    (
-        r"DrvMngGetConsoleLogLevel",
-        "the driver cannot be asked: are /dev/davinci_manager and the devices here (in a container: mounted), is the "
-        "driver loaded, and may this user open them? See pytest-ascend doctor",
-    ),
-    (r"no answer within", "a process may hold the device: look at npu-smi info, then at the driver's log"),
-    (r"sees \d+ NPUs|[Ii]nvalid [Dd]evice", "is ASCEND_RT_VISIBLE_DEVICES right, and are /dev/davinci* there?"),
-)
+REMEDIES: list[tuple[str, str]] = json.loads(Path(__file__).with_name("remedies.json").read_text(encoding="utf-8"))
 OTHERWISE = "see that 'python -c \"import torch_npu\"' works and that npu-smi info lists the device"
 
 #: Limit of the emulated runtime.
