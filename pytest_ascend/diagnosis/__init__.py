@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,16 +90,3 @@ def _by_phrase(text: str) -> Kind:
         ):
             return kind
     return BY_NAME[BUG]
-
-
-def as_text(diagnosis: Mapping[str, Any]) -> str:
-    """Return the lines of a diagnosis that was read from a run log."""
-    codes = tuple(Code(each["code"], each["says"], "", each["source"]) for each in diagnosis["codes"])
-    read = Diagnosis(
-        kind=diagnosis["kind"],
-        says=diagnosis["says"],
-        remedy=diagnosis["remedy"],
-        codes=codes,
-        findings=tuple(diagnosis["findings"]),
-    )
-    return "\n".join(read.lines())

@@ -11,8 +11,6 @@ from pytest_ascend.environment.evidence import COMPILER, HCCL, KERNELS, OPP, OPS
 from pytest_ascend.environment.stack import VARIABLES, same
 from pytest_ascend.environment.versions import satisfies
 
-SOURCE = "source set_env.sh of the CANN that you want, in a fresh shell and before any other of the kind"
-
 #: A folder with fewer compiled operators holds only the toolkit's, none of the operators package.
 _FEWEST_KERNELS = 20
 

@@ -220,9 +220,6 @@ def _called(survey: Survey, chip: Chip) -> str:
     return survey.identities[index].label if index >= 0 else f"NPU {chip.npu}, which torch does not see,"
 
 
-INSTALL_DRIVER = "install the driver of your chip and start again, or run where the NPU is"
-
-
 @rule("driver.firmware")
 def firmware_range(survey: Survey) -> Iterator[Observation]:
     """A firmware that the driver does not name, or a driver that the firmware does not name."""

@@ -35,11 +35,6 @@ class Version:
         """Return the leading numbers: (8, 0) of 8.0.RC3, (9, 0, 0) of 9.0.0-beta.1."""
         return tuple(number for _, number in itertools.takewhile(lambda part: part[0] == _STAGES[""], self.key))
 
-    @property
-    def is_preview(self) -> bool:
-        """Whether it was published before its release: an alpha, a beta or a test version. RC1 is not."""
-        return any(stage in (_STAGES["t"], _STAGES["alpha"], _STAGES["beta"]) for stage, _ in self.key[:4])
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Version) and self._padded() == other._padded()
 

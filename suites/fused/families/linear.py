@@ -184,11 +184,6 @@ def _rms_inputs(make: InputFactory) -> Iterator[Sample]:
     )
 
 
-def _swiglu_quant_scale(x: T, **_: Any) -> tuple[T, T]:
-    left, right = x.chunk(2, -1)
-    return _dynamic(left * F.silu(right))
-
-
 _QUANTIZATION = in_family(
     "quantization",
     fused("npu_quantize", _quantize, _quantize_inputs, outputs=("int8",), grad=False, exact=True),

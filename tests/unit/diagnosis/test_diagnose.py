@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ascend.diagnosis import as_text, diagnose
+from pytest_ascend.diagnosis import diagnose
 from pytest_ascend.diagnosis.codes import BY_NAME, CODES, codes_in
 
 ACL = "InnerRun:torch_npu/csrc/framework/OpParamMaker.cpp:281 NPU function error: {call}, error code is {code}\n"
@@ -71,10 +71,9 @@ def test_every_code_has_a_kind_and_a_source() -> None:
     assert all(code.kind in BY_NAME and code.source and code.says for code in CODES.values())
 
 
-def test_a_diagnosis_reads_the_same_from_the_log() -> None:
+def test_a_diagnosis_has_a_remedy() -> None:
     found = diagnose("RuntimeError", "error code is 207018", ("the largest: x",))
-    assert as_text(found.to_dict()) == "\n".join(found.lines())
-    assert "remedy: a smaller batch" in as_text(found.to_dict())
+    assert "remedy: a smaller batch" in "\n".join(found.lines())
 
 
 def test_every_code_of_canns_own_tables_has_its_name_and_revision() -> None:
