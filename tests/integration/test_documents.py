@@ -132,3 +132,9 @@ def test_the_manual_of_the_operator_suite_counts_right() -> None:
         f"plants one of {len(FAULTS)} faults",
     ):
         assert said in manual
+
+
+@pytest.mark.parametrize("name", ["laptop.md", "laptop.zh.md"])
+def test_the_first_run_of_the_tutorial_counts_right(name: str) -> None:
+    smoke = sum(case.is_in("smoke") for case in load(folder("suites")))
+    assert f"of {smoke:,} cases passed" in (ROOT / "docs" / "tutorials" / name).read_text(encoding="utf-8")
