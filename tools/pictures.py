@@ -112,26 +112,25 @@ def _y(value: float, largest: float) -> float:
 
 
 def pages(report: Path | None) -> None:
-    """Run what the README shows on the emulated device, and photograph the pages. ``report`` is a run to show first."""
+    """Run what the README shows on the emulated device, and photograph the pages. ``report``: a run of level smoke."""
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         (here / "my_model.py").write_text(MODEL, encoding="utf-8")
         (here / "train.py").write_text(TRAINING, encoding="utf-8")
         model = ("--ascend-model=my_model:make_model", "--ascend-model=input=2x16")
         fault = "--ascend-emulate=fault=gelu-by-sigmoid"
-        _run(here, "pytest", "--ascend", "--ascend-device=emulated", "--ascend-level=smoke", "--ascend-report=smoke")
-        _run(here, "pytest", "--ascend", "--ascend-device=emulated", *model, fault, "--ascend-report=model")
-        _run(here, "pytest", "--ascend", "--ascend-device=emulated", "-k", "gelu or tanh", "--ascend-report=before")
-        _run(
-            here, "pytest", "--ascend", "--ascend-device=emulated", "-k", "gelu or tanh", fault, "--ascend-report=after"
-        )
+        run = ("pytest", "--ascend", "--ascend-device=emulated", "--ascend-level=smoke")
+        if report is None:
+            _run(here, *run, "--ascend-report=smoke")
+        _run(here, *run[:3], *model, fault, "--ascend-report=model")
+        _run(here, *run, "-k", "gelu or tanh", "--ascend-report=before")
+        _run(here, *run, "-k", "gelu or tanh", fault, "--ascend-report=after")
         _run(here, "pytest-ascend", "analyze", "my_model:make_model", "-i", "2x16", "--source", ".", "--html", "a.html")
         _run(here, "pytest-ascend", "report", "diff", "before", "after", "--format", "html", "-o", "diff.html")
-        _run(here, "pytest-ascend", "report", "matrix", "before", "after", "smoke", "-o", "matrix.html")
-        _run(here, "pytest-ascend", "report", "render", str(report or "smoke"), "-o", "report.html")
+        _run(here, "pytest-ascend", "report", "matrix", "before", "after", report or "smoke", "-o", "matrix.html")
+        _run(here, "pytest-ascend", "report", "render", report or "smoke", "-o", "report.html")
         shown = {
             "report": "report.html",
-            "smoke": "smoke/conformance.html",
             "model": "model/conformance.html",
             "analyze": "a.html",
             "diff": "diff.html",
@@ -140,9 +139,9 @@ def pages(report: Path | None) -> None:
         photograph({name: here / path for name, path in shown.items()})
 
 
-def _run(folder: Path, *command: str) -> None:
+def _run(folder: Path, *command: str | Path) -> None:
     """Run a program of this environment; that a run finds faults is what is to be shown."""
-    program = Path(sys.executable).with_name(command[0])
+    program = Path(sys.executable).with_name(str(command[0]))
     ran = subprocess.run(  # noqa: S603 - our own commands
         [program, *command[1:]],
         cwd=folder,
@@ -152,7 +151,9 @@ def _run(folder: Path, *command: str) -> None:
         check=False,
     )
     if ran.returncode not in {0, 1}:
-        raise SystemExit(f"{' '.join(command)}: exit code {ran.returncode}\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}")
+        raise SystemExit(
+            f"{' '.join(map(str, command))}: exit code {ran.returncode}\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}"
+        )
 
 
 def photograph(paths: dict[str, Path], *, size: tuple[int, int] = (1080, 680)) -> None:
@@ -180,7 +181,7 @@ def main() -> None:
     if given.what == "judge":
         judge()
     else:
-        pages(given.report)
+        pages(given.report and given.report.resolve())
 
 
 if __name__ == "__main__":

@@ -40,7 +40,8 @@ _PYTHON, _NOTEBOOK, _CUDA = "*.py", "*.ipynb", ("*.cu", "*.cuh")
 _REQUIREMENTS = ("requirements*.txt", "requirements*.in", "pyproject.toml", "setup.cfg", "environment*.y*ml", "Pipfile")
 _SHELL = ("*.sh", "Dockerfile*", "*.dockerfile")
 
-_PACKAGE = re.compile(r"\W*([A-Za-z][\w.-]*)")
+#: A name at the beginning of a line or of a string: a list of dependencies may stand on one line.
+_PACKAGE = re.compile(r"""(?:^\W*|["'])([A-Za-z][\w.-]*)""")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,9 +133,8 @@ def scan_lines(
             for pattern, blocker in patterns.items()
             if (match := pattern.search(text))
         ]
-        package = _PACKAGE.match(text) if packages else None
-        name = package[1].replace("-", "_").lower() if package else ""
-        found += [_finding(path, number, name, each) for each in NAMES if each.name == name]
+        named = dict.fromkeys(each.replace("-", "_").lower() for each in _PACKAGE.findall(text)) if packages else ()
+        found += [_finding(path, number, name, each) for name in named for each in NAMES if each.name == name]
     return found
 
 

@@ -133,7 +133,8 @@ def test_a_package_is_named_once_however_often_it_is_used() -> None:
 
 def write_project(folder: Path) -> None:
     (folder / "requirements.txt").write_text("torch==2.4.0+cu121\n# apex\nflash-attn>=2\nnumpy\n", encoding="utf-8")
-    (folder / "pyproject.toml").write_text('dependencies = [\n  "mamba-ssm",\n]\n', encoding="utf-8")
+    lists = 'dependencies = [\n  "mamba-ssm",\n]\ntest = ["torch", "xformers>=0.0.2"]\n'
+    (folder / "pyproject.toml").write_text(lists, encoding="utf-8")
     (folder / "run.sh").write_text("# nvidia-smi\nCUDA_VISIBLE_DEVICES=0 python train.py\n", encoding="utf-8")
     (folder / "kernel.cu").write_text("__global__ void k() {}\n", encoding="utf-8")
     cells = [
@@ -151,6 +152,7 @@ def test_requirements_scripts_notebooks_and_cuda_sources_are_scanned(tmp_path: P
         ("requirements.txt", 1, "torch==2.4.0+cu121"),
         ("requirements.txt", 3, "flash_attn"),
         ("pyproject.toml", 2, "mamba_ssm"),
+        ("pyproject.toml", 4, "xformers"),
         ("run.sh", 2, "CUDA_VISIBLE_DEVICES"),
         ("kernel.cu", 1, "kernel.cu"),
         ("notes.ipynb[cell 1]", 2, "apex"),
@@ -163,7 +165,7 @@ def test_the_terminal_answers_first_and_groups_findings_by_remedy(tmp_path: Path
     findings, _ = scan(tmp_path)
     lines = list(headlines(Analysis(chip=npu_of("Ascend910B3"), source=".", findings=tuple(findings))))
     assert lines == [
-        "It does not run on an NPU unchanged: 4 blockers in the source.",
-        ".: blockers 4, changes 4, advice 0",
-        "import torch_npu.contrib.transfer_to_npu solves 2 of 8",
+        "It does not run on an NPU unchanged: 5 blockers in the source.",
+        ".: blockers 5, changes 4, advice 0",
+        "import torch_npu.contrib.transfer_to_npu solves 2 of 9",
     ]
