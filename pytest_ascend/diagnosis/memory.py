@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.migration.running import Step, fitting_batch
+from pytest_ascend.migration.running import Step, as_meta, fitting_batch, quiet
 from pytest_ascend.migration.target import TargetModel
 from pytest_ascend.records.text import parse_size
 
@@ -27,7 +28,13 @@ def findings(error: BaseException, device_type: str) -> tuple[str, ...]:
     """Return lines on the memory of a device at the moment of an error, as far as its traceback still holds it."""
     frames = list(_frames(error.__traceback__))
     call = _outermost_call(frames)
-    return (*_by_module(call, device_type), *_largest(device_type, _names(call)), *_fitting(call, str(error)))
+    return (
+        *_running(call, frames),
+        *_by_module(call, device_type),
+        *_activations(call),
+        *_largest(device_type, _names(call)),
+        *_fitting(call, str(error)),
+    )
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[dict[str, Any]]:
@@ -49,6 +56,14 @@ def _outermost_call(frames: list[dict[str, Any]]) -> TargetModel | None:
     return None if module is None else TargetModel(name=type(module).__name__, model=module)
 
 
+def _running(call: TargetModel | None, frames: list[dict[str, Any]]) -> Iterator[str]:
+    """Name the innermost module of the model that was being called."""
+    names = {} if call is None else {id(each): name for name, each in call.model.named_modules() if name}
+    inner = next((each for each in reversed(frames) if id(each.get("self")) in names), None)
+    if inner is not None:
+        yield f"it ran: {names[id(inner['self'])]} ({type(inner['self']).__name__})"
+
+
 def _by_module(call: TargetModel | None, device_type: str) -> Iterator[str]:
     if call is None:
         return
@@ -62,6 +77,38 @@ def _by_module(call: TargetModel | None, device_type: str) -> Iterator[str]:
     shown = ", ".join(f"{name or call.name} {_size(size)}" for name, size in sizes.most_common(NAMED) if size)
     if shown:
         yield f"parameters and gradients by module: {shown}"
+
+
+def _activations(call: TargetModel | None) -> Iterator[str]:
+    """Say what each module keeps for the backward pass, by a forward pass on meta tensors."""
+    if call is None or not torch.is_grad_enabled() or not (call.args or call.kwargs):
+        return
+    sizes: Counter[str] = Counter()
+    running = [""]
+
+    def keep(saved: Tensor) -> Tensor:
+        if saved.untyped_storage()._cdata not in known:  # noqa: SLF001 - meta tensors have no address
+            known[saved.untyped_storage()._cdata] = saved  # noqa: SLF001 - kept, so that no other takes its place
+            sizes[running[-1]] += _bytes(saved)
+        return saved
+
+    try:
+        model, (args, kwargs) = as_meta(call.model), tree_map(_as_meta, (call.args, dict(call.kwargs)))
+        known = {each.untyped_storage()._cdata: each for each in (*model.parameters(), *model.buffers())}  # noqa: SLF001
+        for name, each in model.named_modules():
+            each.register_forward_pre_hook(lambda *_, name=name: running.append(".".join(name.split(".")[:2])))
+            each.register_forward_hook(lambda *_: running.pop() and None)
+        with quiet(), torch.autograd.graph.saved_tensors_hooks(keep, lambda saved: saved):
+            model(*args, **kwargs)
+    except Exception:  # noqa: BLE001 - a model that reads values cannot run without them
+        return
+    shown = ", ".join(f"{name or call.name} {_size(size)}" for name, size in sizes.most_common(NAMED) if size)
+    if shown:
+        yield f"kept for the backward pass, by module: {shown}"
+
+
+def _as_meta(each: Any) -> Any:
+    return as_meta(each) if isinstance(each, Tensor) else each
 
 
 def _largest(device_type: str, names: dict[int, str]) -> Iterator[str]:

@@ -64,7 +64,9 @@ def test_out_of_memory_says_where_it_went_and_what_would_fit(
     ascend_apart("--ascend-device=emulated", "--ascend-emulate=memory=64M")
     diagnosis = lines("record")[0]["diagnosis"]
     assert diagnosis["kind"] == "out-of-memory"
-    by_module, largest, batch = diagnosis["findings"]
+    ran, by_module, kept, largest, batch = diagnosis["findings"]
+    assert ran == "it ran: 0 (Linear)"
+    assert "1 78.1 MiB, 0 19.5 MiB" in kept
     assert "0 1 MiB, 2 1 MiB" in by_module
     assert "float32[20000, 256] 19.5 MiB" in largest
     fits = int(batch.split("up to ")[1].split()[0])
