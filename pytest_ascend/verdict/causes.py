@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -41,6 +41,7 @@ _DID_NOT_RUN = (NotRun.name, NotEmulated.name)
 _DESCRIPTIONS = (
     ("error",),
     ("cpu",),
+    ("model",),
     ("subject",),
     ("operator",),
     ("dtype",),
@@ -54,7 +55,9 @@ _DESCRIPTIONS = (
     ("subject", "property", "dtype"),
 )
 #: Features that only deviating cases have: no passing case can contradict such a description.
-_ONLY_OF_DEVIATIONS = ("error", "cpu", "pattern")
+_ONLY_OF_DEVIATIONS = ("error", "cpu", "model", "pattern")
+#: What the finding of a model's case names.
+_LAYER = "first wrong layer"
 #: Where wrong elements are is a weaker sign of a common cause than an operator or an error code.
 _PATTERN_WEIGHT = 0.5
 #: A description explains little if most of the cases that fit it pass, however many deviating ones it covers.
@@ -111,7 +114,8 @@ def causes_of(results: Iterable[ResultRecord], manifest: tuple[Case, ...] = ()) 
         return ()
     executed = Counter(_described(manifest or tuple(each.case for each in results)))
     executed.subtract(key for each in results if each.outcome_name in _DID_NOT_RUN for key in _keys_of(each.case))
-    return tuple(cause for name in GROUPED for cause in _grouped(by_outcome.get(name, ()), executed))
+    located = frozenset(_subject(each.case) for each in by_outcome.get(Failed.name, ()) if _LAYER in each.reason)
+    return tuple(cause for name in GROUPED for cause in _grouped(by_outcome.get(name, ()), executed, located))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +157,16 @@ def _most(group: tuple[str, Sequence[ResultRecord]]) -> tuple[int, str]:
     return -len(group[1]), group[0]
 
 
-def features(record: ResultRecord) -> Mapping[str, str]:
-    """Return all features of one case. Values that hold numbers of one run, as addresses do, are left out."""
+def features(record: ResultRecord, located: Container[str] = ()) -> Mapping[str, str]:
+    """Return all features of one case. Values that hold numbers of one run, as addresses do, are left out.
+
+    ``located`` are subjects of which a case names a wrong layer: the failures of such a model have one cause.
+    """
     found = _features_of(record.case)
     if record.outcome_name == Fallback.name and record.fallbacks:
         found["cpu"] = ", ".join(sorted(set(record.fallbacks)))
     elif record.outcome_name == Failed.name:
+        found["model"] = found["subject"] if found["subject"] in located else ""
         found["pattern"] = next(
             (
                 _without_numbers(each.pattern.partition("; ")[2] or each.pattern)
@@ -175,7 +183,7 @@ def features(record: ResultRecord) -> Mapping[str, str]:
 def _features_of(case: Case) -> dict[str, str]:
     found = {
         "suite": case.suite,
-        "subject": f"{case.suite}/{case.subject}",
+        "subject": _subject(case),
         "operator": case.subject,
         "property": case.property,
         "dtype": case.dtype,
@@ -183,6 +191,10 @@ def _features_of(case: Case) -> dict[str, str]:
     if case.suite == OWN and case.property == OWN_TEST:  # what tests of the user's have in common is no cause
         del found["suite"], found["property"]
     return found
+
+
+def _subject(case: Case) -> str:
+    return f"{case.suite}/{case.subject}"
 
 
 def _error(record: ResultRecord) -> str:
@@ -212,12 +224,14 @@ def _keys(known: Mapping[str, str]) -> Iterator[Features]:
             yield tuple((name, known[name]) for name in names)
 
 
-def _grouped(found: Sequence[ResultRecord], executed: Mapping[Features, int]) -> Iterator[Cause]:
+def _grouped(
+    found: Sequence[ResultRecord], executed: Mapping[Features, int], located: Container[str]
+) -> Iterator[Cause]:
     """Yield causes of cases with one outcome, the largest first.
 
     Scores only fall as cases are explained, so that a heap whose entries are looked at again when they come up will do.
     """
-    keys = [tuple(_keys(features(record))) for record in found]
+    keys = [tuple(_keys(features(record, located))) for record in found]
     left: Mapping[Features, set[int]] = defaultdict(set)
     for index, each in enumerate(keys):
         for key in each:

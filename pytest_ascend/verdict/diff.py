@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -10,7 +11,7 @@ from statistics import median, quantiles
 from pytest_ascend.records.case import Stack
 from pytest_ascend.records.outcome import OUTCOMES, Disputed, NotEmulated, NotJudged, NotRun, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.runlog.contents import FULL
+from pytest_ascend.runlog.contents import FULL, Header
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import Cause, causes_of
 from pytest_ascend.verdict.summary import Summary
@@ -106,7 +107,7 @@ def compare(before: Summary, after: Summary, *, speed_share: float = SPEED_SHARE
     new = {result.case.id: result for result in after.results}
     found: dict[str, list[Change]] = {kind: [] for kind in KINDS}
     has_times = not (before.run.header.stack.emulated or after.run.header.stack.emulated)
-    for change in _all_changes(old, new, speed_share if has_times else math.inf):
+    for change in _all_changes(old, new, speed_share if has_times else math.inf, after.run.header):
         is_left_out = change.kind == VANISHED and not _comparable(before, after)
         found[NOT_RUN if is_left_out else change.kind].append(change)
     for kind in (ERROR_DRIFT, SLOWER, FASTER):
@@ -133,21 +134,23 @@ def components(before: Stack, after: Stack) -> dict[str, tuple[str, str]]:
 
 
 def _all_changes(
-    old: Mapping[str, ResultRecord], new: Mapping[str, ResultRecord], speed_share: float
+    old: Mapping[str, ResultRecord], new: Mapping[str, ResultRecord], speed_share: float, header: Header
 ) -> Iterator[Change]:
     for case_id, result in new.items():
         if case_id not in old:
             finding = evidence.finding(result)
             yield Change(kind=NEW, id=case_id, before="", after=result.outcome_name, finding=finding)
         else:
-            yield from _changes(case_id, old[case_id], result, speed_share)
+            yield from _changes(case_id, old[case_id], result, speed_share, header)
     for case_id in old.keys() - new.keys():
         yield Change(kind=VANISHED, id=case_id, before=old[case_id].outcome_name, after="")
 
 
-def _changes(case_id: str, old: ResultRecord, new: ResultRecord, speed_share: float) -> Iterator[Change]:
+def _changes(
+    case_id: str, old: ResultRecord, new: ResultRecord, speed_share: float, header: Header
+) -> Iterator[Change]:
     before, after = evidence.below(old), evidence.below(new)
-    kind = _kind(before, after)
+    kind = _kind(before, after) or (REGRESSION if _deviates_otherwise(old, new, header) else "")
     if kind:
         yield Change(kind=kind, id=case_id, before=before, after=after, finding=evidence.finding(new))
     elif (was := _entry(old)) != (is_now := _entry(new)):
@@ -155,6 +158,19 @@ def _changes(case_id: str, old: ResultRecord, new: ResultRecord, speed_share: fl
     elif after == Passed.name:
         yield from _error_drift(case_id, old, new)
         yield from _speed_drift(case_id, old, new, speed_share)
+
+
+def _deviates_otherwise(old: ResultRecord, new: ResultRecord, header: Header) -> bool:
+    """Whether a case was excused, and is not any more, although the later run knows the same deviation of it.
+
+    ``header`` is the later run's. If it knows others, the case may well behave as before.
+    """
+    if new.outcome.conforms or not isinstance(old.outcome, (Waived, Disputed)):
+        return False
+    expires = str(old.waiver.get("expires", ""))
+    end = f": {old.waiver.get('outcome', '')} until {expires}"
+    known = [str(each).removesuffix(end) for each in header.options.get("expectations", ()) if str(each).endswith(end)]
+    return header.started[:10] <= expires and any(fnmatch.fnmatchcase(new.case.id, each) for each in known)
 
 
 def _kind(before: str, after: str) -> str:

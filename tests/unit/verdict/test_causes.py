@@ -51,6 +51,14 @@ def test_a_defect_with_a_few_exceptions_is_still_one_cause_and_says_how_many_ran
     assert (cause.title, len(cause.cases), cause.ran) == ("ops/op7", 15, 16)
 
 
+def test_failures_of_a_model_whose_wrong_layer_is_named_are_one_cause():
+    good = [record("mlp", each, "bfloat16") for each in PROPERTIES]
+    bad = [record("mlp", each, dtype, "failed") for each in PROPERTIES for dtype in ("float32", "float16")]
+    layers = record("mlp", "layers", "float32", "failed", reason="first wrong layer: 1 (GELU)")
+    (cause,) = causes_of([*good, *bad, layers])
+    assert (cause.title, len(cause.cases), cause.finding) == ("ops/mlp", 9, "first wrong layer: 1 (GELU)")
+
+
 def test_two_defects_are_two_causes_the_larger_first():
     found = causes_of(run(lambda name, _property, dtype: name == "op7" or dtype == "bfloat16"))
     assert [cause.title for cause in found] == ["dtype bfloat16", "ops/op7"]

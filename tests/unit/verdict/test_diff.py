@@ -83,6 +83,27 @@ def test_what_the_stack_did_is_compared_below_the_waiver():
     }
 
 
+@pytest.mark.parametrize(
+    ("knows", "expires", "kind"),
+    [
+        ("ops/*: failed until 2030-01-31", "2030-01-31", "regression"),
+        ("ops/*: failed until 2020-01-31", "2020-01-31", "known"),
+        ("models/*: failed until 2030-01-31", "2030-01-31", "known"),
+    ],
+)
+def test_a_case_that_is_not_excused_any_more_by_the_same_entry_is_a_regression(knows, expires, kind):
+    """It deviates, as before, but otherwise than known: what was known must not hide it."""
+
+    def of(outcome):
+        found = summary([outcome, *PASSED[:3]], change=known("failed"))
+        [first, *others] = found.run.records
+        first = replace(first, waiver={**first.waiver, "expires": expires}) if outcome == "waived" else first
+        header = replace(found.run.header, options={**found.run.header.options, "expectations": [knows]})
+        return summarise(replace(found.run, header=header, records=(first, *others)))
+
+    assert kinds(of("waived"), of("failed")) == {kind: [CASES[0].id]}
+
+
 def test_a_waiver_hides_no_regression():
     worse = compare(summary(PASSED), summary(["waived", *PASSED[:3]], change=known("fallback")))
     assert [each.id for each in worse.changes["regression"]] == [CASES[0].id]
