@@ -123,7 +123,8 @@ def _compile_all(compiler: str, libraries: list[Path], home: Path, *, clash: boo
     boost = HERE / "runtime" / "atb.c"
     collectives = sorted((HERE / "hccl").glob("*.c"))
     # An old torch_npu, whose libraries need libascendcl.so first, would find a stub there before the function itself.
-    missing = _write(home, "missing.c", missing_source(needed - _defined([*runtime, *collectives, boost])))
+    absent = (needed | _SHARING) - _defined([*runtime, *collectives, boost])
+    missing = _write(home, "missing.c", missing_source(absent))
     operators = _write(home, "operators.c", operators_source(declared_signatures()))
     empty = _write(home, "empty.c", "typedef int nothing;\n")
     others = _write(home, "others.c", _OPENS_CLASH) if clash else empty
@@ -137,6 +138,9 @@ def _compile_all(compiler: str, libraries: list[Path], home: Path, *, clash: boo
     for name in {*names, *_OPENED_AT_RUN_TIME} - {"libascendcl.so", "libopapi.so", "libhccl.so", "libatb.so"}:
         _link(compiler, home, name, [others], "-Wl,--no-as-needed", "-lascendcl", "-ldl")
 
+
+#: For what processes share, which torch_npu looks up by name: without them it says only that a function is missing.
+_SHARING = {f"aclrtIpc{each}" for each in ("MemGetExportKey", "MemImportByKey", "GetEventHandle", "OpenEventHandle")}
 
 #: Libraries that libtorch_npu.so needs are initialised before it. Without torch it is not their time: in an activated
 #: process they are loaded earlier. Nor is it a time to bring a library for C++ that may be older than torch's.
@@ -240,7 +244,9 @@ def _operator(index: int, signature: Signature) -> str:
 
 def missing_source(names: Iterable[str]) -> str:
     """Return functions that fail with their name, for all that torch_npu links against and that is not implemented."""
-    lines = (f'API int {name}(void) {{ return emu_missing("function", "{name}"); }}' for name in sorted(names))
+    said = ((name, f'emu_missing("function", "{name}")') for name in sorted(names))
+    # torch_npu takes an unsupported feature for a warning, and would go on with handles of nothing.
+    lines = (f"API int {name}(void) {{ return {call}{' ? 500000 : 0' * (name in _SHARING)}; }}" for name, call in said)
     return '#include "emulated.h"\n' + "\n".join(lines) + "\n"
 
 

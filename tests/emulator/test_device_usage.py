@@ -306,3 +306,9 @@ def test_memory_of_the_host_is_registered_once_and_unregistered() -> None:
         assert runtime.npuHostUnregister(x.data_ptr()) != 0
     assert runtime.npuHostRegister(x.data_ptr(), 0, pinned) != 0
     assert runtime.npuHostRegister(x.data_ptr(), x.nbytes, 0) != 0
+
+
+def test_memory_shared_by_processes_is_refused_by_its_name() -> None:
+    storage: Any = torch.ones(2, device="npu").untyped_storage()
+    with pytest.raises(RuntimeError, match="emulated CANN: the function aclrtIpcMemGetExportKey is not emulated"):
+        storage._share_npu_()
