@@ -115,6 +115,13 @@ def tables(results: Sequence[ResultRecord]) -> Iterator[FigureTable]:
             columns=tuple(say(f"published.{name}") for name in ("figure", "own", "elsewhere", "stack", "source")),
             lines=beside,
         )
+    if accuracies := tuple(islice(_accuracies(results), LINES_LIMIT)):
+        yield FigureTable(
+            title=say("accuracy.title"),
+            lead=say("accuracy.lead"),
+            columns=tuple(say(f"accuracy.{name}") for name in ("ulp", "at")),
+            lines=accuracies,
+        )
     if variations := tuple(islice(_variations(results), OPERATORS_LIMIT)):
         yield FigureTable(
             title=say("inputs.title"),
@@ -143,6 +150,15 @@ def _variations(results: Sequence[ResultRecord]) -> Iterator[Line]:
         counts = found[subject]
         kinds = (_counted(counts, f"{_ASKED}{kind}") for kind in _KINDS)
         yield Line(evidence.line(subject), f"#cases?q={quote(subject)}", (f"{counts[f'{_ASKED}calls']:,}", *kinds))
+
+
+def _accuracies(results: Sequence[ResultRecord]) -> Iterator[Line]:
+    """Yield the largest error of each function over all inputs of a dtype, in ulp, and where it is."""
+    for result in results:
+        found = [result.measurements.get(f"error_{name}") for name in ("ulp", "at")]
+        if result.case.property == "accuracy" and None not in found:
+            cells = tuple(figures.number(float(each or 0.0)) for each in found)
+            yield Line(evidence.line(result.case.id), link(result.case.id), cells)
 
 
 def _counted(counts: Mapping[str, int], kind: str) -> str:

@@ -157,6 +157,7 @@ def _changes(
         yield Change(kind=KNOWN, id=case_id, before=was, after=is_now, finding=evidence.finding(new))
     elif after == Passed.name:
         yield from _error_drift(case_id, old, new)
+        yield from _accuracy_drift(case_id, old, new)
         yield from _speed_drift(case_id, old, new, speed_share)
 
 
@@ -210,6 +211,20 @@ def _error_drift(case_id: str, old: ResultRecord, new: ResultRecord) -> Iterator
             before=figures.used(before),
             after=figures.used(after),
             name="limit_used",
+            factor=after / before if before else math.inf,
+        )
+
+
+def _accuracy_drift(case_id: str, old: ResultRecord, new: ResultRecord) -> Iterator[Change]:
+    """Report a function whose largest error in ulp grew, by half a unit and a tenth."""
+    before, after = (each.measurements.get("error_ulp") for each in (old, new))
+    if before is not None and after is not None and after > 1.1 * before + 0.5:
+        yield Change(
+            kind=ERROR_DRIFT,
+            id=case_id,
+            before=figures.quantity("error_ulp", before),
+            after=figures.quantity("error_ulp", after),
+            name="error_ulp",
             factor=after / before if before else math.inf,
         )
 

@@ -15,6 +15,7 @@ from pytest_ascend.operators.recorded import Entry
 from pytest_ascend.operators.sweep_reference import CALLS
 from pytest_ascend.records.case import REPEAT, Case
 
+from ..numerics.every import ACCURACY
 from .exceptions import RARE, exceptions
 from .table import FINDINGS, OPERATORS, RECORDED, is_recorded
 
@@ -27,6 +28,9 @@ OTHERS = ("int32", "int64", *HALVES)
 _TURNS = (HALVES[0], *INTS[:2], HALVES[1])
 #: Families of recorded operators without generated calls: those that torch_npu leaves to the CPU, or without tensors.
 _NOT_SWEPT_FAMILIES = ("linalg", "fft", "special", "creation")
+
+#: Functions and dtypes of which the suite numerics calls all 65,536 inputs.
+ALL_INPUTS = frozenset((each.subject.rpartition(".")[2], each.dtype) for each in ACCURACY)
 
 
 def _level(operator: Operator, property_: str, dtype: str) -> str:
@@ -41,6 +45,8 @@ def _level(operator: Operator, property_: str, dtype: str) -> str:
         return "smoke"
     if property_.startswith("sweep"):
         return "standard" if property_ == "sweep" else "full"
+    if property_ in ("forward", "special") and (operator.name, dtype) in ALL_INPUTS:
+        return "full"
     return "full" if dtype in (*NARROW, *BOOL) and property_ not in ("forward", "promotion") else "standard"
 
 

@@ -10,6 +10,7 @@ import torch
 from pytest_ascend import precision
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 from suites.numerics import OVERFLOWS, PRODUCTS, Product, ends, half, saturated
+from suites.numerics.every import CASTS, PAIRED, pairs
 from suites.numerics.test_numerics import ROUNDS, compare
 
 MODES = [pytest.param(each, id=each.name) for each in PRODUCTS]
@@ -71,3 +72,27 @@ def test_saturation_is_told_from_infinities(dtype: torch.dtype) -> None:
 
 def compared(actual: torch.Tensor, expected: torch.Tensor, reference_runs: torch.Tensor) -> bool:
     return precision.compare(actual, expected, reference_runs=reference_runs).agrees
+
+
+@pytest.mark.parametrize("name", CASTS)
+def test_every_tie_and_its_neighbours_are_cast(name: str) -> None:
+    make, to = CASTS[name]
+    given = make()
+    truncated = (
+        given.view(torch.int32).bitwise_and(-(2**16)).view(torch.float32) if given.dtype is torch.float32 else None
+    )
+    assert len(given) >= 256
+    if truncated is not None:
+        assert not torch.equal(truncated.to(to), given.to(to))
+    assert (
+        (given.to(torch.float64).abs() < 2**-126).any()
+        or not given.is_floating_point()
+        or to in (torch.int8, torch.uint8)
+    )
+
+
+def test_every_pair_of_8_bits_is_an_input() -> None:
+    for dtype in (torch.int8, torch.uint8):
+        left, right = pairs(dtype)
+        assert len({*zip(left.tolist(), right.tolist(), strict=True)}) == 2**16
+    assert all(function(*pairs(torch.int8)).numel() == 2**16 for function in PAIRED.values())
