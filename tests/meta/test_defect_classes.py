@@ -19,7 +19,7 @@ CLASSES: Mapping[str, tuple[str, str]] = {
     "float32 rounded to HF32": ("ops/mm/forward/float32", "ops/conv2d/forward/float32"),
     "sums in half precision": ("ops/sum/forward/float16", "ops/mm/forward/bfloat16"),
     "float32 computed in half precision": ("ops/bmm/forward/float32", "ops/addmm/forward/float32"),
-    "saturation": ("ops/exp2/special/float32", "ops/reciprocal/special/float16"),
+    "saturation": ("ops/exp2/special/float32", "ops/reciprocal/special/float32"),
     "NaN dropped": ("ops/maximum/special/bfloat16", "ops/sort/special/float32"),
     "denormals and signs of zero": ("ops/mul/special/float32", "ops/neg/special/float32"),
     "strides ignored": ("ops/tanh/layout/float32", "ops/logit/layout/float32"),
