@@ -213,7 +213,15 @@ def _live(main: Callable[[Channel], None], channel: Channel, parent: int, notes:
     gc.set_threshold(GC_THRESHOLD)
     code = 70
     try:
-        _become_a_child(parent, notes)
+        with contextlib.suppress(OSError):
+            os.setpgid(0, 0)
+        control = ctypes.CDLL(None).prctl
+        control(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        control(_PR_SET_PTRACER, _PTRACER_ANY, 0, 0, 0)  # a debugger that the parent starts is no ancestor
+        if os.getppid() != parent:
+            os._exit(0)
+        faulthandler.enable(file=notes, all_threads=True)
+        faulthandler.register(STACKS_SIGNAL, file=notes, all_threads=True)
         main(channel)
         code = 0
     except SystemExit as error:
@@ -225,18 +233,6 @@ def _live(main: Callable[[Channel], None], channel: Channel, parent: int, notes:
             with contextlib.suppress(Exception):
                 stream.flush()
         os._exit(code)
-
-
-def _become_a_child(parent: int, notes: int) -> None:
-    with contextlib.suppress(OSError):
-        os.setpgid(0, 0)
-    control = ctypes.CDLL(None).prctl
-    control(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    control(_PR_SET_PTRACER, _PTRACER_ANY, 0, 0, 0)  # a debugger that the parent starts is no ancestor
-    if os.getppid() != parent:
-        os._exit(0)
-    faulthandler.enable(file=notes, all_threads=True)
-    faulthandler.register(STACKS_SIGNAL, file=notes, all_threads=True)
 
 
 def _object(line: bytes) -> dict[str, Any]:

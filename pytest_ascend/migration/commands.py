@@ -63,7 +63,19 @@ def census(
     if as_json:
         click.echo(encode(taken, on_chip), nl=False)
         return
-    _print(taken, show, on_chip, on_emulated=on_emulated)
+    objected = on_chip.objected if on_chip else {}
+    for kind in [kind for kind in KINDS if kind in show]:
+        names = [name for name, its in taken.operators.items() if its == kind]
+        lines = (f"{name}  {'; '.join(objected[name])}" if name in objected else name for name in names)
+        click.echo("\n".join([*lines, f"{len(names):,} {kind}", ""]))
+    console = Console(highlight=False)
+    console.print(_versions(taken), markup=False)
+    console.print(_table(taken))
+    if on_chip:
+        console.print(_on_chip(on_chip), markup=False)
+    console.print(SCOPE, markup=False)
+    if on_emulated:
+        console.print(EMULATED, markup=False)
     if output:
         click.echo(f"census: {output}")
 
@@ -84,22 +96,6 @@ def diff(old: Path, new: Path, as_json: bool) -> None:
     else:
         click.echo("\n".join(_lines(difference)))
     sys.exit(1 if difference.lost else 0)
-
-
-def _print(taken: Census, show: tuple[str, ...], on_chip: OnChip | None, *, on_emulated: bool) -> None:
-    objected = on_chip.objected if on_chip else {}
-    for kind in [kind for kind in KINDS if kind in show]:
-        names = [name for name, its in taken.operators.items() if its == kind]
-        lines = (f"{name}  {'; '.join(objected[name])}" if name in objected else name for name in names)
-        click.echo("\n".join([*lines, f"{len(names):,} {kind}", ""]))
-    console = Console(highlight=False)
-    console.print(_versions(taken), markup=False)
-    console.print(_table(taken))
-    if on_chip:
-        console.print(_on_chip(on_chip), markup=False)
-    console.print(SCOPE, markup=False)
-    if on_emulated:
-        console.print(EMULATED, markup=False)
 
 
 def _on_chip(found: OnChip) -> str:

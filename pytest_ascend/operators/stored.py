@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -126,29 +126,20 @@ def named(dtype: str, part: str, sample: Sample, results: Results) -> Iterable[t
         name = place(dtype, part, sample, position)
         existing = [each for each in reference_runs if each is not None]
         if expected is not None and len(existing) == len(reference_runs):
-            yield from _needed(name, expected, existing)
+            # What follows from the rest is left out: where the dtype holds the expected result, only that is stored, in the
+            # dtype; a reference run that is the expected result, rounded once, is a tensor without elements, of its dtype.
+            usual, *others = existing
+            exact = _same(expected, double(usual))
+            yield name, usual if exact else expected
+            different = [
+                (suffix, each) for suffix, each in zip(REFERENCE_RUN[1:], others, strict=True) if not _same(each, usual)
+            ]
+            if not exact:
+                rounded = _same(expected.to(usual.dtype), usual)
+                yield name + REFERENCE_RUN[0], usual.new_empty(*NO_ELEMENTS) if rounded else usual
+            yield from ((name + suffix, each) for suffix, each in different)
         elif expected is not None or existing:
             raise ValueError(f"{name}: only some of the results exist")
-
-
-def _needed(
-    name: str, expected: torch.Tensor, reference_runs: Sequence[torch.Tensor]
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """Omit what follows from the rest.
-
-    If the dtype holds the expected result, only that is stored, in the dtype. If the reference run is the expected
-    result, rounded once, it is stored as a tensor without elements, which has its dtype.
-    """
-    usual, *others = reference_runs
-    exact = _same(expected, double(usual))
-    yield name, usual if exact else expected
-    different = [
-        (suffix, each) for suffix, each in zip(REFERENCE_RUN[1:], others, strict=True) if not _same(each, usual)
-    ]
-    if not exact:
-        rounded = _same(expected.to(usual.dtype), usual)
-        yield name + REFERENCE_RUN[0], usual.new_empty(*NO_ELEMENTS) if rounded else usual
-    yield from ((name + suffix, each) for suffix, each in different)
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -53,32 +53,26 @@ def render_matrix(outlines: Iterable[RunScan], *, into: Path | None = None) -> s
     runs = sorted(outlines, key=_order)
     stacks = [run.summary.run.header.stack for run in runs]
     labels = {label_of(stack).key: label_of(stack) for stack in stacks}
-    page = View(
-        title=f"{len(runs):,} runs · pytest-ascend",
-        kind_of_page=say("page.matrix"),
-        looks="kind-subset",
-        label=labels.popitem()[1] if len(labels) == 1 else SILENCE,
-        **_answer(runs),
-        shown=tuple(say(f"stack.{name}") for name in SHOWN),
-        runs=tuple(_row(index, run.summary, into) for index, run in enumerate(runs)),
-        outcomes=ORDER,
-        charts=tuple(_charts(runs)),
-    )
-    return html.place("matrix.html", ("common.js", "matrix.js"), page, _data(runs, page.runs))
-
-
-def _answer(runs: Sequence[RunScan]) -> dict[str, Any]:
-    """Return which runs conform: as a heading, and by name."""
+    # Which runs conform: as a heading, and by name.
     conforming = [run for run in runs if run.summary.verdict.conforms and not run.summary.verdict.notice]
     key = {0: "matrix.answer.none", len(runs): "matrix.answer.all"}.get(len(conforming), "matrix.answer")
     names = list(dict.fromkeys(name_of(run.summary.run.header.stack) for run in conforming))
     more = f", … ({len(names):,})" if len(names) > NAMES_LIMIT else ""
     those = [say("matrix.those", names=f"{', '.join(names[:NAMES_LIMIT])}{more}")] if names else []
     emulated = any(run.summary.run.header.stack.emulated for run in runs)
-    return {
-        "answer": say(key, conforming=f"{len(conforming):,}", n=f"{len(runs):,}"),
-        "sentences": (*those, *([say("matrix.emulated")] if emulated else [])),
-    }
+    page = View(
+        title=f"{len(runs):,} runs · pytest-ascend",
+        kind_of_page=say("page.matrix"),
+        looks="kind-subset",
+        label=labels.popitem()[1] if len(labels) == 1 else SILENCE,
+        answer=say(key, conforming=f"{len(conforming):,}", n=f"{len(runs):,}"),
+        sentences=(*those, *([say("matrix.emulated")] if emulated else [])),
+        shown=tuple(say(f"stack.{name}") for name in SHOWN),
+        runs=tuple(_row(index, run.summary, into) for index, run in enumerate(runs)),
+        outcomes=ORDER,
+        charts=tuple(_charts(runs)),
+    )
+    return html.place("matrix.html", ("common.js", "matrix.js"), page, _data(runs, page.runs))
 
 
 def _order(run: RunScan) -> tuple[object, ...]:

@@ -171,7 +171,17 @@ class Source:
             if owner is self.subject:
                 initialise(owner, self.args, self.kwargs)
             self.subject = _copied(self.subject, owner)
-            _see_next_call(owner, self._called)
+            # Record, at the next call, the dtype of autocast, if any.
+            handles: list[Any] = []
+
+            def see(called_module: nn.Module, args: Any, kwargs: Any) -> None:
+                for handle in handles:
+                    handle.remove()
+                if not self._called:
+                    tensors = [*tensors_in((args, kwargs)), *called_module.parameters()]
+                    self._called.append(autocast_of(next((each.device.type for each in tensors), "cpu")))
+
+            handles.append(owner.register_forward_pre_hook(see, with_kwargs=True))
         self.args, self.kwargs = (mapped(each, _on_cpu) for each in (self.args, dict(self.kwargs)))
 
     def exact(self) -> Any:
@@ -340,20 +350,6 @@ def _convert_tensors(part: nn.Module, convert: Callable[[Any], Any]) -> None:
             parameter.grad = None
         for name, buffer in part.named_buffers(recurse=False):
             part._buffers[name] = convert(buffer)  # noqa: SLF001 - as Module.to does
-
-
-def _see_next_call(module: nn.Module, called: list[torch.dtype | None]) -> None:
-    """Record, at the next call of a module, the dtype of autocast, if any."""
-    handles: list[Any] = []
-
-    def see(called_module: nn.Module, args: Any, kwargs: Any) -> None:
-        for handle in handles:
-            handle.remove()
-        if not called:
-            tensors = [*tensors_in((args, kwargs)), *called_module.parameters()]
-            called.append(autocast_of(next((each.device.type for each in tensors), "cpu")))
-
-    handles.append(module.register_forward_pre_hook(see, with_kwargs=True))
 
 
 def initialise(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

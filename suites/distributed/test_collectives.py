@@ -32,7 +32,22 @@ def test_collective(
     elif case.subject not in REDUCTIONS:
         _moved(case, ranks, count, precision_compare)
     else:
-        _reduced(case, ranks, count, ascend_measure)
+        collective, _, operation = case.subject.partition(".")
+        if operation == "coalesced":
+            answers = ranks.run(count, collectives.coalesced, how=case.subject, dtype=case.dtype)
+        elif operation == "deterministic":
+            answers = ranks.run(count, collectives.repeated, dtype=case.dtype)
+        elif collective.startswith("reduce_scatter"):
+            answers = ranks.run(count, collectives.scattered, how=case.subject, dtype=case.dtype)
+        else:
+            large = case.dtype == "float32"
+            answers = ranks.run(count, collectives.reduced, how=case.subject, dtype=case.dtype, large=large)
+        shares = [_share(case, answers, rank, name) for name, rank in _results(answers)]
+        ascend_measure("error_over_allowed", max(share for share, _ in shares))
+        share, where = max(shares)
+        assert share <= 1, f"{case.subject} is off by {share:.3g} times what rounding allows: {where}"
+        if collective == "all_reduce":
+            _same_bits(case, answers)
 
 
 @pytest.mark.ascend_cases("distributed", PRODUCT)
@@ -82,25 +97,6 @@ def _part(case: Case, name: str, count: int) -> tuple[int, list[int]]:
     """Return the size of a named result, and its ranks."""
     group, _, size = name.partition(", ")
     return collectives.SIZES.get(size, collectives.SIZES["many"]), collectives.members_of(case.subject, count)[group]
-
-
-def _reduced(case: Case, ranks: Ranks, count: int, measure: Measure) -> None:
-    collective, _, operation = case.subject.partition(".")
-    if operation == "coalesced":
-        answers = ranks.run(count, collectives.coalesced, how=case.subject, dtype=case.dtype)
-    elif operation == "deterministic":
-        answers = ranks.run(count, collectives.repeated, dtype=case.dtype)
-    elif collective.startswith("reduce_scatter"):
-        answers = ranks.run(count, collectives.scattered, how=case.subject, dtype=case.dtype)
-    else:
-        large = case.dtype == "float32"
-        answers = ranks.run(count, collectives.reduced, how=case.subject, dtype=case.dtype, large=large)
-    shares = [_share(case, answers, rank, name) for name, rank in _results(answers)]
-    measure("error_over_allowed", max(share for share, _ in shares))
-    share, where = max(shares)
-    assert share <= 1, f"{case.subject} is off by {share:.3g} times what rounding allows: {where}"
-    if collective == "all_reduce":
-        _same_bits(case, answers)
 
 
 def _share(case: Case, answers: Sequence[Answer], rank: int, name: str) -> tuple[float, str]:

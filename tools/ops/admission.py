@@ -207,20 +207,17 @@ def admit(operator: Operator, sample: Sample, dtype: str, results: Results) -> N
     assert first is not None
     arguments = sample.arguments(operator.name, getattr(torch, dtype))
     indexes = operator.family in ("indexing", "movement") or function is _attention  # masks stay masks
-    args, kwargs = _for_numpy(arguments, floating=first.is_floating_point(), indexes=indexes)
-    with np.errstate(all="ignore"):
-        second = np.asarray(function(*args, **kwargs))
-    actual = double(first).numpy()
-    name = f"{operator.name}, {dtype}: {sample.name}"
-    np.testing.assert_allclose(actual, second.astype(actual.dtype), RELATIVE, ABSOLUTE, err_msg=name)
-
-
-def _for_numpy(arguments: Any, *, floating: bool, indexes: bool) -> Any:
-    """Return arrays wide enough that nothing overflows: as in torch, an integer wraps around in the result only."""
+    # Wide enough that nothing overflows: as in torch, an integer wraps around in the result only.
+    floating = first.is_floating_point()
 
     def wide(tensor: torch.Tensor) -> Any:
         if tensor.is_floating_point() or (floating and not indexes):
             return tensor.to(torch.float64).numpy()
         return tensor.to(torch.int64).numpy() if tensor.dtype is not torch.bool else tensor.numpy()
 
-    return tree_map(lambda leaf: wide(leaf) if isinstance(leaf, torch.Tensor) else leaf, arguments)
+    args, kwargs = tree_map(lambda leaf: wide(leaf) if isinstance(leaf, torch.Tensor) else leaf, arguments)
+    with np.errstate(all="ignore"):
+        second = np.asarray(function(*args, **kwargs))
+    actual = double(first).numpy()
+    name = f"{operator.name}, {dtype}: {sample.name}"
+    np.testing.assert_allclose(actual, second.astype(actual.dtype), RELATIVE, ABSOLUTE, err_msg=name)

@@ -45,7 +45,13 @@ def agreeing(infos: tuple[Any, ...], operator: Operator, sample: Sample, dtype: 
 
 def _references(infos: tuple[Any, ...], operator: Operator) -> Iterator[tuple[str, Callable[..., Any]]]:
     if operator.name in REFERENCES:
-        yield NUMPY, _on_arrays(REFERENCES[operator.name])
+        function = REFERENCES[operator.name]
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            given, named = on_tensors(_array, (args, kwargs))
+            return function(*given, **named)
+
+        yield NUMPY, call
     for info in infos[:1]:
         if operator.name.startswith("_foreach_") and info.ref is not None:
             yield DEFINITION, _one_by_one(info.ref)
@@ -71,14 +77,6 @@ def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
             function(one, *(at(place, each) for each in rest), **{key: at(place, each) for key, each in named.items()})
             for place, one in enumerate(first)
         ]
-
-    return call
-
-
-def _on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        given, named = on_tensors(_array, (args, kwargs))
-        return function(*given, **named)
 
     return call
 

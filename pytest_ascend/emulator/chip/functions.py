@@ -40,17 +40,13 @@ def nudge(result: Any, seed: int) -> Any:
     for tensor in floating(result):
         real = torch.view_as_real(tensor) if tensor.is_complex() and not tensor.is_conj() else tensor
         if real.dtype in _FORMATS:
-            _nudge(real, seed)
+            integer, fraction, smallest, largest = _FORMATS[real.dtype]
+            bits = real.view(integer)
+            size = bits & (largest | (largest + 1))
+            moves = (size > smallest) & (size < largest) & (size & fraction != 0)
+            chance = _mixed(bits, seed) & 7
+            bits.add_((moves & (chance == 1)).to(integer)).sub_((moves & (chance == 2)).to(integer))
     return result
-
-
-def _nudge(x: T, seed: int) -> None:
-    integer, fraction, smallest, largest = _FORMATS[x.dtype]
-    bits = x.view(integer)
-    size = bits & (largest | (largest + 1))
-    moves = (size > smallest) & (size < largest) & (size & fraction != 0)
-    chance = _mixed(bits, seed) & 7
-    bits.add_((moves & (chance == 1)).to(integer)).sub_((moves & (chance == 2)).to(integer))
 
 
 def _mixed(bits: T, seed: int) -> T:
