@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import json
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -106,16 +108,21 @@ class Kernel:
         return self.signature.name
 
 
+_WIDE: dict[str, list[str]] = json.loads(Path(__file__).with_name("kernels").joinpath("wide.json").read_text("utf-8"))
+
+
 class Family:
     """Related operators, declared in one file."""
 
-    def __init__(self, name: str, *, wide: bool | Iterable[str] = False, promoted: bool = False) -> None:
+    def __init__(self, name: str, *, wide: bool | Iterable[str] | None = None, promoted: bool = False) -> None:
         """Make a family; ``wide`` names the operators that compute in float32, or says that all do.
 
-        With ``promoted`` their results are rounded to the inputs' dtype, even where the output's is float32.
+        If it is not given, ``kernels/wide.json`` names those inside which torch's CPU kernels would round. With
+        ``promoted`` their results are rounded to the inputs' dtype, even where the output's is float32.
         """
         self.name = name
         self.promoted = promoted
+        wide = _WIDE.get(name, ()) if wide is None else wide
         self.wide = wide if isinstance(wide, bool) else frozenset(wide)
         self.kernels: list[Kernel] = []
         self.by_name: list[Kernel] = []

@@ -126,8 +126,8 @@ def named(dtype: str, part: str, sample: Sample, results: Results) -> Iterable[t
         name = place(dtype, part, sample, position)
         existing = [each for each in reference_runs if each is not None]
         if expected is not None and len(existing) == len(reference_runs):
-            # What follows from the rest is left out: where the dtype holds the expected result, only that is stored, in the
-            # dtype; a reference run that is the expected result, rounded once, is a tensor without elements, of its dtype.
+            # What follows from the rest is left out: where the dtype holds the expected result, only that is stored,
+            # in the dtype; a reference run that is the expected result, rounded once, has no elements, and its dtype.
             usual, *others = existing
             exact = _same(expected, double(usual))
             yield name, usual if exact else expected

@@ -132,6 +132,16 @@ def _rounding(sums: Sums | QuickMeasurement, setting: Setting, use: Allowances) 
     )
 
 
+def _within_reference_runs(ulps: Floats, shown: Floats, setting: Setting, use: Allowances) -> Finding:
+    """Compare few errors in ulp with those of reference runs at the same elements."""
+    largest = use.sampled_largest if setting.sampled else use.largest
+    allowed = use.element_ulps + largest * np.maximum(shown - 0.5, 0)
+    used = ulps / allowed
+    place = int(used.argmax())
+    value = float(ulps[place]) if shown[place] < math.inf else math.inf
+    return Finding(rule=Rule.ELEMENT_ULPS, value=value, limit=float(allowed[place]))
+
+
 def _few_elements(found: Measurement, setting: Setting, use: Allowances) -> Finding:
     """Accept what is certainly within the limits of every rule: the second shortcut.
 
@@ -146,14 +156,7 @@ def _few_elements(found: Measurement, setting: Setting, use: Allowances) -> Find
             return Finding(rule=Rule.ELEMENT, value=sums.abs_max, limit=limit)
     elif few and all(each.count == sums.count for each in found.reference_runs):
         shown = np.max([each.spread.entries().lower for each in found.reference_runs], axis=0)
-        # Few errors in ulp are compared with those of reference runs at the same elements.
-        ulps = sums.spread.entries().lower
-        largest = use.sampled_largest if setting.sampled else use.largest
-        allowed = use.element_ulps + largest * np.maximum(shown - 0.5, 0)
-        used = ulps / allowed
-        place = int(used.argmax())
-        value = float(ulps[place]) if shown[place] < math.inf else math.inf
-        return Finding(rule=Rule.ELEMENT_ULPS, value=value, limit=float(allowed[place]))
+        return _within_reference_runs(sums.spread.entries().lower, shown, setting, use)
     return Finding(rule=Rule.ELEMENT, value=sums.abs_max, limit=0.0)
 
 

@@ -14,25 +14,8 @@ from pytest_ascend.emulator.registry import Family, aten
 T = torch.Tensor
 Number = complex
 
-#: Operators inside which torch's CPU kernels would round.
-_WIDE = (
-    "GluBackward",
-    "InplaceRsqrt",
-    "InplaceSinc",
-    "LogSigmoidBackward",
-    "LogSoftmax",
-    "LogSoftmaxBackward",
-    "Logit",
-    "LogitGrad",
-    "PreluBackward",
-    "Rsqrt",
-    "SigmoidBackward",
-    "Sinc",
-    "Softmax",
-    "SoftmaxBackward",
-)
 
-family = Family("activation", wide=_WIDE)
+family = Family("activation")
 op = family.op
 
 
@@ -210,40 +193,12 @@ family.named("Swish", lambda x, scale: aten.silu(x) if scale == 1 else x * torch
 family.named("SwishGrad", lambda grad, x, _: aten.silu_backward(grad, x))
 
 
-#: Name in CANN -> name in torch, of functions with an output and in place.
-_BOTH = {
-    "Acos": "acos",
-    "Acosh": "acosh",
-    "Asin": "asin",
-    "Asinh": "asinh",
-    "Atan": "atan",
-    "Atanh": "atanh",
-    "Ceil": "ceil",
-    "Cos": "cos",
-    "Cosh": "cosh",
-    "Erf": "erf",
-    "Erfc": "erfc",
-    "Erfinv": "erfinv",
-    "Exp": "exp",
-    "Exp2": "exp2",
-    "Expm1": "expm1",
-    "Floor": "floor",
-    "Frac": "frac",
-    "Log": "log",
-    "Log10": "log10",
-    "Log1p": "log1p",
-    "Log2": "log2",
-    "Reciprocal": "reciprocal",
-    "Rsqrt": "rsqrt",
-    "Sigmoid": "sigmoid",
-    "Sin": "sin",
-    "Sinc": "sinc",
-    "Sinh": "sinh",
-    "Sqrt": "sqrt",
-    "Tan": "tan",
-    "Tanh": "tanh",
-}
-
+#: Functions with an output and in place, by their name in CANN; torch writes it in small letters.
+_BOTH = (
+    *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Erfc", "Erfinv"),
+    *("Exp", "Exp2", "Expm1", "Floor", "Frac", "Log", "Log10", "Log1p", "Log2", "Reciprocal", "Rsqrt"),
+    *("Sigmoid", "Sin", "Sinc", "Sinh", "Sqrt", "Tan", "Tanh"),
+)
 #: Functions that CANN has only with an output. Its Sign is also sgn, which is the same for real numbers.
 _WITH_OUTPUT = {
     "Abs": "abs",
@@ -255,10 +210,10 @@ _WITH_OUTPUT = {
     "Trunc": "trunc",
 }
 
-for _name, _torch_name in {**_BOTH, **_WITH_OUTPUT}.items():
+for _name, _torch_name in {**{each: each.lower() for each in _BOTH}, **_WITH_OUTPUT}.items():
     op(f"aclnn{_name}(Tensor self, out Tensor out)", getattr(torch, _torch_name), into=True)
-for _name, _torch_name in _BOTH.items():
-    op(f"aclnnInplace{_name}(inout Tensor self)", getattr(T, f"{_torch_name}_"))
+for _name in _BOTH:
+    op(f"aclnnInplace{_name}(inout Tensor self)", getattr(T, f"{_name.lower()}_"))
 
 
 def _round_decimals(self: T, decimals: int, *, out: T) -> None:

@@ -12,45 +12,8 @@ from pytest_ascend.emulator.registry import Family
 T = torch.Tensor
 Number = complex
 
-#: Operators inside which torch's CPU kernels would round.
-_WIDE = (
-    "Add",
-    "Addcmul",
-    "Adds",
-    "Div",
-    "DivMod",
-    "FloorDivide",
-    "FmodTensor",
-    "InplaceAdd",
-    "InplaceAddcmul",
-    "InplaceAdds",
-    "InplaceDiv",
-    "InplaceDivMod",
-    "InplaceFmodTensor",
-    "InplaceMul",
-    "InplacePowTensorScalar",
-    "InplacePowTensorTensor",
-    "InplaceRemainderTensorTensor",
-    "InplaceSub",
-    "InplaceXLogYScalarOther",
-    "Mul",
-    "Muls",
-    "PowScalarTensor",
-    "PowTensorScalar",
-    "PowTensorTensor",
-    "RemainderScalarTensor",
-    "RemainderTensorScalar",
-    "RemainderTensorTensor",
-    "Rsub",
-    "Rsubs",
-    "Sub",
-    "Subs",
-    "XLogYScalarOther",
-    "XLogYScalarSelf",
-    "XLogYTensor",
-)
 
-family = Family("elementwise", wide=_WIDE, promoted=True)
+family = Family("elementwise", promoted=True)
 op = family.op
 
 

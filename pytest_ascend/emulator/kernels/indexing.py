@@ -10,15 +10,7 @@ from pytest_ascend.emulator.choices import is_950
 from pytest_ascend.emulator.registry import Family, aten
 from pytest_ascend.emulator.tensors import Refused
 
-#: Operators inside which torch's CPU kernels would round.
-_WIDE = (
-    "EmbeddingDenseBackward",
-    "IndexAdd",
-    "IndexPutImpl",
-    "InplacePut",
-)
-
-family = Family("indexing", wide=_WIDE)
+family = Family("indexing")
 op = family.op
 T = torch.Tensor
 Optional = T | None

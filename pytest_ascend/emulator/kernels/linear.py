@@ -13,14 +13,7 @@ from pytest_ascend.dispatching import slow_dtypes
 from pytest_ascend.emulator.choices import emulated_family
 from pytest_ascend.emulator.registry import Family
 
-#: Operators inside which torch's CPU kernels would round.
-_WIDE = (
-    "Addbmm",
-    "Addr",
-    "InplaceAddr",
-)
-
-family = Family("linear", wide=_WIDE)
+family = Family("linear")
 op = family.op
 T = torch.Tensor
 

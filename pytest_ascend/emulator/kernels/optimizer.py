@@ -14,20 +14,7 @@ import torch
 from pytest_ascend.emulator.registry import Family, aten
 from pytest_ascend.emulator.signature import parse
 
-#: Operators inside which torch's CPU kernels would round.
-_WIDE = (
-    "ApplyAdamWV2",
-    "ForeachAddScalarList",
-    "ForeachAddScalarV2",
-    "ForeachMulScalarList",
-    "ForeachMulScalarV2",
-    "ForeachPowScalarList",
-    "ForeachPowScalarV2",
-    "ForeachSubScalarList",
-    "ForeachSubScalarV2",
-)
-
-family = Family("optimizer", wide=_WIDE)
+family = Family("optimizer")
 op = family.op
 T = torch.Tensor
 Optional = T | None

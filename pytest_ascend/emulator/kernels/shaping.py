@@ -13,18 +13,7 @@ from pytest_ascend.emulator.kernels.microscaling import SHORT, numbers_of, packe
 from pytest_ascend.emulator.registry import Family, aten
 from pytest_ascend.emulator.tensors import FOUR_BITS, Refused
 
-#: Operators inside which torch's CPU kernels would round.
-_WIDE = (
-    "RepeatInterleaveGrad",
-    "ReflectionPad1dBackward",
-    "ReflectionPad2dBackward",
-    "ReflectionPad3dBackward",
-    "ReplicationPad1dBackward",
-    "ReplicationPad2dBackward",
-    "ReplicationPad3dBackward",
-)
-
-family = Family("shaping", wide=_WIDE)
+family = Family("shaping")
 op = family.op
 T = torch.Tensor
 L = list[int]
