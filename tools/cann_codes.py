@@ -28,7 +28,7 @@ def _git(repository: str, *arguments: str) -> str:
 
 
 def _rows(repository: str) -> Iterator[tuple[str, str, str]]:
-    for name, code in re.findall(r"#define\s+(ACL_\w+)\s+(\d{6})\b", _git(repository, "show", f"HEAD:{HEADER}")):
+    for name, code in re.findall(r"#define\s+(ACL_\w+)[\s\\]+(\d{6})\b", _git(repository, "show", f"HEAD:{HEADER}")):
         yield code, name, HEADER
     for name, code in re.findall(r"(ACL_\w+) = (\d{6});", _git(repository, "show", f"HEAD:{RETURNED}")):
         yield code, name, RETURNED

@@ -137,6 +137,25 @@ def _timeline(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield {**arrow, "ph": "f", "bp": "e", "pid": device, "tid": stream}
 
 
+def _overlap(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield when each device computed, and when it was free in between: torch_npu adds it up by step."""
+    ends: dict[int, int] = {}
+    for each in records:
+        if "inputs" not in each["details"]:
+            continue
+        device, before = each["device"], ends.get(each["device"])
+        event = {"ph": "X", "pid": (1 << 21) + device, "tid": 0, "args": {}}
+        if before is None:
+            yield {**event, "ph": "M", "name": "process_name", "args": {"name": "Overlap Analysis (emulated)"}}
+            yield {**event, "ph": "M", "name": "process_labels", "args": {"labels": f"NPU {device}"}}
+        elif each["start"] > before:
+            yield {**event, "name": "Free", "ts": _us(before), "dur": (each["start"] - before) / 1000}
+        begin = max(each["start"], before or 0)
+        if each["end"] > begin:
+            yield {**event, "name": "Computing", "ts": _us(begin), "dur": (each["end"] - begin) / 1000}
+        ends[device] = max(each["end"], before or 0)
+
+
 def export(folder: Path) -> None:
     """Write the tables of a profile. Raises OSError and ValueError if it is not one of the emulated device."""
     begin = json.loads((folder / "host/start_info").read_text(encoding="utf-8"))
@@ -148,7 +167,9 @@ def export(folder: Path) -> None:
     records.sort(key=lambda each: each["start"])
     output, stamp = folder / _OUTPUT, time.strftime("%Y%m%d%H%M%S")
     output.mkdir(exist_ok=True)
-    (output / f"msprof_{stamp}.json").write_text(json.dumps(list(_timeline(records))), encoding="utf-8")
+    (output / f"msprof_{stamp}.json").write_text(
+        json.dumps([*_timeline(records), *_overlap(records)]), encoding="utf-8"
+    )
     tables = {
         "op_statistic": _statistics(records, {"OP Type": "", "Core Type": "AI_CORE"}, _type),
         "api_statistic": _statistics(records, {"Level": "acl", "API Name": ""}, str),

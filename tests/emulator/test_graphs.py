@@ -64,6 +64,12 @@ def test_streams_that_wait_for_each_other_belong_to_one_graph() -> None:
     assert result.tolist() == [15.0] * 4
 
 
+def _beside(call: Callable[[], object]) -> object:
+    """Call on a stream that no capture has."""
+    with torch.npu.stream(torch.npu.Stream()):
+        return call()
+
+
 @pytest.mark.parametrize(
     ("code", "forbidden"),
     [
@@ -73,8 +79,9 @@ def test_streams_that_wait_for_each_other_belong_to_one_graph() -> None:
         (107030, lambda _: torch.ones(3).to("npu")),
         (107030, lambda x: x.nonzero()),
         (107030, lambda x: x[x > 1]),
+        (107041, lambda _: _beside(lambda: torch.ones(3).to("npu", non_blocking=True))),
     ],
-    ids=["item", "synchronize", "cpu", "to npu", "nonzero", "mask"],
+    ids=["item", "synchronize", "cpu", "to npu", "nonzero", "mask", "paged copy"],
 )
 def test_what_a_capture_forbids_has_canns_code_and_leaves_the_device_usable(
     code: int, forbidden: Callable[[torch.Tensor], object]

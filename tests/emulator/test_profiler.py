@@ -7,6 +7,7 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
+import pytest
 import torch
 from torch_npu.profiler.analysis.prof_view._operator_view_parser import OperatorViewParser
 
@@ -67,6 +68,11 @@ def test_torch_npus_parser_finds_each_call_with_its_name_shape_memory_and_operat
     assert sum(row["Name"] == "aten::exp" and float(row["Device Self Duration(us)"]) >= 0 for row in operators) >= 10
     assert sum(float(row["Device Total Duration(us)"]) > 0 for row in operators if row["Name"] == "aten::exp") == 10
     assert "aten::exp" in {row["Name"] for row in rows(tmp_path, "operator_memory.csv")}
+    (step,) = rows(tmp_path, "step_trace_time.csv")
+    computing = sum(float(row["Duration(us)"]) for row in kernels)
+    assert float(step["Computing"]) == pytest.approx(computing, rel=1e-3)
+    assert float(step["Free"]) > 0
+    assert float(step["Communication"]) == 0
 
 
 def test_torchs_profiler_has_the_devices_kernels() -> None:

@@ -1,7 +1,7 @@
 /* Device memory: one reserved range of addresses for all devices, handed out first fit. What is not allocated is
  * inaccessible, so that a stale pointer ends in a fault rather than in somebody else's data. */
 #define _GNU_SOURCE
-#include "emulated.h"
+#include "streams.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -291,6 +291,11 @@ API int aclrtMemcpy(void *to, size_t room, const void *from, size_t count, int k
 API int aclrtMemcpyAsync(void *to, size_t room, const void *from, size_t count, int kind, void *stream) {
     int error = fits(count, room);
     int is_paged = (kind == TO_DEVICE && !is_pinned(from)) || (kind == TO_HOST && !is_pinned(to));
+    /* CANN makes it a synchronous copy: MemcpyAsync in api_error.cc of its runtime. A stream that is captured refuses later. */
+    if (!error && is_paged && !emu_stream_of(stream)->graph && emu_refuse_synchronous("Asynchronous memory copy"))
+        return emu_fail(EMU_CAPTURE_BLOCKS, "EE1016: Asynchronous memory copy failed. Reason: the operation has been converted to a "
+                                            "synchronous operation. operation not permitted when a stream is capturing and the "
+                                            "specified capture mode is not relaxed.");
     if (!error && emu_waits_for_sizes(stream) && (is_paged || emu_planted("stream-copies-overtake"))) {
         if (is_paged && !emu_planted("stream-paged-copies-overtake")) emu_stream_drain(stream);
         return copy(&(transfer){to, room, from, count, kind});
