@@ -10,9 +10,11 @@ from pathlib import Path
 import torch
 
 from pytest_ascend.device import dispatcher
+from pytest_ascend.emulator.kernels import all_kernels, all_named
 
 HERE = Path(__file__).parent
-LEFT_OUT: dict[str, list[str]] = json.loads((HERE / "registered.json").read_text(encoding="utf-8"))
+#: By reason; with a function of CANN where that is what the reason is about.
+LEFT_OUT: dict[str, list[str] | dict[str, str]] = json.loads((HERE / "registered.json").read_text(encoding="utf-8"))
 _ENDS = re.compile(r"(_(backward|forward|out|grad|data|input|v\d|functional))+$")
 
 
@@ -41,6 +43,28 @@ def test_every_overload_is_asked_or_left_out_for_a_reason() -> None:
 
 def test_an_operator_that_nobody_knows_is_found() -> None:
     assert unknown(["aten::relu_", "aten::add.out", "npu::npu_new_operator"]) == {"npu_new_operator"}
+
+
+def _by_function(reason: str) -> set[str]:
+    [found] = (each for why, each in LEFT_OUT.items() if reason in why and isinstance(each, dict))
+    return set(found.values())
+
+
+def test_functions_that_are_said_not_to_be_emulated_are_not() -> None:
+    emulated = {each.name for each in (*all_kernels(), *all_named())}
+    assert not _by_function("is not emulated") & emulated, "it is emulated now: add a case, or another reason"
+
+
+def test_functions_that_are_said_to_be_held_against_a_golden_are() -> None:
+    page = (HERE.parents[1] / "docs" / "evaluation" / "goldens.md").read_text(encoding="utf-8")
+    judged = set(re.findall(r"^\| \S+ \| (\w+) \| [^|]*agrees", page, re.MULTILINE))
+    assert _by_function("CANN's golden") <= judged
+
+
+def test_operators_that_are_said_to_have_a_test_are_named_in_one() -> None:
+    texts = "".join(each.read_text(encoding="utf-8") for each in HERE.glob("test_*.py"))
+    [names] = (each for why, each in LEFT_OUT.items() if "a test of the emulated device" in why)
+    assert not [each for each in names if each.rstrip("_") not in texts]
 
 
 def test_no_operator_has_two_reasons() -> None:

@@ -185,8 +185,9 @@ def _run(job: Mapping[str, Any], folder: Path) -> None:
     generators = {
         name: space.get(made) for space, names in named if isinstance(names, dict) for name, made in names.items()
     }
-    parameters = inspect.signature(golden).parameters.values()
+    parameters = list(inspect.signature(golden).parameters.values())
     names = [each.name for each in parameters if each.kind < inspect.Parameter.VAR_POSITIONAL]
+    names += [f"input{i}" for each in parameters if each.kind is each.VAR_POSITIONAL for i in range(20)]
     defaults = {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
     takes_tensors, done, errors = job["name"].startswith("aclnn"), 0, Counter[str]()
     for row in _cases(job["rows"], job["calls"]):

@@ -18,6 +18,7 @@ from __future__ import annotations
 import ast
 import csv
 import ctypes
+import inspect
 import json
 import os
 import re
@@ -74,7 +75,8 @@ class Cann:
     def argument(self, kind: str, value: Any) -> Any:  # noqa: PLR0911
         """Return a value as C passes it, in a type of the declaration of a function."""
         if kind in ("TensorList", "ScalarList"):
-            items = [self.argument(kind.removesuffix("List"), each) for each in value or ()]
+            values = [value] if isinstance(value, _T) and kind == "TensorList" else [] if value is None else value
+            items = [self.argument(kind.removesuffix("List"), each) for each in values]
             return self._made(kind, self._array(ctypes.c_void_p, items), ctypes.c_uint64(len(items)))
         if kind == "Tensor" and value is not None:
             self.kept.append(value)
@@ -198,9 +200,10 @@ def judged(
     name = expression.split("(")[0]
     made = [made[int(each)] for each in order.split()] if order else made
     if name not in KERNELS:  # called by its name: by what the emulated device has for it
+        tensors, others, left = _by_name(NAMED[name.lower()].body, given, unset)
+        if left:
+            return "not asked", f"{name} is emulated without {', '.join(left)}, which torch_npu does not pass"
         try:
-            tensors = [each for each in given.values() if isinstance(each, _T)]
-            others = {n: v for n, v in given.items() if v is not None and not isinstance(v, _T) and n not in unset}
             found = NAMED[name.lower()].body(*tensors, **others)
         except Exception as error:  # noqa: BLE001
             return "fails", f"{type(error).__name__}: {error}"
@@ -208,6 +211,8 @@ def judged(
     on = {each: _moved(value, "npu") for each, value in given.items()}
     space = {**WORDS, name: lambda *values: list(values), **on}
     inputs = eval(expression, {}, space) if "(" in expression else bound(KERNELS[name], on)  # noqa: S307
+    if next((each.type for each in KERNELS[name].parameters if each.role != "in"), "") == "TensorList":
+        made = made if isinstance(made[0], list) else [list(made)]
     results: list[Any] = []
     arguments = []
     for each in KERNELS[name].parameters:
@@ -221,6 +226,21 @@ def judged(
     if code:
         return ("refused" if code // 1000 == 161 else "fails"), said
     return _compared(_moved(results, "cpu"), made)
+
+
+def _by_name(body: Any, given: Mapping[str, Any], unset: Sequence[str]) -> tuple[list[_T], dict[str, Any], list[str]]:
+    """Return the tensors and the attributes that an operator takes by its name, and those that it does not."""
+    try:
+        takes = inspect.signature(body).parameters.values()
+    except ValueError:  # torch's own functions
+        takes = ()
+    needed = {each.name for each in takes if each.default is each.empty}
+    lists = {n: v if isinstance(v, list) else [v] for n, v in given.items() if v is not None}
+    tensors = {n: v for n, v in lists.items() if v and isinstance(v[0], _T)}
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in takes)
+    others = {n: given[n] for n in lists if n not in tensors and (n not in unset or n in needed)}
+    known = set(others) if takes_any else {each.name for each in takes}
+    return [each for of in tensors.values() for each in of], others, sorted(set(others) - known)
 
 
 def _compared(actual: Sequence[Any], expected: Sequence[Any]) -> tuple[str, str]:

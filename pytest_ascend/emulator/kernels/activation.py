@@ -188,9 +188,19 @@ op("aclnnLogSoftmaxBackward(Tensor grad, Tensor output, int64 dim, out Tensor ou
 # --- the same, called by name (older API) ---
 
 family.named("Mish", torch.nn.functional.mish)
-family.named("MishGrad", aten.mish_backward.default)
+
+
+@family.kernel_named("MishGrad")
+def mish_grad(grad: T, x: T, tanhx: T | None = None) -> T:
+    """Differentiate Mish; ``tanhx`` is tanh(softplus(x)). Source: ops-nn e5c3fa9327ea, activation/mish_grad."""
+    made: T = (
+        aten.mish_backward(grad, x) if tanhx is None else grad * (tanhx + x * torch.sigmoid(x) * (1 - tanhx.square()))
+    )
+    return made
+
+
 family.named("Swish", lambda x, scale: aten.silu(x) if scale == 1 else x * torch.sigmoid(scale * x))
-family.named("SwishGrad", lambda grad, x, _: aten.silu_backward(grad, x))
+family.named("SwishGrad", lambda grad, x, _, scale=1.0: aten.silu_backward(grad, scale * x))
 
 
 #: Functions with an output and in place, by their name in CANN; torch writes it in small letters.

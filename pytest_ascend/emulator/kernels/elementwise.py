@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -255,14 +256,21 @@ op("aclnnEqual(Tensor self, Tensor other, out Tensor out)", _equal, into=True)
 
 
 def _logarithm(x: T, base: float = -1.0, scale: float = 1.0, shift: float = 0.0) -> T:
-    if (scale, shift) != (1.0, 0.0):
-        raise NotImplementedError("scale and shift of a logarithm are not implemented")
-    return {-1.0: torch.log, 2.0: torch.log2, 10.0: torch.log10}[base](x)
+    """Return the logarithm of ``scale * x + shift``; a base of -1 is e. Source: ops-math c41933244c31, math/log."""
+    x = x if (scale, shift) == (1.0, 0.0) else scale * x + shift
+    known = {-1.0: torch.log, 2.0: torch.log2, 10.0: torch.log10}
+    return known[base](x) if base in known else torch.log(x) / math.log(base)
+
+
+def _exponential(x: T, base: float = -1.0, scale: float = 1.0, shift: float = 0.0) -> T:
+    """Return ``base ** (scale * x + shift)``; a base of -1 is e. Source: ops-math c41933244c31, math/exp."""
+    x = x if (scale, shift) == (1.0, 0.0) else scale * x + shift
+    return torch.exp(x if base == -1.0 else x * math.log(base))
 
 
 #: Operators with the same name in torch.
 _SAME = """
-    Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Erfc Erfinv Exp Expm1 Floor Log1p Neg Reciprocal
+    Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Erfc Erfinv Expm1 Floor Log1p Neg Reciprocal
     Relu Round Rsqrt Sign Sigmoid Sin Sinh Sqrt Square Tan Tanh Trunc Add Sub Mul Maximum Minimum Pow Atan2 Lerp
     IsFinite IsInf IsNan
 """
@@ -278,6 +286,7 @@ _NAMED: dict[str, Callable[..., T]] = {
     "LogicalOr": torch.logical_or,
     "LogicalNot": torch.logical_not,
     "Log": _logarithm,
+    "Exp": _exponential,
     "Gelu": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
     "SoftplusV2": lambda x, beta=1.0, threshold=20.0: torch.nn.functional.softplus(x, beta, threshold),
     "RealDiv": torch.true_divide,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -40,6 +42,12 @@ def index_put_(x: T, indices: list[T | None], values: T, accumulate: bool, _: bo
 
 _INDEX = "int64 dim, Tensor index"
 
+
+def _long(function: Callable[..., T]) -> Callable[..., T]:
+    """Take indices of int32, too, which CANN does and torch does not."""
+    return lambda x, dim, index, *rest: function(x, dim, index.long(), *rest)
+
+
 op(f"aclnnIndexSelect(Tensor self, {_INDEX}, out Tensor out)", torch.index_select, into=True)
 op(
     f"aclnnIndexAdd(Tensor self, {_INDEX}, Tensor source, Scalar alpha, out Tensor out)",
@@ -51,11 +59,11 @@ op(
 )
 op(
     f"aclnnIndexCopy(Tensor self, {_INDEX}, Tensor source, out Tensor out)",
-    torch.index_copy,
+    _long(torch.index_copy),
 )
-op(f"aclnnInplaceIndexCopy(inout Tensor self, {_INDEX}, Tensor source)", T.index_copy_)
-op(f"aclnnIndexFill(Tensor self, {_INDEX}, Scalar value, out Tensor out)", torch.index_fill)
-op(f"aclnnInplaceIndexFill(inout Tensor self, {_INDEX}, Scalar value)", T.index_fill_)
+op(f"aclnnInplaceIndexCopy(inout Tensor self, {_INDEX}, Tensor source)", _long(T.index_copy_))
+op(f"aclnnIndexFill(Tensor self, {_INDEX}, Scalar value, out Tensor out)", _long(torch.index_fill))
+op(f"aclnnInplaceIndexFill(inout Tensor self, {_INDEX}, Scalar value)", _long(T.index_fill_))
 
 
 @family.kernel(f"aclnnGatherV3(Tensor self, {_INDEX}, int64 batchDims, int64 mode, out Tensor out)")
@@ -227,7 +235,18 @@ def coalesce_sparse(distinct: T, places: T, indices: T, values: T) -> tuple[T, T
 
 
 family.named("GatherElements", lambda x, index, dim: x.gather(dim, index.long()))
-family.named("ScatterElements", lambda x, index, source, axis, **_: x.scatter(axis, index.long(), source))
+_REDUCTIONS: dict[str, Callable[..., T]] = {
+    "none": torch.scatter,
+    "add": torch.scatter_add,
+    "mul": functools.partial(torch.scatter_reduce, reduce="prod"),
+}
+
+
+@family.kernel_named("ScatterElements")
+def scatter_by_name(x: T, index: T, source: T, axis: int, reduction: str = "none") -> T:
+    return _REDUCTIONS[reduction](x, axis, index.long(), source)
+
+
 family.named("MaskedFill", lambda x, mask, value: x.masked_fill(mask.bool(), value.item()))
 
 

@@ -62,7 +62,8 @@ op(f"aclnnL1Loss({_PAIR}, int64 reduction, out Tensor out)", aten.l1_loss.defaul
 
 @family.kernel(f"aclnnL1LossBackward(Tensor gradOutput, {_PAIR}, int64 reduction, out Tensor gradInput)")
 def l1_loss_backward(grad: T, x: T, target: T, reduction: int) -> T:
-    return _mean_gradient(grad, x, reduction) * (x - target).sgn()
+    difference = x - target  # the mean is over what they broadcast to
+    return _mean_gradient(grad, difference, reduction) * difference.sgn()
 
 
 op(

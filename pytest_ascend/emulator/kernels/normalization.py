@@ -173,6 +173,7 @@ def batch_norm_gather_stats(
 @family.kernel_named("BNTrainingReduce")
 @family.kernel("aclnnBatchNormReduce(Tensor input, out Tensor sum, out Tensor squareSum)")
 def batch_norm_reduce(x: T) -> tuple[T, T]:
+    x = x.float()
     return x.sum(_but_channels(x)), x.square().sum(_but_channels(x))
 
 

@@ -111,13 +111,12 @@ def apply_adam_w(
     max_norm: Optional = None, *, amsgrad: bool = False, maximize: bool = False,
 ) -> Adam:  # fmt: skip
     """Step one parameter, in float32. The powers are those of the previous step."""
-    if amsgrad or max_norm is not None:
-        raise NotImplementedError("amsgrad is not implemented")
     given = (var, m, v, beta1_power, beta2_power, lr, decay, beta1, beta2, epsilon, grad)
     dtype = var.dtype
     var, m, v, beta1_power, beta2_power, lr, decay, beta1, beta2, epsilon, grad = (each.float() for each in given)
     m, v = _moments(m, v, -grad if maximize else grad, beta1, beta2)
-    step = (m / (1 - beta1_power * beta1)) / ((v / (1 - beta2_power * beta2)).sqrt() + epsilon)
+    square = v if max_norm is None or not amsgrad else torch.maximum(max_norm.float(), v)
+    step = (m / (1 - beta1_power * beta1)) / ((square / (1 - beta2_power * beta2)).sqrt() + epsilon)
     return (var * (1 - lr * decay) - lr * step).to(dtype), m.to(dtype), v.to(dtype)
 
 

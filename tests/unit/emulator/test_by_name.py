@@ -32,3 +32,19 @@ def test_norms_of_lists_may_have_a_dimension() -> None:
     out = [torch.zeros(1), torch.zeros(())]
     norm([torch.tensor([3.0, 4.0]), torch.tensor([6.0, 8.0])], 2, out=out)
     assert [each.tolist() for each in out] == [[5.0], 10.0]
+
+
+def test_attributes_of_operators_by_name_are_those_of_cann() -> None:
+    """As the goldens say: ops-math c41933244c31 (exp, log), ops-nn e5c3fa9327ea (scatter_elements, apply_adam_w)."""
+    body = {each.name: each.body for family in FAMILIES for each in family.by_name}
+    x = torch.tensor([1.0, 2.0])
+    torch.testing.assert_close(body["Exp"](x, base=2.0, scale=2.0, shift=1.0), 2 ** (2 * x + 1))
+    torch.testing.assert_close(body["Log"](x, base=3.0, shift=1.0), (x + 1).log() / torch.tensor(3.0).log())
+    index = torch.tensor([0, 0], dtype=torch.int32)
+    for reduction, expected in (("none", 2), ("add", 3), ("mul", 2)):
+        found = body["ScatterElements"](torch.tensor([0.0 if reduction == "add" else 1.0]), index, x, 0, reduction)
+        assert found.tolist() == [expected], reduction
+    one, largest = torch.ones(1), torch.tensor([9.0])
+    given = (one, 0 * one, 0 * one, one, one, one, 0 * one, 0 * one, 0 * one, 0 * one, one, largest)
+    torch.testing.assert_close(body["ApplyAdamW"](*given, amsgrad=True)[0], torch.tensor([1 - 1 / 3]))
+    torch.testing.assert_close(body["ApplyAdamW"](*given)[0], torch.tensor([0.0]))
