@@ -30,7 +30,7 @@ class EagerDispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
 
-def undisturbed() -> contextlib.AbstractContextManager[None]:
+def without_modes() -> contextlib.AbstractContextManager[None]:
     """Put away every mode of this thread for a while: torch's tracer loses sight of tensors behind a mode."""
     return _python_dispatch._disable_current_modes()  # noqa: SLF001
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 VARIABLE = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 
 
-def spare_torch(environ: MutableMapping[str, str] = os.environ, root: Path = Path("/")) -> None:
+def disable_backend_autoload(environ: MutableMapping[str, str] = os.environ, root: Path = Path("/")) -> None:
     """Stop torch from loading torch_npu if there is no CANN, in this process and its children.
 
     Without this, ``import torch`` fails on every machine with torch_npu and no CANN. A user's own setting is kept.

@@ -24,7 +24,7 @@ from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 _LEVEL = ("few", "equal")
 #: What a function of single elements, and its gradient, is off by in the reference run that is off by all that is
 #: allowed: two ulp and a rounding, and in a gradient three times the CPU's own rounding.
-_SHOWN_ULPS = {False: 2.6, True: 4.1}
+_REFERENCE_ULPS = {False: 2.6, True: 4.1}
 #: So many tensors of one call have verdicts of their own in the log.
 _SHORT = 4
 #: More elements than any tensor has.
@@ -90,7 +90,7 @@ def _single_too_far(leaf: Verdict, *, backward: bool) -> Verdict:
     if off is None or shown is None or count is None:  # another standard was asked for
         return leaf
     most = 3 + 2 * max(shown - 0.5, 0)
-    if off <= most or shown > _SHOWN_ULPS[backward] or count < FEW:
+    if off <= most or shown > _REFERENCE_ULPS[backward] or count < FEW:
         return leaf
     headline = f"one element is off by {off:.3g} ulp, where reference runs are off by at most {shown:.3g}"
     return replace(

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from pytest_ascend.dispatching import EagerDispatchMode, is_composed, undisturbed, unseen, with_autograd
+from pytest_ascend.dispatching import EagerDispatchMode, is_composed, unseen, with_autograd, without_modes
 from pytest_ascend.operators.operator import ALL_OUTPUTS, MOVE, Operator
 from pytest_ascend.operators.samples import EXACT, Sample, leaves, on_leaves
 from pytest_ascend.operators.values import CHANGES, Variant
@@ -175,10 +175,10 @@ def contiguous(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 def as_it_is(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Place with the tensor's own strides, gaps included."""
-    return on_memory(lambda memory: memory.to(device), tensor)
+    return map_storage(lambda memory: memory.to(device), tensor)
 
 
-def on_memory(change: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
+def map_storage(change: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor with its memory moved or copied: with the same strides, 0 among them, and gaps included."""
     if tensor.is_contiguous() or not tensor.numel():
         return change(tensor)
@@ -296,7 +296,7 @@ def bounded(operator: Operator, given: Any) -> contextlib.AbstractContextManager
 
 @contextlib.contextmanager
 def _watched(operator: Operator, shapes: Sequence[tuple[int, ...]]) -> Iterator[None]:
-    with undisturbed(), Bounded(knows_sizes=not operator.one_set_of_inputs or _elements(shapes) <= _UNKNOWN):
+    with without_modes(), Bounded(knows_sizes=not operator.one_set_of_inputs or _elements(shapes) <= _UNKNOWN):
         yield
 
 
@@ -321,7 +321,7 @@ def _is_small(operator: Operator, shapes: Sequence[tuple[int, ...]]) -> bool | N
 def _infers_small(operator: Operator, given: Any, shapes: Sequence[tuple[int, ...]]) -> bool:
     """Whether all results are small enough, by shape inference."""
     try:
-        with undisturbed(), Bounded():
+        with without_modes(), Bounded():
             forward(operator, operator.function, *on_tensors(lambda each: each.to("meta"), given))
     except TooMuchError:
         return False

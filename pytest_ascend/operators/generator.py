@@ -19,16 +19,16 @@ from pytest_ascend.operators.samples import FORWARD, Sample, Source, call, with_
 from pytest_ascend.operators.templates import (
     DEPTHS,
     WithArguments,
-    deepened,
-    draws_anew,
+    can_regenerate,
     in_turn,
     is_index,
     kinds_of,
-    lengthened,
     shift_of,
     takes_a_number,
     templates_of,
     with_a_number,
+    with_list_length,
+    with_rank,
 )
 from pytest_ascend.operators.values import CHANGES, StoredTensor, Values, Variant
 from pytest_ascend.run.inputs import FROM_TABLE, Chance
@@ -113,7 +113,7 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
         place, alike = fitting[in_turn(kinds, number + number // len(SIZES) + ahead)]
         turn = [index for index, _ in alike].index(place) + number // 2
         (place, first), second = (
-            (index, lengthened(operator, deepened(operator, each, number + ahead), number + ahead))
+            (index, with_list_length(operator, with_rank(operator, each, number + ahead), number + ahead))
             for index, each in (alike[turn % len(alike)], alike[(turn + 1) % len(alike)])
         )
         resized = _sizes_of_three(operator, first, chance, number, ahead)
@@ -136,7 +136,7 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
             # Roundings of a long sum of equal numbers have one sign.
             how = AS_THEY_ARE if axis == "large" and how == "equal" and operator.terms > 1 else how  # noqa: PLW2901
             key = f"{FROM_TABLE}{operator.name}/{dtype}/{seed}/{number}/{position}"
-            if draws_anew(operator, template):
+            if can_regenerate(operator, template):
                 template = next(itertools.islice(operator.sampled(dtype, key, sizes), index, None))  # noqa: PLW2901
             sample = _changed(operator, template, sizes, (how, _WHICH[(turn + position) % 3]), dtype, key)
             call_number = 3 * number + position

@@ -16,7 +16,7 @@ from pytest_ascend.operators.calling import (
     double,
     forward,
     gradients,
-    on_memory,
+    map_storage,
     on_tensors,
     onto,
     stepped,
@@ -217,7 +217,7 @@ def _gradients(  # noqa: PLR0917 - an operator, its call, and how its inputs are
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy with the same strides."""
-    return on_memory(torch.clone, tensor)
+    return map_storage(torch.clone, tensor)
 
 
 @contextlib.contextmanager

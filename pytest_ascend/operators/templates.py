@@ -113,22 +113,22 @@ def _with_arguments(operator: Operator, template: Sample, other: Sample) -> Samp
     """
     is_pointwise = operator.traits.is_pointwise
     # The sizes of several tensors may depend on arguments, as a convolution's channels on its groups.
-    if draws_anew(operator, template) or (len(template.values()) > 1 and not is_pointwise):
+    if can_regenerate(operator, template) or (len(template.values()) > 1 and not is_pointwise):
         return other if template.sizes() == other.sizes() else None
     return template.with_arguments_of(other, any_rank=is_pointwise and "dim" not in other.kwargs)
 
 
-def draws_anew(operator: Operator, template: Sample) -> bool:
+def can_regenerate(operator: Operator, template: Sample) -> bool:
     """Whether the call's tensors come from a user's function, which can draw them in other sizes."""
     return any(isinstance(each, StoredTensor) for each in template.values()) and not operator.one_set_of_inputs
 
 
-def deepened(operator: Operator, template: Sample, number: int) -> Sample:
+def with_rank(operator: Operator, template: Sample, number: int) -> Sample:
     """Return the call with tensors of more dimensions, or fewer, where the operator takes any."""
     sources = template.values()
     most = max((len(each.shape) for each in sources), default=0)
     if (
-        draws_anew(operator, template)
+        can_regenerate(operator, template)
         or not most
         or any(isinstance(each, Values) and each.kind == "given" for each in sources)
     ):
@@ -173,7 +173,7 @@ def is_index(leaf: Source) -> bool:
     return bool(leaf.dtype) if isinstance(leaf, Values) else isinstance(leaf, StoredTensor) and not leaf.follows
 
 
-def lengthened(operator: Operator, template: Sample, number: int) -> Sample:
+def with_list_length(operator: Operator, template: Sample, number: int) -> Sample:
     """Return the call with longer or shorter lists, where the operator takes lists of any length."""
     return template.with_lists(LISTS[number % len(LISTS)]) if operator.traits.takes_lists else template
 

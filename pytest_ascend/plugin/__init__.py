@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ascend.environment.signs import spare_torch
+from pytest_ascend.environment.signs import disable_backend_autoload
 from pytest_ascend.plugin import options
 from pytest_ascend.plugin.keys import CONTEXT, RANKS, SETUP
 from pytest_ascend.system.bundled import folder
@@ -41,9 +41,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     """Start the device before any conftest imports torch; without ``--ascend``, make torch importable."""
     namespace = early_config.known_args_namespace
     if not options.is_on(namespace):
-        if vain := options.given_in_vain(namespace):
+        if vain := options.unused_options(namespace):
             raise pytest.UsageError(f"{', '.join(vain)} without --ascend does nothing\n  hint: add --ascend")
-        spare_torch()
+        disable_backend_autoload()
         return
     from pytest_ascend.plugin import hooks
 

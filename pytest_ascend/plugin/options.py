@@ -385,7 +385,7 @@ def is_on(namespace: argparse.Namespace) -> bool:
     return bool(getattr(namespace, "ascend", False)) and not (namespace.help or namespace.version)
 
 
-def given_in_vain(namespace: argparse.Namespace) -> list[str]:
+def unused_options(namespace: argparse.Namespace) -> list[str]:
     """Return the options that were given without ``--ascend``, which would silently do nothing."""
     if getattr(namespace, "ascend", False):
         return []

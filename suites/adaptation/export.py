@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from pytest_ascend.device import Device
-from pytest_ascend.dispatching import undisturbed
+from pytest_ascend.dispatching import without_modes
 from pytest_ascend.environment.stack import VARIABLES
 
 #: ONNX opset versions: with LayerNormalization, and known to onnxruntime from 1.13 and to ATC.
@@ -48,7 +48,7 @@ def to_onnx(model: nn.Module, x: Tensor, path: Path) -> Path:
     """Export ``model`` in evaluation mode, by tracing it with ``x``, and return the file."""
     # torch before 2.5 has only the tracing exporter; later versions need a setting.
     traced: dict[str, Any] = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
-    with undisturbed(), _without_its_warnings():
+    with without_modes(), _without_its_warnings():
         torch.onnx.export(
             model.eval(), (x,), str(path), input_names=[INPUT], output_names=[OUTPUT], opset_version=OPSET, **traced
         )

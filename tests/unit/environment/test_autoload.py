@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ascend.environment.signs import VARIABLE, spare_torch
+from pytest_ascend.environment.signs import VARIABLE, disable_backend_autoload
 
 
 def test_torch_leaves_torch_npu_alone_where_nothing_speaks_of_ascend(tmp_path: Path) -> None:
     environ: dict[str, str] = {}
-    spare_torch(environ, tmp_path)
+    disable_backend_autoload(environ, tmp_path)
     assert environ == {VARIABLE: "0"}
 
 
@@ -18,7 +18,7 @@ def test_torch_leaves_torch_npu_alone_where_nothing_speaks_of_ascend(tmp_path: P
 )
 def test_what_is_set_and_what_works_stays(environ: dict[str, str], tmp_path: Path) -> None:
     before = dict(environ)
-    spare_torch(environ, tmp_path)
+    disable_backend_autoload(environ, tmp_path)
     assert environ == before
 
 
@@ -26,5 +26,5 @@ def test_a_device_file_keeps_torch_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev" / "davinci0").touch()
     environ: dict[str, str] = {}
-    spare_torch(environ, tmp_path)
+    disable_backend_autoload(environ, tmp_path)
     assert environ == {}

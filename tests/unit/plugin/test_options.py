@@ -10,7 +10,7 @@ import pytest
 
 from pytest_ascend.emulator.settings import OPTIONS
 from pytest_ascend.errors import UsageError
-from pytest_ascend.plugin.options import given_in_vain, is_on, names, only_looks, read
+from pytest_ascend.plugin.options import is_on, names, only_looks, read, unused_options
 from pytest_ascend.plugin.startup import selected
 
 
@@ -198,9 +198,9 @@ def test_former_names_work_and_name_the_new_one(tmp_path: Path) -> None:
 
 
 def test_an_option_without_ascend_is_given_in_vain() -> None:
-    assert given_in_vain(given(ascend=False)) == []
-    assert given_in_vain(given(ascend=False, ascend_level="smoke")) == ["--ascend-level"]
-    assert given_in_vain(given(ascend=True, ascend_level="smoke")) == []
+    assert unused_options(given(ascend=False)) == []
+    assert unused_options(given(ascend=False, ascend_level="smoke")) == ["--ascend-level"]
+    assert unused_options(given(ascend=True, ascend_level="smoke")) == []
 
 
 def test_a_challenge_is_a_whole_number(tmp_path: Path) -> None:
