@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 
-from pytest_ascend.operators import InputFactory, Sample, call
+from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import HALVES
 
 from ..entry import fused, in_family
@@ -152,6 +153,8 @@ def _infer(q: T, k: T, v: T, num_heads: int, input_layout: str, scale: float, nu
     return _attention(q, k, v, num_heads, input_layout, scale)
 
 
+_inference: Callable[..., Operator] = partial(fused, dtypes=HALVES, grad=False, terms=TERMS, nonfinite=False)
+
 OPERATORS = in_family(
     "attention",
     fused(
@@ -163,28 +166,9 @@ OPERATORS = in_family(
         terms=TERMS,
         nonfinite=False,  # here and below: CANN's documentation promises nothing for a row with NaN or infinities
     ),
-    fused(
-        "npu_prompt_flash_attention", _prompt, _prompt_inputs, dtypes=HALVES, grad=False, terms=TERMS, nonfinite=False
-    ),
-    fused(
-        "npu_incre_flash_attention",
-        _prompt,
-        _incremental_inputs,
-        dtypes=HALVES,
-        grad=False,
-        terms=TERMS,
-        nonfinite=False,
-    ),
-    fused(
-        "npu_fused_infer_attention_score",
-        _infer,
-        _infer_inputs,
-        outputs=("",),
-        dtypes=HALVES,
-        grad=False,
-        terms=TERMS,
-        nonfinite=False,
-    ),
+    _inference("npu_prompt_flash_attention", _prompt, _prompt_inputs),
+    _inference("npu_incre_flash_attention", _prompt, _incremental_inputs),
+    _inference("npu_fused_infer_attention_score", _infer, _infer_inputs, outputs=("",)),
     fused("npu_rotary_mul", _rotary, _rotary_inputs),
     fused(
         "npu_apply_rotary_pos_emb",

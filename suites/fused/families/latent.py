@@ -13,7 +13,7 @@ from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import HALVES
 
 from ..entry import fused, in_family
-from .serving import causal, interleave_rope, one_sequence, written
+from .serving import causal, chosen_keys, interleave_rope, sparse, written
 
 T = torch.Tensor
 
@@ -105,14 +105,7 @@ def _indexer_inputs(make: InputFactory) -> Iterator[Sample]:
 def _sparse(query: T, numbers: T, rope: T, steps: T, indices: T, scale: float) -> T:
     """Attend over chosen keys, whose numbers in eight bits have a scale for 128 of them."""
     plain = (numbers.double() * steps.double().repeat_interleave(128, -1)).to(query.dtype)
-    key = torch.cat((plain, rope), -1)
-    made = []
-    for place in range(len(query)):
-        chosen = torch.zeros(query.shape[1], key.shape[1] + 1, dtype=torch.bool).scatter_(
-            1, indices[place, :, 0].long() % (key.shape[1] + 1), value=True
-        )
-        made.append(one_sequence(query[place], key[place], plain[place], scale, ~chosen[:, :-1]))
-    return torch.stack(made)
+    return sparse(query[..., :_KEY], plain, indices, query[..., _KEY:], rope, scale)
 
 
 def _call_sparse(apply: Any, query: T, numbers: T, rope: T, steps: T, indices: T, scale: float) -> T:
@@ -127,13 +120,10 @@ def _call_sparse(apply: Any, query: T, numbers: T, rope: T, steps: T, indices: T
 
 
 def _sparse_inputs(make: InputFactory) -> Iterator[Sample]:
-    order = make.uniform(2, 6, 80, dtype=torch.float32).argsort(-1)
-    chosen = order.masked_fill(order > torch.arange(74, 80)[:, None], 80)[..., :32].sort(-1).values.int()
     numbers = make.integers(2, 80, 1, 512, low=-127, high=128, dtype=torch.int8)
     steps = make.uniform(2, 80, 1, 4, low=0.005, high=0.02, dtype=torch.float32)
-    indices = torch.where(chosen == 80, -1, chosen).unsqueeze(2)
-    yield call(make.normal(2, 6, 8, 576, grad=False), numbers, make.normal(2, 80, 1, 64, grad=False), steps, indices,
-               0.04)  # fmt: skip
+    query, rope = make.normal(2, 6, 8, 576, grad=False), make.normal(2, 80, 1, 64, grad=False)
+    yield call(query, numbers, rope, steps, chosen_keys(make), 0.04)
 
 
 # --- convolution of sequences ---

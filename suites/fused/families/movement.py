@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from pytest_ascend.operators import InputFactory, Sample, call
+from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import FLOATS
 
 from ..entry import fused, in_family
@@ -74,6 +75,8 @@ def _fill_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(_values(make, 4, 9).detach(), *edges, torch.tensor([1], dtype=make.dtype))
 
 
+_moved: Callable[..., Operator] = partial(fused, dtypes=DTYPES, grad=False, exact=True)
+
 _MOVEMENT = in_family(
     "movement",
     fused("npu_format_cast", lambda x, _: x, of((5, 16, 17), (ND,)), dtypes=DTYPES, exact=True),
@@ -85,14 +88,7 @@ _MOVEMENT = in_family(
         outputs=("float32",),
         exact=True,
     ),
-    fused(
-        "npu_transpose",
-        lambda x, perm: x.permute(perm),
-        of((2, 3, 5, 7), ([0, 2, 3, 1],), ([3, 1, 2, 0],)),
-        dtypes=DTYPES,
-        grad=False,
-        exact=True,
-    ),
+    _moved("npu_transpose", lambda x, perm: x.permute(perm), of((2, 3, 5, 7), ([0, 2, 3, 1],), ([3, 1, 2, 0],))),
     fused(
         "npu_confusion_transpose",
         _confusion,
@@ -100,31 +96,10 @@ _MOVEMENT = in_family(
         dtypes=DTYPES,
         exact=True,
     ),
-    fused(
-        "npu_reshape",
-        lambda x, shape: x.reshape(shape),
-        of((2, 3, 4), ([6, 4],), ([24],)),
-        dtypes=DTYPES,
-        grad=False,
-        exact=True,
-    ),
-    fused(
-        "npu_broadcast",
-        lambda x, size: x.expand(size),
-        of((3, 1, 5), ([3, 4, 5],), ([2, 3, 1, 5],)),
-        dtypes=DTYPES,
-        grad=False,
-        exact=True,
-    ),
-    fused("npu_slice", _slice, of((5, 6, 7), ([1, 0, 2], [3, 6, 4])), dtypes=DTYPES, grad=False, exact=True),
-    fused(
-        "npu_pad",
-        lambda x, paddings: F.pad(x, (*paddings[2:], *paddings[:2])),
-        of((4, 5), ([1, 2, 0, 3],)),
-        dtypes=DTYPES,
-        grad=False,
-        exact=True,
-    ),
+    _moved("npu_reshape", lambda x, shape: x.reshape(shape), of((2, 3, 4), ([6, 4],), ([24],))),
+    _moved("npu_broadcast", lambda x, size: x.expand(size), of((3, 1, 5), ([3, 4, 5],), ([2, 3, 1, 5],))),
+    _moved("npu_slice", _slice, of((5, 6, 7), ([1, 0, 2], [3, 6, 4]))),
+    _moved("npu_pad", lambda x, paddings: F.pad(x, (*paddings[2:], *paddings[:2])), of((4, 5), ([1, 2, 0, 3],))),
     fused(
         "npu_one_hot",
         _one_hot,
@@ -137,7 +112,7 @@ _MOVEMENT = in_family(
         grad=False,
         exact=True,
     ),
-    fused("npu_scatter_nd_update", _scatter_nd_update, _scatter_inputs, dtypes=DTYPES, grad=False, exact=True),
+    _moved("npu_scatter_nd_update", _scatter_nd_update, _scatter_inputs),
     fused(
         "npu_masked_fill_range",
         _masked_fill_range,
@@ -154,15 +129,7 @@ _MOVEMENT = in_family(
         grad=False,
         exact=True,
     ),
-    fused(
-        "npu_stride_copy",
-        torch.as_strided,
-        of((4, 6), ([3, 2], [6, 2], 1)),
-        dtypes=DTYPES,
-        grad=False,
-        exact=True,
-        layouts=False,
-    ),
+    _moved("npu_stride_copy", torch.as_strided, of((4, 6), ([3, 2], [6, 2], 1)), layouts=False),
     fused(
         "npu_sign_bits_pack",
         lambda x, size: ((x.view(-1, 8) >= 0) << torch.arange(8)).sum(-1).to(torch.uint8).view(size, -1),

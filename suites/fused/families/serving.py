@@ -246,7 +246,7 @@ def _call_indexer(apply: Any, query: T, key: T, weights: T, count: int) -> T:
     return made
 
 
-def _sparse(query: T, key: T, indices: T, query_rope: T, key_rope: T, scale: float) -> T:
+def sparse(query: T, key: T, indices: T, query_rope: T, key_rope: T, scale: float) -> T:
     """Attend over chosen keys: all that are not chosen are left out."""
     q, k = torch.cat((query, query_rope), -1), torch.cat((key, key_rope), -1)
     made = []
@@ -265,11 +265,16 @@ def _call_sparse(apply: Any, query: T, key: T, indices: T, query_rope: T, key_ro
     return made
 
 
-def _sparse_inputs(make: InputFactory) -> Iterator[Sample]:
+def chosen_keys(make: InputFactory) -> T:
+    """Return up to 32 of 80 keys for six queries of two sequences, none behind its own place; the rest is -1."""
     order = make.uniform(2, 6, 80, dtype=torch.float32).argsort(-1)
     later = order > torch.arange(74, 80)[:, None]
     chosen = order.masked_fill(later, 80)[..., :32].sort(-1).values.int()
-    indices = torch.where(chosen == 80, -1, chosen).unsqueeze(2)
+    return torch.where(chosen == 80, -1, chosen).unsqueeze(2)
+
+
+def _sparse_inputs(make: InputFactory) -> Iterator[Sample]:
+    indices = chosen_keys(make)
     given = make.normal(2, 6, 8, 512, grad=False), make.normal(2, 80, 1, 512, grad=False)
     yield call(*given, indices, make.normal(2, 6, 8, 64, grad=False), make.normal(2, 80, 1, 64, grad=False), 0.04)
 
@@ -651,7 +656,7 @@ OPERATORS = in_family(
     _bf16("npu_lightning_indexer", _indexer, lambda d: [call(
         d.normal(2, 5, 64, 128, grad=False), d.normal(2, 70, 1, 128, grad=False),
         d.uniform(2, 5, 64, low=0.1, grad=False), 16)], through=_call_indexer, outputs=("int32",)),
-    _bf16("npu_sparse_flash_attention", _sparse, _sparse_inputs, through=_call_sparse, terms=TERMS),
+    _bf16("npu_sparse_flash_attention", sparse, _sparse_inputs, through=_call_sparse, terms=TERMS),
     _bf16("npu_chunk_gated_delta_rule", _delta_rule, _delta_inputs, through=_call_chunk_delta, terms=TERMS),
     _bf16(
         "npu_recurrent_gated_delta_rule", _delta_rule, partial(_delta_inputs, lengths=(1, 3)), through=_call_delta,
