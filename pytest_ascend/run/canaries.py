@@ -19,7 +19,7 @@ from pytest_ascend.dispatching import unseen
 from pytest_ascend.precision.nested import mapped, tensors_in
 
 #: The share of the cases that plant canaries, by level; drawn by the case's id.
-SHARES = {"smoke": 0.0, "standard": 0.02, "full": 1.0}
+SHARES = {"smoke": 0.0, "standard": 0.004, "full": 1.0}
 #: What differs by less than this share of the largest number, or so many of its ulp, is no canary.
 LEAST, LEAST_ULPS = 2.0**-6, 16
 #: The next shorter format. Other short formats are as near to float16 as its functions are to right results.
