@@ -44,8 +44,11 @@ if TYPE_CHECKING:
 
 #: Rules of the judge by which the bundled suites are judged. No bundled case loosens one.
 STANDARDS = ("error-model@1", "binary@1")
-#: Properties whose pass rests on a measurement, in suites that compare otherwise.
+#: Properties whose pass rests on a measurement where nothing is compared.
 MEASURED = {
+    ("distributed", "collective"): "ranks",
+    ("distributed", "product"): "error_over_allowed",
+    ("distributed", "training"): "error_over_allowed",
     ("random", "distribution"): "p_value_corrected",
     ("random", "battery"): "p_value_corrected",
     ("stability", "batch-invariance"): "differing_elements_share",
@@ -163,8 +166,8 @@ def judged(verdict: Verdict) -> Iterator[str]:
     """Whether a comparison agrees follows from its figures and its limit, or from its parts."""
     metrics, limit, parts = verdict.metrics, verdict.limit, verdict.leaves
     used = metrics.get("limit_used")
-    agrees = all(each.agrees for each in parts) if parts else used is None or used <= 1
-    yield from differs("it agrees:", verdict.agrees, agrees and (used is None or used <= 1))
+    agrees = all(each.agrees for each in parts) if parts else verdict.agrees  # a dtype or shape has no figure
+    yield from differs("it agrees:", verdict.agrees, agrees if used is None else used <= 1 and (agrees or not parts))
     yield from differs("in words that it agrees:", verdict.headline.startswith("agrees"), verdict.agrees)
     if parts and metrics not in [each.metrics for each in parts]:
         yield "it has figures that none of its parts has"
@@ -202,7 +205,8 @@ def record(result: ResultRecord) -> Iterator[str]:
             yield f"{name} is no number"
     if isinstance(outcome, Passed):
         figure = MEASURED.get((case.suite, case.property), "")
-        if describe(case.suite).compares and not result.verdicts and figure not in result.measurements:
+        is_due = figure or describe(case.suite).compares
+        if is_due and not result.verdicts and figure not in result.measurements:
             yield f"passed without {f'the figure {figure}' if figure else 'a comparison'}"
         better = outcome.reason.startswith(BETTER)
         told = (outcome.reason and not better, outcome.detail, result.diagnosis, result.snippet)
@@ -327,19 +331,20 @@ def clock(candidate: Candidate) -> Iterator[str]:
         yield f"the run took {(finished - started).days:,} days; {LONGEST.days} at most are one run"
     times = [each for each in run.events if isinstance(each, Resumed)]
     deadline_s = float(run.header.options.get("deadline_s") or 0)
-    if deadline_s and not times and elapsed_s > deadline_s + _SLACK.total_seconds():
-        yield f"the run took {elapsed_s:,.0f} s, and its deadline was {deadline_s:,.0f} s"
+    at_last_s = (finished - moment(times[-1].at)).total_seconds() if times else elapsed_s
+    if deadline_s and at_last_s > deadline_s + _SLACK.total_seconds():
+        yield f"the run took {at_last_s:,.0f} s, and its deadline was {deadline_s:,.0f} s"
     lanes = max((len(each.cards) for each in candidate.cards), default=1)
     lanes = max(lanes, len(run.header.doctor.get("devices", ()))) * max(len(run.header.merged), 1)
     took = [each.duration_s for each in run.records]
     if max(took, default=0.0) > elapsed_s + _ROUNDING_S or sum(took) > lanes * (elapsed_s + _ROUNDING_S):
         yield f"the cases took {sum(took):,.0f} s, in a run of {elapsed_s:,.0f} s"
     last, count = started, 0
-    for each in times if not run.header.merged else ():
+    for each in times:
         at = moment(each.at)
         if not last <= at <= finished or not count <= each.records <= len(run.records):
             yield f"the run was continued at {each.at} with {each.records} records, which is out of order"
-        last, count = at, each.records
+        last, count = (at, each.records) if not run.header.merged else (started, 0)
 
 
 def versions(candidate: Candidate) -> Iterator[str]:

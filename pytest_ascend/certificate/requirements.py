@@ -90,11 +90,12 @@ class Refusal:
 
 def refusals(candidate: Candidate) -> tuple[Refusal, ...]:
     """Return every reason why this cannot be certified; none means that it can."""
-    emulated = candidate.summary.run.header.stack.emulated
+    skipped = _OF_AN_NPU if candidate.summary.run.header.stack.emulated else set()
+    skipped = skipped | (_OF_A_WHOLE_RUN if candidate.tier.sample else set())
     return tuple(
         Refusal(name, reason)
         for name, requirement in REQUIREMENTS.items()
-        if not (emulated and name in _OF_AN_NPU)
+        if name not in skipped
         for reason in _checked(requirement, candidate)
     )
 
@@ -319,6 +320,8 @@ REQUIREMENTS: dict[str, Callable[[Candidate], Iterator[str]]] = {
 }
 #: Requirements on the machine: an emulated device has none, which is the reason for its refusal.
 _OF_AN_NPU = {"unhealthy", "mixed", "disturbed", *recomputed.OF_THE_MACHINE}
+#: A sample may be of a few cases, since it certifies nothing.
+_OF_A_WHOLE_RUN = {"subset", "missing"}
 
 
 def _shares(

@@ -12,7 +12,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from pytest_ascend.certificate import signing
-from pytest_ascend.certificate.package import CertificateError
+from pytest_ascend.certificate.package import CertificateError, encoded
 from pytest_ascend.errors import UsageError
 from pytest_ascend.system.files import canonical_json, read_regular, strict_json, write_if_new
 
@@ -54,7 +54,7 @@ def read(path: Path, key: Ed25519PublicKey) -> Revocations:
         raise UsageError(f"cannot read the revocations {path}: {error.strerror or error}", hint=hint) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CertificateError(f"the list of revocations {path} is damaged: {error}", part=path.name) from error
-    if not holds or _encoded(data) != content:
+    if not holds or encoded(data) != content:
         message = f"the list of revocations {path} was altered, or signed by another key"
         raise CertificateError(message, part=path.name)
     return Revocations(str(data["as_of"]), stale_after, entries)
@@ -78,13 +78,9 @@ def add(
     stale_after = (on + timedelta(days=fresh_days)).isoformat()
     body: dict[str, Any] = {"schema": SCHEMA, "as_of": on.isoformat(), "stale_after": stale_after, "revoked": entries}
     signed = {**body, "signature": signing.sign(key, _PURPOSE, _digest(body))}
-    write_if_new(path, _encoded(signed))
+    write_if_new(path, encoded(signed))
     return len(entries)
 
 
 def _digest(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical_json(body).encode()).hexdigest()
-
-
-def _encoded(data: Mapping[str, Any]) -> bytes:
-    return f"{canonical_json(data, indent=1)}\n".encode()

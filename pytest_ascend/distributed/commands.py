@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import html
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -15,7 +14,7 @@ import click
 from pytest_ascend.distributed import finding
 from pytest_ascend.distributed.finding import Finding, Line
 from pytest_ascend.errors import UsageError
-from pytest_ascend.system.files import read_regular, write_file
+from pytest_ascend.system.files import read_regular, strict_json, write_file
 
 _LARGEST_BYTES = 1 << 30
 
@@ -58,7 +57,7 @@ def distributed(output: Path, against: Path | None, command: tuple[str, ...]) ->
     ranks = read(output)
     found = finding.findings(ranks)
     if against:
-        found += finding.against(ranks, read(against))
+        found += _against(ranks, against)
     cost = finding.cost(ranks)
     for line in terminal_lines(found, len(ranks), cost):
         click.echo(line)
@@ -66,6 +65,14 @@ def distributed(output: Path, against: Path | None, command: tuple[str, ...]) ->
     write_file(page, page_html(found, len(ranks), cost))
     click.echo(f"page: {page}")
     sys.exit(1 if any(not each.is_note for each in found) else code)
+
+
+def _against(ranks: Mapping[int, Sequence[Line]], folder: Path) -> list[Finding]:
+    try:
+        return finding.against(ranks, read(folder))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        message = f"{folder} has no records of one process: {type(error).__name__}: {error}"
+        raise UsageError(message, hint="give the folder that --output named in the run on one process") from error
 
 
 def read(folder: Path) -> dict[int, list[Line]]:
@@ -85,7 +92,7 @@ def _lines(path: Path) -> list[Line]:
     """Return the lines of a rank. A killed rank's last line may be incomplete."""
     try:
         lines = read_regular(path, _LARGEST_BYTES).splitlines()
-        return [json.loads(each) for each in lines if each.endswith(b"}")]
+        return [strict_json(each, constants=True) for each in lines if each.endswith(b"}")]
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} is not a rank's record: {error}", hint="run the diagnosis again") from error
 

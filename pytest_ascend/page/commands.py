@@ -187,7 +187,7 @@ def history(runs: tuple[Path, ...], output: Path) -> None:
     logs = list(dict.fromkeys(log for run in runs for log in history_of.logs_below(run)))
     if not logs:
         raise UsageError(f"no run log in {', '.join(map(str, runs))}", hint="name runs, or a folder of report folders")
-    points = [history_of.point_of(scan(log).summary, _page_beside(log, output)) for log in logs]
+    points = [history_of.point_of(scan(log), _page_beside(log, output)) for log in logs]
     write_file(output / "index.html", history_of.render_history(points))
     write_file(output / "history.json", f"{codec.dumps(history_of.to_dict(points))}\n")
     click.echo(f"{len(points):,} runs: {output / 'index.html'}")

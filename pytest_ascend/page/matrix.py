@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -48,18 +48,18 @@ _FIRST = (
 _SPEEDS = ("_us", "_ms", "_s", "_bytes")
 
 
-def render_matrix(outlines: Iterable[RunScan], *, into: Path | None = None) -> str:
+def render_matrix(outlines: Iterable[Summary], *, into: Path | None = None) -> str:
     """Return a page on many runs, which loads nothing; links to their pages are relative to the folder ``into``."""
     runs = sorted(outlines, key=_order)
-    stacks = [run.summary.run.header.stack for run in runs]
+    stacks = [run.run.header.stack for run in runs]
     labels = {label_of(stack).key: label_of(stack) for stack in stacks}
     # Which runs conform: as a heading, and by name.
-    conforming = [run for run in runs if run.summary.verdict.conforms and not run.summary.verdict.notice]
+    conforming = [run for run in runs if run.verdict.conforms and not run.verdict.notice]
     key = {0: "matrix.answer.none", len(runs): "matrix.answer.all"}.get(len(conforming), "matrix.answer")
-    names = list(dict.fromkeys(name_of(run.summary.run.header.stack) for run in conforming))
+    names = list(dict.fromkeys(name_of(run.run.header.stack) for run in conforming))
     more = f", … ({len(names):,})" if len(names) > NAMES_LIMIT else ""
     those = [say("matrix.those", names=f"{', '.join(names[:NAMES_LIMIT])}{more}")] if names else []
-    emulated = any(run.summary.run.header.stack.emulated for run in runs)
+    emulated = any(run.run.header.stack.emulated for run in runs)
     page = View(
         title=f"{len(runs):,} runs · pytest-ascend",
         kind_of_page=say("page.matrix"),
@@ -68,15 +68,15 @@ def render_matrix(outlines: Iterable[RunScan], *, into: Path | None = None) -> s
         answer=say(key, conforming=f"{len(conforming):,}", n=f"{len(runs):,}"),
         sentences=(*those, *([say("matrix.emulated")] if emulated else [])),
         shown=tuple(say(f"stack.{name}") for name in SHOWN),
-        runs=tuple(_row(index, run.summary, into) for index, run in enumerate(runs)),
+        runs=tuple(_row(index, run, into) for index, run in enumerate(runs)),
         outcomes=ORDER,
         charts=tuple(_charts(runs)),
     )
     return html.place("matrix.html", ("common.js", "matrix.js"), page, _data(runs, page.runs))
 
 
-def _order(run: RunScan) -> tuple[object, ...]:
-    stack, started = run.summary.run.header.stack, run.summary.run.header.started
+def _order(run: Summary) -> tuple[object, ...]:
+    stack, started = run.run.header.stack, run.run.header.started
     return (*(natural(str(getattr(stack, name))) for name in ("chip", "cann", "torch_npu", "driver")), started)
 
 
@@ -117,23 +117,24 @@ def _chip(stack: Stack) -> str:
     return evidence.line(stack.chip or stack.device)
 
 
-def _data(runs: Sequence[RunScan], rows: Sequence[View]) -> dict[str, Any]:
+def _data(runs: Sequence[Summary], rows: Sequence[View]) -> dict[str, Any]:
     """Return the matrix for its script: a cell is the number of a tally, -1 if the run has no such case.
 
     A tally is a list of (outcome, count), worst outcome first.
     """
-    tallies: dict[tuple[int, ...], int] = {}
+    numbers: dict[tuple[int, ...], int] = {}
     order = [*suites(), "user"]
-    subjects = {subject for run in runs for subject in run.tallies}
+    by_run = [tallies(run) for run in runs]
+    subjects = {subject for each in by_run for subject in each}
     lines = []
     for subject in sorted(subjects, key=lambda each: (_place(each[0], order), *map(figures.sort_key, each))):
-        found = [run.tallies.get(subject) for run in runs]
-        cells = [-1 if tally is None else tallies.setdefault(tuple(tally), len(tallies)) for tally in found]
+        found = [each.get(subject) for each in by_run]
+        cells = [-1 if tally is None else numbers.setdefault(tuple(tally), len(numbers)) for tally in found]
         lines.append([evidence.line(each) for each in subject] + [cells])
     return {
         "outcomes": list(ORDER),
         "runs": [{"name": row.name, "chip": row.chip, "label": str(row.label)} for row in rows],
-        "tallies": [[[ORDER[rank], count] for rank, count in enumerate(tally) if count] for tally in tallies],
+        "tallies": [[[ORDER[rank], count] for rank, count in enumerate(tally) if count] for tally in numbers],
         "lines": lines,
     }
 
@@ -142,15 +143,16 @@ def _place(suite: str, order: list[str]) -> int:
     return order.index(suite) if suite in order else len(order)
 
 
-def _charts(runs: Sequence[RunScan]) -> Iterator[Chart]:
+def _charts(runs: Sequence[Summary]) -> Iterator[Chart]:
     """Draw each speed and size over the runs on one chip and kind of host, if at least two have it."""
     points: dict[tuple[str, str, str, str], list[tuple[int, str, float]]] = {}
     for index, run in enumerate(runs):
-        stack = run.summary.run.header.stack
-        for (case_id, name), value in run.measurements.items() if not stack.emulated else ():
+        stack = run.run.header.stack
+        measured = ((each.case.id, *pair) for each in run.run.records for pair in each.measurements.items())
+        for case_id, name, value in measured if not stack.emulated else ():
             if name.endswith(_SPEEDS) and value >= 0 and is_plottable([value]):
                 key = (_chip(stack), evidence.line(stack.host), case_id, name)
-                points.setdefault(key, []).append((index + 1, name_of(stack), value))
+                points.setdefault(key, []).append((index + 1, name_of(stack), float(value)))
     wanted = [key for key, values in points.items() if len(values) > 1]
     wanted.sort(key=lambda key: (not key[2].startswith("benchmarks/"), key[3] not in _FIRST, *key[2:], *key[:2]))
     for chip, host, case_id, name in wanted[:CHARTS_LIMIT]:
@@ -170,21 +172,11 @@ def _charts(runs: Sequence[RunScan]) -> Iterator[Chart]:
 RANKS: Mapping[str, int] = {name: rank for rank, name in enumerate(ORDER)}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunScan:
-    """A summary scan of one run. ``summary`` has no results of cases that passed by comparisons alone.
+def scan(path: Path) -> Summary:
+    """Summarise the log at ``path``, without results of cases that passed by comparisons alone.
 
-    ``tallies`` counts the cases of each (suite, family, subject) by rank (see ``RANKS``); ``measurements`` has
-    figures by case id and name.
+    Raises RunLogError for a log that cannot be trusted, naming file and line.
     """
-
-    summary: Summary
-    tallies: Mapping[tuple[str, str, str], list[int]]
-    measurements: Mapping[tuple[str, str], float]
-
-
-def scan(path: Path) -> RunScan:
-    """Scan the log at ``path``. Raises RunLogError for a log that cannot be trusted, naming file and line."""
     with opened(path) as file, without_garbage_collection():
         log = LogReader(path, file)
         header = msgspec.structs.replace(log.header, manifest=_shared(log.header.manifest))
@@ -202,15 +194,19 @@ def scan(path: Path) -> RunScan:
     )
     plain = {name for name, each in found.items() if isinstance(each, PlainPass)}
     results = tuple(results_of(run, plain))
-    ranks = {each.case.id: RANKS[each.outcome_name] for each in results}
-    tallies: dict[tuple[str, str, str], list[int]] = {}
-    for case in header.manifest:
-        tally = tallies.setdefault((case.suite, case.family, case.subject), [0] * len(ORDER))
+    counts = Counter(each.outcome_name for each in results)
+    counts[Passed.name] += len(plain)
+    return judged(run, counts, results=results)
+
+
+def tallies(summary: Summary) -> dict[tuple[str, str, str], list[int]]:
+    """Count the cases of each (suite, family, subject) by rank (see ``RANKS``)."""
+    ranks = {each.case.id: RANKS[each.outcome_name] for each in summary.results}
+    found: dict[tuple[str, str, str], list[int]] = {}
+    for case in summary.run.header.manifest:
+        tally = found.setdefault((case.suite, case.family, case.subject), [0] * len(ORDER))
         tally[ranks.get(case.id, RANKS[Passed.name])] += 1
-    counts = [sum(column) for column in zip(*tallies.values(), strict=True)] or [0] * len(ORDER)
-    summary = judged(run, dict(zip(ORDER, counts, strict=True)), results=results)
-    measurements = {(each.case.id, name): float(value) for each in records for name, value in each.measurements.items()}
-    return RunScan(summary=summary, tallies=tallies, measurements=measurements)
+    return found
 
 
 @lru_cache(maxsize=8)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.system.files import read_regular
+from pytest_ascend.system.files import VALUES_LIMIT, count_values, read_regular
 
 #: The end of a device-generic test's name: "_npu", or "_npu_float32".
 _DEVICE = re.compile(r"_(cpu|npu|privateuse1)(_(bool|u?int\d+|b?float\d+|complex\d+))*$")
@@ -63,6 +63,8 @@ def read(paths: Iterable[Path]) -> Listed:
     for path in paths:
         try:
             text = read_regular(path, LIMIT_BYTES).decode()
+            if count_values(text) > VALUES_LIMIT:
+                raise ValueError(f"more than {VALUES_LIMIT} values")
             rows = [json.loads(each) for each in text.splitlines()] if path.suffix == ".jsonl" else json.loads(text)
             entries = list(_entries(rows))
         except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
@@ -85,13 +87,16 @@ def _entries(rows: Any) -> Iterator[Entry]:
                 yield Entry(name, match[1], match[2].rpartition(".")[2], reason=reason)
         elif name.count("::") >= 2:
             file, cls, test = name.split("::", 2)
-            yield Entry(name, test, cls, file, value.get("reason", "") if isinstance(value, dict) else "")
+            yield Entry(name, test, cls, file, str(value.get("reason", "")) if isinstance(value, dict) else "")
 
 
 def ids(path: Path) -> list[str]:
     """Return the ids of all tests of a run, from its tests.txt. Raises UsageError."""
     try:
-        return read_regular(path, LIMIT_BYTES).decode().split()
+        found = read_regular(path, LIMIT_BYTES).decode().split()
+        if strange := next((each for each in found if "::" not in each), ""):
+            raise ValueError(f"{strange[:80]!r} is not the id of a test")
+        return found
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read: {error}", hint="give the tests.txt of upstream run") from error
 

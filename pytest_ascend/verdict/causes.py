@@ -113,7 +113,8 @@ def causes_of(results: Iterable[ResultRecord], manifest: tuple[Case, ...] = ()) 
     if not any(by_outcome.get(name) for name in GROUPED):
         return ()
     executed = Counter(_described(manifest or tuple(each.case for each in results)))
-    executed.subtract(key for each in results if each.outcome_name in _DID_NOT_RUN for key in _keys_of(each.case))
+    absent = (each.case for each in results if each.outcome_name in _DID_NOT_RUN)
+    executed.subtract(key for case in absent for key in _keys(_features_of(case)))
     located = frozenset(_subject(each.case) for each in by_outcome.get(Failed.name, ()) if _LAYER in each.reason)
     return tuple(cause for name in GROUPED for cause in _grouped(by_outcome.get(name, ()), executed, located))
 
@@ -181,6 +182,7 @@ def features(record: ResultRecord, located: Container[str] = ()) -> Mapping[str,
 
 
 def _features_of(case: Case) -> dict[str, str]:
+    """Return what a case says of itself."""
     found = {
         "suite": case.suite,
         "subject": _subject(case),
@@ -211,16 +213,12 @@ def _without_numbers(text: str) -> str:
 @lru_cache(maxsize=8)
 def _described(cases: tuple[Case, ...]) -> Mapping[Features, int]:
     """Count the cases that fit each description: many runs of a history had to execute the same ones."""
-    return Counter(key for case in cases for key in _keys_of(case))
-
-
-def _keys_of(case: Case) -> Iterator[Features]:
-    return _keys({name: value for name, value in _features_of(case).items() if value})
+    return Counter(key for case in cases for key in _keys(_features_of(case)))
 
 
 def _keys(known: Mapping[str, str]) -> Iterator[Features]:
     for names in _DESCRIPTIONS:
-        if all(name in known for name in names):
+        if all(known.get(name) for name in names):
             yield tuple((name, known[name]) for name in names)
 
 

@@ -1,11 +1,12 @@
-"""Runs that something happens to: faults of the device, and kill -9 of any of their processes, at random moments.
+"""Runs that something happens to at random moments: faults of the device, kill -9, signals, a full disk, a lost folder.
 
-    python -m tools.evaluation survival                      300 runs with a fault, 300 with a kill
-    python -m tools.evaluation survival --faults 6 --kills 6 --seed 1
+    python -m tools.evaluation survival                      300 runs with a fault, 300 with a kill, 100 disturbed ones
+    python -m tools.evaluation survival --faults 6 --kills 6 --disturbances 6 --seed 1
 
-Each run has to end by itself within its deadline, resumed where its parent was killed; to have the verdict of an
-undisturbed run for every case that nothing was planted in; to blame the case that something was planted in, and no
-other; and to keep every record that was ever written. What does not is printed with its seed, and the exit code is 1.
+Each run has to end by itself within its deadline, resumed where it was stopped; to have the verdict of an undisturbed
+run for every case that nothing was planted in; to blame the case that something was planted in, and no other; to keep
+every record that was ever written; to end with the exit code of what happened, and in the end with that of the verdict;
+and to show no traceback. What does not is printed with its seed, and the exit code is 1.
 
 To spare the import of torch at each run, every run is forked from a process that has it and has touched no device.
 """
@@ -16,13 +17,14 @@ import contextlib
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,16 +74,50 @@ FAULTS = {
 FAULTY_CARDS = ("poison:device=1", "crash:device=1", "lost:device=1", "poison:device=1:after=40")
 
 
+def _full(pid: int, folder: Path) -> None:
+    """Let a run write no byte more to its log, as on a full disk."""
+    size = (folder / "ascend-report" / "run.jsonl").stat().st_size
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def _sent(number: int, *, to_worker: bool = False) -> Callable[[int, Path], None]:
+    def send(pid: int, _: Path) -> None:
+        victims = descendants(pid) if to_worker else [pid]
+        if victims:
+            os.kill(random.choice(victims), number)  # noqa: S311  (chance, no secret)
+
+    return send
+
+
+#: What kills, and what it is done to.
+KILLS: Mapping[str, Callable[[int, Path], None]] = {
+    "killed": _sent(signal.SIGKILL),
+    "worker killed": _sent(signal.SIGKILL, to_worker=True),
+}
+#: Disturbance: what is done, and the exit code of the run that it is done to, but for one that is over by then.
+DISTURBANCES: Mapping[str, tuple[Callable[[int, Path], None], int]] = {
+    "interrupted": (_sent(signal.SIGINT), 2),
+    "terminated": (_sent(signal.SIGTERM), -signal.SIGTERM),
+    "worker stopped": (_sent(signal.SIGSTOP, to_worker=True), 1),
+    "worker terminated": (_sent(signal.SIGTERM, to_worker=True), 1),
+    "worker killed": (KILLS["worker killed"], 1),
+    "disk full": (_full, 7),
+    "folder removed": (lambda _, folder: shutil.rmtree(folder / "ascend-report"), 1),
+}
+#: The exit code of an undisturbed run, one of whose cases fails.
+USUAL = 1
+
+
 @dataclass(frozen=True)
 class Plan:
-    """What is done to a run: a fault with the case it is in (-1 for any), or the time of a kill and its victim."""
+    """What is done to a run: a fault with the case it is in (-1 for any), or a kill or disturbance at a time."""
 
     fault: str = ""
     case: int = -1
     single: bool = False
     cards: int = 1
-    kill_after_s: float = 0.0
-    kills_child: bool = False
+    after_s: float = 0.0
+    happens: str = ""
 
 
 def planned_fault(chance: random.Random, folder: Path) -> Plan:
@@ -97,8 +133,14 @@ def planned_fault(chance: random.Random, folder: Path) -> Plan:
 
 def planned_kill(chance: random.Random, usual_s: float) -> Plan:
     """Choose whom to kill, and when; some runs have two cards."""
-    cards = chance.choice((1, 1, 2))
-    return Plan(kill_after_s=chance.uniform(0, usual_s), kills_child=chance.random() < 0.5, cards=cards)
+    happens = chance.choice(list(KILLS))
+    return Plan(after_s=chance.uniform(0, usual_s), happens=happens, cards=chance.choice((1, 1, 2)))
+
+
+def planned_disturbance(chance: random.Random, number: int, usual_s: float) -> Plan:
+    """Take the disturbances in turns, each at some moment while cases run."""
+    happens = list(DISTURBANCES)[number % len(DISTURBANCES)]
+    return Plan(after_s=chance.uniform(0, usual_s), happens=happens, cards=chance.choice((1, 1, 2)))
 
 
 # --- one run ---
@@ -129,6 +171,8 @@ def begin(folder: Path, plan: Plan, *, resume: bool) -> int:
     code = 70
     try:
         code = int(pytest.main([*arguments, "test_suite.py"]))
+    except KeyboardInterrupt:  # when pytest has closed its session
+        code = 128 + signal.SIGINT
     finally:
         os._exit(code)
 
@@ -173,13 +217,16 @@ def has_ended(folder: Path) -> bool:
     return path.exists() and b'\n{"type":"footer"' in path.read_bytes()
 
 
-def strike(pid: int, plan: Plan) -> None:
-    """Kill the chosen process at its time, if it is there."""
-    time.sleep(plan.kill_after_s)
-    children = descendants(pid)
-    victim = random.choice(children) if plan.kills_child and children else pid  # noqa: S311  (chance, no secret)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(victim, signal.SIGKILL)
+def strike(pid: int, plan: Plan, folder: Path) -> None:
+    """Do what is planned at its time, if the run is still there; a disturbance waits for the first record."""
+    while plan.happens not in KILLS and not records(folder) and not os.waitid(os.P_PID, pid, _OVER):
+        time.sleep(0.02)
+    time.sleep(plan.after_s)
+    with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+        (KILLS.get(plan.happens) or DISTURBANCES[plan.happens][0])(pid, folder)
+
+
+_OVER = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 
 def left_behind(session: int) -> Iterator[str]:
@@ -205,16 +252,23 @@ def survive(folder: Path, plan: Plan) -> Iterator[str]:
     """Do what is planned to a run, resume it as often as needed, and say what was wrong on the way."""
     (folder / "test_suite.py").write_text(SUITE, encoding="utf-8")
     pid = begin(folder, plan, resume=False)
-    if plan.kill_after_s:
-        strike(pid, plan)
+    if plan.happens:
+        strike(pid, plan, folder)
     before: dict[str, str] = {}
-    for _ in range(RESUMES_LIMIT):
-        if wait(pid, RUN_DEADLINE_S) is None:
+    for turn in range(RESUMES_LIMIT):
+        code = wait(pid, RUN_DEADLINE_S)
+        if code is None:
             yield f"did not end within {RUN_DEADLINE_S:g} s"
             return
         after = records(folder)
         yield from (f"lost the record of case {case}" for case in before if after.get(case) != before[case])
         yield from left_behind(pid)
+        if plan.happens in DISTURBANCES:
+            due = {USUAL} if turn else {USUAL, DISTURBANCES[plan.happens][1]}
+            due |= {128 + signal.SIGINT} if plan.happens == "interrupted" and has_ended(folder) else set()
+            yield from [f"ended with {code}, and not with {due}"] if code not in due else []
+            said = (folder / "output.txt").read_text("utf-8", "replace")
+            yield from [f"shows {word!r}" for word in ("Traceback (most", "INTERNALERROR") if word in said]
         if has_ended(folder):
             return
         before = after
@@ -248,7 +302,11 @@ def run_one(number: int, seed: int, kind: str, base: dict[str, str], usual_s: fl
     chance = random.Random(f"{seed}/{kind}/{number}")  # noqa: S311  (chance, no secret)
     random.seed(chance.random())
     folder = Path(tempfile.mkdtemp(prefix="survival-"))
-    plan = planned_fault(chance, folder) if kind == "fault" else planned_kill(chance, usual_s)
+    plan = {
+        "fault": lambda: planned_fault(chance, folder),
+        "kill": lambda: planned_kill(chance, usual_s),
+        "disturbance": lambda: planned_disturbance(chance, number, usual_s / 2),
+    }[kind]()
     wrong = list(survive(folder, plan))
     wrong += blame(plan, outcomes(folder), base)
     if wrong:
@@ -261,9 +319,10 @@ def run_one(number: int, seed: int, kind: str, base: dict[str, str], usual_s: fl
 @click.command()
 @click.option("--faults", default=300, show_default=True, help="Runs with a fault.")
 @click.option("--kills", default=300, show_default=True, help="Runs with a kill -9.")
+@click.option("--disturbances", default=100, show_default=True, help="Runs with a signal, a full disk, a lost folder.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--seconds", default=0.0, help="Stop after so many seconds; 0 is never.")
-def main(faults: int, kills: int, seed: int, seconds: float) -> None:
+def main(faults: int, kills: int, disturbances: int, seed: int, seconds: float) -> None:
     """Run them all, and exit with 1 where anything was wrong."""
     torch.set_num_threads(1)
     folder, began = Path(tempfile.mkdtemp(prefix="survival-")), time.monotonic()
@@ -273,17 +332,13 @@ def main(faults: int, kills: int, seed: int, seconds: float) -> None:
         raise SystemExit(f"the undisturbed run is wrong: {wrong} {base} [{folder}]")
     click.echo(f"an undisturbed run takes {usual_s:.1f} s")
     done: Counter[str] = Counter()
-    planned = [
-        (number, kind)
-        for number in range(max(faults, kills))
-        for kind, count in (("fault", faults), ("kill", kills))
-        if number < count
-    ]
+    counts = {"fault": faults, "kill": kills, "disturbance": disturbances}
+    planned = [(each, kind) for each in range(max(counts.values())) for kind, of in counts.items() if each < of]
     with click.progressbar(planned, file=sys.stderr, show_pos=True) as progress:
         for number, kind in progress:
             if not (seconds and time.monotonic() - began > seconds):
                 done[kind] += 1
                 done[f"{kind}, wrong"] += bool(run_one(number, seed, kind, base, usual_s))
-    click.echo(f"{done['fault']} runs with a fault, {done['fault, wrong']} wrong; ", nl=False)
-    click.echo(f"{done['kill']} with a kill, {done['kill, wrong']} wrong; {time.monotonic() - began:.0f} s")
-    sys.exit(bool(done["fault, wrong"] + done["kill, wrong"]))
+    said = (f"{done[kind]} runs with a {kind}, {done[f'{kind}, wrong']} wrong" for kind in counts)
+    click.echo(f"{'; '.join(said)}; {time.monotonic() - began:.0f} s")
+    sys.exit(any(done[f"{kind}, wrong"] for kind in counts))

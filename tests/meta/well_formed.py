@@ -68,6 +68,7 @@ def scene(folder: Path) -> None:
     two |= {"owner": "o", "expires": "2030-01-01", "why": "w"}
     Path("disputes.json").write_text(json.dumps({"schema": 2, "causes": [two]}), encoding="utf-8")
     _baseline(Path("measured.json"))
+    _upstream_finding_and_ranks()
     runs.certificate(folder)
     _keys(folder, "key", runs.KEY)
     _keys(folder, "second", runs.OTHER_KEY)
@@ -96,6 +97,21 @@ def scene(folder: Path) -> None:
 
 
 PROGRAM = "import torch\nx = torch.ones(3).cuda()\nwith torch.cuda.amp.autocast():\n    x = x.to('cuda:0')\n"
+
+
+def _upstream_finding_and_ranks() -> None:
+    """Write a list of tests that do not pass, rules made of it, a finding of exploring, and records of a rank."""
+    test = "test_ops.py::TestCommonPRIVATEUSE1::test_out_{}_npu_float32"
+    lines = {test.format(name): {"reason": "not implemented"} for name in ("add", "mul", "sub", "div")}
+    Path("known.json").write_text(json.dumps(lines), encoding="utf-8")
+    Path("tests.txt").write_text("\n".join([*lines, test.format("exp")]), encoding="utf-8")
+    rule = {"reason": "r", "source": "s", "tests": ["test_out"], "operators": ["add", "mul"], "count": 4, "spared": 0}
+    Path("rules.json").write_text(json.dumps([rule]), encoding="utf-8")
+    Path("records").mkdir()
+    weight = {"kind": "weight", "step": 0, "name": "w", "of": {"sums": [1.0], "sizes": [1.0], "dtype": "float32"}}
+    Path("records/rank-0.jsonl").write_text(f"{json.dumps(weight)}\n", encoding="utf-8")
+    made = {"operator": "relu", "dtype": "float32", "seed": 1, "call": 2, "resized": [[7, 5]], "backward": False}
+    Path("finding.json").write_text(json.dumps({**made, "says": "differs"}), encoding="utf-8")
 
 
 def _census(path: Path) -> None:

@@ -529,6 +529,20 @@ UNSEEN: Mapping[str, Change] = {
 }  # fmt: skip
 
 
+#: Forgery -> what another run says of it. Of all others in UNSEEN it says nothing.
+REVEALED = {
+    "better figures within the limit": "of its limit",
+    "better figures in every record": "of its limit",
+    "a failed case rewritten as a pass in every field": "says passed, and is failed here",
+    "a fallback rewritten as a pass": "says passed, and is fallback here",
+    "a benchmark and its samples made faster": "µs here",
+    "fewer elements in a comparison": "of 1 elements, and",
+    "a comparison less": "comparisons of",
+    "other inputs of a generated call": "is of other inputs",
+    "other outputs of a generated call": "has other bits than every right device gives",
+}
+
+
 def _json(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
     def apply(folder: Path) -> None:
         data = json.loads((folder / name).read_text(encoding="utf-8"))
@@ -554,7 +568,7 @@ AFTER: Mapping[str, Callable[[Path], object]] = {
     "another tier": _json("certificate.json", lambda said: said.update(tier="models")),
     "another issuer": _json("certificate.json", lambda said: said.update(issuer="Somebody")),
     "another expiry": _json("certificate.json", lambda said: said.update(expires="2099-01-01")),
-    "another log": _bytes("run.jsonl", lambda data: data.replace(b'"failed"', b'"passed"', 1)),
+    "another log": _bytes("run.jsonl", lambda data: data.replace(b'"passed"', b'"failed"', 1)),
     "another signature": _json("certificate.sig", lambda said: said.update(signature="AAAA")),
     "a file beside": lambda folder: (folder / "readme.txt").write_text("endorsed", encoding="utf-8"),
 }

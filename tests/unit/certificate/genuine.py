@@ -134,6 +134,7 @@ def release_of(log: Log) -> Release:
     found = replace(found, parts={**found.parts, "manifest": cases})
     log["header"]["used"] = found.hashes()
     log["header"]["selection"] = {"kind": "full", "reason": ""}
+    log["header"]["options"].pop("suites", None)
     return found
 
 

@@ -83,7 +83,9 @@ KINDS: Mapping[str, Kind] = {
         lambda report: _some(report, "-k=uniform or environment"), frozenset({"subset"}), keeps_selection=True
     ),
     "exploring": Kind(
-        lambda report: _run(report, "--ascend-explore=10s"), frozenset({"subset", "options"}), keeps_selection=True
+        lambda report: _run(report, "--ascend-explore=10s"),
+        frozenset({"subset", "options", "records"}),
+        keeps_selection=True,
     ),
     "distributed": Kind(
         lambda report: _run(report, "--ascend-level=smoke", "--ascend-suite=distributed", "--ascend-ranks=2")

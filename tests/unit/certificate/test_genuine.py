@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from datetime import date
 from pathlib import Path
 
@@ -14,9 +16,10 @@ from pytest_ascend.coverage import manifest
 from pytest_ascend.runlog.reading import read
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.verdict.summary import Summary, summarise
+from tests import forks
 
 from . import genuine, runs
-from .forgeries import BEFORE, ROLES, UNSEEN, of
+from .forgeries import BEFORE, REVEALED, ROLES, UNSEEN, of
 from .genuine import Log
 
 #: Runs of a minute, on a busy machine of several.
@@ -64,18 +67,6 @@ SAID = {
     "versions": ("CANN 99.0.0", "this release knows no CANN 99.0.0"),
     "machine": ("torch_npu 2.1 in what the doctor saw", "and the doctor saw 2.1.0"),
     "devices": ("another card after the run", "which npu-smi did not list"),
-}
-#: Forgery -> what another run says of it. Of all others in UNSEEN it says nothing.
-REVEALED = {
-    "better figures within the limit": "of its limit",
-    "better figures in every record": "of its limit",
-    "a failed case rewritten as a pass in every field": "says passed, and is failed here",
-    "a fallback rewritten as a pass": "says passed, and is fallback here",
-    "a benchmark and its samples made faster": "µs here",
-    "fewer elements in a comparison": "of 1 elements, and",
-    "a comparison less": "comparisons of",
-    "other inputs of a generated call": "is of other inputs",
-    "other outputs of a generated call": "has other bits than every right device gives",
 }
 
 
@@ -145,6 +136,19 @@ def test_a_genuine_log_that_was_continued_on_fewer_cards_is_not_refused(tmp_path
     found = genuine.parsed(few(tmp_path / "report", "-n1", "--ascend-resume").read_bytes())
     assert [len(each["cards"]) for each in found["events"] if each["kind"] == "cards"] == [2, 1, 1]
     assert genuine.refused(tmp_path / "run.jsonl", genuine.as_npu(found)) == {}
+
+
+def test_the_sample_of_the_documentation_is_made_verified_executed_again_and_revoked(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[3] / "docs/certification.md").read_text(encoding="utf-8").partition("## Try it")[2]
+    lines = [each.split() for each in text.partition("## The programme")[0].splitlines() if each.startswith("    ")]
+    number, codes = "", []
+    for program, *given in (shlex.split(" ".join(each)) for each in lines):
+        module = {"pytest": "pytest", "pytest-ascend": "pytest_ascend.cli"}[program]
+        done = forks.run(module, *(number if each == "NUMBER" else each for each in given), where=tmp_path)
+        number = number or (re.findall("certificate ([0-9a-f]{32}):", done.stdout) or [""])[0]
+        codes.append(done.returncode)
+    assert codes == [0, 0, 0, 0, 0, 1], done.stdout + done.stderr
+    assert f"it was revoked on {date.today()}: a test" in done.stdout
 
 
 def test_every_requirement_is_seen_at_work_and_few_forgeries_are_unseen() -> None:

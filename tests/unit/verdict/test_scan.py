@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pytest_ascend.errors import RunLogError
-from pytest_ascend.page.matrix import RANKS, scan
+from pytest_ascend.page.matrix import RANKS, scan, tallies
 from pytest_ascend.runlog.contents import SCHEMA
 from pytest_ascend.runlog.writing import read
 from pytest_ascend.verdict.summary import ORDER, summarise
@@ -25,7 +25,7 @@ def log(tmp_path):
 @pytest.mark.parametrize("outcomes", [ORDER, ["passed"], ["passed", "waived"]])
 def test_the_verdict_is_that_of_the_whole_log(tmp_path, stack, shape, outcomes):
     path = synthetic.write_log(tmp_path / "run.jsonl", CASES, outcomes=outcomes, stack=stack, **shape)
-    whole, found = summarise(read(path)), scan(path).summary
+    whole, found = summarise(read(path)), scan(path)
     assert (found.verdict, found.counts, found.executed) == (whole.verdict, whole.counts, whole.executed)
     assert [each for each in whole.results if each in found.results] == [*found.results]
     kept = tuple(each for each in whole.run.records if each in found.run.records)
@@ -33,15 +33,15 @@ def test_the_verdict_is_that_of_the_whole_log(tmp_path, stack, shape, outcomes):
 
 
 def test_a_subject_is_tallied_over_all_its_cases(log):
-    found = scan(log).tallies["ops", "activation", "relu"]
+    found = tallies(scan(log))["ops", "activation", "relu"]
     whole = [each for each in summarise(read(log)).results if each.case.subject == "relu"]
     assert sum(found) == len(whole)
     assert found[RANKS["failed"]] == sum(each.outcome.name == "failed" for each in whole)
 
 
 def test_figures_are_kept_by_case(log):
-    found = scan(log).measurements
-    assert ("benchmarks/resnet50/inference-batch1/float32", "latency_us") in found
+    found = {each.case.id: each.measurements for each in scan(log).run.records}
+    assert "latency_us" in found["benchmarks/resnet50/inference-batch1/float32"]
 
 
 def without_evidence(data):
@@ -60,7 +60,7 @@ def from_the_cpu(data):
 def test_a_pass_that_its_record_does_not_bear_out_is_none(tmp_path, spoil):
     path = synthetic.write_log(tmp_path / "run.jsonl", CASES[:3], stack=synthetic.HARDWARE)
     changed(path, 2, **spoil(json.loads(path.read_text(encoding="utf-8").splitlines()[1])))
-    whole, found = summarise(read(path)), scan(path).summary
+    whole, found = summarise(read(path)), scan(path)
     assert found.counts == whole.counts
     assert not found.verdict.conforms
 
@@ -117,6 +117,6 @@ def test_events_beside_the_records_count_as_in_the_whole_log(tmp_path):
     event = {"type": "event", "kind": "canaries", "planted": 2, "detected": 1, "honest": 3, "missed": ["relu"]}
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     path.write_text("".join([lines[0], json.dumps(event) + "\n", *lines[1:]]), encoding="utf-8")
-    whole, found = summarise(read(path)), scan(path).summary
+    whole, found = summarise(read(path)), scan(path)
     assert found.contradictions == whole.contradictions != ()
     assert found.verdict == whole.verdict
