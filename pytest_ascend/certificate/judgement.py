@@ -26,7 +26,7 @@ from pytest_ascend.records.text import one_line
 from pytest_ascend.runlog.reading import opened, read_from
 from pytest_ascend.system.files import strict_json
 from pytest_ascend.verdict import evidence, figures
-from pytest_ascend.verdict.diff import ERROR_DRIFT, FIX, OTHER, REGRESSION, SLOWER, Change, compare
+from pytest_ascend.verdict.diff import ERROR_DRIFT, FIX, OTHER, REGRESSION, SLOWER, compare
 from pytest_ascend.verdict.summary import Summary, summarise
 
 
@@ -274,7 +274,11 @@ def disagreements(claimed: Summary, found: Summary) -> list[str]:
     is_npu = found.run.header.stack.device == "npu"
     if is_npu:
         changes = compare(claimed, found, speed_share=SPEED_SHARE).changes
-        messages = {each.id: _sentence(each) for kind in _WRONG for each in changes[kind]}
+        messages = {
+            each.id: f"{each.id}: {text.format(before=each.before, after=each.after, name=figures.words(each.name))}"
+            for kind, text in _WRONG.items()
+            for each in changes[kind]
+        }
     theirs = {each.case.id: each for each in claimed.results}
     for each in found.results:
         known = theirs.get(each.case.id)
@@ -282,11 +286,6 @@ def disagreements(claimed: Summary, found: Summary) -> list[str]:
         if differing and each.case.id not in messages:
             messages[each.case.id] = f"{each.case.id}: {differing[0]}"
     return [figures.one_line(sentence) for sentence in messages.values()]
-
-
-def _sentence(change: Change) -> str:
-    text = _WRONG[change.kind].format(before=change.before, after=change.after, name=figures.words(change.name))
-    return f"{change.id}: {text}"
 
 
 def _other_comparisons(claimed: ResultRecord, found: ResultRecord) -> Iterator[str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
@@ -18,7 +18,7 @@ from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.tiers import NEEDED, Tier
 from pytest_ascend.certificate.words import counted_cases, named
 from pytest_ascend.coverage.expectations import LIMIT, Expectation, Expectations, parse
-from pytest_ascend.environment.chips import Family, family
+from pytest_ascend.environment.chips import family
 from pytest_ascend.environment.npu_smi import shared
 from pytest_ascend.records import LEVELS
 from pytest_ascend.records.case import Case
@@ -184,7 +184,14 @@ def limits(candidate: Candidate) -> Iterator[str]:
     found = [each for each in candidate.of(Waived.name) if is_limit(each)]
     known = {each.cause: each for each in candidate.known.entries if each.kind == LIMIT}
     chip = family(candidate.summary.run.header.stack.chip)
-    of_torch_npu = [each for each in found if not _is_of_the_chip(each, chip, known)]
+    of_chip = {name for name, each in known.items() if each.chips}
+    has_bfloat16 = chip is None or chip.bfloat16
+    # What is beyond the chip, such as bfloat16 on a 310P, no release of torch_npu can offer there.
+    of_torch_npu = [
+        each
+        for each in found
+        if each.waiver.get("cause") not in of_chip and (has_bfloat16 or each.case.dtype != "bfloat16")
+    ]
     yield from _shares(candidate, of_torch_npu, lambda allowed: allowed.limits, "lacking by design")
     strays = [each.case.id for each in found if not _is_known(each, known.get((each.waiver or {}).get("cause", "")))]
     if strays:
@@ -195,12 +202,6 @@ def limits(candidate: Candidate) -> Iterator[str]:
 def is_limit(result: ResultRecord) -> bool:
     """Whether a case is waived because torch_npu lacks something by design, not because of a defect."""
     return (result.waiver or {}).get("kind") == LIMIT
-
-
-def _is_of_the_chip(result: ResultRecord, chip: Family | None, known: Mapping[str, Expectation]) -> bool:
-    """Whether a case is beyond the chip, such as bfloat16 on a 310P: no release of torch_npu can offer it there."""
-    entry = known.get((result.waiver or {}).get("cause", ""))
-    return bool(entry and entry.chips) or bool(chip and not chip.bfloat16 and result.case.dtype == "bfloat16")
 
 
 def _is_known(result: ResultRecord, entry: Expectation | None) -> bool:

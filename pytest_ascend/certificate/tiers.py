@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from pytest_ascend.verdict.suites import describe
 
@@ -28,47 +30,10 @@ class Tier:
         return self.sample or TIERS[describe(suite).tier] in included(self)
 
 
-TIERS: Mapping[str, Tier] = {
-    tier.name: tier
-    for tier in (
-        Tier(
-            name="operators",
-            means="whatever torch_npu of this version has of the operators computes what PyTorch promises, in every "
-            "dtype and property that the suites ask for; what it does not have by design is listed by number and name",
-        ),
-        Tier(
-            name="models",
-            means="models give the results of PyTorch, in inference and in training, within what float64 allows",
-        ),
-        Tier(
-            name="graphs",
-            means="captured graphs give at each replay the bits of eager calls, with other inputs, lengths and padding",
-        ),
-        Tier(
-            name="inference",
-            means="language models give what float64 gives for each text alone: in chunks, token by token, padded, "
-            "packed, and served with pages and captured graphs; generated tokens differ only within stated margins",
-        ),
-        Tier(
-            name="performance",
-            means="the benchmarks ran to their end on a device that nobody else used, with the figures that are stated",
-            quiet=True,
-        ),
-        Tier(
-            name="distributed",
-            means="collectives and parallel training on several cards give what one process gives",
-            quiet=True,
-        ),
-    )
-}
-
+_ALL = {each["name"]: Tier(**each) for each in json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))}
+TIERS: Mapping[str, Tier] = {name: each for name, each in _ALL.items() if not each.sample}
 #: For trying out how a certificate is made, checked, executed again and revoked.
-SAMPLE = Tier(
-    name="sample",
-    means="NOTHING about any NPU: the run was on the emulated device, and this is a sample of a certificate",
-    level="smoke",
-    sample=True,
-)
+SAMPLE = _ALL["sample"]
 
 #: Parts of a stack that must be known.
 NEEDED = ("chip", "driver", "cann", "torch", "torch_npu", "torch_npu_commit", "python")

@@ -10,20 +10,6 @@ from typing import Any
 from pytest_ascend.certificate.tiers import NEWER_CANN, SAMPLE, TIERS, Tier
 from pytest_ascend.records.text import one_line
 
-#: The parts of a stack, with readable names.
-NAMES = {
-    "chip": "chip",
-    "driver": "driver",
-    "firmware": "firmware",
-    "cann": "CANN",
-    "torch": "torch",
-    "torch_npu": "torch_npu",
-    "torch_npu_commit": "torch_npu commit",
-    "python": "Python",
-    "os": "OS",
-    "host": "host",
-}
-
 
 def outside(tier: Tier) -> str:
     """Return the sentence of a statement that says that it does not cover a tier."""
@@ -39,6 +25,8 @@ def _sentences(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 _DATA = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
+#: The parts of a stack, with readable names.
+NAMES: Mapping[str, str] = _DATA["names"]
 #: Language -> the texts of a certificate, by key. Other sentences of the run and the release are not translated.
 TEXTS: Mapping[str, Mapping[str, str]] = _DATA["texts"]
 _TRANSLATED = {language: _sentences(given) for language, given in _DATA["translated"].items()}
