@@ -32,8 +32,8 @@ from pytest_ascend.run import allowed
 from pytest_ascend.system.files import read_regular, strict_json
 from pytest_ascend.system.programs import memory_limited
 
-#: Larger files, and cases with more elements in all their tensors, are refused with the reason.
-FILE_BYTES, ELEMENTS, FILES, RANK = 64 * 2**20, 2**26, 20_000, 64
+#: Larger files, files with more lines, and cases with more elements in all their tensors, are refused with the reason.
+FILE_BYTES, ROWS, ELEMENTS, FILES, RANK = 64 * 2**20, 100_000, 2**26, 20_000, 64
 FORWARD, NOT_RUN = "forward", "not-run"
 
 #: Names of dtypes in both formats, beside torch's own.
@@ -216,6 +216,8 @@ def _atk_value(given: Mapping[str, Any]) -> Any:
 def _ttk_rows(data: bytes) -> list[Mapping[str, Any]]:
     """Return the cases of TTK's file; none for another table."""
     text = data.decode("utf-8-sig")
+    if text.count("\n") > ROWS:
+        raise ValueError(f"more than {ROWS:,} lines")
     rows: list[Mapping[str, Any]] = [*csv.DictReader(io.StringIO(text, newline=""))]
     return rows if rows and "testcase_name" in rows[0] else []
 
