@@ -7,10 +7,7 @@ import binascii
 import hashlib
 import os
 import re
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -19,7 +16,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pytest_ascend.errors import UsageError
 from pytest_ascend.system.files import read_regular
 
-K = TypeVar("K", Ed25519PrivateKey, Ed25519PublicKey)
 #: A key in PEM has some hundred bytes.
 _LARGEST_BYTES = 10_000
 
@@ -53,24 +49,24 @@ def public_path(private: Path) -> Path:
 
 def private_key(path: Path, passphrase: str) -> Ed25519PrivateKey:
     """Read a private key. Raises UsageError for a file without one, or a wrong passphrase."""
-    load = partial(serialization.load_pem_private_key, password=passphrase.encode() or None)
-    return _key(path, "private", Ed25519PrivateKey, load)
+    try:
+        key = serialization.load_pem_private_key(_read(path), passphrase.encode() or None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise _no_key(path, "private", error) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise _no_key(path, "private", "it is a key of another kind")
+    return key
 
 
 def public_key(path: Path) -> Ed25519PublicKey:
     """Read a public key. Raises UsageError for a file without one."""
-    return _key(path, "public", Ed25519PublicKey, serialization.load_pem_public_key)
-
-
-def _key(path: Path, kind: str, type_: type[K], load: Callable[[bytes], object]) -> K:
     try:
-        key = load(_read(path))
-        if isinstance(key, type_):
-            return key
-        raise ValueError("it is a key of another kind")
+        key = serialization.load_pem_public_key(_read(path))
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        hint = "give the file that 'pytest-ascend certificate-key' wrote, and its passphrase where it has one"
-        raise UsageError(f"{path} holds no {kind} Ed25519 key that can be read: {error}", hint=hint) from error
+        raise _no_key(path, "public", error) from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise _no_key(path, "public", "it is a key of another kind")
+    return key
 
 
 def sign(key: Ed25519PrivateKey, purpose: str, digest: str) -> str:
@@ -114,3 +110,8 @@ def _write_new(path: Path, content: bytes, mode: int) -> None:
     except OSError as error:
         hint = "choose another name: keys are never overwritten"
         raise UsageError(f"cannot write the key {path}: {error.strerror or error}", hint=hint) from error
+
+
+def _no_key(path: Path, kind: str, error: object) -> UsageError:
+    hint = "give the file that 'pytest-ascend certificate-key' wrote, and its passphrase where it has one"
+    return UsageError(f"{path} holds no {kind} Ed25519 key that can be read: {error}", hint=hint)
