@@ -12,12 +12,16 @@ from torch.utils._pytree import tree_map
 
 from pytest_ascend.operators import Operator
 from suites.fused import OPERATORS
+from suites.fused.entry import ON_950
 
 #: What torch_npu itself does otherwise than the definition says: a shape, the precision of numbers that it passes on.
 _OF_TORCH_NPU = {"npu_apply_adam", "npu_apply_adam_w", "npu_cross_entropy_loss", "npu_giou", "npu_iou", "npu_ptiou"}
 _TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
 #: What CANN keeps in half precision between two products, though it gives the result in float32: half a unit of it.
 _ROUNDED_BETWEEN = {"npu_kronecker_quant": 2**-11}
+
+#: What an Ascend 950 alone has; the emulated chip is another.
+_NOT_HERE = {*ON_950, "npu_dtype_cast.to", "npu_dtype_cast.from", "npu_quant_matmul.mx"}
 
 
 def _placed(value: Any) -> Any:
@@ -42,6 +46,10 @@ def test_results_are_those_of_the_definition(operator: Operator) -> None:
     assert operator.definition
     for sample in operator.samples(operator.dtypes[0]):
         args, kwargs = sample.arguments(operator.name, dtype)
+        if operator.name in _NOT_HERE:
+            with pytest.raises(NotImplementedError, match="for an Ascend 950 alone"):
+                operator.function(*tree_map(_placed, args), **tree_map(_placed, kwargs))
+            continue
         actual = _tensors(operator.function(*tree_map(_placed, args), **tree_map(_placed, kwargs)))
         expected = _tensors(operator.definition(*tree_map(_wide, args), **tree_map(_wide, kwargs)))
         for mine, reference in zip(actual, expected, strict=False):
