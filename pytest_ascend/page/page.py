@@ -18,12 +18,13 @@ from pytest_ascend.records.case import Stack
 from pytest_ascend.records.census import KINDS
 from pytest_ascend.records.outcome import Disputed, NotEmulated, NotRun, Waived
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.runlog.contents import SUBSET
+from pytest_ascend.runlog.contents import FULL, SUBSET
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import Cause, KnownCause, causes_of, known_causes, not_emulated
 from pytest_ascend.verdict.columns import columns_of
 from pytest_ascend.verdict.diff import compare
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
+from pytest_ascend.verdict.suites import STAGES
 from pytest_ascend.verdict.summary import Summary
 
 #: Parts of a stack that are not versions, and are shown elsewhere.
@@ -51,7 +52,7 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> View:
     bad = [each for each in causes if each.outcome != NotRun.name]
     absent = [*(each for each in causes if each.outcome == NotRun.name), *lacking]
     cards = tuple(sections.cause_card(each, summary) for each in sorted(bad, key=lambda each: -len(each.cases)))
-    diff = compare(against, summary) if against else None
+    diff, shown = compare(against, summary) if against else None, tuple(sections.suites(results))
     titles, numbered = _numbered([*causes, *lacking], known)
     cases = sum(len(each.cases) for each in known)
     not_npu = " not-npu" if summary.verdict.notice else ""
@@ -85,7 +86,10 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> View:
             if cases
             else SILENCE
         ),
-        suites=tuple(sections.suites(results)),
+        suites=shown,
+        stages=tuple(
+            each for each in STAGES if header.selection.kind == FULL or any(suite.stage == each for suite in shown)
+        ),
         nearest=sections.nearest(results),
         absent=tuple(sections.cause_card(each, summary) for each in absent[:ROWS_LIMIT]),
         absent_count=f"{counts[NotRun.name] + counts[NotEmulated.name]:,}",

@@ -24,17 +24,22 @@ class WaiverLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     limits: float = 0.25
 
 
+#: The five stages of a migration, in the order in which they are passed.
+STAGES = ("environment", "code", "precision", "performance", "deployment")
+
+
 class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The file ``suites/NAME/suite.json``.
 
-    ``title`` by language; ``order`` on the page, small numbers first; ``grid``: many cases of a kind, laid out as
-    subjects by dtype, not as a list; ``tier``: the first tier of the certificate that requires it, by default
-    the lowest; ``compares``: a pass needs a comparison; ``needs_npu``: it cannot run on other devices;
-    ``computed_once``: its cases share one computation.
+    ``title`` by language; ``order`` on the page, small numbers first; ``stage`` of a migration, one of STAGES;
+    ``grid``: many cases of a kind, laid out as subjects by dtype, not as a list; ``tier``: the first tier of the
+    certificate that requires it, by default the lowest; ``compares``: a pass needs a comparison; ``needs_npu``: it
+    cannot run on other devices; ``computed_once``: its cases share one computation.
     """
 
     title: Mapping[str, str]
     order: int = 1000
+    stage: str = "precision"
     grid: bool = False
     tier: str = "operators"
     compares: bool = True

@@ -137,7 +137,8 @@ def test_every_field_to_fill_in_has_a_label(mixed):
 def test_each_suite_and_each_kind_of_absence_has_a_section(mixed):
     titles = [text.strip() for text in mixed.texts("h2") if text.strip()]
     assert titles == [
-        "What deviates, by cause", "Passed nearest to their limit", "What was covered", "Combination", "Deviations",
+        "What deviates, by cause", "Passed nearest to their limit", "Combination",
+        "What was covered, by stage of a migration", "Deviations",
         "Operators", "Models", "Environment", "Benchmarks", "Your own tests",
         "What did not run", "Known deviations", "All cases", "About this report",
     ]  # fmt: skip
