@@ -49,13 +49,13 @@ def test_a_step_of_adamw_by_its_definition(maximize: bool) -> None:
     numbers = [torch.tensor(each) for each in (*powers, lr, decay, beta1, beta2, eps)]
     up = -grad if maximize else grad
     first, second = beta1 * m + (1 - beta1) * up, beta2 * v + (1 - beta2) * up**2
-    step = (first / (1 - powers[0] * beta1)) / ((second / (1 - powers[1] * beta2)).sqrt() + eps)
-    wanted = (var * (1 - lr * decay) - lr * step, first, second)
-    called("ApplyAdamW", var, m, v, *numbers, grad, None, False, maximize)
-    close((var, m, v), wanted)
-    for given in ((None, True), (torch.ones(5), False)):
-        with pytest.raises(NotImplementedError, match="amsgrad"):
-            called("ApplyAdamW", var, m, v, *numbers, grad, *given, maximize)
+    largest = torch.full((5,), 0.5)
+    for norm, amsgrad in ((None, False), (None, True), (largest, False), (largest, True)):
+        below = torch.maximum(second, largest) if norm is not None and amsgrad else second
+        step = (first / (1 - powers[0] * beta1)) / ((below / (1 - powers[1] * beta2)).sqrt() + eps)
+        stepped = [each.clone() for each in (var, m, v)]
+        called("ApplyAdamW", *stepped, *numbers, grad, norm, amsgrad, maximize)
+        close(stepped, (var * (1 - lr * decay) - lr * step, first, second))
 
 
 @pytest.mark.parametrize("found_inf", [0.0, 1.0])

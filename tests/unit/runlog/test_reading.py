@@ -221,8 +221,8 @@ def test_an_altered_line_breaks_the_chain_at_the_next_one(path, line):
     run = read(path)
     assert run.broken == line + 1
     assert f"Line {line + 1} does not continue the chain" in run.problems[-1]
-    assert scan(path).summary.run.broken == run.broken
-    assert summarise(run).verdict.kind == scan(path).summary.verdict.kind == "incomplete"
+    assert scan(path).run.broken == run.broken
+    assert summarise(run).verdict.kind == scan(path).verdict.kind == "incomplete"
 
 
 @pytest.mark.parametrize("change", [lambda lines: lines.pop(2), lambda lines: lines.insert(1, lines.pop(3))])
