@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
+from pytest_ascend.system.bundled import table
 from pytest_ascend.verdict.suites import describe
 
 
@@ -30,7 +29,7 @@ class Tier:
         return self.sample or TIERS[describe(suite).tier] in included(self)
 
 
-_ALL = {each["name"]: Tier(**each) for each in json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))}
+_ALL = {each["name"]: Tier(**each) for each in table("certificate/tiers.json")}
 TIERS: Mapping[str, Tier] = {name: each for name, each in _ALL.items() if not each.sample}
 #: For trying out how a certificate is made, checked, executed again and revoked.
 SAMPLE = _ALL["sample"]

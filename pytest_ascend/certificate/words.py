@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pytest_ascend.certificate.tiers import NEWER_CANN, SAMPLE, TIERS, Tier
 from pytest_ascend.records.text import one_line
+from pytest_ascend.system.bundled import table
 
 
 def outside(tier: Tier) -> str:
@@ -24,7 +23,7 @@ def _sentences(given: Mapping[str, Any]) -> dict[str, str]:
     return {**means, **others, **given["parts"], **given["sentences"]}
 
 
-_DATA = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
+_DATA = table("certificate/words.json")
 #: The parts of a stack, with readable names.
 NAMES: Mapping[str, str] = _DATA["names"]
 #: Language -> the texts of a certificate, by key. Other sentences of the run and the release are not translated.

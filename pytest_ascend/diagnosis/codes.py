@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 from pytest_ascend.environment import measured
+from pytest_ascend.system.bundled import table
 
 MISSING, DTYPE, MEMORY, LOST = "operator-missing", "dtype", "out-of-memory", "device-lost"
 CORE, HCCL, VERSION, TOOL, BUG = "aicore-error", "hccl", "version-mismatch", "tool-missing", "bug"
@@ -26,7 +25,7 @@ class Kind:
     patterns: tuple[str, ...] = ()
 
 
-_DATA: Mapping[str, Any] = json.loads((resources.files(__package__) / "kinds.json").read_text(encoding="utf-8"))
+_DATA: Mapping[str, Any] = table("diagnosis/kinds.json")
 
 #: From the most to the least particular. A code of CANN goes before any phrase.
 KINDS = tuple(Kind(**{**row, "patterns": tuple(row["patterns"])}) for row in _DATA["kinds"])
@@ -56,8 +55,8 @@ _FILE = "cann_codes.json"
 
 def _official() -> Iterator[Code]:
     """Yield every code of CANN's own tables, by its official name; see tools/cann_codes.py."""
-    table = json.loads(resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8"))
-    for code, name, place in table["codes"]:
+    official = table(f"diagnosis/{_FILE}")
+    for code, name, place in official["codes"]:
         words = re.sub(r"^ACL_(ERROR_)?(RT_)?", "", name).replace("_", " ").strip()
         says = words.lower() if words.isupper() or name.startswith("ACL_") else words
         named = (
@@ -67,7 +66,7 @@ def _official() -> Iterator[Code]:
         )
         rule = _by_rule(code)
         kind = HCCL if re.match("E[IJ]", code) else next(named, rule.kind if rule else BUG)
-        yield Code(code, says, kind, f"{table['source']}, {place}")
+        yield Code(code, says, kind, f"{official['source']}, {place}")
 
 
 #: Codes that tell what lies above another one: they name the layer that noticed, not the cause.

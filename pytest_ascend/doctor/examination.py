@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from importlib import resources
 from typing import Any
 
 from pytest_ascend.doctor import cann, combination, devices, files, settings  # noqa: F401  they register their checks
@@ -16,13 +14,12 @@ from pytest_ascend.environment.machine import Machine
 from pytest_ascend.environment.signs import EMULATED_VARIABLE
 from pytest_ascend.environment.stack import Component
 from pytest_ascend.records.text import one_line
+from pytest_ascend.system.bundled import table
 
 #: All rules. Findings of one severity are in this order: causes of other findings come first.
 RULES = tuple(
     Rule(id=name, severity=severity, check=CHECKS[name], why=why, remedy=remedy)
-    for name, (severity, why, remedy) in json.loads(
-        (resources.files(__package__) / "rules.json").read_text(encoding="utf-8")
-    ).items()
+    for name, (severity, why, remedy) in table("doctor/rules.json").items()
 )
 
 #: No machine has this many; damaged output may.

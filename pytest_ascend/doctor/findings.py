@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.records.text import one_line
+from pytest_ascend.system.bundled import table
 
 if TYPE_CHECKING:
     from pytest_ascend.doctor.survey import Survey
@@ -175,8 +174,7 @@ def _table(language: str) -> tuple[Mapping[str, str], tuple[tuple[re.Pattern[str
     """Return the sentences that are constant, and those with places for values as patterns, the longest first."""
     if language == ENGLISH:
         return {}, ()
-    text = (files("pytest_ascend.doctor") / f"{language}.json").read_text(encoding="utf-8")
-    table: dict[str, str] = json.loads(text)
-    holed = sorted((each for each in table if _HOLE.search(each)), key=len, reverse=True)
+    said: dict[str, str] = table(f"doctor/{language}.json")
+    holed = sorted((each for each in said if _HOLE.search(each)), key=len, reverse=True)
     patterns = (re.compile("(.+)".join(map(re.escape, _HOLE.split(each))), re.DOTALL) for each in holed)
-    return table, tuple(zip(patterns, (table[each] for each in holed), strict=True))
+    return said, tuple(zip(patterns, (said[each] for each in holed), strict=True))

@@ -5,14 +5,13 @@ Source: the environment variable pages of Ascend/pytorch@9e73e708ab93 and the ch
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 
 from pytest_ascend.doctor.findings import Observation, rule
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.evidence import CHIP
+from pytest_ascend.system.bundled import table
 
 #: What a setting changes: numbers, the order of events and what errors show, or only speed.
 NUMBERS, ORDER, SPEED = "numbers", "order", "speed"
@@ -30,9 +29,7 @@ class Setting:
 #: By name; in a file of data beside this module.
 SETTINGS: Mapping[str, Setting] = {
     name: Setting(changes, tuple(defaults), effect)
-    for name, (changes, defaults, effect) in json.loads(
-        (files(__package__) / "settings.json").read_text("utf-8")
-    ).items()
+    for name, (changes, defaults, effect) in table("doctor/settings.json").items()
 }
 
 

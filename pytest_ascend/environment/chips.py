@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from pytest_ascend.environment import measured
 from pytest_ascend.errors import UsageError, choice
+from pytest_ascend.system.bundled import table
 
 GB = 2**30
 
@@ -35,7 +34,7 @@ class Family:
 
 #: Source of families: NpuVariables.{h,cpp}, OpCommand, the environment variable pages of Ascend/pytorch@9e73e708ab93.
 #: A 910B without a digit is of the first generation; only 910B with a digit is an Atlas A2.
-_DATA = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_DATA = table("environment/chips.json")
 FAMILIES = tuple(Family(**each) for each in _DATA["families"])
 
 
@@ -140,8 +139,6 @@ def chip_of(driver_name: str) -> Chip | None:
     return next(named, None) or next(alike, None)
 
 
-DATA = Path(__file__).with_name("chip_operators.json")
-
 #: CANN's names of dtypes, where they differ from torch's.
 NAMES = {"float32": "FLOAT", "float64": "DOUBLE"}
 
@@ -150,7 +147,7 @@ _BFLOAT16 = "BFLOAT16"
 
 @functools.cache
 def _data() -> Mapping[str, Any]:
-    return json.loads(DATA.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    return table("environment/chip_operators.json")  # type: ignore[no-any-return]
 
 
 def sources() -> tuple[str, ...]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
+
+from pytest_ascend.system.bundled import table
 
 #: Nothing runs; runs after a change or under transfer_to_npu; runs, but not as intended.
 BLOCKER, CHANGE, ADVICE = "blocker", "change", "advice"
@@ -26,7 +26,7 @@ class Blocker:
     source: str
 
 
-_DATA: Mapping[str, Any] = json.loads((files(__package__) / "blockers.json").read_text(encoding="utf-8"))
+_DATA: Mapping[str, Any] = table("migration/blockers.json")
 
 
 def _blocker(name: str, severity: str, says: str, instead: str, source: str) -> Blocker:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib.util
-import json
 import os
 import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.device import Device, Request, parse
@@ -25,12 +23,13 @@ from pytest_ascend.environment.npu_smi import NpuSmi, parse_map
 from pytest_ascend.environment.npu_smi import parse as parse_table
 from pytest_ascend.environment.signs import EMULATED_VARIABLE, Sign, signs
 from pytest_ascend.errors import DeviceUnavailable, UsageError
+from pytest_ascend.system.bundled import table
 
 if TYPE_CHECKING:
     from pytest_ascend.device.npu import Npu
 
 #: Symptoms of an NPU that does not start, and what to do; the first match counts.
-REMEDIES: list[tuple[str, str]] = json.loads(Path(__file__).with_name("remedies.json").read_text(encoding="utf-8"))
+REMEDIES: list[tuple[str, str]] = table("run/remedies.json")
 OTHERWISE = "see that 'python -c \"import torch_npu\"' works and that npu-smi info lists the device"
 
 #: Limit of the emulated runtime.
@@ -210,8 +209,8 @@ def _identities(answer: Answer) -> tuple[Identity, ...]:
     machine = this_machine(limit_s=PATIENT_S)
     names = (re.fullmatch(r"davinci(\d{1,3})", name) for name in machine.tree.names("/dev"))
     numbers = sorted(int(name[1]) for name in names if name)
-    table, mapped = parse_table(machine.npu_smi().text), parse_map(machine.npu_smi_map().text)
-    return identities(machine.environ, numbers, table, mapped, physical=answer.physical, buses=answer.buses)
+    listed, mapped = parse_table(machine.npu_smi().text), parse_map(machine.npu_smi_map().text)
+    return identities(machine.environ, numbers, listed, mapped, physical=answer.physical, buses=answer.buses)
 
 
 @contextlib.contextmanager

@@ -1,11 +1,13 @@
-"""Where the suites and baselines that come with the package are, and how a suite's modules are imported."""
+"""Where the suites, baselines and tables that come with the package are, and how a suite's modules are imported."""
 
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from pytest_ascend.errors import AscendError
 
@@ -24,6 +26,11 @@ def folder(name: str) -> Path:
         f"this installation of pytest-ascend lacks its folder '{name}' (looked beside and inside {PACKAGE})",
         hint="reinstall it; in a checkout, look at git status",
     )
+
+
+def table(name: str) -> Any:
+    """Return the data of a JSON file that comes with the package, such as "doctor/settings.json"."""
+    return json.loads((PACKAGE / name).read_text(encoding="utf-8"))
 
 
 def module(name: str, root: Path | None = None) -> ModuleType:

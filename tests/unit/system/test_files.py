@@ -100,25 +100,13 @@ def test_json_says_what_it_says() -> None:
 OWN = {
     *("system/files.py", "isolation/process.py", "environment/stack.py"),
     *("performance/benchmarking.py", "performance/profiling.py", "page/html.py"),
-    *("verdict/phrase.py", "plugin/hooks.py", "runlog/writing.py", "certificate/package.py", "certificate/signing.py"),
-    *("coverage/commands.py", "diagnosis/codes.py", "contact/kit.py", "contact/steps.py"),
-    *(
-        "contact/host.py",
-        "contact/redaction.py",
-        "doctor/findings.py",
-        "migration/output.py",
-        "migration/blockers.py",
-        "verdict/suites.py",
-    ),
-    *("certificate/words.py", "upstream/child.py", "upstream/running.py"),  # its own data; a child's output
-    *("certificate/rerun.py", "plugin/worker.py", "system/programs.py"),  # a child's output, and /proc
-    *("doctor/examination.py", "environment/chips.py", "operators/recorded.py", "isolation/cards.py"),
-    *(
-        "distributed/host.py",
-        "distributed/rank.py",
-        "distributed/ranks.py",
-        "distributed/recorder.py",
-    ),  # what their own processes said
+    *("plugin/hooks.py", "runlog/writing.py", "certificate/package.py", "certificate/signing.py"),
+    *("coverage/commands.py", "contact/kit.py", "contact/steps.py", "contact/host.py", "contact/redaction.py"),
+    *("system/bundled.py", "verdict/phrase.py", "verdict/suites.py", "migration/output.py"),  # the package's own data
+    *("operators/recorded.py", "isolation/cards.py"),
+    # What their own processes said, and /proc.
+    *("upstream/child.py", "upstream/running.py", "certificate/rerun.py", "plugin/worker.py", "system/programs.py"),
+    *("distributed/host.py", "distributed/rank.py", "distributed/ranks.py", "distributed/recorder.py"),
 }
 
 
