@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import json
 import os
 import sys
+from pathlib import Path
 
 import click
 
 from pytest_ascend import __version__
 from pytest_ascend.errors import AscendError, UsageError, choice
 from pytest_ascend.records.text import visible
-from pytest_ascend.system.bundled import table
 
 #: The commands in ``--help``, by what they are about, each with its module and its line, which loads nothing.
-SECTIONS: dict[str, dict[str, tuple[str, str]]] = table("commands.json")
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = json.loads(
+    Path(__file__).with_name("commands.json").read_text(encoding="utf-8")
+)
 COMMANDS = {name: its for section in SECTIONS.values() for name, its in section.items()}
 #: Former names of commands, which go with the next release.
 FORMER = {"contact": "collect", "keep": "add-findings", "replay": "check-dump"}

@@ -21,7 +21,7 @@ from pytest_ascend.operators.sweep_reference import Sweep
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target
 from pytest_ascend.operators.templates import shift_of
 from pytest_ascend.precision import Verdict
-from pytest_ascend.run.canaries import Canaries
+from pytest_ascend.precision.canaries import Canaries
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
 #: A device's results, and the CPU's.

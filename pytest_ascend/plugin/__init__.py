@@ -223,7 +223,7 @@ def precision_compare(request: pytest.FixtureRequest) -> PrecisionCompare:
     ``precision_compare.models(model, original, *inputs, names={...})`` compares a rewritten model with its original.
     """
     from pytest_ascend.environment.chips import has_own_formulas
-    from pytest_ascend.run.canaries import Canaries
+    from pytest_ascend.precision.canaries import Canaries
     from pytest_ascend.run.comparing import PrecisionCompare, marked_settings
 
     setup, context = request.config.stash.get(SETUP, None), _case_context(request)

@@ -54,7 +54,7 @@ class CaseContext:
     diagnosis: Mapping[str, Any] = field(default_factory=dict)
     reproduce: Reproduce | None = None
     digests: dict[str, CallDigests] = field(default_factory=dict)
-    #: Kinds of wrong results that its judgement accepts (:mod:`pytest_ascend.run.canaries`).
+    #: Kinds of wrong results that its judgement accepts (:mod:`pytest_ascend.precision.canaries`).
     blind: list[str] = field(default_factory=list)
 
     def note(self, verdict: Verdict) -> None:

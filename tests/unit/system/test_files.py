@@ -102,7 +102,13 @@ OWN = {
     *("performance/benchmarking.py", "performance/profiling.py", "page/html.py"),
     *("plugin/hooks.py", "runlog/writing.py", "certificate/package.py", "certificate/signing.py"),
     *("coverage/commands.py", "contact/kit.py", "contact/steps.py", "contact/host.py", "contact/redaction.py"),
-    *("system/bundled.py", "verdict/phrase.py", "verdict/suites.py", "migration/output.py"),  # the package's own data
+    *(
+        "cli.py",
+        "system/bundled.py",
+        "verdict/phrase.py",
+        "verdict/suites.py",
+        "migration/output.py",
+    ),  # the package's own data
     *("operators/recorded.py", "isolation/cards.py"),
     # What their own processes said, and /proc.
     *("upstream/child.py", "upstream/running.py", "certificate/rerun.py", "plugin/worker.py", "system/programs.py"),

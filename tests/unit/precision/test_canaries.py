@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.run.canaries import CANARIES, SHARES, Canaries, is_wrong
+from pytest_ascend.precision.canaries import CANARIES, SHARES, Canaries, is_wrong
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 from pytest_ascend.run.reference import cpu_reference
 
