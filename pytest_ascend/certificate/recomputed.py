@@ -49,6 +49,7 @@ MEASURED = {
     ("distributed", "collective"): "ranks",
     ("distributed", "product"): "error_over_allowed",
     ("distributed", "training"): "error_over_allowed",
+    ("numerics", "accuracy"): "error_ulp",
     ("random", "distribution"): "p_value_corrected",
     ("random", "battery"): "p_value_corrected",
     ("stability", "batch-invariance"): "differing_elements_share",
