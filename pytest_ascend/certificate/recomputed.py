@@ -33,7 +33,7 @@ from pytest_ascend.isolation.attempts import Attempt, Decision, End, decide
 from pytest_ascend.records.bounds import moment
 from pytest_ascend.records.outcome import OUTCOMES, Disputed, Errored, Fallback, Flaky, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.verdict import Verdict
+from pytest_ascend.records.verdict import Rule, Verdict
 from pytest_ascend.runlog.contents import FULL, Attempted, LeftBehind, Quarantined, Resumed, TimeStamped
 from pytest_ascend.runlog.reading import broken_chain
 from pytest_ascend.verdict.merge import LONGEST
@@ -54,7 +54,8 @@ MEASURED = {
     ("random", "battery"): "p_value_corrected",
     ("stability", "batch-invariance"): "differing_elements_share",
 }
-#: Rules whose figure is among the metrics of a comparison: the share of the limit is that figure over the limit.
+#: Rules whose figure is among the metrics of a comparison: the share of the limit is that figure over the limit. It is
+#: less where the limit is one element's own and another element is further off.
 FIGURES = {"largest error in ulp": "ulp_max", "error where zero is expected": "max_abs"}
 #: The test of a case in any installation, as its path below ``suites``; one that has no other case has no brackets.
 PLACE = re.compile(r"(?:.*/)?suites/((\w+)/test_\w+\.py::test_\w+(?:\[([^\0\n]+)\])?)")
@@ -184,7 +185,8 @@ def judged(verdict: Verdict) -> Iterator[str]:
     figure = FIGURES.get(limit.name, "") if limit else ""
     if verdict.agrees and limit and figure in metrics and limit.value and used is not None:
         share = metrics[figure] / limit.value
-        if abs(share - used) > _CLOSE * max(share, 1e-3):
+        less = used < share and limit.name == str(Rule.ZERO)
+        if abs(share - used) > _CLOSE * max(share, 1e-3) and not less:
             yield from differs("limit_used", used, share)
 
 
