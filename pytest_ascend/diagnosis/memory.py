@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
-from pytest_ascend.migration.running import Step, as_meta, fitting_batch, quiet
+from pytest_ascend.migration.running import Step, as_meta, fitting_batch, meta_arguments, quiet
 from pytest_ascend.migration.target import TargetModel
 from pytest_ascend.records.text import parse_size
 
@@ -69,13 +68,10 @@ def _by_module(call: TargetModel | None, device_type: str) -> Iterator[str]:
     sizes: Counter[str] = Counter()
     for name, parameter in call.model.named_parameters():
         held = (parameter, parameter.grad)
-        # The part of a model that a parameter belongs to: its name to the second dot at most.
-        sizes[".".join(name.split(".")[:-1][:2])] += sum(
+        sizes[_part(name.rpartition(".")[0])] += sum(
             _bytes(each) for each in held if each is not None and _is_on(each, device_type)
         )
-    shown = ", ".join(f"{name or call.name} {_size(size)}" for name, size in sizes.most_common(NAMED) if size)
-    if shown:
-        yield f"parameters and gradients by module: {shown}"
+    yield from _shares("parameters and gradients", sizes, call)
 
 
 def _activations(call: TargetModel | None) -> Iterator[str]:
@@ -92,22 +88,27 @@ def _activations(call: TargetModel | None) -> Iterator[str]:
         return saved
 
     try:
-        model, (args, kwargs) = as_meta(call.model), tree_map(_as_meta, (call.args, dict(call.kwargs)))
+        model, (args, kwargs) = as_meta(call.model), meta_arguments(call)
         known = {each.untyped_storage()._cdata: each for each in (*model.parameters(), *model.buffers())}  # noqa: SLF001
         for name, each in model.named_modules():
-            each.register_forward_pre_hook(lambda *_, name=name: running.append(".".join(name.split(".")[:2])))
+            each.register_forward_pre_hook(lambda *_, name=name: running.append(_part(name)))
             each.register_forward_hook(lambda *_: running.pop() and None)
         with quiet(), torch.autograd.graph.saved_tensors_hooks(keep, lambda saved: saved):
             model(*args, **kwargs)
     except Exception:  # noqa: BLE001 - a model that reads values cannot run without them
         return
+    yield from _shares("kept for the backward pass,", sizes, call)
+
+
+def _part(module: str) -> str:
+    """Return the part of a model that a module belongs to: its name to the second dot at most."""
+    return ".".join(module.split(".")[:2])
+
+
+def _shares(says: str, sizes: Counter[str], call: TargetModel) -> Iterator[str]:
     shown = ", ".join(f"{name or call.name} {_size(size)}" for name, size in sizes.most_common(NAMED) if size)
     if shown:
-        yield f"kept for the backward pass, by module: {shown}"
-
-
-def _as_meta(each: Any) -> Any:
-    return as_meta(each) if isinstance(each, Tensor) else each
+        yield f"{says} by module: {shown}"
 
 
 def _largest(device_type: str, names: dict[int, str]) -> Iterator[str]:

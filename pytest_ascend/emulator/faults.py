@@ -11,10 +11,8 @@ the device as a whole, such as ``crash:after=100``, are in :mod:`pytest_ascend.e
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
@@ -25,6 +23,7 @@ from pytest_ascend.emulator.graphs import BODIES
 from pytest_ascend.emulator.registry import Body, Kernel
 from pytest_ascend.emulator.tensors import FOUR_BITS, POWERS
 from pytest_ascend.errors import UsageError, choice
+from pytest_ascend.system.bundled import table
 
 
 def find_fault(name: str) -> Fault:
@@ -115,7 +114,7 @@ def _cloned(output: Any) -> Any:
 
 PREFIX = "hccl-"
 
-_EFFECTS = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_EFFECTS = table("emulator/faults.json")
 #: Name, without the prefix -> effect.
 COLLECTIVE_FAULTS: Mapping[str, str] = _EFFECTS["collectives"]
 #: Name -> effect. The C runtime plants these; streams work later than asked with all whose names begin with "stream-".

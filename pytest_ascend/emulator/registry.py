@@ -10,11 +10,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import json
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -22,6 +20,7 @@ import torch
 from pytest_ascend.dispatching import lacks_half
 from pytest_ascend.emulator.signature import CONTAINERS, Parameter, Signature, parse
 from pytest_ascend.emulator.tensors import write
+from pytest_ascend.system.bundled import table
 
 Body = Callable[..., Any]
 _B = TypeVar("_B", bound=Body)
@@ -108,7 +107,7 @@ class Kernel:
         return self.signature.name
 
 
-_WIDE: dict[str, list[str]] = json.loads(Path(__file__).with_name("kernels").joinpath("wide.json").read_text("utf-8"))
+_WIDE: dict[str, list[str]] = table("emulator/kernels/wide.json")
 
 
 class Family:

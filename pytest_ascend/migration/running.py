@@ -79,9 +79,7 @@ def trace(target: TargetModel, step: Step, ways: tuple[str, ...]) -> Traced:
 
 def fitting_batch(target: TargetModel, step: Step, capacity_bytes: int) -> int | None:
     """Return the largest batch that fits, by traces on meta tensors. Raises UsageError if there is none."""
-    args, kwargs = tree_map(
-        lambda each: as_meta(each) if isinstance(each, Tensor) else each, (target.args, dict(target.kwargs))
-    )
+    args, kwargs = meta_arguments(target)
 
     def peak(batch: int) -> int:
         again = rebatched(args, kwargs, batch)
@@ -148,6 +146,13 @@ def _standing_in(way: str) -> Iterator[Callable[[Any], Any]]:
 
     with FakeTensorMode(allow_non_fake_inputs=True):
         yield lambda each: _empty(each, torch.device("npu", 0))
+
+
+def meta_arguments(target: TargetModel) -> Any:
+    """Return the positional and the named arguments of a call, with tensors without values."""
+    return tree_map(
+        lambda each: as_meta(each) if isinstance(each, Tensor) else each, (target.args, dict(target.kwargs))
+    )
 
 
 def as_meta(each: Any) -> Any:

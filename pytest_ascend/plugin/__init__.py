@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from pytest_ascend.device import Device
     from pytest_ascend.distributed.ranks import Ranks
-    from pytest_ascend.environment.identity import Identity as Identity
     from pytest_ascend.golden import GoldenStore
     from pytest_ascend.performance.benchmarking import AscendBenchmark
     from pytest_ascend.performance.comparison import Comparison

@@ -24,6 +24,8 @@ from pytest_ascend.system.files import read_regular, write_file
 from pytest_ascend.upstream import comparison, lists, running
 
 PATH = click.Path(path_type=Path, exists=True)
+#: Of tests, by the SHA-256 of their ids: see :func:`lists.half`.
+HALF = click.Choice(["even", "odd"])
 #: All tests of the files that ran, by node id: what rules are made from and written for.
 TESTS = "tests.txt"
 #: Why tests were skipped, by file.
@@ -63,7 +65,7 @@ def _memory(_: click.Context, __: click.Parameter, text: str) -> int:
 @click.option("--files", multiple=True, metavar="PATTERN", help="Files below the folder of tests, as nn/*.py.")
 @click.option("--sample", default="1/1", callback=_sample, metavar="K/N", help="K of N tests, by hash.")
 @click.option("--seed", default=0, help="Draws another sample.")
-@click.option("--half", type=click.Choice(["even", "odd"]), default=None, help="Tests by the SHA-256 of their id.")
+@click.option("--half", type=HALF, default=None, help="Tests by the SHA-256 of their id.")
 @click.option("-k", "match", default="", metavar="REGEX", help="Tests whose CLASS::NAME has a match.")
 @click.option("--list", "known", multiple=True, type=PATH, help="What a real NPU does not pass: compare with it.")
 @click.option("--only", type=click.Choice(["listed", "unlisted"]), default=None, help="Tests by that list.")
@@ -144,9 +146,7 @@ BEGIN, END = "<!-- {} -->\n", "<!-- end of {} -->"
 @click.option("--list", "known", multiple=True, type=PATH, required=True, help="What a real NPU does not pass.")
 @click.option("--name", default="the list", help="What the list is called in the table.")
 @click.option("-k", "match", default="", metavar="REGEX", help="Tests whose CLASS::NAME has a match.")
-@click.option(
-    "--half", type=click.Choice(["even", "odd"]), default=None, help="Only ids whose SHA-256 is even, or odd."
-)
+@click.option("--half", type=HALF, default=None, help="Only ids whose SHA-256 is even, or odd.")
 @click.option(
     "--write", "page", type=(str, PATH), metavar="MARK PAGE", help="Put the table between <!-- MARK --> lines."
 )
@@ -170,7 +170,7 @@ def compare(logs: tuple[Path, ...], known: tuple[Path, ...], page: tuple[str, Pa
 @click.argument("known", type=PATH, nargs=-1, required=True)
 @click.option("--tests", type=PATH, required=True, help="All tests, as upstream run writes tests.txt.")
 @click.option("--source", default="", help="Where the lists are from, with the day.")
-@click.option("--half", type=click.Choice(["even", "odd"]), default=None, help="Look at the tests of one half only.")
+@click.option("--half", type=HALF, default=None, help="Look at the tests of one half only.")
 @click.option(
     "-o",
     "--output",
