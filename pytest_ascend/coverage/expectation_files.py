@@ -164,7 +164,9 @@ def _dtypes(found: Outcome, evidence: Evidence) -> str:
     from pytest_ascend.emulator import dtype_support  # noqa: PLC0415  (loads torch)
 
     text = f"{found.reason}\n{found.detail}"
-    if _REFUSED_TO_MULTIPLY in text and (kind := family(evidence.chip)) and kind.halves:
+    if not (kind := family(evidence.chip)):
+        return ""
+    if _REFUSED_TO_MULTIPLY in text and kind.halves:
         return "products that keep float32"
     refused, operators = _REFUSED.search(text), dict.fromkeys(_OPERATOR.findall(text))
     if _RANKED.search(text):

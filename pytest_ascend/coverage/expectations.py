@@ -22,6 +22,7 @@ from packaging.version import InvalidVersion, Version
 
 from pytest_ascend.coverage import expectation_files
 from pytest_ascend.coverage.expectation_files import Evidence
+from pytest_ascend.environment import cards
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import Stack
 from pytest_ascend.records.outcome import (
@@ -145,6 +146,7 @@ class Known:
     entry: Expectation | None
     derived: tuple[Expectation, ...] = ()
     chip: str = ""
+    case_id: str = ""
 
     def judge(
         self, found: Outcome, fallbacks: Sequence[str], today: date, deviations: frozenset[str] = frozenset()
@@ -163,8 +165,14 @@ class Known:
             lacking = expectation_files.lacking(each.derived, found, evidence)
             is_said = each.says in f"{found.reason}\n{found.detail}"
             if found.name == each.outcome and lacking and is_said and today <= each.expires:
-                return each.waived(found, f"{each.reason}: {lacking}"), each.waiver(found)
+                return each.waived(found, f"{each.reason}: {lacking}{self._seen(found)}"), each.waiver(found)
         return judged, {}
+
+    def _seen(self, found: Outcome) -> str:
+        """Say where a test of the same operator and dtype did not pass on a real card, for the same reason."""
+        _, operator, *rest = *self.case_id.split("/"), ""
+        where = cards.seen(operator, rest[-2] if len(rest) > 1 else "", f"{found.reason} {found.detail}")
+        return f"; for the same reason a test of it does not pass on a real card ({where})" if where else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +192,7 @@ class Expectations:
         entry = self.find(case_id) or (self.find(case_id.replace("/explore/", "/sweep/")) if explores else None)
         derived = tuple(each for each in reversed(self.entries) if each.derived and each.matches(case_id))
         entry = replace(entry, optional=True) if entry and explores else entry
-        return Known(entry, derived, self.chip) if entry or derived else None
+        return Known(entry, derived, self.chip, case_id) if entry or derived else None
 
     def refuse_unmatched(self, case_ids: Iterable[str]) -> None:
         """Raise UsageError if a pattern matches no case: it is misspelt, or its case is gone."""

@@ -24,7 +24,8 @@ UNSUPPORTED = (
     r"(do|does|are|is)(n't| not) support(ed)?\b",
     r"\bonly support(s|ed)?\b|\bnot support\b",
     r"\binput must be half\b|[Dd]ata ?type should not be\b",  # torch_npu's own kernels
-    r"[Uu]nsupported (data ?type|dtype|op)",
+    r"[Uu]nsupported (data ?type|dtype|op)|is not surpported\b",  # the latter are torch_npu's words
+    r"tensor cannot be larger than \d+ dimensions",  # CANN's macro OP_CHECK_MAX_DIM
     r"do(es)? not have aclnn implementation",  # torch_npu on a chip that has no operators of the older kind
     r"\bERR01007\b",  # torch_npu: OPS feature not supported
     r"\b561103\b",  # aclnn: no kernel for these arguments

@@ -7,21 +7,13 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from pytest_ascend.environment.cards import is_said
 from pytest_ascend.records.outcome import Outcome
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.upstream.lists import Entry, Listed, half
 
 SAME, OTHER, PASSES = "does not pass, same reason", "does not pass, another reason", "passes here"
 BOTH_PASS, ONLY_HERE, OWN = "passes", "does not pass here", "torch_npu itself refuses"
-#: What the emulated device says where a list says it in these words.
-_SAID = (
-    (r"DT_(\w+)", r"DT_{0}"),
-    (r"larger than (\d+) dimensions", r"[Dd]im\w* .{{0,40}}\b{0}\b|\b{0}\b.{{0,40}}dim"),
-    (r"(contiguous_format)", r"{0}"),
-    (r"acl not supported: (?:aclnn)?(\w+)", r"(?i)aclnn(Inplace)?{0}"),
-)
-
-
 #: A number by itself, not one within a name.
 _NUMBER = re.compile(r"(?<!\w)[-+]?\d[\d.]*(e[-+]?\d+)?")
 #: What CANN's host code says of a dtype or rank that it does not take.
@@ -72,12 +64,7 @@ def compare(rows: Iterable[ResultRecord], listed: Listed, only_half: str = "") -
 
 
 def _agrees(entry: Entry, row: ResultRecord) -> bool:
-    if not entry.reason:
-        return True
-    for there, here in _SAID:
-        if match := re.search(there, entry.reason):
-            return bool(re.search(here.format(match[1]), f"{row.reason} {row.detail}"))
-    return False
+    return not entry.reason or is_said(entry.reason, f"{row.reason} {row.detail}")
 
 
 def table(found: Comparison, known: str) -> str:

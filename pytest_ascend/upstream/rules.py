@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from pytest_ascend.environment import cards
 from pytest_ascend.errors import UsageError
 from pytest_ascend.system.files import read_regular
 from pytest_ascend.upstream.lists import LIMIT_BYTES, Listed
@@ -26,7 +27,7 @@ _PARTS = re.compile(
 )
 ANY = "*"
 #: What an Atlas A3 does not pass, by the even half of the list of Ascend/pytorch's CI; single tests left away.
-KNOWN = Path(__file__).with_name("rules.json")
+KNOWN = cards.RULES
 #: A rule may exclude so large a share of tests that are not listed; the rest is written as names.
 SPARED = 0.02
 #: A rule stands for so many tests at least.

@@ -11,7 +11,13 @@ import torch
 from pytest_ascend.emulator.dtype_support import check_of, limits_of, refuses
 from pytest_ascend.emulator.kernels import all_kernels
 from pytest_ascend.emulator.tensors import Refused
+from pytest_ascend.errors import UsageError
 from pytest_ascend.run.outcomes import classify
+
+
+def test_a_chip_that_is_not_known_has_no_limits_to_tell() -> None:
+    with pytest.raises(UsageError, match="Ascend920"):
+        refuses("aclnnExp", "INT8", "Ascend920")
 
 
 def test_parameters_are_those_of_cann_by_place_or_by_name() -> None:

@@ -295,6 +295,17 @@ def test_a_dtype_that_cann_refuses_is_waived_where_its_list_has_not_got_it(
     assert derived(tmp_path, Unsupported(reason="no"), outcome="unsupported", derived="dtypes").name == "unsupported"
 
 
+def test_a_refused_dtype_says_where_a_real_card_was_seen_to_refuse_it(tmp_path: Path) -> None:
+    said = "call aclnnSort failed\nTensor self not implemented for DT_DOUBLE, should be in dtype support list"
+    known = load([table(tmp_path, {**DERIVED, "outcome": "unsupported", "derived": "dtypes"})], STACK)
+    reasons = {}
+    for case_id in ("ops/sort/forward/float64", "ops/x/forward/float64", "ops/sort/forward/float32"):
+        judge = known.known(case_id)
+        assert judge
+        reasons[case_id] = judge.judge(Unsupported(reason="refused", detail=said), (), BEFORE)[0].reason
+    assert [("an Atlas A3" in each) for each in reasons.values()] == [True, False, False]
+
+
 def test_what_an_outcome_says_of_itself_makes_it_a_known_one(tmp_path: Path) -> None:
     how = {"outcome": "unsupported", "derived": "message", "says": "only aclnn"}
     said = Unsupported(reason="refused", detail="supports only aclnn operators")
