@@ -134,10 +134,15 @@ static const char *cann_version(void) {
     return chosen && *chosen ? chosen : "9.1.0";
 }
 
+int emu_cann_is_before(int major, int minor) {
+    int have_major = 0, have_minor = 0;
+    if (sscanf(cann_version(), "%d.%d", &have_major, &have_minor) != 2) return 0;
+    return have_major < major || (have_major == major && have_minor < minor);
+}
+
 /* Releases before 8.1.RC1 cannot be asked, and the driver, which is no part of CANN, is not emulated. */
 API int aclsysGetCANNVersion(int package, package_version *into) {
-    int major = 0, minor = 0;
-    if (sscanf(cann_version(), "%d.%d", &major, &minor) != 2 || major < 8 || (major == 8 && minor < 1))
+    if (emu_cann_is_before(8, 1))
         return emu_fail(EMU_NOT_SUPPORTED, "emulated CANN: %s has no aclsysGetCANNVersion", cann_version());
     if (package == DRIVER_PACKAGE) return emu_fail(EMU_NOT_SUPPORTED, "emulated CANN: there is no driver below it");
     memset(into, 0, sizeof *into);

@@ -291,11 +291,18 @@ API int aclrtMemcpy(void *to, size_t room, const void *from, size_t count, int k
 API int aclrtMemcpyAsync(void *to, size_t room, const void *from, size_t count, int kind, void *stream) {
     int error = fits(count, room);
     int is_paged = (kind == TO_DEVICE && !is_pinned(from)) || (kind == TO_HOST && !is_pinned(to));
-    /* CANN makes it a synchronous copy: MemcpyAsync in api_error.cc of its runtime. A stream that is captured refuses later. */
-    if (!error && is_paged && !emu_stream_of(stream)->graph && emu_refuse_synchronous("Asynchronous memory copy"))
-        return emu_fail(EMU_CAPTURE_BLOCKS, "EE1016: Asynchronous memory copy failed. Reason: the operation has been converted to a "
-                                            "synchronous operation. operation not permitted when a stream is capturing and the "
-                                            "specified capture mode is not relaxed.");
+    /* CANN makes it a synchronous copy, and refuses it before or in between: MemcpyAsync in api_error.cc of its runtime. Releases
+     * before 9.1.0 have neither code of their own: the wait for the stream fails (107027), or the synchronous copy (107030). */
+    if (!error && is_paged && emu_stream_of(stream)->graph)
+        return emu_cann_is_before(9, 1) ? emu_refuse_stream(emu_stream_of(stream), "Stream synchronization")
+                                        : emu_fail(EMU_INVALID_PARAMETER, "EE1016: Asynchronous copy task failed. Reason: The pageable memory "
+                                                                          "copy task does not support graph capture.");
+    if (!error && is_paged && (error = emu_refuse_synchronous("Asynchronous memory copy")) != EMU_OK)
+        return emu_cann_is_before(9, 1) ? error
+                                        : emu_fail(EMU_CAPTURE_BLOCKS,
+                                                   "EE1016: Asynchronous memory copy failed. Reason: the operation has been converted to a "
+                                                   "synchronous operation. operation not permitted when a stream is capturing and the "
+                                                   "specified capture mode is not relaxed.");
     if (!error && emu_waits_for_sizes(stream) && (is_paged || emu_planted("stream-copies-overtake"))) {
         if (is_paged && !emu_planted("stream-paged-copies-overtake")) emu_stream_drain(stream);
         return copy(&(transfer){to, room, from, count, kind});
