@@ -84,7 +84,18 @@ def _beside(call: Callable[[], object]) -> object:
         (107041, lambda _: _beside(lambda: torch.ones(3).to("npu", non_blocking=True))),
         (107041, lambda x: _beside(lambda: torch.empty(4).copy_(x, non_blocking=True))),
     ],
-    ids=["item", "synchronize", "cpu", "to-npu", "nonzero", "mask", "paged", "paged-to-host", "beside", "beside-to-host"],
+    ids=[
+        "item",
+        "synchronize",
+        "cpu",
+        "to-npu",
+        "nonzero",
+        "mask",
+        "paged",
+        "paged-to-host",
+        "beside",
+        "beside-to-host",
+    ],
 )
 def test_what_a_capture_forbids_has_canns_code_and_leaves_the_device_usable(
     code: int, forbidden: Callable[[torch.Tensor], object]
