@@ -21,7 +21,7 @@ SCHEMA = 1
 #: Seed of the generated calls of the cases ``sweep``; part of the manifest, because it determines the calls.
 SWEEP_SEED = 1
 #: Counts how calls are generated from a seed: another one makes other calls of the same seed.
-SWEEP_GENERATION = 13
+SWEEP_GENERATION = 14
 NAME = "manifest.json"
 COMMAND = "pytest-ascend manifest"
 LARGEST_BYTES = 64 << 20

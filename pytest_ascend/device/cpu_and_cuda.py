@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import os
 import platform
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.errors import DeviceUnavailable
+from pytest_ascend.system.programs import run
 
 if TYPE_CHECKING:
     import torch
+
+
+#: Loading CUDA's libraries takes a quarter of a minute on a cold machine.
+LIMIT_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +82,31 @@ class Cuda:
         return int(torch.cuda.max_memory_allocated(self.index))
 
 
-def open_cuda(index: int) -> Cuda:
-    """Return the GPU with this index. Raises DeviceUnavailable where torch sees no such GPU."""
+#: Prints the names of the GPUs that torch sees.
+_NAMES = "import torch; n = torch.cuda; print('cuda:', [n.get_device_name(i) for i in range(n.device_count())])"
+
+
+def open_cuda(index: int) -> tuple[Cuda, str]:
+    """Return the GPU with this index and its name; products and convolutions then do without TF32 and 16-bit sums.
+
+    Another process asks for the name: once this one has used CUDA, the processes forked from it cannot. Raises
+    DeviceUnavailable where torch sees no such GPU.
+    """
     import torch
 
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if index >= count:
+    reply = run([sys.executable, "-c", _NAMES], dict(os.environ), LIMIT_S)
+    answers = [line.removeprefix("cuda:") for line in reply.text.splitlines() if line.startswith("cuda:")]
+    names = ast.literal_eval(answers[-1].strip()) if answers else []
+    if index >= len(names):
         raise DeviceUnavailable(
-            f"cuda:{index} was asked for, and torch {torch.__version__} sees {count} CUDA devices",
+            f"cuda:{index} was asked for, and torch {torch.__version__} sees {len(names)} CUDA devices",
             hint="install a torch built for CUDA and its driver, or choose another --ascend-device",
         )
-    return Cuda(index)
+    # torch's defaults (notes on numerical accuracy) but for matmul.allow_tf32; a run does without, as without HF32.
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    return Cuda(index), names[index]
 
 
 @dataclass(frozen=True, slots=True)

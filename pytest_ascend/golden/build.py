@@ -156,7 +156,8 @@ def _stale(store: GoldenStore, recipes: list[GoldenRecipe], only: tuple[str, ...
 
 
 def _files(suites: Path) -> list[Path]:
-    return sorted([*suites.glob("*/goldens.py"), *suites.parent.glob("tools/*/goldens.py")])
+    of_tools = (file for file in suites.parent.glob("tools/*/goldens.py") if (suites / file.parent.name).is_dir())
+    return sorted([*suites.glob("*/goldens.py"), *of_tools])
 
 
 def _recipes_in(file: Path) -> ModuleType:

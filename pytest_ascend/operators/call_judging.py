@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -16,6 +17,7 @@ from pytest_ascend.operators.reference import Results, Tensors
 from pytest_ascend.operators.samples import USUAL_TERMS, Sample
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target
 from pytest_ascend.precision import Verdict
+from pytest_ascend.precision.choices import PROMISES, OpenCall
 from pytest_ascend.precision.compare import joined
 from pytest_ascend.records.verdict import Limit
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
@@ -36,6 +38,9 @@ def judge_call(target: Target, compare: PrecisionCompare, call: Call, actual: Te
     operator, name, backward = target.operator, call.name, call.direction == BACKWARD
     if overflows(result):
         return
+    if not call.direction and (pair := _determined(target, call, actual, result)):
+        compare(*pair, name=operator.name, standard="binary")
+        return
     wanted = result.expected if backward else expected(operator, result)
     terms = _terms(target, call)
     sums: list[float | None] = []
@@ -52,6 +57,33 @@ def judge_call(target: Target, compare: PrecisionCompare, call: Call, actual: Te
             own = Results(_only(place, result.expected), tuple(_only(place, run) for run in result.reference_runs))
             how = settings(operator, {name: own}, terms=terms, backward=backward) | {"scale": scale}
             compare({name: _only(place, actual)}, {name: _only(place, wanted)}, name=operator.name, **how)
+
+
+def _determined(target: Target, call: Call, actual: Tensors, result: Results) -> Sequence[Any] | None:
+    """Return what PyTorch promises of the results of a call that may choose, as among equal elements, and of the CPU's.
+
+    None for other operators, and where the results do not have the structure of such a call.
+    """
+    if target.operator.function not in PROMISES:
+        return None
+    args, kwargs = target.on_cpu(call.sample)
+    asked = OpenCall(*PROMISES[target.operator.function], args, kwargs, ())
+    with unseen():
+        try:
+            return [
+                asked.determined(each[0] if len(each) == 1 else each) for each in (actual, result.reference_runs[0])
+            ]
+        except (IndexError, RuntimeError, TypeError, ValueError):
+            return None
+
+
+def has_ties(target: Target, call: Call) -> bool:
+    """Whether a gradient may go to any of several equal elements."""
+    if target.operator.function not in PROMISES:
+        return False
+    with unseen():
+        data = tensors(target.on_cpu(call.sample))[0].reshape(-1).sort().values
+        return bool((data.diff() == 0).any())
 
 
 def note_shortly(note: Callable[[Verdict], None], verdict: Verdict) -> None:

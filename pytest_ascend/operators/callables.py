@@ -99,6 +99,25 @@ def embedding_bag(weight: Tensor, index: Tensor, *given: Any, **named: Any) -> T
     return torch.nn.functional.embedding_bag(index, weight, *given, **named)
 
 
+# --- conversions of floating-point numbers to integers, which leave open what NaN and numbers beyond them become ---
+
+
+def fits(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return where a conversion is defined: C++ leaves the rest open, and CPUs and chips differ."""
+    info = torch.iinfo(dtype)
+    return (x > float(info.min - 1)) & (x < 2.0 ** (info.bits - (info.min < 0)))
+
+
+def _converted(name: str, x: Tensor, **named: Any) -> Tensor:
+    found: Tensor = getattr(x, name)(**named)
+    return torch.where(fits(x, found.dtype), found, 0) if x.is_floating_point() else found
+
+
+byte, char, short, to_int, long = (
+    functools.partial(_converted, name) for name in ("byte", "char", "short", "int", "long")
+)
+
+
 # --- functions with further results that only their own gradients read ---
 
 

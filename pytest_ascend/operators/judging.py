@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from pytest_ascend.dispatching import unseen
+from pytest_ascend.dispatching import HALF, unseen
 from pytest_ascend.operators.calling import (
     double,
     forward,
@@ -22,9 +22,9 @@ from pytest_ascend.operators.calling import (
     upstream,
     with_grad,
 )
-from pytest_ascend.operators.operator import FUNCTION, MOVE, Operator
+from pytest_ascend.operators.operator import ARITHMETIC, FUNCTION, MOVE, Operator
 from pytest_ascend.operators.reference import Results, Tensors
-from pytest_ascend.operators.samples import Sample
+from pytest_ascend.operators.samples import EXACT, Sample
 from pytest_ascend.precision import Samples
 from pytest_ascend.records.record import CallDigests
 from pytest_ascend.run import inputs
@@ -123,6 +123,52 @@ def _magnitudes_in_gradients(operator: Operator, sample: Sample, dtype: torch.dt
     )
     own = [each.shape for each in sample.values() if each.wants_grad(dtype)]
     return [each if each is None else each.abs().sum_to_size(shape) for each, shape in zip(found, own, strict=True)]
+
+
+def in_any_order(
+    operator: Operator, sample: Sample, dtype: torch.dtype, results: Results, *, backward: bool
+) -> Results:
+    """Return the results with one more reference run, where torch's CPU kernel rounds each of several terms of 16 bits.
+
+    Elements that come to one place, or gradients of one element, are then added in any order: as when several threads
+    add to one place. The run is off by a rounding of the sum of the terms' magnitudes.
+    """
+    is_sum = operator.exactness == MOVE if backward else operator.exactness == ARITHMETIC and operator.terms > 1
+    if dtype not in HALF or not is_sum or sample.group == EXACT:
+        return results
+    with unseen():
+        pairs = zip(results.expected, results.reference_runs[0], strict=True)
+        is_rounded = any(each is not None and own is not None and _is_off(own, each) for each, own in pairs)
+        if not (is_rounded or operator.traits.sums_inputs):
+            return results
+        args, kwargs = on_tensors(_magnitude if not backward else double, sample.arguments(operator.name, dtype))
+        found: Tensors
+        try:
+            if backward:
+                leaves, own = with_grad(sample, (args, kwargs), dtype), operator.function
+                above = lambda outputs: [_magnitude(each) for each in upstream(operator, sample, outputs, dtype)]  # noqa: E731
+                found = gradients(operator, own, args, kwargs, leaves, above)
+            else:
+                found = [*forward(operator, operator.function, args, kwargs)]
+        except (RuntimeError, TypeError, ValueError):  # it takes no float64, or no positive numbers
+            return results
+        both = zip(results.expected, found, results.reference_runs[0], strict=True)
+        another = [own if sizes is None or own is None else _moved(each, sizes, own) for each, sizes, own in both]
+    return Results(results.expected, (*results.reference_runs, another))
+
+
+def _is_off(own: torch.Tensor, expected: torch.Tensor) -> bool:
+    return own.is_floating_point() and not own.equal(expected.to(own.dtype)) and bool(own.isfinite().all())
+
+
+def _moved(expected: torch.Tensor | None, sizes: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    """Return a result off by a rounding of these sizes, up or down at random, where there are several terms."""
+    if expected is None or sizes.shape != expected.shape or not own.is_floating_point():
+        return own
+    direction = inputs.signs("ops/order", max(expected.numel(), 1))[: expected.numel()].reshape(expected.shape)
+    has_several = sizes > expected.abs() * (1 + 1e-9)
+    moved = expected + direction * torch.where(has_several, sizes * torch.finfo(own.dtype).eps / 2, 0.0)
+    return torch.where(expected.isfinite(), moved, expected).to(own.dtype)
 
 
 def _size_of_sums(magnitudes: torch.Tensor, wanted: torch.Tensor, longest: int) -> float | None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeAlias
 
 from pytest_ascend.dispatching import unseen
-from pytest_ascend.operators.call_judging import judge_call, note_shortly
+from pytest_ascend.operators.call_judging import has_ties, judge_call, note_shortly
 from pytest_ascend.operators.calling import as_it_is, most_elements, moves_gradients, tensors
 from pytest_ascend.operators.generator import AXES, EXPANDED, IN_PLACE_EVERY, Generated
 from pytest_ascend.operators.judging import FEW, Joined, alike, call_digests, digest, is_as_near, joined, overflows
@@ -210,7 +210,7 @@ def _answers(target: Target, each: Generated) -> Iterator[tuple[Call, Pair]]:
     if usual is None:
         return
     back = _call(target, each, BACKWARD)
-    wanted = _usual(target, back) if BACKWARD in directions else None
+    wanted = _usual(target, back) if BACKWARD in directions and not has_ties(target, call) else None
     if each.number % _OTHER_DTYPE_EVERY == 0:
         target.run_in_other_dtype(each.sample)
     if wanted is None:

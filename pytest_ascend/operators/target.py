@@ -12,6 +12,7 @@ from pytest_ascend.dispatching import unseen
 from pytest_ascend.operators import calling
 from pytest_ascend.operators.calling import Layout, back, double, forward, upstream, with_grad
 from pytest_ascend.operators.generator import Generated
+from pytest_ascend.operators.judging import in_any_order
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.reference import Reference, Results, Tensors, own_forward
 from pytest_ascend.operators.samples import Sample, on_leaves
@@ -110,7 +111,9 @@ class Target:
 
     def expect(self, call: Call) -> Results:
         """Return the expected results of a call; changed in place, comparisons give 0 and 1 of the case's dtype."""
-        found = self.reference.expect(call.sample, self.case.dtype, backward=call.direction == BACKWARD)
+        backward = call.direction == BACKWARD
+        found = self.reference.expect(call.sample, self.case.dtype, backward=backward)
+        found = in_any_order(self.operator, call.sample, self.dtype, found, backward=backward)
         return in_dtype(found, self.dtype) if call.direction == IN_PLACE else found
 
     def execute(self, call: Call) -> Tensors:

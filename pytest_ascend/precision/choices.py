@@ -105,12 +105,14 @@ def _qr(result: Any, _a: Tensor, mode: str = "reduced", **_: Any) -> dict[str, T
     return below if mode == "r" else {**below, "Q R": q @ r, "Q^H Q": q.mH @ q}
 
 
-def _sorted(result: Any, a: Tensor, dim: int = -1, *_: Any, **__: Any) -> dict[str, Tensor]:
+def _sorted(result: Any, a: Tensor, dim: int = -1, *_: Any, **named: Any) -> dict[str, Tensor]:
     values, indices = result
-    return {"values": values, **_argsort(indices, a, dim)}
+    return {"values": values, **_argsort(indices, a, dim, **named)}
 
 
-def _argsort(result: Tensor, a: Tensor, dim: int = -1, *_: Any, **__: Any) -> dict[str, Tensor]:
+def _argsort(result: Tensor, a: Tensor, dim: int = -1, *_: Any, **named: Any) -> dict[str, Tensor]:
+    if named.get("stable"):  # equal elements stay in their order
+        return {"indices": result}
     return {"values at the indices": _at(a, result, dim), "indices, sorted": result.sort(dim).values}
 
 
@@ -132,6 +134,11 @@ def _picked(result: Any, a: Tensor, *args: Any, dim: int | None = None, keepdim:
     dim = numbers[-1] if dim is None and numbers else -1 if dim is None else dim
     at = indices if keeps else indices.unsqueeze(dim)
     return {"values": values, "values at the indices": _at(a, at, dim).reshape(values.shape)}
+
+
+def _mode(result: Any, a: Tensor, dim: int = -1, keepdim: bool = False) -> dict[str, Tensor]:
+    values, indices = (each if keepdim or not a.dim() else each.unsqueeze(dim) for each in result)
+    return {"how often it is there": (a == values).sum(dim), "value at the index": values == _at(a, indices, dim)}
 
 
 def _kthvalue(result: Any, a: Tensor, _k: int, *args: Any, **named: Any) -> dict[str, Tensor]:
@@ -159,9 +166,11 @@ PROMISES: Mapping[Any, tuple[Promise, str]] = {
         ((torch.linalg.qr, torch.qr, Tensor.qr), _qr, "the signs of Q's columns"),
         ((torch.sort, Tensor.sort), _sorted, "the order of equal elements"),
         ((torch.argsort, Tensor.argsort), _argsort, "the order of equal elements"),
+        ((torch.msort, Tensor.msort), lambda result, *_, **__: {"values": result}, "the order of equal elements"),
         ((torch.topk, Tensor.topk), _topk, "which of equal elements are taken, and without sorted=True the order"),
         ((torch.kthvalue, Tensor.kthvalue), _kthvalue, "which of equal elements is named"),
-        ((torch.median, Tensor.median, torch.nanmedian, torch.mode, Tensor.mode), _picked, "which of equals is named"),
+        ((torch.median, Tensor.median, torch.nanmedian, torch.masked.median), _picked, "which of equals is named"),
+        ((torch.mode, Tensor.mode), _mode, "which of equally frequent values is taken, and which of equals is named"),
     )
     for each in functions
 }

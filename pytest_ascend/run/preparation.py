@@ -252,8 +252,8 @@ def _other(request: Request, devices: int) -> Prepared:
     if request.kind == "cuda":
         from pytest_ascend.device.cpu_and_cuda import open_cuda
 
-        cuda = open_cuda(request.index)
-        return Prepared(device=cuda, chip=cuda.chip(), indices=(request.index,))
+        cuda, chip = open_cuda(request.index)
+        return Prepared(device=cuda, chip=chip, indices=(request.index,))
     from pytest_ascend.device.cpu_and_cuda import Cpu
 
     return Prepared(device=Cpu(), chip=Cpu().chip(), indices=tuple(range(max(1, devices))))

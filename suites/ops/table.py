@@ -12,6 +12,7 @@ import torch
 
 from pytest_ascend.dispatching import HALF
 from pytest_ascend.golden import GoldenStore
+from pytest_ascend.operators.callables import fits
 from pytest_ascend.operators.exploring import KEPT, kept
 from pytest_ascend.operators.operator import InputFactory, Operator
 from pytest_ascend.operators.recorded import Entry, load
@@ -128,6 +129,24 @@ def _is_resolved(image: torch.Tensor, *grid_and_modes: Any, **__: Any) -> bool:
     return is_known and (image.element_size() > 2 or max(image.shape[2:], default=0) < 2**10)
 
 
+def _fits(x: torch.Tensor, *kinds: Any, **_: Any) -> bool:
+    """Whether a conversion is defined: not one to integers of NaN or of numbers beyond them."""
+    wanted = next((each for each in kinds if isinstance(each, torch.dtype)), x.dtype)
+    is_whole = not (wanted.is_floating_point or wanted.is_complex or wanted is torch.bool)
+    return not (x.is_floating_point() and is_whole) or bool(fits(x, wanted).all())
+
+
+def _writes_once(_: torch.Tensor, dim: int, index: torch.Tensor, *__: Any, **___: Any) -> bool:
+    """Whether no two elements are written to one place, where any may remain."""
+    return not index.dim() or bool((index.sort(dim).values.diff(dim=dim) != 0).all())
+
+
+def _has_no_overlap(x: torch.Tensor, _: torch.Tensor, size: Any, stride: Any, storage_offset: int = 0) -> bool:
+    """Whether no two elements of a view have one place in memory, where any may remain."""
+    places = torch.arange(2 * x.numel()).as_strided(size, stride, storage_offset).reshape(-1).sort().values
+    return not bool((places.diff() == 0).any())
+
+
 def _is_quick_from_zero(*given: Any, **_: Any) -> bool:
     """Whether no number is so far below zero that the CPU's sum of as many terms takes minutes."""
     return not any(bool((each < -(2**9)).any()) for each in given if isinstance(each, torch.Tensor))
@@ -184,6 +203,9 @@ _LEGAL: Mapping[str, Callable[..., bool]] = {
     "multilabel_margin_loss": lambda x, *_, **__: _has_elements(x) and x.shape[-1:].numel() <= 2**10,
     **dict.fromkeys(("polygamma", "special.polygamma"), _is_quick_from_zero),
     "histc": _is_between_borders,
+    "to": _fits,
+    "scatter": _writes_once,
+    "as_strided_scatter": _has_no_overlap,
 }
 
 #: Samples kept from exploring.
@@ -210,10 +232,8 @@ def swept(name: str, dtype: str, store: GoldenStore) -> Operator:
     return replace(
         operator,
         inputs=INSTEAD.get(name) or together(recorded, FURTHER.get(name, exactly())),
-        # Sums may be as long as an input.
-        terms=1 if operator.traits.is_pointwise else USUAL_TERMS + 1,
-        # With special numbers; what the CPU then refuses is left out.
-        **{"nonfinite": True, **_changed(name)},
+        # Sums may be as long as an input; with special numbers, what the CPU refuses is left out.
+        **{"terms": 1 if operator.traits.is_pointwise else USUAL_TERMS + 1, "nonfinite": True, **_changed(name)},
     )
 
 

@@ -91,7 +91,7 @@ _ARITHMETIC = in_family(
     _bits("bitwise_xor", torch.bitwise_xor, _whole, INTS + BOOL),
     _shift("bitwise_left_shift", torch.bitwise_left_shift, _shifts, INTS[:2]),
     _shift("bitwise_right_shift", torch.bitwise_right_shift, _shifts, INTS[:2]),
-    _exact("addcmul", torch.addcmul, _three),
+    _exact("addcmul", torch.addcmul, _three, terms=2),
     _function("addcdiv", torch.addcdiv, _three),
     _function("lerp", torch.lerp, _weights),
     Operator("where", torch.where, _chosen, ALL, exactness=MOVE),

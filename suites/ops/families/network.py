@@ -279,7 +279,7 @@ _ACTIVATION = in_family(
     _both_ways("sigmoid", torch.sigmoid, unary(-9, 9), gradient_of_result=True),
     Operator("logsigmoid", F.logsigmoid, unary(-9, 9)),
     _both_ways("tanh", torch.tanh, unary(), gradient_of_result=True),
-    Operator("tanhshrink", F.tanhshrink, unary()),
+    Operator("tanhshrink", F.tanhshrink, unary(), terms=2),
     _piecewise("threshold", F.threshold, exactly(*_thresholds, call(uniform(), 0.5, -7.0, group=SHAPES))),
     Operator("prelu", F.prelu, exactly(*_slopes, call(normal(2, 3, 5), uniform(3, low=0, high=1))), terms=256),
     Operator("glu", F.glu, exactly(*_halves)),

@@ -12,6 +12,7 @@ from pytest_ascend.device import Device, npu
 from pytest_ascend.device.cpu_and_cuda import Cpu, open_cuda
 from pytest_ascend.device.npu import Npu
 from pytest_ascend.errors import DeviceUnavailable
+from pytest_ascend.system.programs import Reply
 
 
 def test_the_cpu_is_a_device() -> None:
@@ -26,6 +27,16 @@ def test_the_cpu_is_a_device() -> None:
 def test_a_gpu_that_is_not_there_is_unavailable() -> None:
     with pytest.raises(DeviceUnavailable, match="sees 0 CUDA devices"):
         open_cuda(0)
+
+
+def test_another_process_names_the_gpus_and_nothing_rounds_to_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = Reply(text="a warning\ncuda: ['one', 'two']\n")
+    monkeypatch.setattr("pytest_ascend.device.cpu_and_cuda.run", lambda *_: names)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    device, name = open_cuda(1)
+    assert (device.label, name) == ("cuda:1", "two")
+    assert not torch.backends.cudnn.allow_tf32
+    assert not torch.cuda.is_initialized()  # or no process forked from this one could use it
 
 
 @pytest.mark.parametrize(("emulated", "label"), [(False, "npu:1"), (True, "emulated npu:1")])

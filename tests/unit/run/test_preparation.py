@@ -251,7 +251,6 @@ def test_the_device_that_was_asked_for_is_the_first_of_all(monkeypatch: pytest.M
 
 
 def test_a_gpu_is_the_only_device_of_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_ascend.device.cpu_and_cuda.open_cuda", Cuda)
-    monkeypatch.setattr(Cuda, "chip", lambda self: f"GPU {self.index}")
+    monkeypatch.setattr("pytest_ascend.device.cpu_and_cuda.open_cuda", lambda index: (Cuda(index), f"GPU {index}"))
     prepared = prepare("cuda:3", look=tuple, probe=never)
     assert (prepared.device, prepared.chip, prepared.indices) == (Cuda(3), "GPU 3", (3,))
