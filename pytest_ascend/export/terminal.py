@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from pytest_ascend.records.case import OWN, OWN_TEST
 from pytest_ascend.records.outcome import Passed
+from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import LeftBehind, Quarantined, Resumed, Run
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import causes_of, known_causes
@@ -50,7 +52,12 @@ def lines(summary: Summary, *, page: Path | None = None, limit: int = CAUSES_LIM
         first, colour, count = cause.representative, _COLOURS[cause.outcome], len(cause.cases)
         of = f" of {cause.ran:,}" if cause.ran > count else ""
         many = f": {count:,}{of} cases, such as {evidence.line(first.case.id)}" if count > 1 else ""
-        yield Line(f"{cause.outcome:<12} {cause.title}{many}: {cause.finding}", colour)
+        title = f"{cause.title}{many}"
+        if cause.is_named_by_its_finding:
+            title = f"{count:,} cases, such as {evidence.line(first.case.id)}"
+        yield Line(f"{cause.outcome:<12} {title}: {cause.finding}", colour)
+        for said in _evidence(first):
+            yield Line(f"{'':<12} {said}", colour)
         yield Line(f"{'':<12} again: {evidence.again(summary.run.header, first.node_id)}")
     if len(found) > limit:
         cases = sum(len(cause.cases) for cause in found[limit:])
@@ -66,6 +73,17 @@ def lines(summary: Summary, *, page: Path | None = None, limit: int = CAUSES_LIM
         yield Line(figures.one_line(str(named)), "yellow")
     if page:
         yield Line(f"report: {figures.one_line(str(page))}")
+
+
+def _evidence(result: ResultRecord) -> list[str]:
+    """Return where and how an operator of the user's is wrong: its worst element, and the pattern of its errors."""
+    verdict = next((each for each in result.verdicts if not each.agrees), None)
+    if not verdict or result.case.suite != OWN or result.case.property == OWN_TEST or result.case.family == "models":
+        return []
+    worst = [
+        f"worst element: {place}  actual {is_}  expected {was}" for place, is_, was in evidence.elements(verdict)[:1]
+    ]
+    return [*worst, *([f"pattern: {evidence.line(verdict.pattern)}"] if verdict.pattern else [])]
 
 
 def _known(summary: Summary) -> Iterator[Line]:

@@ -210,7 +210,7 @@ def program(target: Target, folder: Path, verdict: Verdict | None) -> str:
     helpers = (*(["bundled_operator"] if function.startswith("bundled_operator(") else []), "rerun")
     lines = (
         f"# {one_line(f'{target.case.id}: {call.name}')}",
-        "# The saved call is data: tensors and plain values.",
+        "# Needs pytest-ascend. The saved call is data: tensors and plain values.",
         "import torch",
         *(["import torch_npu"] if target.device.type == "npu" else []),
         f"from pytest_ascend.operators.failing import {', '.join(helpers)}",

@@ -180,7 +180,17 @@ class Target:
         leaves = with_grad(sample, (args, kwargs), self.dtype)
         outputs = forward(self.operator, self.operator.function, args, kwargs)
         found = self.fetched(outputs)
-        return found, self.fetched(back(self.operator, outputs, leaves, grad_outputs))
+        try:
+            gradients = back(self.operator, outputs, leaves, grad_outputs)
+        except RuntimeError as error:
+            if "no autograd formula" not in str(error):  # torch.library.custom_op without register_autograd
+                raise
+            gradients = []
+        if self.origin and not any(each is not None for each in gradients):
+            raise NotImplementedError(
+                f"{self.operator.name} has no backward: add it with torch.library.register_autograd, or give grad=False"
+            )
+        return found, self.fetched(gradients)
 
 
 def _coarseness(dtype: torch.dtype) -> float:

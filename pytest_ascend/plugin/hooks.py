@@ -102,6 +102,10 @@ def _handle_interrupts(how: Any) -> None:
     signal.signal(signal.SIGINT, how)
 
 
+def _module_of(item: pytest.Item) -> str:
+    return str(getattr(getattr(item, "function", None), "__module__", ""))
+
+
 def _end_at_once(*_: object) -> None:
     os.write(2, b"\ninterrupted again: ended at once; --ascend-resume continues\n")
     os._exit(int(pytest.ExitCode.INTERRUPTED))
@@ -171,6 +175,9 @@ class CollectionHooks:
             return  # also for a path that does not exist: nothing will run, and the last report stays
         suites = self.run.setup.suites
         self.run.bundled = frozenset(each.nodeid for each in session.items if each.path.is_relative_to(suites))
+        # as conformance_tests() makes them: none of the code is the user's
+        written = (each.nodeid for each in session.items if _module_of(each).startswith("pytest_ascend."))
+        self.run.folded = self.run.bundled | frozenset(written)
         collected = self.run.collected(session.items)
         if self.run.sharding:
             collected = self.run.sharding.completed(collected)
@@ -278,7 +285,7 @@ class ExecutionHooks:
             option.tbstyle = usual
 
     def _is_short(self, item: pytest.Item) -> bool:
-        return item.nodeid in self.run.bundled and self.run.tells_little
+        return item.nodeid in self.run.folded and self.run.tells_little
 
     def _conclude(
         self, item: pytest.Item, context: CaseContext, call: pytest.CallInfo[None], report: pytest.TestReport
@@ -348,8 +355,8 @@ class ReportingHooks:
         """Print the result by cause, instead of a traceback for each case, and the path of the report."""
         if not self.run.recorder or not self.run.recorder.summary:
             return (yield)
-        bundled = self.run.bundled if self.run.tells_little else frozenset()
-        with folded(terminalreporter, bundled, all_warnings=self.run.setup.scope != selection.OWN) as warned:
+        hidden = self.run.folded if self.run.tells_little else frozenset()
+        with folded(terminalreporter, hidden, all_warnings=self.run.setup.scope != selection.OWN) as warned:
             result = yield
         terminalreporter.section("ascend conformance")
         beside = terminal.beside(

@@ -36,8 +36,9 @@ class RunState:
         #: The data that xdist passes to each worker; None in the process that pytest was started as.
         self.worker: dict[str, Any] | None = getattr(config, "workerinput", None)
         self.recorder = None if self.worker else RunRecorder(setup)
-        #: The tests of the bundled suites, by node id: their tracebacks and warnings are not about the user's code.
+        #: The tests of the bundled suites, by node id; and all whose tracebacks are not about the user's code.
         self.bundled: frozenset[str] = frozenset()
+        self.folded: frozenset[str] = frozenset()
         self.messages = tempfile.TemporaryDirectory(prefix="pytest-ascend-")
 
     @cached_property

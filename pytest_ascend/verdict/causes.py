@@ -93,6 +93,11 @@ class Cause:
         return evidence.line(", ".join(_WORDS.get(name, "{}").format(value) for name, value in self.features))
 
     @property
+    def is_named_by_its_finding(self) -> bool:
+        """Whether the title of several cases repeats the finding."""
+        return len(self.cases) > 1 and self.features == (("error", _without_numbers(self.representative.reason)),)
+
+    @property
     def finding(self) -> str:
         """The finding of the representative, in one line."""
         return evidence.finding(self.representative)
@@ -161,13 +166,15 @@ def _most(group: tuple[str, Sequence[ResultRecord]]) -> tuple[int, str]:
 def features(record: ResultRecord, located: Container[str] = ()) -> Mapping[str, str]:
     """Return all features of one case. Values that hold numbers of one run, as addresses do, are left out.
 
-    ``located`` are subjects of which a case names a wrong layer: the failures of such a model have one cause.
+    ``located`` are subjects of which a case names a wrong layer: the failures of such a model have one cause, and so
+    have those of a user's operator.
     """
     found = _features_of(record.case)
     if record.outcome_name == Fallback.name and record.fallbacks:
         found["cpu"] = ", ".join(sorted(set(record.fallbacks)))
     elif record.outcome_name == Failed.name:
-        found["model"] = found["subject"] if found["subject"] in located else ""
+        is_operator = record.case.suite == OWN and record.case.property != OWN_TEST
+        found["model"] = found["subject"] if is_operator or found["subject"] in located else ""
         found["pattern"] = next(
             (
                 _without_numbers(each.pattern.partition("; ")[2] or each.pattern)

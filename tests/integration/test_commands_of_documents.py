@@ -199,7 +199,7 @@ def test_the_tests_of_the_tutorials_pass(pytester):
             (pytester.path / file).write_text(text, encoding="utf-8")
     files = ["test_layers.py", "test_my_block.py", "test_my_op.py"]
     assert all((pytester.path / file).exists() for file in files)
-    ran = apart(pytester, "--ascend", "--ascend-device=cpu", *files)
+    ran = apart(pytester, "--ascend", "--ascend-device=emulated", *files)
     assert ran.ret == 0
     assert ran.parseoutcomes()["passed"] > 10
 

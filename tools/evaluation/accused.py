@@ -11,6 +11,8 @@ command.
 
 from __future__ import annotations
 
+import copy
+import importlib
 import json
 import math
 import os
@@ -28,7 +30,7 @@ import torch
 
 from pytest_ascend import emulator
 from pytest_ascend.emulator import choices, dispatch
-from pytest_ascend.precision import compare, layers
+from pytest_ascend.precision import compare, layers, models
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.reference import COUNTS, Reference, plain
 from pytest_ascend.precision.whole import ModuleResults
@@ -39,7 +41,7 @@ from .composed import FUNCTIONS
 from .support import lines_of, machine, table, write
 
 #: Devices that one process computes with, by the name of its file.
-GROUPS = {"cpu": ("cpu",), "emulated": ("exact", "chip:1", "chip:2", "chip:3")}
+GROUPS = {"cpu": ("cpu",), "emulated": ("exact", *(f"chip:{seed}" for seed in range(1, 6)))}
 MODES = ("float32", "bfloat16", "float16", "autocast")
 #: Sizes of planted errors, as multiples of the reference runs' error, and where they are planted.
 SIZES, PLACES = (1.5, 2.0, 3.0, 4.0), ("one element", "everywhere")
@@ -155,37 +157,41 @@ def made(unit: str, mode: str) -> tuple[Any, Any, Any]:
     torch.manual_seed(0)
     entry = architectures()[unit]
     if entry is None:
-        kind, model = "block", torch.nn.Sequential(torch.nn.Linear(128, 64), torch.nn.GELU())
+        model = torch.nn.Sequential(torch.nn.Linear(128, 64), torch.nn.GELU())
+        given = {"input": torch.randn(8, 128)}
     else:
-        library, kind, settings = __import__(entry["library"]), entry["inputs"], entry["settings"]
+        library, settings = importlib.import_module(entry["library"]), entry["settings"]
         config = entry.get("config")
         model = getattr(library, entry["model"])
         model = model(getattr(library, config)(**settings)) if config else model(**settings)
-    words = torch.randint(1, 99, (2, 12))
-    given = {
-        "block": {"input": torch.randn(8, 128)},
-        "words": {"input_ids": words},
-        "labelled": {"input_ids": words, "labels": words.clone()},
-        "both": {"input_ids": words, "decoder_input_ids": words.clone(), "labels": words.clone()},
-        "pixels": {"pixel_values": torch.randn(2, 3, 32, 32)},
-        "audio": {"input_values": torch.randn(2, 400)},
-        "image": {"sample": torch.randn(1, 3, 16, 16)},
-        "unet": {
-            "sample": torch.randn(1, 4, 8, 8),
-            "timestep": torch.tensor([3]),
-            "encoder_hidden_states": torch.randn(1, 5, 16),
-        },
-    }[kind]
+        if adapter := entry.get("adapter"):
+            peft = importlib.import_module("peft")
+            model = peft.get_peft_model(model, peft.LoraConfig(**adapter))
+        given = {}
+        for name, wanted in entry["inputs"].items():
+            given[name] = _input(wanted, given)
     dtype = torch.float32 if mode == "autocast" else getattr(torch, mode)
     given = mapped(given, lambda each: each.to(dtype) if each.is_floating_point() else each)
     return model.eval().to(dtype), given, torch.bfloat16 if mode == "autocast" else None
 
 
+def _input(wanted: Any, others: Mapping[str, Any]) -> torch.Tensor:
+    """Return ``normal SIZES``, ``words SIZES`` (tokens), ``= NAME`` (as another input), or the numbers listed."""
+    if not isinstance(wanted, str):
+        return torch.tensor(wanted)
+    kind, *sizes = wanted.split()
+    if kind == "=":
+        return others[sizes[0]].clone()
+    shape = [int(size) for size in sizes]
+    return torch.randn(shape) if kind == "normal" else torch.randint(1, 90, shape)
+
+
 def of_model(unit: str, kind: str) -> Iterator[tuple[Row, Judge]]:
-    """Yield what is judged of an architecture: in every mode its outputs, it as a module with gradients, its layers."""
+    """Yield what is judged of an architecture: in every mode each of PARTS."""
     for mode in MODES:
-        for part, judge_of in (("outputs", _called), ("module", _with_gradients), ("layers", _by_layers)):
-            yield {"mode": mode, "part": part}, judge_of(*made(unit, mode), kind)
+        for part, judge_of in PARTS.items():
+            if part != "pair" or mode != "autocast":  # which a comparison of two models does not have
+                yield {"mode": mode, "part": part}, judge_of(*made(unit, mode), kind)
 
 
 def _called(model: Any, given: Any, autocast: Any, kind: str) -> Judge:
@@ -225,6 +231,21 @@ def _by_layers(model: Any, given: Any, autocast: Any, kind: str) -> Judge:
         yield {"what": "layers", **_accusation(verdicts)}
 
     return judge_now
+
+
+def _beside_a_copy(model: Any, given: Any, _autocast: Any, kind: str) -> Judge:
+    """Judge a rewritten model beside its original: here both are the same."""
+
+    def judge_now(_: bool) -> Iterator[Row]:
+        report = models(model, copy.deepcopy(model), device=kind, **given)
+        verdicts = [verdict for each in report.layers for verdict in (each.forward, each.backward) if verdict]
+        yield {"what": "layers", **_accusation(verdicts)}
+
+    return judge_now
+
+
+#: What is judged of an architecture: outputs, the module with gradients, its layers, and each beside a copy's.
+PARTS = {"outputs": _called, "module": _with_gradients, "layers": _by_layers, "pair": _beside_a_copy}
 
 
 # --- planted errors ---

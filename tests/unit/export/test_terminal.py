@@ -8,6 +8,10 @@ import click
 from _pytest._io import TerminalWriter
 
 from pytest_ascend.export.terminal import lines
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.outcome import Failed
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.verdict import Verdict, Worst
 from pytest_ascend.runlog.contents import Run
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
@@ -77,3 +81,27 @@ def test_pytest_and_click_know_every_colour():
         for line in closing([name], stack=synthetic.EMULATED):
             TerminalWriter(StringIO()).line(line.text, **line.markup)
             click.style(line.text, fg=line.colour or None)
+
+
+def test_failures_of_a_users_operator_are_one_cause_with_its_worst_element_and_pattern():
+    verdict = Verdict(
+        path="mine",
+        agrees=False,
+        standard="error-model@1",
+        headline="8 of 1000 elements differ",
+        worst=Worst(index=(999,), actual="0", expected="4.653"),
+        pattern="the last 8 elements: a tail",
+    )
+    records = tuple(
+        ResultRecord.of(
+            Case(suite="user", subject="mine", property=each, dtype="float32"),
+            f"test_op.py::test_mine[{each}]",
+            Failed(reason="mine: 8 of 1000 elements differ"),
+            verdicts=(verdict,),
+        )
+        for each in ("forward", "layout", "repeat")
+    )
+    header = synthetic.header([each.case for each in records], stack=synthetic.HARDWARE)
+    found = [line.text.strip() for line in lines(summarise(Run(header=header, records=records)))]
+    assert found[0].startswith("failed       user/mine: 3 cases, such as user/mine/forward/float32: mine: 8 of 1000")
+    assert found[1:3] == ["worst element: [999]  actual 0  expected 4.653", "pattern: the last 8 elements: a tail"]

@@ -190,3 +190,11 @@ def test_one_operator_can_have_a_tolerance_of_its_own() -> None:
     with pytest.raises(Disagreement):
         judged(Operator(name="exp", function=off, **inputs_), "forward")
     judged(Operator(name="exp", function=off, ulps=12, **inputs_), "forward")
+
+
+def test_an_operator_without_a_backward_pass_is_unsupported_and_the_message_says_what_to_do() -> None:
+    tested = operator(lambda x, limit=3.0: gated(x, limit).detach())
+    case = next(each for each in cases_of(tested) if each.property == "backward")
+    target = Target(case, tested, Definition(tested), torch.device("cpu"), ((), "mine.gated"))
+    with pytest.raises(NotImplementedError, match=r"gated has no backward: .*register_autograd, or give grad=False"):
+        check(target, PrecisionCompare(lambda _: None))
