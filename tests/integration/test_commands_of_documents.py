@@ -201,7 +201,8 @@ def test_the_tests_of_the_tutorials_pass(pytester):
     assert all((pytester.path / file).exists() for file in files)
     ran = apart(pytester, "--ascend", "--ascend-device=emulated", *files)
     assert ran.ret == 0
-    assert ran.parseoutcomes()["passed"] > 10
+    counts = ran.parseoutcomes()
+    assert counts["passed"] + counts["waived"] > 10
 
 
 # --- the reference and the site ---------------------------------------------------------------------------------------
