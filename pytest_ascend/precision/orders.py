@@ -98,11 +98,17 @@ def _variance(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
 
 
 def _cumulative(func: Any, x: Tensor, dim: int, **kwargs: Any) -> Any:
-    """Add or multiply cumulatively in float32; the CPU does so in float64."""
+    """Add or multiply cumulatively in float32, one by one or by doubling steps; the CPU does so in float64."""
     if x.dtype is torch.float64 or not x.is_floating_point() or kwargs.get("dtype") not in (None, x.dtype):
         return func(x, dim, **kwargs)
-    of_numpy = getattr(np, func.overloadpacket.__name__)
-    return torch.from_numpy(of_numpy(x.detach().float().numpy(), axis=dim, dtype=np.float32)).to(x.dtype)
+    join = np.multiply if func.overloadpacket.__name__ == "cumprod" else np.add
+    values, step = np.moveaxis(np.atleast_1d(x.detach().float().numpy()), dim, 0), 1
+    if not _order.get() % 2:
+        values, step = join.accumulate(values, 0, dtype=np.float32), len(values)
+    while step < len(values):
+        values = np.concatenate([values[:step], join(values[step:], values[:-step])])
+        step *= 2
+    return torch.from_numpy(np.moveaxis(values, 0, dim).copy()).reshape(x.shape).to(x.dtype)
 
 
 def _softmax(func: Any, x: Tensor, dim: int, *rest: Any) -> Any:

@@ -31,6 +31,7 @@ import torch
 from pytest_ascend import emulator
 from pytest_ascend.emulator import choices, dispatch
 from pytest_ascend.precision import compare, layers, models
+from pytest_ascend.precision.formulas import cann_formulas
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.reference import COUNTS, Reference, plain
 from pytest_ascend.precision.whole import ModuleResults
@@ -201,7 +202,11 @@ def _called(model: Any, given: Any, autocast: Any, kind: str) -> Judge:
     def judge_now(_: bool) -> Iterator[Row]:
         with torch.no_grad(), torch.autocast(kind, dtype=torch.bfloat16, enabled=autocast is not None):
             actual = model.to(kind)(**mapped(given, lambda each: each.to(kind)))
-        yield {"what": "model", **_accusation([compare(actual, expected)])}
+
+        def by_cann() -> list[Any]:
+            return [compare(actual, cpu_reference(model.cpu(), **given))]
+
+        yield {"what": "model", **_accusation([compare(actual, expected)], by_cann)}
 
     return judge_now
 
@@ -213,7 +218,12 @@ def _with_gradients(model: Any, given: Any, autocast: Any, kind: str) -> Judge:
 
     def judge_now(spoils: bool) -> Iterator[Row]:
         both = first.on(where)
-        yield {"what": "model", **_accusation(both.judged())}
+        yield {
+            "what": "model",
+            **_accusation(
+                both.judged(), lambda: list(ModuleResults.of(model, (), given, where, autocast).on(where).judged())
+            ),
+        }
         pairs = list(zip(tensors_in(both.actual), tensors_in(both.expected), strict=True))
         pairs = [each for each in pairs if isinstance(each[1], Reference)]
         for ours, theirs in pairs[:: -(-len(pairs) // SPOILT)] if spoils else ():
@@ -286,7 +296,12 @@ def planted(actual: Any, expected: Any, compare: Any) -> Iterator[Row]:
                 yield {"what": "planted", "size": size, "where": where, "seen": not compare(tensor, expected).agrees}
 
 
-def _accusation(verdicts: Any) -> Row:
+def _accusation(verdicts: Any, by_cann: Callable[[], Any] | None = None) -> Row:
+    """Return whether something is accused, and what; ``by_cann`` judges again where CANN computes another formula."""
+    verdicts = list(verdicts)
+    if by_cann and not all(each.agrees for each in verdicts) and emulator.is_active():
+        with cann_formulas():
+            verdicts = by_cann()
     wrong = [leaf for verdict in verdicts for leaf in (verdict.leaves or (verdict,)) if not leaf.agrees]
     return {"accused": bool(wrong), "said": "; ".join(f"{each.path}: {each.headline}" for each in wrong)[:600]}
 
