@@ -217,6 +217,26 @@ API int {name}(void *workspace, uint64_t size, void *executor, void *stream) {{
 }}
 """
 
+#: Functions that the emulated CANN has on some chips alone: elsewhere torch_npu would not call the older operators any
+#: more, which are emulated too. Whoever looks one up gets what its resolver returns.
+_ONLY_ON = {"aclnnLSTM": "Ascend950"}
+
+_RESOLVED = """\
+#include <string.h>
+API const char *aclrtGetSocName(void);
+
+static int on_a_chip_{name}(void *workspace, uint64_t size, void *executor, void *stream) {{
+    (void)workspace, (void)size;
+    return emu_run(executor, stream);
+}}
+
+static void *resolve_{name}(void) {{
+    return strncmp(aclrtGetSocName(), "{chip}", {length}) ? NULL : (void *)on_a_chip_{name};
+}}
+
+API int {name}(void *, uint64_t, void *, void *) __attribute__((ifunc("resolve_{name}")));
+"""
+
 #: Operators of ATB get a context, whose second word is the stream: see runtime/atb.c.
 _STREAM_OF_CONTEXT = "((void **)stream)[1]"
 
@@ -238,6 +258,8 @@ def _operator(index: int, signature: Signature) -> str:
         words="\n    ".join(f"executor->words[{i}] = {c.format(name)};" for i, (name, (_, c)) in enumerate(typed)),
     )
     largest = first(Max="Max") if _WITH_MAX_WORKSPACE.fullmatch(signature.name) else ""
+    if chip := _ONLY_ON.get(signature.name):
+        return first(Max="") + _RESOLVED.format(name=signature.name, chip=chip, length=len(chip))
     stream = _STREAM_OF_CONTEXT if signature.name.startswith("Atb") else "stream"
     return first(Max="") + largest + _COMPUTE.format(name=signature.name, stream=stream)
 

@@ -162,7 +162,7 @@ def _outcome(error: BaseException, report: pytest.TestReport, device: Device, mi
         return NotRun(reason=f"skipped: {error}")
     if isinstance(error, pytest.fail.Exception):
         return Failed(reason=str(error), detail=report.longreprtext)
-    outcome = classify(error, emulated=device.emulated, missing=missing)
+    outcome = classify(error, emulated=device.emulated, missing=missing, chip=device.chip())
     return Errored(reason=outcome.reason, detail=report.longreprtext) if outcome.name == Errored.name else outcome
 
 

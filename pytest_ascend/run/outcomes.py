@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from pytest_ascend.environment.chips import family, undocumented
 from pytest_ascend.errors import AscendError
 from pytest_ascend.records.outcome import Errored, Failed, NotEmulated, Outcome, Unsupported
 
@@ -41,28 +42,31 @@ NOT_EMULATED = (
 OUT_OF_MEMORY = r"out of memory"
 
 
-def classify(error: BaseException, *, emulated: bool, missing: Sequence[str] = ()) -> Outcome:
+def classify(error: BaseException, *, emulated: bool, missing: Sequence[str] = (), chip: str = "") -> Outcome:
     """Return the outcome that an exception means.
 
-    ``emulated`` is true on the emulated device; ``missing`` are operators that the case called and that it lacks. Only
-    a comparison or an assertion means that a device computes wrongly.
+    ``emulated`` is true on the emulated device; ``missing`` are operators that the case called and that it lacks. What
+    CANN lacks on the emulated ``chip`` too is unsupported. Only a comparison or an assertion means that a device
+    computes wrongly.
     """
     text = f"{type(error).__name__}: {error}".strip()
     if isinstance(error, AssertionError):
         return Failed(reason=_headline(str(error)) or "an assertion failed", detail=str(error))
     if isinstance(error, AscendError) or re.search(OUT_OF_MEMORY, text):
         return Errored(reason=_headline(text), detail=text)
-    if emulated and (absent := _absent(text, missing)):
+    if emulated and (absent := _absent(text, missing, chip)):
         return NotEmulated(reason=f"not emulated: {', '.join(absent)}", detail=text)
     if any(re.search(pattern, text) for pattern in UNSUPPORTED) or isinstance(error, NotImplementedError):
         return Unsupported(reason=_headline(text), detail=text)
     return Errored(reason=_headline(text), detail=text)
 
 
-def _absent(text: str, missing: Sequence[str]) -> tuple[str, ...]:
+def _absent(text: str, missing: Sequence[str], chip: str) -> tuple[str, ...]:
     match = re.search(NOT_EMULATED, text)
     named = (match["name"] or match["operator"] or match["atb"] or "an operator",) if match else ()
-    return tuple(dict.fromkeys(missing)) or named
+    kind = family(chip)
+    names = dict.fromkeys(missing) or dict.fromkeys(named)
+    return tuple(each for each in names if not kind or not undocumented(each.removeprefix("aclnn"), kind.name))
 
 
 def _headline(text: str, limit_characters: int = 300) -> str:

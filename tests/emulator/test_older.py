@@ -170,6 +170,34 @@ def test_a_long_short_term_memory_with_two_weights(biased: bool, reverse: bool) 
 WIDE: dict[str, Any] = {"check_dtype": False}
 
 
+@pytest.mark.parametrize(("bias", "batch_first"), [(True, False), (False, True)])
+def test_all_layers_and_directions_of_an_lstm_at_once(bias: bool, batch_first: bool) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.LSTM(3, 4, 2, bias=bias, bidirectional=True, batch_first=batch_first)
+    x, *states = (
+        floats(*((2, 5, 3) if batch_first else (5, 2, 3))).requires_grad_(),
+        *(floats(4, 2, 4, seed=n).requires_grad_() for n in (1, 2)),
+    )
+    lengths = None if batch_first else torch.tensor([2, 2, 2, 1, 1])
+    if lengths is None:
+        y, last = model(x, tuple(states))
+    else:  # the second sequence ends after three steps
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x, [5, 3])
+        y, last = model(packed, tuple(states))
+        y, _ = torch.nn.utils.rnn.pad_packed_sequence(y)
+    dy, dh, dc = floats(*y.shape, seed=3), floats(4, 2, 4, seed=4), floats(4, 2, 4, seed=5)
+    weights = [*model.parameters()]
+    wanted = torch.autograd.grad([y, *last], [x, *states, *weights], [dy, dh, dc])
+    params, inner = [each.detach() for each in weights], [each.detach() for each in states]
+    given = x.detach() if lengths is None else x.detach().flatten(0, 1)
+    how = (bias, 2, 0.0, True, True, batch_first)
+    found_y, h, c, *kept = called("LSTM", given, params, inner, lengths, *how)
+    close((found_y, h, c), (y, *last))
+    dx, dh0, dc0, dparams = called("LstmBackward", given, inner, params, dy, dh, dc, *kept, lengths, *how, None)
+    close((dx.view(x.shape), dh0, dc0, *dparams), wanted, **WIDE)
+    assert called("LSTM", given, params, inner, lengths, bias, 2, 0.0, False, True, batch_first)[3:] == (None,) * 7
+
+
 @pytest.mark.parametrize("given", [{"gate_order": "ijfo"}, {"num_proj": 2}])
 def test_options_of_recurrent_layers_that_are_not_emulated(given: dict[str, Any]) -> None:
     how = {"direction": "UNIDIRECTIONAL", "gate_order": "ifco"} | given

@@ -4,10 +4,14 @@ Shapes: x (steps, batch, inputs), states (1, batch, hidden) or (batch, hidden). 
 4 * hidden), split in two in V2, bias (4 * hidden), gates in PyTorch's order input, forget, candidate, output
 (``gate_order`` "ifjo"); sequences may have different lengths: a mask (steps, batch, hidden) is 1 within each. For the
 GRU: weights (inputs, 3 * hidden) and (hidden, 3 * hidden), gates in the order reset, update, new ("rzh").
+
+An Ascend 950 has no operators that are called by name: there torch_npu calls aclnnLSTM, with all layers and both
+directions at once and PyTorch's own weights. Source: rnn/dynamic_rnn and rnn/single_layer_lstm_grad of CANN's ops-nn.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -165,6 +169,97 @@ def fused_lstm_cell_backward(
     i, f, j, o = gates.chunk(4, 1)
     sums, inner = _through_gates(dh, dc, cell, i, j, f, o, after.tanh())
     return sums, inner, sums.sum(0) if has_bias else None
+
+
+_DIRECTIONS = ("UNIDIRECTIONAL", _REVERSED)
+
+
+def _in_steps(x: T, batch_sizes: T | None, batch_first: bool) -> tuple[T, T | None]:
+    """Return a batch of sequences as (steps, batch, features), and 1 within each sequence, if their lengths differ."""
+    if batch_sizes is None or not batch_sizes.numel():
+        return x.transpose(0, 1) if batch_first else x, None
+    steps = x.view(len(batch_sizes), -1, x.shape[-1])  # padded: a row for each sequence at each step
+    return steps, (torch.arange(steps.shape[1]) < batch_sizes[:, None]).to(x.dtype)[..., None]
+
+
+def _weights(params: list[T], has_bias: bool) -> Iterator[tuple[T, T]]:
+    """Yield weight (inputs + hidden, 4 * hidden) and bias of each layer and direction."""
+    count = 4 if has_bias else 2
+    for first in range(0, len(params), count):
+        of_input, of_state, *biases = params[first : first + count]
+        yield torch.cat([of_input, of_state], 1).T, sum(_wide(*biases), of_input.new_zeros(len(of_input)))
+
+
+@family.kernel(
+    "aclnnLSTM(Tensor input, TensorList params, TensorList hx, Tensor batchSizes, bool hasBias, int64 numLayers,"
+    " double dropout, bool train, bool bidirectional, bool batchFirst, out Tensor output, out Tensor hy, out Tensor cy,"
+    " out TensorList iOut, out TensorList jOut, out TensorList fOut, out TensorList oOut, out TensorList hOut,"
+    " out TensorList cOut, out TensorList tanhCOut)"
+)
+def lstm(
+    x: T,
+    params: list[T],
+    states: list[T],
+    batch_sizes: T | None,
+    has_bias: bool,
+    _layers: int,
+    _dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Any, ...]:
+    """Run all layers and directions; return output, last states and cells, and for a training what each one kept."""
+    above, lasts = _in_steps(x, batch_sizes, batch_first)
+    ways, kept = _DIRECTIONS[: 1 + bidirectional], []
+    for place, (weight, bias) in enumerate(_weights(params, has_bias)):
+        way = place % len(ways)
+        hidden, cell = (each[place] for each in states)
+        kept.append(dynamic_rnn(above, weight, bias, lasts, hidden, cell, direction=ways[way]))
+        if way == len(ways) - 1:
+            above = torch.cat([each[0] for each in kept[-len(ways) :]], 2).to(x.dtype)
+    last = [torch.stack([each[i][0 if place % len(ways) else -1] for place, each in enumerate(kept)]) for i in (1, 2)]
+    _, h, c, i, j, f, o, tanh = zip(*kept, strict=True)
+    return above.transpose(0, 1) if batch_first else above, *last, *((i, j, f, o, h, c, tanh) if train else [None] * 7)
+
+
+@family.kernel(
+    "aclnnLstmBackward(Tensor input, TensorList hx, TensorList params, Tensor dy, Tensor dh, Tensor dc, TensorList i,"
+    " TensorList g, TensorList f, TensorList o, TensorList h, TensorList c, TensorList tanhc, Tensor batchSizes,"
+    " bool hasBias, int64 numLayers, double dropout, bool train, bool bidirectional, bool batchFirst,"
+    " BoolArray outputMask, out Tensor dxOut, out Tensor dhPrevOut, out Tensor dcPrevOut, out TensorList dparamsOut)"
+)
+def lstm_backward(
+    x: T, states: list[T], params: list[T], dy: T | None, dh: T | None, dc: T | None, *rest: Any
+) -> tuple[T, T, T, list[T]]:
+    """Run all layers backward, the last one first, each direction as :func:`dynamic_rnn_grad` does."""
+    (i, j, f, o, h, c, tanh), (batch_sizes, has_bias, *_, bidirectional, batch_first, _) = rest[:7], rest[7:]
+    first, lasts = _in_steps(x, batch_sizes, batch_first)
+    ways, weights = _DIRECTIONS[: 1 + bidirectional], list(_weights(params, has_bias))
+    dh, dc = (torch.zeros_like(states[0]) if each is None else each for each in (dh, dc))
+    shape = (*first.shape[:2], len(ways) * h[0].shape[2])
+    d = x.new_zeros(shape) if dy is None else (dy.transpose(0, 1) if batch_first else dy).reshape(shape)
+    made: list[tuple[T, ...]] = []
+    for end in range(len(weights), 0, -len(ways)):
+        places = range(end - len(ways), end)
+        below = [h[each - len(ways)] if lasts is None else h[each - len(ways)] * lasts for each in places]
+        given = torch.cat(below, 2) if places[0] else first
+        made[:0] = [
+            dynamic_rnn_grad(
+                given, weights[p][0], x, x, states[0][p], states[1][p], h[p], c[p], of_y, dh[p], dc[p],
+                i[p], j[p], f[p], o[p], tanh[p], lasts, direction=way,
+            )
+            for p, way, of_y in zip(places, ways, d.chunk(len(ways), 2), strict=True)
+        ]  # fmt: skip
+        d = sum(each[2] for each in made[: len(ways)])
+    of_params: list[T] = []
+    for (dw, db, *_), of_input in zip(made, params[:: 4 if has_bias else 2], strict=True):
+        inputs = of_input.shape[1]
+        of_params += [dw[:inputs].T, dw[inputs:].T, *([db] * 2 * has_bias)]
+    return (
+        (d.transpose(0, 1) if batch_first else d).reshape(x.shape),
+        *(torch.stack([each[place] for each in made]) for place in (3, 4)),
+        of_params,
+    )
 
 
 _GRU_ORDER = "rzh"

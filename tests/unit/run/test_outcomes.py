@@ -88,6 +88,14 @@ def test_an_operator_that_the_emulated_cann_does_not_export_is_not_emulated() ->
     assert classify(RuntimeError(said), emulated=False).name == "unsupported"
 
 
+def test_an_operator_that_cann_lacks_on_the_emulated_chip_too_is_unsupported() -> None:
+    error = RuntimeError(
+        "Current device only support aclnn operators, but aclnnGRU or aclnnGRUGetWorkspaceSize not found"
+    )
+    names = ("Ascend950PR", "Ascend910B1", "")
+    assert [classify(error, emulated=True, chip=each).name for each in names] == ["unsupported", *["not-emulated"] * 2]
+
+
 def test_an_operator_of_atb_is_named() -> None:
     said = "GetApiFuncAddr not found AtbPagedCacheLoadGetWorkspaceSize\n[ERROR] 2026"
     assert classify(RuntimeError(said), emulated=True).reason == "not emulated: AtbPagedCacheLoad"
