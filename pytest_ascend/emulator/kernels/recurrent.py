@@ -230,7 +230,7 @@ def lstm(
 )
 def lstm_backward(
     x: T, states: list[T], params: list[T], dy: T | None, dh: T | None, dc: T | None, *rest: Any
-) -> tuple[T, T, T, list[T]]:
+) -> tuple[T | list[T], ...]:
     """Run all layers backward, the last one first, each direction as :func:`dynamic_rnn_grad` does."""
     (i, j, f, o, h, c, tanh), (batch_sizes, has_bias, *_, bidirectional, batch_first, _) = rest[:7], rest[7:]
     first, lasts = _in_steps(x, batch_sizes, batch_first)
@@ -246,11 +246,11 @@ def lstm_backward(
         made[:0] = [
             dynamic_rnn_grad(
                 given, weights[p][0], x, x, states[0][p], states[1][p], h[p], c[p], of_y, dh[p], dc[p],
-                i[p], j[p], f[p], o[p], tanh[p], lasts, direction=way,
+                i[p], j[p], f[p], o[p], tanh[p], first.new_ones(()) if lasts is None else lasts, direction=way,
             )
             for p, way, of_y in zip(places, ways, d.chunk(len(ways), 2), strict=True)
         ]  # fmt: skip
-        d = sum(each[2] for each in made[: len(ways)])
+        d = torch.stack([each[2] for each in made[: len(ways)]]).sum(0)
     of_params: list[T] = []
     for (dw, db, *_), of_input in zip(made, params[:: 4 if has_bias else 2], strict=True):
         inputs = of_input.shape[1]
