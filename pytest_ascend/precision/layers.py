@@ -7,8 +7,8 @@ layers are therefore no part of a layer's verdict: it is wrong only if it adds a
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from types import CellType, FunctionType
@@ -20,11 +20,12 @@ from torch import Tensor, nn
 from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.capture import Call, Part, call_again, run, widened
 from pytest_ascend.precision.choices import UNSHOWN_BRANCHING
-from pytest_ascend.precision.compare import compare
+from pytest_ascend.precision.compare import Samples, compare
 from pytest_ascend.precision.diagnosis import without_hf32
 from pytest_ascend.precision.layer_report import Layer, LayerReport, relative_error
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.operators import first_wrong_operator, in_float64
+from pytest_ascend.precision.orders import other_order
 from pytest_ascend.precision.reference import COUNTS_OF_MANY, Source, initialise
 from pytest_ascend.precision.stand_ins import stand_ins
 
@@ -231,8 +232,8 @@ def models(
     """Compare a rewritten model with its original, by the outputs of the modules that ``names`` pairs.
 
     ``names`` goes from the model's names to the original's; without it, modules of equal names are compared. The model
-    runs on ``device``, its original on the CPU: in float64 (expected) and as it is (reference run). Raises
-    :class:`UsageError` for unknown names, and if there is nothing to compare.
+    runs on ``device``, its original on the CPU: in float64 (expected), and as it is in four orders (reference runs).
+    Raises :class:`UsageError` for unknown names, and if there is nothing to compare.
     """
     check_module(model)
     check_module(original)
@@ -244,9 +245,12 @@ def models(
     _check_names(pairs, model, original)
     expected = {(call.name, call.number): call for call in _in_float64(original, inputs, kwargs)}
     args, named = (mapped(each, torch.Tensor.cpu) for each in (inputs, kwargs))
-    with stand_ins([]):
-        theirs = run(copy.deepcopy(original).cpu(), args, named, None, False)[1]
-    reference_runs = {(call.name, call.number): call for call in theirs}
+    reference_runs: dict[tuple[str, int], list[Call]] = {}
+    for order in (nullcontext(), *map(other_order, range(3))):
+        with stand_ins([]), order:
+            theirs = run(copy.deepcopy(original).cpu(), args, named, None, False)[1]
+        for call in theirs:
+            reference_runs.setdefault((call.name, call.number), []).append(call)
     args, named = (mapped(each, lambda tensor: tensor.to(device)) for each in (inputs, kwargs))
     with without_hf32(device) as note:
         calls = run(copy.deepcopy(model).to(device), args, named, None, False)[1]
@@ -263,27 +267,31 @@ def models(
     return LayerReport(layers=layers, note=note)
 
 
-def _against(call: Call, expected: Call, reference_runs: Call, standard: str | None) -> Layer:
-    given = [tensors_in((each.args, each.kwargs)) for each in (call, expected, reference_runs)]
+def _against(call: Call, expected: Call, reference_runs: Sequence[Call], standard: str | None) -> Layer:
+    given = [tensors_in((each.args, each.kwargs)) for each in (call, expected, *reference_runs)]
     same = [each for each in zip(*given, strict=False) if len({part.shape for part in each}) == 1]
-    runs = iter(tensors_in(reference_runs.output))
-    ours = iter(tensors_in(call.output))
-    wanted = mapped(expected.output, lambda tensor: _or_as_chosen(tensor, next(ours, None), next(runs, None)))
+    outputs = [tensors_in(each.output) for each in (call, *reference_runs)]
+    chosen = iter(zip(*outputs, strict=False))
+    wanted = mapped(expected.output, lambda tensor: _or_as_chosen(tensor, *next(chosen, ())))
+    runs = Samples(each.output for each in reference_runs)
     return Layer(
         label=call.label if call.label == expected.label else f"{call.label} = {expected.label}",
         kind=call.kind,
         input_error=relative_error(given[0], given[1]),
-        input_agrees=all(compare(a, b, reference_runs=run, standard=standard).agrees for a, b, run in same),
+        input_agrees=all(compare(a, b, reference_runs=Samples(runs), standard=standard).agrees for a, b, *runs in same),
         output_error=relative_error(call.output, expected.output),
-        forward=compare(call.output, wanted, reference_runs=reference_runs.output, name=call.label, standard=standard),
+        forward=compare(call.output, wanted, reference_runs=runs, name=call.label, standard=standard),
     )
 
 
-def _or_as_chosen(expected: Tensor, actual: Tensor | None, run: Tensor | None) -> Tensor:
-    """Return expected indices, those of the original's own dtype where the model chose these: a router's near ties."""
-    if actual is None or run is None or expected.is_floating_point() or not expected.shape == actual.shape == run.shape:
+def _or_as_chosen(expected: Tensor, *found: Tensor) -> Tensor:
+    """Return expected indices, or the original's in its own dtype where the model chose these: a router's near ties."""
+    if expected.is_floating_point() or {expected.shape} != {each.shape for each in found}:
         return expected
-    return torch.where(actual.cpu() == run, run, expected)
+    actual, *runs = (each.cpu() for each in found)
+    for run_ in runs:
+        expected = torch.where(actual == run_, run_, expected)
+    return expected
 
 
 def _shared(model: nn.Module, original: nn.Module) -> dict[str, str]:
