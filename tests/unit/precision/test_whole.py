@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -189,3 +190,28 @@ def test_a_wrong_layer_is_judged_beside_as_many_reference_runs_as_a_module() -> 
     report = layers(nn.Sequential(nn.Linear(8, 8), Sometimes()), torch.randn(40, 8), backward=False)
     assert report.first is not None
     assert "judged beside 8 results of the CPU in float32" in report.first.forward.message
+
+
+@pytest.mark.parametrize("size", [0.0, 0.004])
+def test_in_16_bits_an_output_that_agrees_narrowly_is_judged_layer_by_layer(size: float) -> None:
+    noise = torch.randn(32, 64, generator=torch.Generator().manual_seed(1))
+
+    class Coarse(nn.Linear):
+        wrong = False
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found = super().forward(x)
+            return (found.float() * (1 + size * noise)).to(found.dtype) if self.wrong else found
+
+    class Net(nn.Sequential):
+        def to(self, *args: Any, **kwargs: Any) -> Any:  # what the device computes
+            self[0].wrong = True
+            return super().to(*args, **kwargs)
+
+    torch.manual_seed(0)
+    model = Net(Coarse(64, 64), *(nn.Linear(64, 64) for _ in range(3))).bfloat16()
+    x = torch.randn(32, 64).bfloat16()
+    assert whole(model, x, locate=False).agrees
+    verdict = whole(model, x)
+    assert verdict.agrees is not bool(size)
+    assert ("first wrong layer: 0 (Coarse)" in verdict.headline) is bool(size)
