@@ -246,7 +246,8 @@ def models(
     expected = {(call.name, call.number): call for call in _in_float64(original, inputs, kwargs)}
     args, named = (mapped(each, torch.Tensor.cpu) for each in (inputs, kwargs))
     reference_runs: dict[tuple[str, int], list[Call]] = {}
-    for order in (nullcontext(), *map(other_order, range(3))):
+    orders: list[AbstractContextManager[Any]] = [nullcontext(), *map(other_order, range(3))]
+    for order in orders:
         with stand_ins([]), order:
             theirs = run(copy.deepcopy(original).cpu(), args, named, None, False)[1]
         for call in theirs:
