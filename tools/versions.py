@@ -257,21 +257,21 @@ def page_of_played(known: Mapping[str, Mapping[str, Any]]) -> str:
 
 def others(report: Path, aside: Mapping[str, str]) -> dict[str, Any]:
     """Return what became of others' tests, by file: outcomes, causes, and why some were skipped."""
-    found: dict[str, dict[str, Any]] = {}
     (header,) = _lines(report / "run.jsonl", "header")
-    skipped = json.loads((report / "skipped.json").read_text(encoding="utf-8"))
+    left_out = report / "skipped.json"
+    skipped = json.loads(left_out.read_text(encoding="utf-8")) if left_out.exists() else {}
     records: dict[str, list[Mapping[str, Any]]] = {each: [] for each in skipped}
     for row in _lines(report / "run.jsonl", "record"):
-        records[row["node_id"].partition("::")[0]].append(row)
+        records.setdefault(row["node_id"].partition("::")[0], []).append(row)
+    found: dict[str, dict[str, Any]] = {}
     for file, rows in records.items():
-        key = "/".join(file.split("/")[-2:])
         own = [each for each in rows if each["outcome"] != "passed" and _last_two(each["node_id"]) in aside]
         rest = [each for each in rows if each not in own]
-        found[key] = {
+        found["/".join(file.split("/")[-2:])] = {
             "day": header["started"][:10],
             "outcomes": dict(Counter(each["outcome"] for each in rest)) | ({"set aside": len(own)} if own else {}),
             "causes": dict(Counter(_cause(each) for each in rest if each["outcome"] != "passed")),
-            "skipped": skipped[file],
+            "skipped": skipped.get(file, {}),
         }
     return found
 
@@ -281,30 +281,32 @@ def _last_two(node_id: str) -> str:
     return f"{'/'.join(file.split('/')[-2:])}::{test}"
 
 
+#: Columns of the board of others' tests, and the outcome that each counts.
+BOARD = {"passed": "passed", "CPU": "fallback", "refused": "unsupported", "not emulated": "not-emulated"}
+BOARD |= {"wrong": "failed", "crashed": "errored"}
+
+
 def page_of_foreign(board: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """Return the board of tests that others wrote: by repository and device, then what did not pass by cause."""
-    heads = ("tests of", "files", "skipped whole", "executed", "passed", "not emulated", "others", "share", "seen")
+    """Return the board of tests that others wrote: by repository and device, then what was wrong or crashed."""
+    heads = ("tests of", "files", "skipped whole", "executed", *BOARD, "seen")
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     causes: list[str] = []
     for name, files in sorted(board.items()):
         counts = sum((Counter(each["outcomes"]) for each in files.values()), Counter())
-        aside, missing, passed = counts.pop("set aside", 0), counts["not-emulated"], counts["passed"]
-        executed = sum(counts.values())
-        share = (
-            f"{100 * passed / max(1, executed):.1f} %, {100 * passed / max(1, executed - missing):.1f} % of emulated"
-        )
+        aside = counts.pop("set aside", 0)
         days = sorted({each["day"] for each in files.values()})
-        whole = sum(not each["outcomes"] for each in files.values())
-        cells = [name, len(files), whole, f"{executed}, {aside} set aside", passed, missing]
-        cells += [executed - passed - missing, share, " to ".join(dict.fromkeys((days[0], days[-1])))]
+        cells = [name, len(files), sum(not each["outcomes"] for each in files.values())]
+        cells += [f"{sum(counts.values())}, {aside} set aside" if aside else sum(counts.values())]
+        cells += [*(counts[each] for each in BOARD.values()), " to ".join(dict.fromkeys((days[0], days[-1])))]
         lines.append(f"| {' | '.join(map(str, cells))} |")
         said = sum((Counter(each["causes"]) for each in files.values()), Counter())
-        causes += [f"- {name}: {_inert(text)} ({count})" for text, count in _ordered(said)[:CAUSES]]
+        worse = [each for each in _ordered(said) if not each[0].startswith(("unsupported", "fallback"))]
+        causes += [f"- {name}: {_inert(text)} ({count})" for text, count in worse[:CAUSES]]
         skipped = sum(
             (Counter(list(each["skipped"])[:1]) for each in files.values() if not each["outcomes"]), Counter()
         )
         causes += [f"- {name}: skipped whole: {_inert(text)} ({count} files)" for text, count in _ordered(skipped)]
-    return "\n".join([*lines, "", "What did not pass, by cause:", "", *causes]) + "\n"
+    return "\n".join([*lines, "", "What was not emulated, wrong, or crashed, by cause:", "", *causes]) + "\n"
 
 
 def _ordered(counts: Mapping[str, int]) -> list[tuple[str, int]]:

@@ -28,8 +28,6 @@ PATH = click.Path(path_type=Path, exists=True)
 HALF = click.Choice(["even", "odd"])
 #: All tests of the files that ran, by node id: what rules are made from and written for.
 TESTS = "tests.txt"
-#: Why tests were skipped, by file.
-SKIPPED = "skipped.json"
 
 
 class _Default(click.Group):
@@ -126,7 +124,7 @@ def run(checkout: Path, report: Path, known: tuple[Path, ...], files: tuple[str,
     few, of = choice.sample
     counts = running.write(report, choice, rows, f"{len(chosen)} files of others' tests, {few}/{of}")
     write_file(report / TESTS, "".join(f"{each}\n" for each in names))
-    write_file(report / SKIPPED, json.dumps(skipped, indent=1) + "\n")
+    write_file(report / running.SKIPPED, json.dumps(skipped, indent=1) + "\n")
     for why, count in Counter(comparison.cause(each.outcome) for each in rows if each.reason).most_common(60):
         click.echo(f"{count:5}  {why}")
     if known:

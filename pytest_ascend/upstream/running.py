@@ -35,6 +35,8 @@ from pytest_ascend.system.files import write_file
 from pytest_ascend.upstream.lists import Listed, half
 from pytest_ascend.verdict.summary import summarise
 
+#: The file with why tests were skipped, by file of tests.
+SKIPPED = "skipped.json"
 #: How often a file is started anew for the tests that are left.
 STARTS = 12
 #: PyTorch's files whose tests are generic over devices.
@@ -98,7 +100,7 @@ class Seen:
         """Yield a record for each test that was executed."""
         for name, event in self.events.items():
             if event["outcome"] != "skipped":
-                case = Case(suite="user", subject=_plain(self.file.removesuffix(".py")), property=_plain(name))
+                case = Case(suite="user", subject=plain(self.file.removesuffix(".py")), property=plain(name))
                 known = (
                     {} if event["outcome"] == "passed" else {each: event.get(each, "") for each in ("reason", "detail")}
                 )
@@ -106,7 +108,8 @@ class Seen:
                 yield ResultRecord.of(case, f"{self.file}::{name}", outcome, duration_s=float(event.get("seconds", 0)))
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """Return a name of others' as a part of a case's id."""
     return re.sub(r"[^\w.\[\]-]+", ".", text)
 
 

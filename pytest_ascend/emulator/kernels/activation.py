@@ -193,10 +193,10 @@ family.named("Mish", torch.nn.functional.mish)
 @family.kernel_named("MishGrad")
 def mish_grad(grad: T, x: T, tanhx: T | None = None) -> T:
     """Differentiate Mish; ``tanhx`` is tanh(softplus(x)). Source: ops-nn e5c3fa9327ea, activation/mish_grad."""
-    made: T = (
-        aten.mish_backward(grad, x) if tanhx is None else grad * (tanhx + x * torch.sigmoid(x) * (1 - tanhx.square()))
-    )
-    return made
+    if tanhx is None:
+        return aten.mish_backward(grad, x)  # type: ignore[no-any-return]
+    wide, tanhx = x.float(), tanhx.float()
+    return (grad.float() * (tanhx + wide * torch.sigmoid(wide) * (1 - tanhx.square()))).to(x.dtype)
 
 
 family.named("Swish", lambda x, scale: aten.silu(x) if scale == 1 else x * torch.sigmoid(scale * x))

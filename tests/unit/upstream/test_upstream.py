@@ -107,18 +107,19 @@ def test_the_command_writes_a_log_and_the_board_counts_it(tmp_path: Path) -> Non
     assert entry["outcomes"] == {"passed": 3, "failed": 2, "set aside": 1}
     assert entry["skipped"] == {"needs eight cards": 1}
     text = page_of_foreign({"theirs, emulated": board})
-    assert "| theirs, emulated | 1 | 0 | 5, 1 set aside | 3 | 0 | 2 | 60.0 %, 60.0 % of emulated |" in text
+    assert "| theirs, emulated | 1 | 0 | 5, 1 set aside | 3 | 0 | 0 | 0 | 2 | 0 |" in text
 
 
 def test_what_is_not_emulated_is_counted_apart() -> None:
     entry = {
         "day": "2026-11-22",
-        "outcomes": {"passed": 3, "not-emulated": 1},
-        "causes": {"a `b` | c": 1},
+        "outcomes": {"passed": 3, "not-emulated": 1, "unsupported": 2},
+        "causes": {"a `b` | c": 1, "unsupported: aclnnExp": 2},
         "skipped": {},
     }
     text = page_of_foreign({"theirs": {"test_x.py": entry}})
-    assert "| 4, 0 set aside | 3 | 1 | 0 | 75.0 %, 100.0 % of emulated |" in text
+    assert "| theirs | 1 | 0 | 6 | 3 | 0 | 2 | 1 | 0 | 0 |" in text
+    assert "aclnnExp" not in text
     assert "- theirs: `a 'b' | c` (1)" in text
 
 

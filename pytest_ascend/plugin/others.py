@@ -1,0 +1,96 @@
+"""A plugin for pytest that keeps what becomes of others' tests as a run log and a page.
+
+    pytest-ascend emulate -- torchcts run --device npu --level 2 -p pytest_ascend.plugin.others
+
+The tests run as their authors start them, in one process. ``--upstream-sample K/N`` runs K of N, by hash.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.outcome import Outcome, Passed
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.run.outcomes import classify
+from pytest_ascend.system.files import write_file
+from pytest_ascend.upstream import running
+
+_ROWS, _SKIPPED = pytest.StashKey[list[ResultRecord]](), pytest.StashKey[dict[str, Counter[str]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("upstream", "others' tests, kept as a run log of pytest-ascend")
+    group.addoption("--upstream-report", default="upstream-report", metavar="PATH", help="The folder for log and page.")
+    group.addoption("--upstream-sample", default="1/1", metavar="K/N", help="K of N tests, by hash.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin without any test. Raises UsageError for a sample that is none."""
+    few, _, of = config.getoption("--upstream-sample").partition("/")
+    if not (few.isdigit() and of.isdigit() and 0 < int(few) <= int(of)):
+        raise pytest.UsageError(f"--upstream-sample: expected K/N such as 1/20, got {few}/{of}")
+    config.stash[_ROWS], config.stash[_SKIPPED] = [], {}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the sample of what others' own options have left."""
+    few, _, of = config.getoption("--upstream-sample").partition("/")
+    choice = running.Choice(sample=(int(few), int(of)))
+    kept = [each for each in items if choice.wants(*_names(each))]
+    config.hook.pytest_deselected(items=[each for each in items if each not in set(kept)])
+    items[:] = kept
+
+
+def _names(item: pytest.Item) -> tuple[str, str]:
+    file, _, name = item.nodeid.partition("::")
+    return "/".join(Path(file).parts[-2:]), name
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note what became of a test, by the exception that it raised."""
+    report = yield
+    file, name = _names(item)
+    outcome: Outcome | None = Passed() if report.when == "call" and report.passed else None
+    if report.skipped:
+        why = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+        item.config.stash[_SKIPPED].setdefault(file, Counter())[why[:120]] += 1
+    elif report.failed and call.excinfo:
+        from pytest_ascend import emulator  # noqa: PLC0415  (loads torch)
+
+        is_emulated = emulator.is_active()
+        missing = emulator.missing() if is_emulated else ()
+        outcome = classify(_raised(call.excinfo.value), emulated=is_emulated, missing=missing)
+    if outcome:
+        case = Case(suite="user", subject=running.plain(file.removesuffix(".py")), property=running.plain(name))
+        row = ResultRecord.of(case, f"{file}::{name}", outcome, duration_s=call.duration)
+        item.config.stash[_ROWS].append(row)
+    return report
+
+
+def _raised(error: BaseException) -> BaseException:
+    """Return what the device raised where an assertion of TorchCTS quotes it."""
+    is_quoted = isinstance(error, AssertionError) and str(error).startswith("Device raised ")
+    return RuntimeError(str(error)) if is_quoted else error
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the log, the page, and why tests were skipped."""
+    from pytest_ascend import emulator  # noqa: PLC0415  (loads torch)
+
+    config = session.config
+    report, device = Path(config.getoption("--upstream-report")), "emulated" if emulator.is_active() else "npu"
+    sample = config.getoption("--upstream-sample")
+    running.write(report, running.Choice(device=device), config.stash[_ROWS], f"others' tests, {sample}")
+    write_file(report / running.SKIPPED, json.dumps(config.stash[_SKIPPED], indent=1) + "\n")
