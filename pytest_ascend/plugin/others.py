@@ -92,5 +92,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
     report, device = Path(config.getoption("--upstream-report")), "emulated" if emulator.is_active() else "npu"
     sample = config.getoption("--upstream-sample")
-    running.write(report, running.Choice(device=device), config.stash[_ROWS], f"others' tests, {sample}")
+    rows = config.stash[_ROWS]
+    running.write(report, running.Choice(device=device), rows, f"others' tests, {sample}")
     write_file(report / running.SKIPPED, json.dumps(config.stash[_SKIPPED], indent=1) + "\n")
