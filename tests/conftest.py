@@ -1,7 +1,9 @@
 """Lets torch be imported where torch_npu is installed and CANN is not: the tests themselves need no NPU."""
 
 import os
+import random
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 
 import platformdirs
@@ -30,18 +32,35 @@ AT_START = {name: value for name, value in os.environ.items() if not name.starts
 LIMIT_S = {"unit": 120, "emulator": 120, "integration": 600, "meta": 600}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Set the time limit of each test that has none of its own."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Set the time limit of each test that has none of its own; leave out what this commit does not draw.
+
+    Of a test marked ``drawn(count)`` CI runs ``count`` parameters, chosen by its --random-order-seed, the commit. Without
+    that option all run.
+    """
+    seed, drawn = config.getoption("random_order_seed", None), defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("drawn") and seed and seed != "0":
+            drawn[item.nodeid.partition("[")[0]].append(item)
+    left_out: set[pytest.Item] = set()
+    for name, each in sorted(drawn.items()):
+        chosen = random.Random(f"{seed} {name}").sample(  # noqa: S311  (no secret)
+            sorted(item.nodeid for item in each), each[0].get_closest_marker("drawn").args[0]
+        )
+        left_out.update(item for item in each if item.nodeid not in chosen)
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=sorted(left_out, key=lambda item: item.nodeid))
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LIMIT_S[item.path.relative_to(item.config.rootpath).parts[1]]))
 
 
-def pytest_configure() -> None:
-    """Remove hypothesis's deadline: a busy machine takes long over an example, which says nothing about the code.
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker ``drawn``, and remove hypothesis's deadline: a busy machine takes long over an example, which says nothing about the code.
 
     Not imported above: ``tests/forks.py`` imports this file before pytest, which warns of plugins imported earlier.
     """
+    config.addinivalue_line("markers", "drawn(count): CI runs so many of the parameters, drawn by the commit")
     from hypothesis import HealthCheck, settings
 
     settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,18 +1,18 @@
 """The suites of operators say of each built-in fault that something is wrong, and where; without any they say nothing.
 
-Faults in different operators are planted together, so that few processes show all of them.
+Faults in different operators are planted together, in forks of one process; a few of them in a run of pytest as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pytest_ascend.emulator.faults import FAULTS, RUNTIME_FAULTS
 from tests.forks import records
+from tests.meta.planted import complaints
 
 PAGED = "fused/npu_fused_infer_attention_score.paged/forward/float16"
 #: Fault -> a case that has to fail with it, and a part of the message.
@@ -76,8 +76,8 @@ CAUGHT: Mapping[str, tuple[str, str]] = {
 }
 #: Faults of operators that an Ascend 950 alone has.
 ON_950 = {fault for fault in CAUGHT if fault.startswith(("mx-", "float8-"))}
-#: What fails without a fault too, as a known deviation of CANN's: its GELU is the tanh formula. Or what is not there.
-KNOWN = {"gelu/forward/float32": "waived", **{CAUGHT[fault][0]: "waived" for fault in ON_950}}
+#: What disagrees with PyTorch without a fault too, and is known to: CANN's GELU is the tanh formula.
+KNOWN = {"ops/gelu/forward/float32"}
 TEST = {"in-place": "in_place"}
 
 
@@ -108,12 +108,8 @@ def node(case: str) -> str:
     return f"ops/test_ops.py::test_{TEST.get(kind, kind)}[ops/{case}]"
 
 
-def run(cases: Sequence[str], faults: Sequence[str], report: Path) -> dict[str, Any]:
-    """Run cases of the operator suite on the emulated device; give the record of each."""
-    nodes = [node(case) for case in dict.fromkeys(cases)]
-    chip = ["--ascend-emulate=chip=950"] if ON_950.issuperset(faults) and faults else []
-    found = records(report, nodes, *chip, *(f"--ascend-emulate=fault={fault}" for fault in faults))
-    return {case: found[case if case.startswith("fused/") else f"ops/{case}"] for case in cases}
+def full(case: str) -> str:
+    return case if case.startswith("fused/") else f"ops/{case}"
 
 
 def test_every_built_in_fault_has_its_case() -> None:
@@ -121,36 +117,43 @@ def test_every_built_in_fault_has_its_case() -> None:
     assert CAUGHT.keys() == FAULTS.keys() - of_graphs - RUNTIME_FAULTS.keys()
 
 
-def test_without_a_fault_all_is_well(tmp_path: Path) -> None:
-    found = run([case for case, _ in CAUGHT.values()], [], tmp_path / "report")
-    assert {case: record["outcome"] for case, record in found.items() if record["outcome"] != "passed"} == KNOWN, found
-
-
-@pytest.mark.parametrize(
-    "faults",
-    [*together(sorted(CAUGHT.keys() - ON_950)), *together(sorted(ON_950))],
-    ids=lambda group: f"{len(group)} faults",
-)
-def test_faults_are_caught_where_they_are(faults: list[str], tmp_path: Path) -> None:
-    found = run([CAUGHT[fault][0] for fault in faults], faults, tmp_path / "report")
-    missed = [f"{fault}: {said}" for fault in faults if (said := complaint(fault, found))]
+@pytest.mark.parametrize("chip", ["", "950"])
+def test_faults_are_caught_where_they_are(chip: str, tmp_path: Path) -> None:
+    faults = ON_950 if chip else CAUGHT.keys() - ON_950
+    groups = [[], *together(sorted(faults))]
+    cases = [list(dict.fromkeys(full(CAUGHT[fault][0]) for fault in group or sorted(faults))) for group in groups]
+    jobs = [{"faults": group, "cases": asked} for group, asked in zip(groups, cases, strict=True)]
+    right, *wrong = complaints(jobs, tmp_path, chip)
+    assert {case for case, said in right.items() if said} <= KNOWN, right
+    missed = [
+        f"{fault}: {said[full(CAUGHT[fault][0])]}"
+        for group, said in zip(groups[1:], wrong, strict=True)
+        for fault in group
+        if not is_named(CAUGHT[fault], said[full(CAUGHT[fault][0])])
+    ]
     assert not missed, "\n".join(missed)
 
 
-def complaint(fault: str, found: Mapping[str, Any]) -> str:
-    """Say what is wrong with how a fault was reported; "" where its case failed and named operator and place."""
-    case, words = CAUGHT[fault]
-    said = found[case]
-    named = said["reason"].startswith(subject(case))
-    is_right = said["outcome"] == "failed" and named and words in said["reason"] + said["detail"]
-    return "" if is_right else f"{said['outcome']}: {said['reason']}"
+def is_named(caught: tuple[str, str], said: str) -> bool:
+    """Whether what is said names the operator first, and the words."""
+    case, words = caught
+    return said.startswith(subject(case)) and words in said
 
 
-@pytest.mark.parametrize("faults", [(), ("sum-in-half", "matmul-sums-in-half")], ids=["honest", "sums in half"])
-def test_sums_in_half_precision_are_seen_at_smoke(faults: tuple[str, ...], tmp_path: Path) -> None:
-    nodes = [node(f"{name}/exact/{dtype}") for name in ("mm", "sum") for dtype in ("bfloat16", "float16", "float32")]
-    options = ("--ascend-level=smoke", *(f"--ascend-emulate=fault={fault}" for fault in faults))
-    found = records(tmp_path / "report", nodes, *options)
-    failed = {case for case, each in found.items() if each["outcome"] == "failed"}
-    assert len(found) == len(nodes)
-    assert failed == {each for each in found if faults and not each.endswith("float32")}
+def test_a_run_of_pytest_reports_them(tmp_path: Path) -> None:
+    faults = ["gelu-by-sigmoid", "exp-by-polynomial", "attention-reads-first-page"]
+    cases = {full(CAUGHT[fault][0]): fault for fault in faults}
+    nodes = [node(CAUGHT[fault][0]) for fault in (*faults, "mm-rounds-to-hf32")]
+    found = records(tmp_path / "report", nodes, *(f"--ascend-emulate=fault={fault}" for fault in faults))
+    for case, fault in cases.items():
+        assert found[case]["outcome"] == "failed"
+        assert is_named(CAUGHT[fault], found[case]["reason"] + found[case]["detail"])
+    assert found["ops/mm/forward/float32"]["outcome"] == "passed"
+
+
+def test_sums_in_half_precision_are_seen_at_smoke(tmp_path: Path) -> None:
+    cases = [f"ops/{name}/exact/{dtype}" for name in ("mm", "sum") for dtype in ("bfloat16", "float16", "float32")]
+    jobs = [{"faults": each, "cases": cases, "level": "smoke"} for each in ([], ["sum-in-half", "matmul-sums-in-half"])]
+    right, wrong = complaints(jobs, tmp_path)
+    assert not any(right.values())
+    assert {case for case, said in wrong.items() if said} == {each for each in cases if not each.endswith("float32")}
