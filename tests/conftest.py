@@ -35,8 +35,8 @@ LIMIT_S = {"unit": 120, "emulator": 120, "integration": 600, "meta": 600}
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Set the time limit of each test that has none of its own; leave out what this commit does not draw.
 
-    Of a test marked ``drawn(count)`` CI runs ``count`` parameters, chosen by its --random-order-seed, the commit. Without
-    that option all run.
+    Of a test marked ``drawn(count)`` CI runs ``count`` parameters, chosen by its --random-order-seed, the commit.
+    Without that option all run.
     """
     seed, drawn = config.getoption("random_order_seed", None), defaultdict(list)
     for item in items:
@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker ``drawn``, and remove hypothesis's deadline: a busy machine takes long over an example, which says nothing about the code.
+    """Register the marker ``drawn``, and remove hypothesis's deadline: how long an example takes says nothing.
 
     Not imported above: ``tests/forks.py`` imports this file before pytest, which warns of plugins imported earlier.
     """

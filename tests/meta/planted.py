@@ -31,7 +31,7 @@ def complaints(jobs: Sequence[Mapping[str, Any]], folder: Path, chip: str = "") 
 
     A case that a job did not reach because the device broke, or never answered, says so.
     """
-    from tests.forks import run  # noqa: PLC0415
+    from tests.forks import run
 
     (folder / "jobs.json").write_text(json.dumps(list(jobs)), encoding="utf-8")
     done = run("tests.meta.planted", folder / "jobs.json", chip)
@@ -42,15 +42,15 @@ def complaints(jobs: Sequence[Mapping[str, Any]], folder: Path, chip: str = "") 
 
 def main(jobs: Path, chip: str) -> None:
     """Run the jobs in the file, and print what their cases say as one line of JSON."""
-    from pytest_ascend import emulator  # noqa: PLC0415
+    from pytest_ascend import emulator
 
     emulator.activate(emulator.EmulatorSettings(**({"chip": chip} if chip else {})))
-    import torch  # noqa: PLC0415
-    import torch_npu  # noqa: F401, PLC0415
+    import torch
+    import torch_npu  # noqa: F401
 
-    from pytest_ascend.coverage import manifest  # noqa: PLC0415
-    from pytest_ascend.emulator.kernels import all_kernels  # noqa: PLC0415
-    from pytest_ascend.system.bundled import folder  # noqa: PLC0415
+    from pytest_ascend.coverage import manifest
+    from pytest_ascend.emulator.kernels import all_kernels
+    from pytest_ascend.system.bundled import folder
 
     torch.set_num_threads(1)
     all_kernels()
@@ -104,8 +104,8 @@ def _answers(child: int, reads: int, job: Mapping[str, Any]) -> dict[str, str]:
 
 def said(case: Case, level: str) -> str:
     """Run a case on the emulated device as a level does; return what is said against it, "" where nothing is."""
-    from pytest_ascend.device.npu import Npu  # noqa: PLC0415
-    from pytest_ascend.run.comparing import PrecisionCompare  # noqa: PLC0415
+    from pytest_ascend.device.npu import Npu
+    from pytest_ascend.run.comparing import PrecisionCompare
 
     device = Npu()
     device.pin_numerics()
@@ -121,9 +121,9 @@ def said(case: Case, level: str) -> str:
     }
     try:
         if case.suite == "ops":
-            from pytest_ascend.golden import GoldenStore  # noqa: PLC0415
-            from pytest_ascend.system.bundled import folder  # noqa: PLC0415
-            from suites.ops.targets import target_of  # noqa: PLC0415
+            from pytest_ascend.golden import GoldenStore
+            from pytest_ascend.system.bundled import folder
+            from suites.ops.targets import target_of
 
             store = GoldenStore(folder("baselines") / "golden")
             known["target"] = target_of(case, known["npu_device"], store, level=level)

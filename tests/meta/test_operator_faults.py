@@ -17,7 +17,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_faults_at_random_are_noticed(tmp_path: Path) -> None:
-    few = [f"--operator={name}" for name in ("add", "sum", "nn.functional.gelu")]
+    few = [f"--operator={name}" for name in ("add", "sum")]
     done = run(
         "operator-faults",
         f"--results={tmp_path}",
@@ -45,5 +45,5 @@ def test_faults_at_random_are_noticed(tmp_path: Path) -> None:
 
 
 def test_a_chip_is_accused_of_nothing() -> None:
-    done = run("devices", "--chips=1", "--seed=3", "--", "suites/ops", "--ascend-shard=2/80")
+    done = run("devices", "--chips=1", "--seed=3", "--", "suites/ops", "--ascend-shard=2/320")
     assert done.returncode == 0, done.stdout + done.stderr

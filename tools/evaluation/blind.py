@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from pytest_ascend.run import canaries
+from pytest_ascend.precision import canaries
 from pytest_ascend.runlog.reading import read
 
 from .support import table
