@@ -16,6 +16,7 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.writing import read as read_log
 from pytest_ascend.upstream import comparison, lists, rules, running
 from pytest_ascend.upstream.commands import upstream
+from tests import forks
 from tools.versions import others, page_of_foreign
 
 THEIRS = """
@@ -232,3 +233,24 @@ def test_configs_exclude_operators_in_dtypes(tmp_path: Path) -> None:
     assert "(['nn.functional.relu'], None, None, ('float64',), 'no double')" in text
     assert "test_exclusions={'TestCommon': ['test_slow']}" in text
     compile(text, "configs", "exec")
+
+
+PYTESTS = """
+import pytest
+
+def test_right(): pass
+def test_wrong(): assert 1 == 2
+def test_quoted(): raise AssertionError("Device raised RuntimeError but CPU succeeded: not implemented for 'Half'")
+def test_left_out(): pytest.skip("needs eight cards")
+"""
+
+
+def test_others_suites_of_pytest_are_kept_as_a_log(tmp_path: Path) -> None:
+    (tmp_path / "test_suite.py").write_text(PYTESTS, encoding="utf-8")
+    plugin = ("-p", "pytest_ascend.plugin.others", "--upstream-report", tmp_path / "report")
+    done = forks.run("pytest", "-q", *plugin, "test_suite.py", where=tmp_path)
+    assert "2 failed, 1 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    log = read_log(tmp_path / "report" / "run.jsonl")
+    found = {each.node_id.rpartition("::")[2]: each.outcome_name for each in log.records}
+    assert found == {"test_right": "passed", "test_wrong": "failed", "test_quoted": "unsupported"}
+    assert "needs eight cards" in (tmp_path / "report" / "skipped.json").read_text(encoding="utf-8")
