@@ -19,16 +19,13 @@ from rich.text import Text
 
 from pytest_ascend.doctor.examination import examine
 from pytest_ascend.doctor.findings import (
-    ENGLISH,
     ERROR,
-    LANGUAGES,
     NOTE,
     SEVERITIES,
     UNKNOWN,
     WARNING,
     Diagnosis,
     Finding,
-    translated,
 )
 from pytest_ascend.environment.compatibility import BUNDLED, load
 from pytest_ascend.environment.evidence import COMMIT
@@ -36,6 +33,7 @@ from pytest_ascend.environment.machine import NPU_SMI_LIMIT_S, Machine, copied_m
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.text import one_line
 from pytest_ascend.system.files import read_regular
+from pytest_ascend.system.translation import ENGLISH, LANGUAGES, translated
 
 _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "cyan", UNKNOWN: "magenta"}
 _PLURALS = {ERROR: "errors", WARNING: "warnings", NOTE: "notes", UNKNOWN: "unknown"}

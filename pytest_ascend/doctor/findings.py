@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.records.text import one_line
-from pytest_ascend.system.bundled import table
 
 if TYPE_CHECKING:
     from pytest_ascend.doctor.survey import Survey
@@ -149,32 +146,3 @@ class Diagnosis:
             "devices": [dict(each) for each in self.devices],
             "judged_by": self.judged_by,
         }
-
-
-#: Codes of the languages (BCP 47). English is what logs have.
-LANGUAGES = ENGLISH, CHINESE = ("en", "zh")
-
-_HOLE = re.compile(r"\{\d\}")
-
-
-def translated(text: str, language: str) -> str:
-    """Return a sentence of the doctor in a language, as it is where the table has no words for it."""
-    constants, patterns = _table(language)
-    if text in constants:
-        return constants[text]
-    for pattern, words in patterns:
-        if match := pattern.fullmatch(text):
-            return words.format(*(translated(each, language) for each in match.groups()))
-    parts = text.split(", ")
-    return "、".join(constants[each] for each in parts) if all(each in constants for each in parts) else text
-
-
-@cache
-def _table(language: str) -> tuple[Mapping[str, str], tuple[tuple[re.Pattern[str], str], ...]]:
-    """Return the sentences that are constant, and those with places for values as patterns, the longest first."""
-    if language == ENGLISH:
-        return {}, ()
-    said: dict[str, str] = table(f"doctor/{language}.json")
-    holed = sorted((each for each in said if _HOLE.search(each)), key=len, reverse=True)
-    patterns = (re.compile("(.+)".join(map(re.escape, _HOLE.split(each))), re.DOTALL) for each in holed)
-    return said, tuple(zip(patterns, (said[each] for each in holed), strict=True))

@@ -15,6 +15,7 @@ from typing import Any
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.runlog import codec
+from pytest_ascend.system.translation import CHINESE, translated
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.columns import abbreviations, columns_of, dtype_key
 from pytest_ascend.verdict.suites import describe
@@ -123,6 +124,7 @@ def details_of(summary: Summary) -> str:
         "cases": cases,
         "shapes": [[_label(name) for name in shape] for shape in packing.shapes],
         "texts": list(packing.text.known),
+        "chinese": packing.chinese,
     }
     return b64encode(zlib.compress(codec.for_script(details).encode("utf-8", "backslashreplace"), 6)).decode()
 
@@ -135,6 +137,8 @@ class _Packing:
         self.shapes: dict[tuple[str, ...], int] = {}
         self.snippets_budget_bytes = dict(SNIPPETS_BUDGET_BYTES)
         self._lines: dict[str, int] = {}
+        #: Findings in Chinese, by the number of their text.
+        self.chinese: dict[int, str] = {}
 
     def line(self, foreign: str) -> int:
         """Return the number of a line of foreign text, most of which repeat."""
@@ -167,6 +171,13 @@ class _Packing:
             self.snippet(result),
         ]
 
+    def finding(self, text: str) -> int:
+        """Return the number of a finding, and keep its translation."""
+        number = self.line(text)
+        if number not in self.chinese and (found := translated(evidence.line(text), CHINESE, "findings")) != text:
+            self.chinese[number] = found
+        return number
+
     def _is_wanted_whole(self, result: ResultRecord) -> bool:
         """Whether every tensor of a comparison is wanted: a model's are its layers, an operator's only its faults."""
         return result.case.suite == "models" or not result.conforms
@@ -181,8 +192,8 @@ class _Packing:
             int(verdict.agrees),
             self.line(verdict.path),
             self.line(verdict.standard),
-            self.line(verdict.headline),
-            self.line(verdict.pattern),
+            self.finding(verdict.headline),
+            self.finding(verdict.pattern),
             self.text(evidence.text(verdict.message)),
             self.line(verdict.waiver),
             [[self.text(name), figure] for name, figure in evidence.decided(verdict)],

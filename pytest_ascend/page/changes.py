@@ -33,7 +33,7 @@ from pytest_ascend.verdict.diff import (
     Change,
     Diff,
 )
-from pytest_ascend.verdict.phrase import Phrase, commas, counted, say
+from pytest_ascend.verdict.phrase import Phrase, commas, counted, in_both, say
 from pytest_ascend.verdict.summary import Summary, notice
 
 #: Version of the JSON, raised whenever a reader of an older one would misread it.
@@ -87,11 +87,11 @@ def _cause(cause: Cause, linked: bool) -> View:
     return View(
         id=cause.id,
         outcome=cause.outcome,
-        title=cause.title,
+        title=in_both(cause.title, "findings"),
         count=counted("cases", len(cause.cases)),
         example=evidence.line(first.case.id),
         href=link(first.case.id) if linked else "",
-        finding=cause.finding,
+        finding=in_both(cause.finding, "findings"),
     )
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any
 
-from pytest_ascend.doctor.findings import CHINESE, translated
 from pytest_ascend.page import View, sections
 from pytest_ascend.page.casedata import details_of, index_of
 from pytest_ascend.page.changes import change_data, changes_of, name_of
@@ -23,7 +22,7 @@ from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import Cause, KnownCause, causes_of, known_causes, not_emulated
 from pytest_ascend.verdict.columns import columns_of
 from pytest_ascend.verdict.diff import compare
-from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
+from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, in_both, say
 from pytest_ascend.verdict.suites import STAGES
 from pytest_ascend.verdict.summary import Summary
 
@@ -140,18 +139,12 @@ def _findings(doctor: Mapping[str, Any]) -> Iterator[View]:
         yield View(
             severity=say(f"doctor.{each['severity']}") if known else evidence.line(each["severity"]),
             looks=each["severity"] if known else "note",
-            what=_doctors(evidence.line(each["what"])),
+            what=in_both(evidence.line(each["what"])),
             evidence=tuple(evidence.line(one) for one in each["evidence"][:ROWS_LIMIT]),
-            why=_doctors(evidence.line(each["why"])),
-            remedy=_doctors(evidence.line(each["remedy"])),
+            why=in_both(evidence.line(each["why"])),
+            remedy=in_both(evidence.line(each["remedy"])),
             is_open=each["severity"] == "error",
         )
-
-
-def _doctors(text: str) -> Phrase | str:
-    """Return a sentence of the doctor in both languages, or as text without a translation."""
-    chinese = translated(text, CHINESE)
-    return say("doctor.text", en=text, zh=chinese) if chinese != text else text
 
 
 def _census(census: Mapping[str, Mapping[str, int]]) -> Iterator[View]:

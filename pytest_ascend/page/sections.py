@@ -16,7 +16,7 @@ from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict import suites as bundled
 from pytest_ascend.verdict.causes import Cause, KnownCause
 from pytest_ascend.verdict.columns import link, tally
-from pytest_ascend.verdict.phrase import SILENCE, counted, say
+from pytest_ascend.verdict.phrase import SILENCE, counted, in_both, say
 from pytest_ascend.verdict.summary import Summary
 
 
@@ -69,10 +69,10 @@ def cause_card(cause: Cause, summary: Summary) -> View:
         href=anchor(cause.id),
         all_href=f"#cases?cause={quote(cause.id, safe='/:')}",
         outcome=cause.outcome,
-        title=cause.title or say("absent.no-reason"),
+        title=in_both(cause.title, "findings") or say("absent.no-reason"),
         number=number,
         count=many,
-        finding=cause.finding,
+        finding=in_both(cause.finding, "findings"),
         example=evidence.line(first.case.id),
         example_href=link(first.case.id),
         command=evidence.again(summary.run.header, first.node_id) if first.node_id else "",
@@ -127,7 +127,7 @@ def waiver(cause: KnownCause, started: str) -> View:
         kind=say(f"waivers.{cause.kind}") if cause.kind in ("limit", "defect") else SILENCE,
         count=counted("cases", len(cause.cases)),
         href=f"#cases?cause={quote(f'known:{cause.cause}', safe='/:')}",
-        reason=known.get("reason") or evidence.finding(cause.cases[0]),
+        reason=in_both(known.get("reason") or evidence.finding(cause.cases[0]), "findings"),
         issue=known.get("issue", ""),
         owner=known.get("owner", ""),
         expires=expires,

@@ -1,6 +1,6 @@
 """Sentences of pages and terminals, as data: a key into a table of words for each language, and its values.
 
-Only the interface is translated. Messages of devices, judges and tests appear as in the log.
+The interface is translated, and what the judge finds (words/findings.zh.json). Messages of devices and tests appear as in the log.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import cache, reduce
 from importlib.resources import files
 from typing import TypeAlias
 
+from pytest_ascend.system.translation import CHINESE, translated
 from pytest_ascend.verdict import figures
 from pytest_ascend.verdict.suites import suites
 
@@ -49,6 +50,12 @@ class Phrase:
 def say(key: str, **values: Value) -> Phrase:
     """Return the phrase of a key."""
     return Phrase(key, values)
+
+
+def in_both(text: str, of: str = "doctor") -> Phrase | str:
+    """Return foreign text in both languages, by the table ``of`` its kind; as it is without a translation."""
+    chinese = translated(text, CHINESE, of)
+    return say("foreign.text", en=text, zh=chinese) if chinese != text else text
 
 
 #: An empty phrase.

@@ -59,6 +59,7 @@ const CaseView = (() => {
   function view(rest, each) {
     const { DETAIL, VERDICT } = rest;
     const text = (number) => rest.texts[number];
+    const both = (number) => said("foreign.text", { en: text(number), zh: rest.chinese[number] ?? text(number) });
     const row = rest.cases[each.place];
 
     function metrics(verdict) {
@@ -90,8 +91,8 @@ const CaseView = (() => {
       const allMetrics = table(said("case.metrics", { standard: text(verdict[VERDICT.standard]) }), metrics(verdict));
       const message = text(verdict[VERDICT.message]);
       return make("div", { class: "comparison" },
-        make("p", { class: "headline" }, `${text(verdict[VERDICT.path])}: ${text(verdict[VERDICT.headline])}`),
-        pattern ? make("p", { class: "pattern" }, said("case.pattern"), ` ${pattern}`) : null,
+        make("p", { class: "headline" }, `${text(verdict[VERDICT.path])}: `, both(verdict[VERDICT.headline])),
+        pattern ? make("p", { class: "pattern" }, said("case.pattern"), " ", both(verdict[VERDICT.pattern])) : null,
         waiver ? make("p", { class: "pattern" }, said("case.loosened"), ` ${waiver}`) : null,
         make("div", { class: "pair" }, table(said("case.decided"), decided), elements(verdict[VERDICT.elements])),
         bad ? picture(verdict[VERDICT.where]) : null,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ascend.doctor import RULES, settings
-from pytest_ascend.doctor.findings import CHINESE, ENGLISH, translated
+from pytest_ascend.system.translation import CHINESE, ENGLISH, translated
 
 from .machines import MACHINES
 from .test_commands import invoke
