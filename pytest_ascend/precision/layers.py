@@ -232,7 +232,7 @@ def models(
     """Compare a rewritten model with its original, by the outputs of the modules that ``names`` pairs.
 
     ``names`` goes from the model's names to the original's; without it, modules of equal names are compared. The model
-    runs on ``device``, its original on the CPU: in float64 (expected), and as it is in four orders (reference runs).
+    runs on ``device``, its original on the CPU: in float64 (expected), and as it is in eight orders (reference runs).
     Raises :class:`UsageError` for unknown names, and if there is nothing to compare.
     """
     check_module(model)
@@ -246,7 +246,7 @@ def models(
     expected = {(call.name, call.number): call for call in _in_float64(original, inputs, kwargs)}
     args, named = (mapped(each, torch.Tensor.cpu) for each in (inputs, kwargs))
     reference_runs: dict[tuple[str, int], list[Call]] = {}
-    orders: list[AbstractContextManager[Any]] = [nullcontext(), *map(other_order, range(3))]
+    orders: list[AbstractContextManager[Any]] = [nullcontext(), *map(other_order, range(7))]
     for order in orders:
         with stand_ins([]), order:
             theirs = run(copy.deepcopy(original).cpu(), args, named, None, False)[1]

@@ -1,6 +1,7 @@
 """Sentences of pages and terminals, as data: a key into a table of words for each language, and its values.
 
-The interface is translated, and what the judge finds (words/findings.zh.json). Messages of devices and tests appear as in the log.
+The interface is translated, and so is what the judge finds (``words/findings.zh.json``). Messages of devices and tests
+appear as in the log.
 """
 
 from __future__ import annotations
