@@ -38,7 +38,7 @@ def judge_call(target: Target, compare: PrecisionCompare, call: Call, actual: Te
     operator, name, backward = target.operator, call.name, call.direction == BACKWARD
     if overflows(result):
         return
-    if not call.direction and (pair := _determined(target, call, actual, result)):
+    if pair := determined(target, call, actual, result):
         compare(*pair, name=operator.name, standard="binary")
         return
     wanted = result.expected if backward else expected(operator, result)
@@ -59,12 +59,12 @@ def judge_call(target: Target, compare: PrecisionCompare, call: Call, actual: Te
             compare({name: _only(place, actual)}, {name: _only(place, wanted)}, name=operator.name, **how)
 
 
-def _determined(target: Target, call: Call, actual: Tensors, result: Results) -> Sequence[Any] | None:
+def determined(target: Target, call: Call, actual: Tensors, result: Results) -> Sequence[Any] | None:
     """Return what PyTorch promises of the results of a call that may choose, as among equal elements, and of the CPU's.
 
-    None for other operators, and where the results do not have the structure of such a call.
+    None for other operators and gradients, and where the results do not have the structure of such a call.
     """
-    if target.operator.function not in PROMISES:
+    if call.direction or target.operator.function not in PROMISES:
         return None
     args, kwargs = target.on_cpu(call.sample)
     asked = OpenCall(*PROMISES[target.operator.function], args, kwargs, ())

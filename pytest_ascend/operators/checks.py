@@ -13,6 +13,7 @@ import torch
 
 from pytest_ascend.dispatching import unseen
 from pytest_ascend.operators import sweep
+from pytest_ascend.operators.call_judging import determined
 from pytest_ascend.operators.calling import (
     LAYOUTS,
     as_it_is,
@@ -128,7 +129,11 @@ def _checked(target: Target, compare: PrecisionCompare, calls: Iterable[Call]) -
     for call in calls:
         if call.sample.name not in stored:
             stored[call.sample.name] = target.expect(call)
-        actual[call.name], results[call.name] = target.execute(call), stored[call.sample.name]
+        found, right = target.execute(call), stored[call.sample.name]
+        if matching_run(found, right) is None and (pair := determined(target, call, found, right)):
+            found, promised = ([*each.values()] for each in pair)
+            right = Results(promised, (promised,))
+        actual[call.name], results[call.name] = found, right
         backward = call.direction == BACKWARD
     judge(target, compare, actual, results, backward=backward)
     return actual, results
