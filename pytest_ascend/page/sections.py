@@ -69,7 +69,8 @@ def cause_card(cause: Cause, summary: Summary) -> View:
         href=anchor(cause.id),
         all_href=f"#cases?cause={quote(cause.id, safe='/:')}",
         outcome=cause.outcome,
-        title=in_both(cause.title, "findings") or say("absent.no-reason"),
+        title=in_both(evidence.line(first.case.id) if cause.is_named_by_its_finding else cause.title, "findings")
+        or say("absent.no-reason"),
         number=number,
         count=many,
         finding=in_both(cause.finding, "findings"),
