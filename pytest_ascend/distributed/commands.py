@@ -14,9 +14,9 @@ import click
 from pytest_ascend.distributed import finding
 from pytest_ascend.distributed.finding import Finding, Line
 from pytest_ascend.errors import UsageError
-from pytest_ascend.system.files import read_regular, strict_json, write_file
+from pytest_ascend.system.files import open_regular, strict_json, write_file
 
-_LARGEST_BYTES = 1 << 30
+_LARGEST_BYTES, _LONGEST_LINE_BYTES = 1 << 30, 1 << 24
 
 
 @click.group()
@@ -91,8 +91,14 @@ def read(folder: Path) -> dict[int, list[Line]]:
 def _lines(path: Path) -> list[Line]:
     """Return the lines of a rank. A killed rank's last line may be incomplete."""
     try:
-        lines = read_regular(path, _LARGEST_BYTES).splitlines()
-        return [strict_json(each, constants=True) for each in lines if each.endswith(b"}")]
+        with open_regular(path, _LARGEST_BYTES) as file:
+            lines = []
+            while line := file.readline(_LONGEST_LINE_BYTES + 1):
+                if len(line) > _LONGEST_LINE_BYTES:
+                    raise ValueError(f"a line has more than {_LONGEST_LINE_BYTES:,} bytes")
+                if line.rstrip().endswith(b"}"):
+                    lines.append(strict_json(line, constants=True))
+        return lines
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} is not a rank's record: {error}", hint="run the diagnosis again") from error
 

@@ -272,3 +272,10 @@ def test_a_model_of_the_suite_is_the_same_numbers_on_every_rank(name: str) -> No
         torch.utils.deterministic.fill_uninitialized_memory = filled
         torch.use_deterministic_algorithms(False)
     assert all(x.isfinite().all() and torch.equal(x, again[key]) for key, x in first.items())
+
+
+def test_a_line_without_an_end_is_refused_before_it_is_whole(tmp_path: Path) -> None:
+    with (tmp_path / "rank-0.jsonl").open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(UsageError, match="a line has more than 16,777,216 bytes"):
+        read(tmp_path)
