@@ -113,11 +113,12 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
 
 def _plant(target: Target, canaries: Canaries | None, answered: Sequence[tuple[Call, Pair]]) -> None:
     """Judge wrong results of the calls with the most elements of moderate size, as their right ones are judged."""
-    fair = [each for each in answered if not any(axis.startswith("special") for axis in each[0].axes)]
-    for call, (actual, usual) in sorted(fair, key=lambda each: -sum(x.numel() for x in tensors(each[1][0])))[:_PLANTED]:
+    usual = (each for each in answered if not any(axis.startswith("special") for axis in each[0].axes))
+    fair = [each for each in usual if not has_ties(target, each[0])]  # any of equal elements is right
+    for call, (actual, own) in sorted(fair, key=lambda each: -sum(x.numel() for x in tensors(each[1][0])))[:_PLANTED]:
         result = target.expect(call)
         if canaries and not overflows(result):
-            canaries.plant(actual, partial(_accepts, target, call, usual, result), target.on_cpu(call.sample))
+            canaries.plant(actual, partial(_accepts, target, call, own, result), target.on_cpu(call.sample))
 
 
 def _accepts(target: Target, call: Call, usual: Tensors, result: Results, wrong: Tensors) -> bool:
