@@ -16,6 +16,7 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.writing import read as read_log
 from pytest_ascend.upstream import comparison, lists, rules, running
 from pytest_ascend.upstream.commands import upstream
+from pytest_ascend.verdict.summary import summarise
 from tests import forks
 from tools.versions import others, page_of_foreign
 
@@ -102,6 +103,7 @@ def test_the_command_writes_a_log_and_the_board_counts_it(tmp_path: Path) -> Non
     assert "6 tests executed, 50.0 % pass, 1 skipped" in done.output
     log = read_log(report / "run.jsonl")
     assert {each.node_id for each in log.records} >= {"test/test_theirs.py::TestTheirs::test_a"}
+    assert summarise(log).counts["passed"] == 3  # by their own checks, although we compared nothing
     assert len((report / "tests.txt").read_text(encoding="utf-8").split()) == 9
     board = others(report, {"test/test_theirs.py::TestTheirs::test_e_is_wrong_itself": "proven"})
     entry = board["test/test_theirs.py"]
