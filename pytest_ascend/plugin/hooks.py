@@ -227,7 +227,8 @@ class ExecutionHooks:
             return None
         with one_clear_message():
             refuse_open(self.run.opened_by)
-            return parent.run(self.run, session)
+            with _able_to_write(self.run):
+                return parent.run(self.run, session)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
@@ -326,14 +327,11 @@ class ReportingHooks:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write the record of a case as soon as it is known."""
-        try:
+        with _able_to_write(self.run):
             if self.run.recorder and (record := record_of(report)):
                 self.run.recorder.take(record)
             elif self.run.recorder and report.when not in ("setup", "call", "teardown"):
                 self.run.recorder.take_crash(report.nodeid, report.longreprtext)
-        except RunLogError as error:
-            self.run.recorder = None  # the log so far is complete and can be continued
-            pytest.exit(f"{error}\n  then continue with --ascend-resume", returncode=CANNOT_WRITE)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
@@ -385,3 +383,13 @@ class ReportingHooks:
     def pytest_unconfigure(self) -> None:
         """Leave nothing behind."""
         self.run.messages.cleanup()
+
+
+@contextlib.contextmanager
+def _able_to_write(run: RunState) -> Generator[None, None, None]:
+    """End the run where its log cannot be written: of a case, or of an attempt at one."""
+    try:
+        yield
+    except RunLogError as error:
+        run.recorder = None  # the log so far is complete and can be continued
+        pytest.exit(f"{error}\n  then continue with --ascend-resume", returncode=CANNOT_WRITE)

@@ -23,6 +23,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -173,6 +174,8 @@ def begin(folder: Path, plan: Plan, *, resume: bool) -> int:
         code = int(pytest.main([*arguments, "test_suite.py"]))
     except KeyboardInterrupt:  # when pytest has closed its session
         code = 128 + signal.SIGINT
+    except BaseException:  # noqa: BLE001 - what ended the run is part of what it printed
+        traceback.print_exc()
     finally:
         os._exit(code)
 

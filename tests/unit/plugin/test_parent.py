@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from pytest_ascend.errors import DeviceUnavailable
+from pytest_ascend.errors import DeviceUnavailable, RunLogError
 from pytest_ascend.isolation.cards import Locks
+from pytest_ascend.plugin.hooks import CANNOT_WRITE, ExecutionHooks
 from pytest_ascend.plugin.parent import _cards
 
 
@@ -66,3 +67,18 @@ def test_ranks_are_refused_where_too_few_cards_are_free(tmp_path: Path) -> None:
         _locked(mine, 1, ranks=4)
     mine.release()
     theirs.release()
+
+
+def test_an_attempt_that_cannot_be_logged_ends_the_run_as_a_case_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> bool:
+        raise RunLogError("cannot write the run log", path="run.jsonl", hint="free space")
+
+    monkeypatch.setattr("pytest_ascend.plugin.parent.run", full)
+    monkeypatch.setattr("pytest_ascend.plugin.options.only_looks", lambda _: False)
+    option = SimpleNamespace(continue_on_collection_errors=False)
+    setup, config = SimpleNamespace(prepared=SimpleNamespace(isolated=True)), SimpleNamespace(option=option)
+    run: Any = SimpleNamespace(setup=setup, config=config, opened_by=[], recorder=object())
+    session: Any = SimpleNamespace(testsfailed=0, items=[], config=config)
+    with pytest.raises(pytest.exit.Exception, match="continue with --ascend-resume") as ended:
+        ExecutionHooks(run).pytest_runtestloop(session)
+    assert (ended.value.returncode, run.recorder) == (CANNOT_WRITE, None)
