@@ -140,6 +140,8 @@ def _terms(target: Target, call: Call) -> int:
     operator, shapes = target.operator, [source.shape for source in call.sample.values()]
     backward = call.direction == BACKWARD
     longest = most_elements(shapes)
+    if backward and operator.function in PROMISES:  # each element of a gradient comes from one place, if from any
+        return 1
     if operator.traits.sums_windows and len(shapes) == 1 and longest > USUAL_TERMS:
         if operator.terms == 1 and not backward:
             return 1
