@@ -210,3 +210,8 @@ def old_qr(x: Tensor, some: bool = True) -> tuple[Tensor, Tensor]:
 def lstsq(x: Tensor, other: Tensor, **named: Any) -> Tensor:
     found: Tensor = torch.linalg.lstsq(x, other, **named).solution
     return found
+
+
+#: Their algorithms are stable as a whole: each element is as far off as the largest may be (LAPACK Users' Guide, error
+#: bounds). LAPACK's and a GPU's differ in which elements are.
+NORMWISE = frozenset((eigh, eig, svd, old_svd, qr, old_qr, lstsq))

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from pytest_ascend.dispatching import HALF, unseen
+from pytest_ascend.operators.callables import NORMWISE
 from pytest_ascend.operators.calling import (
     double,
     forward,
@@ -60,7 +61,8 @@ def settings(
     if operator.exactness == MOVE and not backward:
         return {"standard": "binary", "reference_runs": reference_runs[0]}
     if operator.exactness == FUNCTION or (backward and operator.exactness != MOVE and not summed):
-        propagated, together = PROPAGATED if backward else 0.0, operator.traits.sums_all
+        propagated = PROPAGATED if backward else 0.0
+        together = operator.traits.sums_all or operator.function in NORMWISE
         ulps = operator.ulps
         reference_runs.append(
             {name: _perturbed(each, ulps, propagated, together=together) for name, each in results.items()}
