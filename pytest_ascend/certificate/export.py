@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pytest_ascend.certificate import package, signing
 from pytest_ascend.certificate.requirements import is_limit
-from pytest_ascend.certificate.words import NAMES
+from pytest_ascend.certificate.words import parts_of
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
@@ -135,7 +135,7 @@ def _facts(claims: Mapping[str, Any]) -> Iterator[_Row]:
     yield "certificate", claims["id"]
     yield "tier", claims["tier"]
     yield from (("means", each) for each in claims["means"])
-    yield from ((name, claims["stack"].get(part) or "not known") for part, name in NAMES.items())
+    yield from ((name, claims["stack"].get(part) or "not known") for part, name in parts_of(claims["stack"]).items())
     yield "pytest-ascend", claims["release"]
     yield "run", claims["run"]["id"]
     yield from ((name, claims["run"][name]) for name in ("started", "finished", "level"))

@@ -20,6 +20,7 @@ from pytest_ascend.certificate.statement import CHOSEN, newer_releases, statemen
 from pytest_ascend.certificate.tiers import NEWER_CANN, Tier, by_name
 from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.errors import AscendError, RunLogError
+from pytest_ascend.records.case import OPTIONAL
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.text import one_line
@@ -133,7 +134,7 @@ def _verified(folder: Path, key: Ed25519PublicKey, release: Release) -> tuple[Pa
 
 
 #: Fields that must be equal for one run to confirm another.
-_SAME = ("chip", "driver", "cann", "torch", "torch_npu", "torch_npu_commit")
+_SAME = ("chip", "driver", "cann", "torch", "torch_npu", "torch_npu_commit", *OPTIONAL)
 #: Of two different runs, never more than this share of the times have equal bits.
 _COPIED = 0.5
 #: With fewer times, chance and the resolution of a clock may make them equal.

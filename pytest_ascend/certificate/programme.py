@@ -19,11 +19,12 @@ from pytest_ascend.certificate.judgement import ended, verify
 from pytest_ascend.certificate.package import CertificateError
 from pytest_ascend.certificate.release import Release, installed
 from pytest_ascend.certificate.tiers import ACCEPTED, SAMPLE
+from pytest_ascend.certificate.words import NAMES
 from pytest_ascend.coverage import expectations, manifest
 from pytest_ascend.environment.compatibility import Compatibility, load
 from pytest_ascend.errors import AscendError, UsageError
 from pytest_ascend.export.markdown import table
-from pytest_ascend.records.case import Stack
+from pytest_ascend.records.case import OPTIONAL, Stack
 from pytest_ascend.records.text import one_line
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.files import read_regular, strict_json, write_if_new
@@ -135,7 +136,9 @@ class Entry:
     @property
     def key(self) -> tuple[str, ...]:
         """What two certificates have in common that say the same of the same stack."""
-        return (str(self.claims.get("tier")), *(str(self.claims.get("stack", {}).get(name)) for name in _STACK))
+        stack = self.claims.get("stack", {})
+        beside = ", ".join(f"{NAMES[name]} {stack[name]}" for name in OPTIONAL if stack.get(name))
+        return (str(self.claims.get("tier")), *(str(stack.get(name)) for name in _STACK), beside)
 
 
 @click.command()
@@ -151,9 +154,8 @@ def registry(registry: Path, submission: Path | None, output: Path | None) -> No
     """
     found = entries(registry, submission, installed(), load(), on=statement.today())
     for each in found:
-        what = (
-            f"{each.key[0]} for {', '.join(each.key[1:])}, by {each.claims['issuer']}" if each.claims else "unverified"
-        )
+        stack = ", ".join(filter(None, each.key[1:]))
+        what = f"{each.key[0]} for {stack}, by {each.claims['issuer']}" if each.claims else "unverified"
         also = f"; also certified by {', '.join(each.others)}" if each.others else ""
         state = f"DOES NOT HOLD: {'; '.join(each.reasons)}" if each.reasons else f"holds until {each.claims['expires']}"
         click.echo(one_line(f"{each.folder.name}: {what}: {state}{also}"))
@@ -211,7 +213,7 @@ def _list(path: Path, key: Ed25519PublicKey) -> revocation.Revocations | None:
 
 def page(found: list[Entry]) -> str:
     """Return who is certified for what, as Markdown."""
-    columns = ("tier", *_STACK, "issuer", "certificate", "until", "also by")
+    columns = ("tier", *_STACK, "libraries", "issuer", "certificate", "until", "also by")
     rows = list(_rows(found))
     return f"# Certified stacks\n\n{table(columns, rows) if rows else 'None.'}\n"
 

@@ -83,6 +83,8 @@ _SEEN: Mapping[str, tuple[str, ...]] = {
     "torch": (evidence.TORCH,),
     "torch_npu": (evidence.TORCH_NPU,),
     "torch_npu_commit": (evidence.COMMIT,),
+    "nnal": (evidence.NNAL,),
+    **{name.replace("-", "_"): (name,) for name in evidence.LIBRARIES},
     "python": (evidence.PYTHON,),
 }
 
@@ -384,10 +386,11 @@ def machine(candidate: Candidate) -> Iterator[str]:
         return
     found = {str(each.get("name")): each for each in doctor.get("components", ())}
     for part, names in _SEEN.items():
-        seen = [str(found[name].get("version", "")) for name in names if name in found]
+        seen = [str(found[name].get("version", "")) for name in names if name in found] or [""]
         stated = str(getattr(head.stack, part))
         if not any(same(each, stated) for each in seen):
-            yield f"the stack says {part} {stated or 'unknown'}, and the doctor saw {' and '.join(seen) or 'none'}"
+            known = " and ".join(filter(None, seen)) or "none"
+            yield f"the stack says {part} {stated or 'unknown'}, and the doctor saw {known}"
     for name, each in found.items():
         yield from differs(f"{name} is", str(each.get("version", "")), _component(each).version)
     arch = str(found.get(evidence.ARCH, {}).get("version", ""))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_ascend.certificate.tiers import NEWER_CANN, SAMPLE, TIERS, Tier
+from pytest_ascend.records.case import OPTIONAL
 from pytest_ascend.records.text import one_line
 from pytest_ascend.system.bundled import table
 
@@ -32,6 +33,11 @@ _TRANSLATED = {language: _sentences(given) for language, given in _DATA["transla
 LANGUAGES = tuple(TEXTS)
 
 
+def parts_of(stack: Mapping[str, Any]) -> dict[str, str]:
+    """Return the readable name of each part of a stack in a statement; of optional ones where they are installed."""
+    return {part: name for part, name in NAMES.items() if part not in OPTIONAL or stack.get(part)}
+
+
 def words(claims: Mapping[str, Any], language: str = "en") -> str:
     """Return the text of ``certificate.txt``, or of ``certificate.zh.txt`` in the language "zh"."""
     return "\n".join(one_line(line) for line in _lines(claims, language)) + "\n"
@@ -51,7 +57,7 @@ def _lines(claims: Mapping[str, Any], language: str) -> Iterator[str]:
     yield texts["by"].format(id=run["id"], finished=run["finished"], release=claims["release"])
     yield from (f"  {translated.get(each, each)}" for each in claims["means"])
     yield from heading("tested")
-    for part, name in NAMES.items():
+    for part, name in parts_of(claims["stack"]).items():
         yield f"  {translated.get(part, name)}: {claims['stack'].get(part) or texts['unknown']}"
     yield f"  {texts['level']}: {run['level']}"
     yield f"  {texts['challenge']}: {run.get('challenge') or texts['no-challenge']}"

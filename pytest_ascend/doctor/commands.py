@@ -28,7 +28,7 @@ from pytest_ascend.doctor.findings import (
     Finding,
 )
 from pytest_ascend.environment.compatibility import BUNDLED, load
-from pytest_ascend.environment.evidence import COMMIT
+from pytest_ascend.environment.evidence import COMMIT, LIBRARIES
 from pytest_ascend.environment.machine import NPU_SMI_LIMIT_S, Machine, copied_machine, this_machine
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.text import one_line
@@ -53,7 +53,9 @@ def show(console: Console, diagnosis: Diagnosis, language: str = ENGLISH) -> Non
     console.print(Text(say(f"pytest-ascend doctor: {diagnosis.machine}"), style="bold"))
     console.print()
     console.print(_stack(diagnosis, say))
-    missing = [str(each["name"]) for each in diagnosis.components if not each["version"]]
+    missing = [
+        str(each["name"]) for each in diagnosis.components if not each["version"] and each["name"] not in LIBRARIES
+    ]
     if missing:
         console.print(Text(say(f"not found: {', '.join(missing)}")), soft_wrap=False)
     for finding in diagnosis.findings:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pytest_ascend.environment.chips import Family, family
 from pytest_ascend.environment.compatibility import Compatibility
-from pytest_ascend.environment.evidence import CHIP, RUNTIME, TOOLKIT, field
+from pytest_ascend.environment.evidence import CHIP, LIBRARIES, RUNTIME, TOOLKIT, field
 from pytest_ascend.environment.identity import Identity, identities
 from pytest_ascend.environment.machine import Machine, Package, installed
 from pytest_ascend.environment.npu_smi import NpuSmi, parse, parse_map
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 #: What CANN's own compiler of operators (TBE) imports, beside numpy.
 TBE_NEEDS = ("numpy", "decorator", "attrs", "psutil", "scipy")
-PACKAGES = frozenset({"torch", "torch-npu", "pytest-ascend", *TBE_NEEDS})
+PACKAGES = frozenset({"torch", "torch-npu", "pytest-ascend", *TBE_NEEDS, *LIBRARIES})
 
 CONTROL_FILES = ("davinci_manager", "devmm_svm", "hisi_hdc")
 #: The 950's driver manages shared memory through another file.

@@ -33,10 +33,12 @@ CHIP, DRIVER, FIRMWARE = "chip", "driver", "firmware"
 TOOLKIT, OPS, RUNTIME, COMPILER, HCCL = "CANN toolkit", "CANN ops", "CANN runtime", "CANN compiler", "CANN hccl"
 OPP, KERNELS, NNAL = "CANN opp", "CANN opp_kernel", "NNAL (ATB)"
 TORCH, TORCH_NPU, COMMIT = "torch", "torch_npu", "torch_npu commit"
+#: Distributions beside torch_npu that compute on an NPU: Triton's compiler, and libraries of operators.
+LIBRARIES = ("triton-ascend", "vllm-ascend", "sgl-kernel-npu")
 PYTHON, SYSTEM, ARCH = "Python", "OS", "architecture"
 COMPONENTS = (
     *(CHIP, DRIVER, FIRMWARE, TOOLKIT, OPS, RUNTIME, COMPILER, HCCL, OPP, KERNELS, NNAL),
-    *(TORCH, TORCH_NPU, COMMIT, PYTHON, SYSTEM, ARCH),
+    *(TORCH, TORCH_NPU, COMMIT, *LIBRARIES, PYTHON, SYSTEM, ARCH),
 )
 
 #: Parts of CANN, by their names in version.cfg.
@@ -94,14 +96,15 @@ def part_files(home: str, part: str) -> tuple[str, str]:
 def atb(machine: Machine) -> Iterator[Evidence]:
     """Yield the version of ATB, which writes ``Ascend-cann-atb Version : 8.0.0``."""
     named = machine.environ.get("ATB_HOME_PATH", "")
-    for path in (*((f"{named.rstrip('/')}/../version.info",) if named else ()), *ATB):
+    above = [f"{named.rstrip('/')}/{up}/version.info" for up in ("..", "../..") if named]  # latest/atb/cxx_abi_1
+    for path in (*above, *ATB):
         text = machine.tree.read(path).content
-        found = re.search(r"^Ascend-cann-atb\s+Version\s*:\s*(\S+)", text, re.MULTILINE)
+        found = re.search(r"^[ \t]*Ascend-cann-atb\s+Version\s*:\s*(\S+)", text, re.MULTILINE)
         yield from _known(NNAL, found[1] if found else "", path)
 
 
 def python_packages(machine: Machine, packages: dict[str, Package]) -> Iterator[Evidence]:
-    """Yield the versions of torch and torch_npu, from their metadata and their version files."""
+    """Yield the versions of torch and torch_npu, from their metadata and their version files, and of libraries."""
     for component, name, module in ((TORCH, "torch", "torch"), (TORCH_NPU, "torch-npu", "torch_npu")):
         package = packages.get(name)
         if package:
@@ -113,6 +116,9 @@ def python_packages(machine: Machine, packages: dict[str, Package]) -> Iterator[
             commit = re.search(r"^git_version\s*(?::[^=\n]*)?=\s*['\"]([0-9a-f]{7,40})['\"]", text, re.MULTILINE)
             if commit and component == TORCH_NPU:
                 yield Evidence(COMMIT, commit[1], path)
+    for name in LIBRARIES:
+        if name in packages:
+            yield from _known(name, packages[name].version, packages[name].path)
 
 
 def of_npu_smi(output: NpuSmi) -> Iterator[Evidence]:

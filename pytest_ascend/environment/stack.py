@@ -130,7 +130,7 @@ def _all(machine: Machine, home: CannHome | None, packages: dict[str, Package], 
 
 
 #: The distributions that are part of a stack.
-NAMED = frozenset({"torch", "torch-npu"})
+NAMED = frozenset({"torch", "torch-npu", *evidence.LIBRARIES})
 
 
 def collect(device: str, *, emulated: bool, chip: str, machine: Machine | None = None) -> Stack:
@@ -158,6 +158,8 @@ def collect(device: str, *, emulated: bool, chip: str, machine: Machine | None =
         torch_npu=version[evidence.TORCH_NPU] if npu else "",
         # Version numbers of torch_npu have been used twice; the commit identifies it.
         torch_npu_commit=version[evidence.COMMIT] if npu else "",
+        nnal=version[evidence.NNAL] if hardware else "",
+        **{name.replace("-", "_"): version[name] if npu else "" for name in evidence.LIBRARIES},
         python=platform.python_version(),
         os=platform.platform(),
         host=f"{platform.machine()}, {os.cpu_count()} CPUs{_cpu_name()}",

@@ -13,7 +13,7 @@ from pytest_ascend.page.casedata import details_of, index_of
 from pytest_ascend.page.changes import change_data, changes_of, name_of
 from pytest_ascend.page.sections import FIRST_LIMIT, ROWS_LIMIT, SEEN_LIMIT
 from pytest_ascend.records.bounds import moment
-from pytest_ascend.records.case import Stack
+from pytest_ascend.records.case import OPTIONAL, Stack
 from pytest_ascend.records.census import KINDS
 from pytest_ascend.records.outcome import Disputed, NotEmulated, NotRun, Waived
 from pytest_ascend.records.record import ResultRecord
@@ -119,9 +119,9 @@ def _numbered(causes: Sequence[Cause], known: Sequence[KnownCause]) -> tuple[lis
 
 
 def combination(stack: Stack) -> Iterator[Fact]:
-    """Yield every part of a stack with its version."""
+    """Yield every part of a stack with its version; optional ones where they are installed."""
     for each in fields(stack):
-        if each.name not in _NO_VERSIONS:
+        if each.name not in _NO_VERSIONS and (each.name not in OPTIONAL or getattr(stack, each.name)):
             yield Fact(say(f"stack.{each.name}"), evidence.line(str(getattr(stack, each.name))))
 
 

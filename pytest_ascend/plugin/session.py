@@ -27,7 +27,7 @@ from pytest_ascend.environment.stack import collect
 from pytest_ascend.errors import AscendError
 from pytest_ascend.performance.settings import NAME, Settings, settings_of
 from pytest_ascend.plugin.options import Options
-from pytest_ascend.records.case import Case, Stack
+from pytest_ascend.records.case import OPTIONAL, Case, Stack
 from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.run.preparation import Prepared
@@ -48,6 +48,7 @@ from pytest_ascend.runlog.writing import RunLog, read
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.files import write_file
 from pytest_ascend.system.programs import process_began
+from pytest_ascend.verdict.phrase import say
 from pytest_ascend.verdict.summary import Summary, exit_code, notice, summarise
 
 LOG = "run.jsonl"
@@ -381,6 +382,7 @@ def _versions(stack: Stack) -> Iterator[str]:
         "CANN": stack.cann,
         "torch": stack.torch,
         "torch_npu": f"{stack.torch_npu}{_in_brackets(stack.torch_npu_commit[:9])}",
+        **{str(say(f"stack.{name}")): str(getattr(stack, name)) for name in OPTIONAL},
         "Python": stack.python,
     }
     return (f"{name} {version}" for name, version in named.items() if version)

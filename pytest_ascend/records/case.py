@@ -58,7 +58,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Stack:
     """The combination under test. An empty string means that a version is not known.
 
-    ``device`` is the kind ("npu", "cuda", "cpu"); ``emulated`` is true where no hardware computed anything.
+    ``device`` is the kind ("npu", "cuda", "cpu"); ``emulated`` is true where no hardware computed anything. The parts
+    in :data:`OPTIONAL` are empty where they are not installed, and in logs from before they were recorded.
     """
 
     device: str
@@ -70,7 +71,16 @@ class Stack:
     torch: str = ""
     torch_npu: str = ""
     torch_npu_commit: str = ""
+    nnal: str = ""
+    triton_ascend: str = ""
+    vllm_ascend: str = ""
+    sgl_kernel_npu: str = ""
     python: str = ""
     os: str = ""
     host: str = ""
     pytest_ascend: str = ""
+
+
+#: The parts of a stack without which it works: ATB (of NNAL), Triton's compiler, and libraries of operators. They
+#: compute results where they are installed, so a stack with another version of one is another stack.
+OPTIONAL = ("nnal", "triton_ascend", "vllm_ascend", "sgl_kernel_npu")

@@ -397,6 +397,7 @@ BEFORE: Mapping[str, Change] = {
     "no driver": everywhere("driver", "driver", ""),
     "another firmware in the stack": stack(firmware="1.0"),
     "another commit in the stack": stack(torch_npu_commit="f" * 40),
+    "a library in the stack that the doctor did not see": stack(vllm_ascend="0.23.0"),
     "another Python in the stack": stack(python="3.9.1"),
     "a version that its evidence does not give": component("driver", "25.5.9"),
     "another architecture": stack(host="riscv64, 8 CPUs", os="Linux, riscv64"),

@@ -106,6 +106,9 @@ def doctor_of(stack: Stack) -> dict[str, Any]:
         "torch": stack.torch,
         "torch_npu": stack.torch_npu,
         "torch_npu commit": stack.torch_npu_commit,
+        "NNAL (ATB)": stack.nnal,
+        "triton-ascend": stack.triton_ascend,
+        "vllm-ascend": stack.vllm_ascend,
         "Python": stack.python,
         "architecture": "aarch64",
     }

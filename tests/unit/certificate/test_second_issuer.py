@@ -78,6 +78,7 @@ def test_without_the_other_key_it_is_not_checked(tmp_path: Path) -> None:
     [
         ({"times": 0.1}, "same run"),
         ({"driver": "25.5.2"}, "another stack: driver"),
+        ({"nnal": "8.5.0", "vllm_ascend": "0.23.0"}, "another stack: nnal, vllm_ascend"),
     ],
 )
 def test_a_run_that_is_no_other_one_on_the_same_stack_confirms_nothing(

@@ -10,6 +10,7 @@ from pytest_ascend.environment.evidence import Evidence
 from pytest_ascend.environment.machine import Machine, copied_machine, installed
 from pytest_ascend.environment.npu_smi import NpuSmi
 from pytest_ascend.environment.stack import Component, collect, gather, homes, same
+from pytest_ascend.records.case import OPTIONAL
 
 INSTALL_INFO = """package_name=Ascend-cann-toolkit
 version=8.3.RC1
@@ -105,3 +106,37 @@ def test_a_stack_names_what_is_on_the_machine(tmp_path: Path) -> None:
 def test_a_stack_without_the_drivers_file_names_what_npu_smi_says(tmp_path: Path) -> None:
     machine = copied_machine(tmp_path, {}, "| npu-smi 25.5.1    Version: 25.5.2   |\n")
     assert collect("npu", emulated=False, chip="Ascend910B3", machine=machine).driver == "25.5.2"
+
+
+LIBRARIES = {
+    "usr/local/Ascend/nnal/atb/latest/version.info": "    Ascend-cann-atb Version : 8.5.0\n    Platform : aarch64\n",
+    **{
+        f"usr/lib/python3.11/site-packages/{name}-{version}.dist-info/METADATA": f"Name: {name}\nVersion: {version}\n"
+        for name, version in (
+            ("triton_ascend", "3.2.2"), ("vllm_ascend", "0.11.0rc2.dev12+g1a2b3c4"), ("sgl_kernel_npu", "2026.2.1"),
+            ("light_vllm_ascend_security", "1.0.1"),
+        )
+    },
+}  # fmt: skip
+
+
+def test_a_stack_names_the_libraries_that_compute_beside_torch_npu(tmp_path: Path) -> None:
+    where = machine(tmp_path, LIBRARIES)
+
+    def named(device: str, *, emulated: bool = False) -> tuple[str, ...]:
+        stack = collect(device, emulated=emulated, chip="Ascend910B3", machine=where)
+        return tuple(str(getattr(stack, name)) for name in OPTIONAL)
+
+    packages = ("3.2.2", "0.11.0rc2.dev12+g1a2b3c4", "2026.2.1")
+    assert named("npu") == ("8.5.0", *packages)
+    assert named("npu", emulated=True) == ("", *packages)  # no ATB but the emulated one
+    assert named("cpu") == ("", "", "", "")
+
+
+def test_atb_is_found_from_its_variable(tmp_path: Path) -> None:
+    files = {
+        "opt/nnal/atb/8.3.0/version.info": "Ascend-cann-atb Version : 8.3.0\n",
+        "opt/nnal/atb/8.3.0/atb/cxx_abi_1/lib": "",
+    }
+    environ = {"ATB_HOME_PATH": "/opt/nnal/atb/8.3.0/atb/cxx_abi_1"}
+    assert versions(machine(tmp_path, files, environ))["NNAL (ATB)"] == "8.3.0"

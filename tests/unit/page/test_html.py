@@ -88,6 +88,11 @@ def data_of(found):
     return json.loads(texts[0])
 
 
+def test_the_page_names_the_libraries_that_are_installed_and_no_others():
+    text = page(synthetic.op_cases(1), stack=synthetic.replace(synthetic.HARDWARE, nnal="8.5.0")).text
+    assert ("NNAL (ATB)" in text, "8.5.0" in text, "sgl-kernel-npu" in text) == (True, True, False)
+
+
 def test_all_elements_are_closed_in_order(mixed):
     assert mixed.open == []
 

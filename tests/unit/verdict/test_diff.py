@@ -191,8 +191,9 @@ def test_times_of_an_emulated_device_are_not_compared():
 
 
 def test_the_parts_of_the_stack_that_differ_are_named():
-    other = replace(synthetic.HARDWARE, cann="9.1.0")
-    assert compare(summary(PASSED), summary(PASSED, stack=other)).components == {"cann": ("9.0.0", "9.1.0")}
+    other = replace(synthetic.HARDWARE, cann="9.1.0", vllm_ascend="0.23.0")
+    found = compare(summary(PASSED), summary(PASSED, stack=other)).components
+    assert found == {"cann": ("9.0.0", "9.1.0"), "vllm_ascend": ("", "0.23.0")}
 
 
 @pytest.mark.parametrize(
