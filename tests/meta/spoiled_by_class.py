@@ -1,0 +1,288 @@
+"""Faults that no kernel by itself has, by class: what real accelerators had, as kernels that are wrong in that way.
+
+Each is a fault by its name in this module (``tests.meta.spoiled_by_class:NAME``), as ``--ascend-emulate=fault=`` takes
+it. Those of streams, events and copies are of the runtime, in C. Where a fault follows a public report, it is named.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from pytest_ascend.emulator.faults import RUNTIME_FAULTS, Body, Fault, _given, _instead
+
+T = torch.Tensor
+
+
+def _stale(every: int, when: Callable[..., bool] = lambda *_: True) -> Callable[[Body], Body]:
+    """Every so-many-th call gives the result of the call before, where it has the same shape."""
+
+    def plant(correct: Body) -> Body:
+        kept: list[T] = []
+        calls: list[None] = []
+
+        def body(*given: Any) -> Any:
+            found = correct(*given)
+            calls.append(None)
+            last, kept[:] = (kept[0] if kept else None), [found.clone()]
+            fits = last is not None and last.shape == found.shape and last.dtype is found.dtype
+            return last if fits and len(calls) % every == 0 and when(*given) else found
+
+        return body
+
+    return plant
+
+
+def _first_argument(place: int) -> Callable[[Body], Body]:
+    """Use an argument of the first call in all later ones."""
+
+    def plant(correct: Body) -> Body:
+        kept: list[Any] = []
+
+        def body(*given: Any) -> Any:
+            kept.append(given[place]) if not kept else None
+            return correct(*given[:place], kept[0], *given[place + 1 :])
+
+        return body
+
+    return plant
+
+
+def _after(change: Callable[..., None]) -> Callable[[Body], Body]:
+    """Change inputs, or what was changed in place, after the call."""
+
+    def plant(correct: Body) -> Body:
+        def body(*given: Any) -> Any:
+            found = correct(*given)
+            change(found, *given)
+            return found
+
+        return body
+
+    return plant
+
+
+def _into_range(place: int, of: int = 0) -> Callable[[Body], Body]:
+    """Clamp indices: an access out of range is not noticed."""
+
+    def clamped(correct: Body, *given: Any) -> Any:
+        index, size = given[place], given[of].shape[given[1]] if place == 2 else len(given[of])
+        return correct(*given[:place], index.clamp(0, max(size - 1, 0)), *given[place + 1 :])
+
+    return _instead(clamped)
+
+
+def _keeps(every: list[T]) -> Callable[[Body], Body]:
+    return _after(lambda *_: every.append(torch.ones(1 << 14)))
+
+
+def _slowly(seconds: float) -> Callable[[Body], Body]:
+    return _after(lambda *_: time.sleep(seconds))
+
+
+def _by_squares(_: Body, x: T, dim: Any, correction: Any, keepdim: Any) -> Any:
+    where = list(dim) if dim else list(range(x.dim()))
+    count = math.prod(x.shape[each] for each in where)
+    found = (x * x).mean(where, keepdim=bool(keepdim)) - x.mean(where, keepdim=bool(keepdim)) ** 2
+    return found * count / max(count - correction, 1)
+
+
+def _carry_lost(correct: Body, x: T, dim: int, dtype: Any) -> Any:
+    return (
+        torch.cat([correct(each, dim, dtype) for each in x.split(4096, dim)], dim)
+        if x.dim()
+        else correct(x, dim, dtype)
+    )
+
+
+def _zeros_for(correct: Body, x: T, other: Any, *rest: Any) -> Any:
+    if x.is_floating_point() or not isinstance(other, T):
+        return correct(x, other, *rest)
+    found = correct(x, other.masked_fill(other == 0, 1), *rest)
+    return torch.where(other == 0, 0, found) if isinstance(found, T) else found
+
+
+def _not_beyond(count: int) -> Callable[[Body], Body]:
+    """Tensors of a list beyond so many are given back as they came."""
+
+    def plant(correct: Body) -> Body:
+        def body(*given: Any) -> Any:
+            found = correct(*given)
+            return [*found[:count], *(each.clone() for each in given[0][count:])] if isinstance(found, list) else found
+
+        return body
+
+    return plant
+
+
+def _mirrored(_: Any, x: T, mean: Any, std: Any, *__: Any) -> None:
+    """The second half is the first with the other sign, as of a transform that loses one of two numbers."""
+    flat, half = x.view(-1), x.numel() // 2
+    if half > 64 and isinstance(mean, float | int):
+        flat[half : 2 * half] = 2 * mean - flat[:half]
+
+
+def _repeated(_: Any, x: T, *__: Any) -> None:
+    """What follows 2^16 numbers are the same once more: offsets of a generator that wrap."""
+    if x.numel() > 1 << 16:
+        flat = x.view(-1)
+        flat[1 << 16 :] = flat[: flat.numel() - (1 << 16)].clone()
+
+
+def _upper_end(_: Any, x: T, low: Any, high: Any, *__: Any) -> None:
+    """The upper end of the range is drawn (PyTorch's issue 16706: rand that gives 1)."""
+    x.view(-1)[x.view(-1) > high - (high - low) / 4096] = high
+
+
+def _last_stays(correct: Body, n: int, *rest: Any) -> T:
+    found = correct(n, *rest)
+    return torch.cat([found[found != n - 1], found.new_tensor([n - 1])]) if n else found
+
+
+def _ordered(found: T) -> T:
+    return found.sort(-1).values
+
+
+BANK: Mapping[str, Mapping[str, Fault]] = {
+    "state between calls": {
+        "MM_STALE": {"aclnnMm": _stale(8)},
+        "EXP_STALE": {"aclnnExp": _stale(5)},
+        "SOFTMAX_STALE": {"aclnnSoftmax": _stale(16)},
+        "ADD_KEEPS_ALPHA": {"aclnnAdd": _first_argument(2)},
+        "MUL_STALE": {"aclnnMul": _stale(64)},
+        "SUM_KEEPS_DTYPE": {"aclnnReduceSum": _stale(32)},
+    },
+    "autograd": {
+        "SAVED_SOFTMAX_CHANGED": {"aclnnSoftmaxBackward": _after(lambda _, grad, output, *__: output.mul_(0.5))},
+        "GRADIENT_CHANGED": {"aclnnTanhBackward": _after(lambda _, grad, *__: grad.zero_())},
+        "INPUT_CHANGED": {
+            "aclnnMm": _after(lambda _, left, *__: left.view(-1)[-1:].zero_() if left.is_contiguous() else None)
+        },
+        "SIGMOID_SAVED_CHANGED": {"aclnnSigmoidBackward": _after(lambda _, grad, output, *__: output.mul_(0.5))},
+        "LAYER_NORM_GRADIENT_CHANGED": {"aclnnLayerNormBackward": _after(lambda _, grad, *__: grad.mul_(2))},
+        "GELU_INPUT_CHANGED": {"aclnnGeluBackward": _after(lambda _, grad, x, *__: x.mul_(0.5))},
+    },
+    "optimizers": {
+        "LERP_NOT_BEYOND_8": {"aclnnForeachLerpScalar": _not_beyond(8)},
+        "ADDCDIV_NOT_BEYOND_24": {f"aclnnForeachAddcdivScalar{each}": _not_beyond(24) for each in ("", "List", "V2")},
+        "NORM_OF_FIRST": {
+            "aclnnForeachNorm": _instead(lambda correct, x, *a: [f * (i == 0) for i, f in enumerate(correct(x, *a))])
+        },
+        "FUSED_IGNORES_AMSGRAD": {"aclnnFusedAdam": _instead(lambda correct, *a: correct(*a[:13], False, *a[14:]))},
+        "FUSED_IGNORES_MAXIMIZE": {"aclnnFusedAdam": _instead(lambda correct, *a: correct(*a[:14], False))},
+        "SCALE_GROWS_EARLY": {"aclnnAmpUpdateScale": _instead(lambda correct, *a: correct(*a[:5], max(a[5] - 1, 1)))},
+    },
+    "random numbers": {
+        "NORMAL_MIRRORED": {"aclnnInplaceNormal": _after(_mirrored)},
+        "UNIFORM_REPEATS": {"aclnnInplaceUniform": _after(_repeated)},
+        "UNIFORM_TAKES_END": {"aclnnInplaceUniform": _after(_upper_end)},
+        "PERMUTATION_LAST_STAYS": {"aclnnRandperm": _instead(_last_stays)},
+        "MULTINOMIAL_SORTED": {"aclnnMultinomial": _instead(lambda correct, *a: _ordered(correct(*a)))},
+        "MASK_IGNORES_OFFSET": {"aclnnDropoutGenMask": _instead(lambda correct, *a: correct(*a[:3], 0, *a[4:]))},
+        "INTEGERS_TO_THE_END": {
+            "aclnnInplaceRandom": _instead(lambda correct, x, low, high, *a: correct(x, low, high + 1, *a))
+        },
+    },
+    "long chains, ranges": {
+        "VARIANCE_BY_SQUARES": {"aclnnVarCorrection": _instead(_by_squares)},
+        "MEAN_IN_HALF": {
+            "aclnnMean": _instead(
+                lambda correct, x, *a: correct(
+                    x.clamp(-512, 512) if x.numel() > 4096 and x.dtype is torch.float16 else x, *a
+                )
+            )
+        },
+        "SOFTMAX_OF_1024": {
+            "aclnnSoftmax": _given(lambda x: torch.cat([x[..., :1024], torch.full_like(x[..., 1024:], -1e4)], -1))
+        },
+        "CARRY_LOST": {"aclnnCumsum": _instead(_carry_lost)},
+        "NORM_OVERFLOWS": {
+            "aclnnLinalgVectorNorm": _given(
+                lambda x: torch.where(x.abs() > 256, torch.inf, x) if x.dtype is torch.float16 else x
+            )
+        },
+        "EXPONENTS_CUT": {"aclnnLogSumExp": _given(lambda x: x.clamp(-80, 80))},
+    },
+    "parts of models": {
+        "LSTM_IGNORES_BIAS": {"aclnnThnnFusedLstmCell": _instead(lambda correct, *a: correct(*a[:4], None))},
+        "PADDING_0_IGNORED": {
+            "aclnnEmbeddingDenseBackward": _instead(
+                lambda correct, g, i, n, p, s: correct(g, i, n, -1 if p == 0 else p, s)
+            )
+        },
+        "NORM_EPS_FIXED": {"aclnnBatchNorm": _instead(lambda correct, *a: correct(*a[:7], 1e-5))},
+        "GROUPS_OF_ONE": {
+            "aclnnGroupNorm": _instead(lambda correct, *a: correct(*a[:6], 1, a[7]) if a[6] == a[4] else correct(*a))
+        },
+        "LAYER_EPS_FIXED": {"aclnnLayerNorm": _instead(lambda correct, *a: correct(*a[:4], 1e-5))},
+        "SMOOTHING_IN_HALF": {"aclnnLogSoftmax": _given(lambda x: x.half().to(x.dtype))},
+    },
+    "refusals": {
+        "SELECT_CLAMPS": {"aclnnIndexSelect": _into_range(2)},
+        "GATHER_CLAMPS": {"aclnnGather": _into_range(2)},
+        "EMBEDDING_CLAMPS": {"aclnnEmbedding": _into_range(1)},
+        "SCATTER_ADD_CLAMPS": {"aclnnScatterAdd": _into_range(2)},
+        "INDEX_ADD_CLAMPS": {"aclnnIndexAdd": _into_range(2)},
+        "FLOOR_BY_ZERO": {"aclnnFloorDivide": _instead(_zeros_for), "aclnnDivMod": _instead(_zeros_for)},
+        "REMAINDER_BY_ZERO": {"aclnnRemainderTensorTensor": _instead(_zeros_for)},
+    },
+    "data movement": {
+        "CAT_NOT_BEYOND_16": {
+            "aclnnCat": _instead(
+                lambda correct, x, dim: correct([*x[:16], *(torch.zeros_like(each) for each in x[16:])], dim)
+            )
+        },
+        "CAST_BY_FLOAT": {
+            "aclnnCast": _given(lambda x: x.float().to(x.dtype) if x.dtype in (torch.int64, torch.float64) else x, 0)
+        },
+        "ROLL_POSITIVE": {
+            "aclnnRoll": _instead(lambda correct, x, shifts, dims: correct(x, [abs(each) for each in shifts], dims))
+        },
+        "FLIP_FIRST": {"aclnnFlip": _instead(lambda correct, x, dims: correct(x, dims[:1]))},
+        "COPY_OF_FIVE": {"aclnnInplaceCopy": _given(lambda x: x.contiguous().flip(-1) if x.dim() > 5 else x, 1)},
+        "MASK_OF_65536": {
+            "aclnnMaskedSelect": _instead(
+                lambda correct, x, mask: correct(x, mask & (torch.arange(mask.numel()).view(mask.shape) < 65536))
+            )
+        },
+    },
+    "time and memory": {
+        "ADD_SLOW": {"aclnnAdd": _slowly(0.005)},
+        "MM_SLOW": {"aclnnMm": _slowly(0.05)},
+        "MUL_KEEPS": {"aclnnMul": _keeps([])},
+        "ADD_KEEPS": {"aclnnAdd": _keeps([])},
+        "EXP_SLOW": {"aclnnExp": _slowly(0.02)},
+    },
+}
+#: Class -> the beginnings of its faults of the runtime.
+OF_RUNTIME: Mapping[str, tuple[str, ...]] = {
+    "streams and events": ("stream-", "event-"),
+    "data movement": ("copy-cut", "copy-repeats", "copy-loses", "copy-between", "copy-to"),
+    "time and memory": ("copy-is-slow", "memory-"),
+}
+#: Class -> the cases that could see its faults, by suite and property.
+CASES: Mapping[str, tuple[str, str]] = {
+    "state between calls": ("runtime", "state"),
+    "streams and events": ("runtime", "streams"),
+    "data movement": ("runtime", "movement"),
+    "time and memory": ("runtime", "costs refusals"),
+    "refusals": ("runtime errors", "refusals refused"),
+    "autograd": ("programs", "autograd"),
+    "optimizers": ("programs", "optimizers"),
+    "long chains, ranges": ("programs", "ranges"),
+    "parts of models": ("programs", "parts"),
+    "random numbers": ("random", "battery seed distribution state"),
+}
+
+
+def faults_of(name: str) -> dict[str, str]:
+    """Return the faults of a class, each with the text that plants it."""
+    of_runtime = {each: each for each in RUNTIME_FAULTS if each.startswith(OF_RUNTIME.get(name, ("?",)))}
+    return of_runtime | {each: f"{__name__}:{each}" for each in BANK.get(name, {})}
+
+
+globals().update({name: fault for each in BANK.values() for name, fault in each.items()})
