@@ -33,6 +33,7 @@ OPTIMIZERS: Mapping[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     "rprop": (torch.optim.Rprop, {"lr": 0.01}),
     "asgd": (torch.optim.ASGD, {"lr": 0.1, "t0": 2}),
 }
+_FIRST = ("sgd", "adamw-amsgrad", "rmsprop")
 FUSED = ("adam", "adam-amsgrad", "adamw", "adamw-amsgrad")
 
 
@@ -49,16 +50,18 @@ def _set_gradients(parameters: list[T], step: int, *, scale: float = 1.0) -> Non
         each.grad = None if (place + step) % 5 == 4 else signs.to(each.dtype).to(each.device)
 
 
-def _trained(name: str, how: Mapping[str, Any], count: int = 1) -> Callable[[torch.device, torch.dtype], dict[str, T]]:
+def _trained(
+    name: str, how: Mapping[str, Any], shapes: tuple[tuple[int, ...], ...] = SHAPES, steps: int = STEPS
+) -> Callable[[torch.device, torch.dtype], dict[str, T]]:
     """Return a training of two groups with a learning rate that changes; ``how`` is for the device in its dtype."""
     kind, settings = OPTIMIZERS[name]
 
     def train(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-        parameters = _parameters(name, device, dtype, SHAPES * count)
+        parameters = _parameters(name, device, dtype, shapes)
         groups = [{"params": parameters[::2]}, {"params": parameters[1::2], "lr": settings["lr"] / 4}]
         is_plain = device.type == "cpu"
         optimizer = kind(groups, **settings, **({"foreach": False} if is_plain else how))
-        for step in range(STEPS):
+        for step in range(steps):
             _set_gradients(parameters, step)
             optimizer.step()
             for group in optimizer.param_groups:
@@ -80,7 +83,31 @@ def _joined(tensors: Sequence[T]) -> T:
 
 def _steps(name: str, **how: Any) -> Callable[[At], None]:
     count = how.pop("count", 1)
-    return lambda at: at.defined(_trained(name, how, count), accumulation=16, scale=1.0)
+    return lambda at: at.defined(_trained(name, how, SHAPES * count), accumulation=16, scale=1.0)
+
+
+def _first_steps(at: At) -> None:
+    """Two steps of a few optimizers over a list of 12 small tensors, in functions of lists."""
+
+    def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
+        shapes = ((3,),) * 12
+        found = {name: _trained(name, {"foreach": True}, shapes, 2)(device, dtype) for name in _FIRST}
+        found["norms"] = {"of all": torch.stack(torch._foreach_norm(_parameters("norms", device, dtype, shapes)))}  # noqa: SLF001
+        return {f"{name}: {key}": each for name, results in found.items() for key, each in results.items()}
+
+    at.defined(run, accumulation=16, scale=1.0)
+
+
+def _grown(at: At) -> None:
+    """The scale doubles after as many steps without an overflow as it is told, not before, and is halved by one."""
+    scale = torch.full((1,), 1024.0, device=at.device)
+    tracker, found = torch.zeros(1, dtype=torch.int32, device=at.device), []
+    for bad in (0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0):
+        overflow = torch.full((1,), float(bad), device=at.device)
+        torch._amp_update_scale_(scale, tracker, overflow, 2.0, 0.5, 3)
+        found.append(float(scale))
+    wanted = [1024 * each for each in (1.0, 1.0, 2.0, 1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 1.0, 1.0)]
+    at.same(found, wanted, "the scale does not grow after three steps without an overflow, or is not halved by one")
 
 
 def _skipped(at: At) -> None:
@@ -208,6 +235,8 @@ OF_LISTS: Mapping[str, Row] = {
     **{f"{name}-fused": (SMOKE if name == "adamw" else STANDARD, _steps(name, fused=True)) for name in FUSED},
     **{f"{name}-loop": (STANDARD, _steps(name, foreach=False)) for name in ("adamw-amsgrad", "sgd", "rmsprop")},
     **{f"{name}-lists": (STANDARD, _steps(name, foreach=True, count=8)) for name in ("adamw", "sgd", "rmsprop")},
+    "first-steps": (SMOKE, _first_steps),
+    "scale": (SMOKE, _grown),
     "scaler": (SMOKE, _skipped),
     "fused-scaler": (STANDARD, _fused_skip),
     "clipping": (STANDARD, _clipped),

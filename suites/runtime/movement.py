@@ -92,13 +92,15 @@ MOVES: Mapping[str, Callable[[T], T]] = {
     "permuted": lambda x: x.view(4, 8, -1).permute(2, 0, 1).contiguous(),
     "stepped": lambda x: x[1::3].contiguous(),
     "expanded": lambda x: x[:64, None].expand(64, 5).contiguous(),
+    "permuted-6": lambda x: x.view(2, 2, 2, 2, 2, -1).permute(5, 3, 1, 0, 4, 2).contiguous(),
     "cat": lambda x: torch.cat([x[7:], x[:7]]),
+    "cat-64": lambda x: torch.cat([*x.view(64, -1)][::-1]),
     "index_select": lambda x: x.index_select(0, _places(x)),
     "getitem": lambda x: x.view(16, -1)[torch.arange(15, -1, -1, device=x.device)],
     "copy_": lambda x: x.new_zeros(16, len(x) // 16).mT.copy_(x.view(-1, 16)),
 }
 OTHER_MOVES: Mapping[str, Callable[[T], T]] = {
-    "flip": lambda x: x.view(16, -1).flip(1),
+    "flip": lambda x: x.view(16, -1).flip(0, 1),
     "roll": lambda x: x.view(16, -1).roll((3, -5), (0, 1)),
     "gather": lambda x: x.view(16, -1).gather(0, _places(x).view(16, -1) % 16),
     "scatter": lambda x: torch.zeros_like(x).scatter(0, _places(x), x),
@@ -126,13 +128,15 @@ def _bits_of(x: T) -> T:
     return x.contiguous().view(INTEGERS[x.itemsize])
 
 
-def _moved(table: Mapping[str, Callable[[T], T]], *, bits: bool) -> Callable[[At], None]:
+def _moved(
+    table: Mapping[str, Callable[[T], T]], *dtypes: torch.dtype, bits: bool = False, count: int = 4096
+) -> Callable[[At], None]:
     def check(at: At) -> None:
         found: dict[str, T] = {}
         wanted: dict[str, T] = {}
-        for dtype in DTYPES:
+        for dtype in dtypes or DTYPES:
             words = (
-                inputs.integers(f"movement/{dtype}", (4096 * dtype.itemsize,), low=0, high=256)
+                inputs.integers(f"movement/{dtype}", (count * dtype.itemsize,), low=0, high=256)
                 .to(torch.uint8)
                 .view(dtype)
             )
@@ -224,7 +228,9 @@ MOVEMENT: Mapping[str, Row] = {
     **{name: (SMOKE if name == "there-and-back" else STANDARD, _copied(way)) for name, way in WAYS.items()},
     "cat": (STANDARD, _cat),
     "bits": (SMOKE, _moved(MOVES, bits=True)),
-    "elements": (STANDARD, _moved(OTHER_MOVES, bits=False)),
+    "elements": (STANDARD, _moved(OTHER_MOVES)),
+    "elements-first": (SMOKE, _moved(OTHER_MOVES, torch.float32)),
+    "many-elements": (STANDARD, _moved({**MOVES, **OTHER_MOVES}, torch.int32, count=2**17)),
     "to-bfloat16": (SMOKE, _ties(torch.bfloat16)),
     "to-float16": (STANDARD, _ties(torch.float16)),
     "casts": (STANDARD, _casts),

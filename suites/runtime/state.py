@@ -121,18 +121,19 @@ def _resized(at: At) -> None:
             at.same(wider, alone, f"{name}: the result depends on the shapes of earlier calls")
 
 
-def _many(times: int) -> Callable[[At], None]:
-    """Return a check of so many calls with two inputs: each is compared on the device, all are read once."""
+def _many(times: int, *names: str) -> Callable[[At], None]:
+    """Return a check of so many calls, an even number, with two inputs in turn: all are compared on the device."""
 
     def check(at: At) -> None:
         x, wrong = _given(at, "x"), {}
+        given = (x, x * 2)
         counter = torch.zeros(257, dtype=torch.int32, device=at.device)
-        for name in ("add", "softmax", "mm"):
+        for name in names:
             function = CALLS[name]
             with _deterministic():
-                wanted = [tensors(function(x * number))[0] for number in (1, 2)]
-                differing = [(tensors(function(x * (1 + i % 2)))[0] != wanted[i % 2]).any() for i in range(times)]
-            wrong[name] = torch.stack(differing).cpu()
+                wanted = torch.stack([tensors(function(each))[0] for each in given])
+                found = torch.stack([tensors(function(given[i % 2]))[0] for i in range(times)])
+            wrong[name] = (found.unflatten(0, (-1, 2)) != wanted).flatten(2).any(-1).cpu()
         for _ in range(times):
             counter.add_(1)
         at.same(
@@ -145,6 +146,33 @@ def _many(times: int) -> Callable[[At], None]:
         )
 
     return check
+
+
+#: Calls with a number beside the tensor, exact for small integers.
+_WITH_NUMBERS: Mapping[str, Callable[[T, int], object]] = {
+    "add": lambda x, n: torch.add(x, x, alpha=n),
+    "sub": lambda x, n: torch.sub(x, x.flip(0), alpha=n),
+    "mul": lambda x, n: x * n,
+    "addcmul": lambda x, n: torch.addcmul(x, x, x, value=n),
+    "addmm": lambda x, n: torch.addmm(x @ x.mT, x, x.mT, beta=n, alpha=3 - n),
+    "clamp": lambda x, n: x.clamp(-n, n),
+    "leaky_relu": F.leaky_relu,
+    "masked_fill": lambda x, n: x.masked_fill(x > 0, n),
+    "sum": lambda x, n: x.sum(n - 1),
+    "amax": lambda x, n: x.amax(n - 1),
+    "cumsum": lambda x, n: x.cumsum(n - 1),
+    "roll": lambda x, n: x.roll(n, n - 1),
+    "tril": lambda x, n: x.tril(n),
+    "cat": lambda x, n: torch.cat([x, x], n - 1),
+}
+
+
+def _other_arguments(at: At) -> None:
+    """The same call with another number, and with the first one again: none keeps what it was called with."""
+    x = inputs.integers("state/arguments", (ROWS, 64), low=-8, high=9).float()
+    for name, function in _WITH_NUMBERS.items():
+        found, wanted = ([tensors(function(each, n))[0].cpu() for n in (1, 2, 1)] for each in (x.to(at.device), x))
+        at.same(found, wanted, f"{name}: the result does not follow an argument that changes from call to call")
 
 
 def _refused_between(at: At) -> None:
@@ -198,8 +226,9 @@ STATE: Mapping[str, Row] = {
     "interleaved-all": (STANDARD, _interleaved(8, tuple(CALLS))),
     "same-memory": (SMOKE, _refilled),
     "other-shapes": (STANDARD, _resized),
-    "hundred-calls": (SMOKE, _many(60)),
-    "thousand-calls": (STANDARD, _many(1030)),
+    "hundred-calls": (SMOKE, _many(70, "add", "mul", "exp", "sum", "softmax", "mm")),
+    "thousand-calls": (STANDARD, _many(1030, "add", "softmax", "mm")),
+    "other-arguments": (SMOKE, _other_arguments),
     "refused-between": (STANDARD, _refused_between),
     "settings-between": (STANDARD, _settings_between),
     "definition": (STANDARD, _correct),

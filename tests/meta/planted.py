@@ -4,6 +4,8 @@ A fork begins where a run of pytest has ended its collection, so that a fault co
 anything that ``--ascend-emulate=fault=`` takes; it, and what it left behind, ends with its fork.
 
     python -m tests.meta.planted JOBS CHIP     JOBS: a JSON file with a list of {"faults", "cases", "level"}
+
+A job with "shows", names of ``shown_by_class.CALLS``, says of each, made before the cases, whether it shows a fault.
 """
 
 from __future__ import annotations
@@ -62,13 +64,18 @@ def main(jobs: Path, chip: str) -> None:
 
 
 def _in_a_fork(job: Mapping[str, Any], cases: Iterable[Case]) -> dict[str, str]:
+    import torch
+
     reads, writes = os.pipe()
     child = os.fork()
     if not child:
         os.setsid()
         os.environ["PYTEST_ASCEND_FAULTS"] = ",".join(job["faults"])
         os.dup2(2, 1)
+        torch.set_num_threads(1)  # mends the pool that a fork breaks, before two threads try at once, and abort
         with os.fdopen(writes, "w", encoding="utf-8") as lines:
+            for name in job.get("shows", ()):
+                print(json.dumps([name, _shown(name)]), file=lines, flush=True)
             for case in cases:
                 complaint = said(case, job.get("level", "standard"))
                 print(json.dumps([case.id, complaint]), file=lines, flush=True)
@@ -77,6 +84,17 @@ def _in_a_fork(job: Mapping[str, Any], cases: Iterable[Case]) -> dict[str, str]:
         os._exit(0)
     os.close(writes)
     return _answers(child, reads, job)
+
+
+def _shown(name: str) -> str:
+    """Return "shown" where a call shows its fault; a call that cannot be made shows nothing."""
+    from tests.meta.shown_by_class import shows
+
+    try:
+        return "shown" if shows(name) else ""
+    except Exception as error:  # noqa: BLE001  (a fault that cannot be planted raises as well)
+        print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
+        return ""
 
 
 def _answers(child: int, reads: int, job: Mapping[str, Any]) -> dict[str, str]:
@@ -112,7 +130,7 @@ def said(case: Case, level: str) -> str:
     known: dict[str, Any] = {
         "case": case,
         "npu_device": device.torch_device(),
-        "precision_compare": PrecisionCompare(note=lambda _: None),
+        "precision_compare": PrecisionCompare(note=lambda _: None, device=str(device.torch_device())),
         "ascend_measure": lambda *_: None,
         "_ascend_device": device,
         "_ascend_reproduce": lambda *_, **__: None,

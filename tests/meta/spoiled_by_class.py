@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 
 from pytest_ascend.emulator.faults import RUNTIME_FAULTS, Body, Fault, _given, _instead
+from pytest_ascend.records.case import Case
 
 T = torch.Tensor
 
 
 def _stale(every: int, when: Callable[..., bool] = lambda *_: True) -> Callable[[Body], Body]:
     """Every so-many-th call gives the result of the call before, where it has the same shape."""
+    kept: list[T] = []  # (a body that writes into its output is planted at each call)
+    calls: list[None] = []
 
     def plant(correct: Body) -> Body:
-        kept: list[T] = []
-        calls: list[None] = []
-
         def body(*given: Any) -> Any:
             found = correct(*given)
             calls.append(None)
@@ -39,10 +39,9 @@ def _stale(every: int, when: Callable[..., bool] = lambda *_: True) -> Callable[
 
 def _first_argument(place: int) -> Callable[[Body], Body]:
     """Use an argument of the first call in all later ones."""
+    kept: list[Any] = []
 
     def plant(correct: Body) -> Body:
-        kept: list[Any] = []
-
         def body(*given: Any) -> Any:
             kept.append(given[place]) if not kept else None
             return correct(*given[:place], kept[0], *given[place + 1 :])
@@ -149,31 +148,29 @@ def _ordered(found: T) -> T:
 
 BANK: Mapping[str, Mapping[str, Fault]] = {
     "state between calls": {
-        "MM_STALE": {"aclnnMm": _stale(8)},
+        "MM_STALE": dict.fromkeys(("aclnnMm", "aclnnMatmul"), _stale(8)),
         "EXP_STALE": {"aclnnExp": _stale(5)},
         "SOFTMAX_STALE": {"aclnnSoftmax": _stale(16)},
         "ADD_KEEPS_ALPHA": {"aclnnAdd": _first_argument(2)},
         "MUL_STALE": {"aclnnMul": _stale(64)},
-        "SUM_KEEPS_DTYPE": {"aclnnReduceSum": _stale(32)},
+        "SUM_STALE": {"aclnnReduceSum": _stale(32)},
     },
     "autograd": {
         "SAVED_SOFTMAX_CHANGED": {"aclnnSoftmaxBackward": _after(lambda _, grad, output, *__: output.mul_(0.5))},
         "GRADIENT_CHANGED": {"aclnnTanhBackward": _after(lambda _, grad, *__: grad.zero_())},
-        "INPUT_CHANGED": {
-            "aclnnMm": _after(lambda _, left, *__: left.view(-1)[-1:].zero_() if left.is_contiguous() else None)
-        },
+        "INPUT_CHANGED": dict.fromkeys(("aclnnMm", "aclnnMatmul"), _after(lambda _, left, *__: left.mul_(0.5))),
         "SIGMOID_SAVED_CHANGED": {"aclnnSigmoidBackward": _after(lambda _, grad, output, *__: output.mul_(0.5))},
         "LAYER_NORM_GRADIENT_CHANGED": {"aclnnLayerNormBackward": _after(lambda _, grad, *__: grad.mul_(2))},
         "GELU_INPUT_CHANGED": {"aclnnGeluBackward": _after(lambda _, grad, x, *__: x.mul_(0.5))},
     },
     "optimizers": {
         "LERP_NOT_BEYOND_8": {"aclnnForeachLerpScalar": _not_beyond(8)},
-        "ADDCDIV_NOT_BEYOND_24": {f"aclnnForeachAddcdivScalar{each}": _not_beyond(24) for each in ("", "List", "V2")},
+        "ADDCDIV_NOT_BEYOND_4": {f"aclnnForeachAddcdivScalar{each}": _not_beyond(4) for each in ("", "List", "V2")},
         "NORM_OF_FIRST": {
             "aclnnForeachNorm": _instead(lambda correct, x, *a: [f * (i == 0) for i, f in enumerate(correct(x, *a))])
         },
-        "FUSED_IGNORES_AMSGRAD": {"aclnnFusedAdam": _instead(lambda correct, *a: correct(*a[:13], False, *a[14:]))},
-        "FUSED_IGNORES_MAXIMIZE": {"aclnnFusedAdam": _instead(lambda correct, *a: correct(*a[:14], False))},
+        "SQRT_NOT_BEYOND_8": {"aclnnForeachSqrt": _not_beyond(8)},
+        "MAXIMUM_KEEPS_FIRST": {"aclnnForeachMaximumList": _not_beyond(0)},
         "SCALE_GROWS_EARLY": {"aclnnAmpUpdateScale": _instead(lambda correct, *a: correct(*a[:5], max(a[5] - 1, 1)))},
     },
     "random numbers": {
@@ -182,7 +179,10 @@ BANK: Mapping[str, Mapping[str, Fault]] = {
         "UNIFORM_TAKES_END": {"aclnnInplaceUniform": _after(_upper_end)},
         "PERMUTATION_LAST_STAYS": {"aclnnRandperm": _instead(_last_stays)},
         "MULTINOMIAL_SORTED": {"aclnnMultinomial": _instead(lambda correct, *a: _ordered(correct(*a)))},
-        "MASK_IGNORES_OFFSET": {"aclnnDropoutGenMask": _instead(lambda correct, *a: correct(*a[:3], 0, *a[4:]))},
+        "MASK_IGNORES_OFFSET": {
+            f"aclnnDropoutGenMask{each}": _instead(lambda correct, *a: correct(*a[:3], 0, *a[4:]))
+            for each in ("", "V2")
+        },
         "INTEGERS_TO_THE_END": {
             "aclnnInplaceRandom": _instead(lambda correct, x, low, high, *a: correct(x, low, high + 1, *a))
         },
@@ -208,16 +208,13 @@ BANK: Mapping[str, Mapping[str, Fault]] = {
         "EXPONENTS_CUT": {"aclnnLogSumExp": _given(lambda x: x.clamp(-80, 80))},
     },
     "parts of models": {
-        "LSTM_IGNORES_BIAS": {"aclnnThnnFusedLstmCell": _instead(lambda correct, *a: correct(*a[:4], None))},
         "PADDING_0_IGNORED": {
             "aclnnEmbeddingDenseBackward": _instead(
                 lambda correct, g, i, n, p, s: correct(g, i, n, -1 if p == 0 else p, s)
             )
         },
         "NORM_EPS_FIXED": {"aclnnBatchNorm": _instead(lambda correct, *a: correct(*a[:7], 1e-5))},
-        "GROUPS_OF_ONE": {
-            "aclnnGroupNorm": _instead(lambda correct, *a: correct(*a[:6], 1, a[7]) if a[6] == a[4] else correct(*a))
-        },
+        "GROUP_EPS_FIXED": {"aclnnGroupNorm": _instead(lambda correct, *a: correct(*a[:7], 1e-5))},
         "LAYER_EPS_FIXED": {"aclnnLayerNorm": _instead(lambda correct, *a: correct(*a[:4], 1e-5))},
         "SMOOTHING_IN_HALF": {"aclnnLogSoftmax": _given(lambda x: x.half().to(x.dtype))},
     },
@@ -228,7 +225,6 @@ BANK: Mapping[str, Mapping[str, Fault]] = {
         "SCATTER_ADD_CLAMPS": {"aclnnScatterAdd": _into_range(2)},
         "INDEX_ADD_CLAMPS": {"aclnnIndexAdd": _into_range(2)},
         "FLOOR_BY_ZERO": {"aclnnFloorDivide": _instead(_zeros_for), "aclnnDivMod": _instead(_zeros_for)},
-        "REMAINDER_BY_ZERO": {"aclnnRemainderTensorTensor": _instead(_zeros_for)},
     },
     "data movement": {
         "CAT_NOT_BEYOND_16": {
@@ -237,7 +233,8 @@ BANK: Mapping[str, Mapping[str, Fault]] = {
             )
         },
         "CAST_BY_FLOAT": {
-            "aclnnCast": _given(lambda x: x.float().to(x.dtype) if x.dtype in (torch.int64, torch.float64) else x, 0)
+            "aclnnCast": _given(lambda x: x.float().to(x.dtype) if x.dtype is torch.int64 else x, 0),
+            "aclnnInplaceCopy": _given(lambda x: x.float().to(x.dtype) if x.dtype is torch.int64 else x, 1),
         },
         "ROLL_POSITIVE": {
             "aclnnRoll": _instead(lambda correct, x, shifts, dims: correct(x, [abs(each) for each in shifts], dims))
@@ -252,7 +249,7 @@ BANK: Mapping[str, Mapping[str, Fault]] = {
     },
     "time and memory": {
         "ADD_SLOW": {"aclnnAdd": _slowly(0.005)},
-        "MM_SLOW": {"aclnnMm": _slowly(0.05)},
+        "MM_SLOW": dict.fromkeys(("aclnnMm", "aclnnMatmul"), _slowly(0.05)),
         "MUL_KEEPS": {"aclnnMul": _keeps([])},
         "ADD_KEEPS": {"aclnnAdd": _keeps([])},
         "EXP_SLOW": {"aclnnExp": _slowly(0.02)},
@@ -283,6 +280,13 @@ def faults_of(name: str) -> dict[str, str]:
     """Return the faults of a class, each with the text that plants it."""
     of_runtime = {each: each for each in RUNTIME_FAULTS if each.startswith(OF_RUNTIME.get(name, ("?",)))}
     return of_runtime | {each: f"{__name__}:{each}" for each in BANK.get(name, {})}
+
+
+def cases_of(name: str, cases: Iterable[Case]) -> dict[str, str]:
+    """Return the cases that could see the faults of a class, each with its level: those of smoke, then of standard."""
+    suites, properties = map(str.split, CASES[name])
+    those = [each for each in cases if each.suite in suites and each.property in properties]
+    return {each.id: level for level in ("smoke", "standard") for each in those if each.level == level}
 
 
 globals().update({name: fault for each in BANK.values() for name, fault in each.items()})

@@ -1,4 +1,8 @@
-"""Faults that no single kernel has, by class: how many of them the suites that could see each one notice, by level."""
+"""Faults that no single kernel has, by class: how many of them the suites that could see each one notice, by level.
+
+A fault counts that a call made without the suites shows (``tests/meta/shown_by_class.py``). Cases that fail without a
+fault are left out.
+"""
 
 from __future__ import annotations
 
@@ -10,36 +14,35 @@ import click
 from pytest_ascend.coverage import manifest
 from pytest_ascend.system.bundled import folder
 from tests.meta.planted import complaints
-from tests.meta.spoiled_by_class import CASES, faults_of
+from tests.meta.spoiled_by_class import CASES, cases_of, faults_of
 
-from .support import table
-
-LEVELS = ("smoke", "standard")
+from .support import table, write
 
 
 @click.command(help=__doc__)
 @click.option("--class", "chosen", multiple=True, type=click.Choice(list(CASES)), help="Plant faults of these only.")
-@click.option("--level", "levels", multiple=True, type=click.Choice(LEVELS), default=LEVELS, help="Levels to run.")
-def main(chosen: tuple[str, ...], levels: tuple[str, ...]) -> None:
-    """Plant each fault in a fork of its own, and print the share that was seen."""
-    rows, cases = [], list(manifest.load(folder("suites")))
+@click.option("--write", "is_written", is_flag=True, help="Put the table into docs/evaluation/operators.md.")
+def main(chosen: tuple[str, ...], *, is_written: bool) -> None:
+    """Plant each fault in a fork of its own, smoke's cases first, and print the share that was seen."""
+    rows, every = [], list(manifest.load(folder("suites")))
     for name in chosen or CASES:
-        suites, properties = map(str.split, CASES[name])
-        faults, counts = faults_of(name), []
-        for level in levels:
-            known = LEVELS[: LEVELS.index(level) + 1]
-            asked = [each.id for each in cases if each.suite in suites and each.property in properties]
-            asked = [each.id for each in cases if each.id in set(asked) and each.level in known]
-            planted = [
-                {"faults": [each], "cases": asked, "level": level, "until_first": True} for each in faults.values()
-            ]
-            with tempfile.TemporaryDirectory() as where:
-                right, *found = complaints([{"faults": [], "cases": asked, "level": level}, *planted], Path(where))
-            for case in (case for case, said in right.items() if said):
-                click.echo(f"{case} fails without a fault: {right[case][:150]}", err=True)
-            wrong = [{case for case, said in each.items() if said and not right[case]} for each in found]
-            missed = [each for each, seen in zip(faults, wrong, strict=True) if not seen]
-            counts.append(f"{len(faults) - len(missed)} of {len(faults)}")
-            click.echo(f"{name}, {level}: missed {', '.join(missed) or 'none'}", err=True)
-        rows.append((name, *counts))
-    click.echo("\n".join(table(("class", *levels), rows)))
+        faults, levels = faults_of(name), cases_of(name, every)
+        clean = [{"faults": [], "cases": [*levels]}, {"faults": [], "cases": [], "shows": [*faults]}]
+        proofs = [{"faults": [fault], "cases": [], "shows": [each]} for each, fault in faults.items()]
+        with tempfile.TemporaryDirectory() as where:
+            right, void, *shown = complaints([*clean, *proofs], Path(where))
+            counted = [n for n, said in zip(faults, shown, strict=True) if said.get(n) and not void.get(n)]
+            asked = [each for each in levels if not right[each]]
+            jobs = [{"faults": [faults[each]], "cases": asked, "until_first": True} for each in counted]
+            found = complaints(jobs, Path(where))
+        click.echo(f"{name}: left out {', '.join(faults.keys() - {*counted}) or 'no fault'}", err=True)
+        for case in levels.keys() - {*asked}:
+            click.echo(f"{case} fails without a fault: {right[case][:150]}", err=True)
+        seen = [next(((levels[c], c, text) for c, text in each.items() if text), ("", "", "missed")) for each in found]
+        for each, by in zip(counted, seen, strict=True):
+            click.echo(f"{each}: {by[0]} {by[1]} {by[2][:100]!r}", err=True)
+        at = [sum(by[0] in known for by in seen) for known in (("smoke",), ("smoke", "standard"))]
+        rows.append((name, len(counted), *(f"{each} ({each / max(len(counted), 1):.0%})" for each in at)))
+    click.echo("\n".join(lines := table(("class", "visible faults", "seen at smoke", "at standard"), rows)))
+    if is_written:
+        write("operators", "classes", lines)
