@@ -133,7 +133,7 @@ def _many(times: int, *names: str) -> Callable[[At], None]:
             with _deterministic():
                 wanted = torch.stack([tensors(function(each))[0] for each in given])
                 found = torch.stack([tensors(function(given[i % 2]))[0] for i in range(times)])
-            wrong[name] = (found.unflatten(0, (-1, 2)) != wanted).flatten(2).any(-1).cpu()
+            wrong[name] = (found.view(-1, 2, *found.shape[1:]) != wanted).flatten(2).any(-1).cpu()
         for _ in range(times):
             counter.add_(1)
         at.same(
