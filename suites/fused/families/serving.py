@@ -46,7 +46,7 @@ def _read(cache: T, blocks: T, length: int) -> T:
     return torch.cat([cache[block] for block in blocks.tolist()])[:length]
 
 
-def _paged(
+def paged(
     query: T, key: T, value: T, block_table: T, lengths: Sequence[int], scale: float, kv_heads: int,
     atten_mask: T | None = None, sparse_mode: int = 0, ends: Sequence[int] = (), query_rope: T | None = None,
     key_rope: T | None = None, pse_shift: T | None = None, without: Sequence[int] = (),
@@ -77,7 +77,7 @@ def _without(bias: T, keys: Sequence[int]) -> T:
     return bias.masked_fill((places >= keys[0]) & (places < keys[1]), -_INF)
 
 
-def _call_paged(apply: Any, *given: Any, **named: Any) -> Any:
+def call_paged(apply: Any, *given: Any, **named: Any) -> Any:
     without = named.pop("without", None)
     if without:
         named["pse_shift"] = _without(named["pse_shift"], without)
@@ -104,10 +104,10 @@ def _with_names_of_v2(apply: Any, *tensors: T, **how: Any) -> Any:
 
 
 def _call_paged_v2(apply: Any, *given: Any, **named: Any) -> Any:
-    return _call_paged(lambda *x, **how: _with_names_of_v2(apply, *x, **how), *given, **named)
+    return call_paged(lambda *x, **how: _with_names_of_v2(apply, *x, **how), *given, **named)
 
 
-def _table(make: InputFactory, batch: int, blocks: int) -> T:
+def new_table(make: InputFactory, batch: int, blocks: int) -> T:
     """Return a table in which no block is used twice."""
     return make.uniform(batch * blocks, dtype=torch.float32).argsort().int().view(batch, blocks)
 
@@ -119,7 +119,7 @@ def _cache(make: InputFactory, blocks: int, size: int, width: int) -> T:
 def _paged_inputs(make: InputFactory) -> Iterator[Sample]:
     def of(batch: int, blocks: int, width: int = 32) -> tuple[T, T, T]:
         caches = [_cache(make, batch * blocks, 128, width) for _ in "kv"]
-        return caches[0], caches[1], _table(make, batch, blocks)
+        return caches[0], caches[1], new_table(make, batch, blocks)
 
     for name, lengths in (
         ("one key to one page", [1, 127, 128]), ("across a page", [129, 511, 513]), ("several pages", [767, 768, 512])
@@ -139,7 +139,7 @@ def _paged_inputs(make: InputFactory) -> Iterator[Sample]:
 
 
 def _mla_inputs(make: InputFactory) -> Iterator[Sample]:
-    keys, table = _cache(make, 4, 128, 512), _table(make, 2, 2)
+    keys, table = _cache(make, 4, 128, 512), new_table(make, 2, 2)
     yield call(
         make.normal(2, 32, 512, grad=False), keys, keys, table, [130, 256], 0.04, 1, ends=[1, 2],
         query_rope=make.normal(2, 32, 64, grad=False), key_rope=_cache(make, 4, 128, 64), name="MLA",
@@ -169,7 +169,7 @@ def _boost_inputs(make: InputFactory) -> Iterator[Sample]:
     for lengths in ([1, 128, 200], [129, 256, 64]):
         caches = [make.normal(6, 128, 2, 32, grad=False) for _ in "kv"]
         query, counts = make.normal(3, 8, 32, grad=False), torch.tensor(lengths, dtype=torch.int32)
-        yield call(query, *caches, _table(make, 3, 2), counts, 0.2)
+        yield call(query, *caches, new_table(make, 3, 2), counts, 0.2)
 
 
 def _boost_flash(query: T, key: T, value: T, lengths: T, scale: float) -> T:
@@ -195,13 +195,13 @@ def written(key: T, value: T, key_cache: T, value_cache: T, slots: T) -> tuple[T
     return caches
 
 
-def _call_written(apply: Any, key: T, value: T, key_cache: T, value_cache: T, slots: T, **how: Any) -> Any:
+def call_written(apply: Any, key: T, value: T, key_cache: T, value_cache: T, slots: T, **how: Any) -> Any:
     caches = key_cache.clone(), value_cache.clone()
     apply(key, value, *caches, slots, **how)
     return caches
 
 
-def _slots_inputs(make: InputFactory) -> Iterator[Sample]:
+def slots_inputs(make: InputFactory) -> Iterator[Sample]:
     rows, caches = (make.normal(9, 2, 16), make.normal(9, 2, 16)), [make.normal(4, 8, 2, 16) for _ in "kv"]
     slots = make.uniform(32, dtype=torch.float32).argsort()[:9].int()
     yield call(*rows, *caches, slots)
@@ -564,7 +564,7 @@ def _call_kronecker(apply: Any, x: T, p1: T, p2: T) -> Any:
 # --- routing ---
 
 
-def _routed(x: T, experts: T, _: int, first: int, last: int) -> tuple[T, T, T]:
+def routed(x: T, experts: T, _: int, first: int, last: int) -> tuple[T, T, T]:
     """Order the rows of a range of experts. Return them, where each choice went, and numbers by expert."""
     flat = experts.flatten().tolist()
     order = [place for each in range(first, last) for place, expert in enumerate(flat) if expert == each]
@@ -574,7 +574,7 @@ def _routed(x: T, experts: T, _: int, first: int, last: int) -> tuple[T, T, T]:
     return x[torch.tensor(order) // experts.shape[1]], places, numbers
 
 
-def _call_routed(apply: Any, x: T, experts: T, count: int, first: int, last: int) -> Any:
+def call_routed(apply: Any, x: T, experts: T, count: int, first: int, last: int) -> Any:
     rows, places, numbers, _ = apply(
         x, experts, active_num=experts.numel(), expert_num=count, expert_tokens_num_type=1,
         expert_tokens_num_flag=True, quant_mode=-1, active_expert_range=[first, last], row_idx_type=0,
@@ -617,7 +617,7 @@ _BOOST = {"through": _call_boost_paged, "terms": TERMS}
 OPERATORS = in_family(
     "serving",
     replace(
-        _halves("npu_fused_infer_attention_score", _paged, _pages_then_mla, through=_call_paged, terms=TERMS),
+        _halves("npu_fused_infer_attention_score", paged, _pages_then_mla, through=call_paged, terms=TERMS),
         name="npu_fused_infer_attention_score.paged",
     ),
     replace(
@@ -628,7 +628,7 @@ OPERATORS = in_family(
         name="npu_grouped_matmul.quantized",
     ),
     fused(
-        "npu_fused_infer_attention_score_v2", _paged, _pages_then_mla, through=_call_paged_v2, dtypes=HALVES,
+        "npu_fused_infer_attention_score_v2", paged, _pages_then_mla, through=_call_paged_v2, dtypes=HALVES,
         grad=False, terms=TERMS, nonfinite=False, layouts=False,
     ),
     _halves("_npu_paged_attention", _boost_paged, _boost_inputs, **_BOOST),
@@ -637,14 +637,15 @@ OPERATORS = in_family(
             d.normal(40, 4, 32, grad=False), d.normal(40, 2, 32, grad=False), d.normal(40, 2, 32, grad=False),
             torch.tensor([3, 37], dtype=torch.int32), 0.2)], through=_call_boost_flash, terms=TERMS,
     ),
-    _moved("_npu_reshape_and_cache", written, _slots_inputs, through=_call_written, dtypes=HALVES),
+    _moved("_npu_reshape_and_cache", written, slots_inputs, through=call_written, dtypes=HALVES),
     _moved(
-        "npu_scatter_pa_kv_cache", written, _slots_inputs, through=partial(_call_written, cache_mode="Norm"),
+        "npu_scatter_pa_kv_cache", written, slots_inputs, through=partial(call_written, cache_mode="Norm"),
         dtypes=HALVES,
     ),
     _moved(
         "npu_gather_pa_kv_cache", _gathered, lambda d: [call(
-            d.normal(8, 8, 2, 16), d.normal(8, 8, 2, 16), _table(d, 2, 4), torch.tensor([9, 32], dtype=torch.int32))],
+            d.normal(8, 8, 2, 16), d.normal(8, 8, 2, 16), new_table(d, 2, 4),
+            torch.tensor([9, 32], dtype=torch.int32))],
         through=_call_gathered, dtypes=HALVES,
     ),
     _entry(
@@ -707,7 +708,7 @@ OPERATORS = in_family(
                 64, 64, std=0.125, grad=False))],
         through=_call_kronecker, outputs=("int8", "float32"), terms=64,
     ), within=0.05),
-    _moved("npu_moe_init_routing_v2", _routed, _routed_inputs, through=_call_routed, outputs=("", "int32", "int64")),
+    _moved("npu_moe_init_routing_v2", routed, _routed_inputs, through=call_routed, outputs=("", "int32", "int64")),
     _moved("npu_moe_re_routing", _rerouted, _rerouted_inputs, through=_call_rerouted, outputs=("", "int32", "int64"),
            dtypes=HALVES),
 )  # fmt: skip

@@ -1,0 +1,137 @@
+"""A serving operator called in several ways that must agree: other blocks, no blocks, chunks, other orders.
+
+Each way is one output of the case, put back into the first one's order, and compared with the same float64 result
+within the usual tolerance: no NPU promises that two ways of summing give equal bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from pytest_ascend.operators import InputFactory, Operator, Sample, call
+from pytest_ascend.operators.operator import HALVES
+
+from ..entry import fused, in_family
+from . import serving
+
+T = torch.Tensor
+
+_SCALE, _KV_HEADS = 0.25, 2
+
+
+def _heads_turned(x: T) -> T:
+    return x.view(*x.shape[:-1], _KV_HEADS, -1).flip(-2).flatten(-2)
+
+
+def _decoding(apply: Any, query: T, key: T, value: T, table: T, lengths: Sequence[int]) -> tuple[T, ...]:
+    """Return as given; with blocks moved and their table; each sequence alone; longer table; no pages; heads turned."""
+
+    def run(q: T, k: T, v: T, blocks: T, counts: Sequence[int]) -> T:
+        made: T = serving.call_paged(apply, q, k, v, blocks, counts, _SCALE, _KV_HEADS)
+        return made
+
+    rows = [each[table.long()].flatten(1, 2) for each in (key, value)]
+    how = {"num_heads": 4, "num_key_value_heads": _KV_HEADS, "scale": _SCALE, "input_layout": "BSH"}
+    return (
+        run(query, key, value, table, lengths),
+        run(query, key.flip(0), value.flip(0), len(key) - 1 - table, lengths),
+        torch.cat([run(query[i : i + 1], key, value, table[i : i + 1], [n]) for i, n in enumerate(lengths)]),
+        run(query, key, value, torch.cat((table, table.flip(1)), 1), lengths),
+        apply(query, *rows, actual_seq_lengths_kv=list(lengths), **how)[0],
+        _heads_turned(run(_heads_turned(query), _heads_turned(key), _heads_turned(value), table, lengths)),
+    )
+
+
+def _prefill(apply: Any, query: T, key: T, value: T, table: T, length: int) -> tuple[T, ...]:
+    """Return what a prompt gives at once, in two chunks, and token by token."""
+    mask = torch.ones(2048, 2048, dtype=torch.bool, device=query.device).triu(1)
+
+    def run(start: int, end: int) -> T:
+        made: T = serving.call_paged(
+            apply, query[start:end], key, value, table, [length - len(query) + end], _SCALE, _KV_HEADS,
+            ends=[end - start], atten_mask=mask, sparse_mode=3,
+        )  # fmt: skip
+        return made
+
+    count = len(query)
+    ways = ((0, count), (0, 5, count), range(count + 1))
+    return tuple(torch.cat([run(*pair) for pair in pairwise(cuts)]) for cuts in ways)
+
+
+def _turned(rows: T, numbers: Sequence[int]) -> T:
+    """Return the rows of each expert, from the last expert to the first."""
+    return torch.cat(torch.split(rows, list(numbers))[::-1])
+
+
+def _experts(apply: Any, x: T, weight: T, counts: Sequence[int]) -> tuple[T, ...]:
+    """Return the products of each expert's rows with its weight: as given, in reverse order, each expert alone."""
+
+    def run(rows: T, weights: T, numbers: Sequence[int]) -> T:
+        ends = torch.tensor(numbers, device=x.device).cumsum(0)
+        made: T = apply([rows], [weights], group_list=ends, split_item=3, group_type=0, group_list_type=0)[0]
+        return made
+
+    back = counts[::-1]
+    parts = [(rows, weight[i : i + 1], [len(rows)]) for i, rows in enumerate(torch.split(x, list(counts))) if len(rows)]
+    turned = _turned(run(_turned(x, counts), weight.flip(0), back), back)
+    return run(x, weight, counts), turned, torch.cat([run(*part) for part in parts])
+
+
+def _stored(apply: Any, key: T, value: T, key_cache: T, value_cache: T, slots: T) -> tuple[T, ...]:
+    """Return both caches: with the rows as given, and in reverse order with their slots."""
+    caches, rows = (key_cache, value_cache), (key.flip(0), value.flip(0))
+    first = serving.call_written(apply, key, value, *caches, slots, cache_mode="Norm")
+    return *first, *serving.call_written(apply, *rows, *caches, slots.flip(0), cache_mode="Norm")
+
+
+def _decoded(query: T, key: T, value: T, table: T, lengths: Sequence[int]) -> tuple[T, ...]:
+    return (serving.paged(query, key, value, table, lengths, _SCALE, _KV_HEADS),) * 6
+
+
+def _prefilled(query: T, key: T, value: T, table: T, length: int) -> tuple[T, ...]:
+    ends = [len(query)]
+    return (serving.paged(query, key, value, table, [length], _SCALE, _KV_HEADS, sparse_mode=3, ends=ends),) * 3
+
+
+def _multiplied(x: T, weight: T, counts: Sequence[int]) -> tuple[T, ...]:
+    return (torch.cat([a @ b for a, b in zip(torch.split(x, list(counts)), weight, strict=True)]),) * 3
+
+
+def _kept(*given: T) -> tuple[T, ...]:
+    return serving.written(*given) * 2
+
+
+def _decoding_inputs(make: InputFactory) -> Iterator[Sample]:
+    caches = [make.normal(12, 128, 32, grad=False) for _ in "kv"]
+    yield call(make.normal(3, 1, 64, grad=False), *caches, serving.new_table(make, 3, 4), [1, 129, 512])
+
+
+def _prefill_inputs(make: InputFactory) -> Iterator[Sample]:
+    caches = [make.normal(3, 128, 32, grad=False) for _ in "kv"]
+    yield call(make.normal(12, 4, 16, grad=False), *caches, serving.new_table(make, 1, 3), 300)
+
+
+def _relation(name: str, part: str, definition: Callable[..., Any], inputs: Any, **settings: Any) -> Operator:
+    made = fused(
+        name, definition, inputs, dtypes=HALVES[:1], grad=False, nonfinite=False, layouts=False, **settings
+    )  # fmt: skip
+    return replace(made, name=f"{name}.{part}")
+
+
+OPERATORS = in_family(
+    "serving",
+    _relation("npu_fused_infer_attention_score", "decoding", _decoded, _decoding_inputs, through=_decoding,
+              outputs=("",) * 6, terms=512),
+    _relation("npu_fused_infer_attention_score", "chunks", _prefilled, _prefill_inputs, through=_prefill,
+              outputs=("",) * 3, terms=300),
+    _relation("npu_grouped_matmul", "permuted", _multiplied, lambda d: [
+        call(d.normal(12, 64, grad=False), d.normal(4, 64, 32, grad=False), [4, 3, 0, 5])], through=_experts,
+        outputs=("",) * 3, terms=64),
+    _relation("npu_scatter_pa_kv_cache", "permuted", _kept, serving.slots_inputs, through=_stored, outputs=("",) * 4,
+              exact=True),
+)  # fmt: skip
