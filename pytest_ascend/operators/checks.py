@@ -130,7 +130,7 @@ def _checked(target: Target, compare: PrecisionCompare, calls: Iterable[Call]) -
         if call.sample.name not in stored:
             stored[call.sample.name] = target.expect(call)
         found, right = target.execute(call), stored[call.sample.name]
-        if matching_run(found, right) is None and (pair := determined(target, call, found, right)):
+        if (pair := determined(target, call, found, right)) and matching_run(found, right) is None:
             found, promised = ([*each.values()] for each in pair)
             right = Results(promised, (promised,))
         actual[call.name], results[call.name] = found, right

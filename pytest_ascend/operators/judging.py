@@ -159,6 +159,11 @@ def in_any_order(
     return Results(results.expected, (*results.reference_runs, another))
 
 
+def _directions(key: str, like: torch.Tensor) -> torch.Tensor:
+    """Return 1 or -1 for each element, at random."""
+    return inputs.signs(key, max(like.numel(), 1))[: like.numel()].reshape(like.shape)
+
+
 def _is_off(own: torch.Tensor, expected: torch.Tensor) -> bool:
     return own.is_floating_point() and not own.equal(expected.to(own.dtype)) and bool(own.isfinite().all())
 
@@ -167,7 +172,7 @@ def _moved(expected: torch.Tensor | None, sizes: torch.Tensor, own: torch.Tensor
     """Return a result off by a rounding of these sizes, up or down at random, where there are several terms."""
     if expected is None or sizes.shape != expected.shape or not own.is_floating_point():
         return own
-    direction = inputs.signs("ops/order", max(expected.numel(), 1))[: expected.numel()].reshape(expected.shape)
+    direction = _directions("ops/order", expected)
     has_several = sizes > expected.abs() * (1 + 1e-9)
     moved = expected + direction * torch.where(has_several, sizes * torch.finfo(own.dtype).eps / 2, 0.0)
     return torch.where(expected.isfinite(), moved, expected).to(own.dtype)
@@ -330,7 +335,7 @@ def perturbed(
     error, wide = _error(expected, reference_runs.dtype, ulps, together=together), reference_runs.to(expected.dtype)
     if reference_runs.is_complex():  # each part is off by as much as the whole
         expected, wide, error = torch.view_as_real(expected), torch.view_as_real(wide), error.unsqueeze(-1)
-    direction = inputs.signs("ops/shaken", max(expected.numel(), 1))[: expected.numel()].reshape(expected.shape)
+    direction = _directions("ops/shaken", expected)
     if propagated:
         error = error + propagated * (wide - expected).abs()
     moved = expected + direction * error
