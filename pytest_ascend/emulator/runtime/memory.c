@@ -267,8 +267,10 @@ static int copy(void *data) {
         memmove((char *)given->to + 16 * mib, given->from, count - 16 * mib < mib ? count - 16 * mib : mib);
     if (emu_planted("copy-between-loses-end") && given->kind_or_value == ON_DEVICE && count > 4096) memset((char *)given->to + count - 64, 0, 64);
     if (emu_planted("copy-to-device-loses-page") && given->kind_or_value == TO_DEVICE && count > mib) memset((char *)given->to + mib, 0, 512);
-    static void *volatile lost; /* (or the compiler leaves the call out) */
-    if (emu_planted("memory-host-leak")) lost = memset(malloc(1 << 16), 1, 1 << 16);
+    if (emu_planted("memory-host-leak")) {
+        void *volatile lost = malloc(1 << 16); /* volatile, or the compiler leaves the call out */
+        memset(lost, 1, 1 << 16);
+    }
     if (emu_planted("copy-is-slow")) usleep((useconds_t)(count / 50));
     return EMU_OK;
 }
