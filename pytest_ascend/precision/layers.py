@@ -7,8 +7,8 @@ layers are therefore no part of a layer's verdict: it is wrong only if it adds a
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from types import CellType, FunctionType
@@ -20,13 +20,12 @@ from torch import Tensor, nn
 from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.capture import Call, Part, call_again, run, widened
 from pytest_ascend.precision.choices import UNSHOWN_BRANCHING
-from pytest_ascend.precision.compare import Samples, compare
+from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.diagnosis import without_hf32
 from pytest_ascend.precision.layer_report import Layer, LayerReport, relative_error
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.operators import first_wrong_operator, in_float64
-from pytest_ascend.precision.orders import other_order
-from pytest_ascend.precision.reference import COUNTS_OF_MANY, Source, initialise
+from pytest_ascend.precision.reference import COUNTS_OF_MANY, Source, initialise, plain
 from pytest_ascend.precision.stand_ins import stand_ins
 
 Gradients: TypeAlias = dict[str, Tensor]
@@ -232,7 +231,7 @@ def models(
     """Compare a rewritten model with its original, by the outputs of the modules that ``names`` pairs.
 
     ``names`` goes from the model's names to the original's; without it, modules of equal names are compared. The model
-    runs on ``device``, its original on the CPU: in float64 (expected), and as it is in eight orders (reference runs).
+    runs on ``device``, its original on the CPU: in float64 (expected), and as it is in several orders (reference runs).
     Raises :class:`UsageError` for unknown names, and if there is nothing to compare.
     """
     check_module(model)
@@ -243,24 +242,13 @@ def models(
         )
     pairs = dict(names) if names is not None else _shared(model, original)
     _check_names(pairs, model, original)
-    expected = {(call.name, call.number): call for call in _in_float64(original, inputs, kwargs)}
-    args, named = (mapped(each, torch.Tensor.cpu) for each in (inputs, kwargs))
-    reference_runs: dict[tuple[str, int], list[Call]] = {}
-    orders: list[AbstractContextManager[Any]] = [nullcontext(), *map(other_order, range(7))]
-    for order in orders:
-        with stand_ins([]), order:
-            theirs = run(copy.deepcopy(original).cpu(), args, named, None, False)[1]
-        for call in theirs:
-            reference_runs.setdefault((call.name, call.number), []).append(call)
+    outputs = partial(_calls_and_outputs, frozenset(pairs.values()))
+    expected = Source(copy.deepcopy(original), inputs, kwargs, call=outputs, counts=COUNTS_OF_MANY).exact()
     args, named = (mapped(each, lambda tensor: tensor.to(device)) for each in (inputs, kwargs))
     with without_hf32(device) as note:
         calls = run(copy.deepcopy(model).to(device), args, named, None, False)[1]
     found = [(call, (pairs[call.name], call.number)) for call in calls if call.name in pairs]
-    layers = tuple(
-        _against(call, expected[key], reference_runs[key], standard)
-        for call, key in found
-        if key in expected and key in reference_runs
-    )
+    layers = tuple(_against(call, key, *expected[key], standard) for call, key in found if key in expected)
     if not layers:
         raise UsageError(
             "the models have no module in common that both call", hint="say with names={...} which modules correspond"
@@ -268,31 +256,27 @@ def models(
     return LayerReport(layers=layers, note=note)
 
 
-def _against(call: Call, expected: Call, reference_runs: Sequence[Call], standard: str | None) -> Layer:
-    given = [tensors_in((each.args, each.kwargs)) for each in (call, expected, *reference_runs)]
-    same = [each for each in zip(*given, strict=False) if len({part.shape for part in each}) == 1]
-    outputs = [tensors_in(each.output) for each in (call, *reference_runs)]
-    chosen = iter(zip(*outputs, strict=False))
-    wanted = mapped(expected.output, lambda tensor: _or_as_chosen(tensor, *next(chosen, ())))
-    runs = Samples(each.output for each in reference_runs)
+def _calls_and_outputs(
+    names: frozenset[str], model: nn.Module, args: Any, kwargs: Any, within: AbstractContextManager[Any]
+) -> dict[tuple[str, int], tuple[list[Tensor], Any]]:
+    """Return the tensors that each call of the named modules got, and its output."""
+    with within:
+        calls = run(model, args, kwargs, None, False)[1]
+    each_of = (call for call in calls if call.name in names)
+    return {(call.name, call.number): (tensors_in((call.args, call.kwargs)), call.output) for call in each_of}
+
+
+def _against(call: Call, key: tuple[str, int], given: list[Tensor], output: Any, standard: str | None) -> Layer:
+    other = replace(call, name=key[0])
+    pairs = zip(tensors_in((call.args, call.kwargs)), given, strict=False)
     return Layer(
-        label=call.label if call.label == expected.label else f"{call.label} = {expected.label}",
+        label=call.label if call.label == other.label else f"{call.label} = {other.label}",
         kind=call.kind,
-        input_error=relative_error(given[0], given[1]),
-        input_agrees=all(compare(a, b, reference_runs=Samples(runs), standard=standard).agrees for a, b, *runs in same),
-        output_error=relative_error(call.output, expected.output),
-        forward=compare(call.output, wanted, reference_runs=runs, name=call.label, standard=standard),
+        input_error=relative_error((call.args, call.kwargs), mapped(given, plain)),
+        input_agrees=all(compare(a, b, standard=standard).agrees for a, b in pairs if a.shape == b.shape),
+        output_error=relative_error(call.output, mapped(output, plain)),
+        forward=compare(call.output, output, name=call.label, standard=standard),
     )
-
-
-def _or_as_chosen(expected: Tensor, *found: Tensor) -> Tensor:
-    """Return expected indices, or the original's in its own dtype where the model chose these: a router's near ties."""
-    if expected.is_floating_point() or {expected.shape} != {each.shape for each in found}:
-        return expected
-    actual, *runs = (each.cpu() for each in found)
-    for run_ in runs:
-        expected = torch.where(actual == run_, run_, expected)
-    return expected
 
 
 def _shared(model: nn.Module, original: nn.Module) -> dict[str, str]:
