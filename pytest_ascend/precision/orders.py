@@ -292,10 +292,24 @@ def _normalized(way: Way) -> Way:
     def compute(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         *others, over = _saved(way)(func, x, *args, **kwargs)
         if _order.get() > FAITHFUL_UP_TO and over.dtype is torch.float32:
-            over = over * torch.where(_by_chance(over), 1 + 2.0**-22, 1 - 2.0**-22)
+            over = _two_units_off(over)
         return (*others, over)
 
     return compute
+
+
+def _power(func: Any, base: Any, exponent: Any) -> Tensor:
+    """Round faithfully; in late orders, change powers with different exponents by two units in the last place.
+
+    CUDA documents 4 for its ``powf``. Few such powers are the frequencies of a whole table of positions.
+    """
+    made: Tensor = _faithful(func, base, exponent)
+    is_off = _order.get() > EARLY and isinstance(exponent, Tensor) and made.dtype is torch.float32
+    return torch.where(exponent == 0, made, _two_units_off(made)) if is_off else made
+
+
+def _two_units_off(value: Tensor) -> Tensor:
+    return value * torch.where(_by_chance(value), 1 + 2.0**-22, 1 - 2.0**-22)
 
 
 def _weight_norm(_: Any, v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
@@ -316,7 +330,7 @@ def _weight_norm_backward(_: Any, grad: Tensor, v: Tensor, g: Tensor, norms: Ten
 #: Functions that reference runs need not round to nearest.
 FAITHFUL = (
     "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin",
-    "acos", "atan", "erf", "erfc", "sigmoid", "rsqrt", "pow", "gelu", "gelu_backward", "silu", "silu_backward",
+    "acos", "atan", "erf", "erfc", "sigmoid", "rsqrt", "gelu", "gelu_backward", "silu", "silu_backward",
     "softplus", "softplus_backward", "mish", "elu", "elu_backward", "tanh_backward", "sigmoid_backward",
 )  # fmt: skip
 
@@ -396,6 +410,7 @@ WAYS: Mapping[str, Way] = {
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
     **dict.fromkeys(FAITHFUL, _faithful),
+    "pow": _power,
 }
 
 

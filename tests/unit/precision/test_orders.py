@@ -96,7 +96,7 @@ def test_another_order_is_right_and_other(name: str, order: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("name", [each for each in FAITHFUL if hasattr(torch, each) and each != "pow"])
+@pytest.mark.parametrize("name", [each for each in FAITHFUL if hasattr(torch, each)])
 def test_functions_are_rounded_faithfully_and_not_all_to_the_nearest(name: str, dtype: torch.dtype) -> None:
     function = getattr(torch, name)
     x = torch.linspace(0.05, 0.95, 997).to(dtype)
@@ -163,6 +163,18 @@ def test_late_orders_have_the_reciprocal_root_wrong_by_two_units(order: int) -> 
     if order > 4:
         assert off.min() < -0.7
         assert off.max() > 0.7
+
+
+@pytest.mark.parametrize("order", [6, 7])
+def test_late_orders_have_powers_with_different_exponents_wrong_by_two_units(order: int) -> None:
+    exponents = torch.linspace(0, 1, 301)
+    with other_order(order):
+        found, square = 10000**exponents, exponents**2
+    off = (found.double() / 10000 ** exponents.double() - 1) * 2**22
+    assert found[0] == 1  # as IEEE 754 has it
+    assert off.abs().max() < 1.6
+    assert bool((off.abs() > 0.7).any()) == (order > 6)
+    assert (square.double() - exponents.double() ** 2).abs().max() < 2.0**-23
 
 
 @pytest.mark.parametrize("x", [torch.linspace(-2, 2, 33, dtype=torch.float64), torch.arange(33)])
