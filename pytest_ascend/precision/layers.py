@@ -248,7 +248,7 @@ def models(
     with without_hf32(device) as note:
         calls = run(copy.deepcopy(model).to(device), args, named, None, False)[1]
     found = [(call, (pairs[call.name], call.number)) for call in calls if call.name in pairs]
-    layers = tuple(_against(call, key, *expected[key], standard) for call, key in found if key in expected)
+    layers = tuple(_against(call, key, expected[key], standard) for call, key in found if key in expected)
     if not layers:
         raise UsageError(
             "the models have no module in common that both call", hint="say with names={...} which modules correspond"
@@ -266,8 +266,8 @@ def _calls_and_outputs(
     return {(call.name, call.number): (tensors_in((call.args, call.kwargs)), call.output) for call in each_of}
 
 
-def _against(call: Call, key: tuple[str, int], given: list[Tensor], output: Any, standard: str | None) -> Layer:
-    other = replace(call, name=key[0])
+def _against(call: Call, key: tuple[str, int], theirs: tuple[list[Tensor], Any], standard: str | None) -> Layer:
+    (given, output), other = theirs, replace(call, name=key[0])
     pairs = zip(tensors_in((call.args, call.kwargs)), given, strict=False)
     return Layer(
         label=call.label if call.label == other.label else f"{call.label} = {other.label}",
