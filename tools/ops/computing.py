@@ -79,7 +79,8 @@ def _in_dtype(subject: Subject, sample: Sample, dtype: str, packed: Packed, tall
     shapes = [[each.shape for each in some if each is not None] for some in (results.expected, *results.reference_runs)]
     if any(each != shapes[0] for each in shapes):
         raise Disputed(f"{dtype}: its shapes depend on the dtype")
-    name = second.agreeing(subject.infos, operator, sample, dtype, results.expected)
+    known = second.references(operator, subject.infos)
+    name = second.agreeing(operator, sample, dtype, results.expected, known)
     if name is None:
         raise Disputed(f"{dtype}: the second reference disagrees")
     tally.admitted[name or "none"] += 1

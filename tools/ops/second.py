@@ -6,8 +6,8 @@ Gradients are held against differences: a directional one in float64, from two c
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -22,30 +22,39 @@ from .database import definitions
 from .scientific import REFERENCES
 from .table import DECOMPOSED, FIRST_RESULT
 
+#: A kind of second reference, and a function of tensors.
+Reference: TypeAlias = tuple[str, Callable[..., Any]]
+#: How far two results in float64 may differ, relatively and absolutely.
+Limits: TypeAlias = tuple[float, float]
 #: Both compute in float64, by other formulas and in another order.
-RELATIVE, ABSOLUTE = 1e-8, 1e-10
+WIDE: Limits = (1e-8, 1e-10)
 #: A central difference loses two thirds of the digits, and rounds where the function is steep.
 STEP, NEAR = 1e-6, 1e-4
 
 NUMPY, DEFINITION, NONE = "NumPy or SciPy", "torch's definition by simpler operators", ""
 
 
-def agreeing(infos: tuple[Any, ...], operator: Operator, sample: Sample, dtype: str, expected: Tensors) -> str | None:
+def agreeing(
+    operator: Operator, sample: Sample, dtype: str, expected: Tensors, known: Iterable[Reference], limits: Limits = WIDE
+) -> str | None:
     """Name the second reference that says the same; "" where there is none, None where all that there are differ."""
     asked = False
-    for name, function in _references(infos, operator):
+    for name, function in known:
         found = _called(function, operator, sample, dtype)
         if found is None:
             continue
         asked = True
-        if _same(expected, found):
+        if _same(expected, found, limits):
             return name
     return None if asked else NONE
 
 
-def _references(infos: tuple[Any, ...], operator: Operator) -> Iterator[tuple[str, Callable[..., Any]]]:
-    if operator.name in REFERENCES:
-        function = REFERENCES[operator.name]
+def references(
+    operator: Operator, infos: tuple[Any, ...], arrays: Mapping[str, Callable[..., Any]] = REFERENCES
+) -> Iterator[Reference]:
+    """Yield what an operator can be compared with: a function of ``arrays``, what the database has, a definition."""
+    if operator.name in arrays:
+        function = arrays[operator.name]
 
         def call(*args: Any, **kwargs: Any) -> Any:
             given, named = on_tensors(_array, (args, kwargs))
@@ -117,21 +126,20 @@ def _as_tensor(found: Any) -> torch.Tensor:
     return found.detach() if isinstance(found, torch.Tensor) else torch.as_tensor(np.array(found))
 
 
-def _same(expected: Tensors, found: list[torch.Tensor]) -> bool:
+def _same(expected: Tensors, found: list[torch.Tensor], limits: Limits) -> bool:
     if len(expected) != len(found):
         return False
-    return all(one is not None and _close(one, other) for one, other in zip(expected, found, strict=True))
+    return all(one is not None and _close(one, other, limits) for one, other in zip(expected, found, strict=True))
 
 
-def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _close(one: torch.Tensor, other: torch.Tensor, limits: Limits) -> bool:
     if one.shape != other.shape:
         return False
     wide = torch.complex128 if one.is_complex() else torch.float64
     if other.is_complex() != one.is_complex():
         return False
     exact = not one.is_floating_point() and not one.is_complex()
-    limits = (0.0, 0.0) if exact else (RELATIVE, ABSOLUTE)
-    return torch.allclose(one.to(wide), other.to(wide), *limits, equal_nan=True)
+    return torch.allclose(one.to(wide), other.to(wide), *((0.0, 0.0) if exact else limits), equal_nan=True)
 
 
 def gradient_agrees(operator: Operator, sample: Sample, dtype: str, expected: Tensors) -> bool:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pytest_ascend.errors import GoldenError
-from pytest_ascend.golden import Golden, GoldenStore, Provenance
+from pytest_ascend.golden import Content, Golden, GoldenStore, Provenance
 from pytest_ascend.operators import recorded, stored
 from pytest_ascend.operators.operator import FAMILIES, FLOATS, Operator
 from pytest_ascend.operators.reference import Results, computed
@@ -94,7 +94,9 @@ def test_each_operator_offers_one_golden_that_says_who_admitted_it() -> None:
     offered = {recipe.id: recipe for recipe in goldens()}
     wanted = {recorded.PREFIX + name for name in names()}
     assert offered.keys() == wanted | {golden_id(operator) for operator in OPERATORS.values()}
-    assert offered["ops/exp"].meta["admitted_by"] == "torch float64; numpy float64"
+    made = offered["ops/exp"].make()
+    assert isinstance(made, Content)
+    assert made.meta["admitted_by"] == "torch float64; numpy float64"
 
 
 def test_the_bundled_goldens_belong_to_the_catalogue() -> None:
