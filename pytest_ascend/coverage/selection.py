@@ -15,7 +15,12 @@ BUNDLED = "bundled"
 PART = "part of the bundled suites"
 OWN = "tests of one's own"
 #: Tests selected by an option -> their description instead of a path.
-NAMED = {"user/model.py": OWN_MODEL, "user/cases.py": "cases of --ascend-cases", "ops/exploring.py": "exploring"}
+NAMED = {
+    "user/model.py": OWN_MODEL,
+    "user/cases.py": "cases of --ascend-cases",
+    "user/library.py": "operators of --ascend-library",
+    "ops/exploring.py": "exploring",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

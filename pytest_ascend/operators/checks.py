@@ -368,10 +368,15 @@ CHECKS: Mapping[str, Callable[[Target, PrecisionCompare], None]] = {
 USER = "user"
 
 
-def conformance_tests(*operators: Operator, suite: str = USER) -> Callable[..., None]:
+def conformance_tests(
+    *operators: Operator,
+    suite: str = USER,
+    origin: Callable[[str], tuple[tuple[str, ...], str]] | None = None,
+) -> Callable[..., None]:
     """Return a test function for all cases of these operators, to be assigned to a name that begins with ``test``.
 
-    Raises UsageError as :func:`cases_of` does.
+    ``origin`` returns the imports and the expression with which a program has the operator of a name; by default they
+    name the test's file. Raises UsageError as :func:`cases_of` does.
     """
     table = {operator.name: operator for operator in operators}
     cases = cases_of(*operators, suite=suite) if suite == USER else ()
@@ -393,8 +398,8 @@ def conformance_tests(*operators: Operator, suite: str = USER) -> Callable[..., 
         operator = table[case.subject]
         swept = CALLS.get(case.property)
         generated = Sweep.of(operator, case.dtype, swept, _ascend_sweep_seed, defined=True) if swept else None
-        origin = _origin(request, case.subject) if suite == USER else None
-        target = Target(case, operator, generated or Definition(operator), npu_device, origin)
+        named = origin(case.subject) if origin else _origin(request, case.subject) if suite == USER else None
+        target = Target(case, operator, generated or Definition(operator), npu_device, named)
         _ascend_reproduce(partial(program, target), saves=True)
         check(target, precision_compare)
 

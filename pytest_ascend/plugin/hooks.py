@@ -121,6 +121,10 @@ class CollectionHooks:
         """Report what will be tested."""
         setup, recorder = self.run.setup, self.run.recorder
         lines = header_lines(setup, setup.stack(), recorder.diagnosis if recorder else None)
+        if setup.options.library:
+            from pytest_ascend.operators import libraries  # noqa: PLC0415  (loads torch)
+
+            return [*lines, *libraries.header()]
         return [*setup.options.former, *lines]
 
     @pytest.hookimpl(wrapper=True)

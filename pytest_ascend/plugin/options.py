@@ -224,6 +224,11 @@ class Options:
         old="--ascend-model-input",
         metavar="NAME",
     )
+    library: str = option(
+        "",
+        "judge the operators of a framework's library, vllm_ascend._C or sgl_kernel_npu, instead of the bundled suites",
+        metavar="NAME",
+    )
     cases: Path | None = option(
         None,
         "run the operator cases of a folder (JSON of ATK, CSV of TTK) instead of the bundled suites",
@@ -268,7 +273,7 @@ _NOT_LOGGED = ("emulator", "former")
 #: Options that decide what a case computes and how it is judged.
 _OF_A_CASE = (
     *("device", "level", "baselines", "standard", "expectations", "ranks", "isolation", "model", "model_input"),
-    *("explore_s", "seed", "cases", "challenge"),
+    *("explore_s", "seed", "library", "cases", "challenge"),
 )
 
 
@@ -410,6 +415,10 @@ def read(namespace: argparse.Namespace, invocation_folder: Path) -> Options:
         )
     if namespace.ascend_seed and not namespace.ascend_explore:
         raise UsageError("--ascend-explore=seed=... has no effect without a time", hint="give 10m,seed=5")
+    if namespace.ascend_library and (namespace.ascend_model or namespace.ascend_explore or namespace.ascend_cases):
+        raise UsageError(
+            "--ascend-library excludes --ascend-model, --ascend-cases and --ascend-explore", hint="give one of them"
+        )
     path = any("exploring.py" not in each for each in namespace.file_or_dir)
     others = {"--ascend-model": namespace.ascend_model, "--ascend-suite": namespace.ascend_suite, "a path": path}
     for what, other in others.items():
@@ -455,6 +464,7 @@ def _suites(given: tuple[str, ...], namespace: argparse.Namespace) -> tuple[str,
     for what, other in (
         ("a path", namespace.file_or_dir),
         ("--ascend-model", namespace.ascend_model),
+        ("--ascend-library", namespace.ascend_library),
         ("--ascend-cases", namespace.ascend_cases),
     ):
         if wanted and other:

@@ -60,6 +60,8 @@ def set_up(config: pytest.Config, args: list[str]) -> RunSetup:
             chosen = replace(chosen, paths=_put(namespace, args, suites / "user" / "model.py"))
         if settings.cases and not chosen.paths:
             chosen = replace(chosen, paths=_put(namespace, args, suites / "user" / "cases.py"))
+        if settings.library and not chosen.paths:
+            chosen = replace(chosen, paths=_put(namespace, args, suites / "user" / "library.py"))
         if settings.suites:
             chosen = replace(chosen, paths=_put(namespace, args, *(suites / name for name in settings.suites)))
         if settings.explore_s and not chosen.paths:
@@ -76,6 +78,10 @@ def set_up(config: pytest.Config, args: list[str]) -> RunSetup:
             from pytest_ascend.operators import community  # noqa: PLC0415  (loads torch)
 
             community.read(settings.cases)
+        if settings.library:
+            from pytest_ascend.operators import libraries  # noqa: PLC0415  (loads torch)
+
+            libraries.load(settings.library)
         if settings.model:
             from pytest_ascend.migration import target  # noqa: PLC0415  (loads torch)
 

@@ -142,6 +142,7 @@ _ARGUMENTS = {
     "standard": "--ascend-standard",
     "model": "--ascend-model",
     "model_input": "--ascend-model=input",
+    "library": "--ascend-library",
     "emulated_numerics": "--ascend-emulate=numerics",
     "faults": "--ascend-emulate=fault",
 }

@@ -30,14 +30,14 @@ def rows(tensors: int, *weights: str, **named: Any) -> Callable[[InputFactory], 
     return inputs
 
 
-def _rms_norm(x: T, gamma: T, epsilon: float = 1e-6) -> tuple[T, T]:
+def rms_norm(x: T, gamma: T, epsilon: float = 1e-6) -> tuple[T, T]:
     rstd = x.square().mean(-1, keepdim=True).add(epsilon).rsqrt()
     return x * rstd * gamma, rstd
 
 
-def _add_rms_norm(x1: T, x2: T, gamma: T, epsilon: float = 1e-6) -> tuple[T, T, T]:
+def add_rms_norm(x1: T, x2: T, gamma: T, epsilon: float = 1e-6) -> tuple[T, T, T]:
     x = x1 + x2
-    return (*_rms_norm(x, gamma, epsilon), x)
+    return (*rms_norm(x, gamma, epsilon), x)
 
 
 def _add_layer_norm(x1: T, x2: T, gamma: T, beta: T, epsilon: float = 1e-5, additional_output: bool = False) -> Any:
@@ -73,10 +73,10 @@ def _images(make: InputFactory) -> tuple[T, T, T]:
 
 _NORMALIZATION = in_family(
     "normalization",
-    fused("npu_rms_norm", _rms_norm, rows(1, "scale"), outputs=("", "float32"), terms=TERMS),
+    fused("npu_rms_norm", rms_norm, rows(1, "scale"), outputs=("", "float32"), terms=TERMS),
     fused(
         "npu_gemma_rms_norm",
-        lambda x, gamma, epsilon=1e-6: _rms_norm(x, 1 + gamma, epsilon),
+        lambda x, gamma, epsilon=1e-6: rms_norm(x, 1 + gamma, epsilon),
         rows(1, "shift"),
         outputs=("", "float32"),
         grad=False,
@@ -84,7 +84,7 @@ _NORMALIZATION = in_family(
     ),
     fused(
         "npu_add_rms_norm",
-        _add_rms_norm,
+        add_rms_norm,
         rows(2, "scale", epsilon=1e-5),
         outputs=("", "float32", ""),
         grad=False,

@@ -333,7 +333,7 @@ def interleave_rope(x: T, cos: T, sin: T) -> T:
     return torch.cat((first, odd * cos[..., half:] + even * sin[..., half:]), -1)
 
 
-def _mrope(positions: T, q: T, k: T, cache: T, head_size: int, sections: list[int], mode: str) -> tuple[T, T]:
+def mrope(positions: T, q: T, k: T, cache: T, head_size: int, sections: list[int], mode: str) -> tuple[T, T]:
     cos, sin = cache.view(len(cache), 2, -1).unbind(1)
     if positions.dim() == 2:  # which row of positions gives each angle
         rows = torch.tensor([axis for axis, count in enumerate(sections) for _ in range(count)])
@@ -461,7 +461,7 @@ def _grouped_w8a8_inputs(make: InputFactory) -> Iterator[Sample]:
 # --- quantized norms and gates: the definitions do not round, see entry.ties_forgiven ---
 
 
-def _by_row(x: T) -> tuple[T, T]:
+def by_row(x: T) -> tuple[T, T]:
     scale = x.abs().amax(-1) / 127
     return x / scale.unsqueeze(-1), scale
 
@@ -490,7 +490,7 @@ def _norm_inputs(make: InputFactory) -> Iterator[Sample]:
 
 def _norm_dynamic(x1: T, x2: T, gamma: T, smooth: T) -> tuple[T, T, T]:
     x, normal = _norm(x1, x2, gamma)
-    return (*_by_row(normal * smooth), x)
+    return (*by_row(normal * smooth), x)
 
 
 def _call_norm_dynamic(apply: Any, x1: T, x2: T, gamma: T, smooth: T) -> Any:
@@ -502,7 +502,7 @@ def _gate_quant(x: T, weight_scale: T, activation_scale: T, group_index: T) -> t
     owner = torch.arange(len(group_index)).repeat_interleave(group_index)
     wide = x.double() * weight_scale[owner] * activation_scale[:, None]
     left, right = wide.chunk(2, -1)
-    return _by_row(F.silu(left) * right)
+    return by_row(F.silu(left) * right)
 
 
 def _call_gate_quant(apply: Any, x: T, weight_scale: T, activation_scale: T, group_index: T) -> Any:
@@ -519,7 +519,7 @@ def _gate_inputs(make: InputFactory) -> Iterator[Sample]:
 def _swiglu_quant(x: T, smooth: T, group_index: T) -> tuple[T, T]:
     """Gate with the first half, and scale each group's columns."""
     left, right = x.double().chunk(2, -1)
-    return _by_row(F.silu(left) * right * smooth[torch.arange(len(group_index)).repeat_interleave(group_index)])
+    return by_row(F.silu(left) * right * smooth[torch.arange(len(group_index)).repeat_interleave(group_index)])
 
 
 def _call_swiglu_quant(apply: Any, x: T, smooth: T, group_index: T) -> Any:
@@ -528,7 +528,7 @@ def _call_swiglu_quant(apply: Any, x: T, smooth: T, group_index: T) -> Any:
 
 def _grouped_gate(x: T, weight: T, scale: T, rows: T, ends: T) -> tuple[T, T]:
     left, right = _grouped_w8a8(x, weight, scale, rows, ends).chunk(2, -1)
-    return _by_row(F.silu(left) * right)
+    return by_row(F.silu(left) * right)
 
 
 def _call_grouped_gate(apply: Any, x: T, weight: T, scale: T, rows: T, ends: T) -> Any:
@@ -667,7 +667,7 @@ OPERATORS = in_family(
         "npu_interleave_rope", interleave_rope, lambda d: [call(
             d.normal(2, 4, 1, 64, grad=False), d.uniform(2, 1, 1, 64, grad=False), d.uniform(2, 1, 1, 64, grad=False))],
     ),
-    _halves("npu_mrope", _mrope, _mrope_inputs, through=_call_mrope),
+    _halves("npu_mrope", mrope, _mrope_inputs, through=_call_mrope),
     _halves("npu_kv_rmsnorm_rope_cache", _kv_cache, _kv_inputs, through=_call_kv_cache, terms=512),
     _halves("npu_weight_quant_batchmatmul", _w8a16, _w8a16_inputs, through=_call_w8a16, terms=128),
     _halves(

@@ -143,6 +143,8 @@ def test_suites_are_named_with_commas_or_again(tmp_path: Path) -> None:
         ({"ascend_suite": ["xyz"]}, "choose one of adaptation, benchmarks"),
         ({"ascend_suite": ["ops"], "file_or_dir": ["tests"]}, "--ascend-suite and a path exclude each other"),
         ({"ascend_suite": ["ops"], "ascend_model": "a:b"}, "--ascend-suite and --ascend-model exclude each other"),
+        ({"ascend_suite": ["ops"], "ascend_library": "a"}, "--ascend-suite and --ascend-library exclude each other"),
+        ({"ascend_library": "a", "ascend_model": "a:b"}, "--ascend-library excludes --ascend-model"),
     ],
 )
 def test_suites_that_cannot_be_run_are_refused(values: dict[str, object], message: str, tmp_path: Path) -> None:

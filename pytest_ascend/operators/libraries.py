@@ -1,0 +1,92 @@
+"""Libraries of frameworks that bring operators of their own: how each is loaded, and what it registers."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from pytest_ascend.errors import UsageError, choice
+from pytest_ascend.operators.operator import Operator
+from pytest_ascend.records.text import one_line
+from pytest_ascend.system import bundled
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """``module`` registers operators as ``torch.ops.NAMESPACE`` when it is imported; ``prepare`` is called before."""
+
+    module: str
+    namespace: str
+    prepare: str = ""
+
+
+#: Sources: vllm-ascend@182b75ea84ff, vllm_ascend/utils.py (2026-08-22); sgl-kernel-npu@f425bdf1e191,
+#: python/sgl_kernel_npu/sgl_kernel_npu/__init__.py (2026-08-21).
+LIBRARIES: Mapping[str, Library] = {
+    "vllm_ascend._C": Library("vllm_ascend.vllm_ascend_C", "_C_ascend", "vllm_ascend.utils:enable_custom_op"),
+    "sgl_kernel_npu": Library("sgl_kernel_npu", "npu"),
+}
+#: The library of this run, with the names that it registered; loading one registers them for the whole process.
+_LOADED: dict[str, frozenset[str]] = {}
+
+
+def load(name: str) -> None:
+    """Load the library that ``--ascend-library`` names. Raises UsageError for an unknown one, or one that is absent."""
+    if name not in LIBRARIES:
+        raise UsageError(f"--ascend-library={name[:80]}: no such library is known", hint=choice(name, LIBRARIES))
+    library, before = LIBRARIES[name], _registered()
+    try:
+        module, _, function = library.prepare.partition(":")
+        if module:
+            getattr(importlib.import_module(module), function)()
+        importlib.import_module(library.module)
+    except Exception as error:
+        said = one_line(f"{type(error).__name__}: {error}")[:300]
+        raise UsageError(
+            f"--ascend-library={name}: {library.module} cannot be imported: {said}",
+            hint="install it in this Python, built for this CANN and this torch_npu",
+        ) from error
+    if name not in _LOADED:
+        _LOADED[name] = _registered() - before
+    if not operators(name):
+        raise UsageError(
+            f"--ascend-library={name}: no operator in torch.ops.{library.namespace} has a definition here",
+            hint="docs/custom-operators.md lists those that have; others can be tested as your own operators",
+        )
+
+
+def _registered() -> frozenset[str]:
+    """Return the names of all operators of this process, as ``namespace.name``."""
+    names = torch._C._dispatch_get_all_op_names()  # noqa: SLF001
+    return frozenset(each.partition(".")[0].replace("::", ".") for each in names)
+
+
+def operators(name: str = "") -> tuple[Operator, ...]:
+    """Return the operators of a library, by default of the loaded one, that are registered and have a definition."""
+    prefixes = tuple(f"{LIBRARIES[each].namespace}." for each in ([name] if name else _LOADED))
+    there = {each for each in _registered() if each.startswith(prefixes)}
+    return tuple(each for each in bundled.module("suites.fused.contracts").OPERATORS if each.name in there)
+
+
+def operator(library: str, name: str) -> Operator:
+    """Return an operator of a library, which is loaded, for the program of a failed case."""
+    load(library)
+    return next(each for each in operators(library) if each.name == name)
+
+
+def origin(name: str) -> tuple[tuple[str, ...], str]:
+    """Return the import and the expression with which a program has an operator of the loaded library."""
+    library = next(iter(_LOADED))
+    return ("from pytest_ascend.operators import libraries",), f"libraries.operator({library!r}, {name!r})"
+
+
+def header() -> list[str]:
+    """Return a line for the head of the run: how many operators of the loaded library are judged."""
+    return [
+        f"library: {name}: {len(operators(name))} operators are judged; "
+        f"{len(new.difference(each.name for each in operators(name)))} others have no definition here"
+        for name, new in _LOADED.items()
+    ]
