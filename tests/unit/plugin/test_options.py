@@ -41,6 +41,7 @@ def given(**values: object) -> argparse.Namespace:
         "ascend_suite": [],
         "ascend_model": None,
         "ascend_model_input": None,
+        "ascend_library": None,
         "ascend_cases": None,
         "ascend_explore": None,
         "ascend_seed": None,
