@@ -12,13 +12,15 @@ from pytest_ascend.environment.compatibility import INCOMPATIBLE, PAIRED, Statem
 from pytest_ascend.environment.evidence import (
     CHIP,
     COMMIT,
+    LIBRARIES,
+    NNAL,
     PYTHON,
     RUNTIME,
     TOOLKIT,
     TORCH,
     TORCH_NPU,
 )
-from pytest_ascend.environment.versions import Version, is_version, matches
+from pytest_ascend.environment.versions import Version, is_version, matches, satisfies
 
 CHOOSE = "choose a row of the table in Ascend/pytorch's COMPATIBILITY.md, and install all of it"
 
@@ -164,6 +166,40 @@ def wrong_python(survey: Survey) -> Iterator[Observation]:
     if survey.version(TORCH_NPU) and _judged(survey) and minor and known and minor not in known:
         evidence = (survey.source(PYTHON), f"for torch {torch}: {', '.join(known)} ({source})")
         yield Observation(f"Python {minor} is not supported by torch_npu for torch {torch}", evidence)
+
+
+@rule("combination.libraries")
+def libraries(survey: Survey) -> Iterator[Observation]:
+    """A library of operators, or Triton's compiler, beside other versions than it was released with."""
+    have = {"CANN": survey.cann, TORCH_NPU: _base(survey.version(TORCH_NPU))}
+    have |= {name: _base(survey.version(name)) for name in (NNAL, *LIBRARIES)}
+
+    def lacking(row: Mapping[str, Any]) -> list[str]:
+        pairs = ((need, *need.rpartition(" ")[::2]) for need in row["needs"])
+        return [need for need, name, wanted in pairs if have.get(name) and not _is_one(have[name], wanted)]
+
+    for library in (NNAL, *LIBRARIES) if _judged(survey) else ():
+        rows = survey.compatibility.needs(library, have[library]) if have[library] else ()
+        row = min(rows, key=lambda each: len(lacking(each)), default=None)
+        if row and (wrong := lacking(row)):
+            wanted = (
+                f"{library} {have[library]}: {', '.join(row['needs'])} ({survey.compatibility.where(row['source'])})"
+            )
+            yield Observation(
+                f"{library} {have[library]} was not released for what is beside it: it needs {', '.join(wrong)}",
+                (survey.source(library), wanted, *(f"{name} {have[name]}" for name in _named(wrong))),
+            )
+
+
+def _named(needs: list[str]) -> list[str]:
+    return [each.rpartition(" ")[0] for each in needs]
+
+
+def _is_one(version: str, wanted: str) -> bool:
+    """Whether a version is the wanted one, or not known to be outside of ">=8.3"."""
+    if wanted[:1] in "<>=":
+        return satisfies(version, wanted) is not False
+    return version == wanted or matches(version, wanted)
 
 
 #: How many combinations are offered at most.

@@ -33,7 +33,10 @@ SECTIONS: Mapping[str, Mapping[str, type]] = {
     "python": {"torch": str, "python": list, "source": str},
     "hdk": {"cann": str, "hdk": list, "source": str},
     "cann_mixes": {"toolkit": list, "ops": list, "source": str},
+    "libraries": {"library": str, "version": str, "needs": list, "source": str},
 }
+#: Sections that data of earlier releases lacks.
+LATER = ("libraries",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,11 @@ class Compatibility:
             for row in rows
         )
 
+    def needs(self, library: str, version: str) -> tuple[Mapping[str, Any], ...]:
+        """Return the rows on a version of a library: each is one release, and what it was released with."""
+        rows = (row for row in self.data["libraries"] if row["library"] == library)
+        return tuple(row for row in rows if row["version"] in ("", version))
+
     def where(self, source: str) -> str:
         """Return the address of a source."""
         return str(self.data["sources"].get(source, {}).get("where", source))
@@ -127,6 +135,7 @@ def load(path: Path = BUNDLED) -> Compatibility:
             raise ValueError(f"its schema is not {SCHEMA}")
         _require(isinstance(data["as_of"], str) and isinstance(data["sources"], dict), "as_of or sources")
         _require(all(is_version(each) for each in data["cann_releases"]), "cann_releases")
+        data |= {section: [] for section in LATER if section not in data}
         for section, fields in SECTIONS.items():
             for index, row in enumerate(data[section]):
                 where = f"{section}[{index}]"

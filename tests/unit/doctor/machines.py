@@ -64,6 +64,17 @@ _MINE = "Metadata-Version: 2.1\nName: pytest-ascend\nVersion: 0.1.0\n"
 _PINS = "Requires-Dist: torch==2.13.0; extra == 'emulated'\nRequires-Dist: torch-npu==2.13.0; extra == 'emulated'\n"
 EXTRA = {"usr/local/lib/python3.11/site-packages/pytest_ascend-0.1.0.dist-info/METADATA": f"{_MINE}{_PINS}\n"}
 
+
+def libraries(vllm: str, triton: str, nnal: str) -> Files:
+    """Return vllm-ascend, triton-ascend and ATB in these versions."""
+    site, names = "usr/local/lib/python3.11/site-packages", (("vllm_ascend", vllm), ("triton_ascend", triton))
+    found = {
+        f"{site}/{name}-{version}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\n"
+        for name, version in names
+    }
+    return {**found, f"{ASCEND}/nnal/atb/latest/version.info": f"Ascend-cann-atb Version : {nnal}\n"}
+
+
 MACHINES: dict[str, Box] = {
     # healthy ones, of each family
     "a2-8.5": Box(files=WELL, environ=sourced(NEW), smi=SMI),
@@ -324,6 +335,15 @@ MACHINES: dict[str, Box] = {
         environ=sourced(NEW),
         smi=SMI,
         finds="combination.python",
+    ),
+    "libraries-of-their-table": Box(
+        files={**WELL, **libraries("0.15.0rc1", "3.2.0", "8.5.0")}, environ=sourced(NEW), smi=SMI
+    ),
+    "libraries-of-another-cann": Box(
+        files={**WELL, **libraries("0.23.0", "3.2.1", "9.1.0")},
+        environ=sourced(NEW),
+        smi=SMI,
+        finds="combination.libraries combination.libraries combination.libraries",
     ),
     "number-used-twice": Box(
         files={
