@@ -17,13 +17,14 @@ from pytest_ascend.certificate.judgement import verify as check
 from pytest_ascend.certificate.release import installed
 from pytest_ascend.certificate.rerun import rerun
 from pytest_ascend.certificate.tiers import SAMPLE, TIERS, by_name
-from pytest_ascend.certificate.words import LANGUAGES, words
+from pytest_ascend.certificate.words import words
 from pytest_ascend.environment.compatibility import BUNDLED, load
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.text import one_line
 from pytest_ascend.runlog.contents import TimeStamped
 from pytest_ascend.runlog.reading import read_from
 from pytest_ascend.system.files import write_file
+from pytest_ascend.system.translation import language_option
 from pytest_ascend.verdict.summary import summarise
 
 #: The variable for a key's passphrase: others can see a command line.
@@ -101,9 +102,7 @@ def certify(
 )
 @click.option("--on", "day", help="The day to judge by; today if not given.", metavar="YYYY-MM-DD")
 @click.option("--rerun", "count", type=click.IntRange(1, 100_000), help="Number of cases to execute here.", metavar="N")
-@click.option(
-    "--language", type=click.Choice(LANGUAGES), default="en", show_default=True, help="Language of the output."
-)
+@language_option
 @click.option("--rerun-device", default="auto", show_default=True, help="Where: as --ascend-device.", metavar="DEVICE")
 def verify(
     *,

@@ -30,7 +30,6 @@ NAMES: Mapping[str, str] = _DATA["names"]
 #: Language -> the texts of a certificate, by key. Other sentences of the run and the release are not translated.
 TEXTS: Mapping[str, Mapping[str, str]] = _DATA["texts"]
 _TRANSLATED = {language: _sentences(given) for language, given in _DATA["translated"].items()}
-LANGUAGES = tuple(TEXTS)
 
 
 def parts_of(stack: Mapping[str, Any]) -> dict[str, str]:

@@ -6,7 +6,8 @@ import html
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ from pytest_ascend.distributed import finding
 from pytest_ascend.distributed.finding import Finding, Line
 from pytest_ascend.errors import UsageError
 from pytest_ascend.system.files import open_regular, strict_json, write_file
+from pytest_ascend.system.translation import ENGLISH, language_option, translated
 
 _LARGEST_BYTES, _LONGEST_LINE_BYTES = 1 << 30, 1 << 24
 
@@ -35,8 +37,9 @@ def diagnose() -> None:
 @click.option(
     "--against", type=click.Path(path_type=Path, exists=True), help="This command's records of a run on one process."
 )
+@language_option
 @click.argument("command", nargs=-1, required=True)
-def distributed(output: Path, against: Path | None, command: tuple[str, ...]) -> None:
+def distributed(output: Path, against: Path | None, language: str, command: tuple[str, ...]) -> None:
     """Run a training on several ranks, and find out why they differ.
 
     For example: pytest-ascend diagnose distributed -- torchrun --nproc-per-node 8 train.py
@@ -59,10 +62,11 @@ def distributed(output: Path, against: Path | None, command: tuple[str, ...]) ->
     if against:
         found += _against(ranks, against)
     cost = finding.cost(ranks)
-    for line in terminal_lines(found, len(ranks), cost):
+    say = partial(translated, language=language, of="ranks")
+    for line in terminal_lines(found, len(ranks), cost, say):
         click.echo(line)
     page = output / "diagnosis.html"
-    write_file(page, page_html(found, len(ranks), cost))
+    write_file(page, page_html(found, len(ranks), cost, language))
     click.echo(f"page: {page}")
     sys.exit(1 if any(not each.is_note for each in found) else code)
 
@@ -110,37 +114,39 @@ def _clear(folder: Path) -> None:
         each.unlink()
 
 
-def terminal_lines(found: Sequence[Finding], ranks: int, cost: float) -> list[str]:
-    """Return the lines for the terminal."""
-    lines = [f"pytest-ascend: {ranks} ranks; recording took {cost:.1%} of their time"]
+def terminal_lines(found: Sequence[Finding], ranks: int, cost: float, say: Callable[[str], str] = str) -> list[str]:
+    """Return the lines for the terminal; ``say`` translates a sentence."""
+    lines = [f"pytest-ascend: {say(f'{ranks} ranks; recording took {cost:.1%} of their time')}"]
     causes = [each for each in found if not each.is_note]
-    lines += [] if causes else ["no cause found: the ranks behave as expected"]
+    lines += [] if causes else [say("no cause found: the ranks behave as expected")]
     for each in found:
         lines += [
-            f"{'note' if each.is_note else 'CAUSE'}: {each.cause} ({each.where})",
-            f"  {each.words}",
-            f"  what to do: {each.remedy}",
+            f"{say('note' if each.is_note else 'CAUSE')}: {say(each.cause)} ({say(each.where)})",
+            f"  {say(each.words)}",
+            f"  {say('what to do')}: {say(each.remedy)}",
         ]
     return lines
 
 
-_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Why ranks differ</title>
+_PAGE = """<!doctype html><html lang="{language}"><meta charset="utf-8"><title>{subject}</title>
 <style>body{{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}}
 table{{border-collapse:collapse}}td,th{{border:1px solid #999;padding:.4rem .6rem;text-align:left;vertical-align:top}}
-</style><h1>{title}</h1><p>{ranks} ranks. Recording took {cost} of their time.</p>{table}</html>
+</style><h1>{title}</h1><p>{cost}</p>{table}</html>
 """
 
 
-def page_html(found: Sequence[Finding], ranks: int, cost: float) -> str:
+def page_html(found: Sequence[Finding], ranks: int, cost: float, language: str = ENGLISH) -> str:
     """Return the page: one row per cause, earliest step first."""
+    say = partial(translated, language=language, of="ranks")
     causes = [each for each in found if not each.is_note]
-    title = f"Why ranks differ: {causes[0].cause}" if causes else "The ranks behave as expected"
-    rows = "".join(
-        "<tr>"
-        + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in (e.step, e.cause, e.where, e.words, e.remedy))
-        + "</tr>"
-        for e in found
+    title = f"{say('Why ranks differ')}: {say(causes[0].cause)}" if causes else say("The ranks behave as expected")
+    cells = ([str(e.step), *map(say, (e.cause, e.where, e.words, e.remedy))] for e in found)
+    rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
+    head = "".join(f"<th>{say(each)}" for each in ("Step", "Cause", "Where", "Observation", "What to do"))
+    return _PAGE.format(
+        language=language,
+        subject=say("Why ranks differ"),
+        title=html.escape(title),
+        cost=say(f"{ranks} ranks; recording took {cost:.1%} of their time"),
+        table=f"<table><tr>{head}</tr>{rows}</table>" if rows else "",
     )
-    head = "<tr><th>Step<th>Cause<th>Where<th>Observation<th>What to do</tr>"
-    table = f"<table>{head}{rows}</table>" if rows else ""
-    return _PAGE.format(title=html.escape(title), ranks=ranks, cost=f"{cost:.1%}", table=table)

@@ -33,7 +33,7 @@ from pytest_ascend.environment.machine import NPU_SMI_LIMIT_S, Machine, copied_m
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.text import one_line
 from pytest_ascend.system.files import read_regular
-from pytest_ascend.system.translation import ENGLISH, LANGUAGES, translated
+from pytest_ascend.system.translation import ENGLISH, language_option, translated
 
 _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "cyan", UNKNOWN: "magenta"}
 _PLURALS = {ERROR: "errors", WARNING: "warnings", NOTE: "notes", UNKNOWN: "unknown"}
@@ -138,9 +138,7 @@ _path = click.Path(path_type=Path)
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
-@click.option(
-    "--language", type=click.Choice(LANGUAGES), default=ENGLISH, show_default=True, help="Language of the output."
-)
+@language_option
 @click.option("--root", type=_path, help="Look at the files below DIR: a mounted image, or a copy.", metavar="DIR")
 @click.option("--environ", type=_path, help="With --root: its variables, as `env` prints them.", metavar="FILE")
 @click.option("--npu-smi", type=_path, help="With --root: what `npu-smi info` printed there.", metavar="FILE")

@@ -17,6 +17,7 @@ from pytest_ascend.migration import census, output
 from pytest_ascend.migration.analysis import Analysis, Kind
 from pytest_ascend.migration.sources import scan
 from pytest_ascend.system.files import canonical_json
+from pytest_ascend.system.translation import language_option
 
 #: The exit code if something keeps the model from running.
 FOUND = 1
@@ -66,6 +67,7 @@ def _batches(ctx: click.Context, parameter: click.Parameter, value: str) -> tupl
 @click.option("--source", type=_path, help="Also look for blockers in the Python files of a folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 @click.option("--html", type=_path, help="Write a page.")
+@language_option
 def analyze(
     *,
     model: str,
@@ -81,6 +83,7 @@ def analyze(
     source: Path | None,
     as_json: bool,
     html: Path | None,
+    language: str,
 ) -> None:
     """Show what moving MODEL (package.module:factory) to an NPU takes, before any code is moved.
 
@@ -107,9 +110,9 @@ def analyze(
     if as_json:
         click.echo(canonical_json(analysis.to_dict(), indent=1))
     else:
-        output.show(analysis)
+        output.show(analysis, language)
     if html:
-        output.write(html, analysis)
+        output.write(html, analysis, language)
         click.echo(f"page: {html}", err=as_json)
     sys.exit(FOUND if analysis.is_blocked else 0)
 

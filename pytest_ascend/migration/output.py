@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from hashlib import sha256
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -24,6 +25,7 @@ from pytest_ascend.migration.analysis import STANDINGS, Analysis, Memory, Operat
 from pytest_ascend.migration.blockers import BLOCKER, CHANGE, SEVERITIES, TRANSFER
 from pytest_ascend.records.census import MISSING
 from pytest_ascend.system.files import write_file
+from pytest_ascend.system.translation import ENGLISH, translated
 from pytest_ascend.verdict.figures import quantity, visible
 
 #: Parts of a bar in drawing order, with their labels.
@@ -35,12 +37,20 @@ PARTS = {
 }
 
 
-def write(path: Path, analysis: Analysis) -> None:
+#: Translates a sentence into the reader's language.
+Say: TypeAlias = Callable[[str], str]
+
+
+def _in(language: str) -> Say:
+    return partial(translated, language=language, of="analysis")
+
+
+def write(path: Path, analysis: Analysis, language: str = ENGLISH) -> None:
     """Write the page to ``path`` atomically."""
-    write_file(path, render(analysis))
+    write_file(path, render(analysis, language))
 
 
-def render(analysis: Analysis) -> str:
+def render(analysis: Analysis, language: str = ENGLISH) -> str:
     """Return the page of an analysis; every text on it is escaped."""
     style = (files("pytest_ascend.migration") / "templates" / "analysis.css").read_text(encoding="utf-8")
     # It always escapes, and raises for undefined names.
@@ -53,6 +63,7 @@ def render(analysis: Analysis) -> str:
         lstrip_blocks=True,
     )
     environment.filters["size"] = lambda value: quantity("_bytes", value)
+    environment.filters["say"] = _in(language)
     return environment.get_template("analysis.html").render(
         analysis=analysis,
         answer=answer(analysis),
@@ -62,6 +73,7 @@ def render(analysis: Analysis) -> str:
         bars=[_bar(each, analysis) for each in analysis.memory],
         parts=PARTS,
         version=__version__,
+        language=language,
         style=Markup(style),  # noqa: S704 - a file of the package
         style_hash=f"'sha256-{b64encode(sha256(style.encode()).digest()).decode()}'",
     )
@@ -99,27 +111,27 @@ HOW = {
 }
 
 
-def show(analysis: Analysis) -> None:
+def show(analysis: Analysis, language: str = ENGLISH) -> None:
     """Print tables of operators, memory and findings."""
-    console = Console(highlight=False)
+    console, say = Console(highlight=False), _in(language)
     for line in headlines(analysis):
-        console.print(line, markup=False)
+        console.print(say(line), markup=False)
     if analysis.operators:
-        table = _table("standing", "operators", "calls", "what it means")
+        table = _table("standing", "operators", "calls", "what it means", say=say)
         for standing, count in analysis.counts.items():
             calls = sum(each.all_calls for each in analysis.operators if each.standing == standing)
-            table.add_row(standing, f"{count:,}", f"{calls:,}", STANDINGS[standing])
+            table.add_row(standing, f"{count:,}", f"{calls:,}", say(STANDINGS[standing]))
         console.print(table)
     if analysis.blocking:
-        console.print(_operators("not on the NPU, the costliest first", analysis.blocking, console.width))
+        console.print(_operators("not on the NPU, the costliest first", analysis.blocking, console.width, say))
     if analysis.heaviest:
-        console.print(_operators("most arithmetic", analysis.heaviest[:5], console.width))
+        console.print(_operators("most arithmetic", analysis.heaviest[:5], console.width, say))
     if analysis.memory:
-        console.print(_memory(analysis))
-    for indent, line in _findings(analysis):
+        console.print(_memory(analysis, say))
+    for indent, line in _findings(analysis, say):
         console.print(Padding(Text(line), (0, 0, 0, indent)))
     for note in analysis.notes:
-        console.print(f"note: {note}", markup=False)
+        console.print(say(f"note: {note}"), markup=False)
 
 
 def headlines(analysis: Analysis) -> Iterator[str]:
@@ -185,30 +197,30 @@ def _count(analysis: Analysis, severity: str) -> int:
     return sum(each.severity == severity for each in analysis.findings)
 
 
-def _table(*columns: str, title: str = "") -> Table:
+def _table(*columns: str, say: Say, title: str = "") -> Table:
     """Return a table. Names and figures never wrap, sentences do."""
-    table = Table(title=escape(title) or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=escape(say(title)) or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column, no_wrap=column not in SENTENCES, overflow="fold")
+        table.add_column(say(column), no_wrap=column not in SENTENCES, overflow="fold")
     return table
 
 
-def _operators(title: str, operators: tuple[Operator, ...], width: int) -> Table:
+def _operators(title: str, operators: tuple[Operator, ...], width: int, say: Say) -> Table:
     on_what = ("most often on",) if width >= WIDE else ()
-    table = _table("operator", "standing", "calls", "data", "GFLOP", *on_what, title=title)
+    table = _table("operator", "standing", "calls", "data", "GFLOP", *on_what, title=title, say=say)
     for each in operators[:ROWS]:
         on = f"{each.signatures[0][0]} ({each.signatures[0][1]}x)" if each.signatures else ""
         data = quantity("_bytes", each.moved_bytes)
         row = (escape(each.name), each.standing, f"{each.all_calls:,}", data, f"{each.flops / 1e9:,.2f}", escape(on))
         table.add_row(*row[: len(table.columns)])
     if len(operators) > ROWS:
-        table.add_row(f"and {len(operators) - ROWS} more: --json or --html")
+        table.add_row(say(f"and {len(operators) - ROWS} more: --json or --html"))
     return table
 
 
-def _memory(analysis: Analysis) -> Table:
+def _memory(analysis: Analysis, say: Say) -> Table:
     columns = ("batch", "weights", "gradients", "optimizer", "activations", "training", "inference")
-    table = _table(*columns, title=f"memory, optimizer {analysis.optimizer}")
+    table = _table(*columns, title=f"memory, optimizer {analysis.optimizer}", say=say)
     for each in analysis.memory:
         table.add_row(f"{each.batch:,}", *(quantity("_bytes", value) for value in _parts(each)))
     return table
@@ -226,13 +238,13 @@ def _parts(memory: Memory) -> tuple[int, ...]:
     )
 
 
-def _findings(analysis: Analysis) -> Iterator[tuple[int, str]]:
+def _findings(analysis: Analysis, say: Say) -> Iterator[tuple[int, str]]:
     """Yield the findings as (indent, line): the remedy, what it is for, and the places."""
     remedies = [(each.severity, each.instead) for each in analysis.findings]
     for remedy in dict.fromkeys(remedies):
         own = [each for each in analysis.findings if (each.severity, each.instead) == remedy]
         yield 0, ""
-        yield 0, f"{remedy[0]}: {remedy[1]}"
+        yield 0, f"{say(remedy[0])}: {say(remedy[1])}"
         for says, places in groupby(sorted(own, key=lambda each: each.says), key=lambda each: each.says):
-            yield 2, says
+            yield 2, say(says)
             yield from ((4, f"{each.path}:{each.line}  {each.what}") for each in places)

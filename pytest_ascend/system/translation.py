@@ -6,8 +6,9 @@ Logs are in English. What nobody translated stands as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
+from typing import Any
 
 from pytest_ascend.system.bundled import table
 
@@ -18,6 +19,8 @@ LANGUAGES = ENGLISH, CHINESE = ("en", "zh")
 _TABLES: Mapping[str, tuple[str, str]] = {
     "doctor": ("doctor/", "(.+)"),
     "findings": ("verdict/words/findings.", "((?:(?!: ).)+)"),
+    "analysis": ("migration/", "(.+?)"),
+    "ranks": ("distributed/", "(.+?)"),
 }
 _HOLE = re.compile(r"\{\d\}")
 
@@ -41,6 +44,14 @@ def translated(text: str, language: str, of: str = "doctor") -> str:
         return f"{translated(head, language, of)}：{found}" if found != rest else text
     parts = text.split(", ")
     return "、".join(constants[each] for each in parts) if all(each in constants for each in parts) else text
+
+
+def language_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the option ``--language``."""
+    import click  # noqa: PLC0415 - not needed by pytest
+
+    kind, says = click.Choice(LANGUAGES), "Language of the output."
+    return click.option("--language", type=kind, default=ENGLISH, show_default=True, help=says)(command)
 
 
 @cache

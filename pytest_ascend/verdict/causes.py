@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -29,6 +29,7 @@ from pytest_ascend.records.outcome import (
 )
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.verdict import evidence
+from pytest_ascend.verdict.suites import describe
 
 #: A feature and its value, as in ``("dtype", "float16")``; a cause is described by up to three of them.
 Feature: TypeAlias = tuple[str, str]
@@ -41,7 +42,6 @@ _DID_NOT_RUN = (NotRun.name, NotEmulated.name)
 _DESCRIPTIONS = (
     ("error",),
     ("cpu",),
-    ("model",),
     ("subject",),
     ("operator",),
     ("dtype",),
@@ -55,9 +55,9 @@ _DESCRIPTIONS = (
     ("subject", "property", "dtype"),
 )
 #: Features that only deviating cases have: no passing case can contradict such a description.
-_ONLY_OF_DEVIATIONS = ("error", "cpu", "model", "pattern")
-#: What the finding of a model's case names.
-_LAYER = "first wrong layer"
+_ONLY_OF_DEVIATIONS = ("error", "cpu", "pattern")
+#: Failures of one operator or model have one cause, though others of its cases pass; a closer description is better.
+_SUBJECT_WEIGHT = 0.99
 #: Where wrong elements are is a weaker sign of a common cause than an operator or an error code.
 _PATTERN_WEIGHT = 0.5
 #: A description explains little if most of the cases that fit it pass, however many deviating ones it covers.
@@ -120,8 +120,20 @@ def causes_of(results: Iterable[ResultRecord], manifest: tuple[Case, ...] = ()) 
     executed = Counter(_described(manifest or tuple(each.case for each in results)))
     absent = (each.case for each in results if each.outcome_name in _DID_NOT_RUN)
     executed.subtract(key for case in absent for key in _keys(_features_of(case)))
-    located = frozenset(_subject(each.case) for each in by_outcome.get(Failed.name, ()) if _LAYER in each.reason)
-    return tuple(cause for name in GROUPED for cause in _grouped(by_outcome.get(name, ()), executed, located))
+    explained = _explained(by_outcome.get(Failed.name, ()))
+    return tuple(cause for name in GROUPED for cause in _grouped(by_outcome.get(name, ()), executed, explained))
+
+
+def _explained(failed: Sequence[ResultRecord]) -> Mapping[str, str]:
+    """Return the failing operators that torch makes of another failing one, as argsort of sort, and that other one."""
+    counts = Counter(_subject(each.case) for each in failed)
+    found = {}
+    for suite in {each.case.suite for each in failed}:
+        for name, parts in describe(suite).made_of.items():
+            failing = [part for part in (f"{suite}/{each}" for each in parts) if part in counts]
+            if failing:
+                found[f"{suite}/{name}"] = max(failing, key=lambda each: (counts[each], each))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,18 +175,16 @@ def _most(group: tuple[str, Sequence[ResultRecord]]) -> tuple[int, str]:
     return -len(group[1]), group[0]
 
 
-def features(record: ResultRecord, located: Container[str] = ()) -> Mapping[str, str]:
+def features(record: ResultRecord, explained: Mapping[str, str] | None = None) -> Mapping[str, str]:
     """Return all features of one case. Values that hold numbers of one run, as addresses do, are left out.
 
-    ``located`` are subjects of which a case names a wrong layer: the failures of such a model have one cause, and so
-    have those of a user's operator.
+    ``explained`` has failing subjects whose cause is that of another one.
     """
     found = _features_of(record.case)
     if record.outcome_name == Fallback.name and record.fallbacks:
         found["cpu"] = ", ".join(sorted(set(record.fallbacks)))
     elif record.outcome_name == Failed.name:
-        is_operator = record.case.suite == OWN and record.case.property != OWN_TEST
-        found["model"] = found["subject"] if is_operator or found["subject"] in located else ""
+        found["subject"] = (explained or {}).get(found["subject"], found["subject"])
         found["pattern"] = next(
             (
                 _without_numbers(each.pattern.partition("; ")[2] or each.pattern)
@@ -230,13 +240,14 @@ def _keys(known: Mapping[str, str]) -> Iterator[Features]:
 
 
 def _grouped(
-    found: Sequence[ResultRecord], executed: Mapping[Features, int], located: Container[str]
+    found: Sequence[ResultRecord], executed: Mapping[Features, int], explained: Mapping[str, str]
 ) -> Iterator[Cause]:
     """Yield causes of cases with one outcome, the largest first.
 
     Scores only fall as cases are explained, so that a heap whose entries are looked at again when they come up will do.
     """
-    keys = [tuple(_keys(features(record, located))) for record in found]
+    keys = [tuple(_keys(features(record, explained))) for record in found]
+    is_failed = any(each.outcome_name == Failed.name and each.case.property != OWN_TEST for each in found)
     left: Mapping[Features, set[int]] = defaultdict(set)
     for index, each in enumerate(keys):
         for key in each:
@@ -245,7 +256,7 @@ def _grouped(
 
     def entry(key: Features) -> tuple[float, int, Features]:
         return (
-            -_score(key, len(left[key]), total[key], executed),
+            -_score(key, len(left[key]), total[key], executed, is_failed),
             _DESCRIPTIONS.index(tuple(name for name, _ in key)),
             key,
         )
@@ -257,7 +268,9 @@ def _grouped(
         key = popped[2]
         if left[key] and popped == (now := entry(key)):
             indices = sorted(left[key])
-            chosen.append(_cause(key, [found[index] for index in indices], 0 if _is_certain(key) else executed[key]))
+            cases = [found[index] for index in indices]
+            is_wider = any(_subject(each.case) in explained for each in cases)
+            chosen.append(_cause(key, cases, 0 if is_wider or _is_certain(key) else executed[key]))
             for index in indices:
                 for other in keys[index]:
                     left[other].discard(index)
@@ -266,7 +279,7 @@ def _grouped(
     yield from sorted(chosen, key=lambda each: (-len(each.cases), each.id))
 
 
-def _score(key: Features, left: int, total: int, executed: Mapping[Features, int]) -> float:
+def _score(key: Features, left: int, total: int, executed: Mapping[Features, int], is_failed: bool) -> float:
     """Return how well a description explains: the cases that it covers, reduced if other cases that fit it pass."""
     names = {name for name, _ in key}
     if "pattern" in names:
@@ -274,7 +287,8 @@ def _score(key: Features, left: int, total: int, executed: Mapping[Features, int
     if _is_certain(key):
         return left
     share = total / max(executed.get(key, 0), total)
-    return left * share * share * (1 if share >= _MOST else _MOST**4)
+    least = left * _SUBJECT_WEIGHT if is_failed and names == {"subject"} else 0
+    return max(least, left * share * share * (1 if share >= _MOST else _MOST**4))
 
 
 def _is_certain(key: Features) -> bool:
@@ -282,7 +296,8 @@ def _is_certain(key: Features) -> bool:
 
 
 def _cause(key: Features, cases: Sequence[ResultRecord], ran: int) -> Cause:
-    ordered = tuple(sorted(cases, key=_simplicity))
+    own = dict(key).get("subject", "")
+    ordered = tuple(sorted(cases, key=lambda each: (own not in ("", _subject(each.case)), *_simplicity(each))))
     outcome = ordered[0].outcome_name
     named = ".".join(re.sub(r"[^A-Za-z0-9_/-]+", "-", value).strip("-") for _, value in key)
     short = named if len(named) <= 60 else f"{named[:40]}-{sha256(named.encode()).hexdigest()[:8]}"

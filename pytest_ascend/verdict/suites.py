@@ -34,7 +34,8 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ``title`` by language; ``order`` on the page, small numbers first; ``stage`` of a migration, one of STAGES;
     ``grid``: many cases of a kind, laid out as subjects by dtype, not as a list; ``tier``: the first tier of the
     certificate that requires it, by default the lowest; ``compares``: a pass needs a comparison; ``needs_npu``: it
-    cannot run on other devices; ``computed_once``: its cases share one computation.
+    cannot run on other devices; ``computed_once``: its cases share one computation; ``made_of``: operators that
+    torch makes of others, by the dispatcher's record of a sample's forward and backward pass.
     """
 
     title: Mapping[str, str]
@@ -45,6 +46,7 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     compares: bool = True
     needs_npu: bool = False
     computed_once: bool = False
+    made_of: Mapping[str, tuple[str, ...]] = {}
     allowed: WaiverLimits = WaiverLimits()
 
 

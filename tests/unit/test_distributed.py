@@ -6,6 +6,7 @@ import copy
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pytest_ascend.distributed.ranks import RankFailed, Ranks
 from pytest_ascend.distributed.recorder import fingerprint
 from pytest_ascend.emulator.faults import check
 from pytest_ascend.errors import UsageError
+from pytest_ascend.system.translation import translated
 from suites.distributed import collectives, products, test_failures, training
 
 
@@ -162,6 +164,9 @@ def test_each_cause_is_named(how: str, cause: str) -> None:
     assert [each.cause for each in found][:1] == [cause]
     assert any(cause in line for line in terminal_lines(found, 2, 0.01))
     assert cause in page_html(found, 2, 0.01)
+    said = partial(translated, language="zh", of="ranks")
+    assert not [text for each in found for text in (each.cause, each.words, each.remedy) if said(text) == text]
+    assert said(cause) in page_html(found, 2, 0.01, "zh")
 
 
 def test_a_page_shows_names_as_text() -> None:

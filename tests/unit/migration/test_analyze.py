@@ -19,10 +19,12 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.migration import output
 from pytest_ascend.migration.analysis import Analysis, Memory, Operator
 from pytest_ascend.migration.analyze import analyze
+from pytest_ascend.migration.blockers import CUDA_SOURCE, KEYWORDS, METHODS, NAMES, STRINGS, Blocker
 from pytest_ascend.migration.census import write
 from pytest_ascend.migration.running import largest_batch
 from pytest_ascend.migration.sources import Finding
 from pytest_ascend.records.census import Census
+from pytest_ascend.system.translation import translated
 
 NATIVE = ("aten::convolution", "aten::convolution_backward", "aten::native_group_norm", "aten::add.Tensor")
 
@@ -146,6 +148,22 @@ def test_on_the_installed_torch_npu_its_own_operators_are_seen() -> None:
     assert (said["traced_with"], done.returncode) == ("npu", 0)
     assert any(name.startswith("npu::npu_fusion_attention") for name in standings)
     assert "torch_npu 2.13" in said["standings_of"]
+
+
+def test_an_analysis_is_said_in_chinese(census: Path, tmp_path: Path) -> None:
+    arguments = ("tests.architectures:unet", "-i", "1x3x16x16", "--census", str(census), "--language", "zh")
+    result = CliRunner().invoke(analyze, [*arguments, "--html", str(tmp_path / "a.html")], catch_exceptions=False)
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    for said in ("不修改就不能在 NPU 上运行", "个算子 NPU 没有", "批大小", "由 CPU 计算：张量往返主机"):
+        assert said in result.output
+        assert said in page
+
+
+@pytest.mark.parametrize("found", [*NAMES, *METHODS.values(), *KEYWORDS.values(), *STRINGS.values(), CUDA_SOURCE])
+def test_what_a_blocker_says_has_chinese_words(found: Blocker) -> None:
+    said = translated(found.instead, "zh", "analysis")
+    assert translated(found.says, "zh", "analysis") != found.says
+    assert said != found.instead or re.fullmatch(r"[\w. :-]+(, [\w. ]+)?", said)
 
 
 HOSTILE = "<script>alert(1)</script>"

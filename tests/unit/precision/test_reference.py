@@ -171,3 +171,11 @@ def test_reciprocal_roots_may_be_wrong_by_two_units_and_not_by_sixteen(units, ag
     over = over * (1 + units * (2 * torch.rand(over.shape) - 1) * 2.0**-23)
     found, *_ = norm.native_group_norm_backward(grad, x, mean, over, weight, 2, 32, 64, 8, (True, False, False))
     assert compare(found, cpu_reference(gradient, x, grad, weight)).agrees is agrees
+
+
+def test_reference_runs_of_an_lstm_differ():
+    lstm = torch.nn.LSTM(16, 16)
+    with torch.no_grad():
+        expected = cpu_reference(lstm, torch.randn(9, 1, 16))[0]
+    runs = expected.reference_runs(torch.float32, 8)
+    assert len({each.numpy().tobytes() for each in runs}) > 1

@@ -59,6 +59,19 @@ def test_failures_of_a_model_whose_wrong_layer_is_named_are_one_cause():
     assert (cause.title, len(cause.cases), cause.finding) == ("ops/mlp", 9, "first wrong layer: 1 (GELU)")
 
 
+def test_what_torch_makes_of_a_failing_operator_fails_by_its_cause():
+    passed = [record(name, each, "bool") for name in ("sort", "argsort", "sum") for each in PROPERTIES]
+    passed += [record(name, each, dtype) for name in OPERATORS for each in PROPERTIES for dtype in DTYPES]
+    kinds = (("forward", "float32"), ("layout", "float16"))
+    bad = [record(name, *kind, "failed") for name in ("argsort", "sort") for kind in kinds]
+    other = record("sum", "forward", "float16", "failed")
+    found = causes_of([*passed, *bad, other])
+    assert [(each.title, len(each.cases)) for each in found] == [("ops/sort", 4), ("ops/sum/forward/float16", 1)]
+    assert found[0].representative.case.subject == "sort"
+    alone = causes_of([*passed, *bad[:2]])
+    assert [(each.title, len(each.cases), each.ran) for each in alone] == [("ops/argsort", 2, 6)]
+
+
 def test_two_defects_are_two_causes_the_larger_first():
     found = causes_of(run(lambda name, _property, dtype: name == "op7" or dtype == "bfloat16"))
     assert [cause.title for cause in found] == ["dtype bfloat16", "ops/op7"]
