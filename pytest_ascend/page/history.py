@@ -7,17 +7,25 @@ for other programs.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from pytest_ascend import __version__
 from pytest_ascend.page import View, chart, html
 from pytest_ascend.page.changes import name_of
 from pytest_ascend.page.chart import Chart
+from pytest_ascend.page.matrix import scan
 from pytest_ascend.page.page import label_of
 from pytest_ascend.page.svg import is_plottable
 from pytest_ascend.runlog.contents import FULL
+from pytest_ascend.runlog.reading import opened
+from pytest_ascend.system.files import read_regular, write_file
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import causes_of
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
@@ -25,6 +33,9 @@ from pytest_ascend.verdict.summary import Summary
 
 #: Raised whenever a reader of the JSON form would misread it.
 SCHEMA = 1
+#: The site's own file of runs in short, so that a site that grows reads each log once.
+INDEX = "index.msgpack"
+_INDEX_LIMIT_BYTES = 256 << 20
 #: Causes and benchmarks of one combination that the page lists.
 CAUSES_LIMIT, CHARTS_LIMIT = 100, 24
 #: The figure of a benchmark that is tracked: by the device's own clock, if there is one.
@@ -52,6 +63,24 @@ class Point:
     def share(self) -> float:
         """The share of cases that passed."""
         return self.passed / self.total if self.total else 0.0
+
+
+#: A log by its path relative to the site, size and time of change in ns, and the release that read it -> the run.
+_Index = dict[tuple[str, int, int, str], Point]
+
+
+def points_of(logs: Iterable[Path], site: Path) -> list[Point]:
+    """Return runs in short: those that the site has already from its index, which is written again."""
+    found, known = _Index(), _Index()
+    with suppress(OSError, msgspec.MsgspecError):
+        known = msgspec.msgpack.decode(read_regular(site / INDEX, _INDEX_LIMIT_BYTES), type=_Index)
+    for log in logs:
+        with opened(log) as file:
+            state = os.fstat(file.fileno())
+        key = (os.path.relpath(log, site), state.st_size, state.st_mtime_ns, __version__)
+        found[key] = known.get(key) or point_of(scan(log))
+    write_file(site / INDEX, msgspec.msgpack.encode(found))
+    return list(found.values())
 
 
 def point_of(summary: Summary, page: str = "") -> Point:

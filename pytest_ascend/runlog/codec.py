@@ -179,10 +179,11 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _is_deeper(value: Any, limit: int) -> bool:
-    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    if limit < 0:
-        return True
-    return any(_is_deeper(child, limit - 1) for child in children if isinstance(child, dict | list))
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(limit + 1):
+        inside = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [child for children in inside for child in children if isinstance(child, dict | list)]
+    return bool(level)
 
 
 def for_script(value: Any) -> str:
@@ -191,7 +192,6 @@ def for_script(value: Any) -> str:
     Raises ValueError for non-finite floats, which JavaScript's reader would reject.
     """
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    return text.translate(_ESCAPED)
-
-
-_ESCAPED = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029\x7f"}
+    for character in "<>&\u2028\u2029\x7f":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from pytest_ascend.system.bundled import table
@@ -25,6 +25,7 @@ _TABLES: Mapping[str, tuple[str, str]] = {
 _HOLE = re.compile(r"\{\d\}")
 
 
+@lru_cache(maxsize=4096)
 def translated(text: str, language: str, of: str = "doctor") -> str:
     """Return a sentence in a language, by the table ``of`` its kind, as it is where that has no words for it.
 

@@ -11,7 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from typing import Any, TypeAlias
 
@@ -234,9 +234,14 @@ def _described(cases: tuple[Case, ...]) -> Mapping[Features, int]:
 
 
 def _keys(known: Mapping[str, str]) -> Iterator[Features]:
-    for names in _DESCRIPTIONS:
-        if all(known.get(name) for name in names):
-            yield tuple((name, known[name]) for name in names)
+    for names in _fitting(tuple(name for name, value in known.items() if value)):
+        yield tuple((name, known[name]) for name in names)
+
+
+@cache
+def _fitting(names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """Return the descriptions that need no other feature."""
+    return tuple(each for each in _DESCRIPTIONS if set(each) <= set(names))
 
 
 def _grouped(

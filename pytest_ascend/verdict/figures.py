@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from datetime import datetime, timezone
+from functools import lru_cache
 
 from pytest_ascend.records.text import one_line, visible
 
@@ -54,6 +55,7 @@ def rounded(value: float) -> float | str:
     return int(value) if value % 1 == 0 and abs(value) < 1e15 else float(f"{value:.4g}")
 
 
+@lru_cache(maxsize=1024)
 def words(name: str) -> str:
     """Return a name without its unit: "latency_us" -> "latency"."""
     return one_line(name.removesuffix(_ending(name))).replace("_", " ")
@@ -81,6 +83,7 @@ def unit(name: str) -> str:
     return UNITS.get(_ending(name), "")
 
 
+@lru_cache(maxsize=1024)
 def _ending(name: str) -> str:
     return next((ending for ending in UNITS if name.endswith(ending)), "")
 

@@ -7,7 +7,9 @@ from click.testing import CliRunner
 
 from pytest_ascend.cli import cli
 from pytest_ascend.errors import UsageError
+from pytest_ascend.page import history as of
 from pytest_ascend.page.history import Point, _benchmarks, _causes
+from pytest_ascend.page.matrix import scan
 from tests.unit.runlog import synthetic
 
 from .test_html import Reader
@@ -45,6 +47,20 @@ def test_causes_are_first_and_last_seen_on_their_days(tmp_path):
     assert "2 / 3" in cells
     assert "not in the latest run" in page.text
     assert "0.00 % in the first, 100.00 % in the latest" in page.text
+
+
+def test_a_site_reads_again_what_has_changed_alone(tmp_path, monkeypatch):
+    logs(tmp_path, ("2026-01-01", ["failed"]), ("2026-01-02", ["passed"]))
+    before, _ = history(tmp_path)
+    read = []
+    monkeypatch.setattr(of, "scan", lambda log: read.append(log.parent.name) or scan(log))
+    assert history(tmp_path)[0] == before
+    assert read == []
+    logs(tmp_path, ("2026-01-01", ["passed", "failed"]), ("2026-01-03", ["passed"]))
+    [combination] = history(tmp_path)[0]["combinations"]
+    assert (read, [each["passed"] for each in combination["runs"]]) == (["2026-01-01", "2026-01-03"], [20, 40, 40])
+    (tmp_path / "site" / of.INDEX).write_bytes(b"\xff")
+    assert history(tmp_path)[0]["combinations"] == [combination]
 
 
 def test_combinations_stand_apart(tmp_path):
