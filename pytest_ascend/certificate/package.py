@@ -7,6 +7,7 @@ statement: every byte of the folder is covered, and what breaks the chain is nam
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import shutil
 import tempfile
@@ -127,34 +128,18 @@ def opened(folder: Path, key: Ed25519PublicKey) -> Iterator[Package]:
 def _statement(content: bytes) -> dict[str, Any]:
     """Parse a statement with a valid signature: if a field is missing, the issuer omitted it."""
     try:
-        claims = strict_json(content)
-    except ValueError as error:
-        raise _no_statement(str(error)) from error
-    right = isinstance(claims, dict) and all(isinstance(claims.get(name), kind) for name, kind in FIELDS.items())
-    known = right and all(date_of(claims[name]) for name in ("issued", "expires")) and _has_words(claims)
-    if not known or claims["id"] != identity({name: value for name, value in claims.items() if name != "id"}):
-        raise _no_statement("a field is missing or of another kind")
-    return dict(claims)
-
-
-def _no_statement(why: str) -> CertificateError:
-    message = f"{STATEMENT} is not a valid statement, although it is signed: {one_line(why)}"
-    return CertificateError(message, part=STATEMENT)
-
-
-def _has_words(claims: Mapping[str, Any]) -> bool:
-    try:
-        return bool(words(claims))
-    except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
-        return False
-
-
-def date_of(text: str) -> date | None:
-    """Return a date, None if the text is not one."""
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        return None
+        claims: dict[str, Any] = strict_json(content)
+        wrong = [name for name, kind in FIELDS.items() if not isinstance(claims[name], kind)]
+        if wrong or claims["id"] != identity(claims):
+            raise ValueError(f"{(wrong or ['id'])[0]} is another than it must be")
+        for name in ("issued", "expires"):
+            date.fromisoformat(claims[name])
+        words(claims)
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        why = one_line(f"{type(error).__name__}: {error}")[:200]
+        message = f"{STATEMENT} is not a valid statement, although it is signed: {why}"
+        raise CertificateError(message, part=STATEMENT) from error
+    return claims
 
 
 def _check_signature(statement: bytes, signature: bytes, key: Ed25519PublicKey) -> None:
@@ -206,7 +191,7 @@ def _signature(content: bytes) -> dict[str, str]:
 
 
 def _listed(content: bytes) -> dict[str, Any]:
-    return {"sha256": hashlib.sha256(content).hexdigest(), "size_bytes": len(content)}
+    return _copied(io.BytesIO(content), None)
 
 
 def _altered(part: str) -> CertificateError:

@@ -7,7 +7,8 @@ them; a verifier compares both with an installation of the same release.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,28 +42,27 @@ def used(suites: Path, baselines: Path, expectations: Sequence[Path]) -> dict[st
 
     ``expectations`` are all files of known deviations: with any in addition to the bundled one, the hash differs.
     """
-    found = {
-        "manifest": _bytes(suites / "manifest.json"),
-        "goldens": _bytes(baselines / "golden" / "manifest.json"),
-        "expectations": b"".join(_bytes(path) for path in expectations),
-        "rules": rules(suites),
-    }
-    return Release(version=__version__, parts=found).hashes()
+    return Release(version=__version__, parts=_parts(suites, baselines, expectations, _bytes)).hashes()
 
 
 def installed() -> Release:
     """Return this installation's parts. Raises GoldenError if one of its goldens was altered."""
     suites, baselines = folder("suites"), folder("baselines")
-    goldens = _read(baselines / "golden" / "manifest.json")
-    for problem in altered_goldens(baselines / "golden", goldens):
+    parts = _parts(suites, baselines, (baselines / "expectations.json",), _read)
+    for problem in altered_goldens(baselines / "golden", parts["goldens"]):
         raise problem
-    parts = {
-        "manifest": _read(suites / "manifest.json"),
-        "goldens": goldens,
-        "expectations": _read(baselines / "expectations.json"),
+    return Release(version=__version__, parts=parts)
+
+
+def _parts(
+    suites: Path, baselines: Path, expectations: Sequence[Path], content: Callable[[Path], bytes]
+) -> Mapping[str, bytes]:
+    return {
+        "manifest": content(suites / "manifest.json"),
+        "goldens": content(baselines / "golden" / "manifest.json"),
+        "expectations": b"".join(map(content, expectations)),
         "rules": rules(suites),
     }
-    return Release(version=__version__, parts=parts)
 
 
 def altered_goldens(root: Path, manifest: bytes) -> Iterator[GoldenError]:
@@ -103,10 +103,9 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 def _bytes(path: Path) -> bytes:
-    try:
+    with suppress(OSError):
         return read_regular(path, _LARGEST_BYTES)
-    except OSError:
-        return b""
+    return b""
 
 
 def _read(path: Path) -> bytes:

@@ -17,7 +17,7 @@ from pytest_ascend.certificate import recomputed, timestamp
 from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.tiers import NEEDED, Tier
 from pytest_ascend.certificate.words import counted_cases, named
-from pytest_ascend.coverage.expectations import LIMIT, Expectation, Expectations, parse
+from pytest_ascend.coverage.expectations import LIMIT, Expectations, parse
 from pytest_ascend.environment.chips import family
 from pytest_ascend.environment.npu_smi import shared
 from pytest_ascend.records import LEVELS
@@ -167,24 +167,23 @@ def fallbacks(candidate: Candidate) -> Iterator[str]:
 
 
 def waivers(candidate: Candidate) -> Iterator[str]:
-    """No more defects may be waived or disputed than the tier allows, and each waiver must be complete and in force."""
+    """No more defects may be waived or disputed than the tier allows, and each waiver must be in force.
+
+    That each is the release's own, word for word, follows from its list (``recomputed.known_deviations``).
+    """
     defects = [each for each in candidate.of(Waived.name) if not is_limit(each)]
     yield from _shares(candidate, [*defects, *candidate.of(Disputed.name)], lambda allowed: allowed.waived, "waived")
     for each in candidate.of(Waived.name):
-        waiver = each.waiver or {}
-        lacking = [name for name in ("reason", "issue", "expires") if not waiver.get(name)]
-        if lacking:
-            yield f"the waiver of {each.case.id} lacks its {', '.join(lacking)}"
-        elif _day(str(waiver["expires"])) < candidate.on:
-            yield f"the waiver of {each.case.id} expired on {waiver['expires']}"
+        until = str(each.waiver.get("expires", ""))
+        if date.fromisoformat(until) < candidate.on:
+            yield f"the waiver of {each.case.id} expired on {until}"
 
 
 def limits(candidate: Candidate) -> Iterator[str]:
-    """What is lacking by design must be known to this release for the stack, and no more than the tier allows."""
+    """No more may be lacking by design than the tier allows."""
     found = [each for each in candidate.of(Waived.name) if is_limit(each)]
-    known = {each.cause: each for each in candidate.known.entries if each.kind == LIMIT}
     chip = family(candidate.summary.run.header.stack.chip)
-    of_chip = {name for name, each in known.items() if each.chips}
+    of_chip = {each.cause for each in candidate.known.entries if each.kind == LIMIT and each.chips}
     has_bfloat16 = chip is None or chip.bfloat16
     # What is beyond the chip, such as bfloat16 on a 310P, no release of torch_npu can offer there.
     of_torch_npu = [
@@ -193,21 +192,11 @@ def limits(candidate: Candidate) -> Iterator[str]:
         if each.waiver.get("cause") not in of_chip and (has_bfloat16 or each.case.dtype != "bfloat16")
     ]
     yield from _shares(candidate, of_torch_npu, lambda allowed: allowed.limits, "lacking by design")
-    strays = [each.case.id for each in found if not _is_known(each, known.get((each.waiver or {}).get("cause", "")))]
-    if strays:
-        what = "waived as lacking by design, which this release does not know"
-        yield f"{counted_cases(len(strays))} {what}: {named(strays)}"
 
 
 def is_limit(result: ResultRecord) -> bool:
     """Whether a case is waived because torch_npu lacks something by design, not because of a defect."""
     return (result.waiver or {}).get("kind") == LIMIT
-
-
-def _is_known(result: ResultRecord, entry: Expectation | None) -> bool:
-    if entry is None or not entry.matches(result.case.id) or entry.outcome != (result.waiver or {}).get("outcome"):
-        return False
-    return bool(result.fallbacks) or entry.derived != "dispatcher"
 
 
 def judged_otherwise(candidate: Candidate) -> Iterator[str]:
@@ -340,10 +329,3 @@ def _shares(
 
 def _has_figures(result: ResultRecord) -> bool:
     return bool(result.measurements) and all(math.isfinite(value) for value in result.measurements.values())
-
-
-def _day(text: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        return date.min

@@ -7,7 +7,9 @@ import binascii
 import hashlib
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -49,24 +51,26 @@ def public_path(private: Path) -> Path:
 
 def private_key(path: Path, passphrase: str) -> Ed25519PrivateKey:
     """Read a private key. Raises UsageError for a file without one, or a wrong passphrase."""
-    try:
-        key = serialization.load_pem_private_key(_read(path), passphrase.encode() or None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise _no_key(path, "private", error) from error
-    if not isinstance(key, Ed25519PrivateKey):
-        raise _no_key(path, "private", "it is a key of another kind")
-    return key
+    secret = passphrase.encode() or None
+    key = _key(path, "private", lambda pem: serialization.load_pem_private_key(pem, secret), Ed25519PrivateKey)
+    return cast("Ed25519PrivateKey", key)
 
 
 def public_key(path: Path) -> Ed25519PublicKey:
     """Read a public key. Raises UsageError for a file without one."""
+    return cast("Ed25519PublicKey", _key(path, "public", serialization.load_pem_public_key, Ed25519PublicKey))
+
+
+def _key(path: Path, name: str, load: Callable[[bytes], object], kind: type) -> object:
+    content = _read(path)
     try:
-        key = serialization.load_pem_public_key(_read(path))
+        key = load(content)
+        if not isinstance(key, kind):
+            raise TypeError("it is a key of another kind")
+        return key
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise _no_key(path, "public", error) from error
-    if not isinstance(key, Ed25519PublicKey):
-        raise _no_key(path, "public", "it is a key of another kind")
-    return key
+        hint = "give the file that 'pytest-ascend certificate-key' wrote, and its passphrase where it has one"
+        raise UsageError(f"{path} holds no {name} Ed25519 key that can be read: {error}", hint=hint) from error
 
 
 def sign(key: Ed25519PrivateKey, purpose: str, digest: str) -> str:
@@ -110,8 +114,3 @@ def _write_new(path: Path, content: bytes, mode: int) -> None:
     except OSError as error:
         hint = "choose another name: keys are never overwritten"
         raise UsageError(f"cannot write the key {path}: {error.strerror or error}", hint=hint) from error
-
-
-def _no_key(path: Path, kind: str, error: object) -> UsageError:
-    hint = "give the file that 'pytest-ascend certificate-key' wrote, and its passphrase where it has one"
-    return UsageError(f"{path} holds no {kind} Ed25519 key that can be read: {error}", hint=hint)

@@ -263,8 +263,10 @@ class RunRecorder:
         self._log.close()
         try:
             write_page(self._log.path, self.page, self._against)
-        except (AscendError, OSError) as error:  # the log is complete, and says the same
-            self.no_page = str(error)
+        except Exception as error:  # noqa: BLE001 - the log is complete; a release may be replaced in a run of hours
+            known = isinstance(error, (AscendError, OSError))
+            why = str(error) if known else f"{type(error).__name__}: {error}"
+            self.no_page = f"{why}\n  'pytest-ascend report render {self._log.path}' makes it from the log"
         if not ended and not self.stopped:
             return exit_status
         # A resumed run may have nothing left to collect.

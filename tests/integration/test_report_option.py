@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -95,9 +96,22 @@ def test_a_page_that_cannot_be_written_is_one_message_and_the_verdict_stays(
     pytester.mkdir("ascend-report").joinpath("conformance.html").mkdir()
     result = ascend("-k", "passes")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["no page: cannot write */conformance.html*"])
+    result.stdout.fnmatch_lines(
+        ["no page: cannot write */conformance.html*", "*'pytest-ascend report render *run.jsonl'*"]
+    )
     assert lines()[-1]["type"] == "footer"
     assert "Traceback" not in str(result.stdout) + str(result.stderr)
+
+
+def test_a_release_that_is_replaced_while_it_runs_costs_the_page_and_not_the_verdict(
+    ascend: Run, three_cases: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pytest_ascend.page", None)
+    for chosen, code in (("passes", 0), ("fails", 1)):
+        result = ascend("-k", chosen)
+        assert result.ret == code
+        result.stdout.fnmatch_lines(["no page: *Error: *pytest_ascend.page*"])
+        assert "Traceback" not in str(result.stdout) + str(result.stderr)
 
 
 def test_resuming_a_complete_run_ends_with_its_verdict(ascend_apart: Run, three_cases: Path) -> None:

@@ -173,9 +173,13 @@ def fewer(log: Log) -> None:
 
 def component(name: str, value: str, *, evidence: bool = False) -> Change:
     def change(log: Log) -> None:
-        found = next(each for each in log["header"]["doctor"]["components"] if each["name"] == name)
+        components = log["header"]["doctor"]["components"]
+        if name not in [each["name"] for each in components]:
+            components.append({"name": name, "version": "", "evidence": []})
+        found = next(each for each in components if each["name"] == name)
         found["version"] = value
         if evidence:
+            found["evidence"] = found["evidence"] or [{"value": "", "source": "its metadata", "internal": False}]
             for each in found["evidence"]:
                 each["value"] = value
 
@@ -347,6 +351,7 @@ BEFORE: Mapping[str, Change] = {
     "a case less": shorter,
     "half of the cases": lambda log: [shorter(log) for _ in range(len(log["records"]) // 2)],
     "a waiver of the issuer's": waived(1),
+    "370 limits of design that the release does not have": waived(370, kind="limit"),
     "370 waivers that the release does not have": waived(370),
     "a waiver until 2099": waived(1, expires="2099-01-01"),
     "a waiver that is over": waived(1, expires="2026-01-01"),
@@ -398,6 +403,9 @@ BEFORE: Mapping[str, Change] = {
     "another firmware in the stack": stack(firmware="1.0"),
     "another commit in the stack": stack(torch_npu_commit="f" * 40),
     "a library in the stack that the doctor did not see": stack(vllm_ascend="0.23.0"),
+    "a library that the doctor saw and the stack does not name": component("triton-ascend", "3.2.0", evidence=True),
+    "a library without evidence of its version": lambda log: (
+        stack(sgl_kernel_npu="2026.5.1")(log), component("sgl-kernel-npu", "2026.5.1")(log)),
     "another Python in the stack": stack(python="3.9.1"),
     "a version that its evidence does not give": component("driver", "25.5.9"),
     "another architecture": stack(host="riscv64, 8 CPUs", os="Linux, riscv64"),
@@ -522,6 +530,7 @@ UNSEEN: Mapping[str, Change] = {
     "another machine of the same kind": host("64 CPUs"),
     "another day": times(started=-86400, finished=-86400 + 7200),
     "another driver, in the stack and in what the doctor saw": everywhere("driver", "driver", "25.5.2"),
+    "another library, in the stack and in what the doctor saw": everywhere("vllm_ascend", "vllm-ascend", "0.23.0"),
     "another address of the device": lambda log: (device(bus="0000:c1:00.0")(log),
         [card.update(bus="0000:c1:00.0") for each in log["events"] if each["kind"] == "cards" for card in each["cards"]
          if card["index"] == 0]),

@@ -50,7 +50,7 @@ SAID = {
     "failures": ("a failure", "1 case failed"),
     "fallbacks": ("fallbacks of a whole suite", "of ops computed by the CPU"),
     "waivers": ("a waiver that is over", "expired on 2026-01-01"),
-    "limits": ("a limit of design in place of a defect", "which this release does not know"),
+    "limits": ("370 limits of design that the release does not have", "of ops lacking by design"),
     "release": ("other judges", "the suites and judges of the run are not those of this release"),
     "tampered": ("a planted fault", "faults were planted"),
     "unhealthy": ("no devices", "npu-smi did not answer"),

@@ -389,12 +389,6 @@ def test_a_judge_has_seen_every_planted_error(planted: int, detected: int, misse
     assert [*requirements.blind(quarantined)][said:] == ["the device npu:1 was taken out: wrong"]
 
 
-@pytest.mark.parametrize(("text", "day"), [("2026-09-01", date(2026, 9, 1)), ("soon", date.min), ("", date.min)])
-def test_a_day_that_is_none_is_long_ago(text: str, day: date) -> None:
-    assert requirements._day(text) == day
-    assert package.date_of(text) == (None if day == date.min else day)
-
-
 def test_what_does_not_hold_ends_with_1_and_what_is_asked_wrongly_with_another_code() -> None:
     assert {each.exit_code for each in (CertificateError, TimestampError, Refused)} == {1}
     assert UsageError.exit_code != 1
@@ -406,7 +400,6 @@ def test_a_statement_that_is_signed_and_no_statement_is_refused() -> None:
     for content in (b"[", b"[]", b"{}", b'{"a": NaN}'):
         with pytest.raises(CertificateError, match="is not a valid statement, although it is signed"):
             package._statement(content)
-    assert not package._has_words({})
 
 
 @pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1])

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_ascend.certificate.judgement import Refused, certify
-from pytest_ascend.certificate.requirements import _is_known
 from pytest_ascend.certificate.tiers import TIERS
-from pytest_ascend.coverage.expectations import Expectation
 from pytest_ascend.environment.npu_smi import ELSEWHERE, OTHERS
 from pytest_ascend.runlog.contents import SUBSET, Header, Quarantined, Selection
 from tests.unit.runlog.synthetic import replace
@@ -91,7 +88,7 @@ def test_a_run_that_conforms_is_certified(tmp_path: Path, tier: str) -> None:
         ({"fates": ended(5, "waived", waiver={**WAIVER, "expires": "some day"})}, ["waivers", "known-deviations"]),
         ({"fates": ended(5, "waived", waiver={"reason": "because"})}, ["waivers", "known-deviations"]),
         ({"fates": {k: v for i in range(1, 9) for k, v in ended(i, "waived", waiver=WAIVER).items()}}, ["waivers"]),
-        ({"fates": ended(5, "waived", waiver=WAIVER | {"kind": "limit"})}, ["limits", "known-deviations"]),
+        ({"fates": ended(5, "waived", waiver=WAIVER | {"kind": "limit"})}, ["known-deviations"]),
         ({"change": used(goldens="0" * 64)}, ["release"]),
         ({"change": used(manifest="0" * 64)}, ["release"]),
         ({"change": used(expectations="0" * 64)}, ["release"]),
@@ -164,32 +161,6 @@ def test_all_reasons_are_given_at_once(tmp_path: Path) -> None:
     assert "1 case failed: ops/op4/forward/float32" in said
     assert "did not run" in said
     assert raised.value.exit_code == 1
-
-
-@pytest.mark.parametrize(
-    ("known", "entry", "case", "waiver", "fallbacks"),
-    [
-        (True, {}, 5, {}, ()),
-        (False, {}, 6, {}, ()),  # another case
-        (False, {}, 5, {"outcome": "unsupported"}, ()),  # another way to be wrong
-        (False, {"derived": "dispatcher"}, 5, {}, ()),  # that the CPU computes, and no operator is named
-        (True, {"derived": "dispatcher"}, 5, {}, ("aten::op",)),
-        (False, None, 5, {}, ()),
-    ],
-)
-def test_what_is_lacking_by_design_is_so_for_its_case_and_in_its_way_alone(
-    known: bool, entry: dict[str, Any] | None, case: int, waiver: dict[str, str], fallbacks: tuple[str, ...]
-) -> None:
-    lacking = Expectation(
-        cause="x",
-        cases=("ops/op4/*",),
-        outcome="fallback",
-        reason="r",
-        source="s",
-        **{"expires": date(2027, 1, 1), "versions": {}, **(entry or {})},
-    )
-    (record,) = ended(case, "waived", waiver={**WAIVER, "outcome": "fallback", **waiver}, fallbacks=fallbacks).values()
-    assert _is_known(record, None if entry is None else lacking) is known
 
 
 @pytest.mark.parametrize(
