@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import torch
+from torch._C._dynamo import eval_frame
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
@@ -18,16 +19,49 @@ T = TypeVar("T")
 HALF = (torch.float16, torch.bfloat16)
 
 
+def uncompiled(function: Callable[..., T]) -> Callable[..., T]:
+    """Return the function as one that torch's compiler leaves alone, without loading the compiler, which takes seconds.
+
+    The compiler looks at each Python frame that a compiled function comes to, those of modes and of kernels too.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> T:
+        before = eval_frame.set_eval_frame(None)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            eval_frame.set_eval_frame(before)
+
+    code = call.__code__  # type: ignore[attr-defined]
+    if hasattr(eval_frame, "skip_code"):  # until torch 2.6
+        eval_frame.skip_code(code)
+    elif hasattr(eval_frame, "set_code_exec_strategy"):
+        skipped = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.DEFAULT)  # noqa: SLF001
+        eval_frame.set_code_exec_strategy(code, skipped)
+    return call
+
+
 class EagerDispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A dispatch mode for which torch does not load its compiler."""
+    """A dispatch mode that torch's compiler does not compile, and in which it compiles what it is given."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
+        if dispatch := cls.__dict__.get("__torch_dispatch__"):
+            cls.__torch_dispatch__ = uncompiled(dispatch)  # type: ignore[method-assign]
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Keep torch from loading its compiler, which takes seconds, just to keep it away from this class."""
+        """Keep torch from loading its compiler just to keep it away from this class."""
         return False
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Have torch.compile compile: by default, it calls functions eagerly where there is a mode."""
+        return True
 
 
 def without_modes() -> contextlib.AbstractContextManager[None]:
@@ -76,7 +110,7 @@ def lacks_half(error: RuntimeError) -> bool:
     return _NO_KERNEL.search(str(error)) is not None
 
 
-class _StepsOfFloat32(EagerDispatchMode):  # type: ignore[no-untyped-call]
+class _StepsOfFloat32(EagerDispatchMode):
     """A mode in which an operator without a kernel in half precision, or with one that rounds inside, is float32's."""
 
     def __init__(self) -> None:

@@ -40,7 +40,7 @@ def _name(operator: torch._ops.OpOverload) -> str:
     return str(operator.name())  # type: ignore[no-untyped-call]
 
 
-class FallbackWatch(EagerDispatchMode):  # type: ignore[no-untyped-call]
+class FallbackWatch(EagerDispatchMode):
     """Notes operators on tensors of ``device_type`` that the CPU computes, in the order of their first call.
 
     ``multiplied`` becomes true with the first product of matrices there, or convolution.
@@ -63,6 +63,8 @@ class FallbackWatch(EagerDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Note the operator, and call it as it was to be called."""
         kwargs = kwargs or {}
+        if func.namespace == "prim":  # a query of a fake tensor, which the dispatcher does not know
+            return func(*args, **kwargs)
         self._note(func, args, kwargs)
         if func is torch.ops.aten._efficientzerotensor.default:  # noqa: SLF001
             func = torch.ops.aten.zeros.default  # behind a mode, torch_npu 2.7 dies in the other
@@ -82,7 +84,7 @@ class FallbackWatch(EagerDispatchMode):  # type: ignore[no-untyped-call]
         return any(isinstance(leaf, torch.Tensor) and leaf.device.type == self.device_type for leaf in leaves)
 
 
-class OperatorWatch(FallbackWatch):  # type: ignore[no-untyped-call]
+class OperatorWatch(FallbackWatch):
     """Notes all operators on tensors of ``device_type`` too, but for those that only copy or look at them otherwise."""
 
     def __init__(self, device_type: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from pytest_ascend.dispatching import uncompiled
 from pytest_ascend.emulator.build import operators_source
 from pytest_ascend.emulator.chip import apply_numerics
 from pytest_ascend.emulator.choices import CHIP, NUMERICS
@@ -63,7 +64,7 @@ def install(*, again: bool = False) -> None:
         runtime.emu_memory_base.restype = ctypes.c_size_t
         runtime.emu_memory_size.restype = ctypes.c_size_t
         size = runtime.emu_memory_size() * runtime.emu_device_count()
-        callback = _RUNNER(_runner(DeviceMemory(runtime.emu_memory_base(), size), runtime))
+        callback = _RUNNER(uncompiled(_runner(DeviceMemory(runtime.emu_memory_base(), size), runtime)))
         _installed.append(callback)
         runtime.emu_install(callback)
 

@@ -13,6 +13,7 @@ import torch
 from pytest_ascend.emulator.graphs import GRAPHS, Graph, Task, carry_out
 
 Body: TypeAlias = Callable[..., Any]
+_FILLS = ("MEMSET_ASYNC", "aclnnInplaceZero", "aclnnInplaceFillScalar")
 _COPIES = ("MEMCPY_ASYNC", "aclnnInplaceCopy")
 
 
@@ -84,9 +85,7 @@ def _same_random_numbers(correct: Body, graph: Graph, task: Task) -> None:
     """Draw from the state at capture: seed and offset are tensors that each replay would read."""
     if len(task.given) > 2 and task.name.endswith("Tensor"):
         scalars = [
-            each.clone()
-            if (isinstance(each, torch.Tensor) and each.dtype is torch.int64 and each.numel() == 1)
-            else each
+            each.clone() if isinstance(each, torch.Tensor) and each.dtype is torch.int64 and each.numel() == 1 else each
             for each in task.given[1]
         ]
         task.given = (task.given[0], scalars, *task.given[2:])
@@ -112,9 +111,7 @@ GRAPH_FAULTS: Mapping[str, Mapping[str, Callable[[Body], Body]]] = {
     "graph-reads-old-inputs": {"aclmdlRICaptureBegin": _instead(_frozen)},
     "graph-runs-at-capture": {"aclmdlRICaptureBegin": _instead(_at_capture)},
     "graph-loses-a-copy": {"aclmdlRIExecuteAsync": _of_replay(_without_last_copy)},
-    "graph-loses-a-fill": {
-        "aclmdlRIExecuteAsync": _without("MEMSET_ASYNC", "aclnnInplaceZero", "aclnnInplaceFillScalar")
-    },
+    "graph-loses-a-fill": {"aclmdlRIExecuteAsync": _without(*_FILLS)},
     "graph-shares-its-pool": {"aclmdlRIExecuteAsync": _instead(_over_the_others)},
     "graph-is-stale-twice": {
         "aclmdlRIExecuteAsync": _of_replay(lambda graph: graph.tasks[: -1 if graph.replays > 1 else None])

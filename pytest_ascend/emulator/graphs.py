@@ -144,16 +144,9 @@ class Graphs:
         else:
             graph = GRAPHS.get(first, Graph())
             path = _THREE.from_address(words)[1]
+            of = {"ph": "X", "pid": f"aclGraph_{first}", "dur": 1}
             events = [
-                {
-                    "name": task.name,
-                    "ph": "X",
-                    "pid": f"aclGraph_{first}",
-                    "tid": f"stream{task.stream}",
-                    "ts": place,
-                    "dur": 1,
-                }
-                for place, task in enumerate(graph.tasks)
+                {"name": task.name, **of, "tid": f"stream{task.stream}", "ts": i} for i, task in enumerate(graph.tasks)
             ]
             if path:
                 Path(ctypes.string_at(path).decode()).write_text(json.dumps(events, indent=1), encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -69,11 +69,11 @@ class Operator:
     moved_bytes: int
     signatures: tuple[tuple[str, int], ...]
     places: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return builtins only."""
-        lists = {"signatures": [list(each) for each in self.signatures], "places": list(self.places)}
-        return {**asdict(self), "calls": dict(self.calls), **lists}
+        return {**asdict(self), "calls": dict(self.calls)}
 
     @property
     def all_calls(self) -> int:
@@ -81,32 +81,36 @@ class Operator:
         return sum(self.calls.values())
 
 
-#: Operators that a capture refuses (107027 and 107030), by name -> what they do, and what to do instead.
-_READS = {
-    **dict.fromkeys(
-        ("_local_scalar_dense", "equal", "is_nonzero", "item"),
-        "reads a value on the host: keep it on the device (torch.where, index_copy_), or read it outside of the graph",
-    ),
-    **dict.fromkeys(
-        ("nonzero", "masked_select", "unique_dim", "_unique2", "unique_consecutive", "bincount", "repeat_interleave"),
-        "has a result whose size depends on data: give it a fixed size (torch.where, topk, a mask that multiplies)",
-    ),
+_READS = "reads a value on the host: keep it on the device (torch.where, index_copy_), or read it outside of the graph"
+_SIZES = "has a result whose size depends on data: give it a fixed size (torch.where, topk, a mask that multiplies)"
+_OUTSIDE = "compute it outside of the graph"
+_FALLS_BACK = "is computed on the CPU: replace it by an operator that has a kernel, or compute it before the graph"
+#: What a capture refuses (107027 and 107030), by operator or as recorded: what it does, and what to do instead.
+_REFUSED = {
+    **dict.fromkeys(("_local_scalar_dense", "equal", "is_nonzero", "item"), _READS),
+    **dict.fromkeys(("nonzero", "masked_select", "bincount", "repeat_interleave"), _SIZES),
+    **dict.fromkeys(("unique_dim", "_unique2", "unique_consecutive"), _SIZES),
+    **dict.fromkeys(("_ctc_loss", "logcumsumexp"), "is computed by torch_npu in part on the host: " + _OUTSIDE),
+    "randperm": "draws numbers that torch_npu cannot draw in a capture: " + _OUTSIDE,
+}
+_RECORDED = {
+    "mask": _SIZES,
+    "copy": "copies between host and device: create it on the device (torch.full, torch.arange), or before the graph",
+    "literal": "copies numbers of Python to the device (torch.tensor, x[[0, 1]]): do so before the graph",
 }
 
 
-def _remedy(operator: Operator) -> str:
+def _hindrances(operator: Operator) -> Iterator[str]:
+    """Yield what keeps an operator out of a captured graph: its name and lines, and what to do."""
+    found: dict[str, list[str]] = {}
     name = operator.name.removeprefix("aten::").partition(".")[0]
-    if name in ("index", "index_put", "index_put_") and any("bool[" in text for text, _ in operator.signatures):
-        name = "nonzero"  # indexing with a mask
-    remedy = _READS.get(name, "")
-    if not remedy and operator.standing == FALLBACK:
-        return "is computed on the CPU: replace it by an operator that has a kernel, or compute it before the graph"
-    return remedy
-
-
-def _hindrance(operator: Operator) -> str:
-    where = f" ({', '.join(operator.places[:5])})" if operator.places else ""
-    return f"{operator.name}{where} {_remedy(operator)}"
+    if name in _REFUSED or operator.standing == FALLBACK:
+        found[_REFUSED.get(name, _FALLS_BACK)] = [*operator.places]
+    for what, place in operator.refused:
+        found.setdefault(_RECORDED[what], []).append(place)
+    for remedy, places in found.items():
+        lines = ", ".join(list(filter(None, places))[:5])
+        yield f"{operator.name} ({lines}) {remedy}" if lines else f"{operator.name} {remedy}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,7 +154,7 @@ class Analysis:
     @property
     def uncapturable(self) -> tuple[str, ...]:
         """What keeps forward and backward out of a captured graph: operators, their lines, and what to do about it."""
-        return tuple(_hindrance(each) for each in self.operators if _remedy(each) and {*each.calls} - {OPTIMIZER})
+        return tuple(text for each in self.operators if {*each.calls} - {OPTIMIZER} for text in _hindrances(each))
 
     @property
     def is_blocked(self) -> bool:

@@ -148,11 +148,7 @@ def headlines(analysis: Analysis) -> Iterator[str]:
         yield f"{len(analysis.operators)} operators: {counts}"
         yield _fits(analysis)
         hindered = analysis.uncapturable
-        yield (
-            f"captured graphs: {len(hindered)} operators keep it out"
-            if hindered
-            else "captured graphs: nothing known keeps it out"
-        )
+        yield ("captured graphs: these keep it out" if hindered else "captured graphs: nothing known keeps it out")
         yield from (f"captured graphs: {each}" for each in hindered)
         if analysis.graph_breaks is not None:
             yield f"torch.compile: {len(analysis.graph_breaks)} graph breaks"

@@ -287,7 +287,7 @@ def _patches(config: Any, tokens: Tensor, draw: torch.Generator) -> dict[str, Te
 IMAGES = {"internvl": _tiles, "qwen3_vl": _patches, "qwen3_vl_moe": _patches, "qwen2_5_vl": _patches}
 
 
-class _Ties(EagerDispatchMode):  # type: ignore[no-untyped-call]
+class _Ties(EagerDispatchMode):
     """Records how near the operators of a router are to a tie: the last value that is taken, and the next one."""
 
     def __init__(self) -> None:

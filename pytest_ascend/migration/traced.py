@@ -24,7 +24,7 @@ from pytest_ascend.environment.chips import (
     objections,
     product_formats,
 )
-from pytest_ascend.migration.analysis import PHASES, STANDINGS, Analysis, Kind, Operator, standing
+from pytest_ascend.migration.analysis import OPTIMIZER, PHASES, STANDINGS, Analysis, Kind, Operator, standing
 from pytest_ascend.migration.running import Step, Traced, fitting_batch, trace
 from pytest_ascend.migration.target import TargetModel, target_model
 from pytest_ascend.migration.tracing import OperatorUse
@@ -158,4 +158,5 @@ def _operator(name: str, uses: Mapping[tuple[str, str], OperatorUse], kind: Kind
         moved_bytes=sum(use.moved_bytes for use in own.values()),
         signatures=tuple(signatures.most_common(SIGNATURES_KEPT)),
         places=tuple(dict.fromkeys(place for use in own.values() for place in use.places if place)),
+        refused=tuple(dict.fromkeys(each for phase, use in own.items() if phase != OPTIMIZER for each in use.refused)),
     )

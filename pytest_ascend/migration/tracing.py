@@ -41,8 +41,9 @@ class OperatorUse:
     """How often an operator was called in one phase, with which tensors, and its cost.
 
     ``moved_bytes`` is the size of all input and output tensors: what crosses to the host and back on a fallback.
-    ``flops`` counts multiplications and additions if torch has a formula, else 0. ``places`` are lines of the user's
-    ("model.py:12"): of the first call, or of each that reads values.
+    ``flops`` counts multiplications and additions if torch has a formula, else 0. ``places`` are the lines of the model
+    that call it ("model.py:12"), in the backward pass those of the forward operator. ``refused`` is what the operator's
+    name does not tell of calls that a captured graph refuses ("mask", "literal", "copy"), and the line.
     """
 
     calls: int = 0
@@ -50,6 +51,7 @@ class OperatorUse:
     moved_bytes: int = 0
     signatures: Counter[Signature] = field(default_factory=Counter)
     places: dict[str, None] = field(default_factory=dict)
+    refused: dict[tuple[str, str], None] = field(default_factory=dict)
 
 
 class LiveMemory:
@@ -127,6 +129,7 @@ class Recorder(EagerDispatchMode):
         self.values = values
         self.uses: dict[tuple[str, str], OperatorUse] = {}
         self.live = LiveMemory()
+        self._lines: dict[int, str] = {}
 
     def __torch_dispatch__(
         self,
@@ -146,8 +149,9 @@ class Recorder(EagerDispatchMode):
         if not name.startswith(NO_OPERATORS):
             use = self.uses.setdefault((self.phase, name), OperatorUse())
             given, out = list(tensors_in((args, kwargs))), list(tensors_in(result))
-            if not use.calls or _BY_VALUES.intersection(func.tags):
-                use.places[_place()] = None
+            use.places[place := self._place()] = None
+            if what := _refused(name, args, given, out):
+                use.refused[what, place] = None
             use.calls += 1
             use.moved_bytes += sum(size_bytes(each) for each in (*given, *out))
             use.signatures[", ".join(map(described, given))] += 1
@@ -155,6 +159,26 @@ class Recorder(EagerDispatchMode):
             for each in out:
                 self.live.add(each)
         return result
+
+    def _place(self) -> str:
+        """Return the model's line of this call; of the backward pass, that of the forward operator."""
+        place = _place()
+        if self.phase == "forward":
+            self._lines.setdefault(torch._C._autograd._get_sequence_nr() - 1, place)  # noqa: SLF001 - its only name
+        elif not place and (node := torch._C._current_autograd_node()):  # noqa: SLF001 - its only name
+            place = self._lines.get(node._sequence_nr(), "")  # noqa: SLF001 - its only name
+        return place
+
+
+def _refused(name: str, args: Sequence[Any], given: Sequence[Tensor], out: Sequence[Tensor]) -> str:
+    """Return what a capture refuses: "mask" in an index, "literal" or "copy" that crosses to the device; else ""."""
+    operator = name.removeprefix("aten::").partition(".")[0]
+    if operator in ("index", "index_put", "index_put_"):
+        return "mask" if any(each.dtype in (torch.bool, torch.uint8) for each in tensors_in(args[1])) else ""
+    if operator == "lift_fresh":
+        return "literal" if out[0].device.type != "cpu" else ""
+    devices = {each.device.type for each in (*given, *out)} if operator in ("_to_copy", "copy_") else ()
+    return "copy" if len(devices) > 1 else ""
 
 
 #: Files whose lines are nobody's model, and the one that calls the model.

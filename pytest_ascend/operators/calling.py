@@ -254,7 +254,7 @@ class TooMuchError(Exception):
     """A call that takes too much memory or time."""
 
 
-class Bounded(EagerDispatchMode):  # type: ignore[no-untyped-call]
+class Bounded(EagerDispatchMode):
     """Stops a call whose results or intermediate results are large, or which takes long.
 
     ``knows_sizes`` is false where sizes that depend on numbers are not to be tried.

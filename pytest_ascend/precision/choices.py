@@ -41,7 +41,7 @@ SHOWN_BRANCHING = frozenset((
 UNSHOWN_BRANCHING = BRANCHING - SHOWN_BRANCHING
 
 
-class OperatorNames(EagerDispatchMode):  # type: ignore[no-untyped-call]
+class OperatorNames(EagerDispatchMode):
     """Records the names of the operators that run within its context."""
 
     def __init__(self) -> None:

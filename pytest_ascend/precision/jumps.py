@@ -104,7 +104,7 @@ def deciding(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tenso
     return found if isinstance(found, Tensor) and found.is_floating_point() else None
 
 
-class moved_decisions(EagerDispatchMode):  # type: ignore[no-untyped-call]  # noqa: N801 - as torch.no_grad
+class moved_decisions(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
     """A context in which operators decide by other numbers, in one of :data:`WAYS`.
 
     ``seen`` are the numbers by which a reference run decided, one after another, in ``dtype``. Those that it knew

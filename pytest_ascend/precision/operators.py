@@ -33,7 +33,7 @@ class Step:
     output: Any = field(default=None)
 
 
-class Steps(EagerDispatchMode):  # type: ignore[no-untyped-call]
+class Steps(EagerDispatchMode):
     """Records every operator that runs within its context, with operands and results."""
 
     def __init__(self) -> None:

@@ -414,7 +414,7 @@ WAYS: Mapping[str, Way] = {
 }
 
 
-class other_order(EagerDispatchMode):  # type: ignore[no-untyped-call]  # noqa: N801 - as torch.no_grad
+class other_order(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
     """A context in which operators on the CPU sum in another order: reversed, or shuffled by ``number``.
 
     ``decided_by`` gets the numbers by which operators such as floor decided, in the reversed order.

@@ -173,7 +173,7 @@ class cross_entropy_inside(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
 _PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward"}
 
 
-class products_in_float32(EagerDispatchMode):  # type: ignore[no-untyped-call]  # noqa: N801 - as torch.no_grad
+class products_in_float32(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
     """Within this context the CPU computes products in float32 and rounds them once, as a cube unit does.
 
     It does so in dtypes that it would multiply element by element, which takes up to 70 times as long.

@@ -121,7 +121,7 @@ def test_compiled(case: Case, _ascend_device: Device, ascend_benchmark: AscendBe
     ascend_benchmark(prepared, Work(items=sizes.batch), budget_s=2.0)
 
 
-class _Launches(EagerDispatchMode):  # type: ignore[no-untyped-call]
+class _Launches(EagerDispatchMode):
     """Counts the operators that compute, which are launched one by one without a graph."""
 
     calls = 0

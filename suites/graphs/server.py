@@ -85,16 +85,9 @@ class Server:
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.pool = device, _torch.npu.graph_pool_handle()
-        made = (
-            numbers(device, seed, *shape)
-            for seed, shape in enumerate(
-                [
-                    (VOCABULARY + 1, WIDTH),
-                    (PAGE * OF_REQUEST, WIDTH),
-                    *[(WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH, 2 * WIDTH), (2 * WIDTH, WIDTH)] * LAYERS,
-                ]
-            )
-        )
+        of_layer = [(WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH, 2 * WIDTH), (2 * WIDTH, WIDTH)]
+        shapes = [(VOCABULARY + 1, WIDTH), (PAGE * OF_REQUEST, WIDTH), *of_layer * LAYERS]
+        made = (numbers(device, seed, *shape) for seed, shape in enumerate(shapes))
         self.embedding, self.places, *rest = ((each / 8).to(HALF) for each in made)
         self.embedding[PADDING_TOKEN] = float("nan")
         self.layers = [rest[4 * i : 4 * i + 4] for i in range(LAYERS)]
@@ -111,9 +104,8 @@ class Server:
 
     def new_buffers(self, size: int) -> dict[str, Tensor]:
         """Return the inputs of a step on the device."""
-        integers = {
-            name: torch.zeros(size, dtype=torch.int64, device=self.device) for name in ("tokens", "positions", "slots")
-        }
+        names = ("tokens", "positions", "slots")
+        integers = {name: torch.zeros(size, dtype=torch.int64, device=self.device) for name in names}
         tables = torch.zeros(size, OF_REQUEST, dtype=torch.int32, device=self.device)
         return {**integers, "tables": tables, "valid": torch.zeros(size, 1, device=self.device)}
 
@@ -260,19 +252,12 @@ def served(device: torch.device, same: Same, kind: type[Server] = Server) -> Non
             eager.scale.fill_(1 + number % 2)
             eager.write(batch)
             expected = eager.forward(size, eager.buffers, batch.lengths, cache, None)
+            where = f"graph of {size} rows, step {number}:"
             for what, actual in server.step(batch).items():
-                same(
-                    actual[: len(requests)],
-                    expected[what][: len(requests)],
-                    f"graph of {size} rows, step {number}: {what}",
-                )
+                same(actual[: len(requests)], expected[what][: len(requests)], f"{where} {what}")
             for layer, (mine, theirs) in enumerate(zip(server.cache, cache, strict=True)):
                 for what, kept, wanted in zip(("keys", "values"), mine, theirs, strict=True):
-                    same(
-                        kept[:-1],
-                        wanted[:-1],
-                        f"graph of {size} rows, step {number}: {what} of layer {layer} in the cache",
-                    )
+                    same(kept[:-1], wanted[:-1], f"{where} {what} of layer {layer} in the cache")
             tokens = expected["logits"].argmax(-1).tolist()
             for request, token in zip(requests, tokens, strict=False):
                 request.tokens.append(token)

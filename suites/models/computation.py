@@ -125,7 +125,7 @@ def empty(name: str) -> nn.Module:
         return MODELS[name].make()
 
 
-class _Unfilled(EagerDispatchMode):  # type: ignore[no-untyped-call]
+class _Unfilled(EagerDispatchMode):
     """Leaves out what fills tensors without memory: torch would load its compiler for the random weights."""
 
     def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -28,7 +28,7 @@ __all__ = ["Chip"]
 _TABLE: Mapping[str, Callable[[Call, int], Any]] = {**FUNCTIONS, **SUMS, **PRODUCTS}
 
 
-class Chip(EagerDispatchMode):  # type: ignore[no-untyped-call]
+class Chip(EagerDispatchMode):
     """Replaces the functions in the tables, and leaves all others alone."""
 
     def __init__(self, seed: int) -> None:

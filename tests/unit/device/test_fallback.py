@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -130,3 +130,17 @@ def test_a_composite_operator_with_a_kernel_keeps_its_gradient() -> None:
 )
 def test_whose_gradient_is_that_of_what_is_called(name: str, *, expected: bool) -> None:
     assert dispatcher.differentiates_inside(name) is expected
+
+
+def test_what_is_compiled_is_compiled_under_a_watch_and_the_watch_is_not() -> None:
+    compiled: list[torch.fx.GraphModule] = []
+
+    def backend(graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> Callable[..., object]:
+        compiled.append(graph)
+        return graph.forward
+
+    function = torch.compile(lambda x: x.cos() + 1, backend=backend)
+    with FallbackWatch("cpu") as watch:
+        assert function(torch.zeros(3)).tolist() == [2, 2, 2]
+    assert len(compiled) == 1
+    assert "aten::cos" in watch.seen

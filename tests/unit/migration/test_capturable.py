@@ -11,14 +11,15 @@ from torch import nn
 from pytest_ascend.environment.chips import DEFAULT, npu_of
 from pytest_ascend.migration.analysis import Analysis, Operator
 from pytest_ascend.migration.breaks import graph_breaks
+from pytest_ascend.migration.running import Step, trace
 from pytest_ascend.migration.target import TargetModel
 from pytest_ascend.records.census import FALLBACK, NATIVE
 
 
-def operator(name: str, standing: str = NATIVE, phase: str = "forward", shapes: str = "float32[4]") -> Operator:
+def operator(name: str, standing: str = NATIVE, phase: str = "forward", what: str = "") -> Operator:
     return Operator(
         name=f"aten::{name}", standing=standing, calls={phase: 1}, flops=0, moved_bytes=0,
-        signatures=((shapes, 1),), places=("model.py:7",),
+        signatures=(), places=("model.py:7",), refused=((what, "model.py:7"),) if what else (),
     )  # fmt: skip
 
 
@@ -27,8 +28,8 @@ def test_reads_masks_and_fallbacks_are_listed_with_their_lines_and_nothing_else(
         chip=npu_of(DEFAULT),
         operators=(
             operator("_local_scalar_dense"),
-            operator("index.Tensor", shapes="float32[4], bool[4]"),
-            operator("index.Tensor", shapes="float32[4], int64[4]"),
+            operator("index.Tensor", what="mask"),
+            operator("index.Tensor"),
             operator("linalg_eig", FALLBACK),
             operator("_local_scalar_dense", phase="optimizer"),
             operator("add.Tensor"),
@@ -58,3 +59,25 @@ def test_graph_breaks_have_their_line_and_what_to_do(*, reads_values: bool) -> N
     if reads_values:
         assert re.match(rf"test_capturable.py:{first + 4} breaks the graph .*: reads a value on the host", found[1])
     assert graph_breaks(TargetModel(name="x", model=nn.Linear(4, 4), args=(torch.ones(4),)), reads_values=False) == ()
+
+
+class Copying(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * torch.tensor([2.0], device=x.device)
+        y = y[[0, 1]] + torch.ones(4, device=x.device) * torch.tensor(2.0)
+        kept = (y > 0)[torch.zeros(2, dtype=torch.long, device=x.device)]
+        y = y @ self.weight + torch.arange(4).to(x.device)
+        return y.double().float() * kept
+
+
+def test_copies_from_the_host_have_their_lines_and_the_backward_pass_those_of_the_forward() -> None:
+    first = Copying.forward.__code__.co_firstlineno
+    target = TargetModel(name="x", model=Copying(), args=(torch.ones(4, 4),))
+    uses = trace(target, Step(optimizer="none"), ("meta",)).uses
+    refused = [each for use in uses.values() for each in use.refused]
+    assert refused == [("copy", f"test_capturable.py:{first + 4}")]
+    assert [*uses["backward", "aten::mm"].places] == [f"test_capturable.py:{first + 4}"]
