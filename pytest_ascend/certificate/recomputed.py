@@ -50,6 +50,7 @@ MEASURED = {
     ("distributed", "product"): "error_over_allowed",
     ("distributed", "training"): "error_over_allowed",
     ("numerics", "accuracy"): "error_ulp",
+    ("numerics", "gradient"): "error_ulp",
     ("random", "distribution"): "p_value_corrected",
     ("random", "battery"): "p_value_corrected",
     ("stability", "batch-invariance"): "differing_elements_share",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import click
@@ -27,6 +29,12 @@ FUNCTIONS = tuple(
     nn.functional.tanhshrink
     """.split()  # noqa: SIM905 - a table
 )
+#: Further functions of one number: of two, where one number is fixed; and GELU as CANN computes it.
+FURTHER: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "nn.functional.gelu-tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "pow-1.5": lambda x: x**1.5,
+    "softmax-of-two": lambda x: torch.stack([x, torch.zeros_like(x)]).softmax(0)[0],
+}
 #: Formats of which all 65,536 numbers are inputs.
 DTYPES = ("float16", "bfloat16")
 #: Functions of one IEEE operation, or a choice: each format rounds them once (IEEE 754-2019, sections 5.3 and 5.4).
@@ -57,7 +65,7 @@ def accuracy(device: str, form: str) -> None:
     """
     there = _device(device)
     rows: list[dict[str, Any]] = [
-        {"function": name, **{dtype: worst(name, dtype, there) for dtype in DTYPES}} for name in FUNCTIONS
+        {"function": name, **{dtype: worst(name, dtype, there) for dtype in DTYPES}} for name in (*FUNCTIONS, *FURTHER)
     ]
     if form == "json":
         click.echo(json.dumps({"device": device, "torch": torch.__version__, "functions": rows}, indent=1))
@@ -73,8 +81,9 @@ def worst(name: str, dtype: str, device: torch.device) -> dict[str, Any]:
 
     A result that is not finite, where the right one is, or the other way round, is an error of "inf".
     """
+    every = every_short(getattr(torch, dtype))
     try:
-        every, error, _ = errors(name, dtype, device)
+        error = errors(name, every, device)[1]
     except (RuntimeError, NotImplementedError) as refused:
         return {"ulp": None, "at": None, "says": str(refused).partition("\n")[0]}
     place = int(error.argmax())
@@ -82,21 +91,44 @@ def worst(name: str, dtype: str, device: torch.device) -> dict[str, Any]:
     return {"ulp": round(largest, 3) if math.isfinite(largest) else "inf", "at": every[place].item()}
 
 
-def errors(name: str, dtype: str, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return all 65,536 inputs of a dtype, the error of a function's result for each in ulp, and the right results.
+def every_short(dtype: torch.dtype) -> torch.Tensor:
+    """Return all 65,536 numbers of a 16-bit format, in the order of their bits."""
+    return torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype)
+
+
+def part_of_float32(part: int, *, parts: int = 256) -> torch.Tensor:
+    """Return one of ``parts`` parts of all numbers of float32, shape (2^32 / parts,): one of ``parts`` neighbours."""
+    first = torch.arange(-(2**31), 2**31, parts)
+    return (first + (first * 2654435761 // 2**16 + part) % parts).to(torch.int32).view(torch.float32)
+
+
+def errors(
+    name: str, every: torch.Tensor, *devices: torch.device, is_gradient: bool = False
+) -> tuple[torch.Tensor, ...]:
+    """Return the right results of a function, or its gradient, and the error of each device's for each input in ulp.
 
     Where the right result, rounded to the dtype, is not finite, the error is 0; but infinite for a number in place of
     NaN, or of an infinity that is no overflow. Raises what torch raises.
     """
-    function, kind = resolve(f"torch.{name}"), getattr(torch, dtype)
-    every = torch.arange(-(2**15), 2**15).to(torch.int16).view(kind)
-    actual = function(every.to(device)).cpu().double()
-    right, info = function(every.double()), torch.finfo(kind)
+    function, info = FURTHER.get(name) or resolve(f"torch.{name}"), torch.finfo(every.dtype)
+    results = [_called(function, every.to(device), is_gradient=is_gradient).double() for device in devices]
+    right = _called(function, every.double(), is_gradient=is_gradient)
     exponent = torch.frexp(right.abs().clamp(info.smallest_normal)).exponent.double() - 1
-    error = (actual - right).abs() / (torch.exp2(exponent) * info.eps)
-    error = torch.where(right.to(kind).isfinite(), error.nan_to_num(math.inf, math.inf), 0.0)
-    is_same = torch.where(right.isnan(), actual.isnan(), actual == right)
-    return every, torch.where(right.isfinite() | is_same, error, math.inf), right
+    ulp, is_finite, is_counted = torch.exp2(exponent) * info.eps, right.to(every.dtype).isfinite(), right.isfinite()
+    found = []
+    for actual in results:
+        error = torch.where(is_finite, ((actual - right).abs() / ulp).nan_to_num(math.inf, math.inf), 0.0)
+        is_same = torch.where(right.isnan(), actual.isnan(), actual == right)
+        found.append(torch.where(is_counted | is_same, error, math.inf))
+    return right, *found
+
+
+def _called(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, *, is_gradient: bool) -> torch.Tensor:
+    with unseen() if x.device.type == "cpu" else contextlib.nullcontext():
+        if not is_gradient:
+            return function(x).cpu()
+        result = function(x.requires_grad_())
+        return torch.autograd.grad(result, x, torch.ones_like(result))[0].cpu()
 
 
 def limit_of(name: str, chip: str) -> float:
@@ -107,30 +139,48 @@ def limit_of(name: str, chip: str) -> float:
 
 
 def too_far(
-    name: str, dtype: str, device: torch.device, chip: str, *, has_infinities: bool = True
+    name: str,
+    inputs: Iterable[torch.Tensor],
+    device: torch.device,
+    chip: str,
+    *,
+    has_infinities: bool = True,
+    is_gradient: bool = False,
 ) -> tuple[float, float, str]:
     """Return the largest judged error in ulp, the input there, and what is wrong with it: "" if it is within its limit.
 
-    The limit of each input is the function's, and twice what the CPU is off by there. Where float32 itself may overflow
-    or underflow on the way, within 2^8 of the ends of bfloat16, nothing is judged; NaN and Inf only on a chip that
-    ``has_infinities``.
+    ``inputs`` are tensors of one dtype, each in the order of its bits. The limit of each input is the function's, and
+    twice what the CPU is off by there. A gradient is made of the rounded result, so that its limit is wider by what
+    the CPU is off by at one of the inputs around. Where float32 itself may overflow or underflow on the way, within
+    2^8 of the ends of bfloat16 and float32, nothing is judged; NaN and Inf only on a chip that ``has_infinities``.
     """
-    every, error, right = errors(name, dtype, device)
-    with unseen():
-        own = errors(name, dtype, torch.device("cpu"))[1]
-    info = torch.finfo(getattr(torch, dtype))
-    if info.max > NEAR_THE_ENDS * 2**32:
-        for each in (every.double().abs(), right.abs()):
-            inside = (each > info.smallest_normal * NEAR_THE_ENDS) & (each < info.max / NEAR_THE_ENDS)
-            error = torch.where(inside | (each == 0) | ~each.isfinite(), error, 0.0)
-    is_judged = ~own.isinf() & (has_infinities | (every.isfinite() & right.isfinite()))
-    error = torch.where(is_judged, error, 0.0)
-    limit = limit_of(name, chip) + 2 * (own - 0.5).clamp_min(0)
-    place = int((error / limit).argmax())
-    found, at, allowed = float(error[place]), every[place].item(), float(limit[place])
-    wrong = int((error > limit).sum())
-    said = f"{wrong} of 65,536 results are too far off; at {at:.9g} {found:.4g} ulp, {allowed:.4g} allowed"
-    return found, at, f"{name} in {dtype}: {said}" if wrong else ""
+    found, at, allowed, worst_share, wrong, count, dtype = 0.0, 0.0, math.inf, -1.0, 0, 0, ""
+    for every in inputs:
+        right, error, own = errors(name, every, device, torch.device("cpu"), is_gradient=is_gradient)
+        info = torch.finfo(every.dtype)
+        if info.max > NEAR_THE_ENDS * 2**32:
+            for each in (every.double().abs(), right.abs()):
+                inside = (each > info.smallest_normal * NEAR_THE_ENDS) & (each < info.max / NEAR_THE_ENDS)
+                error = torch.where(inside | (each == 0) | ~each.isfinite(), error, 0.0)
+        is_judged = ~own.isinf() & (has_infinities | (every.isfinite() & right.isfinite()))
+        is_judged &= ~(every.isnan() & is_gradient)  # the CPU's dtypes do not agree on the gradient at NaN
+        error = torch.where(is_judged, error, 0.0)
+        limit = limit_of(name, chip) + 2 * (own - 0.5).clamp_min(0)
+        if is_gradient:
+            limit = limit + 2 * ALLOWANCES.approximation_ulps * _largest_around(torch.where(is_judged, own, 0.0))
+        share = error / limit
+        place = int(share.argmax())
+        if float(share[place]) > worst_share:
+            worst_share, found = float(share[place]), float(error[place])
+            at, allowed = every[place].item(), float(limit[place])
+        wrong, count, dtype = wrong + int((error > limit).sum()), count + len(every), str(every.dtype)
+    said = f"{wrong:,} of {count:,} results are too far off; at {at:.9g} {found:.4g} ulp, {allowed:.4g} allowed"
+    return found, at, f"{name} in {dtype.removeprefix('torch.')}: {said}" if wrong else ""
+
+
+def _largest_around(error: torch.Tensor, reach: int = 64) -> torch.Tensor:
+    """Return the largest of the errors of each input and its neighbours, up to ``reach`` on each side."""
+    return torch.nn.functional.max_pool1d(error[None], 2 * reach + 1, stride=1, padding=reach)[0]
 
 
 def _cell(found: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from pytest_ascend.environment.chips import Mode
 from pytest_ascend.records.case import Case
 from pytest_ascend.run import inputs
 
-from .every import ACCURACY, OF_CASTS, OF_PAIRS
+from .every import ACCURACY, OF_CASTS, OF_INTEGERS
 
 T = torch.Tensor
 
@@ -144,4 +144,4 @@ OF_PRODUCTS: tuple[Case, ...] = tuple(
     if _asked(product, mode)
 )
 
-CASES: tuple[Case, ...] = (*OF_PRODUCTS, *OVERFLOWING, *ACCURACY, *OF_CASTS, *OF_PAIRS)
+CASES: tuple[Case, ...] = (*OF_PRODUCTS, *OVERFLOWING, *ACCURACY, *OF_CASTS, *OF_INTEGERS)

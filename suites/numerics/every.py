@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 
-from pytest_ascend.operators.accuracy import DTYPES, FUNCTIONS
+from pytest_ascend.operators.accuracy import DTYPES, FUNCTIONS, FURTHER, every_short, part_of_float32
 from pytest_ascend.records.case import Case
 
 T = torch.Tensor
@@ -14,23 +14,45 @@ T = torch.Tensor
 #: and composes the last two of operators that round to 16 bits in between.
 _OTHERWISE = ("nn.functional.gelu", "digamma", "lgamma", "special.i0", "special.ndtr", "nn.functional.tanhshrink")
 
-ACCURACY: tuple[Case, ...] = tuple(
-    Case(suite="numerics", subject=name, property="accuracy", dtype=dtype, family="accuracy", level="standard")
-    for name in FUNCTIONS
-    if name not in _OTHERWISE
-    for dtype in DTYPES
+#: Functions whose gradients are judged at standard; those of others at full.
+_GRADIENTS = frozenset(["erf", "exp", "tanh", "sigmoid", "log1p", "rsqrt", "sin", "nn.functional.silu", *FURTHER])
+#: Functions whose gradients are zero wherever they have one.
+_WITHOUT_GRADIENTS = frozenset("ceil floor round sign trunc".split())  # noqa: SIM905
+
+
+def _cases(prop: str, dtypes: tuple[str, ...], left_out: frozenset[str] = frozenset()) -> Iterator[Case]:
+    for name in (*FUNCTIONS, *FURTHER):
+        is_full = (prop == "gradient" and name not in _GRADIENTS) or dtypes == ("float32",)
+        for dtype in dtypes if name not in (*_OTHERWISE, *left_out) else ():
+            level = "full" if is_full else "standard"
+            yield Case(suite="numerics", subject=name, property=prop, dtype=dtype, family="accuracy", level=level)
+
+
+ACCURACY: tuple[Case, ...] = (
+    *_cases("accuracy", DTYPES),
+    *_cases("accuracy", ("float32",)),
+    *_cases("gradient", DTYPES, _WITHOUT_GRADIENTS),
 )
 
 
-def every_short(dtype: torch.dtype) -> T:
+def inputs_of(dtype: str, *, is_sampled: bool) -> Iterator[T]:
+    """Return every number of a dtype; of float32 one in 256 if ``is_sampled``, which is 2^24."""
+    if dtype != "float32":
+        yield every_short(getattr(torch, dtype))
+        return
+    for part in range(1 if is_sampled else 256):
+        yield from part_of_float32(part).split(2**16 if is_sampled else 2**22)  # on few threads, in their caches
+
+
+def _numbers(dtype: torch.dtype) -> T:
     """Return every number of a 16-bit format but NaN, whose bits no cast promises."""
-    found = torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype)
+    found = every_short(dtype)
     return found[~found.isnan()]
 
 
 def around(dtype: torch.dtype) -> T:
     """Return float32 numbers that decide roundings: every number of a short format, its ties, and their neighbours."""
-    numbers = every_short(dtype).float()
+    numbers = _numbers(dtype).float()
     numbers = numbers[numbers.isfinite()].sort().values
     ties = (numbers[1:] + numbers[:-1]) / 2
     infinite = torch.full_like(ties, torch.inf)
@@ -42,22 +64,22 @@ def _whole(dtype: torch.dtype) -> T:
 
 
 def _fractions(of: torch.dtype, to: torch.dtype) -> T:
-    """Return numbers with fractions, whose whole part an 8-bit format holds; PyTorch leaves others open."""
-    ends, numbers = torch.iinfo(to), every_short(of)
+    """Return numbers with fractions, whose whole part an integer of 8 or 16 bits holds; PyTorch leaves others open."""
+    ends, numbers = torch.iinfo(to), _numbers(of)
     return numbers[(numbers > ends.min - 1) & (numbers < ends.max + 1) & (numbers > -1 if ends.min == 0 else True)]
 
 
-SHORT, BYTES = (torch.float16, torch.bfloat16), (torch.int8, torch.uint8)
+SHORT, WHOLE = (torch.float16, torch.bfloat16), (torch.int8, torch.uint8, torch.int16)
 #: Inputs and the dtype that they are cast to.
 CASTS: Mapping[str, tuple[Callable[[], T], torch.dtype]] = {
     f"{str(of).removeprefix('torch.')}-to-{str(to).removeprefix('torch.')}": (make, to)
     for of, to, make in (
         *((torch.float32, each, lambda each=each: around(each)) for each in SHORT),
-        *((each, torch.float32, lambda each=each: every_short(each)) for each in SHORT),
-        (torch.float16, torch.bfloat16, lambda: every_short(torch.float16)),
-        (torch.bfloat16, torch.float16, lambda: every_short(torch.bfloat16)),
-        *((a, b, lambda a=a, b=b: _fractions(a, b)) for a in SHORT for b in BYTES),
-        *((b, a, lambda b=b: _whole(b)) for a in SHORT for b in BYTES),
+        *((each, torch.float32, lambda each=each: _numbers(each)) for each in SHORT),
+        (torch.float16, torch.bfloat16, lambda: _numbers(torch.float16)),
+        (torch.bfloat16, torch.float16, lambda: _numbers(torch.bfloat16)),
+        *((a, b, lambda a=a, b=b: _fractions(a, b)) for a in SHORT for b in WHOLE),
+        *((b, a, lambda b=b: _whole(b)) for a in SHORT for b in WHOLE),
     )
 }
 OF_CASTS: tuple[Case, ...] = tuple(
@@ -65,7 +87,7 @@ OF_CASTS: tuple[Case, ...] = tuple(
     for name in CASTS
 )
 
-#: Functions of two integers; of 8 bits every pair is an input.
+#: Functions of two integers of 8 bits; every pair is an input.
 PAIRED: Mapping[str, Callable[[T, T], T]] = {
     "add": torch.add,
     "sub": torch.sub,
@@ -78,14 +100,27 @@ PAIRED: Mapping[str, Callable[[T, T], T]] = {
     "bitwise_or": torch.bitwise_or,
     "bitwise_xor": torch.bitwise_xor,
 }
-OF_PAIRS: tuple[Case, ...] = tuple(
-    Case(suite="numerics", subject=name, property="pairs", dtype=dtype, family="pairs", level="standard")
-    for name in PAIRED
-    for dtype in ("int8", "uint8")
+#: Functions of one integer, in the dtypes of 8 and 16 bits that CANN takes.
+OF_ONE: Mapping[str, tuple[Callable[[T], T], tuple[str, ...]]] = {
+    "abs": (torch.abs, ("int8", "uint8", "int16")),
+    "bitwise_not": (torch.bitwise_not, ("int8", "uint8", "int16")),
+    "neg": (torch.neg, ("int8",)),
+    "relu": (torch.relu, ("int8", "uint8")),
+}
+OF_INTEGERS: tuple[Case, ...] = tuple(
+    Case(suite="numerics", subject=name, property=prop, dtype=dtype, family=prop, level="standard")
+    for prop, table in (
+        ("pairs", dict.fromkeys(PAIRED, ("int8", "uint8"))),
+        ("integers", {name: dtypes for name, (_, dtypes) in OF_ONE.items()}),
+    )
+    for name, dtypes in table.items()
+    for dtype in dtypes
 )
 
 
-def pairs(dtype: torch.dtype) -> tuple[T, T]:
-    """Return every pair of 8-bit integers, as two tensors of 65,536 elements."""
-    whole = _whole(dtype)
-    return whole.repeat_interleave(256), whole.repeat(256)
+def integers(case: Case) -> tuple[Callable[..., T], tuple[T, ...]]:
+    """Return a case's function and its inputs: every integer of its dtype, or every pair as two tensors (65536,)."""
+    every = _whole(getattr(torch, case.dtype))
+    if case.property == "integers":
+        return OF_ONE[case.subject][0], (every,)
+    return PAIRED[case.subject], (every.repeat_interleave(256), every.repeat(256))

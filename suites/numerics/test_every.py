@@ -13,16 +13,21 @@ from pytest_ascend.operators.accuracy import too_far
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
-from .every import CASTS, PAIRED, pairs
+from .every import CASTS, inputs_of, integers
 
 
-@pytest.mark.ascend_cases("numerics", "accuracy")
+@pytest.mark.ascend_cases("numerics", "accuracy", "gradient")
 def test_accuracy(
     case: Case, _ascend_device: Device, npu_device: torch.device, ascend_measure: Callable[[str, float], None]
 ) -> None:
-    has_infinities = npu_device.type != "npu" or knows_infinities()
-    chip = _ascend_device.chip()
-    found, at, wrong = too_far(case.subject, case.dtype, npu_device, chip, has_infinities=has_infinities)
+    found, at, wrong = too_far(
+        case.subject,
+        inputs_of(case.dtype, is_sampled=_ascend_device.emulated or npu_device.type == "cpu"),
+        npu_device,
+        _ascend_device.chip(),
+        has_infinities=npu_device.type != "npu" or knows_infinities(),
+        is_gradient=case.property == "gradient",
+    )
     ascend_measure("error_ulp", min(found, 1e9))
     ascend_measure("error_at", at)
     if wrong:
@@ -36,8 +41,8 @@ def test_cast(case: Case, npu_device: torch.device, precision_compare: Precision
     precision_compare(given.to(npu_device).to(to), given.to(to), standard="binary", name=case.subject)
 
 
-@pytest.mark.ascend_cases("numerics", "pairs")
-def test_pairs(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
-    function, (left, right) = PAIRED[case.subject], pairs(getattr(torch, case.dtype))
-    actual = function(left.to(npu_device), right.to(npu_device))
-    precision_compare(actual, function(left, right), standard="binary", name=case.subject)
+@pytest.mark.ascend_cases("numerics", "pairs", "integers")
+def test_integers(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
+    function, given = integers(case)
+    actual = function(*(each.to(npu_device) for each in given))
+    precision_compare(actual, function(*given), standard="binary", name=case.subject)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -12,11 +13,14 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.operators.accuracy import (
     DTYPES,
     FUNCTIONS,
+    FURTHER,
     IN_FLOAT32_ON_950,
     ROUNDED_ONCE,
     accuracy,
     errors,
+    every_short,
     limit_of,
+    part_of_float32,
     too_far,
     worst,
 )
@@ -55,9 +59,10 @@ def test_one_wrong_result_among_65_536_is_too_far_off(
         found = x.tanh()
         return torch.where(x == 1, torch.tensor(wrong, dtype=x.dtype), found) if len(calls) == 1 else found
 
-    assert too_far("tanh", dtype, CPU, "Ascend910B1")[2] == ""
+    every = every_short(getattr(torch, dtype))
+    assert too_far("tanh", [every], CPU, "Ascend910B1")[2] == ""
     monkeypatch.setattr("pytest_ascend.operators.accuracy.resolve", lambda _: tanh)
-    found, at, said = too_far("tanh", dtype, CPU, "Ascend910B1")
+    found, at, said = too_far("tanh", [every], CPU, "Ascend910B1")
     assert (found > 3, at) == (True, 1.0)
     assert "1 of 65,536 results are too far off" in said
 
@@ -67,7 +72,8 @@ def test_a_number_in_place_of_nan_counts_where_the_chip_has_infinities(monkeypat
         return x.sqrt() if x.dtype is torch.float64 or len(x) != 2**16 else x.clamp(min=0).sqrt()
 
     monkeypatch.setattr("pytest_ascend.operators.accuracy.resolve", lambda _: sqrt)
-    every, error, right = errors("sqrt", "float16", CPU)
+    every = every_short(torch.float16)
+    right, error = errors("sqrt", every, CPU)
     assert error[right.isnan() & ~every.isnan()].isinf().all()
 
 
@@ -79,12 +85,45 @@ def test_limits_are_those_of_what_is_known_of_a_function() -> None:
 
 def test_both_forms_have_every_function() -> None:
     shown = CliRunner().invoke(accuracy, ["--format", "json"], catch_exceptions=False).output
-    assert [each["function"] for each in json.loads(shown)["functions"]] == [*FUNCTIONS]
+    assert [each["function"] for each in json.loads(shown)["functions"]] == [*FUNCTIONS, *FURTHER]
     table = CliRunner().invoke(accuracy, [], catch_exceptions=False).output.splitlines()
-    assert len(table) == len(FUNCTIONS) + 2
+    assert len(table) == len(FUNCTIONS) + len(FURTHER) + 2
     assert {line.count("|") for line in table} == {6}
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:
     with pytest.raises(UsageError, match="nope"):
         CliRunner().invoke(accuracy, ["--device", "nope"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_gradient_that_is_wrong_at_one_input_is_too_far_off(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tanh(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: T) -> T:
+            ctx.save_for_backward(x)
+            return x.tanh()
+
+        @staticmethod
+        def backward(ctx: Any, *grads: T) -> T:
+            (x,) = ctx.saved_tensors
+            gradient = 1 - x.tanh() ** 2
+            return grads[0] * (gradient * 1.25).where((x == 0.5) & (x.dtype != torch.float64), gradient)
+
+    every = [every_short(getattr(torch, dtype))]
+    assert too_far("tanh", every, CPU, "Ascend910B1", is_gradient=True)[2] == ""
+    wrong = iter([Tanh.apply, torch.tanh, torch.tanh])  # the device's call comes first
+
+    def tanh(x: T) -> T:
+        return next(wrong)(x)
+
+    monkeypatch.setattr("pytest_ascend.operators.accuracy.resolve", lambda _: tanh)
+    said = too_far("tanh", every, CPU, "Ascend910B1", is_gradient=True)[2]
+    assert "1 of 65,536 results are too far off; at 0.5 " in said
+
+
+def test_parts_of_float32_have_each_number_once() -> None:
+    bits = torch.cat([part_of_float32(part, parts=2**16) for part in range(2**16)[:: 2**12]])
+    assert len(bits.view(torch.int32).unique()) == 16 * 2**16
+    first = part_of_float32(0, parts=2**16).view(torch.int32)
+    assert torch.equal(first.long() >> 16, torch.arange(-(2**15), 2**15))

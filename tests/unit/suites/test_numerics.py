@@ -10,7 +10,7 @@ import torch
 from pytest_ascend import precision
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 from suites.numerics import OVERFLOWS, PRODUCTS, Product, ends, half, saturated
-from suites.numerics.every import CASTS, PAIRED, pairs
+from suites.numerics.every import CASTS, OF_INTEGERS, integers
 from suites.numerics.test_numerics import ROUNDS, compare
 
 MODES = [pytest.param(each, id=each.name) for each in PRODUCTS]
@@ -87,12 +87,15 @@ def test_every_tie_and_its_neighbours_are_cast(name: str) -> None:
     assert (
         (given.to(torch.float64).abs() < 2**-126).any()
         or not given.is_floating_point()
-        or to in (torch.int8, torch.uint8)
+        or to in (torch.int8, torch.uint8, torch.int16)
     )
 
 
-def test_every_pair_of_8_bits_is_an_input() -> None:
-    for dtype in (torch.int8, torch.uint8):
-        left, right = pairs(dtype)
-        assert len({*zip(left.tolist(), right.tolist(), strict=True)}) == 2**16
-    assert all(function(*pairs(torch.int8)).numel() == 2**16 for function in PAIRED.values())
+def test_every_pair_of_8_bits_and_every_integer_of_16_is_an_input() -> None:
+    for case in OF_INTEGERS:
+        function, given = integers(case)
+        assert len({*zip(*(each.tolist() for each in given), strict=True)}) == (
+            2**16 if len(given) == 2 else len(given[0])
+        )
+        assert function(*given).shape == given[0].shape
+        assert len(given[0]) == 2 ** (8 if case.dtype.endswith("8") and len(given) == 1 else 16)
