@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 import torch
 import torch_npu
+from torch.testing import assert_close
 
 
 def test_gelu_is_the_tanh_formula_forward_and_backward() -> None:
@@ -29,6 +31,22 @@ def test_a_batch_of_one_is_broadcast() -> None:
     left, right = torch.rand(1, 2, 3), torch.rand(4, 3, 5)
     torch.testing.assert_close(torch.bmm(left.npu(), right.npu()).cpu(), left @ right)
     torch.testing.assert_close(torch.bmm(right.mT.npu(), left.mT.npu()).cpu(), right.mT @ left.mT)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("beta", "alpha"), [(1, 1), (0.3, 2), (0, 0.7)])
+def test_batches_of_products_are_rounded_before_they_are_added(dtype: torch.dtype, beta: float, alpha: float) -> None:
+    added, left, right = (torch.randn(shape).to(dtype) for shape in ((5, 3), (2, 5, 7), (2, 7, 3)))
+    products = (left.float() @ right.float()).to(dtype)
+    own = added * beta
+    each = torch.add(own, products, alpha=alpha) if beta else products * alpha
+    found = torch.baddbmm(added.npu(), left.npu(), right.npu(), beta=beta, alpha=alpha)
+    assert_close(found.cpu(), each, rtol=1e-6, atol=1e-6)
+    own = added.float() * beta if dtype is torch.bfloat16 else own
+    total = products.float().sum(0).to(dtype)
+    whole = torch.add(own, total, alpha=alpha).to(dtype) if beta else total * alpha
+    found = torch.addbmm(added.npu(), left.npu(), right.npu(), beta=beta, alpha=alpha)
+    assert_close(found.cpu(), whole, rtol=1e-6, atol=1e-6)
 
 
 def test_gating_keeps_all_shares_only_if_asked() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -119,6 +120,24 @@ def _bmm(self: T, mat2: T, **out: T) -> T:
     return torch.bmm(self, mat2, **out)
 
 
+def added_bmm(self: T, left: T, right: T, beta: Any, alpha: Any, cube: int, out: T, *, is_total: bool = False) -> None:
+    """Compute ``beta * self + alpha * (left @ right)``, or with the sum of all products, as CANN composes it.
+
+    The product, its sum and ``beta * self`` are rounded before they are added, but for bfloat16's ``beta * self`` in
+    the total (SelfMulsBetaProcess, ExecBmmOpV2, ReduceSumOp and Axpy in aclnn_addbmm.cpp and aclnn_baddbmm.cpp,
+    ops-nn e5c3fa93).
+    """
+    product = left.new_empty((max(left.shape[0], right.shape[0]), left.shape[1], right.shape[2]), dtype=out.dtype)
+    _product(_bmm)(left, right, cube, out=product)
+    product = product.sum(0) if is_total else product
+    if not beta:
+        out.copy_(product * alpha)
+        return
+    scaled = (self.float() if is_total and self.dtype == torch.bfloat16 else self) * beta
+    dtype = torch.promote_types(scaled.dtype, product.dtype)
+    out.copy_(torch.add(scaled.to(dtype), product.to(dtype), alpha=alpha))
+
+
 _mm, _addmm, _addmv = _product(torch.mm), _added_product(torch.addmm), _added_product(torch.addmv)
 
 op("aclnnMm(Tensor self, Tensor mat2, out Tensor out, int8 cube)", _mm, into=True)
@@ -128,8 +147,8 @@ op("aclnnMv(Tensor self, Tensor vec, out Tensor out, int8 cube)", _product(torch
 op("aclnnDot(Tensor self, Tensor tensor, out Tensor out)", torch.dot)
 _ADDED = "Scalar beta, Scalar alpha, out Tensor out, int8 cube"
 op(f"aclnnAddmm(Tensor self, Tensor mat1, Tensor mat2, {_ADDED})", addmm, into=True)
-op(f"aclnnAddbmm(Tensor self, Tensor batch1, Tensor batch2, {_ADDED})", _added_product(torch.addbmm), into=True)
-op(f"aclnnBaddbmm(Tensor self, Tensor batch1, Tensor batch2, {_ADDED})", _added_product(torch.baddbmm), into=True)
+op(f"aclnnAddbmm(Tensor self, Tensor batch1, Tensor batch2, {_ADDED})", partial(added_bmm, is_total=True), into=True)
+op(f"aclnnBaddbmm(Tensor self, Tensor batch1, Tensor batch2, {_ADDED})", added_bmm, into=True)
 op(
     "aclnnAddmv(Tensor self, Tensor m, Tensor v, Scalar alpha, Scalar beta, out Tensor out, int8 cube)",
     addmv,
