@@ -41,7 +41,8 @@ def inputs_of(dtype: str, *, is_sampled: bool) -> Iterator[T]:
         yield every_short(getattr(torch, dtype))
         return
     for part in range(1 if is_sampled else 256):
-        yield from part_of_float32(part).split(2**16 if is_sampled else 2**22)  # on few threads, in their caches
+        numbers = part_of_float32(part)
+        yield from numbers.tensor_split(256 if is_sampled else 4)  # on few threads what fits their caches is quick
 
 
 def _numbers(dtype: torch.dtype) -> T:
