@@ -39,29 +39,11 @@ DUNDER = {f"__{side}{name}__" for name in ARITHMETIC for side in ("", "r", "i")}
 }
 
 #: Functions that the database leaves to the modules that call them.
-MORE = frozenset(
-    (
-        "hardsigmoid",
-        "hardswish",
-        "fold",
-        "one_hot",
-        "lp_pool1d",
-        "lp_pool2d",
-        "lp_pool3d",
-        "max_unpool1d",
-        "zero",
-        "fill_diagonal",
-        "copy",
-        "range",
-        "_pdist_forward",
-        "affine_grid",
-        "affine_grid_generator",
-        "upsample",
-        "adaptive_max_pool1d_with_indices",
-        "clamp_min",
-        "clamp_max",
-    )
-)
+MORE = {
+    *("hardsigmoid", "hardswish", "fold", "one_hot", "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_unpool1d", "zero"),
+    *("fill_diagonal", "copy", "range", "_pdist_forward", "affine_grid", "affine_grid_generator", "upsample"),
+    *("adaptive_max_pool1d_with_indices", "clamp_min", "clamp_max"),
+}
 
 
 def main() -> None:

@@ -11,11 +11,10 @@ import click
 #: Evaluation: its module, whether it runs on the emulated device of this process, and what it measures.
 EVALUATIONS = {
     "judge": ("judge", False, "The judge beside others: correct results rejected, faults seen, time."),
-    "accused": ("accused", False, "False alarms on functions and models, by device and mode."),
+    "accused": ("accused", True, "False alarms on functions and models, by device and mode."),
     "operator-faults": ("operator_faults", True, "Random faults of kernels that each level notices."),
     "operator-reach": ("operator_reach", True, "Generated calls that reach each kernel."),
     "blind": ("blind", False, "Cases that accept a wrong result made of the right one, by suite and kind."),
-    "npu-operators": ("npu_operators", True, "Operators of torch_npu that the suites call."),
     "classes": ("classes", False, "Faults that no kernel has, by class, and the share that each level notices."),
     "devices": ("devices", False, "Suites on faulty devices and on correct chips: noticed, falsely rejected."),
     "goldens": ("goldens", True, "Each emulated kernel beside the golden that CANN publishes for it."),

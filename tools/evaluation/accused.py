@@ -1,11 +1,10 @@
 """False alarms of the judge on correct devices: functions and whole models, with gradients, in four modes.
 
 Each function and architecture is judged by what ``cpu_reference`` and ``precision_compare.module`` take by themselves.
-Devices are ``cpu`` (the CPU judged by itself), and the emulated one with the numerics ``exact`` and ``chip:SEED``, of
-which one process computes all beside one reference. Errors are then planted into what one of the devices gave. Needs
-the extras ``models`` and ``corpus``.
+Devices are ``cpu`` (the CPU judged by itself), and the emulated one with the numerics ``exact`` and ``chip:SEED``.
+Errors are then planted into what one of the devices gave. Needs the extras ``models`` and ``corpus``.
 
-Results are added to files in ``--results`` as they come: a run that was stopped goes on where it was, by the same
+Results are added to the file ``--results`` as they come: a run that was stopped goes on where it was, by the same
 command.
 """
 
@@ -17,8 +16,6 @@ import json
 import math
 import os
 import random
-import subprocess
-import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +25,6 @@ from typing import Any, TypeAlias
 import click
 import torch
 
-from pytest_ascend import emulator
 from pytest_ascend.emulator import choices, dispatch
 from pytest_ascend.precision import compare, layers, models
 from pytest_ascend.precision.formulas import cann_formulas
@@ -41,8 +37,7 @@ from tools.ops.database import database
 from .composed import FUNCTIONS
 from .support import lines_of, machine, table, write
 
-#: Devices that one process computes with, by the name of its file.
-GROUPS = {"cpu": ("cpu",), "emulated": ("exact", *(f"chip:{seed}" for seed in range(1, 6)))}
+DEVICES = ("cpu", "exact", *(f"chip:{seed}" for seed in range(1, 6)))
 MODES = ("float32", "bfloat16", "float16", "autocast")
 #: Sizes of planted errors, as multiples of the reference runs' error, and where they are planted.
 SIZES, PLACES = (1.5, 2.0, 3.0, 4.0), ("one element", "everywhere")
@@ -54,28 +49,13 @@ Row: TypeAlias = dict[str, Any]
 Judge: TypeAlias = Callable[[bool], Iterator[Row]]
 
 
-def start(group: str) -> str:
-    """Start the devices of a group in this process, and return their type."""
-    if group == "emulated":
-        emulator.activate()
-    else:
-        sys.modules["torch_npu"] = None  # type: ignore[assignment]  # which transformers would import, and needs CANN
-
-    torch.set_num_threads(1)
-    if group == "cpu":
+def switch(device: str) -> str:
+    """Let the emulated device compute with other numerics, and return the type of a device."""
+    if device == "cpu":
         return "cpu"
-    import torch_npu  # noqa: F401
-
-    torch.npu.conv.allow_hf32 = torch.npu.matmul.allow_hf32 = False  # as the plugin sets them
-    torch.ones(1, device="npu").add(1)  # the first operator installs the kernels
+    os.environ[choices.NUMERICS] = device
+    dispatch.install(again=True)
     return "npu"
-
-
-def switch(device: str) -> None:
-    """Let the emulated device of this process compute with other numerics."""
-    if device != "cpu":
-        os.environ[choices.NUMERICS] = device
-        dispatch.install(again=True)
 
 
 # --- functions ---
@@ -206,7 +186,7 @@ def _called(model: Any, given: Any, autocast: Any, kind: str) -> Judge:
         def by_cann() -> list[Any]:
             return [compare(actual, cpu_reference(model.cpu(), **given))]
 
-        yield {"what": "model", **_accusation([compare(actual, expected)], by_cann)}
+        yield {"what": "model", **_accusation([compare(actual, expected)], by_cann if kind == "npu" else None)}
 
     return judge_now
 
@@ -217,13 +197,11 @@ def _with_gradients(model: Any, given: Any, autocast: Any, kind: str) -> Judge:
     first = ModuleResults.of(model, (), given, where, autocast)
 
     def judge_now(spoils: bool) -> Iterator[Row]:
+        def by_cann() -> list[Any]:
+            return list(ModuleResults.of(model, (), given, where, autocast).on(where).judged())
+
         both = first.on(where)
-        yield {
-            "what": "model",
-            **_accusation(
-                both.judged(), lambda: list(ModuleResults.of(model, (), given, where, autocast).on(where).judged())
-            ),
-        }
+        yield {"what": "model", **_accusation(both.judged(), by_cann if kind == "npu" else None)}
         pairs = list(zip(tensors_in(both.actual), tensors_in(both.expected), strict=True))
         pairs = [each for each in pairs if isinstance(each[1], Reference)]
         for ours, theirs in pairs[:: -(-len(pairs) // SPOILT)] if spoils else ():
@@ -299,7 +277,7 @@ def planted(actual: Any, expected: Any, compare: Any) -> Iterator[Row]:
 def _accusation(verdicts: Any, by_cann: Callable[[], Any] | None = None) -> Row:
     """Return whether something is accused, and what; ``by_cann`` judges again where CANN computes another formula."""
     verdicts = list(verdicts)
-    if by_cann and not all(each.agrees for each in verdicts) and emulator.is_active():
+    if by_cann and not all(each.agrees for each in verdicts):
         with cann_formulas():
             verdicts = by_cann()
     wrong = [leaf for verdict in verdicts for leaf in (verdict.leaves or (verdict,)) if not leaf.agrees]
@@ -323,19 +301,24 @@ def units(sets: tuple[str, ...], sample: int, seed: int) -> list[tuple[str, str]
     return found
 
 
-def judge(group: str, wanted: list[tuple[str, str]], file: Path) -> None:
-    """Judge what is left on the devices of one group, in this process; errors are planted on one, drawn by name."""
-    kind, known = start(group), {(row["set"], row["unit"]) for row in lines_of(file)}
+def judge(wanted: list[tuple[str, str]], file: Path) -> None:
+    """Judge what is left on each device; errors are planted on one that the emulated CANN is, drawn by name."""
+    known = {(row["set"], row["unit"]) for row in lines_of(file)}
+    torch.set_num_threads(1)
+    torch.npu.conv.allow_hf32 = torch.npu.matmul.allow_hf32 = False  # as the plugin sets them
+    torch.ones(1, device="npu").add(1)  # the first operator installs the kernels
     with file.open("a", encoding="utf-8") as out:
         for name, unit in wanted:
             if (name, unit) in known:
                 continue
-            rows, drawn, tasks = [], zlib.crc32(unit.encode()), list(SETS[name](unit, kind))
-            for place, device in enumerate(GROUPS[group]):
-                switch(device)
-                for number, (about, judge_now) in enumerate(tasks):
-                    spoils = (drawn + number) % len(GROUPS["emulated"]) == place
-                    rows += [{"set": name, "unit": unit, "device": device, **about, **r} for r in judge_now(spoils)]
+            rows, drawn = [], zlib.crc32(unit.encode())
+            for kind, devices in (("cpu", DEVICES[:1]), ("npu", DEVICES[1:])):
+                tasks = list(SETS[name](unit, kind))
+                for place, device in enumerate(devices):
+                    switch(device)
+                    for number, (about, judge_now) in enumerate(tasks):
+                        spoils = (drawn + number) % len(DEVICES[1:]) == place
+                        rows += [{"set": name, "unit": unit, "device": device, **about, **r} for r in judge_now(spoils)]
             out.write("".join(json.dumps(row) + "\n" for row in rows))
             out.flush()
 
@@ -353,12 +336,11 @@ def tables(rows: list[Row]) -> Iterator[str]:
     for row in rows:
         if "accused" in row:
             cells.setdefault((row["part"], row["mode"], row["device"]), []).append(row["accused"])
-    devices = [each for group in GROUPS.values() for each in group]
     kinds = sorted({key[:2] for key in cells})
     found = {key: f"{sum(each)} of {len(each)}" for key, each in cells.items()}
     yield from table(
-        ("accused of", "in", *(f"`{each}`" for each in devices)),
-        [(*kind, *(found.get((*kind, each), "not judged") for each in devices)) for kind in kinds],
+        ("accused of", "in", *(f"`{each}`" for each in DEVICES)),
+        [(*kind, *(found.get((*kind, each), "not judged") for each in DEVICES)) for kind in kinds],
     )
     yield ""
     seen = Counter((row["where"], row["size"], row["seen"]) for row in rows if row["what"] == "planted")
@@ -373,30 +355,19 @@ def _share(seen: int, missed: int) -> str:
 
 
 @click.command(help=__doc__)
-@click.option("--only", type=click.Choice(list(GROUPS)), help="Judge on one group of devices in this process.")
 @click.option("--set", "sets", multiple=True, type=click.Choice(list(SETS)), help="Judge these only.")
 @click.option("--sample", default=0, help="How many functions to draw; 0 for all.")
 @click.option("--seed", default=0, help="Seed of what is drawn, and of the order.")
-@click.option("--results", type=click.Path(path_type=Path), default=Path("judge-accused"), help="Folder of results.")
+@click.option(
+    "--results", type=click.Path(path_type=Path), default=Path("judge-accused.jsonl"), help="File of results."
+)
 @click.option("--known", is_flag=True, help="Judge nothing more: show what the results hold.")
 @click.option("--write", "is_written", is_flag=True, help="Put the tables into docs/evaluation/judge.md.")
-def main(
-    *, only: str, sets: tuple[str, ...], sample: int, seed: int, results: Path, known: bool, is_written: bool
-) -> None:
+def main(*, sets: tuple[str, ...], sample: int, seed: int, results: Path, known: bool, is_written: bool) -> None:
     """Measure, print, and write where asked to."""
-    results.mkdir(parents=True, exist_ok=True)
-    files = {group: results / f"{group}.jsonl" for group in GROUPS}
-    if only:
-        judge(only, units(sets, sample, seed), files[only])
-        return
-    for group in () if known else GROUPS:
-        command = [sys.executable, "-m", "tools.evaluation", "accused", "--only", group, f"--results={results}"]
-        command += [f"--sample={sample}", f"--seed={seed}", *(f"--set={each}" for each in sets)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)  # noqa: S603
-        if done.returncode:
-            raise click.ClickException(f"{group}: {done.stderr[-2000:]}")
-    rows = [row for file in files.values() for row in lines_of(file)]
+    if not known:
+        judge(units(sets, sample, seed), results)
+    rows = lines_of(results)
     for row in rows:
         if row.get("accused"):
             click.echo(f"{row['device']}: {row['unit']}, {row['part']}, {row['mode']}: {row['said']}", err=True)

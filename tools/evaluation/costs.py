@@ -15,24 +15,15 @@ from typing import Any
 
 import click
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from pytest_ascend import emulator
 
-from .support import least_s
+from .support import least_s, table
 
 
 @click.group(help=__doc__)
 def main() -> None:
     """Choose what is measured."""
-
-
-def _show(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    table = Table(*heads)
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
 
 
 # --- a call in the operator suite ---
@@ -130,7 +121,7 @@ def calls(every: int, rounds: int) -> None:
         for key, (bare, whole, count) in sorted(sums.items(), key=lambda each: each[1])
         if count
     ]
-    _show(["property", "calls", "bare, µs", "in the suite, µs", "ratio"], rows)
+    click.echo("\n".join(table(["property", "calls", "bare, µs", "in the suite, µs", "ratio"], rows)))
     sys.exit(sums["all"][1] / sums["all"][0] > 3.0)
 
 
@@ -204,5 +195,5 @@ def pages(*, full: bool) -> None:
         figures += _in_the_browser(page)
         timed(f"matrix of {runs} runs", 120.0, lambda: render_matrix(scan(logs[number % 4]) for number in range(runs)))
     rows = [(name, f"{found:.2f} {unit}", f"{promised:g} {unit}") for name, found, promised, unit in figures]
-    _show([f"{count:,} cases", "found", "promised of 22,000"], rows)
+    click.echo("\n".join(table([f"{count:,} cases", "found", "promised of 22,000"], rows)))
     sys.exit(any(found > promised for _, found, promised, _ in figures))

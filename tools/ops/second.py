@@ -112,14 +112,11 @@ def _called(function: Callable[..., Any], operator: Operator, sample: Sample, dt
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"), numbers_in_float64():
             warnings.simplefilter("ignore")
-            found = [_as_tensor(each) for each in _leaves(function(*args, **kwargs))]
+            found = function(*args, **kwargs)
+            found = [_as_tensor(each) for each in (found if isinstance(found, list | tuple) else [found])]
             return found[:1] if operator.name in FIRST_RESULT else found
     except Exception:  # noqa: BLE001 - whatever it says, it is no reference for this call
         return None
-
-
-def _leaves(found: Any) -> list[Any]:
-    return list(found) if isinstance(found, list | tuple) else [found]
 
 
 def _as_tensor(found: Any) -> torch.Tensor:
