@@ -62,6 +62,14 @@ RANDOM = (
 FUNCTIONS = [*(each for each in UNARY if each not in ("isnan", "isinf", "logical_not", "bitwise_not")), "gelu"]
 
 
+def answered(work: Callable[[], Any], most: int = 300) -> Any:
+    """Return the result, or the error as text of at most so many characters: a refusal is an answer."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001
+        return f"{type(error).__name__}: {error}"[:most]
+
+
 def _torch() -> Any:
     """Return torch, typed as Any: type checkers do not know ``npu()``, which torch_npu adds to tensors."""
     return importlib.import_module("torch")
@@ -107,6 +115,11 @@ def _taken(operator: Any, dtype: str) -> dict[str, Any]:
         args, kwargs = on_tensors(
             lambda each: each.to(dtype_asked) if each.dtype == getattr(_torch(), real) else each, (args, kwargs)
         )
+
+    def on_cpu() -> str:  # if that fails too, it says nothing about the device
+        operator.function(*args, **kwargs)
+        return "taken"
+
     watch = OperatorWatch("npu")
     try:
         with warnings.catch_warnings(), watch:
@@ -116,17 +129,8 @@ def _taken(operator: Any, dtype: str) -> dict[str, Any]:
                 each.cpu()
     except Exception as error:  # noqa: BLE001 - a refusal is the answer
         message = f"{type(error).__name__}: {error}"
-        return {"by": "", "of": list(watch.called), "said": message[:600], "cpu": _cpu(operator.function, args, kwargs)}
+        return {"by": "", "of": list(watch.called), "said": message[:600], "cpu": answered(on_cpu, 200)}
     return {"by": "cpu" if watch.seen else "npu", "of": list(watch.called)}
-
-
-def _cpu(function: Callable[..., Any], args: Any, kwargs: Any) -> str:
-    """Return how torch's CPU handles it: if that fails too, it says nothing about the device."""
-    try:
-        function(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001
-        return f"{type(error).__name__}: {error}"[:200]
-    return "taken"
 
 
 def determinism(fresh: Fresh) -> Questions:
@@ -185,14 +189,11 @@ def special(_: Fresh) -> Questions:
     for allowed in (False, True):
         asked[f"bits of a product of float32, hf32 {allowed}"] = partial(_bits, allowed)
     for name, work in asked.items():
-        yield name, partial(_answer_or_error, work)
+        yield name, partial(answered, partial(_numbers, work))
 
 
-def _answer_or_error(work: Callable[[], Any]) -> Any:
-    try:
-        return work().cpu().tolist()
-    except Exception as error:  # noqa: BLE001 - a refusal is the answer
-        return f"{type(error).__name__}: {error}"[:300]
+def _numbers(work: Callable[[], Any]) -> Any:
+    return work().cpu().tolist()
 
 
 def _bits(allow_hf32: bool) -> Any:
@@ -211,19 +212,16 @@ def ulps(_: Fresh) -> Questions:
     """Count the errors of functions in ulps, in float32 and float16, at 4,096 points each."""
     for name in FUNCTIONS:
         for dtype in ("float32", "float16"):
-            yield f"{name}/{dtype}", partial(_histogram, name, dtype)
+            yield f"{name}/{dtype}", partial(answered, partial(_histogram, name, dtype), 200)
 
 
 def _histogram(name: str, text: str) -> Any:
-    """Return how many points are 0, 1, 2 ... ulps off; 64 stands for more."""
+    """Return how many points are 0, 1, 2 ... ulps off; 64 stands for more. Raises what the device does."""
     torch = _torch()
     dtype = getattr(torch, text)
     low, high = (1.01, 9.0) if name == "acosh" else (0.01, 0.99)
     x = torch.linspace(low, high, 4096, dtype=torch.float64).to(dtype)
-    try:
-        off = _ulps(_call(name, x.npu(), torch).cpu(), _call(name, x.double(), torch), dtype, torch)
-    except Exception as error:  # noqa: BLE001 - a refusal is the answer
-        return f"{type(error).__name__}: {error}"[:200]
+    off = _ulps(_call(name, x.npu(), torch).cpu(), _call(name, x.double(), torch), dtype, torch)
     counts = Counter(min(each, 64) for each in off)
     return {str(each): counts[each] for each in sorted(counts)}
 

@@ -12,13 +12,13 @@ import os
 import re
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.contact.questions import LISTS, STEPS, Questions
+from pytest_ascend.contact.questions import LISTS, STEPS, Questions, answered
 
 MARK = "pytest-ascend contact: "
 #: Format of the kit, raised whenever an older reader would misread it.
@@ -83,10 +83,7 @@ def _is_refusal(answer: Any) -> bool:
 def _health() -> str:
     from pytest_ascend.device.probe import known_answer
 
-    try:
-        return known_answer("npu")
-    except Exception as error:  # noqa: BLE001  (whatever a dead device raises is the finding)
-        return f"{type(error).__name__}: {error}"[:300]
+    return str(answered(lambda: known_answer("npu")))  # whatever a dead device raises is the finding
 
 
 def threads_and_handlers() -> dict[str, Any]:
@@ -129,11 +126,7 @@ def _in_child(work: Callable[[], object], limit_s: float = 60.0) -> str:
     reading, writing = os.pipe()
     pid = os.fork()
     if not pid:
-        try:
-            answer = str(work())
-        except Exception as error:  # noqa: BLE001  (whatever it is, it is the answer)
-            answer = f"{type(error).__name__}: {error}"
-        os.write(writing, answer.encode()[:4000])
+        os.write(writing, str(answered(work, 4000)).encode()[:4000])
         os._exit(0)
     os.close(writing)
     end = time.monotonic() + limit_s
@@ -221,18 +214,8 @@ def numbering() -> dict[str, Any]:
 
 def _fresh(work: Callable[[], Any]) -> Any:
     """Call in a new thread: only the first setting of determinism in a thread counts."""
-    found: list[Any] = []
-
-    def run() -> None:
-        try:
-            found.append(work())
-        except Exception as error:  # noqa: BLE001  (whatever it is, it is the answer)
-            found.append(f"{type(error).__name__}: {error}"[:500])
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    return found[0]
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(answered, work, 500).result()
 
 
 ONES: Mapping[str, Callable[[], Mapping[str, Any]]] = {
