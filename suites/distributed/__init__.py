@@ -38,6 +38,7 @@ SAMPLERS = ("disjoint-and-complete", "uneven-length", "epochs-differ", "resumed"
 REFUSALS: tuple[str, ...] = tuple(_DATA["refusals"])
 #: Collectives measured for bandwidth and latency, and the optimizations of a training step, one by one.
 SPEEDS: tuple[str, ...] = tuple(_DATA["speeds"])
+STEPPED = ("decoder", "vision-language")
 RUNGS = ("plain", "sharded", "amp", "fused", "overlapped")
 FAILURES = ("rank-dies", "rank-hangs", "rank-never-joins", "rank-raises")
 
@@ -74,7 +75,7 @@ def _cases() -> Iterator[Case]:
         yield _case(subject, COLLECTIVE, "", "standard")
     for subject, level in TRAININGS.items():
         yield _case(subject, TRAINING, "float32", level)
-    for property_, subjects in ((SPEED, SPEEDS), (STEP, tuple(f"decoder-{each}" for each in RUNGS))):
+    for property_, subjects in ((SPEED, SPEEDS), (STEP, tuple(f"{of}-{each}" for of in STEPPED for each in RUNGS))):
         for subject in subjects:
             yield _case(subject, property_, "float32", "full")
     for property_, subjects, level in (

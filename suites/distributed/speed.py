@@ -60,17 +60,42 @@ LADDER = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """A decoder's width, heads and layers; batch and tokens per card."""
+    """A decoder's width, heads and layers; batch and tokens per card; the side of an image of each sample."""
 
     width: int
     heads: int
     layers: int
     batch: int
     tokens: int
+    image: int
 
 
-HARDWARE = Size(width=2048, heads=16, layers=8, batch=4, tokens=1024)
-HOST = Size(width=64, heads=4, layers=2, batch=2, tokens=16)
+HARDWARE = Size(width=2048, heads=16, layers=8, batch=4, tokens=1024, image=448)
+HOST = Size(width=64, heads=4, layers=2, batch=2, tokens=16, image=56)
+#: Side of a patch of an image.
+PATCH = 14
+
+
+class VisionLanguage(nn.Module):
+    """A decoder that sees an image before the text: patches, an encoder, 2 x 2 patches to a token, a projector.
+
+    The form is that of InternVL3 (Chen et al., 2024); its encoder is half as deep and wide as the decoder here.
+    """
+
+    def __init__(self, size: Size, text: nn.Module) -> None:
+        super().__init__()
+        width = size.width // 2
+        self.patches = nn.Conv2d(3, width, PATCH, PATCH)
+        self.encoder = nn.Sequential(*(Block(width, size.heads // 2) for _ in range(size.layers // 2)))
+        self.projector, self.text = nn.Linear(4 * width, size.width), text
+
+    def forward(self, images: T, text: T) -> T:
+        """Map (batch, 3, side, side) and (batch, tokens, width) to (batch, tokens of both, width)."""
+        x = self.encoder(self.patches(images).flatten(2).transpose(1, 2))
+        half = images.shape[-1] // PATCH // 2
+        x = x.view(len(x), half, 2, half, 2, -1).transpose(2, 3).reshape(len(x), half * half, -1)
+        made: T = self.text(torch.cat((self.projector(x), text), 1))
+        return made
 
 
 def wait(device: torch.device) -> None:
@@ -125,12 +150,13 @@ def _prepared(place: Place, how: str, size: int) -> Callable[[], object]:
 # --- a training step ---
 
 
-def steps(place: Place, rung: str, small: bool) -> dict[str, Any]:
+def steps(place: Place, name: str, small: bool) -> dict[str, Any]:
     """Train on the first 1, 2, 4 ... ranks; the others wait.
 
     Returns for each of these counts, if this rank takes part, the seconds of each step and the peak memory in bytes,
     for normal training and (``silent``) with collectives that do nothing.
     """
+    stepped, _, rung = name.rpartition("-")
     found: dict[str, list[Any]] = {"seconds": [], "silent": [], "peak of seconds": [], "peak of silent": []}
     for members in counts(place.count):
         ranks = list(range(members))
@@ -139,10 +165,10 @@ def steps(place: Place, rung: str, small: bool) -> dict[str, Any]:
         import torch.testing._internal.distributed.fake_pg  # noqa: F401  (which registers it)
 
         silent = dist.new_group(ranks, backend=(f"{place.device.type}:fake"))
-        for name, group in (("seconds", real), ("silent", silent)) if place.rank < members else ():
+        for kind, group in (("seconds", real), ("silent", silent)) if place.rank < members else ():
             _reset_peak(place.device)
-            found[name].append(_timed(place, LADDER[rung], HOST if small else HARDWARE, group))
-            found[f"peak of {name}"].append(_peak(place.device))
+            found[kind].append(_timed(place, stepped, LADDER[rung], HOST if small else HARDWARE, group))
+            found[f"peak of {kind}"].append(_peak(place.device))
         dist.barrier()
         for group in (silent, *([real] if members != place.count else [])):
             if place.rank < members:
@@ -155,18 +181,22 @@ def counts(ranks: int) -> list[int]:
     return [*(2**power for power in range(ranks.bit_length()) if 2**power < ranks), ranks]
 
 
-def _timed(place: Place, rung: StepVariant, size: Size, group: Any) -> list[float]:
+def _timed(place: Place, name: str, rung: StepVariant, size: Size, group: Any) -> list[float]:
     torch.manual_seed(0)
     blocks = (Block(size.width, size.heads) for _ in range(size.layers))
-    decoder = nn.Sequential(*blocks, nn.LayerNorm(size.width)).to(place.device)
-    model = _parallel(place, rung, decoder, group)
+    whole: nn.Module = nn.Sequential(*blocks, nn.LayerNorm(size.width))
+    given = [torch.randn(size.batch, size.tokens, size.width)]
+    if name == "vision-language":
+        whole = VisionLanguage(size, whole)
+        given.insert(0, torch.randn(size.batch, 3, size.image, size.image))
+    given = [each.to(place.device) for each in given]
+    model = _parallel(place, rung, whole.to(place.device), group)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=True if rung.fused else None)
-    x = torch.randn(size.batch, size.tokens, size.width).to(place.device)
     found = []
     for _ in range(WARM + STEPS):
         start = time.perf_counter()
         optimizer.zero_grad()
-        model(x).float().square().mean().backward()
+        model(*given).float().square().mean().backward()
         optimizer.step()
         wait(place.device)
         found.append(time.perf_counter() - start)
@@ -187,8 +217,9 @@ def _parallel(place: Place, rung: StepVariant, model: nn.Module, group: Any) -> 
     policy = MixedPrecisionPolicy(param_dtype=_half(place.device), reduce_dtype=torch.float32) if rung.amp else None
     settings: dict[str, Any] = {"mesh": DeviceMesh.from_group(group, place.device.type)}
     settings |= {"mp_policy": policy} if policy else {}
-    for layer in model.children() if rung.unit == "layer" else ():
-        fully_shard(layer, **settings)
+    for layer in model.modules() if rung.unit == "layer" else ():
+        if isinstance(layer, Block):
+            fully_shard(layer, **settings)
     fully_shard(model, **settings)
     return model
 

@@ -45,6 +45,7 @@ PARALLEL: Mapping[str, tuple[Callable[..., Any], str, dict[str, Any]]] = {
     "tensor-parallel": (training.tensor_parallel, "perceptron", {}),
     "sequence-parallel": (training.tensor_parallel, "perceptron", {"sequence": True}),
     "decoder-fsdp2": (training.fully_sharded_2, "decoder", {}),
+    "images-fsdp2": (training.fully_sharded_2, "seeing", {}),
     "decoder-tensor-parallel": (training.tensor_parallel, "decoder", {}),
 }
 
@@ -68,8 +69,8 @@ def test_training(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: 
 def test_step(case: Case, _ascend_ranks: tuple[Ranks, int], _ascend_device: Device, ascend_measure: Measure) -> None:
     ranks, count = _ascend_ranks
     ascend_measure("ranks", count)
-    small, rung = shares_the_host(_ascend_device), case.subject.removeprefix("decoder-")
-    answers = ranks.run(count, speed.steps, rung=rung, small=small, limit_s=300.0)
+    small = shares_the_host(_ascend_device)
+    answers = ranks.run(count, speed.steps, name=case.subject, small=small, limit_s=300.0)
     batch = (speed.HOST if small else speed.HARDWARE).batch
     for name, value in speed.figures_of_steps([each.values for each in answers], batch):
         ascend_measure(name, value)

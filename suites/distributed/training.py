@@ -85,12 +85,43 @@ def decoder() -> nn.Sequential:
     return nn.Sequential(Block(), Block(), nn.LayerNorm(32), nn.Linear(32, 32, bias=False))
 
 
+class Seeing(nn.Module):
+    """A frozen encoder of images, a projector, and a decoder that sees the images of a sample before its text.
+
+    Takes (batch, 4 + 6, 32): up to four images, those that are absent zero, and six tokens.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(32, 64), nn.SiLU(), nn.Linear(64, 32)).requires_grad_(False)
+        self.projector, self.decoder = nn.Linear(32, 32), decoder()
+
+    def forward(self, x: T) -> T:
+        """Return (batch, 6, 32). Only as many images as there are pass the encoder: another number on each rank."""
+        images = x[:, :4]
+        there = images.abs().sum(-1) > 0
+        features = self.projector(self.encoder(images[there]))
+        seen = torch.zeros_like(images).masked_scatter(there[..., None].expand_as(images), features)
+        made: T = self.decoder(torch.cat((seen, x[:, 4:]), 1))[:, 4:]
+        return made
+
+
+def seeing() -> nn.Module:
+    torch.manual_seed(0)
+    return Seeing()
+
+
 def inputs(name: str) -> tuple[T, T]:
     """Return a batch, and its targets."""
     generator = torch.Generator().manual_seed(1)
-    shape = {"convolution": (BATCH, 3, 10, 10), "decoder": (BATCH, 6, 32)}.get(name, (BATCH, 32))
-    target = (BATCH, 6, 32) if name == "decoder" else (BATCH, 32)
-    return torch.randn(shape, generator=generator), torch.randn(target, generator=generator)
+    shape = {"convolution": (BATCH, 3, 10, 10), "decoder": (BATCH, 6, 32), "seeing": (BATCH, 10, 32)}.get(
+        name, (BATCH, 32)
+    )
+    target = (BATCH, 6, 32) if name in ("decoder", "seeing") else (BATCH, 32)
+    x, y = torch.randn(shape, generator=generator), torch.randn(target, generator=generator)
+    if name == "seeing":  # one image in the first samples, four in the last
+        x[:, :4] *= (torch.arange(4) <= torch.arange(BATCH)[:, None] * 4 // BATCH)[..., None]
+    return x, y
 
 
 MODELS: Mapping[str, Callable[[], nn.Module]] = {
@@ -98,6 +129,7 @@ MODELS: Mapping[str, Callable[[], nn.Module]] = {
     "convolution": convolution,
     "unused": unused,
     "decoder": decoder,
+    "seeing": seeing,
 }
 
 

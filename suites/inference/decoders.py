@@ -49,6 +49,7 @@ class Architecture:
     gated: bool = False
     offset: float = 0.0
     vision: int = 0
+    quantized: bool = False
 
     @property
     def stem(self) -> str:
@@ -133,6 +134,12 @@ def by_head(x: Tensor, heads: int) -> Tensor:
     return torch.unflatten(x, -1, (heads, -1)).transpose(1, 2)
 
 
+def in_int8(x: Tensor) -> Tensor:
+    """Return what a cache in int8 keeps of keys or values: each head of a token has a scale."""
+    scale = x.abs().amax(-1, keepdim=True) / 127
+    return (x / scale).round().to(torch.int8).to(x.dtype) * scale
+
+
 def attention(run: Run, x: Tensor) -> Tensor:
     """Attend with groups of query heads, norms of queries and keys, and a gate where there is one."""
     arch = run.arch
@@ -142,6 +149,8 @@ def attention(run: Run, x: Tensor) -> Tensor:
     if arch.qk_norm:
         query, key = run.norm("q_norm", query), run.norm("k_norm", key)
     query, key = rotated(run, query), rotated(run, key)
+    if arch.quantized:
+        key, value = in_int8(key), in_int8(value)
     if run.paged is None:
         mixed = mix(run, query, run.kept("key", key, 2), run.kept("value", value, 2))
     else:

@@ -74,6 +74,20 @@ class Texts:
         first = 1 if not self.arch.vision else 2 + max(IMAGES)
         return self.each(lambda length: [min(first, length), *[1] * (length - first)])
 
+    def drafted(self) -> States:
+        """Verify drafts of three tokens at once, of which one or two are right; the rest leaves the cache."""
+        found = []
+        for row in self.rows:
+            kept, place, turn = {}, 0, 0  # type: dict[str, Any], int, int
+            while place < row.shape[1]:
+                right = min(1 + turn % 2, row.shape[1] - place)
+                draft = torch.cat([row[:, place : place + right], row.new_full((1, 3 - right), 7)], 1)
+                made = forward(self.arch, self.weights, draft, cache=kept)
+                place, turn = place + right, turn + 1
+                kept = {name: x[:, :place] if x.dim() == 2 else x[:, :, :place] for name, x in kept.items()}
+                found.append({name: x[:, :right].flatten(0, -2) for name, x in made.items()})
+        return self._joined(found)
+
     def padded(self, *, left: bool) -> States:
         """Compute both texts in a batch, the shorter one with padding, whose results are left out."""
         longest = max(each.shape[1] for each in self.rows)
@@ -129,7 +143,8 @@ class Texts:
 WAYS: Mapping[str, Callable[[Texts], States]] = {
     "padded-left": lambda texts: texts.padded(left=True),
     "padded-right": lambda texts: texts.padded(left=False),
-    **{name: getattr(Texts, name) for name in ("chunks", "steps", "packed", "drift")},
+    "int8-cache": Texts.steps,
+    **{name: getattr(Texts, name) for name in ("chunks", "steps", "drafted", "packed", "drift")},
 }
 
 
@@ -139,6 +154,8 @@ def prepared(model: str, way: str) -> tuple[Architecture, dict[str, Tensor]]:
     found = weights(model, arch)
     if way == "capacity":
         arch = replace(arch, capacity=3)
+    if way == "int8-cache":
+        arch = replace(arch, quantized=True)
     if way == "ties":  # experts 0 and 1 are the same, so that either may be taken
         for name, each in found.items():
             if ".experts." in name or name.endswith(".gate.weight"):
@@ -185,6 +202,17 @@ def computed(model: str, way: str, dtype: torch.dtype, device: torch.device) -> 
         return {name: each.cpu() for name, each in WAYS.get(way, Texts.prefill)(texts).items()}
 
 
+def alike(model: str, way: str, dtype: torch.dtype, device: torch.device) -> float:
+    """Return the share of logits that have the same bits as those of each text alone, with determinism requested."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        batch, alone = (computed(model, each, dtype, device)["logits"] for each in (way, "prefill"))
+    finally:
+        torch.use_deterministic_algorithms(before)
+    return float((batch == alone).double().mean())
+
+
 def expected(model: str, way: str) -> States:
     """Return float64's results: of each text alone, all tokens at once; of the drift, none."""
     made = _alone(model, way if way in OWN else "prefill")
@@ -199,7 +227,7 @@ def _alone(model: str, way: str) -> States:
 
 
 #: Ways with weights or an architecture of their own; others share reference runs.
-OWN = ("ties", "capacity", "lora", "lora-merged", "drift")
+OWN = ("ties", "capacity", "lora", "lora-merged", "int8-cache", "drift")
 
 
 def reference_runs(model: str, way: str, dtype: torch.dtype) -> list[States]:

@@ -46,12 +46,17 @@ def logits_in_bfloat16(of: Any) -> Callable[..., Any]:
     return layers
 
 
+def scale_of_next_head(of: Any) -> Callable[..., Any]:
+    return lambda x: of(x) * (x.roll(1, 1).abs().amax(-1, keepdim=True) / x.abs().amax(-1, keepdim=True))
+
+
 #: Fault -> function of the decoders, model, way, and the layer that is named.
 FAULTS = {
     expert_dropped: ("sent", "qwen3-moe", "prefill", "model.layers.0.mlp"),
     interleaved: ("rotated", "qwen3", "prefill", "model.layers.0.self_attn"),
     one_place_late: ("angles", "qwen3", "chunks", "model.layers.0.self_attn"),
     padding_leaks: ("mix", "qwen3", "padded-left", "model.layers.0.self_attn"),
+    scale_of_next_head: ("in_int8", "qwen3", "int8-cache", "model.layers.0.self_attn"),
     logits_in_bfloat16: ("layers", "qwen3", "prefill", "logits"),
 }
 

@@ -80,6 +80,7 @@ RELATIONS: Mapping[str, str] = {
     "causal-mask-off-by-one": "fused/npu_fused_infer_attention_score.chunks/forward/float16",
     "cache-slot-off-by-one": "fused/npu_scatter_pa_kv_cache.permuted/forward/float16",
     "weights-of-next-expert": "fused/npu_grouped_matmul.permuted/forward/float16",
+    "last-expert-dropped": "fused/npu_moe_init_routing_v2.permuted/forward/float16",
 }
 #: Faults of operators that an Ascend 950 alone has.
 ON_950 = {fault for fault in CAUGHT if fault.startswith(("mx-", "float8-"))}

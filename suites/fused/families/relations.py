@@ -18,6 +18,7 @@ from pytest_ascend.operators.operator import HALVES
 
 from ..entry import fused, in_family
 from . import serving
+from .routing import choices
 
 T = torch.Tensor
 
@@ -82,6 +83,22 @@ def _experts(apply: Any, x: T, weight: T, counts: Sequence[int]) -> tuple[T, ...
     return run(x, weight, counts), turned, torch.cat([run(*part) for part in parts])
 
 
+def _routed(apply: Any, x: T, experts: T, count: int) -> tuple[T, ...]:
+    """Return the rows of each expert: as given; with the experts numbered from the last; with the tokens turned."""
+
+    def run(rows: T, choices: T) -> T:
+        made: T = serving.call_rows(apply, rows, choices, count, 0, count)[0]
+        return made
+
+    numbers = torch.bincount(experts.cpu().flatten(), minlength=count).tolist()
+    turned = torch.split(run(x.flip(0), experts.flip(0)), numbers)
+    return (
+        run(x, experts),
+        _turned(run(x, count - 1 - experts), numbers[::-1]),
+        torch.cat([rows.flip(0) for rows in turned]),
+    )
+
+
 def _stored(apply: Any, key: T, value: T, key_cache: T, value_cache: T, slots: T) -> tuple[T, ...]:
     """Return both caches: with the rows as given, and in reverse order with their slots."""
     caches, rows = (key_cache, value_cache), (key.flip(0), value.flip(0))
@@ -102,6 +119,10 @@ def _multiplied(x: T, weight: T, counts: Sequence[int]) -> tuple[T, ...]:
     return (torch.cat([a @ b for a, b in zip(torch.split(x, list(counts)), weight, strict=True)]),) * 3
 
 
+def _sent(x: T, experts: T, count: int) -> tuple[T, ...]:
+    return (serving.routed(x, experts, count, 0, count)[0],) * 3
+
+
 def _kept(*given: T) -> tuple[T, ...]:
     return serving.written(*given) * 2
 
@@ -114,6 +135,14 @@ def _decoding_inputs(make: InputFactory) -> Iterator[Sample]:
 def _prefill_inputs(make: InputFactory) -> Iterator[Sample]:
     caches = [make.normal(3, 128, 32, grad=False) for _ in "kv"]
     yield call(make.normal(12, 4, 16, grad=False), *caches, serving.new_table(make, 1, 3), 300)
+
+
+def _lengths_inputs(make: InputFactory) -> Iterator[Sample]:
+    """Yield lengths around 128, 512 and 2,048 up to 4,096; all sequences begin with other blocks of the same 32."""
+    lengths = [1, 127, 129, 511, 513, 2047, 2048, 2049, 4095, 4096]
+    table, caches = serving.new_table(make, 1, 32), [make.normal(32, 128, 32, grad=False) for _ in "kv"]
+    tables = torch.cat([table.roll(place, 1) for place in range(len(lengths))])
+    yield call(make.normal(len(lengths), 1, 64, grad=False), *caches, tables, lengths, _SCALE, _KV_HEADS)
 
 
 def _relation(name: str, part: str, definition: Callable[..., Any], inputs: Any, **settings: Any) -> Operator:
@@ -132,6 +161,10 @@ OPERATORS = in_family(
     _relation("npu_grouped_matmul", "permuted", _multiplied, lambda d: [
         call(d.normal(12, 64, grad=False), d.normal(4, 64, 32, grad=False), [4, 3, 0, 5])], through=_experts,
         outputs=("",) * 3, terms=64),
+    _relation("npu_fused_infer_attention_score", "lengths", serving.paged, _lengths_inputs, through=serving.call_paged,
+              outputs=("",), terms=4096),
+    _relation("npu_moe_init_routing_v2", "permuted", _sent, lambda d: [
+        call(d.normal(17, 16, grad=False), choices(d, 17, 8, 3), 8)], through=_routed, outputs=("",) * 3, exact=True),
     _relation("npu_scatter_pa_kv_cache", "permuted", _kept, serving.slots_inputs, through=_stored, outputs=("",) * 4,
               exact=True),
 )  # fmt: skip

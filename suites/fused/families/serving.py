@@ -574,11 +574,15 @@ def routed(x: T, experts: T, _: int, first: int, last: int) -> tuple[T, T, T]:
     return x[torch.tensor(order) // experts.shape[1]], places, numbers
 
 
-def call_routed(apply: Any, x: T, experts: T, count: int, first: int, last: int) -> Any:
-    rows, places, numbers, _ = apply(
+def call_rows(apply: Any, x: T, experts: T, count: int, first: int, last: int) -> Any:
+    return apply(
         x, experts, active_num=experts.numel(), expert_num=count, expert_tokens_num_type=1,
         expert_tokens_num_flag=True, quant_mode=-1, active_expert_range=[first, last], row_idx_type=0,
     )  # fmt: skip
+
+
+def call_routed(apply: Any, x: T, experts: T, count: int, first: int, last: int) -> Any:
+    rows, places, numbers, _ = call_rows(apply, x, experts, count, first, last)
     return rows[: int(numbers.sum())], places, numbers
 
 
