@@ -5,10 +5,11 @@ They replace the functions in ``graphs.BODIES``, under the name of the CANN func
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import torch
+from torch.utils._pytree import tree_flatten
 
 from pytest_ascend.emulator.graphs import GRAPHS, Graph, Task, carry_out
 
@@ -17,18 +18,14 @@ _FILLS = ("MEMSET_ASYNC", "aclnnInplaceZero", "aclnnInplaceFillScalar")
 _COPIES = ("MEMCPY_ASYNC", "aclnnInplaceCopy")
 
 
-def tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors of an operator's inputs or outputs, those in lists too."""
-    for each in value if isinstance(value, (list, tuple)) else [value]:
-        if isinstance(each, (list, tuple)):
-            yield from tensors(each)
-        elif isinstance(each, torch.Tensor):
-            yield each
+def tensors(value: Any) -> list[torch.Tensor]:
+    """Return the tensors of an operator's inputs or outputs, those in lists too."""
+    return [each for each in tree_flatten(value)[0] if isinstance(each, torch.Tensor)]
 
 
 def _outputs(task: Task) -> list[torch.Tensor]:
     """Return what an operator writes, as far as it is declared as an output."""
-    return list(tensors(task.given[2])) if len(task.given) > 2 else []
+    return tensors(task.given[2]) if len(task.given) > 2 else []
 
 
 def _of_replay(change: Callable[[Graph], list[Task]]) -> Callable[[Body], Body]:

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor
 
+from pytest_ascend.operators.calling import tensors
+
 from .workloads import Same, numbers
 
 #: Of x (4, 8) and y (4, 8): aliases of inputs and of results.
@@ -105,7 +107,7 @@ def _of(
                 eager = [each.clone() for each in given]
                 with torch.no_grad():
                     compiled = compiled or _exported(function, *(each.clone() for each in given))
-                    found, wanted = _flat(compiled(*given)), _flat(function(*eager))
+                    found, wanted = tensors(compiled(*given)), tensors(function(*eager))
                 if backend == "aot_eager" and function not in IN_PLACE:
                     found += _gradients(compiled, device, seed)
                     wanted += _gradients(function, device, seed)
@@ -120,15 +122,9 @@ def _of(
 
 def _gradients(function: Callable[..., object], device: torch.device, seed: int) -> list[Tensor]:
     given = [numbers(device, each, 4, 8).requires_grad_() for each in (seed, seed + 1)]
-    losses = [each.square().sum() for each in _flat(function(*given)) if each.requires_grad]
+    losses = [each.square().sum() for each in tensors(function(*given)) if each.requires_grad]
     torch.autograd.backward(losses)
     return [each.grad for each in given if each.grad is not None]
-
-
-def _flat(found: object) -> list[Tensor]:
-    if isinstance(found, (list, tuple)):
-        return [each for part in found for each in _flat(part)]
-    return [found] if isinstance(found, Tensor) else []
 
 
 #: Subject -> its check.

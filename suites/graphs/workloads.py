@@ -23,6 +23,7 @@ from pytest_ascend.parity.training import scaler_of
 
 from ..models.architectures import ResNet50
 from ..ops.table import OPERATORS
+from ..runtime.costs import host_bytes
 
 _torch: Any = torch  # with torch.npu, which torch_npu adds
 Same: TypeAlias = Callable[[Tensor, Tensor, str], None]
@@ -329,12 +330,12 @@ def thousand_replays(device: torch.device, same: Same) -> None:
     for _ in range(10):
         graph.replay()
     _torch.npu.synchronize()
-    before, host = _torch.npu.memory_allocated(device), _resident()
+    before, host = _torch.npu.memory_allocated(device), host_bytes()
     for _ in range(990):
         graph.replay()
     _torch.npu.synchronize()
     same(total, torch.full((16,), 2000.0), "after 1,000 replays")
-    grown = [_torch.npu.memory_allocated(device) - before, max(0, _resident() - host - (8 << 20))]
+    grown = [_torch.npu.memory_allocated(device) - before, max(0, host_bytes() - host - (8 << 20))]
     same(torch.tensor(grown), torch.tensor([0, 0]), "bytes that device and host grew by (8 MiB of the host are free)")
 
 
@@ -361,11 +362,6 @@ def many_graphs(device: torch.device, same: Same) -> None:
     gc.collect()
     grown = _torch.npu.memory_allocated(device) - before
     same(torch.tensor(grown), torch.tensor(0), "bytes of the device that 290 graphs left behind")
-
-
-def _resident() -> int:
-    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - a file of the kernel's
-        return int(file.read().split()[1]) * 4096
 
 
 def thread(device: torch.device, same: Same) -> None:

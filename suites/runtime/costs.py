@@ -133,7 +133,8 @@ def _products(at: At) -> Mapping[str, Callable[[], object]]:
     }  # fmt: skip
 
 
-def _host_bytes() -> int:
+def host_bytes() -> int:
+    """Return the memory that this process has of the host's."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * 4096
 
 
@@ -161,11 +162,11 @@ def _soak(calls: int) -> Callable[[At], None]:
         _waited(at)
         gc.collect()
         for name, call in kinds.items():
-            before = _memory(at), _host_bytes()
+            before = _memory(at), host_bytes()
             for _ in range(calls):
                 call()
             _waited(at)
-            grown, host_grown = (now - then for now, then in zip((_memory(at), _host_bytes()), before, strict=True))
+            grown, host_grown = (now - then for now, then in zip((_memory(at), host_bytes()), before, strict=True))
             at.holds(grown <= MIB // 4, f"{calls:,} calls of {name} leave {grown:,} bytes on the device")
             limit = HOST_GROWTH * max(calls, 250) // 1000
             at.holds(host_grown <= limit, f"{calls:,} calls of {name} leave {host_grown:,} bytes on the host")
