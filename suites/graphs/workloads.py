@@ -150,8 +150,8 @@ def copies(device: torch.device, same: Same) -> None:
         zeros.fill_(9)
         x.copy_(numbers(device, number, 8))
         graph.replay()
-        same(result, torch.stack([x.cpu(), host], 1), f"replay {number}")
-        same(zeros, torch.zeros(8), f"replay {number}, what is filled")
+        same(zeros, torch.zeros(8), f"replay {number}, what zero_ fills")
+        same(result, torch.stack([x.cpu(), host], 1), f"replay {number}, what copy_ copies")
 
 
 def streams(device: torch.device, same: Same) -> None:
@@ -172,7 +172,7 @@ def streams(device: torch.device, same: Same) -> None:
         x.copy_(numbers(device, number, 64))
         expected = (x * 2).exp() + (x * 2 + 1)
         graph.replay()
-        same(result, expected, f"replay {number}")
+        same(result, expected, f"replay {number}, exp of one stream and add of the other")
 
 
 def growing_cache(device: torch.device, same: Same) -> None:
@@ -194,8 +194,8 @@ def growing_cache(device: torch.device, same: Same) -> None:
         place.fill_(number)
         x.copy_(numbers(device, number, 1, 16))
         graph.replay()
-        same(result, work(eager), f"step {number}")
-        same(cache, eager, f"step {number}, the cache")
+        same(result, work(eager), f"replay {number}, attention")
+        same(cache, eager, f"replay {number}, what index_copy_ writes to the cache")
 
 
 def training_step(device: torch.device, same: Same) -> None:
@@ -460,7 +460,7 @@ def task_group(device: torch.device, same: Same) -> None:
             torch.add(x, y, alpha=factor, out=out)
             _torch.npu.graph_task_update_end(updating)
             event.record(updating)
-        same(result, expected, f"update to {factor}")
+        same(result, expected, f"replay after the update of add to {factor}")
 
 
 WORKLOADS: dict[str, Callable[[torch.device, Same], None]] = {
