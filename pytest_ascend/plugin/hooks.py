@@ -231,7 +231,7 @@ class ExecutionHooks:
             return None
         with one_clear_message():
             refuse_open(self.run.opened_by)
-            with _able_to_write(self.run):
+            with _able_to_go_on(self.run):
                 return parent.run(self.run, session)
 
     @pytest.hookimpl(tryfirst=True)
@@ -331,7 +331,7 @@ class ReportingHooks:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write the record of a case as soon as it is known."""
-        with _able_to_write(self.run):
+        with _able_to_go_on(self.run):
             if self.run.recorder and (record := record_of(report)):
                 self.run.recorder.take(record)
             elif self.run.recorder and report.when not in ("setup", "call", "teardown"):
@@ -390,10 +390,11 @@ class ReportingHooks:
 
 
 @contextlib.contextmanager
-def _able_to_write(run: RunState) -> Generator[None, None, None]:
-    """End the run where its log cannot be written: of a case, or of an attempt at one."""
+def _able_to_go_on(run: RunState) -> Generator[None, None, None]:
+    """End the run where its log cannot be written, of a case or of an attempt at one, or others hold its cards."""
     try:
         yield
-    except RunLogError as error:
+    except (RunLogError, DeviceUnavailable) as error:
         run.recorder = None  # the log so far is complete and can be continued
-        pytest.exit(f"{error}\n  then continue with --ascend-resume", returncode=CANNOT_WRITE)
+        code = error.exit_code if isinstance(error, DeviceUnavailable) else CANNOT_WRITE
+        pytest.exit(f"{error}\n  then continue with --ascend-resume", returncode=code)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pytest_ascend.isolation.cards import Locks
 from tests.forks import apart
 from tests.integration.conftest import Run
 
@@ -52,6 +53,21 @@ def test_a_container_with_two_cards_of_eight_that_are_busy_after_a_crash(
     ]
     assert [each["outcome"] for each in lines("record")] == ["passed", "errored"]
     assert not [each for each in events if each["kind"] == "quarantined"]
+
+
+def test_another_user_of_the_cards_is_one_message_and_code_6(
+    pytester: pytest.Pytester, ascend_apart: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyfile("def test_case(npu_device, precision_compare): pass")
+    monkeypatch.setenv("PYTEST_ASCEND_CARD_LOCKS", str(pytester.path / "locks"))
+    others = Locks(pytester.path / "locks")
+    assert len(others.take([["davinci0"], ["davinci1"]], 2)) == 2
+    done = ascend_apart("--ascend-device=emulated")
+    others.release()
+    said = str(done.stdout) + str(done.stderr)
+    assert done.ret == 6
+    assert "other runs on this machine hold npu:0" in said
+    assert "INTERNALERROR" not in said
 
 
 def test_a_file_that_uses_the_device_while_it_is_imported_is_refused_by_name(
