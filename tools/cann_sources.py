@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 import tree_sitter_cpp
 from tree_sitter import Language, Node, Parser
 
@@ -36,6 +37,8 @@ _CONSTANTS: dict[str, Any] = {
 }
 _FLOATS = ("DT_FLOAT", "DT_FLOAT16", "DT_BFLOAT16", "DT_DOUBLE", "DT_HIFLOAT8", "DT_FLOAT8_E5M2", "DT_FLOAT8_E4M3FN")
 _COMPLEX = ("DT_COMPLEX32", "DT_COMPLEX64", "DT_COMPLEX128")
+#: Dtypes that torch has under another name.
+_TORCH = {"DT_FLOAT": "float32", "DT_DOUBLE": "float64"}
 _INTEGERS = ("DT_UINT8", "DT_INT8", "DT_INT16", "DT_INT32", "DT_INT64", "DT_UINT16", "DT_UINT32", "DT_UINT64")
 
 #: Macros of op_error_check.h and its like, as the statements that they stand for.
@@ -606,34 +609,15 @@ def _joined(values: Sequence[Any]) -> Any:
 
 
 def promoted(left: Any, right: Any) -> Any:
-    """Return the dtype of two, as torch and CANN promote them."""
-    if U in (left, right):
+    """Return the dtype of two, as torch and CANN promote them; unknown where torch does not."""
+    if left == right or U in (left, right):
         return left if left == right else U
-    if left == right:
-        return left
-    order = ("DT_BOOL", *_INTEGERS[:5])
-    if left in order and right in order:
-        if "DT_UINT8" in (left, right) and "DT_INT8" in (left, right):
-            return "DT_INT16"
-        return max(left, right, key=order.index)
-    pair = {left, right}
-    for kinds in (_COMPLEX, _FLOATS):
-        inside = [each for each in (left, right) if each in kinds]
-        if len(inside) == 1 and pair - set(inside) <= set(order):
-            return inside[0]
-    if pair == {"DT_FLOAT16", "DT_BFLOAT16"}:
-        return "DT_FLOAT"
-    narrow = ("DT_BFLOAT16", "DT_FLOAT16", "DT_FLOAT", "DT_DOUBLE")
-    if pair <= set(narrow):
-        return max(left, right, key=narrow.index)
-    wide = {
-        "DT_FLOAT16": 0,
-        "DT_BFLOAT16": 1,
-        "DT_FLOAT": 1,
-        "DT_DOUBLE": 2,
-        **dict(zip(_COMPLEX, range(3), strict=True)),
-    }
-    return _COMPLEX[max(wide[left], wide[right])] if pair <= set(wide) else U
+    try:
+        both = (getattr(torch, _TORCH.get(each, each[3:].lower())) for each in (left, right))
+        name = str(torch.promote_types(*both)).removeprefix("torch.")
+    except (AttributeError, RuntimeError):
+        return U
+    return next((each for each, known in _TORCH.items() if known == name), f"DT_{name.upper()}")
 
 
 def can_cast(source: Any, target: Any) -> Any:

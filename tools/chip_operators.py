@@ -1,5 +1,6 @@
 """Write the data on which operators, dtypes and ranks CANN takes on which chips, from its operators' sources.
 
+    export TORCH_DEVICE_BACKEND_AUTOLOAD=0  # torch alone says how dtypes are promoted
     python tools/chip_operators.py ops-math=CHECKOUT ops-nn=... ops-cv=... ops-transformer=... --used-by aclnn.tsv
 
 Each CHECKOUT is a git repository of CANN's operators, read at its HEAD. What the host code checks counts
