@@ -7,6 +7,7 @@ referred to by number. Metrics are stored without names, which are in a ``shape`
 
 from __future__ import annotations
 
+import re
 import zlib
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -167,7 +168,7 @@ class _Packing:
             [self.verdict(verdict, whole=whole) for verdict in result.verdicts],
             [[self.text(each.name), self.text(each.value)] for each in evidence.measures(result)],
             [self.line(name) for name in result.fallbacks],
-            self.text(evidence.text(result.detail)),
+            self.detail(result),
             self.snippet(result),
         ]
 
@@ -176,6 +177,17 @@ class _Packing:
         number = self.line(text)
         if number not in self.chinese and (found := translated(evidence.line(text), CHINESE, "findings")) != text:
             self.chinese[number] = found
+        return number
+
+    def detail(self, result: ResultRecord) -> int:
+        """Return the number of a case's detail; of an error, what is known of it is kept in Chinese, too."""
+        said = evidence.text(result.detail)
+        number = self.text(said)
+        if result.diagnosis and self.text.known.get(said) == number:
+            lines = (re.match(r"( *)(.*)", each) for each in said.splitlines())
+            self.chinese[number] = "\n".join(
+                each[1] + translated(each[2], CHINESE, "findings") for each in lines if each
+            )
         return number
 
     def _is_wanted_whole(self, result: ResultRecord) -> bool:

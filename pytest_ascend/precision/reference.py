@@ -18,8 +18,8 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.choices import DRAWN_ON_CPU, RANDOM, OpenCall, OpenCalls, OperatorNames
 from pytest_ascend.precision.jumps import WAYS, moved_decisions
 from pytest_ascend.precision.nested import mapped, tensors_in
-from pytest_ascend.precision.orders import SHORT, other_order
-from pytest_ascend.precision.stand_ins import cross_entropy_inside, products_in_float32, stand_ins
+from pytest_ascend.precision.orders import EARLY, SHORT, other_order
+from pytest_ascend.precision.stand_ins import cross_entropy_inside, products_in_float32, stand_ins, without_float64
 
 _DOUBLE = {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
 
@@ -263,6 +263,7 @@ class Source:
 
     def _reference_runs(self, mode: Mode, ways: Iterable[int]) -> Iterator[list[Tensor]]:
         convert = _widen if mode.moved else _same if mode.dtype is None else _to(mode.dtype)
+        given = tensors_in((self.args, self.kwargs))
         for way in ways:
             order = other_order(way - 1)
             contexts: list[Any] = [order] if way else []
@@ -270,6 +271,8 @@ class Source:
                 contexts = [moved_decisions(way, mode.moved, self.decided_by)]
             if way % 2 and mode.autocast is not None:
                 contexts.append(cross_entropy_inside())
+            if way % 2 and way > EARLY and not mode.moved and all(each.dtype is not torch.float64 for each in given):
+                contexts.append(without_float64())
             try:
                 found = self._compute(convert, mode.autocast, contexts)
             except Exception as error:  # noqa: BLE001 - whatever the CPU cannot compute is left out

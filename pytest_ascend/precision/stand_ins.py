@@ -169,6 +169,21 @@ class cross_entropy_inside(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
             return func(logits, *args[1:], **kwargs).float()
 
 
+class without_float64(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
+    """A context in which what is to be float64 is float32: NPUs lack most of float64, and models avoid it there.
+
+    The frequencies of diffusers' rotary positions, for example, are float64 on the CPU and float32 on an NPU.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Call a function with another dtype."""
+        func = Tensor.float if func is Tensor.double else func
+        args, kwargs = tree_map(
+            lambda each: torch.float32 if each is torch.float64 else each, (args, dict(kwargs or {}))
+        )
+        return func(*args, **kwargs)
+
+
 #: Products. Attention is none of them: its kernels round inside, as those of chips do.
 _PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward"}
 

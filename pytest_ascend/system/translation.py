@@ -34,13 +34,15 @@ def translated(text: str, language: str, of: str = "doctor") -> str:
     constants, patterns = _table(language, of)
     if text in constants:
         return constants[text]
+    head, _, rest = text.partition(": ")
+    if head in constants and rest in constants:
+        return f"{constants[head]}：{constants[rest]}"
     if of == "findings" and constants and "; " in text:
         return "；".join(translated(each, language, of) for each in text.split("; "))
     for pattern, words in patterns:
         if match := pattern.fullmatch(text):
             return words.format(*(translated(each, language, of) for each in match.groups()))
-    if of == "findings" and constants and ": " in text:
-        head, _, rest = text.partition(": ")
+    if of == "findings" and constants and rest:
         found = translated(rest, language, of)
         return f"{translated(head, language, of)}：{found}" if found != rest else text
     parts = text.split(", ")

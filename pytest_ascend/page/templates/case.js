@@ -117,6 +117,7 @@ const CaseView = (() => {
     }
 
     const verdicts = row[DETAIL.verdicts];
+    const detail = () => pre(text(row[DETAIL.detail]) ? both(row[DETAIL.detail]) : "");
     const [bad, good] = [verdicts.filter((one) => !one[VERDICT.agrees]), verdicts.filter((one) => one[VERDICT.agrees])];
     const fallbacks = row[DETAIL.fallbacks].map(text).join(", ");
     const measures = row[DETAIL.measures].map((pair) => pair.map(text));
@@ -126,7 +127,7 @@ const CaseView = (() => {
       evidence: () => [
         ...bad.map(comparison),
         fallbacks ? make("p", {}, said("case.fallbacks"), " ", make("code", {}, fallbacks)) : null,
-        bad.length ? folded(said("case.in-words"), pre(text(row[DETAIL.detail]))) : pre(text(row[DETAIL.detail])),
+        bad.length ? folded(said("case.in-words"), detail()) : detail(),
         program(text(row[DETAIL.snippet])),
       ].filter((part) => part),
       rest: () => [

@@ -10,7 +10,7 @@ from torch import nn
 
 from pytest_ascend.precision import compare
 from pytest_ascend.precision.orders import other_order
-from pytest_ascend.precision.reference import Reference
+from pytest_ascend.precision.reference import Reference, Source
 from pytest_ascend.run.reference import cpu_reference
 
 
@@ -179,3 +179,14 @@ def test_reference_runs_of_an_lstm_differ():
         expected = cpu_reference(lstm, torch.randn(9, 1, 16))[0]
     runs = expected.reference_runs(torch.float32, 8)
     assert len({each.numpy().tobytes() for each in runs}) > 1
+
+
+def test_before_a_narrow_rejection_float64_within_a_function_is_float32():
+    def turned(x):
+        return (x.double() / torch.arange(1, 8, dtype=torch.float64) * 3.3).sin().float()
+
+    torch.manual_seed(0)
+    expected = Source(turned, (torch.randn(50, 7),), {}, counts=(2, 8, 32)).exact()
+    exact = expected.as_subclass(torch.Tensor)
+    off = [(each.double() - exact).abs().max() for each in expected.reference_runs(torch.float32, 32)]
+    assert max(off[:7]) < 2.0**-24 < max(off[7:])

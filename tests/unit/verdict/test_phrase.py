@@ -7,7 +7,9 @@ from string import Formatter
 import pytest
 
 import pytest_ascend.page
+from pytest_ascend.diagnosis import codes
 from pytest_ascend.records.outcome import OUTCOMES
+from pytest_ascend.system.translation import translated
 from pytest_ascend.verdict.diff import KINDS
 from pytest_ascend.verdict.phrase import LANGUAGES, commas, counted, say, table
 
@@ -78,3 +80,9 @@ def test_braces_in_foreign_text_are_text():
 
 def test_controls_in_foreign_text_are_shown():
     assert str(say("run.subset-by", reason="a\x1b[31m\u202e")) == "selected: a\\x1b[31m\\u202e"
+
+
+@pytest.mark.parametrize("kind", codes.KINDS, ids=lambda kind: kind.name)
+def test_what_an_error_is_and_its_remedy_are_said_in_chinese(kind):
+    for text in (f"{kind.name}: {kind.says}", f"remedy: {kind.remedy}"):
+        assert not re.search(r"\b(the|for|this) ", translated(text, "zh", "findings"))
