@@ -15,6 +15,7 @@ EVALUATIONS = {
     "operator-faults": ("operator_faults", True, "Random faults of kernels that each level notices."),
     "operator-reach": ("operator_reach", True, "Generated calls that reach each kernel."),
     "blind": ("blind", False, "Cases that accept a wrong result made of the right one, by suite and kind."),
+    "npu-operators": ("npu_operators", True, "Operators of torch_npu that the suites call."),
     "classes": ("classes", False, "Faults that no kernel has, by class, and the share that each level notices."),
     "devices": ("devices", False, "Suites on faulty devices and on correct chips: noticed, falsely rejected."),
     "goldens": ("goldens", True, "Each emulated kernel beside the golden that CANN publishes for it."),
