@@ -46,18 +46,18 @@ def _instead(wrong: Callable[..., Any]) -> Callable[[Body], Body]:
     return lambda correct: lambda *given: wrong(correct, *given)
 
 
+def _keep(task: Task, which: Callable[[torch.Tensor], bool]) -> None:
+    """Have an operator read copies of some of its inputs."""
+    kept = [each.clone() if isinstance(each, torch.Tensor) and which(each) else each for each in task.given[1]]
+    task.given = (task.given[0], kept, *task.given[2:])
+
+
 def _frozen(correct: Body, graph: Graph, task: Task) -> None:
     """Keep copies of what the graph does not write itself: the capture's inputs."""
     if len(task.given) > 2:
         written = {each.data_ptr() for other in graph.tasks for each in _outputs(other)}
-        changed = list(task.given[1]) if isinstance(task.given[1], list) else []
-        for place, each in enumerate(changed):
-            if place and isinstance(each, torch.Tensor) and each.data_ptr() not in written:
-                changed[place] = each.clone()
-        if changed and isinstance(changed[0], torch.Tensor) and "Inplace" not in task.name:
-            first = changed[0]
-            changed[0] = first if first.data_ptr() in written else first.clone()
-        task.given = (task.given[0], changed, *task.given[2:])
+        written |= {each.data_ptr() for each in tensors(task.given[1][:1]) if "Inplace" in task.name}
+        _keep(task, lambda each: each.data_ptr() not in written)
     correct(graph, task)
 
 
@@ -81,11 +81,7 @@ def _over_the_others(correct: Body, graph: Graph) -> None:
 def _same_random_numbers(correct: Body, graph: Graph, task: Task) -> None:
     """Draw from the state at capture: seed and offset are tensors that each replay would read."""
     if len(task.given) > 2 and task.name.endswith("Tensor"):
-        scalars = [
-            each.clone() if isinstance(each, torch.Tensor) and each.dtype is torch.int64 and each.numel() == 1 else each
-            for each in task.given[1]
-        ]
-        task.given = (task.given[0], scalars, *task.given[2:])
+        _keep(task, lambda each: each.dtype is torch.int64 and each.numel() == 1)
     correct(graph, task)
 
 

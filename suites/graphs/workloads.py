@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import copy
 import gc
-import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -366,21 +366,14 @@ def many_graphs(device: torch.device, same: Same) -> None:
 
 def thread(device: torch.device, same: Same) -> None:
     """Capture in another thread, and replay in this one."""
-    x, made, failed = numbers(device, 0, 32), [], []
+    x = numbers(device, 0, 32)
 
-    def work() -> None:
-        try:
-            _torch.npu.set_device(device)
-            made.append(captured(lambda: x.exp() + 1, capture_error_mode="thread_local"))
-        except RuntimeError as error:  # is raised by the thread that waits for this one
-            failed.append(error)
+    def work() -> tuple[Any, Any]:
+        _torch.npu.set_device(device)
+        return captured(lambda: x.exp() + 1, capture_error_mode="thread_local")
 
-    capturing = threading.Thread(target=work)
-    capturing.start()
-    capturing.join()
-    if failed:
-        raise failed[0]
-    graph, result = made[0]
+    with ThreadPoolExecutor(1) as threads:
+        graph, result = threads.submit(work).result()
     for number in range(1, 3):
         x.copy_(numbers(device, number, 32))
         graph.replay()
