@@ -255,9 +255,7 @@ def _check_evidence(found: Package, release: Release) -> Candidate:
 SPEED_SHARE = 0.25
 #: Kinds of change from the claimed result to the one found, with a description of each.
 _WRONG = {
-    REGRESSION: "says {before}, and is {after} here",
-    FIX: "says {before}, and is {after} here",
-    OTHER: "says {before}, and is {after} here",
+    **dict.fromkeys((REGRESSION, FIX, OTHER), "says {before}, and is {after} here"),
     ERROR_DRIFT: "says that it used {before} of its limit, and used {after} here",
     SLOWER: "says {name} {before}, and it is {after} here",
 }

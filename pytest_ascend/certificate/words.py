@@ -69,11 +69,11 @@ def _lines(claims: Mapping[str, Any], language: str) -> Iterator[str]:
         yield f"  {texts['not-again'].format(suite=suite, count=count)}"
     yield from heading("limits")
     for each in claims["limits"]:
-        yield f"  {texts['limit'].format(count=len(each['cases']), **{key: each[key] for key in _OF_LIMIT})}"
+        yield f"  {texts['limit'].format(**{**each, 'count': len(each['cases'])})}"
         yield f"    {', '.join(sorted({case.split('/')[1] for case in each['cases']}))}"
     yield from [] if claims["limits"] else nothing
     yield from heading("waived")
-    yield from (f"  {texts['waiver'].format(**{key: each[key] for key in _OF_WAIVER})}" for each in claims["waived"])
+    yield from (f"  {texts['waiver'].format(**each)}" for each in claims["waived"])
     yield from [] if claims["waived"] else nothing
     yield from heading("disputed")
     yield from (f"  {each}" for each in claims["disputed"] or [texts["nothing"]])
@@ -89,10 +89,6 @@ def _lines(claims: Mapping[str, Any], language: str) -> Iterator[str]:
         yield f"  {texts['confirms'].format(**{key: confirms[key] for key in ('id', 'issuer', 'key')})}"
         yield f"  {texts['both']}"
     yield from (f"  {texts[key]}" for key in ("independent", "rests", "warranty"))
-
-
-_OF_LIMIT = ("cause", "reason", "issue")
-_OF_WAIVER = ("case", "reason", "issue", "expires")
 
 
 def _figures(figures: Mapping[str, Mapping[str, float]], nothing: str) -> Iterator[str]:

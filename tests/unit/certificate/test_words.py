@@ -10,8 +10,9 @@ import pytest
 
 from pytest_ascend.certificate import export
 from pytest_ascend.certificate.tiers import TIERS
-from pytest_ascend.certificate.words import LANGUAGES, NAMES, words
+from pytest_ascend.certificate.words import NAMES, words
 from pytest_ascend.records.outcome import OUTCOMES
+from pytest_ascend.system.translation import LANGUAGES
 from tests.unit.runlog.synthetic import replace
 
 from . import runs
