@@ -98,8 +98,8 @@ PRODUCTS: tuple[Product, ...] = (
 )
 
 
-#: Mode -> its settings; all other suites run with everything off. On by default are HF32 in convolutions and internal
-#: formats, and on old chips half precision and just-in-time compilation.
+#: Mode -> its settings; all other suites run with everything off. On by default are HF32 in convolutions, internal
+#: formats with older torch_npu, and on old chips half precision and just-in-time compilation.
 MODES: Mapping[str, Mapping[str, Mode]] = {
     "conv-hf32": {"conv.allow_hf32": True},
     "matmul-hf32": {"matmul.allow_hf32": True},
