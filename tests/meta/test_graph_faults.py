@@ -25,6 +25,8 @@ FAULTS = {
     "graph-forgets-last-task": "growing-cache",
     "graph-replays-twice": "counter",
     "graph-loses-host-calls": "host-function",
+    "replay-keeps-device-memory": "thousand-replays",
+    "replay-keeps-host-memory": "many-graphs",
 }
 #: Without this wait the update may still come in time: the check is made five times.
 RACE = "graph-ignores-external-waits"

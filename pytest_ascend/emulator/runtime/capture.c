@@ -225,11 +225,16 @@ API int aclmdlRICaptureEnd(void *given, void **into) {
 
 API int aclmdlRIDestroy(void *given) { return forget(given); }
 
+extern int aclrtMalloc(void **into, size_t size, int policy);
+
 API int aclmdlRIExecuteAsync(void *given, void *stream) {
     graph *what = given;
     if (what->origin) return forbidden(EMU_MODEL_CAPTURED, "Executing a graph", "The model is in the capture state");
     int error = emu_refuse_stream(emu_stream_of(stream), "Executing a graph");
     if (error) return error;
+    void *volatile lost = NULL; /* volatile, or the compiler leaves the call out */
+    if (emu_planted("replay-keeps-host-memory")) memset(lost = malloc(1 << 16), 1, 1 << 16);
+    if (emu_planted("replay-keeps-device-memory") && (error = aclrtMalloc((void **)&lost, 1 << 16, 0))) return error;
     if (what->waits || (__atomic_load_n(&pending, __ATOMIC_ACQUIRE) && !emu_is_idle(emu_stream_of(stream)))) {
         __atomic_add_fetch(&pending, 1, __ATOMIC_ACQ_REL);
         __atomic_add_fetch(&what->references, 1, __ATOMIC_ACQ_REL);
@@ -402,8 +407,6 @@ typedef struct {
     uint32_t size;
     graph **graphs;
 } conditional;
-
-extern int aclrtMalloc(void **into, size_t size, int policy);
 
 API int aclmdlRICondHandleCreate(void *in, uint32_t first, int flag, void **into) {
     condition *made = calloc(1, sizeof *made);
