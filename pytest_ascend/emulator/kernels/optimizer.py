@@ -65,7 +65,12 @@ def _fused(declaration: str, function: Any, lists: int) -> None:
     names = [re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", each.name) for each in parse(declaration).parameters]
 
     def body(*given: Any) -> None:
-        function(*(each or [] for each in given[:lists]), **dict(zip(names[lists:], given[lists:], strict=True)))
+        how = dict(zip(names[lists:], given[lists:], strict=True))
+        tensors = dict(zip(names, (each or [] for each in given[:lists]), strict=False))
+        if "steps" in tensors:  # torch_npu passes the number of earlier steps, and what CANN does not look at
+            tensors["steps"] = [each + 1 for each in tensors["steps"]]
+            tensors["max_exp_avg_sqs"] = tensors["max_exp_avg_sqs"] if how["amsgrad"] else []
+        function(*tensors.values(), **how)
 
     op(declaration, body)
 

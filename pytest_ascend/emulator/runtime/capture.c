@@ -216,7 +216,8 @@ API int aclmdlRICaptureEnd(void *given, void **into) {
     made->origin = NULL;
     if (unjoined || made->group) {
         forget(made);
-        return unjoined ? forbidden(EMU_UNJOINED, "Stream end capture", "A stream of the capture was not joined to the one that it began on")
+        return unjoined ? emu_fail(EMU_UNJOINED, "EE1017: Capture model validity check failed. Parameter capture model is invalid. "
+                                                 "Reason: A stream of the capture was not joined to the one that it began on.")
                         : forbidden(EMU_TASK_GROUP, "Stream end capture", "A task group was not ended");
     }
     *into = made;

@@ -324,11 +324,12 @@ API int aclrtMemsetAsync(void *at, size_t room, int32_t value, size_t count, voi
     return error ? error : emu_do(stream, "MEMSET_ASYNC", fill, &(transfer){at, room, NULL, count, value}, sizeof(transfer));
 }
 
-/* Where a pointer lies. The first two words are the device and the kind of memory (1 device, 2 unknown to CANN). */
+/* Where a pointer lies. The first two words are the device and the kind of memory (aclrtMemLocationType in acl_rt.h:
+ * 0 of the host and known to CANN, 1 of the device, 2 unknown to CANN). */
 API int aclrtPointerGetAttributes(const void *pointer, uint32_t *attributes) {
     int device = device_of(pointer);
     attributes[0] = device < 0 ? 0 : (uint32_t)device;
-    attributes[1] = device < 0 ? 2 : 1;
+    attributes[1] = device >= 0 ? 1 : is_pinned(pointer) ? 0 : 2;
     attributes[2] = (uint32_t)sysconf(_SC_PAGESIZE);
     return EMU_OK;
 }
