@@ -172,7 +172,9 @@ def judged(verdict: Verdict) -> Iterator[str]:
     metrics, limit, parts = verdict.metrics, verdict.limit, verdict.leaves
     used = metrics.get("limit_used")
     agrees = all(each.agrees for each in parts) if parts else verdict.agrees  # a dtype or shape has no figure
-    yield from differs("it agrees:", verdict.agrees, agrees if used is None else used <= 1 and (agrees or not parts))
+    # A limit of zero has no share: what is used is the number of elements that differ.
+    is_within = used is None or (used == 0 if limit and not limit.value else used <= 1)
+    yield from differs("it agrees:", verdict.agrees, is_within and (agrees or (used is not None and not parts)))
     yield from differs("in words that it agrees:", verdict.headline.startswith("agrees"), verdict.agrees)
     if parts and metrics not in [each.metrics for each in parts]:
         yield "it has figures that none of its parts has"

@@ -185,7 +185,7 @@ def limits(candidate: Candidate) -> Iterator[str]:
     chip = family(candidate.summary.run.header.stack.chip)
     of_chip = {each.cause for each in candidate.known.entries if each.kind == LIMIT and each.chips}
     has_bfloat16 = chip is None or chip.bfloat16
-    # What is beyond the chip, such as bfloat16 on a 310P, no release of torch_npu can offer there.
+    # What is beyond the chip, such as bfloat16 on a 310P, or refused by CANN's host code, no torch_npu can offer.
     of_torch_npu = [
         each
         for each in found

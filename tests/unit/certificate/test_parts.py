@@ -22,6 +22,7 @@ from pytest_ascend.certificate.tiers import TIERS, included
 from pytest_ascend.certificate.timestamp import TimestampError
 from pytest_ascend.errors import AscendError, UsageError
 from pytest_ascend.golden import Golden, GoldenStore, Provenance
+from pytest_ascend.precision import compare
 from pytest_ascend.runlog.contents import Quarantined, Resumed, SelfTest, TimeStamped
 from pytest_ascend.runlog.reading import read
 from pytest_ascend.verdict.summary import summarise
@@ -211,6 +212,18 @@ def stamp(minutes: float, given: str = "") -> TimeStamped:
 def test_a_line_was_stamped_within_the_run_but_for_two_clocks(library: Library, events: list[Any], count: int) -> None:
     found = candidate(events=[SimpleNamespace(), *events], footer=finished(timedelta(hours=1)))
     assert len([*recomputed.time_stamps(found)]) == count
+
+
+@pytest.mark.parametrize("differing", [0, 1, 2])
+@pytest.mark.parametrize("dtype", ["bool", "int64", "float32"])
+def test_a_comparison_that_was_made_does_not_contradict_itself(dtype: str, differing: int) -> None:
+    torch = pytest.importorskip("torch")
+    expected = torch.ones(4, dtype=getattr(torch, dtype))
+    actual = expected.clone()
+    actual[:differing] = 0
+    verdict = compare(actual, expected, standard="binary")
+    assert verdict.agrees is (differing == 0)
+    assert not [*recomputed.judged(verdict)]
 
 
 def verified(*events: Any) -> Any:
