@@ -63,6 +63,9 @@ PLACE = re.compile(r"(?:.*/)?suites/((\w+)/test_\w+\.py::test_\w+(?:\[([^\0\n]+)
 #: Metrics that may be negative. All others are sizes, counts and shares.
 _SIGNED = ("cosine", "bias_ulp")
 _CLOSE = 1e-6
+#: This share of the passes may be in a dtype that the chip lacks: torch_npu computes logcumsumexp on the host, and
+#: empty tensors reach no kernel (4 of 7,542 passes of level standard on a 310P).
+WITHOUT_KERNEL = 0.005
 #: Options that a user may choose, or that other statements of the log decide; all others must have their defaults.
 _FREE = {
     *("device", "level", "challenge", "report", "against", "baselines", "timestamp", "ranks", "isolation", "cards"),
@@ -222,7 +225,7 @@ def record(result: ResultRecord) -> Iterator[str]:
             yield "passed, and explains a deviation"
     elif not outcome.reason:
         yield f"{outcome.name} without a reason"
-    if bool(result.waiver) != isinstance(outcome, Waived) and not isinstance(outcome, Disputed):
+    if bool(result.waiver) != isinstance(outcome, Waived) and not isinstance(outcome, (Disputed, Flaky)):
         yield f"{outcome.name}, {'with' if result.waiver else 'without'} a waiver"
     if isinstance(outcome, Fallback) and not (result.fallbacks and all(each.agrees for each in result.verdicts)):
         yield "computed by the CPU, and a comparison disagrees or no operator is named"
@@ -232,11 +235,13 @@ def records(candidate: Candidate) -> Iterator[str]:
     """Every record follows from its parts, and no chip passes in a dtype that it does not have."""
     kind = family(candidate.summary.run.header.stack.chip)
     found = [(each.case.id, why) for each in candidate.results for why in record(each)]
-    lacking = (each for each in candidate.of(Passed.name) if each.case.suite == "ops" and kind and not kind.bfloat16)
-    for each in lacking:
-        name = each.case.subject.partition(".")[0]
-        if kind and each.case.dtype == "bfloat16" and objections(name, ["bfloat16"], kind.name):
-            found.append((each.case.id, f"passed in bfloat16, in which no {kind.name} computes it"))
+    if kind and not kind.bfloat16:
+        passed = candidate.of(Passed.name)
+        of_ops = (each.case for each in passed if (each.case.suite, each.case.dtype) == ("ops", "bfloat16"))
+        subjects = ((case.id, case.subject.partition(".")[0]) for case in of_ops)
+        lacking = [each for each, name in subjects if objections(name, ["bfloat16"], kind.name)]
+        if len(lacking) > WITHOUT_KERNEL * len(passed):
+            found += [(each, f"passed in bfloat16, in which no {kind.name} computes it") for each in lacking]
     if found:
         also = f"; so do {len(found) - 1:,} more" if len(found) > 1 else ""
         yield f"the log contradicts itself: {found[0][0]}: {found[0][1]}{also}"

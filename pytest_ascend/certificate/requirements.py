@@ -183,7 +183,11 @@ def limits(candidate: Candidate) -> Iterator[str]:
     """No more may be lacking by design than the tier allows."""
     found = [each for each in candidate.of(Waived.name) if is_limit(each)]
     chip = family(candidate.summary.run.header.stack.chip)
-    of_chip = {each.cause for each in candidate.known.entries if each.kind == LIMIT and each.chips}
+    of_chip = {
+        each.cause
+        for each in candidate.known.entries
+        if each.kind == LIMIT and (each.chips or each.derived == "dtypes")
+    }
     has_bfloat16 = chip is None or chip.bfloat16
     # What is beyond the chip, such as bfloat16 on a 310P, or refused by CANN's host code, no torch_npu can offer.
     of_torch_npu = [
