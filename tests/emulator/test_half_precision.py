@@ -143,7 +143,7 @@ def watch() -> Watch:
 #: multiplied by the values; and a product from both sides, which is rounded in between: the cube unit takes halves.
 STEPWISE = re.compile(
     r"aclnnMlaPrologV[23]WeightNz|aclnn(Foreach((Add|Sub)List(V2)?|Addc(div|mul)(Scalar(V2)?|List|ScalarList))|FlatQuantV2|SparseFlashAttention"
-    r"|(Prompt|Incre)FlashAttentionV[34]|FusedInferAttentionScoreV[34])"
+    r"|(Prompt|Incre)FlashAttentionV[34]|FusedInferAttentionScoreV[34]|B?[Aa]ddbmm)"
 )
 
 
