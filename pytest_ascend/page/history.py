@@ -70,10 +70,15 @@ _Index = dict[tuple[str, int, int, str], Point]
 
 
 def points_of(logs: Iterable[Path], site: Path) -> list[Point]:
-    """Return runs in short: those that the site has already from its index, which is written again."""
+    """Return runs in short: those that the site has already from its index, which is written again.
+
+    An index that cannot be read, or has phrases that this release does not have, counts as none.
+    """
     found, known = _Index(), _Index()
-    with suppress(OSError, msgspec.MsgspecError):
-        known = msgspec.msgpack.decode(read_regular(site / INDEX, _INDEX_LIMIT_BYTES), type=_Index)
+    with suppress(OSError, msgspec.MsgspecError, LookupError, ValueError):
+        stored = msgspec.msgpack.decode(read_regular(site / INDEX, _INDEX_LIMIT_BYTES), type=_Index)
+        if all(str(phrase) for each in stored.values() for phrase in (each.label, each.opening) if phrase):
+            known = stored
     for log in logs:
         with opened(log) as file:
             state = os.fstat(file.fileno())

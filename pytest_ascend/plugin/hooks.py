@@ -120,12 +120,15 @@ class CollectionHooks:
     def pytest_report_header(self) -> list[str]:
         """Report what will be tested."""
         setup, recorder = self.run.setup, self.run.recorder
-        lines = header_lines(setup, setup.stack(), recorder.diagnosis if recorder else None)
+        lines = [
+            *setup.options.former,
+            *header_lines(setup, setup.stack(), recorder.diagnosis if recorder else None),
+        ]
         if setup.options.library:
             from pytest_ascend.operators import libraries  # noqa: PLC0415  (loads torch)
 
-            return [*lines, *libraries.header()]
-        return [*setup.options.former, *lines]
+            lines += libraries.header()
+        return lines
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Generator[None, Any, Any]:

@@ -59,8 +59,12 @@ def test_a_site_reads_again_what_has_changed_alone(tmp_path, monkeypatch):
     logs(tmp_path, ("2026-01-01", ["passed", "failed"]), ("2026-01-03", ["passed"]))
     [combination] = history(tmp_path)[0]["combinations"]
     assert (read, [each["passed"] for each in combination["runs"]]) == (["2026-01-01", "2026-01-03"], [20, 40, 40])
-    (tmp_path / "site" / of.INDEX).write_bytes(b"\xff")
-    assert history(tmp_path)[0]["combinations"] == [combination]
+    index = tmp_path / "site" / of.INDEX
+    unknown = index.read_bytes().replace(b"verdict.", b"nowhere.")
+    assert unknown != index.read_bytes()
+    for damaged in (b"\xff", unknown):
+        index.write_bytes(damaged)
+        assert history(tmp_path)[0]["combinations"] == [combination]
 
 
 def test_combinations_stand_apart(tmp_path):
