@@ -69,7 +69,7 @@ def test_fused_steps_scale_gradients_and_are_left_out_where_some_are_infinite(fo
     if not found_inf:
         optimizer.step()
     called(
-        "FusedAdam", given, [each * 4 for each in grads], *states, None, [torch.tensor(1.0)] * 2, torch.tensor(4.0),
+        "FusedAdam", given, [each * 4 for each in grads], *states, None, [torch.tensor(0.0)] * 2, torch.tensor(4.0),
         torch.tensor(found_inf), 0.1, 0.9, 0.999, 0.2, 1e-8,
     )  # fmt: skip
     close(given, [each.detach() for each in wanted])

@@ -1,14 +1,18 @@
 """torch's database of operators (OpInfo): which operators it has, and where each is found.
 
-The only module that imports ``torch.testing._internal``, inside of functions: it wants packages (the extra ``corpus``)
+The only module that imports ``torch.testing._internal``, in a function: it wants packages (the extra ``corpus``)
 that nobody needs who only runs the suite.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
+
+import torch
 
 from pytest_ascend.errors import AscendError
 from pytest_ascend.operators.callables import resolve
@@ -21,14 +25,21 @@ _PLACES = ("torch.", "torch.Tensor.", "torch.nn.functional.", "torch.ops.aten.",
 _BEFORE = ("nn.functional.", "torch.ops.aten.", "torch.")
 
 
-@functools.cache
-def database() -> dict[str, tuple[Any, ...]]:
-    """Return all variants of each operator, by its name here. Raises AscendError where they cannot be imported."""
+def opinfo(name: str) -> Any:
+    """Import a module of ``torch.testing._internal``. Raises AscendError where it cannot be imported."""
     try:
-        from torch.testing._internal import common_methods_invocations as known
+        # These modules freeze the flags of torch.backends, which others in this process still set.
+        with mock.patch.object(torch.backends.m, "disable_global_flags", int):
+            return importlib.import_module(f"torch.testing._internal.{name}")
     except ImportError as error:
         hint = "pip install 'pytest-ascend[corpus]'"
         raise AscendError(f"torch's database of operators cannot be read: {error}", hint=hint) from error
+
+
+@functools.cache
+def database() -> dict[str, tuple[Any, ...]]:
+    """Return all variants of each operator, by its name here. Raises AscendError where they cannot be imported."""
+    known = opinfo("common_methods_invocations")
     found: dict[str, list[Any]] = {}
     for info in (*known.op_db, *_foreach(known)):
         if (info.name, info.variant_test_name) not in VARIANTS_LEFT_OUT:
@@ -74,6 +85,5 @@ def _is(name: str, function: Any) -> bool:
 @functools.cache
 def definitions() -> dict[str, Any]:
     """Return torch's own definitions in terms of simpler operators, by the database's name."""
-    from torch.testing._internal import common_methods_invocations as known
-
+    known = opinfo("common_methods_invocations")
     return {short(info.torch_opinfo_name): info.op for info in known.python_ref_db}

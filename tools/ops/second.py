@@ -18,7 +18,7 @@ from pytest_ascend.operators.reference import Tensors, numbers_in_float64
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.run import inputs
 
-from .database import definitions
+from .database import definitions, opinfo
 from .scientific import REFERENCES
 from .table import DECOMPOSED, FIRST_RESULT
 
@@ -95,9 +95,7 @@ def _array(tensor: torch.Tensor) -> Any:
 
 
 def _by_numpy(info: Any) -> Callable[..., Any]:
-    from torch.testing._internal.opinfo import core
-
-    sample: Callable[..., Any] = core.SampleInput
+    sample: Callable[..., Any] = opinfo("opinfo.core").SampleInput
 
     def call(first: Any, *rest: Any, **named: Any) -> Any:
         given = sample(first, args=rest, kwargs=named).numpy()
