@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import re
 from collections import Counter
@@ -117,8 +118,10 @@ def _largest(device_type: str, names: dict[int, str]) -> Iterator[str]:
     for each in gc.get_objects():
         # isinstance would ask proxies of other libraries for their class, and so wake them.
         if issubclass(type(each), Tensor) and _is_on(each, device_type):
-            key = each.untyped_storage().data_ptr()
-            known[key] = max(known.get(key, each), each, key=lambda one: (id(one) in names, _bytes(one)))
+            # Sparse, fake and other wrapped tensors have no storage to ask; what they wrap has its own.
+            with contextlib.suppress(Exception):
+                key = each.untyped_storage().data_ptr()
+                known[key] = max(known.get(key, each), each, key=lambda one: (id(one) in names, _bytes(one)))
     largest = sorted(known.values(), key=_bytes, reverse=True)[:NAMED]
     if largest:
         total = _size(sum(map(_bytes, known.values())))
