@@ -57,8 +57,11 @@ def check_of(signature: Signature, chip: str = DEFAULT_CHIP) -> _Check | None:
     }
     some = frozenset(code for code, name in _NAMES.items() if name != "BFLOAT16")
     without = None if kind is None or kind.bfloat16 else some  # a chip without bfloat16 has it nowhere
+    # An output that a flag turns off is not looked at: CANN puts a placeholder of its own in the place of softmaxLse
+    # (FusedInferAttentionScoreProcessSoftmaxLse in hicann/ops-transformer).
+    flags = {name.removesuffix("Flag"): place for place, name in enumerate(places) if name.endswith("Flag")}
     looked_at = [
-        (place, each.type == "TensorList", name, allowed.get(name, without), name in found.ranked)
+        (place, each.type == "TensorList", name, allowed.get(name, without), name in found.ranked, flags.get(name))
         for place, (each, name) in enumerate(zip(signature.parameters, places, strict=True))
         if each.type in ("Tensor", "TensorList") and (name in allowed or without or name in found.ranked)
     ]
@@ -74,8 +77,10 @@ def check_of(signature: Signature, chip: str = DEFAULT_CHIP) -> _Check | None:
     def check(words: Sequence[int]) -> None:
         if keeps:
             keeps(words)
-        for place, is_list, name, codes, is_ranked in looked_at:
+        for place, is_list, name, codes, is_ranked, flag in looked_at:
             if not (descriptor := words[place]) or (is_list and not (descriptor := _first(descriptor))):
+                continue
+            if flag is not None and not words[flag]:
                 continue
             code, rank = _TWO.from_address(descriptor)
             if codes is not None and code not in codes | _NOT_LISTED and not (is_documented and is_empty(descriptor)):

@@ -70,6 +70,20 @@ def test_a_310p_refuses_bfloat16_and_takes_the_rest() -> None:
     on_a2([ctypes.addressof(tensors[27])] * 2)
 
 
+@pytest.mark.parametrize("version", ["V2", "V3", "V4"])
+def test_an_output_that_a_flag_turns_off_is_not_looked_at(version: str) -> None:
+    name = f"aclnnFusedInferAttentionScore{version}"
+    signature = next(kernel.signature for kernel in all_kernels() if kernel.name == name)
+    check, names = check_of(signature, "Ascend910_9392"), [each.name for each in signature.parameters]
+    assert check is not None
+    half, words = (ctypes.c_int64 * 13)(*[1] * 13), [0] * len(names)
+    words[names.index("softmaxLse")] = ctypes.addressof(half)
+    check(words)
+    words[names.index("softmaxLseFlag")] = 1
+    with pytest.raises(Refused, match="Tensor softmaxLse not implemented for DT_FLOAT16"):
+        check(words)
+
+
 _FLOATS, _COMPLEX, _NARROW = "FLOAT FLOAT16 DOUBLE ", "COMPLEX64 COMPLEX128 ", "INT8 UINT8 INT16 "
 #: Dtypes that the lists in host code have for a 310P; an A2, an A3 and a 950 take bfloat16, too, where it is marked.
 #: Source: op_api/aclnn_{ceil,neg,remainder,masked_fill_scalar,gcd,sign,exp,relu,celu}.cpp, ops-math c41933244c31 and
