@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from pytest_ascend.operators.calling import tensors
 
-from .workloads import Same, numbers
+from .workloads import Same, Watched, numbers
 
 #: Of x (4, 8) and y (4, 8): aliases of inputs and of results.
 VIEWS: tuple[Callable[[Tensor, Tensor], object], ...] = (
@@ -111,13 +112,19 @@ def _of(
                 if backend == "aot_eager" and function not in IN_PLACE:
                     found += _gradients(compiled, device, seed)
                     wanted += _gradients(function, device, seed)
-                where = f"pattern {number}, inputs {seed}"
+                where, locate = f"pattern {number}, inputs {seed}", partial(_operators, function, *eager)
                 for place, pair in enumerate(zip(found, wanted, strict=True)):
-                    same(*pair, f"{where}, result {place}")
+                    same(*pair, f"{where}, result {place}", locate)
                 for place, pair in enumerate(zip(given, eager, strict=True)):
-                    same(*pair, f"{where}, input {place} afterwards")
+                    same(*pair, f"{where}, input {place} afterwards", locate)
 
     return check
+
+
+def _operators(function: Callable[..., object], x: Tensor, y: Tensor) -> str:
+    with Watched() as seen:
+        function(x, y)
+    return f"its operators are {', '.join(seen.names)}"
 
 
 def _gradients(function: Callable[..., object], device: torch.device, seed: int) -> list[Tensor]:

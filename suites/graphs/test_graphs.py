@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -18,8 +20,9 @@ CHECKS = {**WORKLOADS, **COMPILED, "server": served}
 
 @pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
 def test_graphs(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
-    def same(actual: torch.Tensor, expected: torch.Tensor, where: str) -> None:
-        precision_compare(actual.detach().cpu(), expected.detach().cpu(), standard="binary", name=where)
+    def same(actual: torch.Tensor, expected: torch.Tensor, where: str, locate: Callable[[], str] | None = None) -> None:
+        found, wanted = actual.detach().cpu(), expected.detach().cpu()
+        precision_compare(found, wanted, standard="binary", name=where, locate=locate and (lambda _: locate()))
 
     if case.property == "operator":
         operator(case.subject, case.dtype, npu_device, same)

@@ -1,14 +1,14 @@
 """What is captured: each function computes the same eagerly and by replays, and hands both to a judge of equal bits.
 
-They need no pytest: ``WORKLOADS["counter"](device, same)``, where ``same(actual, expected, where)`` raises if the
-tensors differ in any bit.
+They need no pytest: ``WORKLOADS["counter"](device, same)``, where ``same(actual, expected, where, locate)`` raises if
+the tensors differ in any bit; ``locate``, if given, names the first operator that differs.
 """
 
 from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeAlias
@@ -17,16 +17,19 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 
+from pytest_ascend import precision
+from pytest_ascend.dispatching import EagerDispatchMode
 from pytest_ascend.operators import InputFactory
 from pytest_ascend.operators.calling import on_tensors, tensors
 from pytest_ascend.parity.training import scaler_of
+from pytest_ascend.precision.operators import UNWRITTEN
 
 from ..models.architectures import ResNet50
 from ..ops.table import OPERATORS
 from ..runtime.costs import host_bytes
 
 _torch: Any = torch  # with torch.npu, which torch_npu adds
-Same: TypeAlias = Callable[[Tensor, Tensor, str], None]
+Same: TypeAlias = Callable[..., None]
 
 
 def captured(work: Callable[[], Any], **settings: Any) -> tuple[Any, Any]:
@@ -52,21 +55,73 @@ def numbers(device: torch.device, seed: int, *shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(device)
 
 
+class Watched(EagerDispatchMode):
+    """Keeps a copy of the first result of each operator within its context but views, with the operator's name.
+
+    Other results may be memory that nothing was written to: the saved statistics of a normalization in eval mode.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.results: list[Tensor] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operator, and copy what it gives."""
+        made = func(*args, **(kwargs or {}))
+        for each in [] if func.is_view else tensors(made)[:1]:
+            self.names.append(func.overloadpacket.__name__)
+            self.results.append(each.clone())
+        return made
+
+
+def first_wrong(work: Callable[[], Any], inputs: Sequence[Tensor], rounds: Sequence[Sequence[Tensor]]) -> str:
+    """Capture a computation again, and name the first operator of which a replay gives other bits than eager calls."""
+    seen = Watched()
+
+    def watched() -> list[Tensor]:
+        seen.names, seen.results = [], []
+        with seen:
+            work()
+        return seen.results
+
+    for found, wanted in _rounds(watched, inputs, rounds):
+        names = seen.names
+        for number, (name, *pair) in enumerate(zip(names, found, wanted, strict=True), start=1):
+            if name not in UNWRITTEN and not precision.compare(*pair, standard="binary").agrees:
+                return f"the first wrong operator is {name} ({number} of {len(names)})"
+    return "no operator is wrong when each one's results are kept"
+
+
+def _rounds(
+    work: Callable[[], Any], inputs: Sequence[Tensor], rounds: Sequence[Sequence[Tensor]], **settings: Any
+) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+    """Capture a computation with the first inputs; yield the results of a replay and of an eager call for each."""
+
+    def give(values: Sequence[Tensor]) -> None:
+        for static, value in zip(inputs, values, strict=True):
+            static.copy_(value)
+
+    give(rounds[0])
+    graph, results = captured(work, **settings)
+    for values in rounds:
+        give(values)
+        expected = [each.clone() for each in tensors(work())]
+        give(values)
+        graph.replay()
+        yield tensors(results), expected
+
+
 def replays(work: Callable[[], Any], inputs: Sequence[Tensor], others: Sequence[Sequence[Tensor]], same: Same) -> None:
     """Compare replays with eager calls: the inputs of the capture, others, one of them again."""
     with torch.no_grad():
         work()  # what happens once happens here
         first = [each.clone() for each in inputs]
-        graph, results = captured(work)
-        for number, values in enumerate([first, *others, others[0], first], start=1):
-            for static, value in zip(inputs, values, strict=True):
-                static.copy_(value)
-            expected = [each.clone() for each in tensors(work())]
-            for static, value in zip(inputs, values, strict=True):
-                static.copy_(value)
-            graph.replay()
-            for place, (actual, wanted) in enumerate(zip(tensors(results), expected, strict=True)):
-                same(actual, wanted, f"replay {number}, result {place}")
+        rounds = [first, *others, others[0], first]
+        locate = partial(first_wrong, work, inputs, rounds)
+        for number, pairs in enumerate(_rounds(work, inputs, rounds), start=1):
+            for place, pair in enumerate(zip(*pairs, strict=True)):
+                same(*pair, f"replay {number}, result {place}", locate)
 
 
 def operator(name: str, dtype: str, device: torch.device, same: Same) -> None:
@@ -105,31 +160,30 @@ def vit_encoder(device: torch.device, same: Same) -> None:
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(32, 2, 64, batch_first=True, norm_first=True, dropout=0.0)
     encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).to(device)  # in eval mode, torch_npu copies
-    pool, graphs = _torch.npu.graph_pool_handle(), {}
+    pool, graphs = _torch.npu.graph_pool_handle(), dict[int, Any]()
     with torch.no_grad():
-        for images in (4, 2, 1):
-            x = numbers(device, images, images, 17, 32)
-            encoder(x)
-            graphs[images] = (x, *captured(partial(encoder, x), pool=pool))
-        for images in (1, 4, 2, 1):
-            x, graph, result = graphs[images]
-            x.copy_(numbers(device, 9 + images, images, 17, 32))
-            expected = encoder(x)
-            graph.replay()
-            same(result, expected, f"graph of {images} images")
+        for images in (4, 2, 1, 1, 4, 2, 1):
+            if images not in graphs:
+                x, *values = (numbers(device, images + 9 * n, images, 17, 32) for n in range(4))
+                given = partial(encoder, x), [x], [[each] for each in values]
+                encoder(x)
+                graphs[images] = _rounds(*given, pool=pool), partial(first_wrong, *given)
+            rounds, locate = graphs[images]
+            for pair in zip(*next(rounds), strict=True):
+                same(*pair, f"graph of {images} images", locate)
 
 
 def counter(device: torch.device, same: Same) -> None:
     """Count in place: a capture counts nothing, and each replay counts once."""
     count, step = torch.zeros(1, device=device), torch.ones(1, device=device)
     graph, _ = captured(lambda: count.add_(step))
-    same(count, torch.zeros(1), "after the capture")
+    same(count, torch.zeros(1), "what add_ counts, after the capture")
     for number in range(1, 4):
         graph.replay()
-        same(count, torch.full((1,), float(number)), f"after replay {number}")
+        same(count, torch.full((1,), float(number)), f"what add_ counts, after replay {number}")
     step.fill_(5)
     graph.replay()
-    same(count, torch.full((1,), 8.0), "after a replay with another step")
+    same(count, torch.full((1,), 8.0), "what add_ counts, after a replay with another step")
 
 
 def copies(device: torch.device, same: Same) -> None:
@@ -194,16 +248,25 @@ def growing_cache(device: torch.device, same: Same) -> None:
         place.fill_(number)
         x.copy_(numbers(device, number, 1, 16))
         graph.replay()
-        same(result, work(eager), f"replay {number}, attention")
+        same(result, work(eager), f"replay {number}, softmax and product of attention")
         same(cache, eager, f"replay {number}, what index_copy_ writes to the cache")
+
+
+def twins(device: torch.device) -> tuple[nn.Module, nn.Module, Tensor, Tensor]:
+    """Return a small model twice, its inputs and its targets."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).to(device)
+    return net, copy.deepcopy(net), numbers(device, 0, 4, 8), numbers(device, 1, 4, 4)
+
+
+def same_parameters(mine: nn.Module, theirs: Iterable[Tensor], same: Same, where: str) -> None:
+    for (name, actual), wanted in zip(mine.named_parameters(), theirs, strict=True):
+        same(actual, wanted, f"{where}{name}")
 
 
 def training_step(device: torch.device, same: Same) -> None:
     """Capture forward, backward, loss scaling and the optimizer; compare losses, gradients and parameters."""
-    torch.manual_seed(0)
-    eager = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).to(device)
-    graphed = copy.deepcopy(eager)
-    x, y = numbers(device, 0, 4, 8), numbers(device, 1, 4, 4)
+    eager, graphed, x, y = twins(device)
 
     def of(net: nn.Module) -> Callable[[], Tensor]:
         optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
@@ -229,8 +292,7 @@ def training_step(device: torch.device, same: Same) -> None:
         expected = steps[0]()
         graph.replay()
         same(loss, expected, f"step {number}, the loss")
-        for (name, actual), wanted in zip(graphed.named_parameters(), eager.parameters(), strict=True):
-            same(actual, wanted, f"step {number}, {name}")
+        same_parameters(graphed, eager.parameters(), same, f"step {number}, ")
 
 
 def grad_scaler(device: torch.device, same: Same) -> None:
@@ -238,9 +300,7 @@ def grad_scaler(device: torch.device, same: Same) -> None:
 
     With torch's scaler, which changes its scale in place: torch_npu's assigns a new one, which no graph sees.
     """
-    torch.manual_seed(0)
-    eager = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).to(device)
-    graphed, x, y = copy.deepcopy(eager), numbers(device, 0, 4, 8), numbers(device, 1, 4, 4)
+    eager, graphed, x, y = twins(device)
 
     def of(net: nn.Module) -> tuple[Callable[[], None], Callable[[], None], Any]:
         optimizer = torch.optim.SGD(net.parameters(), 0.1)
@@ -268,26 +328,19 @@ def grad_scaler(device: torch.device, same: Same) -> None:
         step()  # first, as chips without Inf have one flag for overflow, which a step reads and clears
         graph.replay()
         for (name, mine), theirs in zip(graphed.named_parameters(), gradients, strict=True):
-            same(mine.grad, theirs, f"step {number}, the gradient of {name}")  # type: ignore[arg-type]
+            same(mine.grad, theirs, f"step {number}, the gradient of {name}")
         graphed_step()
-        for (name, mine), theirs in zip(graphed.named_parameters(), eager.parameters(), strict=True):
-            same(mine, theirs, f"step {number}, {name}")
+        same_parameters(graphed, eager.parameters(), same, f"step {number}, ")
         found, wanted = (torch.tensor(each.get_scale()) for each in (graphed_scaler, scaler))
         same(found, wanted, f"step {number}, the scale")
 
 
 def changed_weights(device: torch.device, same: Same) -> None:
-    """Load other weights into the tensors of a captured layer: replays use them."""
-    torch.manual_seed(0)
+    """Copy other weights into the tensors of a captured layer, as load_state_dict does: replays use them."""
     layer, x = nn.Linear(16, 16).to(device), numbers(device, 0, 4, 16)
-    with torch.no_grad():
-        layer(x)
-        graph, result = captured(lambda: layer(x))
-        for seed in (1, 2):
-            layer.load_state_dict({"weight": numbers(device, seed, 16, 16), "bias": numbers(device, 3 + seed, 16)})
-            expected = layer(x)
-            graph.replay()
-            same(result, expected, f"weights {seed}")
+    given = [x, *(each.detach() for each in layer.parameters())]
+    others = [[numbers(device, 9 * seed + n, *each.shape) for n, each in enumerate(given)] for seed in (1, 2)]
+    replays(lambda: layer(x), given, others, same)
 
 
 def dropout(device: torch.device, same: Same) -> None:
@@ -320,8 +373,8 @@ def pools(device: torch.device, same: Same) -> None:
         graph.replay()
         kept.append(result.clone())
     for number, (wanted, (_, result)) in enumerate(zip(kept, made, strict=True)):
-        same(result, wanted, f"graph {number} after the replays of the others")
-        same(result, (x * (number + 1.0)).exp() + (number + 1.0), f"graph {number}")
+        same(result, wanted, f"exp and add of graph {number}, after the replays of the others")
+        same(result, (x * (number + 1.0)).exp() + (number + 1.0), f"exp and add of graph {number}")
 
 
 DEVICE_AND_HOST = "device and host, beyond 8 MiB each,"
@@ -346,7 +399,7 @@ def thousand_replays(device: torch.device, same: Same) -> None:
     before = _grown(device)
     for _ in range(990):
         graph.replay()
-    same(total, torch.full((16,), 2000.0), "after 1,000 replays")
+    same(total, torch.full((16,), 2000.0), "what add_ sums, after 1,000 replays")
     same(_grown(device, before), torch.tensor([0, 0]), f"bytes by which {DEVICE_AND_HOST} grew in 990 replays")
 
 
@@ -365,7 +418,7 @@ def many_graphs(device: torch.device, same: Same) -> None:
     for number in range(300):
         graph, result = captured(partial(work, number))
         graph.replay()
-        same(result, x * number + 1, f"graph {number}")
+        same(result, x * number + 1, f"mul and add of graph {number}")
         del graph, result
         if number == 9:
             before = _grown(device)
@@ -385,7 +438,7 @@ def thread(device: torch.device, same: Same) -> None:
     for number in range(1, 3):
         x.copy_(numbers(device, number, 32))
         graph.replay()
-        same(result, x.exp() + 1, f"replay {number}")
+        same(result, x.exp() + 1, f"replay {number}, exp and add")
 
 
 def host_read(device: torch.device, same: Same) -> None:
@@ -400,10 +453,10 @@ def host_read(device: torch.device, same: Same) -> None:
         except RuntimeError:
             refused += 1
     same(torch.tensor(refused), torch.tensor(3), "reads of the host that a capture refuses")
-    same(x * 2, x + x, "eager work after refused captures")
+    same(x * 2, x + x, "mul, eagerly, after refused captures")
     graph, result = captured(lambda: x * 3)
     graph.replay()
-    same(result, x * 3, "a capture after refused ones")
+    same(result, x * 3, "mul, captured after refused captures")
 
 
 def host_function(device: torch.device, same: Same) -> None:
@@ -421,7 +474,7 @@ def host_function(device: torch.device, same: Same) -> None:
     for _ in range(3):
         graph.replay()
     _torch.npu.synchronize()
-    same(x, torch.full((4,), 6.0), "after three replays")
+    same(x, torch.full((4,), 6.0), "what add_ counts, after three replays")
     same(torch.tensor(len(calls)), torch.tensor(3), "calls of the host function")
 
 
@@ -436,7 +489,7 @@ def beside_eager_work(device: torch.device, same: Same) -> None:
         with _torch.npu.stream(side):
             beside = (y + number) * 3
         _torch.npu.current_stream().wait_stream(side)
-        same(result, (x * 2).exp(), f"replay {number}")
+        same(result, (x * 2).exp(), f"replay {number}, mul and exp")
         same(beside, (y + number) * 3, f"eager work beside replay {number}")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from pytest_ascend import emulator
@@ -109,12 +110,12 @@ SERVERS = {
 }
 
 
-def same(actual: torch.Tensor, expected: torch.Tensor, where: str) -> None:
+def same(actual: torch.Tensor, expected: torch.Tensor, where: str, locate: Callable[[], str] | None = None) -> None:
     found, wanted = (each.detach().cpu().contiguous() for each in (actual, expected))
     if found.dtype != wanted.dtype or found.shape != wanted.shape:
         raise AssertionError(f"{where}: {found.dtype} {tuple(found.shape)}, not {wanted.dtype} {tuple(wanted.shape)}")
     if not torch.equal(found.view(-1).view(torch.uint8), wanted.view(-1).view(torch.uint8)):
-        raise AssertionError(where)
+        raise AssertionError(f"{where}: {locate()}" if locate else where)
 
 
 def seen(check: str, what: str) -> str:
