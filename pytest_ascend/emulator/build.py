@@ -90,7 +90,9 @@ def _key(compiler: str, libraries: list[Path], *, clash: bool = False) -> str:
 
 def _what_matters(compiler: str, libraries: list[Path]) -> Iterator[bytes]:
     for source in sorted(
-        [*HERE.glob("*.py"), *HERE.glob("kernels/**/*.py"), *HERE.glob("runtime/*"), *HERE.glob("hccl/*")]
+        path
+        for folder in (HERE, *(HERE / name for name in ("kernels", "runtime", "hccl")))
+        for path in folder.glob("*.*")
     ):
         yield source.name.encode()
         yield source.read_bytes()

@@ -70,7 +70,9 @@ def test_the_recipes_work_in_a_copy(tmp_path):
         (start,) = (match.start() for match in re.finditer(rf"^{re.escape(line)}", content, re.MULTILINE))
         end = content.index("\n", start) + 1
         at_top = text.lstrip().startswith(("def ", "@"))
-        block = "\n".join(each[4:] if at_top or path.endswith(".json") else each for each in text.splitlines())
+        block = "\n".join(
+            each[4:] if at_top or path.endswith((".json", ".txt")) else each for each in text.splitlines()
+        )
         place = end if below else start
         file.write_text(content[:place] + block + ("\n\n\n" if at_top else "\n") + content[place:], encoding="utf-8")
     words = copy / "verdict" / "words"

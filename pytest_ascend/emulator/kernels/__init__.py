@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from importlib import import_module
 
 from pytest_ascend.emulator.registry import Family, Kernel
+from pytest_ascend.emulator.rows import with_rows
 
 #: The module of each family, in the order in which the compiled entry points number their operators.
 _MODULES = (
@@ -13,7 +14,7 @@ _MODULES = (
     *("linear", "linear_algebra", "loss", "mc2", "mc2_quantized", "microscaling", "normalization", "optimizer"),
     *("overflow", "pooling", "quantization", "random", "recurrent", "reduction", "routing", "serving", "shaping"),
 )
-FAMILIES: tuple[Family, ...] = tuple(import_module(f"{__name__}.{name}").family for name in _MODULES)
+FAMILIES: tuple[Family, ...] = tuple(with_rows(import_module(f"{__name__}.{name}"), name) for name in _MODULES)
 
 
 def all_kernels() -> list[Kernel]:

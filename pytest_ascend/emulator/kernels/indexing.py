@@ -38,48 +38,13 @@ def index_put_(x: T, indices: list[T | None], values: T, accumulate: bool, _: bo
         aten.index_put_(x, given, values, accumulate)
 
 
-# --- along one dimension ---
-
-_INDEX = "int64 dim, Tensor index"
-
-
-def _long(function: Callable[..., T]) -> Callable[..., T]:
-    """Take indices of int32, too, which CANN does and torch does not."""
-    return lambda x, dim, index, *rest: function(x, dim, index.long(), *rest)
-
-
-op(f"aclnnIndexSelect(Tensor self, {_INDEX}, out Tensor out)", torch.index_select, into=True)
-op(
-    f"aclnnIndexAdd(Tensor self, {_INDEX}, Tensor source, Scalar alpha, out Tensor out)",
-    lambda x, dim, index, source, alpha: torch.index_add(x, dim, index, source, alpha=alpha),
-)
-op(
-    f"aclnnIndexAddV2(Tensor self, {_INDEX}, Tensor source, Scalar alpha, int64 mode, out Tensor out)",
-    lambda x, dim, index, source, alpha, _: torch.index_add(x, dim, index, source, alpha=alpha),
-)
-op(
-    f"aclnnIndexCopy(Tensor self, {_INDEX}, Tensor source, out Tensor out)",
-    _long(torch.index_copy),
-)
-op(f"aclnnInplaceIndexCopy(inout Tensor self, {_INDEX}, Tensor source)", _long(T.index_copy_))
-op(f"aclnnIndexFill(Tensor self, {_INDEX}, Scalar value, out Tensor out)", _long(torch.index_fill))
-op(f"aclnnInplaceIndexFill(inout Tensor self, {_INDEX}, Scalar value)", _long(T.index_fill_))
-
-
-@family.kernel(f"aclnnGatherV3(Tensor self, {_INDEX}, int64 batchDims, int64 mode, out Tensor out)")
+@family.kernel("aclnnGatherV3(Tensor self, int64 dim, Tensor index, int64 batchDims, int64 mode, out Tensor out)")
 def gather_v3(x: T, dim: int, index: T, batch_dims: int, _: int) -> T:
     if batch_dims:
         raise NotImplementedError("indices that differ along batch dimensions")
     taken = x.index_select(dim, index.reshape(-1))
     return taken.reshape(*x.shape[:dim], *index.shape, *x.shape[dim:][1:])
 
-
-op(f"aclnnGather(Tensor self, {_INDEX}, out Tensor out)", torch.gather, into=True)
-op("aclnnTake(Tensor self, Tensor index, out Tensor out)", torch.take, into=True)
-op(
-    "aclnnInplacePut(inout Tensor self, Tensor index, Tensor source, bool accumulate)",
-    lambda x, index, source, accumulate: x.put_(index.long(), source, accumulate),  # CANN supports int32, too
-)
 
 # --- scatter ---
 
@@ -91,23 +56,8 @@ def scatter_(x: T, dim: int, index: T, source: T, mode: int) -> T:
     return x.scatter_reduce_(dim, index, source, _REDUCE[mode]) if mode else x.scatter_(dim, index, source)
 
 
-def scatter_value_(x: T, dim: int, index: T, value: Any, mode: int) -> T:
-    return scatter_(x, dim, index, torch.full_like(index, value, dtype=x.dtype), mode)
-
-
 def scatter(x: T, dim: int, index: T, source: T, mode: int) -> T:
     return scatter_(x.clone(), dim, index, source, mode)
-
-
-def scatter_value(x: T, dim: int, index: T, value: Any, mode: int) -> T:
-    return scatter_value_(x.clone(), dim, index, value, mode)
-
-
-op(f"aclnnScatter(Tensor self, {_INDEX}, Tensor src, int64 reduce, out Tensor out)", scatter)
-op(f"aclnnScatterValue(Tensor self, {_INDEX}, Scalar value, int64 reduce, out Tensor out)", scatter_value)
-op(f"aclnnInplaceScatter(inout Tensor self, {_INDEX}, Tensor src, int64 reduce)", scatter_)
-op(f"aclnnInplaceScatterValue(inout Tensor self, {_INDEX}, Scalar value, int64 reduce)", scatter_value_)
-op(f"aclnnScatterAdd(Tensor self, {_INDEX}, Tensor src, out Tensor out)", torch.scatter_add)
 
 
 def _only_sums(x: T, mode: int, include_self: bool) -> None:
@@ -116,21 +66,21 @@ def _only_sums(x: T, mode: int, include_self: bool) -> None:
         raise Refused("scatter_reduce only supports dtype=float32, reduce=sum, include_self=true.")
 
 
-@family.kernel(f"aclnnScatterReduce(Tensor self, {_INDEX}, Tensor src, int64 reduce, bool includeSelf, out Tensor out)")
+@family.kernel(
+    "aclnnScatterReduce(Tensor self, int64 dim, Tensor index, Tensor src, int64 reduce, bool includeSelf,"
+    " out Tensor out)"
+)
 def scatter_reduce(x: T, dim: int, index: T, source: T, mode: int, include_self: bool) -> T:
     _only_sums(x, mode, include_self)
     return torch.scatter_add(x, dim, index, source)
 
 
-@family.kernel(f"aclnnInplaceScatterReduce(inout Tensor self, {_INDEX}, Tensor src, int64 reduce, bool includeSelf)")
+@family.kernel(
+    "aclnnInplaceScatterReduce(inout Tensor self, int64 dim, Tensor index, Tensor src, int64 reduce, bool includeSelf)"
+)
 def scatter_reduce_(x: T, dim: int, index: T, source: T, mode: int, include_self: bool) -> None:
     _only_sums(x, mode, include_self)
     x.scatter_add_(dim, index, source)
-
-
-@family.kernel("aclnnScatterNdUpdate(inout Tensor self, Tensor indices, Tensor updates)")
-def scatter_nd_update(x: T, indices: T, updates: T) -> None:
-    x.index_put_(tuple(indices.long().unbind(-1)), updates)
 
 
 @family.kernel("aclnnInplaceScatterUpdate(inout Tensor data, Tensor indices, Tensor updates, int64 axis)")
@@ -141,24 +91,11 @@ def scatter_update_(data: T, indices: T, updates: T, axis: int) -> None:
         target.narrow(axis - 1, start, source.shape[axis - 1]).copy_(source)
 
 
-# --- masks ---
-
-op("aclnnInplaceMaskedFillScalar(inout Tensor self, Tensor mask, Scalar value)", T.masked_fill_)
-op("aclnnInplaceMaskedFillTensor(inout Tensor self, Tensor mask, Tensor value)", T.masked_fill_)
-op("aclnnInplaceMaskedScatter(inout Tensor self, Tensor mask, Tensor source)", T.masked_scatter_)
-op("aclnnMaskedSelect(Tensor self, Tensor mask, dynamic Tensor out)", torch.masked_select)
-family.named("MaskedSelect", torch.masked_select)
-family.named("NonZero", lambda x, **_: torch.nonzero(x))
-op("aclnnNonzero(Tensor self, dynamic Tensor out)", torch.nonzero)
-op("aclnnNonzeroV2(Tensor self, dynamic Tensor out)", lambda x: torch.nonzero(x).T)
-
 # --- diagonals ---
 
 for _name, _function, _inplace in (("Tril", torch.tril, T.tril_), ("Triu", torch.triu, T.triu_)):
     op(f"aclnn{_name}(Tensor self, int64 diagonal, out Tensor out)", _function, into=True)
     op(f"aclnnInplace{_name}(inout Tensor self, int64 diagonal)", _inplace)
-
-op("aclnnInplaceFillDiagonal(inout Tensor self, Scalar value, bool wrap)", T.fill_diagonal_)
 
 # --- embeddings ---
 
@@ -167,18 +104,6 @@ _SUM, _MAX = 0, 2  # of bags: 0 sum, 1 mean, 2 max
 
 def embedding(weight: T, indices: T, out: T) -> None:
     torch.index_select(weight, 0, indices.reshape(-1), out=out.view(indices.numel(), weight.shape[1]))
-
-
-op("aclnnEmbedding(Tensor weight, Tensor indices, out Tensor out)", embedding, into=True)
-op(
-    "aclnnEmbeddingDenseBackward(Tensor grad, Tensor indices, int64 numWeights, int64 paddingIdx, bool scaleGradByFreq,"
-    " out Tensor out)",
-    aten.embedding_dense_backward.default,
-)
-op(
-    "aclnnEmbeddingRenorm(inout Tensor self, Tensor indices, double maxNorm, double normType)",
-    aten.embedding_renorm_.default,
-)
 
 
 @family.kernel(
@@ -234,7 +159,6 @@ def coalesce_sparse(distinct: T, places: T, indices: T, values: T) -> tuple[T, T
     return new_indices, values.new_zeros(rows, *values.shape[1:]).index_add_(0, places.long(), values)
 
 
-family.named("GatherElements", lambda x, index, dim: x.gather(dim, index.long()))
 _REDUCTIONS: dict[str, Callable[..., T]] = {
     "none": torch.scatter,
     "add": torch.scatter_add,
@@ -245,9 +169,6 @@ _REDUCTIONS: dict[str, Callable[..., T]] = {
 @family.kernel_named("ScatterElements")
 def scatter_by_name(x: T, index: T, source: T, axis: int, reduction: str = "none") -> T:
     return _REDUCTIONS[reduction](x, axis, index.long(), source)
-
-
-family.named("MaskedFill", lambda x, mask, value: x.masked_fill(mask.bool(), value.item()))
 
 
 @family.kernel_named("GatherV2")

@@ -7,11 +7,10 @@ import torch
 from pytest_ascend.emulator.registry import Family, aten
 
 family = Family("linear_algebra", wide=True)
-op = family.op
 T = torch.Tensor
 
 #: The modes of QR, by CANN's numbers.
-_QR_MODES = {0: "reduced", 1: "complete", 2: "r"}
+QR_MODES = {0: "reduced", 1: "complete", 2: "r"}
 
 
 def triangular_solve(right: T, left: T, upper: bool, transposed: bool, unitriangular: bool) -> tuple[T, T]:
@@ -28,35 +27,6 @@ def svd(x: T, full: bool, vectors: bool) -> tuple[T, T | None, T | None]:
     return sigma, u, vh.mH
 
 
-def qr(x: T, mode: int) -> tuple[T, T]:
-    q, r = torch.linalg.qr(x, _QR_MODES[mode])
-    return q, r
-
-
-def slogdet(x: T) -> tuple[T, T]:
-    sign, logarithm = torch.linalg.slogdet(x)
-    return sign, logarithm
-
-
-op(
-    "aclnnLinalgCholesky(Tensor self, bool upper, out Tensor out)",
-    lambda x, upper: torch.linalg.cholesky(x, upper=upper),
-)
-op(
-    "aclnnLinalgCross(Tensor self, Tensor other, int64 dim, out Tensor out)",
-    lambda x, other, dim: torch.linalg.cross(x, other, dim=dim),
-)
-op("aclnnLinalgQr(Tensor self, int64 mode, out Tensor q, out Tensor r)", qr)
-op("aclnnSvd(Tensor self, bool full, bool vectors, out Tensor sigma, out Tensor u, out Tensor v)", svd)
-op(
-    "aclnnTriangularSolve(Tensor self, Tensor left, bool upper, bool transposed, bool unitriangular, out Tensor x,"
-    " out Tensor m)",
-    triangular_solve,
-)
-op("aclnnInverse(Tensor self, out Tensor out)", torch.linalg.inv)
-op("aclnnSlogdet(Tensor self, out Tensor sign, out Tensor log)", slogdet)
-
-
 # torch has no public names for these without a gradient.
 def distances(x1: T, x2: T, p: float, mode: int | None) -> T:
     """Return the distances of all rows, summed in float64: torch's kernel adds one element after another.
@@ -67,23 +37,12 @@ def distances(x1: T, x2: T, p: float, mode: int | None) -> T:
     return found.to(x1.dtype)
 
 
-op("aclnnCdist(Tensor x1, Tensor x2, float p, int64 mode, out Tensor out)", distances)
-op("aclnnPdist(Tensor self, float p, out Tensor out)", lambda x, p: aten._pdist_forward(x.contiguous(), p))
-op(
-    "aclnnCdistBackward(Tensor grad, Tensor x1, Tensor x2, Tensor cdist, float p, out Tensor out)",
-    lambda grad, x1, x2, distance, p: aten._cdist_backward(grad.contiguous(), x1, x2, p, distance),
-)
-
-
 def cdist(x1: T, x2: T, p: float) -> T:
     """Return the distances of all rows. Both operands come expanded to (..., rows, other rows, columns)."""
     return distances(x1[..., :, 0, :], x2[..., 0, :, :], torch.inf if p == -1 else p, None)
 
 
-# An old torch_npu calls these by name.
-family.named("Cdist", cdist, wide=True)
-family.named("Svd", lambda x, compute_uv, full_matrices: svd(x, full_matrices, compute_uv))
-family.named("MatrixTriangularSolve", lambda a, x, lower, adjoint: triangular_solve(x, a, not lower, adjoint, False)[0])
+family.named("Cdist", cdist, wide=True)  # an old torch_npu calls it by name
 
 
 @family.kernel_named("CdistGrad")

@@ -17,72 +17,22 @@ T = torch.Tensor
 Optional = T | None
 
 
-def _mean_gradient(grad: T, x: T, reduction: int) -> T:
+def mean_gradient(grad: T, x: T, reduction: int) -> T:
     """Return the gradient of each element of an unreduced loss."""
     return grad / x.numel() if reduction == 1 else grad
 
 
-_PAIR = "Tensor self, Tensor target"
-_NLL = "Tensor self, Tensor target, Tensor weight, int64 reduction, int64 ignoreIndex"
-
-
-def _with_long(function: Any, place: int) -> Any:
-    """Return a classification loss with its target as int64, and scores without gaps: torch's CPU takes no others."""
-
-    def body(*given: Any) -> Any:
-        return function(*given[: place - 1], given[place - 1].contiguous(), given[place].long(), *given[place + 1 :])
-
-    return body
-
-
-for _cann, _torch in (("NLLLoss", "nll_loss"), ("NLLLoss2d", "nll_loss2d")):
-    op(
-        f"aclnn{_cann}({_NLL}, out Tensor out, out Tensor totalWeight)",
-        _with_long(getattr(aten, f"{_torch}_forward").default, 1),
-    )
-    op(
-        f"aclnn{_cann}Backward(Tensor gradOutput, {_NLL}, Tensor totalWeight, out Tensor out)",
-        _with_long(getattr(aten, f"{_torch}_backward").default, 2),
-    )
-
-for _cann, _torch in (("MseLoss", "mse_loss"), ("SoftMarginLoss", "soft_margin_loss")):
-    op(f"aclnn{_cann}({_PAIR}, int64 reduction, out Tensor out)", getattr(aten, _torch).default)
-    op(
-        f"aclnn{_cann}Backward(Tensor gradOutput, {_PAIR}, int64 reduction, out Tensor out)",
-        getattr(aten, f"{_torch}_backward").default,
-    )
-
-op(f"aclnnSmoothL1Loss({_PAIR}, int64 reduction, float beta, out Tensor out)", aten.smooth_l1_loss.default)
-op(
-    f"aclnnSmoothL1LossBackward(Tensor gradOut, {_PAIR}, int64 reduction, float beta, out Tensor gradInput)",
-    aten.smooth_l1_loss_backward.default,
+@family.kernel(
+    "aclnnL1LossBackward(Tensor gradOutput, Tensor self, Tensor target, int64 reduction, out Tensor gradInput)"
 )
-op(f"aclnnL1Loss({_PAIR}, int64 reduction, out Tensor out)", aten.l1_loss.default)
-
-
-@family.kernel(f"aclnnL1LossBackward(Tensor gradOutput, {_PAIR}, int64 reduction, out Tensor gradInput)")
 def l1_loss_backward(grad: T, x: T, target: T, reduction: int) -> T:
     difference = x - target  # the mean is over what they broadcast to
-    return _mean_gradient(grad, difference, reduction) * difference.sgn()
-
-
-op(
-    f"aclnnBinaryCrossEntropy({_PAIR}, Tensor weight, int64 reduction, out Tensor out)",
-    aten.binary_cross_entropy.default,
-)
-op(
-    f"aclnnBinaryCrossEntropyBackward(Tensor gradOutput, {_PAIR}, Tensor weight, int64 reduction, out Tensor out)",
-    aten.binary_cross_entropy_backward.default,
-)
-op(
-    f"aclnnBinaryCrossEntropyWithLogits({_PAIR}, Tensor weight, Tensor posWeight, int64 reduction, out Tensor out)",
-    aten.binary_cross_entropy_with_logits.default,
-)
+    return mean_gradient(grad, difference, reduction) * difference.sgn()
 
 
 @family.kernel(
-    f"aclnnBinaryCrossEntropyWithLogitsBackward(Tensor gradOutput, {_PAIR}, Tensor weight, Tensor posWeight,"
-    " int64 reduction, out Tensor out)"
+    "aclnnBinaryCrossEntropyWithLogitsBackward(Tensor gradOutput, Tensor self, Tensor target, Tensor weight,"
+    " Tensor posWeight, int64 reduction, out Tensor out)"
 )
 def binary_cross_entropy_with_logits_backward(
     grad: T, x: T, target: T, weight: Optional, pos_weight: Optional, reduction: int
@@ -97,32 +47,17 @@ def binary_cross_entropy_with_logits_backward(
     return result.div_(x.numel()) if reduction == 1 else result
 
 
-@family.kernel(f"aclnnKlDiv({_PAIR}, int64 reduction, bool logTarget, out Tensor out)")
-def kl_div(x: T, target: T, reduction: int, log_target: bool) -> T:
-    return aten.kl_div(x, target, reduction, log_target=log_target)  # type: ignore[no-any-return]
-
-
-_KL_BACKWARD = f"Tensor gradOutput, {_PAIR}, int64 reduction, bool logTarget"
-
-
-@family.kernel(f"aclnnKlDivBackward({_KL_BACKWARD}, out Tensor out)")
-def kl_div_backward(grad: T, x: T, target: T, reduction: int, log_target: bool) -> T:
-    return -_mean_gradient(grad, x, reduction) * (target.exp() if log_target else target)
-
-
-@family.kernel(f"aclnnKlDivTargetBackward({_KL_BACKWARD}, out Tensor out)")
+@family.kernel(
+    "aclnnKlDivTargetBackward(Tensor gradOutput, Tensor self, Tensor target, int64 reduction, bool logTarget,"
+    " out Tensor out)"
+)
 def kl_div_target_backward(grad: T, x: T, target: T, reduction: int, log_target: bool) -> T:
-    grad = _mean_gradient(grad, x, reduction)
+    grad = mean_gradient(grad, x, reduction)
     if log_target:
         likely = target.exp()
         return grad * (target - x) * likely + grad * likely
     return torch.xlogy(grad, target) + grad * target / target - grad * x  # in the CPU's order: 0 gives a NaN there, too
 
-
-op(
-    f"aclnnMultilabelMarginLoss({_PAIR}, int64 reduction, out Tensor out, out Tensor isTarget)",
-    _with_long(aten.multilabel_margin_loss_forward.default, 1),
-)
 
 _CTC_MULTIPLE = 1 if is_950() else 8
 _CTC = "IntArray inputLengths, IntArray targetLengths"
@@ -250,17 +185,6 @@ def scaled_masked_softmax(x: T, mask: Optional, scale: float, fixed_triu_mask: b
 def scaled_masked_softmax_backward(grad: T, y: T, mask: Optional, scale: float, fixed_triu_mask: bool) -> T:
     made: T = aten._softmax_backward_data(grad.float(), y.float(), -1, torch.float32)
     return (made * scale).masked_fill(_left_out(mask, y, fixed_triu_mask), 0.0)
-
-
-# torch_npu calls the newer ones on chips newer than the emulated one.
-_SCALED = "Tensor mask, double scale, bool fixedTriuMask"
-family.op(f"aclnnScaledMaskedSoftmax(Tensor x, {_SCALED}, out Tensor y)", scaled_masked_softmax)
-family.op(
-    f"aclnnScaledMaskedSoftmaxBackward(Tensor grad, Tensor y, {_SCALED}, out Tensor out)",
-    scaled_masked_softmax_backward,
-)
-family.named("ScaledMaskedSoftmax", scaled_masked_softmax)
-family.named("ScaledMaskedSoftmaxGrad", scaled_masked_softmax_backward)
 
 
 # A cross entropy with classes split among devices, each with those from vocabStartIndex to vocabEndIndex. Source:

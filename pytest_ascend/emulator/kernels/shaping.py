@@ -18,54 +18,12 @@ op = family.op
 T = torch.Tensor
 L = list[int]
 
-op("aclnnCat(TensorList tensors, int64 dim, out Tensor out)", torch.cat, into=True)
-op("aclnnStack(TensorList tensors, int64 dim, out Tensor out)", torch.stack, into=True)
-op(
-    "aclnnChunkCat(TensorList tensors, int64 dim, int64 numChunks, out Tensor out)",
-    aten._chunk_cat.default,
-)
-
-op("aclnnFlip(Tensor self, IntArray dims, out Tensor out)", torch.flip)
-op("aclnnRoll(Tensor self, IntArray shifts, IntArray dims, out Tensor out)", torch.roll)
-
 
 def repeat(x: T, repeats: L, out: T) -> None:
     shape = (1,) * (len(repeats) - x.dim()) + x.shape
     # each dimension as two, with the outer one broadcast
     target = out.view([size for pair in zip(repeats, shape, strict=True) for size in pair])
     target.copy_(x.reshape([size for inner in shape for size in (1, inner)]))
-
-
-op("aclnnRepeat(Tensor self, IntArray repeats, out Tensor out)", repeat, into=True)
-
-
-# --- repeated elements ---
-
-
-@family.kernel("aclnnRepeatInterleaveInt(Tensor self, int64 repeats, int64 outputSize, out Tensor out)")
-def repeat_interleave_flat(x: T, repeats: Any, size: int) -> T:
-    return torch.repeat_interleave(x.flatten(), repeats, output_size=size)
-
-
-@family.kernel(
-    "aclnnRepeatInterleaveIntWithDim(Tensor self, int64 repeats, int64 dim, int64 outputSize, out Tensor out)"
-)
-def repeat_interleave(x: T, repeats: Any, dim: int, size: int) -> T:
-    return torch.repeat_interleave(x, repeats, dim, output_size=size)
-
-
-op(
-    "aclnnRepeatInterleave(Tensor self, Tensor repeats, int64 outputSize, out Tensor out)",
-    repeat_interleave_flat,
-)
-op(
-    "aclnnRepeatInterleaveWithDim(Tensor self, Tensor repeats, int64 dim, int64 outputSize, out Tensor out)",
-    repeat_interleave,
-)
-op(
-    "aclnnRepeatInterleaveTensor(Tensor repeats, int64 outputSize, out Tensor out)",
-    lambda repeats, size: torch.repeat_interleave(repeats, output_size=size),
-)
 
 
 @family.kernel("aclnnRepeatInterleaveGrad(Tensor gradOut, Tensor repeats, int64 axis, out Tensor out)")
@@ -88,9 +46,6 @@ def constant_pad_nd(x: T, pad: L, value: float, out: T) -> None:
     inside.copy_(x)
 
 
-op("aclnnConstantPadNd(Tensor self, IntArray pad, Scalar value, out Tensor out)", constant_pad_nd, into=True)
-
-
 def _densely(function: Callable[..., Any]) -> Callable[..., None]:
     """Use the output's own layout: torch's CPU kernels assume the input's, such as channels last."""
 
@@ -111,12 +66,6 @@ for _mode in ("Reflection", "Replication"):
         op(f"aclnn{_mode}Pad{_d}Backward(Tensor gradOutput, {_signature})", getattr(aten, f"{_name}_backward").default)
 
 
-op("aclnnInplaceZero(inout Tensor self)", T.zero_)
-op("aclnnInplaceOne(inout Tensor self)", lambda x: x.fill_(1))
-op("aclnnInplaceFillScalar(inout Tensor self, Scalar value)", T.fill_)
-op("aclnnInplaceFillTensor(inout Tensor self, Tensor value)", lambda x, value: x.copy_(value))
-
-
 @family.kernel("aclnnInplaceCopy(inout Tensor self, Tensor source)")
 def copy_(x: T, source: T) -> None:
     if source.is_complex() and not x.is_complex():
@@ -131,20 +80,6 @@ def cast(x: T, dtype: torch.dtype | None) -> T:
         raise Refused(f"Tensor self and out not implemented for {short.pop()} on this chip.")
     wide = numbers_of(x) if x.dtype is FOUR_BITS else x
     return packed(to_grid(wide, dtype)).view(dtype) if FOUR_BITS and dtype is FOUR_BITS else wide
-
-
-op("aclnnArange(Scalar start, Scalar end, Scalar step, out Tensor out)", torch.arange, into=True)
-op("aclnnRange(Scalar start, Scalar end, Scalar step, out Tensor out)", aten.range.out, into=True)
-op("aclnnLinspace(Scalar start, Scalar end, int64 steps, out Tensor out)", torch.linspace, into=True)
-op("aclnnLogSpace(Scalar start, Scalar end, int64 steps, double base, out Tensor out)", torch.logspace, into=True)
-op("aclnnEye(int64 n, int64 m, out Tensor out)", torch.eye, into=True)
-
-
-named = family.named
-
-
-def confusion_transpose(x: T, perm: L, shape: L, transpose_first: bool) -> T:
-    return x.permute(perm).reshape(shape) if transpose_first else x.reshape(shape).permute(perm)
 
 
 @family.kernel_named("AsStrided")
@@ -224,61 +159,6 @@ def one_hot(x: T, on_value: T, off_value: T, axis: int, depth: int) -> T:
     return made if axis == -1 else made.movedim(-1, axis)
 
 
-named("OneHot", lambda x, depth, on, off, axis: one_hot(x, on, off, axis, int(depth)))
-
-
-@family.kernel_named("SortV2")
-def sort(x: T, axis: int, descending: bool) -> T:
-    return x.sort(axis, descending).values
-
-
-def fill(dims: T, value: T) -> T:
-    return value.reshape(()).expand(dims.tolist())
-
-
-named("BroadcastTo", lambda x, size: x.expand(size.tolist()))
-named("Cast", lambda x, dst_type: x)  # noqa: ARG005  the output's dtype says it, too
-named("ConfusionTransposeD", confusion_transpose)
-named("Fill", fill)
-named("Identity", lambda x: x)
-named("Transpose", lambda x, perm: x.permute(perm.tolist()))
-
-family.op(
-    "aclnnConfusionTranspose(Tensor x, IntArray perm, IntArray shape, bool transposeFirst, out Tensor out)",
-    confusion_transpose,
-)
-family.op("aclnnNpuFormatCast(Tensor srcTensor, out Tensor dstTensor)", lambda x: x)
-
-
-family.op(
-    "aclnnSplitWithSize(Tensor self, IntArray splitSize, int64 dim, out TensorList out)",
-    lambda x, sizes, dim: list(x.split(sizes, dim)),
-)
-
-
-def _filled(x: T, dim: int, index: L, value: Any) -> T:
-    return x.index_fill(dim, torch.tensor(index, dtype=torch.int64), value)
-
-
-family.op("aclnnIndexFillTensor(Tensor self, int64 dim, IntArray index, Scalar value, out Tensor out)", _filled)
-family.op(
-    "aclnnInplaceIndexFillTensor(inout Tensor self, int64 dim, IntArray index, Scalar value)",
-    lambda x, dim, index, value: x.index_fill_(dim, torch.tensor(index, dtype=torch.int64), value),
-)
-family.op(
-    "aclnnUnfoldGrad(Tensor gradOut, IntArray inputSizes, int64 dim, int64 size, int64 step, out Tensor gradIn)",
-    aten.unfold_backward.default,
-)
-
-named("ReverseV2", lambda x, axes: x.flip(axes.tolist()))
-named("Tile", lambda x, repeats: x.repeat(repeats.tolist()))
-named("Tril", lambda x, diagonal=0: x.tril(diagonal))
-named("Triu", lambda x, diagonal=0: x.triu(diagonal))
-named(
+family.named(
     "LogSpaceD", lambda _, start, end, steps, base=10.0, **__: torch.logspace(start, end, int(steps), base), wide=True
 )
-named("Range", lambda first, end, step: torch.arange(first.item(), end.item(), step.item()))
-named("ConcatD", lambda *parts, concat_dim, **_: torch.cat(parts, concat_dim))
-named("Pack", lambda *parts, axis, **_: torch.stack(parts, axis))
-named("ZerosLike", torch.zeros_like)
-named("OnesLike", torch.ones_like)

@@ -1,0 +1,78 @@
+"""Operators that one expression computes: the rows of ``kernels/operators.txt``, and how a row becomes a kernel.
+
+A row is ``declaration = expression``, below the ``[module]`` of its family, and goes on in indented lines. Its
+expression has the names of the declaration's parameters, of torch, and of that module:
+
+- ``given`` is all inputs in order: ``aclnnFlip(Tensor self, IntArray dims, out Tensor out) = torch.flip(*given)``.
+- ``out`` is the output, or a tuple of several, which the expression then fills itself.
+- An expression without any input is a function that takes them in order: ``= torch.flip`` says the same.
+
+Below ``[module, by name]`` are operators of the older API; their declarations have the parameters of a lambda.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pytest_ascend.emulator.registry import Body, Family, MissingOperator
+from pytest_ascend.emulator.signature import parse
+
+_ROW = re.compile(r"(\w+\([^()]*\)) = (.+)")
+
+
+@functools.cache
+def sections() -> dict[str, list[tuple[str, str]]]:
+    """Return the rows of each section: pairs of a declaration and an expression. Raises ValueError for another line."""
+    text = (Path(__file__).parent / "kernels" / "operators.txt").read_text(encoding="utf-8")
+    found: dict[str, list[tuple[str, str]]] = {}
+    for line in re.sub(r"\n +", " ", text).splitlines():
+        if line.startswith("["):
+            rows = found[line.strip("[]")] = []
+        elif line and not line.startswith("#"):
+            row = _ROW.fullmatch(line)
+            if not row:
+                raise ValueError(f"operators.txt: expected 'declaration = expression', got {line!r}")
+            rows.append((row[1], row[2]))
+    return found
+
+
+def with_rows(module: ModuleType, name: str) -> Family:
+    """Return a module's family, with the operators of its rows."""
+    family: Family = module.family
+    for declaration, expression in sections().get(name, ()):
+        add(family, declaration, expression, vars(module))
+    for declaration, expression in sections().get(f"{name}, by name", ()):
+        operator, _, parameters = declaration.removesuffix(")").partition("(")
+        family.named(operator, _function(parameters, expression, vars(module)))
+    return family
+
+
+def add(family: Family, declaration: str, expression: str, names: dict[str, Any]) -> None:
+    """Declare an operator by a row; ``names`` are those of the family's module."""
+    inputs = [each for each in parse(declaration).parameters if each.is_input]
+    read = {each.id for each in ast.walk(ast.parse(expression)) if isinstance(each, ast.Name)}
+    into = "out" in read and all(each.name != "out" for each in inputs)
+    if read.isdisjoint({"given", "out", *(each.name for each in inputs)}):
+        family.op(declaration, _evaluated(expression, names))
+        return
+    head = ["*given"] if "given" in read else [*(each.name for each in inputs), *["*"] * into]
+    body = _function(", ".join([*head, *["out"] * into]), expression, names)
+    family.op(declaration, body, into=into)
+
+
+def _function(parameters: str, expression: str, names: dict[str, Any]) -> Body:
+    """Return the expression as a function, or what it needs and the installed torch lacks."""
+    for name in re.findall(r"\baten(?:\.\w+)+", expression):
+        if isinstance(found := _evaluated(name, names), MissingOperator):
+            return found
+    body: Body = _evaluated(f"lambda {parameters}: {expression}", names)
+    return body
+
+
+def _evaluated(expression: str, names: dict[str, Any]) -> Any:
+    return eval(expression, names)  # noqa: S307  a part of the package
