@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+
+from suites.runtime.costs import host_bytes
 
 T = torch.Tensor
 Call = Callable[[torch.device], Any]
@@ -205,19 +206,16 @@ def _takes(function: Callable[[T], T], like: Callable[[T], T], size: int = 1) ->
     return _here(lambda d: least(function, _x(size, size).to(d)) < 10 * least(like, _x(size, size).to(d)))
 
 
-def _keeps(function: Callable[[T], object], calls: int = 1000, pages: int = 4096) -> Call:
+def _keeps(function: Callable[[T], object], calls: int = 1000) -> Call:
     """Whether the process holds at most 16 MiB more after so many calls."""
-
-    def held() -> int:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * pages
 
     def call(d: torch.device) -> bool:
         x, before = _x(8, 8).to(d), 0
         for i in range(calls + 50):
-            before = held() if i == 50 else before
+            before = host_bytes() if i == 50 else before
             function(x)
         torch.npu.synchronize()
-        return held() - before < 16 * MIB
+        return host_bytes() - before < 16 * MIB
 
     return _here(call)
 
