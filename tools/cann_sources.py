@@ -318,9 +318,7 @@ class Interpreter:
             result = self._run(function, given)
         except Refused:
             return "kernel"
-        except Accepted:
-            return ""
-        except (RecursionError, TimeoutError):
+        except (Accepted, RecursionError, TimeoutError):
             return ""
         return "host" if result and all(each is not U and each not in (0, True) for each in result) else ""
 
@@ -457,7 +455,7 @@ class Interpreter:
             return scope[name]
         short = name.rsplit("::", 1)[-1]
         if short.startswith(("DT_", "DAV_", "FORMAT_")):
-            return {"DT_BF16": "DT_BFLOAT16", "DT_BOOL": "DT_BOOL"}.get(short, short)
+            return {"DT_BF16": "DT_BFLOAT16"}.get(short, short)
         if short in _CONSTANTS:
             return _CONSTANTS[short]
         if "ACLNN_ERR" in short:
@@ -508,7 +506,7 @@ class Interpreter:
         if (built := _built_in(name, given)) is not None:
             return built[0]
         if name == "AllocTensor":
-            return Tensor(*[each for each in given if isinstance(each, str) and each.startswith("DT_")][:1])
+            return _allocated(given)
         found = self._function_of(name, len(given), scope.get("", ""))
         if found is None or self.depth > 25:
             return U
@@ -539,22 +537,13 @@ class Interpreter:
         return min(fit, key=distance, default=None)
 
     def _method(self, of: Any, name: str, given: Sequence[Any]) -> Any:
-        if name == "GetCurNpuArch":
-            return self.arch
-        if name == "GetSocVersion":
-            return self.soc
+        if name in ("GetCurNpuArch", "GetSocVersion"):
+            return self.arch if name == "GetCurNpuArch" else self.soc
         if name == "AllocTensor":
-            dtypes = [each for each in given if isinstance(each, str) and each.startswith("DT_")]
-            return Tensor(dtypes[0] if dtypes else U)
+            return _allocated(given)
         if isinstance(of, Tensor):
-            if name == "GetDataType":
-                return of.dtype
-            if name in ("GetViewShape", "GetStorageShape", "GetOriginalShape"):
-                return of
-            if name == "GetDimNum":
-                return of.rank
-            if name == "IsEmpty":
-                return False
+            shapes = dict.fromkeys(("GetViewShape", "GetStorageShape", "GetOriginalShape"), of)
+            return {"GetDataType": of.dtype, "GetDimNum": of.rank, "IsEmpty": False, **shapes}.get(name, U)
         if isinstance(of, tuple) and of[:1] != ("method",):
             if name in ("find", "count"):
                 keys = [each[0] if isinstance(each, tuple) and each else each for each in of]  # those of a map
@@ -564,33 +553,28 @@ class Interpreter:
         return U
 
     def _launched(self, trees: Sequence[Any], scope: dict[str, Any]) -> Any:
-        """Raise Refused if a kernel lacks a dtype of an input; one that is not known, or on the AICPU, takes all."""
+        """Raise Refused if a kernel lacks a dtype of an input; one that is not known, or on the AICPU, takes all.
+
+        If the kernel of this chip is not published, the dtypes are those on a 950, unless the file that launches it
+        names this chip: what it launches there is then a kernel of its own.
+        """
         if not trees or trees[0][0] != "name":
             return U
-        kernel = trees[0][1]
+        by_chip = self.sources.kernels.get(trees[0][1], {})
+        own = CHIPS[self.chip][1] in self.sources.mentions.get(scope.get("", ""), ())
+        lists = by_chip.get(self.folder) or (None if own else by_chip.get("ascend950")) or {}
         inputs = [each for each in trees if each[0] == "call" and each[1] == ("name", "OP_INPUT")]
         tensors = [self.value(each, scope) for each in (inputs[0][2] if inputs else ())]
-        for place, tensor in enumerate(tensors):
-            if not isinstance(tensor, Tensor) or tensor.dtype is U:
-                continue
-            taken = self._taken(kernel, place, scope.get("", ""))
-            if taken and tensor.dtype not in taken:
+        for tensor, taken in zip(tensors, lists.values(), strict=False):
+            if isinstance(tensor, Tensor) and tensor.dtype is not U and taken and tensor.dtype not in taken:
                 if not self.sure:
-                    raise Refused(kernel)
+                    raise Refused(trees[0][1])
                 return 561103
         return 0
 
-    def _taken(self, kernel: str, place: int, file: str) -> list[str] | None:
-        """Return the dtypes of a kernel's input.
 
-        If the kernel of this chip is not published, those on a 950, unless the file that launches it names this chip:
-        what it launches there is then a kernel of its own.
-        """
-        by_chip = self.sources.kernels.get(kernel, {})
-        own = CHIPS[self.chip][1] in self.sources.mentions.get(file, ())
-        inputs = by_chip.get(self.folder) or (None if own else by_chip.get("ascend950")) or {}
-        lists = list(inputs.values())
-        return lists[place] if place < len(lists) else None
+def _allocated(given: Sequence[Any]) -> Tensor:
+    return Tensor(*[each for each in given if isinstance(each, str) and each.startswith("DT_")][:1])
 
 
 def _same(left: Any, right: Any) -> bool:
@@ -647,7 +631,7 @@ def _built_in(name: str, given: Sequence[Any]) -> tuple[Any] | None:
         return (replace(given[0], dtype=given[1]),)
     if name in ("Contiguous", "Reshape", "Transpose", "UnsqueezeNd", "SqueezeNd", "ViewCopy", "ReFormat", "TransData"):
         return (Tensor(given[0].dtype) if given and isinstance(given[0], Tensor) else U,)
-    if name in ("IsNullptr",):
+    if name == "IsNullptr":
         return (U if given[0] is U else given[0] is None,)
     return None
 

@@ -5,8 +5,6 @@
     python tools/versions.py --here --chip 310P 950 --cann 8.1.RC1     # chips and releases of CANN, with what is here
     python tools/versions.py --log report/run.jsonl  # a run on an emulated chip that was made before
     python tools/versions.py 2.7.1 --keep reports    # with the log and the page of the run
-    python tools/versions.py 2.7.1 --keep reports --again     # after a repair: only what did not pass in that log
-    python tools/versions.py 2.7.1 --training        # only the training of two models
     python tools/versions.py 2.7.1 --check           # only ask whether all is well, as .ci/run does; write nothing
     python tools/versions.py                         # write the page again from what was seen before
 
@@ -16,7 +14,7 @@ The board of tests that others wrote is on the same page: what became of a file 
 ``tools/foreign/set_aside.json`` has the tests whose failures are proven to be their own fault, each with its proof.
 
 For each version: does it come up, who computes its operators (the census), what becomes of the cases of a level, and of
-the training of two models, which --training alone runs again. An environment takes 5 GB where the registry has only
+the training of two models. An environment takes 5 GB where the registry has only
 torch with CUDA, and minutes to install. Needs uv.
 """
 
@@ -32,17 +30,16 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from tools.evaluation.support import table
 
 ROOT = Path(__file__).resolve().parent.parent
 PLAYED = Path(__file__).with_name("versions_played.json")
 FOREIGN, ASIDE = (Path(__file__).parent / "foreign" / each for each in ("board.json", "set_aside.json"))
 SEEN, PAGE = Path(__file__).with_suffix(".json"), ROOT / "docs" / "evaluation" / "versions.md"
-BEGIN, END = "<!-- versions -->\n", "<!-- end -->"
-BEGIN_PLAYED, END_PLAYED = "<!-- chips -->\n", "<!-- end of chips -->"
-BEGIN_FOREIGN, END_FOREIGN = "<!-- foreign -->\n", "<!-- end of foreign -->"
 #: So many causes of failures in others' tests are listed.
 CAUSES = 40
 
@@ -94,39 +91,26 @@ def seen(
     kept in the folder ``keep``.
     """
     cases_only = cases_only or bool(options)
-    environment = _environment(programs)
+    found: dict[str, Any] = {"day": time.strftime("%Y-%m-%d", time.gmtime()), "level": level}
     with tempfile.TemporaryDirectory() as folder:
-
-        def run(*command: str) -> subprocess.CompletedProcess[str]:
-            return subprocess.run(  # noqa: S603
-                command, env=environment, cwd=folder, capture_output=True, text=True, check=False, timeout=LIMIT_S
-            )
-
-        found: dict[str, Any] = {"day": time.strftime("%Y-%m-%d", time.gmtime()), "level": level}
-        up = run("pytest-ascend", "emulate", "--", "python", "-c", COMES_UP)
+        up = _run_in(folder, programs, "pytest-ascend", "emulate", "--", "python", "-c", COMES_UP)
         if up.returncode:
             return {**found, "fails": _last(up)}
         found["cann"], _, found["torch"] = up.stdout.strip().splitlines()[-1].partition(" ")
-        census = None if cases_only else run("pytest-ascend", "census", "--json", "--emulated")
+        census = None if cases_only else _run_in(folder, programs, "pytest-ascend", "census", "--json", "--emulated")
         if census and not census.returncode:
             kinds = Counter(json.loads(census.stdout)["operators"].values())
             found["census"] = dict(sorted(kinds.items()))
-        chosen = ("--ascend-device=emulated", f"--ascend-level={level}", *options)
-        done = run("pytest", "--ascend", *chosen, "-q", "--ascend-report=report")
+        done = _run_cases(folder, programs, f"--ascend-level={level}", *options)
         if not Path(folder, "report", "run.jsonl").exists():
             return {**found, "fails": f"pytest ends before the first case: {_last(done)}"}
         if keep:
             shutil.copytree(Path(folder, "report"), keep, dirs_exist_ok=True)
         records = _cases(Path(folder, "report", "run.jsonl"))
-        training = {} if cases_only else trained(records) or trains(programs)
+        if not (training := trained(records)) and not cases_only:
+            _run_cases(folder, programs, "--ascend-suite=models", "-k", f"training and ({' or '.join(TRAINED)})")
+            training = trained(_cases(Path(folder, "report", "run.jsonl")))
         return found | counted(records.values()) | training
-
-
-def trains(programs: Path) -> dict[str, Any]:
-    """Return what becomes of the training of the models."""
-    with tempfile.TemporaryDirectory() as folder:
-        chosen = ("--ascend-suite=models", "-k", f"training and ({' or '.join(TRAINED)})")
-        return trained(_of_run(programs, chosen, folder))
 
 
 def trained(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -136,35 +120,18 @@ def trained(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {"trained": dict(outcomes)} if outcomes else {}
 
 
-def _environment(programs: Path) -> dict[str, str]:
-    """Return the variables with which a version's programs are found first, and take one thread each."""
-    return {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+def _run_in(folder: str, programs: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder; a version's programs are found first, and take one thread each."""
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(  # noqa: S603
+        command, env=environment, cwd=folder, capture_output=True, text=True, check=False, timeout=LIMIT_S
+    )
 
 
-def repeated(programs: Path, known: Mapping[str, Any], kept: Path) -> dict[str, Any]:
-    """Return what is known of a version, after another run of the cases that did not pass in the report kept.
-
-    Those that the suites do not have any more are left out.
-    """
-    records = _cases(kept / "run.jsonl")
-    doubtful = [name for name, each in records.items() if each["outcome"] not in OUTCOMES[:2]]
-    if not doubtful:
-        return dict(known)
-    with tempfile.TemporaryDirectory() as folder:
-        again = _of_run(programs, (f"--ascend-level={known['level']}", "-k", " or ".join(doubtful)), folder)
-        if not again:
-            return dict(known)
-        shutil.copytree(Path(folder, "report"), kept / "again", dirs_exist_ok=True)
-    left = {name: each for name, each in records.items() if name not in doubtful or each["outcome"] == "not-run"}
-    return {**known, **counted((left | again).values())}
-
-
-def _of_run(programs: Path, chosen: Collection[str], folder: str) -> dict[str, Mapping[str, Any]]:
-    """Return what becomes of chosen cases in a run that is reported to a folder."""
-    command = ("pytest", "--ascend", "--ascend-device=emulated", *chosen, "-q", "--ascend-report=report")
-    environment = _environment(programs)
-    subprocess.run(command, env=environment, cwd=folder, capture_output=True, check=False, timeout=LIMIT_S)  # noqa: S603
-    return _cases(Path(folder, "report", "run.jsonl"))
+def _run_cases(folder: str, programs: Path, *chosen: str) -> subprocess.CompletedProcess[str]:
+    """Run chosen cases, and report to the folder."""
+    always = ("--ascend-device=emulated", "-q", "--ascend-report=report")
+    return _run_in(folder, programs, "pytest", "--ascend", *always, *chosen)
 
 
 def counted(records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
@@ -219,40 +186,39 @@ def _run(command: list[str], environment: Mapping[str, str] | None = None) -> No
 def page(known: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the tables of the page."""
     heads = ("torch_npu", "torch", "CANN", "native", "left to the CPU", *OUTCOMES, "trained", "seen")
-    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    ordered = sorted(known, key=lambda each: [int(part) for part in re.findall(r"\d+", each)])
+    rows, ordered = [], sorted(known, key=lambda each: [int(part) for part in re.findall(r"\d+", each)])
     for version in ordered:
         its = known[version]
         if "fails" in its:
-            lines.append(f"| {version} | does not come up: {its['fails']} |{' |' * (len(heads) - 3)} {its['day']} |")
+            empty = [""] * (len(heads) - 3)
+            rows.append([version, f"does not come up: {its['fails']}", *empty, its["day"]])
             continue
-        census, outcomes = its.get("census", {}), its["outcomes"]
+        census, training = its.get("census", {}), its.get("trained", {})
         cells = [version, its["torch"], its["cann"] or "not told", census.get("native", ""), census.get("fallback", "")]
-        cells += [outcomes.get(each, 0) for each in OUTCOMES]
-        training = its.get("trained", {})
+        cells += [its["outcomes"].get(each, 0) for each in OUTCOMES]
         cells += [f"{training.get('passed', 0)} of {sum(training.values())}" if training else ""]
-        lines.append(f"| {' | '.join(map(str, cells))} | {its['day']}, {its['level']} |")
-    lines += ["", "What did not pass, by cause:", ""]
-    for version in ordered:
-        lines += [f"- {version}: {text} ({count})" for text, count in sorted(known[version].get("causes", {}).items())]
-    return "\n".join(lines) + "\n"
+        rows.append([*cells, f"{its['day']}, {its['level']}"])
+    causes = [(each, text, count) for each in ordered for text, count in sorted(known[each].get("causes", {}).items())]
+    return _section(heads, rows, "What did not pass, by cause:", causes)
 
 
 def page_of_played(known: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the table of chips and releases of CANN."""
-    heads = ("emulated", "level", *OUTCOMES, "waived for", "seen")
-    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    rows = []
     for name, its in sorted(known.items()):
         waived = ", ".join(f"{count} {cause}" for cause, count in sorted(its["known"].items()))
-        cells = [name, its["level"], *(its["outcomes"].get(each, 0) for each in OUTCOMES), waived, its["day"]]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    causes = [
-        f"- {name}: {text} ({count})" for name, its in sorted(known.items()) for text, count in its["causes"].items()
-    ]
-    lines += (
-        ["", "What did not pass, by cause:", "", *sorted(causes)] if causes else ["", "Nothing failed or was missing."]
-    )
-    return "\n".join(lines) + "\n"
+        rows.append([name, its["level"], *(its["outcomes"].get(each, 0) for each in OUTCOMES), waived, its["day"]])
+    causes = sorted((name, text, count) for name, its in known.items() for text, count in its["causes"].items())
+    title = "What did not pass, by cause:" if causes else "Nothing failed or was missing."
+    return _section(("emulated", "level", *OUTCOMES, "waived for", "seen"), rows, title, causes)
+
+
+def _section(
+    heads: Sequence[str], rows: Iterable[Sequence[object]], title: str, causes: Iterable[tuple[str, str, object]]
+) -> str:
+    """Return a table, and below it causes: of what, the cause, and how often."""
+    lines = [*table(heads, rows), "", title, "", *(f"- {name}: {text} ({count})" for name, text, count in causes)]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def others(report: Path, aside: Mapping[str, str]) -> dict[str, Any]:
@@ -288,25 +254,24 @@ BOARD |= {"wrong": "failed", "crashed": "errored"}
 
 def page_of_foreign(board: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     """Return the board of tests that others wrote: by repository and device, then what was wrong or crashed."""
-    heads = ("tests of", "files", "skipped whole", "executed", *BOARD, "seen")
-    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    causes: list[str] = []
+    rows, causes = [], []
     for name, files in sorted(board.items()):
         counts = sum((Counter(each["outcomes"]) for each in files.values()), Counter())
         aside = counts.pop("set aside", 0)
         days = sorted({each["day"] for each in files.values()})
         cells = [name, len(files), sum(not each["outcomes"] for each in files.values())]
         cells += [f"{sum(counts.values())}, {aside} set aside" if aside else sum(counts.values())]
-        cells += [*(counts[each] for each in BOARD.values()), " to ".join(dict.fromkeys((days[0], days[-1])))]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
+        rows.append(
+            [*cells, *(counts[each] for each in BOARD.values()), " to ".join(dict.fromkeys((days[0], days[-1])))]
+        )
         said = sum((Counter(each["causes"]) for each in files.values()), Counter())
         worse = [each for each in _ordered(said) if not each[0].startswith(("unsupported", "fallback"))]
-        causes += [f"- {name}: {_inert(text)} ({count})" for text, count in worse[:CAUSES]]
-        skipped = sum(
-            (Counter(list(each["skipped"])[:1]) for each in files.values() if not each["outcomes"]), Counter()
-        )
-        causes += [f"- {name}: skipped whole: {_inert(text)} ({count} files)" for text, count in _ordered(skipped)]
-    return "\n".join([*lines, "", "What was not emulated, wrong, or crashed, by cause:", "", *causes]) + "\n"
+        causes += [(name, _inert(text), count) for text, count in worse[:CAUSES]]
+        whole = (Counter(list(each["skipped"])[:1]) for each in files.values() if not each["outcomes"])
+        skipped = _ordered(sum(whole, Counter()))
+        causes += [(f"{name}: skipped whole", _inert(text), f"{count} files") for text, count in skipped]
+    heads = ("tests of", "files", "skipped whole", "executed", *BOARD, "seen")
+    return _section(heads, rows, "What was not emulated, wrong, or crashed, by cause:", causes)
 
 
 def _ordered(counts: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -323,15 +288,23 @@ def play(given: argparse.Namespace, known: dict[str, Any], programs: Path) -> No
     chips = [(f"chip {each}", f"--ascend-emulate=chip={each}") for each in given.chip]
     for name, option in [*chips, *((f"CANN {each}", f"--ascend-emulate=cann={each}") for each in given.cann)]:
         known[f"{name}, {given.level}"] = seen(programs, given.level, (option,))
-        PLAYED.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    known |= dict(map(played, given.log))
-    PLAYED.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        _keep(PLAYED, known)
+    _keep(PLAYED, known | dict(map(played, given.log)))
 
 
-def between(text: str, begin: str, end: str, content: str) -> str:
-    """Return a page with what stands between two marks replaced."""
-    before, _, rest = text.partition(begin)
-    return before + begin + content + end + rest.partition(end)[2]
+def _kept(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return found
+
+
+def _keep(file: Path, known: Mapping[str, Any]) -> None:
+    file.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def between(text: str, name: str, end: str, content: str) -> str:
+    """Return a page with what stands between two comments replaced."""
+    before, begin, rest = text.partition(f"<!-- {name} -->\n")
+    return before + begin + content + f"<!-- {end} -->" + rest.partition(f"<!-- {end} -->")[2]
 
 
 def check(version: str, python: str, level: str) -> int:
@@ -357,46 +330,32 @@ def main() -> int:
     parser.add_argument("--level", default="smoke")
     parser.add_argument("--python", default=sys.executable, help="the Python to make environments of")
     parser.add_argument("--here", action="store_true", help="take the environment that runs this, and make none")
-    parser.add_argument("--environment", type=Path, help="take an environment that is there")
     parser.add_argument("--chip", nargs="*", default=[], help="chips to be, as pytest-ascend emulate --chip has them")
     parser.add_argument("--cann", nargs="*", default=[], help="releases of CANN to answer as")
     parser.add_argument("--keep", type=Path, help="a folder to keep the reports of versions in")
-    parser.add_argument("--training", action="store_true", help="only train, and keep what else is known")
-    parser.add_argument("--again", action="store_true", help="only run what did not pass in the report kept")
     parser.add_argument("--log", nargs="*", default=[], type=Path, help="logs of runs on emulated chips to add")
     parser.add_argument("--others", nargs=2, metavar=("NAME", "REPORT"), help="a run of pytest-ascend upstream to add")
     parser.add_argument("--check", action="store_true", help="only say how versions fare: exit code 1 if badly")
     given = parser.parse_args()
     if given.check:
         return max(check(version, given.python, given.level) for version in given.versions)
-    known, played = (json.loads(each.read_text(encoding="utf-8")) if each.exists() else {} for each in (SEEN, PLAYED))
-    play(given, played, Path(sys.executable).parent)
+    known = _kept(SEEN)
+    play(given, _kept(PLAYED), Path(sys.executable).parent)
     for version in given.versions:
-        made = None if given.here or given.environment else Path(tempfile.mkdtemp(prefix=f"torch_npu-{version}-"))
-        try:
-            ready = Path(sys.executable).parent if given.here else given.environment and given.environment / "bin"
-            programs = ready or installed(version, given.python, made or Path())
-            keep = given.keep and given.keep / version
-            if given.training:
-                found = {**known[version], **trains(programs)}
-            elif keep and given.again:
-                found = repeated(programs, known[version], keep)
-            else:
-                found = seen(programs, given.level, keep=keep)
-        finally:
-            if made:
-                shutil.rmtree(made, ignore_errors=True)
-        # Another run of this command may have seen another version meanwhile.
-        known = {**(json.loads(SEEN.read_text(encoding="utf-8")) if SEEN.exists() else {}), version: found}
-        SEEN.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    text = between(PAGE.read_text(encoding="utf-8"), BEGIN, END, page(known))
-    text = between(text, BEGIN_PLAYED, END_PLAYED, page_of_played(played))
-    board = json.loads(FOREIGN.read_text(encoding="utf-8")) if FOREIGN.exists() else {}
+        with tempfile.TemporaryDirectory(prefix=f"torch_npu-{version}-", ignore_cleanup_errors=True) as folder:
+            here = Path(sys.executable).parent
+            programs = here if given.here else installed(version, given.python, Path(folder))
+            found = seen(programs, given.level, keep=given.keep and given.keep / version)
+        known = {**_kept(SEEN), version: found}  # another run of this command may have seen another version meanwhile
+        _keep(SEEN, known)
+    board = _kept(FOREIGN)
     if given.others:
-        aside = json.loads(ASIDE.read_text(encoding="utf-8"))
-        board.setdefault(f"{given.others[0]}, emulated", {}).update(others(Path(given.others[1]), aside))
-        FOREIGN.write_text(json.dumps(board, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    PAGE.write_text(between(text, BEGIN_FOREIGN, END_FOREIGN, page_of_foreign(board)), encoding="utf-8")
+        found = others(Path(given.others[1]), _kept(ASIDE))
+        board.setdefault(f"{given.others[0]}, emulated", {}).update(found)
+        _keep(FOREIGN, board)
+    text = between(PAGE.read_text(encoding="utf-8"), "versions", "end", page(known))
+    text = between(text, "chips", "end of chips", page_of_played(_kept(PLAYED)))
+    PAGE.write_text(between(text, "foreign", "end of foreign", page_of_foreign(board)), encoding="utf-8")
     return 0
 
 

@@ -129,7 +129,16 @@ def _verified_inside(
 
 def _verified(folder: Path, key: Ed25519PublicKey, release: Release) -> tuple[Package, Candidate]:
     with package.opened(folder, key) as found:
-        _check_release(found, release)
+        version = str(found.claims["release"])
+        if version != release.version:
+            message = f"it was made by pytest-ascend {one_line(version)[:80]}; this is {release.version}"
+            raise CertificateError(message, hint="check it with that release, installed from its official source")
+        for name, file in EVIDENCE.items():
+            if found.parts[file] != release.parts[name]:
+                differing = _first_difference(found.parts[file], release.parts[name])
+                hint = "install the release from its official source; then ask the issuer"
+                message = f"{file} is not that of pytest-ascend {release.version}{differing}"
+                raise CertificateError(message, part=file, hint=hint)
         return found, _check_evidence(found, release)
 
 
@@ -199,19 +208,6 @@ def ended(claims: Any, *, on: date, compatibility: Compatibility, revocations: R
     revoked = revocations.find(claims["id"]) if revocations else None
     if revoked:
         yield one_line(f"it was revoked on {revoked['since']}: {revoked['reason']}")
-
-
-def _check_release(found: Package, release: Release) -> None:
-    version = str(found.claims["release"])
-    if version != release.version:
-        message = f"it was made by pytest-ascend {one_line(version)[:80]}; this is {release.version}"
-        raise CertificateError(message, hint="check it with that release, installed from its official source")
-    for name, file in EVIDENCE.items():
-        if found.parts[file] != release.parts[name]:
-            differing = _first_difference(found.parts[file], release.parts[name])
-            hint = "install the release from its official source; then ask the issuer"
-            message = f"{file} is not that of pytest-ascend {release.version}{differing}"
-            raise CertificateError(message, part=file, hint=hint)
 
 
 def _first_difference(theirs: bytes, mine: bytes) -> str:

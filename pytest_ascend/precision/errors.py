@@ -87,7 +87,17 @@ def measure(
     work = work_dtype(tensors)
     size = CHUNK if work is torch.float32 else CHUNK // 2
     if observer is None and actual.numel() >= PARALLEL_FROM and all(map(_is_flat, tensors)):
-        _measure_in_threads(found, tensors, work, size)
+        flat = [each.reshape(-1) for each in tensors]
+        length = flat[0].numel()
+        threads = min(MOST_THREADS, os.cpu_count() or 1)
+        share = -(-length // threads // size) * size
+        starts = range(0, length, max(share, size))
+        with ThreadPoolExecutor(threads) as pool:
+            parts = pool.map(
+                lambda start: _part(found, [each[start : start + share] for each in flat], work, size, start), starts
+            )
+            for part in parts:
+                found.merge(part)
     else:
         _measure_range(found, tensors, work, size, 0)
     if found.nonfinite.shared_nan and not found.nonfinite.explains_nan(form):
@@ -134,21 +144,6 @@ def _measure_range(
                 if not dense.add(sums, values, expected, start):
                     _add_finite(sums, values, expected, start)
             start += actual.numel()
-
-
-def _measure_in_threads(found: Measurement, tensors: Sequence[torch.Tensor], work: torch.dtype, size: int) -> None:
-    """Process a part of the tensors in each thread; numpy computes without holding the GIL."""
-    flat = [each.reshape(-1) for each in tensors]
-    length = flat[0].numel()
-    threads = min(MOST_THREADS, os.cpu_count() or 1)
-    share = -(-length // threads // size) * size
-    starts = range(0, length, max(share, size))
-    with ThreadPoolExecutor(threads) as pool:
-        parts = pool.map(
-            lambda start: _part(found, [each[start : start + share] for each in flat], work, size, start), starts
-        )
-        for part in parts:
-            found.merge(part)
 
 
 def _part(whole: Measurement, tensors: Sequence[torch.Tensor], work: torch.dtype, size: int, start: int) -> Measurement:

@@ -226,16 +226,12 @@ def _faithful(func: Any, *args: Any, **kwargs: Any) -> Any:
     usual = func(*args, **kwargs)
     if kwargs.get("out") is not None or not any(map(_is_short, tree_flatten((args, kwargs))[0])):
         return usual
-    exact = func(*(_widened(each) for each in args), **kwargs)
+    exact = func(*(each.double() if _is_short(each) else each for each in args), **kwargs)
     return tree_map(_rounded, usual, exact)
 
 
 def _is_short(value: Any) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point() and value.dtype is not torch.float64
-
-
-def _widened(value: Any) -> Any:
-    return value.double() if _is_short(value) else value
 
 
 def _rounded(usual: Any, exact: Any) -> Any:

@@ -342,17 +342,13 @@ def _copied(subject: Any, owner: nn.Module, convert: Callable[[Any], Any] | None
     module = copy.deepcopy(owner).cpu()
     if convert is not None:
         for part in module.modules():
-            _convert_tensors(part, convert)
+            with torch.no_grad():
+                for parameter in part.parameters(recurse=False):
+                    parameter.data = convert(parameter.data)
+                    parameter.grad = None
+                for name, buffer in part.named_buffers(recurse=False):
+                    part._buffers[name] = convert(buffer)  # noqa: SLF001 - as Module.to does
     return module if subject is owner else getattr(module, subject.__name__)
-
-
-def _convert_tensors(part: nn.Module, convert: Callable[[Any], Any]) -> None:
-    with torch.no_grad():
-        for parameter in part.parameters(recurse=False):
-            parameter.data = convert(parameter.data)
-            parameter.grad = None
-        for name, buffer in part.named_buffers(recurse=False):
-            part._buffers[name] = convert(buffer)  # noqa: SLF001 - as Module.to does
 
 
 def initialise(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

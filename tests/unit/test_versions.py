@@ -1,56 +1,17 @@
-"""The table of versions: a repaired version is asked again only for what did not pass."""
+"""The table of versions, and whether a version fares well."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tools import versions
-from tools.versions import counted, page, repeated, trained
+from tools.versions import page, trained
 
 
 def record(name: str, outcome: str) -> dict[str, Any]:
     return {"type": "record", "case": {"id": name}, "outcome": outcome, "reason": f"{outcome}: of {name}"}
-
-
-def write(log: Path, *records: dict[str, Any]) -> None:
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log.write_text("\n".join(map(json.dumps, records)) + "\n", encoding="utf-8")
-
-
-@pytest.fixture
-def programs(tmp_path: Path) -> Path:
-    """Return a folder with a pytest that keeps its arguments, and reports what is in the file ``next``."""
-    program = tmp_path / "bin" / "pytest"
-    program.parent.mkdir()
-    program.write_text(
-        f'#!/bin/sh\necho "$@" > {tmp_path}/asked\nmkdir report\ncp {tmp_path}/next report/run.jsonl\n',
-        encoding="utf-8",
-    )
-    program.chmod(0o755)
-    return program.parent
-
-
-def test_only_what_did_not_pass_runs_again_and_replaces_what_was_known(programs: Path, tmp_path: Path) -> None:
-    before = [record("a", "passed"), record("b", "failed"), record("c", "errored"), record("d", "waived")]
-    header = {"type": "header", "manifest": [{"id": name} for name in "abcde"]}
-    write(tmp_path / "kept" / "run.jsonl", header, *before)
-    write(tmp_path / "next", record("b", "passed"), record("c", "errored"))
-    known = {"torch": "2.3.1", "level": "smoke", **counted(before)}
-    found = repeated(programs, known, tmp_path / "kept")
-    assert "-k b or c or e" in (tmp_path / "asked").read_text(encoding="utf-8")
-    assert found["outcomes"] == {"passed": 2, "errored": 1, "waived": 1, "not-run": 1}
-    assert found["causes"] == {"errored: errored: of c": 1, "not-run: no result": 1}
-    assert found["torch"] == "2.3.1"
-
-
-def test_where_all_passed_nothing_runs(programs: Path, tmp_path: Path) -> None:
-    write(tmp_path / "kept" / "run.jsonl", record("a", "passed"))
-    assert repeated(programs, {"level": "smoke"}, tmp_path / "kept") == {"level": "smoke"}
-    assert not (tmp_path / "asked").exists()
 
 
 def test_the_training_of_the_two_models_is_counted_and_on_the_page() -> None:

@@ -1,8 +1,8 @@
 """False alarms of the judge on correct devices: functions and whole models, with gradients, in four modes.
 
-Each function and architecture is judged by what ``cpu_reference`` and ``precision_compare.module`` take by themselves.
-Devices are ``cpu`` (the CPU judged by itself), and the emulated one with the numerics ``exact`` and ``chip:SEED``.
-Errors are then planted into what one of the devices gave. Needs the extras ``models`` and ``corpus``.
+Each function of torch's database and each architecture is judged as ``precision_compare.module`` does, architectures
+also layer by layer. Devices are ``cpu`` (the CPU judged by itself), and the emulated one with the numerics ``exact``
+and ``chip:SEED``. Errors are then planted into what one of the devices gave. Needs the extras models and corpus.
 
 Results are added to the file ``--results`` as they come: a run that was stopped goes on where it was, by the same
 command.
@@ -10,7 +10,6 @@ command.
 
 from __future__ import annotations
 
-import copy
 import importlib
 import json
 import math
@@ -18,23 +17,21 @@ import os
 import random
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import click
 import torch
 
 from pytest_ascend.emulator import choices, dispatch
-from pytest_ascend.precision import compare, layers, models
+from pytest_ascend.precision import layers
 from pytest_ascend.precision.formulas import cann_formulas
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.reference import COUNTS, Reference, plain
 from pytest_ascend.precision.whole import ModuleResults
-from pytest_ascend.run.reference import cpu_reference
 from tools.ops.database import database
 
-from .composed import FUNCTIONS
 from .support import lines_of, machine, table, write
 
 DEVICES = ("cpu", "exact", *(f"chip:{seed}" for seed in range(1, 6)))
@@ -43,10 +40,7 @@ MODES = ("float32", "bfloat16", "float16", "autocast")
 SIZES, PLACES = (1.5, 2.0, 3.0, 4.0), ("one element", "everywhere")
 #: Tensors of each model into which errors are planted.
 SPOILT = 6
-#: What is found of one thing: the fields of a line of the results.
-Row: TypeAlias = dict[str, Any]
-#: Judges a result that the device gives now; with True errors are planted into it, too.
-Judge: TypeAlias = Callable[[bool], Iterator[Row]]
+KINDS = ("functions", "models")
 
 
 def switch(device: str) -> str:
@@ -58,18 +52,22 @@ def switch(device: str) -> str:
     return "npu"
 
 
-# --- functions ---
+class Function(torch.nn.Module):
+    """A function of tensors as a module."""
+
+    def __init__(self, call: Any) -> None:
+        super().__init__()
+        self.call = call
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        """Call it, for its first result."""
+        found = self.call(*tensors)
+        return found if isinstance(found, torch.Tensor) else found[0]
 
 
-def function_of(unit: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Return a function of tensors, and its inputs in float32: composed ones, and those of torch's database."""
-    name, _, number = unit.partition("#")
-    if number:
-        call, shapes = FUNCTIONS[name]
-        generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
-        return call, tuple(torch.randn(shape, generator=generator) for shape in shapes[int(number)])
+def function_of(name: str) -> tuple[Function, tuple[torch.Tensor, ...]]:
+    """Return a function of torch's database, and the inputs of its largest sample in float32."""
     info = database()[name][0]
-    torch.manual_seed(0)
     samples = info.sample_inputs("cpu", torch.float32)
     sample = max(samples, key=lambda each: each.input.numel())
     places = [i for i, each in enumerate(sample.args) if isinstance(each, torch.Tensor)]
@@ -78,49 +76,9 @@ def function_of(unit: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         args = list(sample.args)
         for place, tensor in zip(places, others, strict=True):
             args[place] = tensor
-        found = info.op(first, *args, **sample.kwargs)
-        return found if isinstance(found, torch.Tensor) else found[0]
+        return info.op(first, *args, **sample.kwargs)
 
-    return call, (sample.input, *(sample.args[i] for i in places))
-
-
-def of_function(unit: str, kind: str) -> Iterator[tuple[Row, Judge]]:
-    """Yield what is judged of a function: in every mode its output and its gradients."""
-    function, inputs = function_of(unit)
-
-    def gradients(*given: Any) -> Any:
-        leaves = [each.detach().requires_grad_(each.is_floating_point()) for each in given]
-        output = function(*leaves)
-        incoming = torch.linspace(-1, 2, output.numel()).reshape(output.shape).to(output)
-        return torch.autograd.grad(output, [each for each in leaves if each.requires_grad], incoming)
-
-    for mode in MODES:
-        dtype = torch.float32 if mode == "autocast" else getattr(torch, mode)
-        given = tuple(each.to(dtype) if each.is_floating_point() else each for each in inputs)
-        for part, call in (("output", lambda *each: (function(*each).detach(),)), ("gradient", gradients)):
-            yield {"mode": mode, "part": part}, _function_judge(call, given, mode, kind)
-
-
-def _function_judge(call: Any, inputs: Any, mode: str, kind: str) -> Judge:
-    autocast = torch.bfloat16 if mode == "autocast" else None
-
-    def judge_now(spoils: bool) -> Iterator[Row]:
-        try:
-            expected = cpu_reference(call, *inputs, autocast=autocast)
-            with torch.autocast(kind, dtype=torch.bfloat16, enabled=autocast is not None):
-                actual = call(*(each.to(kind) for each in inputs))
-        except RuntimeError as error:
-            yield {"what": "no kernel", "said": str(error)[:200]}
-            return
-        for place, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
-            yield {"what": "correct", "place": place, **_accusation([compare(ours, theirs)])}
-            if spoils:
-                yield from planted(ours.cpu(), theirs, compare)
-
-    return judge_now
-
-
-# --- models ---
+    return Function(call), (sample.input, *(sample.args[i] for i in places))
 
 
 def architectures() -> dict[str, Any]:
@@ -129,15 +87,16 @@ def architectures() -> dict[str, Any]:
     return {"the README's block": None, **json.loads(text)}
 
 
-def made(unit: str, mode: str) -> tuple[Any, Any, Any]:
-    """Return an architecture and its keywords in the dtype of a mode, and the dtype of its autocast.
+def made(unit: str, mode: str) -> tuple[Any, Any, Any, Any]:
+    """Return a module, its inputs and keywords in the dtype of a mode, and the dtype of its autocast.
 
     Its weights and inputs are the same each time.
     """
-
     torch.manual_seed(0)
-    entry = architectures()[unit]
-    if entry is None:
+    inputs, given = (), {}
+    if unit not in architectures():
+        model, inputs = function_of(unit)
+    elif (entry := architectures()[unit]) is None:
         model = torch.nn.Sequential(torch.nn.Linear(128, 64), torch.nn.GELU())
         given = {"input": torch.randn(8, 128)}
     else:
@@ -148,12 +107,11 @@ def made(unit: str, mode: str) -> tuple[Any, Any, Any]:
         if adapter := entry.get("adapter"):
             peft = importlib.import_module("peft")
             model = peft.get_peft_model(model, peft.LoraConfig(**adapter))
-        given = {}
         for name, wanted in entry["inputs"].items():
             given[name] = _input(wanted, given)
     dtype = torch.float32 if mode == "autocast" else getattr(torch, mode)
-    given = mapped(given, lambda each: each.to(dtype) if each.is_floating_point() else each)
-    return model.eval().to(dtype), given, torch.bfloat16 if mode == "autocast" else None
+    inputs, given = mapped((inputs, given), lambda each: each.to(dtype) if each.is_floating_point() else each)
+    return model.eval().to(dtype), inputs, given, torch.bfloat16 if mode == "autocast" else None
 
 
 def _input(wanted: Any, others: Mapping[str, Any]) -> torch.Tensor:
@@ -167,79 +125,48 @@ def _input(wanted: Any, others: Mapping[str, Any]) -> torch.Tensor:
     return torch.randn(shape) if kind == "normal" else torch.randint(1, 90, shape)
 
 
-def of_model(unit: str, kind: str) -> Iterator[tuple[Row, Judge]]:
-    """Yield what is judged of an architecture: in every mode each of PARTS."""
-    for mode in MODES:
-        for part, judge_of in PARTS.items():
-            if part != "pair" or mode != "autocast":  # which a comparison of two models does not have
-                yield {"mode": mode, "part": part}, judge_of(*made(unit, mode), kind)
+def judged(kind: str, unit: str) -> Iterator[dict[str, Any]]:
+    """Yield what is found on each device in each mode; errors are planted on one of the emulated ones, by name."""
+    drawn = zlib.crc32(unit.encode())
+    for device_type, devices in (("cpu", DEVICES[:1]), ("npu", DEVICES[1:])):
+        tasks = [(mode, made(unit, mode)) for mode in MODES]
+        for place, device in enumerate(devices):
+            switch(device)
+            for number, (mode, (model, args, given, autocast)) in enumerate(tasks):
+                spoils = (drawn + number) % len(DEVICES[1:]) == place
+                about = {"set": kind, "unit": unit, "device": device, "mode": mode}
+                try:
+                    for row in _module(model, args, given, device_type, autocast, spoils=spoils):
+                        yield {**about, "part": kind, **row}
+                    if kind == "models":
+                        report = layers(model, *args, device=device_type, autocast=autocast, **given)
+                        verdicts = [each for one in report.layers for each in (one.forward, one.backward) if each]
+                        yield {**about, "part": "layers", "what": "layers", **_accusation(verdicts)}
+                except RuntimeError as error:
+                    if kind == "models":
+                        raise
+                    yield {**about, "part": kind, "what": "no kernel", "said": str(error)[:200]}
 
 
-def _called(model: Any, given: Any, autocast: Any, kind: str) -> Judge:
-    """Judge the outputs by the README's lines: a reference, a call on the device, a comparison."""
-    expected = cpu_reference(model, **given)
-
-    def judge_now(_: bool) -> Iterator[Row]:
-        with torch.no_grad(), torch.autocast(kind, dtype=torch.bfloat16, enabled=autocast is not None):
-            actual = model.to(kind)(**mapped(given, lambda each: each.to(kind)))
-
-        def by_cann() -> list[Any]:
-            return [compare(actual, cpu_reference(model.cpu(), **given))]
-
-        yield {"what": "model", **_accusation([compare(actual, expected)], by_cann if kind == "npu" else None)}
-
-    return judge_now
-
-
-def _with_gradients(model: Any, given: Any, autocast: Any, kind: str) -> Judge:
-    """Judge outputs and gradients as ``precision_compare.module`` does."""
+def _module(model: Any, args: Any, given: Any, kind: str, autocast: Any, *, spoils: bool) -> Iterator[dict[str, Any]]:
+    """Judge outputs and gradients as ``precision_compare.module`` does: where CANN has another formula, by that."""
     where = torch.device(kind)
-    first = ModuleResults.of(model, (), given, where, autocast)
-
-    def judge_now(spoils: bool) -> Iterator[Row]:
-        def by_cann() -> list[Any]:
-            return list(ModuleResults.of(model, (), given, where, autocast).on(where).judged())
-
-        both = first.on(where)
-        yield {"what": "model", **_accusation(both.judged(), by_cann if kind == "npu" else None)}
-        pairs = list(zip(tensors_in(both.actual), tensors_in(both.expected), strict=True))
-        pairs = [each for each in pairs if isinstance(each[1], Reference)]
-        for ours, theirs in pairs[:: -(-len(pairs) // SPOILT)] if spoils else ():
-            yield from planted(ours.cpu(), theirs, both.compare)
-
-    return judge_now
-
-
-def _by_layers(model: Any, given: Any, autocast: Any, kind: str) -> Judge:
-    """Judge each layer by itself."""
-
-    def judge_now(_: bool) -> Iterator[Row]:
-        report = layers(model, device=kind, autocast=autocast, **given)
-        verdicts = [verdict for each in report.layers for verdict in (each.forward, each.backward) if verdict]
-        yield {"what": "layers", **_accusation(verdicts)}
-
-    return judge_now
-
-
-def _beside_a_copy(model: Any, given: Any, _autocast: Any, kind: str) -> Judge:
-    """Judge a rewritten model beside its original: here both are the same."""
-
-    def judge_now(_: bool) -> Iterator[Row]:
-        report = models(model, copy.deepcopy(model), device=kind, **given)
-        verdicts = [verdict for each in report.layers for verdict in (each.forward, each.backward) if verdict]
-        yield {"what": "layers", **_accusation(verdicts)}
-
-    return judge_now
-
-
-#: What is judged of an architecture: outputs, the module with gradients, its layers, and each beside a copy's.
-PARTS = {"outputs": _called, "module": _with_gradients, "layers": _by_layers, "pair": _beside_a_copy}
+    both = ModuleResults.of(model, args, given, where, autocast)
+    found = _accusation(both.judged())
+    if found["accused"] and kind == "npu":
+        with cann_formulas():
+            found = _accusation(ModuleResults.of(model, args, given, where, autocast).judged())
+    yield {"what": "module", **found}
+    pairs = list(zip(tensors_in(both.actual), tensors_in(both.expected), strict=True))
+    pairs = [each for each in pairs if isinstance(each[1], Reference)]
+    for ours, theirs in pairs[:: -(-len(pairs) // SPOILT)] if spoils and pairs else ():
+        yield from planted(ours.cpu(), theirs, both.compare)
 
 
 # --- planted errors ---
 
 
-def planted(actual: Any, expected: Any, compare: Any) -> Iterator[Row]:
+def planted(actual: Any, expected: Any, compare: Any) -> Iterator[dict[str, Any]]:
     """Yield, for errors of each size and place, whether they were seen.
 
     The reference error is the largest that the device, or one of eight reference runs, has in the tensor, and no less
@@ -274,59 +201,43 @@ def planted(actual: Any, expected: Any, compare: Any) -> Iterator[Row]:
                 yield {"what": "planted", "size": size, "where": where, "seen": not compare(tensor, expected).agrees}
 
 
-def _accusation(verdicts: Any, by_cann: Callable[[], Any] | None = None) -> Row:
-    """Return whether something is accused, and what; ``by_cann`` judges again where CANN computes another formula."""
-    verdicts = list(verdicts)
-    if by_cann and not all(each.agrees for each in verdicts):
-        with cann_formulas():
-            verdicts = by_cann()
+def _accusation(verdicts: Iterable[Any]) -> dict[str, Any]:
+    """Return whether something is accused, and what."""
     wrong = [leaf for verdict in verdicts for leaf in (verdict.leaves or (verdict,)) if not leaf.agrees]
     return {"accused": bool(wrong), "said": "; ".join(f"{each.path}: {each.headline}" for each in wrong)[:600]}
 
 
 # --- the run and its table ---
 
-SETS: Mapping[str, Callable[[str, str], Iterator[tuple[Row, Judge]]]] = {"functions": of_function, "models": of_model}
 
-
-def units(sets: tuple[str, ...], sample: int, seed: int) -> list[tuple[str, str]]:
-    """Return set and name of what is judged: every architecture, and so many functions (0: all), in a random order."""
+def units(kinds: tuple[str, ...], sample: int, seed: int) -> list[tuple[str, str]]:
+    """Return kind and name of what is judged: every architecture, and so many functions (0: all), in a random order."""
     chance = random.Random(seed)  # noqa: S311 - no secret
-    functions = [f"{name}#{number}" for name, (_, shapes) in FUNCTIONS.items() for number in range(len(shapes))]
-    functions += [name for name, infos in database().items() if infos[0].supports_autograd and "foreach" not in name]
+    functions = [name for name, infos in database().items() if infos[0].supports_autograd and "foreach" not in name]
     chance.shuffle(functions)
     names = {"functions": functions[: sample or None], "models": list(architectures())}
-    found = [(name, unit) for name in sets or SETS for unit in names[name]]
+    found = [(kind, unit) for kind in kinds or KINDS for unit in names[kind]]
     chance.shuffle(found)
     return found
 
 
 def judge(wanted: list[tuple[str, str]], file: Path) -> None:
-    """Judge what is left on each device; errors are planted on one that the emulated CANN is, drawn by name."""
+    """Judge what is left on each device."""
     known = {(row["set"], row["unit"]) for row in lines_of(file)}
     torch.set_num_threads(1)
     torch.npu.conv.allow_hf32 = torch.npu.matmul.allow_hf32 = False  # as the plugin sets them
     torch.ones(1, device="npu").add(1)  # the first operator installs the kernels
     with file.open("a", encoding="utf-8") as out:
-        for name, unit in wanted:
-            if (name, unit) in known:
-                continue
-            rows, drawn = [], zlib.crc32(unit.encode())
-            for kind, devices in (("cpu", DEVICES[:1]), ("npu", DEVICES[1:])):
-                tasks = list(SETS[name](unit, kind))
-                for place, device in enumerate(devices):
-                    switch(device)
-                    for number, (about, judge_now) in enumerate(tasks):
-                        spoils = (drawn + number) % len(DEVICES[1:]) == place
-                        rows += [{"set": name, "unit": unit, "device": device, **about, **r} for r in judge_now(spoils)]
-            out.write("".join(json.dumps(row) + "\n" for row in rows))
-            out.flush()
+        for kind, unit in wanted:
+            if (kind, unit) not in known:
+                out.write("".join(json.dumps(row) + "\n" for row in judged(kind, unit)))
+                out.flush()
 
 
-def tables(rows: list[Row]) -> Iterator[str]:
+def tables(rows: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the lines of the page: accused by device and mode, then the share of planted errors that was seen."""
     rejected = [row["accused"] for row in rows if "accused" in row]
-    counts = {name: len({row["unit"] for row in rows if row["set"] == name}) for name in SETS}
+    counts = {name: len({row["unit"] for row in rows if row["set"] == name}) for name in KINDS}
     yield (
         f"{counts['functions']} functions and {counts['models']} architectures: {sum(rejected)} of {len(rejected):,} "
         "correct results rejected."
@@ -355,7 +266,7 @@ def _share(seen: int, missed: int) -> str:
 
 
 @click.command(help=__doc__)
-@click.option("--set", "sets", multiple=True, type=click.Choice(list(SETS)), help="Judge these only.")
+@click.option("--set", "sets", multiple=True, type=click.Choice(KINDS), help="Judge these only.")
 @click.option("--sample", default=0, help="How many functions to draw; 0 for all.")
 @click.option("--seed", default=0, help="Seed of what is drawn, and of the order.")
 @click.option(
