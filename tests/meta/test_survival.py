@@ -22,13 +22,13 @@ def test_runs_survive_faults_and_kills() -> None:
         "-m",
         "tools.evaluation",
         "survival",
-        "--faults=5",
-        "--kills=5",
+        "--faults=2",
+        "--kills=3",
         "--disturbances=0",
         "--seed=3",
     ]
     environment = dict(AT_START)
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    said = ("5 runs with a fault", "5 runs with a kill")
+    said = ("2 runs with a fault", "3 runs with a kill")
     assert "; ".join(f"{each}, 0 wrong" for each in said) in done.stdout
