@@ -32,8 +32,12 @@ AT_START = {name: value for name, value in os.environ.items() if not name.starts
 LIMIT_S = {"unit": 120, "emulator": 120, "integration": 600, "meta": 600}
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Set the time limit of each test that has none of its own; leave out what this commit does not draw.
+
+    Folders with long tests come first: pytest-xdist gives files away in this order, and a long one that comes last
+    would run alone.
 
     Of a test marked ``drawn(count)`` CI runs ``count`` parameters, chosen by its --random-order-seed, the commit.
     Without that option all run.
@@ -50,9 +54,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out.update(item for item in each if item.nodeid not in chosen)
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=sorted(left_out, key=lambda item: item.nodeid))
+    limits = {item: LIMIT_S[item.path.relative_to(config.rootpath).parts[1]] for item in items}
+    items.sort(key=lambda item: -limits[item])
     for item in items:
         if item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(LIMIT_S[item.path.relative_to(item.config.rootpath).parts[1]]))
+            item.add_marker(pytest.mark.timeout(limits[item]))
 
 
 def pytest_configure(config: pytest.Config) -> None:
