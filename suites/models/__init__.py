@@ -11,8 +11,8 @@ from .variants import CASES_ALONE, CASES_OF_VARIANTS
 #: The properties of a model, in the order in which they are computed.
 PROPERTIES = ("forward", "loss", "gradients", "training")
 
-#: Model, mode (see ``computation.MODES``) and level of its cases. CPU kernels take ten times as long in float16. Of a ViT, level
-#: standard trains with autocast, where weights, norms and optimizer are in float32, too; a small one in float32.
+#: Model, mode (see ``computation.MODES``) and level of its cases. CPU kernels take ten times as long in float16. A ViT
+#: trains with autocast at standard, where weights, norms and the optimizer are in float32, too; a small one in float32.
 RUNS = (
     ("resnet50", "float32", "standard"),
     ("resnet50", "autocast-bfloat16", "standard"),
