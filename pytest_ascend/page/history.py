@@ -83,7 +83,7 @@ def points_of(logs: Iterable[Path], site: Path) -> list[Point]:
         with opened(log) as file:
             state = os.fstat(file.fileno())
         key = (os.path.relpath(log, site), state.st_size, state.st_mtime_ns, __version__)
-        found[key] = known.get(key) or point_of(scan(log))
+        found[key] = known.get(key) or point_of(scan(log, "benchmarks/"))
     write_file(site / INDEX, msgspec.msgpack.encode(found))
     return list(found.values())
 

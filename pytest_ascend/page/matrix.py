@@ -7,19 +7,16 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-
-import msgspec
 
 from pytest_ascend.page import View, chart, html
 from pytest_ascend.page.changes import name_of
 from pytest_ascend.page.chart import Chart
 from pytest_ascend.page.page import label_of
 from pytest_ascend.page.svg import is_plottable
-from pytest_ascend.records.case import Case, Stack
+from pytest_ascend.records.case import Stack
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import Run
@@ -172,18 +169,18 @@ def _charts(runs: Sequence[Summary]) -> Iterator[Chart]:
 RANKS: Mapping[str, int] = {name: rank for rank, name in enumerate(ORDER)}
 
 
-def scan(path: Path) -> Summary:
-    """Summarise the log at ``path``, without results of cases that passed by comparisons alone.
+def scan(path: Path, measured: str = "") -> Summary:
+    """Summarise the log at ``path``, without results of cases that passed by comparisons.
 
+    Those are kept that also measured, and whose ids begin with ``measured``.
     Raises RunLogError for a log that cannot be trusted, naming file and line.
     """
     with opened(path) as file, without_garbage_collection():
         log = LogReader(path, file)
-        header = msgspec.structs.replace(log.header, manifest=_shared(log.header.manifest))
-        found = {each.case.id: each for each in log.outlines()}
+        found = {each.case.id: each for each in log.outlines(measured)}
     records = tuple(each for each in found.values() if isinstance(each, ResultRecord))
     run = Run(
-        header=header,
+        header=log.header,
         records=records,
         footer=log.footer,
         path=str(path),
@@ -207,9 +204,3 @@ def tallies(summary: Summary) -> dict[tuple[str, str, str], list[int]]:
         tally = found.setdefault((case.suite, case.family, case.subject), [0] * len(ORDER))
         tally[ranks.get(case.id, RANKS[Passed.name])] += 1
     return found
-
-
-@lru_cache(maxsize=8)
-def _shared(manifest: tuple[Case, ...]) -> tuple[Case, ...]:
-    """Keep equal manifests once: most runs of a page had to execute the same cases."""
-    return manifest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache, partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, TypeVar
@@ -11,6 +12,8 @@ from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 import msgspec
 
 from pytest_ascend.errors import RunLogError
+from pytest_ascend.records.bounds import Number
+from pytest_ascend.records.case import Case
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import EVENTS, SCHEMA, SCHEMAS, Event, Footer, Header, Run, TimeStamped
@@ -89,7 +92,7 @@ class LogReader:
                 f"a log of schema {str(beginning.schema)[:20]}; this version reads schemas up to {SCHEMA}",
                 hint="use the version of pytest-ascend that wrote it (header: stack.pytest_ascend)",
             )
-        self.header = self._checked(lambda text: codec.parsed(text, Header, "header").each_case_once(), line)
+        self.header = self._checked(lambda text: _header(text, bytes(beginning.manifest)), line)
         self._is_chained = bool(self.header.chain)
 
     @without_garbage_collection()
@@ -113,9 +116,12 @@ class LogReader:
         """Read the lines after the header and yield the records, each of another case of the manifest."""
         return self._records(_after_header)
 
-    def outlines(self) -> Iterator[ResultRecord | PlainPass]:
-        """Read the lines as :meth:`records` does, but not the figures of cases that passed by comparisons alone."""
-        return self._records(_outline)
+    def outlines(self, measured: str = "") -> Iterator[ResultRecord | PlainPass]:
+        """Read the lines as :meth:`records` does, but not the figures of cases that passed by comparisons.
+
+        Measurements are read of cases whose ids begin with ``measured``.
+        """
+        return self._records(partial(_outline, measured=measured))
 
     def _records(self, check: Callable[[bytes], R | Event | Footer]) -> Iterator[R]:
         expected = {case.id for case in self.header.manifest}
@@ -173,10 +179,11 @@ class LogReader:
 
 
 class _Beginning(msgspec.Struct):
-    """The keys that identify a run log."""
+    """The keys that identify a run log, and its list of cases."""
 
     type: Any = None
     schema: Any = None
+    manifest: msgspec.Raw = msgspec.Raw()
 
 
 def _beginning(line: bytes) -> _Beginning:
@@ -185,6 +192,19 @@ def _beginning(line: bytes) -> _Beginning:
     except (msgspec.MsgspecError, UnicodeError, RecursionError):  # as of a lone surrogate, which JSON may hold
         data = codec.loads(line.decode())
         return _Beginning(data.get("type"), data.get("schema")) if isinstance(data, dict) else _Beginning()
+
+
+def _header(line: bytes, cases: bytes) -> Header:
+    """Parse the first line; equal lists of ``cases``, as most logs of a history have, are parsed once."""
+    if cases and line.count(cases) == 1:
+        header = codec.parsed(line.replace(cases, b"[]"), Header, "header")
+        return msgspec.structs.replace(header, manifest=_manifest(cases)).each_case_once()
+    return codec.parsed(line, Header, "header").each_case_once()
+
+
+@lru_cache(maxsize=8)
+def _manifest(text: bytes) -> tuple[Case, ...]:
+    return codec.parsed(text, tuple[Case, ...], "header.manifest")
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -201,7 +221,7 @@ class PlainPass(msgspec.Struct, frozen=True, kw_only=True):
     case: _Named
     outcome: Literal["passed"]
     verdicts: Annotated[tuple[_Agrees, ...], msgspec.Meta(min_length=1)]
-    measurements: Annotated[dict[str, msgspec.Raw], msgspec.Meta(max_length=0)]
+    measurements: dict[str, Number]
     fallbacks: Annotated[tuple[msgspec.Raw, ...], msgspec.Meta(max_length=0)]
 
 
@@ -209,12 +229,12 @@ _RECORD = b'{"type":"record"'
 _PLAIN_PASS, _AGREES = msgspec.json.Decoder(PlainPass), attrgetter("agrees")
 
 
-def _outline(text: bytes) -> ResultRecord | PlainPass | Event | Footer:
+def _outline(text: bytes, measured: str) -> ResultRecord | PlainPass | Event | Footer:
     """Parse a line, and a plain pass no further than to see that it is one. Raises ValueError if it is malformed."""
     if text.startswith(_RECORD):
         with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
             found = _PLAIN_PASS.decode(text)
-            if all(map(_AGREES, found.verdicts)):
+            if all(map(_AGREES, found.verdicts)) and not (found.measurements and found.case.id.startswith(measured)):
                 return found
     return _after_header(text)
 
