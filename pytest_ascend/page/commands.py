@@ -16,6 +16,7 @@ from pytest_ascend.page import changes, html, tables
 from pytest_ascend.page import history as history_of
 from pytest_ascend.page.html import render_diff
 from pytest_ascend.page.matrix import render_matrix, scan
+from pytest_ascend.page.sections import APPEARANCE
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.writing import read
 from pytest_ascend.system.files import write_file
@@ -192,6 +193,10 @@ def history(runs: tuple[Path, ...], output: Path) -> None:
     points = [replace(point, page=_page_beside(log, output)) for point, log in known]
     write_file(output / "index.html", history_of.render_history(points))
     write_file(output / "history.json", f"{codec.dumps(history_of.to_dict(points))}\n")
+    for (name, level), group in history_of.grouped(points).items():
+        for case, outcomes in list(history_of.cases_of(group))[: changes.LINES_LIMIT]:
+            symbols = "".join(APPEARANCE[each].symbol if each else " " for each in outcomes)
+            click.echo(f"{symbols:>{history_of.LATEST}}  {case} ({name}, {level})")
     click.echo(f"{len(points):,} runs: {output / 'index.html'}")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,12 +23,15 @@ from pytest_ascend.page.changes import name_of
 from pytest_ascend.page.chart import Chart
 from pytest_ascend.page.matrix import scan
 from pytest_ascend.page.page import label_of
+from pytest_ascend.page.sections import by_family
 from pytest_ascend.page.svg import is_plottable
-from pytest_ascend.runlog.contents import FULL
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.outcome import Passed
+from pytest_ascend.runlog.contents import FULL, digest
 from pytest_ascend.runlog.reading import opened
 from pytest_ascend.system.files import read_regular, write_file
 from pytest_ascend.verdict import evidence, figures
-from pytest_ascend.verdict.causes import causes_of
+from pytest_ascend.verdict.causes import GROUPED, causes_of
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
 from pytest_ascend.verdict.summary import Summary
 
@@ -36,15 +40,21 @@ SCHEMA = 1
 #: The site's own file of runs in short, so that a site that grows reads each log once.
 INDEX = "index.msgpack"
 _INDEX_LIMIT_BYTES = 256 << 20
-#: Causes and benchmarks of one combination that the page lists.
-CAUSES_LIMIT, CHARTS_LIMIT = 100, 24
+#: Causes, cases and benchmarks of one combination that the page lists.
+CAUSES_LIMIT, CASES_LIMIT, CHARTS_LIMIT = 100, 50, 24
+#: Runs beside each other in the row of a case, and cases of one run whose outcomes are kept.
+LATEST, OUTCOMES_LIMIT = 10, 2_000
 #: The figure of a benchmark that is tracked: by the device's own clock, if there is one.
 _TIMES = ("device_p50_us", "latency_p50_us", "throughput_items_per_s", "peak_memory_bytes")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """One run in short: by id, ``causes`` has number of cases, title and outcome; ``benchmarks`` figure and verdict."""
+    """One run in short: by id, ``causes`` has number of cases, title and outcome; ``benchmarks`` figure and verdict.
+
+    ``outcomes`` has the cases that did not pass, ``families`` the cases that passed and all; ``manifest`` is a digest
+    of all cases.
+    """
 
     run_id: str
     started: str
@@ -57,6 +67,9 @@ class Point:
     total: int
     causes: Mapping[str, tuple[int, str, str]]
     benchmarks: Mapping[tuple[str, str], tuple[float, str]]
+    outcomes: Mapping[str, str]
+    families: Mapping[str, tuple[int, int]]
+    manifest: str
     page: str
 
     @property
@@ -101,6 +114,9 @@ def point_of(summary: Summary, page: str = "") -> Point:
                 evidence.line(headline),
             )
     causes = causes_of(summary.results, header.manifest)
+    bad = [each for each in summary.results if each.outcome_name != Passed.name]
+    families = Counter(map(_family, header.manifest))
+    passed = families - Counter(_family(each.case) for each in bad)
     # Level, shard and selection: only runs of the same cases make one trend.
     shard = f"shard {header.shard.index}/{header.shard.count}" if header.shard else ""
     chosen = header.shard.selection if header.shard else header.selection
@@ -117,13 +133,20 @@ def point_of(summary: Summary, page: str = "") -> Point:
         total=summary.total,
         causes={each.id: (len(each.cases), each.title, each.outcome) for each in causes},
         benchmarks=benchmarks,
+        outcomes={evidence.line(each.case.id): each.outcome_name for each in bad[:OUTCOMES_LIMIT]},
+        families={evidence.line(name): (passed[name], number) for name, number in families.items()},
+        manifest=digest(case.id for case in header.manifest),
         page=page,
     )
 
 
+def _family(case: Case) -> str:
+    return "/".join(filter(None, (case.suite, case.family)))
+
+
 def render_history(points: Iterable[Point]) -> str:
     """Return the page on many runs, which loads nothing."""
-    groups = _grouped(points)
+    groups = grouped(points)
     labels = {point.label.key: point.label for group in groups.values() for point in group}
     page = View(
         title="history · pytest-ascend",
@@ -159,6 +182,8 @@ def to_dict(points: Iterable[Point]) -> dict[str, Any]:
                         "passed": each.passed,
                         "cases": each.total,
                         "causes": {key: cases for key, (cases, *_) in each.causes.items()},
+                        "outcomes": dict(each.outcomes),
+                        "families": {name: list(pair) for name, pair in each.families.items()},
                         "benchmarks": [
                             {"case": case, "name": figure, "value": value, "verdict": verdict}
                             for (case, figure), (value, verdict) in each.benchmarks.items()
@@ -167,12 +192,12 @@ def to_dict(points: Iterable[Point]) -> dict[str, Any]:
                     for each in group
                 ],
             }
-            for (name, level), group in _grouped(points).items()
+            for (name, level), group in grouped(points).items()
         ],
     }
 
 
-def _grouped(points: Iterable[Point]) -> dict[tuple[str, str], list[Point]]:
+def grouped(points: Iterable[Point]) -> dict[tuple[str, str], list[Point]]:
     """Return the runs of each combination and level in order of time; duplicates count once."""
     found: dict[tuple[str, str], list[Point]] = {}
     for each in sorted({point.run_id: point for point in points}.values(), key=lambda point: point.started):
@@ -188,6 +213,8 @@ def _combination(number: int, title: str, runs: Sequence[Point]) -> View:
         trend=_trend(runs),
         runs=tuple(_row(each) for each in reversed(runs)),
         causes=tuple(_causes(runs))[:CAUSES_LIMIT],
+        cases=tuple(cases_of(runs)),
+        families=tuple(by_family(runs[-1].families)),
         charts=tuple(_benchmarks(runs))[:CHARTS_LIMIT],
     )
 
@@ -246,6 +273,21 @@ def _causes(runs: Sequence[Point]) -> Iterator[View]:
             cases=f"{cases:,}",
             is_gone=cause not in latest.causes,
         )
+
+
+def cases_of(runs: Sequence[Point]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the cases that deviated in the last runs, the most often first, with an outcome for each run.
+
+    An outcome is "" where a run did not have the case, or did not keep it.
+    """
+    runs = runs[-LATEST:]
+    seen = Counter(case for point in runs for case, outcome in point.outcomes.items() if outcome in GROUPED)
+    for case in sorted(seen, key=lambda each: (-seen[each], each))[:CASES_LIMIT]:
+        having = {point.manifest for point in runs if case in point.outcomes}
+        passed = [
+            Passed.name if point.manifest in having and len(point.outcomes) < OUTCOMES_LIMIT else "" for point in runs
+        ]
+        yield case, tuple(point.outcomes.get(case, other) for point, other in zip(runs, passed, strict=True))
 
 
 def _benchmarks(runs: Sequence[Point]) -> Iterator[Chart]:

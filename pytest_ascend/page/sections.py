@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from urllib.parse import quote
@@ -90,10 +91,9 @@ def suites(results: Iterable[ResultRecord]) -> Iterator[View]:
     for number, suite in enumerate(order):
         title = say(f"suite.{suite}") if suite in known else say("suite.other", name=evidence.line(suite))
         found = by_suite[suite]
-        subjects, passed = (
-            {each.case.subject for each in found},
-            sum(each.outcome.name == Passed.name for each in found),
-        )
+        subjects = {each.case.subject for each in found}
+        good = [each for each in found if each.outcome_name == Passed.name]
+        families, well = (Counter(evidence.line(each.case.family) for each in those) for those in (found, good))
         yield View(
             id=suite if suite in known else f"suite-{number}",
             suite=figures.one_line(suite),
@@ -101,12 +101,19 @@ def suites(results: Iterable[ResultRecord]) -> Iterator[View]:
             tally=tally(found),
             stage=bundled.describe(suite).stage,
             covered=say("covered.of", subjects=counted("subjects", len(subjects)), cases=counted("cases", len(found))),
-            share=figures.share(passed, len(found)),
+            share=figures.share(len(good), len(found)),
             by_dtype=say("grid.by-dtype", title=title),
             tables=tuple(tables(found)),
             charts=charts(found),
             has_grid=bundled.describe(suite).grid,
+            families=tuple(by_family({name: (well[name], count) for name, count in families.items()})),
         )
+
+
+def by_family(families: Mapping[str, tuple[int, int]]) -> Iterator[tuple[str, str]]:
+    """Yield each family with the share of its cases that passed, of (passed, all); the smallest share first."""
+    for name, (passed, number) in sorted(families.items(), key=lambda each: (each[1][0] / each[1][1], each[0])):
+        yield name, f"{figures.share(passed, number)} ({passed:,} / {number:,})"
 
 
 def nearest(results: Iterable[ResultRecord], most: int = FIRST_LIMIT) -> tuple[tuple[str, str, str], ...]:

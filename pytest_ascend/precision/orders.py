@@ -268,12 +268,14 @@ BITS = {torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: 
 def _saved(way: Way) -> Way:
     """Round faithfully what is saved for the gradient: float16 always, where one unit more is an error of its own.
 
-    Other dtypes in four orders, which together cover all elements, and in late ones: exponentials and roots need not be
-    rounded to nearest, either.
+    Other dtypes in four orders, which together cover all elements, and in every second late one: exponentials and roots
+    need not be rounded to nearest, either. The other late ones sum in other orders.
     """
 
     def compute(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        is_faithful = x.dtype is torch.float16 or 1 <= _order.get() <= FAITHFUL_UP_TO or _order.get() > EARLY
+        order = _order.get()
+        is_late = order > EARLY and order % 2 == 1
+        is_faithful = x.dtype is torch.float16 or 1 <= order <= FAITHFUL_UP_TO or is_late
         return (_faithful if is_faithful else way)(func, x, *args, **kwargs)
 
     return compute

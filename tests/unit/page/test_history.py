@@ -8,8 +8,9 @@ from click.testing import CliRunner
 from pytest_ascend.cli import cli
 from pytest_ascend.errors import UsageError
 from pytest_ascend.page import history as of
-from pytest_ascend.page.history import Point, _benchmarks, _causes
+from pytest_ascend.page.history import Point, _benchmarks, _causes, cases_of
 from pytest_ascend.page.matrix import scan
+from pytest_ascend.page.sections import by_family
 from tests.unit.runlog import synthetic
 
 from .test_html import Reader
@@ -81,8 +82,8 @@ def test_a_folder_without_runs_is_one_clear_message(tmp_path):
     assert "no run log in" in str(done.exception)
 
 
-def point(day, causes=(), benchmarks=(), label=""):
-    """Return a run in short: ``causes`` are (id, cases), ``benchmarks`` (name, us)."""
+def point(day, causes=(), benchmarks=(), label="", outcomes=(), manifest="same"):
+    """Return a run in short: ``causes`` are (id, cases), ``benchmarks`` (name, us), ``outcomes`` (case, outcome)."""
     return Point(
         run_id=day,
         started=f"2026-01-{day}T00:00:00+00:00",
@@ -95,6 +96,9 @@ def point(day, causes=(), benchmarks=(), label=""):
         total=1,
         causes={name: (cases, f"title of {name}", "failed") for name, cases in causes},
         benchmarks={(name, "latency_us"): (value, "slower") for name, value in benchmarks},
+        outcomes=dict(outcomes),
+        families={},
+        manifest=manifest,
         page="",
     )
 
@@ -114,6 +118,29 @@ def test_causes_of_the_latest_run_come_first_and_then_the_larger():
         ("title of also gone", "100", "1 / 3", "02", "02", True),
         ("title of gone", "90", "1 / 3", "01", "01", True),
     ]
+
+
+def test_the_last_ten_runs_of_a_case_stand_beside_each_other():
+    runs = [point("01", outcomes=[("early", "failed")])]
+    runs += [point(f"{day:02}", outcomes=[("often", "failed"), ("known", "waived")]) for day in range(2, 6)]
+    runs += [point(f"{day:02}") for day in range(6, 10)]
+    runs += [point("10", outcomes=[("new", "flaky")], manifest="larger"), point("11", manifest="larger")]
+    found = dict(cases_of(runs))
+    assert list(found) == ["often", "new"]
+    assert found["often"] == ("failed",) * 4 + ("passed",) * 4 + ("", "")
+    assert found["new"] == ("",) * 8 + ("flaky", "passed")
+
+
+def test_cases_and_families_are_on_the_page_and_on_the_terminal(tmp_path):
+    logs(tmp_path, ("2026-01-01", ["passed"]), ("2026-01-02", ["passed", "failed"]))
+    done = CliRunner().invoke(cli, ["report", "history", str(tmp_path), "-o", str(tmp_path / "site")])
+    bad = CASES[1].id
+    assert any(line.strip().startswith(f"✓✗  {bad} ") for line in done.output.splitlines())
+    page = Reader((tmp_path / "site" / "index.html").read_text(encoding="utf-8"))
+    assert bad in page.texts("th")
+    found = json.loads((tmp_path / "site" / "history.json").read_text(encoding="utf-8"))
+    assert found["combinations"][0]["runs"][-1]["families"] == {"ops/activation": [20, 40]}
+    assert dict(by_family({"ops/activation": (20, 40)})) == {"ops/activation": "50.0 % (20 / 40)"}
 
 
 def test_benchmarks_of_two_runs_are_drawn_and_no_emulated_ones():
