@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.nn import functional
 from pytest_ascend.emulator.kernels import random as kernels
 
 from .both import FLOATS, INTEGERS, operators
+from .kernel import by_name, called
 
 N = 20_000
 
@@ -153,19 +155,19 @@ def _filled(draw: Callable[..., None], *given: object, dtype: torch.dtype = torc
 
 #: Kernels that are given a seed and an offset. torch_npu calls some of them nowhere, or only for some dtypes.
 SEEDED: dict[str, Callable[..., torch.Tensor]] = {
-    "uniform_": _filled(kernels.uniform_, 0.0, 1.0, dtype=torch.float32),
-    "normal_": _filled(kernels.normal_, 0.0, 1.0, dtype=torch.float32),
-    "normal_ of complex numbers": _filled(kernels.normal_, 0.0, 1.0, dtype=torch.complex64),
-    "normal_ of integers": _filled(kernels.normal_, 0.0, 100.0),
-    "random_": _filled(kernels.random_, 0, 1000),
-    "random_ of all numbers": _filled(kernels.random_whole_),
-    "bernoulli_": _filled(kernels.bernoulli_, 0.5),
-    "exponential_": _filled(kernels.exponential_, 64, 1.0, dtype=torch.float32),
-    "multinomial": lambda **seeds: kernels.multinomial(torch.ones(64), 64, False, **seeds),
-    "randperm": lambda **seeds: kernels.randperm(64, **seeds),
+    "uniform_": _filled(partial(called, "InplaceUniform"), 0.0, 1.0, dtype=torch.float32),
+    "normal_": _filled(partial(called, "InplaceNormal"), 0.0, 1.0, dtype=torch.float32),
+    "normal_ of complex numbers": _filled(partial(called, "InplaceNormal"), 0.0, 1.0, dtype=torch.complex64),
+    "normal_ of integers": _filled(partial(called, "InplaceNormal"), 0.0, 100.0),
+    "random_": _filled(partial(called, "InplaceRandom"), 0, 1000),
+    "random_ of all numbers": _filled(partial(called, "InplaceRandomWithoutFromTo")),
+    "bernoulli_": _filled(partial(called, "InplaceBernoulli"), 0.5),
+    "exponential_": _filled(partial(called, "SimThreadExponential"), 64, 1.0, dtype=torch.float32),
+    "multinomial": lambda **seeds: called("Multinomial", torch.ones(64), 64, False, **seeds),
+    "randperm": lambda **seeds: called("Randperm", 64, **seeds),
     "rrelu": lambda **seeds: kernels.rrelu_with_noise(-torch.ones(64), torch.empty(64), 0.1, 0.3, True, **seeds),
     "dropout_gen_mask": _filled(
-        lambda out, **seeds: kernels.dropout_gen_mask([512], 0.5, out=out, **seeds), dtype=torch.uint8
+        lambda out, seed, offset: called("DropoutGenMask", [512], 0.5, seed, offset, out), dtype=torch.uint8
     ),
     "dropout_v3": lambda **seeds: kernels.dropout_v3(torch.ones(64), None, 0.5, **seeds)[0],
 }
@@ -216,16 +218,16 @@ def test_dropout_with_its_mask_in_blocks_of_128_bits(elements: int, bytes_: int)
     bits = ((mask.int()[:, None] >> torch.arange(8)) & 1).view(-1)[:elements]
     assert (mask.dtype, mask.numel()) == (torch.uint8, bytes_)
     assert dropped.equal(x * bits * 4)
-    assert kernels.dropout_v3_grad(x, mask, 4.0).equal(dropped)
+    assert called("DropoutV3Grad", x, mask, 4.0).equal(dropped)
 
 
 def test_dropout_by_name_keeps_whole_bytes() -> None:
-    kept = kernels.dropout_gen_mask_by_name(torch.tensor([50, 400]), torch.tensor(0.75), seed=1, seed2=2)
+    kept = by_name("DropOutGenMaskV3")(torch.tensor([50, 400]), torch.tensor(0.75), seed=1, seed2=2)
     assert (kept.shape, kept.dtype) == ((50, 400), torch.uint8)
     assert kept.float().mean() == pytest.approx(0.75, abs=0.02)
     assert kept.max() == 1
     for seeds in ({"seed": 2, "seed2": 2}, {"seed": 1, "seed2": 3}):
-        assert not kernels.dropout_gen_mask_by_name(torch.tensor([50, 400]), torch.tensor(0.75), **seeds).equal(kept)
+        assert not by_name("DropOutGenMaskV3")(torch.tensor([50, 400]), torch.tensor(0.75), **seeds).equal(kept)
     x = torch.ones(50, 400, dtype=torch.float16)
     assert kernels.dropout_by_bytes(x, kept, torch.tensor(0.75)).equal(kept.float() / 0.75)
 

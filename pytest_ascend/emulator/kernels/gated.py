@@ -113,9 +113,6 @@ def rotary_position_embedding(x: T, cos: T, sin: T, mode: int) -> T:
     return wide * cos.float() + _turned(wide, mode) * sin.float()
 
 
-family.named("RotaryMul", lambda x, cos, sin, **_: rotary_position_embedding(x, cos, sin, _HALF))
-
-
 @family.kernel(
     "aclnnRotaryPositionEmbeddingGrad(Tensor dy, Tensor cos, Tensor sin, Tensor x, int64 mode, out Tensor dx,"
     " out Tensor dcos, out Tensor dsin)"
@@ -127,17 +124,6 @@ def rotary_position_embedding_grad(dy: T, cos: T, sin: T, x: Optional, mode: int
         return dx, None, None
     wide = x.float()
     return dx, (grad * wide).sum_to_size(cos.shape), (grad * _turned(wide, mode)).sum_to_size(sin.shape)
-
-
-@family.kernel_named("RotaryMulGrad")
-def rotary_mul_grad(x: T, cos: T, sin: T, dy: T, **_: bool) -> tuple[T, Optional, Optional]:
-    return rotary_position_embedding_grad(dy, cos, sin, x, _HALF)
-
-
-op(
-    "aclnnRotaryPositionEmbeddingV2(Tensor x, Tensor cos, Tensor sin, int64 mode, Tensor rotate, out Tensor out)",
-    lambda x, cos, sin, mode, _rotate: rotary_position_embedding(x, cos, sin, mode),
-)
 
 
 @family.kernel("aclnnApplyRotaryPosEmb(inout Tensor query, inout Tensor key, Tensor cos, Tensor sin, int64 layout)")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,23 +18,19 @@ op = family.op
 T = torch.Tensor
 
 
-def _product(function: Callable[..., T]) -> Callable[..., None]:
-    """Make a body of a product of two operands; an output of another dtype (mm.dtype) keeps its full precision."""
-
-    def body(self: T, other: T, cube: int, out: T) -> None:
-        self, other = narrowed(cube, self, other)
-        if self.dtype != other.dtype:  # CANN promotes them (aclnnMatmul, aclnnBatchMatMul), and casts the product
-            dtype = torch.promote_types(self.dtype, other.dtype)
-            out.copy_(function(self.to(dtype), other.to(dtype)))
-            return
-        if self.dtype != out.dtype:
-            self, other = self.to(out.dtype), other.to(out.dtype)
-        _into(out, function, self, other)
-
-    return body
+def product(function: Callable[..., T], self: T, other: T, cube: int, out: T) -> None:
+    """Multiply two operands; an output of another dtype (mm.dtype) keeps its full precision."""
+    self, other = narrowed(cube, self, other)
+    if self.dtype != other.dtype:  # CANN promotes them (aclnnMatmul, aclnnBatchMatMul), and casts the product
+        dtype = torch.promote_types(self.dtype, other.dtype)
+        out.copy_(function(self.to(dtype), other.to(dtype)))
+        return
+    if self.dtype != out.dtype:
+        self, other = self.to(out.dtype), other.to(out.dtype)
+    into(out, function, self, other)
 
 
-def _into(out: T, function: Callable[..., T], *operands: T, **how: Any) -> None:
+def into(out: T, function: Callable[..., T], *operands: T, **how: Any) -> None:
     """Compute into an output, in float32 first if the CPU is slow in half precision."""
     # Operands of different dtypes stay as they are, and torch refuses them.
     wide = widened(*operands) if len({each.dtype for each in operands}) == 1 else operands
@@ -45,16 +40,14 @@ def _into(out: T, function: Callable[..., T], *operands: T, **how: Any) -> None:
         out.copy_(function(*wide, **how))
 
 
-def _added_product(function: Callable[..., T]) -> Callable[..., None]:
-    """Make a body of ``beta * self + alpha * (left @ right)``."""
-
-    def body(self: T, left: T, right: T, beta: Any, alpha: Any, cube: int, out: T) -> None:
-        left, right = narrowed(cube, left, right)
-        if not self.dtype == left.dtype == out.dtype:
-            self, left, right = self.to(out.dtype), left.to(out.dtype), right.to(out.dtype)
-        _into(out, function, self, left, right, beta=beta, alpha=alpha)
-
-    return body
+def added_product(
+    function: Callable[..., T], self: T, left: T, right: T, beta: Any, alpha: Any, cube: int, out: T
+) -> None:
+    """Compute ``beta * self + alpha * (left @ right)``."""
+    left, right = narrowed(cube, left, right)
+    if not self.dtype == left.dtype == out.dtype:
+        self, left, right = self.to(out.dtype), left.to(out.dtype), right.to(out.dtype)
+    into(out, function, self, left, right, beta=beta, alpha=alpha)
 
 
 def matmul(self: T, mat2: T, cube: int, out: T) -> None:
@@ -64,11 +57,11 @@ def matmul(self: T, mat2: T, cube: int, out: T) -> None:
     """
     self, mat2 = narrowed(cube, self, mat2)
     if self.dtype != mat2.dtype:
-        _product(torch.matmul)(self, mat2, cube, out=out)
+        product(torch.matmul, self, mat2, cube, out)
     elif widened(mat2)[0] is not mat2:
         out.copy_(torch.matmul(self.float(), mat2.float()))
     elif not torch.is_grad_enabled() or (self.dim() < 3 and mat2.dim() < 3) or self.dtype != out.dtype:
-        _product(torch.matmul)(self, mat2, cube, out=out)
+        product(torch.matmul, self, mat2, cube, out)
     elif mat2.dim() == 2 and out.is_contiguous():
         torch.mm(self.flatten(0, -2), mat2, out=out.flatten(0, -2))
     elif mat2.dim() <= 2:
@@ -84,35 +77,7 @@ def _folded(batch: T, other: T) -> T:
     return (batch.flatten(0, -2) @ other).view(batch.shape[:-1] + other.shape[1:])
 
 
-def addmm(self: T | None, mat1: T, mat2: T, beta: Any, alpha: Any, cube: int, out: T) -> None:
-    if self is None:  # npu_linear without a bias
-        _mm(mat1, mat2, cube, out=out)
-    else:
-        _addmm(self, mat1, mat2, beta, alpha, cube, out=out)
-
-
-def addmv(self: T, mat: T, vec: T, alpha: Any, beta: Any, cube: int, out: T) -> None:
-    _addmv(self, mat, vec, beta, alpha, cube, out=out)
-
-
-def inplace_addmm(self: T, mat1: T, mat2: T, beta: Any, alpha: Any, cube: int) -> None:
-    mat1, mat2 = narrowed(cube, mat1, mat2)
-    _into(self, torch.addmm, self, mat1, mat2, beta=beta, alpha=alpha)
-
-
-def _or_one(number: Any) -> Any:
-    return 1 if number is None else number
-
-
-def addr(self: T, vec1: T, vec2: T, beta: Any, alpha: Any, out: T) -> None:
-    torch.addr(self, vec1, vec2, beta=_or_one(beta), alpha=_or_one(alpha), out=out)
-
-
-def inplace_addr(self: T, vec1: T, vec2: T, beta: Any, alpha: Any) -> None:
-    self.addr_(vec1, vec2, beta=_or_one(beta), alpha=_or_one(alpha))
-
-
-def _bmm(self: T, mat2: T, **out: T) -> T:
+def bmm(self: T, mat2: T, **out: T) -> T:
     """Multiply batches, of which one may have a single matrix (CheckShape in aclnnBatchMatMul)."""
     batch = max(self.shape[0], mat2.shape[0]) if 1 in (self.shape[0], mat2.shape[0]) else 0
     if batch > 1:
@@ -127,36 +92,15 @@ def added_bmm(self: T, left: T, right: T, beta: Any, alpha: Any, cube: int, out:
     the total (SelfMulsBetaProcess, ExecBmmOpV2, ReduceSumOp and Axpy in aclnn_addbmm.cpp and aclnn_baddbmm.cpp,
     ops-nn e5c3fa93).
     """
-    product = left.new_empty((max(left.shape[0], right.shape[0]), left.shape[1], right.shape[2]), dtype=out.dtype)
-    _product(_bmm)(left, right, cube, out=product)
-    product = product.sum(0) if is_total else product
+    total = left.new_empty((max(left.shape[0], right.shape[0]), left.shape[1], right.shape[2]), dtype=out.dtype)
+    product(bmm, left, right, cube, total)
+    total = total.sum(0) if is_total else total
     if not beta:
-        out.copy_(product * alpha)
+        out.copy_(total * alpha)
         return
     scaled = (self.float() if is_total and self.dtype == torch.bfloat16 else self) * beta
-    dtype = torch.promote_types(scaled.dtype, product.dtype)
-    out.copy_(torch.add(scaled.to(dtype), product.to(dtype), alpha=alpha))
-
-
-_mm, _addmm, _addmv = _product(torch.mm), _added_product(torch.addmm), _added_product(torch.addmv)
-
-op("aclnnMm(Tensor self, Tensor mat2, out Tensor out, int8 cube)", _mm, into=True)
-op("aclnnBatchMatMul(Tensor self, Tensor mat2, out Tensor out, int8 cube)", _product(_bmm), into=True)
-op("aclnnMatmul(Tensor self, Tensor mat2, out Tensor out, int8 cube)", matmul, into=True)
-op("aclnnMv(Tensor self, Tensor vec, out Tensor out, int8 cube)", _product(torch.mv), into=True)
-op("aclnnDot(Tensor self, Tensor tensor, out Tensor out)", torch.dot)
-_ADDED = "Scalar beta, Scalar alpha, out Tensor out, int8 cube"
-op(f"aclnnAddmm(Tensor self, Tensor mat1, Tensor mat2, {_ADDED})", addmm, into=True)
-op(f"aclnnAddbmm(Tensor self, Tensor batch1, Tensor batch2, {_ADDED})", partial(added_bmm, is_total=True), into=True)
-op(f"aclnnBaddbmm(Tensor self, Tensor batch1, Tensor batch2, {_ADDED})", added_bmm, into=True)
-op(
-    "aclnnAddmv(Tensor self, Tensor m, Tensor v, Scalar alpha, Scalar beta, out Tensor out, int8 cube)",
-    addmv,
-    into=True,
-)
-op("aclnnInplaceAddmm(inout Tensor self, Tensor m1, Tensor m2, Scalar beta, Scalar alpha, int8 cube)", inplace_addmm)
-op("aclnnAddr(Tensor self, Tensor vec1, Tensor vec2, Scalar beta, Scalar alpha, out Tensor out)", addr, into=True)
-op("aclnnInplaceAddr(inout Tensor self, Tensor vec1, Tensor vec2, Scalar beta, Scalar alpha)", inplace_addr)
+    dtype = torch.promote_types(scaled.dtype, total.dtype)
+    out.copy_(torch.add(scaled.to(dtype), total.to(dtype), alpha=alpha))
 
 
 @family.kernel(

@@ -9,7 +9,6 @@ import torch
 from pytest_ascend.emulator.registry import Family, aten
 
 family = Family("normalization", wide=True)
-op = family.op
 T = torch.Tensor
 Optional = T | None
 Three = tuple[Optional, Optional, Optional]
@@ -41,14 +40,6 @@ def batch_norm(
     made = torch.native_batch_norm(*arguments)
     for target, value in zip(out, made if training else made[:1], strict=False):
         target.copy_(value)
-
-
-op(
-    "aclnnBatchNorm(Tensor input, Tensor weight, Tensor bias, inout Tensor runningMean, inout Tensor runningVar,"
-    " bool training, double momentum, double eps, out Tensor output, out Tensor saveMean, out Tensor saveInvstd)",
-    batch_norm,
-    into=True,
-)
 
 
 @family.kernel(
@@ -114,19 +105,6 @@ def group_norm_backward(grad: T, x: T, mean: T, rstd: T, gamma: Optional, *rest:
 def _dense(x: Optional) -> Optional:
     return None if x is None else x.contiguous()
 
-
-_SIZES = "int64 n, int64 c, int64 hxw, int64 group"
-
-op(
-    f"aclnnGroupNorm(Tensor self, Tensor gamma, Tensor beta, {_SIZES}, double eps, out Tensor out, out Tensor mean,"
-    " out Tensor rstd)",
-    group_norm,
-)
-op(
-    f"aclnnGroupNormBackward(Tensor gradOut, Tensor input, Tensor mean, Tensor rstd, Tensor gamma, {_SIZES},"
-    " BoolArray outputMask, out Tensor gradInput, out Tensor gradGamma, out Tensor gradBeta)",
-    group_norm_backward,
-)
 
 # --- over a batch shared by several devices: statistics of each, combined, and the same for gradients ---
 
@@ -251,21 +229,11 @@ def root_mean_square(wide: T, gamma: T, eps: float) -> T:
     return wide.square().mean(list(range(wide.dim() - gamma.dim(), wide.dim())), keepdim=True).add(eps).rsqrt()
 
 
-def _rms_norm(x: T, gamma: T, eps: float) -> tuple[T, T]:
+def rms_norm(x: T, gamma: T, eps: float) -> tuple[T, T]:
     """Return x over its root mean square, rounded once, and the reciprocal of that root in float32, dimensions kept."""
     wide = x.float()
     rstd = root_mean_square(wide, gamma, eps)
     return (wide * rstd * gamma.float()).to(x.dtype), rstd
-
-
-@family.kernel("aclnnRmsNorm(Tensor x, Tensor gamma, double epsilon, out Tensor y, out Tensor rstd)")
-def rms_norm(x: T, gamma: T, eps: float) -> tuple[T, T]:
-    return _rms_norm(x, gamma, eps)
-
-
-@family.kernel("aclnnGemmaRmsNorm(Tensor x, Tensor gamma, double epsilon, out Tensor y, out Tensor rstd)")
-def gemma_rms_norm(x: T, gamma: T, eps: float) -> tuple[T, T]:
-    return _rms_norm(x, gamma.float() + 1, eps)
 
 
 @family.kernel("aclnnRmsNormGrad(Tensor dy, Tensor x, Tensor rstd, Tensor gamma, out Tensor dx, out Tensor dgamma)")
@@ -277,12 +245,9 @@ def rms_norm_grad(dy: T, x: T, rstd: T, gamma: T) -> tuple[T, T]:
     return dx, (dy.float() * normal).sum_to_size(gamma.shape)
 
 
-@family.kernel(
-    "aclnnAddRmsNorm(Tensor x1, Tensor x2, Tensor gamma, double epsilon, out Tensor y, out Tensor rstd, out Tensor x)"
-)
 def add_rms_norm(x1: T, x2: T, gamma: T, eps: float) -> tuple[T, T, T]:
     x = x1 + x2
-    return (*_rms_norm(x, gamma, eps), x)
+    return (*rms_norm(x, gamma, eps), x)
 
 
 @family.kernel(
@@ -291,7 +256,7 @@ def add_rms_norm(x1: T, x2: T, gamma: T, eps: float) -> tuple[T, T, T]:
 def inplace_add_rms_norm(x1: T, x2: T, gamma: T, eps: float) -> T:
     """Add into ``x2``, and write the normalized result to ``x1``."""
     x2.add_(x1)
-    y, rstd = _rms_norm(x2, gamma, eps)
+    y, rstd = rms_norm(x2, gamma, eps)
     x1.copy_(y)
     return rstd
 
@@ -306,15 +271,8 @@ def add_layer_norm(x1: T, x2: T, gamma: T, beta: T, bias: Optional, eps: float, 
     return y, mean, rstd, x if keep else None
 
 
-@family.kernel(
-    "aclnnGroupNormSilu(Tensor self, Tensor gamma, Tensor beta, int64 group, double eps, out Tensor out,"
-    " out Tensor mean, out Tensor rstd)"
-)
 def group_norm_silu(x: T, gamma: Optional, beta: Optional, group: int, eps: float) -> tuple[T, T, T]:
-    sizes = (x.shape[0], x.shape[1], x[0, 0].numel(), group)
-    # torch's inner function reads memory in order; its caller has to make the elements contiguous.
-    weight, bias = (None if each is None else each.contiguous() for each in (gamma, beta))
-    y, mean, rstd = group_norm(x, weight, bias, *sizes, eps)
+    y, mean, rstd = group_norm(x, gamma, beta, x.shape[0], x.shape[1], x[0, 0].numel(), group, eps)
     return torch.nn.functional.silu(y), mean, rstd
 
 
@@ -352,11 +310,6 @@ def deep_norm_grad(dy: T, x: T, gx: T, gamma: T, mean: T, rstd: T, alpha: float)
     )
     dgx, dgamma, dbeta = made
     return dgx * alpha, dgx, dbeta, dgamma
-
-
-@family.kernel_named("LayerNormV3")
-def layer_norm_v3(x: T, gamma: T, beta: T, *, epsilon: float, **_axes: int) -> tuple[T, T, T]:
-    return torch.native_layer_norm(x, gamma.shape, gamma, beta, epsilon)
 
 
 _GROUPED = "int64 groups, text dataFormat"

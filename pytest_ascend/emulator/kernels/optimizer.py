@@ -281,23 +281,17 @@ def _round_off(x: Lists, mode: Any, out: Lists) -> None:
     _apply(_ROUNDING[int(_number(mode))], x, out=out)
 
 
-def _norm(x: Lists, order: Any, out: Lists) -> None:
+def norm(x: Lists, order: Any, out: Lists) -> None:
     for target, value in zip(out, torch._foreach_norm(x, order), strict=True):
         target.copy_(value.view(target.shape))  # torch_npu before 2.6 wants one dimension, of one element
 
 
 # torch's names begin with an underscore, but its optimizers call them.
 _copy = torch._foreach_copy_
-_pow: Callable[[Any, Lists], Any] = torch._foreach_pow
-
 _declare("LerpList", "TensorList x1, TensorList x2, TensorList weight", _plain("lerp"))
 _declare("LerpScalar", "TensorList x1, TensorList x2, Scalar weight", _with_number("lerp"))
 _declare("RoundOffNumber", "TensorList x, Tensor mode", _round_off)
 _declare("RoundOffNumberV2", "TensorList x, Scalar mode", _round_off)
-op("aclnnForeachNorm(TensorList x, Scalar order, out TensorList out)", _norm, into=True)
-op("aclnnForeachPowScalarAndTensor(Scalar scalar, TensorList x, out TensorList out)", _pow)
-op("aclnnForeachCopy(TensorList x, out TensorList out)", lambda x: x)
-op("aclnnForeachZeroInplace(inout TensorList x)", torch._foreach_zero_)
 
 
 @family.kernel(

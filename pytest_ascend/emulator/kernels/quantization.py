@@ -13,12 +13,11 @@ from pytest_ascend.emulator.registry import Family
 from pytest_ascend.emulator.tensors import POWERS
 
 family = Family("quantization")
-op = family.op
 T = torch.Tensor
 Optional = T | None
 
 
-def _rounded(x: T, dtype: torch.dtype) -> T:
+def rounded(x: T, dtype: torch.dtype) -> T:
     """Round to the nearest integer, half to even, or to the nearest float of eight bits; clamp, and give 0 for NaN.
 
     Source: golden of quant/quantize in CANN's ops-nn, commit e5c3fa9327ea.
@@ -28,7 +27,7 @@ def _rounded(x: T, dtype: torch.dtype) -> T:
     return whole.nan_to_num(nan=0.0).clamp(limits.min, limits.max).to(dtype)
 
 
-to_int8 = functools.partial(_rounded, dtype=torch.int8)
+to_int8 = functools.partial(rounded, dtype=torch.int8)
 
 
 def _along(x: T, values: T, axis: int) -> T:
@@ -40,42 +39,22 @@ def _along(x: T, values: T, axis: int) -> T:
 @family.kernel("aclnnQuantize(Tensor x, Tensor scales, Tensor zeroPoints, dtype dtype, int64 axis, out Tensor out)")
 def quantize(x: T, scales: T, zero_points: Optional, dtype: torch.dtype, axis: int) -> T:
     scaled = x.float() / _along(x, scales, axis)
-    return _rounded(scaled if zero_points is None else scaled + _along(x, zero_points, axis), dtype)
+    return rounded(scaled if zero_points is None else scaled + _along(x, zero_points, axis), dtype)
 
 
-_TEXTS = {"torch.qint8": torch.int8, "torch.quint8": torch.uint8, "torch.qint32": torch.int32}
+TEXTS = {"torch.qint8": torch.int8, "torch.quint8": torch.uint8, "torch.qint32": torch.int32}
 
 
-@family.kernel_named("Quantize")
-def quantize_by_name(x: T, scales: T, zero_points: Optional = None, *, axis: int, dtype: str) -> T:
-    """Compute aclnnQuantize; older versions of torch_npu use this name."""
-    return quantize(x, scales, zero_points, _TEXTS[dtype], axis)
-
-
-_HOW = "Tensor x, Tensor scale, Tensor offset, bool sqrtMode, text roundMode, dtype dstType"
 _MODES = {"round": torch.round, "floor": torch.floor, "ceil": torch.ceil, "trunc": torch.trunc}
 
 
-@family.kernel(f"aclnnAscendQuantV3({_HOW}, int64 axis, out Tensor y)")
 def ascend_quant(
     x: T, scale: T, offset: Optional, sqrt_mode: bool, round_mode: str, dtype: torch.dtype, axis: int
 ) -> T:
     factor = _along(x, scale, axis)
     made = x.float() * (factor * factor if sqrt_mode else factor)
     made = made if offset is None else made + _along(x, offset, axis)
-    return made if dtype.is_floating_point else _rounded(_MODES[round_mode](made), dtype)
-
-
-op(f"aclnnAscendQuant({_HOW}, out Tensor y)", functools.partial(ascend_quant, axis=-1))
-
-
-@family.kernel(
-    "aclnnAscendAntiQuant(Tensor x, Tensor scale, Tensor offset, dtype dstType, bool sqrtMode, out Tensor y)"
-)
-def anti_quant(x: T, scale: T, offset: Optional, _: torch.dtype, sqrt_mode: bool) -> T:
-    wide, factor = x.float(), scale.float()
-    wide = wide if offset is None else wide + offset.float()
-    return wide * (factor * factor if sqrt_mode else factor)
+    return made if dtype.is_floating_point else rounded(_MODES[round_mode](made), dtype)
 
 
 #: What shares a scale -> the axes of its largest magnitude.
@@ -104,7 +83,7 @@ def packed_in_words(x: T) -> T:
     return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
 
 
-def _dynamic_quant(
+def dynamic_quant(
     x: T,
     smooth: Optional,
     groups: Optional = None,
@@ -135,20 +114,6 @@ def _dynamic_quant(
         offset.copy_(shift.view(offset.shape))
 
 
-_RESULTS = "out Tensor yOut, out Tensor scaleOut"
-_DYNAMIC = "Tensor x, Tensor smoothScales, Tensor groupIndex, dtype dstType"
-_CHOSEN = f"{_DYNAMIC}, bool isSymmetrical, text quantMode"
-op(
-    f"aclnnDynamicQuant(Tensor x, Tensor smoothScales, {_RESULTS})",
-    lambda x, smooth, out: _dynamic_quant(x, smooth, out=(*out, None)),
-    into=True,
-)
-op(f"aclnnDynamicQuantV2({_DYNAMIC}, {_RESULTS}, out Tensor offsetOut)", _dynamic_quant, into=True)
-op(f"aclnnDynamicQuantV3({_CHOSEN}, {_RESULTS}, out Tensor offsetOut)", _dynamic_quant, into=True)
-op(f"aclnnDynamicQuantV4({_CHOSEN}, float dstTypeMax, {_RESULTS}, out Tensor offsetOut)", _dynamic_quant, into=True)
-
-
-@family.kernel("aclnnTransQuantParamV2(Tensor scale, Tensor offset, out Tensor out)")
 def trans_quant_param(scale: T, offset: Optional) -> T:
     """Pack a scale into 64 bits for the matrix unit: 19 bits of its float32, a mark, nine bits of the offset."""
     bits = scale.float().contiguous().view(torch.int32).long() & 0xFFFFE000
@@ -158,24 +123,15 @@ def trans_quant_param(scale: T, offset: Optional) -> T:
     return whole | (offset.float().round().clamp(-256, 255).long() & 0x1FF) << 37
 
 
-op(
-    "aclnnTransQuantParamV3(Tensor scale, Tensor offset, int64 roundMode, out Tensor out)",
-    lambda scale, offset, mode: trans_quant_param(_to_19_bits(scale) if mode else scale, offset),
-)
-
-
-def _to_19_bits(x: T) -> T:
+def to_19_bits(x: T) -> T:
     """Round float32 to the 19 bits that are kept, half to even."""
     bits = x.float().contiguous().view(torch.int32)
     return (bits + 0xFFF + (bits >> 13 & 1)).view(torch.float32)
 
 
-@family.kernel(
-    "aclnnRmsNormQuant(Tensor x, Tensor gamma, Tensor beta, Tensor scale, Tensor offset, double epsilon, out Tensor y)"
-)
 def rms_norm_quant(x: T, gamma: T, beta: T, scale: T, offset: T, eps: float) -> T:
     normal = x.float() * root_mean_square(x.float(), gamma, eps) * gamma.float() + beta.float()
-    return _rounded(normal * scale.float() + offset.float(), torch.int8)
+    return to_int8(normal * scale.float() + offset.float())
 
 
 # --- products ---
@@ -223,7 +179,7 @@ def quant_matmul_v5(
     else:
         scaled = scaled_product(left, right, rows, columns, bias)
     if out.dtype is torch.int8:
-        scaled = _rounded(scaled + (0 if x2_offset is None else x2_offset.float()), torch.int8)
+        scaled = rounded(scaled + (0 if x2_offset is None else x2_offset.float()), torch.int8)
     out.copy_(scaled)
 
 
@@ -304,4 +260,4 @@ def group_quant(x: T, scale: T, ends: T, offset: Optional, dtype: torch.dtype) -
     """Quantize rows of one group after those of another, each by its scales."""
     starts = torch.cat([ends.new_zeros(1), ends[:-1]])
     rows = scale.float().repeat_interleave((ends - starts).long(), 0)
-    return _rounded(x.float() * rows + (0 if offset is None else offset.float()), dtype)
+    return rounded(x.float() * rows + (0 if offset is None else offset.float()), dtype)
