@@ -13,4 +13,6 @@ if sys.version_info < (3, 10):  # noqa: UP036  (openEuler 22.03 brings 3.9, whic
         )
     )
 
-__version__ = "0.1.0"
+from pytest_ascend.system.version import __version__
+
+__all__ = ["__version__"]

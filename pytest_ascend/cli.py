@@ -11,9 +11,9 @@ from pathlib import Path
 
 import click
 
-from pytest_ascend import __version__
-from pytest_ascend.errors import AscendError, UsageError, choice
-from pytest_ascend.records.text import visible
+from pytest_ascend.system.errors import AscendError, UsageError, choice
+from pytest_ascend.system.text import visible
+from pytest_ascend.system.version import __version__
 
 #: The commands in ``--help``, by what they are about, each with its module and its line, which loads nothing.
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = json.loads(

@@ -19,11 +19,11 @@ from pytest_ascend.certificate.rerun import rerun
 from pytest_ascend.certificate.tiers import SAMPLE, TIERS, by_name
 from pytest_ascend.certificate.words import words
 from pytest_ascend.environment.compatibility import BUNDLED, load
-from pytest_ascend.errors import UsageError
-from pytest_ascend.records.text import one_line
 from pytest_ascend.runlog.contents import TimeStamped
 from pytest_ascend.runlog.reading import read_from
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import write_file
+from pytest_ascend.system.text import one_line
 from pytest_ascend.system.translation import language_option
 from pytest_ascend.verdict.summary import summarise
 

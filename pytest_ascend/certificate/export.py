@@ -18,10 +18,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pytest_ascend.certificate import package, signing
 from pytest_ascend.certificate.requirements import is_limit
 from pytest_ascend.certificate.words import parts_of
-from pytest_ascend.errors import UsageError
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.text import visible
+from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.text import visible
 from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.summary import Summary
 

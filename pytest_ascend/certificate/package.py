@@ -23,10 +23,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pytest_ascend.certificate import signing
 from pytest_ascend.certificate.statement import identity
 from pytest_ascend.certificate.words import words
-from pytest_ascend.errors import AscendError, UsageError
-from pytest_ascend.records.text import one_line
 from pytest_ascend.runlog.reading import SIZE_LIMIT_BYTES
+from pytest_ascend.system.errors import AscendError, UsageError
 from pytest_ascend.system.files import canonical_json, open_regular, read_regular, strict_json
+from pytest_ascend.system.text import one_line
 
 STATEMENT, SIGNATURE, LOG = "certificate.json", "certificate.sig", "run.jsonl"
 #: The statement as text: file -> language.

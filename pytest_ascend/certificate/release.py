@@ -12,12 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_ascend import __version__
-from pytest_ascend.errors import AscendError, GoldenError
 from pytest_ascend.golden.files import decode_manifest, read_bounded
 from pytest_ascend.golden.store import SUFFIX
 from pytest_ascend.system.bundled import PACKAGE, folder
+from pytest_ascend.system.errors import AscendError, GoldenError
 from pytest_ascend.system.files import canonical_json, read_regular
+from pytest_ascend.system.version import __version__
 
 #: Folders in an installed package that are not our code.
 _BUNDLED = ("suites", "baselines")

@@ -15,13 +15,13 @@ from pytest_ascend.certificate.judgement import disagreements
 from pytest_ascend.certificate.recomputed import PLACE
 from pytest_ascend.certificate.statement import can_run_again
 from pytest_ascend.certificate.words import counted_cases, named
-from pytest_ascend.errors import AscendError, UsageError
 from pytest_ascend.records.case import Stack
 from pytest_ascend.records.outcome import NotEmulated, NotRun
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.text import visible
 from pytest_ascend.runlog.writing import read
 from pytest_ascend.system.bundled import folder
+from pytest_ascend.system.errors import AscendError, UsageError
+from pytest_ascend.system.text import visible
 from pytest_ascend.verdict.summary import Summary, summarise
 
 _NOT_EXECUTED = (NotRun.name, NotEmulated.name)

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from pytest_ascend.certificate import signing
 from pytest_ascend.certificate.package import CertificateError, encoded
-from pytest_ascend.errors import UsageError
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import canonical_json, read_regular, strict_json, write_if_new
 
 #: 2: adds ``stale_after``, and revoked releases.

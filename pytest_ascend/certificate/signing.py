@@ -15,7 +15,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from pytest_ascend.errors import UsageError
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular
 
 #: A key in PEM has some hundred bytes.

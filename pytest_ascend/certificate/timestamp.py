@@ -16,9 +16,9 @@ from typing import Any
 
 from cryptography import x509
 
-from pytest_ascend.errors import AscendError, UsageError
-from pytest_ascend.records.text import one_line
+from pytest_ascend.system.errors import AscendError, UsageError
 from pytest_ascend.system.files import read_regular
+from pytest_ascend.system.text import one_line
 
 #: An answer with its certificates has some thousand bytes.
 _LARGEST_BYTES = 1 << 18

@@ -7,8 +7,8 @@ from typing import Any
 
 from pytest_ascend.certificate.tiers import NEWER_CANN, SAMPLE, TIERS, Tier
 from pytest_ascend.records.case import OPTIONAL
-from pytest_ascend.records.text import one_line
 from pytest_ascend.system.bundled import table
+from pytest_ascend.system.text import one_line
 
 
 def outside(tier: Tier) -> str:

@@ -16,9 +16,9 @@ from pytest_ascend.coverage.expectation_files import checked
 from pytest_ascend.diagnosis.codes import CODES, codes_in
 from pytest_ascend.environment.measured import FOLDER, LARGEST_BYTES, is_chip
 from pytest_ascend.environment.npu_smi import parse_common
-from pytest_ascend.errors import UsageError
 from pytest_ascend.records.outcome import Disputed, Passed, Waived
 from pytest_ascend.system.bundled import folder
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import VALUES_LIMIT, count_values, open_regular, read_regular, strict_json, write_file
 
 #: A kit has some hundred text files of a few MiB together; more is not a kit.

@@ -14,12 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend import __version__
 from pytest_ascend.doctor.survey import CONTROL_FILES
 from pytest_ascend.environment.identity import Identity, identities
 from pytest_ascend.environment.machine import this_machine
 from pytest_ascend.environment.npu_smi import parse, parse_map
 from pytest_ascend.system.programs import Reply, run
+from pytest_ascend.system.version import __version__
 
 #: npu-smi queries each device in turn, and hangs if a driver does.
 SMI_S = 10.0

@@ -17,7 +17,6 @@ from typing import Any
 
 import click
 
-from pytest_ascend import __version__
 from pytest_ascend.contact import host
 from pytest_ascend.contact.questions import LISTS
 from pytest_ascend.contact.redaction import Redaction
@@ -26,9 +25,10 @@ from pytest_ascend.contact.summary import page
 from pytest_ascend.doctor import examine
 from pytest_ascend.environment.machine import this_machine
 from pytest_ascend.environment.signs import EMULATED_VARIABLE, signs
-from pytest_ascend.errors import DeviceUnavailable, UsageError
+from pytest_ascend.system.errors import DeviceUnavailable, UsageError
 from pytest_ascend.system.files import write_file
 from pytest_ascend.system.programs import run
+from pytest_ascend.system.version import __version__
 
 #: Steps that use torch, in order, with their limits in seconds. Those that may harm the card's state come last.
 DEADLINES_S: Mapping[str, float] = {

@@ -9,9 +9,9 @@ import click
 
 from pytest_ascend.coverage import shards
 from pytest_ascend.coverage.manifest import NAME, collect, encode, write
-from pytest_ascend.errors import UsageError
 from pytest_ascend.runlog.reading import read
 from pytest_ascend.system.bundled import folder
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import write_if_new
 
 

@@ -13,7 +13,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pytest_ascend.environment.chips import MOST_DIMENSIONS, family
 from pytest_ascend.records.census import FALLBACK
 from pytest_ascend.records.outcome import Disputed, Errored, Failed, Fallback, Outcome, Unsupported
-from pytest_ascend.records.text import one_line
+from pytest_ascend.system.text import one_line
 
 #: 1: a list of ``expectations``, each with one pattern. 2: a list of ``causes``, each with all its patterns.
 SCHEMAS = {1: "expectations", 2: "causes"}

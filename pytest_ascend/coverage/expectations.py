@@ -23,7 +23,6 @@ from packaging.version import InvalidVersion, Version
 from pytest_ascend.coverage import expectation_files
 from pytest_ascend.coverage.expectation_files import Evidence
 from pytest_ascend.environment import cards
-from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import Stack
 from pytest_ascend.records.outcome import (
     Disputed,
@@ -34,6 +33,7 @@ from pytest_ascend.records.outcome import (
     Unsupported,
     Waived,
 )
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular, strict_json
 
 NAME = "expectations.json"

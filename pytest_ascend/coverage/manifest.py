@@ -10,11 +10,11 @@ from pathlib import Path
 
 from msgspec import to_builtins
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.records import LEVELS
 from pytest_ascend.records.case import Case
 from pytest_ascend.runlog import codec
 from pytest_ascend.system.bundled import module
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular, write_if_new
 
 SCHEMA = 1

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular
 
 SCHEMA = 1

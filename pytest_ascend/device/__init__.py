@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pytest_ascend.errors import UsageError
+from pytest_ascend.system.errors import UsageError
 
 if TYPE_CHECKING:
     import torch

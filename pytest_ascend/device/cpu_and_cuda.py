@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_ascend.errors import DeviceUnavailable
+from pytest_ascend.system.errors import DeviceUnavailable
 from pytest_ascend.system.programs import run
 
 if TYPE_CHECKING:

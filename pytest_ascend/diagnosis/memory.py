@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from pytest_ascend.migration.running import Step, as_meta, fitting_batch, meta_arguments, quiet
 from pytest_ascend.migration.target import TargetModel
-from pytest_ascend.records.text import parse_size
+from pytest_ascend.system.text import parse_size
 
 #: Modules and tensors that are named.
 NAMED = 5

@@ -14,7 +14,7 @@ import click
 
 from pytest_ascend.distributed import finding
 from pytest_ascend.distributed.finding import Finding, Line
-from pytest_ascend.errors import UsageError
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import open_regular, strict_json, write_file
 from pytest_ascend.system.translation import ENGLISH, language_option, translated
 

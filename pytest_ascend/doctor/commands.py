@@ -30,9 +30,9 @@ from pytest_ascend.doctor.findings import (
 from pytest_ascend.environment.compatibility import BUNDLED, load
 from pytest_ascend.environment.evidence import COMMIT, LIBRARIES
 from pytest_ascend.environment.machine import NPU_SMI_LIMIT_S, Machine, copied_machine, this_machine
-from pytest_ascend.errors import UsageError
-from pytest_ascend.records.text import one_line
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular
+from pytest_ascend.system.text import one_line
 from pytest_ascend.system.translation import ENGLISH, language_option, translated
 
 _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "cyan", UNKNOWN: "magenta"}

@@ -13,8 +13,8 @@ from pytest_ascend.environment.compatibility import Compatibility, load
 from pytest_ascend.environment.machine import Machine
 from pytest_ascend.environment.signs import EMULATED_VARIABLE
 from pytest_ascend.environment.stack import Component
-from pytest_ascend.records.text import one_line
 from pytest_ascend.system.bundled import table
+from pytest_ascend.system.text import one_line
 
 #: All rules. Findings of one severity are in this order: causes of other findings come first.
 RULES = tuple(

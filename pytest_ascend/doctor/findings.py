@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_ascend.records.text import one_line
+from pytest_ascend.system.text import one_line
 
 if TYPE_CHECKING:
     from pytest_ascend.doctor.survey import Survey

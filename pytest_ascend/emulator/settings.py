@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from pytest_ascend.records.text import parse_size
+from pytest_ascend.system.text import parse_size
 
 USUAL_MEMORY = "8G"
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from pytest_ascend.environment import measured
-from pytest_ascend.errors import UsageError, choice
 from pytest_ascend.system.bundled import table
+from pytest_ascend.system.errors import UsageError, choice
 
 GB = 2**30
 

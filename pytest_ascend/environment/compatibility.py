@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ascend.environment.versions import Version, is_version, matches
-from pytest_ascend.errors import UsageError
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular, strict_json
 
 SCHEMA = 1

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.errors import AscendError
 from pytest_ascend.system import bundled
+from pytest_ascend.system.errors import AscendError
 from pytest_ascend.system.files import read_regular, strict_json
 
 FOLDER = "contact"

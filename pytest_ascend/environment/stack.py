@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_ascend import __version__
 from pytest_ascend.environment import evidence
 from pytest_ascend.environment.evidence import ASCEND, COMPONENTS, Evidence, field
 from pytest_ascend.environment.machine import PATIENT_S, Machine, Package, installed, this_machine
@@ -17,6 +16,7 @@ from pytest_ascend.environment.npu_smi import NpuSmi, parse
 from pytest_ascend.environment.signs import EMULATED_CANN_VARIABLE
 from pytest_ascend.environment.versions import Version, is_version
 from pytest_ascend.records.case import Stack
+from pytest_ascend.system.version import __version__
 
 #: The variables that set_env.sh sets: what the process uses counts before anything on the disk.
 VARIABLES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from rich.progress import Progress
 
-from pytest_ascend.errors import AscendError, GoldenError
 from pytest_ascend.golden.files import Content, Golden, GoldenRecipe, Provenance, encode
 from pytest_ascend.golden.store import Changes, GoldenStore
 from pytest_ascend.system.bundled import module
+from pytest_ascend.system.errors import AscendError, GoldenError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.golden.build import ALL, load_recipes, tell_suites
 from pytest_ascend.golden.build import build as build_goldens
 from pytest_ascend.golden.store import Changes, GoldenStore
 from pytest_ascend.system.bundled import folder
+from pytest_ascend.system.errors import UsageError
 
 _where = click.option(
     "--baselines",

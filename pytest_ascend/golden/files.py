@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
-from pytest_ascend.errors import GoldenError
+from pytest_ascend.system.errors import GoldenError
 from pytest_ascend.system.files import cache_folder, canonical_json, read_regular, strict_json
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pytest_ascend.errors import GoldenError
 from pytest_ascend.golden.files import (
     BUILD,
     Entry,
@@ -26,6 +25,7 @@ from pytest_ascend.golden.files import (
     locked,
     read_bounded,
 )
+from pytest_ascend.system.errors import GoldenError
 from pytest_ascend.system.files import canonical_json, strict_json, write_if_new
 
 NAME = "revoked.json"

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.errors import DeviceUnavailable
 from pytest_ascend.isolation.process import Child, Task
+from pytest_ascend.system.errors import DeviceUnavailable
 
 #: A card that fails the first health check in this many new processes in a row is quarantined.
 STARTS_LIMIT = 2

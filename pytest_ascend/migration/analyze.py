@@ -12,10 +12,10 @@ from pathlib import Path
 import click
 
 from pytest_ascend.environment.chips import DEFAULT, NPUS, npu_of
-from pytest_ascend.errors import UsageError
 from pytest_ascend.migration import census, output
 from pytest_ascend.migration.analysis import Analysis, Kind
 from pytest_ascend.migration.sources import scan
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import canonical_json
 from pytest_ascend.system.translation import language_option
 

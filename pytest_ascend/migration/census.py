@@ -17,8 +17,8 @@ from pytest_ascend.device import npu
 from pytest_ascend.environment.chips import NPUS, Chip, documented, family, objections, product_formats
 from pytest_ascend.environment.signs import Sign, signs
 from pytest_ascend.environment.stack import collect
-from pytest_ascend.errors import AscendError, DeviceUnavailable, UsageError
 from pytest_ascend.records.census import NATIVE, Census
+from pytest_ascend.system.errors import AscendError, DeviceUnavailable, UsageError
 from pytest_ascend.system.files import canonical_json, read_regular, strict_json, write_file
 
 #: torch's operators, and torch_npu's own.

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from pytest_ascend.environment.chips import npu_of
-from pytest_ascend.errors import UsageError
 from pytest_ascend.migration.census import NAMESPACES, OnChip, bring_up, encode, read, take, write
 from pytest_ascend.records.census import KINDS, PARTS, Census, Difference, compare
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import canonical_json
 
 SCOPE = (

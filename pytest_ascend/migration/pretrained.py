@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from pytest_ascend.dispatching import EagerDispatchMode
-from pytest_ascend.errors import UsageError
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular, strict_json
 
 CONFIG, CONFIG_LIMIT_BYTES = "config.json", 16 * 2**20

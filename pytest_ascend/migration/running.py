@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.migration.analysis import BACKWARD, OPTIMIZER, Memory
 from pytest_ascend.migration.target import TargetModel, floating, rebatched
 from pytest_ascend.migration.tracing import OperatorUse, Recorder, Values, size_bytes, tensors_in
+from pytest_ascend.system.errors import UsageError
 
 #: Optimizers by the option's names; their state is measured, not assumed.
 OPTIMIZERS: Mapping[str, Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]] = {

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.migration.blockers import (
     CUDA_SOURCE,
     KEYWORDS,
@@ -25,6 +24,7 @@ from pytest_ascend.migration.blockers import (
     STRINGS,
     Blocker,
 )
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular, strict_json
 
 #: Folders without source of the user's.

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.migration import pretrained
 from pytest_ascend.precision.reference import initialise
+from pytest_ascend.system.errors import UsageError
 
 #: Shapes instead of a function: "8x3x224x224", "8x128:int64:32000" (values below 32000), several with commas.
 _SIZE = r"\d{1,18}"

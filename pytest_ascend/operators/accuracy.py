@@ -13,9 +13,9 @@ import click
 import torch
 
 from pytest_ascend.dispatching import unseen
-from pytest_ascend.errors import UsageError
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.precision.formats import ALLOWANCES
+from pytest_ascend.system.errors import UsageError
 
 #: Functions of one number, by their public names.
 FUNCTIONS = tuple(

@@ -25,12 +25,12 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import Case
-from pytest_ascend.records.text import one_line
 from pytest_ascend.run import allowed
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular, strict_json
 from pytest_ascend.system.programs import memory_limited
+from pytest_ascend.system.text import one_line
 
 #: Larger files, files with more lines, and cases with more elements in all their tensors, are refused with the reason.
 FILE_BYTES, ROWS, ELEMENTS, FILES, RANK = 64 * 2**20, 100_000, 2**26, 20_000, 64

@@ -17,7 +17,6 @@ from typing import Any
 import click
 
 from pytest_ascend.coverage import manifest
-from pytest_ascend.errors import UsageError
 from pytest_ascend.operators import sweep
 from pytest_ascend.operators.generator import Generated, generate
 from pytest_ascend.operators.operator import Operator
@@ -30,6 +29,7 @@ from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.run.inputs import Chance
 from pytest_ascend.system.bundled import folder
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular, strict_json, write_if_new
 
 #: The property of exploring cases, and of cases kept from findings.

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 import torch
 
 from pytest_ascend.device.npu import pinning
-from pytest_ascend.errors import UsageError
 from pytest_ascend.golden.files import Golden, decode, encode
 from pytest_ascend.operators import calling
 from pytest_ascend.operators.calling import (
@@ -35,11 +34,12 @@ from pytest_ascend.operators.replay import Unwritable, operator_of, read, write
 from pytest_ascend.operators.samples import on_leaves
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target, placed
 from pytest_ascend.operators.values import StoredTensor
-from pytest_ascend.records.text import one_line
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.program import difference, passes, worst_leaf
 from pytest_ascend.system import bundled
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular, write_file
+from pytest_ascend.system.text import one_line
 
 #: The most bytes of the tensors of one call, and of all files in a folder: on a broken device every case fails.
 LARGEST_BYTES, FOLDER_BYTES = 64 << 20, 1 << 30

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import torch
 
-from pytest_ascend.errors import UsageError, choice
 from pytest_ascend.operators.operator import Operator
-from pytest_ascend.records.text import one_line
 from pytest_ascend.system import bundled
+from pytest_ascend.system.errors import UsageError, choice
+from pytest_ascend.system.text import one_line
 
 
 @dataclass(frozen=True, slots=True)

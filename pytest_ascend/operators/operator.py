@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.values import StoredTensor
 from pytest_ascend.run import inputs
+from pytest_ascend.system.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.operators.operator import FLOATS, FUNCTION, Operator
 from pytest_ascend.operators.samples import EXACT, FORWARD, LAYOUT, PROMOTION, SHAPES, SPECIAL, Sample, leaves
 from pytest_ascend.records.case import Case
+from pytest_ascend.system.errors import UsageError
 
 #: Calls that run twice, to check that they repeat bit for bit.
 _REPEATED = 4

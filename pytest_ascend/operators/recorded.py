@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.operators.operator import BOOL, FLOATS, INTS
 from pytest_ascend.system.bundled import folder
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import write_if_new
 
 PATH = folder("suites") / "ops" / "recorded.json"

@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 import click
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.export import formats, markdown, terminal
 from pytest_ascend.page import changes, html, tables
 from pytest_ascend.page import history as history_of
@@ -19,6 +18,7 @@ from pytest_ascend.page.matrix import render_matrix, scan
 from pytest_ascend.page.sections import APPEARANCE
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.writing import read
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import write_file
 from pytest_ascend.verdict import figures
 from pytest_ascend.verdict import merge as merging

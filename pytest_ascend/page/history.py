@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 
-from pytest_ascend import __version__
 from pytest_ascend.page import View, chart, html
 from pytest_ascend.page.changes import name_of
 from pytest_ascend.page.chart import Chart
@@ -30,6 +29,7 @@ from pytest_ascend.records.outcome import Passed
 from pytest_ascend.runlog.contents import FULL, digest
 from pytest_ascend.runlog.reading import opened
 from pytest_ascend.system.files import read_regular, write_file
+from pytest_ascend.system.version import __version__
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import GROUPED, causes_of
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say

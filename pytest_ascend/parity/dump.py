@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.run import allowed
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular, strict_json
 from pytest_ascend.system.programs import memory_limited
 

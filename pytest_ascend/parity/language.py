@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.migration.target import TargetModel
 from pytest_ascend.parity.ensemble import MOVED_BY, move
 from pytest_ascend.precision import Samples
@@ -21,6 +20,7 @@ from pytest_ascend.precision.orders import other_order
 from pytest_ascend.precision.stand_ins import products_in_float32, stand_ins
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.comparing import PrecisionCompare
+from pytest_ascend.system.errors import UsageError
 
 #: Tokens that are generated; further reference runs: of moved weights, and in other orders of summation.
 TOKENS, MOVES, ORDERS = 6, 4, (0, 1)

@@ -12,10 +12,10 @@ from functools import partial
 import torch
 
 from pytest_ascend.device.npu import pinning
-from pytest_ascend.records.text import one_line
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.case_context import Reproduce
 from pytest_ascend.run.program import worst_leaf
+from pytest_ascend.system.text import one_line
 
 _HEAD = """\
 # {title}

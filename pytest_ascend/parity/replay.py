@@ -19,10 +19,10 @@ from torch.utils._pytree import tree_flatten, tree_map
 from pytest_ascend import precision
 from pytest_ascend.isolation import Channel, start
 from pytest_ascend.parity.dump import Call, Dump, Unreadable, find_dumps, read_dump, statistics, tensors_of
-from pytest_ascend.records.text import one_line
 from pytest_ascend.run import allowed
 from pytest_ascend.run.reference import cpu_reference
 from pytest_ascend.system.programs import memory_limited
+from pytest_ascend.system.text import one_line
 
 #: The full name of an operator for the first part of its name in msprobe; torch._VF has functions of torch.
 NAMESPACES = {

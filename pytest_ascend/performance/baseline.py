@@ -19,12 +19,12 @@ import msgspec
 import numpy as np
 
 from pytest_ascend.environment.versions import Version, is_version
-from pytest_ascend.errors import GoldenError
 from pytest_ascend.performance.estimate import Estimate, estimate
 from pytest_ascend.performance.settings import Settings, differences
 from pytest_ascend.performance.verdict import Noise, noise_of
 from pytest_ascend.records.case import Stack
 from pytest_ascend.runlog import codec
+from pytest_ascend.system.errors import GoldenError
 from pytest_ascend.system.files import read_regular, write_if_new
 
 SCHEMA = 2

@@ -14,7 +14,6 @@ import click
 from rich.console import Console
 from rich.table import Column, Table
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.performance import baseline as files
 from pytest_ascend.performance.baseline import Baseline, MeasuredRun
 from pytest_ascend.performance.benchmarking import WORK
@@ -26,6 +25,7 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import Run
 from pytest_ascend.runlog.reading import read
 from pytest_ascend.system.bundled import folder
+from pytest_ascend.system.errors import UsageError
 
 LOG = "run.jsonl"
 #: With fewer runs, their spread is unknown.

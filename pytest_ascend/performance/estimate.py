@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from pytest_ascend.errors import UsageError
+from pytest_ascend.system.errors import UsageError
 
 
 def tail(t: float, degrees_of_freedom: float) -> float:

@@ -26,8 +26,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import optimize, special
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.performance.estimate import Estimate, quantile, tail
+from pytest_ascend.system.errors import UsageError
 
 SLOWER = "slower"
 NOT_SLOWER = "not slower"

@@ -13,11 +13,11 @@ from pytest_ascend.coverage import manifest, shards
 from pytest_ascend.coverage.selection import CollectedCases
 from pytest_ascend.coverage.shards import Shard
 from pytest_ascend.device import Device
-from pytest_ascend.errors import UsageError
 from pytest_ascend.plugin.keys import CASE, NOT_BUILT, SETUP
 from pytest_ascend.plugin.session import RunSetup, whole
 from pytest_ascend.records.case import OWN, OWN_TEST, Case
 from pytest_ascend.system.bundled import folder
+from pytest_ascend.system.errors import UsageError
 
 #: The marker of a test that decides all cases of a suite, or those of some properties: ``ascend_cases("ops", "out")``.
 MARK = "ascend_cases"

@@ -20,7 +20,6 @@ import pytest
 from pytest_ascend.coverage import manifest, selection, shards
 from pytest_ascend.coverage.selection import CollectedCases
 from pytest_ascend.environment.chips import has_own_formulas
-from pytest_ascend.errors import DeviceUnavailable, RunLogError
 from pytest_ascend.export import terminal
 from pytest_ascend.plugin import options, parent
 from pytest_ascend.plugin.collection import is_open, refuse_open, take_cases
@@ -40,10 +39,11 @@ from pytest_ascend.plugin.session import PYTEST_ONLY, RunSetup, header_lines
 from pytest_ascend.plugin.startup import one_clear_message, set_up
 from pytest_ascend.plugin.state import RunState
 from pytest_ascend.records.outcome import Failed
-from pytest_ascend.records.text import one_line
 from pytest_ascend.run import benchmarked
 from pytest_ascend.run.case_context import CaseContext, watching
+from pytest_ascend.system.errors import DeviceUnavailable, RunLogError
 from pytest_ascend.system.programs import without_garbage_collection
+from pytest_ascend.system.text import one_line
 
 __all__ = ["register", "set_up"]
 

@@ -13,10 +13,10 @@ import pytest
 
 from pytest_ascend.emulator import settings as emulated
 from pytest_ascend.emulator.settings import EmulatorSettings
-from pytest_ascend.errors import UsageError, choice
 from pytest_ascend.records import LEVELS
-from pytest_ascend.records.text import parse_duration, parse_share
 from pytest_ascend.system.bundled import folder
+from pytest_ascend.system.errors import UsageError, choice
+from pytest_ascend.system.text import parse_duration, parse_share
 
 if TYPE_CHECKING:
     from pytest_ascend.coverage.shards import Shard

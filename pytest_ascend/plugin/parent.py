@@ -20,7 +20,6 @@ from pytest_ascend.coverage.shards import USUAL_S
 from pytest_ascend.environment.identity import observed
 from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.environment.npu_smi import NpuSmi, parse
-from pytest_ascend.errors import DeviceUnavailable
 from pytest_ascend.isolation import Attempt, Card, Child, Decision, End, Settings, Supervisor, Task, start
 from pytest_ascend.isolation.cards import Locks
 from pytest_ascend.plugin.keys import CASE
@@ -33,6 +32,7 @@ from pytest_ascend.records.record import AttemptRecord, ResultRecord
 from pytest_ascend.run import benchmarked
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import Attempted, Cards, CardStatus, Event, LeftBehind, Quarantined, SelfTest
+from pytest_ascend.system.errors import DeviceUnavailable
 
 #: If set, emulated devices are locked too. Otherwise each belongs to one process and needs no lock.
 LOCKS_VARIABLE = "PYTEST_ASCEND_CARD_LOCKS"

@@ -16,14 +16,14 @@ from pytest_html import extras
 from pytest_ascend.device import Device
 from pytest_ascend.diagnosis import Diagnosis, diagnose
 from pytest_ascend.diagnosis.codes import MEMORY
-from pytest_ascend.errors import AscendError
 from pytest_ascend.export import formats
 from pytest_ascend.records.outcome import Errored, Failed, NotJudged, NotRun, Outcome, Unsupported
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.text import one_line
 from pytest_ascend.run.case_context import CaseContext
 from pytest_ascend.run.outcomes import classify
 from pytest_ascend.runlog import codec
+from pytest_ascend.system.errors import AscendError
+from pytest_ascend.system.text import one_line
 from pytest_ascend.verdict.columns import columns_of
 
 #: Longest reason that is kept of a test's own words.

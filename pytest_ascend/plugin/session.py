@@ -24,7 +24,6 @@ from pytest_ascend.doctor import Diagnosis, examine
 from pytest_ascend.environment import measured
 from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.environment.stack import collect
-from pytest_ascend.errors import AscendError
 from pytest_ascend.performance.settings import NAME, Settings, settings_of
 from pytest_ascend.plugin.options import Options
 from pytest_ascend.records.case import OPTIONAL, Case, Stack
@@ -46,6 +45,7 @@ from pytest_ascend.runlog.contents import (
 from pytest_ascend.runlog.resuming import recorded
 from pytest_ascend.runlog.writing import RunLog, read
 from pytest_ascend.system.bundled import folder
+from pytest_ascend.system.errors import AscendError
 from pytest_ascend.system.files import write_file
 from pytest_ascend.system.programs import process_began
 from pytest_ascend.verdict.phrase import say

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.plugin.keys import SETUP
 from pytest_ascend.records.case import Case
+from pytest_ascend.system.errors import UsageError
 
 if TYPE_CHECKING:
     import torch

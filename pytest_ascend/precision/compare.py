@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.diagnosis import (
     AS_OF_16_BITS,
     OF_HF32,
@@ -30,6 +29,7 @@ from pytest_ascend.precision.settings import Promise, Request, as_tensor, differ
 from pytest_ascend.precision.standards import Standard, standard_of
 from pytest_ascend.precision.tallies import pieces
 from pytest_ascend.records.verdict import Limit, Rule, Verdict, Worst
+from pytest_ascend.system.errors import UsageError
 
 #: Rules that compare a device with reference runs.
 NEED_REFERENCE_RUNS = ("model", "ratio")

@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.capture import Call, Part, call_again, run, widened
 from pytest_ascend.precision.choices import UNSHOWN_BRANCHING
 from pytest_ascend.precision.compare import compare
@@ -27,6 +26,7 @@ from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.operators import first_wrong_operator, in_float64
 from pytest_ascend.precision.reference import COUNTS_OF_MANY, Source, initialise, plain
 from pytest_ascend.precision.stand_ins import stand_ins
+from pytest_ascend.system.errors import UsageError
 
 Gradients: TypeAlias = dict[str, Tensor]
 

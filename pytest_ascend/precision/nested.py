@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pytest_ascend.errors import UsageError
+from pytest_ascend.system.errors import UsageError
 
 #: Deeper structures are assumed to contain themselves.
 DEEPEST = 64

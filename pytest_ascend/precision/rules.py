@@ -10,11 +10,11 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.errors import Measurement
 from pytest_ascend.precision.formats import Format
 from pytest_ascend.precision.limits import Finding
 from pytest_ascend.records.verdict import Rule as Known
+from pytest_ascend.system.errors import UsageError
 
 Floats: TypeAlias = npt.NDArray[Any]
 Numbers: TypeAlias = Mapping[str, float]

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.formats import FORMATS, REAL_PARTS, dtype_name
 from pytest_ascend.precision.nested import kind
 from pytest_ascend.precision.standards import Standard, check_names
 from pytest_ascend.records.verdict import Verdict
+from pytest_ascend.system.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 
-from pytest_ascend.errors import UsageError, choice
 from pytest_ascend.precision.formats import ALLOWANCES
+from pytest_ascend.system.errors import UsageError, choice
 
 Numbers = Mapping[str, float]
 

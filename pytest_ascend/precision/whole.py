@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from pytest_ascend.environment.chips import has_own_formulas
-from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.capture import casting, seed_gradient
 from pytest_ascend.precision.choices import RANDOM, UNSHOWN_BRANCHING, OperatorNames
 from pytest_ascend.precision.compare import compare, joined
@@ -26,6 +25,7 @@ from pytest_ascend.precision.operators import in_float64
 from pytest_ascend.precision.orders import SHORT
 from pytest_ascend.precision.reference import COUNTS_OF_MANY, Source, initialise
 from pytest_ascend.records.verdict import Verdict
+from pytest_ascend.system.errors import UsageError
 
 #: Share of its limit from which an output that agrees is judged layer by layer, too. Correct devices use half: errors
 #: between one and three times the noise are seen in the layer that makes them, not in what later ones make of it.

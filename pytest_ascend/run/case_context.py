@@ -9,12 +9,12 @@ from typing import Any, TypeAlias, TypeGuard
 
 from pytest_ascend.coverage.expectations import Known, today
 from pytest_ascend.device import Device
-from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored, Failed, Fallback, NotJudged, Outcome, Passed, Waived
 from pytest_ascend.records.record import CallDigests, ResultRecord
-from pytest_ascend.records.text import one_line
 from pytest_ascend.records.verdict import GELU_BY_TANH, HALVES, Verdict, named_in, told
+from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.text import one_line
 from pytest_ascend.verdict.suites import describe
 
 #: Note for a case that failed on a chip with an overflow status instead of Inf and NaN.

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 import torch
 
 from pytest_ascend import precision
-from pytest_ascend.errors import UsageError
 from pytest_ascend.precision.canaries import Canaries
 from pytest_ascend.precision.formulas import active
 from pytest_ascend.precision.layers import layers, models
@@ -17,6 +16,7 @@ from pytest_ascend.precision.nested import tensors_in
 from pytest_ascend.precision.whole import whole
 from pytest_ascend.records.record import CallDigests
 from pytest_ascend.run import exact
+from pytest_ascend.system.errors import UsageError
 
 #: Returns where the disagreement of a verdict begins.
 Locate: TypeAlias = Callable[[precision.Verdict], str]

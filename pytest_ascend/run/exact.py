@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_ascend.errors import UsageError
 from pytest_ascend.run import inputs
+from pytest_ascend.system.errors import UsageError
 
 #: Whole numbers up to this are exact in float32, in which sums are kept.
 LARGEST = 2.0**24

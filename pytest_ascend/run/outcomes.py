@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from pytest_ascend.environment.chips import family, undocumented
-from pytest_ascend.errors import AscendError
 from pytest_ascend.records.outcome import Errored, Failed, NotEmulated, Outcome, Unsupported
+from pytest_ascend.system.errors import AscendError
 
 #: Messages of torch, torch_npu and CANN for an operator that is missing, or missing for these arguments.
 UNSUPPORTED = (

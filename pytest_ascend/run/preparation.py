@@ -22,8 +22,8 @@ from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.environment.npu_smi import NpuSmi, parse_map
 from pytest_ascend.environment.npu_smi import parse as parse_table
 from pytest_ascend.environment.signs import EMULATED_VARIABLE, Sign, signs
-from pytest_ascend.errors import DeviceUnavailable, UsageError
 from pytest_ascend.system.bundled import table
+from pytest_ascend.system.errors import DeviceUnavailable, UsageError
 
 if TYPE_CHECKING:
     from pytest_ascend.device.npu import Npu

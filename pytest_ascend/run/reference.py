@@ -13,9 +13,9 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from pytest_ascend.device import Device
-from pytest_ascend.errors import GoldenError, UsageError
 from pytest_ascend.golden import Golden, GoldenStore, Provenance
 from pytest_ascend.precision.reference import Source, autocast_of, plain
+from pytest_ascend.system.errors import GoldenError, UsageError
 
 
 def cpu_reference(subject: Callable[..., Any], *inputs: Any, autocast: torch.dtype | None = None, **kwargs: Any) -> Any:

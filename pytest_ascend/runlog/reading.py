@@ -11,12 +11,12 @@ from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 
 import msgspec
 
-from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.bounds import Number
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import EVENTS, SCHEMA, SCHEMAS, Event, Footer, Header, Run, TimeStamped
+from pytest_ascend.system.errors import RunLogError
 from pytest_ascend.system.files import open_regular
 from pytest_ascend.system.programs import without_garbage_collection
 

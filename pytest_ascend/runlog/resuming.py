@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.case import Stack
 from pytest_ascend.runlog.contents import Header, Run
 from pytest_ascend.runlog.reading import SIZE_LIMIT_BYTES, broken_chain, read_from
+from pytest_ascend.system.errors import RunLogError
 from pytest_ascend.system.files import read_regular
 
 #: Options that affect results.

@@ -16,13 +16,13 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from msgspec import structs
 
-from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import CHAIN, SCHEMA, Attempted, Event, Footer, Header, Line, Resumed, Run
 from pytest_ascend.runlog.reading import HEADER_LIMIT_BYTES, RECORD_LIMIT_BYTES, read
 from pytest_ascend.runlog.resuming import refuse_another, whole_part
+from pytest_ascend.system.errors import RunLogError
 
 __all__ = ["RunLog", "read"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pytest_ascend.errors import AscendError
+from pytest_ascend.system.errors import AscendError
 
 PACKAGE = Path(__file__).resolve().parent.parent
 

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NoReturn
 
 import platformdirs
 
-from pytest_ascend.errors import UsageError
+from pytest_ascend.system.errors import UsageError
 
 #: Deepest nesting of JSON that is read. What this package writes needs eight.
 DEPTH_LIMIT = 32

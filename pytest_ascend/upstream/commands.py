@@ -16,11 +16,11 @@ import click
 from pytest_ascend.emulator.bootstrap import environment
 from pytest_ascend.emulator.choices import checked_memory
 from pytest_ascend.emulator.settings import EmulatorSettings
-from pytest_ascend.errors import UsageError
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.text import parse_size
 from pytest_ascend.runlog.writing import read as read_log
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular, write_file
+from pytest_ascend.system.text import parse_size
 from pytest_ascend.upstream import comparison, lists, running
 
 PATH = click.Path(path_type=Path, exists=True)

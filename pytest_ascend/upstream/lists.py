@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.errors import UsageError
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import VALUES_LIMIT, count_values, read_regular
 
 #: The end of a device-generic test's name: "_npu", or "_npu_float32".

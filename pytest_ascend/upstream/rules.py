@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from pytest_ascend.environment import cards
-from pytest_ascend.errors import UsageError
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular
 from pytest_ascend.upstream.lists import LIMIT_BYTES, Listed
 

@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ascend.environment.stack import collect
-from pytest_ascend.errors import UsageError
 from pytest_ascend.page import html
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import SUBSET, Footer, Header, Selection
 from pytest_ascend.runlog.writing import RunLog, read
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import write_file
 from pytest_ascend.upstream.lists import Listed, half
 from pytest_ascend.verdict.summary import summarise

@@ -7,7 +7,7 @@ import unicodedata
 from datetime import datetime, timezone
 from functools import lru_cache
 
-from pytest_ascend.records.text import one_line, visible
+from pytest_ascend.system.text import one_line, visible
 
 __all__ = [
     "brief",

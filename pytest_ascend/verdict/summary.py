@@ -26,9 +26,9 @@ from pytest_ascend.records.outcome import (
     Waived,
 )
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.records.text import one_line
 from pytest_ascend.runlog.contents import SUBSET, Footer, FooterVerdict, Run
 from pytest_ascend.runlog.reading import broken_chain
+from pytest_ascend.system.text import one_line
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
 
 

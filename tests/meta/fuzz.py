@@ -42,9 +42,9 @@ from pytest_ascend.certificate import commands as certifying
 from pytest_ascend.certificate import package, programme, signing
 from pytest_ascend.coverage import commands
 from pytest_ascend.errors import AscendError
-from pytest_ascend.records.text import visible
 from pytest_ascend.runlog import codec
 from pytest_ascend.system.files import read_regular
+from pytest_ascend.system.text import visible
 from pytest_ascend.upstream import rules
 from tests.meta.well_formed import DUMPED, scene
 from tests.unit.certificate import runs

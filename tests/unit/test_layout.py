@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Pairs of rooms of which one imports the other; suites are one room. Lower it when there are fewer.
-PAIRS = 185
+PAIRS = 157
 
 
 def modules() -> dict[str, Path]:
@@ -70,7 +70,7 @@ def test_a_circle_is_found() -> None:
 def test_no_module_imports_itself_in_a_circle() -> None:
     found = graph()
     assert len(found) > 300
-    assert found["pytest_ascend.cli"] >= {"pytest_ascend.errors"}
+    assert found["pytest_ascend.cli"] >= {"pytest_ascend.system.errors"}
     assert circle(found) == []
 
 

@@ -20,7 +20,8 @@ from pytest_ascend.records.case import EQUAL_BITS, Case, Stack
 from pytest_ascend.records.census import ABSENT, KINDS, ON_NPU, OPERATORS_LIMIT, PARTS, Census, compare
 from pytest_ascend.records.outcome import OUTCOMES, Failed, Passed
 from pytest_ascend.records.record import SERIES_LIMIT, SERIES_POINTS_LIMIT, ResultRecord, Series
-from pytest_ascend.records.text import (
+from pytest_ascend.records.verdict import FLUSHES, HALVES, SATURATES, Verdict, named_in, told
+from pytest_ascend.system.text import (
     UNITS,
     one_line,
     parse_duration,
@@ -29,7 +30,6 @@ from pytest_ascend.records.text import (
     parse_size,
     visible,
 )
-from pytest_ascend.records.verdict import FLUSHES, HALVES, SATURATES, Verdict, named_in, told
 
 CASE = Case(suite="ops", subject="relu", property="forward", dtype="float32", family="f", level="standard")
 

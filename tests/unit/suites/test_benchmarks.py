@@ -9,7 +9,7 @@ import torch
 
 from pytest_ascend.emulator.settings import USUAL_MEMORY
 from pytest_ascend.performance.estimate import PLACES
-from pytest_ascend.records.text import parse_size
+from pytest_ascend.system.text import parse_size
 from suites.benchmarks import CASES, sizes
 from suites.benchmarks.operators import ROWS
 from suites.benchmarks.sizes import HOST, free_bytes, preparations

@@ -3,7 +3,7 @@
 import pytest
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.records.text import parse_size
+from pytest_ascend.system.text import parse_size
 
 SIZES = (
     ("1000", 1000),

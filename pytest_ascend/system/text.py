@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pytest_ascend.errors import UsageError
+from pytest_ascend.system.errors import UsageError
 
 #: What a page must not pass through: controls other than tab and line end, characters that turn the direction of
 #: writing or cannot be seen, and lone surrogates, which no file can hold.

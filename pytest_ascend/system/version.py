@@ -1,0 +1,3 @@
+"""The version of this package, which its build reads here."""
+
+__version__ = "0.1.0"
