@@ -84,6 +84,7 @@ class Operator:
 _READS = "reads a value on the host: keep it on the device (torch.where, index_copy_), or read it outside of the graph"
 _SIZES = "has a result whose size depends on data: give it a fixed size (torch.where, topk, a mask that multiplies)"
 _OUTSIDE = "compute it outside of the graph"
+_OLDER = "is computed by an operator of before aclnn, which torch_npu refuses in a capture: " + _OUTSIDE
 _FALLS_BACK = "is computed on the CPU: replace it by an operator that has a kernel, or compute it before the graph"
 #: What a capture refuses (107027 and 107030), by operator or as recorded: what it does, and what to do instead.
 _REFUSED = {
@@ -117,6 +118,7 @@ def _hindrances(operator: Operator) -> Iterator[str]:
 class Analysis:
     """All that is known before a model is moved. ``largest_batch`` is the largest that should fit; None if unknown.
 
+    ``older`` names the modules that torch_npu computes by what it refuses in a capture, each with that operator.
     ``standings_of`` names the source of the standings, ``way`` the kind of stand-in tensors, ``source`` the folder;
     ``graph_breaks`` is None where nobody asked for them.
     """
@@ -127,6 +129,7 @@ class Analysis:
     standings_of: str = ""
     optimizer: str = ""
     operators: tuple[Operator, ...] = ()
+    older: tuple[str, ...] = ()
     graph_breaks: tuple[str, ...] | None = None
     memory: tuple[Memory, ...] = ()
     largest_batch: int | None = None
@@ -153,8 +156,9 @@ class Analysis:
 
     @property
     def uncapturable(self) -> tuple[str, ...]:
-        """What keeps forward and backward out of a captured graph: operators, their lines, and what to do about it."""
-        return tuple(text for each in self.operators if {*each.calls} - {OPTIMIZER} for text in _hindrances(each))
+        """What keeps forward and backward out of a captured graph: modules, operators with their lines; what to do."""
+        of_operators = (text for each in self.operators if {*each.calls} - {OPTIMIZER} for text in _hindrances(each))
+        return (*(f"{each} {_OLDER}" for each in self.older), *of_operators)
 
     @property
     def is_blocked(self) -> bool:

@@ -81,6 +81,7 @@ def analyse(empty: Analysis, request: Request, kind: Kind, standings_of: str, wa
         standings_of=standings_of,
         optimizer=request.optimizer if request.training else "none",
         operators=operators,
+        older=tuple(_older(given.model)),
         graph_breaks=breaks if request.compiled else None,
         memory=memory,
         largest_batch=(
@@ -88,6 +89,16 @@ def analyse(empty: Analysis, request: Request, kind: Kind, standings_of: str, wa
         ),
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+#: Modules that torch_npu computes by an operator of before aclnn; nn.RNN and nn.GRUCell are made of others.
+#: Source: op_plugin/ops/aclops (LstmKernelNpu, GruKernelNpu, LstmCellKernelNpu) in Ascend/op-plugin; what a capture says.
+_OLDER = {torch.nn.LSTM: "DynamicRNN", torch.nn.GRU: "DynamicGRUV2", torch.nn.LSTMCell: "DynamicRNNV2"}
+
+
+def _older(model: torch.nn.Module) -> Iterator[str]:
+    for name, module in model.named_modules():
+        yield from (f"{name or 'the model'} ({own})" for kind, own in _OLDER.items() if isinstance(module, kind))
 
 
 #: What becomes of float32 in a product, and what to do about it.

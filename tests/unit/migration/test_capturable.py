@@ -13,6 +13,7 @@ from pytest_ascend.migration.analysis import Analysis, Operator
 from pytest_ascend.migration.breaks import graph_breaks
 from pytest_ascend.migration.running import Step, trace
 from pytest_ascend.migration.target import TargetModel
+from pytest_ascend.migration.traced import _older
 from pytest_ascend.records.census import FALLBACK, NATIVE
 
 
@@ -41,6 +42,12 @@ def test_reads_masks_and_fallbacks_are_listed_with_their_lines_and_nothing_else(
         "aten::linalg_eig",
     ]
     assert all("(model.py:7)" in each for each in found)
+
+
+def test_recurrent_modules_that_torch_npu_refuses_in_a_capture_are_listed_by_name() -> None:
+    model = nn.Sequential(nn.LSTM(4, 4), nn.RNN(4, 4), nn.GRU(4, 4), nn.GRUCell(4, 4), nn.LSTMCell(4, 4))
+    found = Analysis(chip=npu_of(DEFAULT), older=tuple(_older(model))).uncapturable
+    assert [each.partition(" is ")[0] for each in found] == ["0 (DynamicRNN)", "2 (DynamicGRUV2)", "4 (DynamicRNNV2)"]
 
 
 class Breaking(nn.Module):
