@@ -92,7 +92,7 @@ def analyse(empty: Analysis, request: Request, kind: Kind, standings_of: str, wa
 
 
 #: Modules that torch_npu computes by an operator of before aclnn; nn.RNN and nn.GRUCell are made of others.
-#: Source: op_plugin/ops/aclops (LstmKernelNpu, GruKernelNpu, LstmCellKernelNpu) in Ascend/op-plugin; what a capture says.
+#: Source: op_plugin/ops/aclops in Ascend/op-plugin (LstmKernelNpu, GruKernelNpu, LstmCellKernelNpu).
 _OLDER = {torch.nn.LSTM: "DynamicRNN", torch.nn.GRU: "DynamicGRUV2", torch.nn.LSTMCell: "DynamicRNNV2"}
 
 
