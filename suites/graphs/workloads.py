@@ -344,20 +344,27 @@ def changed_weights(device: torch.device, same: Same) -> None:
 
 
 def dropout(device: torch.device, same: Same) -> None:
-    """Draw other numbers at each replay, and the same ones after the same seed."""
-    ones = torch.ones(4096, device=device)
-    graph, (dropped, normal) = captured(lambda: (F.dropout(ones), torch.randn(4096, device=device)))
+    """Drop out, and draw numbers and tokens: others at each replay and by another seed, the same by the same seed."""
+    ones, shares = torch.ones(4096, device=device), numbers(device, 0, 4096, 8).softmax(-1)
 
-    def drawn() -> list[Tensor]:
+    def work() -> tuple[Tensor, ...]:
+        tokens = (shares / torch.empty_like(shares).exponential_()).argmax(-1)  # as vLLM samples
+        return F.dropout(ones), torch.randn(4096, device=device), tokens
+
+    work()
+    graph, results = captured(work)
+
+    def drawn(seed: int | None = None) -> list[Tensor]:
+        if seed is not None:
+            _torch.npu.manual_seed(seed)
         graph.replay()
-        return [dropped.clone(), normal.clone()]
+        return [each.clone() for each in results]
 
-    _torch.npu.manual_seed(5)
-    first, second = drawn(), drawn()
-    _torch.npu.manual_seed(5)
-    for name, again, before, after in zip(("dropout", "randn"), drawn(), first, second, strict=True):
-        same(again, before, f"{name} after the same seed")
-        same((before == after).all(), torch.tensor(False), f"{name}, whether two replays draw the same")
+    draws = zip(drawn(5), drawn(), drawn(5), drawn(6), strict=True)
+    for name, (first, second, again, other) in zip(("dropout", "randn", "sampled tokens"), draws, strict=True):
+        same(again, first, f"{name} after the same seed")
+        for what, drawn_then in (("two replays", second), ("two seeds", other)):
+            same((drawn_then == first).all(), torch.tensor(False), f"{name}, whether {what} draw the same")
 
 
 def _exp(x: Tensor, by: float) -> Tensor:
