@@ -55,8 +55,8 @@ def _decoding(apply: Any, query: T, key: T, value: T, table: T, lengths: Sequenc
     copied = [each.index_copy(0, table[:, 0].long(), each[shared[:, 0].long()]) for each in (key, value)]
     same = (
         (first, run(query, key.flip(0), value.flip(0), last, lengths)),
-        (first, run(query, *stale, table, lengths)),
-        (run(query, key, value, shared, lengths), run(query, *copied, table, lengths)),
+        (first, run(query, stale[0], stale[1], table, lengths)),
+        (run(query, key, value, shared, lengths), run(query, copied[0], copied[1], table, lengths)),
     )
     return (
         first,
