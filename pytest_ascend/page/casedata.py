@@ -184,9 +184,9 @@ class _Packing:
         said = evidence.text(result.detail)
         number = self.text(said)
         if result.diagnosis and self.text.known.get(said) == number:
-            lines = (re.match(r"( *)(.*)", each) for each in said.splitlines())
+            lines = (_LINE.fullmatch(each) for each in said.splitlines())
             self.chinese[number] = "\n".join(
-                each[1] + translated(each[2], CHINESE, "findings") for each in lines if each
+                each[1] + translated(each[2], CHINESE, "findings") + each[3] for each in lines if each
             )
         return number
 
@@ -220,6 +220,10 @@ class _Packing:
         """Return the number of a list of metric names, adding it if it is new."""
         names = tuple(name for name, value in metrics.items() if value is not None)
         return self.shapes.setdefault(names, len(self.shapes))
+
+
+#: A line of a diagnosis: the code of CANN that it is about, its meaning, and the source.
+_LINE = re.compile(r"( *(?:[A-Z]*\d+: )?)(.*?)((?: \((?:CANN|hicann/|torch_npu/).*\))?)")
 
 
 def _label(name: str) -> str:

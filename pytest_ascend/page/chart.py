@@ -37,8 +37,9 @@ from pytest_ascend.page.svg import (
     y_texts,
 )
 from pytest_ascend.runlog import codec
+from pytest_ascend.system.translation import CHINESE, translated
 from pytest_ascend.verdict import evidence, figures
-from pytest_ascend.verdict.phrase import Phrase, say
+from pytest_ascend.verdict.phrase import Phrase, in_both, say
 
 BINS_LIMIT = 40
 #: A distribution is drawn up to this many interquartile ranges above the upper quartile: a disturbed round would leave
@@ -133,7 +134,7 @@ def curve(
 def _curve_in_words(stem: str, steps: int, differences: Sequence[float], *band: Sequence[float]) -> Phrase:
     """Return the caption of a curve; ``band`` is empty, or the smallest and largest differences of reference runs."""
     values = {
-        "name": figures.words(stem),
+        "name": in_both(figures.words(stem), "findings"),
         "n": f"{steps:,}",
         "distance": figures.quantity(stem, max(map(abs, differences), default=0.0)),
     }
@@ -166,7 +167,7 @@ def distribution(title: str, href: str, name: str, values: Sequence[float], base
     marks = [Shape(vertical(x.at(each)), looks) for each, looks in ((first, "quartile"), (middle, "median"))]
     outline = [Shape(steps(before, y), "line s2")] if baseline else []
     quartiles = {
-        "name": figures.words(name),
+        "name": in_both(figures.words(name), "findings"),
         "n": f"{len(values):,}",
         "median": figures.quantity(name, middle),
         "low": figures.quantity(name, min(values)),
@@ -245,8 +246,8 @@ def depth(title: str, href: str, outputs: Sequence[Tensor], gradients: Sequence[
                 Text(f"{LEFT - 6}", f"{y.at(each) + 4:.1f}", "end", f"1e{each}")
                 for each in places[:: max(1, len(places) // 5)]
             ),
-            *(Text(f"{place:.1f}", f"{HEIGHT - 6}", anchor, str(words)) for place, anchor, words in named),
-            *([Text(f"{WIDTH - RIGHT}", f"{HEIGHT - 6}", "end", str(say("chart.gradients")))] if gradients else []),
+            *(Text(f"{place:.1f}", f"{HEIGHT - 6}", anchor, words) for place, anchor, words in named),
+            *([Text(f"{WIDTH - RIGHT}", f"{HEIGHT - 6}", "end", say("chart.gradients"))] if gradients else []),
         ),
         numbers=_numbers(
             ("tensor", "device", "CPU in that dtype", "allowed"),
@@ -340,6 +341,7 @@ def _numbers(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return codec.dumps(
         {
             "columns": [evidence.line(each) for each in columns],
+            "chinese": [translated(evidence.line(each), CHINESE, "findings") for each in columns],
             "rows": [list(map(_rounded, each)) for each in rows[:ROWS_LIMIT]],
         }
     )

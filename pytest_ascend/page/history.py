@@ -32,7 +32,7 @@ from pytest_ascend.system.files import read_regular, write_file
 from pytest_ascend.system.version import __version__
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import GROUPED, causes_of
-from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
+from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, in_both, say
 from pytest_ascend.verdict.summary import Summary
 
 #: Raised whenever a reader of the JSON form would misread it.
@@ -302,7 +302,7 @@ def _benchmarks(runs: Sequence[Point]) -> Iterator[Chart]:
         first, last = (figures.quantity(figure, value) for value in (values[0], values[-1]))
         caption = say(
             "history.benchmark",
-            name=figures.words(figure),
+            name=in_both(figures.words(figure), "findings"),
             n=f"{len(found):,}",
             first=first,
             last=last,

@@ -23,7 +23,7 @@ from pytest_ascend.runlog.contents import Run
 from pytest_ascend.runlog.reading import LogReader, PlainPass, opened
 from pytest_ascend.system.programs import without_garbage_collection
 from pytest_ascend.verdict import evidence, figures
-from pytest_ascend.verdict.phrase import SILENCE, commas, say
+from pytest_ascend.verdict.phrase import SILENCE, commas, in_both, say
 from pytest_ascend.verdict.suites import suites
 from pytest_ascend.verdict.summary import ORDER, Summary, counted_outcome, judged, results_of
 
@@ -155,10 +155,11 @@ def _charts(runs: Sequence[Summary]) -> Iterator[Chart]:
     for chip, host, case_id, name in wanted[:CHARTS_LIMIT]:
         found = points[chip, host, case_id, name]
         first, last = (figures.quantity(name, value) for *_, value in (found[0], found[-1]))
+        named = in_both(figures.words(name), "findings")
         yield chart.row(
             f"{evidence.line(case_id)} · {chip}{f', {host}' if host else ''}",
             "",
-            say("chart.speeds", name=figures.words(name), n=f"{len(found):,}", first=first, last=last),
+            say("chart.speeds", name=named, n=f"{len(found):,}", first=first, last=last),
             name,
             [(f"{number}: {label}", value) for number, label, value in found],
             over="combination",

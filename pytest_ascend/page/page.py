@@ -178,7 +178,7 @@ def _run_facts(summary: Summary) -> Iterator[Fact]:
     yield Fact(say("run.started"), figures.moment(started))
     if footer:
         took_s = (moment(footer.finished) - started).total_seconds()
-        yield Fact(say("run.took"), figures.duration(took_s) if took_s >= 1 else "< 1 s")
+        yield Fact(say("run.took"), in_both(figures.duration(took_s), "findings") if took_s >= 1 else "< 1 s")
     yield Fact(say("run.run"), evidence.line(header.run_id))
 
 

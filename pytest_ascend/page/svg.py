@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_ascend.verdict import figures
+from pytest_ascend.verdict.phrase import Phrase
 
 WIDTH, HEIGHT = 380, 190
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 10, 24
@@ -23,7 +24,7 @@ class Text:
     x: str
     y: str
     anchor: str
-    words: str
+    words: Phrase | str
 
 
 @dataclass(frozen=True, slots=True)

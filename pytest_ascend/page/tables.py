@@ -22,7 +22,7 @@ from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.files import read_regular
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.columns import link
-from pytest_ascend.verdict.phrase import Phrase, say
+from pytest_ascend.verdict.phrase import Phrase, in_both, say
 
 FILE = Path("published", "figures.json")
 SCHEMA = 2
@@ -334,7 +334,7 @@ def _rows(result: ResultRecord) -> Iterator[Chart]:
 
 def _row(result: ResultRecord, name: str, values: Sequence[float], places: Sequence[str], *, over: str) -> Chart:
     low, high = (figures.quantity(name, each) for each in (min(values), max(values)))
-    caption = say(f"chart.by-{over}", name=figures.words(name), n=places[-1], low=low, high=high)
+    caption = say(f"chart.by-{over}", name=in_both(figures.words(name), "findings"), n=places[-1], low=low, high=high)
     points = list(zip(places, values, strict=True))
     return chart.row(*_titled(result), caption, name, points, over=over, labels=places)
 

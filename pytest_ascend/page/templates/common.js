@@ -88,7 +88,7 @@ function tabulate(details) {
     href: `data:application/json,${encodeURIComponent(details.dataset.numbers)}` }, said("chart.json"));
   details.append(save, make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": say("chart.numbers") },
     make("table", { class: "entries" },
-      make("thead", {}, make("tr", {}, ...cells(numbers.columns, "th", { scope: "col" }))),
+      make("thead", {}, make("tr", {}, ...cells(language === "zh" ? numbers.chinese : numbers.columns, "th", { scope: "col" }))),
       make("tbody", {}, ...numbers.rows.map((row) => make("tr", {}, ...cells(row, "td", { class: "n" })))))));
 }
 

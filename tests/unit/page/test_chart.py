@@ -256,6 +256,7 @@ def test_figures_by_batch_and_by_step_are_rows_and_come_first():
     by_batch, by_step, samples = charts([sweep])
     assert json.loads(by_batch.numbers) == {
         "columns": ["batch", "latency_us"],
+        "chinese": ["批", "latency_us"],
         "rows": [["1", 10], ["2", 15], ["4", 30]],
     }
     assert str(by_batch.caption) == "latency by batch size, largest batch 4; from 10 µs to 30 µs"

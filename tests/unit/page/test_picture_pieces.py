@@ -8,11 +8,16 @@ import math
 import pytest
 
 from pytest_ascend.page import chart, svg
+from pytest_ascend.verdict.phrase import Phrase
+
+
+def said(phrase: Phrase) -> dict[str, str]:
+    return {name: str(value) for name, value in phrase.values.items()}
 
 
 def test_a_curve_in_words_counts_what_is_outside_of_the_spread() -> None:
     plain = chart._curve_in_words("loss", 1200, [0.1, -0.5])
-    assert (plain.key, plain.values) == ("chart.curve", {"name": "loss", "n": "1,200", "distance": "0.5"})
+    assert (plain.key, said(plain)) == ("chart.curve", {"name": "loss", "n": "1,200", "distance": "0.5"})
     beside = chart._curve_in_words("loss", 3, [0.1, -0.5, 0.2], [-0.1, -0.1, -0.1], [0.1, 0.1, 0.1])
     assert (beside.key, beside.values["outside"]) == ("chart.curve-spread", "2")
 
@@ -61,7 +66,7 @@ def test_intervals_and_shares() -> None:
 def test_a_distribution_in_words(baseline: tuple[float, ...]) -> None:
     drawn = chart.distribution("t", "#h", "latency_us", [1.0, 2.0, 3.0], baseline)
     wanted = {"name": "latency", "n": "3", "median": "2 µs", "low": "1 µs", "high": "3 µs"}
-    assert drawn.caption.values == wanted | ({"then": "4 µs"} if baseline else {})
+    assert said(drawn.caption) == wanted | ({"then": "4 µs"} if baseline else {})
     assert drawn.caption.key == ("chart.beside" if baseline else "chart.samples")
     assert (drawn.title, drawn.href, len(drawn.legend)) == ("t", "#h", 2 if baseline else 0)
     assert drawn.rules == (svg.horizontal(svg.HEIGHT - svg.BOTTOM),)

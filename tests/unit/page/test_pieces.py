@@ -41,7 +41,7 @@ def point(**fields: Any) -> history.Point:
     given: dict[str, Any] = {
         "run_id": "0123456789abcdef", "started": "2026-01-02T03:04:05+00:00", "combination": "c", "level": "smoke",
         "label": SILENCE, "opening": say("verdict.conforms"), "kind": "conforms", "passed": 3, "total": 4,
-        "causes": {}, "benchmarks": {}, "page": "r/",
+        "causes": {}, "benchmarks": {}, "outcomes": {}, "families": {"ops": (3, 4)}, "manifest": "m", "page": "r/",
     }  # fmt: skip
     return history.Point(**{**given, **fields})
 
@@ -91,8 +91,9 @@ def test_the_history_for_programs_has_each_run_once_in_order() -> None:
     assert [(each["combination"], each["level"]) for each in found["combinations"]] == [("c", "smoke"), ("c", "full")]
     assert found["combinations"][0]["runs"] == [
         {"run": "a", "started": earlier.started, "verdict": "conforms", "passed": 3, "cases": 4, "causes": {},
-         "benchmarks": []},
+         "outcomes": {}, "families": {"ops": [3, 4]}, "benchmarks": []},
         {"run": "b", "started": "2026-01-03", "verdict": "conforms", "passed": 3, "cases": 4, "causes": {"x": 2},
+         "outcomes": {}, "families": {"ops": [3, 4]},
          "benchmarks": [{"case": "add", "name": "latency_us", "value": 1.5, "verdict": "slower"}]},
     ]  # fmt: skip
 
@@ -281,8 +282,10 @@ def test_a_model_is_drawn_from_eight_tensors_on(count: int, drawn: bool) -> None
 def test_figures_over_a_quantity() -> None:
     series = {"latency_by_batch_us": (3.0, 1.0), "batch_size": (8.0, 16.0), "loss_by_step": (5.0, 4.0, 2.0)}
     found = {each.caption.key: each for each in tables._rows(record(series=series))}
-    assert found["chart.by-batch"].caption.values == {"name": "latency", "n": "16", "low": "1 µs", "high": "3 µs"}
-    assert found["chart.by-step"].caption.values == {"name": "loss", "n": "3", "low": "2", "high": "5"}
+    said = {name: str(value) for name, value in found["chart.by-batch"].caption.values.items()}
+    assert said == {"name": "latency", "n": "16", "low": "1 µs", "high": "3 µs"}
+    said = {name: str(value) for name, value in found["chart.by-step"].caption.values.items()}
+    assert said == {"name": "loss", "n": "3", "low": "2", "high": "5"}
     for wrong in ({"a_by_step": (-1.0, 2.0)}, {"a_by_step": (math.nan, 2.0)}, {"a_by_batch": (1.0,), "batch_size": ()},
                   {"a_by_batch": (1.0, 2.0), "batch_size": (8.0,)}, {"a": (1.0,)}):  # fmt: skip
         assert not list(tables._rows(record(series=wrong)))

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from pytest_ascend.precision import compare
+from pytest_ascend.system.bundled import table as bundled
 from pytest_ascend.system.translation import CHINESE, translated
 
 Wrong = Callable[[torch.Tensor], torch.Tensor]
@@ -67,3 +68,8 @@ def test_headline_and_pattern_have_no_english_sentences(name: str, monkeypatch: 
 )
 def test_parts_of_a_finding_are_translated_by_themselves(text: str, chinese: str) -> None:
     assert translated(text, CHINESE, "findings") == chinese
+
+
+def test_every_meaning_of_a_code_that_this_project_words_has_chinese_words():
+    meanings = {row[1] for part in ("codes", "numbering") for row in bundled("diagnosis/kinds.json")[part]}
+    assert [each for each in meanings if translated(each, CHINESE, "findings") == each] == []
