@@ -1,5 +1,6 @@
 """Lets torch be imported where torch_npu is installed and CANN is not: the tests themselves need no NPU."""
 
+import gc
 import os
 import random
 import tempfile
@@ -59,6 +60,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(limits[item]))
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what is imported and collected, and look less often."""
+    gc.set_threshold(7_000)
+    gc.freeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:

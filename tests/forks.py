@@ -38,6 +38,8 @@ IMPORTED = (
     *("torch.distributed.tensor.experimental", "torch.export", "torch.nn.attention.flex_attention"),
     *("numpy", "cryptography.x509", "elftools.elf.elffile"),
 )
+#: Plugins of pytest that no test here is about; they import for a quarter of a second.
+PLUGINS_LEFT_OUT = "-p no:hypothesispytest -p no:anyio"
 
 
 def run(
@@ -133,6 +135,7 @@ def serve() -> None:
     for name in IMPORTED:
         with contextlib.suppress(ImportError):
             __import__(name)
+    gc.set_threshold(7_000)  # with 700, the imports of a run of pytest spend a tenth of their time looking for garbage
     gc.freeze()  # else each child's collector would touch, and so copy, all of this
     asking, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
     for line in iter(asking.readline, ""):
@@ -156,6 +159,7 @@ def _become(line: list[str], where: str, environ: dict[str, str], files: list[st
     os.chdir(where)
     os.environ.clear()
     os.environ.update(environ)
+    os.environ.setdefault("PYTEST_ADDOPTS", PLUGINS_LEFT_OUT)
     sys.argv = line
     sys.path[:] = [where, *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep)), *sys.path[1:]]
     runpy.run_module(line[0], run_name="__main__", alter_sys=True)
