@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from pytest_ascend.migration.running import largest_batch
 from pytest_ascend.migration.sources import Finding
 from pytest_ascend.records.census import Census
 from pytest_ascend.system.translation import translated
+from tests import forks
 
 NATIVE = ("aten::convolution", "aten::convolution_backward", "aten::native_group_norm", "aten::add.Tensor")
 
@@ -140,9 +139,8 @@ def test_the_source_alone_can_be_looked_at(tmp_path: Path) -> None:
 
 
 def test_on_the_installed_torch_npu_its_own_operators_are_seen() -> None:
-    program = "from pytest_ascend.cli import main; main()"
     command = ["analyze", "tests.architectures:decoder", "-i", "tests.architectures:decoder_inputs", "--json"]
-    done = subprocess.run([sys.executable, "-c", program, *command], capture_output=True, text=True, check=False)
+    done = forks.run("pytest_ascend.cli", *command)
     said = json.loads(done.stdout)
     standings = {each["name"]: each["standing"] for each in said["operators"]}
     assert (said["traced_with"], done.returncode) == ("npu", 0)
