@@ -24,6 +24,7 @@ KEPT = (
     "pytest_ascend.run.inputs",
     "pytest_ascend.run.reference",
     "safetensors.torch",
+    "scipy.special",
 )
 for name in KEPT:
     importlib.import_module(name)

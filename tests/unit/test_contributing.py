@@ -84,38 +84,38 @@ def test_the_recipes_work_in_a_copy(tmp_path):
     (tmp_path / "check.py").write_text(CHECK, encoding="utf-8")
     ran = subprocess.run([sys.executable, "check.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    lint(tmp_path, *sorted({path for path, *_ in asked if path.endswith(".py")}))
+    write_suite(tmp_path / "suites" / "identities")
+    suite = ("suites/identities/__init__.py", "suites/identities/test_identities.py")
+    lint(tmp_path, *sorted({path for path, *_ in asked if path.endswith(".py")}), *suite)
 
 
-def test_the_suite_of_the_page_runs(tmp_path):
+def write_suite(suite):
+    """Write the suite of the page into a folder; return the commands that it names then."""
     recipe = TEXT.partition("### 5.")[2].partition("### 6.")[0]
     blocks = re.findall(r"(?:^    .*\n(?:\n+(?=    ))?)+", recipe, re.MULTILINE)
     texts = [textwrap.dedent(block).strip() + "\n" for block in blocks]
-    left_out = shutil.ignore_patterns("__pycache__", "*.c", "*.h")
-    shutil.copytree(ROOT / "pytest_ascend", tmp_path / "pytest_ascend", ignore=left_out)
-    (tmp_path / "baselines").symlink_to(ROOT / "baselines")
-    suite = tmp_path / "suites" / "identities"
-    shutil.copytree(ROOT / "suites" / "errors", tmp_path / "suites" / "errors", ignore=left_out)
-    shutil.copy(ROOT / "suites" / "__init__.py", suite.parent)
     suite.mkdir()
     for name, text in zip(("__init__.py", "test_identities.py", "suite.json"), texts, strict=False):
         (suite / name).write_text(text, encoding="utf-8")
-    commands = [line.split() for line in texts[3].splitlines()]
+    return [line.split() for line in texts[3].splitlines()]
+
+
+def test_the_suite_of_the_page_runs(tmp_path):
+    left_out = shutil.ignore_patterns("__pycache__", "*.c", "*.h")
+    shutil.copytree(ROOT / "pytest_ascend", tmp_path / "pytest_ascend", ignore=left_out)
+    (tmp_path / "baselines").symlink_to(ROOT / "baselines")
+    shutil.copytree(ROOT / "suites" / "errors", tmp_path / "suites" / "errors", ignore=left_out)
+    shutil.copy(ROOT / "suites" / "__init__.py", tmp_path / "suites")
+    commands = write_suite(tmp_path / "suites" / "identities")
     assert [command[0] for command in commands] == ["pytest-ascend", "pytest"]
     for module, (_, *arguments) in zip(("pytest_ascend.cli", "pytest"), commands, strict=True):
         device = ["--ascend-device=cpu", "-p", "no:cacheprovider"] if module == "pytest" else []
-        ran = subprocess.run(
-            [sys.executable, "-m", module, *arguments, *device],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [sys.executable, "-m", module, *arguments, *device]  # forks have imported another pytest_ascend
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "all 2 cases passed" in ran.stdout
     log = (tmp_path / "ascend-report" / "run.jsonl").read_text(encoding="utf-8")
     assert "identities/roll/forward" in log
-    lint(tmp_path, "suites/identities/__init__.py", "suites/identities/test_identities.py")
 
 
 CHECK = """
