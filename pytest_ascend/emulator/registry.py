@@ -1,4 +1,4 @@
-"""How operators are declared: a family, a signature, a body.
+"""How operators are declared: a family, a signature, a body. The table of them is ``kernels/operators.txt``.
 
 Kernels call torch's own operators, which differ between versions of torch. :data:`aten` has those of the installed
 torch, and a :class:`MissingOperator` for any other. A kernel made of one is left out, so that torch_npu finds the
@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from pytest_ascend.dispatching import lacks_half
-from pytest_ascend.emulator.signature import CONTAINERS, Parameter, Signature, parse
+from pytest_ascend.emulator.signature import Signature, parse
 from pytest_ascend.emulator.tensors import write
 from pytest_ascend.system.bundled import table
 
 Body = Callable[..., Any]
-_B = TypeVar("_B", bound=Body)
 
 
 class MissingOperator:
@@ -128,7 +126,7 @@ class Family:
         self.left_out: list[str] = []
 
     def op(self, declaration: str, body: Body, *, into: bool = False) -> None:
-        """Declare an operator with an existing body, in one line."""
+        """Declare an operator: ``declaration`` as in :mod:`pytest_ascend.emulator.signature`."""
         if any(isinstance(each, MissingOperator) for each in _made_of(body)):
             self.left_out.append(parse(declaration).name)
             return
@@ -137,21 +135,6 @@ class Family:
             body = _in_float32(signature, body, promoted=self.promoted)
         self.kernels.append(Kernel(signature, body, into, self.name))
 
-    def kernel_of_some(self, declaration: str) -> Callable[[_B], _B]:
-        """Declare an operator with many parameters, whose function takes a subset of them by name.
-
-        A tensor, list or array for any other parameter raises NotImplementedError; other numbers and texts are ignored:
-        most set a chip's speed or precision.
-        """
-        inputs = [each for each in parse(declaration).parameters if each.is_input]
-
-        def declare(body: _B) -> _B:
-            known = set(inspect.signature(body).parameters)
-            self.op(declaration, lambda *given: body(**_known(inputs, known, given)))
-            return body
-
-        return declare
-
     def named(self, name: str, body: Body, *, wide: bool = False) -> None:
         """Declare an operator that is called by its name (older API); ``wide`` computes it in float32."""
         if any(isinstance(each, MissingOperator) for each in _made_of(body)):
@@ -159,32 +142,6 @@ class Family:
             return
         computed = (lambda *given, **how: body(*map(_wide, given), **how)) if wide else body
         self.by_name.append(Kernel(Signature(name, ()), computed, into=False, family=self.name))
-
-    def kernel_named(self, name: str) -> Callable[[_B], _B]:
-        """Decorate the function of an operator that is called by its name (older API)."""
-
-        def declare(body: _B) -> _B:
-            self.named(name, body)
-            return body
-
-        return declare
-
-    def kernel(self, declaration: str) -> Callable[[_B], _B]:
-        """Decorate the function of an operator."""
-
-        def declare(body: _B) -> _B:
-            self.op(declaration, body)
-            return body
-
-        return declare
-
-
-def _known(inputs: Iterable[Parameter], known: set[str], given: Iterable[Any]) -> dict[str, Any]:
-    found = {each.name: (each.type, value) for each, value in zip(inputs, given, strict=True)}
-    for name, (kind, value) in found.items():
-        if name not in known and kind in CONTAINERS and value is not None and value != []:
-            raise NotImplementedError(f"{name} is not implemented")
-    return {name: value for name, (_, value) in found.items() if name in known}
 
 
 NARROW = (torch.float16, torch.bfloat16)

@@ -1,4 +1,4 @@
-"""Operators that one expression computes: the rows of ``kernels/operators.txt``, and how a row becomes a kernel.
+"""The operators of the emulated CANN, the rows of ``kernels/operators.txt``, and how a row becomes a kernel.
 
 A row is ``declaration = expression``, below the ``[module]`` of its family, and goes on in indented lines. Its
 expression has the names of the declaration's parameters, of torch, and of that module:
@@ -6,23 +6,27 @@ expression has the names of the declaration's parameters, of torch, and of that 
 - ``given`` is all inputs in order: ``aclnnFlip(Tensor self, IntArray dims, out Tensor out) = torch.flip(*given)``.
 - ``out`` is the output, or a tuple of several, which the expression then fills itself.
 - An expression without any input is a function that takes them in order: ``= torch.flip`` says the same.
+- ``function(**given)`` passes the inputs that the function has parameters for. A tensor, list or array for any other
+  raises NotImplementedError; other numbers and texts are ignored: most set a chip's speed or precision.
 
-Below ``[module, by name]`` are operators of the older API; their declarations have the parameters of a lambda.
+Below ``[module, by name]`` are operators of the older API: ``name = function``, or ``name(parameters) = expression``.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from pytest_ascend.emulator.registry import Body, Family, MissingOperator
-from pytest_ascend.emulator.signature import parse
+from pytest_ascend.emulator.signature import CONTAINERS, Parameter, parse
 
-_ROW = re.compile(r"(\w+\([^()]*\)) = (.+)")
+_ROW = re.compile(r"(\w+(?:\([^()]*\))?) = (.+)")
 
 
 @functools.cache
@@ -47,8 +51,9 @@ def with_rows(module: ModuleType, name: str) -> Family:
     for declaration, expression in sections().get(name, ()):
         add(family, declaration, expression, vars(module))
     for declaration, expression in sections().get(f"{name}, by name", ()):
-        operator, _, parameters = declaration.removesuffix(")").partition("(")
-        family.named(operator, _function(parameters, expression, vars(module)))
+        operator, several, parameters = declaration.removesuffix(")").partition("(")
+        how = _function(parameters, expression, vars(module)) if several else _evaluated(expression, vars(module))
+        family.named(operator, how)
     return family
 
 
@@ -57,12 +62,27 @@ def add(family: Family, declaration: str, expression: str, names: dict[str, Any]
     inputs = [each for each in parse(declaration).parameters if each.is_input]
     read = {each.id for each in ast.walk(ast.parse(expression)) if isinstance(each, ast.Name)}
     into = "out" in read and all(each.name != "out" for each in inputs)
+    if expression.endswith("(**given)"):
+        family.op(declaration, _of_some(inputs, _evaluated(expression.removesuffix("(**given)"), names)))
+        return
     if read.isdisjoint({"given", "out", *(each.name for each in inputs)}):
         family.op(declaration, _evaluated(expression, names))
         return
     head = ["*given"] if "given" in read else [*(each.name for each in inputs), *["*"] * into]
     body = _function(", ".join([*head, *["out"] * into]), expression, names)
     family.op(declaration, body, into=into)
+
+
+def _of_some(inputs: Sequence[Parameter], function: Body) -> Body:
+    known = set(inspect.signature(function).parameters)
+
+    def body(*given: Any) -> Any:
+        for each, value in zip(inputs, given, strict=True):
+            if each.name not in known and each.type in CONTAINERS and value is not None and value != []:
+                raise NotImplementedError(f"{each.name} is not implemented")
+        return function(**{each.name: value for each, value in zip(inputs, given, strict=True) if each.name in known})
+
+    return body
 
 
 def _function(parameters: str, expression: str, names: dict[str, Any]) -> Body:

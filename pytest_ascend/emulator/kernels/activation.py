@@ -45,7 +45,6 @@ def log_softmax_backward(grad: T, output: T, dim: int, *, out: T) -> None:
         out.copy_(aten._log_softmax_backward_data(grad, output, dim, grad.dtype))
 
 
-@family.kernel_named("MishGrad")
 def mish_grad(grad: T, x: T, tanhx: T | None = None) -> T:
     """Differentiate Mish; ``tanhx`` is tanh(softplus(x)). Source: ops-nn e5c3fa9327ea, activation/mish_grad."""
     if tanhx is None:

@@ -16,7 +16,6 @@ from pytest_ascend.emulator.kernels.inference import attend_alone, gathered
 from pytest_ascend.emulator.registry import Family
 
 family = Family("atb")
-named = family.kernel_named
 T = torch.Tensor
 Optional = T | None
 L = list[int]
@@ -72,7 +71,6 @@ def _shaped(out: T, like: T) -> T:
     return out if like.dim() == 3 else out.flatten(1)
 
 
-@named("AtbPagedAttention")
 def paged_attention(*tensors: Optional, words: L) -> T:
     """Attend over pages; values are the first part of keys where ``mlaVHeadSize`` (word 12) gives its length."""
     heads, scale, kind, calc, depth = words[0], _real(words[1]), words[3], words[9], words[12]
@@ -92,7 +90,6 @@ def paged_attention(*tensors: Optional, words: L) -> T:
     return _shaped(_packed(query, sequences, scale, masks, heads), query).to(query.dtype)
 
 
-@named("AtbSelfAttention")
 def self_attention(*tensors: Optional, words: L) -> T:
     """Attend with sequences of rows (PA_ENCODER), or over pages with more queries than one (PREFIX_ENCODER)."""
     heads, kv_heads, scale, calc, kind = words[2], words[3], _real(words[5]), words[8], words[13]
@@ -129,7 +126,6 @@ def placed(rows: T, cache: T, slots: T) -> T:
     return made
 
 
-@named("AtbReshapeAndCache")
 def reshape_and_cache(*tensors: T, words: L) -> Any:
     """Write keys, and values if there are any, into slots of caches."""
     if words[0] or words[1] > 1:
@@ -140,7 +136,6 @@ def reshape_and_cache(*tensors: T, words: L) -> Any:
     return placed(key, keys, slots), placed(value, values, slots)
 
 
-@named("AtbRope")
 def rope(query: T, key: T, cos: T, sin: T, _lengths: T, *, words: L) -> tuple[T, T]:
     """Rotate (tokens, heads * depth): halves of each head with coefficient 2, else neighbours."""
 
@@ -155,7 +150,6 @@ def rope(query: T, key: T, cos: T, sin: T, _lengths: T, *, words: L) -> tuple[T,
     return turned(query), turned(key)
 
 
-@named("AtbLinear")
 def linear(x: T, weight: T, total: T, *, words: L) -> T:
     """Add a product to what is there already; the bytes of the first word say which operands are transposed."""
     left, right = (
@@ -165,7 +159,6 @@ def linear(x: T, weight: T, total: T, *, words: L) -> T:
     return total + left @ right
 
 
-@named("AtbElewise")
 def elementwise(x: T, scale: T, offset: T, *, words: L) -> T:
     """Quantize by channel (type 17)."""
     if words[0] != 17:
@@ -174,7 +167,6 @@ def elementwise(x: T, scale: T, offset: T, *, words: L) -> T:
     return whole.clamp(-128, 127).to(torch.int8)
 
 
-@named("AtbRmsNorm")
 def rms_norm(x: T, gamma: T, beta: T, scale: T, offset: T, *, words: L) -> T:
     """Normalize and quantize; the epsilon is the fourth word."""
     wide = x.float()
@@ -182,7 +174,6 @@ def rms_norm(x: T, gamma: T, beta: T, scale: T, offset: T, *, words: L) -> T:
     return (normal / scale.float() + offset.float()).round().clamp(-128, 127).to(torch.int8)
 
 
-@named("AtbGroupTopk")
 def group_topk(x: T, _indices: T, *, words: L) -> T:
     """Set all but the best ``k`` groups to zero: by their largest, or by the sum of their n largest."""
     groups, k, flag, n = words[0], words[1], words[2] & 0xFFFF, words[2] >> 16
@@ -192,11 +183,6 @@ def group_topk(x: T, _indices: T, *, words: L) -> T:
     return parts.scatter(1, left_out.unsqueeze(-1).expand(-1, -1, parts.shape[-1]), 0).view(x.shape)
 
 
-@family.kernel(
-    "AtbRingMLA(Tensor q_nope, Tensor q_rope, Tensor k_nope, Tensor k_rope, Tensor value, Tensor mask, Tensor seqlen,"
-    " Tensor pre_out, Tensor prev_lse, int64 head_num, int64 kv_head_num, float qk_scale, int32 kernel_type,"
-    " int32 mask_type, int32 input_layout, int32 calc_type, out Tensor output, out Tensor softmax_lse)"
-)
 def ring_mla(
     q: T, q_rope: T, k: T, k_rope: T, v: T, _mask: Optional, lengths: T, before: Optional, before_lse: Optional,
     _heads: int, _kv_heads: int, scale: float, _kernel: int, causal: int, _layout: int, first: int,
@@ -223,10 +209,6 @@ def ring_mla(
     return out.to(q.dtype), lse.float()
 
 
-@family.kernel(
-    "AtbPagedCacheLoad(Tensor key_cache, Tensor value_cache, Tensor block_table, Tensor context_lens, inout Tensor key,"
-    " inout Tensor value, Tensor seq_starts, int8 cache_cfg, bool cumsum, bool has_starts)"
-)
 def paged_cache_load(
     keys: T, values: T, table: T, lengths: T, key: T, value: T, starts: Optional, cfg: int, ends: bool, _has: bool
 ) -> None:

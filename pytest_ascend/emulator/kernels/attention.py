@@ -172,16 +172,6 @@ Lengths = list[int]
 #: passed, of 2048 x 2048, adds nothing.
 _ALL_MASK, _LEFT_UP_CAUSAL, _RIGHT_DOWN_CAUSAL, _BAND, _PREFIX, _PREFIX_COMPRESSED = 1, 2, 3, 4, 5, 6
 
-_MASKS = "Tensor pseShift, Tensor dropMask, Tensor paddingMask, Tensor attenMask"
-_HOW = (
-    "double scale, double keepProb, int64 preTokens, int64 nextTokens, int64 headNum, text layout, int64 innerPrecise,"
-    " int64 sparseMode"
-)
-_OUTPUTS = "out Tensor softmaxMax, out Tensor softmaxSum, out Tensor softmaxOut, out Tensor attentionOut"
-_KEPT = "Tensor softmaxMax, Tensor softmaxSum, Tensor softmaxIn, Tensor attentionIn"
-_GRADIENTS = "out Tensor dq, out Tensor dk, out Tensor dv, out Tensor dpse"
-_LENGTHS = "IntArray prefix, IntArray actualSeqQLen, IntArray actualSeqKvLen"
-
 
 def masked_out(
     queries: int, keys: int, mask: Optional, prefix: Lengths | None, before: int, after: int, mode: int
@@ -247,9 +237,6 @@ def _statistics(lse: T) -> tuple[T, T]:
     return eight, torch.ones(()).expand(eight.shape)
 
 
-@family.kernel(
-    f"aclnnFlashAttentionScore(Tensor query, Tensor key, Tensor value, {_MASKS}, IntArray prefix, {_HOW}, {_OUTPUTS})"
-)
 def flash_attention_score(
     q: T, k: T, v: T, pse: Optional, drop: Optional, _padding: Optional, mask: Optional, prefix: Lengths | None,
     scale: float, keep_prob: float, before: int, after: int, heads: int, layout: str, _precise: int, mode: int,
@@ -261,27 +248,10 @@ def flash_attention_score(
     return (*_statistics(lse), None, from_bnsd(out, layout))
 
 
-#: Additional arguments of an Ascend 950: not implemented, but they may be omitted.
-_MORE = "Tensor queryRope, Tensor keyRope, Tensor dScaleQ, Tensor dScaleK, Tensor dScaleV"
-_STARTS = "IntArray qStartIdx, IntArray kvStartIdx"
-_OF_V4 = (
-    "double scale, double keepProb, int64 preTokens, int64 nextTokens, int64 headNum, text layout, int64 innerPrecise,"
-    " int64 sparseMode, int64 outDtype, int64 pseType, text softmaxOutLayout, int64 seed, int64 offset"
-)
-
-
-@family.kernel_of_some(
-    f"aclnnFlashAttentionScoreV2(Tensor query, Tensor key, Tensor value, {_MASKS}, IntArray prefix, {_STARTS}, {_HOW},"
-    f" int64 pseType, {_OUTPUTS})"
-)
-@family.kernel_of_some(
-    f"aclnnFlashAttentionScoreV4(Tensor query, Tensor key, Tensor value, {_MASKS}, {_MORE}, Tensor sink, {_LENGTHS},"
-    f" {_STARTS}, {_OF_V4}, {_OUTPUTS})"
-)
 def flash_attention_score_v4(
-    query: T, key: T, value: T, pseShift: Optional, dropMask: Optional, attenMask: Optional,  # noqa: N803
-    prefix: Lengths | None, scale: float, keepProb: float, preTokens: int, nextTokens: int, headNum: int,  # noqa: N803
-    layout: str, sparseMode: int, pseType: int, seed: int | None = None, offset: int = 0,  # noqa: N803
+    query: T, key: T, value: T, pseShift: Optional, dropMask: Optional, attenMask: Optional,
+    prefix: Lengths | None, scale: float, keepProb: float, preTokens: int, nextTokens: int, headNum: int,
+    layout: str, sparseMode: int, pseType: int, seed: int | None = None, offset: int = 0,
 ) -> tuple[T, T, None, T]:  # fmt: skip
     dropMask = _drawn(query, key, layout, headNum, keepProb, seed, offset) if dropMask is None else dropMask  # noqa: N806
     return flash_attention_score(
@@ -290,10 +260,6 @@ def flash_attention_score_v4(
     )  # fmt: skip
 
 
-@family.kernel(
-    f"aclnnFlashAttentionScoreGrad(Tensor query, Tensor key, Tensor value, Tensor dy, {_MASKS}, {_KEPT},"
-    f" IntArray prefix, {_HOW}, {_GRADIENTS})"
-)
 def flash_attention_score_grad(
     q: T, k: T, v: T, dy: T, pse: Optional, drop: Optional, _padding: Optional, mask: Optional, highest: T, total: T,
     _softmax: Optional, out: T, prefix: Lengths | None, scale: float, keep_prob: float, before: int, after: int,
@@ -306,21 +272,11 @@ def flash_attention_score_grad(
     return from_bnsd(dq, layout), from_bnsd(dk, layout), from_bnsd(dv, layout), dpse
 
 
-_OF_GRAD_V4 = (
-    "double scale, double keepProb, int64 preTokens, int64 nextTokens, int64 headNum, text layout, text inLayout,"
-    " int64 innerPrecise, int64 sparseMode, int64 pseType, int64 seed, int64 offset, int64 outDtype"
-)
-
-
-@family.kernel_of_some(
-    f"aclnnFlashAttentionScoreGradV2(Tensor query, Tensor key, Tensor value, Tensor dy, {_MASKS}, {_KEPT},"
-    f" IntArray prefix, {_STARTS}, {_HOW}, int64 pseType, {_GRADIENTS})"
-)
 def flash_attention_score_grad_v2(
-    query: T, key: T, value: T, dy: T, pseShift: Optional, dropMask: Optional, attenMask: Optional,  # noqa: N803
-    softmaxMax: T, softmaxSum: T, softmaxIn: Optional, attentionIn: T, prefix: Lengths | None,  # noqa: N803
-    scale: float, keepProb: float, preTokens: int, nextTokens: int, headNum: int, layout: str, sparseMode: int,  # noqa: N803
-    pseType: int, seed: int | None = None, offset: int = 0,  # noqa: N803
+    query: T, key: T, value: T, dy: T, pseShift: Optional, dropMask: Optional, attenMask: Optional,
+    softmaxMax: T, softmaxSum: T, softmaxIn: Optional, attentionIn: T, prefix: Lengths | None,
+    scale: float, keepProb: float, preTokens: int, nextTokens: int, headNum: int, layout: str, sparseMode: int,
+    pseType: int, seed: int | None = None, offset: int = 0,
 ) -> tuple[T, T, T, Optional]:  # fmt: skip
     dropMask = _drawn(query, key, layout, headNum, keepProb, seed, offset) if dropMask is None else dropMask  # noqa: N806
     return flash_attention_score_grad(
@@ -329,11 +285,6 @@ def flash_attention_score_grad_v2(
     )  # fmt: skip
 
 
-@family.kernel_of_some(
-    f"aclnnFlashAttentionScoreGradV4(Tensor query, Tensor key, Tensor value, Tensor dy, {_MASKS}, {_KEPT}, Tensor sink,"
-    f" {_MORE}, Tensor dScaleDy, Tensor dScaleO, {_LENGTHS}, {_STARTS}, {_OF_GRAD_V4}, out Tensor dq, out Tensor dk,"
-    " out Tensor dv, out Tensor dqRope, out Tensor dkRope, out Tensor dpse, out Tensor dsink)"
-)
 @functools.wraps(flash_attention_score_grad_v2)
 def flash_attention_score_grad_v4(**given: Any) -> tuple[T, T, T, None, None, Optional, None]:
     dq, dk, dv, dpse = flash_attention_score_grad_v2(**given)
@@ -381,9 +332,6 @@ def _packed_how(
         yield q_span, kv_span, replace(how, keep=keep, keep_prob=keep_prob)
 
 
-@family.kernel(
-    f"aclnnFlashAttentionVarLenScore(Tensor query, Tensor key, Tensor value, {_MASKS}, {_LENGTHS}, {_HOW}, {_OUTPUTS})"
-)
 def flash_attention_var_len_score(
     q: T, k: T, v: T, pse: Optional, drop: Optional, _padding: Optional, mask: Optional, _prefix: Lengths | None,
     q_ends: Lengths, kv_ends: Lengths, scale: float, keep_prob: float, before: int, after: int, heads: int,
@@ -397,10 +345,6 @@ def flash_attention_var_len_score(
     return (*_statistics(lse), None, out)
 
 
-@family.kernel(
-    f"aclnnFlashAttentionUnpaddingScoreGrad(Tensor query, Tensor key, Tensor value, Tensor dy, {_MASKS}, {_KEPT},"
-    f" {_LENGTHS}, {_HOW}, {_GRADIENTS})"
-)
 def flash_attention_unpadding_score_grad(
     q: T, k: T, v: T, dy: T, pse: Optional, drop: Optional, _padding: Optional, mask: Optional, highest: T, total: T,
     _softmax: Optional, out: T, _prefix: Lengths | None, q_ends: Lengths, kv_ends: Lengths, scale: float,

@@ -13,16 +13,13 @@ family = Family("convolution", wide=("ConvTbc", "ConvTbcBackward", "Im2colBackwa
 T = torch.Tensor
 L = list[int]
 
-# --- by name (older API): strides and dilations begin with two for images and channels, paddings are before and after
-# ---
+# By name (older API) strides and dilations begin with two for images and channels, paddings are before and after.
 
 
 def _plane(strides: L, pads: L, dilations: L, groups: int = 1) -> tuple[L, L, L, bool, L, int]:
     return strides[2:], pads[::2], dilations[2:], False, [0] * len(strides[2:]), groups
 
 
-@family.kernel_named("Conv2D")
-@family.kernel_named("Conv3D")
 def conv2d(x: T, weight: T, bias: T | None = None, *, data_format: str, **geometry: Any) -> T:  # noqa: ARG001
     x, weight, bias = widened(*narrowed(ALLOW_LOWER, x, weight), bias)
     return torch.convolution(x, weight, bias, *_plane(**geometry))
@@ -35,20 +32,14 @@ def _gradient(grad: T, x: T, weight: T, geometry: dict[str, Any], place: int) ->
     return made[place]
 
 
-@family.kernel_named("Conv2DBackpropInput")
-@family.kernel_named("Conv3DBackpropInput")
 def conv2d_backprop_input(shape: T, weight: T, grad: T, *, data_format: str, **geometry: Any) -> T:  # noqa: ARG001
     return _gradient(grad, grad.new_empty(shape.tolist()), weight, geometry, 0)
 
 
-@family.kernel_named("Conv2DBackpropFilter")
-@family.kernel_named("Conv3DBackpropFilter")
 def conv2d_backprop_filter(x: T, shape: T, grad: T, *, data_format: str, **geometry: Any) -> T:  # noqa: ARG001
     return _gradient(grad, x, grad.new_empty(shape.tolist()), geometry, 1)
 
 
-@family.kernel_named("Conv2DTranspose")
-@family.kernel_named("Conv3DTranspose")
 def conv2d_transpose(  # the gradient of a convolution's input, with a bias; the shape determines the padding
     shape: T,
     x: T,
@@ -82,7 +73,6 @@ def _bilinear(image: T, y: T, x: T) -> T:
     return made
 
 
-@family.kernel_named("DeformableOffsets")
 def deformable_offsets(
     x: T, offsets: T, *, ksize: L, strides: L, pads: L, dilations: L, deformable_groups: int, modulated: bool, **_: str
 ) -> T:
@@ -102,7 +92,6 @@ def deformable_offsets(
     return seen.permute(0, 2, 4, 3, 5, 1, 6).reshape(n, height * rows, width * columns, -1)
 
 
-@family.kernel_named("DeformableOffsetsGrad")
 def deformable_offsets_grad(grad: T, x: T, offsets: T, **geometry: Any) -> tuple[T, ...]:
     with torch.inference_mode(False), torch.enable_grad():
         leaves = [each.float().clone().requires_grad_() for each in (x, offsets)]

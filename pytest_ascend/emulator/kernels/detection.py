@@ -12,7 +12,6 @@ import torch
 from pytest_ascend.emulator.registry import Family
 
 family = Family("detection")
-named = family.named
 T = torch.Tensor
 L = list[int]
 Corners = tuple[T, T, T, T]
@@ -55,13 +54,13 @@ def _share(a: Corners, b: Corners, mode: str) -> tuple[T, T]:
     return common / (union if mode == "iou" else _area(a)), union
 
 
-def _giou(a: Corners, b: Corners, mode: str) -> T:
+def giou(a: Corners, b: Corners, mode: str) -> T:
     share, union = _share(a, b, mode)
     width, height = _outer(a, b)
     return share - (width * height - union) / (width * height)
 
 
-def _diou(a: Corners, b: Corners, mode: str) -> T:
+def diou(a: Corners, b: Corners, mode: str) -> T:
     width, height = _outer(a, b)
     apart = ((b[0] + b[2] - a[0] - a[2]) / 2).square() + ((b[1] + b[3] - a[1] - a[3]) / 2).square()
     return _share(a, b, mode)[0] - apart / (width.square() + height.square())
@@ -71,56 +70,42 @@ def _slant(box: Corners) -> T:
     return torch.atan((box[2] - box[0]) / (box[3] - box[1]))
 
 
-def _ciou(a: Corners, b: Corners, mode: str) -> tuple[T, T]:
+def ciou_and_slant(a: Corners, b: Corners, mode: str) -> tuple[T, T]:
     """Return the measure, and the weighted difference of the aspect ratios, which its gradient needs."""
     differ = _slant(b) - _slant(a)
     v = 4 / math.pi**2 * differ.square()
     alpha = v / (1 - _share(a, b, mode)[0] + v)
-    return _diou(a, b, mode) - alpha.detach() * v, differ
+    return diou(a, b, mode) - alpha.detach() * v, differ
 
 
-def _shaped(measure: T, crossed: bool) -> T:
-    return measure if crossed else measure.unsqueeze(0)
+def _shaped(made: T, crossed: bool) -> T:
+    return made if crossed else made.unsqueeze(0)
 
 
-def _measure(of: Callable[[Corners, Corners, str], T]) -> Callable[..., T]:
+def measure(of: Callable[[Corners, Corners, str], T]) -> Callable[..., T]:
     def body(boxes: T, truth: T, trans: bool, is_cross: bool, mode: str) -> T:
         return _shaped(of(*_pairs(boxes, truth, trans, is_cross), mode), is_cross)
 
     return body
 
 
-def _gradient(of: Callable[[Corners, Corners, str], T]) -> Callable[..., tuple[T, ...]]:
+def gradient(of: Callable[[Corners, Corners, str], T]) -> Callable[..., tuple[T, ...]]:
     """Make a body that returns the gradients of both boxes, from torch's autograd of the measure."""
 
     def body(grad: T, boxes: T, truth: T, *_slants: T, trans: bool, is_cross: bool, mode: str) -> tuple[T, ...]:
         with torch.inference_mode(False), torch.enable_grad():
             leaves = [each.float().clone().requires_grad_() for each in (boxes, truth)]
-            measure = of(*_pairs(leaves[0], leaves[1], trans, is_cross), mode)
-            return torch.autograd.grad(measure, leaves, grad.float().clone().view(measure.shape))
+            made = of(*_pairs(leaves[0], leaves[1], trans, is_cross), mode)
+            return torch.autograd.grad(made, leaves, grad.float().clone().view(made.shape))
 
     return body
 
 
 def ciou(boxes: T, truth: T, trans: bool, is_cross: bool, mode: str, **_: Any) -> tuple[T, T]:
-    measure, differ = _ciou(*_pairs(boxes, truth, trans, is_cross), mode)
-    return _shaped(measure, is_cross), _shaped(differ, is_cross)
+    made, differ = ciou_and_slant(*_pairs(boxes, truth, trans, is_cross), mode)
+    return _shaped(made, is_cross), _shaped(differ, is_cross)
 
 
-named("GIoU", _measure(_giou))
-named("DIoU", _measure(_diou))
-named("CIoU", ciou)
-named("GIoUGrad", _gradient(_giou))
-named("DIoUGrad", _gradient(_diou))
-named("CIoUGrad", _gradient(lambda a, b, mode: _ciou(a, b, mode)[0]))
-family.op(
-    "aclnnCIoU(Tensor bBoxes, Tensor gtBoxes, bool trans, bool isCross, text mode, out Tensor overlap,"
-    " out Tensor atanSub)",
-    ciou,
-)
-
-
-@family.kernel_named("Iou")
 def iou(boxes: T, truth: T, mode: str, eps: float = 1.0, **_: Any) -> T:
     """Return the overlap of every true box (row) with every box (column); "iof" is relative to the true box.
 
@@ -132,19 +117,12 @@ def iou(boxes: T, truth: T, mode: str, eps: float = 1.0, **_: Any) -> T:
     return (common / (mine + theirs - common if mode == "iou" else mine)).nan_to_num(nan=0.0)
 
 
-family.op(
-    "aclnnIou(Tensor bBoxes, Tensor gtBoxes, text mode, float eps, bool aligned, out Tensor overlap)",
-    lambda boxes, truth, mode, eps, _aligned: iou(boxes, truth, mode, eps).T,  # one row per box
-)
-
-
 def _centres(boxes: T) -> Corners:
     """Return centre, width and height of rows of pixel indices; the last pixel belongs to the box."""
     left, top, right, bottom = boxes.float().unbind(-1)
     return (left + right) / 2, (top + bottom) / 2, right - left + 1, bottom - top + 1
 
 
-@family.kernel_named("BoundingBoxEncode")
 def bounding_box_encode(anchors: T, truth: T, means: list[float], stds: list[float]) -> T:
     px, py, pw, ph = _centres(anchors)
     gx, gy, gw, gh = _centres(truth)
@@ -152,7 +130,6 @@ def bounding_box_encode(anchors: T, truth: T, means: list[float], stds: list[flo
     return (deltas - torch.tensor(means)) / torch.tensor(stds)
 
 
-@family.kernel_named("BoundingBoxDecode")
 def bounding_box_decode(
     rois: T, deltas: T, means: list[float], stds: list[float], max_shape: list[int], wh_ratio_clip: float
 ) -> T:
@@ -166,7 +143,6 @@ def bounding_box_decode(
     return torch.stack([each.clamp(0, (right, bottom)[place % 2]) for place, each in enumerate(corners)], -1)
 
 
-@family.kernel_named("NonMaxSuppressionV4")
 def non_max_suppression(boxes: T, scores: T, most: T, limit: T, lowest: T, **_: bool) -> tuple[T, T]:
     """Return the indices of boxes to keep, best first, padded with 0, and their number.
 
@@ -183,7 +159,6 @@ def non_max_suppression(boxes: T, scores: T, most: T, limit: T, lowest: T, **_: 
     return chosen, torch.tensor(len(kept), dtype=torch.int32)
 
 
-@family.kernel_named("NMSWithMask")
 def non_max_suppression_with_mask(rows: T, *, iou_threshold: float) -> tuple[T, T, T]:
     """Return rows of corners and score, best first, where each was, and 1 for those to keep."""
     order = rows[:, 4].argsort(descending=True, stable=True)
@@ -234,7 +209,6 @@ def _clipped(points: list[Point], other: list[Point]) -> list[Point]:
     return points
 
 
-@family.kernel_named("RotatedOverlaps")
 def rotated_overlaps(boxes: T, others: T, *, trans: bool) -> T:
     """Return the common area of each box (row) with each other one, both (n, 5, boxes)."""
     images = []
@@ -244,7 +218,6 @@ def rotated_overlaps(boxes: T, others: T, *, trans: bool) -> T:
     return torch.tensor(images).view(len(boxes), boxes.shape[2], others.shape[2])
 
 
-@family.kernel_named("RotatedIou")
 def rotated_iou(boxes: T, others: T, *, trans: bool, mode: str, is_cross: bool, **_: float) -> T:
     if not is_cross:
         raise NotImplementedError("is_cross=False is not implemented")
@@ -259,7 +232,6 @@ def _centred(boxes: T) -> tuple[T, T, T, T, T]:
     return (left + right) / 2, (top + bottom) / 2, right - left, bottom - top, degrees
 
 
-@family.kernel_named("RotatedBoxEncode")
 def rotated_box_encode(anchors: T, truth: T, weight: list[float]) -> T:
     """Return how true boxes differ from anchors: in centres, in sizes by their logarithm, in tangents of angles."""
     x, y, w, h, turn = _centred(anchors)
@@ -269,7 +241,6 @@ def rotated_box_encode(anchors: T, truth: T, weight: list[float]) -> T:
     return deltas * torch.tensor(weight).view(-1, 1)
 
 
-@family.kernel_named("RotatedBoxDecode")
 def rotated_box_decode(anchors: T, deltas: T, weight: list[float]) -> T:
     x, y, w, h, turn = _centred(anchors)
     dx, dy, dw, dh, tangents = (deltas.float() / torch.tensor(weight).view(-1, 1)).unbind(1)
@@ -310,7 +281,6 @@ def _aligned(
 _END_MODES = {0: (0, 0.0), 1: (1, 0.0), 2: (0, 0.5), 3: (0, 0.5)}
 
 
-@family.kernel_named("ROIAlign")
 def roi_align(x: T, rois: T, *, roi_end_mode: int = 1, **how: Any) -> T:
     """Pool images (n, channels, height, width) over regions: rows of image, left, top, right, bottom."""
     made = torch.zeros(len(rois), x.shape[1], how["pooled_height"], how["pooled_width"])
@@ -320,7 +290,6 @@ def roi_align(x: T, rois: T, *, roi_end_mode: int = 1, **how: Any) -> T:
     return made
 
 
-@family.kernel_named("ROIAlignGrad")
 def roi_align_grad(grad: T, rois: T, *, xdiff_shape: L, roi_end_mode: int = 1, **how: Any) -> T:
     found = torch.zeros(xdiff_shape)
     for roi, its in zip(rois.tolist(), grad.float(), strict=True):
@@ -349,7 +318,6 @@ def _span(start: float, step: float, size: int) -> slice:
     return slice(min(max(math.floor(start), 0), size), min(max(math.ceil(start + step), 0), size))
 
 
-@family.kernel_named("PSROIPoolingV2")
 def ps_roi_pooling(x: T, rois: T, *, spatial_scale: float, group_size: int, **_: Any) -> T:
     """Pool images over regions: each part of one is the mean over its pixels of its own channels, 0 if it has none."""
     mine = x.float().view(len(x), -1, group_size, group_size, *x.shape[-2:])
@@ -359,7 +327,6 @@ def ps_roi_pooling(x: T, rois: T, *, spatial_scale: float, group_size: int, **_:
     return made.view(*made.shape[:2], group_size, group_size)
 
 
-@family.kernel_named("PSROIPoolingGradV2D")
 def ps_roi_pooling_grad(
     grad: T, rois: T, *, spatial_scale: float, group_size: int, output_dim: int, input_size: list[int]
 ) -> T:
@@ -370,7 +337,6 @@ def ps_roi_pooling_grad(
     return found.flatten(1, 3)
 
 
-@family.kernel_named("BatchMultiClassNonMaxSuppression")
 def batch_non_max_suppression(
     boxes: T, scores: T, *, score_threshold: float, iou_threshold: float, max_size_per_class: int, max_total_size: int,
     transpose_box: bool = False, **_: bool,

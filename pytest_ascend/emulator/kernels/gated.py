@@ -13,48 +13,33 @@ from pytest_ascend.emulator.registry import Family, aten
 T = torch.Tensor
 
 family = Family("gated")
-op = family.op
 
 #: CANN's numbers for the ways to compute GELU.
 APPROXIMATE = ("none", "tanh")
 
 
-@family.kernel("aclnnFastGelu(Tensor self, out Tensor out)")
 def fast_gelu(self: T) -> T:
     x = self.float()
     return x * torch.sigmoid(1.702 * x)
 
 
-family.named("FastGelu", fast_gelu)
-
-
-@family.kernel("aclnnFastGeluBackward(Tensor grad, Tensor self, out Tensor gradInput)")
 def fast_gelu_backward(grad: T, self: T) -> T:
     x = self.float()
     share = torch.sigmoid(1.702 * x)
     return grad.float() * (share + 1.702 * x * share * (1 - share))
 
 
-family.named("FastGeluGrad", fast_gelu_backward)
-
-
-@family.kernel("aclnnSwiGlu(Tensor x, int64 dim, out Tensor out)")
 def swiglu(x: T, dim: int) -> T:
     gate, value = x.float().chunk(2, dim)
     return functional.silu(gate) * value
 
 
-@family.kernel("aclnnSwiGluGrad(Tensor grad, Tensor x, int64 dim, out Tensor out)")
 def swiglu_grad(grad: T, x: T, dim: int) -> T:
     grad = grad.float()
     gate, value = x.float().chunk(2, dim)
     return torch.cat([aten.silu_backward(grad * value, gate), grad * functional.silu(gate)], dim)
 
 
-@family.kernel(
-    "aclnnClippedSwiglu(Tensor x, Tensor groupIndex, int64 dim, double alpha, double limit, double bias, "
-    "bool interleaved, out Tensor out)"
-)
 def clipped_swiglu(x: T, _: T | None, dim: int, alpha: float, limit: float, bias: float, interleaved: bool) -> T:
     """Return all rows; the values of those beyond the sum of the group index are unspecified."""
     x = x.float()
@@ -63,24 +48,18 @@ def clipped_swiglu(x: T, _: T | None, dim: int, alpha: float, limit: float, bias
     return gate * torch.sigmoid(alpha * gate) * (value + bias)
 
 
-@family.kernel("aclnnGeluMul(Tensor input, text approximate, out Tensor out)")
 def gelu_mul(x: T, approximate: str | None) -> T:
     gate, value = x.float().chunk(2, -1)
     gelu: T = aten.gelu(gate, approximate=approximate or "none")
     return gelu * value
 
 
-_GEGLU = "int64 dim, int64 approximate, bool activateLeft"
-
-
-@family.kernel(f"aclnnGeGluV3(Tensor self, {_GEGLU}, out Tensor out, out Tensor outGelu)")
 def geglu(x: T, dim: int, approximate: int, activate_left: bool) -> tuple[T, T]:
     gate, value = x.float().chunk(2, dim)[:: 1 if activate_left else -1]
     gelu = aten.gelu(gate, approximate=APPROXIMATE[approximate])
     return gelu * value, gelu
 
 
-@family.kernel(f"aclnnGeGluV3Backward(Tensor grad, Tensor self, Tensor gelu, {_GEGLU}, out Tensor gradInput)")
 def geglu_backward(grad: T, x: T, gelu: T, dim: int, approximate: int, activate_left: bool) -> T:
     grad, order = grad.float(), 1 if activate_left else -1
     gate, value = x.float().chunk(2, dim)[::order]
@@ -107,16 +86,11 @@ def _turned_back(x: T, mode: int) -> T:
     return -_turned(x, mode)  # a quarter turn in the other direction
 
 
-@family.kernel("aclnnRotaryPositionEmbedding(Tensor x, Tensor cos, Tensor sin, int64 mode, out Tensor out)")
 def rotary_position_embedding(x: T, cos: T, sin: T, mode: int) -> T:
     wide = x.float()
     return wide * cos.float() + _turned(wide, mode) * sin.float()
 
 
-@family.kernel(
-    "aclnnRotaryPositionEmbeddingGrad(Tensor dy, Tensor cos, Tensor sin, Tensor x, int64 mode, out Tensor dx,"
-    " out Tensor dcos, out Tensor dsin)"
-)
 def rotary_position_embedding_grad(dy: T, cos: T, sin: T, x: Optional, mode: int) -> tuple[T, Optional, Optional]:
     grad = dy.float()
     dx = grad * cos.float() + _turned_back(grad * sin.float(), mode)
@@ -126,24 +100,14 @@ def rotary_position_embedding_grad(dy: T, cos: T, sin: T, x: Optional, mode: int
     return dx, (grad * wide).sum_to_size(cos.shape), (grad * _turned(wide, mode)).sum_to_size(sin.shape)
 
 
-@family.kernel("aclnnApplyRotaryPosEmb(inout Tensor query, inout Tensor key, Tensor cos, Tensor sin, int64 layout)")
 def apply_rotary_pos_emb(query: T, key: T, cos: T, sin: T, _layout: int) -> None:
     for x in (query, key):
         x.copy_(rotary_position_embedding(x, cos, sin, _HALF))
 
 
-@family.kernel(
-    "aclnnApplyRotaryPosEmbV2(inout Tensor query, inout Tensor key, Tensor cos, Tensor sin, int64 layout, text mode)"
-)
 def apply_rotary_pos_emb_v2(query: T, key: T, cos: T, sin: T, _layout: int, mode: str) -> None:
     for x in (query, key):
         x.copy_(rotary_position_embedding(x, cos, sin, _INTERLEAVE if mode == "interleave" else _HALF))
-
-
-_CACHED = (
-    "Tensor positions, Tensor queryIn, Tensor keyIn, Tensor cosSinCache, IntArray mropeSection, int64 headSize,"
-    " bool isNeoxStyle"
-)
 
 
 def _of_sections(angles: T, sections: list[int], interleaved: bool) -> T:
@@ -156,7 +120,6 @@ def _of_sections(angles: T, sections: list[int], interleaved: bool) -> T:
     return torch.cat([part[axis] for axis, part in enumerate(torch.split(angles, sections, -1))], -1)
 
 
-@family.kernel(f"aclnnRopeWithSinCosCacheV2({_CACHED}, int64 cacheMode, out Tensor queryOut, out Tensor keyOut)")
 def rope_with_cache(
     positions: T, query: T, key: T, cache: T, sections: list[int] | None, head: int, is_neox: bool, cache_mode: int = 0
 ) -> tuple[T, T]:
@@ -173,6 +136,3 @@ def rope_with_cache(
         turned = rotary_position_embedding(front, cos.unsqueeze(1), sin.unsqueeze(1), mode)
         made.append(torch.cat((turned, rest), -1).view(x.shape))
     return made[0], made[1]
-
-
-op(f"aclnnRopeWithSinCosCache({_CACHED}, out Tensor queryOut, out Tensor keyOut)", rope_with_cache)

@@ -25,20 +25,17 @@ def _indices(given: list[T | None]) -> list[T | None]:
     return [each if each is not None and each.numel() else None for each in given]
 
 
-@family.kernel("aclnnIndex(Tensor self, TensorList indices, inout Tensor out)")
 def index(x: T, indices: list[T | None], out: T) -> None:
     if out.numel():  # else an index may really be empty
         aten.index.Tensor_out(x, _indices(indices), out=out)
 
 
-@family.kernel("aclnnIndexPutImpl(inout Tensor self, TensorList indices, Tensor values, bool accumulate, bool unsafe)")
 def index_put_(x: T, indices: list[T | None], values: T, accumulate: bool, _: bool) -> None:
     given = _indices(indices)
     if any(each is not None for each in given):  # else all indices are really empty
         aten.index_put_(x, given, values, accumulate)
 
 
-@family.kernel("aclnnGatherV3(Tensor self, int64 dim, Tensor index, int64 batchDims, int64 mode, out Tensor out)")
 def gather_v3(x: T, dim: int, index: T, batch_dims: int, _: int) -> T:
     if batch_dims:
         raise NotImplementedError("indices that differ along batch dimensions")
@@ -66,24 +63,16 @@ def _only_sums(x: T, mode: int, include_self: bool) -> None:
         raise Refused("scatter_reduce only supports dtype=float32, reduce=sum, include_self=true.")
 
 
-@family.kernel(
-    "aclnnScatterReduce(Tensor self, int64 dim, Tensor index, Tensor src, int64 reduce, bool includeSelf,"
-    " out Tensor out)"
-)
 def scatter_reduce(x: T, dim: int, index: T, source: T, mode: int, include_self: bool) -> T:
     _only_sums(x, mode, include_self)
     return torch.scatter_add(x, dim, index, source)
 
 
-@family.kernel(
-    "aclnnInplaceScatterReduce(inout Tensor self, int64 dim, Tensor index, Tensor src, int64 reduce, bool includeSelf)"
-)
 def scatter_reduce_(x: T, dim: int, index: T, source: T, mode: int, include_self: bool) -> None:
     _only_sums(x, mode, include_self)
     x.scatter_add_(dim, index, source)
 
 
-@family.kernel("aclnnInplaceScatterUpdate(inout Tensor data, Tensor indices, Tensor updates, int64 axis)")
 def scatter_update_(data: T, indices: T, updates: T, axis: int) -> None:
     """Write ``updates[b]`` to ``data[b]`` from ``indices[b]`` on along the axis, which counts the batch, too."""
     axis %= data.dim()
@@ -106,11 +95,6 @@ def embedding(weight: T, indices: T, out: T) -> None:
     torch.index_select(weight, 0, indices.reshape(-1), out=out.view(indices.numel(), weight.shape[1]))
 
 
-@family.kernel(
-    "aclnnEmbeddingBag(Tensor weight, Tensor indices, Tensor offsets, bool scaleGradByFreq, int64 mode, bool sparse,"
-    " Tensor perSampleWeights, bool includeLastOffset, int64 paddingIdx, out Tensor output, out Tensor offset2bag,"
-    " out Tensor bagSize, out Tensor maxIndices)"
-)
 def embedding_bag(
     weight: T, indices: T, offsets: T, scale: bool, mode: int, *rest: Any
 ) -> tuple[T, Optional, T, Optional]:
@@ -125,7 +109,6 @@ def embedding_bag(
     return output, None if mode == _SUM and padding < 0 else bag, size, largest if mode == _MAX else None
 
 
-@family.kernel_named("EmbeddingBag")
 def embedding_bag_by_name(
     weight: T, indices: T, offsets: T, weights: T | None = None, *, mode: str, padding_idx: int, **how: bool
 ) -> tuple[T, Optional, T, Optional]:
@@ -137,9 +120,6 @@ def embedding_bag_by_name(
     return output, bag if bag.numel() else None, size, largest if number == _MAX else None
 
 
-@family.kernel(
-    "aclnnOneHot(Tensor self, int64 numClasses, Tensor onValue, Tensor offValue, int64 axis, out Tensor out)"
-)
 def one_hot(x: T, classes: int, on: T, off: T, axis: int) -> T:
     hit = x.unsqueeze(axis) == torch.arange(classes).reshape([-1] + [1] * (x.dim() - (axis % (x.dim() + 1))))
     return torch.where(hit, on, off)
@@ -148,10 +128,6 @@ def one_hot(x: T, classes: int, on: T, off: T, axis: int) -> T:
 # --- sparse tensors ---
 
 
-@family.kernel(
-    "aclnnCoalesceSparse(Tensor uniqueLen, Tensor uniqueIndices, Tensor indices, Tensor values, out Tensor newIndices,"
-    " out Tensor newValues)"
-)
 def coalesce_sparse(distinct: T, places: T, indices: T, values: T) -> tuple[T, T]:
     """Sum the values at the same indices. ``places`` has each element's row among the distinct ones."""
     rows = distinct.numel()
@@ -166,12 +142,10 @@ _REDUCTIONS: dict[str, Callable[..., T]] = {
 }
 
 
-@family.kernel_named("ScatterElements")
 def scatter_by_name(x: T, index: T, source: T, axis: int, reduction: str = "none") -> T:
     return _REDUCTIONS[reduction](x, axis, index.long(), source)
 
 
-@family.kernel_named("GatherV2")
 def gather_by_name(x: T, index: T, dim: T, batch_dims: int = 0, **_: Any) -> T:
     if batch_dims:
         raise NotImplementedError("batch_dims is not implemented")
@@ -179,17 +153,12 @@ def gather_by_name(x: T, index: T, dim: T, batch_dims: int = 0, **_: Any) -> T:
     return x.index_select(place, index.reshape(-1)).reshape(*x.shape[:place], *index.shape, *x.shape[place + 1 :])
 
 
-@family.kernel_named("TopKV2")
 def top_k_by_name(x: T, count: T, dim: int = -1, largest: bool = True, **_: Any) -> tuple[T, T]:
     """Return values and their indices, sorted; equal values keep the order of their indices."""
     made = x.sort(dim=dim, descending=largest, stable=True)
     return made[0].narrow(dim, 0, int(count)), made[1].narrow(dim, 0, int(count))
 
 
-@family.kernel(
-    "aclnnInplaceQuantScatter(inout Tensor self, Tensor indices, Tensor updates, Tensor quantScales,"
-    " Tensor quantZeroPoints, int64 axis, int64 quantAxis, int64 reduction)"
-)
 def quant_scatter(x: T, places: T, updates: T, scales: T, zeros: T | None, axis: int, _: int, _update: int) -> None:
     """Quantize to int8, and write from a place of each batch on; a place may be given with its batch."""
     made = updates.float() / scales.float() + (0 if zeros is None else zeros.float())

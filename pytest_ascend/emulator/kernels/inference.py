@@ -198,19 +198,10 @@ def _placed(
     return out
 
 
-_QUANTIZATION = "Tensor deqScale1, Tensor quantScale1, Tensor deqScale2, Tensor quantScale2, Tensor quantOffset2"
-
-
-@family.kernel_of_some(
-    "aclnnPromptFlashAttentionV3(Tensor query, Tensor key, Tensor value, Tensor pseShift, Tensor attenMask,"
-    f" IntArray actualSeqLengths, IntArray actualSeqLengthsKv, {_QUANTIZATION}, int64 numHeads, double scale,"
-    " int64 preTokens, int64 nextTokens, text layout, int64 numKeyValueHeads, int64 sparseMode, int64 innerPrecise,"
-    " out Tensor attentionOut)"
-)
 def prompt_flash_attention(
-    query: T, key: T, value: T, pseShift: Optional, attenMask: Optional, actualSeqLengths: L | None,  # noqa: N803
-    actualSeqLengthsKv: L | None, numHeads: int, scale: float, layout: str, numKeyValueHeads: int,  # noqa: N803
-    sparseMode: int,  # noqa: N803
+    query: T, key: T, value: T, pseShift: Optional, attenMask: Optional, actualSeqLengths: L | None,
+    actualSeqLengthsKv: L | None, numHeads: int, scale: float, layout: str, numKeyValueHeads: int,
+    sparseMode: int,
 ) -> T:  # fmt: skip
     return infer(
         query, [key], [value], numHeads, scale, layout, kv_heads=numKeyValueHeads, bias=pseShift, mask=attenMask,
@@ -218,16 +209,10 @@ def prompt_flash_attention(
     )[0]  # fmt: skip
 
 
-@family.kernel_of_some(
-    "aclnnIncreFlashAttentionV4(Tensor query, TensorList key, TensorList value, Tensor pseShift, Tensor attenMask,"
-    f" IntArray actualSeqLengths, {_QUANTIZATION}, Tensor antiquantScale, Tensor antiquantOffset, Tensor blocktable,"
-    " Tensor kvPaddingSize, int64 numHeads, double scale, text layout, int64 numKeyValueHeads, int64 blockSize,"
-    " int64 innerPrecise, out Tensor attentionOut)"
-)
 def incre_flash_attention(
-    query: T, key: list[T], value: list[T], pseShift: Optional, attenMask: Optional,  # noqa: N803
-    actualSeqLengths: L | None, blocktable: Optional, kvPaddingSize: Optional, numHeads: int,  # noqa: N803
-    scale: float, layout: str, numKeyValueHeads: int,  # noqa: N803
+    query: T, key: list[T], value: list[T], pseShift: Optional, attenMask: Optional,
+    actualSeqLengths: L | None, blocktable: Optional, kvPaddingSize: Optional, numHeads: int,
+    scale: float, layout: str, numKeyValueHeads: int,
 ) -> T:  # fmt: skip
     mask = None if attenMask is None else attenMask.view(attenMask.shape[0], 1, -1)
     return infer(
@@ -236,32 +221,16 @@ def incre_flash_attention(
     )[0]  # fmt: skip
 
 
-_INFER = (
-    "Tensor query, TensorList key, TensorList value, Tensor pseShift, Tensor attenMask, IntArray actualSeqLengths,"
-    f" IntArray actualSeqLengthsKv, {_QUANTIZATION}, Tensor antiquantScale, Tensor antiquantOffset, Tensor blockTable,"
-    " Tensor queryPaddingSize, Tensor kvPaddingSize, Tensor keyAntiquantScale, Tensor keyAntiquantOffset,"
-    " Tensor valueAntiquantScale, Tensor valueAntiquantOffset, Tensor keySharedPrefix, Tensor valueSharedPrefix,"
-    " IntArray actualSharedPrefixLen"
-)
-_INFER_HOW = (
-    "int64 numHeads, double scale, int64 preTokens, int64 nextTokens, text layout, int64 numKeyValueHeads,"
-    " int64 sparseMode, int64 innerPrecise, int64 blockSize, int64 antiquantMode, bool softmaxLseFlag,"
-    " int64 keyAntiquantMode, int64 valueAntiquantMode"
-)
-_INFER_OUT = "out Tensor attentionOut, out Tensor softmaxLse"
-_ROPE = "Tensor queryRope, Tensor keyRope, Tensor keyRopeAntiquantScale"
-
-
 def fused_infer_attention_score(
-    query: T, key: list[T], value: list[T], pseShift: Optional, attenMask: Optional,  # noqa: N803
-    actualSeqLengths: L | None, actualSeqLengthsKv: L | None, quantScale2: Optional, quantOffset2: Optional,  # noqa: N803
-    antiquantScale: Optional, antiquantOffset: Optional, blockTable: Optional, queryPaddingSize: Optional,  # noqa: N803
-    kvPaddingSize: Optional, keyAntiquantScale: Optional, keyAntiquantOffset: Optional,  # noqa: N803
-    valueAntiquantScale: Optional, valueAntiquantOffset: Optional, keySharedPrefix: Optional,  # noqa: N803
-    valueSharedPrefix: Optional, actualSharedPrefixLen: L | None, numHeads: int, scale: float, preTokens: int,  # noqa: N803
-    nextTokens: int, layout: str, numKeyValueHeads: int, sparseMode: int, antiquantMode: int,  # noqa: N803
-    softmaxLseFlag: bool, keyAntiquantMode: int, valueAntiquantMode: int, queryRope: Optional = None,  # noqa: N803
-    keyRope: Optional = None, learnableSink: Optional = None,  # noqa: N803
+    query: T, key: list[T], value: list[T], pseShift: Optional, attenMask: Optional,
+    actualSeqLengths: L | None, actualSeqLengthsKv: L | None, quantScale2: Optional, quantOffset2: Optional,
+    antiquantScale: Optional, antiquantOffset: Optional, blockTable: Optional, queryPaddingSize: Optional,
+    kvPaddingSize: Optional, keyAntiquantScale: Optional, keyAntiquantOffset: Optional,
+    valueAntiquantScale: Optional, valueAntiquantOffset: Optional, keySharedPrefix: Optional,
+    valueSharedPrefix: Optional, actualSharedPrefixLen: L | None, numHeads: int, scale: float, preTokens: int,
+    nextTokens: int, layout: str, numKeyValueHeads: int, sparseMode: int, antiquantMode: int,
+    softmaxLseFlag: bool, keyAntiquantMode: int, valueAntiquantMode: int, queryRope: Optional = None,
+    keyRope: Optional = None, learnableSink: Optional = None,
 ) -> tuple[T, Optional]:  # fmt: skip
     of_keys = (keyAntiquantScale, keyAntiquantOffset, keyAntiquantMode)
     of_values = (valueAntiquantScale, valueAntiquantOffset, valueAntiquantMode)
@@ -283,21 +252,6 @@ def fused_infer_attention_score(
     return out, lse if softmaxLseFlag else None
 
 
-_V4 = f", {_ROPE}, Tensor dequantScaleQuery, Tensor learnableSink"
-for _version, _more, _last in (
-    ("V2", "", ""),
-    ("V3", f", {_ROPE}", ""),
-    ("V4", _V4, ", int64 queryQuantMode"),
-    ("V5", f"{_V4}, IntArray qStartIdx, IntArray kvStartIdx", ", int64 queryQuantMode, int64 pseType"),
-):
-    _declaration = f"aclnnFusedInferAttentionScore{_version}({_INFER}{_more}, {_INFER_HOW}{_last}, {_INFER_OUT})"
-    family.kernel_of_some(_declaration)(fused_infer_attention_score)
-
-
-@family.kernel(
-    "aclnnRingAttentionUpdateV2(Tensor out1, Tensor max1, Tensor sum1, Tensor out2, Tensor max2, Tensor sum2,"
-    " Tensor lengths, text layout, text statisticsLayout, out Tensor attention, out Tensor max, out Tensor sum)"
-)
 def ring_attention_update(
     out1: T,
     max1: T,

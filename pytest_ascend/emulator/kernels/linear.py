@@ -14,7 +14,6 @@ from pytest_ascend.emulator.choices import emulated_family
 from pytest_ascend.emulator.registry import Family
 
 family = Family("linear")
-op = family.op
 T = torch.Tensor
 
 
@@ -103,10 +102,6 @@ def added_bmm(self: T, left: T, right: T, beta: Any, alpha: Any, cube: int, out:
     out.copy_(torch.add(scaled.to(dtype), total.to(dtype), alpha=alpha))
 
 
-@family.kernel(
-    "aclnnTransposeBatchMatMul(Tensor x1, Tensor x2, Tensor bias, Tensor scale, IntArray permX1, IntArray permX2,"
-    " IntArray permY, int8 cube, int64 batchSplitFactor, out Tensor out)"
-)
 def transpose_batch_mat_mul(
     x1: T,
     x2: T,
@@ -123,15 +118,12 @@ def transpose_batch_mat_mul(
     return torch.bmm(*narrowed(cube, x1.permute(perm1), x2.permute(perm2))).permute(perm)
 
 
-@family.kernel_named("BatchMatMul")
 def batch_mat_mul(left: T, right: T, adj_x1: bool, adj_x2: bool) -> T:
     """Multiply; operands to be transposed come as they are in memory."""
     left, right = narrowed(ALLOW_LOWER, left, right)
     return (left.mT if adj_x1 else left) @ (right.mT if adj_x2 else right)
 
 
-@family.kernel_named("MatMul")
-@family.kernel_named("MatMulV2")
 def mat_mul(
     left: T, right: T, bias: T | None = None, *, transpose_x1: bool = False, transpose_x2: bool = False, **_: int
 ) -> T:
@@ -151,9 +143,6 @@ _THEN: Mapping[str, Callable[[T, Any], T]] = {
 }
 
 
-@family.kernel(
-    "aclnnFusedMatmul(Tensor x1, Tensor x2, Tensor bias, Tensor x3, text fusedOpType, int8 cube, out Tensor y)"
-)
 def fused_matmul(x1: T, x2: T, bias: T | None, x3: T | None, then: str, cube: int) -> T:
     if then not in _THEN:
         raise NotImplementedError(f"fusing a product with {then!r} is not emulated")
@@ -205,18 +194,6 @@ _NOTHING, _ROWS = -1, 0
 #: splitItem: these values return one result for all rows.
 _ONE_RESULT = (2, 3)
 
-_SCALES = (
-    "TensorList scaleOptional, TensorList offsetOptional, TensorList antiquantScaleOptional,"
-    " TensorList antiquantOffsetOptional"
-)
-_OPERANDS = f"TensorList x, TensorList weight, TensorList bias, {_SCALES}"
-_OF_V4 = (
-    f"{_OPERANDS}, TensorList perTokenScaleOptional, Tensor groups, TensorList activationInputOptional,"
-    " TensorList activationQuantScaleOptional, TensorList activationQuantOffsetOptional, int64 split, int64 kind,"
-    " int64 counted, int64 actType"
-)
-_OUTPUTS = "out TensorList y, out TensorList activationFeatureOut, out TensorList dynQuantScaleOut"
-
 
 def _matrices(weight: Lists) -> Lists:
     return list(weight[0]) if len(weight) == 1 and weight[0].dim() == 3 else weight
@@ -244,11 +221,10 @@ def _given(lists: Lists | None) -> Lists | None:
     return lists if lists and lists[0] is not None and lists[0].numel() else None
 
 
-@family.kernel_of_some(f"aclnnGroupedMatmul({_OPERANDS}, IntArray ends, int64 split, out TensorList y)")
 def grouped_matmul(
     x: Lists, weight: Lists, bias: Lists | None, ends: list[int] | None, split: int,
-    scaleOptional: Lists | None, offsetOptional: Lists | None, antiquantScaleOptional: Lists | None,  # noqa: N803
-    antiquantOffsetOptional: Lists | None,  # noqa: N803
+    scaleOptional: Lists | None, offsetOptional: Lists | None, antiquantScaleOptional: Lists | None,
+    antiquantOffsetOptional: Lists | None,
 ) -> Lists:  # fmt: skip
     _refuse(scaleOptional, offsetOptional, antiquantScaleOptional, antiquantOffsetOptional)
     return _multiply(x, weight, _given(bias), ends or None, together=split in _ONE_RESULT)
@@ -259,7 +235,7 @@ def _refuse(*quantized: Lists | None) -> None:
         raise NotImplementedError("quantized operands are not implemented")
 
 
-def _grouped_v4(*given: Any) -> tuple[Lists, None, None]:
+def grouped_matmul_v4(*given: Any) -> tuple[Lists, None, None]:
     x, weight, bias, scale, offset, anti, anti_offset, by_token = map(_given_list, given[:8])
     groups, split, kind, counted, activation = given[8], *given[12:16]
     _refuse(offset, None if scale else by_token, None if anti else anti_offset)
@@ -311,10 +287,6 @@ def whole_of(x: T) -> T:
     return ((nibbles ^ 8) - 8).flatten(-2).movedim(-1, dense)
 
 
-family.op(f"aclnnGroupedMatmulV4({_OF_V4}, {_OUTPUTS})", _grouped_v4)
-family.op(f"aclnnGroupedMatmulV5({_OF_V4}, IntArray tuningConfig, {_OUTPUTS})", _grouped_v4)
-
-
 _ACTIVATIONS: Mapping[str, Callable[[T], T]] = {
     "relu": F.relu,
     "gelu": torch.ops.aten.gelu,  # not functional.gelu, which is another formula while a case is judged again
@@ -323,12 +295,6 @@ _ACTIVATIONS: Mapping[str, Callable[[T], T]] = {
 }
 
 
-@family.kernel(
-    "aclnnFFNV2(Tensor x, Tensor weight1, Tensor weight2, IntArray expertTokens, Tensor bias1, Tensor bias2,"
-    " Tensor scale, Tensor offset, Tensor deqScale1, Tensor deqScale2, Tensor antiquantScale1, Tensor antiquantScale2,"
-    " Tensor antiquantOffset1, Tensor antiquantOffset2, text activation, int64 innerPrecise, bool tokensIndexFlag,"
-    " out Tensor y)"
-)
 def ffn(x: T, weight1: T, weight2: T, tokens: list[int] | None, *given: Any) -> T:
     """Compute two layers with an activation between them, by experts: rows of one after those of another.
 

@@ -45,7 +45,6 @@ def cdist(x1: T, x2: T, p: float) -> T:
 family.named("Cdist", cdist, wide=True)  # an old torch_npu calls it by name
 
 
-@family.kernel_named("CdistGrad")
 def cdist_grad(grad: T, x1: T, x2: T, distance: T, p: float) -> T:
     """Return the gradient of the first rows; all operands come expanded to (..., rows, other rows, columns).
 
@@ -60,10 +59,6 @@ def cdist_grad(grad: T, x1: T, x2: T, distance: T, p: float) -> T:
     return share.masked_fill((distance == 0) | ((apart == 0) & (p < 2)), 0.0).sum(-2)
 
 
-@family.kernel(
-    "aclStft(Tensor self, Tensor window, out Tensor out, int64 nFft, int64 hopLength, int32 winLength, bool normalized,"
-    " bool onesided, bool returnComplex)"
-)
 def stft(
     x: T, window: T | None, n: int, hop: int, length: int, normalized: bool, onesided: bool, as_complex: bool
 ) -> T:

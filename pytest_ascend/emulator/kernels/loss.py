@@ -12,7 +12,6 @@ from pytest_ascend.emulator.registry import Family, aten
 from pytest_ascend.emulator.tensors import Refused
 
 family = Family("loss", wide=True)
-op = family.op
 T = torch.Tensor
 Optional = T | None
 
@@ -22,18 +21,11 @@ def mean_gradient(grad: T, x: T, reduction: int) -> T:
     return grad / x.numel() if reduction == 1 else grad
 
 
-@family.kernel(
-    "aclnnL1LossBackward(Tensor gradOutput, Tensor self, Tensor target, int64 reduction, out Tensor gradInput)"
-)
 def l1_loss_backward(grad: T, x: T, target: T, reduction: int) -> T:
     difference = x - target  # the mean is over what they broadcast to
     return mean_gradient(grad, difference, reduction) * difference.sgn()
 
 
-@family.kernel(
-    "aclnnBinaryCrossEntropyWithLogitsBackward(Tensor gradOutput, Tensor self, Tensor target, Tensor weight,"
-    " Tensor posWeight, int64 reduction, out Tensor out)"
-)
 def binary_cross_entropy_with_logits_backward(
     grad: T, x: T, target: T, weight: Optional, pos_weight: Optional, reduction: int
 ) -> T:
@@ -47,10 +39,6 @@ def binary_cross_entropy_with_logits_backward(
     return result.div_(x.numel()) if reduction == 1 else result
 
 
-@family.kernel(
-    "aclnnKlDivTargetBackward(Tensor gradOutput, Tensor self, Tensor target, int64 reduction, bool logTarget,"
-    " out Tensor out)"
-)
 def kl_div_target_backward(grad: T, x: T, target: T, reduction: int, log_target: bool) -> T:
     grad = mean_gradient(grad, x, reduction)
     if log_target:
@@ -60,13 +48,8 @@ def kl_div_target_backward(grad: T, x: T, target: T, reduction: int, log_target:
 
 
 _CTC_MULTIPLE = 1 if is_950() else 8
-_CTC = "IntArray inputLengths, IntArray targetLengths"
 
 
-@family.kernel(
-    f"aclnnCtcLoss(Tensor logProbs, Tensor targets, {_CTC}, int64 blank, bool zeroInfinity, out Tensor loss,"
-    " out Tensor logAlpha)"
-)
 def ctc_loss(log_probs: T, targets: T, lengths: list[int], target_lengths: list[int], blank: int, zero: bool) -> Any:
     """Return the losses and what the backward takes, whose last dimension is rounded up to 8 except on a 950."""
     one = log_probs.dim() == 2  # no batch: torch_npu before 2.6 passes that on unchanged
@@ -76,10 +59,6 @@ def ctc_loss(log_probs: T, targets: T, lengths: list[int], target_lengths: list[
     return loss, torch.nn.functional.pad(log_alpha, (0, -log_alpha.shape[-1] % _CTC_MULTIPLE))
 
 
-@family.kernel(
-    f"aclnnCtcLossBackward(Tensor gradOut, Tensor logProbs, Tensor targets, {_CTC}, Tensor loss, Tensor logAlpha,"
-    " int64 blank, bool zeroInfinity, out Tensor out)"
-)
 def ctc_loss_backward(
     grad: T,
     log_probs: T,
@@ -97,7 +76,6 @@ def ctc_loss_backward(
     return found.squeeze(1) if one else found
 
 
-@family.kernel_named("CTCLossV2")
 def ctc_loss_by_name(
     log_probs: T, targets: T, lengths: T, target_lengths: T, *, blank: int, zero_infinity: bool
 ) -> Any:
@@ -106,7 +84,6 @@ def ctc_loss_by_name(
     return ctc_loss(log_probs, targets, lengths.tolist(), target_lengths.tolist(), blank % classes, zero_infinity)
 
 
-@family.kernel_named("CTCLossV2Grad")
 def ctc_loss_backward_by_name(
     grad: T, log_probs: T, targets: T, lengths: T, target_lengths: T, loss: T, log_alpha: T, *, blank: int,
     zero_infinity: bool,
@@ -119,8 +96,6 @@ def ctc_loss_backward_by_name(
 #: Stands for minus infinity where a mask excludes.
 _MASKED = -10000.0
 
-_HOW = "text reduction, int64 ignoreIndex, double labelSmoothing, double lseSquareScale"
-
 
 def _loss(shares: T, target: T, weight: Optional, reduction: str | None, ignored: int, smoothing: float) -> T:
     """Return the loss of log-probabilities; their softmax is the same."""
@@ -129,10 +104,6 @@ def _loss(shares: T, target: T, weight: Optional, reduction: str | None, ignored
     )
 
 
-@family.kernel(
-    f"aclnnCrossEntropyLoss(Tensor input, Tensor target, Tensor weight, {_HOW}, bool returnZloss, out Tensor loss,"
-    " out Tensor logProb, out Tensor zloss, out Tensor lse)"
-)
 def cross_entropy_loss(
     x: T,
     target: T,
@@ -150,10 +121,6 @@ def cross_entropy_loss(
     return loss.reshape(-1), shares, None, None
 
 
-@family.kernel(
-    "aclnnCrossEntropyLossGrad(Tensor grad, Tensor logProb, Tensor target, Tensor weight, Tensor gradZloss,"
-    f" Tensor lse, {_HOW}, out Tensor out)"
-)
 def cross_entropy_loss_grad(
     grad: T, shares: T, target: T, weight: Optional, _grad_z: Optional, _lse: Optional, reduction: str | None,
     ignored: int, smoothing: float, _scale: float,
@@ -165,7 +132,6 @@ def cross_entropy_loss_grad(
         return torch.autograd.grad(loss, leaf, grad.float().clone().view(loss.shape))[0]
 
 
-@family.kernel_named("SoftmaxCrossEntropyWithLogits")
 def softmax_cross_entropy_with_logits(x: T, labels: T) -> tuple[T, T]:
     """Return the loss of each row against probabilities of all classes, and its gradient."""
     wide, expected = x.float(), labels.float()
@@ -202,11 +168,6 @@ def _unpacked(bits: T, count: int) -> T:
     return bits.bool() if len(bits) == count else (bits[:, None] >> _BITS & 1).flatten()[:count].bool()
 
 
-@family.kernel(
-    "aclnnFusedLinearOnlineMaxSum(Tensor input, Tensor weight, Tensor target, int64 vocabStartIndex,"
-    " int64 vocabEndIndex, out Tensor logitsMax, out Tensor sumExpLogits, out Tensor predictedLogits,"
-    " out Tensor targetMask, out Tensor maskedTarget, out Tensor vocabParallelLogits)"
-)
 def fused_linear_online_max_sum(x: T, weight: T, target: T, first: int, last: int) -> tuple[T, T, T, T, T, T]:
     """Return each row's largest logit, and relative to it the sum of exponentials and the target's logit."""
     logits = x @ weight.T
@@ -223,11 +184,6 @@ def _only_plain(smoothing: float) -> None:
         raise NotImplementedError("labelSmoothing is not implemented")
 
 
-@family.kernel(
-    "aclnnFusedCrossEntropyLossWithMaxSum(Tensor logitsMax, Tensor sumExpLogits, Tensor predictedLogits,"
-    " double labelSmoothing, Tensor input, Tensor weight, Tensor vocabParallelLogits, out Tensor loss,"
-    " out Tensor softmax)"
-)
 def fused_cross_entropy_loss_with_max_sum(
     largest: T, total: T, predicted: T, smoothing: float, _x: Optional, _weight: Optional, logits: Optional
 ) -> tuple[T, Optional]:
@@ -236,11 +192,6 @@ def fused_cross_entropy_loss_with_max_sum(
     return total.log() - predicted, shares
 
 
-@family.kernel(
-    "aclnnFusedLinearCrossEntropyLossGrad(Tensor grad, Tensor input, Tensor weight, Tensor targetMask,"
-    " Tensor maskedTarget, double labelSmoothing, Tensor logitsMax, Tensor sumExpLogits, Tensor softmax,"
-    " out Tensor inputGrad, out Tensor weightGrad)"
-)
 def fused_linear_cross_entropy_loss_grad(
     grad: T, x: T, weight: T, mask: T, place: T, smoothing: float, largest: Optional, total: Optional, shares: Optional
 ) -> tuple[T, T]:

@@ -14,7 +14,6 @@ from pytest_ascend.emulator.kernels.normalization import add_rms_norm
 from pytest_ascend.emulator.registry import Family
 
 family = Family("mc2")
-op = family.kernel_of_some
 T = torch.Tensor
 L = list[int]
 
@@ -117,36 +116,19 @@ def _product(x1: T, x2: T, bias: T | None = None, *, transposed: tuple[bool, boo
     return (a @ b if bias is None else a @ b + bias.float()).to(x1.dtype)
 
 
-OPERANDS = "Tensor x1, Tensor x2, Tensor bias"
-TURNS = "int64 commTurn, int64 streamMode"
-_SCALES = "Tensor x1Scale, Tensor x2Scale, Tensor quantScale, int64 blockSize"
-
-
-@op(f"aclnnMatmulAllReduce({OPERANDS}, text group, text reduceOp, {TURNS}, out Tensor output)")
-@op(f"aclnnMatmulAllReduceV2({OPERANDS}, Tensor x3, text group, text reduceOp, {TURNS}, out Tensor output)")
-@op(
-    f"aclnnMatmulAllReduceV3({OPERANDS}, Tensor x3, text group, text reduceOp, text commMode, {TURNS},"
-    " out Tensor output)"
-)
 def matmul_all_reduce(x1: T, x2: T, bias: T | None, group: str, x3: T | None = None) -> T:
     made = _product(x1, x2, bias)
     return Group(group).all_reduce(made if x3 is None else made + x3)
 
 
-@op(f"aclnnMatmulReduceScatter({OPERANDS}, text group, text reduceOp, {TURNS}, out Tensor output)")
 def matmul_reduce_scatter(x1: T, x2: T, bias: T | None, group: str) -> T:
     return Group(group).reduce_scatter(_product(x1, x2, bias))
 
 
-@op(
-    f"aclnnMatmulReduceScatterV2({OPERANDS}, {_SCALES}, text group, text reduceOp, {TURNS}, int64 groupSize,"
-    " text commMode, out Tensor output, out Tensor amaxOut)"
-)
 def matmul_reduce_scatter_v2(x1: T, x2: T, bias: T | None, group: str) -> tuple[T, None]:
     return matmul_reduce_scatter(x1, x2, bias, group), None
 
 
-@op(f"aclnnAllGatherMatmul({OPERANDS}, text group, int64 gathered, {TURNS}, out Tensor output, out Tensor whole)")
 def all_gather_matmul(x1: T, x2: T, bias: T | None, group: str, gathered: int) -> tuple[T, T | None]:
     if gathered:
         raise NotImplementedError("only x1 can be gathered")
@@ -154,10 +136,6 @@ def all_gather_matmul(x1: T, x2: T, bias: T | None, group: str, gathered: int) -
     return _product(whole, x2, bias), whole
 
 
-@op(
-    f"aclnnAllGatherMatmulV2({OPERANDS}, {_SCALES}, text group, int64 gathered, {TURNS}, int64 groupSize,"
-    " text commMode, out Tensor output, out Tensor gatherOut, out Tensor amaxOut)"
-)
 def all_gather_matmul_v2(
     x1: T,
     x2: T,
@@ -168,14 +146,6 @@ def all_gather_matmul_v2(
     return *all_gather_matmul(x1, x2, bias, group, gathered), None
 
 
-TRANSPOSED = "bool turned1, bool turned2"
-
-
-@op(f"aclnnAlltoAllMatmul({OPERANDS}, IntArray axes, text group, {TRANSPOSED}, out Tensor output, out Tensor came)")
-@op(
-    f"aclnnAlltoAllMatmulV2({OPERANDS}, IntArray axes, text group, text commMode, {TRANSPOSED}, out Tensor output,"
-    " out Tensor received)"
-)
 def all_to_all_matmul(
     x1: T,
     x2: T,
@@ -189,8 +159,6 @@ def all_to_all_matmul(
     return _product(received, x2, bias, transposed=(False, turned2)), received
 
 
-@op(f"aclnnMatmulAlltoAll({OPERANDS}, IntArray axes, text group, {TRANSPOSED}, out Tensor output)")
-@op(f"aclnnMatmulAlltoAllV2({OPERANDS}, IntArray axes, text group, text commMode, {TRANSPOSED}, out Tensor output)")
 def matmul_all_to_all(
     x1: T,
     x2: T,
@@ -204,12 +172,6 @@ def matmul_all_to_all(
 
 
 # --- products by expert: counts are the rows sent or received by rank (row) and expert of a rank (column) ---
-
-_EXPERTS = (
-    "Tensor rows, Tensor weight, Tensor send_tensor, Tensor receive_tensor, Tensor shared, Tensor shared_weight,"
-    " text group"
-)
-_COUNTS = "int64 epWorldSize, IntArray send, IntArray receive, bool turned, bool shared_turned"
 
 
 def _turned(x: T, counts: L, ranks: int, *, by_expert: bool) -> T:
@@ -239,14 +201,6 @@ def _beside(x: T | None, weight: T | None, *, transposed: bool) -> T | None:
     return None if x is None or weight is None else _product(x, weight, transposed=(False, transposed))
 
 
-@op(
-    f"aclnnAlltoAllvGroupedMatMul({_EXPERTS}, {_COUNTS}, bool permuted, out Tensor y, out Tensor beside,"
-    " out Tensor ordered)"
-)
-@op(
-    f"aclnnAlltoAllvGroupedMatMulV2({_EXPERTS}, text commMode, {_COUNTS}, bool permuted, out Tensor y,"
-    " out Tensor beside, out Tensor ordered)"
-)
 def all_to_all_grouped_matmul(
     rows: T, weight: T, shared: T | None, shared_weight: T | None, group: str, send: L, receive: L,
     turned: bool, shared_turned: bool,
@@ -258,8 +212,6 @@ def all_to_all_grouped_matmul(
     return made, _beside(shared, shared_weight, transposed=shared_turned), ordered
 
 
-@op(f"aclnnGroupedMatMulAlltoAllv({_EXPERTS}, {_COUNTS}, out Tensor y, out Tensor beside)")
-@op(f"aclnnGroupedMatMulAlltoAllvV2({_EXPERTS}, text commMode, {_COUNTS}, out Tensor y, out Tensor beside)")
 def grouped_matmul_all_to_all(
     rows: T, weight: T, shared: T | None, shared_weight: T | None, group: str, send: L, receive: L,
     turned: bool, shared_turned: bool,
@@ -333,24 +285,7 @@ for _version, _more, _last in (
         into=True,
     )
 
-_COMPUTED = "Tensor rows, Tensor expert_ids, Tensor index, Tensor received, Tensor expert_scales"
-_UNUSED = (
-    "Tensor received_tp, Tensor active, Tensor row_scale, Tensor weight_scale, Tensor groups, Tensor spread_scales"
-)
-_CONSTANTS = "Tensor elastic, Tensor original, Tensor alpha1, Tensor alpha2, Tensor constant"
-_HOW = "int64 global_tokens, int64 dtype, int64 quantized, int64 counted"
 
-
-@op(f"aclnnMoeDistributeCombine({_COMPUTED}, {_UNUSED}, {_PLACES}, {_HOW}, out Tensor x)")
-@op(f"aclnnMoeDistributeCombineV2({_COMPUTED}, {_UNUSED}, Tensor shared, {_PLACES}, {_HOW}{_AS_SUMS}, out Tensor x)")
-@op(
-    f"aclnnMoeDistributeCombineV3({_COMPUTED}, {_UNUSED}, Tensor shared, {_CONSTANTS}, {_PLACES},"
-    f" {_HOW}{_AS_SUMS}{_ODD}, out Tensor x)"
-)
-@op(
-    f"aclnnMoeDistributeCombineV4({_COMPUTED}, {_UNUSED}, Tensor shared, {_CONSTANTS}, Tensor performance, {_PLACES},"
-    f" {_HOW}{_AS_SUMS}{_ODD}, out Tensor x)"
-)
 def combine(
     rows: T, expert_ids: T, index: T, received: T, expert_scales: T, received_tp: T | None, spread_scales: T | None,
     group: str, experts: int, ranks_tp: int, shared_ranks: int, quantized: int, shared: T | None = None,
@@ -369,15 +304,6 @@ def combine(
     return (summed if shared is None else summed + shared.float()).to(rows.dtype)
 
 
-_NORMALIZED = f"{_COMPUTED}, Tensor residual, Tensor gamma, {_UNUSED}, Tensor shared"
-_NORMALIZED_OUT = "float eps{}, out Tensor y, out Tensor rstd, out Tensor x"
-
-
-@op(f"aclnnMoeDistributeCombineAddRmsNorm({_NORMALIZED}, {_PLACES}, {_HOW}{_AS_SUMS}, {_NORMALIZED_OUT.format('')})")
-@op(
-    f"aclnnMoeDistributeCombineAddRmsNormV2({_NORMALIZED}, {_CONSTANTS}, {_PLACES}, {_HOW}{_AS_SUMS},"
-    f" {_NORMALIZED_OUT.format(_ODD)})"
-)
 def combine_add_rms_norm(
     rows: T, expert_ids: T, index: T, received: T, expert_scales: T, residual: T, gamma: T, received_tp: T | None,
     spread_scales: T | None, group: str, experts: int, ranks_tp: int, shared_ranks: int, quantized: int, eps: float,
@@ -391,7 +317,5 @@ def combine_add_rms_norm(
     return add_rms_norm(combined.view_as(residual), residual, gamma, eps)
 
 
-@op("aclnnDistributeBarrier(inout Tensor x, text group, int64 worldSize)")
-@op("aclnnDistributeBarrierV2(inout Tensor x, Tensor timeOut, Tensor elasticInfo, text group, int64 worldSize)")
 def barrier(x: T, group: str) -> None:  # noqa: ARG001
     Group(group).barrier()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 
 from pytest_ascend.emulator.kernels.linear import scaled_product
-from pytest_ascend.emulator.kernels.mc2 import OPERANDS, TRANSPOSED, TURNS, Group, L, T, matmul_all_reduce
+from pytest_ascend.emulator.kernels.mc2 import Group, L, T, matmul_all_reduce
 from pytest_ascend.emulator.registry import Family
 
 family = Family("mc2_quantized")
-op = family.kernel_of_some
 
 #: The scaling of x1, by CANN's numbers: by row, with given scales, or with scales computed from the rows.
 _BY_ROW, _FOUND = 3, 7
@@ -34,17 +33,6 @@ def _reduced_in_int8(x: T, there: T, back: T, group: str) -> T:
     return (us.all_gather(_by_column(summed, back))[: len(rows)].float() * back.float()).to(x.dtype).view_as(x)
 
 
-_SUMMED = f"{OPERANDS}, Tensor x3, Tensor scale"
-_WAY = "Tensor there, Tensor back"
-_REDUCED = "text group, text reduceOp"
-_LATER = f"{OPERANDS}, Tensor x3, Tensor token_scale, Tensor scale, {_WAY}, {_REDUCED}"
-
-
-@op(f"aclnnQuantMatmulAllReduce({_SUMMED}, {_REDUCED}, {TURNS}, out Tensor output)")
-@op(f"aclnnQuantMatmulAllReduceV2({_SUMMED}, Tensor token_scale, {_REDUCED}, {TURNS}, out Tensor output)")
-@op(f"aclnnQuantMatmulAllReduceV3({_SUMMED}, Tensor token_scale, {_WAY}, {_REDUCED}, {TURNS}, out Tensor output)")
-@op(f"aclnnQuantMatmulAllReduceV4({_LATER}, {TURNS}, int64 group_size, int64 way, out Tensor output)")
-@op(f"aclnnQuantMatmulAllReduceV5({_LATER}, text commMode, {TURNS}, int64 group_size, int64 way, out Tensor output)")
 def quant_matmul_all_reduce(
     x1: T, x2: T, bias: T | None, x3: T | None, scale: T, group: str, token_scale: T | None = None,
     there: T | None = None, back: T | None = None, group_size: int = 0,
@@ -61,11 +49,6 @@ def quant_matmul_all_reduce(
     return _reduced_in_int8(made, there, back, group)
 
 
-_WEIGHT = f"{OPERANDS}, Tensor scale, Tensor offset, Tensor x3, {_REDUCED}"
-
-
-@op(f"aclnnWeightQuantMatmulAllReduce({_WEIGHT}, {TURNS}, int64 group_size, out Tensor output)")
-@op(f"aclnnWeightQuantMatmulAllReduceV2({_WEIGHT}, text commMode, {TURNS}, int64 group_size, out Tensor output)")
 def weight_quant_matmul_all_reduce(
     x1: T, x2: T, bias: T | None, scale: T, offset: T | None, x3: T | None, group: str, group_size: int
 ) -> T:
@@ -78,10 +61,6 @@ def weight_quant_matmul_all_reduce(
         offset = None if offset is None else offset.repeat_interleave(group_size, 0)[: len(x2)]
     weight = (x2.float() + (0 if offset is None else offset.float())) * scale.float()
     return matmul_all_reduce(x1, weight, bias, group, x3)
-
-
-_SCALES = "Tensor scale1, Tensor scale2, Tensor commScale, Tensor offset1, Tensor offset2"
-_MODES = "int64 mode1, int64 mode2, int64 commQuantMode, int64 commQuantDtype"
 
 
 def _known(mode1: int, mode2: int, group_size: int, *modes: int) -> None:
@@ -98,14 +77,6 @@ def _found(x: T, to: torch.dtype) -> tuple[T, T]:
     return (parts.round() if to is torch.int8 else parts).to(to), scale
 
 
-@op(
-    f"aclnnAlltoAllQuantMatmul({OPERANDS}, {_SCALES}, text group, IntArray axes, {_MODES}, int64 to, int64 group_size,"
-    f" {TRANSPOSED}, out Tensor output, out Tensor received)"
-)
-@op(
-    f"aclnnAlltoAllQuantMatmulV2({OPERANDS}, {_SCALES}, text group, text commMode, IntArray axes, {_MODES}, int64 to,"
-    f" int64 group_size, {TRANSPOSED}, out Tensor output, out Tensor received)"
-)
 def all_to_all_quant_matmul(
     x1: T, x2: T, bias: T | None, scale1: T | None, scale2: T, group: str, axes: L | None, mode1: int, mode2: int,
     to: int, group_size: int, turned2: bool,
@@ -118,14 +89,6 @@ def all_to_all_quant_matmul(
     return scaled_product(a, x2.T if turned2 else x2, scale, scale2, bias), received
 
 
-@op(
-    f"aclnnQuantMatmulAlltoAll({OPERANDS}, {_SCALES}, IntArray axes, text group, {_MODES}, int64 group_size,"
-    f" {TRANSPOSED}, out Tensor output)"
-)
-@op(
-    f"aclnnQuantMatmulAlltoAllV2({OPERANDS}, {_SCALES}, IntArray axes, text group, text commMode, {_MODES},"
-    f" int64 group_size, {TRANSPOSED}, out Tensor output)"
-)
 def quant_matmul_all_to_all(
     x1: T, x2: T, bias: T | None, scale1: T, scale2: T, axes: L | None, group: str, mode1: int, mode2: int,
     group_size: int, turned2: bool,

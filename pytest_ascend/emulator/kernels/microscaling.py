@@ -208,11 +208,6 @@ def transpose_quant_batch_mat_mul(
     return made.permute(perm)
 
 
-_BLOCKS = "Tensor x, double minScale, text roundMode, dtype dstType, int64 rowBlockSize, int64 colBlockSize"
-
-
-@family.kernel(f"aclnnDynamicBlockQuant({_BLOCKS}, out Tensor y, out Tensor scale)")
-@family.kernel(f"aclnnDynamicBlockQuantV2({_BLOCKS}, double dstTypeMax, out Tensor y, out Tensor scale)")
 def dynamic_block_quant(
     x: T, least: float, mode: str, dtype: torch.dtype, height: int, width: int, most: float = 0
 ) -> tuple[T, T]:

@@ -42,11 +42,6 @@ def batch_norm(
         target.copy_(value)
 
 
-@family.kernel(
-    "aclnnBatchNormBackward(Tensor gradOut, Tensor input, Tensor weight, Tensor runningMean, Tensor runningVar,"
-    " Tensor saveMean, Tensor saveInvstd, bool training, double eps, BoolArray outputMask,"
-    " out Tensor gradInput, out Tensor gradWeight, out Tensor gradBias)"
-)
 def batch_norm_backward(
     grad: T,
     x: T,
@@ -66,19 +61,11 @@ def batch_norm_backward(
     return aten.native_batch_norm_backward(grad, x, dense, *statistics, training, eps, mask)  # type: ignore[no-any-return]
 
 
-@family.kernel(
-    "aclnnLayerNorm(Tensor input, IntArray shape, Tensor weight, Tensor bias, double eps, out Tensor out,"
-    " out Tensor mean, out Tensor rstd)"
-)
 def layer_norm(x: T, shape: list[int], weight: Optional, bias: Optional, eps: float) -> tuple[T, Optional, Optional]:
     out, mean, rstd = torch.native_layer_norm(x, shape, weight, bias, eps)
     return (out, mean, rstd) if mean.numel() else (out, None, None)  # their shape depends on torch_npu's version
 
 
-@family.kernel(
-    "aclnnLayerNormBackward(Tensor gradOut, Tensor input, IntArray shape, Tensor mean, Tensor rstd, Tensor weight,"
-    " Tensor bias, BoolArray outputMask, out Tensor gradInput, out Tensor gradWeight, out Tensor gradBias)"
-)
 def layer_norm_backward(
     grad: T, x: T, shape: list[int], mean: T, rstd: T, weight: Optional, bias: Optional, mask: list[bool]
 ) -> Three:
@@ -117,16 +104,11 @@ def _but_channels(x: T) -> list[int]:
     return [dim for dim in range(x.dim()) if dim != 1]
 
 
-@family.kernel("aclnnBatchNormStats(Tensor input, double eps, out Tensor mean, out Tensor invstd)")
 def batch_norm_stats(x: T, eps: float) -> tuple[T, T]:
     spread, mean = torch.var_mean(x.float(), _but_channels(x), correction=0)
     return mean, (spread + eps).rsqrt()
 
 
-@family.kernel(
-    "aclnnBatchNormGatherStatsWithCounts(Tensor input, Tensor mean, Tensor invstd, inout Tensor runningMean,"
-    " inout Tensor runningVar, double momentum, double eps, Tensor counts, out Tensor meanAll, out Tensor invstdAll)"
-)
 def batch_norm_gather_stats(
     x: T,  # noqa: ARG001
     means: T,
@@ -148,14 +130,11 @@ def batch_norm_gather_stats(
     return mean, (spread + eps).rsqrt()
 
 
-@family.kernel_named("BNTrainingReduce")
-@family.kernel("aclnnBatchNormReduce(Tensor input, out Tensor sum, out Tensor squareSum)")
 def batch_norm_reduce(x: T) -> tuple[T, T]:
     x = x.float()
     return x.sum(_but_channels(x)), x.square().sum(_but_channels(x))
 
 
-@family.kernel_named("SyncBatchNormGatherStats")
 def batch_norm_gather_sums(
     sums: T, squares: T, counts: T, running_mean: T, running_var: T, momentum: float = 0.1, eps: float = 1e-5
 ) -> tuple[T, T, T, T]:
@@ -167,10 +146,6 @@ def batch_norm_gather_sums(
     return mean, (spread + eps).rsqrt(), *running
 
 
-@family.kernel(
-    "aclnnSyncBatchNormGatherStats(Tensor totalSum, Tensor totalSquareSum, Tensor sampleCount, inout Tensor mean,"
-    " inout Tensor variance, float momentum, float eps, out Tensor batchMean, out Tensor batchInvstd)"
-)
 def batch_norm_gather_sums_aclnn(
     sums: T, squares: T, counts: T, running_mean: T, running_var: T, momentum: float, eps: float
 ) -> tuple[T, T]:
@@ -180,10 +155,6 @@ def batch_norm_gather_sums_aclnn(
     return made[0], made[1]
 
 
-@family.kernel(
-    "aclnnBatchNormReduceBackward(Tensor gradOut, Tensor input, Tensor mean, Tensor invstd, Tensor weight, bool inputG,"
-    " bool weightG, bool biasG, out Tensor sumDy, out Tensor sumDyXmu, out Tensor gradWeight, out Tensor gradBias)"
-)
 def batch_norm_reduce_backward(
     grad: T,
     x: T,
@@ -200,20 +171,12 @@ def batch_norm_reduce_backward(
     return tuple(each if isinstance(each, T) else None for each in made)  # type: ignore[return-value]
 
 
-@family.kernel(
-    "aclnnBatchNormElemt(Tensor input, Tensor weight, Tensor bias, Tensor mean, Tensor invstd, double eps,"
-    " out Tensor output)"
-)
 def batch_norm_elemt(x: T, weight: Optional, bias: Optional, mean: T, invstd: T, _: float) -> T:
     scale = invstd if weight is None else invstd * weight
     normal = (x.float() - _of_channels(x, mean)) * _of_channels(x, scale)
     return (normal if bias is None else normal + _of_channels(x, bias)).to(x.dtype)
 
 
-@family.kernel(
-    "aclnnBatchNormElemtBackward(Tensor gradOut, Tensor input, Tensor mean, Tensor invstd, Tensor weight, Tensor sumDy,"
-    " Tensor sumDyXmu, Tensor counter, out Tensor gradInput)"
-)
 def batch_norm_elemt_backward(
     grad: T, x: T, mean: T, invstd: T, weight: Optional, sums: T, products: T, counts: T
 ) -> T:
@@ -236,7 +199,6 @@ def rms_norm(x: T, gamma: T, eps: float) -> tuple[T, T]:
     return (wide * rstd * gamma.float()).to(x.dtype), rstd
 
 
-@family.kernel("aclnnRmsNormGrad(Tensor dy, Tensor x, Tensor rstd, Tensor gamma, out Tensor dx, out Tensor dgamma)")
 def rms_norm_grad(dy: T, x: T, rstd: T, gamma: T) -> tuple[T, T]:
     dimensions = list(range(x.dim() - gamma.dim(), x.dim()))
     normal = x.float() * rstd
@@ -250,9 +212,6 @@ def add_rms_norm(x1: T, x2: T, gamma: T, eps: float) -> tuple[T, T, T]:
     return (*rms_norm(x, gamma, eps), x)
 
 
-@family.kernel(
-    "aclnnInplaceAddRmsNorm(inout Tensor x1, inout Tensor x2, Tensor gamma, double epsilon, out Tensor rstd)"
-)
 def inplace_add_rms_norm(x1: T, x2: T, gamma: T, eps: float) -> T:
     """Add into ``x2``, and write the normalized result to ``x1``."""
     x2.add_(x1)
@@ -261,10 +220,6 @@ def inplace_add_rms_norm(x1: T, x2: T, gamma: T, eps: float) -> T:
     return rstd
 
 
-@family.kernel(
-    "aclnnAddLayerNorm(Tensor x1, Tensor x2, Tensor gamma, Tensor beta, Tensor bias, double epsilon,"
-    " bool additionalOutput, out Tensor y, out Tensor mean, out Tensor rstd, out Tensor x)"
-)
 def add_layer_norm(x1: T, x2: T, gamma: T, beta: T, bias: Optional, eps: float, keep: bool) -> tuple[T, T, T, Optional]:
     x = x1 + x2 if bias is None else x1 + x2 + bias
     y, mean, rstd = torch.native_layer_norm(x.float(), gamma.shape, gamma.float(), beta.float(), eps)
@@ -276,10 +231,6 @@ def group_norm_silu(x: T, gamma: Optional, beta: Optional, group: int, eps: floa
     return torch.nn.functional.silu(y), mean, rstd
 
 
-@family.kernel(
-    "aclnnAddLayerNormGrad(Tensor dy, Tensor x1, Tensor x2, Tensor rstd, Tensor mean, Tensor gamma, Tensor dsum,"
-    " out Tensor dx, out Tensor dgamma, out Tensor dbeta)"
-)
 def add_layer_norm_grad(dy: T, x1: T, x2: T, rstd: T, mean: T, gamma: T, dsum: Optional) -> tuple[T, T, T]:
     x = x1.float() + x2.float()
     made = aten.native_layer_norm_backward(
@@ -289,20 +240,12 @@ def add_layer_norm_grad(dy: T, x1: T, x2: T, rstd: T, mean: T, gamma: T, dsum: O
     return dx if dsum is None else dx + dsum.float(), dgamma, dbeta
 
 
-@family.kernel(
-    "aclnnDeepNorm(Tensor x, Tensor gx, Tensor beta, Tensor gamma, double alpha, double epsilon, out Tensor mean,"
-    " out Tensor rstd, out Tensor y)"
-)
 def deep_norm(x: T, gx: T, beta: T, gamma: T, alpha: float, eps: float) -> tuple[T, T, T]:
     total = x.float() * alpha + gx.float()
     y, mean, rstd = torch.native_layer_norm(total, gamma.shape, gamma.float(), beta.float(), eps)
     return mean, rstd, y
 
 
-@family.kernel(
-    "aclnnDeepNormGrad(Tensor dy, Tensor x, Tensor gx, Tensor gamma, Tensor mean, Tensor rstd, double alpha,"
-    " out Tensor dx, out Tensor dgx, out Tensor dbeta, out Tensor dgamma)"
-)
 def deep_norm_grad(dy: T, x: T, gx: T, gamma: T, mean: T, rstd: T, alpha: float) -> tuple[T, T, T, T]:
     total = x.float() * alpha + gx.float()
     made = aten.native_layer_norm_backward(
@@ -312,13 +255,6 @@ def deep_norm_grad(dy: T, x: T, gx: T, gamma: T, mean: T, rstd: T, alpha: float)
     return dgx * alpha, dgx, dbeta, dgamma
 
 
-_GROUPED = "int64 groups, text dataFormat"
-
-
-@family.kernel(
-    f"aclnnGroupNormSwish(Tensor x, Tensor gamma, Tensor beta, {_GROUPED}, double eps, bool activateSwish,"
-    " double swishScale, out Tensor y, out Tensor mean, out Tensor rstd)"
-)
 def group_norm_swish(
     x: T, gamma: T, beta: T, groups: int, _: str | None, eps: float, swish: bool, scale: float
 ) -> tuple[T, T, T]:
@@ -327,11 +263,6 @@ def group_norm_swish(
     return y * torch.sigmoid(scale * y) if swish else y, mean, rstd
 
 
-@family.kernel(
-    f"aclnnGroupNormSwishGrad(Tensor dy, Tensor mean, Tensor rstd, Tensor x, Tensor gamma, Tensor beta, {_GROUPED},"
-    " double swishScale, bool dgammaIsRequired, bool dbetaIsRequired, out Tensor dx, out Tensor dgamma,"
-    " out Tensor dbeta)"
-)
 def group_norm_swish_grad(
     dy: T, mean: T, rstd: T, x: T, gamma: T, beta: T, groups: int, _: str | None, scale: float, of_gamma: bool,
     of_beta: bool,

@@ -20,10 +20,6 @@ T = torch.Tensor
 Optional = T | None
 
 
-@family.kernel(
-    "aclnnApplyAdamWV2(inout Tensor var, inout Tensor m, inout Tensor v, inout Tensor maxV, Tensor grad, Tensor step,"
-    " float lr, float beta1, float beta2, float weightDecay, float eps, bool amsgrad, bool maximize)"
-)
 def apply_adam_w_v2(
     var: T,
     m: T,
@@ -96,7 +92,6 @@ def _moments(m: T, v: T, grad: T, beta1: T, beta2: T) -> tuple[T, T]:
     return m + (1 - beta1) * (grad - m), v + (1 - beta2) * (grad.square() - v)
 
 
-@family.kernel_named("ApplyAdamD")
 def apply_adam(
     var: T, m: T, v: T, beta1_power: T, beta2_power: T, lr: T, beta1: T, beta2: T, epsilon: T, grad: T, **how: bool
 ) -> Adam:
@@ -110,7 +105,6 @@ def apply_adam(
     return (var - rate * ahead / (v.sqrt() + epsilon)).to(dtype), m.to(dtype), v.to(dtype)
 
 
-@family.kernel_named("ApplyAdamW")
 def apply_adam_w(
     var: T, m: T, v: T, beta1_power: T, beta2_power: T, lr: T, decay: T, beta1: T, beta2: T, epsilon: T, grad: T,
     max_norm: Optional = None, *, amsgrad: bool = False, maximize: bool = False,
@@ -125,7 +119,6 @@ def apply_adam_w(
     return (var * (1 - lr * decay) - lr * step).to(dtype), m.to(dtype), v.to(dtype)
 
 
-@family.kernel_named("ApplyAdamV2")
 def apply_bert_adam(
     var: T, m: T, v: T, lr: T, beta1: T, beta2: T, epsilon: T, grad: T, max_norm: T, norm: T, decay: T,
     *_: T, adam_mode: str,
@@ -142,23 +135,12 @@ def apply_bert_adam(
     return (var - lr * (m / (v.sqrt() + epsilon) + decay * var)).to(dtype), m.to(dtype), v.to(dtype)
 
 
-_POWERS = "Tensor beta1Power, Tensor beta2Power, Tensor lr"
-
-
-@family.kernel(
-    f"aclnnApplyAdam(inout Tensor var, inout Tensor m, inout Tensor v, {_POWERS}, Tensor beta1, Tensor beta2,"
-    " Tensor epsilon, Tensor grad, bool useLocking, bool useNesterov)"
-)
 def apply_adam_in_place(*given: Any) -> None:
     *tensors, _, nesterov = given
     for target, made in zip(tensors[:3], apply_adam(*tensors, use_nesterov=nesterov), strict=True):
         target.copy_(made)
 
 
-@family.kernel(
-    f"aclnnApplyAdamW(inout Tensor var, inout Tensor m, inout Tensor v, {_POWERS}, Tensor weightDecay, Tensor beta1,"
-    " Tensor beta2, Tensor eps, Tensor grad, Tensor maxGradNorm, bool amsgrad, bool maximize)"
-)
 def apply_adam_w_in_place(*given: Any) -> None:
     *tensors, amsgrad, maximize = given
     for target, made in zip(tensors[:3], apply_adam_w(*tensors, amsgrad=amsgrad, maximize=maximize), strict=True):
@@ -294,9 +276,6 @@ _declare("RoundOffNumber", "TensorList x, Tensor mode", _round_off)
 _declare("RoundOffNumberV2", "TensorList x, Scalar mode", _round_off)
 
 
-@family.kernel(
-    "aclnnForeachNonFiniteCheckAndUnscale(inout TensorList scaledGrads, inout Tensor foundInf, Tensor invScale)"
-)
 def foreach_non_finite_check_and_unscale(grads: list[T], found_inf: T, inv_scale: T) -> None:
     """Tell whether a number is not finite, and unscale all; torch before 2.3 has no CPU kernel of this."""
     for grad in grads:
@@ -305,10 +284,6 @@ def foreach_non_finite_check_and_unscale(grads: list[T], found_inf: T, inv_scale
         grad.copy_((grad.to(inv_scale.dtype) * inv_scale).reshape(grad.shape))
 
 
-@family.kernel(
-    "aclnnAmpUpdateScale(Tensor currentScale, Tensor growthTracker, Tensor foundInf, double growthFactor,"
-    " double backoffFactor, int64 growthInterval, out Tensor updatedScale, out Tensor updatedGrowthTracker)"
-)
 def amp_update_scale(scale: T, tracker: T, found_inf: T, growth: float, backoff: float, interval: int) -> tuple[T, T]:
     """Return the next scale and the number of steps since it changed; torch before 2.3 has no CPU kernel of this."""
     if found_inf.item():

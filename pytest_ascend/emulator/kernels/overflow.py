@@ -37,23 +37,16 @@ def saturate(results: Iterable[Any]) -> None:
             each.nan_to_num_()
 
 
-@family.kernel_named("NPUGetFloatStatus")
-def _told(status: T) -> T:
+def read_status(status: T) -> T:
     """Write the status to the input, which torch_npu returns."""
     return status.fill_(_status["overflow"])
 
 
-@family.kernel_named("NPUClearFloatStatus")
-def _clear(status: T) -> T:
+def clear_status(status: T) -> T:
     _status["overflow"] = False
     return status.zero_()
 
 
-@family.kernel_named("NPUClearFloatStatusV2")
-def _clear_only() -> tuple[()]:
+def clear_status_only() -> tuple[()]:
     _status["overflow"] = False
     return ()
-
-
-family.named("NPUAllocFloatStatus", lambda: torch.zeros(8))
-family.named("NPUGetFloatStatusV2", lambda: torch.full((8,), int(_status["overflow"]), dtype=torch.int32))

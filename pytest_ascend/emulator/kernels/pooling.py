@@ -27,7 +27,6 @@ def _largest_3d(x: T, dilation: L, **window: Any) -> tuple[T, T]:
     return found
 
 
-@family.kernel_named("MaxPoolGradWithArgmaxV1")
 def max_pool2d_backward(x: T, grad: T, argmax: T, *, ksize: L, strides: L, **_: Any) -> T:  # noqa: ARG001
     """Differentiate pooling over windows side by side, whose places follow from ``x``: torch_npu before 2.5."""
     with torch.inference_mode(False), torch.enable_grad():
@@ -36,12 +35,10 @@ def max_pool2d_backward(x: T, grad: T, argmax: T, *, ksize: L, strides: L, **_: 
         return torch.autograd.grad(pooled, leaf, grad.float().clone())[0]
 
 
-@family.kernel_named("MaxPool3D")
 def max_pool3d(x: T, *, dilation: L, padding: str, ceil_mode: int, data_format: str, **window: Any) -> T:  # noqa: ARG001
     return _largest_3d(x, dilation, **window)[0]
 
 
-@family.kernel_named("MaxPool3DGrad")
 def max_pool3d_grad(x: T, _: T, grad: T, *, padding: str, data_format: str, **window: Any) -> T:  # noqa: ARG001
     """Return the gradient of the maxima of windows without gaps: torch_npu does not pass the dilation on."""
     indices = _largest_3d(x, [1, 1, 1], **window)[1]
@@ -50,7 +47,6 @@ def max_pool3d_grad(x: T, _: T, grad: T, *, padding: str, data_format: str, **wi
     return torch.zeros(x.shape).flatten(2).scatter_add_(2, indices, grad).view(x.shape)
 
 
-@family.kernel_named("AvgPool3D")
 def avg_pool3d(x: T, *, data_format: str, divisor_override: int | None = None, **window: Any) -> T:  # noqa: ARG001
     ceil, count = window.pop("ceil_mode"), window.pop("count_include_pad")
     made: T = aten.avg_pool3d(
@@ -59,7 +55,6 @@ def avg_pool3d(x: T, *, data_format: str, divisor_override: int | None = None, *
     return made
 
 
-@family.kernel_named("AvgPool3DGrad")
 def avg_pool3d_grad(shape: T, grad: T, *, data_format: str, divisor_override: int | None = None, **window: Any) -> T:  # noqa: ARG001
     window["pads"] = window["pads"][4:] + window["pads"][:4]  # torch_npu passes those of height and width first
     ceil, count = window.pop("ceil_mode"), window.pop("count_include_pad")

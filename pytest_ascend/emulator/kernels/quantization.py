@@ -36,7 +36,6 @@ def _along(x: T, values: T, axis: int) -> T:
     return values.float().view(shape if values.numel() > 1 else ())
 
 
-@family.kernel("aclnnQuantize(Tensor x, Tensor scales, Tensor zeroPoints, dtype dtype, int64 axis, out Tensor out)")
 def quantize(x: T, scales: T, zero_points: Optional, dtype: torch.dtype, axis: int) -> T:
     scaled = x.float() / _along(x, scales, axis)
     return rounded(scaled if zero_points is None else scaled + _along(x, zero_points, axis), dtype)
@@ -137,14 +136,6 @@ def rms_norm_quant(x: T, gamma: T, beta: T, scale: T, offset: T, eps: float) -> 
 # --- products ---
 
 
-_QUANT_MATMUL = (
-    "Tensor x1, Tensor x2, Tensor x1Scale, Tensor x2Scale, Tensor yScale, Tensor x1Offset, Tensor x2Offset,"
-    " Tensor yOffset, Tensor bias, bool transposeX1, bool transposeX2, int64 groupSize, inout Tensor y"
-)
-
-
-@family.kernel(f"aclnnQuantMatmulV5({_QUANT_MATMUL})")
-@family.kernel(f"aclnnQuantMatmulWeightNz({_QUANT_MATMUL})")
 def quant_matmul_v5(
     x1: T, x2: T, rows: Optional, columns: T, y_scale: Optional, x1_offset: Optional, x2_offset: Optional,
     y_offset: Optional, bias: Optional, turn1: bool, turn2: bool, group: int, out: T,
@@ -183,24 +174,11 @@ def quant_matmul_v5(
     out.copy_(scaled)
 
 
-@family.kernel(
-    "aclnnQuantMatmulV4(Tensor x1, Tensor x2, Tensor scale, Tensor offset, Tensor pertokenScale, Tensor bias,"
-    " bool transposeX1, bool transposeX2, inout Tensor y)"
-)
 def quant_matmul_v4(
     x1: T, x2: T, columns: T, offset: Optional, rows: Optional, bias: Optional, turn1: bool, turn2: bool, out: T
 ) -> None:
     """Multiply as the fifth version does without groups; torch_npu before 2.8 calls it."""
     quant_matmul_v5(x1, x2, rows, columns, None, None, offset, None, bias, turn1, turn2, 0, out)
-
-
-_LISTS = (
-    "Tensor x, TensorList weight, TensorList weightScale, TensorList weightAssistMatrix, Tensor bias, Tensor xScale"
-)
-_SWIGLU_V2 = (
-    f"{_LISTS}, Tensor smoothScale, Tensor groupList, int64 dequantMode, int64 dequantDtype, int64 quantMode,"
-    " int64 groupListType, IntArray tuningConfig, out Tensor output, out Tensor outputScale"
-)
 
 
 def _gated_product(x: T, weight: T, scales: T) -> tuple[T, T]:
@@ -232,18 +210,12 @@ def _swiglu_of_groups(x: T, weight: T, scales: T, rows: T, ends: list[int], smoo
     return (made / steps.unsqueeze(-1)).nan_to_num(0).round(), steps
 
 
-@family.kernel(
-    "aclnnGroupedMatmulSwigluQuantWeightNZ(Tensor x, Tensor weight, Tensor bias, Tensor offset, Tensor weightScale,"
-    " Tensor xScale, Tensor groupList, out Tensor output, out Tensor outputScale, out Tensor outputOffset)"
-)
 def grouped_swiglu_quant(
     x: T, weight: T, _bias: Optional, _offset: Optional, scales: T, rows: T, groups: T
 ) -> tuple[T, T, None]:
     return (*_swiglu_of_groups(x, weight, scales, rows, groups.tolist(), None), None)
 
 
-@family.kernel(f"aclnnGroupedMatmulSwigluQuantV2({_SWIGLU_V2})")
-@family.kernel(f"aclnnGroupedMatmulSwigluQuantWeightNzV2({_SWIGLU_V2})")
 def grouped_swiglu_quant_v2(
     x: T, weight: list[T], scales: list[T], _assist: list[T], _bias: Optional, rows: T, smooth: Optional, groups: T,
     *modes: object,
@@ -255,7 +227,6 @@ def grouped_swiglu_quant_v2(
     return _swiglu_of_groups(x, weight[0], scales[0], rows, ends.tolist(), smooth)
 
 
-@family.kernel("aclnnGroupQuant(Tensor x, Tensor scale, Tensor groupIndex, Tensor offset, dtype dstType, out Tensor y)")
 def group_quant(x: T, scale: T, ends: T, offset: Optional, dtype: torch.dtype) -> T:
     """Quantize rows of one group after those of another, each by its scales."""
     starts = torch.cat([ends.new_zeros(1), ends[:-1]])

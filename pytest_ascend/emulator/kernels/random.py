@@ -33,7 +33,6 @@ def normal_(x: T, mean: float, std: float, seed: int | T, offset: int | T, more:
         x.copy_(torch.empty(x.shape).normal_(mean, std, generator=drawn))
 
 
-@family.kernel_named("RandomChoiceWithMask")
 def random_choice(x: T, *, count: int, seed: int, seed2: int) -> tuple[T, T]:
     """Return places of some of the true elements, in order and padded with 0, and which of them are no padding."""
     places = x.nonzero()
@@ -65,19 +64,16 @@ def drop_mask(probability: float, bytes_: int, seed: int | T, offset: int | T, m
     return (keep * _WEIGHTS).sum(1, dtype=torch.uint8)
 
 
-@family.kernel_named("DropOutDoMaskV3")
 def dropout_by_bytes(x: T, kept: T, keep: T) -> T:
     return x.float() * kept / float(keep)
 
 
-@family.kernel_named("AxpyWithSoftmaxAndDropOutDoMask")
 def add_softmax_dropout(x: T, y: T, kept: T, *, alpha: float, input_keep_prob: float, axis: L) -> tuple[T, T]:
     """Return the softmax of x + alpha * y, and what dropout leaves of it; the mask may be longer than needed."""
     softmax = x.float().add(y.float(), alpha=alpha).softmax(axis[0])
     return softmax, dropout_by_bytes(softmax, kept[: x.numel()].view(x.shape), torch.tensor(input_keep_prob))
 
 
-@family.kernel_named("DropoutWithMulsAndSoftmaxGrad")
 def add_softmax_dropout_grad(grad: T, kept: T, softmax: T, *, alpha: float, input_keep_prob: float, axes: L) -> T:
     through = dropout_by_bytes(grad, kept[: grad.numel()].view(grad.shape), torch.tensor(input_keep_prob))
     made: T = aten._softmax_backward_data(through, softmax.float(), axes[0], torch.float32)

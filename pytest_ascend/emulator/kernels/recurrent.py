@@ -57,7 +57,6 @@ def _steps(x: T, lasts: T, weight: T, bias: T, hidden: T, cell: T) -> tuple[T, .
     return tuple(torch.stack(each) for each in zip(*kept, strict=True))
 
 
-@family.kernel_named("DynamicRNN")
 def dynamic_rnn(
     x: T,
     weight: T,
@@ -81,7 +80,6 @@ def dynamic_rnn(
     return made[0] * lasts, *made
 
 
-@family.kernel_named("DynamicRNNGrad")
 def dynamic_rnn_grad(
     x: T,
     weight: T,
@@ -121,7 +119,6 @@ def _through_gates(dh: T, dc: T, cell: T, i: T, j: T, f: T, o: T, tanh: T) -> tu
     return torch.cat(sums, 1), dc * f
 
 
-@family.kernel_named("DynamicRNNV2")
 def dynamic_rnn_v2(
     x: T, of_input: T, of_state: T, bias: T | None, mask: T | None, *states: T, **how: Any
 ) -> tuple[T, ...]:
@@ -131,7 +128,6 @@ def dynamic_rnn_v2(
     return dynamic_rnn(x, torch.cat([of_input, of_state]), bias, mask, *states, **how)
 
 
-@family.kernel_named("DynamicRNNV2Grad")
 def dynamic_rnn_v2_grad(
     x: T, of_input: T, of_state: T, y: T, hidden: T, cell: T, *rest: T, **how: Any
 ) -> tuple[T, ...]:
@@ -144,10 +140,6 @@ def dynamic_rnn_v2_grad(
     return dw[: len(of_input)], dw[len(of_input) :], db, dx.view(x.shape), dh, dc
 
 
-@family.kernel(
-    "aclnnThnnFusedLstmCell(Tensor inputGates, Tensor hiddenGates, Tensor cx, Tensor inputBias, Tensor hiddenBias,"
-    " out Tensor hy, out Tensor cy, out Tensor storage)"
-)
 def fused_lstm_cell(of_input: T, of_state: T, cell: T, *biases: T | None) -> tuple[T, T, T]:
     """Return state, cell and the gates i, f, j (the candidate), o, from the two halves of their sums."""
     of_input, of_state, cell, *added = _wide(of_input, of_state, cell, *(each for each in biases if each is not None))
@@ -157,10 +149,6 @@ def fused_lstm_cell(of_input: T, of_state: T, cell: T, *biases: T | None) -> tup
     return o * cell.tanh(), cell, torch.cat([i, f, j, o], 1)
 
 
-@family.kernel(
-    "aclnnThnnFusedLstmCellBackward(Tensor gradHy, Tensor gradC, Tensor cx, Tensor cy, Tensor storage, bool hasBias,"
-    " out Tensor gradGates, out Tensor gradCx, out Tensor gradBias)"
-)
 def fused_lstm_cell_backward(
     dh: T | None, dc: T | None, cell: T, after: T, gates: T, has_bias: bool
 ) -> tuple[T, T, T | None]:
@@ -190,12 +178,6 @@ def _weights(params: list[T], has_bias: bool) -> Iterator[tuple[T, T]]:
         yield torch.cat([of_input, of_state], 1).T, sum(_wide(*biases), of_input.new_zeros(len(of_input)))
 
 
-@family.kernel(
-    "aclnnLSTM(Tensor input, TensorList params, TensorList hx, Tensor batchSizes, bool hasBias, int64 numLayers,"
-    " double dropout, bool train, bool bidirectional, bool batchFirst, out Tensor output, out Tensor hy, out Tensor cy,"
-    " out TensorList iOut, out TensorList jOut, out TensorList fOut, out TensorList oOut, out TensorList hOut,"
-    " out TensorList cOut, out TensorList tanhCOut)"
-)
 def lstm(
     x: T,
     params: list[T],
@@ -222,12 +204,6 @@ def lstm(
     return above.transpose(0, 1) if batch_first else above, *last, *((i, j, f, o, h, c, tanh) if train else [None] * 7)
 
 
-@family.kernel(
-    "aclnnLstmBackward(Tensor input, TensorList hx, TensorList params, Tensor dy, Tensor dh, Tensor dc, TensorList i,"
-    " TensorList g, TensorList f, TensorList o, TensorList h, TensorList c, TensorList tanhc, Tensor batchSizes,"
-    " bool hasBias, int64 numLayers, double dropout, bool train, bool bidirectional, bool batchFirst,"
-    " BoolArray outputMask, out Tensor dxOut, out Tensor dhPrevOut, out Tensor dcPrevOut, out TensorList dparamsOut)"
-)
 def lstm_backward(
     x: T, states: list[T], params: list[T], dy: T | None, dh: T | None, dc: T | None, *rest: Any
 ) -> tuple[T | list[T], ...]:
@@ -270,7 +246,6 @@ def _check_gru(gate_order: str, reset_after: bool) -> None:
         raise NotImplementedError(f"gate_order {gate_order!r} and reset_after {reset_after} are not implemented")
 
 
-@family.kernel_named("DynamicGRUV2")
 def dynamic_gru(
     x: T,
     weight: T,
@@ -300,7 +275,6 @@ def dynamic_gru(
     return made[0], *made
 
 
-@family.kernel_named("DynamicGRUV2Grad")
 def dynamic_gru_grad(
     x: T,
     weight: T,

@@ -112,7 +112,6 @@ for _name, _function in _PICKED.items():
 _INFINITE = {float(2**31): float("inf"), float(-(2**31)): float("-inf")}
 
 
-@family.kernel_named("LpNormReduceV2")
 def lp_norm_reduce(x: T, p: float, axes: L, keepdim: bool, epsilon: float) -> T:  # noqa: ARG001
     """Return a norm without the root, which another operator takes: the sum of powers, a count, or an extreme."""
     order = _INFINITE.get(p, p)
@@ -123,7 +122,6 @@ def lp_norm_reduce(x: T, p: float, axes: L, keepdim: bool, epsilon: float) -> T:
     return torch.sum(powers, axes, keepdim)
 
 
-@family.kernel_named("LpNormUpdateV2")
 def lp_norm_update(total: T, p: float, epsilon: float) -> T:  # noqa: ARG001
     return total if p in (0, 1) or p in _INFINITE else total.pow(1 / p)
 
@@ -133,22 +131,16 @@ def lp_norm_update(total: T, p: float, epsilon: float) -> T:  # noqa: ARG001
 Optional = T | None
 Distinct = tuple[T, Optional, T]
 
-_FOUND = "dynamic Tensor values, out Tensor inverse"
-
 
 def _asked(found: tuple[T, T, T], inverse: bool, counts: bool) -> Distinct:
     """Omit results that were not requested: torch_npu has no room for them."""
     return found[0], found[1] if inverse else None, found[2] if counts else found[2][:0]
 
 
-@family.kernel(
-    f"aclnnUnique2(Tensor self, bool sorted, bool returnInverse, bool returnCounts, {_FOUND}, dynamic Tensor counts)"
-)
 def unique2(x: T, _: bool, inverse: bool, counts: bool) -> Distinct:
     return _asked(aten._unique2(x, True, inverse, counts), inverse, counts)
 
 
-@family.kernel_named("UniqueWithCountsAndSorting")
 def unique_by_name(x: T, *, sorted: bool, return_inverse: bool, return_counts: bool) -> Distinct:  # noqa: A002
     return unique2(x, sorted, return_inverse, return_counts)
 
@@ -157,10 +149,6 @@ def unique_by_name(x: T, *, sorted: bool, return_inverse: bool, return_counts: b
 _NO_DIM = 1000
 
 
-@family.kernel(
-    f"aclnnUniqueConsecutive(Tensor self, bool returnInverse, bool returnCounts, int64 dim, {_FOUND},"
-    " dynamic Tensor counts)"
-)
 def unique_consecutive(x: T, inverse: bool, counts: bool, dim: int) -> Distinct:
     found = aten.unique_consecutive(x, inverse, counts, None if dim == _NO_DIM else dim)
     return _asked(found, inverse, counts)

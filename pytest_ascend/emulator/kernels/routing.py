@@ -7,7 +7,6 @@ import torch
 from pytest_ascend.emulator.registry import Family
 
 family = Family("routing")
-op = family.op
 T = torch.Tensor
 Optional = T | None
 L = list[int]
@@ -16,10 +15,6 @@ L = list[int]
 # --- choosing experts ---
 
 
-@family.kernel(
-    "aclnnMoeGatingTopKSoftmax(Tensor x, Tensor finished, int64 k, out Tensor y, out Tensor expertIdx,"
-    " out Tensor rowIdx)"
-)
 def gating_top_k_softmax(x: T, finished: Optional, k: int) -> tuple[T, T, T]:
     """Return the k largest probabilities, their experts, and row numbers by column; a finished row has no expert."""
     shares = x.float().softmax(-1)
@@ -30,10 +25,6 @@ def gating_top_k_softmax(x: T, finished: Optional, k: int) -> tuple[T, T, T]:
     return values, experts, torch.arange(values.numel()).view(k, -1).T.reshape(values.shape)
 
 
-@family.kernel(
-    "aclnnMoeGatingTopKSoftmaxV2(Tensor x, Tensor finished, int64 k, int64 renorm, bool outputSoftmax, out Tensor y,"
-    " out Tensor expertIdx, out Tensor softmax)"
-)
 def gating_top_k_softmax_v2(x: T, finished: Optional, k: int, renorm: int, keep: bool) -> tuple[T, T, Optional]:
     """Return the k largest probabilities, made to add up to 1 with ``renorm``, their experts, and all probabilities."""
     values, experts, _rows = gating_top_k_softmax(x, finished, k)
@@ -41,13 +32,6 @@ def gating_top_k_softmax_v2(x: T, finished: Optional, k: int, renorm: int, keep:
     return values / values.sum(-1, keepdim=True) if renorm else values, experts, shares
 
 
-_GROUPS = "int64 k, int64 kGroup, int64 groupCount, int64 groupSelectMode, int64 renorm, int64 normType, bool outFlag"
-
-
-@family.kernel(
-    f"aclnnMoeGatingTopK(Tensor x, Tensor bias, {_GROUPS}, double routedScalingFactor, double eps, out Tensor y,"
-    " out Tensor expertIdx, out Tensor scores)"
-)
 def gating_top_k(
     x: T, bias: Optional, k: int, k_group: int, groups: int, select: int, renorm: int, norm: int, keep: bool,
     factor: float, eps: float,
@@ -80,25 +64,12 @@ def _in_best_groups(wanted: T, groups: int, k: int, select: int) -> T:
 # --- there and back ---
 
 
-@family.kernel(
-    "aclnnMoeInitRouting(Tensor x, Tensor rowIdx, Tensor expertIdx, int64 activeNum, out Tensor expandedX,"
-    " out Tensor expandedRowIdx, out Tensor expandedExpertIdx)"
-)
 def init_routing(x: T, rows: T, experts: T, active: int) -> tuple[T, T, T]:
     """Return rows in order of their experts, the position of each copy of a row, and the experts in order."""
     ordered, order = experts.flatten().sort(stable=True)
     source = rows.flatten()[order].long()
     places = torch.empty_like(source).scatter_(0, source, torch.arange(len(source)))
     return x[source % len(x)][: min(len(x), active) * experts.shape[1]], places, ordered
-
-
-_ROUTING = (
-    "int64 activeNum, int64 expertCapacity, int64 expertNum, int64 dropPadMode, int64 countOrCumsum,"
-    " bool beforeCapacity"
-)
-_ROUTED = (
-    "out Tensor expandedX, out Tensor expandedRowIdx, out Tensor tokensCountOrCumsum, out Tensor tokensBeforeCapacity"
-)
 
 
 def _slots(experts: T, active: int, capacity: int, count: int, drop: int) -> tuple[T, T]:
@@ -131,7 +102,6 @@ def _chosen(x: T, slots: T, k: int) -> T:
     return x.float()[slots.clamp(min=0) // k] * (slots >= 0).unsqueeze(-1)
 
 
-@family.kernel(f"aclnnMoeInitRoutingV2(Tensor x, Tensor expertIdx, {_ROUTING}, {_ROUTED})")
 def init_routing_v2(
     x: T, experts: T, active: int, capacity: int, count: int, drop: int, mode: int, _before: bool
 ) -> tuple[T, T, T, T]:
@@ -141,10 +111,6 @@ def init_routing_v2(
     return rows.view(shape), places, _counted(experts, count, mode), _counted(experts, count, 2)
 
 
-@family.kernel(
-    "aclnnMoeInitRoutingQuantV2(Tensor x, Tensor expertIdx, Tensor scale, Tensor offset,"
-    f" {_ROUTING}, int64 quantMode, {_ROUTED}, out Tensor dynamicQuantScale)"
-)
 def init_routing_quant_v2(
     x: T, experts: T, scale: Optional, offset: Optional, active: int, capacity: int, count: int, drop: int, mode: int,
     _before: bool, quant: int,
@@ -166,12 +132,6 @@ def init_routing_quant_v2(
     return small, places, _counted(experts, count, mode), _counted(experts, count, 2), steps
 
 
-@family.kernel(
-    "aclnnMoeInitRoutingV3(Tensor x, Tensor expertIdx, Tensor scale, Tensor offset, int64 activeNum,"
-    " int64 expertCapacity, int64 expertNum, int64 dropPadMode, int64 countType, bool counts, int64 quantMode,"
-    " IntArray range, int64 rowIdxType, out Tensor expandedX, out Tensor expandedRowIdx, out Tensor tokens,"
-    " out Tensor expandedScale)"
-)
 def init_routing_v3(
     x: T, experts: T, scale: Optional, offset: Optional, active: int, capacity: int, count: int, drop: int,
     count_type: int, counts: bool, quant: int, chosen: L | None, row_type: int,
@@ -214,10 +174,6 @@ def init_routing_v3(
     )  # fmt: skip
 
 
-@family.kernel(
-    "aclnnMoeReRouting(Tensor tokens, Tensor counts, Tensor scales, int64 countType, int64 indexType, out Tensor y,"
-    " out Tensor yScales, out Tensor index, out Tensor numbers)"
-)
 def re_routing(tokens: T, counts: T, scales: Optional, _: int, index_type: int) -> tuple[T, Optional, T, T]:
     """Order rows by expert that came by rank, then by expert; ``counts`` is (ranks, experts)."""
     if index_type:
@@ -228,9 +184,6 @@ def re_routing(tokens: T, counts: T, scales: Optional, _: int, index_type: int) 
     chosen = tokens.view(torch.uint8) if tokens.element_size() == 1 else tokens
     made = chosen[index].view(tokens.dtype)
     return made, None if scales is None else scales[index], index.int(), counts.sum(0)
-
-
-_BACK = "Tensor x1, Tensor x2, Tensor bias, Tensor scales"
 
 
 def finalize_routing(
@@ -249,16 +202,6 @@ def finalize_routing(
     return total
 
 
-op(
-    f"aclnnMoeFinalizeRouting(Tensor expandedX, {_BACK}, Tensor expandedRowIdx, Tensor expertIdx, out Tensor out)",
-    finalize_routing,
-)
-
-
-@family.kernel(
-    f"aclnnMoeFinalizeRoutingV2(Tensor expandedX, Tensor expandedRowIdx, {_BACK}, Tensor expertIdx, int64 dropPadMode,"
-    " out Tensor out)"
-)
 def finalize_routing_v2(
     rows: T, places: T, x1: Optional, x2: Optional, bias: Optional, scales: Optional, experts: Optional, mode: int
 ) -> T:
@@ -267,16 +210,11 @@ def finalize_routing_v2(
     return finalize_routing(rows, x1, x2, bias, scales, places, experts)
 
 
-@family.kernel("aclnnMoeComputeExpertTokens(Tensor sortedExperts, int64 numExperts, out Tensor out)")
 def compute_expert_tokens(experts: T, count: int) -> T:
     """Return the cumulative numbers of rows by expert."""
     return experts.long().bincount(minlength=count)[:count].cumsum(0)
 
 
-@family.kernel(
-    "aclnnMoeTokenPermute(Tensor tokens, Tensor indices, int64 numOutTokens, bool paddedMode, out Tensor permuted,"
-    " out Tensor sortedIndices)"
-)
 def token_permute(tokens: T, indices: T, count: int, _: bool) -> tuple[T, T]:
     """Return tokens in order of their experts, and the position of each copy of a token."""
     order = indices.flatten().argsort(stable=True)
@@ -284,17 +222,10 @@ def token_permute(tokens: T, indices: T, count: int, _: bool) -> tuple[T, T]:
     return tokens[(order // copies)[: count or None]], order.argsort()
 
 
-@family.kernel(
-    "aclnnMoeTokenPermuteGrad(Tensor grad, Tensor sortedIndices, int64 numTopk, bool paddedMode, out Tensor out)"
-)
 def token_permute_grad(grad: T, places: T, copies: int, _: bool) -> T:
     return grad.float()[places.long()].view(-1, copies, grad.shape[-1]).sum(1)
 
 
-@family.kernel(
-    "aclnnMoeTokenUnpermute(Tensor permuted, Tensor sortedIndices, Tensor probs, bool paddedMode,"
-    " IntArray restoreShape, out Tensor out)"
-)
 def token_unpermute(permuted: T, places: T, probs: Optional, _padded: bool, _shape: L | None) -> T:
     rows = permuted.float()[places.long()]
     if probs is None:
@@ -302,10 +233,6 @@ def token_unpermute(permuted: T, places: T, probs: Optional, _padded: bool, _sha
     return (rows.view(*probs.shape, -1) * probs.float().unsqueeze(-1)).sum(1)
 
 
-@family.kernel(
-    "aclnnMoeTokenUnpermuteGrad(Tensor permuted, Tensor grad, Tensor sortedIndices, Tensor probs, bool paddedMode,"
-    " IntArray restoreShape, out Tensor permutedGrad, out Tensor probsGrad)"
-)
 def token_unpermute_grad(
     permuted: T, grad: T, places: T, probs: Optional, _padded: bool, _shape: L | None
 ) -> tuple[T, Optional]:
@@ -320,7 +247,6 @@ def token_unpermute_grad(
 # --- sampling ---
 
 
-@family.kernel("aclnnApplyTopKTopP(Tensor logits, Tensor p, Tensor k, out Tensor out)")
 def apply_top_k_top_p(logits: T, p: Optional, k: Optional) -> T:
     """Keep the k largest of each row, and of these the fewest with probabilities up to p; minus infinity elsewhere."""
     values, order = logits.float().sort(dim=-1, stable=True)

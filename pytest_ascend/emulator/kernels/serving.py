@@ -17,17 +17,11 @@ from pytest_ascend.emulator.kernels.quantization import packed_in_words, to_int8
 from pytest_ascend.emulator.registry import Family
 
 family = Family("serving")
-op = family.kernel_of_some
 T = torch.Tensor
 Optional = T | None
 L = list[int]
 
 # --- products ---
-
-_WEIGHT_QUANT = (
-    "Tensor x, Tensor weight, Tensor antiquantScale, Tensor antiquantOffset, Tensor quantScale, Tensor quantOffset,"
-    " Tensor bias, int32 groupSize"
-)
 
 
 def _over_rows(values: T, rows: int, group: int) -> T:
@@ -36,11 +30,8 @@ def _over_rows(values: T, rows: int, group: int) -> T:
     return values.repeat_interleave(group, 0)[:rows] if group and values.dim() == 2 else values
 
 
-@op(f"aclnnWeightQuantBatchMatmulV2({_WEIGHT_QUANT}, out Tensor y)")
-@op(f"aclnnWeightQuantBatchMatmulNz({_WEIGHT_QUANT}, out Tensor y)")
-@op(f"aclnnWeightQuantBatchMatmulV3({_WEIGHT_QUANT}, int64 innerPrecise, out Tensor y)")
 def weight_quant_batch_matmul(
-    x: T, weight: T, antiquantScale: T, antiquantOffset: Optional, bias: Optional, groupSize: int  # noqa: N803
+    x: T, weight: T, antiquantScale: T, antiquantOffset: Optional, bias: Optional, groupSize: int
 ) -> T:  # fmt: skip
     """Multiply by a weight in int8, or four bits in words of int32: (weight + offset) * scale."""
     whole = whole_of(weight).float()
@@ -50,14 +41,7 @@ def weight_quant_batch_matmul(
     return made if bias is None else made + bias.double()
 
 
-@op(
-    "aclnnFlatQuant(Tensor x, Tensor p1, Tensor p2, double clipRatio, out Tensor y, out Tensor quantScale)",
-)
-@op(
-    "aclnnFlatQuantV2(Tensor x, Tensor p1, Tensor p2, double clipRatio, double dstTypeMax, out Tensor y,"
-    " out Tensor quantScale)",
-)
-def kronecker_quant(x: T, p1: T, p2: T, clipRatio: float) -> tuple[T, T]:  # noqa: N803
+def kronecker_quant(x: T, p1: T, p2: T, clipRatio: float) -> tuple[T, T]:
     """Multiply each matrix from both sides, and quantize it to four bits by its largest magnitude."""
     made = p1.float() @ (x.float() @ p2.float()).to(x.dtype).float()
     largest = made.abs().amax((1, 2)) / (7 * clipRatio)
@@ -79,13 +63,8 @@ def _in_place(rows: T, cache: T, slots: T, mode: str) -> None:
     cache.copy_(placed(parts, in_rows, slots).transpose(1, 2))
 
 
-@op(
-    "aclnnScatterPaKvCache(Tensor key, inout Tensor keyCache, Tensor slots, Tensor value, inout Tensor valueCache,"
-    " Tensor compressLens, Tensor compressSeqOffset, Tensor seqLens, text cacheMode, text scatterMode,"
-    " IntArray strides, IntArray offsets)"
-)
 def scatter_pa_kv_cache(
-    key: T, keyCache: Optional, slots: T, value: Optional, valueCache: Optional, cacheMode: str | None,  # noqa: N803
+    key: T, keyCache: Optional, slots: T, value: Optional, valueCache: Optional, cacheMode: str | None,
     strides: L | None, offsets: L | None,
 ) -> None:  # fmt: skip
     if [*(strides or [1]), *(offsets or [0])] not in ([1, 0], [1, 1, 0, 0]):
@@ -95,21 +74,13 @@ def scatter_pa_kv_cache(
             _in_place(rows, cache, slots, cacheMode or "Norm")
 
 
-@op(
-    "aclnnScatterPaCache(Tensor key, inout Tensor keyCache, Tensor slots, Tensor compressLens,"
-    " Tensor compressSeqOffset, Tensor seqLens, text cacheMode)"
-)
-def scatter_pa_cache(key: T, keyCache: T, slots: T, cacheMode: str | None) -> None:  # noqa: N803
+def scatter_pa_cache(key: T, keyCache: T, slots: T, cacheMode: str | None) -> None:
     _in_place(key, keyCache, slots, cacheMode or "Norm")
 
 
-@op(
-    "aclnnGatherPaKvCache(Tensor keyCache, Tensor valueCache, Tensor tables, Tensor seqLens, inout Tensor key,"
-    " inout Tensor value, Tensor seqOffset, text cacheMode, bool isCumsum)"
-)
 def gather_pa_kv_cache(
-    keyCache: T, valueCache: T, tables: T, seqLens: T, key: T, value: T, seqOffset: Optional,  # noqa: N803
-    cacheMode: str | None, isCumsum: bool,  # noqa: N803
+    keyCache: T, valueCache: T, tables: T, seqLens: T, key: T, value: T, seqOffset: Optional,
+    cacheMode: str | None, isCumsum: bool,
 ) -> None:  # fmt: skip
     """Copy the rows of sequences out of pages, one after another; ``seqLens`` are ends with ``isCumsum``."""
     counts = seqLens.diff().tolist() if isCumsum else seqLens.tolist()
@@ -134,21 +105,10 @@ def _interleaved_rope(x: T, cos: T, sin: T) -> T:
     return halves * cos.float() + torch.cat((-second, first), -1) * sin.float()
 
 
-family.op("aclnnInterleaveRope(Tensor x, Tensor cos, Tensor sin, out Tensor y)", _interleaved_rope)
-
-_KV = (
-    "Tensor kv, Tensor gamma, Tensor cos, Tensor sin, Tensor index, inout Tensor kCache, inout Tensor ckvCache,"
-    " Tensor kRopeScale, Tensor cKvScale, Tensor kRopeOffset, Tensor cKvOffset"
-)
-_KV_HOW = "double epsilon, text cacheMode, bool isOutputKv, out Tensor kRopeOut, out Tensor cKvOut"
-
-
-@op(f"aclnnKvRmsNormRopeCache({_KV}, {_KV_HOW})")
-@op(f"aclnnKvRmsNormRopeCacheV2({_KV}, Tensor v, {_KV_HOW})")
 def kv_rms_norm_rope_cache(
-    kv: T, gamma: T, cos: T, sin: T, index: T, kCache: T, ckvCache: T, kRopeScale: Optional,  # noqa: N803
-    cKvScale: Optional, kRopeOffset: Optional, cKvOffset: Optional, epsilon: float,  # noqa: N803
-    cacheMode: str | None, isOutputKv: bool,  # noqa: N803
+    kv: T, gamma: T, cos: T, sin: T, index: T, kCache: T, ckvCache: T, kRopeScale: Optional,
+    cKvScale: Optional, kRopeOffset: Optional, cKvOffset: Optional, epsilon: float,
+    cacheMode: str | None, isOutputKv: bool,
 ) -> tuple[Optional, Optional]:  # fmt: skip
     """Normalize the first part of ``kv`` (batch, 1, length, depth), rotate the rest, and write both into caches."""
     depth, mode = gamma.shape[-1], cacheMode or "Norm"
@@ -183,11 +143,6 @@ def _by_row(x: T, like: float = 127.0) -> tuple[T, T]:
     return (x / steps.unsqueeze(-1)).nan_to_num(0).round().clamp(-128, 127), steps
 
 
-_ADDED = "Tensor x1, Tensor x2, Tensor gamma"
-_QUANT = f"{_ADDED}, Tensor scales1, Tensor scales2, Tensor zeroPoints1, Tensor zeroPoints2"
-_QUANT_HOW = "int64 axis, double epsilon, bool divMode, out Tensor y1, out Tensor y2, out Tensor x"
-
-
 def _added_norm(x1: T, x2: T, gamma: T, beta: Optional, epsilon: float) -> tuple[T, T]:
     total = x1.float() + x2.float()
     normal = total * root_mean_square(total, gamma, epsilon) * gamma.float()
@@ -195,8 +150,8 @@ def _added_norm(x1: T, x2: T, gamma: T, beta: Optional, epsilon: float) -> tuple
 
 
 def add_rms_norm_quant(
-    x1: T, x2: T, gamma: T, scales1: T, scales2: Optional, zeroPoints1: Optional, zeroPoints2: Optional,  # noqa: N803
-    epsilon: float, divMode: bool, beta: Optional = None,  # noqa: N803
+    x1: T, x2: T, gamma: T, scales1: T, scales2: Optional, zeroPoints1: Optional, zeroPoints2: Optional,
+    epsilon: float, divMode: bool, beta: Optional = None,
 ) -> tuple[Optional, ...]:  # fmt: skip
     """Add, normalize, and quantize with given scales, which divide or multiply."""
     total, normal = _added_norm(x1, x2, gamma, beta, epsilon)
@@ -210,13 +165,9 @@ def add_rms_norm_quant(
     return quantized(scales1, zeroPoints1), quantized(scales2, zeroPoints2), total
 
 
-op(f"aclnnAddRmsNormQuant({_QUANT}, {_QUANT_HOW})")(add_rms_norm_quant)
-
-
-@op(f"aclnnAddRmsNormQuantV2({_QUANT}, Tensor beta, {_QUANT_HOW}, out Tensor normal)")
 def add_rms_norm_quant_v2(
-    x1: T, x2: T, gamma: T, scales1: T, scales2: Optional, zeroPoints1: Optional, zeroPoints2: Optional,  # noqa: N803
-    beta: Optional, epsilon: float, divMode: bool,  # noqa: N803
+    x1: T, x2: T, gamma: T, scales1: T, scales2: Optional, zeroPoints1: Optional, zeroPoints2: Optional,
+    beta: Optional, epsilon: float, divMode: bool,
 ) -> tuple[Optional, ...]:  # fmt: skip
     made = add_rms_norm_quant(
         x1, x2, gamma, scales1, scales2, zeroPoints1, zeroPoints2, epsilon, divMode, beta
@@ -224,13 +175,9 @@ def add_rms_norm_quant_v2(
     return *made, _added_norm(x1, x2, gamma, beta, epsilon)[1]
 
 
-@op(
-    f"aclnnAddRmsNormDynamicQuantV2({_ADDED}, Tensor smooth1, Tensor smooth2, Tensor beta, double epsilon,"
-    " BoolArray outputMask, out Tensor y1, out Tensor y2, out Tensor x, out Tensor scale1, out Tensor scale2)"
-)
 def add_rms_norm_dynamic_quant(
     x1: T, x2: T, gamma: T, smooth1: Optional, smooth2: Optional, beta: Optional, epsilon: float,
-    outputMask: list[bool] | None,  # noqa: N803
+    outputMask: list[bool] | None,
 ) -> tuple[Optional, ...]:  # fmt: skip
     """Add, normalize, and quantize each row by its largest magnitude, after multiplying by smoothing factors."""
     total, normal = _added_norm(x1, x2, gamma, beta, epsilon)
@@ -243,16 +190,10 @@ def add_rms_norm_dynamic_quant(
     )  # fmt: skip
 
 
-_GATED = (
-    "Tensor x, Tensor weightScale, Tensor activationScale, Tensor bias, Tensor quantScale, Tensor quantOffset,"
-    " Tensor groupIndex, bool activateLeft, text quantMode"
-)
-
-
 def dequant_swiglu_quant(
-    x: T, weightScale: Optional, activationScale: Optional, bias: Optional, quantScale: Optional,  # noqa: N803
-    quantOffset: Optional, groupIndex: Optional, activateLeft: bool, quantMode: str | None,  # noqa: N803
-    swigluMode: int = 0, clampLimit: float = 7.0, gluAlpha: float = 1.702, gluBias: float = 1.0,  # noqa: N803
+    x: T, weightScale: Optional, activationScale: Optional, bias: Optional, quantScale: Optional,
+    quantOffset: Optional, groupIndex: Optional, activateLeft: bool, quantMode: str | None,
+    swigluMode: int = 0, clampLimit: float = 7.0, gluAlpha: float = 1.702, gluBias: float = 1.0,
 ) -> tuple[T, Optional]:  # fmt: skip
     """Undo a quantization by row and by column, gate, and quantize again: by row, or with given scales and offsets.
 
@@ -293,20 +234,9 @@ def _filled(x: T, rows: int) -> T:
     return torch.cat((x, x.new_zeros(rows - len(x), *x.shape[1:])))
 
 
-op(f"aclnnDequantSwigluQuant({_GATED}, out Tensor y, out Tensor scale)")(dequant_swiglu_quant)
-op(
-    f"aclnnDequantSwigluQuantV2({_GATED}, dtype dstType, text roundMode, int64 activateDim, int64 swigluMode,"
-    " double clampLimit, double gluAlpha, double gluBias, out Tensor y, out Tensor scale)"
-)(dequant_swiglu_quant)
-
-
-@op(
-    "aclnnSwiGluQuantV2(Tensor x, Tensor quantScale, Tensor quantOffset, Tensor groupIndex, bool activateLeft,"
-    " text quantMode, int64 groupListType, int32 dstType, out Tensor y, out Tensor scale)"
-)
 def swiglu_quant(
-    x: T, quantScale: Optional, quantOffset: Optional, groupIndex: Optional, activateLeft: bool,  # noqa: N803
-    quantMode: str | None, groupListType: int,  # noqa: N803
+    x: T, quantScale: Optional, quantOffset: Optional, groupIndex: Optional, activateLeft: bool,
+    quantMode: str | None, groupListType: int,
 ) -> tuple[T, Optional]:  # fmt: skip
     counts = groupIndex if groupIndex is None or groupListType else groupIndex.diff(prepend=groupIndex.new_zeros(1))
     return dequant_swiglu_quant(x, None, None, None, quantScale, quantOffset, counts, activateLeft, quantMode)
@@ -315,9 +245,6 @@ def swiglu_quant(
 # --- attention over chosen keys, and in parts ---
 
 
-@family.kernel(
-    "aclnnAttentionUpdate(TensorList lse, TensorList parts, int64 updateType, out Tensor total, out Tensor lseOut)"
-)
 def attention_update(lse: list[T], parts: list[T], _type: int) -> tuple[T, T]:
     """Merge parts of attention over different keys by their log-sum-exps."""
     sums = torch.stack(lse).double()
@@ -344,14 +271,9 @@ def _keys_of(x: T, layout: str, table: Optional, lengths: Optional) -> list[T]:
 _CAUSAL = 3
 
 
-@op(
-    "aclnnLightningIndexer(Tensor query, Tensor key, Tensor weights, Tensor lengthsQuery, Tensor lengthsKey,"
-    " Tensor blockTable, text layoutQuery, text layoutKey, int64 count, int64 sparseMode, int64 preTokens,"
-    " int64 nextTokens, bool returnValues, out Tensor indices, out Tensor values)"
-)
 def lightning_indexer(
-    query: T, key: T, weights: T, lengthsQuery: Optional, lengthsKey: Optional, blockTable: Optional,  # noqa: N803
-    layoutQuery: str, layoutKey: str, count: int, sparseMode: int, returnValues: bool,  # noqa: N803
+    query: T, key: T, weights: T, lengthsQuery: Optional, lengthsKey: Optional, blockTable: Optional,
+    layoutQuery: str, layoutKey: str, count: int, sparseMode: int, returnValues: bool,
 ) -> tuple[T, Optional]:  # fmt: skip
     """Choose for each query the keys of the largest sums over heads of weight * relu(query . key); -1 where none is."""
     indices = torch.full((*query.shape[:-2], 1, count), -1, dtype=torch.int32)
@@ -371,22 +293,10 @@ def lightning_indexer(
     return indices, values if returnValues else None
 
 
-_SPARSE = (
-    "Tensor query, Tensor key, Tensor value, Tensor indices, Tensor blockTable, Tensor lengthsQuery,"
-    " Tensor lengthsKey, Tensor queryRope, Tensor keyRope"
-)
-_SPARSE_HOW = (
-    "double scale, int64 blockSize, text layoutQuery, text layoutKey, int64 sparseMode, int64 preTokens,"
-    " int64 nextTokens, int64 attentionMode, bool returnLse, out Tensor y, out Tensor most, out Tensor total"
-)
-
-
-@op(f"aclnnSparseFlashAttention({_SPARSE}, {_SPARSE_HOW})")
-@op(f"aclnnSparseFlashAttentionV2({_SPARSE}, Tensor sinks, {_SPARSE_HOW})")
 def sparse_flash_attention(
-    query: T, key: T, value: Optional, indices: T, blockTable: Optional, lengthsQuery: Optional,  # noqa: N803
-    lengthsKey: Optional, queryRope: Optional, keyRope: Optional, scale: float, blockSize: int,  # noqa: N803
-    layoutQuery: str, layoutKey: str, sparseMode: int, returnLse: bool, sinks: Optional = None,  # noqa: N803
+    query: T, key: T, value: Optional, indices: T, blockTable: Optional, lengthsQuery: Optional,
+    lengthsKey: Optional, queryRope: Optional, keyRope: Optional, scale: float, blockSize: int,
+    layoutQuery: str, layoutKey: str, sparseMode: int, returnLse: bool, sinks: Optional = None,
 ) -> tuple[T, None, None]:  # fmt: skip
     """Attend with each query over the blocks of keys that it has chosen (-1 is none), up to its own place."""
     if returnLse:
@@ -413,18 +323,6 @@ def sparse_flash_attention(
 
 # --- what prepares latent attention ---
 
-_LATENT = (
-    "Tensor tokenX, Tensor weightDq, Tensor weightUqQr, Tensor weightUk, Tensor weightDkvKr, Tensor gammaCq,"
-    " Tensor gammaCkv, Tensor ropeSin, Tensor ropeCos"
-)
-_LATENT_CACHES = "inout Tensor kvCache, inout Tensor krCache"
-_LATENT_SCALES = (
-    "Tensor scaleX, Tensor scaleWDq, Tensor scaleWUqQr, Tensor scaleWDkvKr, Tensor quantScaleCkv,"
-    " Tensor quantScaleCkr, Tensor smoothScalesCq"
-)
-_LATENT_EPSILONS = "double epsilonCq, double epsilonCkv, text cacheMode"
-_LATENT_QUERY = "out Tensor query, out Tensor queryRope, out Tensor scaleQuery"
-
 
 def _product(x: T, weight: T, rows: Optional, columns: Optional, dtype: torch.dtype) -> T:
     """Multiply, and round once. Weights in int8 are with rows in int8, and scales of both."""
@@ -433,18 +331,12 @@ def _product(x: T, weight: T, rows: Optional, columns: Optional, dtype: torch.dt
     return (x.double() @ weight.double()).to(dtype)
 
 
-@op(
-    f"aclnnMlaPrologV3WeightNz({_LATENT}, {_LATENT_CACHES}, Tensor cacheIndex, {_LATENT_SCALES}, Tensor lengths,"
-    f" Tensor clip, {_LATENT_EPSILONS}, int64 weightQuantMode, int64 kvQuantMode, int64 queryQuantMode,"
-    " int64 ckvkrRepoMode, int64 scaleRepoMode, int64 tileSize, double qcQrScale, double kcScale,"
-    f" {_LATENT_QUERY}, out Tensor queryNorm, out Tensor scaleNorm)"
-)
 def mla_prolog(
-    tokenX: T, weightDq: T, weightUqQr: T, weightUk: T, weightDkvKr: T, gammaCq: T, gammaCkv: T,  # noqa: N803
-    ropeSin: T, ropeCos: T, cacheIndex: T, kvCache: T, krCache: T, scaleX: Optional = None,  # noqa: N803
-    scaleWDq: Optional = None, scaleWUqQr: Optional = None, scaleWDkvKr: Optional = None,  # noqa: N803
-    smoothScalesCq: Optional = None, epsilonCq: float = 1e-5, epsilonCkv: float = 1e-5,  # noqa: N803
-    cacheMode: str | None = None, kvQuantMode: int = 0, qcQrScale: float = 1.0, kcScale: float = 1.0,  # noqa: N803
+    tokenX: T, weightDq: T, weightUqQr: T, weightUk: T, weightDkvKr: T, gammaCq: T, gammaCkv: T,
+    ropeSin: T, ropeCos: T, cacheIndex: T, kvCache: T, krCache: T, scaleX: Optional = None,
+    scaleWDq: Optional = None, scaleWUqQr: Optional = None, scaleWDkvKr: Optional = None,
+    smoothScalesCq: Optional = None, epsilonCq: float = 1e-5, epsilonCkv: float = 1e-5,
+    cacheMode: str | None = None, kvQuantMode: int = 0, qcQrScale: float = 1.0, kcScale: float = 1.0,
 ) -> tuple[Optional, ...]:  # fmt: skip
     """Compute queries of latent attention from tokens, and write latent keys and their rotated part into caches.
 
@@ -474,15 +366,11 @@ def mla_prolog(
     return query.view(shape), query_rope.view(shape), None, None, None
 
 
-@op(
-    f"aclnnMlaPrologV2WeightNz({_LATENT}, Tensor cacheIndex, {_LATENT_CACHES}, {_LATENT_SCALES}, {_LATENT_EPSILONS},"
-    f" {_LATENT_QUERY})"
-)
 def mla_prolog_v2(
-    tokenX: T, weightDq: T, weightUqQr: T, weightUk: T, weightDkvKr: T, gammaCq: T, gammaCkv: T,  # noqa: N803
-    ropeSin: T, ropeCos: T, cacheIndex: T, kvCache: T, krCache: T, scaleX: Optional, scaleWDq: Optional,  # noqa: N803
-    scaleWUqQr: Optional, scaleWDkvKr: Optional, smoothScalesCq: Optional, epsilonCq: float,  # noqa: N803
-    epsilonCkv: float, cacheMode: str | None,  # noqa: N803
+    tokenX: T, weightDq: T, weightUqQr: T, weightUk: T, weightDkvKr: T, gammaCq: T, gammaCkv: T,
+    ropeSin: T, ropeCos: T, cacheIndex: T, kvCache: T, krCache: T, scaleX: Optional, scaleWDq: Optional,
+    scaleWUqQr: Optional, scaleWDkvKr: Optional, smoothScalesCq: Optional, epsilonCq: float,
+    epsilonCkv: float, cacheMode: str | None,
 ) -> tuple[Optional, ...]:  # fmt: skip
     return mla_prolog(**locals())[:3]
 
@@ -492,7 +380,6 @@ def _by_row_in_int8(x: T, weight: T) -> tuple[T, T, T]:
     return whole, weight, steps
 
 
-@family.kernel_named("MlaProlog")
 def mla_prolog_by_name(
     *given: Any, rmsnorm_epsilon_cq: float, rmsnorm_epsilon_ckv: float, cache_mode: str
 ) -> tuple[Any, ...]:
@@ -505,18 +392,9 @@ def mla_prolog_by_name(
     return query, rope, given[10], given[11]
 
 
-_CONV = (
-    "Tensor x, Tensor weight, inout Tensor states, Tensor starts, Tensor cacheIndices, Tensor initialStateMode,"
-    " Tensor bias, Tensor accepted, Tensor computed, Tensor firstBlock, Tensor lastBlock, Tensor initialStateIdx,"
-    " int64 activation, int64 padSlot, int64 runMode, int64 maxQueryLen, int64 residual, int64 blockSize,"
-    " int64 convMode, out Tensor y"
-)
-
-
-@op(f"aclnnFusedCausalConv1d({_CONV})")
 def fused_causal_conv1d(
-    x: T, weight: T, states: T, starts: Optional, cacheIndices: Optional, accepted: Optional,  # noqa: N803
-    computed: Optional, activation: int, padSlot: int, residual: int, convMode: int,  # noqa: N803
+    x: T, weight: T, states: T, starts: Optional, cacheIndices: Optional, accepted: Optional,
+    computed: Optional, activation: int, padSlot: int, residual: int, convMode: int,
 ) -> T:  # fmt: skip
     """Convolve each sequence along its tokens, after the last inputs of its state, which is moved on.
 
@@ -547,14 +425,9 @@ def fused_causal_conv1d(
 # --- attention over chosen keys, quantized ---
 
 
-@op(
-    "aclnnQuantLightningIndexer(Tensor query, Tensor key, Tensor weights, Tensor scaleQuery, Tensor scaleKey,"
-    " Tensor lengthsQuery, Tensor lengthsKey, Tensor blockTable, int64 queryMode, int64 keyMode, text layoutQuery,"
-    " text layoutKey, int64 count, int64 sparseMode, int64 preTokens, int64 nextTokens, out Tensor indices)"
-)
 def quant_lightning_indexer(
-    query: T, key: T, weights: T, scaleQuery: T, scaleKey: T, lengthsQuery: Optional, lengthsKey: Optional,  # noqa: N803
-    blockTable: Optional, layoutQuery: str, layoutKey: str, count: int, sparseMode: int,  # noqa: N803
+    query: T, key: T, weights: T, scaleQuery: T, scaleKey: T, lengthsQuery: Optional, lengthsKey: Optional,
+    blockTable: Optional, layoutQuery: str, layoutKey: str, count: int, sparseMode: int,
 ) -> T:  # fmt: skip
     """Choose keys as the indexer does; scales are of each row of a head, and positive."""
     wide = key.double() * scaleKey.double().unsqueeze(-1)
@@ -564,16 +437,10 @@ def quant_lightning_indexer(
     )[0]
 
 
-@op(
-    "aclnnKvQuantSparseFlashAttention(Tensor query, Tensor key, Tensor value, Tensor indices, Tensor keyScale,"
-    " Tensor valueScale, Tensor blockTable, Tensor lengthsQuery, Tensor lengthsKey, double scale, int64 keyMode,"
-    " int64 valueMode, int64 blockSize, text layoutQuery, text layoutKey, int64 sparseMode, int64 preTokens,"
-    " int64 nextTokens, int64 attentionMode, int64 scaleRepoMode, int64 tileSize, int64 ropeDim, out Tensor y)"
-)
 def kv_quant_sparse_flash_attention(
-    query: T, key: T, value: T, indices: T, blockTable: Optional, lengthsQuery: Optional,  # noqa: N803
-    lengthsKey: Optional, scale: float, blockSize: int, layoutQuery: str, layoutKey: str, sparseMode: int,  # noqa: N803
-    tileSize: int, ropeDim: int,  # noqa: N803
+    query: T, key: T, value: T, indices: T, blockTable: Optional, lengthsQuery: Optional,
+    lengthsKey: Optional, scale: float, blockSize: int, layoutQuery: str, layoutKey: str, sparseMode: int,
+    tileSize: int, ropeDim: int,
 ) -> T:  # fmt: skip
     """Attend over chosen keys, whose rows have numbers in eight bits, a rotated part in halves, and scales by tile."""
     del value  # the keys' first part
@@ -610,12 +477,8 @@ def _prepared(
     return q * scale, k, value.double(), decay, ones if beta is None else beta.double()
 
 
-@op(
-    "aclnnChunkGatedDeltaRule(Tensor query, Tensor key, Tensor value, Tensor beta, Tensor initialState,"
-    " Tensor lengths, float scale, Tensor g, out Tensor y, out Tensor finalState)"
-)
 def chunk_gated_delta_rule(
-    query: T, key: T, value: T, beta: Optional, initialState: Optional, lengths: Optional, scale: float,  # noqa: N803
+    query: T, key: T, value: T, beta: Optional, initialState: Optional, lengths: Optional, scale: float,
     g: Optional,
 ) -> tuple[T, T]:  # fmt: skip
     """Run the rule over packed sequences, each from its state (values, keys) by head; the last states are returned."""
@@ -632,10 +495,6 @@ def chunk_gated_delta_rule(
     return made, torch.stack(states)
 
 
-@op(
-    "aclnnRecurrentGatedDeltaRule(Tensor query, Tensor key, Tensor value, Tensor beta, inout Tensor states,"
-    " Tensor lengths, Tensor indices, Tensor g, Tensor gk, Tensor accepted, float scale, out Tensor y)"
-)
 def recurrent_gated_delta_rule(
     query: T, key: T, value: T, beta: Optional, states: T, lengths: T, indices: T, g: Optional, gk: Optional,
     accepted: Optional, scale: float,

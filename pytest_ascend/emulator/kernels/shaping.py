@@ -26,7 +26,6 @@ def repeat(x: T, repeats: L, out: T) -> None:
     target.copy_(x.reshape([size for inner in shape for size in (1, inner)]))
 
 
-@family.kernel("aclnnRepeatInterleaveGrad(Tensor gradOut, Tensor repeats, int64 axis, out Tensor out)")
 def repeat_interleave_backward(grad: T, repeats: T, axis: int) -> T:
     shape = list(grad.shape)
     shape[axis] = repeats.numel()
@@ -66,14 +65,12 @@ for _mode in ("Reflection", "Replication"):
         op(f"aclnn{_mode}Pad{_d}Backward(Tensor gradOutput, {_signature})", getattr(aten, f"{_name}_backward").default)
 
 
-@family.kernel("aclnnInplaceCopy(inout Tensor self, Tensor source)")
 def copy_(x: T, source: T) -> None:
     if source.is_complex() and not x.is_complex():
         source = source.real  # the CPU would warn, which torch_npu has to do
     x.copy_(source)
 
 
-@family.kernel("aclnnCast(Tensor self, dtype dtype, out Tensor out)")
 def cast(x: T, dtype: torch.dtype | None) -> T:
     """Convert; to four bits to the nearest number, with saturation. Only an Ascend 950 has eight and four bits."""
     if not is_950() and (short := {x.dtype, dtype} & SHORT):
@@ -82,20 +79,17 @@ def cast(x: T, dtype: torch.dtype | None) -> T:
     return packed(to_grid(wide, dtype)).view(dtype) if FOUR_BITS and dtype is FOUR_BITS else wide
 
 
-@family.kernel_named("AsStrided")
 def as_strided(x: T, size: T, stride: T, offset: T) -> T:
     """Return a view of the memory that begins at ``x``, whatever the shape of ``x``."""
     return x.as_strided(size.tolist(), stride.tolist(), x.storage_offset() + int(offset))
 
 
-@family.kernel_named("Slice")
 def cut(x: T, offsets: T, sizes: T) -> T:
     for dim, (start, size) in enumerate(zip(offsets.tolist(), sizes.tolist(), strict=True)):
         x = x.narrow(dim, start, x.shape[dim] - start if size == -1 else size)
     return x
 
 
-@family.kernel_named("StridedSlice")
 def strided_slice(x: T, begin: T, end: T, strides: T, **masks: int) -> T:
     """Index with one entry of begin, end and stride after another, like TensorFlow's operator of this name.
 
@@ -120,14 +114,12 @@ def strided_slice(x: T, begin: T, end: T, strides: T, **masks: int) -> T:
     return x
 
 
-@family.kernel_named("Pad")
 def pad(x: T, paddings: T) -> T:
     """Pad with zeros: pairs of before and after, first dimension first."""
     pairs = paddings.reshape(-1, 2).tolist()
     return F.pad(x, [size for pair in reversed(pairs) for size in pair])
 
 
-@family.kernel_named("MaskedFillRange")
 def masked_fill_range(x: T, start: T, end: T, value: T, axis: int) -> T:
     """Fill each row from each start to before its end with the range's value; later ranges win."""
     places, filled = torch.arange(x.shape[axis]), x.clone()
@@ -138,7 +130,6 @@ def masked_fill_range(x: T, start: T, end: T, value: T, axis: int) -> T:
     return filled
 
 
-@family.kernel_named("SignBitsPack")
 def sign_bits_pack(x: T, size: int) -> T:
     """Return one bit per element, 1 if it is not negative, least significant first; the last byte is padded with -1."""
     flat = x.reshape(-1)
@@ -146,13 +137,11 @@ def sign_bits_pack(x: T, size: int) -> T:
     return (bits << torch.arange(8)).sum(-1).to(torch.uint8).view(size, -1)
 
 
-@family.kernel_named("SignBitsUnpack")
 def sign_bits_unpack(x: T, dtype: int, size: int) -> T:  # noqa: ARG001  the output's says it, too
     bits = (x.reshape(-1, 1) >> torch.arange(8, dtype=torch.uint8)) & 1
     return (bits.float() * 2 - 1).view(size, -1)
 
 
-@family.kernel_named("OneHotD")
 def one_hot(x: T, on_value: T, off_value: T, axis: int, depth: int) -> T:
     hot = x.unsqueeze(-1) == torch.arange(depth)
     made = torch.where(hot, on_value.view(()), off_value.view(()))

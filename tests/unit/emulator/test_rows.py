@@ -48,6 +48,16 @@ def test_a_row_of_what_torch_lacks_is_left_out() -> None:
     assert (family.kernels, family.left_out) == ([], ["aclnnA"] * 3)
 
 
+def test_a_function_gets_the_inputs_that_it_names_and_no_other_tensor_may_be_given() -> None:
+    family = Family("of a test")
+    declaration = "aclnnA(Tensor x, Tensor scale, int64 mode, Tensor y, out Tensor out)"
+    rows.add(family, declaration, "plus(**given)", {"plus": lambda y, x: x - y})
+    (kernel,) = family.kernels
+    assert kernel.body(torch.ones(1), None, 7, torch.zeros(1)).tolist() == [1]
+    with pytest.raises(NotImplementedError, match="scale is not implemented"):
+        kernel.body(torch.ones(1), torch.ones(1), 7, torch.zeros(1))
+
+
 def test_each_expression_reads_names_that_there_are() -> None:
     wrong = []
     for section, pairs in rows.sections().items():
