@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,16 +25,7 @@ from pytest_ascend.run.comparing import PrecisionCompare
 from ..models import goldens
 from ..models.computation import BATCH, MODES, make
 from ..models.weights import images
-from . import (
-    CASES_OF_AUGMENTATION,
-    CASES_OF_OFFLINE,
-    CASES_OF_ONNX,
-    CASES_OF_PIPELINE,
-    CASES_OF_REWRITING,
-    CASES_OF_SLIPS,
-    MIGRATION,
-    cuda_program,
-)
+from . import AUGMENTATIONS, CASES, cuda_program
 from .export import LIBRARY, by_ascendcl, by_onnxruntime, check_installed, find_atc, to_om, to_onnx
 from .pipeline import AUGMENT, WORKERS, Augmented, bits, epochs, expected
 from .rewritten import ORIGINALS, SLIPS, RewrittenViT
@@ -52,29 +43,24 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 LIMIT_S = 300
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.ascend_case(case), id=case.id) for name, case in CASES_OF_AUGMENTATION],
-)
-def test_augmentation(name: str, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
+@pytest.mark.ascend_cases("adaptation", *AUGMENTATIONS)
+def test_augmentation(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     images = inputs.uniform("adaptation/images", (2, 3, 32, 32), low=0.0, high=1.0)
-    actual = AUGMENT[name](images.to(npu_device))
-    precision_compare(actual, AUGMENT[name](images.double()), reference_runs=AUGMENT[name](images), name=name)
+    augment = AUGMENT[case.property]
+    actual = augment(images.to(npu_device))
+    precision_compare(actual, augment(images.double()), reference_runs=augment(images), name=case.property)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.ascend_case(case), id=case.id) for name, case in CASES_OF_PIPELINE],
-)
+@pytest.mark.ascend_cases("adaptation", *WORKERS)
 @pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")  # more workers than the machine has cores
-def test_input_pipeline(name: str, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
+def test_input_pipeline(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     """Whichever workers make the samples, they have the same bits, in the same order."""
     data = Augmented()
-    actual = epochs(data, WORKERS[name], npu_device)
-    precision_compare(bits(actual), bits(expected(data.__getitem__)), name=name)
+    actual = epochs(data, WORKERS[case.property], npu_device)
+    precision_compare(bits(actual), bits(expected(data.__getitem__)), name=case.property)
 
 
-@pytest.mark.ascend_case(MIGRATION)
+@pytest.mark.ascend_case(CASES[-1])
 def test_automatic_migration(
     npu_device: torch.device,
     precision_compare: PrecisionCompare,
@@ -105,22 +91,17 @@ def _trained(model: torch.nn.Module) -> dict[str, dict[str, torch.Tensor]]:
     return {"curve": {"losses": torch.tensor(losses, dtype=dtype)}}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.ascend_case(case), id=case.id) for name, case in CASES_OF_REWRITING],
-)
-def test_separate_projections(name: str, precision_compare: PrecisionCompare) -> None:
-    of = ORIGINALS[name]
+@pytest.mark.ascend_cases("adaptation", "separate-projections")
+def test_separate_projections(case: Case, precision_compare: PrecisionCompare) -> None:
+    of = ORIGINALS[case.subject.removeprefix("rewritten-")]
     original = of.make().eval()
     precision_compare.models(RewrittenViT(of, original).eval(), original, of.input(), names=of.names)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.ascend_case(case), id=case.id) for name, case in CASES_OF_SLIPS]
-)
-def test_slip(name: str, npu_device: torch.device, ascend_measure: Callable[[str, float], None]) -> None:
+@pytest.mark.ascend_cases("adaptation", *SLIPS)
+def test_slip(case: Case, npu_device: torch.device, ascend_measure: Callable[[str, float], None]) -> None:
     """A changed model has to be recognised, from the module on where the change begins."""
-    of, slip = ORIGINALS["small-vit"], SLIPS[name]
+    of, slip = ORIGINALS["small-vit"], SLIPS[case.property]
     original = of.make().eval()
     model = RewrittenViT(of, original).eval()
     last = f"blocks.{of.depth - 1}"
@@ -128,7 +109,7 @@ def test_slip(name: str, npu_device: torch.device, ascend_measure: Callable[[str
     torch.manual_seed(0)  # for dropout
     with cann_formulas(on_device=True):  # CANN's GELU is by tanh, which would be seen before the slip
         report = precision.models(model, original, of.input(), names=of.names, device=npu_device)
-    assert report.first is not None, f"a model with {name} was taken for its original"
+    assert report.first is not None, f"a model with {case.property} was taken for its original"
     ascend_measure("output_error", report.layers[-1].output_error)
     ascend_measure("first_wrong_layer", [layer.label for layer in report.layers].index(report.first.label))
     begins = f"{last}.{slip.where}".rstrip(".")
@@ -146,25 +127,20 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def _each(cases: Mapping[str, Case]) -> pytest.MarkDecorator:
-    found = [pytest.param(name, marks=pytest.mark.ascend_case(case), id=case.id) for name, case in cases.items()]
-    return pytest.mark.parametrize("model", found)
-
-
-@_each(CASES_OF_ONNX)
+@pytest.mark.ascend_cases("adaptation", "onnx")
 def test_onnx(
-    model: str, npu_device: torch.device, golden_store: GoldenStore, precision_compare: PrecisionCompare, folder: Path
+    case: Case, npu_device: torch.device, golden_store: GoldenStore, precision_compare: PrecisionCompare, folder: Path
 ) -> None:
     """A model traced on the device and run by onnxruntime gives the results that torch promises."""
     check_installed()
     x = images(BATCH)
-    path = to_onnx(make(model, MODES["float32"], npu_device), x.to(npu_device), folder / "model.onnx")
-    _judge(by_onnxruntime(path, x), model, golden_store, precision_compare)
+    path = to_onnx(make(case.subject, MODES["float32"], npu_device), x.to(npu_device), folder / "model.onnx")
+    _judge(by_onnxruntime(path, x), case.subject, golden_store, precision_compare)
 
 
-@_each(CASES_OF_OFFLINE)
+@pytest.mark.ascend_cases("adaptation", "offline")
 def test_offline(
-    model: str,
+    case: Case,
     npu_device: torch.device,
     _ascend_device: Device,
     golden_store: GoldenStore,
@@ -175,11 +151,11 @@ def test_offline(
     atc = find_atc(_ascend_device)
     check_installed()
     x = images(BATCH).to(npu_device)
-    onnx = to_onnx(make(model, MODES["float32"], npu_device), x, folder / "model.onnx")
+    onnx = to_onnx(make(case.subject, MODES["float32"], npu_device), x, folder / "model.onnx")
     om = to_om(atc, onnx, x.shape, _ascend_device.chip())
     _ascend_device.synchronize()
     logits = by_ascendcl(om, x, (BATCH, CLASSES), ctypes.CDLL(LIBRARY))
-    _judge(logits.cpu(), model, golden_store, precision_compare)
+    _judge(logits.cpu(), case.subject, golden_store, precision_compare)
 
 
 def _judge(logits: torch.Tensor, model: str, store: GoldenStore, compare: PrecisionCompare) -> None:

@@ -20,20 +20,18 @@ FORMS = (
 OF_SOME_CHIPS = {"linear-relu.npu_fused_matmul"}
 
 
-def _cases(prop: str, level: str) -> dict[str, Case]:
-    return {
-        name: Case(
-            suite="fusion",
-            subject=name,
-            property=prop,
-            dtype="float32",
-            family=name.partition(".")[0],
-            level="full" if name in OF_SOME_CHIPS else level,
-        )
-        for name in FORMS
-    }
+#: Level of each property.
+PROPERTIES = {"precision": "standard", "time": "full", "memory": "full"}
 
-
-PRECISION, TIME, MEMORY = _cases("precision", "standard"), _cases("time", "full"), _cases("memory", "full")
-
-CASES = tuple(case for cases in (PRECISION, TIME, MEMORY) for case in cases.values())
+CASES = tuple(
+    Case(
+        suite="fusion",
+        subject=name,
+        property=property_,
+        dtype="float32",
+        family=name.partition(".")[0],
+        level="full" if name in OF_SOME_CHIPS else level,
+    )
+    for property_, level in PROPERTIES.items()
+    for name in FORMS
+)

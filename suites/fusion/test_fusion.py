@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -20,7 +20,6 @@ from pytest_ascend.records.verdict import HALVES, told
 from pytest_ascend.run.comparing import PrecisionCompare
 
 from ..benchmarks.sizes import sizes_of
-from . import MEMORY, PRECISION, TIME
 from .patterns import FORMS, PATTERNS, Form, numbers
 
 #: Largest difference from the plain form, relative to the plain form's largest value.
@@ -79,27 +78,22 @@ Measure = Callable[[str, float | Sequence[float]], None]
 WARM_ROUNDS, ROUNDS = 5, 40
 
 
-def _each(cases: Mapping[str, Case]) -> pytest.MarkDecorator:
-    found = [pytest.param(name, marks=pytest.mark.ascend_case(case), id=case.id) for name, case in cases.items()]
-    return pytest.mark.parametrize("name", found)
-
-
-@_each(PRECISION)
+@pytest.mark.ascend_cases("fusion", "precision")
 def test_precision(
-    name: str, npu_device: torch.device, precision_compare: PrecisionCompare, ascend_measure: Measure
+    case: Case, npu_device: torch.device, precision_compare: PrecisionCompare, ascend_measure: Measure
 ) -> None:
-    found = numbers(FORMS[name], npu_device)
+    found = numbers(FORMS[case.subject], npu_device)
     loss = precision_loss(found.fused, found.plain)
     ascend_measure("precision_loss", loss)
-    precision_compare(found.fused, found.expected, reference_runs=found.reference_runs, name=name)
+    precision_compare(found.fused, found.expected, reference_runs=found.reference_runs, name=case.subject)
     complaint = complaint_about_loss(loss)
     assert not complaint, complaint
 
 
-@_each(TIME)
-def test_time(name: str, _ascend_device: Device, benchmark: Any, ascend_measure: Measure) -> None:
+@pytest.mark.ascend_cases("fusion", "time")
+def test_time(case: Case, _ascend_device: Device, benchmark: Any, ascend_measure: Measure) -> None:
     """Time both forms in turn. Only an NPU's own time is judged."""
-    form, batch = FORMS[name], sizes_of(_ascend_device).batch
+    form, batch = FORMS[case.subject], sizes_of(_ascend_device).batch
     fused, other = (_prepared(form, batch, fused=each)(_ascend_device.torch_device()) for each in (True, False))
     with one_thread(_ascend_device):
         share, low, high = saved(estimate(*_in_turn(fused, other, _ascend_device, benchmark)))
@@ -110,10 +104,10 @@ def test_time(name: str, _ascend_device: Device, benchmark: Any, ascend_measure:
     assert not complaint, complaint
 
 
-@_each(MEMORY)
-def test_memory(name: str, _ascend_device: Device, ascend_measure: Measure) -> None:
+@pytest.mark.ascend_cases("fusion", "memory")
+def test_memory(case: Case, _ascend_device: Device, ascend_measure: Measure) -> None:
     """Measure the peak memory of both forms, with weights and input. Only an NPU's own is judged."""
-    form, batch = FORMS[name], sizes_of(_ascend_device).batch
+    form, batch = FORMS[case.subject], sizes_of(_ascend_device).batch
     fused, other = (_peak_bytes(_prepared(form, batch, fused=each), _ascend_device) for each in (True, False))
     if not other:
         raise NotImplementedError(f"measuring memory is not supported on {_ascend_device.label}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pytest_ascend.records.case import Case
 
-from .variants import CASES_ALONE, CASES_OF_VARIANTS
+from .variants import ALONE, VARIANT_OF
 
 #: The properties of a model, in the order in which they are computed.
 PROPERTIES = ("forward", "loss", "gradients", "training")
@@ -32,8 +32,8 @@ def _cases(model: str, mode: str, level: str) -> Iterator[Case]:
 
 #: The cases of a run, by model and mode.
 CASES_OF_RUN = {(model, mode): tuple(_cases(model, mode, level)) for model, mode, level in RUNS}
-CASES = (
-    *(case for cases in CASES_OF_RUN.values() for case in cases),
-    *(case for _, _, case in CASES_OF_VARIANTS),
-    *(case for _, _, case in CASES_ALONE),
-)
+CASES = (*(case for cases in CASES_OF_RUN.values() for case in cases), *VARIANT_OF, *ALONE)
+#: The properties of these runs, of variants, and of models judged module by module.
+OF_RUNS = tuple(dict.fromkeys(case.property for cases in CASES_OF_RUN.values() for case in cases))
+OF_VARIANTS = tuple(dict.fromkeys(case.property for case in VARIANT_OF))
+OF_ALONE = tuple(case.property for case in ALONE)

@@ -18,16 +18,17 @@ from pytest_ascend.parity.program import Computation
 from pytest_ascend.precision import Verdict
 from pytest_ascend.precision.formats import ALLOWANCES
 from pytest_ascend.precision.formulas import once
+from pytest_ascend.records.case import Case
 from pytest_ascend.run.case_context import Reproduce
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import CASES_OF_RUN, PROPERTIES
+from . import CASES_OF_RUN, OF_ALONE, OF_RUNS, OF_VARIANTS
 from .computation import MODES as WITH_GOLDENS
 from .computation import Observed as Trained
 from .computation import forward, train, weights
 from .goldens import expected, reference_runs
 from .passing import ALIKE, MODES, copied, one_pass, right, short
-from .variants import CASES_ALONE, CASES_OF_VARIANTS, Variant
+from .variants import ALONE, VARIANT_OF, Variant
 from .weights import images
 
 
@@ -71,23 +72,17 @@ def passed(npu_device: torch.device) -> Passed:
     return lambda variant: (on_device(variant), right(variant))
 
 
-@pytest.mark.parametrize(
-    ("variant", "aspect"),
-    [
-        pytest.param(variant, aspect, marks=pytest.mark.ascend_case(case), id=case.id)
-        for variant, aspect, case in CASES_OF_VARIANTS
-    ],
-)
+@pytest.mark.ascend_cases("models", *OF_VARIANTS)
 def test_variant(
-    variant: Variant,
-    aspect: str,
+    case: Case,
     passed: Passed,
     precision_compare: PrecisionCompare,
     ascend_measure: Callable[[str, float], None],
     npu_device: torch.device,
     _ascend_reproduce: Callable[[Reproduce], None],
 ) -> None:
-    _ascend_reproduce(computation(variant).reproduce(variant.case(aspect).id, npu_device))
+    variant, aspect = VARIANT_OF[case]
+    _ascend_reproduce(computation(variant).reproduce(case.id, npu_device))
     actual, reference = passed(variant)
     precision_compare(
         actual[aspect],
@@ -123,20 +118,16 @@ def _wrong(verdict: Verdict) -> list[str]:
     return [leaf.path.partition("['")[2].removesuffix("']") or leaf.path for leaf in verdict.leaves if not leaf.agrees]
 
 
-@pytest.mark.parametrize(
-    ("model", "mode"),
-    [pytest.param(model, mode, marks=pytest.mark.ascend_case(case), id=case.id) for model, mode, case in CASES_ALONE],
-)
+@pytest.mark.ascend_cases("models", *OF_ALONE)
 def test_every_layer_alone(
-    model: str,
-    mode: str,
+    case: Case,
     precision_compare: PrecisionCompare,
     npu_device: torch.device,
     _ascend_reproduce: Callable[[Reproduce], None],
 ) -> None:
+    model, mode = ALONE[case]
     variant = Variant(model, mode, 1, training=True, channels_last=False)
-    title = next(case.id for each, of, case in CASES_ALONE if (each, of) == (model, mode))
-    _ascend_reproduce(computation(variant, alone=True).reproduce(title, npu_device))
+    _ascend_reproduce(computation(variant, alone=True).reproduce(case.id, npu_device))
     precision_compare.layers(copied(variant), short(images(1)), autocast=MODES[mode].autocast)
 
 
@@ -159,12 +150,6 @@ def computation(variant: Variant, *, alone: bool = False) -> Computation:
 
 Observe: TypeAlias = Callable[[str, str, str], dict[str, Tensor]]
 
-RUNS = [
-    pytest.param(*run, what, marks=pytest.mark.ascend_case(case), id=case.id)
-    for run, cases in CASES_OF_RUN.items()
-    for case, what in zip(cases, PROPERTIES, strict=True)
-]
-
 
 @pytest.fixture(scope="module")
 def observe(npu_device: torch.device) -> Observe:
@@ -177,19 +162,18 @@ def observe(npu_device: torch.device) -> Observe:
     return lambda model, mode, what: run(forward if what == "forward" else train, model, mode)[what]
 
 
-@pytest.mark.parametrize(("model", "mode", "what"), RUNS)
+@pytest.mark.ascend_cases("models", *OF_RUNS)
 def test_model(
-    model: str,
-    mode: str,
-    what: str,
+    case: Case,
     observe: Observe,
     golden_store: GoldenStore,
     precision_compare: PrecisionCompare,
     npu_device: torch.device,
     _ascend_reproduce: Callable[[Reproduce], None],
 ) -> None:
-    title = CASES_OF_RUN[model, mode][PROPERTIES.index(what)].id
-    _ascend_reproduce(computation_of_run(model, mode, what).reproduce(title, npu_device))
+    model, mode = next(run for run, cases in CASES_OF_RUN.items() if case in cases)
+    what = case.property.rpartition("-")[2]
+    _ascend_reproduce(computation_of_run(model, mode, what).reproduce(case.id, npu_device))
     right = expected(golden_store, model, what)
     allowed_by = reference_runs(golden_store, model, mode, what)
     precision_compare(observe(model, mode, what), right, reference_runs=allowed_by, name=what)

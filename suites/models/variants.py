@@ -6,7 +6,6 @@ the CPU during the test: stored, they would take some megabytes each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pytest_ascend.records.case import Case
@@ -68,19 +67,15 @@ VARIANTS = (
     *(Variant("vit_b_16", *row) for row in VIT_B_16),
 )
 
-CASES_OF_VARIANTS = tuple((variant, aspect, variant.case(aspect)) for variant in VARIANTS for aspect in ASPECTS)
+#: A case -> its variant, and the aspect that it is about.
+VARIANT_OF = {variant.case(aspect): (variant, aspect) for variant in VARIANTS for aspect in ASPECTS}
 
 
-#: Model and mode of cases that judge every module separately: each takes as long as six variants.
-ALONE = (("resnet50", "float32"), ("vit_b_16", "autocast-bfloat16"))
+def _alone(model: str, mode: str) -> Case:
+    autocast, dtype = mode.rpartition("-")[::2]
+    name = "-".join(filter(None, (autocast, "layers-alone")))
+    return Case(suite="models", subject=model, property=name, dtype=dtype, family=model, level="full")
 
 
-def alone() -> Iterator[tuple[str, str, Case]]:
-    """Yield model, mode and case of ALONE."""
-    for model, mode in ALONE:
-        autocast, dtype = mode.rpartition("-")[::2]
-        name = "-".join(filter(None, (autocast, "layers-alone")))
-        yield model, mode, Case(suite="models", subject=model, property=name, dtype=dtype, family=model, level="full")
-
-
-CASES_ALONE = tuple(alone())
+#: Cases that judge every module separately, and their model and mode: each takes as long as six variants.
+ALONE = {_alone(*each): each for each in (("resnet50", "float32"), ("vit_b_16", "autocast-bfloat16"))}

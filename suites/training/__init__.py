@@ -62,7 +62,7 @@ CPU_FLOAT32 = (
 )  # fmt: skip
 CPU_UNLISTED = ("mv",)
 LOWER = ("matmul", "mm", "bmm", "addmm", "linear", "conv1d", "conv2d", "conv_transpose2d", "baddbmm", "mv")
-WIDEST = ("add", "cat", "stack", "addcmul")
+AUTOCAST = (*FLOAT32, *LOWER, "add", "cat", "stack", "addcmul")
 
 CHECKPOINTS = (
     "device-to-cpu", "cpu-to-device", "map-location", "other-device", "shared-parameters", "strided-parameters",
@@ -70,37 +70,28 @@ CHECKPOINTS = (
 )  # fmt: skip
 
 
-def _runs() -> Iterator[tuple[Run, str, Case]]:
+def _runs() -> Iterator[tuple[Case, Run, str]]:
     for run in RUNS:
         autocast, dtype = run.mode.rpartition("-")[::2]
         name = "-".join(part for part in (run.optimizer, autocast) if part)
         for kind in KINDS[run.model]:
-            family = "training"
-            yield (
-                run,
-                kind,
-                Case(
-                    suite="training",
-                    subject=run.model,
-                    property=f"{name}-{kind}",
-                    dtype=dtype,
-                    family=family,
-                    level=run.level,
-                ),
-            )
+            how = {"property": f"{name}-{kind}", "dtype": dtype, "family": "training", "level": run.level}
+            yield Case(suite="training", subject=run.model, **how), run, kind
 
 
-def _simple(subject: str, names: tuple[str, ...], level: str) -> Iterator[tuple[str, Case]]:
-    for name in names:
-        yield name, Case(suite="training", subject=subject, property=name, family=subject, level=level)
-
-
-CASES_OF_RUNS = tuple(_runs())
-CASES_OF_SCALER = tuple(_simple("grad-scaler", SCALER, "smoke"))
-CASES_OF_AUTOCAST = tuple(_simple("autocast", (*FLOAT32, *LOWER, *WIDEST), "standard"))
-CASES_OF_CHECKPOINTS = tuple(_simple("checkpoint", CHECKPOINTS, "standard"))
+#: Id of a case -> its training, and which of the results it is about.
+RUN_OF = {case.id: (run, kind) for case, run, kind in _runs()}
+RUN_PROPERTIES = tuple(dict.fromkeys(case.property for case, _, _ in _runs()))
 
 CASES = (
-    *(case for _, _, case in CASES_OF_RUNS),
-    *(case for group in (CASES_OF_SCALER, CASES_OF_AUTOCAST, CASES_OF_CHECKPOINTS) for _, case in group),
+    *(case for case, _, _ in _runs()),
+    *(
+        Case(suite="training", subject=subject, property=name, family=subject, level=level)
+        for subject, names, level in (
+            ("grad-scaler", SCALER, "smoke"),
+            ("autocast", AUTOCAST, "standard"),
+            ("checkpoint", CHECKPOINTS, "standard"),
+        )
+        for name in names
+    ),
 )

@@ -16,10 +16,11 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 
 from pytest_ascend.parity.training import scaler_of
+from pytest_ascend.records.case import Case
 from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import CASES_OF_AUTOCAST, CASES_OF_SCALER, CPU_FLOAT32, CPU_UNLISTED, FLOAT32, LOWER
+from . import AUTOCAST, CPU_FLOAT32, CPU_UNLISTED, FLOAT32, LOWER, SCALER
 
 #: The required dtype of results of the lists' operators, by the lower dtype.
 LOWER_DTYPE = torch.bfloat16
@@ -28,10 +29,9 @@ LOWER_DTYPE = torch.bfloat16
 INSIDE = {"cross_entropy"}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.ascend_case(case), id=case.id) for name, case in CASES_OF_AUTOCAST]
-)
-def test_autocast(name: str, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
+@pytest.mark.ascend_cases("training", *AUTOCAST)
+def test_autocast(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
+    name = case.property
     tensors, call, dtype = given(LOWER_DTYPE), CALLS[name], promised(name, npu_device.type)
     with torch.autocast(npu_device.type, dtype=LOWER_DTYPE):
         actual = call(tensors.to(lambda each: each.to(npu_device)))
@@ -211,8 +211,6 @@ CHECKS: dict[str, Callable[[torch.device, PrecisionCompare], Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.ascend_case(case), id=case.id) for name, case in CASES_OF_SCALER]
-)
-def test_scaler(name: str, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
-    CHECKS[name](npu_device, precision_compare)
+@pytest.mark.ascend_cases("training", *SCALER)
+def test_scaler(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
+    CHECKS[case.property](npu_device, precision_compare)

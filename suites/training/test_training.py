@@ -16,10 +16,11 @@ from pytest_ascend.parity.program import Computation
 from pytest_ascend.parity.steps import first_wrong, trace
 from pytest_ascend.parity.training import Batch, Recipe, make_step, scaler_of, train
 from pytest_ascend.precision.formulas import once
+from pytest_ascend.records.case import Case
 from pytest_ascend.run.case_context import Reproduce
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import CASES_OF_CHECKPOINTS, CASES_OF_RUNS, Run
+from . import CHECKPOINTS, RUN_OF, RUN_PROPERTIES, Run
 from .recipes import MODES, OPTIMIZERS, batches, cross_entropy, make, recipe
 
 HALF = 6
@@ -243,12 +244,10 @@ CHECKS: dict[str, Check] = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.ascend_case(case), id=case.id) for name, case in CASES_OF_CHECKPOINTS]
-)
-def test_checkpoint(name: str, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
+@pytest.mark.ascend_cases("training", *CHECKPOINTS)
+def test_checkpoint(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     with one_thread():
-        CHECKS[name](npu_device, precision_compare)
+        CHECKS[case.property](npu_device, precision_compare)
 
 
 Trained: TypeAlias = Callable[[Run], tuple[Observed, Reference]]
@@ -283,21 +282,17 @@ def on_cpu(run: Run, by: Train) -> Reference:
         )
 
 
-@pytest.mark.parametrize(
-    ("run", "kind"),
-    [pytest.param(run, kind, marks=pytest.mark.ascend_case(case), id=case.id) for run, kind, case in CASES_OF_RUNS],
-)
+@pytest.mark.ascend_cases("training", *RUN_PROPERTIES)
 def test_training(
-    run: Run,
-    kind: str,
+    case: Case,
     trained: Trained,
     npu_device: torch.device,
     precision_compare: PrecisionCompare,
     ascend_measure: Measure,
     _ascend_reproduce: Callable[[Reproduce], None],
 ) -> None:
-    title = next(case.id for each, of, case in CASES_OF_RUNS if (each, of) == (run, kind))
-    _ascend_reproduce(computation(run).reproduce(title, npu_device))
+    run, kind = RUN_OF[case.id]
+    _ascend_reproduce(computation(run).reproduce(case.id, npu_device))
     actual, right = trained(run)
     if kind == "curve":
         ascend_measure("loss_actual", actual[kind]["losses"].double().tolist())

@@ -14,7 +14,7 @@ from suites.benchmarks.sizes import HOST
 
 suite = importlib.import_module("suites.fusion.test_fusion")
 
-FORM = "layer-norm-gelu.in-place"
+CASE = SimpleNamespace(subject="layer-norm-gelu.in-place")
 ROUNDS = [1 + 0.001 * (number % 5) for number in range(40)]
 
 
@@ -50,7 +50,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def memory(device: Chip) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    suite.test_memory(FORM, device, found.__setitem__)
+    suite.test_memory(CASE, device, found.__setitem__)
     return found
 
 
@@ -58,7 +58,7 @@ def time(device: Chip, monkeypatch: pytest.MonkeyPatch, fused_us: float) -> dict
     times = [fused_us * each for each in ROUNDS], [100 * each for each in ROUNDS]
     monkeypatch.setattr(suite, "_in_turn", lambda *_: times)
     found: dict[str, Any] = {}
-    suite.test_time(FORM, device, SimpleNamespace(enabled=False), found.__setitem__)
+    suite.test_time(CASE, device, SimpleNamespace(enabled=False), found.__setitem__)
     return found
 
 

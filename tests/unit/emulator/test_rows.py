@@ -64,7 +64,9 @@ def test_each_expression_reads_names_that_there_are() -> None:
         module = import_module(f"{kernels.__name__}.{section.partition(',')[0]}")
         for declaration, expression in pairs:
             known = {*re.findall(r"\w+", declaration), *vars(module), *vars(builtins), "given", "out"}
-            read = {each.id for each in ast.walk(ast.parse(expression)) if isinstance(each, ast.Name)}
+            tree = list(ast.walk(ast.parse(expression)))
+            known |= {each.arg for each in tree if isinstance(each, ast.arg)}
+            read = {each.id for each in tree if isinstance(each, ast.Name)}
             wrong += [f"{declaration}: {name}" for name in read - known]
     assert sum(map(len, rows.sections().values())) > 300
     assert not wrong

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from suites.training import CASES_OF_AUTOCAST, FLOAT32, LOWER
+from suites.training import AUTOCAST, FLOAT32, LOWER
 from suites.training.test_mixed_precision import CALLS
 
 
 def test_every_operator_of_autocasts_lists_has_a_call() -> None:
-    assert {name for name, _ in CASES_OF_AUTOCAST} == CALLS.keys()
+    assert {*AUTOCAST} == CALLS.keys()
     assert not set(FLOAT32) & set(LOWER)
