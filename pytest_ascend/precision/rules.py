@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -20,165 +20,140 @@ Floats: TypeAlias = npt.NDArray[Any]
 Numbers: TypeAlias = Mapping[str, float]
 
 
-class Rule(Protocol):
-    """One published rule during a pass."""
+class Counting(Protocol):
+    """Something that a rule counts or sums over every chunk."""
 
     def add(self, actual: Floats, expected: Floats, *reference_runs: Floats) -> None:
         """Process a chunk of finite pairs (float64), with the reference runs there, finite or not."""
 
-    def finding(self, found: Measurement) -> Finding:
-        """Return, after the pass, the deciding finding."""
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One published rule during a pass: what it counts, and what returns the deciding finding after the pass."""
+
+    finding: Callable[[Measurement], Finding]
+    counted: Sequence[Counting] = ()
+
+    def add(self, actual: Floats, expected: Floats, *reference_runs: Floats) -> None:
+        """Process a chunk."""
+        for each in self.counted:
+            each.add(actual, expected, *reference_runs)
 
 
 @dataclass(slots=True)
-class Relative:
-    """Mean and maximum of the relative error, whose denominator is the magnitude plus ``offset``."""
+class Errors:
+    """Errors beside a bound at each expected value: how many exceed it, and their sum and largest as multiples."""
 
-    numbers: Numbers
-    form: Format
+    bound: Callable[[Floats], Floats]
+    beyond: int = 0
     total: float = 0.0
     largest: float = 0.0
 
     def add(self, actual: Floats, expected: Floats, *_reference_runs: Floats) -> None:
         """Process a chunk."""
-        ratio = np.abs(actual - expected) / (np.abs(expected) + self.numbers["offset"])
+        error, bound = np.abs(actual - expected), self.bound(expected)
+        ratio = error / bound
+        self.beyond += int(np.count_nonzero(error > bound))
         self.total += float(ratio.sum())
         self.largest = max(self.largest, float(ratio.max(initial=0.0)))
 
-    def finding(self, found: Measurement) -> Finding:
-        """Both have to be below their limits; equal is too much."""
-        limit, offset = math.nextafter(self.numbers["max"], 0), self.numbers["offset"]
-        mean = Finding(
-            rule="mean relative error",
-            value=self.total / max(found.actual.count, 1),
-            limit=math.nextafter(self.numbers["mean"], 0),
-        )
+
+def relative(numbers: Numbers, _form: Format) -> Rule:
+    """Mean and maximum of the relative error, whose denominator is the magnitude plus ``offset``.
+
+    Both have to be below their limits; equal is too much.
+    """
+    errors = Errors(lambda expected: np.abs(expected) + numbers["offset"])
+    limit, mean_limit = (math.nextafter(numbers[name], 0) for name in ("max", "mean"))
+
+    def finding(found: Measurement) -> Finding:
+        average = errors.total / max(found.actual.count, 1)
+        mean = Finding(rule="mean relative error", value=average, limit=mean_limit)
         largest = Finding(
             rule="largest relative error",
-            value=self.largest,
+            value=errors.largest,
             limit=limit,
-            allowed=lambda expected: limit * (np.abs(expected) + offset),
+            allowed=lambda expected: limit * errors.bound(expected),
         )
         return largest if largest.is_broken else max(mean, largest, key=lambda each: each.used)
 
+    return Rule(finding, [errors])
 
-@dataclass(slots=True)
-class Mixed:
+
+def mixed(numbers: Numbers, form: Format) -> Rule:
     """A share of the elements within ``atol + rtol * abs(expected)``, and none beyond ``max(floor, ulps)``."""
+    usual = _within_tolerances(numbers)
+    far = Errors(lambda expected: np.maximum(numbers["floor"], numbers["ulps"] * form.ulp(np.abs(expected))))
 
-    numbers: Numbers
-    form: Format
-    outside: int = 0
-    furthest: float = 0.0
-
-    def _bound(self, expected: Floats) -> Floats:
-        return np.maximum(self.numbers["floor"], self.numbers["ulps"] * self.form.ulp(np.abs(expected)))
-
-    def _usual(self, expected: Floats) -> Floats:
-        bound: Floats = self.numbers["atol"] + self.numbers["rtol"] * np.abs(expected)
-        return bound
-
-    def add(self, actual: Floats, expected: Floats, *_reference_runs: Floats) -> None:
-        """Process a chunk."""
-        error = np.abs(actual - expected)
-        self.outside += int(np.count_nonzero(error > self._usual(expected)))
-        self.furthest = max(self.furthest, float((error / self._bound(expected)).max(initial=0.0)))
-
-    def finding(self, found: Measurement) -> Finding:
-        """Far elements first: one of them is enough."""
+    def finding(found: Measurement) -> Finding:
         rule = "error of one element, as a multiple of max(floor, 32 ulp)"
-        far = Finding(rule=rule, value=self.furthest, limit=1.0, allowed=self._bound)
-        rule = "share of elements beyond atol + rtol * abs(expected)"
-        share = self.outside / max(found.actual.count, 1)
-        usual = Finding(rule=rule, value=share, limit=1 - self.numbers["share"], allowed=self._usual)
-        return far if far.is_broken else max(far, usual, key=lambda each: each.used)
+        furthest = Finding(rule=rule, value=far.largest, limit=1.0, allowed=far.bound)
+        rule, share = "share of elements beyond atol + rtol * abs(expected)", usual.beyond / max(found.actual.count, 1)
+        beyond = Finding(rule=rule, value=share, limit=1 - numbers["share"], allowed=usual.bound)
+        return furthest if furthest.is_broken else max(furthest, beyond, key=lambda each: each.used)
+
+    return Rule(finding, [usual, far])
 
 
-@dataclass(slots=True)
-class Close:
+def close(numbers: Numbers, _form: Format) -> Rule:
     """Every element within ``atol + rtol * abs(expected)``."""
-
-    numbers: Numbers
-    form: Format
-    furthest: float = 0.0
-
-    def _bound(self, expected: Floats) -> Floats:
-        bound: Floats = self.numbers["atol"] + self.numbers["rtol"] * np.abs(expected)
-        return bound
-
-    def add(self, actual: Floats, expected: Floats, *_reference_runs: Floats) -> None:
-        """Process a chunk."""
-        ratio = np.abs(actual - expected) / self._bound(expected)
-        self.furthest = max(self.furthest, float(ratio.max(initial=0.0)))
-
-    def finding(self, _found: Measurement) -> Finding:
-        """One element beyond is enough."""
-        rule = "error of one element, as a multiple of atol + rtol * abs(expected)"
-        return Finding(rule=rule, value=self.furthest, limit=1.0, allowed=self._bound)
+    errors, rule = _within_tolerances(numbers), "error of one element, as a multiple of atol + rtol * abs(expected)"
+    return Rule(lambda _: Finding(rule=rule, value=errors.largest, limit=1.0, allowed=errors.bound), [errors])
 
 
-@dataclass(slots=True)
-class Ulp:
-    """A share of the elements beyond a number of ulp, or (if the standard has one) the mean error in ulp."""
+def _within_tolerances(numbers: Numbers) -> Errors:
+    return Errors(lambda expected: numbers["atol"] + numbers["rtol"] * np.abs(expected))
 
-    numbers: Numbers
-    form: Format
-    beyond: int = 0
 
-    def _bound(self, expected: Floats) -> Floats:
-        return self.numbers["ulps"] * self.form.ulp(np.abs(expected))
+def ulp(numbers: Numbers, form: Format) -> Rule:
+    """A share of the elements beyond a number of ulp, or (if the standard has one) the mean error in ulp.
 
-    def add(self, actual: Floats, expected: Floats, *_reference_runs: Floats) -> None:
-        """Process a chunk."""
-        self.beyond += int(np.count_nonzero(np.abs(actual - expected) > self._bound(expected)))
+    A low mean suffices, as does a low share.
+    """
+    errors = Errors(lambda expected: numbers["ulps"] * form.ulp(np.abs(expected)))
+    limit, rule = math.nextafter(numbers["share"], 0), f"share of elements beyond {numbers['ulps']:g} ulp"
 
-    def finding(self, found: Measurement) -> Finding:
-        """A low mean suffices, as does a low share."""
+    def finding(found: Measurement) -> Finding:
         count = max(found.actual.count, 1)
-        ulps, limit = self.numbers["ulps"], math.nextafter(self.numbers["share"], 0)
-        rule = f"share of elements beyond {ulps:g} ulp"
-        share = Finding(rule=rule, value=self.beyond / count, limit=limit, allowed=self._bound)
-        mean = Finding(rule="mean error in ulp", value=found.actual.ulp_sum / count, limit=self.numbers["mean"])
+        share = Finding(rule=rule, value=errors.beyond / count, limit=limit, allowed=errors.bound)
+        mean = Finding(rule="mean error in ulp", value=found.actual.ulp_sum / count, limit=numbers["mean"])
         return mean if share.is_broken and not mean.is_broken else share
 
+    return Rule(finding, [errors])
 
-@dataclass(slots=True)
-class Thousandth:
-    """A share of the elements with a relative error of at most 0.1 %."""
 
-    numbers: Numbers
-    form: Format
+def thousandth(numbers: Numbers, _form: Format) -> Rule:
+    """A share of the elements with a relative error of at most 0.1 %, which the sums have."""
 
-    def add(self, actual: Floats, expected: Floats, *_reference_runs: Floats) -> None:
-        """Do nothing: the sums have what is needed."""
-
-    def finding(self, found: Measurement) -> Finding:
-        """Compare the share of the elements beyond."""
+    def finding(found: Measurement) -> Finding:
         return Finding(
             rule="share of elements beyond 0.1 %",
-            value=1 - found.actual.within[0] / max(found.actual.count, 1) if found.actual.count else 0.0,
-            limit=1 - self.numbers["share"],
+            value=1 - found.actual.within[0] / found.actual.count if found.actual.count else 0.0,
+            limit=1 - numbers["share"],
             allowed=lambda expected: 0.001 * np.abs(expected),
         )
 
+    return Rule(finding)
+
 
 @dataclass(slots=True)
-class Binary:
-    """Bitwise equality."""
+class Unequal:
+    """Elements whose bits differ: zeros of different sign do."""
 
-    numbers: Numbers
-    form: Format
-    unequal: int = 0
+    count: int = 0
 
     def add(self, actual: Floats, expected: Floats, *_reference_runs: Floats) -> None:
-        """Process a chunk; zeros of different sign differ."""
-        differs = (actual != expected) | (np.signbit(actual) != np.signbit(expected))
-        self.unequal += int(np.count_nonzero(differs))
+        """Process a chunk."""
+        self.count += int(np.count_nonzero((actual != expected) | (np.signbit(actual) != np.signbit(expected))))
 
-    def finding(self, _found: Measurement) -> Finding:
-        """One element is enough."""
-        rule = Known.UNEQUAL_BITS
-        return Finding(rule=rule, value=float(self.unequal), limit=self.numbers["elements"], allowed=np.zeros_like)
+
+def binary(numbers: Numbers, _form: Format) -> Rule:
+    """Bitwise equality: one element is enough."""
+    unequal, limit = Unequal(), numbers["elements"]
+    return Rule(
+        lambda _: Finding(rule=Known.UNEQUAL_BITS, value=float(unequal.count), limit=limit, allowed=np.zeros_like),
+        [unequal],
+    )
 
 
 @dataclass(slots=True)
@@ -227,12 +202,11 @@ _FROM_NOTHING = 10_000.0
 
 
 @dataclass(slots=True)
-class Ratio:
-    """The device's errors over those of a second device in the same dtype, which ``reference_runs`` stands for."""
+class Sides:
+    """The device's errors, and those of a second device in the same dtype, which ``reference_runs`` stands for."""
 
-    numbers: Numbers
-    form: Format
-    sides: list[Tally] = field(default_factory=list)
+    ours: Tally
+    theirs: Tally
 
     def add(self, actual: Floats, expected: Floats, *reference_runs: Floats) -> None:
         """Process a chunk; of the second device only finite values."""
@@ -241,39 +215,38 @@ class Ratio:
                 "standard benchmark-ratio needs the result of a second device",
                 hint="give reference_runs=..., the same function run on the CPU in the same dtype",
             )
-        self.sides = self.sides or [Tally(self.numbers), Tally(self.numbers)]
-        self.sides[0].add(actual, expected)
+        self.ours.add(actual, expected)
         finite = np.isfinite(reference_runs[0])
-        self.sides[1].add(reference_runs[0][finite], expected[finite])
+        self.theirs.add(reference_runs[0][finite], expected[finite])
 
-    def finding(self, _found: Measurement) -> Finding:
-        """Compare each figure with the other's, which counts as at least the floor."""
-        ours, theirs = (side.figures() for side in self.sides or [Tally(self.numbers), Tally(self.numbers)])
+
+def ratio(numbers: Numbers, _form: Format) -> Rule:
+    """The device's errors over those of a second device, each of which counts as at least the floor."""
+    sides = Sides(Tally(numbers), Tally(numbers))
+
+    def multiple(key: str, ours: float, theirs: float) -> float:
+        if key != "small":
+            return ours / max(theirs, numbers["floor"])
+        if theirs == 0:
+            return _FROM_NOTHING if ours else 1.0
+        return ours / theirs
+
+    def finding(_: Measurement) -> Finding:
+        ours, theirs = sides.ours.figures(), sides.theirs.figures()
         findings = [
             Finding(
                 rule=f"{title}, as a multiple of the second device's",
-                value=self._ratio(key, ours[key], theirs[key]),
-                limit=self.numbers[key],
+                value=multiple(key, ours[key], theirs[key]),
+                limit=numbers[key],
             )
             for key, title in _RATIOS.items()
         ]
         return max(findings, key=lambda each: each.used)
 
-    def _ratio(self, key: str, ours: float, theirs: float) -> float:
-        if key != "small":
-            return ours / max(theirs, self.numbers["floor"])
-        if theirs == 0:
-            return _FROM_NOTHING if ours else 1.0
-        return ours / theirs
+    return Rule(finding, [sides])
 
 
 #: The rules that a row of the table of standards can name.
 RULES: Mapping[str, Callable[[Numbers, Format], Rule]] = {
-    "relative": Relative,
-    "mixed": Mixed,
-    "close": Close,
-    "ulp": Ulp,
-    "thousandth": Thousandth,
-    "ratio": Ratio,
-    "binary": Binary,
+    each.__name__: each for each in (relative, mixed, close, ulp, thousandth, ratio, binary)
 }
