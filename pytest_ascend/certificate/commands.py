@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from cryptography import x509
 
-from pytest_ascend.certificate import export, package, revocation, signing, statement, timestamp
+from pytest_ascend.certificate import export, package, revocation, signing, timestamp
 from pytest_ascend.certificate.judgement import Issue, Verified, ended
 from pytest_ascend.certificate.judgement import certify as make
 from pytest_ascend.certificate.judgement import verify as check
@@ -18,6 +18,7 @@ from pytest_ascend.certificate.release import installed
 from pytest_ascend.certificate.rerun import rerun
 from pytest_ascend.certificate.tiers import SAMPLE, TIERS, by_name
 from pytest_ascend.certificate.words import words
+from pytest_ascend.coverage import expectations
 from pytest_ascend.environment.compatibility import BUNDLED, load
 from pytest_ascend.runlog.contents import TimeStamped
 from pytest_ascend.runlog.reading import read_from
@@ -77,7 +78,7 @@ def certify(
         confirms=confirms,
         confirms_key=signing.public_key(confirms_key) if confirms_key else None,
     )
-    issued = make(issue, installed(), on=statement.today())
+    issued = make(issue, installed(), on=expectations.today())
     click.echo(f"certificate {issued['id']}: {issue.folder}")
     click.echo(
         f"tier {tier}, holds until {issued['expires']}; publish the folder as it is, and the public key elsewhere"
@@ -197,7 +198,7 @@ def revoke(
         raise UsageError("nothing to revoke, or two things", hint="give the number of a certificate, or --release")
     if certificate_id and (len(certificate_id) != 32 or set(certificate_id) - set("0123456789abcdef")):
         raise UsageError(f"{certificate_id!r} is not a certificate number", hint="it has 32 hexadecimal digits")
-    signer, on = signing.private_key(key, passphrase), statement.today()
+    signer, on = signing.private_key(key, passphrase), expectations.today()
     name = certificate_id or revocation.of_release(release)
     count = revocation.add(path, name, reason, signer, on=on, fresh_days=fresh_days)
     click.echo(f"{path}: {count} revoked; publish it where the public key is")
@@ -242,6 +243,6 @@ def certificate_key(*, private: Path, passphrase: str) -> None:
 
 def _day(text: str | None) -> date:
     try:
-        return date.fromisoformat(text) if text else statement.today()
+        return date.fromisoformat(text) if text else expectations.today()
     except ValueError as error:
         raise UsageError(f"--on={text} is no day", hint="write it as in 2026-12-31") from error

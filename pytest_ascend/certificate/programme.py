@@ -14,7 +14,7 @@ from typing import Any
 import click
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from pytest_ascend.certificate import package, revocation, signing, statement
+from pytest_ascend.certificate import package, revocation, signing
 from pytest_ascend.certificate.judgement import ended, verify
 from pytest_ascend.certificate.package import CertificateError
 from pytest_ascend.certificate.release import Release, installed
@@ -61,7 +61,7 @@ def dispute(case: str, *, reason: str, evidence: str, by: str, path: Path, decid
     release's own list. A decided dispute has no effect any more, and stays in the list as a record.
     """
     data = _disputes(path)
-    open_, today = [each for each in data["causes"] if _is_about(each, case)], statement.today()
+    open_, today = [each for each in data["causes"] if _is_about(each, case)], expectations.today()
     if decide:
         if not open_:
             raise UsageError(f"{path}: there is no open dispute about {case}", hint="give the id of a disputed case")
@@ -152,7 +152,7 @@ def registry(registry: Path, submission: Path | None, output: Path | None) -> No
     Each certificate is verified, and must not be expired, revoked, a sample, or of a release that is not accepted any
     more. Exit code 1 if the submission, or without one any certificate, does not hold.
     """
-    found = entries(registry, submission, installed(), load(), on=statement.today())
+    found = entries(registry, submission, installed(), load(), on=expectations.today())
     for each in found:
         stack = ", ".join(filter(None, each.key[1:]))
         what = f"{each.key[0]} for {stack}, by {each.claims['issuer']}" if each.claims else "unverified"

@@ -7,7 +7,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import date, datetime, timezone
+from datetime import date, timezone
 from typing import Any
 
 from pytest_ascend.certificate.requirements import Candidate, is_limit
@@ -151,8 +151,3 @@ def newer_releases(cann: str, compatibility: Compatibility) -> tuple[str, ...]:
     if not is_version(cann):
         return ()
     return tuple(str(each) for each in compatibility.cann_releases if each > Version(cann))
-
-
-def today() -> date:
-    """Return today's date in UTC."""
-    return datetime.now(timezone.utc).date()

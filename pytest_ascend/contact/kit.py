@@ -11,7 +11,6 @@ import time
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from pytest_ascend.contact.summary import page
 from pytest_ascend.doctor import examine
 from pytest_ascend.environment.machine import this_machine
 from pytest_ascend.environment.signs import EMULATED_VARIABLE, signs
+from pytest_ascend.records.bounds import now
 from pytest_ascend.system.errors import DeviceUnavailable, UsageError
 from pytest_ascend.system.files import write_file
 from pytest_ascend.system.programs import run
@@ -197,7 +197,7 @@ def pack(kit: Kit, path: Path) -> None:
         "schema": SCHEMA,
         "pytest_ascend": __version__,
         "emulated": kit.emulated,
-        "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "made": now(),
         "seconds": round(time.monotonic() - kit.began, 1),
         "steps": {each.name: each.status for each in kit.answers},
     }

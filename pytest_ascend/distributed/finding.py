@@ -160,9 +160,9 @@ def _reduced(locals_: Sequence[Line], used: Line, scale: float, unit: float) -> 
     )
 
 
-def _gradients(ranks: Mapping[int, Sequence[Line]]) -> list[Finding]:
+def _gradients(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
     if _is_sharded(ranks) or len(ranks) < 2:
-        return []
+        return
     steps = {rank: _by_step(lines) for rank, lines in _of(ranks, "gradient").items()}
     for step in sorted(set.intersection(*(set(each) for each in steps.values()))):
         by_name: dict[str, dict[int, Line]] = defaultdict(dict)
@@ -170,8 +170,8 @@ def _gradients(ranks: Mapping[int, Sequence[Line]]) -> list[Finding]:
             for each in by_step[step]:
                 by_name[each["name"]][rank] = each
         if found := _of_step(step, by_name, len(ranks)):
-            return [found]
-    return []
+            yield found
+            return
 
 
 def _of_step(step: int, by_name: Mapping[str, Mapping[int, Line]], ranks: int) -> Finding | None:
@@ -260,7 +260,7 @@ def _scale(pairs: Iterable[tuple[Sequence[Line], Line]]) -> float | None:
     return ratios[len(ratios) // 2] if ratios else None
 
 
-def _collectives(ranks: Mapping[int, Sequence[Line]]) -> list[Finding]:
+def _collectives(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
     """Check each all_reduce over all ranks with SUM or AVG."""
     calls = _of(ranks, "collective")
     for index, several in enumerate(zip(*calls.values(), strict=False)):
@@ -281,16 +281,14 @@ def _collectives(ranks: Mapping[int, Sequence[Line]]) -> list[Finding]:
             if not all(pieces) or not all(tail):
                 words = f"the result is not the {'sum' if op == 'SUM' else 'mean'} of the ranks' inputs"
         if words:
-            return [
-                Finding(
-                    cause="a collective is wrong",
-                    step=step,
-                    where=f"all_reduce number {index + 1}, {op}",
-                    words=f"in step {step}, all_reduce number {index + 1} ({op}): {words}",
-                    remedy="test the collectives: pytest --ascend suites/distributed",
-                )
-            ]
-    return []
+            yield Finding(
+                cause="a collective is wrong",
+                step=step,
+                where=f"all_reduce number {index + 1}, {op}",
+                words=f"in step {step}, all_reduce number {index + 1} ({op}): {words}",
+                remedy="test the collectives: pytest --ascend suites/distributed",
+            )
+            return
 
 
 # --- other state of the ranks ---
@@ -345,9 +343,9 @@ def _batch_norm(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
                 return
 
 
-def _weights(ranks: Mapping[int, Sequence[Line]]) -> list[Finding]:
+def _weights(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
     if _is_sharded(ranks):
-        return []
+        return
     steps = {
         rank: {(e["step"], e["name"]): e["of"]["crc"] for e in lines} for rank, lines in _of(ranks, "weight").items()
     }
@@ -356,16 +354,14 @@ def _weights(ranks: Mapping[int, Sequence[Line]]) -> list[Finding]:
         if len(set(known.values())) > 1:
             odd = [rank for rank, crc in known.items() if crc != known[min(known)]]
             words = f"after step {key[0]} the ranks {odd} have different weights {key[1]} from rank {min(known)}"
-            return [
-                Finding(
-                    cause="weights differ",
-                    step=key[0],
-                    where=f"parameter {key[1]}",
-                    words=words,
-                    remedy="start all ranks from the same weights, and use the same optimizer",
-                )
-            ]
-    return []
+            yield Finding(
+                cause="weights differ",
+                step=key[0],
+                where=f"parameter {key[1]}",
+                words=words,
+                remedy="start all ranks from the same weights, and use the same optimizer",
+            )
+            return
 
 
 def against(ranks: Mapping[int, Sequence[Line]], reference: Mapping[int, Sequence[Line]]) -> list[Finding]:

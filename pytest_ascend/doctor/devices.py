@@ -115,17 +115,13 @@ def half_installed(survey: Survey) -> Iterator[Observation]:
 @rule("health.bad")
 def unwell(survey: Survey) -> Iterator[Observation]:
     """A device whose health is Alarm or Critical."""
-    for chip in survey.npu_smi.chips:
-        if chip.health in ("Alarm", "Critical"):
-            yield _unwell(survey, chip)
+    return _with_health(survey, "Alarm", "Critical")
 
 
 @rule("health.unsure")
 def unsure_health(survey: Survey) -> Iterator[Observation]:
     """A device whose health is neither OK nor bad enough to stop."""
-    for chip in survey.npu_smi.chips:
-        if chip.health in ("Warning", "UNKNOWN"):
-            yield _unwell(survey, chip)
+    return _with_health(survey, "Warning", "UNKNOWN")
 
 
 @rule("devices.occupied")
@@ -198,10 +194,10 @@ def _is_device(text: str, count: int) -> bool:
     return text.isascii() and text.isdigit() and int(text[:9]) < count
 
 
-def _unwell(survey: Survey, chip: Chip) -> Observation:
-    return Observation(
-        f"{_called(survey, chip)} has the health {chip.health}", (_row(chip),), card=index_of(survey, chip)
-    )
+def _with_health(survey: Survey, *healths: str) -> Iterator[Observation]:
+    for chip in (each for each in survey.npu_smi.chips if each.health in healths):
+        what = f"{_called(survey, chip)} has the health {chip.health}"
+        yield Observation(what, (_row(chip),), card=index_of(survey, chip))
 
 
 def _row(chip: Chip) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 from pytest_ascend.migration.blockers import (
     CUDA_SOURCE,
@@ -139,15 +140,8 @@ def scan_lines(
 
 
 def _finding(path: str, line: int, what: str, blocker: Blocker) -> Finding:
-    return Finding(
-        path=path,
-        line=line,
-        what=what,
-        severity=blocker.severity,
-        says=blocker.says,
-        instead=blocker.instead,
-        source=blocker.source,
-    )
+    known = {name: getattr(blocker, name) for name in ("severity", "says", "instead", "source")}
+    return Finding(path=path, line=line, what=what, **known)
 
 
 def scan_text(source: str | bytes, path: str) -> list[Finding]:
@@ -161,6 +155,15 @@ def _only_says(function: ast.expr) -> bool:
     """Whether a call prints or logs its arguments, so that a string in it names no device."""
     name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
     return name in SAYING
+
+
+#: Nodes with expressions that may be the name of a device: defaults, comparisons, keys, what is assigned.
+_HOLDING: Mapping[type, Callable[[Any], Iterable[ast.expr]]] = {
+    ast.arguments: lambda node: [*node.defaults, *filter(None, node.kw_defaults)],
+    ast.Compare: lambda node: [node.left, *node.comparators],
+    ast.Subscript: lambda node: [node.slice],
+    ast.Assign: lambda node: [node.value],
+}
 
 
 class _Visitor(ast.NodeVisitor):
@@ -219,24 +222,12 @@ class _Visitor(ast.NodeVisitor):
                 self._strings(argument)
         self.generic_visit(node)
 
-    def visit_arguments(self, node: ast.arguments) -> None:
-        for default in (*node.defaults, *node.kw_defaults):
-            if default is not None:
-                self._strings(default)
-        self.generic_visit(node)
-
-    def visit_Compare(self, node: ast.Compare) -> None:
-        for each in (node.left, *node.comparators):
+    def generic_visit(self, node: ast.AST) -> None:
+        """Check what may name a device in the parts of a node, then these."""
+        holds = _HOLDING.get(type(node))
+        for each in holds(node) if holds else ():
             self._strings(each)
-        self.generic_visit(node)
-
-    def visit_Subscript(self, node: ast.Subscript) -> None:
-        self._strings(node.slice)
-        self.generic_visit(node)
-
-    def visit_Assign(self, node: ast.Assign) -> None:
-        self._strings(node.value)
-        self.generic_visit(node)
+        super().generic_visit(node)
 
     def _full(self, node: ast.expr) -> str | None:
         """Return the full name of a.b.c if a is imported; None for attributes of anything else."""

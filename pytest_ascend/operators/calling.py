@@ -205,6 +205,14 @@ def surrounded(tensor: torch.Tensor) -> torch.Tensor:
     return whole
 
 
+def out_targets(like: torch.Tensor, device: torch.device) -> dict[str, torch.Tensor]:
+    """Return outputs to write to: of the right shape, with gaps, and to be resized; all filled with poison."""
+    with unseen():
+        ready = poisoned(tuple(like.shape), like.dtype)
+        targets = {"ready": ready.to(device), "to be resized": torch.empty(0, dtype=like.dtype, device=device)}
+        return targets | ({"stepped": surrounded(ready).to(device)} if like.ndim else {})
+
+
 def steps(whole: torch.Tensor) -> torch.Tensor:
     """Return the elements in a surrounding tensor."""
     return whole[..., OFFSET::STEP]

@@ -20,6 +20,7 @@ from pytest_ascend.operators.calling import (
     changes,
     forward,
     on_tensors,
+    out_targets,
     poisoned,
     steps,
     surrounded,
@@ -220,7 +221,7 @@ def _out(target: Target, compare: PrecisionCompare) -> None:
     gaps: Found = {}
     for sample in target.samples:
         stored = target.expect(Call(sample))
-        for kind, whole in _targets(stored.first, target.device).items():
+        for kind, whole in out_targets(stored.first, target.device).items():
             call = Call(sample, label=kind)
             name = call.name
             args, kwargs = target.arguments(call)
@@ -232,14 +233,6 @@ def _out(target: Target, compare: PrecisionCompare) -> None:
                 gaps[name] = _gaps(whole)
     judge(target, compare, actual, results)
     same(compare, gaps, _untouched(gaps), f"{target.operator.name}: beside out=")
-
-
-def _targets(like: torch.Tensor, device: torch.device) -> dict[str, torch.Tensor]:
-    """Return outputs to write to: of the right shape, with gaps, and to be resized; all filled with poison."""
-    with unseen():
-        ready = poisoned(tuple(like.shape), like.dtype)
-        targets = {"ready": ready.to(device), "to be resized": torch.empty(0, dtype=like.dtype, device=device)}
-        return targets | ({"stepped": surrounded(ready).to(device)} if like.ndim else {})
 
 
 def _gaps(whole: torch.Tensor) -> Tensors:

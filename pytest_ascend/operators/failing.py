@@ -21,6 +21,7 @@ from pytest_ascend.operators.calling import (
     double,
     forward,
     on_tensors,
+    out_targets,
     poisoned,
     steps,
     surrounded,
@@ -297,7 +298,8 @@ def _saved(
     if target.case.property == "in-place" and call.label == "stepped":
         args = (steps(surrounded(args[0])), *args[1:])
     if target.case.property == "out":
-        kwargs = {**kwargs, "out": _out(results.first, call.label)}
+        whole = out_targets(results.first, CPU)[call.label]
+        kwargs = {**kwargs, "out": steps(whole) if call.label == "stepped" else whole}
     wanted = [place for place, each in enumerate(call.sample.values()) if each.wants_grad(target.dtype)]
     return SavedCall(
         args=tuple(args),
@@ -311,14 +313,6 @@ def _saved(
         rule=rule,
         repeats=target.case.property == "repeat",
     )
-
-
-def _out(like: torch.Tensor, kind: str) -> torch.Tensor:
-    """Return the tensor for ``out=``."""
-    if kind == "to be resized":
-        return torch.empty(0, dtype=like.dtype)
-    ready = poisoned(tuple(like.shape), like.dtype)
-    return steps(surrounded(ready)) if kind == "stepped" else ready
 
 
 def _grad_outputs(target: Target, call: Call) -> tuple[torch.Tensor, ...]:

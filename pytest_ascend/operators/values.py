@@ -40,11 +40,7 @@ class Values:
         own = getattr(torch, self.dtype) if self.dtype else dtype
         tensor = KINDS[self.kind](self, key, own).to(own)
         if self.sprinkled:
-            changed = tensor.clone()
-            flat = changed.view(-1)
-            for place, number in ((0, "nan"), (flat.numel() // 2, "inf"), (-1, "-inf")):
-                flat[place] = float(number)
-            tensor = changed
+            tensor = _sprinkled(tensor)
         return tensor[:1].expand_as(tensor) if self.repeated and self.can_repeat else tensor
 
     @property
@@ -114,11 +110,7 @@ class StoredTensor:
 
     def with_nonfinite(self) -> StoredTensor:
         """Return the same with NaN first, -Inf last, and Inf in the middle."""
-        changed = self.tensor.clone()
-        flat = changed.view(-1)
-        for place, number in ((0, "nan"), (flat.numel() // 2, "inf"), (-1, "-inf")):
-            flat[place] = float(number)
-        return replace(self, tensor=changed, number=-1)
+        return replace(self, tensor=_sprinkled(self.tensor), number=-1)
 
     def picked(self, shape: tuple[int, ...], key: str) -> StoredTensor:
         """Return a tensor of another shape from this one's numbers, which the operator accepts."""
@@ -191,6 +183,11 @@ class Variant:
     def expanded(self) -> Variant:
         """Return the same with stride 0 along the first dimension."""
         return replace(self, repeated=self.values.can_repeat)
+
+
+def _sprinkled(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor with NaN first, -Inf last, and Inf in the middle."""
+    return _with(_with(_with(tensor, 0), tensor.numel() // 2, float("inf")), -1, float("-inf"))
 
 
 def _picked(pool: torch.Tensor, shape: Sequence[int], key: str) -> torch.Tensor:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import quote
 
 import click
 
@@ -15,7 +13,7 @@ from pytest_ascend.page import changes, html, tables
 from pytest_ascend.page import history as history_of
 from pytest_ascend.page.html import render_diff
 from pytest_ascend.page.matrix import render_matrix, scan
-from pytest_ascend.page.sections import APPEARANCE
+from pytest_ascend.page.sections import SYMBOLS
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.writing import read
 from pytest_ascend.system.errors import UsageError
@@ -190,20 +188,14 @@ def history(runs: tuple[Path, ...], output: Path) -> None:
     if not logs:
         raise UsageError(f"no run log in {', '.join(map(str, runs))}", hint="name runs, or a folder of report folders")
     known = zip(history_of.points_of(logs, output), logs, strict=True)
-    points = [replace(point, page=_page_beside(log, output)) for point, log in known]
+    points = [replace(point, page=html.page_beside(log, output)) for point, log in known]
     write_file(output / "index.html", history_of.render_history(points))
     write_file(output / "history.json", f"{codec.dumps(history_of.to_dict(points))}\n")
     for (name, level), group in history_of.grouped(points).items():
         for case, outcomes in list(history_of.cases_of(group))[: changes.LINES_LIMIT]:
-            symbols = "".join(APPEARANCE[each].symbol if each else " " for each in outcomes)
+            symbols = "".join(SYMBOLS[each] if each else " " for each in outcomes)
             click.echo(f"{symbols:>{history_of.LATEST}}  {case} ({name}, {level})")
     click.echo(f"{len(points):,} runs: {output / 'index.html'}")
-
-
-def _page_beside(log: Path, output: Path) -> str:
-    """Return the address of a run's own page relative to the site; "" if there is none."""
-    page = log.with_name(html.page_name(log))
-    return quote(os.path.relpath(page, output)) if page.is_file() else ""
 
 
 def _written(found: Diff, form: str) -> str:

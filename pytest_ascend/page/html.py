@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from base64 import b64encode
 from collections.abc import Mapping
 from functools import cache
@@ -11,6 +12,7 @@ from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
 from jinja2.bccache import Bucket
@@ -19,7 +21,7 @@ from markupsafe import Markup, escape
 from pytest_ascend.page import View
 from pytest_ascend.page.changes import change_data, changes_of, name_of
 from pytest_ascend.page.page import combination, label_of, page_of
-from pytest_ascend.page.sections import APPEARANCE
+from pytest_ascend.page.sections import SYMBOLS
 from pytest_ascend.runlog import codec
 from pytest_ascend.system.programs import without_garbage_collection
 from pytest_ascend.system.version import __version__
@@ -86,7 +88,7 @@ def place(template: str, scripts: tuple[str, ...], page: object, data: Mapping[s
     """
     style, script = _asset("page.css"), Markup("").join(_asset(name) for name in scripts)
     words: dict[str, Any] = {"words": {code: {**table(code), **headings(code)} for code in LANGUAGES}}
-    words["symbols"] = {name: each.symbol for name, each in APPEARANCE.items()}
+    words["symbols"] = SYMBOLS
     return (
         _environment()
         .get_template(template)
@@ -107,6 +109,12 @@ def _script_data(value: Mapping[str, Any]) -> Markup:
     return Markup(codec.for_script(value))  # noqa: S704 - for_script leaves nothing that could end the element
 
 
+def page_beside(log: Path, into: Path) -> str:
+    """Return the address of a log's own page relative to a folder; "" if there is none."""
+    page = log.with_name(page_name(log))
+    return f"./{quote(Path(os.path.relpath(page.resolve(), into.resolve())).as_posix())}" if page.is_file() else ""
+
+
 def page_name(log: Path) -> str:
     """Return the file name of a log's page; a name of its own for a log that is not the latest of its folder."""
     return PAGE if log.name == LOG else f"{log.stem}.html"
@@ -125,7 +133,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     words = {"say": _say, "show": _shown, "attr": _attribute, "word": lambda key: str(say(key)), "heading": _heading}
-    environment.globals.update(words, appearance=APPEARANCE, languages=LANGUAGES)
+    environment.globals.update(words, symbols=SYMBOLS, languages=LANGUAGES)
     return environment
 
 

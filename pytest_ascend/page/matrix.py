@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from pytest_ascend.page import View, chart, html
 from pytest_ascend.page.changes import name_of
@@ -83,14 +81,6 @@ def natural(text: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts)
 
 
-def _link(log: str, into: Path | None) -> str:
-    """Return the path from the matrix's folder to the page of a run; "" if there is none beside its log."""
-    page = Path(log).with_name(html.page_name(Path(log)))
-    if into is None or not page.is_file():
-        return ""
-    return f"./{quote(Path(os.path.relpath(page.resolve(), into.resolve())).as_posix())}"
-
-
 def _row(index: int, summary: Summary, into: Path | None) -> View:
     header = summary.run.header
     passed, total = summary.counts[Passed.name], summary.total
@@ -106,7 +96,7 @@ def _row(index: int, summary: Summary, into: Path | None) -> View:
         tally=commas([counted_outcome(name, count) for name, count in summary.counts.items() if count]),
         started=header.started[: len("2026-01-01")],
         path=evidence.line(summary.run.path),
-        link=_link(summary.run.path, into),
+        link=html.page_beside(Path(summary.run.path), into) if into else "",
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import PurePath
 from urllib.parse import quote
 
@@ -20,27 +19,19 @@ from pytest_ascend.verdict.columns import link, tally
 from pytest_ascend.verdict.phrase import SILENCE, counted, in_both, say
 from pytest_ascend.verdict.summary import Summary
 
-
-@dataclass(frozen=True, slots=True)
-class Appearance:
-    """The symbol of an outcome, so that colour is not needed."""
-
-    symbol: str
-
-
-#: By outcome, in the order of the legend.
-APPEARANCE = {
-    "failed": Appearance("✗"),
-    "errored": Appearance("!"),
-    "flaky": Appearance("~"),
-    "fallback": Appearance("↩"),
-    "unsupported": Appearance("∅"),
-    "not-run": Appearance("–"),
-    "not-emulated": Appearance("○"),
-    "not-judged": Appearance("·"),
-    "waived": Appearance("≈"),
-    "disputed": Appearance("?"),
-    "passed": Appearance("✓"),
+#: The symbol of each outcome, so that colour is not needed, in the order of the legend.
+SYMBOLS = {
+    "failed": "✗",
+    "errored": "!",
+    "flaky": "~",
+    "fallback": "↩",
+    "unsupported": "∅",
+    "not-run": "–",
+    "not-emulated": "○",
+    "not-judged": "·",
+    "waived": "≈",
+    "disputed": "?",
+    "passed": "✓",
 }
 
 

@@ -106,29 +106,17 @@ class FigureTable:
 def tables(results: Sequence[ResultRecord]) -> Iterator[FigureTable]:
     """Yield the tables for the results of a suite."""
     gained = speed_ups(results)
-    if gained:
-        yield _speed_ups(results, gained)
-    if beside := tuple(islice(_beside(results, gained), LINES_LIMIT)):
-        yield FigureTable(
-            title=say("published.title"),
-            lead=say("published.lead"),
-            columns=tuple(say(f"published.{name}") for name in ("figure", "own", "elsewhere", "stack", "source")),
-            lines=beside,
-        )
-    if accuracies := tuple(islice(_accuracies(results), LINES_LIMIT)):
-        yield FigureTable(
-            title=say("accuracy.title"),
-            lead=say("accuracy.lead"),
-            columns=tuple(say(f"accuracy.{name}") for name in ("ulp", "at")),
-            lines=accuracies,
-        )
-    if variations := tuple(islice(_variations(results), OPERATORS_LIMIT)):
-        yield FigureTable(
-            title=say("inputs.title"),
-            lead=say("inputs.lead"),
-            columns=tuple(say(f"inputs.{name}") for name in ("calls", *_KINDS)),
-            lines=variations,
-        )
+    yield from _table("speed-up", ("usual", "time", "factor"), _speed_ups(results, gained))
+    yield from _table("published", ("figure", "own", "elsewhere", "stack", "source"), _beside(results, gained))
+    yield from _table("accuracy", ("ulp", "at"), _accuracies(results))
+    yield from _table("inputs", ("calls", *_KINDS), _variations(results), OPERATORS_LIMIT)
+
+
+def _table(name: str, columns: Sequence[str], lines: Iterable[Line], limit: int = LINES_LIMIT) -> Iterator[FigureTable]:
+    """Yield the table of some rows, whose texts begin with its name; nothing without rows."""
+    if found := tuple(islice(lines, limit)):
+        of_columns = tuple(say(f"{name}.{each}") for each in columns)
+        yield FigureTable(title=say(f"{name}.title"), lead=say(f"{name}.lead"), columns=of_columns, lines=found)
 
 
 #: What generated calls vary: each case's log has the counts, as "asked_size_empty".
@@ -188,20 +176,12 @@ def _have(name: str, *results: ResultRecord) -> bool:
     return all(name in result.measurements for result in results)
 
 
-def _speed_ups(results: Sequence[ResultRecord], gained: Mapping[str, float]) -> FigureTable:
+def _speed_ups(results: Sequence[ResultRecord], gained: Mapping[str, float]) -> Iterator[Line]:
     by_case = {result.case.id: result for result in results}
-    lines = []
-    for name, factor in islice(gained.items(), LINES_LIMIT):
+    for name, factor in gained.items():
         result = by_case[name]
         usual = by_case[result.case.but(dtype=USUAL).id]
-        times = (_time(usual), _time(result))
-        lines.append(Line(evidence.line(name), link(name), (*times, _times(factor))))
-    return FigureTable(
-        title=say("speed-up.title"),
-        lead=say("speed-up.lead"),
-        columns=(say("speed-up.usual"), say("speed-up.time"), say("speed-up.factor")),
-        lines=tuple(lines),
-    )
+        yield Line(evidence.line(name), link(name), (_time(usual), _time(result), _times(factor)))
 
 
 def _time(result: ResultRecord) -> str:

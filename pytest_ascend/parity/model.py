@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from pytest_ascend.device import Device
 from pytest_ascend.migration.target import TargetModel, floating
@@ -18,7 +17,7 @@ from pytest_ascend.parity import language
 from pytest_ascend.parity.ensemble import Observed, Reference, one_thread, reference
 from pytest_ascend.parity.program import Computation
 from pytest_ascend.parity.steps import Fit, first_wrong, trace
-from pytest_ascend.parity.training import Batch, Recipe, train
+from pytest_ascend.parity.training import Batch, Recipe, moved, train
 from pytest_ascend.precision import Samples
 from pytest_ascend.precision.capture import casting
 from pytest_ascend.precision.whole import ModuleResults, outputs_and_gradients
@@ -90,7 +89,7 @@ class ModelParity:
     def _compare(self, what: str, dtype: torch.dtype, autocast: torch.dtype | None) -> None:
         """Judge outputs or gradients as :func:`pytest_ascend.precision.whole` does."""
         model = _still(self.target.model).to(dtype)
-        args, kwargs = _on(CPU, dtype, (self.target.args, dict(self.target.kwargs)))
+        args, kwargs = moved(CPU, dtype, (self.target.args, dict(self.target.kwargs)))
         with torch.set_grad_enabled(what == "gradients"):
             both = ModuleResults.of(model, args, kwargs, self.device.torch_device(), autocast)
             actual, expected = (_judged(what, each) for each in (both.actual, both.expected))
@@ -156,15 +155,6 @@ def _still(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model).eval()
 
 
-def _on(device: torch.device, dtype: torch.dtype, tree: Any) -> Any:
-    def move(value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        return value.to(device=device, dtype=dtype if value.is_floating_point() else value.dtype)
-
-    return tree_map(move, tree)
-
-
 def _seed(name: str, output: Tensor) -> Tensor:
     if not output.dim():
         return torch.ones_like(output)
@@ -212,7 +202,7 @@ def computed(
     model = _still(target.model).to(device, dtype)
     if what == "training":
         return training(target, model, device, autocast)
-    args, kwargs = _on(device, dtype, (target.args, dict(target.kwargs)))
+    args, kwargs = moved(device, dtype, (target.args, dict(target.kwargs)))
     with torch.set_grad_enabled(what == "gradients"):
         found = outputs_and_gradients(model, args, kwargs, casting(device.type, autocast))
     return {what: _judged(what, found)}

@@ -80,7 +80,7 @@ def steps(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") 
     optimizer = recipe.optimizer(model.parameters())
     schedule = recipe.schedule(optimizer) if recipe.schedule else None
     scaler = scaler_of(device.type, LOSS_SCALE) if recipe.autocast is torch.float16 else None
-    batches = [_moved(batch, device, dtype) for batch in recipe.batches]
+    batches = [Batch(*moved(device, dtype, (batch.args, dict(batch.kwargs), batch.target))) for batch in recipe.batches]
     for step in range(recipe.steps):
         batch = batches[step % len(batches)]
         optimizer.zero_grad()
@@ -117,13 +117,15 @@ def scaler_of(device_type: str, scale: float, **settings: Any) -> Any:
     return own(init_scale=scale, **settings)
 
 
-def _moved(batch: Batch, device: torch.device, dtype: torch.dtype) -> Batch:
+def moved(device: torch.device, dtype: torch.dtype, tree: Any) -> Any:
+    """Return a structure with its tensors on a device, the floating ones in a dtype."""
+
     def move(value: Any) -> Any:
         if not isinstance(value, Tensor):
             return value
         return value.to(device=device, dtype=dtype if value.is_floating_point() else value.dtype)
 
-    return Batch(*tree_map(move, (batch.args, dict(batch.kwargs), batch.target)))
+    return tree_map(move, tree)
 
 
 def changes(model: nn.Module, before: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -49,21 +49,19 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     early_config.stash[SETUP] = hooks.set_up(early_config, args)
 
 
+_MARKERS = (
+    "ascend_case(case): the pytest_ascend Case that a test decides",
+    "ascend_cases(suite, *properties): a test with the parameter `case` decides all of these cases",
+    "ascend_explores(): a test with the parameters `case` and `seconds`, for --ascend-explore",
+    "ascend_model(factory, inputs=None): the model whose cases a test with ascend_model_case decides",
+    "ascend_standard(name, limits={}, waiver=''): the standard that precision_compare judges a test by",
+)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers and, with ``--ascend``, everything else."""
-    config.addinivalue_line("markers", "ascend_case(case): the pytest_ascend Case that a test decides")
-    config.addinivalue_line(
-        "markers", "ascend_cases(suite, *properties): a test with the parameter `case` decides all of these cases"
-    )
-    config.addinivalue_line(
-        "markers", "ascend_explores(): a test with the parameters `case` and `seconds`, for --ascend-explore"
-    )
-    config.addinivalue_line(
-        "markers", "ascend_model(factory, inputs=None): the model whose cases a test with ascend_model_case decides"
-    )
-    config.addinivalue_line(
-        "markers", "ascend_standard(name, limits={}, waiver=''): the standard that precision_compare judges a test by"
-    )
+    for marker in _MARKERS:
+        config.addinivalue_line("markers", marker)
     if options.is_on(config.option):
         options.expand(config.option)
         # pytest refuses "=" in an expression; no case has it in its name, though some are of the argument out=.

@@ -8,7 +8,6 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -26,6 +25,7 @@ from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.environment.stack import collect
 from pytest_ascend.performance.settings import NAME, Settings, settings_of
 from pytest_ascend.plugin.options import Options
+from pytest_ascend.records.bounds import now
 from pytest_ascend.records.case import OPTIONAL, Case, Stack
 from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
@@ -259,7 +259,7 @@ class RunRecorder:
         self.summary = summarise(self._log.contents(ended=ended))
         if ended:
             self._stamp_the_end()
-            self._log.finish(self.summary.footer(_now()))
+            self._log.finish(self.summary.footer(now()))
         self._log.close()
         try:
             write_page(self._log.path, self.page, self._against)
@@ -292,7 +292,7 @@ class RunRecorder:
         in_force = replace(setup.options, emulator=setup.prepared.emulator or setup.options.emulator)
         return Header(
             run_id=uuid.uuid4().hex,
-            started=_now(),
+            started=now(),
             stack=self.stack,
             level=setup.options.level,
             selection=selection,
@@ -392,7 +392,3 @@ def _versions(stack: Stack) -> Iterator[str]:
 
 def _in_brackets(text: str) -> str:
     return f" ({text})" if text else ""
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")

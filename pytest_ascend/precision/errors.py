@@ -77,12 +77,7 @@ def measure(
 ) -> Measurement:
     """Measure real floating-point tensors of equal shape; ``form`` is the format that defines ulps."""
     block = block_size(actual.numel()) if reference_runs and actual.numel() > EXACT_UP_TO // 32 else 0
-    found = Measurement(
-        Sums(form, block=block),
-        [Sums(form, is_beside=True, block=block) for _ in reference_runs],
-        Nonfinite(),
-        observer,
-    )
+    found = _empty(form, block, len(reference_runs), observer)
     tensors = [actual, expected, *reference_runs]
     work = work_dtype(tensors)
     size = CHUNK if work is torch.float32 else CHUNK // 2
@@ -146,10 +141,13 @@ def _measure_range(
             start += actual.numel()
 
 
+def _empty(form: Format, block: int, reference_runs: int, observer: Observer | None = None) -> Measurement:
+    beside = [Sums(form, is_beside=True, block=block) for _ in range(reference_runs)]
+    return Measurement(Sums(form, block=block), beside, Nonfinite(), observer)
+
+
 def _part(whole: Measurement, tensors: Sequence[torch.Tensor], work: torch.dtype, size: int, start: int) -> Measurement:
-    form, block = whole.actual.format, whole.actual.block
-    beside = [Sums(form, is_beside=True, block=block) for _ in whole.reference_runs]
-    part = Measurement(Sums(form, block=block), beside, Nonfinite())
+    part = _empty(whole.actual.format, whole.actual.block, len(whole.reference_runs))
     _measure_range(part, tensors, work, size, start)
     return part
 
@@ -242,14 +240,10 @@ class Nonfinite:
         """Add the counts of another pass."""
         if other.mismatches and (self.first < 0 or other.first < self.first):
             self.first, self.first_is = other.first, other.first_is
-        self.nan_actual += other.nan_actual
-        self.nan_expected += other.nan_expected
-        self.inf_actual += other.inf_actual
-        self.inf_expected += other.inf_expected
-        self.mismatches += other.mismatches
         if other.shared_nan and (self.first_shared < 0 or other.first_shared < self.first_shared):
             self.first_shared = other.first_shared
-        self.shared_nan += other.shared_nan
+        for name in ("nan_actual", "nan_expected", "inf_actual", "inf_expected", "mismatches", "shared_nan"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def add(self, actual: Floats, expected: Floats, reference_runs: Sequence[Floats], form: Format, start: int) -> None:
         """Process a chunk (float64) with values that are not finite in ``form``."""
@@ -333,13 +327,9 @@ class QuickMeasurement:
         """Add the sums over the elements that follow."""
         if other.furthest > self.furthest:
             self.furthest, self.chunk = other.furthest, other.chunk
-        self.count += other.count
-        self.expected_square_sum += other.expected_square_sum
-        self.ulp_max = max(self.ulp_max, other.ulp_max)
-        self.ulp_square_sum += other.ulp_square_sum
-        self.outward_sum += other.outward_sum
-        self.upward_sum += other.upward_sum
-        self.is_odd |= other.is_odd
+        for name in ("count", "expected_square_sum", "ulp_square_sum", "outward_sum", "upward_sum"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.ulp_max, self.is_odd = max(self.ulp_max, other.ulp_max), self.is_odd or other.is_odd
 
 
 def quick_measure(actual: Tensor, expected: Tensor, form: Format, *, only_rounding: bool) -> QuickMeasurement | None:

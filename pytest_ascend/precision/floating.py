@@ -69,7 +69,12 @@ def judge_floating(
             if rule is not None:
                 finding = rule.finding(found)
             else:
-                finding = judge_by_model(found, _setting(found, expected, form, request), _allowances(numbers))
+                sums, largest = found.actual, (each.ulp_max for each in found.reference_runs)
+                root = min((sums.expected_square_sum / max(sums.count, 1)) ** 0.5, sums.expected_max)
+                # The largest error of a reference run, in ulp, shows that it is not rounded exactly.
+                approximated = (request.accumulation or 1) == 1 and any(0.51 < each < 4 for each in largest)
+                setting = replace(_setting(expected, form, request, root), approximated=approximated)
+                finding = judge_by_model(found, setting, _allowances(numbers))
     return _verdict(path, tensors, found, finding, standard)
 
 
@@ -84,16 +89,7 @@ def _at_first_sight(
     found = quick_measure(actual, expected, form, only_rounding=bool(reference_runs))
     if found is None:
         return None
-    setting = Setting(
-        format=form,
-        root_mean_square=(found.expected_square_sum / found.count) ** 0.5,
-        accumulation=request.accumulation,
-        scale=request.scale,
-        finer=FORMATS[expected.dtype].digits > form.digits,
-        distinct=_distinct(expected),
-        branching=request.branching,
-        sampled=request.sampled,
-    )
+    setting = _setting(expected, form, request, (found.expected_square_sum / found.count) ** 0.5)
     finding = judge_quickly(found, setting, _allowances(standard.numbers(form.name)), is_beside=bool(reference_runs))
     if finding is None:
         return None
@@ -130,19 +126,16 @@ def _allowances(numbers: Mapping[str, float]) -> Allowances:
     return Allowances(**whole)
 
 
-def _setting(found: Measurement, expected: torch.Tensor, form: Format, request: Request) -> Setting:
-    sums, largest = found.actual, (each.ulp_max for each in found.reference_runs)
+def _setting(expected: torch.Tensor, form: Format, request: Request, root_mean_square: float) -> Setting:
     return Setting(
         format=form,
-        root_mean_square=min((sums.expected_square_sum / max(sums.count, 1)) ** 0.5, sums.expected_max),
+        root_mean_square=root_mean_square,
         accumulation=request.accumulation,
         scale=request.scale,
         finer=FORMATS[expected.dtype].digits > form.digits,
         distinct=_distinct(expected),
         branching=request.branching,
         sampled=request.sampled,
-        # The largest error of a reference run, in ulp, shows that it is not rounded exactly.
-        approximated=(request.accumulation or 1) == 1 and any(0.51 < each < 4 for each in largest),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from msgspec import Meta
@@ -38,6 +38,11 @@ else:
     Plain = str | Whole | float | bool | None
     _Flat = Plain | Sequence[Plain] | Mapping[str, Plain]
     Nested = Plain | Sequence[_Flat] | Mapping[str, _Flat]
+
+
+def now() -> str:
+    """Return the time in UTC as logs have it, in whole seconds."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def moment(text: str) -> datetime:

@@ -10,12 +10,12 @@ import contextlib
 import math
 import os
 import time
-from datetime import datetime, timezone
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 from msgspec import structs
 
+from pytest_ascend.records.bounds import now
 from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog import codec
@@ -91,8 +91,7 @@ class RunLog:
                 refuse_another(path, found[0], header)
                 log = cls(path, found[0], os.open(path, os.O_WRONLY | os.O_APPEND), lock)
                 os.ftruncate(log._file, found[1])
-                now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-                log.note(Resumed(at=now, records=len(log._records)))
+                log.note(Resumed(at=now(), records=len(log._records)))
                 return log
         except OSError as error:
             lock.release()

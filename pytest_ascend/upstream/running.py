@@ -19,12 +19,12 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from pytest_ascend.environment.stack import collect
 from pytest_ascend.page import html
+from pytest_ascend.records.bounds import now
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.records.record import ResultRecord
@@ -200,7 +200,7 @@ def write(report: Path, choice: Choice, rows: Iterable[ResultRecord], selection:
     unique = {row.case.id: row.but(measurements={"seconds": row.duration_s}) for row in rows}
     header = Header(
         run_id=uuid.uuid4().hex,
-        started=_now(),
+        started=now(),
         stack=collect("npu", emulated=choice.device == "emulated", chip=""),
         level="full",
         selection=Selection(SUBSET, selection),
@@ -212,11 +212,7 @@ def write(report: Path, choice: Choice, rows: Iterable[ResultRecord], selection:
         log.append(row)
     counts = Counter(row.outcome_name for row in unique.values())
     verdict = summarise(log.contents()).verdict
-    log.finish(Footer(finished=_now(), records=len(unique), counts=dict(counts), verdict=verdict.in_footer()))
+    log.finish(Footer(finished=now(), records=len(unique), counts=dict(counts), verdict=verdict.in_footer()))
     log.close()
     write_file(report / "conformance.html", html.render(summarise(read(report / "run.jsonl"))))
     return counts
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -57,22 +57,6 @@ class Seen:
             elif each is not None:
                 self.arguments.add(place)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return what JSON knows."""
-        of = {name: sorted(map(str, getattr(self, name))) for name in ("dtypes", "results")}
-        return of | {name: sorted(getattr(self, name)) for name in _NUMBERS} | {"tensors": self.tensors}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Seen:
-        """Read what :meth:`to_dict` returned."""
-        of = {
-            name: {getattr(torch, each.removeprefix("torch.")) for each in data[name]} for name in ("dtypes", "results")
-        }
-        return cls(**of, **{name: set(data[name]) for name in _NUMBERS}, tensors=data["tensors"])
-
-
-_NUMBERS = ("dims", "arguments", "optional")
-
 
 def tensors(values: Sequence[Any]) -> list[T]:
     """Return those that are tensors."""

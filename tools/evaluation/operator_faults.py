@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import resource
 import time
@@ -31,7 +32,7 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 from tests.meta.kernel_calls import DTYPES, NPU, TIES, Call, Calls, is_wrong
 from tests.meta.kernel_cases import Suite, emulated
-from tests.meta.kernel_faults import CONDITIONS, EFFECTS, Seen
+from tests.meta.kernel_faults import CONDITIONS, EFFECTS
 from tests.meta.kernel_switch import SWITCH
 from tools.ops.database import database
 
@@ -103,26 +104,6 @@ def reached(only: Sequence[str]) -> dict[str, list[tuple[str, object]]]:
                     found[kernel].add((name, dtype))
     SWITCH.records = False
     return {kernel: sorted(pairs, key=str) for kernel, pairs in sorted(found.items())}
-
-
-def saved(file: Path, callers: Mapping[str, object], calls: Mapping[str, Iterable[str]]) -> None:
-    """Write who calls what, and with what: the next start need not ask again."""
-    seen = {kernel: SWITCH.seen[kernel].to_dict() for kernel in callers}
-    beside = file.with_suffix(".new")
-    calls = {case: sorted(kernels) for case, kernels in calls.items()}
-    beside.write_text(json.dumps({"callers": callers, "seen": seen, "calls": calls}, default=str), encoding="utf-8")
-    beside.replace(file)
-
-
-def read(file: Path) -> tuple[dict[str, list[tuple[str, object]]], dict[str, set[str]]]:
-    """Return who calls what, as it was written: kernels by operator, and by case."""
-    data = json.loads(file.read_text(encoding="utf-8"))
-    SWITCH.seen.update({kernel: Seen.from_dict(each) for kernel, each in data["seen"].items()})
-    callers = {
-        kernel: [(name, getattr(torch, dtype.removeprefix("torch."))) for name, dtype in pairs]
-        for kernel, pairs in data["callers"].items()
-    }
-    return callers, {case: set(kernels) for case, kernels in data["calls"].items()}
 
 
 def _made(make: Callable[[], Iterable[Call]]) -> list[Call]:
@@ -243,13 +224,16 @@ class Bank:
     @classmethod
     def of(cls, results: Path, seed: int, levels: Sequence[str], explore_s: float, only: Sequence[str]) -> Bank:
         """Find out who calls each kernel, or read it where it is known already."""
-        suite, file = Suite(), results / "calls.json"
+        suite, file = Suite(), results / "calls.pickle"
         if file.exists():
-            callers, suite.calls = read(file)
+            callers, suite.calls, seen = pickle.loads(file.read_bytes())  # noqa: S301  (written below)
+            SWITCH.seen.update(seen)
         else:
             callers = reached(only)
             suite.watch(LEVELS[:1], only)
-            saved(file, callers, suite.calls)
+            beside, seen = file.with_suffix(".new"), {kernel: SWITCH.seen[kernel] for kernel in callers}
+            beside.write_bytes(pickle.dumps((callers, suite.calls, seen)))
+            beside.replace(file)
         return cls(suite, seed, callers, levels, explore_s)
 
     def trials(self, drawn: Iterable[Fault], results: Path, name: str) -> Iterator[Trial]:

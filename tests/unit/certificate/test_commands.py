@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pytest_ascend.certificate import commands, statement
+from pytest_ascend.certificate import commands
 from pytest_ascend.certificate.commands import PASSPHRASE
 from pytest_ascend.certificate.judgement import Refused
 from pytest_ascend.certificate.rerun import Rerun
+from pytest_ascend.coverage import expectations
 from pytest_ascend.errors import UsageError
 
 from . import runs
@@ -27,7 +28,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     """Call a command where the small release is installed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(commands, "installed", lambda: runs.RELEASE)
-    monkeypatch.setattr(commands.statement, "today", lambda: runs.ISSUED)
+    monkeypatch.setattr(commands.expectations, "today", lambda: runs.ISSUED)
 
     def invoke(name: str, *arguments: str, **environ: str) -> Result:
         return CliRunner().invoke(getattr(commands, name), arguments, env=environ, catch_exceptions=False)
@@ -84,7 +85,7 @@ def test_what_a_re_execution_found_is_told(
 
 def test_today_is_the_day_in_utc() -> None:
     before = datetime.now(timezone.utc).date()
-    assert before <= statement.today() <= datetime.now(timezone.utc).date()
+    assert before <= expectations.today() <= datetime.now(timezone.utc).date()
 
 
 def test_a_run_that_does_not_earn_it_is_refused(call: Call, tmp_path: Path) -> None:

@@ -376,7 +376,7 @@ def test_a_number_has_32_hexadecimal_digits(number: str) -> None:
 
 
 def test_a_release_is_withdrawn_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands.statement, "today", lambda: ON)
+    monkeypatch.setattr(commands.expectations, "today", lambda: ON)
     assert "not encrypted; PYTEST_ASCEND_PASSPHRASE would" in invoked("certificate_key", str(tmp_path / "k")).output
     line = ("--release=1.2", f"--key={tmp_path / 'k'}", "--reason=r", f"--list={tmp_path / 'l'}", "--fresh-days=7")
     assert invoked("revoke", *line).output == f"{tmp_path / 'l'}: 1 revoked; publish it where the public key is\n"
@@ -386,7 +386,7 @@ def test_a_release_is_withdrawn_by_its_name(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize(("text", "day"), [("2026-12-31", date(2026, 12, 31)), ("", ON), (None, ON)])
 def test_a_day_is_given_or_today(text: str | None, day: date, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands.statement, "today", lambda: ON)
+    monkeypatch.setattr(commands.expectations, "today", lambda: ON)
     assert commands._day(text) == day
     with pytest.raises(UsageError, match="is no day"):
         commands._day("31.12.2026")

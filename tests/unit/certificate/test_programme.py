@@ -81,7 +81,7 @@ def test_a_list_that_is_damaged_stays_as_it_is(tmp_path: Path) -> None:
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a registry with one certificate."""
     monkeypatch.setattr(programme, "installed", lambda: runs.RELEASE)
-    monkeypatch.setattr(programme.statement, "today", lambda: runs.ISSUED)
+    monkeypatch.setattr(programme.expectations, "today", lambda: runs.ISSUED)
     root = tmp_path / "registry"
     for name in ("certificates", "keys", "revocations"):
         (root / name).mkdir(parents=True)

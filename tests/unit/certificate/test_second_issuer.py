@@ -140,7 +140,7 @@ def pem(path: Path, key: Ed25519PrivateKey) -> Path:
 
 def test_the_commands_make_and_check_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "installed", lambda: runs.RELEASE)
-    monkeypatch.setattr(commands.statement, "today", lambda: runs.ISSUED)
+    monkeypatch.setattr(commands.expectations, "today", lambda: runs.ISSUED)
     runs.certificate(tmp_path)
     mine, theirs = pem(tmp_path / "mine", MINE), pem(tmp_path / "theirs", THEIRS)
     path = log(tmp_path / "run" / "run.jsonl")
