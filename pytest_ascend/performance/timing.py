@@ -18,7 +18,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytest_ascend.device import Device
-from pytest_ascend.run.reference import latency_us
 
 if TYPE_CHECKING:
     import torch
@@ -139,7 +138,7 @@ def time_rounds(
     """
     call, peer = _prepared(make, device)
     device.synchronize()
-    first_us = latency_us(call, device)
+    first_us = _first_us(call, device)
     if peer is not None:
         peer()
     rounds = Rounds(call=call, device=device, peer=peer)
@@ -204,11 +203,18 @@ def _through(benchmark: Any, rounds: Rounds, run: Call, count: int) -> list[floa
     return [float(each) for each in benchmark.stats.stats.data]
 
 
+def _first_us(call: Call, device: Device) -> float:
+    start = time.perf_counter_ns()
+    call()
+    device.synchronize()
+    return (time.perf_counter_ns() - start) / 1000
+
+
 def _calls(rounds: Rounds) -> int:
     """Return the number of calls per round, from the quickest of a few; work that takes long is called once."""
     quickest_us = math.inf
     for _ in range(3):
-        quickest_us = min(quickest_us, latency_us(rounds.call, rounds.device))
+        quickest_us = min(quickest_us, _first_us(rounds.call, rounds.device))
         if quickest_us > LONG_US:
             return 1
     return max(1, math.ceil(ROUND_US / quickest_us))

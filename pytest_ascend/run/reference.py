@@ -144,11 +144,10 @@ def latencies_us(call: Callable[[], object], device: Device, *, rounds: int, war
     for _ in range(warm_ups):
         call()
     device.synchronize()
-    return tuple(latency_us(call, device) for _ in range(rounds))
+    return tuple(_latency_us(call, device) for _ in range(rounds))
 
 
-def latency_us(call: Callable[[], object], device: Device) -> float:
-    """Return the time of one call in us, including synchronisation."""
+def _latency_us(call: Callable[[], object], device: Device) -> float:
     start = time.perf_counter_ns()
     call()
     device.synchronize()
