@@ -77,7 +77,8 @@ def measure(
 ) -> Measurement:
     """Measure real floating-point tensors of equal shape; ``form`` is the format that defines ulps."""
     block = block_size(actual.numel()) if reference_runs and actual.numel() > EXACT_UP_TO // 32 else 0
-    found = _empty(form, block, len(reference_runs), observer)
+    beside = [Sums(form, is_beside=True, block=block) for _ in reference_runs]
+    found = Measurement(Sums(form, block=block), beside, Nonfinite(), observer)
     tensors = [actual, expected, *reference_runs]
     work = work_dtype(tensors)
     size = CHUNK if work is torch.float32 else CHUNK // 2
@@ -141,13 +142,10 @@ def _measure_range(
             start += actual.numel()
 
 
-def _empty(form: Format, block: int, reference_runs: int, observer: Observer | None = None) -> Measurement:
-    beside = [Sums(form, is_beside=True, block=block) for _ in range(reference_runs)]
-    return Measurement(Sums(form, block=block), beside, Nonfinite(), observer)
-
-
 def _part(whole: Measurement, tensors: Sequence[torch.Tensor], work: torch.dtype, size: int, start: int) -> Measurement:
-    part = _empty(whole.actual.format, whole.actual.block, len(whole.reference_runs))
+    form, block = whole.actual.format, whole.actual.block
+    beside = [Sums(form, is_beside=True, block=block) for _ in whole.reference_runs]
+    part = Measurement(Sums(form, block=block), beside, Nonfinite())
     _measure_range(part, tensors, work, size, start)
     return part
 
