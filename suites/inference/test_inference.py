@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from pytest_ascend.device import Device
 from pytest_ascend.parity.ensemble import one_thread
 from pytest_ascend.precision import Samples
 from pytest_ascend.records.case import Case
@@ -15,7 +16,7 @@ from pytest_ascend.run.comparing import PrecisionCompare
 
 from . import CASES
 from .serving import served
-from .ways import alike, computed, expected, generation, reference_runs
+from .ways import LENGTHS, alone_and_in_a_batch, computed, expected, generation, reference_runs
 
 DETERMINISTIC = {"HCCL_DETERMINISTIC": "strict", "LCCL_DETERMINISTIC": "1", "ATB_MATMUL_SHUFFLE_K_ENABLE": "0"}
 
@@ -30,6 +31,7 @@ def first_layer(verdict: Verdict) -> str:
 def test_inference(
     case: Case,
     npu_device: torch.device,
+    _ascend_device: Device,
     precision_compare: PrecisionCompare,
     ascend_measure: Callable[[str, float], None],
     monkeypatch: pytest.MonkeyPatch,
@@ -46,7 +48,11 @@ def test_inference(
             # What vLLM Ascend sets for the same numbers in any batch (vllm_ascend/batch_invariant.py at 182b75ea84ff).
             for name, value in DETERMINISTIC.items():
                 monkeypatch.setenv(name, value)
-            ascend_measure("equal_bits", alike(case.subject, case.property, dtype, npu_device))
+            batch, alone, is_promised = alone_and_in_a_batch(case.subject, case.property, dtype, npu_device)
+            ascend_measure("equal_bits", float((batch == alone).double().mean()))
+            if is_promised and not _ascend_device.emulated:  # which accepts the level, and computes as the CPU does
+                longest = slice(0, LENGTHS[0])
+                precision_compare(batch[longest], alone[longest], standard="binary", name="the longest text in a batch")
         precision_compare(
             computed(case.subject, case.property, dtype, npu_device),
             expected(case.subject, case.property),

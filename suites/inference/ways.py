@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -202,15 +204,28 @@ def computed(model: str, way: str, dtype: torch.dtype, device: torch.device) -> 
         return {name: each.cpu() for name, each in WAYS.get(way, Texts.prefill)(texts).items()}
 
 
-def alike(model: str, way: str, dtype: torch.dtype, device: torch.device) -> float:
-    """Return the share of logits that have the same bits as those of each text alone, with determinism requested."""
-    before = torch.are_deterministic_algorithms_enabled()
+def alone_and_in_a_batch(model: str, way: str, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor, bool]:
+    """Return the logits of each text in a batch and alone, with determinism requested, and whether CANN promises that
+    a batch changes no bit of the longest text, which comes first and has no padding.
+
+    Source: torch_npu.npu.set_deterministic_level in the documentation of Ascend/op-plugin, 517f2e7d (2026-08-21): level
+    3, of CANN since 9.2.0. Nothing is promised of padding.
+    """
+    before, backend = torch.are_deterministic_algorithms_enabled(), getattr(torch, device.type)
     torch.use_deterministic_algorithms(True, warn_only=True)
-    try:
-        batch, alone = (computed(model, each, dtype, device)["logits"] for each in (way, "prefill"))
-    finally:
-        torch.use_deterministic_algorithms(before)
-    return float((batch == alone).double().mean())
+    is_promised = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with contextlib.suppress(AttributeError, RuntimeError):  # an older torch_npu, or CANN
+            backend.set_deterministic_level(3)
+            is_promised = True
+        try:
+            batch, alone = (computed(model, each, dtype, device)["logits"] for each in (way, "prefill"))
+        finally:
+            if is_promised:
+                backend.set_deterministic_level(1)
+            torch.use_deterministic_algorithms(before)
+    return batch, alone, is_promised
 
 
 def expected(model: str, way: str) -> States:
