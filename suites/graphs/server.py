@@ -32,15 +32,10 @@ HALF = torch.float16
 
 @dataclass
 class Request:
-    """What is decoded: its tokens so far, of which all but the last are in the cache, and its pages."""
+    """What is decoded: its pages, and its tokens so far, of which all but the last are in the cache."""
 
     pages: list[int]
     tokens: list[int]
-
-    @property
-    def place(self) -> int:
-        """The position of the token that is computed next."""
-        return len(self.tokens) - 1
 
 
 @dataclass
@@ -66,22 +61,24 @@ class Captured:
     arguments: list[tuple[Any, ...]] = field(default_factory=list)
 
 
-def batch_of(requests: list[Request], size: int) -> Batch:
-    """Return a step's numbers, with rows of padding up to the size of the graph."""
-    rows = range(size - len(requests))
-    slots = [each.pages[each.place // PAGE] * PAGE + each.place % PAGE for each in requests]
+def batch_of(rows: Sequence[tuple[Request, int]], size: int, padding: int = PADDING_TOKEN) -> Batch:
+    """Return a step's numbers for tokens of requests by their places, with rows of padding up to the graph's size."""
+    pad = size - len(rows)
     return Batch(
-        tokens=[each.tokens[-1] for each in requests] + [PADDING_TOKEN for _ in rows],
-        positions=[each.place for each in requests] + [0 for _ in rows],
-        slots=slots + [PADDING_SLOT for _ in rows],
-        tables=[each.pages for each in requests] + [[PAGES - 1] * OF_REQUEST for _ in rows],
-        lengths=[each.place + 1 for each in requests] + [1 for _ in rows],
-        valid=[1.0 for _ in requests] + [0.0 for _ in rows],
+        tokens=[each.tokens[place] for each, place in rows] + [padding] * pad,
+        positions=[place for _, place in rows] + [0] * pad,
+        slots=[each.pages[place // PAGE] * PAGE + place % PAGE for each, place in rows] + [PADDING_SLOT] * pad,
+        tables=[each.pages for each, _ in rows] + [[PAGES - 1] * OF_REQUEST] * pad,
+        lengths=[place + 1 for _, place in rows] + [1] * pad,
+        valid=[1.0] * len(rows) + [0.0] * pad,
     )
 
 
 class Server:
     """A decoder of two layers on a device, with its graphs. ``step`` is the server's, ``eager`` what it must equal."""
+
+    #: Layers, and numbers of a token's keys in each.
+    cached = LAYERS, WIDTH
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.pool = device, _torch.npu.graph_pool_handle()
@@ -99,8 +96,9 @@ class Server:
 
     def empty_cache(self) -> list[tuple[Tensor, Tensor]]:
         """Return keys and values of each layer, by page."""
-        shape = (PAGES, PAGE, WIDTH)
-        return [tuple(torch.zeros(shape, device=self.device, dtype=HALF) for _ in "kv") for _ in range(LAYERS)]  # type: ignore[misc]
+        layers, width = self.cached
+        shape = (PAGES, PAGE, width)
+        return [tuple(torch.zeros(shape, device=self.device, dtype=HALF) for _ in "kv") for _ in range(layers)]  # type: ignore[misc]
 
     def new_buffers(self, size: int) -> dict[str, Tensor]:
         """Return the inputs of a step on the device."""
@@ -247,7 +245,7 @@ def served(device: torch.device, same: Same, kind: type[Server] = Server) -> Non
                     del running[name]
             requests = list(running.values())
             size = min(each for each in SIZES if each >= len(requests))
-            batch = batch_of(requests, size)
+            batch = batch_of([(each, len(each.tokens) - 1) for each in requests], size)
             server.scale.fill_(1 + number % 2)
             eager.scale.fill_(1 + number % 2)
             eager.write(batch)

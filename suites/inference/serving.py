@@ -16,7 +16,7 @@ from pytest_ascend.parity.language import Continuation, Generation
 from pytest_ascend.precision.stand_ins import products_in_float32
 from pytest_ascend.run import inputs
 
-from ..graphs.server import HALF, OF_REQUEST, PADDING_SLOT, PAGE, PAGES, Batch, Captured, Server
+from ..graphs.server import HALF, PAGE, Captured, Request, Server, batch_of
 from .decoders import Architecture, Run, angles, forward, layers, weights
 from .ways import CPU, cast, moved
 
@@ -28,11 +28,9 @@ CAUSAL = 2048
 
 
 @dataclass
-class Text:
-    """A request: its pages, its tokens so far, how many of them are in the cache, and what was computed of it."""
+class Text(Request):
+    """A request with the number of tokens that it is given, of those in the cache, and what was computed of it."""
 
-    pages: list[int]
-    tokens: list[int]
     wanted: int
     done: int = 0
     made: list[dict[str, Tensor]] = field(default_factory=list)
@@ -51,6 +49,8 @@ class FusedRun(Run):
 class Decoding(Server):
     """The server's loop with a decoder of the Qwen3 kind. ``spans`` are tokens of each request in a mixed step."""
 
+    cached = len(ARCH.mixers), ARCH.kv_heads * ARCH.size
+
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
         self.weights = cast(weights("server", ARCH), HALF, device)
@@ -58,11 +58,6 @@ class Decoding(Server):
         self.embedding = torch.cat([rows, torch.full_like(rows[:1], float("nan"))])
         self.causal = torch.ones(CAUSAL, CAUSAL, dtype=torch.bool, device=device).triu(1)
         self.spans: list[int] = []
-
-    def empty_cache(self) -> list[tuple[Tensor, Tensor]]:
-        """Return keys and values of each layer, by page."""
-        shape = (PAGES, PAGE, ARCH.kv_heads * ARCH.size)
-        return [tuple(torch.zeros(shape, device=self.device, dtype=HALF) for _ in "kv") for _ in ARCH.mixers]  # type: ignore[misc]
 
     def forward(
         self, size: int, inputs: dict[str, Tensor], lengths: list[int], cache: Any, made: Captured | None
@@ -112,7 +107,7 @@ class Decoding(Server):
         rows = [(text, text.done + place) for text, span in zip(texts, spans, strict=True) for place in range(span)]
         decodes = all(span == 1 for span in spans)
         size = min(each for each in (1, 2, 4) if each >= len(rows)) if decodes else len(rows)
-        batch = batch_of(rows, size)
+        batch = batch_of(rows, size, ARCH.vocabulary)
         if decodes:
             found = {name: each.clone() for name, each in self.step(batch).items()}
         else:
@@ -128,19 +123,6 @@ class Decoding(Server):
             if text.done == len(text.tokens):
                 text.made.append({name: each[end - 1].cpu() for name, each in found.items()})
                 text.tokens.append(int(text.made[-1]["logits"].argmax()))
-
-
-def batch_of(rows: list[tuple[Text, int]], size: int) -> Batch:
-    """Return a step's numbers for tokens of texts by their places, with rows of padding."""
-    pad = size - len(rows)
-    return Batch(
-        tokens=[text.tokens[place] for text, place in rows] + [ARCH.vocabulary] * pad,
-        positions=[place for _, place in rows] + [0] * pad,
-        slots=[text.pages[place // PAGE] * PAGE + place % PAGE for text, place in rows] + [PADDING_SLOT] * pad,
-        tables=[text.pages for text, _ in rows] + [[PAGES - 1] * OF_REQUEST] * pad,
-        lengths=[place + 1 for _, place in rows] + [1] * pad,
-        valid=[1.0] * len(rows) + [0.0] * pad,
-    )
 
 
 def prompt(number: int, length: int) -> list[int]:
