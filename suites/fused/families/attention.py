@@ -140,13 +140,8 @@ def _token_angles(make: InputFactory) -> Iterator[Sample]:
 
 def _infer_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(*_triple(make, 2, 4, 32, 16), num_heads=4, input_layout="BNSD", scale=0.25)
-    yield call(
-        *_triple(make, 2, 4, 1, 16, keys=(2, 2, 48, 16)),
-        num_heads=4,
-        num_key_value_heads=2,
-        input_layout="BNSD",
-        scale=0.25,
-    )
+    given = _triple(make, 2, 4, 1, 16, keys=(2, 2, 48, 16))
+    yield call(*given, num_heads=4, num_key_value_heads=2, input_layout="BNSD", scale=0.25)
 
 
 def _infer(q: T, k: T, v: T, num_heads: int, input_layout: str, scale: float, num_key_value_heads: int = 0) -> T:  # noqa: ARG001
@@ -154,35 +149,16 @@ def _infer(q: T, k: T, v: T, num_heads: int, input_layout: str, scale: float, nu
 
 
 _inference: Callable[..., Operator] = partial(fused, dtypes=HALVES, grad=False, terms=TERMS, nonfinite=False)
+_ALL = ("float16", "bfloat16", "float32")
 
 OPERATORS = in_family(
     "attention",
-    fused(
-        "npu_fusion_attention",
-        _fusion,
-        _fusion_inputs,
-        outputs=("",),
-        dtypes=("float16", "bfloat16", "float32"),
-        terms=TERMS,
-        nonfinite=False,  # here and below: CANN's documentation promises nothing for a row with NaN or infinities
-    ),
+    # CANN's documentation promises nothing for a row with NaN or infinities: here and in _inference.
+    fused("npu_fusion_attention", _fusion, _fusion_inputs, outputs=("",), dtypes=_ALL, terms=TERMS, nonfinite=False),
     _inference("npu_prompt_flash_attention", _prompt, _prompt_inputs),
     _inference("npu_incre_flash_attention", _prompt, _incremental_inputs),
     _inference("npu_fused_infer_attention_score", _infer, _infer_inputs, outputs=("",)),
     fused("npu_rotary_mul", _rotary, _rotary_inputs),
-    fused(
-        "npu_apply_rotary_pos_emb",
-        _both_rotary,
-        _token_angles,
-        through=_in_copies,
-        dtypes=("float16", "bfloat16", "float32"),
-        grad=False,
-    ),
-    fused(
-        "npu_scaled_masked_softmax",
-        _masked_softmax,
-        _masked_inputs,
-        dtypes=("float16", "bfloat16", "float32"),
-        terms=TERMS,
-    ),
+    fused("npu_apply_rotary_pos_emb", _both_rotary, _token_angles, through=_in_copies, dtypes=_ALL, grad=False),
+    fused("npu_scaled_masked_softmax", _masked_softmax, _masked_inputs, dtypes=_ALL, terms=TERMS),
 )
