@@ -117,7 +117,7 @@ def _gating_grouped(x: T, k: int, **_: Any) -> tuple[T, T]:
 
 
 _routed: Callable[..., Operator] = partial(fused, outputs=("", "int32"), grad=False, terms=16)
-_GRADIENTS = {"dtypes": ("bfloat16", "float16", "float32"), "terms": 4}
+_GRADIENTS: dict[str, Any] = {"dtypes": ("bfloat16", "float16", "float32"), "terms": 4}
 
 OPERATORS = in_family(
     "routing",
