@@ -4,7 +4,7 @@ ARG BASE
 FROM ${BASE}
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 COPY . /src
-RUN python3 -m pip freeze | grep -iE '^torch([-_]npu)?==' > /tmp/keep.txt \
+RUN python3 -m pip list --format=freeze | grep -iE '^torch([-_]npu)?==' > /tmp/keep.txt \
     && python3 -m pip install --no-cache-dir -c /tmp/keep.txt /src
 WORKDIR /suite
 ENTRYPOINT ["python3", "-m", "pytest", "--ascend"]

@@ -121,7 +121,7 @@ def test_the_kubernetes_job_that_merges_waits_for_every_shard(tmp_path):
         (tmp_path / str(shard)).mkdir()
         (tmp_path / str(shard) / "conformance.html").touch()
     (script,) = container["args"]
-    echoed = script.replace("exec pytest-ascend", "echo").replace("/reports", str(tmp_path))
+    echoed = script.replace("pytest-ascend", "echo").replace("/reports", str(tmp_path))
     said = bash(echoed, tmp_path, SHARDS="3").stdout
     assert said.split() == [
         "report",
@@ -130,6 +130,11 @@ def test_the_kubernetes_job_that_merges_waits_for_every_shard(tmp_path):
         "-o",
         f"{tmp_path}/whole",
     ]
+    assert not [*tmp_path.glob("[0-9]*")], "the next run would take them for its own"
+    failed = echoed.replace("echo report merge", "bash -c 'exit 1' merge")
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "conformance.html").touch()
+    assert bash(failed, tmp_path, SHARDS="1").returncode == 1
 
 
 @pytest.mark.parametrize(
