@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.forks import apart
+from tests.forks import apart, run
 
 #: Without a path, the bundled suites would run.
 OWN = "test_own.py"
@@ -46,26 +45,18 @@ def test_benchmark_disable_measures_nothing(pytester: pytest.Pytester) -> None:
     result.assert_outcomes(skipped=1)
 
 
-def test_a_baseline_needs_several_runs_of_one_kind(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(test_own=TEST)
-    apart(pytester, "--ascend", OWN, "--ascend-device=cpu")
-    pytester.mkdir("baselines")
-    result = pytester.run(
-        sys.executable, "-m", "pytest_ascend.cli", "baseline", "record", "--baselines=baselines", "ascend-report"
-    )
-    assert result.ret == 4
-    result.stderr.fnmatch_lines(["ERROR: 1 runs are too few for a baseline", "  hint: record at least 3*"])
-
-
-def test_a_baseline_recorded_with_other_settings_is_shown_and_said(
+def test_a_baseline_needs_several_runs_and_one_recorded_with_other_settings_is_shown_and_said(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytester.makepyfile(test_own=TEST)
     apart(pytester, "--ascend", OWN, "--ascend-device=cpu").assert_outcomes(passed=1)
     pytester.mkdir("baselines")
-    recording = ("-m", "pytest_ascend.cli", "baseline", "record", "--baselines=baselines")
+    recording = ("pytest_ascend.cli", "baseline", "record", "--baselines=baselines")
+    few = run(*recording, "ascend-report", where=pytester.path)
+    assert few.returncode == 4
+    assert few.stderr.startswith("ERROR: 1 runs are too few for a baseline\n  hint: record at least 3")
     # One log thrice: how much runs differ is no matter here.
-    assert pytester.run(sys.executable, *recording, *["ascend-report"] * 3).ret == 0
+    assert run(*recording, *["ascend-report"] * 3, where=pytester.path).returncode == 0
 
     def message() -> str:
         apart(pytester, "--ascend", OWN, "--ascend-device=cpu", "--ascend-baselines=baselines")
