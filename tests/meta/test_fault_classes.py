@@ -20,6 +20,7 @@ CAUGHT = {
 }
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("fault", CAUGHT)
 def test_a_fault_of_each_class_is_seen(fault: str, tmp_path: Path) -> None:
     case, words = CAUGHT[fault]

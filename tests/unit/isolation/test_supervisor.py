@@ -91,6 +91,7 @@ def test_all_is_settled_by_one_process_where_nothing_goes_wrong() -> None:
     assert recorder.outcomes == dict.fromkeys(range(20), (Decision.ACCEPT, ["passed"]))
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("cards", [1, 2])
 @pytest.mark.parametrize("seed", range(4))
 def test_tasks_of_groups_are_told_ahead_and_each_is_decided_once(cards: int, seed: int, tmp_path: Any) -> None:
