@@ -86,6 +86,10 @@ def _whole(values: Values, key: str, _: torch.dtype) -> torch.Tensor:
     return _integers(values, key, torch.int64)
 
 
+def _addends(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
+    return inputs.integers(key, values.shape, low=1, high=3 if dtype.itemsize < 4 else 4096)
+
+
 def _rising(values: Values, key: str, _: torch.dtype) -> torch.Tensor:
     return inputs.rising(key, values.shape, dim=int(values.low), high=int(values.high))
 
@@ -105,5 +109,6 @@ KINDS: Mapping[str, Callable[[Values, str, torch.dtype], torch.Tensor]] = {
     "few": _few,
     "given": _given,
     "whole": _whole,
+    "addends": _addends,
     "rising": _rising,
 }

@@ -314,6 +314,11 @@ def whole(*shape: int, low: int = 1, high: int = 2, grad: bool = True) -> Values
     return Values(shape=shape, kind="whole", low=low, high=high, grad=grad)
 
 
+def addends(*shape: int) -> Values:
+    """Describe integers of which a dtype holds the sum of a hundred: 1 and 2 in 16 bits, up to 4,095 in float32."""
+    return Values(shape=shape, kind="addends", grad=True)
+
+
 def rising(*shape: int, dim: int = -1, high: int = 1, grad: bool = True) -> Values:
     """Describe integers up to ``high`` along a dimension, of which the second half is negative.
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators.operator import ALL, ARITHMETIC, FLOATS, INTS, MOVE, Operator
 from pytest_ascend.operators.samples import EXACT, SHAPES, SPECIAL, TEMPLATE, call
-from pytest_ascend.operators.values import Values, given, integers, mask, normal, places, whole
+from pytest_ascend.operators.values import Values, addends, given, integers, mask, normal, places, whole
 
 from ..makers import exactly, in_family, numbers
 
@@ -110,7 +110,7 @@ _added_rows = exactly(
     call(normal(5, 7), 0, _again, normal(6, 7)),
     call(normal(5, 7), -1, _rows(6, 1, 6), normal(5, 3), alpha=2),
     call(normal(17), 0, integers(64, low=0, high=16), normal(64)),
-    call(whole(_PLACES), 0, _placed, whole(_TERMS), group=EXACT),
+    call(whole(_PLACES), 0, _placed, addends(_TERMS), group=EXACT),
     *(
         _template(normal(*shape), dim, _index(11), normal(*_in_place_of(shape, dim, 11)), **named)
         for (shape, dim), named in zip(_BY_DIM, _FACTORS, strict=True)
@@ -126,7 +126,7 @@ _scatter_added = exactly(
     call(normal(5, 7), 0, integers(6, 7, low=0, high=4), normal(6, 7)),
     call(normal(5, 7), 1, integers(5, 9, low=0, high=6), normal(5, 9)),
     call(normal(17), 0, integers(64, low=0, high=16), normal(64)),
-    call(whole(_PLACES), 0, _placed, whole(_TERMS), group=EXACT),
+    call(whole(_PLACES), 0, _placed, addends(_TERMS), group=EXACT),
     *(
         _template(normal(*shape), dim, _index(*added), normal(*added))
         for shape, dim, added in ((shape, dim, _in_place_of(shape, dim, 11)) for shape, dim in _BY_DIM)
@@ -145,7 +145,7 @@ _put = exactly(
 )
 _accumulated = exactly(
     call(normal(5, 7), (_again,), normal(6, 7), accumulate=True),
-    call(whole(_PLACES), (_placed,), whole(_TERMS), accumulate=True, group=EXACT),
+    call(whole(_PLACES), (_placed,), addends(_TERMS), accumulate=True, group=EXACT),
     _template(normal(7, 5), (_index(11),), normal(11, 5), accumulate=True),
     _template(normal(7, 5, 3), (_index(11),), normal(5, 3), accumulate=True),
     _template(normal(7, 8, 3), (_index(11), _index(11)), normal(11, 3), accumulate=True),

@@ -32,7 +32,7 @@ _matrices = (
     call(normal(5, 17), normal(17, 7)),
     call(_long(7, _TERMS), _long(_TERMS, 5)),
     call(normal(33, 16), normal(16, 31)),
-    _exactly(whole(5, _MANY), rising(_MANY, 3, dim=0)),
+    _exactly(whole(5, _MANY), rising(_MANY, 3, dim=0, high=2)),
     call(normal(1, 1), normal(1, 1), group=SHAPES),
     call(normal(0, 3), normal(3, 5), group=SHAPES),
     call(normal(2, 0), normal(0, 3), group=SHAPES),
@@ -50,7 +50,7 @@ _any = (
 _batches = exactly(
     call(normal(3, 5, 17), normal(3, 17, 7)),
     call(_long(2, 5, _TERMS), _long(2, _TERMS, 3)),
-    _exactly(whole(2, 3, _MANY), rising(2, _MANY, 3, dim=1)),
+    _exactly(whole(2, 3, _MANY), rising(2, _MANY, 3, dim=1, high=2)),
     call(normal(0, 3, 5), normal(0, 5, 2), group=SHAPES),
     call(normal(6, 7, 3), normal(6, 3, 9), group=TEMPLATE),
 )
@@ -164,14 +164,16 @@ OPERATORS = in_family(
         exactly(
             call(normal(5, 17), normal(17)),
             call(_long(3, _TERMS), _long(_TERMS)),
-            _exactly(whole(3, _MANY), rising(_MANY)),
+            _exactly(whole(3, _MANY), rising(_MANY, high=2)),
         ),
     ),
     _product(
         "dot",
         torch.dot,
         exactly(
-            call(normal(17), normal(17)), call(_long(_TERMS), _long(_TERMS)), _exactly(whole(_MANY), rising(_MANY))
+            call(normal(17), normal(17)),
+            call(_long(_TERMS), _long(_TERMS)),
+            _exactly(whole(_MANY), rising(_MANY, high=2)),
         ),
     ),
     _product("outer", torch.outer, exactly(call(normal(5), normal(17)))),

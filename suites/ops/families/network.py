@@ -32,13 +32,13 @@ _in_two = exactly(
     _image_by(3, 4, 1, 1),
     call(normal(*_IMAGE), normal(3, 4, 3, 3), bias=None),
     call(uniform(1, 64, 5, 5, low=0, high=1, grad=False), uniform(2, 64, 3, 3, low=0, high=1, grad=False)),
-    call(whole(1, 1823, 3, 3), rising(2, 1823, 3, 3, dim=1), group=EXACT),
+    call(whole(1, 1823, 3, 3), rising(2, 1823, 3, 3, dim=1, high=2), group=EXACT),
     call(normal(0, 4, 5, 5), normal(3, 4, 3, 3), group=SHAPES),
 )
 _in_one = exactly(
     call(normal(2, 4, 17), normal(5, 4, 3), normal(5)),
     call(normal(2, 4, 17), normal(6, 2, 3), normal(6), stride=2, padding=2, dilation=2, groups=2),
-    call(whole(1, 5461, 3), rising(2, 5461, 3, dim=1), group=EXACT),
+    call(whole(1, 5461, 3), rising(2, 5461, 3, dim=1, high=2), group=EXACT),
     call(normal(2, 4, 17), normal(5, 4, 1), group=TEMPLATE),
     call(normal(2, 4, 17), normal(5, 4, 3), stride=3, padding=1, group=TEMPLATE),
     call(normal(4, 17), normal(5, 4, 3), normal(5), group=TEMPLATE),
@@ -66,13 +66,14 @@ _means = exactly(
     call(normal(2, 3, 7, 9), 3, stride=2, padding=1, count_include_pad=False),
     call(normal(2, 3, 7, 9), 3, stride=2, ceil_mode=True),
     call(normal(2, 3, 7, 9), (2, 3), divisor_override=5),
-    call(rising(2, 1, 128, 128, high=2), 128, group=EXACT),
+    call(rising(2, 1, 128, 128, dim=-2, high=2), 128, group=EXACT),
     call(normal(3, 7, 9), 2, group=TEMPLATE),
     call(normal(2, 3, 7, 9), (3, 2), stride=(1, 2), padding=(1, 0), group=TEMPLATE),
 )
 _to_size = exactly(
     call(normal(2, 3, 7, 9), 1),
-    call(rising(2, 1, 128, 128, high=2), 1, group=EXACT),
+    call(rising(2, 1, 128, 128, dim=-2, high=2), 1, group=EXACT),
+    call(rising(2, 1, 128, 256, dim=-2, high=2), (1, 2), group=EXACT),
     call(normal(2, 3, 7, 9), (3, 4)),
     call(normal(2, 3, 7, 9), (None, 5)),
     call(normal(2, 3, 8, 8), 4),
