@@ -88,9 +88,9 @@ def upstream(
     keys = [f"{sample.stream(operator.name)}/up/{position}" for position in range(len(attached))]
     if sample.group == EXACT:
         # Where gradients of 64 rows are added, these are sums that float32 holds and half precision does not.
-        ends = {"low": -127, "high": 256} if dtype is torch.float32 else {"low": -1, "high": 2}
+        low, high = (-127, 256) if dtype is torch.float32 else (-1, 2)
         return [
-            inputs.integers(f"{key}/whole", each.shape, **ends).to(dtype)
+            inputs.integers(f"{key}/whole", each.shape, low=low, high=high).to(dtype)
             for key, each in zip(keys, attached, strict=True)
         ]
     if operator.one_set_of_inputs:
