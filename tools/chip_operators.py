@@ -17,7 +17,6 @@ import argparse
 import csv
 import html
 import json
-import multiprocessing
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from cann_sources import CHIPS, Function, Interpreter, Sources, Tensor, git, sources_of, texts
+
+from pytest_ascend.environment.chips import DTYPES as PROBED
+from pytest_ascend.environment.chips import MOST_DIMENSIONS
 
 TARGET = Path(__file__).resolve().parent.parent / "pytest_ascend" / "environment" / "chip_operators.json"
 
@@ -42,16 +44,9 @@ DTYPES = (
     *("INT4", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"),
     *("HIFLOAT8", "FLOAT8_E5M2", "FLOAT8_E4M3FN", "FLOAT8_E8M0", "FLOAT4_E2M1", "FLOAT4_E1M2"),
 )
-#: The dtypes that torch has too, in the order of their numbers in CANN.
-PROBED = (
-    *("FLOAT", "FLOAT16", "INT8", "INT32", "UINT8", "INT16", "UINT16", "UINT32", "INT64", "UINT64", "DOUBLE", "BOOL"),
-    *("COMPLEX64", "COMPLEX128", "BFLOAT16", "COMPLEX32", "FLOAT8_E5M2", "FLOAT8_E4M3FN"),
-)
 #: Dtypes that host code treats alike where it does not name them.
 _ALIKE = {"UINT32": "UINT16", "UINT64": "UINT16", "FLOAT8_E4M3FN": "FLOAT8_E5M2"}
 _SPELLED = {"FLOAT32": "FLOAT", "BF16": "BFLOAT16", "FP16": "FLOAT16"}
-#: The most dimensions of an operator that limits them.
-MOST = 8
 #: A note without conditions: "not supported: BFLOAT16, COMPLEX64". Others ("when the input is ...") are left alone.
 _WITHOUT = re.compile(
     r"[\s\-*、：:]*(?:(?:\w+的)?数据类型)?不支持((?:[A-Z][A-Z0-9_]*[、，]?)+)(?:数据类型|类型)?[。；;\s]*"
@@ -181,7 +176,7 @@ def of_host(interpreter: Interpreter, function: Function) -> dict[str, Any]:
 
 
 def _limited(interpreter: Interpreter, function: Function, name: str) -> bool:
-    beyond, within = ({name: Tensor(rank=rank)} for rank in (MOST + 1, MOST))
+    beyond, within = ({name: Tensor(rank=rank)} for rank in (MOST_DIMENSIONS + 1, MOST_DIMENSIONS))
     return bool(interpreter.refuses(function, beyond)) and not interpreter.refuses(function, within)
 
 
@@ -215,17 +210,15 @@ def differences(source: Lists, page: Lists) -> Lists:
     return found
 
 
-_sources = Sources()
-_interpreters: dict[str, Interpreter] = {}
-
-
-def _host(operator: str) -> tuple[str, list[str], dict[str, dict[str, Any]]]:
+def of_chips(
+    sources: Sources, interpreters: Mapping[str, Interpreter], operator: str
+) -> tuple[list[str], dict[str, dict[str, Any]]]:
     """Return the parameters of an operator and what its host code says, by chip."""
-    functions = _sources.functions.get(f"aclnn{operator}GetWorkspaceSize", [])
+    functions = sources.functions.get(f"aclnn{operator}GetWorkspaceSize", [])
     if not functions:
-        return operator, [], {}
+        return [], {}
     function = functions[0]
-    mentioned = _sources.mentions[function.file]
+    mentioned = sources.mentions[function.file]
     found: dict[str, dict[str, Any]] = {}
     for chip, (arch, soc, _) in CHIPS.items():
         like = {"A3": "A2", "310B": "310P", "910": "310P"}.get(chip, "")
@@ -234,11 +227,11 @@ def _host(operator: str) -> tuple[str, list[str], dict[str, dict[str, Any]]]:
         elif like and soc not in mentioned and arch not in mentioned - {CHIPS[like][0]}:
             continue  # nothing in the file tells the two apart
         else:
-            found[chip] = of_host(_interpreters.setdefault(chip, Interpreter(_sources, chip)), function)
+            found[chip] = of_host(interpreters[chip], function)
     for chip, like in (("A3", "A2"), ("310B", "310P"), ("910", "310P")):
         found.setdefault(chip, found[like])
     found = {chip: found[chip] for chip in CHIPS}
-    return operator, [name for name in function.parameters if name not in ("workspaceSize", "executor")], found
+    return [name for name in function.parameters if name not in ("workspaceSize", "executor")], found
 
 
 def merged(by_chip: Mapping[str, Any]) -> dict[str, Any]:
@@ -294,7 +287,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("checkouts", nargs="+", metavar="NAME=CHECKOUT")
     parser.add_argument("--used-by", required=True, type=Path)
-    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--output", type=Path, default=TARGET)
     given = parser.parse_args()
     callers = used_by(given.used_by)
@@ -305,14 +297,10 @@ def main() -> None:
         origins.append(f"CANN's {name}, host code, definitions and documentation, {day}, commit {commit[:12]}")
         said.update(pages(checkout))
     read = sources_of(checkouts)
-    vars(_sources).update(vars(read))
-    wanted = sorted({*said, *callers})
-    called = [name for name in wanted if callers.get(name)]
-    with multiprocessing.get_context("fork").Pool(given.processes) as pool:
-        host = {name: (names, checked) for name, names, checked in pool.imap_unordered(_host, called, chunksize=1)}
-    operators = {}
-    for name in wanted:
-        made = row(name, said.get(name, ""), read, host.get(name, ([], {})))
+    interpreters, operators = {chip: Interpreter(read, chip) for chip in CHIPS}, {}
+    for name in sorted({*said, *callers}):
+        host = of_chips(read, interpreters, name) if callers.get(name) else ([], {})
+        made = row(name, said.get(name, ""), read, host)
         made = {**made, **({"used_by": callers[name]} if callers.get(name) else {})}
         if set(made) - {"used_by", "parameters"}:
             operators[name] = made

@@ -23,6 +23,7 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.writing import read
 from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.summary import summarise
+from tools.evaluation.support import table
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "requirements.md"
@@ -59,8 +60,7 @@ def page(results: Mapping[str, ResultRecord] | None = None) -> str:
     cases = {each.id: each for each in manifest.load(ROOT / "suites")}
     by_requirement = covered(cases)
     measured = ["outcomes", "largest share of a limit"] if results else []
-    lines = [f"| {' | '.join(['id', 'requirement', *(f'cases at {level}' for level in LEVELS), *measured])} |"]
-    lines.append("|---" * lines[0].count(" | ") + "|---|")
+    rows = []
     for each in requirements():
         mine = by_requirement[str(each["id"])]
         counts = [f"{sum(cases[name].is_in(level) for name in mine):,}" for level in LEVELS]
@@ -68,8 +68,9 @@ def page(results: Mapping[str, ResultRecord] | None = None) -> str:
         outcomes = Counter(one.outcome.name for one in found)
         used = max((evidence.limit_used(one) or 0.0 for one in found if one.outcome.name == "passed"), default=0.0)
         shown = [", ".join(f"{n:,} {name}" for name, n in outcomes.most_common()), f"{used:.0%}"] if results else []
-        lines.append(f"| {' | '.join([str(each['id']), str(each['says']), *counts, *shown])} |")
-    return HEAD + "\n".join(lines) + "\n"
+        rows.append([each["id"], each["says"], *counts, *shown])
+    heads = ["id", "requirement", *(f"cases at {level}" for level in LEVELS), *measured]
+    return HEAD + "\n".join(table(heads, rows)) + "\n"
 
 
 def main(arguments: list[str]) -> None:

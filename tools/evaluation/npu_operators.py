@@ -5,6 +5,8 @@ Each operator of the suite is called once, and its backward, on the emulated chi
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,20 +18,7 @@ from pytest_ascend.operators import InputFactory
 from suites.fused import OPERATORS
 
 #: What carries the serving of language models, by the number of calls in vLLM Ascend (August 2026).
-SERVING = frozenset((
-    *("npu_fused_infer_attention_score", "npu_fused_infer_attention_score_v2", "npu_quant_matmul", "npu_format_cast"),
-    *("npu_dynamic_quant", "npu_grouped_matmul", "npu_grouped_matmul_swiglu_quant", "npu_dynamic_mx_quant"),
-    *("npu_moe_init_routing", "npu_moe_init_routing_v2", "npu_moe_re_routing", "npu_moe_gating_top_k"),
-    *("npu_moe_gating_top_k_softmax", "npu_scatter_pa_kv_cache", "npu_gather_pa_kv_cache", "_npu_reshape_and_cache"),
-    *("_npu_paged_attention", "_npu_flash_attention", "npu_mrope", "npu_interleave_rope"),
-    *("npu_kv_rmsnorm_rope_cache", "npu_mla_prolog", "npu_mla_prolog_v2", "npu_mla_prolog_v3"),
-    *("npu_transpose_batchmatmul", "npu_transpose_quant_batchmatmul", "npu_convert_weight_to_int4pack"),
-    *("npu_weight_quant_batchmatmul", "npu_lightning_indexer", "npu_quant_lightning_indexer"),
-    *("npu_sparse_flash_attention", "npu_kv_quant_sparse_flash_attention", "npu_chunk_gated_delta_rule"),
-    *("npu_recurrent_gated_delta_rule", "npu_fused_causal_conv1d", "npu_attention_update", "npu_add_rms_norm_quant"),
-    *("npu_add_rms_norm_dynamic_quant", "npu_add_rms_norm_dynamic_mx_quant", "npu_dequant_swiglu_quant"),
-    *("npu_dynamic_block_quant", "npu_kronecker_quant"),
-))  # fmt: skip
+SERVING = frozenset(json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")))
 
 
 class _Called(TorchDispatchMode):

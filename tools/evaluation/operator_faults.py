@@ -271,12 +271,8 @@ class Bank:
 
 def all_trials(results: Path, seed: int) -> dict[int, Trial]:
     """Read what was tried of a seed, by number."""
-    return {n: each for file in sorted(results.glob(f"faults-{seed}-*.jsonl")) for n, each in trials(file).items()}
-
-
-def trials(file: Path) -> dict[int, Trial]:
-    """Read what was tried, by number."""
-    return {row["fault"]["number"]: Trial(**{**row, "fault": Fault(**row["fault"])}) for row in lines_of(file)}
+    rows = (row for file in sorted(results.glob(f"faults-{seed}-*.jsonl")) for row in lines_of(file))
+    return {row["fault"]["number"]: Trial(**{**row, "fault": Fault(**row["fault"])}) for row in rows}
 
 
 def results_of(folder: Path, count: int) -> Iterator[str]:
