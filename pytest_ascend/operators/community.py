@@ -17,7 +17,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -153,12 +153,8 @@ def _calls(path: Path) -> Iterator[Call]:
             call = Call(name=str(index), why=one_line(reason)[:200])
         taken[call.name] += 1
         if taken[call.name] > 1:
-            call = _renamed(call, f"{call.name}-{taken[call.name]}")
+            call = replace(call, name=f"{call.name}-{taken[call.name]}")
         yield call
-
-
-def _renamed(call: Call, name: str) -> Call:
-    return Call(name=name, functions=call.functions, args=call.args, kwargs=call.kwargs, dtype=call.dtype, why=call.why)
 
 
 # --- ATK --------------------------------------------------------------------------------------------------------------
