@@ -46,7 +46,7 @@ CASES: Mapping[str, str] = {
     "runtime/*": "meta/test_fault_classes.py::test_a_fault_of_each_class_is_seen",
     "programs/*": "meta/test_fault_classes.py::test_a_fault_of_each_class_is_seen",
     "inference/*": "emulator/test_inference_faults.py::test_a_fault_is_found_with_its_layer",
-    "graphs/*": "meta/test_graph_faults.py::test_a_fault_of_a_captured_graph_is_seen",
+    "graphs/*": "meta/test_graph_faults.py::test_a_fault_of_a_captured_graph_is_seen_with_its_operator",
     "benchmarks/*": "unit/performance/test_baseline.py::test_a_slowdown_has_to_show_twice",
     "benchmarks/memory": "unit/performance/test_timing.py::test_a_tensor_kept_in_every_tenth_step_is_a_leak",
 }
