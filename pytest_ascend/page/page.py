@@ -51,7 +51,8 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> View:
     bad = [each for each in causes if each.outcome != NotRun.name]
     absent = [*(each for each in causes if each.outcome == NotRun.name), *lacking]
     cards = tuple(sections.cause_card(each, summary) for each in sorted(bad, key=lambda each: -len(each.cases)))
-    diff, shown = compare(against, summary) if against else None, tuple(sections.suites(results))
+    diff = compare(against, summary) if against else None
+    shown = tuple(sections.suites(results, emulated=header.stack.emulated))
     titles, numbered = _numbered([*causes, *lacking], known)
     cases = sum(len(each.cases) for each in known)
     not_npu = " not-npu" if summary.verdict.notice else ""

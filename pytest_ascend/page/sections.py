@@ -72,7 +72,7 @@ def cause_card(cause: Cause, summary: Summary) -> View:
     )
 
 
-def suites(results: Iterable[ResultRecord]) -> Iterator[View]:
+def suites(results: Iterable[ResultRecord], *, emulated: bool = False) -> Iterator[View]:
     """Yield a section for each suite with cases in the run, folded at first; the script lays out its cases."""
     by_suite: dict[str, list[ResultRecord]] = {}
     for result in results:
@@ -94,7 +94,7 @@ def suites(results: Iterable[ResultRecord]) -> Iterator[View]:
             covered=say("covered.of", subjects=counted("subjects", len(subjects)), cases=counted("cases", len(found))),
             share=figures.share(len(good), len(found)),
             by_dtype=say("grid.by-dtype", title=title),
-            tables=tuple(tables(found)),
+            tables=tuple(tables(found, emulated=emulated)),
             charts=charts(found),
             has_grid=bundled.describe(suite).grid,
             families=tuple(by_family({name: (well[name], count) for name, count in families.items()})),

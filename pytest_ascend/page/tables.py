@@ -103,11 +103,12 @@ class FigureTable:
     lines: tuple[Line, ...]
 
 
-def tables(results: Sequence[ResultRecord]) -> Iterator[FigureTable]:
-    """Yield the tables for the results of a suite."""
+def tables(results: Sequence[ResultRecord], *, emulated: bool = False) -> Iterator[FigureTable]:
+    """Yield the tables for the results of a suite; no published figure stands beside one of an emulated device."""
     gained = speed_ups(results)
     yield from _table("speed-up", ("usual", "time", "factor"), _speed_ups(results, gained))
-    yield from _table("published", ("figure", "own", "elsewhere", "stack", "source"), _beside(results, gained))
+    beside = () if emulated else _beside(results, gained)
+    yield from _table("published", ("figure", "own", "elsewhere", "stack", "source"), beside)
     yield from _table("accuracy", ("ulp", "at"), _accuracies(results))
     yield from _table("inputs", ("calls", *_KINDS), _variations(results), OPERATORS_LIMIT)
 
