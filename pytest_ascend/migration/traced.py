@@ -70,10 +70,13 @@ def analyse(empty: Analysis, request: Request, kind: Kind, standings_of: str, wa
         *_roundings(operators, empty.chip),
         *_objections(operators, empty.chip),
     ]
-    # Search with meta tensors, which cost nothing at any size; not for a model that reads values.
+    # Search with meta tensors, which cost nothing at any size; not for a model that reads values, nor along steps.
     given = targets[0]
     traced = traces[0]
     capacity_bytes = empty.chip.memory_bytes
+    is_batch = len({sum(use.calls for use in each.uses.values()) for each in traces}) == 1
+    if not is_batch:
+        notes.append("the number of operators grows with the first dimension, as steps of a sequence: is it the batch?")
     return replace(
         empty,
         model=request.model,
@@ -85,7 +88,9 @@ def analyse(empty: Analysis, request: Request, kind: Kind, standings_of: str, wa
         graph_breaks=breaks if request.compiled else None,
         memory=memory,
         largest_batch=(
-            None if traced.reads_values or traced.way == "cpu" else fitting_batch(given, step, capacity_bytes)
+            fitting_batch(given, step, capacity_bytes)
+            if is_batch and not traced.reads_values and traced.way != "cpu"
+            else None
         ),
         notes=tuple(dict.fromkeys(notes)),
     )

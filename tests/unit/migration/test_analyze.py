@@ -224,6 +224,17 @@ def test_memory_that_does_not_grow_says_nothing_on_batches() -> None:
     assert largest_batch(lambda _: 100, 1000) is None
 
 
+def recurrent() -> nn.Module:
+    return nn.GRU(4, 4)
+
+
+def test_no_batch_is_searched_along_the_steps_of_a_sequence(census: Path) -> None:
+    _, said = asked("tests.unit.migration.test_analyze:recurrent", "-i", "3x2x4", "--census", str(census))
+    assert said["largest_batch"] is None
+    assert any("grows with the first dimension" in each for each in said["notes"])
+    assert "the model (DynamicGRUV2)" in said["uncapturable"][0]
+
+
 class Experts(nn.Module):
     """Routes each row to one of two layers, as mixtures of experts do."""
 
