@@ -60,7 +60,9 @@ def with_rows(module: ModuleType, name: str) -> Family:
 def add(family: Family, declaration: str, expression: str, names: dict[str, Any]) -> None:
     """Declare an operator by a row; ``names`` are those of the family's module."""
     inputs = [each for each in parse(declaration).parameters if each.is_input]
-    read = {each.id for each in ast.walk(ast.parse(expression)) if isinstance(each, ast.Name)}
+    read = {expression.partition(".")[0]}
+    if not re.fullmatch(r"[\w.]+", expression):  # many are names, and parsing takes a while
+        read = {each.id for each in ast.walk(ast.parse(expression)) if isinstance(each, ast.Name)}
     into = "out" in read and all(each.name != "out" for each in inputs)
     if expression.endswith("(**given)"):
         family.op(declaration, _of_some(inputs, _evaluated(expression.removesuffix("(**given)"), names)))

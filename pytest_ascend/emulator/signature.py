@@ -8,6 +8,7 @@ Each parameter is ``[role] type name``. Roles: none for an input; ``inout`` for 
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 
@@ -64,6 +65,7 @@ class Signature:
     parameters: tuple[Parameter, ...]
 
 
+@functools.cache
 def parse(declaration: str) -> Signature:
     """Parse a declaration. Raises ValueError that quotes the invalid part."""
     match = _DECLARATION.fullmatch(declaration.strip())

@@ -14,7 +14,7 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import BACKWARD, BATTERY, CASES, DISTRIBUTION, DRAWINGS, GRADIENT, SEED, STATE, Drawing, attention
+from . import BACKWARD, BATTERY, DISTRIBUTION, DRAWINGS, GRADIENT, SEED, STATE, Drawing, attention
 from .batteries import BATTERIES
 from .statistics import FALSE_ALARM, judge, repeated
 
@@ -50,12 +50,6 @@ _BY_NAME = {drawing.name: drawing for drawing in DRAWINGS}
 UNWRITTEN = {True: float("nan"), False: -11}
 
 
-def of(property_: str) -> pytest.MarkDecorator:
-    """Parametrize a test with every case of a property."""
-    found = [case for case in CASES if case.property == property_]
-    return pytest.mark.parametrize("case", found, ids=[case.id for case in found])
-
-
 def drawing_of(case: Case) -> Drawing:
     return _BY_NAME[case.subject]
 
@@ -70,7 +64,7 @@ def drawn(case: Case, device: torch.device) -> torch.Tensor:
     return drawing.draw(target).detach().cpu()
 
 
-@of(DISTRIBUTION)
+@pytest.mark.ascend_cases("random", DISTRIBUTION)
 def test_distribution(case: Case, npu_device: torch.device, ascend_measure: Callable[[str, float], None]) -> None:
     seed(npu_device, 2024)
     distribution, values = drawing_of(case).distribution, drawn(case, npu_device).flatten()
@@ -86,7 +80,7 @@ def test_distribution(case: Case, npu_device: torch.device, ascend_measure: Call
         pytest.fail(f"not the distribution of {case.subject}: {worst.what}, probability {worst.probability:.1e}")
 
 
-@of(BATTERY)
+@pytest.mark.ascend_cases("random", BATTERY)
 def test_battery(case: Case, npu_device: torch.device, ascend_measure: Callable[[str, float], None]) -> None:
     seed(npu_device, 2025)
     found = list(BATTERIES[case.subject][1](npu_device))
@@ -100,7 +94,7 @@ def test_battery(case: Case, npu_device: torch.device, ascend_measure: Callable[
         pytest.fail(f"{case.subject}: {worst.what}: probability {probability:.1e}")
 
 
-@of(SEED)
+@pytest.mark.ascend_cases("random", SEED)
 def test_seed(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     seed(npu_device, 7)
     first, second = drawn(case, npu_device), drawn(case, npu_device)
@@ -113,7 +107,7 @@ def test_seed(case: Case, npu_device: torch.device, precision_compare: Precision
     assert not torch.equal(first, other), f"{case.subject}: another seed gives the same numbers"
 
 
-@of(STATE)
+@pytest.mark.ascend_cases("random", STATE)
 def test_state(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     seed(npu_device, 9)
     drawn(case, npu_device)
@@ -124,7 +118,7 @@ def test_state(case: Case, npu_device: torch.device, precision_compare: Precisio
     precision_compare(again, first, standard="binary", name=f"{case.subject}, from a state that was kept")
 
 
-@of(GRADIENT)
+@pytest.mark.ascend_cases("random", GRADIENT)
 def test_gradient(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     """Elements dropped forward are dropped backward, and the scale is the same."""
     function = drawing_of(case).gradient
@@ -135,7 +129,7 @@ def test_gradient(case: Case, npu_device: torch.device, precision_compare: Preci
     precision_compare(gradient.cpu(), -result.detach().cpu(), standard="binary", name=f"gradient of {case.subject}")
 
 
-@of(BACKWARD)
+@pytest.mark.ascend_cases("random", BACKWARD)
 def test_backward(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     """Attention with dropout, and its gradients, are those of the weights that its result shows to be kept."""
     seed(npu_device, 10)

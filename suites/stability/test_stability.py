@@ -15,7 +15,7 @@ from pytest_ascend.operators.calling import on_tensors, tensors
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import BATCH, CASES, COMPUTATIONS, DETERMINISM, PROMISED, STALE, Computation
+from . import BATCH, COMPUTATIONS, DETERMINISM, PROMISED, STALE, Computation
 
 #: By name, 32 bits that fill memory: NaN in float32; large numbers in any format; NaN in 16 bits and -1 in integers;
 #: zeros, which hide many a mistake.
@@ -49,12 +49,6 @@ TIMES = 10
 PARTS = {"the first row": slice(0, 1), "the third row": slice(2, 3), "two rows": slice(0, 2)}
 
 
-def of(property_: str) -> pytest.MarkDecorator:
-    """Parametrize a test with every case of a property."""
-    found = [case for case in CASES if case.property == property_]
-    return pytest.mark.parametrize("case", found, ids=[case.id for case in found])
-
-
 def drawn(case: Case, device: torch.device) -> tuple[Computation, Sample]:
     """Return the function, and its arguments on the device."""
     computation = _BY_NAME[case.subject]
@@ -84,7 +78,7 @@ def deterministic(wanted: bool) -> Iterator[None]:
         torch.set_deterministic_debug_mode(before)
 
 
-@of(DETERMINISM)
+@pytest.mark.ascend_cases("stability", DETERMINISM)
 def test_determinism(
     case: Case,
     npu_device: torch.device,
@@ -107,7 +101,7 @@ def test_determinism(
     ascend_measure("differing_elements_share", max(_differing_share({"": each}, {"": first}) for each in again))
 
 
-@of(STALE)
+@pytest.mark.ascend_cases("stability", STALE)
 def test_stale_memory(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     found: dict[str, Any] = {}
     for name, pattern in PATTERNS.items():
@@ -118,7 +112,7 @@ def test_stale_memory(case: Case, npu_device: torch.device, precision_compare: P
     precision_compare(found, dict.fromkeys(found, clean), standard="binary", name=f"{case.subject} in memory full of")
 
 
-@of(BATCH)
+@pytest.mark.ascend_cases("stability", BATCH)
 def test_batch_invariance(
     case: Case,
     npu_device: torch.device,

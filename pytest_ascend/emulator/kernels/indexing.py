@@ -142,10 +142,6 @@ _REDUCTIONS: dict[str, Callable[..., T]] = {
 }
 
 
-def scatter_by_name(x: T, index: T, source: T, axis: int, reduction: str = "none") -> T:
-    return _REDUCTIONS[reduction](x, axis, index.long(), source)
-
-
 def gather_by_name(x: T, index: T, dim: T, batch_dims: int = 0, **_: Any) -> T:
     if batch_dims:
         raise NotImplementedError("batch_dims is not implemented")

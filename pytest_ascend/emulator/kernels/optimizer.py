@@ -20,42 +20,6 @@ T = torch.Tensor
 Optional = T | None
 
 
-def apply_adam_w_v2(
-    var: T,
-    m: T,
-    v: T,
-    max_v: Optional,
-    grad: T,
-    step: T,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    weight_decay: float,
-    eps: float,
-    amsgrad: bool,
-    maximize: bool,
-) -> None:
-    """Step one parameter. ``step`` counts the earlier steps.
-
-    CANN takes float32 numbers: a beta of 0.9 is 0.89999998, so that some bits of the results differ from the CPU's.
-    """
-    aten._fused_adamw_(
-        [var],
-        [grad],
-        [m],
-        [v],
-        [max_v] if amsgrad else [],
-        [step + 1],
-        lr=lr,
-        beta1=beta1,
-        beta2=beta2,
-        weight_decay=weight_decay,
-        eps=eps,
-        amsgrad=amsgrad,
-        maximize=maximize,
-    )
-
-
 def _fused(declaration: str, function: Any, lists: int) -> None:
     """Declare a step of whole lists of tensors: torch takes what follows them by the same names."""
     names = [re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", each.name) for each in parse(declaration).parameters]

@@ -174,13 +174,6 @@ def quant_matmul_v5(
     out.copy_(scaled)
 
 
-def quant_matmul_v4(
-    x1: T, x2: T, columns: T, offset: Optional, rows: Optional, bias: Optional, turn1: bool, turn2: bool, out: T
-) -> None:
-    """Multiply as the fifth version does without groups; torch_npu before 2.8 calls it."""
-    quant_matmul_v5(x1, x2, rows, columns, None, None, offset, None, bias, turn1, turn2, 0, out)
-
-
 def _gated_product(x: T, weight: T, scales: T) -> tuple[T, T]:
     """Return both halves of the columns of a product; scales are for columns, or for groups of rows, too."""
     wide = scales_of(scales).view(-1, 1, weight.shape[-1])

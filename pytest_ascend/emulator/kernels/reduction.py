@@ -122,10 +122,6 @@ def lp_norm_reduce(x: T, p: float, axes: L, keepdim: bool, epsilon: float) -> T:
     return torch.sum(powers, axes, keepdim)
 
 
-def lp_norm_update(total: T, p: float, epsilon: float) -> T:  # noqa: ARG001
-    return total if p in (0, 1) or p in _INFINITE else total.pow(1 / p)
-
-
 # --- distinct elements: their number depends on the data ---
 
 Optional = T | None
@@ -139,10 +135,6 @@ def _asked(found: tuple[T, T, T], inverse: bool, counts: bool) -> Distinct:
 
 def unique2(x: T, _: bool, inverse: bool, counts: bool) -> Distinct:
     return _asked(aten._unique2(x, True, inverse, counts), inverse, counts)
-
-
-def unique_by_name(x: T, *, sorted: bool, return_inverse: bool, return_counts: bool) -> Distinct:  # noqa: A002
-    return unique2(x, sorted, return_inverse, return_counts)
 
 
 #: The dimension that torch_npu passes for "none, all elements in a row".

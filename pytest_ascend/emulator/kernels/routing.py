@@ -210,11 +210,6 @@ def finalize_routing_v2(
     return finalize_routing(rows, x1, x2, bias, scales, places, experts)
 
 
-def compute_expert_tokens(experts: T, count: int) -> T:
-    """Return the cumulative numbers of rows by expert."""
-    return experts.long().bincount(minlength=count)[:count].cumsum(0)
-
-
 def token_permute(tokens: T, indices: T, count: int, _: bool) -> tuple[T, T]:
     """Return tokens in order of their experts, and the position of each copy of a token."""
     order = indices.flatten().argsort(stable=True)
