@@ -264,6 +264,7 @@ def faults(tab: Any) -> list[tuple[str, str]]:
     return [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in ("serious", "critical")]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(("name", "scheme"), [("run", "light"), ("run", "dark"), ("diff", "dark"), ("matrix", "light")])
 def test_axe_finds_no_serious_fault(opened: Open, name: str, scheme: str) -> None:
     assert faults(opened(name, color_scheme=scheme)) == []
