@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out: set[pytest.Item] = set()
     for name, each in sorted(drawn.items()):
         chosen = random.Random(f"{seed} {name}").sample(  # noqa: S311  (no secret)
-            sorted(item.nodeid for item in each), each[0].get_closest_marker("drawn").args[0]
+            sorted(item.nodeid for item in each), min(len(each), each[0].get_closest_marker("drawn").args[0])
         )
         left_out.update(item for item in each if item.nodeid not in chosen)
     items[:] = [item for item in items if item not in left_out]
