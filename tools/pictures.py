@@ -1,4 +1,8 @@
-"""Photograph the pages of the documentation in Chromium, into docs/pictures. Runs the suite on the emulated device."""
+"""Make the pictures of the documentation, in docs/pictures.
+
+python tools/pictures.py judge     what the judge says of four kinds of errors (SVG); needs matplotlib
+python tools/pictures.py pages     the pages, photographed in Chromium (PNG); runs the suite on the emulated device
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,40 @@ from my_model import make_model
 model = torch.nn.DataParallel(make_model().cuda())
 torch.backends.cudnn.benchmark = True
 """
+
+
+def judge() -> None:
+    """Draw signed errors of four results beside a reference run, each with the judge's verdict."""
+    import matplotlib.pyplot as plt  # noqa: PLC0415 - pages need neither it nor torch
+    import torch  # noqa: PLC0415
+
+    from pytest_ascend.precision import Samples, compare  # noqa: PLC0415
+
+    plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "judge", "font.family": "sans-serif", "font.size": 8})
+    generator = torch.Generator().manual_seed(7)
+    terms = torch.rand(1024, 512, generator=generator)
+    total, product = terms.double().sum(1), terms[:, 0].double() * terms[:, 1].double()
+    one, other, rounded = terms.sum(1), terms.flip(1).reshape(1024, 8, -1).sum(2).sum(1), product.float()
+    noise = torch.exp2(product.log2().floor() - 23) * 2.7 * (torch.rand(1024, generator=generator) - 0.5)
+    below = torch.where(rounded.double() > product, torch.nextafter(rounded, torch.zeros(())), rounded)
+    wrong = torch.where(torch.arange(1024) == 100, other * (1 + 4e-6), other)
+    shown = {
+        "A sum in another order": (other, total, [one, other]),
+        "A sum, one element wrong": (wrong, total, [one, other]),
+        "A product, noise in the last bits": ((product + noise).float(), product, [rounded]),
+        "A product, truncated instead of rounded": (below, product, [rounded]),
+    }
+    figure, panels = plt.subplots(2, 2, figsize=(7.5, 4.2), layout="constrained")
+    for axes, (title, (actual, expected, runs)) in zip(panels.flat, shown.items(), strict=True):
+        verdict = compare(actual, expected, reference_runs=Samples(runs))
+        ulp = torch.exp2(expected.log2().floor() - 23)
+        for each, colour in ((runs[0], "#9aa0a6"), (actual, "#2a6fb0" if verdict.agrees else "#c0392b")):
+            axes.plot(((each.double() - expected) / ulp)[:110], ".", color=colour, markersize=3)
+        axes.set_title(title, loc="left", fontweight="bold")
+        axes.set_ylabel("error in ulp")
+        said = "agrees" if verdict.agrees else verdict.headline.split(";")[-1].strip()
+        axes.set_xlabel(said, color="#2a6fb0" if verdict.agrees else "#c0392b")
+    figure.savefig(PICTURES / "judge.svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
 
 
 def pages(report: Path | None) -> None:
@@ -82,12 +120,13 @@ def photograph(paths: dict[str, Path], *, size: tuple[int, int] = (1080, 680)) -
 
 
 def main() -> None:
-    """Make the pictures."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Make the pictures that are named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("judge", "pages"))
     parser.add_argument("--report", type=Path, help="a run to show as report.png; the smallest level if not given")
     given = parser.parse_args()
     PICTURES.mkdir(exist_ok=True)
-    pages(given.report and given.report.resolve())
+    judge() if given.what == "judge" else pages(given.report and given.report.resolve())
 
 
 if __name__ == "__main__":
