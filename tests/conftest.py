@@ -44,8 +44,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Without that option all run.
     """
     seed, drawn = config.getoption("random_order_seed", None), defaultdict(list)
+    is_given = seed and seed != "0" and not seed.startswith("default:")  # as the plugin says where none was given
     for item in items:
-        if item.get_closest_marker("drawn") and seed and seed != "0":
+        if item.get_closest_marker("drawn") and is_given:
             drawn[item.nodeid.partition("[")[0]].append(item)
     left_out: set[pytest.Item] = set()
     for name, each in sorted(drawn.items()):
