@@ -175,9 +175,16 @@ static graph *new_graph(void) {
     return made;
 }
 
+/* The first 910 and the 310B: RT_FEATURE_MODEL_ACL_GRAPH is in the features of the other chips alone, in src/runtime/config of CANN's
+ * runtime (681ef7610, August 2026). */
+static int cannot_capture(const char *chip) {
+    return !strncmp(chip, "Ascend310B", 10) || !strncmp(chip, "Ascend910P", 10) || !strcmp(chip, "Ascend910A") || !strcmp(chip, "Ascend910B");
+}
+
 API int aclmdlRICaptureToModelRIBegin(void *given, void *into, int mode) {
     stream *on = emu_stream_of(given);
     graph *made = into;
+    if (cannot_capture(aclrtGetSocName())) return emu_fail(EMU_NOT_SUPPORTED, "emulated CANN: an %s cannot capture", aclrtGetSocName());
     if (!made) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: no host memory for a graph");
     if (mode < GLOBAL || mode > RELAXED) return emu_fail(EMU_INVALID_PARAMETER, "emulated CANN: there is no capture mode %d", mode);
     if (!given) return forbidden(EMU_CAPTURE_IMPLICIT, "Stream begin capture", "The default stream cannot be captured");
