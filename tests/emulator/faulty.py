@@ -24,7 +24,7 @@ def use(fault: str) -> str:
     x = torch.arange(8.0).npu()
     found = [(x + i).cpu().tolist() == [float(i + j) for j in range(8)] for i in range(1, 4)]
     torch.empty(1 << 25, device="npu")
-    return "slow" if time.perf_counter() - began > 2 and "slow" in fault else f"right {found}"
+    return "slow" if time.perf_counter() - began > 2 and "slow:seconds=0.8" in fault else f"right {found}"
 
 
 def habit(fault: str) -> str:
