@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import random
 import resource
 import time
@@ -22,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 
 import click
+import msgspec
 import torch
 import torch_npu  # noqa: F401  (which torch loads by itself only where nobody forbids it)
 
@@ -32,7 +32,7 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 from tests.meta.kernel_calls import DTYPES, NPU, TIES, Call, Calls, is_wrong
 from tests.meta.kernel_cases import Suite, emulated
-from tests.meta.kernel_faults import CONDITIONS, EFFECTS
+from tests.meta.kernel_faults import CONDITIONS, EFFECTS, Seen
 from tests.meta.kernel_switch import SWITCH
 from tools.ops.database import database
 
@@ -211,6 +211,14 @@ def explored(suite: Suite, trial: Trial, names: Iterable[str], seconds: float) -
     return replace(trial, level="missed")
 
 
+#: Operators and dtypes that call each kernel, the kernels that each case calls, and what each kernel was called with.
+KNOWN = tuple[dict[str, list[tuple[str, torch.dtype]]], dict[str, set[str]], dict[str, Seen]]
+
+
+def _dtype(_: type, text: str) -> torch.dtype:
+    return getattr(torch, text.removeprefix("torch."))
+
+
 @dataclass(frozen=True, slots=True)
 class Bank:
     """What trials have in common: the suite, the seed of the faults, who calls each kernel, and how far they go."""
@@ -224,15 +232,15 @@ class Bank:
     @classmethod
     def of(cls, results: Path, seed: int, levels: Sequence[str], explore_s: float, only: Sequence[str]) -> Bank:
         """Find out who calls each kernel, or read it where it is known already."""
-        suite, file = Suite(), results / "calls.pickle"
+        suite, file = Suite(), results / "calls.json"
         if file.exists():
-            callers, suite.calls, seen = pickle.loads(file.read_bytes())  # noqa: S301  (written below)
+            callers, suite.calls, seen = msgspec.json.decode(file.read_bytes(), type=KNOWN, dec_hook=_dtype)
             SWITCH.seen.update(seen)
         else:
             callers = reached(only)
             suite.watch(LEVELS[:1], only)
             beside, seen = file.with_suffix(".new"), {kernel: SWITCH.seen[kernel] for kernel in callers}
-            beside.write_bytes(pickle.dumps((callers, suite.calls, seen)))
+            beside.write_bytes(msgspec.json.encode((callers, suite.calls, seen), enc_hook=str))
             beside.replace(file)
         return cls(suite, seed, callers, levels, explore_s)
 
