@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import os
-import resource
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
@@ -26,6 +24,7 @@ from pytest_ascend.plugin.reports import RECORD_PROPERTY
 from pytest_ascend.plugin.session import RunSetup
 from pytest_ascend.run import benchmarked
 from pytest_ascend.run.case_context import lost
+from pytest_ascend.system.memory import give_back, resident_bytes
 
 #: Makes launches synchronous, so that an error is raised where it is caused.
 BLOCKING = {"ASCEND_LAUNCH_BLOCKING": "1", "CUDA_LAUNCH_BLOCKING": "1"}
@@ -197,23 +196,11 @@ def _held(device: Device, before: int) -> int:
 
 
 def _trimmed(before: int) -> int:
-    """Return the size of the process when freed memory was last given back, which is done where it grew by TRIM_BYTES.
-
-    The C library keeps that memory by itself: after a pass of a large model in float64, gigabytes in each child.
-    """
-    if _resident() - before < TRIM_BYTES:
+    """Return the size of the process when freed memory was last given back: where it had grown by TRIM_BYTES."""
+    if resident_bytes() - before < TRIM_BYTES:
         return before
-    with contextlib.suppress(AttributeError, OSError):  # another C library than glibc
-        ctypes.CDLL(None).malloc_trim(0)
-    return _resident()
-
-
-def _resident() -> int:
-    try:
-        pages = Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]
-    except OSError:  # no such file on this system
-        return 0
-    return int(pages) * resource.getpagesize()
+    give_back()
+    return resident_bytes()
 
 
 @contextlib.contextmanager

@@ -5,16 +5,16 @@ Limits are wide: they are for a device on which something takes a hundred times 
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+
+from pytest_ascend.system.memory import give_back, resident_bytes
 
 from .rows import SMOKE, STANDARD, At, Row
 
@@ -138,8 +138,8 @@ def _products(at: At) -> Mapping[str, Callable[[], object]]:
 
 def host_bytes() -> int:
     """Return the memory that this process has of the host's, without what was freed and malloc still holds."""
-    ctypes.CDLL(None).malloc_trim(0)
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * 4096
+    give_back()
+    return resident_bytes()
 
 
 def _soak(calls: int) -> Callable[[At], None]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import TypeAlias
 
 import click
@@ -18,6 +16,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from pytest_ascend.precision import compare
+from pytest_ascend.system.memory import resident_bytes
 from tests.meta import correct_results, planted_errors
 
 from .support import least_s, table, write
@@ -118,12 +117,12 @@ def small_speed() -> Iterator[tuple[str, ...]]:
 
 def _measured(task: Callable[[], object]) -> tuple[float, float]:
     """Return seconds, and how far resident memory rose (MiB)."""
-    over, base = threading.Event(), _resident_mib()
+    over, base = threading.Event(), resident_bytes() / 2**20
     peak = [base]
 
     def watch() -> None:
         while not over.wait(0.002):
-            peak[0] = max(peak[0], _resident_mib())
+            peak[0] = max(peak[0], resident_bytes() / 2**20)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -131,11 +130,6 @@ def _measured(task: Callable[[], object]) -> tuple[float, float]:
     over.set()
     watcher.join()
     return taken, peak[0] - base
-
-
-def _resident_mib() -> float:
-    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 @click.command(help=__doc__)

@@ -177,9 +177,7 @@ static graph *new_graph(void) {
 
 /* The first 910 and the 310B: RT_FEATURE_MODEL_ACL_GRAPH is in the features of the other chips alone, in src/runtime/config of CANN's
  * runtime (681ef7610, August 2026). */
-static int cannot_capture(const char *chip) {
-    return !strncmp(chip, "Ascend310B", 10) || !strncmp(chip, "Ascend910P", 10) || !strcmp(chip, "Ascend910A") || !strcmp(chip, "Ascend910B");
-}
+static int cannot_capture(const char *chip) { return !strncmp(chip, "Ascend310B", 10) || emu_is_first_910(chip); }
 
 API int aclmdlRICaptureToModelRIBegin(void *given, void *into, int mode) {
     stream *on = emu_stream_of(given);

@@ -186,10 +186,11 @@ API int aclrtGetSysParamOpt(int option, int64_t *value) {
 enum { SATURATION = 0, INF_NAN = 1 };
 static int overflow_mode = -1;
 
-static int only_saturates(const char *chip) {
-    return !strncmp(chip, "Ascend310", 9) || !strncmp(chip, "Ascend910P", 10) || !strcmp(chip, "Ascend910A") ||
-           !strcmp(chip, "Ascend910B");
+int emu_is_first_910(const char *chip) {
+    return !strncmp(chip, "Ascend910P", 10) || !strcmp(chip, "Ascend910A") || !strcmp(chip, "Ascend910B");
 }
+
+static int only_saturates(const char *chip) { return !strncmp(chip, "Ascend310", 9) || emu_is_first_910(chip); }
 
 API int aclrtSetDeviceSatMode(int mode) {
     const char *chip = aclrtGetSocName();

@@ -104,6 +104,7 @@ int emu_refuse_synchronous(const char *what);
 /* Whether the release of CANN that is emulated is older. */
 int emu_cann_is_before(int major, int minor);
 API const char *aclrtGetSocName(void);
+int emu_is_first_910(const char *chip);
 
 /* Have Python do something: an operator's index or one of these, its words, the list of tasks, and the stream's id. */
 enum { EMU_TASK = -2, EMU_REPLAY = -3, EMU_FORGET = -4, EMU_GROUP = -5, EMU_UPDATE = -6, EMU_PRINT = -7 };

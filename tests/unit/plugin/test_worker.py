@@ -17,10 +17,10 @@ from pytest_ascend.plugin import worker
 #: In a fresh process, whose heap has no room for what it takes here.
 PROGRAM = """
 from pytest_ascend.plugin import worker
-before = worker._resident()
+before = worker.resident_bytes()
 blocks = [b"x" * (100 << 10) for _ in range(2000)]  # too small for pages of their own
 between = blocks[::20]  # what is kept holds on to the whole heap
-largest = worker._resident()
+largest = worker.resident_bytes()
 del blocks
 worker.TRIM_BYTES = 64 << 20
 after = worker._trimmed(before)
@@ -41,7 +41,7 @@ def test_freed_memory_is_given_back_once_it_is_much() -> None:
 
 
 def test_a_system_that_tells_no_sizes_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "_resident", lambda: 0)
+    monkeypatch.setattr(worker, "resident_bytes", lambda: 0)
     assert worker._trimmed(0) == 0
 
 
