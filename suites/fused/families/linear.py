@@ -95,14 +95,26 @@ _LINEAR = in_family(
     "linear",
     fused("npu_linear", F.linear, _linear_inputs, terms=TERMS),
     fused("npu_bmmV2", lambda x, y, _: x @ y, _batched_inputs, terms=TERMS),
-    fused("npu_grouped_matmul", _grouped_or_of_groups, _grouped_inputs, through=_call_grouped, dtypes=HALVES,
-          grad=False, terms=TERMS),
+    fused(
+        "npu_grouped_matmul",
+        _grouped_or_of_groups,
+        _grouped_inputs,
+        through=_call_grouped,
+        dtypes=HALVES,
+        grad=False,
+        terms=TERMS,
+    ),
     fused("npu_ffn", _ffn, _ffn_inputs, dtypes=("float16",), grad=False, terms=TERMS),
     fused("npu_conv2d", _conv2d, _image_calls, grad=False, terms=TERMS),
-    fused("npu_transpose_batchmatmul", _transposed_product, lambda d: [
-        call(d.normal(8, 3, 128), d.normal(3, 128, 128), perm_x1=[1, 0, 2], perm_y=[1, 0, 2])], dtypes=HALF_FIRST,
-        grad=False, terms=TERMS),
-)  # fmt: skip
+    fused(
+        "npu_transpose_batchmatmul",
+        _transposed_product,
+        lambda d: [call(d.normal(8, 3, 128), d.normal(3, 128, 128), perm_x1=[1, 0, 2], perm_y=[1, 0, 2])],
+        dtypes=HALF_FIRST,
+        grad=False,
+        terms=TERMS,
+    ),
+)
 
 
 def _clear(make: InputFactory, *shape: int, high: int = 100) -> T:
@@ -175,10 +187,17 @@ def _rms_inputs(make: InputFactory) -> Iterator[Sample]:
 _QUANTIZATION = in_family(
     "quantization",
     fused("npu_quantize", _quantize, _quantize_inputs, outputs=("int8",), grad=False, exact=True),
-    fused("npu_dynamic_quant", _dynamic, _dynamic_inputs, outputs=("int8", "float32"), dtypes=HALVES, grad=False,
-          exact=True),
+    fused(
+        "npu_dynamic_quant",
+        _dynamic,
+        _dynamic_inputs,
+        outputs=("int8", "float32"),
+        dtypes=HALVES,
+        grad=False,
+        exact=True,
+    ),
     fused("npu_anti_quant", _anti_quant, _anti_inputs, outputs=("float16",), dtypes=("int8",), grad=False),
     fused("npu_rms_norm_quant", _rms_norm_quant, _rms_inputs, outputs=("int8",), dtypes=HALVES, grad=False, exact=True),
-)  # fmt: skip
+)
 
 OPERATORS = (*_LINEAR, *_QUANTIZATION)

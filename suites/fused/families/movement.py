@@ -80,33 +80,60 @@ _moved: Callable[..., Operator] = partial(fused, dtypes=DTYPES, grad=False, exac
 _MOVEMENT = in_family(
     "movement",
     fused("npu_format_cast", lambda x, _: x, of((5, 16, 17), (ND,)), dtypes=DTYPES, exact=True),
-    fused("npu_dtype_cast", lambda x, dtype: x.to(dtype).double(), of(
-        (5, 33), (torch.float16,), (torch.float32,), (torch.bfloat16,)),
-        through=lambda cast, x, dtype: cast(x, dtype).float(), outputs=("float32",), exact=True),
+    fused(
+        "npu_dtype_cast",
+        lambda x, dtype: x.to(dtype).double(),
+        of((5, 33), (torch.float16,), (torch.float32,), (torch.bfloat16,)),
+        through=lambda cast, x, dtype: cast(x, dtype).float(),
+        outputs=("float32",),
+        exact=True,
+    ),
     _moved("npu_transpose", lambda x, perm: x.permute(perm), of((2, 3, 5, 7), ([0, 2, 3, 1],), ([3, 1, 2, 0],))),
-    fused("npu_confusion_transpose", _confusion, of(
-        (2, 3, 4, 6), ([0, 2, 1, 3], [2, 4, 18], True), ([1, 0, 2], [6, 4, 6], False)), dtypes=DTYPES, exact=True),
+    fused(
+        "npu_confusion_transpose",
+        _confusion,
+        of((2, 3, 4, 6), ([0, 2, 1, 3], [2, 4, 18], True), ([1, 0, 2], [6, 4, 6], False)),
+        dtypes=DTYPES,
+        exact=True,
+    ),
     _moved("npu_reshape", lambda x, shape: x.reshape(shape), of((2, 3, 4), ([6, 4],), ([24],))),
     _moved("npu_broadcast", lambda x, size: x.expand(size), of((3, 1, 5), ([3, 4, 5],), ([2, 3, 1, 5],))),
     _moved("npu_slice", _slice, of((5, 6, 7), ([1, 0, 2], [3, 6, 4]))),
     _moved("npu_pad", lambda x, paddings: F.pad(x, (*paddings[2:], *paddings[:2])), of((4, 5), ([1, 2, 0, 3],))),
-    _moved("npu_one_hot", _one_hot, lambda d: [
-        call(d.integers(17, high=5, dtype=torch.int32), depth=5),
-        call(d.integers(2, 3, high=4, dtype=torch.int32), depth=4, on_value=2, off_value=-1),
-    ], outputs=("float32",), dtypes=("int32",)),
+    _moved(
+        "npu_one_hot",
+        _one_hot,
+        lambda d: [
+            call(d.integers(17, high=5, dtype=torch.int32), depth=5),
+            call(d.integers(2, 3, high=4, dtype=torch.int32), depth=4, on_value=2, off_value=-1),
+        ],
+        outputs=("float32",),
+        dtypes=("int32",),
+    ),
     _moved("npu_scatter_nd_update", _scatter_nd_update, _scatter_inputs),
     _moved("npu_masked_fill_range", _masked_fill_range, _fill_inputs, dtypes=("float32", "float16", "int32")),
-    _moved("npu_sort_v2", lambda x, dim=-1, descending=False: x.sort(dim, descending).values, of(
-        (5, 33), (), (-1, True)), dtypes=("float16",)),
+    _moved(
+        "npu_sort_v2",
+        lambda x, dim=-1, descending=False: x.sort(dim, descending).values,
+        of((5, 33), (), (-1, True)),
+        dtypes=("float16",),
+    ),
     _moved("npu_stride_copy", torch.as_strided, of((4, 6), ([3, 2], [6, 2], 1)), layouts=False),
-    _moved("npu_sign_bits_pack", lambda x, size: (
-        ((x.view(-1, 8) >= 0) << torch.arange(8)).sum(-1).to(torch.uint8).view(size, -1)), lambda d: [
-            call(d.normal(64), 1), call(d.normal(96), 2)], outputs=("uint8",), dtypes=("float32", "float16")),
-    _moved("npu_sign_bits_unpack", lambda x, size, dtype: (
-        (((x.unsqueeze(-1) >> torch.arange(8)) & 1) * 2.0 - 1).view(size, -1).to(dtype)), lambda d: [
-            call(d.integers(24, high=256, dtype=torch.uint8), 2, torch.float32)], outputs=("float32",),
-        dtypes=("uint8",)),
-)  # fmt: skip
+    _moved(
+        "npu_sign_bits_pack",
+        lambda x, size: ((x.view(-1, 8) >= 0) << torch.arange(8)).sum(-1).to(torch.uint8).view(size, -1),
+        lambda d: [call(d.normal(64), 1), call(d.normal(96), 2)],
+        outputs=("uint8",),
+        dtypes=("float32", "float16"),
+    ),
+    _moved(
+        "npu_sign_bits_unpack",
+        lambda x, size, dtype: (((x.unsqueeze(-1) >> torch.arange(8)) & 1) * 2.0 - 1).view(size, -1).to(dtype),
+        lambda d: [call(d.integers(24, high=256, dtype=torch.uint8), 2, torch.float32)],
+        outputs=("float32",),
+        dtypes=("uint8",),
+    ),
+)
 
 
 def _corners(boxes: T, trans: bool) -> tuple[T, T, T, T]:
@@ -212,8 +239,12 @@ _DETECTION = in_family(
     _boxes("npu_ciou", _ciou, _pairs(trans=True, is_cross=False), grad=False),
     _boxes("npu_iou", _iou, _row_pairs, grad=False),
     _boxes("npu_ptiou", _iou, _row_pairs, grad=False),
-    _boxes("npu_bounding_box_encode", _encode, lambda d: [
-        call(_rows(d, 16), _rows(d, 16), 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0)], grad=False),
-)  # fmt: skip
+    _boxes(
+        "npu_bounding_box_encode",
+        _encode,
+        lambda d: [call(_rows(d, 16), _rows(d, 16), 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0)],
+        grad=False,
+    ),
+)
 
 OPERATORS = (*_MOVEMENT, *_DETECTION)

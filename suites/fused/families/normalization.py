@@ -77,22 +77,50 @@ _normal: Callable[..., Operator] = partial(fused, terms=TERMS)
 _NORMALIZATION = in_family(
     "normalization",
     _normal("npu_rms_norm", rms_norm, rows(1, "scale"), outputs=("", "float32")),
-    _normal("npu_gemma_rms_norm", lambda x, gamma, epsilon=1e-6: rms_norm(x, 1 + gamma, epsilon), rows(1, "shift"),
-            outputs=("", "float32"), grad=False),
+    _normal(
+        "npu_gemma_rms_norm",
+        lambda x, gamma, epsilon=1e-6: rms_norm(x, 1 + gamma, epsilon),
+        rows(1, "shift"),
+        outputs=("", "float32"),
+        grad=False,
+    ),
     _normal("npu_add_rms_norm", add_rms_norm, rows(2, "scale", epsilon=1e-5), outputs=("", "float32", ""), grad=False),
-    _normal("npu_add_layer_norm", _add_layer_norm, rows(2, "scale", "shift", additional_output=True),
-            outputs=("", "float32", "float32", ""), nonfinite=False),  # statistics of such a row are unspecified
-    _normal("npu_deep_norm", lambda *args, **named: _deep_norm(*args, **named)[2], rows(
-        2, "shift", "scale", alpha=0.7), through=lambda deep_norm, *args, **named: deep_norm(*args, **named)[2]),
-    _normal("npu_layer_norm_eval", _layer_norm_eval, lambda d: [
-        call(d.normal(3, 5, 64, grad=False), [64], d.normal(64, grad=False), d.normal(64, grad=False)),
-        call(d.normal(4, 6, 16, grad=False), [6, 16], d.normal(6, 16, grad=False), d.normal(6, 16, grad=False)),
-    ], grad=False),
-    _normal("npu_group_norm_silu", _group_norm_silu, lambda d: [call(*_images(d), 3), call(*_images(d), 2, 1e-3)],
-            outputs=("",), grad=False),
-    _normal("npu_group_norm_swish", _group_norm_swish, lambda d: [_swish(d), _swish(d, swish_scale=1.5, eps=1e-3)],
-            outputs=("",)),
-)  # fmt: skip
+    _normal(
+        "npu_add_layer_norm",
+        _add_layer_norm,
+        rows(2, "scale", "shift", additional_output=True),
+        outputs=("", "float32", "float32", ""),
+        nonfinite=False,
+    ),  # statistics of such a row are unspecified
+    _normal(
+        "npu_deep_norm",
+        lambda *args, **named: _deep_norm(*args, **named)[2],
+        rows(2, "shift", "scale", alpha=0.7),
+        through=lambda deep_norm, *args, **named: deep_norm(*args, **named)[2],
+    ),
+    _normal(
+        "npu_layer_norm_eval",
+        _layer_norm_eval,
+        lambda d: [
+            call(d.normal(3, 5, 64, grad=False), [64], d.normal(64, grad=False), d.normal(64, grad=False)),
+            call(d.normal(4, 6, 16, grad=False), [6, 16], d.normal(6, 16, grad=False), d.normal(6, 16, grad=False)),
+        ],
+        grad=False,
+    ),
+    _normal(
+        "npu_group_norm_silu",
+        _group_norm_silu,
+        lambda d: [call(*_images(d), 3), call(*_images(d), 2, 1e-3)],
+        outputs=("",),
+        grad=False,
+    ),
+    _normal(
+        "npu_group_norm_swish",
+        _group_norm_swish,
+        lambda d: [_swish(d), _swish(d, swish_scale=1.5, eps=1e-3)],
+        outputs=("",),
+    ),
+)
 
 
 def _swish(make: InputFactory, **named: Any) -> Sample:
@@ -166,8 +194,12 @@ _ACTIVATION = in_family(
     fused("npu_swiglu", _swiglu, gated({"dim": 0}, {"dim": 1}, {"dim": -2})),
     fused("npu_geglu", _geglu, gated({"approximate": 0}, {"activate_left": True}, {"dim": 0}), outputs=("", "")),
     fused("npu_gelu_mul", _gelu_mul, gated({"approximate": "tanh"}), grad=False),
-    fused("npu_clipped_swiglu", _clipped_swiglu, gated(
-        {"interleaved": False}, {"alpha": 1.5, "limit": 0.8, "bias": 0.5}), grad=False),
-)  # fmt: skip
+    fused(
+        "npu_clipped_swiglu",
+        _clipped_swiglu,
+        gated({"interleaved": False}, {"alpha": 1.5, "limit": 0.8, "bias": 0.5}),
+        grad=False,
+    ),
+)
 
 OPERATORS = (*_NORMALIZATION, *_ACTIVATION)

@@ -122,16 +122,31 @@ _GRADIENTS: dict[str, Any] = {"dtypes": ("bfloat16", "float16", "float32"), "ter
 OPERATORS = in_family(
     "routing",
     _routed("npu_moe_gating_top_k_softmax", _gating, _gating_inputs, outputs=("", "int32", "int32")),
-    _routed("npu_moe_gating_top_k", _gating_grouped, lambda d: [
-        call(separate(d, rows, 16), k=4, norm_type=1) for rows in (9, 2048, 8192)]),
+    _routed(
+        "npu_moe_gating_top_k",
+        _gating_grouped,
+        lambda d: [call(separate(d, rows, 16), k=4, norm_type=1) for rows in (9, 2048, 8192)],
+    ),
     fused("npu_moe_init_routing", _init_routing, _init_inputs, outputs=("", "int32", "int32"), grad=False, exact=True),
     fused("npu_moe_finalize_routing", _finalize, _finalize_inputs, grad=False, terms=8),
-    fused("npu_moe_compute_expert_tokens", _compute_expert_tokens, lambda d: [
-        call(d.integers(33, high=8, dtype=torch.int32).sort().values, 8)], dtypes=("int32",), grad=False, exact=True),
-    fused("npu_moe_token_permute", _permute, lambda d: [
-        call(d.normal(6, 32), choices(d, 6, 4, 2, torch.int64)),
-        call(d.normal(17, 16), choices(d, 17, 8, 3, torch.int64)),
-    ], outputs=("", "int32"), **_GRADIENTS),
+    fused(
+        "npu_moe_compute_expert_tokens",
+        _compute_expert_tokens,
+        lambda d: [call(d.integers(33, high=8, dtype=torch.int32).sort().values, 8)],
+        dtypes=("int32",),
+        grad=False,
+        exact=True,
+    ),
+    fused(
+        "npu_moe_token_permute",
+        _permute,
+        lambda d: [
+            call(d.normal(6, 32), choices(d, 6, 4, 2, torch.int64)),
+            call(d.normal(17, 16), choices(d, 17, 8, 3, torch.int64)),
+        ],
+        outputs=("", "int32"),
+        **_GRADIENTS,
+    ),
     fused("npu_moe_token_unpermute", _unpermute, _unpermute_inputs, **_GRADIENTS),
     fused("npu_top_k_top_p", _top_k_top_p, _sampling_inputs, grad=False, exact=True),
-)  # fmt: skip
+)

@@ -45,7 +45,9 @@ def _state(make: InputFactory) -> tuple[T, T, T, T]:
     return make.normal(*shape, grad=False), *moments, make.normal(*shape, grad=False)
 
 
-def _adam(var: T, m: T, v: T, grad: T, powers: Any, lr: float, betas: Any, eps: float) -> Any:
+def _adam(
+    var: T, m: T, v: T, grad: T, powers: tuple[float, float], lr: float, betas: tuple[float, float], eps: float
+) -> Any:
     m = betas[0] * m + (1 - betas[0]) * grad
     v = betas[1] * v + (1 - betas[1]) * grad.square()
     rate = lr * (1 - powers[1]) ** 0.5 / (1 - powers[0])
@@ -57,7 +59,17 @@ def _apply_adam(apply: Any, var: T, m: T, v: T, grad: T, powers: Any, lr: float,
     return apply(*powers, lr, *betas, eps, grad, False, False, out=state)
 
 
-def _adam_w(var: T, m: T, v: T, grad: T, powers: Any, lr: float, decay: float, betas: Any, eps: float) -> Any:
+def _adam_w(
+    var: T,
+    m: T,
+    v: T,
+    grad: T,
+    powers: tuple[float, float],
+    lr: float,
+    decay: float,
+    betas: tuple[float, float],
+    eps: float,
+) -> Any:
     m = betas[0] * m + (1 - betas[0]) * grad
     v = betas[1] * v + (1 - betas[1]) * grad.square()
     # A power is that of the last step: the operator multiplies by beta once more.
@@ -80,8 +92,21 @@ OPERATORS = in_family(
     "training",
     fused("npu_softmax_cross_entropy_with_logits", _softmax_cross_entropy, _softmax_inputs, terms=33),
     fused("npu_cross_entropy_loss", _cross_entropy, _loss_inputs, outputs=("",), terms=561),
-    fused("npu_apply_adam", _adam, lambda d: [call(*_state(d), POWERS, RATE, BETAS, 1e-8)], through=_apply_adam,
-          dtypes=("float32", "float16"), grad=False, terms=4),
-    fused("npu_apply_adam_w", _adam_w, lambda d: [call(*_state(d), POWERS, RATE, DECAY, BETAS, 1e-8)],
-          through=_apply_adam_w, grad=False, terms=4),
-)  # fmt: skip
+    fused(
+        "npu_apply_adam",
+        _adam,
+        lambda d: [call(*_state(d), POWERS, RATE, BETAS, 1e-8)],
+        through=_apply_adam,
+        dtypes=("float32", "float16"),
+        grad=False,
+        terms=4,
+    ),
+    fused(
+        "npu_apply_adam_w",
+        _adam_w,
+        lambda d: [call(*_state(d), POWERS, RATE, DECAY, BETAS, 1e-8)],
+        through=_apply_adam_w,
+        grad=False,
+        terms=4,
+    ),
+)
