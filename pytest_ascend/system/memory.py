@@ -7,11 +7,13 @@ import ctypes
 import resource
 from pathlib import Path
 
+from pytest_ascend.system.files import read_regular
+
 
 def resident_bytes() -> int:
     """Return the bytes of this process that are in the host's memory, 0 where the system does not say."""
     try:
-        pages = Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]
+        pages = read_regular(Path("/proc/self/statm"), 1 << 10).split()[1]
     except OSError:  # no such file on this system
         return 0
     return int(pages) * resource.getpagesize()
