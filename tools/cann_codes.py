@@ -1,6 +1,6 @@
 """Write the table of CANN's own error codes: every code with its official name, and the revision that it was read at.
 
-    python tools/cann_codes.py RUNTIME.git > pytest_ascend/diagnosis/cann_codes.json
+    python tools/cann_codes.py RUNTIME.git > pytest_ascend/environment/cann_codes.json
 
 RUNTIME.git is a clone of CANN's runtime (hicann/runtime). Read are its header of return codes, its reference of error
 codes and its table of messages; names alone are taken, no prose.

@@ -22,12 +22,11 @@ from pytest_ascend.certificate.tiers import ACCEPTED, SAMPLE
 from pytest_ascend.certificate.words import NAMES
 from pytest_ascend.coverage import expectations, manifest
 from pytest_ascend.environment.compatibility import Compatibility, load
-from pytest_ascend.export.markdown import table
 from pytest_ascend.records.case import OPTIONAL, Stack
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.errors import AscendError, UsageError
 from pytest_ascend.system.files import read_regular, strict_json, write_if_new
-from pytest_ascend.system.text import one_line
+from pytest_ascend.system.text import one_line, table
 
 #: Days until a dispute has to be decided, or filed again.
 DISPUTE_DAYS = 90

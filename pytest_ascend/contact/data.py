@@ -13,7 +13,7 @@ from typing import Any
 from pytest_ascend.contact.steps import SCHEMA
 from pytest_ascend.coverage import expectations, manifest
 from pytest_ascend.coverage.expectation_files import checked
-from pytest_ascend.diagnosis.codes import CODES, codes_in
+from pytest_ascend.environment.codes import CODES, codes_in
 from pytest_ascend.environment.measured import FOLDER, LARGEST_BYTES, is_chip
 from pytest_ascend.environment.npu_smi import parse_common
 from pytest_ascend.records.outcome import Disputed, Passed, Waived

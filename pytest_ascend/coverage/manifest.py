@@ -11,17 +11,13 @@ from pathlib import Path
 from msgspec import to_builtins
 
 from pytest_ascend.records import LEVELS
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import SWEEP_GENERATION, SWEEP_SEED, Case
 from pytest_ascend.runlog import codec
 from pytest_ascend.system.bundled import module
 from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular, write_if_new
 
 SCHEMA = 1
-#: Seed of the generated calls of the cases ``sweep``; part of the manifest, because it determines the calls.
-SWEEP_SEED = 1
-#: Counts how calls are generated from a seed: another one makes other calls of the same seed.
-SWEEP_GENERATION = 14
 NAME = "manifest.json"
 COMMAND = "pytest-ascend manifest"
 LARGEST_BYTES = 64 << 20

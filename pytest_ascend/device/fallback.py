@@ -13,9 +13,9 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from pytest_ascend.device.dispatcher import differentiates_inside, kind
-from pytest_ascend.dispatching import EagerDispatchMode, with_autograd
 from pytest_ascend.environment.chips import multiplies
 from pytest_ascend.records.census import FALLBACK
+from pytest_ascend.system.dispatching import EagerDispatchMode, with_autograd
 
 
 @functools.cache

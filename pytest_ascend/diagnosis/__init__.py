@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_ascend.diagnosis.codes import (
+from pytest_ascend.environment.codes import (
     BUG,
     BUSY,
     BY_NAME,

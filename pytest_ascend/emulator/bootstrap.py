@@ -16,7 +16,7 @@ from pathlib import Path
 from pytest_ascend.emulator.profiling import PROGRAM
 from pytest_ascend.emulator.settings import EmulatorSettings
 from pytest_ascend.environment.signs import CLASH, CLASH_VARIABLE, EMULATED_VARIABLE
-from pytest_ascend.errors import EmulatorUnavailable, UsageError
+from pytest_ascend.system.errors import EmulatorUnavailable, UsageError
 
 DEFAULTS = EmulatorSettings()
 

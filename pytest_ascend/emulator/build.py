@@ -25,7 +25,7 @@ from elftools.elf.sections import SymbolTableSection
 from pytest_ascend.emulator.profiling import BESIDE, PROGRAM, SCRIPT
 from pytest_ascend.emulator.signature import C_TYPES, Parameter, Signature
 from pytest_ascend.environment.signs import CLASH
-from pytest_ascend.errors import EmulatorUnavailable
+from pytest_ascend.system.errors import EmulatorUnavailable
 from pytest_ascend.system.files import cache_folder
 
 HERE = Path(__file__).resolve().parent

@@ -11,7 +11,7 @@ from pytest_ascend.environment import compatibility
 from pytest_ascend.environment.chips import Family, family
 from pytest_ascend.environment.signs import EMULATED_CANN_VARIABLE
 from pytest_ascend.environment.versions import Version, is_version
-from pytest_ascend.errors import UsageError
+from pytest_ascend.system.errors import UsageError
 
 #: The variables that pass the choices to children.
 NUMERICS = "PYTEST_ASCEND_EMULATED_NUMERICS"

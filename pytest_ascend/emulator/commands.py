@@ -12,7 +12,7 @@ import click
 
 from pytest_ascend.emulator.bootstrap import activate
 from pytest_ascend.emulator.settings import OPTIONS, EmulatorSettings, read
-from pytest_ascend.errors import UsageError
+from pytest_ascend.system.errors import UsageError
 
 
 def _settings_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -28,7 +28,7 @@ import torch
 
 from pytest_ascend.emulator.choices import RECOVERING
 from pytest_ascend.emulator.registry import Body, Kernel
-from pytest_ascend.errors import UsageError
+from pytest_ascend.system.errors import UsageError
 
 #: CANN's names of the two errors are ACL_ERROR_RT_LOST_HEARTBEAT and ACL_ERROR_RT_AICORE_EXCEPTION.
 LOST_HEARTBEAT = 507010

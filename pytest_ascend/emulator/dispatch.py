@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_ascend.dispatching import uncompiled
 from pytest_ascend.emulator.build import operators_source
 from pytest_ascend.emulator.chip import apply_numerics
 from pytest_ascend.emulator.choices import CHIP, NUMERICS
@@ -26,7 +25,8 @@ from pytest_ascend.emulator.kernels.overflow import computes, saturate
 from pytest_ascend.emulator.profiling import Measured
 from pytest_ascend.emulator.registry import Body, Kernel, with_kernels_of_float32
 from pytest_ascend.emulator.tensors import DTYPES, DeviceMemory, Refused, readers, set_view_shape, write
-from pytest_ascend.errors import EmulatorUnavailable
+from pytest_ascend.system.dispatching import uncompiled
+from pytest_ascend.system.errors import EmulatorUnavailable
 
 _RUNNER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _KERNEL_FAILED, _NOT_SUPPORTED = 561000, 207000

@@ -16,7 +16,7 @@ from pytest_ascend.emulator.signature import Signature
 from pytest_ascend.emulator.tensors import DTYPES, Refused, code_of, is_empty
 from pytest_ascend.environment import chips
 from pytest_ascend.environment.chips import MOST_DIMENSIONS, Limits, family, name_in_cann
-from pytest_ascend.errors import UsageError, choice
+from pytest_ascend.system.errors import UsageError, choice
 
 _NAMES = {code: name_in_cann(str(dtype).removeprefix("torch.")) for code, dtype in DTYPES.items()}
 _CODES = {name: code for code, name in _NAMES.items()}

@@ -22,8 +22,8 @@ from pytest_ascend.emulator.graph_faults import GRAPH_FAULTS
 from pytest_ascend.emulator.graphs import BODIES
 from pytest_ascend.emulator.registry import Body, Kernel
 from pytest_ascend.emulator.tensors import FOUR_BITS, POWERS
-from pytest_ascend.errors import UsageError, choice
 from pytest_ascend.system.bundled import table
+from pytest_ascend.system.errors import UsageError, choice
 
 
 def find_fault(name: str) -> Fault:

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.dispatching import lacks_half
 from pytest_ascend.emulator.signature import Signature, parse
 from pytest_ascend.emulator.tensors import write
 from pytest_ascend.system.bundled import table
+from pytest_ascend.system.dispatching import lacks_half
 
 Body = Callable[..., Any]
 

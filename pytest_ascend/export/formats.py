@@ -77,7 +77,7 @@ _JUNIT = {
 }
 #: The relay's category of an outcome.
 _TRIAGE = {"failed": "backend", "fallback": "backend", "unsupported": "backend", "flaky": "flake", "not-run": "infra"}
-#: Kinds of errors (:mod:`pytest_ascend.diagnosis.codes`) caused by the machine.
+#: Kinds of errors (:mod:`pytest_ascend.environment.codes`) caused by the machine.
 _INFRASTRUCTURE = ("device-lost", "hccl", "tool-missing", "version-mismatch")
 
 _COLUMNS = columns_of("export")

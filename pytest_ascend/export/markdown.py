@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
-from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.system.text import cell, table
+from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.causes import Cause, causes_of
 from pytest_ascend.verdict.phrase import say
 from pytest_ascend.verdict.summary import ORDER, Summary
 
-#: Characters where they mean something in GitHub's Markdown or in HTML: underscores at the edge of a word, numbers of
-#: issues, addresses, names of emoji, marks of headings and lists at the start. Others stay, for readers elsewhere.
-_ACTIVE = re.compile(
-    r"[\\`*{}\[\]<>|~&@$]|(?<!\w)_|_(?!\w)|#(?=\w)|:(?=//|[\w+-]+:)|(?<=www)\.|^[#+-]|(?<=^\d)[.)](?=\s)", re.IGNORECASE
-)
 #: Rows of the table of deviations.
 ROWS_LIMIT = 30
 #: Columns of a table of causes.
 CAUSE_COLUMNS = ("outcome", "cause", "cases", "for example", "finding")
-
-
-def cell(text: str) -> str:
-    """Return untrusted text as one line of Markdown without tags, links, mentions, emphasis or cells."""
-    return _ACTIVE.sub(lambda match: f"&#{ord(match[0])};", figures.one_line(text))
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of foreign texts."""
-    head = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-    return "\n".join([*head, *(f"| {' | '.join(cell(each) for each in row)} |" for row in rows)])
 
 
 def causes_table(causes: Iterable[Cause]) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pytest_ascend.dispatching import EagerDispatchMode
+from pytest_ascend.system.dispatching import EagerDispatchMode
 from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular, strict_json
 

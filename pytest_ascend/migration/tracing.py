@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.utils import flop_counter
 from torch.utils._pytree import tree_flatten, tree_map
 
-from pytest_ascend.dispatching import EagerDispatchMode
+from pytest_ascend.system.dispatching import EagerDispatchMode
 
 #: Queries of a tensor that compute nothing.
 NO_OPERATORS = ("prim::", "profiler::")

@@ -12,9 +12,9 @@ from typing import Any
 import click
 import torch
 
-from pytest_ascend.dispatching import unseen
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.precision.formats import ALLOWANCES
+from pytest_ascend.system.dispatching import unseen
 from pytest_ascend.system.errors import UsageError
 
 #: Functions of one number, by their public names.

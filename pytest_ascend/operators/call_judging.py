@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.dispatching import unseen
 from pytest_ascend.operators.calling import double, forward, most_elements, on_tensors, tensors
 from pytest_ascend.operators.judging import FEW, expected, overflows, settings, sizes_of_sums
 from pytest_ascend.operators.operator import ARITHMETIC, FUNCTION, Operator
@@ -21,6 +20,7 @@ from pytest_ascend.precision.choices import PROMISES, OpenCall
 from pytest_ascend.precision.compare import joined
 from pytest_ascend.records.verdict import Limit
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
+from pytest_ascend.system.dispatching import unseen
 
 #: Numbers of which few differ: their results may all be right by luck.
 _LEVEL = ("few", "equal")

@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from pytest_ascend.dispatching import EagerDispatchMode, is_composed, unseen, with_autograd, without_modes
 from pytest_ascend.operators.operator import ALL_OUTPUTS, MOVE, Operator
 from pytest_ascend.operators.samples import EXACT, Sample, leaves, on_leaves
 from pytest_ascend.operators.values import CHANGES, Variant
 from pytest_ascend.run import inputs
+from pytest_ascend.system.dispatching import EagerDispatchMode, is_composed, unseen, with_autograd, without_modes
 
 _DOUBLE = torch.float64
 #: Dtypes to round to in turn, for numbers that every floating dtype can hold.

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 import pytest
 import torch
 
-from pytest_ascend.dispatching import unseen
 from pytest_ascend.operators import sweep
 from pytest_ascend.operators.call_judging import determined
 from pytest_ascend.operators.calling import (
@@ -36,6 +35,7 @@ from pytest_ascend.operators.sweep_reference import CALLS, Sweep
 from pytest_ascend.operators.target import BACKWARD, DIRECTIONS, IN_PLACE, Call, Target, placed
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
+from pytest_ascend.system.dispatching import unseen
 
 #: Results by the name of the sample, and of the layout if there are several.
 Found: TypeAlias = dict[str, list[Any]]

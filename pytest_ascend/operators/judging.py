@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from pytest_ascend.dispatching import HALF, unseen
 from pytest_ascend.operators.callables import NORMWISE
 from pytest_ascend.operators.calling import (
     double,
@@ -29,6 +28,7 @@ from pytest_ascend.operators.samples import EXACT, Sample
 from pytest_ascend.precision import Samples
 from pytest_ascend.records.record import CallDigests
 from pytest_ascend.run import inputs
+from pytest_ascend.system.dispatching import HALF, unseen
 
 #: Gradients are computed from the forward result, whose error may be up to three times that of rounding alone.
 PROPAGATED = 3.0

@@ -9,7 +9,6 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from pytest_ascend.dispatching import HALF, ROUNDED_INSIDE, in_rounded_steps, lacks_half, unseen
 from pytest_ascend.operators.calling import (
     Layout,
     contiguous,
@@ -28,6 +27,7 @@ from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.properties import chosen
 from pytest_ascend.operators.samples import EXACT, Sample
 from pytest_ascend.precision.formulas import active
+from pytest_ascend.system.dispatching import HALF, ROUNDED_INSIDE, in_rounded_steps, lacks_half, unseen
 
 #: Outputs or gradients, in order; None for a gradient that does not exist.
 Tensors: TypeAlias = list[torch.Tensor | None]

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_ascend.dispatching import unseen
 from pytest_ascend.golden import Golden, GoldenStore
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.operator import ALL_OUTPUTS, Operator
@@ -20,6 +19,7 @@ from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.values import StoredTensor, laid_out
 from pytest_ascend.precision.formulas import active
 from pytest_ascend.records.case import REPEAT
+from pytest_ascend.system.dispatching import unseen
 from pytest_ascend.system.errors import GoldenError
 
 #: Layouts in which torch's CPU kernels were recorded, too.

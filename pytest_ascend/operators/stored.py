@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import torch
 
-from pytest_ascend.dispatching import unseen
 from pytest_ascend.golden import Golden, GoldenStore
 from pytest_ascend.operators.calling import double
 from pytest_ascend.operators.operator import Operator
@@ -18,6 +17,7 @@ from pytest_ascend.operators.properties import STORED, chosen
 from pytest_ascend.operators.reference import Definition, Results
 from pytest_ascend.operators.samples import EXACT, Sample
 from pytest_ascend.precision.formulas import active
+from pytest_ascend.system.dispatching import unseen
 from pytest_ascend.system.errors import GoldenError
 
 #: Suffixes of a result's name: the reference runs by torch's CPU kernels in the dtype of the case, from contiguous

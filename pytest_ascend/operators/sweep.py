@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from pytest_ascend.dispatching import unseen
 from pytest_ascend.operators.call_judging import has_ties, judge_call, note_shortly
 from pytest_ascend.operators.calling import as_it_is, most_elements, moves_gradients, tensors
 from pytest_ascend.operators.generator import AXES, EXPANDED, IN_PLACE_EVERY, Generated
@@ -23,6 +22,7 @@ from pytest_ascend.operators.templates import shift_of
 from pytest_ascend.precision import Verdict
 from pytest_ascend.precision.canaries import Canaries
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
+from pytest_ascend.system.dispatching import unseen
 
 #: A device's results, and the CPU's.
 Pair: TypeAlias = tuple[Tensors, Tensors]

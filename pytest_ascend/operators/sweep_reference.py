@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.coverage.manifest import SWEEP_SEED
-from pytest_ascend.dispatching import unseen
 from pytest_ascend.operators.calling import Layout, bounded, is_affordable, on_tensors, tensors
 from pytest_ascend.operators.generator import Generated, generate
 from pytest_ascend.operators.operator import Operator
@@ -25,6 +23,8 @@ from pytest_ascend.operators.reference import (
 )
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call
+from pytest_ascend.records.case import SWEEP_SEED
+from pytest_ascend.system.dispatching import unseen
 
 #: The calls of a case, by its property: what is asked at level standard is not asked again at full.
 CALLS = {"sweep": range(24), "sweep-more": range(24, 216)}

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.dispatching import unseen
 from pytest_ascend.operators import calling
 from pytest_ascend.operators.calling import Layout, back, double, forward, upstream, with_grad
 from pytest_ascend.operators.generator import Generated
@@ -18,6 +17,7 @@ from pytest_ascend.operators.reference import Reference, Results, Tensors, own_f
 from pytest_ascend.operators.samples import Sample, on_leaves
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement
+from pytest_ascend.system.dispatching import unseen
 
 #: Directions of a call beside "", for its results: for the gradients of its inputs, or to change its first tensor.
 BACKWARD, IN_PLACE = "backward", "in place"

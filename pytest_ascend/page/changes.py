@@ -9,11 +9,12 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from pytest_ascend.export.markdown import causes_table, cell, table
+from pytest_ascend.export.markdown import causes_table
 from pytest_ascend.export.terminal import Line
 from pytest_ascend.page import View
 from pytest_ascend.records.case import Stack
 from pytest_ascend.records.outcome import OUTCOMES
+from pytest_ascend.system.text import cell, table
 from pytest_ascend.verdict import evidence, figures
 from pytest_ascend.verdict.causes import Cause
 from pytest_ascend.verdict.columns import link

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TypeAlias
-
-from pytest_ascend.performance.timing import shares_the_host
-from pytest_ascend.run.preparation import Prepared
 
 #: Names and values, builtins only.
 Settings: TypeAlias = Mapping[str, object]
@@ -39,32 +35,6 @@ VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
 )
-
-
-def settings_of(prepared: Prepared, *, cards: int | str, environ: Mapping[str, str]) -> Settings:
-    """Return the settings in force on a prepared device, with ``cards`` in use at once."""
-    emulator = prepared.emulator
-    emulated = {
-        "emulated_numerics": emulator.numerics if emulator else "",
-        "emulated_memory_bytes": emulator.memory_bytes if emulator else 0,
-    }
-    return {
-        "cards": cards,
-        "cpus": len(os.sched_getaffinity(0)),
-        "torch_threads": _threads(prepared),
-        **prepared.numerics,
-        **(emulated if prepared.device.emulated else {}),
-        **{name: environ[name] for name in VARIABLES if name in environ},
-    }
-
-
-def _threads(prepared: Prepared) -> int:
-    """Return torch's number of threads while work is timed."""
-    import torch
-
-    if shares_the_host(prepared.device):
-        return 1
-    return prepared.threads if prepared.isolated else torch.get_num_threads()
 
 
 def differences(then: Settings, now: Settings) -> list[str]:

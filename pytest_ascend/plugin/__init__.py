@@ -52,7 +52,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
 _MARKERS = (
     "ascend_case(case): the pytest_ascend Case that a test decides",
     "ascend_cases(suite, *properties): a test with the parameter `case` decides all of these cases",
-    "ascend_explores(): a test with the parameters `case` and `seconds`, for --ascend-explore",
+    "ascend_explores(): a test with the parameters `case`, `seconds`, `seed` and `findings`, for --ascend-explore",
     "ascend_model(factory, inputs=None): the model whose cases a test with ascend_model_case decides",
     "ascend_standard(name, limits={}, waiver=''): the standard that precision_compare judges a test by",
 )
@@ -201,7 +201,7 @@ def cpu_reference(pytestconfig: pytest.Config) -> CpuReference:
 @pytest.fixture(scope="session")
 def _ascend_sweep_seed(pytestconfig: pytest.Config) -> str:
     """Return the seed of generated calls: the manifest's seed, and ``--ascend-certify=challenge`` if given."""
-    from pytest_ascend.coverage.manifest import SWEEP_SEED
+    from pytest_ascend.records.case import SWEEP_SEED
 
     setup = pytestconfig.stash.get(SETUP, None)
     challenge = setup.options.challenge if setup else None

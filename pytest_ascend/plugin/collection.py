@@ -88,7 +88,7 @@ def cases_to_build(collector: pytest.Collector, name: str, function: object) -> 
 
 
 def explored(metafunc: pytest.Metafunc) -> None:
-    """Parametrise a test marked ``ascend_explores`` with the cases that ``-k`` may select, and the time of each."""
+    """Parametrise a test marked ``ascend_explores`` with the cases that ``-k`` may select, and how each explores."""
     from pytest_ascend.operators.exploring import cases  # noqa: PLC0415  (loads torch)
 
     definition, setup = metafunc.definition, metafunc.config.stash[SETUP]
@@ -104,7 +104,10 @@ def explored(metafunc: pytest.Metafunc) -> None:
     cards = len(setup.prepared.indices) if isinstance(options.cards, str) else options.cards
     lanes = cards or setup.usual_cards(options.explore_s)
     found, seconds = cases(manifest.load(setup.suites), options.seed, options.explore_s, lanes, may_match)
-    metafunc.parametrize("case, seconds", [(case, seconds) for case in found], ids=[case.id for case in found])
+    how = (seconds, options.seed, options.report / "findings")
+    metafunc.parametrize(
+        "case, seconds, seed, findings", [(case, *how) for case in found], ids=[case.id for case in found]
+    )
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:

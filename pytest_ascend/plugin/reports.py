@@ -15,7 +15,7 @@ from pytest_html import extras
 
 from pytest_ascend.device import Device
 from pytest_ascend.diagnosis import Diagnosis, diagnose
-from pytest_ascend.diagnosis.codes import MEMORY
+from pytest_ascend.environment.codes import MEMORY
 from pytest_ascend.export import formats
 from pytest_ascend.records.outcome import Errored, Failed, NotJudged, NotRun, Outcome, Unsupported
 from pytest_ascend.records.record import ResultRecord

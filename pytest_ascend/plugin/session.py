@@ -23,13 +23,13 @@ from pytest_ascend.doctor import Diagnosis, examine
 from pytest_ascend.environment import measured
 from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.environment.stack import collect
-from pytest_ascend.performance.settings import NAME, Settings, settings_of
+from pytest_ascend.performance.settings import NAME, Settings
 from pytest_ascend.plugin.options import Options
+from pytest_ascend.plugin.preparation import Prepared, settings_of
 from pytest_ascend.records.bounds import now
 from pytest_ascend.records.case import OPTIONAL, Case, Stack
 from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.run.preparation import Prepared
 from pytest_ascend.runlog.contents import (
     FULL,
     SUBSET,

@@ -13,8 +13,8 @@ import pytest
 
 from pytest_ascend.coverage import expectations, selection
 from pytest_ascend.plugin import options
+from pytest_ascend.plugin.preparation import prepare
 from pytest_ascend.plugin.session import PytestSelection, RunSetup
-from pytest_ascend.run.preparation import prepare
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.errors import AscendError, DeviceUnavailable
 from pytest_ascend.system.programs import without_garbage_collection

@@ -59,7 +59,7 @@ class RunState:
         with one_clear_message():
             begins = self.recorder.begin(collected)
         if begins and not self.setup.prepared.isolated:
-            from pytest_ascend.run.self_test import score  # noqa: PLC0415  (loads torch)
+            from pytest_ascend.plugin.self_test import score  # noqa: PLC0415  (loads torch)
 
             self.recorder.note(score(self.setup.options.standard))
 

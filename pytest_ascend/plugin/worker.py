@@ -99,7 +99,7 @@ class Work:
         ranks.prepare()
 
     def _self_test(self) -> Any:
-        from pytest_ascend.run.self_test import score  # noqa: PLC0415  (loads torch)
+        from pytest_ascend.plugin.self_test import score  # noqa: PLC0415  (loads torch)
 
         return to_builtins(score(self.setup.options.standard))
 

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from pytest_ascend.dispatching import unseen
 from pytest_ascend.precision.nested import mapped, tensors_in
+from pytest_ascend.system.dispatching import unseen
 
 #: The share of the cases that plant canaries, by level; drawn by the case's id.
 SHARES = {"smoke": 0.0, "standard": 0.004, "full": 1.0}

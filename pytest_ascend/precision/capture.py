@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from pytest_ascend.dispatching import unseen
 from pytest_ascend.precision.nested import mapped, tensors_in
+from pytest_ascend.system.dispatching import unseen
 
 
 def kept(tensor: Tensor) -> Tensor:

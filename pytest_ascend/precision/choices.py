@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from pytest_ascend.dispatching import EagerDispatchMode
 from pytest_ascend.precision.nested import mapped, tensors_in
+from pytest_ascend.system.dispatching import EagerDispatchMode
 
 #: Operators with random results, which cannot be compared.
 RANDOM = frozenset((

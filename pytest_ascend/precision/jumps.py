@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from pytest_ascend.dispatching import EagerDispatchMode
+from pytest_ascend.system.dispatching import EagerDispatchMode
 
 #: All decisions moved up, all down, and each at random, twice: one that gives a fourth value depends on several jumps.
 WAYS = 4

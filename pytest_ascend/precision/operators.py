@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from pytest_ascend.dispatching import EagerDispatchMode
 from pytest_ascend.precision.capture import Call, Part, call_again, casting, kept
 from pytest_ascend.precision.choices import RANDOM, OperatorNames
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.reference import Reference, Source
+from pytest_ascend.system.dispatching import EagerDispatchMode
 
 #: Operators whose results are uninitialised.
 UNWRITTEN = frozenset((

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
-from pytest_ascend.dispatching import unseen
 from pytest_ascend.precision.choices import DRAWN_ON_CPU, RANDOM, OpenCall, OpenCalls, OperatorNames
 from pytest_ascend.precision.jumps import WAYS, moved_decisions
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.orders import EARLY, SHORT, other_order
 from pytest_ascend.precision.stand_ins import cross_entropy_inside, products_in_float32, stand_ins, without_float64
+from pytest_ascend.system.dispatching import unseen
 from pytest_ascend.system.errors import UsageError
 
 _DOUBLE = {torch.complex32: torch.complex128, torch.complex64: torch.complex128}

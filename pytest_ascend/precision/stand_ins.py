@@ -13,8 +13,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from pytest_ascend.dispatching import EagerDispatchMode, slow_dtypes
 from pytest_ascend.precision.nested import mapped, tensors_in
+from pytest_ascend.system.dispatching import EagerDispatchMode, slow_dtypes
 
 #: torch's message for a kernel without a dtype.
 _LACKS = re.compile(r"not implemented for|Double|float64|Could not run|expected .* dtype|to be (Float|BFloat)", re.I)

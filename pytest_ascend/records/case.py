@@ -18,6 +18,11 @@ EQUAL_BITS = (REPEAT, "determinism")
 #: Suite and property of a test of the user's that names no case.
 OWN, OWN_TEST = "user", "test"
 
+#: Seed of the generated calls of the cases ``sweep``; part of the manifest, because it determines the calls.
+SWEEP_SEED = 1
+#: Counts how calls are generated from a seed: another one makes other calls of the same seed.
+SWEEP_GENERATION = 14
+
 Level: TypeAlias = Annotated[str, one_of(*LEVELS)]
 
 

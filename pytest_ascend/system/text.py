@@ -1,8 +1,9 @@
-"""Make untrusted text visible and harmless."""
+"""Make untrusted text visible and harmless, on terminals and in Markdown, and read sizes and times."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
 from pytest_ascend.system.errors import UsageError
 
@@ -26,6 +27,24 @@ def one_line(text: str) -> str:
 
 def _escaped(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+#: Characters where they mean something in GitHub's Markdown or in HTML: underscores at the edge of a word, numbers of
+#: issues, addresses, names of emoji, marks of headings and lists at the start. Others stay, for readers elsewhere.
+_ACTIVE = re.compile(
+    r"[\\`*{}\[\]<>|~&@$]|(?<!\w)_|_(?!\w)|#(?=\w)|:(?=//|[\w+-]+:)|(?<=www)\.|^[#+-]|(?<=^\d)[.)](?=\s)", re.IGNORECASE
+)
+
+
+def cell(text: str) -> str:
+    """Return untrusted text as one line of Markdown without tags, links, mentions, emphasis or cells."""
+    return _ACTIVE.sub(lambda match: f"&#{ord(match[0])};", one_line(text))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of foreign texts in Markdown."""
+    head = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    return "\n".join([*head, *(f"| {' | '.join(cell(each) for each in row)} |" for row in rows)])
 
 
 _BINARY = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}

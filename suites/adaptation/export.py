@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from pytest_ascend.device import Device
-from pytest_ascend.dispatching import without_modes
 from pytest_ascend.environment.stack import VARIABLES
+from pytest_ascend.system.dispatching import without_modes
 
 #: ONNX opset versions: with LayerNormalization, and known to onnxruntime from 1.13 and to ATC.
 OPSET = 17

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from pytest_ascend.device import Device, npu
-from pytest_ascend.dispatching import EagerDispatchMode
 from pytest_ascend.performance.benchmarking import AscendBenchmark, Work, use_of
 from pytest_ascend.performance.estimate import PLACES
 from pytest_ascend.performance.timing import Call
 from pytest_ascend.records.case import Case
+from pytest_ascend.system.dispatching import EagerDispatchMode
 
 from . import (
     AUGMENTATION,

@@ -18,11 +18,11 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 
 from pytest_ascend import precision
-from pytest_ascend.dispatching import EagerDispatchMode
 from pytest_ascend.operators import InputFactory
 from pytest_ascend.operators.calling import on_tensors, tensors
 from pytest_ascend.parity.training import scaler_of
 from pytest_ascend.precision.operators import UNWRITTEN
+from pytest_ascend.system.dispatching import EagerDispatchMode
 
 from ..models.architectures import ResNet50
 from ..ops.table import OPERATORS

@@ -13,9 +13,9 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from pytest_ascend.dispatching import EagerDispatchMode
 from pytest_ascend.parity.training import scaler_of
 from pytest_ascend.run import inputs
+from pytest_ascend.system.dispatching import EagerDispatchMode
 
 from .architectures import ResNet50, VisionTransformer
 from .weights import images, state, targets

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +14,6 @@ from pytest_ascend.operators.exploring import explore, write
 from pytest_ascend.operators.failing import program
 from pytest_ascend.operators.sweep_reference import Sweep
 from pytest_ascend.operators.target import Target
-from pytest_ascend.plugin.keys import SETUP
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
@@ -24,16 +24,15 @@ from .table import swept
 def test_explore(
     case: Case,
     seconds: float,
+    seed: int,
+    findings: Path,
     npu_device: torch.device,
     golden_store: GoldenStore,
     precision_compare: PrecisionCompare,
     ascend_measure: Callable[[str, float], None],
     _ascend_reproduce: Callable[..., None],
-    request: pytest.FixtureRequest,
 ) -> None:
-    options = request.config.stash[SETUP].options
     operator = swept(case.subject, case.dtype, golden_store)
     target = Target(case, operator, Sweep.of(operator, case.dtype, 0), npu_device)
     _ascend_reproduce(partial(program, target), saves=True)
-    keep = partial(write, options.report / "findings")
-    explore(target, precision_compare, ascend_measure, seed=options.seed, seconds=seconds, keep=keep)
+    explore(target, precision_compare, ascend_measure, seed=seed, seconds=seconds, keep=partial(write, findings))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from pytest_ascend.coverage.manifest import SWEEP_SEED
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.exploring import FOUND, sweep_of
 from pytest_ascend.operators.replay import operator_of, recording
 from pytest_ascend.operators.stored import StoredGolden
 from pytest_ascend.operators.sweep_reference import CALLS, Sweep
 from pytest_ascend.operators.target import Target
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import SWEEP_SEED, Case
 
 from .exceptions import RARE, SHARED
 from .table import FINDINGS, OPERATORS, RECORDED, is_recorded, swept

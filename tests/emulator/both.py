@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from pytest_ascend import emulator
-from pytest_ascend.dispatching import slow_dtypes
 from pytest_ascend.emulator.dtype_support import limits_of
 from pytest_ascend.emulator.registry import NARROW
 from pytest_ascend.precision.formulas import cann_formulas
+from pytest_ascend.system.dispatching import slow_dtypes
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)

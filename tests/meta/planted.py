@@ -21,8 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.coverage.manifest import SWEEP_SEED
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import SWEEP_SEED, Case
 
 #: Seconds of wall time that a job may take: a fault that makes the device wait for ever was noticed.
 TIMEOUT_S = 600

@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.dispatching import EagerDispatchMode
 from pytest_ascend.emulator.chip.functions import FUNCTIONS, Call
 from pytest_ascend.emulator.chip.products import PRODUCTS
 from pytest_ascend.emulator.chip.sums import SUMS
 from pytest_ascend.emulator.choices import EXACT, checked
 from pytest_ascend.emulator.registry import Body, Kernel
+from pytest_ascend.system.dispatching import EagerDispatchMode
 
 __all__ = ["Chip"]
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
-from pytest_ascend.dispatching import slow_dtypes
 from pytest_ascend.emulator.choices import emulated_family
 from pytest_ascend.emulator.registry import Family
+from pytest_ascend.system.dispatching import slow_dtypes
 
 family = Family("linear")
 T = torch.Tensor

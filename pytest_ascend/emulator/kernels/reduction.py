@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.dispatching import torch_is_before
 from pytest_ascend.emulator.registry import Family, aten
+from pytest_ascend.system.dispatching import torch_is_before
 
 #: Operators inside which torch's CPU kernels would round.
 _WIDE = (

@@ -17,8 +17,8 @@ from pytest_ascend.contact import kit as kits
 from pytest_ascend.contact.data import confirm, data_of, read_kit, write
 from pytest_ascend.contact.kit import Answer, Kit, pack
 from pytest_ascend.coverage import expectations
-from pytest_ascend.diagnosis.codes import codes_in
 from pytest_ascend.environment import chips, measured
+from pytest_ascend.environment.codes import codes_in
 from pytest_ascend.errors import UsageError
 from pytest_ascend.records.case import Stack
 from pytest_ascend.records.outcome import Failed, Passed

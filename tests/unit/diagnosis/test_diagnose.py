@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ascend.diagnosis import diagnose
-from pytest_ascend.diagnosis.codes import BY_NAME, CODES, codes_in
+from pytest_ascend.environment.codes import BY_NAME, CODES, codes_in
 
 ACL = "InnerRun:torch_npu/csrc/framework/OpParamMaker.cpp:281 NPU function error: {call}, error code is {code}\n"
 BELOW = "[ERROR] 2025-04-29-18:46:11 (PID:1, Device:0, RankID:-1) ERR00100 PTA call acl api failed\n"

@@ -16,6 +16,7 @@ from pytest_ascend.records.outcome import OUTCOMES, Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.verdict import Limit, Verdict, Worst
 from pytest_ascend.runlog.contents import LeftBehind, Lost, Quarantined, Resumed
+from pytest_ascend.system.text import cell, table
 from tests.unit.runlog import synthetic
 from tests.unit.runlog.synthetic import replace
 from tests.unit.verdict.test_diff import summary
@@ -364,12 +365,12 @@ def test_a_line_has_its_markup(line: Line, markup: dict[str, bool]) -> None:
 
 def test_a_cell_is_one_line_in_which_nothing_acts() -> None:
     plain = "error 507899: 1e-5 (of 8), ops/bitwise_or + more!"
-    assert markdown.cell(plain) == plain
+    assert cell(plain) == plain
     for active in ("_it_", "#12", "http://x", ":smile:", "@me", "www.a.b", "# x", "- x", "![x](y)", "$x$", "~~x~~"):
-        assert "&#" in markdown.cell(active)
-    assert markdown.cell("a|b <i>") == "a&#124;b &#60;i&#62;"
-    assert "\n" not in markdown.cell("a\nb")
-    assert markdown.table(("a", "b"), [("1", "x|y")]) == "| a | b |\n|---|---|\n| 1 | x&#124;y |"
+        assert "&#" in cell(active)
+    assert cell("a|b <i>") == "a&#124;b &#60;i&#62;"
+    assert "\n" not in cell("a\nb")
+    assert table(("a", "b"), [("1", "x|y")]) == "| a | b |\n|---|---|\n| 1 | x&#124;y |"
 
 
 def test_a_summary_in_markdown_has_a_row_for_each_cause_up_to_a_limit() -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.coverage.manifest import SWEEP_GENERATION, SWEEP_SEED
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators import Operator, call, call_judging, callables, shrinking, sweep
 from pytest_ascend.operators.callables import resolve
@@ -39,7 +38,7 @@ from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target
 from pytest_ascend.operators.templates import templates_of
 from pytest_ascend.operators.values import Values, Variant, uniform
 from pytest_ascend.precision import Verdict
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import SWEEP_GENERATION, SWEEP_SEED, Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 from pytest_ascend.run.inputs import Chance
 from pytest_ascend.system.bundled import folder

@@ -17,11 +17,11 @@ from pytest_ascend.performance.baseline import Choice
 from pytest_ascend.performance.commands import baseline_of
 from pytest_ascend.performance.comparison import Comparison
 from pytest_ascend.performance.estimate import estimate
-from pytest_ascend.performance.settings import VARIABLES, differences, settings_of
+from pytest_ascend.performance.settings import VARIABLES, differences
+from pytest_ascend.plugin.preparation import Prepared, settings_of
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.run.preparation import Prepared
 from pytest_ascend.runlog.contents import Header, Run, Selection
 
 from .test_baseline import NAME, STACK, made

@@ -16,11 +16,11 @@ from pytest_ascend.doctor.findings import SEVERITIES
 from pytest_ascend.emulator import EmulatorSettings
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.plugin.options import Options
+from pytest_ascend.plugin.preparation import Prepared
 from pytest_ascend.plugin.session import PytestSelection, RunRecorder, RunSetup, header_lines
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Failed, Outcome, Passed
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.run.preparation import Prepared
 from pytest_ascend.runlog.writing import read
 
 CASES = tuple(Case(suite="small", subject=name, property="p") for name in ("one", "two"))

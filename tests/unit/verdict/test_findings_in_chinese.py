@@ -71,5 +71,5 @@ def test_parts_of_a_finding_are_translated_by_themselves(text: str, chinese: str
 
 
 def test_every_meaning_of_a_code_that_this_project_words_has_chinese_words():
-    meanings = {row[1] for part in ("codes", "numbering") for row in bundled("diagnosis/kinds.json")[part]}
+    meanings = {row[1] for part in ("codes", "numbering") for row in bundled("environment/kinds.json")[part]}
     assert [each for each in meanings if translated(each, CHINESE, "findings") == each] == []

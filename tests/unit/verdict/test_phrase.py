@@ -7,7 +7,7 @@ from string import Formatter
 import pytest
 
 import pytest_ascend.page
-from pytest_ascend.diagnosis import codes
+from pytest_ascend.environment import codes
 from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.system.translation import translated
 from pytest_ascend.verdict.diff import KINDS

@@ -17,8 +17,8 @@ from pytest_ascend.emulator import EmulatorSettings
 from pytest_ascend.environment.identity import Identity
 from pytest_ascend.environment.signs import Sign
 from pytest_ascend.errors import DeviceUnavailable, UsageError
-from pytest_ascend.run import preparation
-from pytest_ascend.run.preparation import Prepared, prepare
+from pytest_ascend.plugin import preparation
+from pytest_ascend.plugin.preparation import Prepared, prepare
 
 SIGN = Sign("environment variable", "ASCEND_HOME_PATH=/opt/cann")
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from pytest_ascend import dispatching
-from pytest_ascend.dispatching import in_rounded_steps, unseen
+from pytest_ascend.system import dispatching
+from pytest_ascend.system.dispatching import in_rounded_steps, unseen
 
 SAYS = "\"step\" not implemented for 'Half'"
 REFUSED = [0]

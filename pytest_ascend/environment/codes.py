@@ -25,7 +25,7 @@ class Kind:
     patterns: tuple[str, ...] = ()
 
 
-_DATA: Mapping[str, Any] = table("diagnosis/kinds.json")
+_DATA: Mapping[str, Any] = table("environment/kinds.json")
 
 #: From the most to the least particular. A code of CANN goes before any phrase.
 KINDS = tuple(Kind(**{**row, "patterns": tuple(row["patterns"])}) for row in _DATA["kinds"])
@@ -55,7 +55,7 @@ _FILE = "cann_codes.json"
 
 def _official() -> Iterator[Code]:
     """Yield every code of CANN's own tables, by its official name; see tools/cann_codes.py."""
-    official = table(f"diagnosis/{_FILE}")
+    official = table(f"environment/{_FILE}")
     for code, name, place in official["codes"]:
         words = re.sub(r"^ACL_(ERROR_)?(RT_)?", "", name).replace("_", " ").strip()
         says = words.lower() if words.isupper() or name.startswith("ACL_") else words

@@ -22,6 +22,8 @@ from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.environment.npu_smi import NpuSmi, parse_map
 from pytest_ascend.environment.npu_smi import parse as parse_table
 from pytest_ascend.environment.signs import EMULATED_VARIABLE, Sign, signs
+from pytest_ascend.performance.settings import VARIABLES, Settings
+from pytest_ascend.performance.timing import shares_the_host
 from pytest_ascend.system.bundled import table
 from pytest_ascend.system.errors import DeviceUnavailable, UsageError
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_ascend.device.npu import Npu
 
 #: Symptoms of an NPU that does not start, and what to do; the first match counts.
-REMEDIES: list[tuple[str, str]] = table("run/remedies.json")
+REMEDIES: list[tuple[str, str]] = table("plugin/remedies.json")
 OTHERWISE = "see that 'python -c \"import torch_npu\"' works and that npu-smi info lists the device"
 
 #: Limit of the emulated runtime.
@@ -265,3 +267,23 @@ def _has_cann() -> bool:
     except OSError:
         return False
     return True
+
+
+def settings_of(prepared: Prepared, *, cards: int | str, environ: Mapping[str, str]) -> Settings:
+    """Return what changes times: ``cards`` in use at once, torch's threads while work is timed, numerics, variables."""
+    import torch
+
+    threads = prepared.threads if prepared.isolated else torch.get_num_threads()
+    emulator = prepared.emulator
+    emulated = {
+        "emulated_numerics": emulator.numerics if emulator else "",
+        "emulated_memory_bytes": emulator.memory_bytes if emulator else 0,
+    }
+    return {
+        "cards": cards,
+        "cpus": len(os.sched_getaffinity(0)),
+        "torch_threads": 1 if shares_the_host(prepared.device) else threads,
+        **prepared.numerics,
+        **(emulated if prepared.device.emulated else {}),
+        **{name: environ[name] for name in VARIABLES if name in environ},
+    }

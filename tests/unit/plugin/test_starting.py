@@ -17,9 +17,9 @@ from pytest_ascend.emulator import EmulatorSettings
 from pytest_ascend.environment.identity import Identity
 from pytest_ascend.environment.signs import Sign
 from pytest_ascend.errors import DeviceUnavailable, UsageError
-from pytest_ascend.run import preparation
+from pytest_ascend.plugin import preparation
+from pytest_ascend.plugin.preparation import EMULATED_DEVICES, Prepared, prepare
 from pytest_ascend.run.outcomes import classify
-from pytest_ascend.run.preparation import EMULATED_DEVICES, Prepared, prepare
 from pytest_ascend.run.reference import CpuReference, cpu_reference, latencies_us
 
 SAID = {"chip": "Ascend910B3", "numerics": {"a": 1}, "physical": list(range(16)), "buses": [""] * 16}

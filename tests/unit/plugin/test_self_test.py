@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_ascend.run.self_test import CORRECT, PLANTED, _expected, score
+from pytest_ascend.plugin.self_test import CORRECT, PLANTED, _expected, score
 
 
 def test_the_default_judge_sees_all_and_accuses_nothing() -> None:
