@@ -11,9 +11,7 @@ A fault is written as its kind and, after colons, when and where it happens::
 from __future__ import annotations
 
 import ctypes
-import functools
 import math
-import os
 import random
 import re
 import signal
@@ -28,6 +26,7 @@ import torch
 
 from pytest_ascend.emulator.choices import RECOVERING
 from pytest_ascend.emulator.registry import Body, Kernel
+from pytest_ascend.emulator.system import determinism, runtime
 from pytest_ascend.system.errors import UsageError
 
 #: CANN's names of the two errors are ACL_ERROR_RT_LOST_HEARTBEAT and ACL_ERROR_RT_AICORE_EXCEPTION.
@@ -99,12 +98,12 @@ class DeviceFault:
 
 
 def _crash(device_fault: DeviceFault) -> None:
-    _runtime().emu_die(int(SIGNALS[device_fault.by]))
+    runtime().emu_die(int(SIGNALS[device_fault.by]))
 
 
 def _hang(device_fault: DeviceFault) -> None:
     """Wait in native code for ever: with the GIL, as a driver call that does not release it, or without."""
-    library = ctypes.PyDLL(_runtime()._name) if device_fault.gil == "held" else _runtime()  # noqa: SLF001 - its path
+    library = ctypes.PyDLL(runtime()._name) if device_fault.gil == "held" else runtime()  # noqa: SLF001 - its path
     library.emu_hang()
 
 
@@ -113,16 +112,16 @@ def _poison(device_fault: DeviceFault) -> None:
 
 
 def _no_memory(device_fault: DeviceFault) -> None:  # noqa: ARG001
-    _runtime().emu_fail_allocations(1)
+    runtime().emu_fail_allocations(1)
     raise RuntimeError("NPU out of memory: the emulated device has none left")
 
 
 def _late(device_fault: DeviceFault) -> None:  # noqa: ARG001
-    _runtime().emu_fail_later(AICORE_EXCEPTION)
+    runtime().emu_fail_later(AICORE_EXCEPTION)
 
 
 def _lost(device_fault: DeviceFault) -> None:  # noqa: ARG001
-    _runtime().emu_fail_later(LOST_HEARTBEAT)
+    runtime().emu_fail_later(LOST_HEARTBEAT)
     raise RuntimeError(f"the device is lost, its heartbeat stopped ({LOST_HEARTBEAT})")
 
 
@@ -156,7 +155,6 @@ _RANDOM = re.compile(
     r"aclnn(Inplace)?(Addmm|Baddbmm|BatchMatMul|Matmul|Mm|Addmv|Mv|Dot|ReduceSum|Mean|Cumsum|BatchNorm\w*|LayerNorm\w*"
     r"|GroupNorm\w*|IndexAdd|ScatterAdd|IndexPutImpl|EmbeddingDenseBackward|Convolution\w*)"
 )
-_DETERMINISTIC = 0  # ACL_OPT_DETERMINISTIC
 _first_asked = threading.local()
 _BY_CHANCE = "nondeterministic"
 
@@ -299,9 +297,7 @@ def _add_noise(name: str, results: list[torch.Tensor]) -> None:
     if not _RANDOM.fullmatch(name):
         return
     if not hasattr(_first_asked, "deterministic"):
-        value = ctypes.c_int64(0)
-        _runtime().aclrtGetSysParamOpt(_DETERMINISTIC, ctypes.byref(value))
-        _first_asked.deterministic = bool(value.value)
+        _first_asked.deterministic = bool(determinism())
     for each in results:
         if each.is_floating_point() and each.numel() and not _first_asked.deterministic:
             index = torch.tensor(random.randrange(each.numel()))  # noqa: S311  (chance, no secret)
@@ -323,13 +319,8 @@ _AFTERWARDS: Mapping[str, Callable[[str, list[torch.Tensor]], None]] = {"noisy":
 
 def _current_device() -> int:
     device = ctypes.c_int32(0)
-    _runtime().aclrtGetDevice(ctypes.byref(device))
-    return int(_runtime().emu_logical(device))
-
-
-@functools.cache
-def _runtime() -> ctypes.CDLL:
-    return ctypes.CDLL(str(Path(os.environ["ASCEND_HOME_PATH"], "lib64", "libascendcl.so")))
+    runtime().aclrtGetDevice(ctypes.byref(device))
+    return int(runtime().emu_logical(device))
 
 
 assert {each.name for each in fields(DeviceFault) if each.init} == {"kind", *SETTINGS}  # noqa: S101  (one table, two views)

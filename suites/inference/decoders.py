@@ -1,7 +1,9 @@
 """Decoders as functions of weights that have transformers' names: one set of parts, and a table of architectures.
 
-Sources: transformers 5.24 for names and order of operations (models qwen3, qwen3_moe, deepseek_v3, qwen3_next,
-internvl); B. Peng et al., "YaRN", 2023, for scaled positions; S. Yang et al., "Gated delta networks", ICLR 2025.
+Sources: transformers 5.24 for names and order of operations (models qwen3, qwen3_moe, deepseek_v3, deepseek_v32,
+qwen3_next, internvl); DeepSeek-AI, "DeepSeek-V3 technical report", 2024, section 2.2, for the head that drafts, with
+the names of its checkpoint; B. Peng et al., "YaRN", 2023, for scaled positions; S. Yang et al., "Gated delta
+networks", ICLR 2025.
 """
 
 from __future__ import annotations
@@ -50,6 +52,10 @@ class Architecture:
     offset: float = 0.0
     vision: int = 0
     quantized: bool = False
+    #: Keys that an indexer of its own chooses for each token, where it has one.
+    indexed: int = 0
+    #: Whether a head drafts the token after the next one.
+    drafts: bool = False
 
     @property
     def stem(self) -> str:
@@ -61,6 +67,7 @@ ARCHITECTURES = {
     "qwen3": Architecture(yarn=4.0),
     "qwen3-moe": Architecture(feeds=("experts", "experts"), capacity=0),
     "deepseek-v3": Architecture(mixers=("latent",) * 2, feeds=("mlp", "grouped"), kv_heads=4, rotated=8),
+    "deepseek-v3.2": Architecture(mixers=("latent",) * 2, feeds=("mlp", "grouped"), kv_heads=4, rotated=8, indexed=4),
     "qwen3-next": Architecture(
         mixers=("delta", "attention"), feeds=("shared", "shared"), rotated=4, gated=True, offset=1.0
     ),
@@ -158,17 +165,20 @@ def attention(run: Run, x: Tensor) -> Tensor:
     return run("o_proj", mixed if gate is None else mixed * gate.transpose(1, 2).flatten(2).sigmoid())
 
 
-def mix(run: Run, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Return the attention of all heads (batch, tokens, heads * size)."""
+def mix(run: Run, query: Tensor, key: Tensor, value: Tensor, chosen: Tensor | None = None) -> Tensor:
+    """Return the attention of all heads (batch, tokens, heads * size), among the keys that are ``chosen``."""
     key, value = (each.repeat_interleave(query.shape[1] // each.shape[1], 1) for each in (key, value))
-    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=run.mask)
+    mask = run.mask if chosen is None else run.mask & chosen
+    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
     return mixed.transpose(1, 2).flatten(2)
 
 
 def latent(run: Run, x: Tensor) -> Tensor:
     """Attend with keys and values from a latent vector, which is cached; positions turn neighbours, not halves."""
     arch = run.arch
-    query = by_head(run("q_b_proj", run.norm("q_a_layernorm", run("q_a_proj", x))), arch.heads)
+    asked = run.norm("q_a_layernorm", run("q_a_proj", x))
+    chosen = indexed(run, x, asked) if arch.indexed else None
+    query = by_head(run("q_b_proj", asked), arch.heads)
     small, turned = torch.split(run("kv_a_proj_with_mqa", x), [arch.latent, arch.rotated], -1)
     plain, query = torch.split(query, [arch.size, arch.rotated], -1)
     turned = rotated(run, neighbours(turned[:, None]))
@@ -176,7 +186,23 @@ def latent(run: Run, x: Tensor) -> Tensor:
     key, value = torch.split(by_head(run("kv_b_proj", small), arch.heads), [arch.size, arch.size], -1)
     query = torch.cat([plain, rotated(run, neighbours(query))], -1)
     key = torch.cat([key, turned.expand(-1, arch.heads, -1, -1)], -1)
-    return run("o_proj", mix(run, query, key, value))
+    return run("o_proj", mix(run, query, key, value, chosen))
+
+
+def indexed(run: Run, x: Tensor, asked: Tensor) -> Tensor:
+    """Return which keys a token attends to (batch, 1, tokens, keys): those with the best scores of the indexer."""
+    at, run.at, wide = run.at, f"{run.at}indexer.", wide_of(x)
+    query = rotated(run, by_head(run("wq_b", asked), run.arch.heads)).to(wide)
+    key = run.kept("key", rotated(run, layer_norm(run, "k_norm", run("wk", x))[:, None]), 2).to(wide)
+    share = run("weights_proj", x).to(wide).transpose(1, 2)[..., None] * run.arch.heads**-0.5
+    run.at = at
+    scores = (
+        (share * ((query @ key.mT) * run.arch.size**-0.5).relu())
+        .sum(1, keepdim=True)
+        .masked_fill(~run.mask, -torch.inf)
+    )
+    best = scores.topk(min(run.arch.indexed, scores.shape[-1])).indices
+    return torch.zeros_like(run.mask).scatter(-1, best, value=True)
 
 
 def neighbours(x: Tensor) -> Tensor:
@@ -269,6 +295,8 @@ def sent(run: Run, x: Tensor, weight: Tensor, index: Tensor) -> Tensor:
 #: Names of modules, and what computes them.
 MIXERS = {"attention": ("self_attn", attention), "latent": ("self_attn", latent), "delta": ("linear_attn", delta)}
 FEEDS = {"mlp": mlp, "experts": experts, "grouped": grouped, "shared": shared}
+#: Norms of the head that drafts: of the token, of what the last layer gave before it, and of the result.
+DRAFTING = ("enorm", "hnorm", "shared_head.norm")
 
 
 def forward(
@@ -285,17 +313,7 @@ def forward(
     Tokens see earlier ones of their segment; segment -1 is padding, and gets position 0. ``cache`` goes on from what
     earlier calls left in it. The features of ``tiles`` (images, 3, side, side) replace the image tokens, in order.
     """
-    cache = {} if cache is None else cache
-    segments = torch.zeros_like(tokens) if segments is None else segments
-    known = torch.cat([cache["segments"], segments], 1) if cache else segments
-    cache["segments"], start = known, known.shape[1] - tokens.shape[1]
-    same = known[:, :, None] == known[:, None, :]
-    order = torch.ones_like(same).tril()
-    positions = ((same & order).sum(-1) - 1).masked_fill(known < 0, 0)[:, start:]
-    dtype = weights["lm_head.weight"].dtype
-    run = Run(
-        arch, weights, positions, (same & order)[:, None, start:], segments >= 0, angles(arch, positions, dtype), cache
-    )
+    run = begun(arch, weights, torch.zeros_like(tokens) if segments is None else segments, cache)
     stem = arch.stem
     x = F.embedding(tokens, weights[f"{stem}embed_tokens.weight"])
     if tiles is not None:
@@ -305,18 +323,53 @@ def forward(
     return layers(run, x)
 
 
+def begun(arch: Architecture, weights: Weights, segments: Tensor, cache: MutableMapping[str, Any] | None = None) -> Run:
+    """Return a pass over tokens of these segments (batch, tokens), behind those in the cache."""
+    cache = {} if cache is None else cache
+    known = torch.cat([cache["segments"], segments], 1) if cache else segments
+    cache["segments"], start = known, known.shape[1] - segments.shape[1]
+    same = known[:, :, None] == known[:, None, :]
+    order = torch.ones_like(same).tril()
+    positions = ((same & order).sum(-1) - 1).masked_fill(known < 0, 0)[:, start:]
+    dtype = weights["lm_head.weight"].dtype
+    return Run(
+        arch, weights, positions, (same & order)[:, None, start:], segments >= 0, angles(arch, positions, dtype), cache
+    )
+
+
+def draft(arch: Architecture, weights: Weights, tokens: Tensor, hidden: Tensor) -> Tensor:
+    """Return the logits (1, vocabulary) of the token behind ``tokens`` (1, n), all but the first of a text.
+
+    ``hidden`` (1, n, width) is what the last layer gave for the token before each of them.
+    """
+    number = len(arch.mixers)
+    run = begun(arch, weights, torch.zeros_like(tokens))
+    run.at = f"{arch.stem}layers.{number}."
+    rows = run.norm("enorm", F.embedding(tokens, weights[f"{arch.stem}embed_tokens.weight"]))
+    x = run("eh_proj", torch.cat([rows, run.norm("hnorm", hidden)], -1))
+    x = layer(run, number, arch.mixers[-1], arch.feeds[-1], x)
+    run.at = f"{arch.stem}layers.{number}."
+    return F.linear(run.norm("shared_head.norm", x[:, -1]), weights["lm_head.weight"])
+
+
 def layers(run: Run, x: Tensor) -> dict[str, Tensor]:
     """Return each layer's result and the logits of embedded tokens (batch, tokens, width)."""
     arch, stem = run.arch, run.arch.stem
     for number, (mixer, feed) in enumerate(zip(arch.mixers, arch.feeds, strict=True)):
-        for before, (name, compute) in (("input", MIXERS[mixer]), ("post_attention", ("mlp", FEEDS[feed]))):
-            run.at = f"{stem}layers.{number}."
-            y = run.norm(f"{before}_layernorm", x)
-            run.at += f"{name}."
-            x = x + compute(run, y)
-            run.states[run.at[:-1]] = x
+        x = layer(run, number, mixer, feed, x)
     run.at = ""
     return {**run.states, "logits": run("lm_head", run.norm(f"{stem}norm", x))}
+
+
+def layer(run: Run, number: int, mixer: str, feed: str, x: Tensor) -> Tensor:
+    """Return the result of a layer, whose parts are kept among the states."""
+    for before, (name, compute) in (("input", MIXERS[mixer]), ("post_attention", ("mlp", FEEDS[feed]))):
+        run.at = f"{run.arch.stem}layers.{number}."
+        y = run.norm(f"{before}_layernorm", x)
+        run.at += f"{name}."
+        x = x + compute(run, y)
+        run.states[run.at[:-1]] = x
+    return x
 
 
 def seen(run: Run, tiles: Tensor) -> Tensor:
@@ -359,14 +412,21 @@ def shapes(arch: Architecture) -> Shapes:
     """Yield the name and shape of each weight, as transformers has them."""
     stem = arch.stem
     yield f"{stem}embed_tokens.weight", (arch.vocabulary, arch.width)
-    for number, (mixer, feed) in enumerate(zip(arch.mixers, arch.feeds, strict=True)):
-        layer = f"{stem}layers.{number}."
+    last = len(arch.mixers)
+    for number, (mixer, feed) in enumerate(
+        [*zip(arch.mixers, arch.feeds, strict=True), (arch.mixers[-1], arch.feeds[-1])]
+    ):
+        if number == last and not arch.drafts:
+            break
+        of_layer = f"{stem}layers.{number}."
         for name, shape in _parts(arch, mixer):
-            yield f"{layer}{MIXERS[mixer][0]}.{name}", shape
+            yield f"{of_layer}{MIXERS[mixer][0]}.{name}", shape
         for name, shape in _feed(arch, feed):
-            yield f"{layer}mlp.{name}", shape
-        yield f"{layer}input_layernorm.weight", (arch.width,)
-        yield f"{layer}post_attention_layernorm.weight", (arch.width,)
+            yield f"{of_layer}mlp.{name}", shape
+        for name in ("input_layernorm", "post_attention_layernorm", *DRAFTING * (number == last)):
+            yield f"{of_layer}{name}.weight", (arch.width,)
+    if arch.drafts:
+        yield from _linear(f"{stem}layers.{last}.eh_proj", arch.width, 2 * arch.width)
     yield f"{stem}norm.weight", (arch.width,)
     yield "lm_head.weight", (arch.vocabulary, arch.width)
     if arch.vision:
@@ -395,6 +455,11 @@ def _parts(arch: Architecture, mixer: str) -> Shapes:
         yield from _linear("kv_b_proj", heads * 2 * size, arch.latent)
         yield from _linear("o_proj", width, heads * size)
         yield from (("q_a_layernorm.weight", (arch.latent,)), ("kv_a_layernorm.weight", (arch.latent,)))
+        if arch.indexed:
+            yield from _linear("indexer.wq_b", heads * size, arch.latent)
+            yield from _linear("indexer.wk", size, width)
+            yield from _linear("indexer.weights_proj", heads, width)
+            yield from ((f"indexer.k_norm.{each}", (size,)) for each in ("weight", "bias"))
     else:
         yield from _linear("in_proj_qkvz", 6 * kept * size, width)
         yield from _linear("in_proj_ba", 4 * kept, width)

@@ -18,7 +18,7 @@ from pytest_ascend.run import inputs
 
 from ..graphs.server import HALF, PAGE, Captured, Request, Server, batch_of
 from .decoders import Architecture, Run, angles, forward, layers, weights
-from .ways import CPU, cast, moved
+from .ways import CPU, cast, continuation, moved
 
 ARCH = Architecture(width=128, heads=4, kv_heads=2, size=64, rotated=64, inner=128, yarn=4.0)
 #: Step at which each request comes, tokens of its prompt, and tokens that it is given; tokens of a chunk.
@@ -121,7 +121,7 @@ class Decoding(Server):
             end += span
             text.done += span
             if text.done == len(text.tokens):
-                text.made.append({name: each[end - 1].cpu() for name, each in found.items()})
+                text.made.append({name: each[end - 1 : end].cpu() for name, each in found.items()})
                 text.tokens.append(int(text.made[-1]["logits"].argmax()))
 
 
@@ -146,7 +146,7 @@ def served(device: torch.device, kind: type[Decoding] = Decoding) -> Generation:
             if running:
                 server.serve(running)
         new = min(wanted for _, _, wanted in REQUESTS)
-        actual = _continuation([text.made[:new] for text in texts])
+        actual = continuation([text.made[:new] for text in texts])
         base = weights("server", ARCH)
         exact = _alone(texts, new, cast(base, torch.float64))
         half = cast(base, HALF)
@@ -160,13 +160,6 @@ def _alone(texts: list[Text], new: int, given: dict[str, Tensor]) -> Continuatio
     found = []
     for text, (_, length, _) in zip(texts, REQUESTS, strict=True):
         made = forward(ARCH, given, torch.tensor([text.tokens[: length + new - 1]], device=CPU))
-        found.append([{name: each[0, length - 1 + n] for name, each in made.items()} for n in range(new)])
-    return _continuation(found)
-
-
-def _continuation(found: list[list[dict[str, Tensor]]]) -> Continuation:
-    stacked = {
-        name: torch.stack([torch.stack([each[name] for each in text]) for text in found]) for name in found[0][0]
-    }
-    logits = stacked.pop("logits")
-    return Continuation(logits.argmax(-1), logits, stacked)
+        places = range(length - 1, length - 1 + new)
+        found.append([{name: each[:, place] for name, each in made.items()} for place in places])
+    return continuation(found)

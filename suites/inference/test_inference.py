@@ -7,17 +7,19 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from pytest_ascend.device import Device
 from pytest_ascend.parity.ensemble import one_thread
 from pytest_ascend.precision import Samples
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.comparing import PrecisionCompare
 
+from ..random import statistics
 from . import CASES
 from .serving import served
-from .ways import LENGTHS, alone_and_in_a_batch, computed, expected, generation, reference_runs
+from .ways import LENGTHS, alone_and_in_a_batch, computed, expected, generation, reference_runs, sampled
 
+#: Tokens that are drawn with a seed.
+DRAWS = 8192
 DETERMINISTIC = {"HCCL_DETERMINISTIC": "strict", "LCCL_DETERMINISTIC": "1", "ATB_MATMUL_SHUFFLE_K_ENABLE": "0"}
 
 
@@ -27,19 +29,42 @@ def first_layer(verdict: Verdict) -> str:
     return f"first wrong layer: {wrong.partition(chr(39))[2].rpartition(chr(39))[0]}"
 
 
+def judge_sampling(model: str, dtype: torch.dtype, device: torch.device, compare: PrecisionCompare) -> None:
+    """Judge tokens that are drawn: the same ones for a seed, others for another, as often as they are probable."""
+    rows = [computed(model, "prefill", dtype, device)["logits"][end].expand(DRAWS, -1) for end in (-1, 0)]
+    exact = expected(model, "prefill")["logits"]
+    for row, end in zip(rows, (-1, 0), strict=True):
+        first, again, other = (sampled(row.to(device).contiguous(), seed) for seed in (7, 7, 8))
+        compare(again, first, standard="binary", name="the tokens of a seed, drawn again")
+        probabilities = exact[end].softmax(-1)
+        # Two draws agree with the probability that two tokens do.
+        agrees = float(probabilities.square().sum())
+        for what, cells, of in (
+            ("tokens", first, probabilities.tolist()),
+            ("tokens of another seed", other, probabilities.tolist()),
+            ("tokens that two seeds share", (first == other).long(), [1 - agrees, agrees]),
+        ):
+            finding = statistics.judge(cells, of)
+            if finding.probability < statistics.FALSE_ALARM:
+                pytest.fail(f"{what} are not as probable as they are drawn: {finding.what}, {finding.probability:.1e}")
+
+
 @pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
 def test_inference(
     case: Case,
     npu_device: torch.device,
-    _ascend_device: Device,
     precision_compare: PrecisionCompare,
     ascend_measure: Callable[[str, float], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dtype = getattr(torch, case.dtype)
     with one_thread():
-        if case.property in ("greedy", "generate"):
-            found = served(npu_device) if case.subject == "server" else generation(case.subject, dtype, npu_device)
+        if case.property == "sampled":
+            judge_sampling(case.subject, dtype, npu_device, precision_compare)
+            return
+        if case.property in ("greedy", "speculative", "generate"):
+            is_server = case.subject == "server"
+            found = served(npu_device) if is_server else generation(case.subject, case.property, dtype, npu_device)
             ascend_measure("equal_tokens", float((found.actual.tokens == found.best).double().mean()))
             ascend_measure("largest_allowed_margin", float(found.margin().max()))
             found.judge(precision_compare)
@@ -50,7 +75,7 @@ def test_inference(
                 monkeypatch.setenv(name, value)
             batch, alone, is_promised = alone_and_in_a_batch(case.subject, case.property, dtype, npu_device)
             ascend_measure("equal_bits", float((batch == alone).double().mean()))
-            if is_promised and not _ascend_device.emulated:  # which accepts the level, and computes as the CPU does
+            if is_promised:
                 longest = slice(0, LENGTHS[0])
                 precision_compare(batch[longest], alone[longest], standard="binary", name="the longest text in a batch")
         precision_compare(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, TypeAlias
@@ -18,7 +18,7 @@ from pytest_ascend.precision.orders import other_order
 from pytest_ascend.precision.stand_ins import products_in_float32
 from pytest_ascend.run import inputs
 
-from .decoders import ARCHITECTURES, IMAGE, PATCH, SIDE, Architecture, Weights, forward, weights
+from .decoders import ARCHITECTURES, IMAGE, PATCH, SIDE, Architecture, Weights, draft, forward, weights
 
 States: TypeAlias = dict[str, Tensor]
 
@@ -86,7 +86,7 @@ class Texts:
                 draft = torch.cat([row[:, place : place + right], row.new_full((1, 3 - right), 7)], 1)
                 made = forward(self.arch, self.weights, draft, cache=kept)
                 place, turn = place + right, turn + 1
-                kept = {name: x[:, :place] if x.dim() == 2 else x[:, :, :place] for name, x in kept.items()}
+                kept = shortened(kept, place)
                 found.append({name: x[:, :right].flatten(0, -2) for name, x in made.items()})
         return self._joined(found)
 
@@ -118,7 +118,7 @@ class Texts:
 
     def greedy(self, tokens: Tensor | None = None) -> Continuation:
         """Continue each text with the cache by the best tokens, or by given ones."""
-        logits, states, chosen = [], [], []
+        ends, chosen = [], []
         for number, row in enumerate(self.rows):
             kept: dict[str, Any] = {}
             made = [forward(self.arch, self.weights, row, cache=kept, tiles=self.tiles[number] if self.tiles else None)]
@@ -127,11 +127,36 @@ class Texts:
                 chosen.append(best.cpu())
                 if place < NEW - 1:
                     made.append(forward(self.arch, self.weights, best.to(row.device)[:, None], cache=kept))
-            logits.append(torch.cat([each["logits"][:, -1] for each in made]))
-            layers = [name for name in made[0] if name in made[-1] and name != "logits"]
-            states.append({name: torch.cat([each[name][:, -1] for each in made]) for name in layers})
-        hidden = {name: torch.stack([each[name] for each in states]).cpu() for name in states[0]}
-        return Continuation(torch.stack(chosen).view(len(self.rows), NEW), torch.stack(logits).cpu(), hidden)
+            ends.append([{name: x[:, -1] for name, x in each.items()} for each in made])
+        return continuation(ends, torch.stack(chosen).view(len(self.rows), NEW))
+
+    def speculative(self) -> Continuation:
+        """Continue each text by drafts, each verified beside the token before it: what differs leaves the cache.
+
+        Every second draft is the head's, which has random weights and is seldom right; the others are right.
+        """
+        right, ends, chosen = self.greedy().tokens, [], []
+        last = f"{self.arch.stem}layers.{len(self.arch.mixers) - 1}.mlp"
+        for number, row in enumerate(self.rows):
+            kept: dict[str, Any] = {}
+            made = forward(self.arch, self.weights, row, cache=kept)
+            states, known, turn = [made[last]], row, 0
+            ends.append([{name: x[:, -1] for name, x in made.items()}])
+            while len(ends[-1]) < NEW:
+                known = torch.cat([known, ends[-1][-1]["logits"].argmax(-1)[:, None]], 1)
+                guess = draft(self.arch, self.weights, known[:, 1:], torch.cat(states, 1)).argmax(-1)
+                if turn % 2 == 0:
+                    guess = right[number, len(ends[-1])].to(guess).view(1)
+                made = forward(self.arch, self.weights, torch.cat([known[:, -1:], guess[:, None]], 1), cache=kept)
+                accepted = 1 + is_accepted(made["logits"][:, 0].argmax(-1), guess)
+                ends[-1] += [{name: x[:, place] for name, x in made.items()} for place in range(accepted)]
+                states.append(made[last][:, :accepted])
+                known, turn = torch.cat([known, guess[:, None]], 1)[:, : known.shape[1] + accepted - 1], turn + 1
+                kept = shortened(kept, known.shape[1])
+            known = torch.cat([known, ends[-1][-1]["logits"].argmax(-1)[:, None]], 1)
+            chosen.append(known[0, row.shape[1] :][:NEW].cpu())
+            ends[-1] = ends[-1][:NEW]
+        return continuation(ends, torch.stack(chosen))
 
     @staticmethod
     def _joined(found: Iterable[States]) -> States:
@@ -140,6 +165,24 @@ class Texts:
             for name, x in each.items():
                 joined.setdefault(name, []).append(x)
         return {name: torch.cat(each) for name, each in joined.items()}
+
+
+def is_accepted(best: Tensor, guess: Tensor) -> bool:
+    """Whether a draft is kept: where the model's own choice is the same."""
+    return bool(best == guess)
+
+
+def shortened(kept: Mapping[str, Any], length: int) -> dict[str, Any]:
+    """Return a cache with this many tokens: keys are (batch, heads, tokens, size), what is latent has no heads."""
+    return {name: x[:, :, :length] if x.dim() == 4 else x[:, :length] for name, x in kept.items()}
+
+
+def continuation(ends: Sequence[Sequence[States]], tokens: Tensor | None = None) -> Continuation:
+    """Return what was generated: by text and token what the last place gave, and the best tokens if none are given."""
+    names = [name for name in ends[0][0] if name in ends[0][-1]]
+    found = {name: torch.stack([torch.cat([each[name] for each in text]) for text in ends]).cpu() for name in names}
+    logits = found.pop("logits")
+    return Continuation(logits.argmax(-1) if tokens is None else tokens, logits, found)
 
 
 WAYS: Mapping[str, Callable[[Texts], States]] = {
@@ -152,7 +195,7 @@ WAYS: Mapping[str, Callable[[Texts], States]] = {
 
 def prepared(model: str, way: str) -> tuple[Architecture, dict[str, Tensor]]:
     """Return the architecture and float32 weights of a case."""
-    arch = ARCHITECTURES[model]
+    arch = replace(ARCHITECTURES[model], drafts=way == "speculative")
     found = weights(model, arch)
     if way == "capacity":
         arch = replace(arch, capacity=3)
@@ -263,11 +306,17 @@ def _usual_runs(model: str, way: str, dtype: torch.dtype) -> list[States]:
     return runs
 
 
-def generation(model: str, dtype: torch.dtype, device: torch.device) -> Generation:
-    """Return what a device generates, beside float64's and reference runs of the same tokens."""
-    arch, found = prepared(model, "greedy")
+def sampled(logits: Tensor, seed: int) -> Tensor:
+    """Return tokens (draws) by probabilities of ``logits`` (draws, vocabulary), as vLLM draws them for a seed."""
+    noise = torch.empty_like(logits).exponential_(generator=torch.Generator(logits.device).manual_seed(seed))
+    return (logits.softmax(-1) / noise).argmax(-1).cpu()
+
+
+def generation(model: str, way: str, dtype: torch.dtype, device: torch.device) -> Generation:
+    """Return what a device generates, beside float64's and reference runs of the same tokens, one after the other."""
+    arch, found = prepared(model, way)
     with torch.no_grad():
-        actual = Texts(arch, cast(found, dtype, device)).greedy()
+        actual = getattr(Texts(arch, cast(found, dtype, device)), way)()
         exact = Texts(arch, cast(found, torch.float64)).greedy(actual.tokens)
         with products_in_float32():
             base = cast(found, dtype)

@@ -59,6 +59,21 @@ def test_the_custom_operator_of_the_manual_passes_and_a_wrong_one_fails(pytester
     apart(pytester, *arguments).assert_outcomes(failed=11, passed=1)  # wrong, but always the same
 
 
+def test_the_kernel_of_the_manual_passes_interpreted_and_a_wrong_one_fails(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton", reason="an emulated device has no compiler; Triton's interpreter is optional")
+    text = (ROOT / "docs" / "custom-operators.md").read_text(encoding="utf-8")
+    block = re.search(r"```python\n(# test_my_kernel.*?)```", text, re.DOTALL)
+    assert block
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    for places, outcome in (("count", {"passed": 8}), ("count - 1", {"failed": 8})):
+        pytester.makepyfile(test_my_kernel=block[1].replace("places < count", f"places < {places}"))
+        # In a process of its own: what Triton is to do is read when it is imported.
+        done = pytester.runpytest_subprocess("--ascend", "--ascend-device=emulated", "test_my_kernel.py")
+        done.assert_outcomes(**outcome, deselected=2)
+
+
 def test_the_benchmark_of_the_manual_runs(pytester: pytest.Pytester) -> None:
     block = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8"), re.DOTALL)
     assert block

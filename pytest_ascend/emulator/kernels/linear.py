@@ -11,6 +11,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pytest_ascend.emulator.choices import emulated_family
 from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.system import IN_ANY_BATCH, determinism
 from pytest_ascend.system.dispatching import slow_dtypes
 
 family = Family("linear")
@@ -31,12 +32,29 @@ def product(function: Callable[..., T], self: T, other: T, cube: int, out: T) ->
 
 def into(out: T, function: Callable[..., T], *operands: T, **how: Any) -> None:
     """Compute into an output, in float32 first if the CPU is slow in half precision."""
+    if determinism() == IN_ANY_BATCH and out.numel() and operands[-2].dim() > 1 and operands[-1].dim() > 1:
+        out.copy_(_row_by_row(function, *operands, **how))
+        return
     # Operands of different dtypes stay as they are, and torch refuses them.
     wide = widened(*operands) if len({each.dtype for each in operands}) == 1 else operands
     if wide[-1] is operands[-1]:
         function(*operands, **how, out=out)
     else:
         out.copy_(function(*wide, **how))
+
+
+def _row_by_row(function: Callable[..., T], *operands: T, **how: Any) -> T:
+    """Multiply each row alone: what it gives depends on no other one. A term that is added may have rows, too."""
+    *added, left, right = widened(*operands) if len({each.dtype for each in operands}) == 1 else operands
+    rows = left.flatten(0, -2) if right.dim() == 2 else left  # with one matrix, a batch is one product
+    count = rows.shape[-2]
+
+    def row(x: T, place: int) -> T:
+        return x[..., place : place + 1, :].contiguous() if x.dim() > 1 and x.shape[-2] == count else x
+
+    made = [function(*(row(each, n) for each in added), row(rows, n), right, **how) for n in range(count)]
+    found = torch.cat(made, -2)
+    return found.view(*left.shape[:-1], -1) if rows is not left else found
 
 
 def added_product(

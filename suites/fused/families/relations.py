@@ -26,6 +26,8 @@ from .routing import choices
 T = torch.Tensor
 
 _SCALE, _KV_HEADS = 0.25, 2
+#: Keys of a page. CANN takes multiples of 16 where a step decodes; how it splits the work depends on their number.
+_PAGES = (128, 64, 32, 16)
 
 
 def _heads_turned(x: T) -> T:
@@ -66,6 +68,17 @@ def _decoding(apply: Any, query: T, key: T, value: T, table: T, lengths: Sequenc
         _heads_turned(run(_heads_turned(query), _heads_turned(key), _heads_turned(value), table, lengths)),
         torch.stack([(a == b).all() for a, b in same]),
     )
+
+
+def _in_pages(apply: Any, query: T, key: T, value: T, table: T, lengths: Sequence[int]) -> tuple[T, ...]:
+    """Return what the same keys give in pages of 128, 64, 32 and 16."""
+    found = []
+    for size in _PAGES:
+        parts = key.shape[1] // size
+        tables = table[..., None] * parts + torch.arange(parts, device=table.device, dtype=table.dtype)
+        caches = [each.reshape(-1, size, each.shape[-1]) for each in (key, value)]
+        found.append(serving.call_paged(apply, query, *caches, tables.flatten(1), lengths, _SCALE, _KV_HEADS))
+    return tuple(found)
 
 
 def _prefill(apply: Any, query: T, key: T, value: T, table: T, length: int) -> tuple[T, ...]:
@@ -130,6 +143,10 @@ def _decoded(query: T, key: T, value: T, table: T, lengths: Sequence[int]) -> tu
     return *(serving.paged(query, key, value, table, lengths, _SCALE, _KV_HEADS),) * 5, torch.ones(3, dtype=torch.bool)
 
 
+def _paged(query: T, key: T, value: T, table: T, lengths: Sequence[int]) -> tuple[T, ...]:
+    return (serving.paged(query, key, value, table, lengths, _SCALE, _KV_HEADS),) * len(_PAGES)
+
+
 def _prefilled(query: T, key: T, value: T, table: T, length: int) -> tuple[T, ...]:
     ends = [len(query)]
     return (serving.paged(query, key, value, table, [length], _SCALE, _KV_HEADS, sparse_mode=3, ends=ends),) * 3
@@ -176,6 +193,8 @@ OPERATORS = in_family(
     "serving",
     _relation("npu_fused_infer_attention_score", "decoding", _decoded, _decoding_inputs, through=_decoding,
               outputs=(*("",) * 5, "bool"), terms=512),
+    _relation("npu_fused_infer_attention_score", "pages", _paged, _decoding_inputs, through=_in_pages,
+              outputs=("",) * 4, terms=512),
     _relation("npu_fused_infer_attention_score", "chunks", _prefilled, _prefill_inputs, through=_prefill,
               outputs=("",) * 3, terms=300),
     _relation("npu_grouped_matmul", "permuted", _multiplied, lambda d: [
