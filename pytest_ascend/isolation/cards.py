@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import re
 import socket
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.isolation.process import Child, Task
+from pytest_ascend.isolation.process import Child, Task, cpu_wait_s
 from pytest_ascend.system.errors import DeviceUnavailable
 
 #: A card that fails the first health check in this many new processes in a row is quarantined.
@@ -182,7 +183,8 @@ class CardQueue:
     has passed, without waiting. If it does not, that is reserved again, and what was reserved is ``beyond``.
 
     ``last`` is the child's latest task; its fixtures are set up for ``reserved``, or for another run of the same.
-    ``met`` are the subjects of the child's tasks; no child starts before ``not_before`` (of ``time.monotonic``).
+    ``met`` are the subjects of the child's tasks; no child starts before ``not_before`` (of ``time.monotonic``). At
+    ``noted`` it had waited ``waited_s`` for a CPU.
     """
 
     card: Card
@@ -200,6 +202,8 @@ class CardQueue:
     payloads: list[dict[str, Any]] = field(default_factory=list)
     deadline: float = 0.0
     limit_s: float = 0.0
+    waited_s: float = 0.0
+    noted: float = -math.inf
     killed_starts: int = 0
     is_given_up: bool = False
     met: set[str] = field(default_factory=set)
@@ -224,13 +228,20 @@ class CardQueue:
         return (alone, deterministic) != (self.alone, self.deterministic) or (alone and self.runs > 0)
 
     def is_overdue(self) -> bool:
-        """Whether the child exceeded the time for its start or its case. Waiting for work has no limit."""
-        return bool(self.current or not self.ready) and time.monotonic() > self.deadline
+        """Whether the child exceeded the time for its start or its case, on the CPU or asleep.
+
+        Waiting for work has no limit, and waiting for a CPU on a busy machine does not count.
+        """
+        if not (self.current or not self.ready) or time.monotonic() <= self.deadline:
+            return False
+        before, self.waited_s = self.waited_s, cpu_wait_s(self.child.pid) if self.child else 0.0
+        self.deadline += max(0.0, self.waited_s - before)
+        return time.monotonic() > self.deadline
 
     def began(self, child: Child, *, alone: bool, limit_s: float, deterministic: bool = False) -> None:
         """Take a fresh child."""
         self.child, self.alone, self.ready, self.runs, self.last = child, alone, False, 0, None
-        self.deterministic = deterministic
+        self.deterministic, self.noted = deterministic, -math.inf
         self.met.clear()
         self._allow(limit_s)
 
@@ -288,4 +299,7 @@ class CardQueue:
 
     def _allow(self, seconds: float) -> None:
         self.limit_s = seconds
-        self.deadline = time.monotonic() + seconds
+        now = time.monotonic()
+        self.deadline = now + seconds
+        if self.child and now > self.noted + 10:  # it takes a millisecond where there are hundreds of threads
+            self.waited_s, self.noted = cpu_wait_s(self.child.pid), now

@@ -247,6 +247,15 @@ def is_stopped(pid: int) -> bool:
     return _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[:1] in (["T"], ["t"])
 
 
+def cpu_wait_s(pid: int) -> float:
+    """Return for how long a process was ready to run without a CPU: its thread that waited longest, 0 if unknown.
+
+    Source: Linux, Documentation/scheduler/sched-stats.rst: the second number of schedstat is in nanoseconds.
+    """
+    waits = (_text(task / "schedstat").split() for task in Path(f"/proc/{pid}/task").glob("*"))
+    return max((int(each[1]) / 1e9 for each in waits if len(each) == 3), default=0.0)
+
+
 #: Tools that show native stacks, the best first; {} is the process id.
 TOOLS = (
     ("eu-stack", "-p", "{}"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_ascend.isolation import Card, Task
+from pytest_ascend.isolation import Card, Task, cards
 from pytest_ascend.isolation.cards import Assigned, CardQueue
 
 
@@ -18,6 +18,7 @@ class Heard:
     """A child that only hears."""
 
     messages: list[dict[str, Any]] = field(default_factory=list)
+    pid: int = 0
 
     def send(self, **message: Any) -> None:
         self.messages.append(message)
@@ -109,6 +110,17 @@ def test_only_who_is_at_something_can_be_late() -> None:
     assert made.is_overdue()
     made.current = None
     assert [made.is_busy, setattr(made, "reserved", Task(1, 1.0)), made.is_busy] == [False, None, True]
+
+
+def test_waiting_for_a_cpu_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = iter((3.0, 900.0, 900.0))
+    monkeypatch.setattr(cards, "cpu_wait_s", lambda _: next(waits))
+    made = lane()
+    made.deadline = time.monotonic() - 1
+    assert not made.is_overdue()
+    assert made.deadline > time.monotonic() + 890
+    made.deadline = time.monotonic() - 1
+    assert made.is_overdue()  # it hangs, with a CPU or asleep
 
 
 @dataclass
