@@ -294,6 +294,6 @@ def test_a_message_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_wait_for_a_cpu_is_the_kernels_figure() -> None:
-    before = int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
+    before = int(Path("/proc/self/schedstat").read_text(encoding="utf-8").split()[1]) / 1e9
     assert before <= process.cpu_wait_s(os.getpid()) < time.monotonic()
     assert process.cpu_wait_s(2**30) == 0
