@@ -11,7 +11,7 @@ import click
 from cryptography import x509
 
 from pytest_ascend.certificate import export, package, revocation, signing, timestamp
-from pytest_ascend.certificate.judgement import Issue, Verified, ended
+from pytest_ascend.certificate.judgement import Verified, ended
 from pytest_ascend.certificate.judgement import certify as make
 from pytest_ascend.certificate.judgement import verify as check
 from pytest_ascend.certificate.release import installed
@@ -69,20 +69,13 @@ def certify(
             "--confirms and --confirms-key belong together", hint="give the public key of the other issuer"
         )
     log = run / package.LOG if run.is_dir() else run
-    issue = Issue(
-        log=log,
-        tier=by_name(tier),
-        issuer=issuer,
-        key=signing.private_key(key, passphrase),
-        folder=output or log.with_name(f"certificate-{tier}"),
-        confirms=confirms,
-        confirms_key=signing.public_key(confirms_key) if confirms_key else None,
-    )
-    issued = make(issue, installed(), on=expectations.today())
-    click.echo(f"certificate {issued['id']}: {issue.folder}")
-    click.echo(
-        f"tier {tier}, holds until {issued['expires']}; publish the folder as it is, and the public key elsewhere"
-    )
+    to = output or log.with_name(f"certificate-{tier}")
+    theirs = (confirms, signing.public_key(confirms_key)) if confirms and confirms_key else None
+    signer, today = signing.private_key(key, passphrase), expectations.today()
+    issued = make(log, by_name(tier), installed(), issuer=issuer, key=signer, folder=to, on=today, confirms=theirs)
+    click.echo(f"certificate {issued['id']}: {to}")
+    until = f"tier {tier}, holds until {issued['expires']}"
+    click.echo(f"{until}; publish the folder as it is, and the public key elsewhere")
 
 
 @click.command()

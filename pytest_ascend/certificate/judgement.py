@@ -51,42 +51,43 @@ class Verified:
     summary: Summary
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Issue:
-    """A certification: the run log, the tier, the signer, and the folder to write."""
+def certify(
+    log: Path,
+    tier: Tier,
+    release: Release,
+    *,
+    issuer: str,
+    key: Ed25519PrivateKey,
+    folder: Path,
+    on: date,
+    confirms: tuple[Path, Ed25519PublicKey] | None = None,
+) -> dict[str, Any]:
+    """Write a certificate for a log to a folder, and return its statement.
 
-    log: Path
-    tier: Tier
-    issuer: str
-    key: Ed25519PrivateKey
-    folder: Path
-    confirms: Path | None = None
-    confirms_key: Ed25519PublicKey | None = None
-
-
-def certify(issue: Issue, release: Release, *, on: date) -> dict[str, Any]:
-    """Write a certificate, and return its statement. Raises Refused with all reasons if the run does not earn it."""
-    with opened(issue.log) as log:
-        candidate = Candidate(summary=summarise(read_from(issue.log, log)), tier=issue.tier, release=release, on=on)
-        found = refusals(candidate)
-        if found:
-            raise Refused(issue.tier, found)
-        key = signing.fingerprint(issue.key.public_key())
-        confirms = _confirmed(issue, key, candidate, release) if issue.confirms else None
-        claims = statement(candidate, issuer=issue.issuer, key=key, confirms=confirms)
+    ``confirms`` is another issuer's certificate that the run confirms, with the public key of that issuer. Raises
+    Refused with all reasons if the run does not earn the tier.
+    """
+    with opened(log) as file:
+        candidate = Candidate(summary=summarise(read_from(log, file)), tier=tier, release=release, on=on)
+        if found := refusals(candidate):
+            raise Refused(tier, found)
+        name = signing.fingerprint(key.public_key())
+        confirmed = _confirmed(*confirms, name, candidate, release) if confirms else None
+        claims = statement(candidate, issuer=issuer, key=name, confirms=confirmed)
         parts = {EVIDENCE[name]: each for name, each in release.parts.items()}
-        return package.write(issue.folder, claims, parts, log, issue.key, confirmed=issue.confirms)
+        return package.write(folder, claims, parts, file, key, confirmed=confirms[0] if confirms else None)
 
 
-def _confirmed(issue: Issue, key: str, candidate: Candidate, release: Release) -> dict[str, str]:
+def _confirmed(
+    folder: Path, theirs_key: Ed25519PublicKey, key: str, candidate: Candidate, release: Release
+) -> dict[str, str]:
     """Name the certificate that a run confirms. Raises CertificateError if the run does not support it."""
-    assert issue.confirms and issue.confirms_key  # noqa: S101,PT018  (the command asks for both)
-    theirs = _verified(issue.confirms, issue.confirms_key, release)
-    if (issue.confirms / package.CONFIRMED).exists():
-        raise CertificateError(f"{issue.confirms} confirms another certificate itself", hint="confirm that one")
+    theirs = _verified(folder, theirs_key, release)
+    if (folder / package.CONFIRMED).exists():
+        raise CertificateError(f"{folder} confirms another certificate itself", hint="confirm that one")
     _refuse_unconfirmed(theirs, key, candidate)
     claims = theirs[0].claims
-    return {name: str(claims[name]) for name in ("id", "issuer", "key")} | {"sha256": package.digest(issue.confirms)}
+    return {name: str(claims[name]) for name in ("id", "issuer", "key")} | {"sha256": package.digest(folder)}
 
 
 def verify(

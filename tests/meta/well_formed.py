@@ -14,7 +14,7 @@ import torch
 
 from pytest_ascend import cli
 from pytest_ascend.certificate import revocation
-from pytest_ascend.certificate.judgement import Issue, certify
+from pytest_ascend.certificate.judgement import certify
 from pytest_ascend.certificate.tiers import TIERS
 from pytest_ascend.contact.kit import Kit, pack
 from pytest_ascend.golden import Golden, GoldenStore
@@ -148,16 +148,16 @@ def _second(folder: Path) -> None:
     log = runs.write_log(
         folder / "other" / "run.jsonl", made, change=lambda header: runs.replace(header, run_id="second")
     )
-    issue = Issue(
-        log=log,
-        tier=TIERS["performance"],
+    certify(
+        log,
+        TIERS["performance"],
+        runs.RELEASE,
         issuer="Second",
         key=runs.OTHER_KEY,
         folder=folder / "both",
-        confirms=folder / "certificate",
-        confirms_key=runs.KEY.public_key(),
+        on=runs.ISSUED,
+        confirms=(folder / "certificate", runs.KEY.public_key()),
     )
-    certify(issue, runs.RELEASE, on=runs.ISSUED)
 
 
 def _shards(cases: list[Any]) -> None:

@@ -26,7 +26,7 @@ from unittest import mock
 import click
 
 from pytest_ascend.certificate import package, rerun, tiers
-from pytest_ascend.certificate.judgement import Issue, Refused, certify, disagreements, verify
+from pytest_ascend.certificate.judgement import Refused, certify, disagreements, verify
 from pytest_ascend.certificate.package import CertificateError
 from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.requirements import Candidate, refusals
@@ -92,9 +92,8 @@ def _after(scratch: Path, log: Log, release: Release, on: date, share: slice) ->
     """Yield what is done to a certificate: to its statement, and to its files after it was signed."""
     folder, key = scratch / "certificate", runs.KEY
     path = genuine.finished(scratch / "run.jsonl", log)
-    issue = Issue(log=path, tier=tiers.TIERS[TIER], issuer="A Vendor", key=key, folder=folder)
     try:
-        said = certify(issue, release, on=on)
+        said = certify(path, tiers.TIERS[TIER], release, issuer="A Vendor", key=key, folder=folder, on=on)
     except Refused:
         return
     parts = {name: (folder / name).read_bytes() for name in package.EVIDENCE.values()}

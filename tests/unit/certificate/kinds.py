@@ -20,7 +20,7 @@ from unittest import mock
 import click
 
 from pytest_ascend.certificate import tiers
-from pytest_ascend.certificate.judgement import Issue, Refused, certify, verify
+from pytest_ascend.certificate.judgement import Refused, certify, verify
 from pytest_ascend.certificate.package import CertificateError
 from pytest_ascend.records.bounds import moment
 from pytest_ascend.runlog.reading import read
@@ -106,9 +106,8 @@ def asked(path: Path, *, keeps_selection: bool = False) -> tuple[genuine.Log, di
         mock.patch.dict(tiers.TIERS, genuine.tiers(log["header"]["level"])),  # type: ignore[arg-type]
     ):
         path, folder = genuine.finished(Path(scratch, "run.jsonl"), log), Path(scratch, "certificate")
-        issue = Issue(log=path, tier=tiers.TIERS[TIER], issuer="A test", key=runs.KEY, folder=folder)
         try:
-            certify(issue, release, on=on)
+            certify(path, tiers.TIERS[TIER], release, issuer="A test", key=runs.KEY, folder=folder, on=on)
             verify(folder, runs.KEY.public_key(), release)
         except Refused as error:
             return log, {each.id: each.says for each in error.refusals}

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import convert, to_builtins
 
 from pytest_ascend import __version__
-from pytest_ascend.certificate.judgement import Issue, certify
+from pytest_ascend.certificate.judgement import certify
 from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.tiers import TIERS
 from pytest_ascend.coverage.expectations import parse
@@ -228,12 +228,12 @@ def write_log(
     return path
 
 
-def issue(log: Path, folder: Path, tier: str = "operators") -> Issue:
-    return Issue(log=log, tier=TIERS[tier], issuer="A Vendor", key=KEY, folder=folder)
+def issue(log: Path, folder: Path, tier: str = "operators") -> dict[str, Any]:
+    return {"log": log, "tier": TIERS[tier], "issuer": "A Vendor", "key": KEY, "folder": folder}
 
 
 def certificate(folder: Path, tier: str = "performance", fates: Fates | None = None) -> Path:
     """Write a log and certify it."""
     log = write_log(folder / "run" / "run.jsonl", fates)
-    certify(issue(log, folder / "certificate", tier), release_for(fates or {}), on=ISSUED)
+    certify(**issue(log, folder / "certificate", tier), release=release_for(fates or {}), on=ISSUED)
     return folder / "certificate"

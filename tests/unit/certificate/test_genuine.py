@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ascend.certificate import tiers
-from pytest_ascend.certificate.judgement import Issue, certify, disagreements, verify
+from pytest_ascend.certificate.judgement import certify, disagreements, verify
 from pytest_ascend.certificate.requirements import REQUIREMENTS
 from pytest_ascend.coverage import manifest
 from pytest_ascend.runlog.reading import read
@@ -179,7 +179,7 @@ def test_a_run_of_level_smoke_is_certified(tmp_path: Path, monkeypatch: pytest.M
     for name, tier in genuine.tiers("smoke").items():
         monkeypatch.setitem(tiers.TIERS, name, tier)  # type: ignore[arg-type]
     on = date.fromisoformat(log["footer"]["finished"][:10])
-    issue = Issue(log=path, tier=tiers.TIERS["distributed"], issuer="X", key=runs.KEY, folder=tmp_path / "certificate")
-    said = certify(issue, release, on=on)
-    assert verify(tmp_path / "certificate", runs.KEY.public_key(), release).claims == said
+    to = tmp_path / "certificate"
+    said = certify(path, tiers.TIERS["distributed"], release, issuer="X", key=runs.KEY, folder=to, on=on)
+    assert verify(to, runs.KEY.public_key(), release).claims == said
     assert {*said["not_again"]} == {"distributed"}

@@ -199,7 +199,7 @@ def test_a_log_that_is_none_is_no_evidence(tmp_path: Path, log: bytes) -> None:
 
 def test_a_certificate_is_never_written_over(certificate: Path) -> None:
     with pytest.raises(UsageError, match="it is there already"):
-        certify(runs.issue(certificate.parent / "run/run.jsonl", certificate), RELEASE, on=runs.ISSUED)
+        certify(**runs.issue(certificate.parent / "run/run.jsonl", certificate), release=RELEASE, on=runs.ISSUED)
 
 
 def reasons(
@@ -251,7 +251,8 @@ def test_the_same_run_certified_again_is_the_same(certificate: Path, tmp_path: P
     log = tmp_path / "run.jsonl"
     log.write_bytes((certificate / "run.jsonl").read_bytes())
     said = [
-        certify(runs.issue(log, tmp_path / f"{day}", "performance"), RELEASE, on=date(2026, 9, day)) for day in (2, 9)
+        certify(**runs.issue(log, tmp_path / f"{day}", "performance"), release=RELEASE, on=date(2026, 9, day))
+        for day in (2, 9)
     ]
     assert (
         said[0]["id"]

@@ -54,7 +54,7 @@ def refused(tmp_path: Path, tier: str = "performance", **how: Any) -> list[str]:
     fates = how.pop("fates", {})
     log = write_log(tmp_path / "run.jsonl", fates, **how)
     try:
-        certify(issue(log, tmp_path / "certificate", tier), release_for(fates), on=ISSUED)
+        certify(**issue(log, tmp_path / "certificate", tier), release=release_for(fates), on=ISSUED)
     except Refused as error:
         assert not (tmp_path / "certificate").exists()
         return [each.id for each in error.refusals]
@@ -155,7 +155,7 @@ def test_what_a_tier_allows_is_allowed(tmp_path: Path, how: dict[str, Any], tier
 def test_all_reasons_are_given_at_once(tmp_path: Path) -> None:
     log = write_log(tmp_path / "run.jsonl", ended(5, "failed"), change=stack(emulated=True), skipped=1)
     with pytest.raises(Refused) as raised:
-        certify(issue(log, tmp_path / "certificate", "performance"), RELEASE, on=ISSUED)
+        certify(**issue(log, tmp_path / "certificate", "performance"), release=RELEASE, on=ISSUED)
     said = str(raised.value)
     assert "emulated device" in said
     assert "1 case failed: ops/op4/forward/float32" in said

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization as form
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pytest_ascend.certificate import commands, package
-from pytest_ascend.certificate.judgement import Issue, certify, verify
+from pytest_ascend.certificate.judgement import certify, verify
 from pytest_ascend.certificate.package import CertificateError
 from pytest_ascend.certificate.tiers import TIERS
 from pytest_ascend.certificate.words import words
@@ -42,16 +42,16 @@ def confirmed(tmp_path: Path, path: Path, **changes: Any) -> Path:
     theirs = tmp_path / "certificate"
     if not theirs.exists():
         runs.certificate(tmp_path)
-    issue = Issue(
-        log=path,
-        tier=TIERS["performance"],
+    certify(
+        path,
+        TIERS["performance"],
+        runs.RELEASE,
         issuer="Second",
         key=changes.pop("key", MINE),
         folder=tmp_path / "both",
-        confirms=theirs,
-        confirms_key=THEIRS.public_key(),
+        on=runs.ISSUED,
+        confirms=(theirs, THEIRS.public_key()),
     )
-    certify(issue, runs.RELEASE, on=runs.ISSUED)
     return tmp_path / "both"
 
 
