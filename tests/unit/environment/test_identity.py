@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pytest_ascend.environment.identity import identities, visible
 from pytest_ascend.environment.npu_smi import NpuSmi, parse, parse_map
+from pytest_ascend.isolation.cards import Locks
 from tests.unit.environment.test_npu_smi import OUTPUTS
 
 
@@ -34,12 +37,12 @@ def test_all_devices_without_the_variable() -> None:
     assert visible({}, 3) == (0, 1, 2)
 
 
-def test_a_310p_duo_whose_npu_begins_at_1() -> None:
+def test_a_310p_duo_whose_npu_begins_at_1(tmp_path: Path) -> None:
     table, mapped = parse(_table("310P Duo")), parse_map(_table("info -m of a 310P Duo"))
     first, second = identities({}, [0, 1], table, mapped)
     assert (first.npu, first.chip, first.physical, first.bus) == (1, 0, 0, "0000:01:00.0")
     assert (second.npu, second.chip, second.physical) == (1, 1, 1)
-    assert first.keys[0] != second.keys[0]
+    assert Locks(tmp_path).take([first.keys, second.keys], 2) == (0, 1)
 
 
 def test_a_container_with_two_cards_of_eight_in_turned_order() -> None:
