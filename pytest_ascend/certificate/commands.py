@@ -65,9 +65,8 @@ def certify(
     new certificate lists both issuers. Exit code 1, with all reasons, if the run does not earn the certificate.
     """
     if bool(confirms) != bool(confirms_key):
-        raise UsageError(
-            "--confirms and --confirms-key belong together", hint="give the public key of the other issuer"
-        )
+        hint = "give the public key of the other issuer"
+        raise UsageError("--confirms and --confirms-key belong together", hint=hint)
     log = run / package.LOG if run.is_dir() else run
     to = output or log.with_name(f"certificate-{tier}")
     theirs = (confirms, signing.public_key(confirms_key)) if confirms and confirms_key else None

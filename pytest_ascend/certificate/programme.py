@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from hashlib import sha256
@@ -65,12 +65,7 @@ def dispute(case: str, *, reason: str, evidence: str, by: str, path: Path, decid
         if not open_:
             raise UsageError(f"{path}: there is no open dispute about {case}", hint="give the id of a disputed case")
         data["causes"] = [each for each in data["causes"] if each not in open_]
-        ends = {
-            "decision": f"the {decide} was wrong",
-            "decided": today.isoformat(),
-            "by": by,
-            "because": reason,
-        }
+        ends = {"decision": f"the {decide} was wrong", "decided": today.isoformat(), "by": by, "because": reason}
         data["decided"] += [{**each, **ends} for each in open_]
     elif open_:
         raise UsageError(f"{path}: {case} is disputed already", hint="decide it: --decide device, or --decide case")
@@ -213,11 +208,7 @@ def _list(path: Path, key: Ed25519PublicKey) -> revocation.Revocations | None:
 def page(found: list[Entry]) -> str:
     """Return who is certified for what, as Markdown."""
     columns = ("tier", *_STACK, "libraries", "issuer", "certificate", "until", "also by")
-    rows = list(_rows(found))
+    holding = sorted((each for each in found if each.claims and not each.reasons), key=lambda each: each.key)
+    names = ("issuer", "id", "expires")
+    rows = [(*each.key, *(str(each.claims[name]) for name in names), ", ".join(each.others)) for each in holding]
     return f"# Certified stacks\n\n{table(columns, rows) if rows else 'None.'}\n"
-
-
-def _rows(found: list[Entry]) -> Iterator[tuple[str, ...]]:
-    for each in sorted((each for each in found if each.claims and not each.reasons), key=lambda each: each.key):
-        last = (str(each.claims[name]) for name in ("issuer", "id", "expires"))
-        yield (*each.key, *last, ", ".join(each.others))

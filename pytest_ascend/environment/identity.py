@@ -29,12 +29,9 @@ class Identity:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Return names of the card, for locks, that are the same for every process that can reach it.
-
-        Both chips of an Atlas 300I Duo have one address.
-        """
+        """Return names of the card, for locks, that are the same for every process that can reach it."""
         named = [f"davinci{self.physical}"] if self.physical >= 0 else []
-        further = f"-chip{self.chip}" if self.chip > 0 else ""
+        further = f"-chip{self.chip}" if self.chip > 0 else ""  # both of an Atlas 300I Duo have one address
         named += [f"bus-{self.bus.lower().replace(':', '-')}{further}"] if self.bus else []
         return tuple(named) or (f"npu-{max(self.logical, 0)}",)
 

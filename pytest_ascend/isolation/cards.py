@@ -228,10 +228,7 @@ class CardQueue:
         return (alone, deterministic) != (self.alone, self.deterministic) or (alone and self.runs > 0)
 
     def is_overdue(self) -> bool:
-        """Whether the child exceeded the time for its start or its case, on the CPU or asleep.
-
-        Waiting for work has no limit, and waiting for a CPU on a busy machine does not count.
-        """
+        """Whether the child exceeded the time for its start or its case. Waiting for work or for a CPU does not count."""
         if not (self.current or not self.ready) or time.monotonic() <= self.deadline:
             return False
         before, self.waited_s = self.waited_s, cpu_wait_s(self.child.pid) if self.child else 0.0
@@ -299,7 +296,6 @@ class CardQueue:
 
     def _allow(self, seconds: float) -> None:
         self.limit_s = seconds
-        now = time.monotonic()
-        self.deadline = now + seconds
+        self.deadline = (now := time.monotonic()) + seconds
         if self.child and now > self.noted + 10:  # it takes a millisecond where there are hundreds of threads
             self.waited_s, self.noted = cpu_wait_s(self.child.pid), now

@@ -363,8 +363,7 @@ class Supervisor:
     def _close_open(self) -> None:
         faulty = frozenset(lane.card.label for lane in self._lanes if lane.card.quarantined)
         for task in self._open:
-            telling = [each for each in self._attempts[task.index] if each.card not in faulty] or self._attempts[
-                task.index
-            ]
+            attempts = self._attempts[task.index]
+            telling = [each for each in attempts if each.card not in faulty] or attempts
             is_flaky = len({each.result for each in telling if each.counts}) > 1
             self._listener.decided(task, Decision.FLAKY if is_flaky else Decision.ACCEPT, telling)
