@@ -228,7 +228,7 @@ class CardQueue:
         return (alone, deterministic) != (self.alone, self.deterministic) or (alone and self.runs > 0)
 
     def is_overdue(self) -> bool:
-        """Whether the child exceeded the time for its start or its case. Waiting for work or for a CPU does not count."""
+        """Whether the child exceeded the time for its start or case. Waiting for work or a CPU does not count."""
         if not (self.current or not self.ready) or time.monotonic() <= self.deadline:
             return False
         before, self.waited_s = self.waited_s, cpu_wait_s(self.child.pid) if self.child else 0.0
