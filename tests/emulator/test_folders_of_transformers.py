@@ -19,6 +19,8 @@ from pytest_ascend.migration.target import TargetModel, refuse_unusable, target_
 from pytest_ascend.parity.language import Generation
 from pytest_ascend.precision import models
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
+from suites.inference.decoders import BASE, EPS, weights
+from suites.inference.serving import ARCH, REQUESTS, prompt, served
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -154,3 +156,23 @@ def test_a_fault_is_found_with_its_layer(fault: Any, experts: TargetModel, monke
 def test_a_mixture_of_experts_is_compared_with_itself(experts: TargetModel) -> None:
     report = models(experts.model, copy.deepcopy(experts.model), device="npu", **experts.kwargs)
     assert report.agrees
+
+
+def test_a_decoder_that_is_served_gives_the_tokens_of_transformers() -> None:
+    """Pages, prompts in chunks beside decoding, and captured graphs; the same weights in transformers' Qwen3."""
+    rope = {"rope_type": "yarn", "factor": ARCH.yarn, "original_max_position_embeddings": 64, "rope_theta": BASE}
+    config = transformers.Qwen3Config(
+        vocab_size=ARCH.vocabulary, hidden_size=ARCH.width, intermediate_size=ARCH.inner, head_dim=ARCH.size,
+        num_hidden_layers=len(ARCH.mixers), num_attention_heads=ARCH.heads, num_key_value_heads=ARCH.kv_heads,
+        rms_norm_eps=EPS, rope_parameters=rope, max_position_embeddings=256, tie_word_embeddings=False,
+    )  # fmt: skip
+    theirs = transformers.Qwen3ForCausalLM(config).double().eval()
+    theirs.load_state_dict(weights("server", ARCH))
+    mine = served(torch.device("npu")).actual.tokens
+    for number, (_, length, _) in enumerate(REQUESTS):
+        given = torch.tensor([prompt(number, length)])
+        made = theirs.generate(
+            given, max_new_tokens=mine.shape[1], do_sample=False, eos_token_id=None, pad_token_id=0,
+            attention_mask=torch.ones_like(given),
+        )  # fmt: skip
+        assert made[0, length:].tolist() == mine[number].tolist()
