@@ -163,6 +163,14 @@ def test_indices_without_a_dimension_are_told_from_empty_ones() -> None:
     assert_same(lambda x, i: x[:, i], zeros, torch.tensor([2, 0]))
 
 
+@pytest.mark.parametrize("dim", [1, 2, -1])
+def test_a_gather_takes_other_indices_in_each_batch(dim: int) -> None:
+    """As TensorFlow's gather with batch_dims, which is the golden of index/gather_v2 in CANN's ops-nn."""
+    x, index = floats(2, 4, 5), torch.tensor([[3, 0, 1], [2, 2, 0]])
+    expected = torch.stack([x[each].index_select(dim - (dim > 0), index[each]) for each in range(2)])
+    assert_identical(called("GatherV3", x, dim, index, 1, 0), expected)
+
+
 def test_embedding_with_rows_that_are_scaled_down() -> None:
     assert_same(functional.embedding, FULL, floats(5, 3), max_norm=0.5)
 

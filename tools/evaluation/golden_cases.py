@@ -24,6 +24,7 @@ FLOATS = ("float32", "float16", "bfloat16")
 _SHORT = {"float": "float32", "fp32": "float32", "half": "float16", "fp16": "float16", "double": "float64"}
 _SHAPES = ("input_shapes", "stc_inputs", "tensor_view_shapes", "input_ori_shapes")
 _DTYPES = ("input_dtypes", "stc_input_dtypes", "tensor_dtypes")
+_ATTRIBUTES = ("attributes", "other_runtime_params")
 Row = Mapping[str, Any]
 
 
@@ -66,7 +67,7 @@ def _tensor(rng: Any, shape: Any, dtype: Any, spread: Any) -> Any:
 
 
 def _at(values: Any, place: int) -> Any:
-    return values[min(place, len(values) - 1)] if isinstance(values, (list, tuple)) and values else None
+    return values[min(place, len(values) - 1)] if isinstance(values, (list, tuple)) and values else values or None
 
 
 def _numbers(value: Any) -> Iterator[int]:
@@ -100,15 +101,20 @@ def _smaller(row: Row) -> Row:
     return {**row, **{name: mapped(row.get(name)) for name in ("input_shapes", "output_shapes", "attributes")}}
 
 
+def _plain(row: Row) -> Row:
+    """Return a case with shapes, a dtype for each of them, and attributes, whatever the columns are named."""
+    shapes = next((row[each] for each in _SHAPES if row.get(each) is not None), ())
+    dtypes = next((row[each] for each in _DTYPES if row.get(each)), ())
+    shapes = (shapes,) if shapes and isinstance(shapes[0], int) else shapes
+    attributes = next((row[each] for each in _ATTRIBUTES if isinstance(row.get(each), dict) and row[each]), {})
+    said = {"input_shapes": shapes, "input_dtypes": tuple(_at(dtypes, i) for i in range(len(shapes)))}
+    return {**row, **said, "attributes": attributes}
+
+
 def _cases(rows: Sequence[Row], calls: int) -> Iterator[Row]:
     """Yield cases with seeds: rows from all over the files, then the same with another floating dtype."""
     parsed = [{name: _value(text) for name, text in row.items()} for row in rows[:: max(1, len(rows) // (2 * calls))]]
-    chosen = [
-        _smaller({**row, "input_shapes": next((row[each] for each in _SHAPES if row.get(each) is not None), ()),
-                  "input_dtypes": next((row[each] for each in _DTYPES if row.get(each)), ()),
-                  "attributes": row["attributes"] if isinstance(row.get("attributes"), dict) else {}})
-        for row in parsed
-    ]  # fmt: skip
+    chosen = [_smaller(_plain(row)) for row in parsed]
     for again in range(1 + 3 * calls // max(1, len(chosen))):
         for place, row in enumerate(chosen):
             text = repr((row["input_dtypes"], row.get("output_dtypes")))
@@ -134,9 +140,12 @@ def _inputs(names: Sequence[str], generator: Any, row: Row) -> tuple[list[Any], 
     for end in ("input", "output"):
         about |= {f"{end}_ori_shapes": about[f"{end}_shapes"], f"{end}_formats": ["ND"] * 20}
         about[f"{end}_ori_formats"] = about[f"{end}_formats"]
-    about |= {"short_soc_version": "Ascend950", "full_soc_version": "Ascend950PR", "testcase_name": "case"}
+    about |= {"tensor_dtypes": row["input_dtypes"], "output_tensor_indexes": row.get("output_tensor_indexes") or [-1]}
+    about |= {"short_soc_version": row["chip"], "full_soc_version": row["chip"], "testcase_name": "case"}
     if generator:
-        values = list(generator(*values, **attributes, **about, input_ranges=row.get("input_data_ranges")))
+        given = {**attributes, **about, "input_ranges": row.get("input_data_ranges")}
+        named = dict(zip(names, values, strict=False)) if row["by_name"] else {}
+        values = list(generator(*(() if named else values), **named, **given))
     return values, attributes, about
 
 
@@ -193,15 +202,17 @@ def _run(job: Mapping[str, Any], folder: Path) -> None:
     for row in _cases(job["rows"], job["calls"]):
         arrays: dict[str, Any] = {}
         try:
-            values, attributes, about = _inputs(names, generators.get(job["name"]), row)
-            written = {each % len(values) for each in row.get("output_tensor_indexes") or ()}
-            free = [name for name in names if name not in attributes] if takes_tensors else names
+            free = [name for name in names if name not in row["attributes"]] if takes_tensors else names
+            about_it = {**row, "chip": job["chip"], "by_name": takes_tensors}
+            values, attributes, about = _inputs(free, generators.get(job["name"]), about_it)
+            written = {each % len(row["input_shapes"]) for each in row.get("output_tensor_indexes") or ()}
             inputs = {
                 name: value for i, (name, value) in enumerate(zip(free, values, strict=False)) if i not in written
             }
             given = {name: _kept(each, arrays) for name, each in {**defaults, **inputs, **attributes}.items()}
             if takes_tensors:
-                every = {**dict.fromkeys(free), **dict(zip(free, map(_torch, values), strict=False))}
+                every = {name: defaults.get(name) for name in free}
+                every |= zip(free, map(_torch, values), strict=False)
                 made = golden(**every, **attributes, **about)
             else:
                 made = golden(*values, **attributes, **about)

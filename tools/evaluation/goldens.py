@@ -9,8 +9,8 @@ sizes of the same relations; where there are fewer than ``--calls``, again in ot
 functions are called as C programs call them, so that the same command judges a real NPU.
 
 ``goldens.json`` says what names do not: ``calls``, how to call functions of CANN with the parameters of a golden
-(``->`` orders its results, and ``1/0`` is a case that a function does not have); ``cases`` where there are no files;
-``notes``, who is right where both differ, with the source.
+(``->`` says which results ``made`` has for it, and ``1/0`` is a case that a function does not have); ``cases`` where
+there are no files, or none that can be asked; ``notes``, who is right where both differ, with the source.
 """
 
 from __future__ import annotations
@@ -198,9 +198,13 @@ def judged(
     """Return agrees, differs, refused, fails, other or unbound, and why, of a function beside a golden's results."""
     expression, _, order = call.partition(" -> ")
     name = expression.split("(")[0]
-    made = [made[int(each)] for each in order.split()] if order else made
+    made = list(eval(order, {}, {"made": made})) if order else made  # noqa: S307
     if name not in KERNELS:  # called by its name: by what the emulated device has for it
-        tensors, others, left = _by_name(NAMED[name.lower()].body, given, unset)
+        if "(" in expression:
+            space = {**WORDS, name: lambda *values, **named: (values, named, []), **given}
+            tensors, others, left = eval(expression, space)  # noqa: S307
+        else:
+            tensors, others, left = _by_name(NAMED[name.lower()].body, given, unset)
         if left:
             return "not asked", f"{name} is emulated without {', '.join(left)}, which torch_npu does not pass"
         try:
@@ -209,8 +213,8 @@ def judged(
             return "fails", f"{type(error).__name__}: {error}"
         return _compared(found if isinstance(found, list | tuple) else [found], made)
     on = {each: _moved(value, "npu") for each, value in given.items()}
-    space = {**WORDS, name: lambda *values: list(values), **on}
-    inputs = eval(expression, {}, space) if "(" in expression else bound(KERNELS[name], on)  # noqa: S307
+    space = {**WORDS, name: lambda *values: list(values), "made": made, **on}
+    inputs = eval(expression, space) if "(" in expression else bound(KERNELS[name], on)  # noqa: S307
     if next((each.type for each in KERNELS[name].parameters if each.role != "in"), "") == "TensorList":
         made = made if isinstance(made[0], list) else [list(made)]
     results: list[Any] = []
@@ -302,7 +306,9 @@ def _wanted(name: str) -> list[str]:
     """Return the calls of functions that a golden judges, and of those that do the same in place."""
     plain = name.replace("_", "").removeprefix("aclnn").lower()
     same = [each for each in KERNELS if each.lower() == f"aclnn{plain}"]
-    calls = [*DATA["calls"].get(name, same), *([NAMED[plain].name] if plain in NAMED else [])]
+    calls = DATA["calls"].get(name, same)
+    if plain in NAMED and not any(call.lower().startswith(f"{plain}(") for call in calls):
+        calls = [*calls, NAMED[plain].name]
     made = []
     for call in calls:
         function = call.split("(")[0]
@@ -331,17 +337,19 @@ def jobs_of(checkouts: Mapping[str, Path], folder: Path, calls: int) -> Iterator
                 for row in csv.DictReader(file):
                     rows[row.get("op_name") or row.get("api_name") or ""].append(row)
     seen: set[str] = set()
+    chip = re.sub(r"(910B|910_93|310P|950).*", r"\1", torch_npu.npu.get_device_name())
     for path in sorted(each for name in checkouts for each in (folder / name).rglob("*golden*.py")):
         for name, function in () if "/experimental/" in str(path) else _declared(path.read_text(encoding="utf-8")):
             if name not in seen:
                 seen.add(name)
                 about = {"id": len(seen), "name": name, "source": str(path.relative_to(folder).parents[2])}
-                cases = rows[name] or DATA["cases"].get(name, [])
+                cases = DATA["cases"].get(name) or rows[name]
                 yield {
                     **about,
                     "file": str(path),
                     "function": function,
                     "calls": calls,
+                    "chip": chip,
                     "rows": cases,
                     "wanted": _wanted(name),
                 }

@@ -37,10 +37,11 @@ def index_put_(x: T, indices: list[T | None], values: T, accumulate: bool, _: bo
 
 
 def gather_v3(x: T, dim: int, index: T, batch_dims: int, _: int) -> T:
-    if batch_dims:
-        raise NotImplementedError("indices that differ along batch dimensions")
-    taken = x.index_select(dim, index.reshape(-1))
-    return taken.reshape(*x.shape[:dim], *index.shape, *x.shape[dim:][1:])
+    dim %= x.dim()
+    batch, sizes = x.shape[:batch_dims], index.shape[batch_dims:]
+    rows, wanted = x.reshape(batch.numel(), *x.shape[batch_dims:]), index.reshape(batch.numel(), -1)
+    taken = [row.index_select(dim - batch_dims, each) for row, each in zip(rows, wanted, strict=True)]
+    return torch.stack(taken).reshape(*x.shape[:dim], *sizes, *x.shape[dim + 1 :])
 
 
 # --- scatter ---
@@ -143,10 +144,7 @@ _REDUCTIONS: dict[str, Callable[..., T]] = {
 
 
 def gather_by_name(x: T, index: T, dim: T, batch_dims: int = 0, **_: Any) -> T:
-    if batch_dims:
-        raise NotImplementedError("batch_dims is not implemented")
-    place = int(dim) % x.dim()
-    return x.index_select(place, index.reshape(-1)).reshape(*x.shape[:place], *index.shape, *x.shape[place + 1 :])
+    return gather_v3(x, int(dim), index, batch_dims, 0)
 
 
 def top_k_by_name(x: T, count: T, dim: int = -1, largest: bool = True, **_: Any) -> tuple[T, T]:
