@@ -96,7 +96,9 @@ class Expectation:
     def judge(self, found: Outcome, today: date) -> Outcome:
         """Return the outcome of a case with this expectation. ``not-emulated`` is kept."""
         if self.outcome == Disputed.name:
-            return self._disputed(found)
+            # A case where the device may be right: a pass is no surprise, and a failure no defect yet
+            detail = f"{found.name}: {found.reason}\n{found.detail}".rstrip()
+            return Disputed(reason=self.reason, detail=detail) if isinstance(found, (Failed, Unsupported)) else found
         if found.name == self.outcome and self.says in f"{found.reason}\n{found.detail}":
             return self._expired(found) if today > self.expires else self.waived(found, self.reason)
         if isinstance(found, Passed):
@@ -129,11 +131,6 @@ class Expectation:
             return Passed(reason=f"{BETTER} ({self.outcome}: {self.reason}): remove it from {where}")
         reason = f"expected to be {self.outcome} ({self.reason}), and passed: remove the expectation"
         return Failed(reason=reason, detail=where)
-
-    def _disputed(self, found: Outcome) -> Outcome:
-        """A case where the device may be right: a pass is no surprise, and a failure no defect yet."""
-        detail = f"{found.name}: {found.reason}\n{found.detail}".rstrip()
-        return Disputed(reason=self.reason, detail=detail) if isinstance(found, (Failed, Unsupported)) else found
 
     def _expired(self, found: Outcome) -> Outcome:
         return replace(found, reason=f"{found.reason} (expected until {self.expires}, which is over: {self.reason})")

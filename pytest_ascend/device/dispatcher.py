@@ -78,15 +78,11 @@ def kind(name: str) -> str:
         return NATIVE
     composite = next((each for key, each in COMPOSITES if has_kernel(name, key)), "")
     if composite == NONFUNCTIONAL:
-        return _kind_of_delegating(name)
+        # Look through an operator whose kernel only calls its variant with ``out=``: that one may fall back
+        delegate = _out_variant(name)
+        found = kind(delegate) if delegate else ""
+        return found if found in (FALLBACK, OTHER_LAYOUT, MISSING) else NONFUNCTIONAL
     return composite or _kind_without_kernel(name)
-
-
-def _kind_of_delegating(name: str) -> str:
-    """Look through an operator whose kernel only calls its variant with ``out=``: that one may fall back."""
-    delegate = _out_variant(name)
-    found = kind(delegate) if delegate else ""
-    return found if found in (FALLBACK, OTHER_LAYOUT, MISSING) else NONFUNCTIONAL
 
 
 def _kind_without_kernel(name: str) -> str:

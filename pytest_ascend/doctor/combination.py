@@ -64,7 +64,7 @@ def other_torch(survey: Survey) -> Iterator[Observation]:
 def torch_with_cuda(survey: Survey) -> Iterator[Observation]:
     """A torch with an accelerator of its own. Source: _check_device_conflict in torch_npu/__init__.py."""
     package = survey.packages.get("torch")
-    if not package or not survey.version(TORCH_NPU) or not _judged(survey):
+    if not package or not survey.version(TORCH_NPU) or not survey.concerns_ascend:
         return
     path = f"{package.folder}/torch/version.py"
     text = survey.machine.tree.read(path).content
@@ -94,7 +94,7 @@ def of_the_extra(survey: Survey) -> Iterator[Observation]:
 def unlisted(survey: Survey) -> Iterator[Observation]:
     """An unknown version of torch_npu."""
     npu = _base(survey.version(TORCH_NPU))
-    if npu and _judged(survey) and not survey.compatibility.knows(npu):
+    if npu and survey.concerns_ascend and not survey.compatibility.knows(npu):
         yield Observation(
             f"there is no compatibility data on torch_npu {npu}", (survey.source(TORCH_NPU), _as_of(survey))
         )
@@ -107,7 +107,7 @@ def ambiguous(survey: Survey) -> Iterator[Observation]:
     paired = {each["line"] for each in survey.compatibility.paired() if each["torch_npu"] == npu}
     lines = [line for line in survey.compatibility.lines(npu) if re.fullmatch(r"[\d.]+|[\d.]+rc\d+", line)]
     if npu and paired and lines and not paired & set(lines):
-        disagreement = f"the table has it in line {_joined(paired)}, the tags in {_joined(lines)}"
+        disagreement = f"the table has it in line {', '.join(sorted(paired))}, the tags in {', '.join(sorted(lines))}"
         commit = survey.source(COMMIT) or "its commit is not known"
         yield Observation(f"the number {npu} was given to two different builds of torch_npu", (disagreement, commit))
 
@@ -152,7 +152,7 @@ def unpaired(survey: Survey) -> Iterator[Observation]:
 def undocumented(survey: Survey) -> Iterator[Observation]:
     """A published torch_npu without a known CANN."""
     npu = _base(survey.version(TORCH_NPU))
-    if npu and _judged(survey) and survey.compatibility.knows(npu) and not survey.compatibility.statements(npu):
+    if npu and survey.concerns_ascend and survey.compatibility.knows(npu) and not survey.compatibility.statements(npu):
         what = f"no source says which CANN torch_npu {npu} belongs to"
         yield Observation(what, (survey.source(TORCH_NPU), _as_of(survey)), nearest(survey))
 
@@ -163,7 +163,7 @@ def wrong_python(survey: Survey) -> Iterator[Observation]:
     torch = _needed_torch(survey) or _base(survey.version(TORCH))
     known, source = survey.compatibility.python(torch)
     minor = ".".join(survey.version(PYTHON).split(".")[:2])
-    if survey.version(TORCH_NPU) and _judged(survey) and minor and known and minor not in known:
+    if survey.version(TORCH_NPU) and survey.concerns_ascend and minor and known and minor not in known:
         evidence = (survey.source(PYTHON), f"for torch {torch}: {', '.join(known)} ({source})")
         yield Observation(f"Python {minor} is not supported by torch_npu for torch {torch}", evidence)
 
@@ -178,21 +178,22 @@ def libraries(survey: Survey) -> Iterator[Observation]:
         pairs = ((need, *need.rpartition(" ")[::2]) for need in row["needs"])
         return [need for need, name, wanted in pairs if have.get(name) and not _is_one(have[name], wanted)]
 
-    for library in (NNAL, *LIBRARIES) if _judged(survey) else ():
+    for library in (NNAL, *LIBRARIES) if survey.concerns_ascend else ():
         rows = survey.compatibility.needs(library, have[library]) if have[library] else ()
         row = min(rows, key=lambda each: len(lacking(each)), default=None)
         if row and (wrong := lacking(row)):
+            names = [each.rpartition(" ")[0] for each in wrong]
             wanted = (
                 f"{library} {have[library]}: {', '.join(row['needs'])} ({survey.compatibility.where(row['source'])})"
             )
             yield Observation(
                 f"{library} {have[library]} was not released for what is beside it: it needs {', '.join(wrong)}",
-                (survey.source(library), wanted, *(f"{name} {have[name]}" for name in _named(wrong))),
+                (
+                    survey.source(library),
+                    wanted,
+                    *(f"{name} {have[name]}" for name in names),
+                ),
             )
-
-
-def _named(needs: list[str]) -> list[str]:
-    return [each.rpartition(" ")[0] for each in needs]
 
 
 def _is_one(version: str, wanted: str) -> bool:
@@ -232,13 +233,9 @@ def nearest(survey: Survey) -> str:
 
 
 def _statements(survey: Survey) -> tuple[Statement, ...]:
+    # torch_npu is installed on laptops too, for the emulated device: there versions do not matter.
     npu = _base(survey.version(TORCH_NPU))
-    return survey.compatibility.statements(npu) if npu and _judged(survey) else ()
-
-
-def _judged(survey: Survey) -> bool:
-    """Whether the versions matter: torch_npu is installed on laptops too, for the emulated device."""
-    return survey.concerns_ascend
+    return survey.compatibility.statements(npu) if npu and survey.concerns_ascend else ()
 
 
 def speaks_of(statement: Statement, cann: str) -> bool:
@@ -266,10 +263,6 @@ def _base(version: str) -> str:
 
 def _as_of(survey: Survey) -> str:
     return f"compatibility data as of {survey.compatibility.as_of}"
-
-
-def _joined(names: set[str] | list[str]) -> str:
-    return ", ".join(sorted(names))
 
 
 @rule("python.compiler-needs")

@@ -5,11 +5,13 @@ Source: the environment variable pages of Ascend/pytorch@9e73e708ab93 and the ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from pytest_ascend.doctor.findings import Observation, rule
+from pytest_ascend.doctor.findings import CHECKS, Observation, rule
 from pytest_ascend.doctor.survey import Survey
+from pytest_ascend.environment.chips import Family
 from pytest_ascend.environment.evidence import CHIP
 from pytest_ascend.system.bundled import table
 
@@ -47,22 +49,8 @@ def changed(survey: Survey, changes: str) -> Iterator[Observation]:
             yield Observation(f"{name} is set: {setting.effect}", (f"{name}={str(value)[:200]}",))
 
 
-@rule("settings.numbers")
-def numbers(survey: Survey) -> Iterator[Observation]:
-    """Settings that change numbers."""
-    return changed(survey, NUMBERS)
-
-
-@rule("settings.order")
-def order(survey: Survey) -> Iterator[Observation]:
-    """Settings that change the order of events."""
-    return changed(survey, ORDER)
-
-
-@rule("settings.speed")
-def speed(survey: Survey) -> Iterator[Observation]:
-    """Settings that change time or memory."""
-    return changed(survey, SPEED)
+for _kind in (NUMBERS, ORDER, SPEED):
+    CHECKS[f"settings.{_kind}"] = partial(changed, changes=_kind)
 
 
 @rule("settings.two-allocators")
@@ -84,24 +72,15 @@ def clashing_allocator(survey: Survey) -> Iterator[Observation]:
         )
 
 
-@rule("chip.halves")
-def halves(survey: Survey) -> Iterator[Observation]:
-    """A chip that computes float32 in float16 unless told otherwise."""
-    if survey.family and survey.family.halves:
-        yield Observation(
-            f"{survey.version(CHIP)} computes float32 convolutions and matrix products in float16 by default"
-        )
+def of_the_chip(survey: Survey, has: Callable[[Family], bool], says: str) -> Iterator[Observation]:
+    """Yield what a chip does otherwise than most."""
+    if survey.family and has(survey.family):
+        yield Observation(f"{survey.version(CHIP)} {says}")
 
 
-@rule("chip.saturates")
-def saturates(survey: Survey) -> Iterator[Observation]:
-    """A chip without infinity."""
-    if survey.family and survey.family.saturates:
-        yield Observation(f"{survey.version(CHIP)} gives the largest number instead of infinity, and 0 for NaN")
-
-
-@rule("chip.no-bfloat16")
-def no_bfloat16(survey: Survey) -> Iterator[Observation]:
-    """A chip without bfloat16."""
-    if survey.family and not survey.family.bfloat16:
-        yield Observation(f"{survey.version(CHIP)} does not have bfloat16")
+for _name, _has, _says in (
+    ("halves", lambda chip: chip.halves, "computes float32 convolutions and matrix products in float16 by default"),
+    ("saturates", lambda chip: chip.saturates, "gives the largest number instead of infinity, and 0 for NaN"),
+    ("no-bfloat16", lambda chip: not chip.bfloat16, "does not have bfloat16"),
+):
+    CHECKS[f"chip.{_name}"] = partial(of_the_chip, has=_has, says=_says)

@@ -194,13 +194,6 @@ def _through_float(x: T) -> T:
     return x if x.is_floating_point() or x.dtype is torch.bool else x.float().to(x.dtype)
 
 
-def _cut(x: T, dtype: torch.dtype) -> T:
-    """Convert float32 to a shorter format by truncation."""
-    bits = {torch.bfloat16: 16, torch.float16: 13}[dtype]
-    kept = x.contiguous().view(torch.int32) >> bits << bits
-    return kept.view(torch.float32).to(dtype)
-
-
 # --- ways to make a body wrong ---
 
 
@@ -258,7 +251,10 @@ def _largest_for_nan(correct: Body, x: T, dtype: Any) -> Any:
 
 def _cast(correct: Body, self: T, source: T) -> None:
     if source.dtype is torch.float32 and self.dtype in (torch.bfloat16, torch.float16):
-        source = _cut(source, self.dtype)
+        # Convert float32 to a shorter format by truncation
+        bits = {torch.bfloat16: 16, torch.float16: 13}[self.dtype]
+        kept = source.contiguous().view(torch.int32) >> bits << bits
+        source = kept.view(torch.float32).to(self.dtype)
     correct(self, source)
 
 

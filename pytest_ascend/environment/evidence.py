@@ -84,13 +84,9 @@ def cann(machine: Machine, home: str) -> Iterator[Evidence]:
             yield from _known(PARTS[part], public, f"{path} ({part}_running_version)")
     public_of = {internal: public for _, internal, public in running}
     for part, component in PARTS.items():
-        for path in part_files(home, part):
+        # The files with the version of a part of CANN: before 8.5, and from 8.5 on
+        for path in (f"{home}/{part}/version.info", f"{home}/share/info/{part}/version.info"):
             yield from _of_part(machine, component, path, public_of)
-
-
-def part_files(home: str, part: str) -> tuple[str, str]:
-    """Return the files with the version of a part of CANN: before 8.5, and from 8.5 on."""
-    return f"{home}/{part}/version.info", f"{home}/share/info/{part}/version.info"
 
 
 def atb(machine: Machine) -> Iterator[Evidence]:

@@ -71,7 +71,11 @@ def build(
     _refuse(strangers, "no recipe makes a golden of that name", _NO_RECIPE)
     task = progress.add_task("goldens", total=len(chosen))
     with reproducible():
-        made_with = _versions()
+        import numpy  # noqa: ICN001, PLC0415 - for its version only
+        import torch  # noqa: PLC0415 - see reproducible
+
+        machine = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+        made_with = {"torch": torch.__version__, "numpy": numpy.__version__, "machine": machine}
         for number, recipe in enumerate(chosen, start=1):
             progress.update(task, description=recipe.id)
             if not progress.console.is_terminal and (number % EVERY == 0 or number == len(chosen)):
@@ -135,14 +139,6 @@ def _follow(recipe: GoldenRecipe) -> Golden:
 def _made(recipe: GoldenRecipe, made_with: dict[str, str]) -> Provenance:
     generator = f"{recipe.id.split('/')[0]}@{recipe.version}"
     return Provenance(how=recipe.how, generator=generator, seed=recipe.seed, **made_with)
-
-
-def _versions() -> dict[str, str]:
-    import numpy  # noqa: ICN001, PLC0415 - for its version only
-    import torch  # noqa: PLC0415 - see reproducible
-
-    machine = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
-    return {"torch": torch.__version__, "numpy": numpy.__version__, "machine": machine}
 
 
 def _stale(store: GoldenStore, recipes: list[GoldenRecipe], only: tuple[str, ...]) -> list[str]:

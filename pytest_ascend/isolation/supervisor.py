@@ -89,7 +89,7 @@ class Supervisor:
         """Run until every task is decided; return the tasks that are left, with the reason."""
         why, patience_s = "", 0.0
         try:
-            while not why and self._has_work():
+            while not why and (self._queue or self._again or any(lane.is_busy for lane in self._lanes)):
                 for lane in self._lanes:
                     self._look_at(lane.card)  # a driver may hold a process that was killed
                     self._feed(lane)
@@ -105,9 +105,6 @@ class Supervisor:
         self._report_decisions()
         self._close_open()
         return [*self._queue, *(each.task for each in self._again)], why
-
-    def _has_work(self) -> bool:
-        return bool(self._queue or self._again or any(lane.is_busy for lane in self._lanes))
 
     def _reason_to_stop(self) -> str:
         if any(self._attempts[task.index][-1].result != "passed" for task, _ in self._decisions):
@@ -226,25 +223,28 @@ class Supervisor:
         if lane.child is not child:
             return
         if code is not None:
-            self._died(lane, code)
+            end, reason = how_it_ended(code)
+            notes = lane.child.notes() if lane.child else ""
+            if lane.current is None and end is End.KILLED and lane.killed_starts < KILLED_STARTS_LIMIT:
+                lane.killed_starts += not lane.ready
+                self._drop(lane)
+            else:
+                self._failed(lane, end, reason, notes)
         elif lane.is_overdue():
             self._hung(lane, child)
 
     def _hear(self, lane: CardQueue, message: Mapping[str, Any]) -> None:
         if "ready" in message:
-            self._came_up(lane, message)
+            failure = str(message["ready"])
+            self._started(lane, failure)
+            if not failure:
+                lane.ready = True
+                self._listener.heard(lane.card, message)
         elif "report" in message and lane.current:
             lane.payloads.append(message["report"])
         elif "finished" in message and lane.current:
             self._finished(lane, message)
         else:
-            self._listener.heard(lane.card, message)
-
-    def _came_up(self, lane: CardQueue, message: Mapping[str, Any]) -> None:
-        failure = str(message["ready"])
-        self._started(lane, failure)
-        if not failure:
-            lane.ready = True
             self._listener.heard(lane.card, message)
 
     def _started(self, lane: CardQueue, failure: str) -> None:
@@ -260,15 +260,6 @@ class Supervisor:
         reason = health and f"the device is not well afterwards: {health}"
         detail = lane.child.notes() if health and lane.child else ""
         self._conclude(lane, end, answer=answer, reason=reason, detail=detail)
-
-    def _died(self, lane: CardQueue, code: int) -> None:
-        end, reason = how_it_ended(code)
-        notes = lane.child.notes() if lane.child else ""
-        if lane.current is None and end is End.KILLED and lane.killed_starts < KILLED_STARTS_LIMIT:
-            lane.killed_starts += not lane.ready
-            self._drop(lane)
-        else:
-            self._failed(lane, end, reason, notes)
 
     def _hung(self, lane: CardQueue, child: Child) -> None:
         if is_stopped(child.pid):

@@ -175,7 +175,16 @@ def _built(name: str, kind: Any, config: Any) -> nn.Module:
             f"{name}: {config.model_type} cannot be built in a small configuration: {str(error)[:500]}",
             hint=f"write small numbers into {CONFIG} yourself",
         ) from None
-    return _spread(model)
+    # Scale random weights by what they multiply: transformers' 0.02 leaves hardly a signal in a small model
+    convolutions = {id(each.weight) for each in model.modules() if isinstance(each, nn.Conv1d | nn.Conv2d | nn.Conv3d)}
+    with torch.no_grad():
+        for each in model.parameters():
+            if each.dim() < 2:
+                each.add_(torch.empty_like(each).uniform_(-0.1, 0.1))
+            elif (std := float(each.std())) > 0:
+                terms = math.prod(each.shape[1:]) if id(each) in convolutions else each.shape[-1]
+                each.mul_(terms**-0.5 / std)
+    return model
 
 
 def small(config: Any) -> Any:
@@ -215,19 +224,6 @@ def _shrunk(given: Mapping[str, Any], tokens: dict[int, int]) -> dict[str, Any]:
 
 def _pair(value: Any) -> list[int]:
     return [value, value] if isinstance(value, int) else list(value)
-
-
-def _spread(model: nn.Module) -> nn.Module:
-    """Scale random weights by what they multiply: transformers' 0.02 leaves hardly a signal in a small model."""
-    convolutions = {id(each.weight) for each in model.modules() if isinstance(each, nn.Conv1d | nn.Conv2d | nn.Conv3d)}
-    with torch.no_grad():
-        for each in model.parameters():
-            if each.dim() < 2:
-                each.add_(torch.empty_like(each).uniform_(-0.1, 0.1))
-            elif (std := float(each.std())) > 0:
-                terms = math.prod(each.shape[1:]) if id(each) in convolutions else each.shape[-1]
-                each.mul_(terms**-0.5 / std)
-    return model
 
 
 def _inputs(model: nn.Module, seed: int) -> dict[str, Any]:

@@ -96,7 +96,19 @@ def _scan_file(name: str, source: bytes, path: str) -> list[Finding]:
         return any(fnmatch(name, pattern) for pattern in patterns)
 
     if is_one_of(_NOTEBOOK):
-        return scan_notebook(source, path)
+        # The findings in a notebook's code cells. Raises ValueError or SyntaxError
+        notebook = strict_json(source, constants=True)
+        cells = notebook.get("cells", []) if isinstance(notebook, dict) else []
+        found: list[Finding] = []
+        for number, cell in enumerate(cells if isinstance(cells, list) else [], start=1):
+            if not isinstance(cell, dict) or cell.get("cell_type") != "code":
+                continue
+            lines = cell.get("source", "")
+            code = lines if isinstance(lines, str) else "".join(map(str, lines))
+            # IPython's own lines, as in %pip and !nvidia-smi, are no Python.
+            python = "\n".join("" if line.lstrip().startswith(("%", "!", "?")) else line for line in code.splitlines())
+            found += scan_text(python, f"{path}[cell {number}]")
+        return found
     if is_one_of(*_CUDA):
         return [_finding(path, 1, name, CUDA_SOURCE)]
     if is_one_of(*_REQUIREMENTS):
@@ -104,22 +116,6 @@ def _scan_file(name: str, source: bytes, path: str) -> list[Finding]:
     if is_one_of(*_SHELL):
         return scan_lines(source, path, SHELL)
     return scan_text(source, path)
-
-
-def scan_notebook(source: bytes, path: str) -> list[Finding]:
-    """Return the findings in a notebook's code cells. Raises ValueError or SyntaxError."""
-    notebook = strict_json(source, constants=True)
-    cells = notebook.get("cells", []) if isinstance(notebook, dict) else []
-    found: list[Finding] = []
-    for number, cell in enumerate(cells if isinstance(cells, list) else [], start=1):
-        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
-            continue
-        lines = cell.get("source", "")
-        code = lines if isinstance(lines, str) else "".join(map(str, lines))
-        # IPython's own lines, as in %pip and !nvidia-smi, are no Python.
-        python = "\n".join("" if line.lstrip().startswith(("%", "!", "?")) else line for line in code.splitlines())
-        found += scan_text(python, f"{path}[cell {number}]")
-    return found
 
 
 def scan_lines(

@@ -72,11 +72,7 @@ def render(summary: Summary, *, against: Summary | None = None) -> str:
 
     ``against`` is an earlier run; the first screen says what changed since.
     """
-    return render_page(page_of(summary, against=against))
-
-
-def render_page(page: View) -> str:
-    """Render a prepared page."""
+    page = page_of(summary, against=against)
     scripts = ("common.js", "case.js", "conformance.js")
     return place("conformance.html", scripts, page, page.data, details=page.details)
 

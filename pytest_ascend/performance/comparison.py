@@ -58,7 +58,25 @@ class Comparison:
             answer = _confirmed(answer, _answer(self.choice.baseline, case_id, again(), self.tolerance))
         before = self.choice.baseline.profiles.get(case_id, {})
         grown = became_slower(profile or {}, before) if answer.answer == SLOWER else []
-        return _verdict(answer, self.choice, (*grown, *remarks))
+        told = CANNOT_TELL if self.choice.shown_only else answer.answer
+        lines = (
+            f"compared with {self.choice.description}",
+            f"noise of this machine: slow-downs from {_percent(answer.threshold)} on are called slower, "
+            f"and from {_percent(answer.detectable)} on it would have been seen with 95 % certainty",
+            f"chance of so much by noise alone: {answer.p_value:.2g}",
+            *grown,
+            *remarks,
+        )
+        change = f"{_percent(abs(answer.slowdown))} {'slower' if answer.slowdown >= 0 else 'faster'} than the baseline"
+        return Verdict(
+            path="latency",
+            agrees=told != SLOWER,
+            standard=STANDARD,
+            headline=(f"{told}: {change} (slow-down between {_percent(answer.low)} and {_percent(answer.high)})"),
+            message="\n".join(lines),
+            metrics=answer.figures(),
+            limit=Limit(name="slowdown", value=answer.threshold),
+        )
 
 
 def _answer(baseline: Baseline, case_id: str, now: Estimate, tolerance: float) -> Answer:
@@ -72,27 +90,6 @@ def _confirmed(first: Answer, second: Answer) -> Answer:
     if second.p_value > 1 - CONFIDENCE or second.slowdown < NEGLIGIBLE:
         return second
     return replace(min(first, second, key=lambda each: each.slowdown), answer=SLOWER)
-
-
-def _verdict(answer: Answer, choice: Choice, remarks: Sequence[str]) -> Verdict:
-    told = CANNOT_TELL if choice.shown_only else answer.answer
-    lines = (
-        f"compared with {choice.description}",
-        f"noise of this machine: slow-downs from {_percent(answer.threshold)} on are called slower, "
-        f"and from {_percent(answer.detectable)} on it would have been seen with 95 % certainty",
-        f"chance of so much by noise alone: {answer.p_value:.2g}",
-        *remarks,
-    )
-    change = f"{_percent(abs(answer.slowdown))} {'slower' if answer.slowdown >= 0 else 'faster'} than the baseline"
-    return Verdict(
-        path="latency",
-        agrees=told != SLOWER,
-        standard=STANDARD,
-        headline=(f"{told}: {change} (slow-down between {_percent(answer.low)} and {_percent(answer.high)})"),
-        message="\n".join(lines),
-        metrics=answer.figures(),
-        limit=Limit(name="slowdown", value=answer.threshold),
-    )
 
 
 def _percent(share: float) -> str:

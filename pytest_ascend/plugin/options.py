@@ -408,7 +408,9 @@ def read(namespace: argparse.Namespace, invocation_folder: Path) -> Options:
     former = expand(namespace)
     found = {each.name: _value(each, getattr(namespace, _text_name(each)), invocation_folder) for each in _declared()}
     settings = emulated.read({each.name: getattr(namespace, _text_name(each)) for each in emulated.OPTIONS})
-    cards = _cards(namespace)
+    # The number of devices: with isolation, what pytest-xdist's -n says, if it is installed
+    given = getattr(namespace, "numprocesses", None)
+    cards = "auto" if given in {"auto", "logical"} else int(given or 0)
     if namespace.ascend_model_input and not namespace.ascend_model:
         raise UsageError(
             "--ascend-model=input=... has no effect without a model", hint="add --ascend-model=PACKAGE:FACTORY"
@@ -457,7 +459,9 @@ def _placed(value: Any, invocation_folder: Path) -> Any:
 def _suites(given: tuple[str, ...], namespace: argparse.Namespace) -> tuple[str, ...]:
     """Return the names of suites. Raises UsageError for an unknown one, or together with paths or a model."""
     wanted = tuple(name.strip() for each in given for name in each.split(",") if name.strip())
-    known = suite_names()
+    from pytest_ascend.coverage.manifest import names  # noqa: PLC0415  (loaded with every pytest, needed by few)
+
+    known = names(folder("suites"))
     for name in wanted:
         if name not in known:
             raise UsageError(f"--ascend-suite={name}: there is no such suite", hint=choice(name, known))
@@ -472,25 +476,12 @@ def _suites(given: tuple[str, ...], namespace: argparse.Namespace) -> tuple[str,
     return wanted
 
 
-def suite_names() -> tuple[str, ...]:
-    """Return the names of the bundled suites."""
-    from pytest_ascend.coverage.manifest import names  # noqa: PLC0415  (loaded with every pytest, needed by few)
-
-    return names(folder("suites"))
-
-
 def _isolation(namespace: argparse.Namespace, wanted: str) -> str:
     """Return auto, on or off. A debugger needs the terminal, and therefore this process."""
     debugs = [name for name, on in (("--pdb", namespace.usepdb), ("--trace", namespace.trace)) if on]
     if debugs and wanted == "on":
         raise UsageError(f"{debugs[0]} cannot debug child processes", hint="remove --ascend-isolation=on")
     return "off" if debugs else wanted
-
-
-def _cards(namespace: argparse.Namespace) -> int | str:
-    """Return the number of devices: with isolation, what pytest-xdist's -n says, if it is installed."""
-    given = getattr(namespace, "numprocesses", None)
-    return "auto" if given in {"auto", "logical"} else int(given or 0)
 
 
 def _against(given: str | None, invocation_folder: Path) -> Path | None:

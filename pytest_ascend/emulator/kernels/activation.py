@@ -10,7 +10,6 @@ from pytest_ascend.emulator.registry import Family, aten
 
 T = torch.Tensor
 family = Family("activation")
-op = family.op
 
 
 def gelu(self: T, *, out: T) -> T:
@@ -51,17 +50,6 @@ def mish_grad(grad: T, x: T, tanhx: T | None = None) -> T:
         return aten.mish_backward(grad, x)  # type: ignore[no-any-return]
     wide, tanhx = x.float(), tanhx.float()
     return (grad.float() * (tanhx + wide * torch.sigmoid(wide) * (1 - tanhx.square()))).to(x.dtype)
-
-
-#: Functions with an output and in place, by their name in CANN; torch writes it in small letters.
-_BOTH = (
-    *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Erfc", "Erfinv"),
-    *("Exp", "Exp2", "Expm1", "Floor", "Frac", "Log", "Log10", "Log1p", "Log2", "Reciprocal", "Rsqrt"),
-    *("Sigmoid", "Sin", "Sinc", "Sinh", "Sqrt", "Tan", "Tanh"),
-)
-for _name in _BOTH:
-    op(f"aclnn{_name}(Tensor self, out Tensor out)", getattr(torch, _name.lower()), into=True)
-    op(f"aclnnInplace{_name}(inout Tensor self)", getattr(T, f"{_name.lower()}_"))
 
 
 def _replacement(self: T, value: float) -> float | None:

@@ -16,7 +16,6 @@ Number = complex
 
 
 family = Family("elementwise", promoted=True)
-op = family.op
 
 
 def wide(function: Callable[..., Any], *operands: Any, out: T, **how: Any) -> None:
@@ -30,24 +29,20 @@ def wide(function: Callable[..., Any], *operands: Any, out: T, **how: Any) -> No
     function(*operands, **how, out=out)
 
 
-def _over_zero(divide: Callable[..., Any]) -> Callable[..., Any]:
+def over_zero(divide: Callable[..., Any], x: T, y: T | Number, **out: T) -> Any:
     """Give -1, or 255 of uint8, for integers divided by zero, where torch's CPU kernels raise an error.
 
     Source: goldens of math/floor_mod and math/truncate_mod in CANN's ops-math, commit c41933244c31.
     """
-
-    def body(x: T, y: T | Number, **out: T) -> Any:
-        divisor = torch.as_tensor(y)
-        zero = divisor == 0
-        if torch.result_type(x, y).is_floating_point or not zero.any():
-            return divide(x, y, **out)
-        made = divide(x, divisor.masked_fill(zero, 1), **out)
-        return made.masked_fill_(zero, 255 if made.dtype is torch.uint8 else -1)
-
-    return body
+    divisor = torch.as_tensor(y)
+    zero = divisor == 0
+    if torch.result_type(x, y).is_floating_point or not zero.any():
+        return divide(x, y, **out)
+    made = divide(x, divisor.masked_fill(zero, 1), **out)
+    return made.masked_fill_(zero, 255 if made.dtype is torch.uint8 else -1)
 
 
-def _right_shift(x: T, y: T, *, out: T) -> None:
+def right_shift(x: T, y: T, *, out: T) -> None:
     """Shift by 0 where a number is negative. Source: math/right_shift of CANN's ops-math, golden and kernel."""
     torch.bitwise_right_shift(x, y if y.dtype is torch.bool else y.clamp(min=0), out=out)
 
@@ -55,63 +50,6 @@ def _right_shift(x: T, y: T, *, out: T) -> None:
 #: CANN's numbers for the rounding of a quotient.
 ROUNDING = (None, "trunc", "floor")
 
-#: Operators of two tensors, and of a tensor and a scalar if CANN has one: both names, and the function.
-_BINARY: list[tuple[str, str | None, Callable[..., Any]]] = [
-    ("Mul", "Muls", torch.mul),
-    ("Div", "Divs", torch.div),
-    ("FmodTensor", "FmodScalar", _over_zero(torch.fmod)),
-    ("RemainderTensorTensor", "RemainderTensorScalar", _over_zero(torch.remainder)),
-    ("PowTensorTensor", "PowTensorScalar", torch.pow),
-    ("XLogYTensor", "XLogYScalarOther", torch.xlogy),
-    ("ClampMinTensor", "ClampMin", torch.clamp_min),
-    ("ClampMaxTensor", "ClampMax", torch.clamp_max),
-    ("LeftShift", None, torch.bitwise_left_shift),
-    ("RightShift", None, _right_shift),
-    ("BitwiseAndTensor", "BitwiseAndScalar", torch.bitwise_and),
-    ("BitwiseOrTensor", "BitwiseOrScalar", torch.bitwise_or),
-    ("BitwiseXorTensor", "BitwiseXorScalar", torch.bitwise_xor),
-    ("Maximum", None, torch.maximum),
-    ("Minimum", None, torch.minimum),
-    ("Atan2", None, torch.atan2),
-    ("Gcd", None, torch.gcd),
-    ("LogAddExp", None, torch.logaddexp),
-    ("LogAddExp2", None, torch.logaddexp2),
-]
-
-for _tensor, _scalar, _function in _BINARY:
-    op(f"aclnn{_tensor}(Tensor self, Tensor other, out Tensor out)", _function, into=True)
-    if _scalar:
-        op(f"aclnn{_scalar}(Tensor self, Scalar other, out Tensor out)", partial(wide, _function), into=True)
-
-
-#: The same in place: an operator with a tensor, one with a scalar, and the method.
-_INPLACE: list[tuple[str | None, str | None, Callable[..., Any]]] = [
-    ("Mul", "Muls", T.mul_),
-    ("Div", "Divs", T.div_),
-    ("FloorDivide", "FloorDivides", T.floor_divide_),
-    ("FmodTensor", "FmodScalar", _over_zero(T.fmod_)),
-    ("RemainderTensorTensor", "RemainderTensorScalar", _over_zero(T.remainder_)),
-    ("PowTensorTensor", "PowTensorScalar", T.pow_),
-    ("Atan2", None, T.atan2_),
-    (None, "XLogYScalarOther", T.xlogy_),
-    ("ClampMinTensor", None, T.clamp_min_),
-    ("ClampMaxTensor", "ClampMax", T.clamp_max_),
-    ("BitwiseAndTensor", "BitwiseAndScalar", T.bitwise_and_),
-    ("BitwiseXorTensor", "BitwiseXorScalar", T.bitwise_xor_),
-]
-
-for _tensors, _scalar, _function in _INPLACE:
-    if _tensors:
-        op(f"aclnnInplace{_tensors}(inout Tensor self, Tensor other)", _function)
-    if _scalar:
-        op(f"aclnnInplace{_scalar}(inout Tensor self, Scalar other)", _function)
-
-
-for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    _operator = _name.capitalize()
-    for _kind in ("Tensor", "Scalar"):
-        op(f"aclnn{_operator}{_kind}(Tensor self, {_kind} other, out Tensor out)", getattr(torch, _name), into=True)
-        op(f"aclnnInplace{_operator}{_kind}(inout Tensor self, {_kind} other)", getattr(T, f"{_name}_"))
 
 # --- by name (older API), as torch_npu calls operators with jit_compile=True; half precision computes in float32 ---
 
@@ -152,8 +90,8 @@ _NAMED: dict[str, Callable[..., T]] = {
     "SoftplusV2": lambda x, beta=1.0, threshold=20.0: torch.nn.functional.softplus(x, beta, threshold),
     "RealDiv": torch.true_divide,
     "FloorDiv": torch.floor_divide,
-    "FloorMod": _over_zero(torch.remainder),
-    "Mod": _over_zero(torch.fmod),
+    "FloorMod": partial(over_zero, torch.remainder),
+    "Mod": partial(over_zero, torch.fmod),
     "ClipByValueV2": torch.clamp,
     "AxpyV2": lambda x, other, alpha: x + alpha * other,
     "Addcdiv": lambda x, a, b, value: x + value * (a / b),

@@ -13,7 +13,6 @@ from pytest_ascend.emulator.registry import Family, aten
 from pytest_ascend.emulator.tensors import Refused
 
 family = Family("indexing")
-op = family.op
 T = torch.Tensor
 Optional = T | None
 
@@ -80,12 +79,6 @@ def scatter_update_(data: T, indices: T, updates: T, axis: int) -> None:
     for target, start, source in zip(data, indices.tolist(), updates, strict=True):
         target.narrow(axis - 1, start, source.shape[axis - 1]).copy_(source)
 
-
-# --- diagonals ---
-
-for _name, _function, _inplace in (("Tril", torch.tril, T.tril_), ("Triu", torch.triu, T.triu_)):
-    op(f"aclnn{_name}(Tensor self, int64 diagonal, out Tensor out)", _function, into=True)
-    op(f"aclnnInplace{_name}(inout Tensor self, int64 diagonal)", _inplace)
 
 # --- embeddings ---
 

@@ -88,22 +88,6 @@ def _alone(x: T, layout: str, heads: int, lengths: L | None, padding: Optional =
     return [each[:, span] for each, span in zip(whole, spans, strict=True)]
 
 
-def _keys(
-    caches: Sequence[T], table: Optional, layout: str, heads: int, lengths: L | None, padding: Optional, count: int
-) -> list[T]:
-    """Return the keys or values of each of ``count`` sequences: from pages, a tensor for each, or one for all."""
-    if table is not None:
-        if not lengths:
-            raise NotImplementedError("a cache in pages needs actual_seq_lengths_kv")
-        pages = _pages(caches[0], heads)
-        each_length = lengths * count if len(lengths) == 1 else lengths
-        return [gathered(pages, blocks, length) for blocks, length in zip(table, each_length, strict=False)]
-    if len(caches) > 1:
-        parts = [_alone(x, layout, heads, None)[0] for x in caches]
-        return parts if not lengths else [x[:, :n] for x, n in zip(parts, lengths, strict=False)]
-    return _alone(caches[0], layout, heads, lengths, padding)
-
-
 def _mask_of(mask: Optional, place: int, queries: int, keys: int, *, rows_are_batches: bool) -> Optional:
     """Return one sequence's part of a mask or bias: (queries, keys), or with dimensions before for batch and heads."""
     if mask is None:
@@ -148,7 +132,17 @@ def infer(
     count = len(queries)
 
     def all_of(caches: Sequence[T]) -> list[T]:
-        return _keys(caches, table, layout, kv_heads, kv_lengths, padding[1], count)
+        # The keys or values of each of ``count`` sequences: from pages, a tensor for each, or one for all
+        if table is not None:
+            if not kv_lengths:
+                raise NotImplementedError("a cache in pages needs actual_seq_lengths_kv")
+            pages = _pages(caches[0], kv_heads)
+            each_length = kv_lengths * count if len(kv_lengths) == 1 else kv_lengths
+            return [gathered(pages, blocks, length) for blocks, length in zip(table, each_length, strict=False)]
+        if len(caches) > 1:
+            parts = [_alone(x, layout, kv_heads, None)[0] for x in caches]
+            return parts if not kv_lengths else [x[:, :n] for x, n in zip(parts, kv_lengths, strict=False)]
+        return _alone(caches[0], layout, kv_heads, kv_lengths, padding[1])
 
     keys, values = all_of(key), all_of(value)
     if rope[0] is not None and rope[1] is not None:

@@ -23,7 +23,6 @@ _WIDE = (
 )
 
 family = Family("reduction", wide=_WIDE)
-op = family.op
 T = torch.Tensor
 L = list[int]
 Table = dict[str, Callable[..., Any]]
@@ -87,26 +86,14 @@ family.named("Cumsum", _cumulative(torch.cumsum, 0), wide=True)
 family.named("Cumprod", _cumulative(torch.cumprod, 1), wide=True)
 
 
-def _over_some(function: Callable[..., T]) -> Callable[..., T]:
-    """Make a body that reduces all dimensions if none are given, one after another, as torch before 2.2 wants it."""
+def over_some(function: Callable[..., T], x: T, dims: L | None, keepdim: bool) -> T:
+    """Reduce all dimensions if none are given, one after another, as torch before 2.2 wants it."""
+    if not x.dim():
+        return function(x)
+    for dim in sorted({each % x.dim() for each in dims or range(x.dim())}, reverse=True):
+        x = function(x, dim, keepdim)
+    return x
 
-    def body(x: T, dims: L | None, keepdim: bool) -> T:
-        if not x.dim():
-            return function(x)
-        for dim in sorted({each % x.dim() for each in dims or range(x.dim())}, reverse=True):
-            x = function(x, dim, keepdim)
-        return x
-
-    return body
-
-
-for _name, _function in {"All": torch.all, "Any": torch.any}.items():
-    op(f"aclnn{_name}(Tensor self, IntArray dim, bool keepdim, out Tensor out)", _over_some(_function))
-
-_PICKED: Table = {"Max": torch.max, "Min": torch.min, "Median": torch.median, "NanMedian": torch.nanmedian}
-for _name, _function in _PICKED.items():
-    op(f"aclnn{_name}(Tensor self, out Tensor out)", _function)
-    op(f"aclnn{_name}Dim(Tensor self, int64 dim, bool keepdim, out Tensor values, out Tensor indices)", _function)
 
 #: torch_npu's spelling of infinite orders.
 _INFINITE = {float(2**31): float("inf"), float(-(2**31)): float("-inf")}

@@ -10,11 +10,10 @@ import torch.nn.functional as F  # noqa: N812  as everybody calls it
 
 from pytest_ascend.emulator.choices import is_950
 from pytest_ascend.emulator.kernels.microscaling import SHORT, numbers_of, packed, to_grid
-from pytest_ascend.emulator.registry import Family, aten
+from pytest_ascend.emulator.registry import Family, aten  # noqa: F401  rows use it
 from pytest_ascend.emulator.tensors import FOUR_BITS, Refused
 
 family = Family("shaping")
-op = family.op
 T = torch.Tensor
 L = list[int]
 
@@ -45,24 +44,12 @@ def constant_pad_nd(x: T, pad: L, value: float, out: T) -> None:
     inside.copy_(x)
 
 
-def _densely(function: Callable[..., Any]) -> Callable[..., None]:
+def densely(function: Callable[..., Any], x: T, pad: L, out: T) -> None:
     """Use the output's own layout: torch's CPU kernels assume the input's, such as channels last."""
-
-    def body(x: T, pad: L, out: T) -> None:
-        if out.is_contiguous():
-            function(x.contiguous(), pad, out=out)
-        else:
-            out.copy_(function(x.contiguous(), pad, out=torch.empty(out.shape, dtype=out.dtype)))
-
-    return body
-
-
-for _mode in ("Reflection", "Replication"):
-    for _d in ("1d", "2d", "3d"):
-        _name = f"{_mode.lower()}_pad{_d}"
-        _signature = "Tensor self, IntArray padding, out Tensor out"
-        op(f"aclnn{_mode}Pad{_d}({_signature})", _densely(getattr(aten, _name).out), into=True)
-        op(f"aclnn{_mode}Pad{_d}Backward(Tensor gradOutput, {_signature})", getattr(aten, f"{_name}_backward").default)
+    if out.is_contiguous():
+        function(x.contiguous(), pad, out=out)
+    else:
+        out.copy_(function(x.contiguous(), pad, out=torch.empty(out.shape, dtype=out.dtype)))
 
 
 def copy_(x: T, source: T) -> None:
