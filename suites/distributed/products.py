@@ -81,31 +81,9 @@ def run(place: Place, how: str, dtype: str) -> dict[str, Any]:
         more = {"antiquant_group_size": _inner(how, count) // groups} if groups > 1 else {}
         return {"product": call(given.pop("x1"), given.pop("x2"), name, **given, **more)}
     if how in EXPERT:
-        count, back = place.count, how == "npu_gmm_alltoallv"
-        send = [n for other in range(count) for n in counts(place.rank, other, count)]
-        receive = [n for other in range(count) for n in counts(other, place.rank, count)]
-        if back:
-            send, receive = receive, send
-        x = made(place.rank, "rows", dtype, sum(send), INNER).to(place.device)
-        weight = made(place.rank, "weight", dtype, EXPERTS, INNER, COLUMNS).to(place.device)
-        return {"product": call(x, weight, name, count, send, receive)[0]}
+        return _of_experts(place, call, name, how, dtype)
     if how in BACK:
-        # Send tokens to their experts, multiply by each expert's number, and return the weighted sums
-        count, ids = place.count, chosen(place.rank, place.count).to(place.device)
-        x = made(place.rank, "tokens", dtype, TOKENS, INNER).to(place.device)
-        scales = made(place.rank, "scales", "float32", TOKENS, CHOSEN).abs().to(place.device)
-        places: dict[str, Any] = {"group_ep": name, "ep_world_size": count, "ep_rank_id": place.rank}
-        places |= {"moe_expert_num": EXPERTS * count, "shared_expert_rank_num": 0, "global_bs": TOKENS * count}
-        rows, _, index, tokens, received, received_tp, spread = call(x, ids, expert_scales=scales, **places)
-        parts = tokens.tolist()
-        factors = torch.repeat_interleave(torch.arange(EXPERTS) + EXPERTS * place.rank + 1, torch.tensor(parts))
-        rows[: sum(parts)] *= factors.to(rows.device, rows.dtype).unsqueeze(1)
-        more = {"tp_send_counts": received_tp, "expand_scales": spread}
-        if how == NORMALIZED:
-            more |= {name: each.to(place.device) for name, each in _normalizing(place.rank, dtype).items()}
-        made_of = _operator(BACK[how])(rows, ids, index, received, scales, **more, **places)
-        both = torch.cat([made_of[0], made_of[2]], 2).squeeze(1) if how == NORMALIZED else made_of
-        return {"product": both, "tokens": tokens}
+        return _to_and_fro(place, call, name, how, dtype)
     x1 = made(place.rank, "x1", dtype, ROWS, INNER).to(place.device)
     x2 = made(place.rank, "x2", dtype, _inner(how, count), COLUMNS * count).to(place.device)
     found = call(x1, x2, name) if how == "npu_mm_all_reduce_base" else call(x1, x2, name, count)
@@ -178,6 +156,36 @@ def _expected_of_quantized(how: str, dtype: str, count: int) -> Expected:
     # Weights scaled before the product may be rounded twice: with the offset, and on scaling.
     twice = 2.02 * torch.finfo(getattr(torch, dtype)).eps / 2 * sum(sizes[1:], sizes[0])
     return exact, allowed + twice if how.partition(".")[2] in WEIGHTS else allowed
+
+
+def _of_experts(place: Place, call: Callable[..., Any], name: str, how: str, dtype: str) -> dict[str, Any]:
+    count, back = place.count, how == "npu_gmm_alltoallv"
+    send = [n for other in range(count) for n in counts(place.rank, other, count)]
+    receive = [n for other in range(count) for n in counts(other, place.rank, count)]
+    if back:
+        send, receive = receive, send
+    x = made(place.rank, "rows", dtype, sum(send), INNER).to(place.device)
+    weight = made(place.rank, "weight", dtype, EXPERTS, INNER, COLUMNS).to(place.device)
+    return {"product": call(x, weight, name, count, send, receive)[0]}
+
+
+def _to_and_fro(place: Place, call: Callable[..., Any], name: str, how: str, dtype: str) -> dict[str, Any]:
+    """Send tokens to their experts, multiply by each expert's number, and return the weighted sums."""
+    count, ids = place.count, chosen(place.rank, place.count).to(place.device)
+    x = made(place.rank, "tokens", dtype, TOKENS, INNER).to(place.device)
+    scales = made(place.rank, "scales", "float32", TOKENS, CHOSEN).abs().to(place.device)
+    places: dict[str, Any] = {"group_ep": name, "ep_world_size": count, "ep_rank_id": place.rank}
+    places |= {"moe_expert_num": EXPERTS * count, "shared_expert_rank_num": 0, "global_bs": TOKENS * count}
+    rows, _, index, tokens, received, received_tp, spread = call(x, ids, expert_scales=scales, **places)
+    parts = tokens.tolist()
+    factors = torch.repeat_interleave(torch.arange(EXPERTS) + EXPERTS * place.rank + 1, torch.tensor(parts))
+    rows[: sum(parts)] *= factors.to(rows.device, rows.dtype).unsqueeze(1)
+    more = {"tp_send_counts": received_tp, "expand_scales": spread}
+    if how == NORMALIZED:
+        more |= {name: each.to(place.device) for name, each in _normalizing(place.rank, dtype).items()}
+    made_of = _operator(BACK[how])(rows, ids, index, received, scales, **more, **places)
+    both = torch.cat([made_of[0], made_of[2]], 2).squeeze(1) if how == NORMALIZED else made_of
+    return {"product": both, "tokens": tokens}
 
 
 def _normalizing(rank: int, dtype: str) -> dict[str, T]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_ascend.doctor import cann, combination, commands, devices, examination, files, settings
-from pytest_ascend.doctor.findings import ERROR, NOTE, UNKNOWN, WARNING, Diagnosis, Finding, Observation, Rule
+from pytest_ascend.doctor.findings import CHECKS, ERROR, NOTE, UNKNOWN, WARNING, Diagnosis, Finding, Observation, Rule
 from pytest_ascend.doctor.settings import SETTINGS
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment import compatibility
@@ -36,7 +36,7 @@ def home(path: str, target: str = "", source: str = "found") -> Any:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_setting_is_told_unless_it_is_at_its_default(name: str) -> None:
     setting = SETTINGS[name]
-    kinds = {settings.NUMBERS: settings.numbers, settings.ORDER: settings.order, settings.SPEED: settings.speed}
+    kinds = {each: CHECKS[f"settings.{each}"] for each in (settings.NUMBERS, settings.ORDER, settings.SPEED)}
     for changes, check in kinds.items():
         found = said(check, environ={name: LONG})
         assert len(found) == (changes == setting.changes)
