@@ -25,13 +25,30 @@ LARGEST_BYTES = 64 << 20
 
 def load(suites: Path) -> tuple[Case, ...]:
     """Read the manifest in the folder ``suites``. Raises UsageError if it is missing or damaged."""
+    return _loaded(*_version(suites))
+
+
+def of_suite(suites: Path, suite: str) -> tuple[Case, ...]:
+    """Return the cases of one suite in the manifest, none if it has no such suite. Raises as :func:`load`."""
+    return _by_suite(*_version(suites)).get(suite, ())
+
+
+def _version(suites: Path) -> tuple[Path, int]:
+    """Return the manifest's path and when it last changed, in ns: what is read is kept until then."""
     path = suites / NAME
-    return _loaded(path, path.stat().st_mtime_ns if path.exists() else 0)
+    return path, path.stat().st_mtime_ns if path.exists() else 0
+
+
+@functools.lru_cache(maxsize=4)
+def _by_suite(path: Path, changed_ns: int) -> dict[str, tuple[Case, ...]]:
+    found: dict[str, list[Case]] = {}
+    for case in _loaded(path, changed_ns):
+        found.setdefault(case.suite, []).append(case)
+    return {suite: tuple(cases) for suite, cases in found.items()}
 
 
 @functools.lru_cache(maxsize=4)
 def _loaded(path: Path, _changed_ns: int) -> tuple[Case, ...]:
-    """Read a manifest; cached until the file changes, as every step of the plan needs it."""
     try:
         data = json.loads(read_regular(path, LARGEST_BYTES))
         if data["schema"] != SCHEMA:

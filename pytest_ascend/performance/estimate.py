@@ -22,18 +22,21 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from pytest_ascend.system.errors import UsageError
 
 
 def tail(t: float, degrees_of_freedom: float) -> float:
     """Return the probability of more than ``t`` by Student's distribution."""
+    from scipy import special  # here: it takes a tenth of the time in which a run starts
+
     return float(special.stdtr(degrees_of_freedom, -t))
 
 
 def quantile(probability: float, degrees_of_freedom: float) -> float:
     """Return the value that Student's distribution exceeds with ``1 - probability``."""
+    from scipy import special
+
     return -float(special.stdtrit(degrees_of_freedom, 1 - probability))
 
 

@@ -124,8 +124,7 @@ def _selected(collector: pytest.Collector, name: str, function: object, args: Se
     setup = config.stash.get(SETUP, None)
     suites = setup.suites if setup else folder("suites").resolve()
     suite, *properties = args
-    cases = [each for each in manifest.load(suites) if each.suite == suite]
-    cases = [each for each in cases if not properties or each.property in properties]
+    cases = [each for each in manifest.of_suite(suites, suite) if not properties or each.property in properties]
     named = _named(collector, name)
     if named is not None:
         return tuple(each for each in cases if f"{name}[{each.id}]" in named)

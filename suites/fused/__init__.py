@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 
 from pytest_ascend.operators import Operator, cases_of
 from pytest_ascend.operators.properties import usual_level
+from pytest_ascend.records.case import Case
 
 from .families import attention, latent, linear, movement, normalization, relations, routing, serving, short, training
 
@@ -73,10 +75,19 @@ def _level(operator: Operator, property_: str, dtype: str) -> str:
     return "full" if is_other or operator.name in _AT_FULL else usual_level(operator, property_, dtype)
 
 
-#: The first dtype alone has the many generated calls of level full.
-CASES = tuple(
-    case
-    for operator in OPERATORS
-    for case in cases_of(operator, suite="fused", level=_level)
-    if case.property != "sweep-more" or case.dtype == operator.dtypes[0]
-)
+@functools.cache
+def _cases() -> tuple[Case, ...]:
+    """Return the cases: the first dtype of an operator alone has the many generated calls of level full."""
+    return tuple(
+        case
+        for operator in OPERATORS
+        for case in cases_of(operator, suite="fused", level=_level)
+        if case.property != "sweep-more" or case.dtype == operator.dtypes[0]
+    )
+
+
+def __getattr__(name: str) -> tuple[Case, ...]:
+    """Make ``CASES`` when it is asked for: samples are drawn for it, and a run takes its cases from the manifest."""
+    if name != "CASES":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _cases()

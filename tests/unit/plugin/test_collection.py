@@ -54,7 +54,7 @@ def collected(pytester, *args, plugins):
 
 @pytest.fixture
 def suite(pytester, monkeypatch):
-    monkeypatch.setattr(manifest, "load", lambda _: CASES)
+    monkeypatch.setattr(manifest, "of_suite", lambda _, suite: [case for case in CASES if case.suite == suite])
     pytester.makepyfile(test_it=TESTS)
     return pytester
 
