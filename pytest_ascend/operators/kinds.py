@@ -94,6 +94,12 @@ def _rising(values: Values, key: str, _: torch.dtype) -> torch.Tensor:
     return inputs.rising(key, values.shape, dim=int(values.low), high=int(values.high))
 
 
+def _codes(values: Values, _: str, __: torch.dtype) -> torch.Tensor:
+    rows, depth = values.shape[-2:]
+    bits = torch.arange(rows)[:, None] >> torch.arange(depth) & 1
+    return (int(values.high) * (1 - 2 * bits)).expand(values.shape).contiguous()
+
+
 def _given(values: Values, _: str, dtype: torch.dtype) -> torch.Tensor:
     numbers = [NAMED[each](torch.finfo(dtype)) if isinstance(each, str) else each for each in values.numbers]
     made = torch.float64 if dtype.is_floating_point else torch.int64
@@ -111,4 +117,5 @@ KINDS: Mapping[str, Callable[[Values, str, torch.dtype], torch.Tensor]] = {
     "whole": _whole,
     "addends": _addends,
     "rising": _rising,
+    "codes": _codes,
 }

@@ -328,6 +328,11 @@ def rising(*shape: int, dim: int = -1, high: int = 1, grad: bool = True) -> Valu
     return Values(shape=shape, kind="rising", low=dim, high=high, grad=grad)
 
 
+def codes(*shape: int, high: int = 1) -> Values:
+    """Describe rows of plus and minus ``high``, the bits of each row's number: no two of up to 2^depth are alike."""
+    return Values(shape=shape, kind="codes", low=0, high=high, grad=False)
+
+
 def given(*numbers: Number, shape: tuple[int, ...] | None = None, dtype: str = "", grad: bool = False) -> Values:
     """Describe these numbers; names stand for those that depend on the dtype."""
     return Values(shape=shape or (len(numbers),), kind="given", numbers=numbers, dtype=dtype, grad=grad)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ import torch
 from pytest_ascend.parity.training import scaler_of
 from pytest_ascend.run import inputs
 
-from ..runtime.rows import SMOKE, STANDARD, At, Row, T
+from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T
 
 #: Shapes of parameters: scalars, tails, vectors, matrices, and one of several blocks.
 SHAPES = ((), (1,), (7,), (33,), (5, 9), (257,), (4099,), (3, 0), (64, 65))
@@ -33,7 +34,18 @@ OPTIMIZERS: Mapping[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     "rprop": (torch.optim.Rprop, {"lr": 0.01}),
     "asgd": (torch.optim.ASGD, {"lr": 0.1, "t0": 2}),
 }
-_FIRST = ("sgd", "adamw-amsgrad", "rmsprop")
+#: Settings with which the first step is exact where gradients are powers of two: of few bits, and without an epsilon.
+_FEW: Mapping[str, Any] = {"betas": (0.5, 0.75), "eps": 0.0}
+EXACT: Mapping[str, Mapping[str, Any]] = {
+    "sgd": {"momentum": 0.5, "nesterov": True, "weight_decay": 0.5},
+    "adam": _FEW,
+    "adamw": {**_FEW, "weight_decay": 0.5},
+    "adamw-amsgrad": {**_FEW, "weight_decay": 0.5, "amsgrad": True, "maximize": True},
+    "rmsprop": {"alpha": 0.75, "eps": 0.0},
+    "adagrad": {"eps": 0.0},
+    "adamax": _FEW,
+    "rprop": {},
+}
 FUSED = ("adam", "adam-amsgrad", "adamw", "adamw-amsgrad")
 
 
@@ -86,16 +98,46 @@ def _steps(name: str, **how: Any) -> Callable[[At], None]:
     return lambda at: at.defined(_trained(name, how, SHAPES * count), accumulation=16, scale=1.0)
 
 
-def _first_steps(at: At) -> None:
-    """Two steps of a few optimizers over a list of 12 small tensors, in functions of lists."""
+def _first_steps(at: At, *dtypes: torch.dtype) -> None:
+    """The first step of each optimizer, whose result is exact: of a long tensor, and of lists with short ones."""
+    ways = [
+        (name, how)
+        for name in EXACT
+        for how in ("foreach", "loop", "fused")
+        if how != "fused" or name.startswith("adamw")
+    ]
+    for dtype in dtypes:
+        actual, exact = (
+            {f"{name}, {how}": _stepped(name, how, dtype, device) for name, how in ways} for device in (at.device, CPU)
+        )
+        at.same(actual, exact, f"not every element of {dtype} takes its step, or not exactly")
+    norms = torch._foreach_norm([torch.full((4,), 2.0**i, device=at.device) for i in range(12)])  # noqa: SLF001
+    at.same([float(each) for each in norms], [2.0 ** (i + 1) for i in range(12)], "norms of a list are not its own")
 
-    def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-        shapes = ((3,),) * 12
-        found = {name: _trained(name, {"foreach": True}, shapes, 2)(device, dtype) for name in _FIRST}
-        found["norms"] = {"of all": torch.stack(torch._foreach_norm(_parameters("norms", device, dtype, shapes)))}  # noqa: SLF001
-        return {f"{name}: {key}": each for name, results in found.items() for key, each in results.items()}
 
-    at.defined(run, accumulation=16, scale=1.0)
+@cache
+def _of_few_bits(count: int, *, is_wide: bool) -> tuple[T, T]:
+    """Return integers and powers of two, in float64; half precision holds those that are not wide."""
+    bits, largest = (16, 18) if is_wide else (3, 1)
+    whole = inputs.integers("optimizers/exact", (count,), low=-(2**bits), high=2**bits + 1)
+    powers = inputs.integers("optimizers/exact/power", (count,), low=-1, high=largest + 1)
+    return whole.double(), torch.exp2(powers.double()) * (1 - 2 * (whole % 2))
+
+
+def _stepped(name: str, how: str, dtype: torch.dtype, device: torch.device) -> dict[str, T]:
+    """Return parameters and state after a step; on the CPU it is made in float64, where nothing is rounded."""
+    parameters = []
+    for size in (1027,) if how == "loop" else (1027, *(3,) * 8):
+        whole, powers = (each.to(torch.float64 if device == CPU else dtype).to(device)
+                         for each in _of_few_bits(size, is_wide=dtype is torch.float32))  # fmt: skip
+        parameters.append(whole.clone().requires_grad_())
+        parameters[-1].grad = powers
+    way = {} if device == CPU else {"foreach": False} if how == "loop" else {how: True}
+    optimizer: torch.optim.Optimizer = OPTIMIZERS[name][0](parameters, lr=0.125, **EXACT[name], **way)  # type: ignore[call-arg]
+    optimizer.step()
+    states = [optimizer.state[each] for each in parameters]
+    found = {key: [torch.as_tensor(each[key]) for each in states] for key, x in states[0].items() if x is not None}
+    return {key: _joined(each).cpu().to(dtype) for key, each in {"parameters": parameters, **found}.items()}
 
 
 def _grown(at: At) -> None:
@@ -212,34 +254,16 @@ def _fused_skip(at: At) -> None:
                  name="fused AdamW after an overflow" if bad else "fused AdamW with a scale")  # fmt: skip
 
 
-def _zeroed(at: At) -> None:
-    """zero_grad() leaves zeros or nothing, and the learning rate may be a tensor."""
-    parameters = _parameters("zero", at.device, torch.float32, ((33,),) * 40)
-    optimizer = torch.optim.SGD(parameters, lr=0.5)
-    for step in range(3):
-        for each in parameters:
-            each.grad = torch.ones_like(each) if each.grad is None else each.grad.add_(1)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=step == 1)
-        left = [each.grad for each in parameters]
-        at.holds(all(g is None for g in left) if step == 1 else True, "zero_grad() leaves gradients")
-        at.same(
-            [g.cpu() for g in left if g is not None], [torch.zeros(33) for g in left if g is not None], "not all zero"
-        )
-    start = [each.detach() - 1.5 for each in _parameters("zero", torch.device("cpu"), torch.float32, ((33,),) * 40)]
-    at.judge([e.detach().cpu() for e in parameters], [e.double() for e in start], reference_runs=start, name="steps")
-
-
 OF_LISTS: Mapping[str, Row] = {
     **{name: (SMOKE if name in ("adamw", "sgd") else STANDARD, _steps(name)) for name in OPTIMIZERS},
     **{f"{name}-fused": (SMOKE if name == "adamw" else STANDARD, _steps(name, fused=True)) for name in FUSED},
-    **{f"{name}-loop": (STANDARD, _steps(name, foreach=False)) for name in ("adamw-amsgrad", "sgd", "rmsprop")},
+    **{f"{name}-loop": (STANDARD, _steps(name, foreach=False)) for name in ("adamw-amsgrad", "sgd")},
     **{f"{name}-lists": (STANDARD, _steps(name, foreach=True, count=8)) for name in ("adamw", "sgd", "rmsprop")},
-    "first-steps": (SMOKE, _first_steps),
+    "first-steps": (SMOKE, lambda at: _first_steps(at, torch.float32, torch.float16)),
+    "first-steps-bfloat16": (SMOKE, lambda at: _first_steps(at, torch.bfloat16)),  # which not every chip has
     "scale": (SMOKE, _grown),
     "scaler": (SMOKE, _skipped),
     "fused-scaler": (STANDARD, _fused_skip),
     "clipping": (STANDARD, _clipped),
     "foreach": (STANDARD, _lists),
-    "zero-grad": (STANDARD, _zeroed),
 }

@@ -102,6 +102,30 @@ def _large_exponential(device: torch.device) -> Iterator[Finding]:
         yield _poisson(f"numbers above {end}", int((x > end).sum()), LARGE * math.exp(-2 * end))
 
 
+def _shared(x: T) -> int:
+    """Return how often the same three numbers, of either sign, follow one another in rows of 32 bits."""
+    words = x.view(torch.int32).long() & 0x7FFFFFFF
+    three = (words[:, 2:] * 0x9E3779B1 + words[:, 1:-1]) * 0x85EBCA77 + words[:, :-2]
+    return three.numel() - len(torch.unique(three))
+
+
+def _one_call(device: torch.device) -> Iterator[Finding | str]:
+    """Draw more than 2^16 numbers in a call: none repeat, the ends are right, and what is chosen is in no order."""
+    count = 2**17 + 4099
+    for name, x in (("rand", torch.rand(count, device=device)), ("randn", torch.randn(count, device=device))):
+        if shared := _shared(x.cpu()[None]):
+            yield f"{name}: {shared:,} times, the same three numbers in a row, or their negatives"
+        u = (x if name == "rand" else torch.special.ndtr(x.cpu())).cpu().double()
+        yield _even(f"{name} in 64 cells", (u * 64).long().clamp(0, 63), 64)
+        for end in (2**-8, 2**-12):
+            yield _poisson(f"{name}: numbers in the lowest {end:.2g}", int((u < end).sum()), count * end)
+            yield _poisson(f"{name}: numbers in the highest {end:.2g}", int((u >= 1 - end).sum()), count * end)
+        if name == "rand" and not bool((u < 1).all()):
+            yield "rand: 1 is no number below 1"
+    chosen = torch.multinomial(torch.ones(2**12, 8, device=device), 4, replacement=False).cpu()
+    yield _even("the first of four classes that are drawn together", chosen[:, 0], 8)
+
+
 def _calls(count: int) -> Row:
     """Return a row about calls after one another, and with other seeds: no three numbers in a row are shared."""
 
@@ -117,9 +141,7 @@ def _calls(count: int) -> Row:
             for seed in SEEDS:
                 torch.manual_seed(seed)
                 drawn += [draw().cpu()[:count] for _ in range(3 if seed == 1 else 1)]
-            words = torch.stack(drawn).view(torch.int32).long()
-            three = (words[:, 2:] * 0x9E3779B1 + words[:, 1:-1]) * 0x85EBCA77 + words[:, :-2]
-            if shared := three.numel() - len(torch.unique(three)):
+            if shared := _shared(torch.stack(drawn)):
                 yield f"{name}: {shared:,} times, two calls or seeds give the same three numbers in a row"
             x = torch.stack(drawn).double()
             x = (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True)
@@ -216,6 +238,7 @@ def _permutations(device: torch.device) -> Iterator[Finding | str]:
 BATTERIES: Mapping[str, tuple[str, Row]] = {
     "calls-and-seeds": ("smoke", _calls(2**14)),
     "more-calls-and-seeds": ("standard", _calls(2**18)),
+    "one-call": ("smoke", _one_call),
     "sure-events": ("smoke", _sure),
     "probabilities": ("standard", _probabilities),
     "classes": ("standard", _classes),

@@ -1,7 +1,8 @@
 """Sums of thousands of terms that lose one term, lose their tail, take terms of beside, or are kept in half precision.
 
 Each is a fault of one kernel and dtype, by its name in this module (``tests.meta.lost_terms:Mm_tail_float16``). Where
-the kernel has fewer than ``TERMS`` terms to add it is right, so that only sums as long as this can show it.
+the kernel has fewer than ``TERMS`` terms to add it is right, so that only sums as long as this can show it. The kernels
+of optimizers, which add nothing up, lose, mix up or round elements of tensors as long.
 """
 
 from __future__ import annotations
@@ -75,10 +76,27 @@ SUMS: Mapping[str, Sum] = {
     "IndexAdd": Sum("IndexAdd", 3, _along, "index_add"),
     "ScatterAdd": Sum("ScatterAdd", 3, _along, "scatter_add"),
     "IndexPutImpl": Sum("IndexPutImpl", 2, lambda *_: (0,), "index_put.accumulate"),
+    **{
+        f"FlashAttentionScore{what}": Sum(
+            "FlashAttentionScore", place, _rows_of_second, "scaled_dot_product_attention.long"
+        )
+        for what, place in (("OfKeys", 1), ("OfValues", 2))
+    },
+    "FlashAttentionScoreGrad": Sum("FlashAttentionScoreGrad", 3, _rows_of_second, "scaled_dot_product_attention.long"),
     "EmbeddingDenseBackward": Sum("EmbeddingDenseBackward", 0, lambda grad, *_: range(grad.dim() - 1), "embedding"),
 }
+#: Kernels of optimizers.
+STEPS = (
+    *("ApplyAdamWV2", "ForeachAddListV2", "ForeachAddcdivScalarV2", "ForeachAddcmulScalarV2", "ForeachLerpScalar"),
+    *("ForeachMaximumList", "ForeachMulScalarV2", "ForeachNeg", "ForeachSqrt", "InplaceAdd", "InplaceAddcdiv"),
+    *("InplaceAddcmul", "InplaceLerps", "InplaceMuls", "Maximum", "Sqrt"),
+)
 #: Sums by repeated index: torch's CPU kernels keep them in the dtype, so that half precision is no fault of 16 bits.
-IN_THEIR_DTYPE = ("IndexAdd", "ScatterAdd", "IndexPutImpl", "EmbeddingDenseBackward")
+#: Of 256 gradients that attention adds, as small as 16 bits hold, and of one key and no other, so are sums.
+IN_THEIR_DTYPE = (
+    *("IndexAdd", "ScatterAdd", "IndexPutImpl", "EmbeddingDenseBackward"),
+    *("FlashAttentionScoreGrad", "FlashAttentionScoreOfKeys"),
+)
 
 
 def _rows(x: T, dims: Sequence[int], change: Callable[[T], None]) -> T:
@@ -143,12 +161,47 @@ def _fault(known: Sum, effect: str, dtype: str) -> Callable[[Body], Body]:
     return plant
 
 
+def _misstep(effect: str, dtype: str) -> Callable[[Body], Body]:
+    """Spoil long tensors that a kernel returns or changes: elements are lost, those of beside, or rounded to half."""
+
+    def plant(correct: Body) -> Body:
+        def body(*given: Any) -> Any:
+            tensors = _tensors(given)
+            before = [each.clone() for each in tensors]
+            found = correct(*given)
+            changed = [(x, old) for x, old in zip(tensors, before, strict=True) if not x.equal(old)]
+            for x, old in (*changed, *((each, torch.zeros_like(each)) for each in _tensors(found))):
+                if x.numel() < TERMS or x.dtype is not getattr(torch, dtype):
+                    continue
+                wrong = x.half().to(x.dtype).view(1, -1) if effect == "half" else x.reshape(1, -1).clone()
+                if (change := EFFECTS[effect]) is not None:
+                    change(wrong)
+                is_lost = (wrong == 0) if effect in ("one", "tail") else torch.zeros_like(wrong, dtype=torch.bool)
+                x.copy_(torch.where(is_lost, old.reshape(1, -1), wrong).view(x.shape))
+            return found
+
+        return body
+
+    return plant
+
+
+def _tensors(found: Any) -> list[T]:
+    parts = found if isinstance(found, list | tuple) else [found]
+    return [each for part in parts for each in (part if isinstance(part, list) else [part]) if isinstance(each, T)]
+
+
 FAULTS: Mapping[str, Fault] = {
     f"{name}_{effect}_{dtype}": {f"aclnn{known.kernel}": _fault(known, effect, dtype)}
     for name, known in SUMS.items()
     for effect in EFFECTS
     for dtype in DTYPES
     if effect != "half" or dtype == "float32" or name not in IN_THEIR_DTYPE
+} | {
+    f"{kernel}_{effect}_{dtype}": {f"aclnn{kernel}": _misstep(effect, dtype)}
+    for kernel in STEPS
+    for effect in EFFECTS
+    for dtype in DTYPES
+    if effect != "half" or dtype == "float32"
 }
 globals().update(FAULTS)
 
@@ -156,4 +209,6 @@ globals().update(FAULTS)
 def case_of(fault: str) -> str:
     """Return the case, of level smoke, that has to fail with this fault."""
     name, _, dtype = fault.split("_")
+    if name in STEPS:
+        return f"programs/first-steps{'-bfloat16' if dtype == 'bfloat16' else ''}/optimizers"
     return f"ops/{SUMS[name].subject}/exact/{dtype}"

@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.operator import ARITHMETIC, Operator
 from pytest_ascend.operators.samples import EXACT, SHAPES, SPECIAL, TEMPLATE, Sample, call
-from pytest_ascend.operators.values import Values, mask, normal, rising, uniform, whole
+from pytest_ascend.operators.values import Values, codes, mask, normal, rising, uniform, whole
 
 from ..makers import exactly, in_family, numbers
 
@@ -120,12 +120,24 @@ _causal = exactly(
     _attend(7, 5, 80, (1, 1), is_causal=True),
     _attend(5, 7, 80, (1,), is_causal=True, scale=0.25),
 )
+_ones = partial(whole, low=1, high=1, grad=False)
+
+
+def _select(queries: int, keys: int, depth: int) -> Sample:
+    values = whole(1, 2, keys, depth, low=-127, high=127)
+    return _exactly(codes(1, 2, queries, depth, high=64), codes(1, 2, keys, depth), values, scale=1.0)
+
+
 #: Rows that extend beyond a block of any kernel.
 _far = exactly(
     _attend(3, 1025, 8, (1, 2)),
     _attend(3, 1025, 8, (2, 1), attn_mask=mask(2, 1, 3, 1025)),
     _attend(3, 1025, 8, (1, 2), attn_mask=normal(3, 1025, grad=False)),
     _attend(601, 520, 4, (1, 1), is_causal=True),
+    # Each query takes one key: the other weights are exp(-128), which is 0. Many queries take one key; equal weights.
+    _select(1_027, 1_027, 16),
+    _select(4_096, 16, 4),
+    _exactly(_ones(1, 1, 3, 8), _ones(1, 1, 4_096, 8), rising(1, 1, 4_096, 8, dim=-2, high=2, grad=False)),
 )
 _nothing = numbers(*(0.0,) * 5, *(1.0,) * 5, *(0.0, 1.0) * 5, shape=(4, 5))
 #: Fewer heads of keys than of queries, and fully masked rows.
