@@ -133,7 +133,8 @@ def _stepped(name: str, how: str, dtype: torch.dtype, device: torch.device) -> d
         parameters.append(whole.clone().requires_grad_())
         parameters[-1].grad = powers
     way = {} if device == CPU else {"foreach": False} if how == "loop" else {how: True}
-    optimizer: torch.optim.Optimizer = OPTIMIZERS[name][0](parameters, lr=0.125, **EXACT[name], **way)  # type: ignore[call-arg]
+    settings: dict[str, Any] = {"lr": 0.125, **EXACT[name], **way}
+    optimizer = OPTIMIZERS[name][0](parameters, **settings)
     optimizer.step()
     states = [optimizer.state[each] for each in parameters]
     found = {key: [torch.as_tensor(each[key]) for each in states] for key, x in states[0].items() if x is not None}
