@@ -6,7 +6,7 @@ The latter are torch's own on lists: in half precision some round a number befor
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,6 @@ from pytest_ascend.emulator.registry import Family, aten
 from pytest_ascend.emulator.signature import parse
 
 family = Family("optimizer")
-op = family.op
 T = torch.Tensor
 Optional = T | None
 
@@ -32,7 +31,7 @@ def _fused(declaration: str, function: Any, lists: int) -> None:
             tensors["max_exp_avg_sqs"] = tensors["max_exp_avg_sqs"] if how["amsgrad"] else []
         function(*tensors.values(), **how)
 
-    op(declaration, body)
+    family.op(declaration, body)
 
 
 _fused(
@@ -113,21 +112,13 @@ def apply_adam_w_in_place(*given: Any) -> None:
 
 Lists = list[T]
 
-_UNARY = (
-    *("Abs", "Acos", "Asin", "Atan", "Cos", "Cosh", "Erf", "Erfc", "Exp", "Expm1", "Log", "Log10", "Log1p", "Log2"),
-    *("Neg", "Reciprocal", "Sigmoid", "Sign", "Sin", "Sinh", "Sqrt", "Tan", "Tanh"),
-)
-
-#: With a second operand: a list, one number (in a tensor, or in a scalar for V2), or one number per tensor.
-_BINARY = ("Add", "Div", "Maximum", "Minimum", "Mul", "Pow", "Sub")
-_WITH_ALPHA = ("Add", "Sub")
-_TERNARY = ("Addcdiv", "Addcmul")
-
+# torch's names begin with an underscore, but its optimizers call them.
+_copy = torch._foreach_copy_
 #: The modes of RoundOffNumber, by CANN's numbers.
-_ROUNDING = {1: "round", 2: "floor", 3: "ceil", 5: "trunc", 7: "frac"}
+ROUNDING = {1: "round", 2: "floor", 3: "ceil", 5: "trunc", 7: "frac"}
 
 
-def _apply(name: str, x: Lists, *rest: Any, out: Lists, **options: Any) -> None:
+def apply(name: str, x: Lists, *rest: Any, out: Lists, **options: Any) -> None:
     """Apply torch's function on lists; an output that is the input is changed in place."""
     # Tensors without elements have no memory, and are ignored.
     told = [(one, other) for one, other in zip(x, out, strict=False) if one.numel()]
@@ -137,107 +128,43 @@ def _apply(name: str, x: Lists, *rest: Any, out: Lists, **options: Any) -> None:
         _copy(out, getattr(torch, f"_foreach_{name}")(x, *rest, **options))
 
 
-def _number(scalar: Any) -> Any:
-    """Return a number from a scalar, or from a tensor on the device."""
-    return scalar.item() if isinstance(scalar, T) else scalar
-
-
-def _numbers(scalars: Any) -> Any:
-    return scalars.tolist() if isinstance(scalars, T) else scalars
-
-
-_Body = Callable[..., None]
-
-
-def _plain(name: str) -> _Body:
-    return lambda *lists, out: _apply(name, *lists, out=out)
-
-
-def _stepwise(name: str, numbers: Callable[[Any], Any], steps: Callable[..., Lists], *, by_name: str = "") -> _Body:
-    """Return a kernel that rounds after each step in float16, and computes bfloat16 in float32.
+def _in_steps(
+    name: str, lists: Sequence[Lists], value: Any, made: Callable[..., Lists], *, out: Lists, key: str = ""
+) -> None:
+    """Round after each step in float16, and compute bfloat16 in float32.
 
     CANN's on lists do the same: in float16 they multiply by a number of that dtype (Muls, Axpy), and then add. Other
-    dtypes are torch's, which takes the number as its last argument or ``by_name``.
+    dtypes are torch's, which takes the number as its last argument or by the name ``key``.
     """
-
-    def body(*given: Any, out: Lists) -> None:
-        *lists, scalars = given
-        dtype, value = lists[0][0].dtype, numbers(scalars)
-        if dtype is torch.float16:
-            _copy(out, steps(*lists, torch.tensor(value, dtype=dtype).tolist()))
-            return
-        wide = [[each.float() for each in some] if dtype is torch.bfloat16 else some for some in lists]
-        _apply(name, *wide, *([] if by_name else [value]), out=out, **({by_name: value} if by_name else {}))
-
-    return body
+    dtype = lists[0][0].dtype
+    if dtype is torch.float16:
+        _copy(out, made(*lists, torch.tensor(value, dtype=dtype).tolist()))
+        return
+    wide = [[each.float() for each in some] if dtype is torch.bfloat16 else some for some in lists]
+    apply(name, *wide, *([] if key else [value]), out=out, **({key: value} if key else {}))
 
 
-def _with_alpha(name: str) -> _Body:
+def with_alpha(name: str, x1: Lists, x2: Lists, alpha: Any, out: Lists) -> None:
     combined = getattr(torch, f"_foreach_{name}")
-    return _stepwise(
-        name,
-        _number,
-        lambda a, b, alpha: combined(a, b if alpha == 1 else torch._foreach_mul(b, alpha)),
-        by_name="alpha",
-    )
+
+    def made(a: Lists, b: Lists, scale: Any) -> Lists:
+        return list(combined(a, b if scale == 1 else torch._foreach_mul(b, scale)))
+
+    _in_steps(name, (x1, x2), alpha, made, out=out, key="alpha")
 
 
-def _of_three(name: str, numbers: Callable[[Any], Any]) -> _Body:
-    combined = torch._foreach_div if name == "addcdiv" else torch._foreach_mul
-    return _stepwise(
-        name, numbers, lambda a, b, c, scale: list(torch._foreach_add(a, torch._foreach_mul(combined(b, c), scale)))
-    )
+def of_three(name: str, x1: Lists, x2: Lists, x3: Lists, value: Any, out: Lists) -> None:
+    combined: Any = torch._foreach_div if name == "addcdiv" else torch._foreach_mul
 
+    def made(a: Lists, b: Lists, c: Lists, scale: Any) -> Lists:
+        return list(torch._foreach_add(a, torch._foreach_mul(combined(b, c), scale)))
 
-def _with_number(name: str) -> _Body:
-    return lambda *inputs, out: _apply(name, *inputs[:-1], _number(inputs[-1]), out=out)
-
-
-def _with_numbers(name: str) -> _Body:
-    return lambda *inputs, out: _apply(name, *inputs[:-1], _numbers(inputs[-1]), out=out)
-
-
-def _declare(name: str, inputs: str, body: _Body) -> None:
-    op(f"aclnnForeach{name}({inputs}, out TensorList out)", body, into=True)
-
-
-for _cann in _UNARY:
-    _declare(_cann, "TensorList x", _plain(_cann.lower()))
-
-for _cann in _BINARY:
-    _name = _cann.lower()
-    _declare(f"{_cann}Scalar", "TensorList x, Tensor scalar", _with_number(_name))
-    _declare(f"{_cann}ScalarV2", "TensorList x, Scalar scalar", _with_number(_name))
-    _declare(f"{_cann}ScalarList", "TensorList x, ScalarList scalars", _with_numbers(_name))
-    if _cann in _WITH_ALPHA:
-        _declare(f"{_cann}List", "TensorList x1, TensorList x2, Tensor alpha", _with_alpha(_name))
-        _declare(f"{_cann}ListV2", "TensorList x1, TensorList x2, Scalar alpha", _with_alpha(_name))
-    else:
-        _declare(f"{_cann}List", "TensorList x1, TensorList x2", _plain(_name))
-
-_THREE = "TensorList x1, TensorList x2, TensorList x3"
-for _cann in _TERNARY:
-    _name = _cann.lower()
-    _declare(f"{_cann}Scalar", f"{_THREE}, Tensor scalar", _of_three(_name, _number))
-    _declare(f"{_cann}ScalarV2", f"{_THREE}, Scalar scalar", _of_three(_name, _number))
-    _declare(f"{_cann}ScalarList", f"{_THREE}, Tensor scalars", _of_three(_name, _numbers))
-
-
-def _round_off(x: Lists, mode: Any, out: Lists) -> None:
-    _apply(_ROUNDING[int(_number(mode))], x, out=out)
+    _in_steps(name, (x1, x2, x3), value, made, out=out)
 
 
 def norm(x: Lists, order: Any, out: Lists) -> None:
     for target, value in zip(out, torch._foreach_norm(x, order), strict=True):
         target.copy_(value.view(target.shape))  # torch_npu before 2.6 wants one dimension, of one element
-
-
-# torch's names begin with an underscore, but its optimizers call them.
-_copy = torch._foreach_copy_
-_declare("LerpList", "TensorList x1, TensorList x2, TensorList weight", _plain("lerp"))
-_declare("LerpScalar", "TensorList x1, TensorList x2, Scalar weight", _with_number("lerp"))
-_declare("RoundOffNumber", "TensorList x, Tensor mode", _round_off)
-_declare("RoundOffNumberV2", "TensorList x, Scalar mode", _round_off)
 
 
 def foreach_non_finite_check_and_unscale(grads: list[T], found_inf: T, inv_scale: T) -> None:
