@@ -40,7 +40,6 @@ def statement(
     """
     run = candidate.summary.run
     finished = run.footer.finished if run.footer else run.header.started
-    challenge = run.header.options.get("challenge")  # the seed that the verifier chose for generated calls, if any
     return {
         "schema": SCHEMA,
         "kind": KIND,
@@ -57,7 +56,7 @@ def statement(
             "started": run.header.started,
             "finished": finished,
             "level": run.header.level,
-            "challenge": "" if challenge is None else str(int(challenge)),
+            "challenge": _challenge(run),
         },
         "time_stamps": time_stamps(run),
         "counts": counts(candidate),
@@ -85,6 +84,12 @@ def time_stamps(run: Run) -> list[dict[str, str]]:
         {"authority": each.authority, "time": moment_of(each.answer, each.digest).isoformat(timespec="seconds")}
         for each in stamps
     ]
+
+
+def _challenge(run: Run) -> str:
+    """Return the seed that the verifier chose for generated calls, "" for none."""
+    found = run.header.options.get("challenge")
+    return "" if found is None else str(int(found))
 
 
 def counts(candidate: Candidate) -> dict[str, dict[str, int]]:
