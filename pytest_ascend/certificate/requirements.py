@@ -31,7 +31,7 @@ from pytest_ascend.verdict.summary import Summary
 
 #: Findings of the doctor that are not errors of the device or the stack, but make speed measurements unreliable.
 _DISTURBING = ("devices.occupied",)
-#: Planted errors and correct results that the judge is tested with in every run (``run/self_test.py``).
+#: Planted errors and correct results that the judge is tested with in every run (``plugin/self_test.py``).
 PLANTED, CORRECT = 15, 5
 _MIXED = ("cann.mixed", "version.disagreement", "cann.other-operators", "cann.library-path", "chip.several")
 
