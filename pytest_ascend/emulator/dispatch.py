@@ -140,8 +140,14 @@ def _as_computed(_: Kernel) -> None:
     return None
 
 
-#: torch's messages for what CANN's checks refuse: no room for a result in place, an invalid dimension.
-_CHECKED = {"doesn't match the broadcast shape": "CheckShape failed: ", "Dimension out of range": ""}
+#: torch's messages for what CANN's checks refuse: no room for a result in place, an invalid dimension, a result that
+#: cannot be cast to the output's dtype (OP_CHECK_RESULT_DTYPE_CAST_FAILED), two dtypes (OP_CHECK_DTYPE_NOT_MATCH).
+_CHECKED = {
+    "doesn't match the broadcast shape": "CheckShape failed: ",
+    "Dimension out of range": "",
+    "can't be cast to": "",
+    "did not match": "",
+}
 
 
 class Uncapturable(Exception):

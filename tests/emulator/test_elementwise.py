@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_ascend.emulator.kernels import elementwise
+
 from .both import FLOATS, INTEGERS, SPECIAL, assert_as_near, assert_identical, assert_same, floats, integers
 
 MIXED = (torch.float32, torch.float16, torch.int64, torch.bool)
@@ -170,6 +172,24 @@ def test_in_place(name: str) -> None:
         assert_same(lambda a, b: getattr(a, name)(b[0, 0]), *_pair(dtype))
         if name != "atan2_":
             assert_same(lambda a: getattr(a, name)(2), _pair(dtype)[0])
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, torch.bool])
+def test_integers_times_a_fraction_are_cast_back(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As InferTensorScalarDtype of CANN's aclnn_mul.cpp has it; the host code of a 950 and of Add refuses to cast."""
+    values = integers(9, dtype=dtype)
+    expected = torch.tensor([int(2.5 * int(each)) for each in values]).to(dtype)
+    assert_identical(values.npu().mul_(2.5), expected)
+    with pytest.raises(RuntimeError, match=r"161002(.|\n)*can't be cast"):
+        values.npu().add_(2.5).cpu()
+    monkeypatch.setattr(elementwise, "is_950", lambda: True)
+    with pytest.raises(RuntimeError, match=r"161002(.|\n)*can't be cast"):
+        values.npu().mul_(2.5).cpu()
+
+
+def test_numbers_of_two_dtypes_are_not_close() -> None:
+    with pytest.raises(RuntimeError, match=r"161002(.|\n)*Float did not match Half"):
+        torch.isclose(floats(3).npu(), floats(3).half().npu()).cpu()
 
 
 @pytest.mark.parametrize("mode", ["trunc", "floor"])

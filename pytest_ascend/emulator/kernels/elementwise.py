@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from pytest_ascend.emulator.choices import is_950
 from pytest_ascend.emulator.registry import Family
 
 T = torch.Tensor
@@ -27,6 +28,19 @@ def wide(function: Callable[..., Any], *operands: Any, out: T, **how: Any) -> No
     if out.dtype is torch.float64:
         operands = tuple(each.double() if isinstance(each, T) else each for each in operands)
     function(*operands, **how, out=out)
+
+
+def times(x: T, number: Number, *, out: T) -> T:
+    """Multiply by a number. Integers times a fraction compute in float64, bool in float32, and may be cast back.
+
+    A 950 refuses to cast back, as torch does. Source: InferTensorScalarDtype and CheckMulsPromoteDtype of aclnn_mul.cpp
+    (ops-math c41933244c31).
+    """
+    if is_950() or torch.can_cast(torch.result_type(x, number), out.dtype):
+        wide(torch.mul, x, number, out=out)
+    else:
+        out.copy_((x.float() if x.dtype is torch.bool else x.double()) * number)
+    return out
 
 
 def over_zero(divide: Callable[..., Any], x: T, y: T | Number, **out: T) -> Any:
