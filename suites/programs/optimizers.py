@@ -104,7 +104,7 @@ def _first_steps(at: At, *dtypes: torch.dtype) -> None:
         (name, how)
         for name in EXACT
         for how in ("foreach", "loop", "fused")
-        if how != "fused" or name.startswith("adamw")
+        if how != "fused" or name == "sgd" or name.startswith("adamw")
     ]
     for dtype in dtypes:
         actual, exact = (
@@ -255,6 +255,24 @@ def _fused_skip(at: At) -> None:
                  name="fused AdamW after an overflow" if bad else "fused AdamW with a scale")  # fmt: skip
 
 
+def _zeroed(at: At) -> None:
+    """zero_grad() leaves zeros or nothing, and the learning rate may be a tensor."""
+    parameters = _parameters("zero", at.device, torch.float32, ((33,),) * 40)
+    optimizer = torch.optim.SGD(parameters, lr=0.5)
+    for step in range(3):
+        for each in parameters:
+            each.grad = torch.ones_like(each) if each.grad is None else each.grad.add_(1)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=step == 1)
+        left = [each.grad for each in parameters]
+        at.holds(all(g is None for g in left) if step == 1 else True, "zero_grad() leaves gradients")
+        at.same(
+            [g.cpu() for g in left if g is not None], [torch.zeros(33) for g in left if g is not None], "not all zero"
+        )
+    start = [each.detach() - 1.5 for each in _parameters("zero", torch.device("cpu"), torch.float32, ((33,),) * 40)]
+    at.judge([e.detach().cpu() for e in parameters], [e.double() for e in start], reference_runs=start, name="steps")
+
+
 OF_LISTS: Mapping[str, Row] = {
     **{name: (SMOKE if name in ("adamw", "sgd") else STANDARD, _steps(name)) for name in OPTIMIZERS},
     **{f"{name}-fused": (SMOKE if name == "adamw" else STANDARD, _steps(name, fused=True)) for name in FUSED},
@@ -267,4 +285,5 @@ OF_LISTS: Mapping[str, Row] = {
     "fused-scaler": (STANDARD, _fused_skip),
     "clipping": (STANDARD, _clipped),
     "foreach": (STANDARD, _lists),
+    "zero-grad": (STANDARD, _zeroed),
 }

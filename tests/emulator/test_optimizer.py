@@ -70,6 +70,16 @@ def test_fused_adamw_within_the_rounding_of_its_float32_numbers(name: str) -> No
         torch.testing.assert_close(mine.cpu(), other, rtol=2e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("name", ["SGD", "SGD, Nesterov", "Adam"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_fused_steps_in_half_precision_reach_every_element(name: str, dtype: torch.dtype) -> None:
+    """Torch 2.13's fused SGD leaves whole vectors of elements as they were on the CPU."""
+    parameters = [torch.randn(4099, generator=torch.Generator().manual_seed(1)).to(dtype) for _ in range(2)]
+    actual = _train(name, *(each.npu() for each in parameters), fused=True)
+    for mine, other in zip(actual, _train(name, *(each.double() for each in parameters)), strict=True):
+        torch.testing.assert_close(mine.cpu().double(), other.double(), rtol=0.05, atol=0.05)
+
+
 def test_fused_optimizers_call_one_operator_for_a_step() -> None:
     parameters = [each.npu() for each in _parameters(torch.float32)]
     assert "aclnnFusedSgd" in operators(lambda: _train("SGD", *parameters, fused=True))
