@@ -113,7 +113,7 @@ def checked_chip(text: str) -> str:
     """
     bare = text.removeprefix("Ascend")
     name = _CHIPS.get(bare, f"Ascend{bare}") if text else DEFAULT_CHIP
-    if family(name) is None:
+    if family(name) is None or not re.fullmatch(r"\w+", name):
         known = ", ".join(_CHIPS)
         raise UsageError(f"there is no chip {text!r}", hint=f"give {known}, or a full name such as Ascend910B3")
     return name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ascend.emulator.choices import checked_cann, fitting_cann
+from pytest_ascend.emulator.choices import checked_cann, checked_chip, fitting_cann
 from pytest_ascend.emulator.settings import EmulatorSettings
 from pytest_ascend.errors import UsageError
 
@@ -33,6 +33,12 @@ def test_a_release_is_taken_as_it_is(text: str) -> None:
 def test_what_is_no_release_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="not a release of CANN"):
         checked_cann(text)
+
+
+@pytest.mark.parametrize("text", ["H100", "950:devices=8", "Ascend910B1 ", "950,devices"])
+def test_what_is_no_chip_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="there is no chip"):
+        checked_chip(text)
 
 
 def test_the_environment_decides_where_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
