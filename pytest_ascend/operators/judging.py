@@ -204,6 +204,14 @@ def overflows(result: Results) -> bool:
     )
 
 
+def is_unsure(result: Results) -> bool:
+    """Whether the CPU leaves the dtype's range, or is off by more than an eighth of its numbers, root mean square."""
+    pairs = zip(result.reference_runs[0], result.expected, strict=True)
+    known = [(x - right, right) for x, right in pairs if x is not None and right is not None and x.is_floating_point()]
+    power = [[float(x.nan_to_num(0, 0, 0).square().mean()) for x in pair] for pair in known]
+    return overflows(result) or any(64 * error > numbers for error, numbers in power)
+
+
 def is_as_near(actual: Tensors, results: Results) -> bool:
     """Whether each number is as near to the exact one as the CPU's, or nearer: no error model could object.
 

@@ -112,7 +112,8 @@ def is_wrong(tensor: Tensor, right: Tensor, least: float = LEAST) -> bool:
     finite = right.isfinite() & tensor.isfinite()
     largest = _size(right.where(finite, torch.zeros_like(right))).max()
     off = _size((tensor - right).where(finite, torch.zeros_like(right))).max()
-    return bool(off > max(least, LEAST_ULPS * torch.finfo(right.dtype).eps) * largest)
+    info = torch.finfo(right.dtype)
+    return bool(off > max(least, LEAST_ULPS * info.eps) * max(float(largest), info.tiny))
 
 
 @dataclass(frozen=True, slots=True)

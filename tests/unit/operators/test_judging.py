@@ -25,6 +25,14 @@ def operator(function: Any = torch.square, calls: Any = None, **settings: Any) -
     return Operator("tested", function, calls or (lambda make: [call(make.normal(3, 5))]), **settings)
 
 
+def test_numbers_that_cancel_on_the_cpu_are_unsure() -> None:
+    exact = torch.tensor([1.0, -2.0, float("nan")]).double()
+    for off, is_unsure in ((0.01, False), (1.0, True)):
+        own = (exact + off).to(torch.bfloat16)
+        assert judging.is_unsure(Results([exact], ([own],))) == is_unsure
+    assert judging.is_unsure(Results([torch.tensor([1.0]).double()], ([torch.tensor([math.inf])],)))
+
+
 def test_a_run_that_is_matched_bit_for_bit() -> None:
     one, two = [torch.ones(2)], [torch.full((2,), 2.0)]
     results = Results([torch.ones(2).double()], (one, two))

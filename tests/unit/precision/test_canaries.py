@@ -21,6 +21,11 @@ def judged(actual: Any, expected: Any, **settings: Any) -> tuple[list[str], int]
     return canaries.accepted, canaries.planted[0]
 
 
+def test_zeros_in_place_of_less_than_the_smallest_normal_number_are_right() -> None:
+    assert not is_wrong(torch.zeros(3, dtype=torch.float16), torch.full((3,), 2.0**-24, dtype=torch.float16))
+    assert is_wrong(torch.zeros(3, dtype=torch.float16), torch.full((3,), 2.0**-13, dtype=torch.float16))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool])
 def test_a_judgement_with_limits_of_its_own_accepts_none(dtype: torch.dtype) -> None:
     x = (10 * X).to(dtype)
