@@ -83,6 +83,15 @@ def _eig(result: Any, a: Tensor, **_: Any) -> dict[str, Tensor]:
     }
 
 
+def _eigvals(values: Tensor, a: Tensor, **_: Any) -> dict[str, Tensor]:
+    shifted = a.to(values.dtype).unsqueeze(-3) - values[..., None, None] * torch.eye(a.shape[-1], dtype=values.dtype)
+    return {
+        "smallest singular value of A - l I": torch.linalg.svdvals(shifted)[..., -1],
+        "sum of eigenvalues": values.sum(-1),
+        "sum of squared eigenvalues": values.square().sum(-1),
+    }
+
+
 def _svd(result: Any, *_: Any, **named: Any) -> dict[str, Tensor]:
     u, s, other = result
     vh = other if named.get("is_h", True) else other.mH
@@ -146,6 +155,19 @@ def _kthvalue(result: Any, a: Tensor, _k: int, *args: Any, **named: Any) -> dict
     return found
 
 
+def _unique(result: Any, a: Tensor, **named: Any) -> dict[str, Tensor]:
+    parts = (result,) if isinstance(result, Tensor) else result
+    found = dict(
+        zip(("values", *(name for name in ("inverse", "counts") if named[f"return_{name}"])), parts, strict=True)
+    )
+    if named["sorted"] or named["dim"] is not None:
+        return found
+    order = found["values"].argsort()
+    if "inverse" in found:
+        found["values at the inverse"] = _at(found["values"], found.pop("inverse").flatten(), 0)
+    return {name: each if "inverse" in name else each[order] for name, each in found.items()}
+
+
 def _at(a: Tensor, indices: Tensor, dim: int) -> Tensor:
     """Return the values at the indices; NaN for what is no index."""
     if not a.dim():
@@ -161,6 +183,7 @@ PROMISES: Mapping[Any, tuple[Promise, str]] = {
     for functions, promise, free in (
         ((torch.linalg.eigh,), _eigh, "the signs of eigenvectors, and the basis of equal eigenvalues"),
         ((torch.linalg.eig,), _eig, "the order of eigenvalues and the phases of eigenvectors"),
+        ((torch.linalg.eigvals,), _eigvals, "the order of eigenvalues"),
         ((torch.linalg.svd,), _svd, "the signs of singular vectors"),
         ((torch.svd, Tensor.svd), _old_svd, "the signs of singular vectors"),
         ((torch.linalg.qr, torch.qr, Tensor.qr), _qr, "the signs of Q's columns"),
@@ -168,6 +191,7 @@ PROMISES: Mapping[Any, tuple[Promise, str]] = {
         ((torch.argsort, Tensor.argsort), _argsort, "the order of equal elements"),
         ((torch.msort, Tensor.msort), lambda result, *_, **__: {"values": result}, "the order of equal elements"),
         ((torch.topk, Tensor.topk), _topk, "which of equal elements are taken, and without sorted=True the order"),
+        ((torch.unique, Tensor.unique), _unique, "without sorted=True the order"),
         ((torch.kthvalue, Tensor.kthvalue), _kthvalue, "which of equal elements is named"),
         ((torch.median, Tensor.median, torch.nanmedian, torch.masked.median), _picked, "which of equals is named"),
         ((torch.mode, Tensor.mode), _mode, "which of equally frequent values is taken, and which of equals is named"),

@@ -191,7 +191,7 @@ class Source:
         self._made_by = calls.that_made(found) if _owner(self.subject) is None else None
         if self._draws and self.call is None:
             self._refuse_random(found)
-        self._shapes = [each.shape for each in tensors_in(found)]
+        self._shapes = [_strided(each).shape for each in tensors_in(found)]
         if _owner(self.subject) is None:  # a function may capture what changes later: call it now
             self._leaves(Mode(self.autocast), USUAL)
         places = iter(range(len(self._shapes)))
@@ -367,7 +367,13 @@ def autocast_of(device_type: str) -> torch.dtype | None:
 
 
 def _on_cpu(value: Tensor) -> Tensor:
-    return _own(value, value.detach().cpu())
+    return _own(_strided(value), value.detach().cpu())
+
+
+def _strided(value: Tensor) -> Tensor:
+    if value.layout is not torch.strided:
+        raise UsageError(f"no reference for a tensor of layout {value.layout}", hint="take and return its x.to_dense()")
+    return value
 
 
 def _widen(value: Tensor) -> Tensor:

@@ -99,6 +99,53 @@ def test_positions_alone_are_judged_by_what_they_point_at() -> None:
     assert not compare(torch.arange(6), expected).agrees
 
 
+def _with(values: torch.Tensor, place: int, value: Any) -> torch.Tensor:
+    values = values.clone()
+    values[place] = value
+    return values
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_eigenvalues_alone_have_no_order(dtype: torch.dtype) -> None:
+    values, expected = linalg.eigvals(X.to(dtype)), cpu_reference(linalg.eigvals, X.to(dtype))
+    assert compare(values.flip(0), expected).agrees
+    assert not compare(_with(values, 0, values[0] + 1e-3), expected).agrees
+    assert not compare(_with(values, 0, values[1]), expected).agrees
+    assert not compare(torch.zeros_like(values), expected).agrees
+
+
+@pytest.mark.parametrize(
+    ("values", "inverse", "counts", "agrees"),
+    [
+        ([3.0, 1, 2], [0, 1, 1, 2, 0, 1], [2, 3, 1], True),
+        ([1.0, 2, 3], [2, 0, 0, 1, 2, 0], [3, 1, 2], True),
+        ([3.0, 1, 2], [0, 1, 2, 2, 0, 1], [2, 3, 1], False),
+        ([3.0, 1, 2], [0, 1, 1, 2, 0, 9], [2, 3, 1], False),
+        ([3.0, 1, 2], [0, 1, 1, 2, 0, 1], [3, 2, 1], False),
+        ([3.0, 1, 4], [0, 1, 1, 2, 0, 1], [2, 3, 1], False),
+        ([3.0, 1], [0, 1, 1, 1, 0, 1], [2, 4], False),
+    ],
+)
+def test_unique_elements_have_an_order_only_where_it_is_asked_for(
+    values: list[float], inverse: list[int], counts: list[int], agrees: bool
+) -> None:
+    def unsorted(x: torch.Tensor) -> Any:
+        return x.unique(sorted=False, return_inverse=True, return_counts=True)
+
+    actual = (torch.tensor(values), torch.tensor(inverse), torch.tensor(counts))
+    assert compare(actual, cpu_reference(unsorted, TIES)).agrees is agrees
+    alone = cpu_reference(lambda x: torch.unique(x, sorted=False), TIES)
+    assert compare(torch.tensor([2.0, 3, 1]), alone).agrees
+    assert not compare(torch.tensor([2.0, 3, 1]), cpu_reference(torch.unique, TIES)).agrees
+
+
+@pytest.mark.parametrize("function", [lambda x: x.to_sparse(), lambda x: 2 * x])
+def test_there_is_no_reference_for_sparse_tensors(function: Callable[..., Any]) -> None:
+    with pytest.raises(UsageError, match=r"layout torch\.sparse_coo") as raised:
+        cpu_reference(function, X if function(X).layout is torch.sparse_coo else X.to_sparse())
+    assert "to_dense()" in raised.value.hint
+
+
 def test_a_result_of_another_shape_is_told_as_such() -> None:
     verdict = compare((torch.zeros(3, 3), torch.zeros(3)), cpu_reference(linalg.eigh, SYMMETRIC))
     assert "shape: expected (6,), got (3, 3)" in verdict.headline
