@@ -155,11 +155,9 @@ def _kthvalue(result: Any, a: Tensor, _k: int, *args: Any, **named: Any) -> dict
     return found
 
 
-def _unique(result: Any, a: Tensor, **named: Any) -> dict[str, Tensor]:
-    parts = (result,) if isinstance(result, Tensor) else result
-    found = dict(
-        zip(("values", *(name for name in ("inverse", "counts") if named[f"return_{name}"])), parts, strict=True)
-    )
+def _unique(result: Any, _a: Tensor, **named: Any) -> dict[str, Tensor]:
+    names = ("values", *(name for name in ("inverse", "counts") if named[f"return_{name}"]))
+    found = dict(zip(names, (result,) if isinstance(result, Tensor) else result, strict=True))
     if named["sorted"] or named["dim"] is not None:
         return found
     order = found["values"].argsort()
