@@ -155,10 +155,17 @@ def _kthvalue(result: Any, a: Tensor, _k: int, *args: Any, **named: Any) -> dict
     return found
 
 
-def _unique(result: Any, _a: Tensor, **named: Any) -> dict[str, Tensor]:
-    names = ("values", *(name for name in ("inverse", "counts") if named[f"return_{name}"]))
+def _unique(
+    result: Any,
+    _a: Tensor,
+    sorted: bool = True,  # noqa: A002 - torch's name
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> dict[str, Tensor]:
+    names = ("values", *(("inverse",) if return_inverse else ()), *(("counts",) if return_counts else ()))
     found = dict(zip(names, (result,) if isinstance(result, Tensor) else result, strict=True))
-    if named["sorted"] or named["dim"] is not None:
+    if sorted or dim is not None:
         return found
     order = found["values"].argsort()
     if "inverse" in found:

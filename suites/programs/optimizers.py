@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from pytest_ascend.parity.training import scaler_of
+from pytest_ascend.precision.nested import mapped
 from pytest_ascend.run import inputs
 
 from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T
@@ -46,6 +47,9 @@ EXACT: Mapping[str, Mapping[str, Any]] = {
     "adamax": _FEW,
     "rprop": {},
 }
+#: Those that only add and multiply, so that nothing is rounded. Where roots and quotients are not rounded correctly,
+#: those of powers of two may be a unit in the last place off, too.
+_NO_ROOTS = ("sgd", "rprop")
 FUSED = ("adam", "adam-amsgrad", "adamw", "adamw-amsgrad")
 
 
@@ -99,7 +103,7 @@ def _steps(name: str, **how: Any) -> Callable[[At], None]:
 
 
 def _first_steps(at: At, *dtypes: torch.dtype) -> None:
-    """The first step of each optimizer, whose result is exact: of a long tensor, and of lists with short ones."""
+    """The first step of each optimizer, whose result is known: of a long tensor, and of lists with short ones."""
     ways = [
         (name, how)
         for name in EXACT
@@ -110,7 +114,15 @@ def _first_steps(at: At, *dtypes: torch.dtype) -> None:
         actual, exact = (
             {f"{name}, {how}": _stepped(name, how, dtype, device) for name, how in ways} for device in (at.device, CPU)
         )
-        at.same(actual, exact, f"not every element of {dtype} takes its step, or not exactly")
+        cause = f"not every element of {dtype} takes its step, or not exactly"
+        for is_exact in (True, False):
+            mine, known = (
+                {key: x for key, x in each.items() if key.startswith(_NO_ROOTS) is is_exact} for each in (actual, exact)
+            )
+            if is_exact:
+                at.same(mine, known, cause)
+            else:
+                at.judge(mine, mapped(known, torch.Tensor.double), name=cause)
     norms = torch._foreach_norm([torch.full((4,), 2.0**i, device=at.device) for i in range(12)])  # noqa: SLF001
     at.same([float(each) for each in norms], [2.0 ** (i + 1) for i in range(12)], "norms of a list are not its own")
 

@@ -137,6 +137,8 @@ def test_unique_elements_have_an_order_only_where_it_is_asked_for(
     alone = cpu_reference(lambda x: torch.unique(x, sorted=False), TIES)
     assert compare(torch.tensor([2.0, 3, 1]), alone).agrees
     assert not compare(torch.tensor([2.0, 3, 1]), cpu_reference(torch.unique, TIES)).agrees
+    for function in (lambda x: torch.unique(x, True), torch._unique, lambda x: x.unique(dim=0)):
+        assert compare(function(TIES), cpu_reference(function, TIES)).agrees
 
 
 @pytest.mark.parametrize("function", [lambda x: x.to_sparse(), lambda x: 2 * x])
