@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -104,12 +105,7 @@ def _steps(name: str, **how: Any) -> Callable[[At], None]:
 
 def _first_steps(at: At, *dtypes: torch.dtype) -> None:
     """The first step of each optimizer, whose result is known: of a long tensor, and of lists with short ones."""
-    ways = [
-        (name, how)
-        for name in EXACT
-        for how in ("foreach", "loop", "fused")
-        if how != "fused" or name == "sgd" or name.startswith("adamw")
-    ]
+    ways = [(n, how) for n in EXACT for how in ("foreach", "loop", "fused") if how != "fused" or n.startswith("adamw")]
     for dtype in dtypes:
         actual, exact = (
             {f"{name}, {how}": _stepped(name, how, dtype, device) for name, how in ways} for device in (at.device, CPU)
@@ -125,6 +121,15 @@ def _first_steps(at: At, *dtypes: torch.dtype) -> None:
                 at.judge(mine, mapped(known, torch.Tensor.double), name=cause)
     norms = torch._foreach_norm([torch.full((4,), 2.0**i, device=at.device) for i in range(12)])  # noqa: SLF001
     at.same([float(each) for each in norms], [2.0 ** (i + 1) for i in range(12)], "norms of a list are not its own")
+
+
+def _first_fused_step(at: At) -> None:
+    """SGD's first step in one operator, which torch has since 2.3."""
+    if "fused" not in inspect.signature(torch.optim.SGD).parameters:
+        raise NotImplementedError(f"torch {torch.__version__} has no fused SGD; 2.3 has")
+    for dtype in (torch.float32, torch.float16):
+        actual, exact = (_stepped("sgd", "fused", dtype, device) for device in (at.device, CPU))
+        at.same(actual, exact, f"not every element of {dtype} takes its step, or not exactly")
 
 
 @cache
@@ -292,6 +297,7 @@ OF_LISTS: Mapping[str, Row] = {
     **{f"{name}-lists": (STANDARD, _steps(name, foreach=True, count=8)) for name in ("adamw", "sgd", "rmsprop")},
     "first-steps": (SMOKE, lambda at: _first_steps(at, torch.float32, torch.float16)),
     "first-steps-bfloat16": (SMOKE, lambda at: _first_steps(at, torch.bfloat16)),  # which not every chip has
+    "first-step-fused-sgd": (STANDARD, _first_fused_step),
     "scale": (SMOKE, _grown),
     "scaler": (SMOKE, _skipped),
     "fused-scaler": (STANDARD, _fused_skip),
