@@ -45,16 +45,7 @@ def page(about: Mapping[str, Any], answers: Sequence[Mapping[str, Any]], log: st
 def _beginning(answer: Mapping[str, Any], log: str) -> str:
     """Return the beginning of an answer; what level smoke came to; without either, the last line that was printed."""
     if answer["data"] is not None and answer["name"] == "smoke":
-        outcomes: Counter[str] = Counter()
-        planned = 0
-        for line in log.splitlines():
-            with contextlib.suppress(ValueError, RecursionError):
-                record = json.loads(line)
-                kind = record.get("type") if isinstance(record, dict) else ""
-                planned = len(record.get("manifest", ())) if kind == "header" else planned
-                outcomes.update([str(record.get("outcome"))] if kind == "record" else [])
-        counts = ", ".join(f"{count} {name}" for name, count in outcomes.most_common())
-        return f"{counts}, of {planned} cases" if counts else "did not run"
+        return _smoke(log)
     if answer["data"] is not None:
         return json.dumps(answer["data"], ensure_ascii=False).replace('"', "")[:_BEGINNING]
     printed = (line.strip() for line in reversed(answer["output"].splitlines()))
@@ -63,3 +54,16 @@ def _beginning(answer: Mapping[str, Any], log: str) -> str:
 
 def _text(value: object) -> str:
     return html.escape(str(value))
+
+
+def _smoke(log: str) -> str:
+    outcomes: Counter[str] = Counter()
+    planned = 0
+    for line in log.splitlines():
+        with contextlib.suppress(ValueError, RecursionError):
+            record = json.loads(line)
+            kind = record.get("type") if isinstance(record, dict) else ""
+            planned = len(record.get("manifest", ())) if kind == "header" else planned
+            outcomes.update([str(record.get("outcome"))] if kind == "record" else [])
+    counts = ", ".join(f"{count} {name}" for name, count in outcomes.most_common())
+    return f"{counts}, of {planned} cases" if counts else "did not run"

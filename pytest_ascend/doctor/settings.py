@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from pytest_ascend.doctor.findings import CHECKS, Observation, rule
+from pytest_ascend.doctor.findings import Observation, rule
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.chips import Family
 from pytest_ascend.environment.evidence import CHIP
@@ -50,7 +50,7 @@ def changed(survey: Survey, changes: str) -> Iterator[Observation]:
 
 
 for _kind in (NUMBERS, ORDER, SPEED):
-    CHECKS[f"settings.{_kind}"] = partial(changed, changes=_kind)
+    rule(f"settings.{_kind}")(partial(changed, changes=_kind))
 
 
 @rule("settings.two-allocators")
@@ -83,4 +83,4 @@ for _name, _has, _says in (
     ("saturates", lambda chip: chip.saturates, "gives the largest number instead of infinity, and 0 for NaN"),
     ("no-bfloat16", lambda chip: not chip.bfloat16, "does not have bfloat16"),
 ):
-    CHECKS[f"chip.{_name}"] = partial(of_the_chip, has=_has, says=_says)
+    rule(f"chip.{_name}")(partial(of_the_chip, has=_has, says=_says))

@@ -1,4 +1,4 @@
-"""What kernels ask the emulated runtime."""
+"""The emulated CANN's libraries, and what kernels ask its runtime."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ _DETERMINISTIC, IN_ANY_BATCH = 0, 3
 
 
 @functools.cache
+def library(name: str) -> ctypes.CDLL:
+    """Return a library of the emulated CANN, such as libhccl.so."""
+    return ctypes.CDLL(str(Path(os.environ["ASCEND_HOME_PATH"], "lib64", name)))
+
+
 def runtime() -> ctypes.CDLL:
     """Return the library of the emulated runtime."""
-    return ctypes.CDLL(str(Path(os.environ["ASCEND_HOME_PATH"], "lib64", "libascendcl.so")))
+    return library("libascendcl.so")
 
 
 def determinism() -> int:

@@ -44,7 +44,7 @@ class Library:
 def libraries(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Library]:
     def put(**how: Any) -> Library:
         library = Library(**how)
-        monkeypatch.setattr(mc2, "_library", lambda _: library)
+        monkeypatch.setattr(mc2, "library", lambda _: library)
         return library
 
     return put

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from pytest_ascend.emulator.kernels.normalization import add_rms_norm
 from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.system import library
 
 family = Family("mc2")
 T = torch.Tensor
@@ -26,15 +26,10 @@ _BYTES, _SUM = 7, 0
 
 
 @functools.cache
-def _library(name: str) -> Any:
-    return ctypes.CDLL(str(Path(os.environ["ASCEND_HOME_PATH"], "lib64", name)))
-
-
-@functools.cache
 def _stream(_: int) -> ctypes.c_void_p:
     """Return a stream of this process for collectives: an operator of a captured graph may run in another's thread."""
     made = ctypes.c_void_p()
-    _library("libascendcl.so").aclrtCreateStream(ctypes.byref(made))
+    library("libascendcl.so").aclrtCreateStream(ctypes.byref(made))
     return made
 
 
@@ -43,17 +38,17 @@ class Group:
 
     def __init__(self, name: str) -> None:
         self._comm, ranks, rank = ctypes.c_void_p(), ctypes.c_uint32(), ctypes.c_uint32()
-        if _library("libhccl.so").HcomGetCommHandleByGroup(name.encode(), ctypes.byref(self._comm)):
+        if library("libhccl.so").HcomGetCommHandleByGroup(name.encode(), ctypes.byref(self._comm)):
             raise RuntimeError(f"there is no communicator {name!r} in this process")
-        _library("libhccl.so").HcclGetRankSize(self._comm, ctypes.byref(ranks))
-        _library("libhccl.so").HcclGetRankId(self._comm, ctypes.byref(rank))
+        library("libhccl.so").HcclGetRankSize(self._comm, ctypes.byref(ranks))
+        library("libhccl.so").HcclGetRankId(self._comm, ctypes.byref(rank))
         self.ranks, self.rank = ranks.value, rank.value
 
     def _call(self, function: str, *arguments: Any) -> None:
         stream, late = _stream(os.getpid()), ctypes.c_int()
-        code = getattr(_library("libhccl.so"), function)(*arguments, self._comm, stream)
-        _library("libascendcl.so").emu_stream_drain(stream)
-        _library("libhccl.so").HcclGetCommAsyncError(self._comm, ctypes.byref(late))
+        code = getattr(library("libhccl.so"), function)(*arguments, self._comm, stream)
+        library("libascendcl.so").emu_stream_drain(stream)
+        library("libhccl.so").HcclGetCommAsyncError(self._comm, ctypes.byref(late))
         if code or late.value:
             raise RuntimeError(f"{function} failed with HCCL's code {code or late.value}")
 

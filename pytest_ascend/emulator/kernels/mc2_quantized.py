@@ -23,6 +23,16 @@ def _by_column(x: T, scale: T) -> T:
     return (x.float() / scale.float()).round().clamp(-128, 127).to(torch.int8)
 
 
+def _reduced_in_int8(x: T, there: T, back: T, group: str) -> T:
+    """Sum over ranks in int8: parts of rows are sent with one scale per column, their sums with another."""
+    us, rows = Group(group), x.view(-1, x.shape[-1])
+    padded = torch.nn.functional.pad(_by_column(rows, there), (0, 0, 0, -len(rows) % us.ranks))
+    share = [len(padded) // us.ranks] * us.ranks
+    received = us.exchange(padded, share, share).view(us.ranks, share[0], -1)
+    summed = (received.float() * there.float()).sum(0)
+    return (us.all_gather(_by_column(summed, back))[: len(rows)].float() * back.float()).to(x.dtype).view_as(x)
+
+
 def quant_matmul_all_reduce(
     x1: T, x2: T, bias: T | None, x3: T | None, scale: T, group: str, token_scale: T | None = None,
     there: T | None = None, back: T | None = None, group_size: int = 0,
@@ -36,13 +46,7 @@ def quant_matmul_all_reduce(
     made = made if x3 is None else made + x3
     if there is None or back is None:
         return Group(group).all_reduce(made)
-    # Sum over ranks in int8: parts of rows are sent with one scale per column, their sums with another
-    us, rows = Group(group), made.view(-1, made.shape[-1])
-    padded = torch.nn.functional.pad(_by_column(rows, there), (0, 0, 0, -len(rows) % us.ranks))
-    share = [len(padded) // us.ranks] * us.ranks
-    received = us.exchange(padded, share, share).view(us.ranks, share[0], -1)
-    summed = (received.float() * there.float()).sum(0)
-    return (us.all_gather(_by_column(summed, back))[: len(rows)].float() * back.float()).to(made.dtype).view_as(made)
+    return _reduced_in_int8(made, there, back, group)
 
 
 def weight_quant_matmul_all_reduce(

@@ -76,6 +76,18 @@ def to_grid(x: T, dtype: Any, mode: str = "rint") -> T:
     return (_ROUNDED[mode](x / step) * step).clamp(-largest, largest).nan_to_num(0.0)
 
 
+def _shared_exponents(most: T, dtype: Any, algorithm: int, low: float) -> T:
+    """Return the exponent of each block's scale, from its largest magnitude; NaN beyond those of a scale."""
+    _, emax, largest, _ = _ELEMENTS[dtype]
+    if algorithm == 1 and dtype is not FOUR_BITS:  # the next power of two that keeps the largest in range
+        mantissa, exponent = torch.frexp((most.float().clamp(min=low) / largest).double())
+        found = (exponent - (mantissa == 0.5).int()).double()  # frexp: 0.5 is a power of two
+    else:
+        found = _exponent(most).double() - emax
+    found = torch.where(most == 0, -float(_BIAS), found).masked_fill(~most.isfinite(), float("nan"))
+    return torch.where(found > _BIAS, float("nan"), found.clamp(min=-_BIAS))
+
+
 def _codes(exponents: T) -> T:
     return torch.where(exponents.isnan(), 255, exponents + _BIAS).to(torch.uint8)
 
@@ -110,16 +122,7 @@ def _mx_quant(x: T, axis: int, mode: str, dtype: Any, size: int, algorithm: int,
     moved = x.double().movedim(axis, -1)
     count = -(-moved.shape[-1] // size)
     blocks = torch.unflatten(functional.pad(moved, (0, count * size - moved.shape[-1])), -1, (count, size))
-    # The exponent of each block's scale, from its largest magnitude; NaN beyond those of a scale
-    most = blocks.abs().amax(-1)
-    _, emax, largest, _ = _ELEMENTS[dtype]
-    if algorithm == 1 and dtype is not FOUR_BITS:  # the next power of two that keeps the largest in range
-        mantissa, exponent = torch.frexp((most.float().clamp(min=low) / largest).double())
-        found = (exponent - (mantissa == 0.5).int()).double()  # frexp: 0.5 is a power of two
-    else:
-        found = _exponent(most).double() - emax
-    found = torch.where(most == 0, -float(_BIAS), found).masked_fill(~most.isfinite(), float("nan"))
-    exponents = torch.where(found > _BIAS, float("nan"), found.clamp(min=-_BIAS))
+    exponents = _shared_exponents(blocks.abs().amax(-1), dtype, algorithm, low)
     made = to_grid(blocks / torch.exp2(exponents).unsqueeze(-1), dtype, mode).flatten(-2)[..., : moved.shape[-1]]
     made = made.movedim(-1, axis)
     y.copy_(made.to(y.dtype)) if dtype is not FOUR_BITS else y.view(torch.uint8).copy_(packed(made))
