@@ -17,7 +17,7 @@ from typing import Any
 from pytest_ascend.distributed import rank
 from pytest_ascend.isolation import Channel, Child, start
 from pytest_ascend.isolation.attempts import how_it_ended
-from pytest_ascend.isolation.process import is_stopped
+from pytest_ascend.isolation.process import Deadline, is_stopped
 
 #: Seconds for new processes to open their devices and find each other, in addition to a call's limit.
 START_LIMIT_S = 120.0
@@ -106,12 +106,12 @@ def _supervised(of: Group, call: Mapping[str, Any], extra_s: float) -> dict[str,
     ended: dict[int, str] = {}
     for child in group:
         child.send(function=call["function"], arguments=call["arguments"], folder=call["folder"])
-    end = time.monotonic() + call["limit_s"] + extra_s
-    while len(answers) + len(ended) < len(group) and time.monotonic() < end:
+    deadline = Deadline(os.getpid(), call["limit_s"] + extra_s)
+    while len(answers) + len(ended) < len(group) and not deadline.is_over():
         before = len(ended) + sum("failure" in each for each in answers.values())
         _listen(group, answers, ended)
         if not before and (ended or any("failure" in each for each in answers.values())):
-            end = min(end, time.monotonic() + PATIENCE_S)
+            deadline = min(deadline, Deadline(os.getpid(), PATIENCE_S), key=lambda each: each.at)
         time.sleep(0.001)
     if len(answers) == len(group) and not any("failure" in each for each in answers.values()):
         return {"answers": [answers[each] for each in range(len(group))]}

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.distributed import host
 from pytest_ascend.isolation import Child, start
+from pytest_ascend.isolation.process import Deadline
 from pytest_ascend.system.errors import AscendError
 
 if TYPE_CHECKING:
@@ -112,8 +113,8 @@ class Ranks:
         return Path(tempfile.mkdtemp(prefix="pytest-ascend-ranks-", dir=self._within))
 
     def _answer(self, child: Child, limit_s: float) -> Mapping[str, Any]:
-        end = time.monotonic() + limit_s
-        while time.monotonic() < end:
+        deadline = Deadline(child.pid, limit_s)
+        while not deadline.is_over():
             if found := child.read():
                 return found[0]
             if child.code() is not None:

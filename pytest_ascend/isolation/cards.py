@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import math
 import os
 import re
 import socket
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.isolation.process import Child, Task, cpu_wait_s
+from pytest_ascend.isolation.process import Child, Deadline, Task
 from pytest_ascend.system.errors import DeviceUnavailable
 
 #: A card that fails the first health check in this many new processes in a row is quarantined.
@@ -183,8 +182,8 @@ class CardQueue:
     has passed, without waiting. If it does not, that is reserved again, and what was reserved is ``beyond``.
 
     ``last`` is the child's latest task; its fixtures are set up for ``reserved``, or for another run of the same.
-    ``met`` are the subjects of the child's tasks; no child starts before ``not_before`` (of ``time.monotonic``). At
-    ``noted`` it had waited ``waited_s`` for a CPU.
+    ``met`` are the subjects of the child's tasks; no child starts before ``not_before`` (of ``time.monotonic``). The
+    ``deadline`` is that of the child's start or case.
     """
 
     card: Card
@@ -200,10 +199,7 @@ class CardQueue:
     beyond: Task | None = None
     last: Task | None = None
     payloads: list[dict[str, Any]] = field(default_factory=list)
-    deadline: float = 0.0
-    limit_s: float = 0.0
-    waited_s: float = 0.0
-    noted: float = -math.inf
+    deadline: Deadline = field(default_factory=lambda: Deadline(0, 0.0))
     killed_starts: int = 0
     is_given_up: bool = False
     met: set[str] = field(default_factory=set)
@@ -228,19 +224,15 @@ class CardQueue:
         return (alone, deterministic) != (self.alone, self.deterministic) or (alone and self.runs > 0)
 
     def is_overdue(self) -> bool:
-        """Whether the child exceeded the time for its start or case. Waiting for work or a CPU does not count."""
-        if not (self.current or not self.ready) or time.monotonic() <= self.deadline:
-            return False
-        before, self.waited_s = self.waited_s, cpu_wait_s(self.child.pid) if self.child else 0.0
-        self.deadline += max(0.0, self.waited_s - before)
-        return time.monotonic() > self.deadline
+        """Whether the child exceeded the time for its start or case. Waiting for work does not count."""
+        return bool(self.current or not self.ready) and self.deadline.is_over()
 
     def began(self, child: Child, *, alone: bool, limit_s: float, deterministic: bool = False) -> None:
         """Take a fresh child."""
         self.child, self.alone, self.ready, self.runs, self.last = child, alone, False, 0, None
-        self.deterministic, self.noted = deterministic, -math.inf
+        self.deterministic = deterministic
         self.met.clear()
-        self._allow(limit_s)
+        self.deadline = Deadline(child.pid, limit_s)
 
     def give(self) -> None:
         """Tell the child to run the assigned task."""
@@ -276,7 +268,7 @@ class CardQueue:
         self.runs += 1
         self.last = task
         self.payloads = []
-        self._allow(task.limit_s + (0.0 if task.subject in self.met else task.first_s))
+        self.deadline.allow(task.limit_s + (0.0 if task.subject in self.met else task.first_s))
         self.met.add(task.subject)
 
     def end(self, patience_s: float) -> None:
@@ -293,9 +285,3 @@ class CardQueue:
         if not child.kill():
             self.card.quarantined = f"process {child.pid} cannot be ended, as the driver holds it"
         child.close()
-
-    def _allow(self, seconds: float) -> None:
-        self.limit_s = seconds
-        self.deadline = (now := time.monotonic()) + seconds
-        if self.child and now > self.noted + 10:  # it takes a millisecond where there are hundreds of threads
-            self.waited_s, self.noted = cpu_wait_s(self.child.pid), now

@@ -11,6 +11,7 @@ import ctypes
 import faulthandler
 import gc
 import json
+import math
 import os
 import re
 import shutil
@@ -125,9 +126,8 @@ class Child:
 
     def result(self, limit_s: float) -> dict[str, Any]:
         """Wait for the only message of a process and for its end; {"failure": why} if there is none."""
-        limit = time.monotonic() + limit_s
-        found: list[dict[str, Any]] = []
-        while not found and time.monotonic() < limit:
+        deadline, found = Deadline(self.pid, limit_s), list[dict[str, Any]]()
+        while not found and not deadline.is_over():
             over = self.code() is not None
             found = self.read()
             if over:
@@ -247,13 +247,47 @@ def is_stopped(pid: int) -> bool:
     return _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[:1] in (["T"], ["t"])
 
 
-def cpu_wait_s(pid: int) -> float:
-    """Return for how long a process was ready to run without a CPU: its thread that waited longest, 0 if unknown.
+def cpu_waits(pid: int) -> dict[str, float]:
+    """Return for how long each thread of a process and of its descendants was ready to run without a CPU.
 
     Source: Linux, Documentation/scheduler/sched-stats.rst: the second number of schedstat is in nanoseconds.
     """
-    waits = (_text(task / "schedstat").split() for task in Path(f"/proc/{pid}/task").glob("*"))
-    return max((int(each[1]) / 1e9 for each in waits if len(each) == 3), default=0.0)
+    found, processes = {}, [str(pid)]
+    while processes:
+        for thread in Path(f"/proc/{processes.pop()}/task").glob("*"):
+            figures = _text(thread / "schedstat").split()
+            if len(figures) == 3:
+                found[thread.name] = int(figures[1]) / 1e9
+            processes += _text(thread / "children", None).split()
+    return found
+
+
+class Deadline:
+    """When a process has to be done, ``at`` (of ``time.monotonic``).
+
+    Of the time in which it or a descendant was ready to run without a CPU, that of the thread that waited longest does
+    not count. So a process that hangs is late all the same, with a CPU or asleep.
+    """
+
+    def __init__(self, pid: int, seconds: float) -> None:
+        self.pid = pid
+        self.at = self._noted = -math.inf
+        self.allow(seconds)
+
+    def allow(self, seconds: float) -> None:
+        """Set it anew, from now on."""
+        self.limit_s = seconds
+        self.at = (now := time.monotonic()) + seconds
+        if now > self._noted + 10:  # it takes a millisecond where there are hundreds of threads
+            self._waits, self._noted = cpu_waits(self.pid), now
+
+    def is_over(self) -> bool:
+        """Whether it has passed."""
+        if time.monotonic() <= self.at:
+            return False
+        before, self._waits = self._waits, cpu_waits(self.pid)
+        self.at += max((waited - before.get(thread, 0.0) for thread, waited in self._waits.items()), default=0.0)
+        return time.monotonic() > self.at
 
 
 #: Tools that show native stacks, the best first; {} is the process id.
@@ -294,9 +328,9 @@ def _from_kernel(pid: int) -> Iterator[str]:
         yield f"  {task.name}: {', '.join(filter(None, parts))}"
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, most: int | None = 200) -> str:
     with contextlib.suppress(OSError):
-        return path.read_text("utf-8", "replace").strip()[:200]
+        return path.read_text("utf-8", "replace").strip()[:most]
     return ""
 
 

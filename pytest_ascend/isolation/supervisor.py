@@ -205,7 +205,7 @@ class Supervisor:
 
     def _wait(self) -> None:
         children = [lane.child for lane in self._lanes if lane.child]
-        latest = min([lane.deadline for lane in self._lanes if lane.child] + [self._settings.deadline])
+        latest = min([lane.deadline.at for lane in self._lanes if lane.child] + [self._settings.deadline])
         wait([child.reading for child in children], timeout=max(0.0, min(TICK_S, latest - time.monotonic())))
         for lane in self._lanes:
             if lane.child:
@@ -267,7 +267,7 @@ class Supervisor:
             return
         below = native(child.pid)  # first: the signal for Python's stacks may interrupt the very call that hangs
         stacks = f"{child.ask_for_stacks()}\n\n{below}".strip()
-        self._failed(lane, End.HUNG, f"no end within {lane.limit_s:g} s", stacks)
+        self._failed(lane, End.HUNG, f"no end within {lane.deadline.limit_s:g} s", stacks)
 
     def _failed(self, lane: CardQueue, end: End, reason: str, detail: str) -> None:
         """Handle the end of a child: its case, or its card, may be the reason."""

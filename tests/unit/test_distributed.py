@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import signal
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from pytest_ascend.distributed.ranks import RankFailed, Ranks
 from pytest_ascend.distributed.recorder import fingerprint
 from pytest_ascend.emulator.faults import check
 from pytest_ascend.errors import UsageError
+from pytest_ascend.isolation import process
 from pytest_ascend.system.translation import translated
 from suites.distributed import collectives, products, test_failures, training
 
@@ -87,6 +89,25 @@ def test_of_ranks_that_are_silent_the_stopped_one_is_named(ranks: Ranks) -> None
     with pytest.raises(RankFailed, match="rank 1 of 2"):
         ranks.run(2, stopping, limit_s=5.0)
     assert [each["sum"].tolist() for each in ranks.run(2, test_failures.working)] == [[2.0] * 3] * 2
+
+
+def sleeping(place: Place, seconds: float) -> dict[str, Any]:
+    """Have the last rank be busy for so long."""
+    time.sleep(seconds if place.rank == place.count - 1 else 0)
+    return {}
+
+
+def test_a_rank_that_waits_for_a_cpu_is_not_late_and_one_that_hangs_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "cpu_waits", lambda _: {"a rank's": 0.8 * time.monotonic()})
+    made = Ranks("cpu", within=tmp_path)
+    made.prepare()
+    made.run(2, sleeping, seconds=0.0, limit_s=1.0)
+    made.run(2, sleeping, seconds=2.5, limit_s=1.0)
+    with pytest.raises(RankFailed, match="rank 1 of 2: gave no answer within 1 s"):
+        made.run(2, sleeping, seconds=300.0, limit_s=1.0)
+    made.close()
 
 
 def test_what_rounding_allows_is_passed_and_a_missing_rank_is_not() -> None:

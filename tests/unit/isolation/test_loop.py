@@ -137,7 +137,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         now.s += seconds
 
     moved = SimpleNamespace(monotonic=lambda: now.s, sleep=sleep)
-    for module in (supervisor, cards_module):
+    for module in (supervisor, cards_module, process):
         monkeypatch.setattr(module, "time", moved)
     monkeypatch.setattr(supervisor, "wait", wait)
     monkeypatch.setattr(supervisor, "native", lambda pid: f"native of {pid}")

@@ -293,7 +293,23 @@ def test_a_message_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         heard(made)
 
 
-def test_the_wait_for_a_cpu_is_the_kernels_figure() -> None:
+def test_the_wait_for_a_cpu_is_the_kernels_figure_of_a_process_and_its_descendants() -> None:
     before = int(Path("/proc/self/schedstat").read_text(encoding="utf-8").split()[1]) / 1e9
-    assert before <= process.cpu_wait_s(os.getpid()) < time.monotonic()
-    assert process.cpu_wait_s(2**30) == 0
+    with child(lambda _: start(lambda _: signal.pause()) and signal.pause()) as made:
+        below: list[str] = []
+        while not below:
+            below = Path(f"/proc/{made.pid}/task/{made.pid}/children").read_text(encoding="utf-8").split()
+        found = process.cpu_waits(os.getpid())
+    assert before <= found[str(os.getpid())] < time.monotonic()
+    assert {str(made.pid), *below} <= set(found)
+    assert process.cpu_waits(2**30) == {}
+
+
+def test_waiting_for_a_cpu_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = iter([{"1": 1000.0, "2": 3.0}, {"1": 1000.0, "2": 903.0}, {"1": 1000.0, "2": 903.0, "3": 0.5}])
+    monkeypatch.setattr(process, "cpu_waits", lambda _: next(waits))
+    made = process.Deadline(1, -1)
+    assert not made.is_over()
+    assert made.at > time.monotonic() + 890
+    made.allow(-1)  # what was known seconds ago is not asked again
+    assert made.is_over()  # it hangs, with a CPU or asleep
