@@ -34,6 +34,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.runlog.writing import read
+from pytest_ascend.system.files import write_between
+from pytest_ascend.verdict.summary import summarise
 from tools.evaluation.support import table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -102,21 +106,21 @@ def seen(
             kinds = Counter(json.loads(census.stdout)["operators"].values())
             found["census"] = dict(sorted(kinds.items()))
         done = _run_cases(folder, programs, f"--ascend-level={level}", *options)
-        if not Path(folder, "report", "run.jsonl").exists():
+        if not (log := Path(folder, "report", "run.jsonl")).exists():
             return {**found, "fails": f"pytest ends before the first case: {_last(done)}"}
         if keep:
             shutil.copytree(Path(folder, "report"), keep, dirs_exist_ok=True)
-        records = _cases(Path(folder, "report", "run.jsonl"))
+        records = _results(log)
         if not (training := trained(records)) and not cases_only:
             _run_cases(folder, programs, "--ascend-suite=models", "-k", f"training and ({' or '.join(TRAINED)})")
-            training = trained(_cases(Path(folder, "report", "run.jsonl")))
-        return found | counted(records.values()) | training
+            training = trained(_results(log))
+        return found | counted(records) | training
 
 
-def trained(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def trained(records: Iterable[ResultRecord]) -> dict[str, Any]:
     """Return how often the training of the models had each outcome, nothing if it was not run."""
     names = re.compile(rf"models/({'|'.join(TRAINED)})/(\w+-)?training/")
-    outcomes = Counter(each["outcome"] for name, each in records.items() if names.match(name))
+    outcomes = Counter(each.outcome_name for each in records if names.match(each.case.id))
     return {"trained": dict(outcomes)} if outcomes else {}
 
 
@@ -134,42 +138,35 @@ def _run_cases(folder: str, programs: Path, *chosen: str) -> subprocess.Complete
     return _run_in(folder, programs, "pytest", "--ascend", *always, *chosen)
 
 
-def counted(records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
+def counted(records: Collection[ResultRecord]) -> dict[str, Any]:
     """Return what became of cases: by outcome, by known deviation, and of those that did not pass by cause."""
-    known = (each["waiver"]["cause"] for each in records if each.get("waiver", {}).get("cause"))
-    causes = (_cause(each) for each in records if each["outcome"] not in OUTCOMES[:2])
-    outcomes = Counter(each["outcome"] for each in records)
+    known = (each.waiver["cause"] for each in records if each.waiver.get("cause"))
+    causes = (_cause(each) for each in records if each.outcome_name not in OUTCOMES[:2])
+    outcomes = Counter(each.outcome_name for each in records)
     return {"known": dict(Counter(known)), "outcomes": dict(outcomes), "causes": dict(Counter(causes))}
 
 
 def played(log: Path) -> tuple[str, dict[str, Any]]:
     """Return the name of a run on an emulated chip that was made before, from its log, and what became of it."""
-    (header,) = _lines(log, "header")
-    stack, numerics = header["stack"], header["options"].get("timing", {}).get("emulated_numerics", "exact")
-    chip, cann = stack["chip"].removeprefix("Ascend"), stack["cann"].removeprefix("emulated ")
-    name = f"chip {chip}, CANN {cann}, {header['level']}" + ("" if numerics == "exact" else f", {numerics}")
-    reason = header["selection"]["reason"]
-    found = {"day": header["started"][:10], "level": header["level"], **counted(_cases(log).values())}
-    return f"{name} ({reason})" if reason else name, found
+    header = read(log).header
+    timing: Any = header.options.get("timing", {})
+    numerics = timing.get("emulated_numerics", "exact")
+    chip, cann = header.stack.chip.removeprefix("Ascend"), header.stack.cann.removeprefix("emulated ")
+    name = f"chip {chip}, CANN {cann}, {header.level}" + ("" if numerics == "exact" else f", {numerics}")
+    found = {"day": header.started[:10], "level": header.level, **counted(_results(log))}
+    return f"{name} ({header.selection.reason})" if header.selection.reason else name, found
 
 
-def _lines(log: Path, kind: str) -> list[Mapping[str, Any]]:
-    text = log.read_text(encoding="utf-8") if log.exists() else ""
-    return [entry for entry in map(json.loads, text.splitlines()) if entry["type"] == kind]
+def _results(log: Path) -> tuple[ResultRecord, ...]:
+    """Return the records of a run, also of cases that it did not come to; none without a log."""
+    return summarise(read(log)).results if log.exists() else ()
 
 
-def _cases(log: Path) -> dict[str, Mapping[str, Any]]:
-    """Return the records of a run by their cases, also of those that it did not come to."""
-    planned = [each["id"] for header in _lines(log, "header") for each in header["manifest"]]
-    missing = {each: {"case": {"id": each}, "outcome": "not-run", "reason": "no result"} for each in planned}
-    return missing | {each["case"]["id"]: each for each in _lines(log, "record")}
-
-
-def _cause(record: Mapping[str, Any]) -> str:
+def _cause(record: ResultRecord) -> str:
     """Return what a record that did not pass comes to: the message of the emulated CANN where there is one."""
-    said = re.search(r"emulated CANN: (.{1,140})", record.get("detail", ""))
-    reason = said[1] if said and record["outcome"] != "not-emulated" else record.get("reason", "")
-    return f"{record['outcome']}: {reason.split(chr(10))[0][:160]}"
+    said = re.search(r"emulated CANN: (.{1,140})", record.detail)
+    reason = said[1] if said and record.outcome_name != "not-emulated" else record.reason
+    return f"{record.outcome_name}: {reason.split(chr(10))[0][:160]}"
 
 
 def _last(done: subprocess.CompletedProcess[str]) -> str:
@@ -223,28 +220,22 @@ def _section(
 
 def others(report: Path, aside: Mapping[str, str]) -> dict[str, Any]:
     """Return what became of others' tests, by file: outcomes, causes, and why some were skipped."""
-    (header,) = _lines(report / "run.jsonl", "header")
-    left_out = report / "skipped.json"
-    skipped = json.loads(left_out.read_text(encoding="utf-8")) if left_out.exists() else {}
-    records: dict[str, list[Mapping[str, Any]]] = {each: [] for each in skipped}
-    for row in _lines(report / "run.jsonl", "record"):
-        records.setdefault(row["node_id"].partition("::")[0], []).append(row)
+    run, skipped = read(report / "run.jsonl"), _kept(report / "skipped.json")
+    records: dict[str, list[ResultRecord]] = {each: [] for each in skipped}
+    for row in run.records:
+        records.setdefault(row.node_id.partition("::")[0], []).append(row)
     found: dict[str, dict[str, Any]] = {}
     for file, rows in records.items():
-        own = [each for each in rows if each["outcome"] != "passed" and _last_two(each["node_id"]) in aside]
+        name = "/".join(file.split("/")[-2:])
+        own = [each for each in rows if each.outcome_name != "passed" and each.node_id.replace(file, name, 1) in aside]
         rest = [each for each in rows if each not in own]
-        found["/".join(file.split("/")[-2:])] = {
-            "day": header["started"][:10],
-            "outcomes": dict(Counter(each["outcome"] for each in rest)) | ({"set aside": len(own)} if own else {}),
-            "causes": dict(Counter(_cause(each) for each in rest if each["outcome"] != "passed")),
+        found[name] = {
+            "day": run.header.started[:10],
+            "outcomes": dict(Counter(each.outcome_name for each in rest)) | ({"set aside": len(own)} if own else {}),
+            "causes": dict(Counter(_cause(each) for each in rest if each.outcome_name != "passed")),
             "skipped": skipped.get(file, {}),
         }
     return found
-
-
-def _last_two(node_id: str) -> str:
-    file, _, test = node_id.partition("::")
-    return f"{'/'.join(file.split('/')[-2:])}::{test}"
 
 
 #: Columns of the board of others' tests, and the outcome that each counts.
@@ -301,12 +292,6 @@ def _keep(file: Path, known: Mapping[str, Any]) -> None:
     file.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def between(text: str, name: str, end: str, content: str) -> str:
-    """Return a page with what stands between two comments replaced."""
-    before, begin, rest = text.partition(f"<!-- {name} -->\n")
-    return before + begin + content + f"<!-- {end} -->" + rest.partition(f"<!-- {end} -->")[2]
-
-
 def check(version: str, python: str, level: str) -> int:
     """Say how a version fares: 0 if nothing is wrong, 1 if something is, LEFT_OUT if it cannot be installed here."""
     with tempfile.TemporaryDirectory(prefix=f"torch_npu-{version}-") as folder:
@@ -353,9 +338,9 @@ def main() -> int:
         found = others(Path(given.others[1]), _kept(ASIDE))
         board.setdefault(f"{given.others[0]}, emulated", {}).update(found)
         _keep(FOREIGN, board)
-    text = between(PAGE.read_text(encoding="utf-8"), "versions", "end", page(known))
-    text = between(text, "chips", "end of chips", page_of_played(_kept(PLAYED)))
-    PAGE.write_text(between(text, "foreign", "end of foreign", page_of_foreign(board)), encoding="utf-8")
+    write_between(PAGE, "versions", page(known))
+    write_between(PAGE, "chips", page_of_played(_kept(PLAYED)))
+    write_between(PAGE, "foreign", page_of_foreign(board))
     return 0
 
 

@@ -23,10 +23,11 @@ from pytest_ascend.records.case import OPTIONAL
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.reading import opened, read_from
+from pytest_ascend.system import figures
 from pytest_ascend.system.errors import AscendError, RunLogError
 from pytest_ascend.system.files import strict_json
 from pytest_ascend.system.text import one_line
-from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.diff import ERROR_DRIFT, FIX, OTHER, REGRESSION, SLOWER, compare
 from pytest_ascend.verdict.summary import Summary, summarise
 

@@ -36,8 +36,8 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.verdict import Rule, Verdict
 from pytest_ascend.runlog.contents import FULL, Attempted, LeftBehind, Quarantined, Resumed, TimeStamped
 from pytest_ascend.runlog.reading import broken_chain
+from pytest_ascend.system.suites import describe
 from pytest_ascend.verdict.merge import LONGEST
-from pytest_ascend.verdict.suites import describe
 
 if TYPE_CHECKING:
     from pytest_ascend.certificate.requirements import Candidate

@@ -26,7 +26,7 @@ from pytest_ascend.records.outcome import OUTCOMES, Disputed, Fallback, Passed, 
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import FULL, Cards, Found, Quarantined, SelfTest
 from pytest_ascend.runlog.reading import broken_chain
-from pytest_ascend.verdict.suites import WaiverLimits, describe
+from pytest_ascend.system.suites import WaiverLimits, describe
 from pytest_ascend.verdict.summary import Summary
 
 #: Findings of the doctor that are not errors of the device or the stack, but make speed measurements unreliable.

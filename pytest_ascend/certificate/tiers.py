@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pytest_ascend.system.bundled import table
-from pytest_ascend.verdict.suites import describe
+from pytest_ascend.system.suites import describe
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

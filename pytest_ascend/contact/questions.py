@@ -103,8 +103,9 @@ def _taken(operator: Any, dtype: str) -> dict[str, Any]:
     """Return what computes an operator: "npu", "cpu" or "" for nothing, and through which torch operators."""
     torch = _torch()
 
+    from torch.utils._pytree import tree_map_only
+
     from pytest_ascend.device.fallback import OperatorWatch
-    from pytest_ascend.operators.calling import on_tensors, tensors
 
     real, dtype_asked = dtype.replace("complex64", "float32").replace("complex128", "float64"), getattr(torch, dtype)
     try:
@@ -112,8 +113,10 @@ def _taken(operator: Any, dtype: str) -> dict[str, Any]:
     except ArithmeticError as error:
         return {"by": "?", "said": f"no call can be made in this dtype: {error}"}
     if real != dtype:  # inputs are sampled as real numbers
-        args, kwargs = on_tensors(
-            lambda each: each.to(dtype_asked) if each.dtype == getattr(_torch(), real) else each, (args, kwargs)
+        args, kwargs = tree_map_only(
+            torch.Tensor,
+            lambda each: each.to(dtype_asked) if each.dtype == getattr(torch, real) else each,
+            (args, kwargs),
         )
 
     def on_cpu() -> str:  # if that fails too, it says nothing about the device
@@ -124,9 +127,8 @@ def _taken(operator: Any, dtype: str) -> dict[str, Any]:
     try:
         with warnings.catch_warnings(), watch:
             warnings.simplefilter("ignore")
-            on_device = on_tensors(lambda each: each.detach().to("npu"), (args, kwargs))
-            for each in tensors(operator.function(*on_device[0], **on_device[1])):
-                each.cpu()
+            on_device = tree_map_only(torch.Tensor, lambda each: each.detach().to("npu"), (args, kwargs))
+            tree_map_only(torch.Tensor, torch.Tensor.cpu, operator.function(*on_device[0], **on_device[1]))
     except Exception as error:  # noqa: BLE001 - a refusal is the answer
         message = f"{type(error).__name__}: {error}"
         return {"by": "", "of": list(watch.called), "said": message[:600], "cpu": answered(on_cpu, 200)}

@@ -10,7 +10,7 @@ from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from pytest_ascend.environment.chips import MOST_DIMENSIONS, family
+from pytest_ascend.environment.chips import MOST_DIMENSIONS, family, limits
 from pytest_ascend.records.census import FALLBACK
 from pytest_ascend.records.outcome import Disputed, Errored, Failed, Fallback, Outcome, Unsupported
 from pytest_ascend.system.text import one_line
@@ -161,19 +161,20 @@ def _kernels(_: Outcome, evidence: Evidence) -> str:
 
 def _dtypes(found: Outcome, evidence: Evidence) -> str:
     """Name CANN's operator and the dtype that it refuses, if CANN's own list for the chip does not have it."""
-    from pytest_ascend.emulator import dtype_support  # noqa: PLC0415  (loads torch)
-
     text = f"{found.reason}\n{found.detail}"
     if not (kind := family(evidence.chip)):
         return ""
     if _REFUSED_TO_MULTIPLY in text and kind.halves:
         return "products that keep float32"
-    refused, operators = _REFUSED.search(text), dict.fromkeys(_OPERATOR.findall(text))
+    refused = _REFUSED.search(text)
+    known = {each: limits(each.removeprefix("aclnn"), kind.name) for each in _OPERATOR.findall(text)}
     if _RANKED.search(text):
-        ranked = [each for each in operators if dtype_support.limits_of(each, evidence.chip).ranked]
+        ranked = [each for each, its in known.items() if its.ranked]
         return f"{ranked[0]} of more than {MOST_DIMENSIONS} dimensions" if ranked else ""
-    names = [each for each in operators if refused and dtype_support.refuses(each, refused[1], evidence.chip)]
-    return f"{names[0]} of {refused[1].lower()}" if refused and names else ""
+    if not refused:
+        return ""
+    names = [each for each, its in known.items() if its.refuses(refused[1])]
+    return f"{names[0]} of {refused[1].lower()}" if names else ""
 
 
 #: Sources of derived entries: torch's dispatcher for kernels of torch_npu, CANN's lists of dtypes for its operators,

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_ascend.records.case import Case
-from pytest_ascend.verdict.suites import describe
-from pytest_ascend.verdict.summary import OWN_MODEL
+from pytest_ascend.records.case import OWN_MODEL, Case
+from pytest_ascend.system.suites import describe
 
 #: What the paths on the command line select.
 BUNDLED = "bundled"

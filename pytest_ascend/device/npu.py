@@ -129,18 +129,6 @@ def chip() -> str:
     return str(_npu().get_device_name()) if "torch_npu" in sys.modules else ""
 
 
-def pinning(device: torch.device) -> list[str]:
-    """Return the lines of Python that set an NPU's modes as a run does, nothing for another device."""
-    if device.type != "npu":
-        return []
-    return [
-        "torch.npu.conv.allow_hf32 = torch.npu.matmul.allow_hf32 = False  # the modes of the run: float32 as float32",
-        "torch.npu.config.allow_internal_format = False",
-        "torch.npu.set_compile_mode(jit_compile=False)",
-        f'torch.npu.set_option({{"{PRECISION_MODE}": "{pinned(chip())[PRECISION_MODE]}"}})',
-    ]
-
-
 def optimizer(name: str) -> Any:
     """Return ``torch_npu.optim.NAME``. Raises NotImplementedError where torch_npu is not loaded, or has none such."""
     if "torch_npu" not in sys.modules:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import re
 import sys
 import tempfile
@@ -40,10 +39,6 @@ def live(channel: Channel, folder: Path) -> None:
 
     if not torch.distributed.is_available():
         raise NotImplementedError("this torch is built without torch.distributed")
-    if os.environ.get("PYTEST_ASCEND_EMULATED") == "1":
-        from pytest_ascend.emulator import kernels
-
-        kernels.all_kernels()
     torch.set_num_threads(1)
     groups: dict[tuple[str, int], Group] = {}
     try:

@@ -14,9 +14,7 @@ import torch
 from pytest_ascend.emulator.choices import DEFAULT_CHIP
 from pytest_ascend.emulator.signature import Signature
 from pytest_ascend.emulator.tensors import DTYPES, Refused, code_of, is_empty
-from pytest_ascend.environment import chips
-from pytest_ascend.environment.chips import MOST_DIMENSIONS, Limits, family, name_in_cann
-from pytest_ascend.system.errors import UsageError, choice
+from pytest_ascend.environment.chips import MOST_DIMENSIONS, Limits, family, limits, name_in_cann
 
 _NAMES = {code: name_in_cann(str(dtype).removeprefix("torch.")) for code, dtype in DTYPES.items()}
 _CODES = {name: code for code, name in _NAMES.items()}
@@ -27,30 +25,10 @@ _NOT_LISTED = frozenset({37, 40})
 _Check = Callable[[Sequence[int]], None]
 
 
-def limits_of(operator: str, chip: str = DEFAULT_CHIP) -> Limits:
-    """Return what CANN checks of an operator such as "aclnnMm" on a chip. Raises UsageError for an unknown chip."""
-    if not (kind := family(chip)):
-        raise UsageError(f"no chip {chip!r} is known", hint=choice(chip, (each.name for each in chips.NPUS)))
-    return chips.limits(operator.removeprefix("aclnn"), kind.name)
-
-
-def refuses(operator: str, dtype: str, chip: str = DEFAULT_CHIP) -> bool:
-    """Whether an operator such as "aclnnMm" has a list of dtypes on a chip without a dtype such as "DOUBLE".
-
-    Raises UsageError for an unknown chip.
-    """
-    found, kind = limits_of(operator, chip), family(chip)
-    if dtype == "BFLOAT16" and kind and not kind.bfloat16:
-        return True
-    return any(dtype not in each for each in found.takes.values()) or any(
-        dtype in each for each in found.together.values()
-    )
-
-
 def check_of(signature: Signature, chip: str = DEFAULT_CHIP) -> _Check | None:
     """Return the function that checks the words of a call and raises Refused; None if there is nothing to check."""
     kind = family(chip)
-    found = limits_of(signature.name, chip) if kind else Limits()
+    found = limits(signature.name.removeprefix("aclnn"), kind.name) if kind else Limits()
     places = _places(signature, found)
     allowed = {
         name: frozenset(_CODES[each] for each in listed if each in _CODES) for name, listed in found.takes.items()

@@ -171,14 +171,15 @@ class Limits:
 
     ``parameters`` are CANN's, in its order. ``takes`` has the dtypes of each parameter that are checked, and
     ``together`` those that the named parameters do not take when they are promoted to one of them. The parameters in
-    ``ranked`` have at most :data:`MOST_DIMENSIONS`. ``by`` is the source: "host" for host code, "definition" for that
-    of a kernel, "page" for the documentation.
+    ``ranked`` have at most :data:`MOST_DIMENSIONS`. ``lacks`` are dtypes of no operator. ``by`` is the
+    source: "host" for host code, "definition" for that of a kernel, "page" for the documentation.
     """
 
     parameters: tuple[str, ...] = ()
     takes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     together: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     ranked: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
     by: str = ""
 
     def refused(self) -> frozenset[str]:
@@ -192,6 +193,11 @@ class Limits:
         if not asked or (self.parameters and read and self.parameters[0] not in read):
             return frozenset[str]().union(*self.together.values())
         return (frozenset(DTYPES) - set().union(*asked.values())).union(*self.together.values())
+
+    def refuses(self, dtype: str) -> bool:
+        """Whether no operator takes a dtype such as "DOUBLE", a list is without it, or it fails with others."""
+        lost = (self.lacks, *self.together.values())
+        return any(dtype in each for each in lost) or any(dtype not in each for each in self.takes.values())
 
 
 #: The dtypes of CANN that torch has too, in the order of their numbers.
@@ -223,6 +229,7 @@ def limits(operator: str, family: str) -> Limits:
         takes={name: dtypes(listed) for name, listed in dict(of("takes")).items()},
         together={name: tuple(listed) for name, listed in dict(of("together")).items()},
         ranked=tuple(of("rank")),
+        lacks=(_BFLOAT16,) if has_none else (),
         by=of("by") or "",
     )
 

@@ -18,8 +18,9 @@ from xml.etree import ElementTree as ET
 from msgspec import to_builtins
 
 from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.system import figures
 from pytest_ascend.system.version import __version__
-from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.causes import Cause, causes_of
 from pytest_ascend.verdict.columns import columns_of
 from pytest_ascend.verdict.phrase import say

@@ -11,7 +11,8 @@ from pytest_ascend.records.case import OWN, OWN_TEST
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import LeftBehind, Quarantined, Resumed, Run
-from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.system import figures
+from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.causes import causes_of, known_causes
 from pytest_ascend.verdict.columns import tally
 from pytest_ascend.verdict.phrase import counted

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from pytest_ascend.records.record import AttemptRecord
-
 
 class End(str, Enum):
     """How one attempt ended. Only an answer from a healthy device counts as the result of the case."""
@@ -69,12 +67,6 @@ class Attempt:
     def counts(self) -> bool:
         """Whether this attempt says something about the case."""
         return self.end in {End.ANSWERED, End.CRASHED, End.HUNG}
-
-    def record(self) -> AttemptRecord:
-        """Return the attempt in the form of a record."""
-        return AttemptRecord(
-            card=self.card, end=self.end.value, outcome=self.answer, reason=self.reason, alone=self.alone
-        )
 
 
 def decide(attempts: Sequence[Attempt], *, faulty: frozenset[str] = frozenset(), is_case: bool = True) -> Decision:

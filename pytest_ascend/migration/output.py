@@ -23,10 +23,10 @@ from rich.text import Text
 from pytest_ascend.migration.analysis import STANDINGS, Analysis, Memory, Operator
 from pytest_ascend.migration.blockers import BLOCKER, CHANGE, SEVERITIES, TRANSFER
 from pytest_ascend.records.census import MISSING
+from pytest_ascend.system.figures import quantity, visible
 from pytest_ascend.system.files import write_file
 from pytest_ascend.system.translation import ENGLISH, translated
 from pytest_ascend.system.version import __version__
-from pytest_ascend.verdict.figures import quantity, visible
 
 #: Parts of a bar in drawing order, with their labels.
 PARTS = {

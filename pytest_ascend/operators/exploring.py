@@ -14,9 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import click
-
-from pytest_ascend.coverage import manifest
 from pytest_ascend.operators import sweep
 from pytest_ascend.operators.generator import Generated, generate
 from pytest_ascend.operators.operator import Operator
@@ -28,7 +25,6 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.run.inputs import Chance
-from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular, strict_json, write_if_new
 
@@ -199,24 +195,3 @@ def sweep_of(operator: Operator, dtype: str, findings: Iterable[Finding]) -> Swe
     """Return the reference for the findings of an operator in a dtype."""
     mine = [each for each in findings if (each.operator, each.dtype) == (operator.name, dtype)]
     return replace(Sweep.of(operator, dtype, 0), calls=tuple(each.generated(operator) for each in mine), seed=None)
-
-
-@click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-def keep(files: tuple[Path, ...]) -> None:
-    """Add findings of --ascend-explore to the suites, as permanent cases.
-
-    FILES are findings in ascend-report/findings. Each operator and dtype with a finding gets a case
-    ops/OPERATOR/found/DTYPE; the manifest is frozen again.
-    """
-    suites = folder("suites")
-    findings = [read(each) for each in files]
-    known = {(case.subject, case.dtype) for case in manifest.load(suites) if case.property == "sweep"}
-    for path, finding in zip(files, findings, strict=True):
-        if (finding.operator, finding.dtype) not in known:
-            message = f"{path}: this release has no generated calls of {finding.operator} in {finding.dtype}"
-            raise UsageError(message, hint="keep it with the release that found it")
-    new = add(suites / "ops" / KEPT, findings)
-    cases = manifest.collect(suites)
-    manifest.write(suites, cases)
-    click.echo(f"{len(new)} of {len(findings)} findings are new; {len(cases)} cases in {suites / manifest.NAME}")

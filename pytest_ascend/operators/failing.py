@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_ascend.device.npu import pinning
 from pytest_ascend.golden.files import Golden, decode, encode
 from pytest_ascend.operators import calling
 from pytest_ascend.operators.calling import (
@@ -36,7 +35,7 @@ from pytest_ascend.operators.samples import on_leaves
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target, placed
 from pytest_ascend.operators.values import StoredTensor
 from pytest_ascend.records.verdict import Verdict
-from pytest_ascend.run.program import difference, passes, worst_leaf
+from pytest_ascend.run.program import difference, passes, pinning, worst_leaf
 from pytest_ascend.system import bundled
 from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular, write_file

@@ -16,10 +16,11 @@ from typing import Any
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.runlog import codec
+from pytest_ascend.system import figures
+from pytest_ascend.system.suites import describe
 from pytest_ascend.system.translation import CHINESE, translated
-from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.columns import abbreviations, columns_of, dtype_key
-from pytest_ascend.verdict.suites import describe
 from pytest_ascend.verdict.summary import ORDER, Summary
 
 #: The cells before the columns in a row of the index: texts by number, the outcome by its rank.

@@ -14,8 +14,9 @@ from pytest_ascend.export.terminal import Line
 from pytest_ascend.page import View
 from pytest_ascend.records.case import Stack
 from pytest_ascend.records.outcome import OUTCOMES
+from pytest_ascend.system import figures
 from pytest_ascend.system.text import cell, table
-from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.causes import Cause
 from pytest_ascend.verdict.columns import link
 from pytest_ascend.verdict.diff import (

@@ -37,8 +37,9 @@ from pytest_ascend.page.svg import (
     y_texts,
 )
 from pytest_ascend.runlog import codec
+from pytest_ascend.system import figures
 from pytest_ascend.system.translation import CHINESE, translated
-from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.phrase import Phrase, in_both, say
 
 BINS_LIMIT = 40

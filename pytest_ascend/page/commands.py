@@ -16,9 +16,9 @@ from pytest_ascend.page.matrix import render_matrix, scan
 from pytest_ascend.page.sections import SYMBOLS
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.writing import read
+from pytest_ascend.system import figures
 from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import write_file
-from pytest_ascend.verdict import figures
 from pytest_ascend.verdict import merge as merging
 from pytest_ascend.verdict.diff import CANNOT_TELL, ERROR_DRIFT, FAILS_ON, SLOWER, SPEED_SHARE, Diff, compare
 from pytest_ascend.verdict.summary import Summary, exit_code, summarise

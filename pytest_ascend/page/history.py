@@ -28,9 +28,10 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.runlog.contents import FULL, digest
 from pytest_ascend.runlog.reading import opened
+from pytest_ascend.system import figures
 from pytest_ascend.system.files import read_regular, write_file
 from pytest_ascend.system.version import __version__
-from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.causes import GROUPED, causes_of
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, in_both, say
 from pytest_ascend.verdict.summary import Summary

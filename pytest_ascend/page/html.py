@@ -23,9 +23,9 @@ from pytest_ascend.page.changes import change_data, changes_of, name_of
 from pytest_ascend.page.page import combination, label_of, page_of
 from pytest_ascend.page.sections import SYMBOLS
 from pytest_ascend.runlog import codec
+from pytest_ascend.system import figures
 from pytest_ascend.system.programs import without_garbage_collection
 from pytest_ascend.system.version import __version__
-from pytest_ascend.verdict import figures
 from pytest_ascend.verdict.columns import Column, headings
 from pytest_ascend.verdict.diff import CANNOT_TELL, NO, YES, Diff
 from pytest_ascend.verdict.phrase import LANGUAGES, SILENCE, Phrase, Value, say, table

@@ -19,10 +19,11 @@ from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import Run
 from pytest_ascend.runlog.reading import LogReader, PlainPass, opened
+from pytest_ascend.system import figures
 from pytest_ascend.system.programs import without_garbage_collection
-from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.system.suites import suites
+from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.phrase import SILENCE, commas, in_both, say
-from pytest_ascend.verdict.suites import suites
 from pytest_ascend.verdict.summary import ORDER, Summary, counted_outcome, judged, results_of
 
 #: Parts of a stack that runs are sorted by, and that the table of combinations shows.

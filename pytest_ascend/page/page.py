@@ -18,12 +18,13 @@ from pytest_ascend.records.census import KINDS
 from pytest_ascend.records.outcome import Disputed, NotEmulated, NotRun, Waived
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import FULL, SUBSET
-from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.system import figures
+from pytest_ascend.system.suites import STAGES
+from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.causes import Cause, KnownCause, causes_of, known_causes, not_emulated
 from pytest_ascend.verdict.columns import columns_of
 from pytest_ascend.verdict.diff import compare
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, in_both, say
-from pytest_ascend.verdict.suites import STAGES
 from pytest_ascend.verdict.summary import Summary
 
 #: Parts of a stack that are not versions, and are shown elsewhere.

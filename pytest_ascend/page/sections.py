@@ -12,8 +12,9 @@ from pytest_ascend.page import View
 from pytest_ascend.page.tables import charts, tables
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.verdict import evidence, figures
-from pytest_ascend.verdict import suites as bundled
+from pytest_ascend.system import figures
+from pytest_ascend.system import suites as bundled
+from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.causes import Cause, KnownCause
 from pytest_ascend.verdict.columns import link, tally
 from pytest_ascend.verdict.phrase import SILENCE, counted, in_both, say

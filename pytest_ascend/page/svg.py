@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pytest_ascend.verdict import figures
+from pytest_ascend.system import figures
 from pytest_ascend.verdict.phrase import Phrase
 
 WIDTH, HEIGHT = 380, 190

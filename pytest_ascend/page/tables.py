@@ -18,9 +18,10 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.verdict import Rule, Verdict
 from pytest_ascend.runlog import codec
+from pytest_ascend.system import figures
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.files import read_regular
-from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.columns import link
 from pytest_ascend.verdict.phrase import Phrase, in_both, say
 

@@ -11,10 +11,9 @@ from functools import partial
 
 import torch
 
-from pytest_ascend.device.npu import pinning
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.case_context import Reproduce
-from pytest_ascend.run.program import worst_leaf
+from pytest_ascend.run.program import pinning, worst_leaf
 from pytest_ascend.system.text import one_line
 
 _HEAD = """\

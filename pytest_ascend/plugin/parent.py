@@ -201,7 +201,7 @@ class Parent:
         """Record an attempt that another one follows, so that a resumed run counts it."""
         item = self._session.items[task.index]
         if CASE in item.stash:
-            fields = structs.asdict(attempt.record())
+            fields = structs.asdict(_recorded(attempt))
             self._note(Attempted(case=item.stash[CASE].id, detail=attempt.detail, **fields))
 
     def decided(self, task: Task, decision: Decision, attempts: Sequence[Attempt]) -> None:
@@ -310,7 +310,13 @@ def _told(attempt: Attempt) -> str:
 
 
 def _listed(attempts: Sequence[Attempt]) -> tuple[AttemptRecord, ...]:
-    return tuple(each.record() for each in attempts) if len(attempts) > 1 else ()
+    return tuple(map(_recorded, attempts)) if len(attempts) > 1 else ()
+
+
+def _recorded(attempt: Attempt) -> AttemptRecord:
+    """Return an attempt in the form of a record."""
+    answer, reason = attempt.answer, attempt.reason
+    return AttemptRecord(card=attempt.card, end=attempt.end.value, outcome=answer, reason=reason, alone=attempt.alone)
 
 
 def _amend(reports: Sequence[pytest.TestReport], decision: Decision, attempts: Sequence[Attempt]) -> None:

@@ -16,7 +16,8 @@ from pytest_ascend.plugin.reports import record_of
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.system import figures
+from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.summary import ORDER
 
 #: Seconds, and share of the expected time, after which the remaining time is shown.

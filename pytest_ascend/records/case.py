@@ -17,6 +17,8 @@ EQUAL_BITS = (REPEAT, "determinism")
 
 #: Suite and property of a test of the user's that names no case.
 OWN, OWN_TEST = "user", "test"
+#: The reason why a run of --ascend-model is a subset.
+OWN_MODEL = "a model of your own"
 
 #: Seed of the generated calls of the cases ``sweep``; part of the manifest, because it determines the calls.
 SWEEP_SEED = 1

@@ -14,8 +14,8 @@ from pytest_ascend.records.outcome import Errored, Failed, Fallback, NotJudged, 
 from pytest_ascend.records.record import CallDigests, ResultRecord
 from pytest_ascend.records.verdict import GELU_BY_TANH, HALVES, Verdict, named_in, told
 from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.suites import describe
 from pytest_ascend.system.text import one_line
-from pytest_ascend.verdict.suites import describe
 
 #: Note for a case that failed on a chip with an overflow status instead of Inf and NaN.
 OVERFLOWED = "the NPU's status says that something overflowed in this case"

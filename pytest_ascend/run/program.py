@@ -1,4 +1,4 @@
-"""How a program that reproduces a failure judges and ends: by the rule that decided and its limit."""
+"""How a program that reproduces a failure sets modes, judges and ends: by the rule that decided and its limit."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TypeAlias
 
 import torch
 
+from pytest_ascend.device import npu
+from pytest_ascend.environment.chips import PRECISION_MODE, pinned
 from pytest_ascend.records.verdict import Rule, Verdict
 
 #: The index of an element, None if the judge named none.
@@ -22,6 +24,18 @@ _RULES: Mapping[str, Callable[[Tensor, Index], Tensor]] = {
     Rule.UNEQUAL_BITS: lambda apart, _: (apart != 0).sum(),
 }
 _OF_ONE: tuple[str, ...] = (Rule.ELEMENT, Rule.ZERO)
+
+
+def pinning(device: torch.device) -> list[str]:
+    """Return the lines of Python that set an NPU's modes as a run does, nothing for another device."""
+    if device.type != "npu":
+        return []
+    return [
+        "torch.npu.conv.allow_hf32 = torch.npu.matmul.allow_hf32 = False  # the modes of the run: float32 as float32",
+        "torch.npu.config.allow_internal_format = False",
+        "torch.npu.set_compile_mode(jit_compile=False)",
+        f'torch.npu.set_option({{"{PRECISION_MODE}": "{pinned(npu.chip())[PRECISION_MODE]}"}})',
+    ]
 
 
 def difference(one: Tensor, other: Tensor) -> Tensor:

@@ -118,6 +118,15 @@ def _mode(path: Path) -> int | None:
     return None
 
 
+def write_between(path: Path, mark: str, text: str, limit_bytes: int = 64 << 20) -> None:
+    """Replace what a file has between the lines ``<!-- MARK -->`` and ``<!-- end of MARK -->``. Raises UsageError."""
+    begin, end = f"<!-- {mark} -->\n", f"<!-- end of {mark} -->"
+    before, found, rest = read_regular(path, limit_bytes).decode().partition(begin)
+    if not found or end not in rest:
+        raise UsageError(f"{path} has no lines {begin.strip()} and {end}", hint="add both where the text is to be")
+    write_file(path, before + begin + text + rest[rest.index(end) :])
+
+
 def write_if_new(path: Path, data: bytes) -> None:
     """Write a file as :func:`write_file` does; one that already holds ``data`` is left alone."""
     if not holds(path, data):

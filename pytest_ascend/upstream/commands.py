@@ -19,7 +19,7 @@ from pytest_ascend.emulator.settings import EmulatorSettings
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.writing import read as read_log
 from pytest_ascend.system.errors import UsageError
-from pytest_ascend.system.files import read_regular, write_file
+from pytest_ascend.system.files import write_between, write_file
 from pytest_ascend.system.text import parse_size
 from pytest_ascend.upstream import comparison, lists, running
 
@@ -136,9 +136,6 @@ def run(checkout: Path, report: Path, known: tuple[Path, ...], files: tuple[str,
     sys.exit(int(counts["passed"] != total))
 
 
-BEGIN, END = "<!-- {} -->\n", "<!-- end of {} -->"
-
-
 @upstream.command()
 @click.argument("logs", type=PATH, nargs=-1, required=True)
 @click.option("--list", "known", multiple=True, type=PATH, required=True, help="What a real NPU does not pass.")
@@ -154,14 +151,10 @@ def compare(logs: tuple[Path, ...], known: tuple[Path, ...], page: tuple[str, Pa
     rows = [row for row in every if re.search(given["match"], row.node_id)]
     found = comparison.compare(rows, lists.read(known), given["half"] or "")
     made = comparison.table(found, given["name"])
-    if not page:
+    if page:
+        write_between(page[1], page[0], made)
+    else:
         click.echo(made)
-        return
-    begin, end = (each.format(page[0]) for each in (BEGIN, END))
-    before, mark, rest = read_regular(page[1], lists.LIMIT_BYTES).decode().partition(begin)
-    if not mark or end not in rest:
-        raise UsageError(f"{page[1]} has no lines {begin.strip()} and {end}", hint="add both where the table is to be")
-    write_file(page[1], before + begin + made + rest[rest.index(end) :])
 
 
 @upstream.command("import")

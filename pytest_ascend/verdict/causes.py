@@ -28,8 +28,8 @@ from pytest_ascend.records.outcome import (
     Waived,
 )
 from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.system.suites import describe
 from pytest_ascend.verdict import evidence
-from pytest_ascend.verdict.suites import describe
 
 #: A feature and its value, as in ``("dtype", "float16")``; a cause is described by up to three of them.
 Feature: TypeAlias = tuple[str, str]

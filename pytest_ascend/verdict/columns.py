@@ -16,7 +16,8 @@ from typing import TypeAlias
 from urllib.parse import quote
 
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.system import figures
+from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.phrase import Phrase, commas
 from pytest_ascend.verdict.summary import ORDER, counted_outcome
 

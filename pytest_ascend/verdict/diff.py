@@ -12,7 +12,8 @@ from pytest_ascend.records.case import Stack
 from pytest_ascend.records.outcome import OUTCOMES, Disputed, NotEmulated, NotJudged, NotRun, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import FULL, Header
-from pytest_ascend.verdict import evidence, figures
+from pytest_ascend.system import figures
+from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.causes import Cause, causes_of
 from pytest_ascend.verdict.summary import Summary
 

@@ -11,7 +11,7 @@ from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.runlog.contents import Header
-from pytest_ascend.verdict import figures
+from pytest_ascend.system import figures
 from pytest_ascend.verdict.phrase import Phrase, counted, say
 
 #: Longest texts on a page; the log has them in full.

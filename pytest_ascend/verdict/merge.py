@@ -16,8 +16,8 @@ from pytest_ascend.records.case import Stack
 from pytest_ascend.runlog.contents import Header, Part, Run, Shard, TimeStamped, digest
 from pytest_ascend.runlog.reading import broken_chain
 from pytest_ascend.runlog.writing import RunLog
+from pytest_ascend.system import figures
 from pytest_ascend.system.errors import RunLogError
-from pytest_ascend.verdict import figures
 from pytest_ascend.verdict.diff import components
 from pytest_ascend.verdict.summary import Summary, summarise
 

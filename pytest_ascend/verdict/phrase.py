@@ -13,9 +13,9 @@ from functools import cache, reduce
 from importlib.resources import files
 from typing import TypeAlias
 
+from pytest_ascend.system import figures
+from pytest_ascend.system.suites import suites
 from pytest_ascend.system.translation import CHINESE, translated
-from pytest_ascend.verdict import figures
-from pytest_ascend.verdict.suites import suites
 
 #: Code of a language (BCP 47) -> its own name. Logs and terminals are in English.
 LANGUAGES: Mapping[str, str] = {"en": "English", "zh": "中文"}

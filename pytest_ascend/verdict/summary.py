@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from pytest_ascend.records.case import Stack
+from pytest_ascend.records.case import OWN_MODEL, Stack
 from pytest_ascend.records.outcome import (
     Disputed,
     Errored,
@@ -63,8 +63,6 @@ CONFORMS = "conforms"
 DOES_NOT_CONFORM = "does-not-conform"
 INCOMPLETE = "incomplete"
 PARTIAL = "subset"
-#: The reason why a run of --ascend-model is a subset.
-OWN_MODEL = "a model of your own"
 
 #: Outcomes in the order of reports: wrong, missing, fine.
 ORDER = tuple(

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from pytest_ascend import emulator
-from pytest_ascend.emulator.dtype_support import limits_of
 from pytest_ascend.emulator.registry import NARROW
+from pytest_ascend.environment import chips
 from pytest_ascend.precision.formulas import cann_formulas
 from pytest_ascend.system.dispatching import slow_dtypes
 
@@ -93,7 +93,7 @@ def assert_refused(error: BaseException) -> None:
     if not (found := _REFUSAL.search(str(error))):
         raise error
     operator, name, dtype = found.groups()
-    limits = limits_of(operator)
+    limits = chips.limits(operator.removeprefix("aclnn"), "A2")
     alone = name in limits.takes and dtype not in limits.takes[name]
     if not alone and not any(names.split()[0] == name and dtype in lost for names, lost in limits.together.items()):
         raise error

@@ -24,7 +24,7 @@ def test_every_link_leads_somewhere():
 
 def test_the_names_of_recipes_are_in_the_code():
     code = {
-        "Suite": "pytest_ascend/verdict/suites.py",
+        "Suite": "pytest_ascend/system/suites.py",
         "LANGUAGES": "pytest_ascend/verdict/phrase.py",
         "assert_same": "tests/emulator/both.py",
     }

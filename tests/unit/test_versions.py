@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 
+from pytest_ascend.records.case import Case
+from pytest_ascend.records.outcome import OUTCOMES
+from pytest_ascend.records.record import ResultRecord
 from tools import versions
 from tools.versions import page, trained
 
 
-def record(name: str, outcome: str) -> dict[str, Any]:
-    return {"type": "record", "case": {"id": name}, "outcome": outcome, "reason": f"{outcome}: of {name}"}
+def record(name: str, outcome: str) -> ResultRecord:
+    suite, subject, prop, dtype = name.split("/")
+    return ResultRecord.of(Case(suite=suite, subject=subject, property=prop, dtype=dtype), "", OUTCOMES[outcome]())
 
 
 def test_the_training_of_the_two_models_is_counted_and_on_the_page() -> None:
@@ -22,9 +26,9 @@ def test_the_training_of_the_two_models_is_counted_and_on_the_page() -> None:
         "models/resnet50.compiled/training/float32": "failed",
         "training/sgd/losses/float32": "failed",
     }
-    records = {name: record(name, outcome) for name, outcome in outcomes.items()}
+    records = [record(name, outcome) for name, outcome in outcomes.items()]
     assert trained(records) == {"trained": {"passed": 1, "failed": 1}}
-    assert trained({}) == {}
+    assert trained(()) == {}
     known = {"torch": "2.3.1", "cann": "", "level": "smoke", "day": "2026-11-23", "outcomes": {"passed": 7}}
     text = page({"2.3.1": {**known, **trained(records)}, "2.4.0": known})
     assert "| 7 | 0 | 0 | 0 | 0 | 0 | 0 | 0 | 1 of 2 | 2026-11-23, smoke |" in text

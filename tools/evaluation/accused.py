@@ -32,7 +32,7 @@ from pytest_ascend.precision.reference import COUNTS, Reference, plain
 from pytest_ascend.precision.whole import ModuleResults
 from tools.ops.database import database
 
-from .support import lines_of, machine, table, write
+from .support import lines_of, show, table
 
 DEVICES = ("cpu", "exact", *(f"chip:{seed}" for seed in range(1, 6)))
 MODES = ("float32", "bfloat16", "float16", "autocast")
@@ -291,11 +291,5 @@ def main(*, sets: tuple[str, ...], sample: int, seed: int, results: Path, known:
     for row in rows:
         if row.get("accused"):
             click.echo(f"{row['device']}: {row['unit']}, {row['part']}, {row['mode']}: {row['said']}", err=True)
-    lines = [
-        *tables(rows),
-        "",
-        f"By `python -m tools.evaluation accused --sample {sample} --seed {seed}`, {machine()}.",
-    ]
-    click.echo("\n".join(lines))
-    if is_written:
-        write("judge", "accused", lines)
+    by = f"By `python -m tools.evaluation accused --sample {sample} --seed {seed}`."
+    show([*tables(rows), "", by], "judge", "accused", is_written=is_written)

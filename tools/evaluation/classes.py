@@ -16,7 +16,7 @@ from pytest_ascend.system.bundled import folder
 from tests.meta.planted import complaints
 from tests.meta.spoiled_by_class import CASES, cases_of, faults_of
 
-from .support import table, write
+from .support import show, table
 
 
 @click.command(help=__doc__)
@@ -43,6 +43,5 @@ def main(chosen: tuple[str, ...], *, is_written: bool) -> None:
             click.echo(f"{each}: {by[0]} {by[1]} {by[2][:100]!r}", err=True)
         at = [sum(by[0] in known for by in seen) for known in (("smoke",), ("smoke", "standard"))]
         rows.append((name, len(counted), *(f"{each} ({each / max(len(counted), 1):.0%})" for each in at)))
-    click.echo("\n".join(lines := table(("class", "visible faults", "seen at smoke", "at standard"), rows)))
-    if is_written:
-        write("operators", "classes", lines)
+    lines = table(("class", "visible faults", "seen at smoke", "at standard"), rows)
+    show(lines, "operators", "classes", is_written=is_written)

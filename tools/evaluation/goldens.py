@@ -38,8 +38,8 @@ import torch_npu
 from pytest_ascend.emulator.kernels import all_kernels, all_named
 from pytest_ascend.emulator.signature import Signature
 from pytest_ascend.emulator.tensors import DTYPES
-from tools.evaluation.support import table
-from tools.evaluation.support import write as write_page
+
+from .support import show, table
 
 DATA = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 KERNELS = {kernel.name: kernel.signature for kernel in all_kernels()}
@@ -444,7 +444,4 @@ def main(checkouts: Sequence[str], calls: int, only: str, python: str, results: 
     lines += ["", f"### {len(away)} goldens of what is not emulated", "", ", ".join(f"`{each}`" for each in away)]
     without = sorted({each.removeprefix("aclnn") for each in KERNELS} - functions)
     lines += ["", f"### {len(without)} functions without a golden", "", ", ".join(f"`{each}`" for each in without)]
-    if write:
-        write_page("goldens", "table", lines)
-    else:
-        click.echo("\n".join(lines))
+    show(lines, "goldens", "table", is_written=write)

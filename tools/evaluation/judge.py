@@ -19,7 +19,7 @@ from pytest_ascend.precision import compare
 from pytest_ascend.system.memory import resident_bytes
 from tests.meta import correct_results, planted_errors
 
-from .support import least_s, table, write
+from .support import least_s, show, table
 
 #: Says whether a result is accepted: actual, expected, reference run, terms in each sum.
 Judge: TypeAlias = Callable[[Tensor, Tensor, Tensor, int | None], bool]
@@ -148,6 +148,4 @@ def main(full: bool, elements: int, *, is_written: bool) -> None:
     lines += [*table(("error: smallest size seen", "of", *SHOWN), rows), ""]
     heads = ("elements", "time as a multiple of assert_close's", "memory above the inputs: assert_close", "ours")
     lines += table(heads, [*small_speed(), *large_speed(elements)])
-    click.echo("\n".join(lines))
-    if is_written:
-        write("judge", "judge", lines)
+    show(lines, "judge", "judge", is_written=is_written)

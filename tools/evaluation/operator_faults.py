@@ -36,7 +36,7 @@ from tests.meta.kernel_faults import CONDITIONS, EFFECTS, Seen
 from tests.meta.kernel_switch import SWITCH
 from tools.ops.database import database
 
-from .support import lines_of, table, write
+from .support import lines_of, show, table
 
 os.environ["PYTEST_ASCEND_FAULTS"] = "tests.meta.kernel_switch:EVERY_KERNEL"
 #: Kernels that bring tensors to the device, fill and compare them: with these wrong nothing is right.
@@ -353,7 +353,4 @@ def main(
                 click.echo(f"{fault.number} {fault.kernel}: {said}")
             if time.monotonic() > until:
                 break
-    lines = list(results_of(results, count))
-    click.echo("\n".join(lines))
-    if is_written:
-        write("operators", "faults", lines)
+    show(results_of(results, count), "operators", "faults", is_written=is_written)

@@ -13,22 +13,21 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import click
+
 from pytest_ascend.runlog.contents import Run
 from pytest_ascend.runlog.reading import read
+from pytest_ascend.system.files import write_between
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "evaluation"
 
 
-def write(page: str, mark: str, lines: Iterable[str]) -> None:
-    """Replace the lines of ``docs/evaluation/PAGE.md`` between the comments ``MARK: begin`` and ``MARK: end``."""
-    path = PAGES / f"{page}.md"
-    head, _, rest = path.read_text(encoding="utf-8").partition(f"<!-- {mark}: begin -->")
-    _, end, tail = rest.partition(f"<!-- {mark}: end -->")
-    dated = "\n".join([*lines, "", f"{date.today():%Y-%m-%d}, {machine()}."])
-    beside = path.with_suffix(".new")
-    beside.write_text(f"{head}<!-- {mark}: begin -->\n\n{dated}\n\n{end}{tail}", encoding="utf-8")
-    beside.replace(path)
+def show(lines: Iterable[str], page: str, mark: str, *, is_written: bool) -> None:
+    """Print results, and where asked to put them, with the day and the machine, into ``docs/evaluation/PAGE.md``."""
+    click.echo(text := "\n".join(lines))
+    if is_written:
+        write_between(PAGES / f"{page}.md", mark, f"\n{text}\n\n{date.today():%Y-%m-%d}, {machine()}.\n\n")
 
 
 def machine() -> str:
@@ -44,8 +43,10 @@ def run_suite(report: Path, *arguments: str) -> Run:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--ascend", "--ascend-device=emulated"]
     environment = {name: value for name, value in os.environ.items() if name != "TORCH_DEVICE_BACKEND_AUTOLOAD"}
     command += [f"--ascend-report={report}", *arguments]
-    subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)  # noqa: S603
-    return read(report / "run.jsonl")
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
+    if not (log := report / "run.jsonl").exists():
+        raise click.ClickException(f"{done.stdout[-1500:]}{done.stderr[-1500:]}")
+    return read(log)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:

@@ -19,7 +19,7 @@ from pytest_ascend.operators.samples import Sample
 from pytest_ascend.run import inputs
 
 from .database import definitions, opinfo
-from .scientific import REFERENCES
+from .scientific import RECORDED
 from .table import DECOMPOSED, FIRST_RESULT
 
 #: A kind of second reference, and a function of tensors.
@@ -50,7 +50,7 @@ def agreeing(
 
 
 def references(
-    operator: Operator, infos: tuple[Any, ...], arrays: Mapping[str, Callable[..., Any]] = REFERENCES
+    operator: Operator, infos: tuple[Any, ...], arrays: Mapping[str, Callable[..., Any]] = RECORDED
 ) -> Iterator[Reference]:
     """Yield what an operator can be compared with: a function of ``arrays``, what the database has, a definition."""
     if operator.name in arrays:

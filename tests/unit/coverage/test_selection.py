@@ -9,9 +9,8 @@ import msgspec
 import pytest
 
 from pytest_ascend.coverage.selection import BUNDLED, NAMED, OWN, PART, CollectedCases, plan, scope
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import OWN_MODEL, Case
 from pytest_ascend.system.bundled import folder
-from pytest_ascend.verdict.summary import OWN_MODEL
 
 RELU = Case(suite="ops", subject="relu", property="forward")
 GELU = Case(suite="ops", subject="gelu", property="forward", level="standard")

@@ -28,6 +28,7 @@ from pytest_ascend.isolation import (
 )
 from pytest_ascend.isolation import cards as cards_module
 from pytest_ascend.isolation.cards import Assigned
+from pytest_ascend.plugin.parent import _recorded
 
 #: What a child does with a task: the messages that it sends, or the exit code that it dies with.
 Behaviour = Callable[[int, "Scripted"], "list[dict[str, Any]] | int"]
@@ -476,8 +477,8 @@ def test_a_card_that_passes_elsewhere_what_fails_here_is_suspected() -> None:
     assert (first.card.suspicions, second.card.suspicions) == ({3}, set())
 
 
-def test_an_attempt_is_kept_as_it_was() -> None:
-    made = Attempt(card="npu:1", end=End.CRASHED, answer="", reason="r", detail="d", alone=True).record()
+def test_an_attempt_is_kept_as_it_was_and_some_count() -> None:
+    made = _recorded(Attempt(card="npu:1", end=End.CRASHED, answer="", reason="r", detail="d", alone=True))
     assert (made.card, made.end, made.outcome, made.reason, made.alone) == ("npu:1", "crashed", "", "r", True)
     counts = {end: Attempt(card="c", end=end).counts for end in End}
     assert {end for end, does in counts.items() if does} == {End.ANSWERED, End.CRASHED, End.HUNG}

@@ -16,6 +16,7 @@ from pytest_ascend.operators.generator import AXES
 from pytest_ascend.operators.sweep_reference import Sweep
 from pytest_ascend.operators.target import Target
 from pytest_ascend.operators.templates import templates_of
+from pytest_ascend.plugin import findings
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 from suites.ops.table import OPERATORS
@@ -122,4 +123,4 @@ def test_a_finding_of_an_operator_that_the_release_lacks_is_refused_and_nothing_
     path = write(tmp_path, Finding(operator="nowhere", dtype="float32", seed=1, call=5))
     monkeypatch.setattr(exploring, "add", None)
     with pytest.raises(UsageError, match="no generated calls of nowhere"):
-        exploring.keep.callback((path,))
+        findings.add.callback((path,))

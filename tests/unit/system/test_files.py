@@ -106,7 +106,7 @@ OWN = {
         "cli.py",
         "system/bundled.py",
         "verdict/phrase.py",
-        "verdict/suites.py",
+        "system/suites.py",
         "migration/output.py",
     ),  # the package's own data
     *("operators/recorded.py", "isolation/cards.py"),

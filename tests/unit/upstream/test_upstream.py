@@ -249,7 +249,7 @@ def test_left_out(): pytest.skip("needs eight cards")
 
 def test_others_suites_of_pytest_are_kept_as_a_log(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(PYTESTS, encoding="utf-8")
-    plugin = ("-p", "pytest_ascend.plugin.others", "--upstream-report", tmp_path / "report")
+    plugin = ("-p", "pytest_ascend.upstream.plugin", "--upstream-report", tmp_path / "report")
     done = forks.run("pytest", "-q", *plugin, "test_suite.py", where=tmp_path)
     assert "2 failed, 1 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
     log = read_log(tmp_path / "report" / "run.jsonl")

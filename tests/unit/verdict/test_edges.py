@@ -10,7 +10,8 @@ import pytest
 
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.verdict import Limit, Worst
-from pytest_ascend.verdict import columns, evidence, figures
+from pytest_ascend.system import figures
+from pytest_ascend.verdict import columns, evidence
 from tests.unit.runlog.synthetic import replace
 
 from .made import CASE, record, verdict

@@ -10,9 +10,9 @@ import pytest
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import Run, Selection
+from pytest_ascend.system.suites import describe, suites
 from pytest_ascend.verdict import diff, phrase, summary
 from pytest_ascend.verdict.causes import causes_of, features, known_causes, not_emulated
-from pytest_ascend.verdict.suites import describe, suites
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
 from tests.unit.runlog.synthetic import replace

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ascend.verdict import columns, figures
+from pytest_ascend.system import figures
+from pytest_ascend.verdict import columns
 from pytest_ascend.verdict.phrase import LANGUAGES
 from tests.unit.runlog import synthetic
 

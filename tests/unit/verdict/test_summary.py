@@ -2,6 +2,7 @@
 
 import pytest
 
+from pytest_ascend.records.case import OWN_MODEL
 from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.runlog.contents import FooterVerdict, Run, Selection
 from pytest_ascend.verdict import summary as summaries
@@ -116,8 +117,8 @@ def test_a_faultless_subset_is_a_subset_and_says_so():
 
 
 def test_a_model_is_named_by_the_heading_and_no_second_time():
-    chosen = run("passed", selection=Selection("subset", f"{summaries.OWN_MODEL}; -k relu"))
-    assert summaries.OWN_MODEL in summarise(chosen).verdict.sentence
+    chosen = run("passed", selection=Selection("subset", f"{OWN_MODEL}; -k relu"))
+    assert OWN_MODEL in summarise(chosen).verdict.sentence
     header = replace(chosen.header, options={"model": "my_model:make"})
     said = summarise(replace(chosen, header=header)).verdict.sentence
     assert said == "my_model:make: passed: the only case passed (selected: -k relu)."

@@ -1,6 +1,6 @@
 """A plugin for pytest that keeps what becomes of others' tests as a run log and a page.
 
-    pytest-ascend emulate -- torchcts run --device npu --level 2 -p pytest_ascend.plugin.others
+    pytest-ascend emulate -- torchcts run --device npu --level 2 -p pytest_ascend.upstream.plugin
 
 The tests run as their authors start them, in one process. ``--upstream-sample K/N`` runs K of N, by hash.
 """
@@ -67,7 +67,7 @@ def pytest_runtest_makereport(
         why = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
         item.config.stash[_SKIPPED].setdefault(file, Counter())[why[:120]] += 1
     elif report.failed and call.excinfo:
-        from pytest_ascend import emulator  # noqa: PLC0415  (loads torch)
+        from pytest_ascend import emulator
 
         is_emulated = emulator.is_active()
         missing = emulator.missing() if is_emulated else ()
@@ -87,7 +87,7 @@ def _raised(error: BaseException) -> BaseException:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the log, the page, and why tests were skipped."""
-    from pytest_ascend import emulator  # noqa: PLC0415  (loads torch)
+    from pytest_ascend import emulator
 
     config = session.config
     report, device = Path(config.getoption("--upstream-report")), "emulated" if emulator.is_active() else "npu"

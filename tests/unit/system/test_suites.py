@@ -5,8 +5,8 @@ import pytest
 from pytest_ascend.certificate.tiers import TIERS
 from pytest_ascend.coverage import manifest
 from pytest_ascend.system.bundled import folder
+from pytest_ascend.system.suites import describe, suites
 from pytest_ascend.verdict.phrase import LANGUAGES, say
-from pytest_ascend.verdict.suites import describe, suites
 
 
 def test_every_suite_describes_itself():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ascend.verdict import figures
+from pytest_ascend.system import figures
 
 ANY_TEXT = st.text(st.characters(exclude_categories=[]))
 
