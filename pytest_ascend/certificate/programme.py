@@ -40,9 +40,9 @@ _path = click.Path(path_type=Path)
 
 @click.command()
 @click.argument("case")
-@click.option("--reason", default="", help="Why the case is wrong, in a sentence.")
+@click.option("--reason", required=True, help="Why the case is wrong, or why it is decided so, in a sentence.")
 @click.option("--evidence", default="", help="A file that shows it, or its address.", metavar="FILE|URL")
-@click.option("--by", default="", help="Who files it, or who decides.", metavar="NAME")
+@click.option("--by", required=True, help="Who files it, or who decides.", metavar="NAME")
 @click.option(
     "--list",
     "path",
@@ -102,9 +102,10 @@ def _entry(case: str, reason: str, evidence: str, by: str, today: date) -> dict[
     if case not in {each.id for each in manifest.load(folder("suites"))}:
         hint = "'pytest --ascend --ascend-level=full --collect-only -q' lists the cases"
         raise UsageError(f"this release has no case {case!r}", hint=hint)
-    lacking = [name for name, text in {"--reason": reason, "--evidence": evidence, "--by": by}.items() if not text]
-    if lacking:
-        raise UsageError(f"a dispute needs {', '.join(lacking)}", hint="say why the case is wrong, and what shows it")
+    if not evidence:
+        raise UsageError(
+            "a dispute needs --evidence", hint="give a file that shows that the case is wrong, or an address"
+        )
     if not evidence.startswith(("http://", "https://")):
         try:
             digest = sha256(read_regular(Path(evidence), _EVIDENCE_BYTES)).hexdigest()
@@ -166,6 +167,7 @@ def entries(
     """Verify the certificates of a registry. Raises UsageError if it is not one."""
     try:
         folders = sorted(each for each in (registry / "certificates").iterdir() if each.is_dir())
+        folders = [each for each in folders if not (submission and submission.exists() and each.samefile(submission))]
         keys = {signing.fingerprint(key): key for key in map(signing.public_key, sorted(registry.glob("keys/*.pub")))}
     except OSError as error:
         hint = "make the folders certificates and keys in it"

@@ -171,12 +171,13 @@ def waivers(candidate: Candidate) -> Iterator[str]:
 
     That each is the release's own, word for word, follows from its list (``recomputed.known_deviations``).
     """
-    defects = [each for each in candidate.of(Waived.name) if not is_limit(each)]
-    yield from _shares(candidate, [*defects, *candidate.of(Disputed.name)], lambda allowed: allowed.waived, "waived")
-    for each in candidate.of(Waived.name):
+    waived, disputed = candidate.of(Waived.name), candidate.of(Disputed.name)
+    defects = [*(each for each in waived if not is_limit(each)), *disputed]
+    yield from _shares(candidate, defects, lambda allowed: allowed.waived, "waived")
+    for each in (*waived, *disputed):
         until = str(each.waiver.get("expires", ""))
         if date.fromisoformat(until) < candidate.on:
-            yield f"the waiver of {each.case.id} expired on {until}"
+            yield f"the waiver of {each.case.id}, or the dispute about it, expired on {until}"
 
 
 def limits(candidate: Candidate) -> Iterator[str]:

@@ -96,9 +96,11 @@ class Expectation:
     def judge(self, found: Outcome, today: date) -> Outcome:
         """Return the outcome of a case with this expectation. ``not-emulated`` is kept."""
         if self.outcome == Disputed.name:
-            # A case where the device may be right: a pass is no surprise, and a failure no defect yet
-            detail = f"{found.name}: {found.reason}\n{found.detail}".rstrip()
-            return Disputed(reason=self.reason, detail=detail) if isinstance(found, (Failed, Unsupported)) else found
+            # A case where the device may be right: a pass is no surprise, and a failure no defect until it is decided
+            deviates, detail = isinstance(found, (Failed, Unsupported)), f"{found.name}: {found.reason}\n{found.detail}"
+            if deviates and today > self.expires:
+                return self._expired(found)
+            return Disputed(reason=self.reason, detail=detail.rstrip()) if deviates else found
         if found.name == self.outcome and self.says in f"{found.reason}\n{found.detail}":
             return self._expired(found) if today > self.expires else self.waived(found, self.reason)
         if isinstance(found, Passed):

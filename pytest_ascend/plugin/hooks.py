@@ -107,7 +107,7 @@ def _module_of(item: pytest.Item) -> str:
 
 
 def _end_at_once(*_: object) -> None:
-    os.write(2, b"\ninterrupted again: ended at once; --ascend-resume continues\n")
+    os.write(2, b"\ninterrupted while it ended: ended at once; --ascend-resume continues\n")
     os._exit(int(pytest.ExitCode.INTERRUPTED))
 
 
@@ -341,19 +341,17 @@ class ReportingHooks:
                 self.run.recorder.take_crash(report.nodeid, report.longreprtext)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_keyboard_interrupt(self) -> None:
-        """End at once, without a traceback, where the user interrupts the ending, too: the log has every line."""
-        if self.run.recorder and threading.current_thread() is threading.main_thread():
-            before = signal.signal(signal.SIGINT, _end_at_once)
-            self.run.config.add_cleanup(partial(_handle_interrupts, before))
-
-    @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """End the log, write the report, and let the verdict decide the exit code."""
-        if self.run.recorder:
-            if exitstatus not in PYTEST_ONLY:
-                self.run.recorder.stop_late()
-            session.exitstatus = self.run.recorder.close(int(exitstatus))
+        if self.run.recorder and threading.current_thread() is threading.main_thread():
+            # Without a traceback where the user interrupts the ending: the log has every line.
+            before = signal.signal(signal.SIGINT, _end_at_once)
+            self.run.config.add_cleanup(partial(_handle_interrupts, before))
+        with _able_to_go_on(self.run):
+            if self.run.recorder:
+                if exitstatus not in PYTEST_ONLY:
+                    self.run.recorder.stop_late()
+                session.exitstatus = self.run.recorder.close(int(exitstatus))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:

@@ -39,7 +39,7 @@ class RunState:
         #: The tests of the bundled suites, by node id; and all whose tracebacks are not about the user's code.
         self.bundled: frozenset[str] = frozenset()
         self.folded: frozenset[str] = frozenset()
-        self.messages = tempfile.TemporaryDirectory(prefix="pytest-ascend-")
+        self.messages = tempfile.TemporaryDirectory(prefix="pytest-ascend-", ignore_cleanup_errors=True)
 
     @cached_property
     def proved(self) -> frozenset[str]:

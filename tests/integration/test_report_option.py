@@ -120,8 +120,9 @@ def test_resuming_a_complete_run_ends_with_its_verdict(ascend_apart: Run, three_
         assert ascend_apart("--ascend-device=cpu", "-k", chosen, "--ascend-resume").ret == code
 
 
-def test_a_second_interrupt_ends_at_once_and_without_a_traceback(
-    ascend_apart: Run, pytester: pytest.Pytester, lines: Lines
+@pytest.mark.parametrize("is_second", [True, False])
+def test_an_interrupt_of_the_ending_ends_at_once_and_without_a_traceback(
+    ascend_apart: Run, pytester: pytest.Pytester, lines: Lines, *, is_second: bool
 ) -> None:
     pytester.makeconftest(
         """
@@ -134,18 +135,44 @@ def test_a_second_interrupt_ends_at_once_and_without_a_traceback(
         """
     )
     pytester.makepyfile(
-        """
+        f"""
         import os, signal
 
         def test_a(npu_device, ascend_measure):
             ascend_measure("latency_us", 1)
 
-        def test_b(npu_device):
-            os.kill(os.getpid(), signal.SIGINT)
+        def test_b(npu_device, ascend_measure):
+            ascend_measure("latency_us", 1)
+            if {is_second}:
+                os.kill(os.getpid(), signal.SIGINT)
         """
     )
     result = ascend_apart("--ascend-device=cpu")
     assert result.ret == 2
     assert "Traceback" not in str(result.stdout) + str(result.stderr)
-    assert "interrupted again: ended at once" in str(result.stderr)
-    assert [line["type"] for line in lines()] == ["header", "event", "record"]
+    assert "interrupted while it ended: ended at once" in str(result.stderr)
+    written = ["header", "event", "record"] + ([] if is_second else ["record", "footer"])
+    assert [line["type"] for line in lines()] == written
+
+
+def test_a_disk_that_does_not_take_the_end_is_one_clear_message(
+    ascend_apart: Run, pytester: pytest.Pytester, three_cases: Path
+) -> None:
+    pytester.makeconftest(
+        """
+        import os, resource, pytest
+
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtestloop():
+            done = yield
+            size = os.stat("ascend-report/run.jsonl").st_size
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+            return done
+        """
+    )
+    result = ascend_apart("--ascend-device=cpu", "-k", "passes")
+    assert result.ret == 7
+    said = str(result.stdout) + str(result.stderr)
+    assert "Traceback" not in said
+    assert "cannot write the run log" in said
+    assert "then continue with --ascend-resume" in said

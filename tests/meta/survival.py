@@ -172,8 +172,6 @@ def begin(folder: Path, plan: Plan, *, resume: bool) -> int:
     code = 70
     try:
         code = int(pytest.main([*arguments, "test_suite.py"]))
-    except KeyboardInterrupt:  # when pytest has closed its session
-        code = 128 + signal.SIGINT
     except BaseException:  # noqa: BLE001 - what ended the run is part of what it printed
         traceback.print_exc()
     finally:
@@ -268,7 +266,6 @@ def survive(folder: Path, plan: Plan) -> Iterator[str]:
         yield from left_behind(pid)
         if plan.happens in DISTURBANCES:
             due = {USUAL} if turn else {USUAL, DISTURBANCES[plan.happens][1]}
-            due |= {128 + signal.SIGINT} if plan.happens == "interrupted" and has_ended(folder) else set()
             yield from [f"ended with {code}, and not with {due}"] if code not in due else []
             said = (folder / "output.txt").read_text("utf-8", "replace")
             yield from [f"shows {word!r}" for word in ("Traceback (most", "INTERNALERROR") if word in said]

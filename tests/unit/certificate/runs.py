@@ -76,11 +76,13 @@ WAIVER = {
 
 def release_for(fates: Mapping[str, ResultRecord]) -> Release:
     """Return the release that knows the deviations which are waived in these fates."""
-    waived = ((name, each.waiver) for name, each in fates.items() if each.outcome.name == "waived")
+    waived = [(name, each) for name, each in fates.items() if each.outcome.name in ("waived", "disputed")]
     known = [
-        {"cause": waiver["cause"], "cases": [name], "outcome": waiver["outcome"], "source": waiver["issue"]}
+        {"cause": waiver["cause"], "cases": [name], "source": waiver["issue"], "outcome": waiver["outcome"]}
         | {key: waiver[key] for key in _KEPT}
-        for name, waiver in waived
+        | ({"outcome": "disputed"} if each.outcome.name == "disputed" else {})
+        for name, each in waived
+        for waiver in (each.waiver,)
         if set(WAIVER) <= set(waiver) and waiver["expires"][:1].isdigit()
     ]
     parts = {

@@ -36,11 +36,13 @@ def test_a_disputed_case_is_disputed_until_it_is_decided_and_the_record_stays(tm
         "disputed", "the case asks for too much", "https://example.org/1", "A Vendor",
     )  # fmt: skip
     assert found.judge(Passed(), (), runs.ISSUED)[0].name == "passed"
-    done = asked(programme.dispute, CASE, "--decide=device", "--by=The project", f"--list={path}")
-    assert done.exit_code == 0
+    decided = ("--decide=device", "--by=The project", f"--list={path}")
+    assert "Missing option '--reason'" in asked(programme.dispute, CASE, *decided).output
+    assert asked(programme.dispute, CASE, *decided, "--reason=it is off by one").exit_code == 0
     assert expectations.load([path], runs.STACK).known(CASE) is None
     [kept] = json.loads(path.read_text(encoding="utf-8"))["decided"]
     assert (kept["cases"], kept["decision"], kept["by"]) == ([CASE], "the device was wrong", "The project")
+    assert kept["because"] == "it is off by one"
     assert asked(programme.dispute, CASE, *GIVEN, f"--list={path}").exit_code == 0, "again, with new evidence"
 
 
@@ -55,9 +57,9 @@ def test_evidence_in_a_file_is_named_by_its_hash(tmp_path: Path) -> None:
     ("given", "why"),
     [
         (("ops/nothing", *GIVEN), "has no case 'ops/nothing'"),
-        ((CASE, *GIVEN[1:]), "needs --reason"),
+        ((CASE, *GIVEN[::2]), "needs --evidence"),
         ((CASE, *GIVEN[::2], "--evidence=missing.txt"), "cannot read the evidence"),
-        ((CASE, "--decide=case"), "no open dispute"),
+        ((CASE, *GIVEN[::2], "--decide=case"), "no open dispute"),
     ],
 )
 def test_what_is_no_dispute_is_refused(
@@ -100,6 +102,8 @@ def test_a_registry_says_who_is_certified_for_what(registry: Path, tmp_path: Pat
 def test_a_submission_is_checked_and_a_revoked_one_is_not_listed(registry: Path, tmp_path: Path) -> None:
     submission = Path(shutil.copytree(registry / "certificates" / "first", tmp_path / "second"))
     assert asked(programme.registry, registry, "--submission", submission).exit_code == 0
+    listed = asked(programme.registry, registry, "--submission", registry / "certificates" / "first")
+    assert (listed.exit_code, listed.output.count("first: performance")) == (0, 1), "one that is listed is listed once"
     claims = json.loads((submission / "certificate.json").read_text(encoding="utf-8"))
     revocation.add(registry / "revocations" / "vendor.json", claims["id"], "faulty", runs.KEY, on=runs.ISSUED)
     revocation.add(registry / "revocations" / "other.json", "0" * 32, "x", runs.OTHER_KEY, on=runs.ISSUED)

@@ -85,6 +85,8 @@ def test_a_run_that_conforms_is_certified(tmp_path: Path, tier: str) -> None:
         ({"fates": ended(MODEL, "fallback")}, ["fallbacks"]),
         ({"fates": ended(MODEL, "waived", waiver=WAIVER)}, ["waivers"]),
         ({"fates": ended(5, "waived", waiver={**WAIVER, "expires": "2026-09-01"})}, ["waivers"]),
+        ({"fates": ended(5, "disputed", waiver=WAIVER)}, []),
+        ({"fates": ended(5, "disputed", waiver={**WAIVER, "expires": "2026-09-01"})}, ["waivers"]),
         ({"fates": ended(5, "waived", waiver={**WAIVER, "expires": "some day"})}, ["waivers", "known-deviations"]),
         ({"fates": ended(5, "waived", waiver={"reason": "because"})}, ["waivers", "known-deviations"]),
         ({"fates": {k: v for i in range(1, 9) for k, v in ended(i, "waived", waiver=WAIVER).items()}}, ["waivers"]),

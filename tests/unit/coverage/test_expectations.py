@@ -222,10 +222,14 @@ def test_what_torch_npu_refuses_is_a_limit_and_what_is_wrong_a_defect(tmp_path: 
 @pytest.mark.parametrize(
     "found", [Failed(reason="wrong"), Errored(reason="a crash"), Passed(), Unsupported(reason="x")]
 )
-def test_a_disputed_case_is_disputed_while_it_deviates(tmp_path: Path, found: Outcome) -> None:
+def test_a_disputed_case_is_disputed_while_it_deviates_until_the_dispute_is_to_be_decided(
+    tmp_path: Path, found: Outcome
+) -> None:
     [entry] = load([table(tmp_path, {**CAUSE, "outcome": "disputed"})], STACK).entries
     deviates = found.name in ("failed", "unsupported")
     assert entry.judge(found, BEFORE).name == ("disputed" if deviates else found.name)
+    assert entry.judge(found, AFTER).name == found.name
+    assert ("which is over" in entry.judge(found, AFTER).reason) == deviates
 
 
 @pytest.mark.parametrize(
