@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from hashlib import sha256
@@ -164,7 +165,10 @@ def registry(registry: Path, submission: Path | None, output: Path | None) -> No
 def entries(
     registry: Path, submission: Path | None, release: Release, compatibility: Compatibility, *, on: date
 ) -> list[Entry]:
-    """Verify the certificates of a registry. Raises UsageError if it is not one."""
+    """Verify the certificates of a registry.
+
+    Raises UsageError if it is not one, CertificateError for a list of revocations that nobody in it signed.
+    """
     try:
         folders = sorted(each for each in (registry / "certificates").iterdir() if each.is_dir())
         folders = [each for each in folders if not (submission and submission.exists() and each.samefile(submission))]
@@ -172,11 +176,11 @@ def entries(
     except OSError as error:
         hint = "make the folders certificates and keys in it"
         raise UsageError(f"{registry} is no registry: {error.strerror or error}", hint=hint) from error
+    lists = [_list(path, keys) for path in sorted(registry.glob("revocations/*.json"))]
     found = [_entry_of(each, registry, keys, release) for each in (*folders, *([submission] if submission else ()))]
     for each in (entry for entry in found if entry.claims):
-        claims, lists = each.claims, sorted(registry.glob("revocations/*.json"))
-        known = [_list(path, keys[claims["key"]]) for path in lists]  # None: another issuer's
-        for revoked in list(filter(None, known)) or (None,):
+        claims = each.claims
+        for revoked in [known for name, known in lists if name == claims["key"]] or (None,):
             said = ended(claims, on=on, compatibility=compatibility, revocations=revoked)
             each.reasons += [why for why in said if why not in each.reasons]
         until = ACCEPTED.get(str(claims["release"]))
@@ -199,12 +203,13 @@ def _entry_of(path: Path, registry: Path, keys: Mapping[str, Ed25519PublicKey], 
         return Entry(folder=path, reasons=[error.message])
 
 
-def _list(path: Path, key: Ed25519PublicKey) -> revocation.Revocations | None:
-    """Read a list of revocations; None for another issuer's."""
-    try:
-        return revocation.read(path, key)
-    except CertificateError:
-        return None
+def _list(path: Path, keys: Mapping[str, Ed25519PublicKey]) -> tuple[str, revocation.Revocations]:
+    """Read a list of revocations; return whose it is, too. Raises CertificateError for one of nobody here."""
+    for name, key in keys.items():
+        with suppress(CertificateError):
+            return name, revocation.read(path, key)
+    message = f"{path} is damaged, or signed by no key of the registry"
+    raise CertificateError(message, part=path.name, hint="ask its issuer for it, or for the public key")
 
 
 def page(found: list[Entry]) -> str:

@@ -87,8 +87,9 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "registry"
     for name in ("certificates", "keys", "revocations"):
         (root / name).mkdir(parents=True)
-    shown = runs.KEY.public_key().public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)
-    (root / "keys" / "vendor.pub").write_bytes(shown)
+    for name, key in (("vendor", runs.KEY), ("other", runs.OTHER_KEY)):
+        shown = key.public_key().public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo)
+        (root / "keys" / f"{name}.pub").write_bytes(shown)
     shutil.move(runs.certificate(tmp_path), root / "certificates" / "first")
     return root
 
@@ -110,6 +111,13 @@ def test_a_submission_is_checked_and_a_revoked_one_is_not_listed(registry: Path,
     done = asked(programme.registry, registry, "--submission", submission, "-o", tmp_path / "page.md")
     assert (done.exit_code, "was revoked" in done.output) == (1, True)
     assert "None." in (tmp_path / "page.md").read_text(encoding="utf-8")
+
+
+def test_a_list_that_was_altered_revokes_nothing_in_silence(registry: Path) -> None:
+    path = registry / "revocations" / "vendor.json"
+    revocation.add(path, "0" * 32, "faulty", runs.KEY, on=runs.ISSUED)
+    path.write_bytes(path.read_bytes().replace(b"faulty", b"fault!"))
+    assert "is damaged, or signed by no key" in str(asked(programme.registry, registry).exception)
 
 
 @pytest.mark.parametrize(
