@@ -114,12 +114,13 @@ def limits(candidate: Candidate) -> list[dict[str, Any]]:
 
 def not_covered(candidate: Candidate) -> list[str]:
     """Return what the certificate does not cover."""
-    parts = [outside(tier) for tier in TIERS.values() if tier not in included(candidate.tier)]
+    mine = included(candidate.tier)
+    parts = [outside(tier) for tier in TIERS.values() if tier not in mine]
     if candidate.summary.run.header.level != "full":
         parts.append(f"cases of higher levels than {candidate.summary.run.header.level}")
     return [
         *parts,
-        "more than one device at a time, and communication between devices",
+        f"communication between {'' if TIERS['distributed'] in mine else 'devices, and between '}machines",
         "any other version of any part",
     ]
 

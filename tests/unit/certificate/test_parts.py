@@ -14,7 +14,16 @@ from urllib.error import URLError
 
 import pytest
 
-from pytest_ascend.certificate import commands, package, recomputed, release, requirements, statement, timestamp
+from pytest_ascend.certificate import (
+    commands,
+    package,
+    recomputed,
+    release,
+    requirements,
+    statement,
+    timestamp,
+    words,
+)
 from pytest_ascend.certificate.judgement import Refused
 from pytest_ascend.certificate.package import CertificateError
 from pytest_ascend.certificate.requirements import Candidate
@@ -351,7 +360,9 @@ def test_what_is_not_covered_is_stated(summary: Any, tier: str, outside: int) ->
     found = stated(summary, tier)["not_covered"]
     assert len([each for each in found if each.startswith("the tier ")]) == outside
     assert "cases of higher levels than standard" in found
-    assert found[-1] == "any other version of any part"
+    between = "machines" if tier == "distributed" else "devices, and between machines"
+    assert found[-2:] == [f"communication between {between}", "any other version of any part"]
+    assert {*found[-2:]} <= words._TRANSLATED["zh"].keys()
     whole = replace(summary.run.header, level="full")
     full: Any = SimpleNamespace(tier=TIERS[tier], summary=SimpleNamespace(run=SimpleNamespace(header=whole)))
     assert len(statement.not_covered(full)) == outside + 2
