@@ -83,15 +83,11 @@ def _start(call: Mapping[str, Any]) -> Group:
 
 
 def _end(groups: dict[tuple[str, int], Group]) -> None:
-    for group in (each.ranks for each in groups.values()):
-        for child in group:
-            child.send(end=True)
-        limit = time.monotonic() + 1
-        while any(child.code() is None for child in group) and time.monotonic() < limit:
-            time.sleep(0.005)
-        for child in group:
-            child.kill()
-            child.close()
+    children, limit = [child for group in groups.values() for child in group.ranks], time.monotonic() + 1
+    for child in children:
+        child.send(end=True)  # to all, before any is waited for
+    for child in children:
+        child.end(max(0.0, limit - time.monotonic()))
     groups.clear()
 
 

@@ -98,12 +98,7 @@ class Ranks:
     def close(self) -> None:
         """Stop the ranks and their host, and remove their files."""
         if self._host:
-            self._host.send(end=True)
-            limit = time.monotonic() + 5
-            while self._host.code() is None and time.monotonic() < limit:
-                time.sleep(0.01)
-            self._host.kill()
-            self._host.close()
+            self._host.end(5)
             self._host = None
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -274,14 +274,5 @@ class CardQueue:
     def end(self, patience_s: float) -> None:
         """Let the child clean up for this long, then end it; give up a card whose driver does not release it."""
         child, self.child, self.ready = self.child, None, False
-        if child is None:
-            return
-        if patience_s and child.code() is None:
-            child.send(end=True)
-            limit = time.monotonic() + patience_s
-            while child.code() is None and time.monotonic() < limit:
-                child.drain()
-                time.sleep(0.005)
-        if not child.kill():
+        if child and not child.end(patience_s):
             self.card.quarantined = f"process {child.pid} cannot be ended, as the driver holds it"
-        child.close()

@@ -136,8 +136,7 @@ class Child:
         code = self.code()
         why = f"its process gave no answer within {limit_s:g} s" if code is None else f"its process ended with {code}"
         notes = self.notes()
-        self.kill()
-        self.close()
+        self.end(0)
         return found[0] if found else {"failure": f"{why}\n{notes}".strip()}
 
     def code(self) -> int | None:
@@ -180,6 +179,18 @@ class Child:
                 return False
             time.sleep(0.005)
         return True
+
+    def end(self, patience_s: float) -> bool:
+        """Let the process clean up for this long, then end it; return whether it is gone."""
+        if patience_s and self.code() is None:
+            self.send(end=True)
+            limit = time.monotonic() + patience_s
+            while self.code() is None and time.monotonic() < limit:
+                self.drain()
+                time.sleep(0.005)
+        is_gone = self.kill()
+        self.close()
+        return is_gone
 
     def close(self) -> None:
         """Release the parent's resources of a child that is gone."""
@@ -254,11 +265,12 @@ def cpu_waits(pid: int) -> dict[str, float]:
     """
     found, processes = {}, [str(pid)]
     while processes:
-        for thread in Path(f"/proc/{processes.pop()}/task").glob("*"):
-            figures = _text(thread / "schedstat").split()
-            if len(figures) == 3:
-                found[thread.name] = int(figures[1]) / 1e9
-            processes += _text(thread / "children", None).split()
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            for thread in Path(f"/proc/{processes.pop()}/task").iterdir():
+                figures = _text(thread / "schedstat").split()
+                if len(figures) == 3:
+                    found[thread.name] = int(figures[1]) / 1e9
+                processes += _text(thread / "children", None).split()
     return found
 
 

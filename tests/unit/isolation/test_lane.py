@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_ascend.isolation import Card, Task
+from pytest_ascend.isolation import Card, Child, Task
 from pytest_ascend.isolation.cards import Assigned, CardQueue
 
 
@@ -121,6 +121,7 @@ class Ending(Heard):
     can_be_killed: bool = True
     done: list[str] = field(default_factory=list)
     pid: int = 12
+    end = Child.end
 
     def code(self) -> int | None:
         return 0 if self.done.count("drain") >= self.drains else None

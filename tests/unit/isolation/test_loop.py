@@ -18,6 +18,7 @@ from pytest_ascend.isolation import (
     Attempt,
     Card,
     Channel,
+    Child,
     Decision,
     End,
     Settings,
@@ -36,6 +37,8 @@ Behaviour = Callable[[int, "Scripted"], "list[dict[str, Any]] | int"]
 
 class Scripted:
     """A child that answers at once."""
+
+    end = Child.end
 
     def __init__(self, pid: int, ready: str | int, behave: Behaviour) -> None:
         self.pid = self.reading = pid
@@ -141,6 +144,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     for module in (supervisor, cards_module, process):
         monkeypatch.setattr(module, "time", moved)
     monkeypatch.setattr(supervisor, "wait", wait)
+    monkeypatch.setattr(process, "cpu_waits", lambda _: {})
     monkeypatch.setattr(supervisor, "native", lambda pid: f"native of {pid}")
     return now
 

@@ -305,6 +305,22 @@ def test_the_wait_for_a_cpu_is_the_kernels_figure_of_a_process_and_its_descendan
     assert process.cpu_waits(2**30) == {}
 
 
+def test_a_process_that_ends_while_it_is_looked_at_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with child(lambda _: signal.pause()) as made:
+        for name in ("listdir", "scandir"):
+            usual = getattr(os, name)
+
+            def there(path: object, usual: Callable[..., Any] = usual) -> Any:
+                if str(path) == f"/proc/{made.pid}/task":
+                    raise FileNotFoundError(2, "No such file or directory", path)
+                return usual(path)
+
+            monkeypatch.setattr(os, name, there)
+        found = process.cpu_waits(os.getpid())
+    assert str(os.getpid()) in found
+    assert str(made.pid) not in found
+
+
 def test_waiting_for_a_cpu_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = iter([{"1": 1000.0, "2": 3.0}, {"1": 1000.0, "2": 903.0}, {"1": 1000.0, "2": 903.0, "3": 0.5}])
     monkeypatch.setattr(process, "cpu_waits", lambda _: next(waits))
