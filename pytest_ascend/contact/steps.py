@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ascend.contact.questions import LISTS, STEPS, Questions, answered
+from pytest_ascend.isolation import start
 
 MARK = "pytest-ascend contact: "
 #: Format of the kit, raised whenever an older reader would misread it.
@@ -123,19 +124,8 @@ def _set_device() -> int:
 
 
 def _in_child(work: Callable[[], object], limit_s: float = 60.0) -> str:
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if not pid:
-        os.write(writing, str(answered(work, 4000)).encode()[:4000])
-        os._exit(0)
-    os.close(writing)
-    end = time.monotonic() + limit_s
-    while time.monotonic() < end:
-        if os.waitpid(pid, os.WNOHANG)[0]:
-            return os.read(reading, 4000).decode(errors="replace") or "it died without output"
-        time.sleep(0.05)
-    os.kill(pid, signal.SIGKILL)
-    return f"no answer within {limit_s:g} s"
+    answer = start(lambda channel: channel.send(said=str(answered(work, 4000))[:4000])).result(limit_s)
+    return str(answer.get("said") or answer["failure"])
 
 
 def recovery() -> dict[str, Any]:
