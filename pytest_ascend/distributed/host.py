@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ascend.distributed import rank
-from pytest_ascend.isolation import Channel, Child, start
+from pytest_ascend.isolation import Channel, Child, Deadline, start
 from pytest_ascend.isolation.attempts import how_it_ended
-from pytest_ascend.isolation.process import Deadline, is_stopped
+from pytest_ascend.isolation.process import is_stopped
 
 #: Seconds for new processes to open their devices and find each other, in addition to a call's limit.
 START_LIMIT_S = 120.0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pytest_ascend.isolation.attempts import Attempt, Decision, End
 from pytest_ascend.isolation.cards import Card
-from pytest_ascend.isolation.process import Channel, Child, Task, start
+from pytest_ascend.isolation.process import Channel, Child, Deadline, Task, start
 from pytest_ascend.isolation.supervisor import Listener, Settings, Supervisor
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Card",
     "Channel",
     "Child",
+    "Deadline",
     "Decision",
     "End",
     "Listener",

@@ -17,7 +17,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pytest_ascend import precision
-from pytest_ascend.isolation import Channel, start
+from pytest_ascend.isolation import Channel, Deadline, start
 from pytest_ascend.parity.dump import Call, Dump, Unreadable, find_dumps, read_dump, statistics, tensors_of
 from pytest_ascend.run import allowed
 from pytest_ascend.run.reference import cpu_reference
@@ -76,22 +76,21 @@ def judge(dump: Dump) -> Iterator[CallVerdict]:
     done = 0
     while done < len(work):
         child = start(lambda channel, rest=work[done:]: _judge_all(dump, rest, channel))  # type: ignore[misc]
-        limit = time.monotonic() + CALL_LIMIT_S
-        why = ""
+        deadline, why = Deadline(child.pid, CALL_LIMIT_S), ""
         while done < len(work) and not why:
             over = child.code()
             found = [CallVerdict(**each) for each in child.read()]
             if found:
                 yield from found
-                done, limit = done + len(found), time.monotonic() + CALL_LIMIT_S
+                done += len(found)
+                deadline.allow(CALL_LIMIT_S)
             elif over is not None:
                 why = f"the CPU: its process ended with {over}"
-            elif time.monotonic() > limit:
+            elif deadline.is_over():
                 why = f"the CPU: it took more than {CALL_LIMIT_S:g} s"
             else:
                 time.sleep(0.005)
-        child.kill()
-        child.close()
+        child.end(0)
         if why:
             yield CallVerdict(work[done][0].name, work[done][1], NOT_JUDGED, why)
             done += 1
