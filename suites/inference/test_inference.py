@@ -18,8 +18,9 @@ from . import CASES
 from .serving import served
 from .ways import LENGTHS, alone_and_in_a_batch, computed, expected, generation, reference_runs, sampled
 
-#: Tokens that are drawn with a seed.
-DRAWS = 8192
+#: Tokens that are drawn with a seed, and the temperature: by it some tokens are much more probable than others, so that
+#: another distribution shows.
+DRAWS, TEMPERATURE = 16384, 0.4
 DETERMINISTIC = {"HCCL_DETERMINISTIC": "strict", "LCCL_DETERMINISTIC": "1", "ATB_MATMUL_SHUFFLE_K_ENABLE": "0"}
 
 
@@ -31,12 +32,14 @@ def first_layer(verdict: Verdict) -> str:
 
 def judge_sampling(model: str, dtype: torch.dtype, device: torch.device, compare: PrecisionCompare) -> None:
     """Judge tokens that are drawn: the same ones for a seed, others for another, as often as they are probable."""
-    rows = [computed(model, "prefill", dtype, device)["logits"][end].expand(DRAWS, -1) for end in (-1, 0)]
+    rows = [
+        computed(model, "prefill", dtype, device)["logits"][end].div(TEMPERATURE).expand(DRAWS, -1) for end in (-1, 0)
+    ]
     exact = expected(model, "prefill")["logits"]
     for row, end in zip(rows, (-1, 0), strict=True):
         first, again, other = (sampled(row.to(device).contiguous(), seed) for seed in (7, 7, 8))
         compare(again, first, standard="binary", name="the tokens of a seed, drawn again")
-        probabilities = exact[end].softmax(-1)
+        probabilities = exact[end].div(TEMPERATURE).softmax(-1)
         # Two draws agree with the probability that two tokens do.
         agrees = float(probabilities.square().sum())
         for what, cells, of in (

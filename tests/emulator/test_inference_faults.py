@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pytest_ascend.precision import Samples, compare
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
-from suites.inference import decoders, ways
+from suites.inference import decoders, test_inference, ways
 from suites.inference.test_inference import first_layer
 from suites.inference.ways import computed, expected, reference_runs
 from tests.forks import emulated
@@ -126,4 +126,34 @@ def test_a_server_that_accepts_each_draft_is_noticed(monkeypatch: pytest.MonkeyP
     with pytest.raises(Disagreement, match="first token that differs"):
         ways.generation("deepseek-v3", "speculative", torch.float32, torch.device("npu")).judge(
             PrecisionCompare(note=lambda _: None)
+        )
+
+
+def seed_ignored(logits: Tensor, seed: int) -> Tensor:
+    return ways.sampled(logits, 7)
+
+
+def seed_forgotten(logits: Tensor, seed: int) -> Tensor:
+    return ways.sampled(logits, int(torch.seed() % 2**31))
+
+
+def noise_is_uniform(logits: Tensor, seed: int) -> Tensor:
+    noise = torch.rand(logits.shape, generator=torch.Generator(logits.device).manual_seed(seed), device=logits.device)
+    return (logits.softmax(-1) / noise).argmax(-1).cpu()
+
+
+def temperature_twice(logits: Tensor, seed: int) -> Tensor:
+    return ways.sampled(logits / 0.9, seed)
+
+
+def likeliest_only(logits: Tensor, seed: int) -> Tensor:
+    return ways.sampled(logits, seed).where(torch.arange(len(logits)) % 16 > 0, logits[0].argmax().cpu())
+
+
+@pytest.mark.parametrize("fault", [seed_ignored, seed_forgotten, noise_is_uniform, temperature_twice, likeliest_only])
+def test_tokens_that_are_not_drawn_as_they_should_be_are_noticed(fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(test_inference, "sampled", fault)
+    with torch.random.fork_rng(devices=[]), pytest.raises((Disagreement, pytest.fail.Exception)):
+        test_inference.judge_sampling(
+            "qwen3", torch.float32, torch.device("npu"), PrecisionCompare(note=lambda _: None)
         )
