@@ -17,8 +17,8 @@ from pytest_ascend.precision.stand_ins import products_in_float32
 from pytest_ascend.run import inputs
 
 from ..graphs.server import HALF, PAGE, Captured, Request, Server, batch_of
-from .decoders import Architecture, Run, angles, forward, layers, weights
-from .ways import CPU, cast, continuation, moved
+from .decoders import Architecture, Run, angles, layers, weights
+from .ways import CPU, cast, continuation, last_places, moved
 
 ARCH = Architecture(width=128, heads=4, kv_heads=2, size=64, rotated=64, inner=128, yarn=4.0)
 #: Step at which each request comes, tokens of its prompt, and tokens that it is given; tokens of a chunk.
@@ -157,9 +157,5 @@ def served(device: torch.device, kind: type[Decoding] = Decoding) -> Generation:
 
 def _alone(texts: list[Text], new: int, given: dict[str, Tensor]) -> Continuation:
     """Return what each text alone gives at the places where the server generated tokens."""
-    found = []
-    for text, (_, length, _) in zip(texts, REQUESTS, strict=True):
-        made = forward(ARCH, given, torch.tensor([text.tokens[: length + new - 1]], device=CPU))
-        places = range(length - 1, length - 1 + new)
-        found.append([{name: each[:, place] for name, each in made.items()} for place in places])
-    return continuation(found)
+    rows = [text.tokens[: length + new - 1] for text, (_, length, _) in zip(texts, REQUESTS, strict=True)]
+    return continuation([last_places(ARCH, given, torch.tensor([row], device=CPU), new) for row in rows])

@@ -116,19 +116,27 @@ class Texts:
         logs = [each["logits"].float().log_softmax(-1) for each in (self.prefill(), self.steps())]
         return {"log-probabilities": logs[0] - logs[1]}
 
-    def greedy(self, tokens: Tensor | None = None) -> Continuation:
-        """Continue each text with the cache by the best tokens, or by given ones."""
+    def greedy(self) -> Continuation:
+        """Continue each text with the cache by the best tokens."""
         ends, chosen = [], []
         for number, row in enumerate(self.rows):
             kept: dict[str, Any] = {}
             made = [forward(self.arch, self.weights, row, cache=kept, tiles=self.tiles[number] if self.tiles else None)]
             for place in range(NEW):
-                best = made[-1]["logits"][:, -1].argmax(-1) if tokens is None else tokens[number, place].view(1)
+                best = made[-1]["logits"][:, -1].argmax(-1)
                 chosen.append(best.cpu())
                 if place < NEW - 1:
                     made.append(forward(self.arch, self.weights, best.to(row.device)[:, None], cache=kept))
             ends.append([{name: x[:, -1] for name, x in each.items()} for each in made])
         return continuation(ends, torch.stack(chosen).view(len(self.rows), NEW))
+
+    def given(self, tokens: Tensor) -> Continuation:
+        """Return what the places that are continued by ``tokens`` (texts, new) give, each text computed at once."""
+        ends = [
+            last_places(self.arch, self.weights, torch.cat([row, tokens[number : number + 1, :-1]], 1), NEW, images)
+            for number, (row, images) in enumerate(zip(self.rows, self.tiles or [None] * len(self.rows), strict=True))
+        ]
+        return continuation(ends, tokens)
 
     def speculative(self) -> Continuation:
         """Continue each text by drafts, each verified beside the token before it: what differs leaves the cache.
@@ -165,6 +173,15 @@ class Texts:
             for name, x in each.items():
                 joined.setdefault(name, []).append(x)
         return {name: torch.cat(each) for name, each in joined.items()}
+
+
+def last_places(
+    arch: Architecture, given: Weights, row: Tensor, count: int, images: Tensor | None = None
+) -> list[States]:
+    """Return what each of the last places of a text (1, tokens) gives, all computed at once."""
+    made = forward(arch, given, row, tiles=images)
+    of_text = {name: x for name, x in made.items() if x.shape[:2] == row.shape}
+    return [{name: x[:, place] for name, x in of_text.items()} for place in range(row.shape[1] - count, row.shape[1])]
 
 
 def is_accepted(best: Tensor, guess: Tensor) -> bool:
@@ -313,12 +330,12 @@ def sampled(logits: Tensor, seed: int) -> Tensor:
 
 
 def generation(model: str, way: str, dtype: torch.dtype, device: torch.device) -> Generation:
-    """Return what a device generates, beside float64's and reference runs of the same tokens, one after the other."""
+    """Return what a device generates, beside float64's and reference runs of the same tokens at once."""
     arch, found = prepared(model, way)
     with torch.no_grad():
         actual = getattr(Texts(arch, cast(found, dtype, device)), way)()
-        exact = Texts(arch, cast(found, torch.float64)).greedy(actual.tokens)
+        exact = Texts(arch, cast(found, torch.float64)).given(actual.tokens)
         with products_in_float32():
             base = cast(found, dtype)
-            runs = [Texts(arch, each).greedy(actual.tokens) for each in (base, *(moved(base, n) for n in range(4)))]
+            runs = [Texts(arch, each).given(actual.tokens) for each in (base, *(moved(base, n) for n in range(4)))]
     return Generation(actual, exact, runs, torch.nn.Identity())
