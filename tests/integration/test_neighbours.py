@@ -93,6 +93,13 @@ def test_progress_of_bundled_suites_is_said_now_and_then_in_a_log_and_never_wher
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pytest_ascend.plugin.progress.LOG_EVERY_S", 0.0)
-    suite = ("--ascend", "--ascend-device=cpu", "--ascend-suite=environment", "--ascend-level=smoke")
+    suite = (
+        "--ascend",
+        "--ascend-device=cpu",
+        "--ascend-suite=environment",
+        "--ascend-level=smoke",
+        "-k",
+        "float32",
+    )
     pytester.runpytest(*suite).stdout.fnmatch_lines(["ascend: * of * cases, worst * of its limit: environment/*"])
     pytester.runpytest(*suite, "-q").stdout.no_fnmatch_line("ascend: * of * cases*")
