@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from .both import FLOATS, assert_same, floats
+from .kernel import called
 
 Tensors = list[torch.Tensor]
 
@@ -95,3 +96,12 @@ def test_half_precision_is_rounded_at_each_step_as_chips_do_it_on_lists() -> Non
     ):
         ulps = (made.cpu().view(torch.int16).int() - torch.from_numpy(expected).view(torch.int16).int()).abs()
         assert int(ulps.max()) == 0
+
+
+@pytest.mark.parametrize("name", ["Add", "Sub", "Mul"])
+def test_a_number_in_a_tensor_is_not_rounded_to_bfloat16(name: str) -> None:
+    """The scalar of the first versions is float32 beside bfloat16 (ops-nn e5c3fa9327ea, foreach_add_scalar_def.cpp)."""
+    x, number = floats(40, dtype=torch.bfloat16), torch.tensor([1.2345678])
+    out = [torch.empty_like(x)]
+    called(f"Foreach{name}Scalar", [x], number, out=out)
+    torch.testing.assert_close(out[0], getattr(x.float(), name.lower())(number).bfloat16(), rtol=0, atol=0)
