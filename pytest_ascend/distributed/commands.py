@@ -102,6 +102,8 @@ def _lines(path: Path) -> list[Line]:
                     raise ValueError(f"a line has more than {_LONGEST_LINE_BYTES:,} bytes")
                 if line.rstrip().endswith(b"}"):
                     lines.append(strict_json(line, constants=True))
+                    if "kind" not in lines[-1]:
+                        raise ValueError("a line does not say of what kind it is")
         return lines
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} is not a rank's record: {error}", hint="run the diagnosis again") from error

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pytest_ascend.environment.cards import is_said
 from pytest_ascend.records.outcome import Outcome
 from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.system.text import one_line
 from pytest_ascend.upstream.lists import Entry, Listed, half
 
 SAME, OTHER, PASSES = "does not pass, same reason", "does not pass, another reason", "passes here"
@@ -82,9 +83,9 @@ def table(found: Comparison, known: str) -> str:
     rows = [(key, count) for key, count in found.counts.most_common() if key[0] not in {SAME, BOTH_PASS}]
     for (verdict, there, here), count in rows:
         example = found.examples[verdict, there, here].rpartition("::")[2]
-        lines.append(f"| {verdict} | {_cell(there)} | {_cell(here)} | {count} | `{example}` |")
+        lines.append(f"| {verdict} | {_cell(there)} | {_cell(here)} | {count} | {_cell(example)} |")
     return "\n".join(lines) + "\n"
 
 
 def _cell(text: str) -> str:
-    return f"`{text.replace('|', '/').replace('`', chr(39))[:140]}`" if text else ""
+    return f"`{one_line(text).replace('|', '/').replace('`', chr(39))[:140]}`" if text else ""

@@ -224,5 +224,5 @@ def read(path: Path) -> list[Rule]:
     """Read a file of rules. Raises UsageError."""
     try:
         return msgspec.json.decode(read_regular(path, LIMIT_BYTES), type=list[Rule])
-    except (OSError, msgspec.MsgspecError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} has no rules: {error}", hint="give a file that upstream import wrote") from error

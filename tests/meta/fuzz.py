@@ -474,7 +474,7 @@ def _commands(files: int, first: int, names: tuple[str, ...]) -> None:
 
 def _past_its_hash(read: Callable[[bytes], object], path: Path) -> None:
     """Read as for one who can write the manifest as well; a store names the file besides."""
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(OSError, ValueError):
         read(read_regular(path, _SIGNED_BYTES))
 
 

@@ -300,6 +300,12 @@ def test_a_model_of_the_suite_is_the_same_numbers_on_every_rank(name: str) -> No
     assert all(x.isfinite().all() and torch.equal(x, again[key]) for key, x in first.items())
 
 
+def test_a_line_that_is_no_record_is_refused_before_the_next_is_read(tmp_path: Path) -> None:
+    (tmp_path / "rank-0.jsonl").write_text('{"kind": "end"}\n{}\n{', encoding="utf-8")
+    with pytest.raises(UsageError, match="does not say of what kind it is"):
+        read(tmp_path)
+
+
 def test_a_line_without_an_end_is_refused_before_it_is_whole(tmp_path: Path) -> None:
     with (tmp_path / "rank-0.jsonl").open("wb") as file:
         file.truncate(1 << 30)

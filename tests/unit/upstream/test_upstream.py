@@ -196,6 +196,20 @@ def test_a_test_is_compared_by_its_reason(there: str | None, here: Any, verdict:
     assert [kind for kind, _, _ in found.counts] == [verdict]
 
 
+def test_what_a_log_says_is_text_in_one_cell_of_the_comparison() -> None:
+    found = comparison.compare([record("test_a", Failed(reason="\x1b[31m\0 | `x`\ny"))], lists.Listed({}))
+    *_, row, end = comparison.table(found, "the list").split("\n")
+    assert end == ""
+    assert row.isprintable()
+    assert row.count("|") == 6
+
+
+def test_a_file_that_is_no_text_has_no_rules(tmp_path: Path) -> None:
+    (tmp_path / "rules.json").write_bytes(b'[{"\xff')
+    with pytest.raises(UsageError, match="has no rules"):
+        rules.read(tmp_path / "rules.json")
+
+
 DTYPES = ("float16", "float32", "float64", "int8")
 OPERATORS = {"exp": "exp", "log": "log", "nn_functional_relu": "nn.functional.relu"}
 IDS = [
