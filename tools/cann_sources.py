@@ -8,6 +8,7 @@ an error, so that what is not understood counts as accepted.
 from __future__ import annotations
 
 import functools
+import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,45 +20,13 @@ import torch
 import tree_sitter_cpp
 from tree_sitter import Language, Node, Parser
 
-#: Families of chips: the architecture and SoC by which host code tells them apart, and the name in definitions.
-CHIPS = {
-    "A2": ("DAV_2201", "ASCEND910B", "ascend910b"),
-    "A3": ("DAV_2201", "ASCEND910_93", "ascend910_93"),
-    "910": ("DAV_1001", "ASCEND910", "ascend910"),
-    "310P": ("DAV_2002", "ASCEND310P", "ascend310p"),
-    "310B": ("DAV_3002", "ASCEND310B", "ascend310b"),
-    "950": ("DAV_3510", "ASCEND950", "ascend950"),
-}
-_SOCS = ("910", "910B", "910_93", "950", "910E", "310", "310P", "310B", "310C", "610LITE")
-#: Constants of CANN's own headers. The SoCs are ordered, as host code compares them.
-_CONSTANTS: dict[str, Any] = {
-    **{f"ASCEND{each}": place for place, each in enumerate(_SOCS)},
-    **dict(ASCEND910_95=3, true=True, false=False, nullptr=None, MAX_SUPPORT_DIMS_NUMS=8, ACLNN_SUCCESS=0, OK=0),
-    **dict(ACLNN_ERR_PARAM_NULLPTR=161001, ACLNN_ERR_PARAM_INVALID=161002, ACLNN_ERR_INNER_NULLPTR=561103),
-}
-_FLOATS = ("DT_FLOAT", "DT_FLOAT16", "DT_BFLOAT16", "DT_DOUBLE", "DT_HIFLOAT8", "DT_FLOAT8_E5M2", "DT_FLOAT8_E4M3FN")
-_COMPLEX = ("DT_COMPLEX32", "DT_COMPLEX64", "DT_COMPLEX128")
-#: Dtypes that torch has under another name.
-_TORCH = {"DT_FLOAT": "float32", "DT_DOUBLE": "float64"}
-_INTEGERS = ("DT_UINT8", "DT_INT8", "DT_INT16", "DT_INT32", "DT_INT64", "DT_UINT16", "DT_UINT32", "DT_UINT64")
-
-#: Macros of op_error_check.h and its like, as the statements that they stand for.
-_MACROS = {
-    "CHECK_RET": "if(!({0})){{return {1};}}",
-    "CHECK_COND": "if(!({0})){{return {1};}}",
-    "CHECK_RET_CODE": "if(({0})!=0){{return {0};}}",
-    "OP_CHECK": "if(!({0})){{{2};}}",
-    "OP_CHECK_NULL": "if(({0})==nullptr){{{1};}}",
-    "OP_CHECK_DTYPE_NOT_SUPPORT": "if(!CheckType(({0})->GetDataType(),{1})){{{2};}}",
-    "OP_CHECK_DTYPE_NOT_SUPPORT_WITH_REASON": "if(!CheckType(({0})->GetDataType(),{1})){{{2};}}",
-    "OP_CHECK_DTYPE_NOT_MATCH": "if(({0})->GetDataType()!=({1})){{{2};}}",
-    "OP_CHECK_DTYPE_NOT_SAME": "if(({0})->GetDataType()!=({1})->GetDataType()){{{2};}}",
-    "OP_CHECK_RESULT_DTYPE_CAST_FAILED": "if(!CanCast({0},{1})){{{2};}}",
-    "OP_CHECK_MAX_DIM": "if(({0})->GetViewShape().GetDimNum()>({1})){{{2};}}",
-    "OP_CHECK_MIN_DIM": "if(({0})->GetViewShape().GetDimNum()<({1})){{{2};}}",
-    "OP_CHECK_WRONG_DIMENSION": "if(({0})->GetViewShape().GetDimNum()!=({1})){{{2};}}",
-    "OP_CHECK_ADD_TO_LAUNCHER_LIST_AICORE": "if({0}){{{1};}}",
-}
+#: ``chips``: the architecture and SoC by which host code tells families apart, and the name in definitions; ``socs`` in
+#: the order in which it compares them; ``constants`` of CANN's headers; ``macros`` of op_error_check.h and its like, as
+#: the statements that they stand for; dtypes by kind, and those that torch has under another name.
+_DATA: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+CHIPS, _MACROS, _TORCH = _DATA["chips"], _DATA["macros"], _DATA["torch"]
+_CONSTANTS = {f"ASCEND{each}": place for place, each in enumerate(_DATA["socs"])} | _DATA["constants"]
+_FLOATS, _INTEGERS, _COMPLEX = _DATA["floats"], _DATA["integers"], _DATA["complex"]
 
 
 class _Unknown:

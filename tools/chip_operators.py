@@ -30,35 +30,16 @@ from pytest_ascend.environment.chips import MOST_DIMENSIONS
 
 TARGET = Path(__file__).resolve().parent.parent / "pytest_ascend" / "environment" / "chip_operators.json"
 
-#: What a page calls the products, and the families of chips.environment that are in them.
-PRODUCTS = {
-    "Ascend 950PR/Ascend 950DT": "950",
-    "Atlas A3 训练系列产品/Atlas A3 推理系列产品": "A3",
-    "Atlas A2 训练系列产品/Atlas A2 推理系列产品": "A2",
-    "Atlas 200I/500 A2 推理产品": "310B",
-    "Atlas 推理系列产品": "310P",
-    "Atlas 训练系列产品": "910",
-}
-DTYPES = (
-    *("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "BOOL", "COMPLEX32", "COMPLEX64", "COMPLEX128"),
-    *("INT4", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"),
-    *("HIFLOAT8", "FLOAT8_E5M2", "FLOAT8_E4M3FN", "FLOAT8_E8M0", "FLOAT4_E2M1", "FLOAT4_E1M2"),
-)
-#: Dtypes that host code treats alike where it does not name them.
-_ALIKE = {"UINT32": "UINT16", "UINT64": "UINT16", "FLOAT8_E4M3FN": "FLOAT8_E5M2"}
-_SPELLED = {"FLOAT32": "FLOAT", "BF16": "BFLOAT16", "FP16": "FLOAT16"}
+#: ``products``, as pages call them, and the families of chips.environment that are in them; ``alike``, dtypes that host
+#: code treats alike where it does not name them; ``spelled``, other spellings; ``corrected``, what a page says of a
+#: parameter that host code, not understood as a whole, contradicts; ``not_followed``, functions whose host code checks
+#: inputs that are members of a struct, or promoted with a scalar: what their pages say of inputs counts too.
+DATA: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+PRODUCTS: dict[str, str] = DATA["products"]
 #: A note without conditions: "not supported: BFLOAT16, COMPLEX64". Others ("when the input is ...") are left alone.
 _WITHOUT = re.compile(
     r"[\s\-*、：:]*(?:(?:\w+的)?数据类型)?不支持((?:[A-Z][A-Z0-9_]*[、，]?)+)(?:数据类型|类型)?[。；;\s]*"
 )
-#: What a page says of a parameter that host code, which is not understood as a whole, contradicts: operator, parameter.
-#: Source: GROUP_INDEX_DTYPE_SUPPORT_LIST in quant/dynamic_quant/op_host/op_api/aclnn_dynamic_quant.cpp of ops-nn,
-#: commit e5c3fa9327ea.
-CORRECTED = {"DynamicQuantV2": {"groupIndexOptional": ["INT32", "INT64"]}}
-#: Functions whose host code checks inputs that are members of a struct, or promoted with a scalar, which is not
-#: followed: what their pages say of inputs counts too. Sources: math/greater_equal/op_api/aclnn_ge_scalar.cpp of
-#: ops-math, commit c41933244c31; norm/rms_norm_quant/op_host/op_api/aclnn_rms_norm_quant.cpp of ops-nn, e5c3fa9327ea.
-NOT_FOLLOWED = ("GeScalar", "RmsNormQuant")
 _TERM = re.compile(r"<term>(.*?)</term>")
 _ROW = re.compile(r"<tr>(.*?)</tr>", re.DOTALL)
 _CELL = re.compile(r"<t[dh][^>]*>(.*?)</t[dh]>", re.DOTALL)
@@ -120,8 +101,8 @@ def without(text: str, listed: set[str]) -> dict[str, list[str]]:
 
 
 def _dtypes(text: str) -> list[str]:
-    words = (_SPELLED.get(word, word) for word in re.findall(r"[A-Z][A-Z0-9_]*", text))
-    return [word for word in dict.fromkeys(words) if word in DTYPES]
+    words = (DATA["spelled"].get(word, word) for word in re.findall(r"[A-Z][A-Z0-9_]*", text))
+    return [word for word in dict.fromkeys(words) if word in DATA["dtypes"]]
 
 
 def used_by(path: Path) -> dict[str, list[str]]:
@@ -155,7 +136,7 @@ def of_host(interpreter: Interpreter, function: Function) -> dict[str, Any]:
     def taken(names: Sequence[str]) -> list[str]:
         known: dict[str, str] = {}
         for each in PROBED:
-            alike = each if f"DT_{each}" in told_apart else _ALIKE.get(each, each)
+            alike = each if f"DT_{each}" in told_apart else DATA["alike"].get(each, each)
             if alike not in known:
                 given = dict.fromkeys(names, Tensor(dtype=f"DT_{each}"))
                 known[alike] = interpreter.refuses(function, given, kernels=list(names) == inputs)
@@ -252,7 +233,7 @@ def row(operator: str, page: str, sources: Sources, host: tuple[list[str], dict[
         for name, kind in zip(each.parameters, each.types, strict=True)
         if "aclTensor" not in kind
     )
-    on, tensors = products(page), {**parameters(page), **CORRECTED.get(operator, {})}
+    on, tensors = products(page), {**parameters(page), **DATA["corrected"].get(operator, {})}
     lost = without(page, {each for listed in tensors.values() for each in listed})
     names, checked = host
     takes, differs, by = {}, {}, {}
@@ -263,7 +244,7 @@ def row(operator: str, page: str, sources: Sources, host: tuple[list[str], dict[
         mine = own.get("takes", {}) if names else of_definition(sources, operator, chip)
         is_understood = bool(mine or own.get("together"))
         takes[chip] = mine if is_understood else documented
-        if operator in NOT_FOLLOWED:
+        if operator in DATA["not_followed"]:
             takes[chip] = {**documented, **mine}
         differs[chip] = differences(mine, documented)
         if takes[chip] or is_understood:

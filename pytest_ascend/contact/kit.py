@@ -218,15 +218,11 @@ def _json(value: Any) -> str:
     return json.dumps(value, indent=1, default=str, ensure_ascii=False)
 
 
+PATH = click.Path(path_type=Path)
+
+
 @click.group(invoke_without_command=True)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    default=Path("contact.zip"),
-    show_default=True,
-    help="The file to write.",
-)
+@click.option("-o", "--output", type=PATH, default=Path("contact.zip"), show_default=True, help="The file to write.")
 @click.option(
     "--device",
     type=click.Choice(["auto", "npu", "emulated"]),
@@ -269,11 +265,11 @@ def contact(context: click.Context, output: Path, device: str) -> None:
 
 
 @contact.command()
-@click.argument("kit", type=click.Path(path_type=Path))
+@click.argument("kit", type=PATH)
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=Path("baselines"),
     show_default=True,
     help="The folder of baselines to write into.",

@@ -54,15 +54,8 @@ class FallbackWatch(EagerDispatchMode):
         self.seen: dict[str, None] = {}
         self.multiplied = False
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def handle(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Note the operator, and call it as it was to be called."""
-        kwargs = kwargs or {}
         if func.namespace == "prim":  # a query of a fake tensor, which the dispatcher does not know
             return func(*args, **kwargs)
         self._note(func, args, kwargs)

@@ -9,7 +9,8 @@ expression has the names of the declaration's parameters, of torch, and of that 
 - ``function(**given)`` passes the inputs that the function has parameters for. A tensor, list or array for any other
   raises NotImplementedError; other numbers and texts are ignored: most set a chip's speed or precision.
 
-Below ``[module, by name]`` are operators of the older API: ``name = function``, or ``name(parameters) = expression``.
+Below ``[module, by name]`` are operators of the older API: ``name = function``, or ``name(parameters) = expression``;
+below ``[module, by name in float32]`` those that compute half precision in float32.
 """
 
 from __future__ import annotations
@@ -50,10 +51,11 @@ def with_rows(module: ModuleType, name: str) -> Family:
     family: Family = module.family
     for declaration, expression in sections().get(name, ()):
         add(family, declaration, expression, vars(module))
-    for declaration, expression in sections().get(f"{name}, by name", ()):
-        operator, several, parameters = declaration.removesuffix(")").partition("(")
-        how = _function(parameters, expression, vars(module)) if several else _evaluated(expression, vars(module))
-        family.named(operator, how)
+    for heading, wide in ((f"{name}, by name", False), (f"{name}, by name in float32", True)):
+        for declaration, expression in sections().get(heading, ()):
+            operator, several, parameters = declaration.removesuffix(")").partition("(")
+            how = _function(parameters, expression, vars(module)) if several else _evaluated(expression, vars(module))
+            family.named(operator, how, wide=wide)
     return family
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -290,11 +290,11 @@ class _Ties(EagerDispatchMode):
         super().__init__()
         self.nearest = math.inf
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if func.overloadpacket.__name__ == "topk" and args[0].is_floating_point() and args[1] < args[0].shape[-1]:
             best = args[0].topk(args[1] + 1, -1).values
             self.nearest = min(self.nearest, float((best[..., -2] - best[..., -1]).min()))
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 def _furthest_from_ties(model: nn.Module, inputs: list[dict[str, Any]]) -> dict[str, Any]:

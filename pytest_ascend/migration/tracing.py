@@ -131,15 +131,8 @@ class Recorder(EagerDispatchMode):
         self.live = LiveMemory()
         self._lines: dict[int, str] = {}
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def handle(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call the operator, and record it."""
-        kwargs = kwargs or {}
         # An optimizer reads its own step count, which stays on the CPU in every trace.
         if self.values is not None and self.phase != "optimizer" and _BY_VALUES.intersection(func.tags):
             result = self.values.result(func, args, kwargs)

@@ -274,15 +274,16 @@ class Bounded(EagerDispatchMode):
         super().__init__()
         self._knows_sizes = knows_sizes
 
-    def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Compute one operator. Raises TooMuchError."""
         if is_composed(func):  # torch_npu has kernels of some, and so hides their gradients
             with self, with_autograd():
-                return func.decompose(*args, **(kwargs or {}))
+                return func.decompose(*args, **kwargs)
         if func in _PRODUCTS and args[0].numel() * args[1].numel() > _MULTIPLIED:
             raise TooMuchError
         if not self._knows_sizes and any(tag in _DEPENDS_ON_NUMBERS for tag in func.tags):
             raise TooMuchError
-        found = func(*args, **(kwargs or {}))
+        found = func(*args, **kwargs)
         if isinstance(found, (list, tuple)) and len(found) > _MOST:
             raise TooMuchError
         if sum(each.numel() for each in tensors(found)) > LARGEST_RESULT:

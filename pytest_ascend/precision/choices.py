@@ -7,7 +7,7 @@ documentation on each function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -48,13 +48,13 @@ class OperatorNames(EagerDispatchMode):
         super().__init__()
         self.names: set[str] = set()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+    def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Record an operator, and run it."""
         name = func.overloadpacket.__name__
         first = args[0] if args else None
         if name not in BRANCHING or not isinstance(first, Tensor) or first.is_floating_point():
             self.names.add(name)
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 #: Returns by name what is determined, given a result and the arguments of the call; all in float64 or integers.

@@ -115,11 +115,8 @@ class moved_decisions(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         super().__init__()
         self.way, self.dtype, self.seen = way, dtype, [*seen]
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Compute one operator."""
-        kwargs = kwargs or {}
         number = deciding(func, args, kwargs)
         own = self.seen.pop(0) if number is not None and self.seen else None
         if number is None or (own is not None and own.shape != number.shape):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,9 +40,9 @@ class Steps(EagerDispatchMode):
         super().__init__()
         self.steps: list[Step] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+    def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run an operator, and record it."""
-        args, kwargs = (mapped(each, lambda tensor: tensor) for each in (args, dict(kwargs or {})))
+        args, kwargs = (mapped(each, lambda tensor: tensor) for each in (args, dict(kwargs)))
         given, named = (mapped(each, kept) for each in (args, kwargs))
         output = func(*args, **kwargs)
         self.steps.append(Step(func, given, tree_map(_on_cpu, named), mapped(output, kept)))

@@ -423,22 +423,20 @@ class other_order(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         self.number = number
         self.decided_by: list[Tensor] = []
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Compute one operator; unchanged if the other way does not apply."""
         _order.set(self.number)
         name = func.overloadpacket.__name__
-        if not self.number and (number := deciding(func, args, kwargs or {})) is not None:
+        if not self.number and (number := deciding(func, args, kwargs)) is not None:
             self.decided_by.append(number.detach().clone())
         if name == "relu_":
             return args[0].copy_(KINKED["relu"](torch.ops.aten.relu.default, *args))
         way = WAYS.get(name)
         if way is None or func._schema.is_mutable:  # noqa: SLF001 - no public name exists
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs)
         if self.number and any(isinstance(each, Tensor) and each.dtype in SHORT for each in args):
             way = _faithful
         try:
-            return way(func, *args, **(kwargs or {}))
+            return way(func, *args, **kwargs)
         except (TypeError, RuntimeError, IndexError, ValueError):
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs)

@@ -194,15 +194,8 @@ class products_in_float32(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
     It does so in dtypes that it would multiply element by element, which takes up to 70 times as long.
     """
 
-    def __torch_dispatch__(
-        self,
-        function: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def handle(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Compute one operator."""
-        kwargs = kwargs or {}
         is_product = str(getattr(function, "overloadpacket", "")).removeprefix("aten.") in _PRODUCTS
         dtype = next((each.dtype for each in args if _is_slow(each)), None) if is_product else None
         if dtype is None:

@@ -50,8 +50,14 @@ class EagerDispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
-        if dispatch := cls.__dict__.get("__torch_dispatch__"):
-            cls.__torch_dispatch__ = uncompiled(dispatch)  # type: ignore[method-assign]
+
+    def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Do what an operator is called for."""
+        return func(*args, **kwargs)
+
+    @uncompiled
+    def __torch_dispatch__(self, func: Any, _: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        return self.handle(func, args, kwargs or {})
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -118,10 +124,8 @@ class _StepsOfFloat32(EagerDispatchMode):
         #: Refused operators with dtypes: torch takes milliseconds to refuse, and some gradients ask thousands of times.
         self.refused: set[tuple[Any, ...]] = set()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        given = (args, dict(kwargs or {}))
+    def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        given = (args, dict(kwargs))
         if is_composed(func):  # torch_npu has kernels of such operators too, and so hides their gradients
             with self, with_autograd():
                 return func.decompose(*args, **given[1])
@@ -144,7 +148,7 @@ def is_composed(operator: Any) -> bool:
     return bool(has_kernel(operator.name(), "CompositeImplicitAutograd"))
 
 
-def _rounded_step(func: Any, given: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+def _rounded_step(func: Any, given: tuple[Sequence[Any], dict[str, Any]]) -> Any:
     wide = tree_map(_widened, given)
     found = func(*wide[0], **wide[1])
     widened = [

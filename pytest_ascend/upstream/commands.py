@@ -23,7 +23,7 @@ from pytest_ascend.system.files import write_between, write_file
 from pytest_ascend.system.text import parse_size
 from pytest_ascend.upstream import comparison, lists, running
 
-PATH = click.Path(path_type=Path, exists=True)
+PATH, FILE = click.Path(path_type=Path, exists=True), click.Path(path_type=Path)
 #: Of tests, by the SHA-256 of their ids: see :func:`lists.half`.
 HALF = click.Choice(["even", "odd"])
 #: All tests of the files that ran, by node id: what rules are made from and written for.
@@ -82,7 +82,7 @@ def _memory(_: click.Context, __: click.Parameter, text: str) -> int:
 @click.option(
     "-o",
     "--report",
-    type=click.Path(path_type=Path),
+    type=FILE,
     default="upstream-report",
     show_default=True,
     help="The folder for log and page.",
@@ -162,14 +162,7 @@ def compare(logs: tuple[Path, ...], known: tuple[Path, ...], page: tuple[str, Pa
 @click.option("--tests", type=PATH, required=True, help="All tests, as upstream run writes tests.txt.")
 @click.option("--source", default="", help="Where the lists are from, with the day.")
 @click.option("--half", type=HALF, default=None, help="Look at the tests of one half only.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    default="rules.json",
-    show_default=True,
-    help="The file to write.",
-)
+@click.option("-o", "--output", type=FILE, default="rules.json", show_default=True, help="The file to write.")
 def import_(known: tuple[Path, ...], tests: Path, source: str, half: str | None, output: Path) -> None:
     """Make rules of lists: which operators do not pass which tests in which dtypes, and why."""
     from pytest_ascend.upstream import rules
@@ -198,13 +191,7 @@ def import_(known: tuple[Path, ...], tests: Path, source: str, half: str | None,
     help="The form of the list.",
 )
 @click.option("--tests", type=PATH, help="All tests, as upstream run writes tests.txt; configs needs none.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    default=Path("-"),
-    help="The file to write; - is standard output.",
-)
+@click.option("-o", "--output", type=FILE, default=Path("-"), help="The file to write; - is standard output.")
 def export(rules_file: Path | None, form: str, tests: Path | None, output: Path) -> None:
     """Write rules as PrivateUse1TestBase.set_test_configs takes them, or as a list of tests.
 

@@ -6,7 +6,7 @@ from pytest_ascend.records.case import Case
 
 from .host_work import COPIES, OPTIMIZERS
 from .models import MODES, WORKS
-from .operators import ROWS
+from .operators import BY_NAME
 
 MODELS = ("resnet50", "vit_b_16")
 
@@ -28,35 +28,22 @@ EARLY = {
 }
 
 
-def _case(subject: str, prop: str, dtype: str, family: str) -> Case:
+def _case(subject: str, prop: str, family: str, dtype: str = "float32") -> Case:
     case = Case(suite="benchmarks", subject=subject, property=prop, dtype=dtype, family=family, level="full")
     return case.but(level="standard") if case.id in EARLY else case
 
 
-OPERATORS = {_case(row.name, "latency", "float32", row.family): row for row in ROWS}
-LAUNCH = _case("add-4x4", "launch", "float32", "launch")
-MODEL_RUNS = {
-    _case(model, work, dtype, "models"): (model, work, dtype) for model in MODELS for work in WORKS for dtype in MODES
-}
-SWEEPS = {_case(model, "batch-sizes", "float32", "models"): model for model in MODELS}
-MEMORY = {_case(model, "memory", "float32", "models"): model for model in MODELS}
-COMPILED = {_case(model, "compiled", "float32", "models"): model for model in MODELS}
-CAPTURED = {_case(model, "captured", "float32", "models"): model for model in MODELS}
-COPY_RUNS = {_case(row.name, "copy", "float32", "copies"): row for row in COPIES}
-OPTIMIZER_RUNS = {_case(row.name, "step", "float32", "optimizers"): row for row in OPTIMIZERS}
-PIPELINE = _case("data-loader", "settings", "float32", "input")
-AUGMENTATION = _case("augmentation", "latency", "float32", "input")
+LAUNCH = _case("add-4x4", "launch", "launch")
+PIPELINE = _case("data-loader", "settings", "input")
+AUGMENTATION = "augmentation"
 
 CASES: tuple[Case, ...] = (
-    *OPERATORS,
+    *(_case(row.name, "latency", row.family) for row in BY_NAME.values()),
     LAUNCH,
-    *MODEL_RUNS,
-    *SWEEPS,
-    *MEMORY,
-    *COMPILED,
-    *CAPTURED,
-    *COPY_RUNS,
-    *OPTIMIZER_RUNS,
+    *(_case(model, work, "models", dtype) for model in MODELS for work in WORKS for dtype in MODES),
+    *(_case(model, each, "models") for each in ("batch-sizes", "memory", "compiled", "captured") for model in MODELS),
+    *(_case(name, "copy", "copies") for name in COPIES),
+    *(_case(name, "step", "optimizers") for name in OPTIMIZERS),
     PIPELINE,
-    AUGMENTATION,
+    _case(AUGMENTATION, "latency", "input"),
 )

@@ -41,12 +41,12 @@ class Copy:
         return (lambda: there.copy_(host)) if self.to_device else (lambda: host.copy_(there))
 
 
-COPIES = tuple(
-    Copy(size_bytes=size, to_device=to_device, pinned=pinned)
+COPIES = {
+    each.name: each
     for size in (4 * 1024, MIB, 16 * MIB)
     for to_device in (True, False)
-    for pinned in (True, False)
-)
+    for each in (Copy(size_bytes=size, to_device=to_device, pinned=pinned) for pinned in (True, False))
+}
 
 
 Make: TypeAlias = Callable[[list[Tensor]], torch.optim.Optimizer]
@@ -78,10 +78,10 @@ def _ways(name: str, optimizer: Callable[..., torch.optim.Optimizer], fused: str
     yield OptimizerVariant(f"{name}-fused", foreach, lambda parameters: npu.optimizer(fused)(parameters, lr=1e-3))
 
 
-OPTIMIZERS = (
-    *_ways("sgd", torch.optim.SGD, "NpuFusedSGD"),
-    *_ways("adamw", torch.optim.AdamW, "NpuFusedAdamW"),
-)
+OPTIMIZERS = {
+    each.name: each
+    for each in (*_ways("sgd", torch.optim.SGD, "NpuFusedSGD"), *_ways("adamw", torch.optim.AdamW, "NpuFusedAdamW"))
+}
 
 
 @dataclass(frozen=True, slots=True)

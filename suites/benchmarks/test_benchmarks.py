@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -16,21 +16,10 @@ from pytest_ascend.performance.timing import Call
 from pytest_ascend.records.case import Case
 from pytest_ascend.system.dispatching import EagerDispatchMode
 
-from . import (
-    AUGMENTATION,
-    CAPTURED,
-    COMPILED,
-    COPY_RUNS,
-    LAUNCH,
-    MEMORY,
-    MODEL_RUNS,
-    OPERATORS,
-    OPTIMIZER_RUNS,
-    PIPELINE,
-    SWEEPS,
-)
-from .host_work import PIPELINES, Pipeline, augmentation
+from . import AUGMENTATION, LAUNCH, PIPELINE
+from .host_work import COPIES, OPTIMIZERS, PIPELINES, Pipeline, augmentation
 from .models import MODES, WORKS, batch_of, inference, model_of, training
+from .operators import BY_NAME
 from .sizes import HOST, preparations, sizes_of
 
 _torch: Any = torch  # with torch.npu, which torch_npu adds
@@ -40,15 +29,14 @@ Measure = Callable[[str, float | Sequence[float]], None]
 LARGEST_BATCH, ROUNDS = 1024, 3
 
 
-@pytest.mark.parametrize("case", MODEL_RUNS, ids=lambda case: case.id)
+@pytest.mark.ascend_cases("benchmarks", *WORKS)
 def test_model(case: Case, _ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
-    model, work, dtype = MODEL_RUNS[case]
     sizes = sizes_of(_ascend_device)
-    make = WORKS[work](model, MODES[dtype], sizes, sizes.batch)
-    ascend_benchmark(make, Work(items=sizes.batch, dtype=dtype), budget_s=1.0 if sizes is HOST else 2.0)
+    make = WORKS[case.property](case.subject, MODES[case.dtype], sizes, sizes.batch)
+    ascend_benchmark(make, Work(items=sizes.batch, dtype=case.dtype), budget_s=1.0 if sizes is HOST else 2.0)
 
 
-@pytest.mark.parametrize("case", SWEEPS, ids=lambda case: case.id)
+@pytest.mark.ascend_cases("benchmarks", "batch-sizes")
 def test_batch_sizes(case: Case, _ascend_device: Device, ascend_measure: Measure) -> None:
     """Double the batch until memory or time runs out, and report the largest."""
     found: list[tuple[int, float]] = []
@@ -56,7 +44,7 @@ def test_batch_sizes(case: Case, _ascend_device: Device, ascend_measure: Measure
     while batch <= LARGEST_BATCH:
         try:
             seconds = _quickest_call_s(
-                inference(SWEEPS[case], MODES["float32"], sizes_of(_ascend_device), batch)(
+                inference(case.subject, MODES["float32"], sizes_of(_ascend_device), batch)(
                     _ascend_device.torch_device()
                 ),
                 _ascend_device,
@@ -86,13 +74,13 @@ def _quickest_call_s(call: Call, device: Device) -> float:
     return min(times[1:])
 
 
-@pytest.mark.parametrize("case", MEMORY, ids=lambda case: case.id)
+@pytest.mark.ascend_cases("benchmarks", "memory")
 def test_memory(case: Case, _ascend_device: Device, ascend_measure: Measure) -> None:
     """A training step leaks no memory, and takes none from other devices."""
     if _ascend_device.kind == "cpu":
         raise NotImplementedError("torch does not tell how much memory tensors hold on the CPU")
     sizes = sizes_of(_ascend_device)
-    step = training(MEMORY[case], MODES["float32"], sizes, sizes.batch)(_ascend_device.torch_device())
+    step = training(case.subject, MODES["float32"], sizes, sizes.batch)(_ascend_device.torch_device())
     use = use_of(step, _ascend_device, steps=sizes.steps)
     ascend_measure("items_per_call", sizes.batch)
     ascend_measure("peak_memory_bytes", use.peak_bytes)
@@ -102,15 +90,15 @@ def test_memory(case: Case, _ascend_device: Device, ascend_measure: Measure) -> 
     assert not use.elsewhere, f"memory was taken on other devices: {use.elsewhere} (bytes by index)"
 
 
-@pytest.mark.parametrize("case", COMPILED, ids=lambda case: case.id)
+@pytest.mark.ascend_cases("benchmarks", "compiled")
 def test_compiled(case: Case, _ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
     on_npu = _ascend_device.kind == "npu"
     settings = {"backend": npu.compiler(emulated=_ascend_device.emulated)} if on_npu else {}
     sizes = sizes_of(_ascend_device)
 
     def prepared(device: torch.device) -> Callable[[], object]:
-        model = torch.compile(model_of(COMPILED[case], sizes).eval().to(device), **settings)
-        x = batch_of(COMPILED[case], sizes, sizes.batch).to(device)
+        model = torch.compile(model_of(case.subject, sizes).eval().to(device), **settings)
+        x = batch_of(case.subject, sizes, sizes.batch).to(device)
 
         def call() -> object:
             with torch.no_grad():
@@ -126,12 +114,12 @@ class _Launches(EagerDispatchMode):
 
     calls = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.calls += not getattr(func, "is_view", False)
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
-@pytest.mark.parametrize("case", CAPTURED, ids=lambda case: case.id)
+@pytest.mark.ascend_cases("benchmarks", "captured")
 def test_captured(
     case: Case, _ascend_device: Device, ascend_benchmark: AscendBenchmark, ascend_measure: Measure
 ) -> None:
@@ -139,7 +127,7 @@ def test_captured(
     if _ascend_device.kind != "npu":
         raise NotImplementedError("graphs are captured on NPUs only")
     sizes, on_npu = sizes_of(_ascend_device), _torch.npu
-    work = inference(CAPTURED[case], MODES["float32"], sizes, sizes.batch)
+    work = inference(case.subject, MODES["float32"], sizes, sizes.batch)
 
     def prepared(device: torch.device) -> Call:
         call = work(device)
@@ -167,9 +155,13 @@ def test_captured(
 BUDGET_S = 1.5
 
 
-@pytest.mark.parametrize("case", OPERATORS, ids=lambda case: case.id)
+@pytest.mark.ascend_cases("benchmarks", "latency")
 def test_operator(case: Case, _ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
-    row, sizes, dtype = OPERATORS[case], sizes_of(_ascend_device), getattr(torch, case.dtype)
+    sizes, dtype = sizes_of(_ascend_device), getattr(torch, case.dtype)
+    if case.subject == AUGMENTATION:
+        ascend_benchmark(augmentation(4 * sizes.batch), Work(items=4 * sizes.batch))
+        return
+    row = BY_NAME[case.subject]
     places = preparations(_ascend_device, row.held_bytes(sizes, dtype), PLACES)
     ascend_benchmark(row.make(sizes, dtype), row.work(sizes, dtype), budget_s=BUDGET_S, preparations=places)
 
@@ -188,24 +180,18 @@ def test_launch(ascend_benchmark: AscendBenchmark) -> None:
 SAMPLES = 256
 
 
-@pytest.mark.parametrize("case", COPY_RUNS, ids=lambda case: case.id)
+@pytest.mark.ascend_cases("benchmarks", "copy")
 def test_copy(case: Case, ascend_benchmark: AscendBenchmark) -> None:
-    row = COPY_RUNS[case]
+    row = COPIES[case.subject]
     ascend_benchmark(row.make, Work(moved_bytes=row.size_bytes), budget_s=0.5)
 
 
-@pytest.mark.parametrize("case", OPTIMIZER_RUNS, ids=lambda case: case.id)
+@pytest.mark.ascend_cases("benchmarks", "step")
 def test_optimizer(case: Case, _ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
-    row = OPTIMIZER_RUNS[case]
+    row = OPTIMIZERS[case.subject]
     if row.fused and _ascend_device.kind != "npu":
         raise NotImplementedError(f"torch_npu's fused optimizers need an NPU, and this is {_ascend_device.kind}")
     ascend_benchmark(row.make)
-
-
-@pytest.mark.ascend_case(AUGMENTATION)
-def test_augmentation(_ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
-    batch = 4 * sizes_of(_ascend_device).batch
-    ascend_benchmark(augmentation(batch), Work(items=batch))
 
 
 @pytest.mark.ascend_case(PIPELINE)

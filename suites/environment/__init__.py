@@ -11,13 +11,12 @@ MATMUL_DTYPES = ("float32", "float16", "bfloat16")
 FOUND = Case(suite="environment", subject="device", property="found", family="device")
 COME_AND_GO = Case(suite="environment", subject="tensors", property="come-and-go", family="tensors")
 
-ROUND_TRIPS = tuple(
-    Case(suite="environment", subject="tensors", property="round-trip", dtype=dtype, family="tensors")
-    for dtype in ROUND_TRIP_DTYPES
+CASES: tuple[Case, ...] = (
+    FOUND,
+    COME_AND_GO,
+    *(COME_AND_GO.but(property="round-trip", dtype=dtype) for dtype in ROUND_TRIP_DTYPES),
+    *(
+        Case(suite="environment", subject="matmul-1000x1000", property="forward", dtype=dtype, family="compute")
+        for dtype in MATMUL_DTYPES
+    ),
 )
-MATMULS = tuple(
-    Case(suite="environment", subject="matmul-1000x1000", property="forward", dtype=dtype, family="compute")
-    for dtype in MATMUL_DTYPES
-)
-
-CASES: tuple[Case, ...] = (FOUND, COME_AND_GO, *ROUND_TRIPS, *MATMULS)

@@ -14,7 +14,7 @@ from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.run.reference import CpuReference, latencies_us
 
-from . import COME_AND_GO, FOUND, MATMULS, ROUND_TRIPS
+from . import COME_AND_GO, FOUND
 
 #: 4 MiB of float32, so often that a device which frees nothing would lose 256 MiB.
 BLOCK, TIMES = (1024, 1024), 64
@@ -27,7 +27,7 @@ def test_device_found(npu_device: torch.device, precision_compare: PrecisionComp
     precision_compare(actual.cpu(), torch.zeros(3, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("case", ROUND_TRIPS, ids=lambda case: case.id)
+@pytest.mark.ascend_cases("environment", "round-trip")
 def test_tensor_round_trip(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     expected = _values(case)
     precision_compare(expected.to(npu_device).cpu(), expected)
@@ -48,7 +48,7 @@ def test_tensors_come_and_go(
     precision_compare(actual.cpu(), expected)
 
 
-@pytest.mark.parametrize("case", MATMULS, ids=lambda case: case.id)
+@pytest.mark.ascend_cases("environment", "forward")
 def test_matmul_1000x1000(
     case: Case,
     npu_device: torch.device,

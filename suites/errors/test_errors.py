@@ -12,7 +12,7 @@ from pytest_ascend.records.outcome import NotEmulated, Unsupported
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.run.outcomes import classify
 
-from . import BY_CASE, CASES, DATA, Maker, Refusal
+from . import BY_CASE, DATA, Maker, Refusal
 
 
 def refused(refusal: Refusal, device: torch.device) -> Exception | None:
@@ -26,7 +26,7 @@ def refused(refusal: Refusal, device: torch.device) -> Exception | None:
     return None
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+@pytest.mark.ascend_cases("errors")
 def test_refused(
     case: Case, npu_device: torch.device, _ascend_device: Device, precision_compare: PrecisionCompare
 ) -> None:

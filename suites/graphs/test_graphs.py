@@ -10,7 +10,6 @@ import torch
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import CASES
 from .compiled import COMPILED
 from .server import served
 from .workloads import WORKLOADS, operator
@@ -18,7 +17,7 @@ from .workloads import WORKLOADS, operator
 CHECKS = {**WORKLOADS, **COMPILED, "server": served}
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+@pytest.mark.ascend_cases("graphs")
 def test_graphs(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     def same(actual: torch.Tensor, expected: torch.Tensor, where: str, locate: Callable[[], str] | None = None) -> None:
         found, wanted = actual.detach().cpu(), expected.detach().cpu()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeAlias
@@ -66,9 +66,9 @@ class Watched(EagerDispatchMode):
         self.names: list[str] = []
         self.results: list[Tensor] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run an operator, and copy what it gives."""
-        made = func(*args, **(kwargs or {}))
+        made = func(*args, **kwargs)
         for each in [] if func.is_view else tensors(made)[:1]:
             self.names.append(func.overloadpacket.__name__)
             self.results.append(each.clone())

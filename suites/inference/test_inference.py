@@ -14,7 +14,6 @@ from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.comparing import PrecisionCompare
 
 from ..random import statistics
-from . import CASES
 from .serving import served
 from .ways import LENGTHS, alone_and_in_a_batch, computed, expected, generation, reference_runs, sampled
 
@@ -52,7 +51,7 @@ def judge_sampling(model: str, dtype: torch.dtype, device: torch.device, compare
                 pytest.fail(f"{what} are not as probable as they are drawn: {finding.what}, {finding.probability:.1e}")
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+@pytest.mark.ascend_cases("inference")
 def test_inference(
     case: Case,
     npu_device: torch.device,

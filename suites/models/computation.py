@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -128,8 +128,8 @@ def empty(name: str) -> nn.Module:
 class _Unfilled(EagerDispatchMode):
     """Leaves out what fills tensors without memory: torch would load its compiler for the random weights."""
 
-    def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return args[0] if func._schema.is_mutable else func(*args, **(kwargs or {}))  # noqa: SLF001 - public under no other name
+    def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return args[0] if func._schema.is_mutable else func(*args, **kwargs)  # noqa: SLF001 - public under no other name
 
 
 def forward(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_is) -> Observed:

@@ -16,8 +16,6 @@ from . import (
     DETERMINISTIC,
     FRACTION_BITS,
     MODES,
-    OF_PRODUCTS,
-    OVERFLOWING,
     OVERFLOWS,
     PRODUCTS,
     Product,
@@ -39,7 +37,7 @@ ROUNDS: Mapping[str, Sequence[Callable[[T], T]]] = {
 }
 
 
-@pytest.mark.parametrize("case", OF_PRODUCTS, ids=[case.id for case in OF_PRODUCTS])
+@pytest.mark.ascend_cases("numerics", *MODES)
 def test_mode(
     case: Case,
     npu_device: torch.device,
@@ -85,7 +83,7 @@ def compare(
     judge(found, expected, reference_runs=Samples([plain, *rounded]), name=name, accumulation=terms)
 
 
-@pytest.mark.parametrize("case", OVERFLOWING, ids=[case.id for case in OVERFLOWING])
+@pytest.mark.ascend_cases("numerics", "inf-nan")
 def test_inf_nan(
     case: Case,
     npu_device: torch.device,

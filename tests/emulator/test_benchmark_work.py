@@ -18,7 +18,7 @@ def stepped(row: OptimizerVariant, device: torch.device) -> list[torch.Tensor]:
     return [each.detach().cpu() for group in optimizer.param_groups for each in group["params"]]
 
 
-@pytest.mark.parametrize("row", OPTIMIZERS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_an_optimizer_does_the_same_on_the_device_as_its_peer(row: OptimizerVariant) -> None:
     actual, expected = stepped(row, NPU), stepped(row, torch.device("cpu"))
     assert len(actual) == 64
@@ -28,5 +28,5 @@ def test_an_optimizer_does_the_same_on_the_device_as_its_peer(row: OptimizerVari
 
 
 def test_the_fused_ways_are_torch_npus() -> None:
-    names = {type(row.make(NPU).__self__).__name__ for row in OPTIMIZERS if row.fused}  # type: ignore[attr-defined]
+    names = {type(row.make(NPU).__self__).__name__ for row in OPTIMIZERS.values() if row.fused}  # type: ignore[attr-defined]
     assert names == {"NpuFusedSGD", "NpuFusedAdamW"}

@@ -61,7 +61,7 @@ def main(arguments: tuple[str, ...], faults: tuple[str, ...], hccl: bool, chips:
         option = f"--ascend-emulate={'fault' if is_faulty else 'numerics'}={name}"
         with tempfile.TemporaryDirectory() as folder:
             records = run_suite(Path(folder), option, *arguments).records
-        found = [each.case for each in records if each.outcome in ("failed", "errored")]
+        found = [each.case for each in records if each.outcome_name in ("failed", "errored")]
         wrong += bool(found) != is_faulty or not records
         named = ", ".join(sorted({f"{each.subject} {each.dtype}".strip() for each in found})[:20])
         click.echo(f"| {name} | {len(found)} of {len(records)} | {named or '-'} |")

@@ -34,6 +34,7 @@ import click
 import numpy as np
 import torch
 import torch_npu
+from torch.utils._pytree import tree_map_only
 
 from pytest_ascend.emulator.kernels import all_kernels, all_named
 from pytest_ascend.emulator.signature import Signature
@@ -212,7 +213,7 @@ def judged(
         except Exception as error:  # noqa: BLE001
             return "fails", f"{type(error).__name__}: {error}"
         return _compared(found if isinstance(found, list | tuple) else [found], made)
-    on = {each: _moved(value, "npu") for each, value in given.items()}
+    on = tree_map_only(_T, lambda one: one.to("npu"), dict(given))
     space = {**WORDS, name: lambda *values: list(values), "made": made, **on}
     inputs = eval(expression, space) if "(" in expression else bound(KERNELS[name], on)  # noqa: S307
     if next((each.type for each in KERNELS[name].parameters if each.role != "in"), "") == "TensorList":
@@ -222,14 +223,14 @@ def judged(
     for each in KERNELS[name].parameters:
         value = inputs.pop(0) if each.is_input else None
         if not each.is_input and len(results) < len(made):
-            value = _like(made[len(results)])
+            value = tree_map_only(_T, lambda one: torch.empty_like(one, device="npu"), made[len(results)])
         if each.role != "in" and (value is not None or not each.is_input):
             results.append(value)
         arguments.append((each.type, value))
     code, said = cann.call(name, arguments)
     if code:
         return ("refused" if code // 1000 == 161 else "fails"), said
-    return _compared(_moved(results, "cpu"), made)
+    return _compared(tree_map_only(_T, _T.cpu, results), made)
 
 
 def _by_name(body: Any, given: Mapping[str, Any], unset: Sequence[str]) -> tuple[list[_T], dict[str, Any], list[str]]:
@@ -254,18 +255,6 @@ def _compared(actual: Sequence[Any], expected: Sequence[Any]) -> tuple[str, str]
             if a is not None and e is not None and (why := difference(a.to(e.dtype), e)):
                 return "differs", why
     return "agrees", ""
-
-
-def _like(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_like(each) for each in value]
-    return None if value is None else torch.empty_like(value, device="npu")
-
-
-def _moved(value: Any, device: str) -> Any:
-    if isinstance(value, list):
-        return [_moved(each, device) for each in value]
-    return value.to(device) if isinstance(value, _T) else value
 
 
 def _read(arrays: Any, value: Any) -> Any:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from pytest_ascend.operators.exploring import CALLS, EXPLORE
 from pytest_ascend.operators.sweep_reference import Sweep
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
+from pytest_ascend.system.programs import memory_limited
 from tests.meta.kernel_calls import DTYPES, NPU, TIES, Call, Calls, is_wrong
 from tests.meta.kernel_cases import Suite, emulated
 from tests.meta.kernel_faults import CONDITIONS, EFFECTS, Seen
@@ -111,13 +111,6 @@ def _made(make: Callable[[], Iterable[Call]]) -> list[Call]:
         return list(make())
     except Exception:  # noqa: BLE001  (the database has no samples of this dtype, or wants another package)
         return []
-
-
-def bound_memory() -> None:
-    """Let a call that asks for much more memory than this process has fail: the system would end the process for it."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    held_kb = int(next(line.split()[1] for line in lines if line.startswith("VmData")))
-    resource.setrlimit(resource.RLIMIT_DATA, ((held_kb << 10) + MEMORY_BYTES, resource.RLIM_INFINITY))
 
 
 def _silently(run: Callable[[], object]) -> object | None:
@@ -341,16 +334,16 @@ def main(
     """Try faults, print what came of them, and write where asked to."""
     results.mkdir(parents=True, exist_ok=True)
     if minutes:
-        bound_memory()
         until = time.monotonic() + minutes * 60
-        bank = Bank.of(results, seed, LEVELS[: LEVELS.index(level) + 1], explore_s, only)
         place, parts = map(int, part.split("/"))
-        drawn = (each for i, each in enumerate(islice(faults(seed, bank.callers), count)) if i % parts == place)
-        for trial in bank.trials(drawn, results, f"{seed}-{place}"):
-            fault = trial.fault
-            if trial.shown:
-                said = f"{fault.effect}, by {fault.condition}: {trial.level} {trial.case}"
-                click.echo(f"{fault.number} {fault.kernel}: {said}")
-            if time.monotonic() > until:
-                break
+        with memory_limited(MEMORY_BYTES):  # else the system would end the process for a call that asks for more
+            bank = Bank.of(results, seed, LEVELS[: LEVELS.index(level) + 1], explore_s, only)
+            drawn = islice(faults(seed, bank.callers), place, count, parts)
+            for trial in bank.trials(drawn, results, f"{seed}-{place}"):
+                fault = trial.fault
+                if trial.shown:
+                    said = f"{fault.effect}, by {fault.condition}: {trial.level} {trial.case}"
+                    click.echo(f"{fault.number} {fault.kernel}: {said}")
+                if time.monotonic() > until:
+                    break
     show(results_of(results, count), "operators", "faults", is_written=is_written)

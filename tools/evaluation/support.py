@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 import time
+import timeit
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from pathlib import Path
@@ -64,10 +65,4 @@ def least_s(
     call: Callable[[], object], rounds: int, calls: int = 1, clock: Callable[[], float] = time.perf_counter
 ) -> float:
     """Return the seconds of one call: the least of several rounds, since other work only ever adds to it."""
-    found = []
-    for _ in range(rounds):
-        start = clock()
-        for _ in range(calls):
-            call()
-        found.append((clock() - start) / calls)
-    return min(found)
+    return min(timeit.repeat(call, repeat=rounds, number=calls, timer=clock)) / calls

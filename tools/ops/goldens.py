@@ -16,7 +16,7 @@ from pytest_ascend.operators.stored import BACKWARD, description, golden_id, nam
 from suites.ops.table import OPERATORS
 
 from .admission import admit, reference_of
-from .names import names
+from .table import names
 
 HOW = (
     "each sample of the catalogue, its inputs rounded to the dtype, then computed by torch on the CPU in float64 "

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
+NAMES = Path(__file__).with_name("names.txt")
 _DATA = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 #: Operators that the database calls by a function of its own: what is called here. "own" is corpus/callables.py.
 FUNCTIONS: Mapping[str, str] = _DATA["functions"] | {name: f"torch.Tensor.{name}" for name in _DATA["methods"]}
@@ -51,6 +53,12 @@ VARIANTS_LEFT_OUT = frozenset(
 
 #: What is not recorded, and why.
 LEFT_OUT: Mapping[str, str] = {name: why for why, names in _DATA["left_out"].items() for name in names}
+
+
+@functools.cache
+def names() -> tuple[str, ...]:
+    """Return the operators that are recorded, one in a line of ``names.txt``, by the names that users know, sorted."""
+    return tuple(sorted(NAMES.read_text(encoding="utf-8").split()))
 
 
 def family(name: str, function: str, kind: str) -> str:

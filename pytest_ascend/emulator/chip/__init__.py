@@ -35,15 +35,8 @@ class Chip(EagerDispatchMode):
         super().__init__()
         self.seed = seed
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def handle(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Compute ``func`` as the chip does."""
-        kwargs = kwargs or {}
         if compute := _computes(func):
             return compute(Call(func, args, kwargs), self.seed)
         if _is_composite(func):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -68,50 +67,14 @@ ROUNDING = (None, "trunc", "floor")
 # --- by name (older API), as torch_npu calls operators with jit_compile=True; half precision computes in float32 ---
 
 
-def _logarithm(x: T, base: float = -1.0, scale: float = 1.0, shift: float = 0.0) -> T:
+def logarithm(x: T, base: float = -1.0, scale: float = 1.0, shift: float = 0.0) -> T:
     """Return the logarithm of ``scale * x + shift``; a base of -1 is e. Source: ops-math c41933244c31, math/log."""
     x = x if (scale, shift) == (1.0, 0.0) else scale * x + shift
     known = {-1.0: torch.log, 2.0: torch.log2, 10.0: torch.log10}
     return known[base](x) if base in known else torch.log(x) / math.log(base)
 
 
-def _exponential(x: T, base: float = -1.0, scale: float = 1.0, shift: float = 0.0) -> T:
+def exponential(x: T, base: float = -1.0, scale: float = 1.0, shift: float = 0.0) -> T:
     """Return ``base ** (scale * x + shift)``; a base of -1 is e. Source: ops-math c41933244c31, math/exp."""
     x = x if (scale, shift) == (1.0, 0.0) else scale * x + shift
     return torch.exp(x if base == -1.0 else x * math.log(base))
-
-
-#: Operators with the same name in torch.
-_SAME = """
-    Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Erfc Erfinv Expm1 Floor Log1p Neg Reciprocal
-    Relu Round Rsqrt Sign Sigmoid Sin Sinh Sqrt Square Tan Tanh Trunc Add Sub Mul Maximum Minimum Pow Atan2 Lerp
-    IsFinite IsInf IsNan
-"""
-_NAMED: dict[str, Callable[..., T]] = {
-    **{each: getattr(torch, each.lower()) for each in _SAME.split()},
-    "Equal": torch.eq,
-    "NotEqual": torch.ne,
-    "Less": torch.lt,
-    "Greater": torch.gt,
-    "LessEqual": torch.le,
-    "GreaterEqual": torch.ge,
-    "LogicalAnd": torch.logical_and,
-    "LogicalOr": torch.logical_or,
-    "LogicalNot": torch.logical_not,
-    "Log": _logarithm,
-    "Exp": _exponential,
-    "Gelu": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
-    "SoftplusV2": lambda x, beta=1.0, threshold=20.0: torch.nn.functional.softplus(x, beta, threshold),
-    "RealDiv": torch.true_divide,
-    "FloorDiv": torch.floor_divide,
-    "FloorMod": partial(over_zero, torch.remainder),
-    "Mod": partial(over_zero, torch.fmod),
-    "ClipByValueV2": torch.clamp,
-    "AxpyV2": lambda x, other, alpha: x + alpha * other,
-    "Addcdiv": lambda x, a, b, value: x + value * (a / b),
-    "Addcmul": lambda x, a, b, value: x + value * (a * b),
-    "SelectV2": torch.where,
-    "Select": torch.where,
-}
-for _name, _function in _NAMED.items():
-    family.named(_name, _function, wide=True)

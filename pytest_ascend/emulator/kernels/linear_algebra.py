@@ -42,9 +42,6 @@ def cdist(x1: T, x2: T, p: float) -> T:
     return distances(x1[..., :, 0, :], x2[..., 0, :, :], torch.inf if p == -1 else p, None)
 
 
-family.named("Cdist", cdist, wide=True)  # an old torch_npu calls it by name
-
-
 def cdist_grad(grad: T, x1: T, x2: T, distance: T, p: float) -> T:
     """Return the gradient of the first rows; all operands come expanded to (..., rows, other rows, columns).
 

@@ -28,22 +28,18 @@ L = list[int]
 Table = dict[str, Callable[..., Any]]
 
 
-def _reduce_by_name(function: Callable[..., T]) -> Callable[..., T]:
-    """Make a body that reduces the dimensions in a tensor, or all if it is empty."""
-
-    def body(x: T, axes: T, keep_dims: bool = False, **_: Any) -> T:
-        return function(x, axes.reshape(-1).tolist() or tuple(range(x.dim())), keep_dims)
-
-    return body
+def axes_of(x: T, axes: T) -> Any:
+    """Return the dimensions in a tensor, all of another one if it is empty."""
+    return axes.reshape(-1).tolist() or tuple(range(x.dim()))
 
 
-def _product(x: T, dims: Any, keepdim: bool) -> T:
+def product(x: T, dims: Any, keepdim: bool) -> T:
     for dim in sorted((each % max(1, x.dim()) for each in dims), reverse=True):
         x = x.prod(dim, keepdim)
     return x
 
 
-def _spread_by_name(
+def spread_by_name(
     x: T, _: T, *, dim: L, keepdim: bool, unbiased: bool = True, correction: int = 1, if_std: bool = True, **__: Any
 ) -> T:
     """Return the standard deviation or the variance; the given mean is not needed."""
@@ -51,25 +47,7 @@ def _spread_by_name(
     return spread(x, dim or None, correction=correction if unbiased else 0, keepdim=keepdim)
 
 
-_BY_NAME: Table = {
-    "ReduceAll": torch.all,
-    "ReduceAny": torch.any,
-    "ReduceLogSumExp": torch.logsumexp,
-    "ReduceMax": torch.amax,
-    "ReduceMean": torch.mean,
-    "ReduceMin": torch.amin,
-    "ReduceProd": _product,
-    "ReduceSum": torch.sum,
-}
-for _name, _function in _BY_NAME.items():
-    family.named(_name, _reduce_by_name(_function), wide=True)
-
-family.named("ReduceMeanD", lambda x, axes, keep_dims: x.mean(axes or None, keep_dims), wide=True)
-family.named("ReduceStdWithMean", _spread_by_name, wide=True)
-family.named("ReduceStdV2Update", _spread_by_name, wide=True)
-
-
-def _cumulative(function: Callable[[T, int], T], first: int) -> Callable[..., T]:
+def cumulative(function: Callable[[T, int], T], first: int) -> Callable[..., T]:
     """Accumulate up to each element or, with ``exclusive``, before it; from the end with ``reverse``."""
 
     def body(x: T, dim: T, exclusive: bool = False, reverse: bool = False) -> T:
@@ -80,10 +58,6 @@ def _cumulative(function: Callable[[T, int], T], first: int) -> Callable[..., T]
         return made.flip(axis) if reverse else made
 
     return body
-
-
-family.named("Cumsum", _cumulative(torch.cumsum, 0), wide=True)
-family.named("Cumprod", _cumulative(torch.cumprod, 1), wide=True)
 
 
 def over_some(function: Callable[..., T], x: T, dims: L | None, keepdim: bool) -> T:

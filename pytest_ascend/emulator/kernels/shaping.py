@@ -133,8 +133,3 @@ def one_hot(x: T, on_value: T, off_value: T, axis: int, depth: int) -> T:
     hot = x.unsqueeze(-1) == torch.arange(depth)
     made = torch.where(hot, on_value.view(()), off_value.view(()))
     return made if axis == -1 else made.movedim(-1, axis)
-
-
-family.named(
-    "LogSpaceD", lambda _, start, end, steps, base=10.0, **__: torch.logspace(start, end, int(steps), base), wide=True
-)

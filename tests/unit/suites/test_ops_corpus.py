@@ -27,8 +27,7 @@ from suites.ops.table import OPERATORS, RECORDED, is_recorded
 from suites.ops.targets import target_of
 from tools.ops.choosing import choose
 from tools.ops.computing import same_bits
-from tools.ops.names import names
-from tools.ops.table import LEFT_OUT, WITHOUT_OUT
+from tools.ops.table import LEFT_OUT, WITHOUT_OUT, names
 
 TENSORS = (
     torch.tensor([[0.0, -0.0], [float("nan"), 1.5]]),
@@ -292,7 +291,7 @@ from tools.ops.operators import record
 from tools.ops.database import database
 from tools.ops.table import LEFT_OUT, WITHOUT_OUT
 from suites.ops.table import OPERATORS
-from tools.ops.names import names
+from tools.ops.table import names
 from pytest_ascend.golden import Golden
 from pytest_ascend.golden.build import reproducible
 from pytest_ascend.golden.files import encode
