@@ -7,7 +7,8 @@ expression has the names of the declaration's parameters, of torch, and of that 
 - ``out`` is the output, or a tuple of several, which the expression then fills itself.
 - An expression without any input is a function that takes them in order: ``= torch.flip`` says the same.
 - ``function(**given)`` passes the inputs that the function has parameters for. A tensor, list or array for any other
-  raises NotImplementedError; other numbers and texts are ignored: most set a chip's speed or precision.
+  raises NotImplementedError; other numbers and texts are ignored: most set a chip's speed or precision. With
+  ``function(**given, out=out)`` it fills the outputs itself.
 
 Below ``[module, by name]`` are operators of the older API: ``name = function``, or ``name(parameters) = expression``;
 below ``[module, by name in float32]`` those that compute half precision in float32.
@@ -66,8 +67,8 @@ def add(family: Family, declaration: str, expression: str, names: dict[str, Any]
     if not re.fullmatch(r"[\w.]+", expression):  # many are names, and parsing takes a while
         read = {each.id for each in ast.walk(ast.parse(expression)) if isinstance(each, ast.Name)}
     into = "out" in read and all(each.name != "out" for each in inputs)
-    if expression.endswith("(**given)"):
-        family.op(declaration, _of_some(inputs, _evaluated(expression.removesuffix("(**given)"), names)))
+    if some := re.fullmatch(r"(.+)\(\*\*given(, out=out)?\)", expression):
+        family.op(declaration, _of_some(inputs, _evaluated(some[1], names)), into=bool(some[2]))
         return
     if read.isdisjoint({"given", "out", *(each.name for each in inputs)}):
         family.op(declaration, _evaluated(expression, names))
@@ -80,11 +81,12 @@ def add(family: Family, declaration: str, expression: str, names: dict[str, Any]
 def _of_some(inputs: Sequence[Parameter], function: Body) -> Body:
     known = set(inspect.signature(function).parameters)
 
-    def body(*given: Any) -> Any:
+    def body(*given: Any, **out: Any) -> Any:
         for each, value in zip(inputs, given, strict=True):
             if each.name not in known and each.type in CONTAINERS and value is not None and value != []:
                 raise NotImplementedError(f"{each.name} is not implemented")
-        return function(**{each.name: value for each, value in zip(inputs, given, strict=True) if each.name in known})
+        named = {each.name: value for each, value in zip(inputs, given, strict=True) if each.name in known}
+        return function(**named, **out)
 
     return body
 

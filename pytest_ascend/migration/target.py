@@ -103,14 +103,21 @@ def _refuse_parameters(factory: Callable[..., Any], name: str) -> None:
 _NEEDED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def target_model(name: str, inputs: str = "", batch: int | None = None) -> TargetModel:
-    """Make the model ``name`` with the ``inputs`` that a name or shapes give, for a ``batch`` if one is asked for.
+def target_model(factory: Any, inputs: Any = "", batch: int | None = None) -> TargetModel:
+    """Make the model of a factory or its name with the ``inputs``, which a name or shapes may give, for a ``batch``.
 
     The factory gives an ``nn.Module``, or a module and its inputs; a class and a module will do. A folder of
     transformers gives its model. Raises UsageError.
     """
-    model, given = pretrained.made(name) if pretrained.is_folder(name) else made(load(name, "model"), name)
-    if inputs:
+    name = name_of(factory)
+    given: Any
+    if isinstance(factory, str) and pretrained.is_folder(factory):
+        model, given = pretrained.made(factory)
+    else:
+        model, given = made(load(factory, "model") if isinstance(factory, str) else factory, name)
+    if not isinstance(inputs, str | None):
+        given = inputs
+    elif inputs:
         given = _shapes(inputs) if _is_shapes(inputs) else load(inputs, "inputs")
     if given is None:
         raise UsageError(
@@ -120,6 +127,13 @@ def target_model(name: str, inputs: str = "", batch: int | None = None) -> Targe
     args, kwargs = called_with(given, batch)
     initialise(model, args, kwargs)
     return TargetModel(name=name, model=model, args=args, kwargs=kwargs)
+
+
+def name_of(factory: Any) -> str:
+    """Return the name of a factory, or of a class or module in its place."""
+    if isinstance(factory, str):
+        return factory
+    return f"{getattr(factory, '__module__', '')}:{getattr(factory, '__qualname__', type(factory).__name__)}"
 
 
 def made(factory: Any, name: str) -> tuple[nn.Module, Any]:

@@ -7,6 +7,7 @@ It contains its numbers, too.
 from __future__ import annotations
 
 import math
+import statistics
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -178,7 +179,7 @@ def distribution(title: str, href: str, name: str, values: Sequence[float], base
     return Chart(
         title=title,
         href=href,
-        caption=say("chart.beside", then=figures.quantity(name, _middle(baseline)), **quartiles)
+        caption=say("chart.beside", then=figures.quantity(name, statistics.median_high(baseline)), **quartiles)
         if baseline
         else say("chart.samples", **quartiles),
         rules=(horizontal(HEIGHT - BOTTOM),),
@@ -359,10 +360,6 @@ def _end(values: Sequence[float]) -> float:
     first, _, third = quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
     fence = third + FENCE * (third - first)
     return min(max(values), fence) if fence > first else max(values)
-
-
-def _middle(values: Sequence[float]) -> float:
-    return sorted(values)[len(values) // 2]
 
 
 def _edges(x: Axis, count: int) -> list[float]:

@@ -168,14 +168,14 @@ def speed_ups(results: Sequence[ResultRecord]) -> Mapping[str, float]:
         usual = by_case.get(result.case.but(dtype=USUAL).id)
         if usual is None or usual is result:
             continue
-        times = [(usual.measurements[time], result.measurements[time]) for time in _TIMES if _have(time, usual, result)]
+        times = [
+            (usual.measurements[time], result.measurements[time])
+            for time in _TIMES
+            if time in usual.measurements and time in result.measurements
+        ]
         if times and times[0][1] > 0:
             found[name] = times[0][0] / times[0][1]
     return found
-
-
-def _have(name: str, *results: ResultRecord) -> bool:
-    return all(name in result.measurements for result in results)
 
 
 def _speed_ups(results: Sequence[ResultRecord], gained: Mapping[str, float]) -> Iterator[Line]:

@@ -56,12 +56,9 @@ def set_up(config: pytest.Config, args: list[str]) -> RunSetup:
     with one_clear_message():
         settings, suites = options.read(namespace, here), folder("suites").resolve()
         chosen = selected(namespace)
-        if settings.model and not chosen.paths:
-            chosen = replace(chosen, paths=_put(namespace, args, suites / "user" / "model.py"))
-        if settings.cases and not chosen.paths:
-            chosen = replace(chosen, paths=_put(namespace, args, suites / "user" / "cases.py"))
-        if settings.library and not chosen.paths:
-            chosen = replace(chosen, paths=_put(namespace, args, suites / "user" / "library.py"))
+        of_user = {"model.py": settings.model, "cases.py": settings.cases, "library.py": settings.library}
+        if not chosen.paths and (given := next((name for name, value in of_user.items() if value), "")):
+            chosen = replace(chosen, paths=_put(namespace, args, suites / "user" / given))
         if settings.suites:
             chosen = replace(chosen, paths=_put(namespace, args, *(suites / name for name in settings.suites)))
         if settings.explore_s and not chosen.paths:

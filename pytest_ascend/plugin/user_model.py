@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_ascend.device import Device
-    from pytest_ascend.migration.target import TargetModel
     from pytest_ascend.operators.community import Call
     from pytest_ascend.run.case_context import Reproduce
     from pytest_ascend.run.comparing import PrecisionCompare
@@ -56,8 +55,10 @@ def cases(name: str) -> tuple[Case, ...]:
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
     """Parametrise a test with one case for each property of its model. Raises UsageError if no model is named."""
+    from pytest_ascend.migration.target import name_of  # noqa: PLC0415 - loads torch
+
     marker = metafunc.definition.get_closest_marker("ascend_model")
-    name = _name(marker.args[0]) if marker and marker.args else metafunc.config.getoption("ascend_model")
+    name = name_of(marker.args[0]) if marker and marker.args else metafunc.config.getoption("ascend_model")
     if not name:
         raise UsageError(
             f"{metafunc.definition.nodeid} uses {FIXTURE}, and nothing names a model",
@@ -75,12 +76,14 @@ def case_of(
     reproduce: Callable[[Reproduce], None],
 ) -> Callable[[], None]:
     """Return a function that runs the case of a test."""
-    from pytest_ascend.parity.model import ModelParity, computation  # noqa: PLC0415 - loads torch
+    from pytest_ascend.migration.target import target_model  # noqa: PLC0415 - loads torch
+    from pytest_ascend.parity.model import ModelParity, computation  # noqa: PLC0415
 
     case: Case = request.param
-    if named := _names(request):
-        reproduce(computation(case, *named).reproduce(case.id, device.torch_device()))
-    return lambda: ModelParity(_target(request), device, compare, measure).check(case)
+    factory, given = _given(request)
+    if isinstance(factory, str) and isinstance(given, str | None):
+        reproduce(computation(case, factory, given or "").reproduce(case.id, device.torch_device()))
+    return lambda: ModelParity(target_model(factory, given), device, compare, measure).check(case)
 
 
 def parametrize_community(metafunc: pytest.Metafunc) -> None:
@@ -132,12 +135,6 @@ def parity(device: Device, compare: PrecisionCompare, measure: Callable[..., Non
     return judge
 
 
-def _names(request: pytest.FixtureRequest) -> tuple[str, str] | None:
-    """Return the names of the model and of its inputs, None if a test gives an object instead."""
-    factory, given = _given(request)
-    return (factory, given or "") if isinstance(factory, str) and isinstance(given, str | None) else None
-
-
 def _given(request: pytest.FixtureRequest) -> tuple[Any, Any]:
     """Return the factory and the inputs of the marker, or of the options without one."""
     marker = request.node.get_closest_marker("ascend_model")
@@ -145,22 +142,3 @@ def _given(request: pytest.FixtureRequest) -> tuple[Any, Any]:
         option = request.config.getoption
         return option("ascend_model"), option("ascend_model_input")
     return marker.args[0], marker.args[1] if len(marker.args) > 1 else marker.kwargs.get("inputs")
-
-
-def _target(request: pytest.FixtureRequest) -> TargetModel:
-    from pytest_ascend.migration import target  # noqa: PLC0415 - loads torch
-    from pytest_ascend.precision.reference import initialise  # noqa: PLC0415
-
-    if named := _names(request):
-        return target.target_model(*named)
-    factory, given = _given(request)
-    model, inputs = target.made(target.load(factory, "model") if isinstance(factory, str) else factory, _name(factory))
-    args, kwargs = target.called_with(inputs if given is None else given)
-    initialise(model, args, kwargs)
-    return target.TargetModel(name=_name(factory), model=model, args=args, kwargs=kwargs)
-
-
-def _name(factory: Any) -> str:
-    if isinstance(factory, str):
-        return factory
-    return f"{getattr(factory, '__module__', '')}:{getattr(factory, '__qualname__', type(factory).__name__)}"

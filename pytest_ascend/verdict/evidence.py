@@ -70,16 +70,12 @@ _FOUND = re.compile(r": ([^\s:,]+), allowed ")
 def elements(verdict: Verdict) -> list[list[str]]:
     """Return the worst elements as index, actual and expected, the worst first; old logs have one."""
     found = verdict.worst_elements or ((verdict.worst,) if verdict.worst else ())
-    return [[_index(each.index), line(each.actual), line(each.expected)] for each in found[:ELEMENTS_LIMIT]]
+    return [[str([*each.index]), line(each.actual), line(each.expected)] for each in found[:ELEMENTS_LIMIT]]
 
 
 def where(verdict: Verdict) -> list[str]:
     """Return where errors lie: rows of cells, a digit each from 0 for none to 9 for wrong elements alone."""
     return [re.sub(r"[^0-9]", "0", row[:MAP_LIMIT]) for row in verdict.where[:MAP_LIMIT]]
-
-
-def _index(position: Sequence[int]) -> str:
-    return f"[{', '.join(str(each) for each in position)}]"
 
 
 def measures(result: ResultRecord) -> tuple[Measure, ...]:

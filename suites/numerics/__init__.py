@@ -125,11 +125,6 @@ def _modes(product: Product) -> Iterator[str]:
     yield from (mode for mode in MODES if not mode.endswith("hf32") or mode == product.mode)
 
 
-def _asked(product: Product, mode: str) -> bool:
-    # torch_npu keeps just-in-time compilation on in the backward thread, where it cannot be turned off.
-    return not (mode == "jit-compile" and product.name.endswith("gradient"))
-
-
 OF_PRODUCTS: tuple[Case, ...] = tuple(
     Case(
         suite="numerics",
@@ -141,7 +136,8 @@ OF_PRODUCTS: tuple[Case, ...] = tuple(
     )
     for product in PRODUCTS
     for mode in _modes(product)
-    if _asked(product, mode)
+    # torch_npu keeps just-in-time compilation on in the backward thread, where it cannot be turned off.
+    if not (mode == "jit-compile" and product.name.endswith("gradient"))
 )
 
 CASES: tuple[Case, ...] = (*OF_PRODUCTS, *OVERFLOWING, *ACCURACY, *OF_CASTS, *OF_INTEGERS)

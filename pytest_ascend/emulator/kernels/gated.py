@@ -82,10 +82,6 @@ def _turned(x: T, mode: int) -> T:
     raise NotImplementedError(f"rotary mode {mode} is not implemented")
 
 
-def _turned_back(x: T, mode: int) -> T:
-    return -_turned(x, mode)  # a quarter turn in the other direction
-
-
 def rotary_position_embedding(x: T, cos: T, sin: T, mode: int) -> T:
     wide = x.float()
     return wide * cos.float() + _turned(wide, mode) * sin.float()
@@ -93,7 +89,7 @@ def rotary_position_embedding(x: T, cos: T, sin: T, mode: int) -> T:
 
 def rotary_position_embedding_grad(dy: T, cos: T, sin: T, x: Optional, mode: int) -> tuple[T, Optional, Optional]:
     grad = dy.float()
-    dx = grad * cos.float() + _turned_back(grad * sin.float(), mode)
+    dx = grad * cos.float() - _turned(grad * sin.float(), mode)
     if x is None:
         return dx, None, None
     wide = x.float()

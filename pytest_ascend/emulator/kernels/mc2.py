@@ -220,18 +220,6 @@ def grouped_matmul_all_to_all(
 
 # --- experts: send every token to the experts chosen for it, and the results back ---
 
-_CHOSEN = "Tensor x, Tensor expert_ids, Tensor scales, Tensor active, Tensor expert_scales"
-_PLACES = (
-    "text group, int64 ranks, int64 rank, int64 experts, text group_tp, int64 ranks_tp, int64 rank_tp,"
-    " int64 shard_type, int64 shared_experts, int64 shared_ranks"
-)
-_AS_COUNTS, _AS_SUMS = "int64 quantized, int64 global_tokens, int64 counted", ", text algorithm"
-_ODD = ", int64 zero_experts, int64 copy_experts, int64 constant_experts"
-_DISPATCHED = (
-    "out Tensor rows, out Tensor row_scales, out Tensor index, out Tensor tokens, out Tensor received,"
-    " out Tensor received_tp, out Tensor expert_scales_out"
-)
-
 
 def _order(expert_ids: T, experts: int) -> tuple[T, L]:
     """Return the positions of tokens' copies sorted by expert, and how many go to each expert."""
@@ -239,46 +227,35 @@ def _order(expert_ids: T, experts: int) -> tuple[T, L]:
     return flat.argsort(stable=True), torch.bincount(flat, minlength=experts).tolist()
 
 
-#: Not implemented: numbers that must be 0, and tensors that must be omitted.
-_ODDITIES = ("scales", "active", "elastic", "quantized", "shared_ranks", "zero_experts", "copy_experts")
+def _only_plain(ranks_tp: int, **given: int) -> None:
+    """Raise NotImplementedError for numbers that are not 0."""
+    if wrong := [name for name, value in given.items() if value]:
+        raise NotImplementedError(f"{', '.join(wrong)} is not implemented")
+    if ranks_tp > 1:
+        raise NotImplementedError("tensor parallelism is not implemented")
 
 
-def _only_plain(given: dict[str, Any]) -> None:
-    wrong = [name for name in _ODDITIES if given.get(name) is not None and (isinstance(given[name], T) or given[name])]
-    if wrong or given.get("ranks_tp", 0) > 1:
-        raise NotImplementedError(f"{', '.join(wrong) or 'ranks of tensor parallelism'}: not implemented")
-
-
-def _dispatch(given: dict[str, Any], out: tuple[T, ...]) -> None:
+def dispatch(
+    x: T, expert_ids: T, group: str, experts: int, ranks_tp: int, shared_ranks: int, quantized: int, counted: int,
+    expert_scales: T | None = None, performance: T | None = None, zero_experts: int = 0, copy_experts: int = 0,
+    *, out: tuple[T, ...],
+) -> None:  # fmt: skip
     """Copy each token to its experts' ranks: rows by expert, then by rank; and their cumulative counts."""
-    _only_plain(given)
-    us, experts, ids = Group(given["group"]), given["experts"], given["expert_ids"]
-    order, send = _order(ids, experts)
+    del expert_scales, performance  # what a chip sends along for a later phase, and measures
+    odd = {"quantized": quantized, "shared_ranks": shared_ranks}
+    _only_plain(ranks_tp, **odd, zero_experts=zero_experts, copy_experts=copy_experts)
+    us = Group(group)
+    order, send = _order(expert_ids, experts)
     local = [experts // us.ranks] * us.ranks
     receive = us.exchange(torch.tensor(send).view(-1, 1), local, local).flatten().tolist()
-    copies = given["x"][order // ids.shape[1]]
+    copies = x[order // expert_ids.shape[1]]
     came = us.exchange(copies, _by_rank(send, us.ranks), _by_rank(receive, us.ranks))
     rows, _, index, tokens, received, *_ = out
     rows[: len(came)] = _turned(came, receive, us.ranks, by_expert=True)
     by_expert = torch.tensor(receive).view(us.ranks, -1).T
-    index.view(-1)[: len(order)] = order.argsort() - torch.tensor([0, *send]).cumsum(0)[ids.flatten().long()]
-    tokens.copy_(by_expert.sum(1) if given["counted"] else by_expert.sum(1).cumsum(0))
+    index.view(-1)[: len(order)] = order.argsort() - torch.tensor([0, *send]).cumsum(0)[expert_ids.flatten().long()]
+    tokens.copy_(by_expert.sum(1) if counted else by_expert.sum(1).cumsum(0))
     received.view(-1)[:experts] = by_expert.flatten().cumsum(0)
-
-
-for _version, _more, _last in (
-    ("", "", ""),
-    ("V2", "", _AS_SUMS),
-    ("V3", ", Tensor elastic", _AS_SUMS + _ODD),
-    ("V4", ", Tensor elastic, Tensor performance", _AS_SUMS + _ODD),
-):
-    _declared = f"{_CHOSEN}{_more}, {_PLACES}, {_AS_COUNTS}{_last}"
-    _names = [each.split()[-1] for each in _declared.split(", ")]
-    family.op(
-        f"aclnnMoeDistributeDispatch{_version}({_declared}, {_DISPATCHED})",
-        lambda *given, out, names=tuple(_names): _dispatch(dict(zip(names, given, strict=True)), out),
-        into=True,
-    )
 
 
 def combine(
@@ -287,7 +264,7 @@ def combine(
 ) -> T:  # fmt: skip
     """Send the experts' results back to the tokens' ranks, and add them, weighted."""
     del index, received_tp, spread_scales  # dispatch's data on rows follows from the experts
-    _only_plain({"ranks_tp": ranks_tp, "shared_ranks": shared_ranks, "quantized": quantized})
+    _only_plain(ranks_tp, shared_ranks=shared_ranks, quantized=quantized)
     us = Group(group)
     order, mine = _order(expert_ids, experts)
     ends = received.view(-1)[:experts].long()

@@ -59,7 +59,6 @@ def test_intervals_and_shares() -> None:
     assert len(chart._edges(svg.Axis(0.0, 1.0, 0, 1), 10**6)) == chart.BINS_LIMIT
     assert chart._shares([9.0, 10.0, 12.0, 99.0], edges) == [0.5, 0.25, 0, 0, 0.25]
     assert chart._shares([], edges) == [0] * 5
-    assert (chart._middle([3.0, 1.0, 2.0]), chart._middle([1.0, 2.0])) == (2.0, 2.0)
 
 
 @pytest.mark.parametrize("baseline", [(), (2.0, 4.0, 6.0)])
