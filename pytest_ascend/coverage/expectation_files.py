@@ -11,7 +11,6 @@ from typing import Any
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from pytest_ascend.environment.chips import MOST_DIMENSIONS, family, limits
-from pytest_ascend.records.census import FALLBACK
 from pytest_ascend.records.outcome import Disputed, Errored, Failed, Fallback, Outcome, Unsupported
 from pytest_ascend.system.text import one_line
 
@@ -150,15 +149,6 @@ def lacking(source: str, found: Outcome, evidence: Evidence) -> str:
     return SOURCES[source](found, evidence)
 
 
-def _kernels(_: Outcome, evidence: Evidence) -> str:
-    """Name the operators that the CPU computed, if torch's dispatcher has a torch_npu kernel for none of them."""
-    from pytest_ascend.device import dispatcher  # noqa: PLC0415  (loads torch)
-
-    fallbacks = evidence.fallbacks
-    is_without = fallbacks and all(dispatcher.kind_if_known(each) == FALLBACK for each in fallbacks)
-    return ", ".join(sorted(fallbacks)) if is_without else ""
-
-
 def _dtypes(found: Outcome, evidence: Evidence) -> str:
     """Name CANN's operator and the dtype that it refuses, if CANN's own list for the chip does not have it."""
     text = f"{found.reason}\n{found.detail}"
@@ -180,7 +170,8 @@ def _dtypes(found: Outcome, evidence: Evidence) -> str:
 #: Sources of derived entries: torch's dispatcher for kernels of torch_npu, CANN's lists of dtypes for its operators,
 #: the judge for numbers that are right on some chips, and the outcome's own message.
 SOURCES: Mapping[str, Callable[[Outcome, Evidence], str]] = {
-    "dispatcher": _kernels,
+    # Name the operators that the CPU computed: those for which torch's dispatcher has no torch_npu kernel.
+    "dispatcher": lambda _, evidence: ", ".join(sorted(evidence.fallbacks)),
     "dtypes": _dtypes,
     # Name the deviations that explain every error.
     "numbers": lambda _, evidence: ", ".join(sorted(evidence.deviations)),

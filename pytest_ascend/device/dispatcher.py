@@ -62,11 +62,6 @@ def arrives(name: str, key: str) -> bool:
     return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(name, key))  # noqa: SLF001
 
 
-def kind_if_known(name: str) -> str:
-    """Return the kind of an operator, "" for one that this version of torch does not have."""
-    return kind(name) if torch._C._dispatch_has_kernel(name) else ""  # noqa: SLF001
-
-
 @functools.cache
 def kind(name: str) -> str:
     """Return how an operator, such as "aten::add.Tensor", runs on strided NPU tensors: one of KINDS.

@@ -132,9 +132,10 @@ class Texts:
 
     def given(self, tokens: Tensor) -> Continuation:
         """Return what the places that are continued by ``tokens`` (texts, new) give, each text computed at once."""
+        tiles: Sequence[Tensor | None] = self.tiles or [None] * len(self.rows)
         ends = [
             last_places(self.arch, self.weights, torch.cat([row, tokens[number : number + 1, :-1]], 1), NEW, images)
-            for number, (row, images) in enumerate(zip(self.rows, self.tiles or [None] * len(self.rows), strict=True))
+            for number, (row, images) in enumerate(zip(self.rows, tiles, strict=True))
         ]
         return continuation(ends, tokens)
 
