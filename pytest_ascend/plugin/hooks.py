@@ -343,10 +343,11 @@ class ReportingHooks:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """End the log, write the report, and let the verdict decide the exit code."""
-        if self.run.recorder and threading.current_thread() is threading.main_thread():
+        usual, is_main = signal.getsignal(signal.SIGINT), threading.current_thread() is threading.main_thread()
+        if self.run.recorder and is_main and usual is not signal.SIG_IGN:  # as a shell's job in the background
             # Without a traceback where the user interrupts the ending: the log has every line.
-            before = signal.signal(signal.SIGINT, _end_at_once)
-            self.run.config.add_cleanup(partial(_handle_interrupts, before))
+            signal.signal(signal.SIGINT, _end_at_once)
+            self.run.config.add_cleanup(partial(_handle_interrupts, usual))
         with _able_to_go_on(self.run):
             if self.run.recorder:
                 if exitstatus not in PYTEST_ONLY:

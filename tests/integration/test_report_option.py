@@ -155,6 +155,22 @@ def test_an_interrupt_of_the_ending_ends_at_once_and_without_a_traceback(
     assert [line["type"] for line in lines()] == written
 
 
+def test_an_interrupt_that_a_background_job_ignores_is_ignored_while_it_ends(
+    ascend_apart: Run, pytester: pytest.Pytester, three_cases: Path
+) -> None:
+    pytester.makeconftest(
+        """
+        import os, signal
+
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+        def pytest_sessionfinish():
+            os.kill(os.getpid(), signal.SIGINT)
+        """
+    )
+    assert ascend_apart("--ascend-device=cpu", "-k", "passes").ret == 0
+
+
 def test_a_disk_that_does_not_take_the_end_is_one_clear_message(
     ascend_apart: Run, pytester: pytest.Pytester, three_cases: Path
 ) -> None:
