@@ -3,7 +3,7 @@
 from pytest_ascend.precision.compare import PassRate, Samples, compare, pass_rate
 from pytest_ascend.precision.layer_report import Layer, LayerReport, plot
 from pytest_ascend.precision.layers import layers as _layers
-from pytest_ascend.precision.layers import models as _models
+from pytest_ascend.precision.rewritten import models as _models
 from pytest_ascend.precision.settings import explain
 from pytest_ascend.precision.standards import DEFAULT, STANDARDS, Standard, standard_of
 from pytest_ascend.precision.whole import by_cann_too

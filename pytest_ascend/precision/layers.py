@@ -24,7 +24,7 @@ from pytest_ascend.precision.diagnosis import without_hf32
 from pytest_ascend.precision.layer_report import Layer, LayerReport, relative_error
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.operators import first_wrong_operator, in_float64
-from pytest_ascend.precision.reference import COUNTS_OF_MANY, Source, initialise, plain
+from pytest_ascend.precision.reference import COUNTS_OF_MANY, Source, initialise
 from pytest_ascend.precision.stand_ins import stand_ins
 from pytest_ascend.system.errors import UsageError
 
@@ -117,7 +117,12 @@ class ModuleCopies:
         other = copy.deepcopy(self.modules[value])
         return other if dtype is before else other.to(dtype)
 
-    def judge(self, call: Call, truth: Call | None) -> Layer:
+    def source(self, call: Call) -> Source:
+        """Return what computes a call again."""
+        compute, module = partial(_computed, self, call), self.modules[call.name]
+        return Source(module, call.args, call.kwargs, self.autocast, call=compute, counts=COUNTS_OF_MANY)
+
+    def judge(self, call: Call, truth: Call | None = None) -> Layer:
         """Judge one call by the CPU's results for the device's inputs."""
         layer = Layer(
             label=call.label,
@@ -129,10 +134,8 @@ class ModuleCopies:
         if any(isinstance(each, DROPOUTS) and each.training and each.p for each in module.modules()):
             return replace(layer, note="active dropout: not judged")
         has_parts = any(True for _ in module.children())
-        compute = partial(_computed, self, call)
-        source = Source(module, call.args, call.kwargs, self.autocast, call=compute, counts=COUNTS_OF_MANY)
         try:
-            (output, gradients), names = in_float64(source)
+            (output, gradients), names = in_float64(self.source(call))
         except Exception as error:  # noqa: BLE001 - a module may depend on anything outside of it
             said = f"{type(error).__name__}: {error}".splitlines()[0][:160]
             return replace(layer, note=f"not judged: its call cannot be repeated on the CPU ({said})")
@@ -217,79 +220,3 @@ def _keeps_tensors(function: Any, depth: int = 0) -> bool:
     if any(isinstance(getattr(each, "__self__", each), nn.Module) for each in named):
         return True
     return depth < 8 and any(_keeps_tensors(each, depth + 1) for each in (*cells, *(function.__defaults__ or ())))
-
-
-def models(
-    model: nn.Module,
-    original: nn.Module,
-    *inputs: Any,
-    names: Mapping[str, str] | None = None,
-    device: str | torch.device = "cpu",
-    standard: str | None = None,
-    **kwargs: Any,
-) -> LayerReport:
-    """Compare a rewritten model with its original, by the outputs of the modules that ``names`` pairs.
-
-    ``names`` goes from the model's names to the original's; without it, modules of equal names are compared. The model
-    runs on ``device``, its original on the CPU: in float64 (expected), and as it is in several orders (reference runs).
-    Raises :class:`UsageError` for unknown names, and if there is nothing to compare.
-    """
-    check_module(model)
-    check_module(original)
-    if not isinstance(names, Mapping | None):
-        raise UsageError(
-            f"names is {names!r:.80}", hint="give a mapping: {'name in the model': 'name in the original'}"
-        )
-    pairs = dict(names) if names is not None else _shared(model, original)
-    _check_names(pairs, model, original)
-    outputs = partial(_calls_and_outputs, frozenset(pairs.values()))
-    expected = Source(copy.deepcopy(original), inputs, kwargs, call=outputs, counts=COUNTS_OF_MANY).exact()
-    args, named = (mapped(each, lambda tensor: tensor.to(device)) for each in (inputs, kwargs))
-    with without_hf32(device) as note:
-        calls = run(copy.deepcopy(model).to(device), args, named, None, False)[1]
-    found = [(call, (pairs[call.name], call.number)) for call in calls if call.name in pairs]
-    layers = tuple(_against(call, key, expected[key], standard) for call, key in found if key in expected)
-    if not layers:
-        raise UsageError(
-            "the models have no module in common that both call", hint="say with names={...} which modules correspond"
-        )
-    return LayerReport(layers=layers, note=note)
-
-
-def _calls_and_outputs(
-    names: frozenset[str], model: nn.Module, args: Any, kwargs: Any, within: AbstractContextManager[Any]
-) -> dict[tuple[str, int], tuple[list[Tensor], Any]]:
-    """Return the tensors that each call of the named modules got, and its output."""
-    with within:
-        calls = run(model, args, kwargs, None, False)[1]
-    each_of = (call for call in calls if call.name in names)
-    return {(call.name, call.number): (tensors_in((call.args, call.kwargs)), call.output) for call in each_of}
-
-
-def _against(call: Call, key: tuple[str, int], theirs: tuple[list[Tensor], Any], standard: str | None) -> Layer:
-    (given, output), other = theirs, replace(call, name=key[0])
-    pairs = zip(tensors_in((call.args, call.kwargs)), given, strict=False)
-    return Layer(
-        label=call.label if call.label == other.label else f"{call.label} = {other.label}",
-        kind=call.kind,
-        input_error=relative_error((call.args, call.kwargs), mapped(given, plain)),
-        input_agrees=all(compare(a, b, standard=standard).agrees for a, b in pairs if a.shape == b.shape),
-        output_error=relative_error(call.output, mapped(output, plain)),
-        forward=compare(call.output, output, name=call.label, standard=standard),
-    )
-
-
-def _shared(model: nn.Module, original: nn.Module) -> dict[str, str]:
-    known = {name for name, _ in original.named_modules()}
-    return {name: name for name, _ in model.named_modules() if name in known}
-
-
-def _check_names(pairs: Mapping[str, str], model: nn.Module, original: nn.Module) -> None:
-    for names, owner, title in ((pairs, model, "model"), (pairs.values(), original, "original")):
-        known = {name for name, _ in owner.named_modules()}
-        missing = [name for name in names if name not in known]
-        if missing:
-            raise UsageError(
-                f"the {title} has no module {missing[0]!r}",
-                hint="give names as named_modules() of the model lists them",
-            )

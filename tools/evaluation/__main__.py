@@ -12,6 +12,7 @@ import click
 EVALUATIONS = {
     "judge": ("judge", False, "The judge beside others: correct results rejected, faults seen, time."),
     "accused": ("accused", True, "False alarms on functions and models, by device and mode."),
+    "rewritten": ("tests.meta.rewritten_bugs", False, "Changes of a rewritten model that a comparison sees."),
     "operator-faults": ("operator_faults", True, "Random faults of kernels that each level notices."),
     "operator-reach": ("operator_reach", True, "Generated calls that reach each kernel."),
     "blind": ("blind", False, "Cases that accept a wrong result made of the right one, by suite and kind."),
