@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import functools
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -46,8 +44,8 @@ def models(
 
     ``names`` goes from the model's names to the original's; without it, modules of equal names are compared. The model
     runs on ``device``, its original on the CPU: in float64 (expected), and as it is in several orders (reference runs).
-    A module whose input agrees is also compared by itself: see :class:`Alone`. Raises :class:`UsageError` for unknown
-    names, and if there is nothing to compare.
+    In 16 bits, a module whose input agrees is also compared by itself. Raises :class:`UsageError` for unknown names,
+    and if there is nothing to compare.
     """
     check_module(model)
     check_module(original)
@@ -63,8 +61,10 @@ def models(
     with without_hf32(device) as note:
         calls = run(copy.deepcopy(model).to(device), args, named, None, False)[1]
     found = [(call, (pairs[call.name], call.number)) for call in calls if call.name in pairs]
-    alone = Alone.of(model, original, inputs, kwargs, standard)
-    layers = tuple(_against(call, key, expected[key], alone) for call, key in found if key in expected)
+    copies = [
+        ModuleCopies(dict(copy.deepcopy(each).cpu().named_modules()), None, standard) for each in (model, original)
+    ]
+    layers = tuple(_against(call, key, expected[key], copies) for call, key in found if key in expected)
     if not layers:
         raise UsageError(
             "the models have no module in common that both call", hint="say with names={...} which modules correspond"
@@ -82,10 +82,12 @@ def _calls_and_outputs(
     return {(call.name, call.number): (tensors_in((call.args, call.kwargs)), call.output) for call in each_of}
 
 
-def _against(call: Call, key: tuple[str, int], theirs: tuple[list[Tensor], Any], alone: Alone) -> Layer:
+def _against(
+    call: Call, key: tuple[str, int], theirs: tuple[list[Tensor], Any], copies: Sequence[ModuleCopies]
+) -> Layer:
     (given, output), other = theirs, replace(call, name=key[0])
-    ours, standard = tensors_in((call.args, call.kwargs)), alone.theirs.standard
-    pairs = [(a, b) for a, b in zip(ours, given, strict=False) if a.shape == b.shape]
+    tensors, standard = tensors_in((call.args, call.kwargs)), copies[0].standard
+    pairs = [(a, b) for a, b in zip(tensors, given, strict=False) if a.shape == b.shape]
     layer = Layer(
         label=call.label if call.label == other.label else f"{call.label} = {other.label}",
         kind=call.kind,
@@ -94,77 +96,49 @@ def _against(call: Call, key: tuple[str, int], theirs: tuple[list[Tensor], Any],
         output_error=relative_error(call.output, mapped(output, plain)),
         forward=compare(call.output, output, name=call.label, standard=standard),
     )
-    if layer.input_agrees and len(pairs) == len(ours) == len(given):
-        return alone.judge(layer, call, other, output)
-    return layer
+    dtypes = {each.dtype for each in tensors_in(call.output)}
+    is_alike = layer.input_agrees and len(pairs) == len(tensors) == len(given)
+    if not is_alike or len(dtypes) != 1 or not dtypes <= set(SHORT):
+        return layer
+    try:
+        ours, theirs = (each.source(one).exact()[0] for each, one in zip(copies, (call, other), strict=True))
+    except Exception:  # noqa: BLE001 - only an NPU may have it, or the modules take other arguments
+        return layer
+    found = _by_itself(layer, output, ours, theirs, *dtypes)
+    if found is layer:
+        return layer
+    # What is found counts if the results of both modules depend on nothing but what they get.
+    rounded = mapped(theirs, lambda each: plain(each).to(*dtypes))
+    return found if compare(call.output, ours).agrees and compare(rounded, output).agrees else layer
 
 
-@dataclass(frozen=True, slots=True)
-class Alone:
-    """The modules of a rewritten model and of its original, to compare one with the other by itself.
+def _by_itself(layer: Layer, expected: Any, ours: Any, theirs: Any, dtype: torch.dtype) -> Layer:
+    """Return a layer with what is found of it by itself: ``ours`` and ``theirs`` are float64 results for its own input.
 
-    Both compute in float64 what the rewritten one got. Their difference has no noise, neither of earlier layers nor
-    their own; the original's own noise is that of reference runs. Only results of 16 bits are compared this way: in
-    float32, comparing both models sees as much.
+    Their difference has no noise, neither of earlier layers nor their own; the original's noise is that of its
+    reference runs. In float32, comparing both models sees as much.
     """
+    apart = 0.0
+    for mine, exact in zip(tensors_in(ours), tensors_in(theirs), strict=False):
+        if mine.shape == exact.shape:
+            noise = max(torch.finfo(dtype).eps / 4, _noise(exact, dtype))
+            apart = max(apart, relative_error(plain(mine), plain(exact)) / noise)
+    verdict, is_same = layer.forward, apart <= TWICE
+    if verdict is None or is_same is verdict.agrees or (is_same and verdict.limit is None):  # None: another structure
+        return layer
+    usual = max((_noise(each, dtype) for each in tensors_in(expected)), default=0.0)
+    if is_same and layer.output_error > TWICE * usual:
+        return replace(layer, note=ROUNDS)
+    said = ROUNDS if is_same else ANOTHER.format(times=apart)
+    verdict = Verdict(path=verdict.path, agrees=is_same, standard=verdict.standard, headline=said)
+    message, note = ("", ROUNDS) if is_same else (f"{verdict.path}: {said}", "")
+    return replace(layer, forward=replace(verdict, message=message), note=note)
 
-    ours: ModuleCopies
-    theirs: ModuleCopies
-    #: The calls of the original as it is.
-    calls: Callable[[], Mapping[tuple[str, int], Call]]
 
-    @classmethod
-    def of(cls, model: nn.Module, original: nn.Module, inputs: Any, kwargs: Any, standard: str | None) -> Alone:
-        """Copy the modules."""
-        ours, theirs = (
-            ModuleCopies(dict(copy.deepcopy(each).cpu().named_modules()), None, standard) for each in (model, original)
-        )
-
-        @functools.cache
-        def calls() -> Mapping[tuple[str, int], Call]:
-            args, named = (mapped(each, lambda tensor: tensor.detach().cpu()) for each in (inputs, kwargs))
-            found = run(copy.deepcopy(original).cpu(), args, named, None, False)[1]
-            return {(call.name, call.number): call for call in found}
-
-        return cls(ours, theirs, calls)
-
-    def judge(self, layer: Layer, call: Call, other: Call, expected: Any) -> Layer:
-        """Return a layer with what is found of its call by itself; ``other`` names the original's call.
-
-        Nothing is, where the results of either module depend on more than what it gets.
-        """
-        if (found := self.difference(call, other)) is None or (found <= TWICE) is layer.agrees:
-            return layer
-        if layer.forward is None or layer.forward.limit is None:  # another shape or structure
-            return layer
-        original = self.calls()[other.name, other.number]
-        if not all(each.forward and each.agrees for each in (self.ours.judge(call), self.theirs.judge(original))):
-            return layer
-        if found > TWICE:
-            said = ANOTHER.format(times=found)
-            verdict = Verdict(path=call.label, agrees=False, standard=layer.forward.standard, headline=said)
-            return replace(layer, forward=replace(verdict, message=f"{call.label}: {said}"))
-        usual = relative_error(original.output, mapped(expected, plain))
-        verdict = Verdict(path=call.label, agrees=True, standard=layer.forward.standard, headline=f"agrees: {ROUNDS}")
-        return replace(layer, forward=verdict if layer.output_error <= TWICE * usual else layer.forward, note=ROUNDS)
-
-    def difference(self, call: Call, other: Call) -> float | None:
-        """Return how far the functions are apart, as a multiple of the original's noise; None if that is unknown."""
-        dtypes = {each.dtype for each in tensors_in(call.output)}
-        if len(dtypes) != 1 or not dtypes <= set(SHORT):
-            return None
-        try:
-            ours, theirs = (
-                tensors_in(copies.source(each).exact()[0]) for copies, each in ((self.ours, call), (self.theirs, other))
-            )
-        except Exception:  # noqa: BLE001 - only an NPU may have it, or the modules take other arguments
-            return None
-        (dtype,), found = dtypes, []
-        for mine, exact in zip(ours, theirs, strict=False):
-            if mine.shape == exact.shape and isinstance(exact, Reference):
-                noises = [relative_error(each, plain(exact)) for each in exact.reference_runs(dtype)]
-                found.append(relative_error(plain(mine), plain(exact)) / max([torch.finfo(dtype).eps / 4, *noises]))
-        return max(filter(math.isfinite, found), default=None)
+def _noise(exact: Tensor, dtype: torch.dtype) -> float:
+    """Return the largest relative error of reference runs."""
+    runs = exact.reference_runs(dtype) if isinstance(exact, Reference) else ()
+    return max((relative_error(each, plain(exact)) for each in runs), default=0.0)
 
 
 def _shared(model: nn.Module, original: nn.Module) -> dict[str, str]:

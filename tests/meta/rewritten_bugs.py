@@ -386,7 +386,7 @@ def lines() -> Iterator[str]:
             caught[dtype] += first is not None
             found.append("none" if first is None else f"`{first.label}`")
         effect = Pair.of(change, torch.bfloat16).effect(change.where)
-        rows.append((name, *found, f"{effect:.2g}" if math.isfinite(effect) else "another shape"))
+        rows.append((name, *found, f"{float(f'{effect:.2g}'):g}" if math.isfinite(effect) else "another shape"))
     yield from table(
         ("change", *(f"first wrong layer, {each}" for each in ("float32", "bfloat16")), "effect, times the noise"), rows
     )
