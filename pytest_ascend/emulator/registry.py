@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -203,3 +203,18 @@ def _wide(value: Any) -> Any:
         wide = type(value)(_wide(each) for each in value)
         return value if all(mine is theirs for mine, theirs in zip(wide, value, strict=True)) else wide
     return torch.float32 if value in NARROW else value
+
+
+def gradients(
+    function: Callable[..., Any], leaves: Sequence[torch.Tensor], *above: Any, dtype: torch.dtype = torch.float32
+) -> tuple[torch.Tensor, ...]:
+    """Return torch's gradients of a function's first results by its arguments, computed in a wide dtype.
+
+    ``above`` are the gradients of these results; None for one that nothing came of.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        given = [each.to(dtype).clone().requires_grad_() for each in leaves]
+        made = function(*given)
+        made = made if isinstance(made, tuple) else (made,)
+        pairs = [(y, d.to(dtype).clone().view(y.shape)) for y, d in zip(made, above, strict=False) if d is not None]
+        return torch.autograd.grad([y for y, _ in pairs], given, [d for _, d in pairs])

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.kernels.linear import ALLOW_LOWER, narrowed, widened
-from pytest_ascend.emulator.registry import Family, aten
+from pytest_ascend.emulator.registry import Family, aten, gradients
 
 family = Family("convolution", wide=("ConvTbc", "ConvTbcBackward", "Im2colBackward"))
 T = torch.Tensor
@@ -93,6 +93,4 @@ def deformable_offsets(
 
 
 def deformable_offsets_grad(grad: T, x: T, offsets: T, **geometry: Any) -> tuple[T, ...]:
-    with torch.inference_mode(False), torch.enable_grad():
-        leaves = [each.float().clone().requires_grad_() for each in (x, offsets)]
-        return torch.autograd.grad(deformable_offsets(*leaves, **geometry), leaves, grad.float().clone())
+    return gradients(lambda *leaves: deformable_offsets(*leaves, **geometry), (x, offsets), grad)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import Family, gradients
 
 family = Family("detection")
 T = torch.Tensor
@@ -93,10 +93,7 @@ def gradient(of: Callable[[Corners, Corners, str], T]) -> Callable[..., tuple[T,
     """Make a body that returns the gradients of both boxes, from torch's autograd of the measure."""
 
     def body(grad: T, boxes: T, truth: T, *_slants: T, trans: bool, is_cross: bool, mode: str) -> tuple[T, ...]:
-        with torch.inference_mode(False), torch.enable_grad():
-            leaves = [each.float().clone().requires_grad_() for each in (boxes, truth)]
-            made = of(*_pairs(leaves[0], leaves[1], trans, is_cross), mode)
-            return torch.autograd.grad(made, leaves, grad.float().clone().view(made.shape))
+        return gradients(lambda a, b: of(*_pairs(a, b, trans, is_cross), mode), (boxes, truth), grad)
 
     return body
 

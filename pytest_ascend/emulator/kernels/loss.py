@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  as everybody calls it
 
 from pytest_ascend.emulator.choices import is_950
-from pytest_ascend.emulator.registry import Family, aten
+from pytest_ascend.emulator.registry import Family, aten, gradients
 from pytest_ascend.emulator.tensors import Refused
 
 family = Family("loss", wide=True)
@@ -126,10 +126,7 @@ def cross_entropy_loss_grad(
     ignored: int, smoothing: float, _scale: float,
 ) -> T:  # fmt: skip
     """Differentiate the loss by the scores, using log-probabilities, whose softmax is the same."""
-    with torch.inference_mode(False), torch.enable_grad():
-        leaf = shares.float().clone().requires_grad_()
-        loss = _loss(leaf, target.clone(), weight, reduction, ignored, smoothing)
-        return torch.autograd.grad(loss, leaf, grad.float().clone().view(loss.shape))[0]
+    return gradients(lambda leaf: _loss(leaf, target.clone(), weight, reduction, ignored, smoothing), [shares], grad)[0]
 
 
 def softmax_cross_entropy_with_logits(x: T, labels: T) -> tuple[T, T]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import Family, aten
+from pytest_ascend.emulator.registry import Family, aten, gradients
 
 family = Family("pooling", wide=True)
 T = torch.Tensor
@@ -29,10 +29,7 @@ def _largest_3d(x: T, dilation: L, **window: Any) -> tuple[T, T]:
 
 def max_pool2d_backward(x: T, grad: T, argmax: T, *, ksize: L, strides: L, **_: Any) -> T:  # noqa: ARG001
     """Differentiate pooling over windows side by side, whose places follow from ``x``: torch_npu before 2.5."""
-    with torch.inference_mode(False), torch.enable_grad():
-        leaf = x.float().clone().requires_grad_()
-        pooled = torch.nn.functional.max_pool2d(leaf, ksize[1:3], strides[1:3])
-        return torch.autograd.grad(pooled, leaf, grad.float().clone())[0]
+    return gradients(lambda leaf: torch.nn.functional.max_pool2d(leaf, ksize[1:3], strides[1:3]), [x], grad)[0]
 
 
 def max_pool3d(x: T, *, dilation: L, padding: str, ceil_mode: int, data_format: str, **window: Any) -> T:  # noqa: ARG001

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import Family, gradients
 
 family = Family("recurrent")
 T = torch.Tensor
@@ -207,35 +207,15 @@ def lstm(
 def lstm_backward(
     x: T, states: list[T], params: list[T], dy: T | None, dh: T | None, dc: T | None, *rest: Any
 ) -> tuple[T | list[T], ...]:
-    """Run all layers backward, the last one first, each direction as :func:`dynamic_rnn_grad` does."""
-    (i, j, f, o, h, c, tanh), (batch_sizes, has_bias, *_, bidirectional, batch_first, _) = rest[:7], rest[7:]
-    first, lasts = _in_steps(x, batch_sizes, batch_first)
-    ways, weights = _DIRECTIONS[: 1 + bidirectional], list(_weights(params, has_bias))
-    dh, dc = (torch.zeros_like(states[0]) if each is None else each for each in (dh, dc))
-    shape = (*first.shape[:2], len(ways) * h[0].shape[2])
-    d = x.new_zeros(shape) if dy is None else (dy.transpose(0, 1) if batch_first else dy).reshape(shape)
-    made: list[tuple[T, ...]] = []
-    for end in range(len(weights), 0, -len(ways)):
-        places = range(end - len(ways), end)
-        below = [h[each - len(ways)] if lasts is None else h[each - len(ways)] * lasts for each in places]
-        given = torch.cat(below, 2) if places[0] else first
-        made[:0] = [
-            dynamic_rnn_grad(
-                given, weights[p][0], x, x, states[0][p], states[1][p], h[p], c[p], of_y, dh[p], dc[p],
-                i[p], j[p], f[p], o[p], tanh[p], first.new_ones(()) if lasts is None else lasts, direction=way,
-            )
-            for p, way, of_y in zip(places, ways, d.chunk(len(ways), 2), strict=True)
-        ]  # fmt: skip
-        d = torch.stack([each[2] for each in made[: len(ways)]]).sum(0)
-    of_params: list[T] = []
-    for (dw, db, *_), of_input in zip(made, params[:: 4 if has_bias else 2], strict=True):
-        inputs = of_input.shape[1]
-        of_params += [dw[:inputs].T, dw[inputs:].T, *([db] * 2 * has_bias)]
-    return (
-        (d.transpose(0, 1) if batch_first else d).reshape(x.shape),
-        *(torch.stack([each[place] for each in made]) for place in (3, 4)),
-        of_params,
-    )
+    """Differentiate the whole in float64: what was kept of the way there is already rounded."""
+    batch_sizes, has_bias, layers, _, _, bidirectional, batch_first, _ = rest[7:]
+
+    def whole(x: T, hidden: T, cell: T, *params: T) -> tuple[Any, ...]:
+        how = (batch_sizes, has_bias, layers, 0.0, False, bidirectional, batch_first)
+        return lstm(x, list(params), [hidden, cell], *how)
+
+    dx, dhidden, dcell, *dparams = gradients(whole, [x, *states, *params], dy, dh, dc, dtype=torch.float64)
+    return dx, dhidden, dcell, dparams
 
 
 _GRU_ORDER = "rzh"
