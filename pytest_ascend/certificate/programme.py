@@ -150,7 +150,8 @@ def registry(registry: Path, submission: Path | None, output: Path | None) -> No
     """
     found = entries(registry, submission, installed(), load(), on=expectations.today())
     for each in found:
-        stack = ", ".join(filter(None, each.key[1:]))
+        named = (f"{NAMES[name]} {version}" for name, version in zip(_STACK, each.key[1:], strict=False))
+        stack = ", ".join(filter(None, (*named, each.key[-1])))
         what = f"{each.key[0]} for {stack}, by {each.claims['issuer']}" if each.claims else "unverified"
         also = f"; also certified by {', '.join(each.others)}" if each.others else ""
         state = f"DOES NOT HOLD: {'; '.join(each.reasons)}" if each.reasons else f"holds until {each.claims['expires']}"
@@ -214,7 +215,7 @@ def _list(path: Path, keys: Mapping[str, Ed25519PublicKey]) -> tuple[str, revoca
 
 def page(found: list[Entry]) -> str:
     """Return who is certified for what, as Markdown."""
-    columns = ("tier", *_STACK, "libraries", "issuer", "certificate", "until", "also by")
+    columns = ("tier", *(NAMES[name] for name in _STACK), "libraries", "issuer", "certificate", "until", "also by")
     holding = sorted((each for each in found if each.claims and not each.reasons), key=lambda each: each.key)
     names = ("issuer", "id", "expires")
     rows = [(*each.key, *(str(each.claims[name]) for name in names), ", ".join(each.others)) for each in holding]
