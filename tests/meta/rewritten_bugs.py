@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from pytest_ascend.precision import LayerReport, models
 from pytest_ascend.precision.capture import run, widened
-from tools.evaluation.support import machine, table, write
+from tools.evaluation.support import show, table
 
 WIDTH, HEADS, PATCHES = 64, 8, 16
 
@@ -283,7 +283,8 @@ def _scaled_and_shifted(self: nn.BatchNorm2d, x: Tensor) -> Tensor:
 
 def _group_norm_by_hand(self: nn.GroupNorm, x: Tensor) -> Tensor:
     parts = x.unflatten(1, (self.num_groups, -1))
-    var, mean = torch.var_mean(parts, (2, 3, 4), correction=0, keepdim=True)
+    mean = parts.mean((2, 3, 4), keepdim=True)
+    var = (parts - mean).square().mean((2, 3, 4), keepdim=True)
     normal = ((parts - mean) / (var + self.eps).sqrt()).flatten(1, 2)
     return normal * self.weight[:, None, None] + self.bias[:, None, None]
 
@@ -399,7 +400,4 @@ def lines() -> Iterator[str]:
 @click.option("--write", "is_written", is_flag=True, help="Put the table into docs/evaluation/judge.md.")
 def main(*, is_written: bool) -> None:
     """Measure, print, and write where asked to."""
-    found = [*lines(), "", f"By `python -m tools.evaluation rewritten`, {machine()}."]
-    click.echo("\n".join(found))
-    if is_written:
-        write("judge", "rewritten", found)
+    show([*lines(), "", "By `python -m tools.evaluation rewritten`."], "judge", "rewritten", is_written=is_written)
