@@ -171,6 +171,11 @@ def test_a_gather_takes_other_indices_in_each_batch(dim: int) -> None:
     assert_identical(called("GatherV3", x, dim, index, 1, 0), expected)
 
 
+def test_a_batch_of_nothing_has_no_rows_to_take() -> None:
+    found = called("GatherV3", torch.ones(0, 4, 3), 1, torch.ones(0, 2, dtype=torch.long), 1, 0)
+    assert found.shape == (0, 2, 3)
+
+
 def test_embedding_with_rows_that_are_scaled_down() -> None:
     assert_same(functional.embedding, FULL, floats(5, 3), max_norm=0.5)
 

@@ -38,9 +38,9 @@ def index_put_(x: T, indices: list[T | None], values: T, accumulate: bool, _: bo
 def gather_v3(x: T, dim: int, index: T, batch_dims: int, _: int) -> T:
     dim %= x.dim()
     batch, sizes = x.shape[:batch_dims], index.shape[batch_dims:]
-    rows, wanted = x.reshape(batch.numel(), *x.shape[batch_dims:]), index.reshape(batch.numel(), -1)
+    rows, wanted = x.reshape(batch.numel(), *x.shape[batch_dims:]), index.reshape(batch.numel(), sizes.numel())
     taken = [row.index_select(dim - batch_dims, each) for row, each in zip(rows, wanted, strict=True)]
-    return torch.stack(taken).reshape(*x.shape[:dim], *sizes, *x.shape[dim + 1 :])
+    return (torch.stack(taken) if taken else x).reshape(*x.shape[:dim], *sizes, *x.shape[dim + 1 :])
 
 
 # --- scatter ---
