@@ -45,6 +45,8 @@ def uncompiled(function: Callable[..., T]) -> Callable[..., T]:
 class EagerDispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A dispatch mode that torch's compiler does not compile, and in which it compiles what it is given."""
 
+    # Both only give torch's own the types that mypy wants of each mode.
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 

@@ -54,6 +54,7 @@ class Texts:
         like = given["lm_head.weight"]
         self.rows = [each.to(like.device) for each in prompts(arch)]
         self.tiles = tiles(arch, like)
+        self.images: Sequence[Tensor | None] = self.tiles or [None] * len(self.rows)
 
     def each(self, parts: Callable[[int], list[int]]) -> States:
         """Compute each text alone, in parts of these lengths."""
@@ -61,7 +62,7 @@ class Texts:
         for number, row in enumerate(self.rows):
             kept: dict[str, Any] = {}
             for place, part in enumerate(torch.split(row, parts(row.shape[1]), 1)):
-                images = self.tiles[number] if self.tiles and not place else None
+                images = None if place else self.images[number]
                 found.append(forward(self.arch, self.weights, part, cache=kept, tiles=images))
         return self._joined([{name: x.flatten(0, -2) for name, x in each.items()} for each in found])
 
@@ -121,7 +122,7 @@ class Texts:
         ends, chosen = [], []
         for number, row in enumerate(self.rows):
             kept: dict[str, Any] = {}
-            made = [forward(self.arch, self.weights, row, cache=kept, tiles=self.tiles[number] if self.tiles else None)]
+            made = [forward(self.arch, self.weights, row, cache=kept, tiles=self.images[number])]
             for place in range(NEW):
                 best = made[-1]["logits"][:, -1].argmax(-1)
                 chosen.append(best.cpu())
@@ -132,10 +133,9 @@ class Texts:
 
     def given(self, tokens: Tensor) -> Continuation:
         """Return what the places that are continued by ``tokens`` (texts, new) give, each text computed at once."""
-        tiles: Sequence[Tensor | None] = self.tiles or [None] * len(self.rows)
         ends = [
-            last_places(self.arch, self.weights, torch.cat([row, tokens[number : number + 1, :-1]], 1), NEW, images)
-            for number, (row, images) in enumerate(zip(self.rows, tiles, strict=True))
+            last_places(self.arch, self.weights, torch.cat([row, new[None, :-1]], 1), NEW, images)
+            for row, new, images in zip(self.rows, tokens, self.images, strict=True)
         ]
         return continuation(ends, tokens)
 
