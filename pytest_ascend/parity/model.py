@@ -93,7 +93,7 @@ class ModelParity:
         with torch.set_grad_enabled(what == "gradients"):
             both = ModuleResults.of(model, args, kwargs, self.device.torch_device(), autocast)
             actual, expected = (_judged(what, each) for each in (both.actual, both.expected))
-            self.compare(actual, expected, name=what, branching=both.branching and what == "gradients")
+            self.compare(actual, expected, name=what)
 
     def _compare_training(self, dtype: torch.dtype, autocast: torch.dtype | None) -> None:
         actual, right = self._on_both(training, dtype, autocast)

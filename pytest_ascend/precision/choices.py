@@ -26,19 +26,6 @@ RANDOM = frozenset((
 ))  # fmt: skip
 #: Those that draw on the CPU if no device is named: a function gives the same on any device.
 DRAWN_ON_CPU = frozenset(("rand", "randn", "randint", "randperm"))
-#: Operators that choose between values: a gradient jumps if a correct device chooses differently.
-BRANCHING = frozenset((
-    "relu", "relu_", "threshold_backward", "leaky_relu", "leaky_relu_", "hardtanh", "hardtanh_", "hardswish",
-    "hardswish_", "hardsigmoid", "prelu", "_prelu_kernel", "max_pool2d_with_indices", "max_pool3d_with_indices",
-    "max", "amax", "min", "amin", "maximum", "minimum", "abs",
-))  # fmt: skip
-#: Those for which reference runs show the other choice (:data:`orders.KINKED`).
-SHOWN_BRANCHING = frozenset((
-    "relu", "relu_", "threshold_backward", "leaky_relu", "leaky_relu_", "hardtanh", "hardtanh_", "hardswish",
-    "hardswish_", "hardsigmoid", "max_pool2d_with_indices",
-))  # fmt: skip
-#: Those for which reference runs do not.
-UNSHOWN_BRANCHING = BRANCHING - SHOWN_BRANCHING
 
 
 class OperatorNames(EagerDispatchMode):
@@ -50,10 +37,7 @@ class OperatorNames(EagerDispatchMode):
 
     def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Record an operator, and run it."""
-        name = func.overloadpacket.__name__
-        first = args[0] if args else None
-        if name not in BRANCHING or not isinstance(first, Tensor) or first.is_floating_point():
-            self.names.add(name)
+        self.names.add(func.overloadpacket.__name__)
         return func(*args, **kwargs)
 
 

@@ -18,12 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from pytest_ascend.precision.capture import Call, Part, call_again, run, widened
-from pytest_ascend.precision.choices import UNSHOWN_BRANCHING
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.diagnosis import without_hf32
 from pytest_ascend.precision.layer_report import Layer, LayerReport, relative_error
 from pytest_ascend.precision.nested import mapped, tensors_in
-from pytest_ascend.precision.operators import first_wrong_operator, in_float64
+from pytest_ascend.precision.operators import first_wrong_operator
 from pytest_ascend.precision.reference import COUNTS_OF_MANY, Source, initialise
 from pytest_ascend.precision.stand_ins import stand_ins
 from pytest_ascend.system.errors import UsageError
@@ -135,7 +134,7 @@ class ModuleCopies:
             return replace(layer, note="active dropout: not judged")
         has_parts = any(True for _ in module.children())
         try:
-            (output, gradients), names = in_float64(self.source(call))
+            output, gradients = self.source(call).exact()
         except Exception as error:  # noqa: BLE001 - a module may depend on anything outside of it
             said = f"{type(error).__name__}: {error}".splitlines()[0][:160]
             return replace(layer, note=f"not judged: its call cannot be repeated on the CPU ({said})")
@@ -146,7 +145,6 @@ class ModuleCopies:
             {name: gradients[name] for name in found},
             name=f"{call.label} backward",
             standard=self.standard,
-            branching=bool(names & UNSHOWN_BRANCHING),
         )
         note = "has parts" if has_parts else ""
         if any(leak.spot is None and leak.gradient is not None for leak in call.leaks):

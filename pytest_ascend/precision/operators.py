@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from pytest_ascend.precision.capture import Call, Part, call_again, casting, kept
-from pytest_ascend.precision.choices import RANDOM, OperatorNames
+from pytest_ascend.precision.choices import RANDOM
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.reference import Reference, Source
@@ -111,9 +111,3 @@ def _without_gradients(func: Any, args: Any, kwargs: Any, _: Any) -> Any:
 
 def _is_comparable(actual: Tensor, expected: Tensor) -> bool:
     return actual.shape == expected.shape and isinstance(expected, Reference) and actual.is_floating_point()
-
-
-def in_float64(source: Source) -> tuple[Any, set[str]]:
-    """Compute in float64; return references, and the names of the operators."""
-    with OperatorNames() as seen:
-        return source.exact(), seen.names

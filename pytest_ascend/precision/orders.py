@@ -359,24 +359,40 @@ def _across(place: int, *kinks: float, bounds: slice | None = None) -> Way:
     return compute
 
 
-def _max_pool(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Choose at random among values that are nearly the largest."""
-    if x.dtype is torch.float64 or not x.numel():
-        return func(x, *args, **kwargs)
+def _extreme(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Choose the place at random among those of values that are nearly the largest (or smallest)."""
+    found = func(x, *args, **kwargs)
+    if isinstance(found, Tensor) or x.dtype is torch.float64 or not x.is_floating_point() or not x.numel():
+        return found
     chance = torch.Generator().manual_seed(_order.get())
     noise = torch.rand(x.shape, generator=chance, dtype=torch.float32, device="cpu").to(x.dtype)
-    places = func(x + noise * _near(x), *args, **kwargs)[1]
-    return x.flatten(-2).gather(-1, places.flatten(-2)).reshape(places.shape), places
+    return found[0], func(x + noise * _near(x), *args, **kwargs)[1]
+
+
+def _decision(func: Any, x: Tensor, *others: Any, **kwargs: Any) -> Any:
+    """In a backward pass, decide otherwise where the difference or sign that decides is nearly zero, but not zero.
+
+    So pass the gradients of abs, clamp, maximum and amax.
+    """
+    found = func(x, *others, **kwargs)
+    if _order.get() or not _is_short(x) or not x.numel() or torch._C._current_graph_task_id() < 0:  # noqa: SLF001
+        return found
+    number = x - others[0] if others else x
+    size = torch.maximum(_near(x), _near(others[0])) if others and isinstance(others[0], Tensor) else _near(x)
+    near = (number != 0) & (number.abs() <= size)
+    return torch.where(near, ~found if found.dtype is torch.bool else -found, found)
 
 
 #: Operators with a kink, by the operator that computes their gradient.
 KINKED: Mapping[str, Way] = {
     "relu": _across(0, 0.0),
     "leaky_relu_backward": _across(1, 0.0),
+    "_prelu_kernel_backward": _across(1, 0.0),
     "hardtanh_backward": _across(1, bounds=slice(2, 4)),
     "hardswish_backward": _across(1, -3.0, 3.0),
     "hardsigmoid_backward": _across(1, -3.0, 3.0),
-    "max_pool2d_with_indices": _max_pool,
+    **dict.fromkeys(("max", "min", "max_pool2d_with_indices", "max_pool3d_with_indices"), _extreme),
+    **dict.fromkeys(("lt", "le", "gt", "ge", "eq", "sgn"), _decision),
 }
 
 WAYS: Mapping[str, Way] = {

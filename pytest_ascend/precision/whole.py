@@ -14,14 +14,13 @@ from torch import Tensor, nn
 
 from pytest_ascend.environment.chips import has_own_formulas
 from pytest_ascend.precision.capture import casting, seed_gradient
-from pytest_ascend.precision.choices import RANDOM, UNSHOWN_BRANCHING, OperatorNames
+from pytest_ascend.precision.choices import RANDOM, OperatorNames
 from pytest_ascend.precision.compare import compare, joined
 from pytest_ascend.precision.diagnosis import without_hf32
 from pytest_ascend.precision.formulas import active, cann_formulas
 from pytest_ascend.precision.layer_report import LayerReport, noted
 from pytest_ascend.precision.layers import DROPOUTS, check_module, layers
 from pytest_ascend.precision.nested import mapped, tensors_in
-from pytest_ascend.precision.operators import in_float64
 from pytest_ascend.precision.orders import SHORT
 from pytest_ascend.precision.reference import COUNTS_OF_MANY, Source, initialise
 from pytest_ascend.records.verdict import Verdict
@@ -96,7 +95,6 @@ class ModuleResults:
     autocast: torch.dtype | None
     expected: dict[str, Any]
     dropped: list[str]
-    branching: bool
     actual: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -112,10 +110,10 @@ class ModuleResults:
         initialise(model, inputs, kwargs)
         still, dropped = without_dropout(model)
         source = Source(still, tuple(inputs), dict(kwargs), autocast, call=outputs_and_gradients, counts=COUNTS_OF_MANY)
-        expected, names = in_float64(source)
-        _refuse_random(still, inputs, kwargs, names & RANDOM)
-        branching = bool(names & UNSHOWN_BRANCHING)
-        return cls(still, inputs, kwargs, autocast, expected, dropped, branching).on(device)
+        with OperatorNames() as seen:
+            expected = source.exact()
+        _refuse_random(still, inputs, kwargs, seen.names & RANDOM)
+        return cls(still, inputs, kwargs, autocast, expected, dropped).on(device)
 
     def on(self, device: torch.device) -> ModuleResults:
         """Return these with new results of a device."""
@@ -132,11 +130,7 @@ class ModuleResults:
         """Yield the verdict of each part."""
         for part in self.actual:
             name = f"{type(self.model).__name__}.{part}"
-            yield self.compare(self.actual[part], self.expected[part], name=name, standard=standard, part=part)
-
-    def compare(self, actual: Any, expected: Any, *, part: str = "grad", **keywords: Any) -> Verdict:
-        """Judge a part, or another value in its place."""
-        return compare(actual, expected, branching=self.branching and part != "output", **keywords)
+            yield compare(self.actual[part], self.expected[part], name=name, standard=standard)
 
 
 def outputs_and_gradients(

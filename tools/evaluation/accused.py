@@ -25,7 +25,7 @@ import click
 import torch
 
 from pytest_ascend.emulator import choices, dispatch
-from pytest_ascend.precision import layers
+from pytest_ascend.precision import compare, layers
 from pytest_ascend.precision.formulas import cann_formulas
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.reference import COUNTS, Reference, plain
@@ -168,13 +168,13 @@ def _module(model: Any, args: Any, given: Any, kind: str, autocast: Any, *, spoi
     pairs = list(zip(tensors_in(both.actual), tensors_in(both.expected), strict=True))
     pairs = [each for each in pairs if isinstance(each[1], Reference)]
     for ours, theirs in pairs[:: -(-len(pairs) // SPOILT)] if spoils and pairs else ():
-        yield from planted(ours.cpu(), theirs, both.compare)
+        yield from planted(ours.cpu(), theirs)
 
 
 # --- planted errors ---
 
 
-def planted(actual: Any, expected: Any, compare: Any) -> Iterator[dict[str, Any]]:
+def planted(actual: Any, expected: Any) -> Iterator[dict[str, Any]]:
     """Yield, for errors of each size and place, whether they were seen.
 
     The reference error is the largest that the device, or one of eight reference runs, has in the tensor, and no less

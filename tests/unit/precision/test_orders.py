@@ -195,6 +195,9 @@ KINKS: Mapping[str, tuple[Callable[[Tensor], Tensor], dict[float, tuple[float, f
     "hardtanh": (lambda x: F.hardtanh(x, -0.5, 2), {-0.5: (0, 1), 2.0: (1, 0)}),
     "hardswish": (F.hardswish, {-3.0: (0, -0.5), 3.0: (1.5, 1)}),
     "hardsigmoid": (F.hardsigmoid, {-3.0: (0, 1 / 6), 3.0: (1 / 6, 0)}),
+    "prelu": (lambda x: F.prelu(x, torch.tensor([0.25])), {0.0: (0.25, 1)}),
+    "abs": (torch.abs, {0.0: (-1, 1)}),
+    "clamp": (lambda x: x.clamp(-0.5, 2), {-0.5: (0, 1), 2.0: (1, 0)}),
 }
 
 
@@ -224,6 +227,25 @@ def test_among_nearly_equal_maxima_any_is_chosen_and_a_clear_one_always() -> Non
     assert torch.allclose(values, F.max_pool2d(x, 2), atol=1e-6)
     assert set(places[0, :, 0, 0].tolist()) == {0, 5}
     assert set(places[0, :, 1, 1].tolist()) == {15}
+
+
+@pytest.mark.parametrize("reduce", [torch.amax, lambda x, dim: x.max(dim).values, lambda x, dim: -(-x).min(dim)[0]])
+def test_the_gradient_of_a_maximum_goes_to_any_that_is_nearly_the_largest(reduce: Callable[..., Tensor]) -> None:
+    x = torch.tensor([1.0, 1 + 2**-22, 0.5]).repeat(64, 1).requires_grad_()
+    with other_order():
+        made = reduce(x, 1)
+        (found,) = torch.autograd.grad(made.sum(), x)
+    assert torch.equal(made, reduce(x, 1))
+    assert found[:, 0].any(), "the second largest gets some"
+    assert torch.equal(found.sum(1), torch.ones(64))
+    assert not found[:, 2].any()
+
+
+def test_a_comparison_that_is_no_part_of_a_backward_pass_stays_as_it_is() -> None:
+    x = torch.tensor([1e-7, 1.0])
+    with other_order():
+        assert (x > 0).all()
+        assert torch.equal(x.sgn(), torch.ones(2))
 
 
 @pytest.mark.parametrize("groups", [1, 2])

@@ -13,6 +13,7 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.precision import compare, layers, whole
 from pytest_ascend.precision.reference import plain
 from pytest_ascend.precision.stand_ins import cross_entropy_inside
+from pytest_ascend.precision.whole import ModuleResults
 from pytest_ascend.run.reference import cpu_reference
 
 
@@ -177,6 +178,37 @@ def test_which_of_nearly_equal_values_is_largest_may_be_what_a_reference_run_say
     assert not torch.equal(actual, plain(expected))
     assert compare(actual, expected).agrees
     assert not compare((actual + 3) % 8, expected).agrees
+
+
+@pytest.mark.parametrize(
+    ("function", "other"),
+    [
+        (torch.abs, [-1.0] * 8),
+        (lambda x: x.clamp(0, 9), [0.0] * 8),
+        (lambda x: torch.maximum(x, -x), [-1.0] * 8),
+        (lambda x: (x + 3).amax(1), [0.0, 1.0, *[0.0] * 6]),
+    ],
+    ids=["abs", "clamp", "maximum", "amax"],
+)
+def test_a_gradient_through_a_comparison_may_jump_there_and_nowhere_else(function: Any, other: list[float]) -> None:
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            made: torch.Tensor = function(x * self.weight)
+            return made.sum()
+
+    torch.manual_seed(0)
+    x = torch.randn(64, 8)
+    x[0] = torch.tensor([1e-7, *[9e-8] * 7])
+    both = ModuleResults.of(Layer(), (x,), {}, torch.device("cpu"), None)
+    assert all(each.agrees for each in both.judged())
+    both.actual["grad_input"]["0"][0] = torch.tensor(other)
+    assert all(each.agrees for each in both.judged()), "the other side of a jump"
+    both.actual["grad"]["weight"][3] *= 1.001
+    assert [each.agrees for each in both.judged()] == [True, True, False]
 
 
 def test_a_wrong_layer_is_judged_beside_as_many_reference_runs_as_a_module() -> None:
