@@ -40,15 +40,15 @@ def leaves(whole: Leaf, depth: int = 0) -> Iterator[Leaf | StructureMismatch]:
     """Walk the structures of ``whole`` together, and yield their leaves.
 
     Lists and tuples (named ones too) are matched by position, mappings and dataclasses by name; a mapping matches a
-    dataclass, and any sequence another. Raises :class:`UsageError` for an endless structure, and for a reference run
-    with another structure than the expected value.
+    dataclass, and any sequence another. What one dataclass lacks is None, as in outputs of transformers. Raises
+    :class:`UsageError` for an endless structure, and for a reference run of another structure than the expected value.
     """
     if depth > DEEPEST:
         raise UsageError(f"{whole.path[:80]}… is nested more than {DEEPEST} deep", hint="does this output hold itself?")
     parts, expected = children(whole.actual), children(whole.expected)
-    if parts is None and expected is None:
+    if whole.actual is None or whole.expected is None or (parts is None and expected is None):
         for one in whole.reference_runs:
-            if children(one) is not None:
+            if expected is None and children(one) is not None:
                 raise UsageError(
                     f"reference_runs is {kind(one)} at {whole.path}, where expected has one value",
                     hint="several reference runs of one output go into precision.Samples(first, second, ...)",
@@ -57,6 +57,9 @@ def leaves(whole: Leaf, depth: int = 0) -> Iterator[Leaf | StructureMismatch]:
     elif parts is None or expected is None:
         yield StructureMismatch(whole.path, f"expected {kind(whole.expected)}, got {kind(whole.actual)}")
     else:
+        if is_dataclass(whole.actual) and is_dataclass(whole.expected):
+            every = dict.fromkeys([*expected, *parts])
+            parts, expected = every | parts, every | expected
         if parts.keys() != expected.keys():
             missing = [str(key) for key in expected if key not in parts]
             surplus = [str(key) for key in parts if key not in expected]
@@ -69,11 +72,11 @@ def leaves(whole: Leaf, depth: int = 0) -> Iterator[Leaf | StructureMismatch]:
 def _inner(
     whole: Leaf, parts: dict[Any, Any], expected: dict[Any, Any], depth: int
 ) -> Iterator[Leaf | StructureMismatch]:
-    reference_runs = [_parts_of_run(one, expected, whole.path) for one in whole.reference_runs]
+    reference_runs = [_parts_of_run(one, children(whole.expected), whole.path) for one in whole.reference_runs]
     for key, value in expected.items():
         if key in parts:
             path = whole.path + _step(whole.actual, key)
-            yield from leaves(Leaf(path, parts[key], value, tuple(one[key] for one in reference_runs)), depth + 1)
+            yield from leaves(Leaf(path, parts[key], value, tuple(one.get(key) for one in reference_runs)), depth + 1)
 
 
 def children(value: Any) -> dict[Any, Any] | None:
@@ -195,9 +198,9 @@ def tensors_in(value: Any, *, into_objects: bool = True) -> list[torch.Tensor]:
     return found
 
 
-def _parts_of_run(reference_runs: Any, expected: dict[Any, Any], path: str) -> dict[Any, Any]:
+def _parts_of_run(reference_runs: Any, expected: dict[Any, Any] | None, path: str) -> dict[Any, Any]:
     parts = children(reference_runs)
-    if parts is None or parts.keys() != expected.keys():
+    if parts is None or expected is None or parts.keys() != expected.keys():
         raise UsageError(
             f"reference_runs does not have the structure of expected at {path}: it is {kind(reference_runs)}",
             hint="run the same function on the CPU for both; several reference runs go into precision.Samples",

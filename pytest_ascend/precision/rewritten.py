@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from pytest_ascend.precision.capture import Call, run
-from pytest_ascend.precision.compare import compare
+from pytest_ascend.precision.compare import compare, joined
 from pytest_ascend.precision.diagnosis import without_hf32
-from pytest_ascend.precision.layer_report import Layer, LayerReport, relative_error
+from pytest_ascend.precision.layer_report import Layer, LayerReport, noted, relative_error
 from pytest_ascend.precision.layers import ModuleCopies, check_module
-from pytest_ascend.precision.nested import mapped, tensors_in
+from pytest_ascend.precision.nested import Leaf, leaves, mapped, tensors_in
 from pytest_ascend.precision.orders import SHORT
 from pytest_ascend.precision.reference import COUNTS_OF_MANY, Reference, Source, plain
 from pytest_ascend.records.verdict import Verdict
@@ -29,6 +29,8 @@ TWICE = 2.0
 #: What is said of such a module, and of another function.
 ROUNDS = "in float64 the same as the original: it rounds more often, or elsewhere"
 ANOTHER = "by itself, in float64, another function than the original: {times:.2g} times the original's noise apart"
+#: What is said of parts that one of the models leaves out, such as weights of attention; so many are named.
+LACKING, NAMED = "not compared, as one of the models has None there: {}", 4
 
 
 def models(
@@ -44,7 +46,8 @@ def models(
 
     ``names`` goes from the model's names to the original's; without it, modules of equal names are compared. The model
     runs on ``device``, its original on the CPU: in float64 (expected), and as it is in several orders (reference runs).
-    In 16 bits, a module whose input agrees is also compared by itself. Raises :class:`UsageError` for unknown names,
+    In 16 bits, a module whose input agrees is also compared by itself. A part of an output that one model has and the
+    other leaves out (None) is not compared, and named. Raises :class:`UsageError` for unknown names,
     and if there is nothing to compare.
     """
     check_module(model)
@@ -64,12 +67,16 @@ def models(
     copies = [
         ModuleCopies(dict(copy.deepcopy(each).cpu().named_modules()), None, standard) for each in (model, original)
     ]
-    layers = tuple(_against(call, key, expected[key], copies) for call, key in found if key in expected)
+    found = [each for each in found if each[1] in expected]
+    layers = tuple(_against(call, key, expected[key], copies) for call, key in found)
     if not layers:
         raise UsageError(
             "the models have no module in common that both call", hint="say with names={...} which modules correspond"
         )
-    return LayerReport(layers=layers, note=note)
+    report = LayerReport(layers=layers, note=note)
+    lacking = [path for call, key in found for path in _lacking(call.label, call.output, expected[key][1])]
+    rest = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
+    return noted(report, LACKING.format(", ".join(lacking[:NAMED]) + rest)) if lacking else report
 
 
 def _calls_and_outputs(
@@ -80,6 +87,28 @@ def _calls_and_outputs(
         calls = run(model, args, kwargs, None, False)[1]
     each_of = (call for call in calls if call.name in names)
     return {(call.name, call.number): (tensors_in((call.args, call.kwargs)), call.output) for call in each_of}
+
+
+def _pairs(actual: Any, expected: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the tensors of two outputs that stand at equal places."""
+    parts = [(each.actual, each.expected) for each in leaves(Leaf("", actual, expected)) if isinstance(each, Leaf)]
+    both = [each for each in parts if all(isinstance(one, Tensor) for one in each)]
+    return [one for one, _ in both], [other for _, other in both]
+
+
+def _lacking(path: str, actual: Any, expected: Any) -> list[str]:
+    """Return the paths of the parts of an output that one of both leaves out; none if nothing would be left."""
+    parts = list(leaves(Leaf(path, actual, expected)))
+    both = [each for each in parts if isinstance(each, Leaf)]
+    lacking = [each.path for each in both if (each.actual is None) is not (each.expected is None)]
+    return lacking if len(lacking) < len(parts) else []
+
+
+def _compared(call: Call, expected: Any, standard: str | None) -> Verdict:
+    """Judge an output by the parts that both models have."""
+    verdict = compare(call.output, expected, name=call.label, standard=standard)
+    lacking = _lacking(call.label, call.output, expected)
+    return joined([each for each in verdict.leaves if each.path not in lacking], call.label) if lacking else verdict
 
 
 def _against(
@@ -93,8 +122,8 @@ def _against(
         kind=call.kind,
         input_error=relative_error((call.args, call.kwargs), mapped(given, plain)),
         input_agrees=all(compare(a, b, standard=standard).agrees for a, b in pairs),
-        output_error=relative_error(call.output, mapped(output, plain)),
-        forward=compare(call.output, output, name=call.label, standard=standard),
+        output_error=relative_error(*_pairs(call.output, mapped(output, plain))),
+        forward=_compared(call, output, standard),
     )
     dtypes = {each.dtype for each in tensors_in(call.output)}
     is_alike = layer.input_agrees and len(pairs) == len(tensors) == len(given)
@@ -119,7 +148,7 @@ def _by_itself(layer: Layer, expected: Any, ours: Any, theirs: Any, dtype: torch
     reference runs. In float32, comparing both models sees as much.
     """
     apart = 0.0
-    for mine, exact in zip(tensors_in(ours), tensors_in(theirs), strict=False):
+    for mine, exact in zip(*_pairs(ours, theirs), strict=True):
         if mine.shape == exact.shape:
             noise = max(torch.finfo(dtype).eps / 4, _noise(exact, dtype))
             apart = max(apart, relative_error(plain(mine), plain(exact)) / noise)

@@ -1,4 +1,6 @@
 import copy
+from collections import OrderedDict
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -356,3 +358,63 @@ def test_of_a_rewritten_model_the_module_is_named_whose_input_agrees(x):
     ]
     report = models(mine, original, x[None], names={"2": "2"})
     assert list(report.explain())[1].startswith("  its input is wrong already")
+
+
+@dataclass
+class States(OrderedDict):
+    """An output as transformers has them: what is None is no part of it."""
+
+    last: torch.Tensor
+    weights: tuple | None = None
+
+    def __post_init__(self):
+        super().__init__({name: each for name, each in vars(self).items() if each is not None})
+
+
+class ByHand(Attention):
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        weights = (q @ k.mT / 8**0.5).softmax(-1)
+        return self.proj(weights @ v), weights
+
+
+class BySdpa(Attention):
+    def forward(self, x):
+        return super().forward(x), None
+
+
+class Returning(nn.Module):
+    def __init__(self, attention):
+        super().__init__()
+        self.attn = attention
+
+    def forward(self, x):
+        made, weights = self.attn(x)
+        return States(made, weights)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_one_of_both_models_leaves_out_is_not_compared_and_named(x, dtype):
+    original = Returning(ByHand(False)).to(dtype)
+    for is_causal in (False, True):
+        mine = Returning(BySdpa(is_causal)).to(dtype)
+        mine.load_state_dict(original.state_dict())
+        for model, other in ((mine, original), (original, mine)):
+            report = models(model, other, x[None].to(dtype))
+            assert report.agrees is not is_causal
+            assert "not compared, as one of the models has None there: attn[1], (model)['weights']" in report.explain()
+            if is_causal:
+                assert report.first.label == "attn"
+
+
+def test_an_output_of_which_nothing_is_left_is_wrong(x):
+    class Forgot(BySdpa):
+        def forward(self, x):
+            super().forward(x)
+
+    original = nn.Sequential(Attention(False))
+    mine = nn.Sequential(Forgot(False))
+    mine.load_state_dict(original.state_dict())
+    report = models(mine, original, x[None])
+    assert report.first.label == "0"
+    assert report.first.forward.headline == "expected a tensor, got None"
