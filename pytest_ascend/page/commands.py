@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import click
@@ -75,6 +76,7 @@ def export(context: click.Context, run: Path, form: str, output: Path | None, *,
     text = formats.FORMATS[form](found)
     if output:
         write_file(output, text)
+        click.echo(f"{found.total:,} cases: {output}")
     else:
         click.echo(text, nl=False)
     context.exit(exit_code(found) if gate else 0)
@@ -135,6 +137,8 @@ def diff(
         _echo(changes.lines(found))
     elif output:
         write_file(output, _written(found, form))
+        _echo(islice(changes.lines(found), 1))
+        click.echo(f"{found.after.total:,} cases: {output}")
     else:
         click.echo(_written(found, form), nl=False)
     context.exit(1 if found.failures(fail_on) else 5 if found.answer == CANNOT_TELL else 0)

@@ -211,3 +211,4 @@ def export(rules_file: Path | None, form: str, tests: Path | None, output: Path)
         click.echo(text, nl=False)
     else:
         write_file(output, text)
+        click.echo(f"{len(text.splitlines()):,} lines: {output}")

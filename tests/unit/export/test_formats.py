@@ -131,6 +131,7 @@ def test_hostile_text_is_shown_and_does_nothing(form, hostile):
 def test_the_command_writes_it_and_gates_where_asked(tmp_path):
     log = synthetic.write_log(tmp_path / "run.jsonl", CASES, outcomes=["failed"], stack=synthetic.HARDWARE)
     given = ["export", str(log), "--format=csv", "-o", str(tmp_path / "cases.csv")]
-    assert CliRunner().invoke(report, given, catch_exceptions=False).exit_code == 0
+    found = CliRunner().invoke(report, given, catch_exceptions=False)
+    assert (found.exit_code, found.output) == (0, f"{len(CASES)} cases: {tmp_path / 'cases.csv'}\n")
     assert "ops/relu" in (tmp_path / "cases.csv").read_text(encoding="utf-8")
     assert CliRunner().invoke(report, [*given, "--gate"], catch_exceptions=False).exit_code == 1

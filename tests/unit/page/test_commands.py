@@ -55,7 +55,9 @@ def test_the_page_goes_where_it_is_wanted(log, tmp_path):
 def test_the_format_of_a_comparison_is_that_of_its_file(log, tmp_path):
     def diff(name, *more):
         arguments = ["diff", str(log), str(log), "-o", str(tmp_path / name), *more]
-        CliRunner().invoke(report, arguments, catch_exceptions=False)
+        said = CliRunner().invoke(report, arguments, catch_exceptions=False).output.splitlines()
+        assert len(said) == 2, "the answer, and what was written"
+        assert said[1] == f"3 cases: {tmp_path / name}"
         return (tmp_path / name).read_text(encoding="utf-8")
 
     assert diff("d.html").lstrip().startswith("<!doctype html>")
