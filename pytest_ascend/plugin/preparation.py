@@ -39,6 +39,11 @@ EMULATED_DEVICES = 16
 
 NOTHING_SET = EmulatorSettings()
 
+#: Hint where the emulated device does not come up.
+EMULATED = (
+    "install what it runs, pip install 'pytest-ascend[emulated]'; or, if the soc version is unsupported, the torch_npu "
+    "there does not know the chip: emulate another"
+)
 #: Hint for users who want the emulated device.
 EMULATE = "to test without an NPU, say so: --ascend-device=emulated"
 
@@ -150,7 +155,7 @@ def _emulated(request: Request, settings: EmulatorSettings, *, isolated: bool) -
     settings = replace(settings, devices=count)
     emulator.activate(settings)
     by_itself = "This machine shows no sign of Ascend." if request.kind == "auto" else ""
-    with _comes_up("the emulated device", hint="install what it runs: pip install 'pytest-ascend[emulated]'"):
+    with _comes_up("the emulated device", hint=EMULATED):
         npu = Npu(request.index, emulated=True)
         said = _asked_apart(npu, count) if isolated else _told(npu, count)
         return Prepared(
