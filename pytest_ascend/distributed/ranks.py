@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.distributed import host
 from pytest_ascend.isolation import Child, Deadline, start
-from pytest_ascend.system.errors import AscendError
+from pytest_ascend.system.errors import FailedElsewhere
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LIMIT_S = 45.0
 
 
-class RankFailed(AscendError):
+class RankFailed(FailedElsewhere):
     """A rank died, did not answer in time, or raised. ``rank`` is its number, ``detail`` the messages of all ranks."""
 
     def __init__(self, message: str, *, rank: int, detail: str) -> None:
@@ -38,6 +38,7 @@ class RankFailed(AscendError):
             f"{message}\n{detail}".strip(), hint="the ranks' own words are above; the next case gets new ones"
         )
         self.rank = rank
+        self.said = message
         self.detail = detail
 
 

@@ -10,7 +10,7 @@ import random
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from torch import Tensor
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.system.dispatching import unseen
 
+T = TypeVar("T")
 #: The share of the cases that plant canaries, by level; drawn by the case's id.
 SHARES = {"smoke": 0.0, "standard": 0.004, "full": 1.0}
 #: What differs by less than this share of the largest number, or so many of its ulp, is no canary.
@@ -128,6 +129,10 @@ class Canaries:
     def of(case: str, level: str, accepted: list[str]) -> Canaries | None:
         """Return the canaries of a case at a level; None for one that plants none."""
         return Canaries(case, accepted) if zlib.crc32(case.encode()) < SHARES[level] * 2**32 else None
+
+    def one_of(self, places: Sequence[T]) -> T:
+        """Return the one of several results, by the case's id, in which canaries are planted."""
+        return random.Random(self.case).choice(places)  # noqa: S311 - no secret
 
     def plant(self, actual: Any, accepts: Callable[[Any], bool], inputs: Any = ()) -> None:
         """Judge wrong results in place of the device's right one, ``actual``, by ``accepts``: one of each kind."""

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from pytest_ascend.precision.canaries import Canaries
 from pytest_ascend.precision.capture import Call, Part, call_again, run, widened
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.diagnosis import without_hf32
@@ -44,12 +45,14 @@ def layers(
     autocast: torch.dtype | None = None,
     backward: bool = True,
     standard: str | None = None,
+    canaries: Canaries | None = None,
     **kwargs: Any,
 ) -> LayerReport:
     """Run ``model`` on ``device`` and judge every module's output and gradients; ``kwargs`` go to the model.
 
     The model is copied and not changed. Gradients start from fixed random numbers. Modules with active dropout are not
-    judged by themselves: switch the model to evaluation mode. Raises :class:`UsageError` for a model without modules.
+    judged by themselves: switch the model to evaluation mode. ``canaries`` are planted in one innermost module. Raises
+    :class:`UsageError` for a model without modules.
     """
     check_module(model)
     if autocast is not None and not isinstance(autocast, torch.dtype):
@@ -65,7 +68,11 @@ def layers(
         reference = []
     again = ModuleCopies(dict(copy.deepcopy(model).cpu().named_modules()), autocast, standard)
     truth = {(call.name, call.number): call for call in reference}
-    judged = tuple(again.judge(call, truth.get((call.name, call.number))) for call in calls)
+    innermost = [call for call in calls if not any(again.modules[call.name].children())]
+    blind = canaries.one_of(innermost) if canaries and innermost else None
+    judged = tuple(
+        again.judge(call, truth.get((call.name, call.number)), canaries if call is blind else None) for call in calls
+    )
     report = LayerReport(layers=judged, note=note)
     if not any(each.forward for each in judged) and (why := next((each.note for each in judged), "")):
         raise UsageError(
@@ -121,8 +128,8 @@ class ModuleCopies:
         compute, module = partial(_computed, self, call), self.modules[call.name]
         return Source(module, call.args, call.kwargs, self.autocast, call=compute, counts=COUNTS_OF_MANY)
 
-    def judge(self, call: Call, truth: Call | None = None) -> Layer:
-        """Judge one call by the CPU's results for the device's inputs."""
+    def judge(self, call: Call, truth: Call | None = None, canaries: Canaries | None = None) -> Layer:
+        """Judge one call by the CPU's results for the device's inputs, and its ``canaries`` if it agrees."""
         layer = Layer(
             label=call.label,
             kind=call.kind,
@@ -138,17 +145,22 @@ class ModuleCopies:
         except Exception as error:  # noqa: BLE001 - a module may depend on anything outside of it
             said = f"{type(error).__name__}: {error}".splitlines()[0][:160]
             return replace(layer, note=f"not judged: its call cannot be repeated on the CPU ({said})")
-        forward = compare(call.output, output, name=call.label, standard=self.standard)
+        forward_of = partial(compare, expected=output, name=call.label, standard=self.standard)
         found = {name: each for name, each in gradients_of(call).items() if name in gradients}
-        backward = compare(
-            found,
-            {name: gradients[name] for name in found},
+        backward_of = partial(
+            compare,
+            expected={name: gradients[name] for name in found},
             name=f"{call.label} backward",
             standard=self.standard,
         )
+        forward, backward = forward_of(call.output), backward_of(found)
         note = "has parts" if has_parts else ""
         if any(leak.spot is None and leak.gradient is not None for leak in call.leaks):
             note, found = f"{note}; {LEAKED}".lstrip("; "), {}
+        if canaries and forward.agrees:
+            canaries.plant(call.output, lambda wrong: forward_of(wrong).agrees, (call.args, call.kwargs))
+        if canaries and found and backward.agrees:
+            canaries.plant(found, lambda wrong: backward_of(wrong).agrees)
         return replace(layer, forward=forward, backward=backward if found else None, note=note)
 
 

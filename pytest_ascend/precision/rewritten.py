@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pytest_ascend.precision.canaries import Canaries
 from pytest_ascend.precision.capture import Call, run
 from pytest_ascend.precision.compare import compare, joined
 from pytest_ascend.precision.diagnosis import without_hf32
@@ -40,6 +41,7 @@ def models(
     names: Mapping[str, str] | None = None,
     device: str | torch.device = "cpu",
     standard: str | None = None,
+    canaries: Canaries | None = None,
     **kwargs: Any,
 ) -> LayerReport:
     """Compare a rewritten model with its original, by the outputs of the modules that ``names`` pairs.
@@ -47,8 +49,8 @@ def models(
     ``names`` goes from the model's names to the original's; without it, modules of equal names are compared. The model
     runs on ``device``, its original on the CPU: in float64 (expected), and as it is in several orders (reference runs).
     In 16 bits, a module whose input agrees is also compared by itself. A part of an output that one model has and the
-    other leaves out (None) is not compared, and named. Raises :class:`UsageError` for unknown names,
-    and if there is nothing to compare.
+    other leaves out (None) is not compared, and named. ``canaries`` are planted in one innermost module. Raises
+    :class:`UsageError` for unknown names, and if there is nothing to compare.
     """
     check_module(model)
     check_module(original)
@@ -74,6 +76,14 @@ def models(
             "the models have no module in common that both call", hint="say with names={...} which modules correspond"
         )
     report = LayerReport(layers=layers, note=note)
+    small = [(call, key) for call, key in found if key in expected and not any(copies[0].modules[call.name].children())]
+    if canaries and small and report.agrees:
+        call, key = canaries.one_of(small)
+
+        def accepts(wrong: Any) -> bool:
+            return _against(replace(call, output=wrong), key, expected[key], copies).agrees
+
+        canaries.plant(call.output, accepts, (call.args, call.kwargs))
     lacking = [path for call, key in found for path in _lacking(call.label, call.output, expected[key][1])]
     rest = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
     return noted(report, LACKING.format(", ".join(lacking[:NAMED]) + rest)) if lacking else report

@@ -7,12 +7,13 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from pytest_ascend.environment.chips import has_own_formulas
+from pytest_ascend.precision.canaries import Canaries
 from pytest_ascend.precision.capture import casting, seed_gradient
 from pytest_ascend.precision.choices import RANDOM, OperatorNames
 from pytest_ascend.precision.compare import compare, joined
@@ -30,6 +31,7 @@ from pytest_ascend.system.errors import UsageError
 #: between one and three times the noise are seen in the layer that makes them, not in what later ones make of it.
 NARROW = 0.55
 NARROWLY = "the whole output agrees, but narrowly: each layer was judged by itself"
+Accepts: TypeAlias = Callable[[Any], bool]
 P = ParamSpec("P")
 Found = TypeVar("Found", Verdict, LayerReport)
 #: What is said of a result that was judged by CANN's formulas.
@@ -45,14 +47,16 @@ def whole(
     autocast: torch.dtype | None = None,
     standard: str | None = None,
     locate: bool = True,
+    canaries: Canaries | None = None,
     **kwargs: Any,
 ) -> Verdict:
     """Judge a module on ``device``: its outputs, and the gradients of its floating inputs and of its parameters.
 
     Gradients start from the output's ``loss`` if it has one, else from fixed random gradients of every output. The
     model is copied and not changed. Dropout modules are switched off in the copies and named in the verdict. A
-    disagreement's message names the first wrong layer, unless ``locate`` is False. Raises :class:`UsageError` for
-    anything but a module, and for a model that uses random numbers in another way.
+    disagreement's message names the first wrong layer, unless ``locate`` is False. ``canaries`` are planted in results
+    that agree. Raises :class:`UsageError` for anything but a module, and for a model that uses random numbers in
+    another way.
     """
     check_module(model)
     with without_hf32(device) as note:
@@ -63,6 +67,10 @@ def whole(
     dropout = f"dropout was switched off in {_listed(both.dropped)}" if both.dropped else ""
     for each in filter(None, (dropout, note)):
         verdict = noted(verdict, each)
+    if canaries and verdict.agrees:
+        for part in both.actual:
+            found, accepts = both.sampled(part, canaries.one_of, standard)
+            canaries.plant(found, accepts, (inputs, kwargs))
     if not locate or (verdict.agrees and not _is_narrow(both.actual["output"], parts)):
         return verdict
     report = layers(both.model, *inputs, device=device, autocast=autocast, standard=standard, **kwargs)
@@ -131,6 +139,14 @@ class ModuleResults:
         for part in self.actual:
             name = f"{type(self.model).__name__}.{part}"
             yield compare(self.actual[part], self.expected[part], name=name, standard=standard)
+
+    def sampled(self, part: str, one_of: Callable[[Sequence[str]], str], standard: str | None) -> tuple[Any, Accepts]:
+        """Return a part, of gradients one only, and a function that says whether another in its place agrees."""
+        found, wanted = self.actual[part], self.expected[part]
+        if part != "output" and found:
+            name = one_of(sorted(found))
+            found, wanted = found[name], wanted[name]
+        return found, lambda wrong: compare(wrong, wanted, standard=standard).agrees
 
 
 def outputs_and_gradients(

@@ -109,7 +109,7 @@ class PrecisionCompare:
         """
         __tracebackhide__ = True
         settings.setdefault("standard", self._effective({}).get("standard"))
-        verdict = whole(model, *inputs, device=self.device, **settings)
+        verdict = whole(model, *inputs, device=self.device, canaries=self.canaries, **settings)
         self.note(verdict)
         if not verdict.agrees:
             raise Disagreement(verdict.message)
@@ -123,7 +123,7 @@ class PrecisionCompare:
         """
         __tracebackhide__ = True
         settings.setdefault("standard", self._effective({}).get("standard"))
-        return self._kept(layers(model, *inputs, device=self.device, **settings))
+        return self._kept(layers(model, *inputs, device=self.device, canaries=self.canaries, **settings))
 
     def models(
         self, model: torch.nn.Module, original: torch.nn.Module, *inputs: Any, **settings: Any
@@ -135,7 +135,7 @@ class PrecisionCompare:
         """
         __tracebackhide__ = True
         settings.setdefault("standard", self._effective({}).get("standard"))
-        return self._kept(models(model, original, *inputs, device=self.device, **settings))
+        return self._kept(models(model, original, *inputs, device=self.device, canaries=self.canaries, **settings))
 
     def _kept(self, report: precision.LayerReport) -> precision.LayerReport:
         __tracebackhide__ = True

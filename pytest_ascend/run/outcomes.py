@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pytest_ascend.environment.chips import family, undocumented
 from pytest_ascend.records.outcome import Errored, Failed, NotEmulated, Outcome, Unsupported
-from pytest_ascend.system.errors import AscendError
+from pytest_ascend.system.errors import AscendError, FailedElsewhere
 
 #: Messages of torch, torch_npu and CANN for an operator that is missing, or missing for these arguments.
 UNSUPPORTED = (
@@ -52,11 +52,13 @@ def classify(error: BaseException, *, emulated: bool, missing: Sequence[str] = (
     text = f"{type(error).__name__}: {error}".strip()
     if isinstance(error, AssertionError):
         return Failed(reason=_headline(str(error)) or "an assertion failed", detail=str(error))
-    if isinstance(error, AscendError) or re.search(OUT_OF_MEMORY, text):
+    said = error.said if isinstance(error, FailedElsewhere) else text
+    is_ours = isinstance(error, AscendError) and not isinstance(error, FailedElsewhere)
+    if is_ours or re.search(OUT_OF_MEMORY, text):
         return Errored(reason=_headline(text), detail=text)
-    if emulated and (absent := _absent(text, missing, chip)):
+    if emulated and (absent := _absent(said, missing, chip)):
         return NotEmulated(reason=f"not emulated: {', '.join(absent)}", detail=text)
-    if any(re.search(pattern, text) for pattern in UNSUPPORTED) or isinstance(error, NotImplementedError):
+    if any(re.search(pattern, said) for pattern in UNSUPPORTED) or isinstance(error, NotImplementedError):
         return Unsupported(reason=_headline(text), detail=text)
     return Errored(reason=_headline(text), detail=text)
 

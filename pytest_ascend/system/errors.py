@@ -48,6 +48,12 @@ class UsageError(AscendError):
     """An option, marker or argument that makes no sense."""
 
 
+class FailedElsewhere(AscendError):
+    """What another process raised, or how it ended. ``said`` is that alone, without the words of further processes."""
+
+    said = ""
+
+
 class DeviceUnavailable(AscendError):
     """The requested device, or one that this machine shows signs of, cannot be used."""
 

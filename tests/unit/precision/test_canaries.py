@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pytest_ascend.precision.canaries import CANARIES, SHARES, Canaries, is_wrong
+from pytest_ascend.precision.standards import adjusted, standard_of
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 from pytest_ascend.run.reference import cpu_reference
 
@@ -51,6 +52,31 @@ def test_only_what_is_no_rounding_is_wrong() -> None:
     assert not is_wrong(X, X)
     assert is_wrong(-X, X)
     assert is_wrong(torch.tensor([2]), torch.tensor([1]))
+
+
+MODEL = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 16))
+WAYS = {
+    "module": lambda compare, **rule: compare.module(MODEL, X, **rule),
+    "layers": lambda compare, **rule: compare.layers(MODEL, X, **rule),
+    "models": lambda compare, **rule: compare.models(MODEL, MODEL, X, **rule),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_models_results_and_gradients_get_canaries_too(way: str) -> None:
+    for number in range(6):
+        canaries = Canaries(f"user/{number}", [])
+        WAYS[way](PrecisionCompare(lambda _: None, canaries=canaries))
+        assert canaries.accepted == []
+        assert canaries.planted[0] >= 5
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_rule_that_accepts_any_result_of_a_model_is_blind(way: str) -> None:
+    canaries = Canaries("user/model", [])
+    anything = adjusted(standard_of("torch"), "float32", {"atol": 1e9}, "a test")
+    WAYS[way](PrecisionCompare(lambda _: None, canaries=canaries), standard=anything)
+    assert {"zeros", "ones", "one element", "shuffled"} <= {*canaries.accepted}
 
 
 def test_a_wrong_result_is_rejected_before_canaries_are_planted() -> None:

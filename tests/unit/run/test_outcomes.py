@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_ascend.distributed.ranks import RankFailed
 from pytest_ascend.errors import AscendError, GoldenError
 from pytest_ascend.run.outcomes import classify
 
@@ -46,6 +47,18 @@ def test_a_device_that_says_it_cannot_is_taken_at_its_word(text: str) -> None:
     ],
 )
 def test_what_says_nothing_of_the_kind_is_an_error(error: BaseException) -> None:
+    assert classify(error, emulated=False).name == "errored"
+
+
+@pytest.mark.parametrize("text", UNSUPPORTED)
+def test_a_rank_is_taken_at_its_word_too(text: str) -> None:
+    error = RankFailed(f"rank 1 of 4: RuntimeError: {text}", rank=1, detail="rank 0: Connection closed by peer")
+    assert classify(error, emulated=False).name == "unsupported"
+    assert "Connection closed" in classify(error, emulated=False).detail
+
+
+def test_the_words_of_ranks_that_are_not_to_blame_excuse_nothing() -> None:
+    error = RankFailed("rank 1 of 4 was killed by SIGSEGV", rank=1, detail="rank 0: this is not supported")
     assert classify(error, emulated=False).name == "errored"
 
 
