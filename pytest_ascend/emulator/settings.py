@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from pytest_ascend.system.bundled import table
 from pytest_ascend.system.text import parse_size
 
 USUAL_MEMORY = "8G"
@@ -20,14 +21,16 @@ USUAL_MEMORY = "8G"
 EMULATE_OPTION = "--ascend-emulate"
 
 
-def setting(default: Any, *, option: str, read: Callable[[str], Any], metavar: str, text: str) -> Any:
-    """Declare a field: ``option`` of ``pytest-ascend emulate``, also a key of ``--ascend-emulate``, and its reader."""
-    key = option.removeprefix("--")
+#: By option, without its hyphens: how its value is written in help, and its line.
+_ROWS: dict[str, dict[str, Any]] = table("emulator/settings.json")
+
+
+def setting(key: str, default: Any, read: Callable[[str], Any] = str) -> Any:
+    """Declare a field: ``key`` names its option of ``pytest-ascend emulate`` and its part of ``--ascend-emulate``."""
     old = "--ascend-fault" if key == "fault" else f"--ascend-emulated-{key}"
     repeated = {"action": "append", "default": []} if default == () else {}
-    declared = {"metavar": metavar, "help": text, **repeated}
-    named = {"emulate": option, "name": EMULATE_OPTION, "key": key, "old": old}
-    return field(default=default, metadata={**named, "read": read, "declared": declared})
+    named = {"emulate": f"--{key}", "name": EMULATE_OPTION, "key": key, "old": old}
+    return field(default=default, metadata={**named, "read": read, "declared": {**_ROWS[key], **repeated}})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,58 +47,13 @@ class EmulatorSettings:
     """
 
     devices: int = 0
-    memory_bytes: int = setting(
-        0,
-        option="--memory",
-        read=parse_size,
-        metavar="SIZE",
-        text="memory of each emulated device, such as 512MiB or 8GiB (default: 8GiB)",
-    )
-    numerics: str = setting(
-        "",
-        option="--numerics",
-        read=str,
-        metavar="NUMERICS",
-        text="how the emulated device computes: exact, as the CPU does (default), or chip or chip:SEED, "
-        "correct but not bit for bit as the CPU",
-    )
-    cann: str = setting(
-        "",
-        option="--cann",
-        read=str,
-        metavar="VERSION",
-        text="the CANN release that the emulated device reports, as 8.1.RC1 (default: the one that fits torch_npu)",
-    )
-    chip: str = setting(
-        "",
-        option="--chip",
-        read=str,
-        metavar="CHIP",
-        text="the chip that the emulated device reports: 310P, 310B, 910A, 910B, 910_93, 950 or a full name (default: "
-        "Ascend910B1)",
-    )
-    physical: str = setting(
-        "",
-        option="--physical",
-        read=str,
-        metavar="N,N",
-        text="the N of /dev/davinciN of each emulated device, such as 4,6 in a container with two cards of eight "
-        "(default: 0,1)",
-    )
-    occupied_bytes: int = setting(
-        0,
-        option="--occupied",
-        read=parse_size,
-        metavar="SIZE",
-        text="memory of each emulated device that another process holds, such as 4GiB (default: none)",
-    )
-    faults: tuple[str, ...] = setting(
-        (),
-        option="--fault",
-        read=str,
-        metavar="NAME",
-        text="plant a fault in the emulated device: a name, module:attribute, or crash:after=100; may be repeated",
-    )
+    memory_bytes: int = setting("memory", 0, parse_size)
+    numerics: str = setting("numerics", "")
+    cann: str = setting("cann", "")
+    chip: str = setting("chip", "")
+    physical: str = setting("physical", "")
+    occupied_bytes: int = setting("occupied", 0, parse_size)
+    faults: tuple[str, ...] = setting("fault", ())
 
     def resolved(self) -> EmulatorSettings:
         """Return the settings with defaults filled in. Raises UsageError for invalid ones."""

@@ -14,7 +14,7 @@ import pytest
 from pytest_ascend.emulator import settings as emulated
 from pytest_ascend.emulator.settings import EmulatorSettings
 from pytest_ascend.records import LEVELS
-from pytest_ascend.system.bundled import folder
+from pytest_ascend.system.bundled import folder, table
 from pytest_ascend.system.errors import UsageError, choice
 from pytest_ascend.system.text import parse_duration, parse_share
 
@@ -61,188 +61,56 @@ def _ranks(text: str) -> int:
     return int(text)
 
 
-def option(
-    default: Any,
-    text: str,
-    *,
-    name: str = "",
-    key: str = "",
-    old: str = "",
-    read: Callable[[str], Any] = str,
-    **declared: Any,
-) -> Any:
-    """Declare an option as a field of :class:`Options`: its default, its line of help, how its text is read.
+#: By field: its line of help, how its value is written in it, and its option where that has another name. A field with
+#: a ``key`` is one of several settings of its option, as ``--ascend-deadline=case=60``; ``old`` is its former name.
+_ROWS: dict[str, dict[str, Any]] = table("plugin/options.json")
 
-    ``name`` is needed if it differs from the field's. A field with a ``key`` is one of several settings of its option,
-    as ``--ascend-deadline=case=60``; ``old`` is its former name. ``declared`` are arguments for argparse.
-    """
+
+def option(name: str, default: Any, read: Callable[[str], Any] = str, **declared: Any) -> Any:
+    """Declare the option of a field of :class:`Options`: its default, how its text is read, arguments for argparse."""
+    row = _ROWS[name]
+    declared |= {each: row[each] for each in ("metavar", "choices", "help") if each in row}
     if default is False:
         declared["action"] = "store_true"
     if default == ():
         declared.update(action="append", default=[])
-    declared["help"] = text
-    return field(default=default, metadata={"name": name, "key": key, "old": old, "read": read, "declared": declared})
+    named = {"name": row.get("option", ""), "key": row.get("key", ""), "old": row.get("old", "")}
+    return field(default=default, metadata={**named, "read": read, "declared": declared})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """All options, one field each, with default, help and reader; pytest is told of them from this table.
+    """All options, one field each, with default and reader; pytest is told of them from this table.
 
     They do nothing without ``--ascend``. A text that was not given is ""; a deadline of 0 is derived from earlier runs.
     ``cards`` is the number of devices to use or "auto", as given by pytest-xdist's ``-n``; 0 if it was not given.
     ``former`` has a line for each option that was given by its former name.
     """
 
-    device: str = option(
-        "auto",
-        "auto (default), npu[:N], emulated[:N], cuda[:N] or cpu. auto takes the NPU, and the emulated device on a "
-        "machine without any sign of Ascend",
-        metavar="DEVICE",
-    )
-    level: str = option("standard", "how much of the bundled suites runs (default: standard)", choices=LEVELS)
-    baselines: Path = option(
-        Path(),
-        "folder of goldens and measurements to compare with (default: the bundled one)",
-        read=Path,
-        metavar="DIR",
-    )
-    report: Path = option(
-        Path("ascend-report"),
-        "folder for run.jsonl and conformance.html (default: ascend-report)",
-        read=Path,
-        metavar="DIR",
-    )
-    against: Path | None = option(
-        None,
-        "an earlier run (its folder or run.jsonl): the page shows what changed since",
-        read=Path,
-        metavar="RUN",
-    )
-    shard: Shard | None = option(
-        None,
-        "run part K of N, balanced by recorded durations; pytest-ascend report merge combines the logs",
-        read=_shard,
-        metavar="K/N",
-    )
-    standard: str = option("", "the rule by which numbers are judged (default: the project's own)", metavar="NAME")
-    expectations: tuple[Path, ...] = option(
-        (),
-        "further known deviations, as JSON (docs/expectations.md); may be repeated",
-        read=Path,
-        metavar="FILE",
-    )
-    slowdown: float = option(
-        0.05,
-        "largest slow-down to accept of a benchmark (default: 5%%)",
-        name="--ascend-baselines",
-        key="slowdown",
-        old="--ascend-slowdown",
-        read=parse_share,
-        metavar="SHARE",
-    )
-    challenge: int | None = option(
-        None,
-        "seed for the generated calls of the suites: a number that whoever verifies the run chooses before it",
-        name="--ascend-certify",
-        key="challenge",
-        old="--ascend-challenge",
-        read=_challenge,
-        metavar="NUMBER",
-    )
-    timestamp: str = option(
-        "",
-        "time-stamp authority (RFC 3161) that stamps the run log at the start and at the end of the run",
-        name="--ascend-certify",
-        key="timestamp",
-        old="--ascend-timestamp",
-        metavar="URL",
-    )
-    ranks: int = option(
-        0,
-        "number of ranks of the distributed suite, each with a card (default: the cards of the run, see -n; emulated "
-        "2, at level full 4); with one card, the suite runs only if this option is given",
-        read=_ranks,
-        metavar="N",
-    )
-    isolation: str = option(
-        "auto",
-        "run cases in child processes, which a faulty device may crash: auto (default) does on npu and emulated, but "
-        "not with --pdb or --trace",
-        choices=("auto", "on", "off"),
-    )
-    case_deadline_s: float = option(
-        0.0,
-        "time limit of one case (default: derived from the previous run, at least a minute)",
-        name="--ascend-deadline",
-        key="case",
-        old="--ascend-case-deadline",
-        read=parse_duration,
-        metavar="TIME",
-    )
-    deadline_s: float = option(
-        0.0,
-        "time limit of the whole run, such as 2h; --ascend-resume runs the rest",
-        name="--ascend-deadline",
-        key="run",
-        read=parse_duration,
-        metavar="TIME",
-    )
-    suites: tuple[str, ...] = option(
-        (),
-        "run only these bundled suites, such as fusion,models; works in any folder",
-        name="--ascend-suite",
-        metavar="NAMES",
-    )
-    explore_s: float = option(
-        0.0,
-        "instead of the suites, generate calls of every operator from new seeds for this long, such as 30m; each "
-        "wrong call is saved in the report folder, and pytest-ascend add-findings turns it into a case",
-        name="--ascend-explore",
-        read=parse_duration,
-        metavar="TIME",
-    )
-    seed: int = option(
-        1,
-        "first seed: the same seed generates the same calls (default: 1)",
-        name="--ascend-explore",
-        key="seed",
-        old="--ascend-seed",
-        read=_whole,
-        metavar="NUMBER",
-    )
-    resume: bool = option(False, "continue the run whose log is in the report folder; finished cases are not run again")
-    model: str = option(
-        "",
-        "test your own model, package.module:factory or a folder of transformers, instead of the bundled suites",
-        metavar="NAME",
-    )
-    model_input: str = option(
-        "",
-        "inputs of the model: package.module:function, or shapes such as 8x3x224x224",
-        name="--ascend-model",
-        key="input",
-        old="--ascend-model-input",
-        metavar="NAME",
-    )
-    library: str = option(
-        "",
-        "judge the operators of a framework's library, vllm_ascend._C or sgl_kernel_npu, instead of the bundled suites",
-        metavar="NAME",
-    )
-    cases: Path | None = option(
-        None,
-        "run the operator cases of a folder (JSON of ATK, CSV of TTK) instead of the bundled suites",
-        read=Path,
-        metavar="DIR",
-    )
-    store_goldens: bool = option(
-        False,
-        "store results of cpu_reference(..., golden=NAME) in the folder instead of reading them",
-        name="--ascend-baselines",
-        key="update",
-        old="--ascend-store-goldens",
-        read=_yes,
-    )
+    device: str = option("device", "auto")
+    level: str = option("level", "standard", choices=LEVELS)
+    baselines: Path = option("baselines", Path(), Path)
+    report: Path = option("report", Path("ascend-report"), Path)
+    against: Path | None = option("against", None, Path)
+    shard: Shard | None = option("shard", None, _shard)
+    standard: str = option("standard", "")
+    expectations: tuple[Path, ...] = option("expectations", (), Path)
+    slowdown: float = option("slowdown", 0.05, parse_share)
+    challenge: int | None = option("challenge", None, _challenge)
+    timestamp: str = option("timestamp", "")
+    ranks: int = option("ranks", 0, _ranks)
+    isolation: str = option("isolation", "auto")
+    case_deadline_s: float = option("case_deadline_s", 0.0, parse_duration)
+    deadline_s: float = option("deadline_s", 0.0, parse_duration)
+    suites: tuple[str, ...] = option("suites", ())
+    explore_s: float = option("explore_s", 0.0, parse_duration)
+    seed: int = option("seed", 1, _whole)
+    resume: bool = option("resume", False)
+    model: str = option("model", "")
+    model_input: str = option("model_input", "")
+    library: str = option("library", "")
+    cases: Path | None = option("cases", None, Path)
+    store_goldens: bool = option("store_goldens", False, _yes)
     cards: int | str = 0
     emulator: EmulatorSettings = EmulatorSettings()
     former: tuple[str, ...] = ()
