@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_ascend.system.bundled import table
+
 #: Half a unit in the last place, by dtype: the error of one rounding.
 UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 #: Extra roundings allowed for a reduction, beside one per rank.
@@ -15,7 +17,8 @@ SPARE = 8.0
 #: Steps in which data has to overlap, and the share of rows, to count as a fault: a sampler repeats a few at its end.
 STEPS, SHARE = 2, 0.25
 
-UNKNOWN = "the wrapper that reduces the others misses them: frozen or unused when wrapped, added later, or ignored"
+#: By what was found: its cause, the words that say so, and what to do.
+_ROWS: Mapping[str, Mapping[str, Any]] = table("distributed/findings.json")
 
 Line = Mapping[str, Any]
 
@@ -30,6 +33,12 @@ class Finding:
     words: str
     remedy: str
     is_note: bool = False
+
+
+def _found(what: str, step: int, where: str, **facts: Any) -> Finding:
+    row = _ROWS[what]
+    words = row["words"].format(step=step, where=where, **facts)
+    return Finding(**{**row, "words": words}, step=step, where=where)
 
 
 def findings(ranks: Mapping[int, Sequence[Line]]) -> list[Finding]:
@@ -87,17 +96,8 @@ def _data(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
     if len({step for step, *_ in hits}) < STEPS:
         return
     step, a, b, common, of = min(hits)
-    everything = common == of
-    yield Finding(
-        cause="data shards overlap",
-        step=step,
-        where=f"ranks {a} and {b}",
-        words=f"ranks {a} and {b} have {'the same data' if everything else f'{common} of {of} rows in common'}"
-        f" in step {step}: the effective batch is smaller than it seems",
-        remedy="give the DataLoader a DistributedSampler, with num_replicas and rank of this group"
-        if everything
-        else "check how indices are split by rank: no two ranks may take the same ones",
-    )
+    what = "shards-alike" if common == of else "shards-overlap"
+    yield _found(what, step, f"ranks {a} and {b}", common=common, of=of)
 
 
 def _epochs(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
@@ -106,13 +106,7 @@ def _epochs(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
         for each in lines:
             key = (each["sampler"], each["epoch"])
             if each["shuffle"] and key in seen:
-                yield Finding(
-                    cause="sampler not told of the epoch",
-                    step=each["step"],
-                    where=f"rank {rank}",
-                    words=f"the DistributedSampler starts epoch {each['epoch']} twice: every epoch has the same order",
-                    remedy="call sampler.set_epoch(epoch) before each epoch",
-                )
+                yield _found("epoch", each["step"], f"rank {rank}", epoch=each["epoch"])
                 return
             seen.add(key)
 
@@ -127,14 +121,7 @@ def _skipped(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
             usual = min(counts)
             alone = [rank for rank, mine in zip(passes, counts, strict=True) if mine != usual]
             who = f"rank{'s' if len(alone) > 1 else ''} {', '.join(map(str, alone))}"
-            yield Finding(
-                cause="a rank skipped a step alone",
-                step=step,
-                where=who,
-                words=f"before step {step}, {who} ran {max(counts) - usual} more forward passes than the others:"
-                " it skipped a step, as after an overflow that the others did not have",
-                remedy="reduce found_inf over all ranks (ShardedGradScaler), or check for overflow after the reduction",
-            )
+            yield _found("skipped", step, who, more=max(counts) - usual)
             return
 
 
@@ -179,17 +166,8 @@ def _of_step(step: int, by_name: Mapping[str, Mapping[int, Line]], ranks: int) -
         n for n, each in by_name.items() if len(each) < ranks or len({x["used"]["crc"] for x in each.values()}) > 1
     ]
     if apart:
-        every = len(apart) == len(by_name)
-        return Finding(
-            cause="gradients not reduced",
-            step=step,
-            where=f"parameter {apart[0]}",
-            words=f"in step {step} ranks use different gradients of {', '.join(apart[:5]) if not every else 'all'}: "
-            + ("nothing reduces them" if every else UNKNOWN),
-            remedy="wrap the model in DistributedDataParallel, and leave no_sync before the last part of a batch"
-            if every
-            else "wrap the model once all parameters exist and require gradients; check which ones are ignored",
-        )
+        what = "nothing-reduced" if len(apart) == len(by_name) else "some-not-reduced"
+        return _found(what, step, f"parameter {apart[0]}", names=", ".join(apart[:5]))
     checked = {n: each for n, each in by_name.items() if all(x["local"] for x in each.values())}
     return _wrongly_reduced(step, checked, ranks) if checked else None
 
@@ -202,15 +180,8 @@ def _wrongly_reduced(step: int, by_name: Mapping[str, Mapping[int, Line]], ranks
     if scale is None:
         return None
     if any(abs(scale * ranks - factor) < 1e-3 * factor for factor in (float(ranks), 1.0 / ranks)):
-        return Finding(
-            cause="norm scaled by the number of ranks",
-            step=step,
-            where="all parameters",
-            words=f"in step {step} all gradients are"
-            f" {'the sum over ranks' if scale * ranks > 1 else 'divided by the ranks twice'}: their norm is off by the"
-            f" number of ranks, {ranks}",
-            remedy="divide once: DDP averages by itself; after all_reduce with SUM divide by the world size",
-        )
+        how = "the sum over ranks" if scale * ranks > 1 else "divided by the ranks twice"
+        return _found("scaled", step, "all parameters", how=how, ranks=ranks)
     bad = {}
     for name, (locals_, used) in first.items():
         unit = UNITS.get(used["dtype"], 2.0**-24)
@@ -225,29 +196,13 @@ def _wrongly_reduced(step: int, by_name: Mapping[str, Mapping[int, Line]], ranks
     for dtype in ("float16", "bfloat16"):
         coarse = [_reduced(of, to, scale, 4 * UNITS[dtype]) for _, _, of, to in bad.values()]
         if used["dtype"] == "float32" and is_everywhere and all(all(p) and all(t) for p, t in coarse):
-            return Finding(
-                cause="dtype of the reduction",
-                step=step,
-                where=f"parameter {name}",
-                words=f"in step {step} gradients in float32 are reduced in {dtype}: they are the mean over all ranks"
-                f" only within the rounding of {dtype}",
-                remedy="remove the compression hook or reduce_dtype, or accept the loss of precision",
-            )
-    where = (
-        "the last elements"
-        if not all(tail) and sum(pieces) >= len(pieces) - 1
-        else "parts"
-        if any(pieces)
-        else "everything"
-    )
-    return Finding(
-        cause="gradients reduced wrongly" if where == "everything" else "gradients not reduced: a part of a bucket",
-        step=step,
-        where=f"parameter {name}",
-        words=f"in step {step} all ranks use the same gradient of {name}, but {where} of it is not the mean over"
-        f" ranks ({len(bad)} of {len(first)} parameters are wrong): the all_reduce of a bucket is wrong",
-        remedy="test the collectives: pytest --ascend suites/distributed; loss curves do not show this",
-    )
+            return _found("dtype", step, f"parameter {name}", dtype=dtype)
+    what, part = "part-wrong", "parts"
+    if not all(tail) and sum(pieces) >= len(pieces) - 1:
+        part = "the last elements"
+    elif not any(pieces):
+        what, part = "all-wrong", "everything"
+    return _found(what, step, f"parameter {name}", name=name, part=part, wrong=len(bad), all=len(first))
 
 
 def _scale(pairs: Iterable[tuple[Sequence[Line], Line]]) -> float | None:
@@ -281,13 +236,8 @@ def _collectives(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
             if not all(pieces) or not all(tail):
                 words = f"the result is not the {'sum' if op == 'SUM' else 'mean'} of the ranks' inputs"
         if words:
-            yield Finding(
-                cause="a collective is wrong",
-                step=step,
-                where=f"all_reduce number {index + 1}, {op}",
-                words=f"in step {step}, all_reduce number {index + 1} ({op}): {words}",
-                remedy="test the collectives: pytest --ascend suites/distributed",
-            )
+            where = f"all_reduce number {index + 1}, {op}"
+            yield _found("collective", step, where, number=index + 1, op=op, words=words)
             return
 
 
@@ -299,14 +249,7 @@ def _buffers(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
         for name in several[0]["of"]:
             known = {each["of"][name]["crc"] for each in several if name in each["of"]}
             if len(known) > 1:
-                yield Finding(
-                    cause="buffers not broadcast",
-                    step=several[0]["step"],
-                    where=f"buffer {name}",
-                    words=f"at the start of step {several[0]['step']} ranks have different values of the buffer {name}:"
-                    " each saves and evaluates a different model",
-                    remedy="keep broadcast_buffers=True of DistributedDataParallel, or use SyncBatchNorm",
-                )
+                yield _found("buffers", several[0]["step"], f"buffer {name}")
                 return
 
 
@@ -317,29 +260,14 @@ def _random(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
     series = [[each["crc"] for each in lines] for lines in states.values()]
     moves = all(len(set(each)) > 1 for each in series)
     if moves and all(each == series[0] for each in series):
-        yield Finding(
-            cause="seeds alike",
-            step=0,
-            where="all ranks",
-            words="all ranks draw the same random numbers on their devices in every step: dropout drops the same"
-            " elements on each rank",
-            remedy="include the rank in the seed once the model is built: torch.manual_seed(seed + rank)",
-        )
+        yield _found("seeds", 0, "all ranks")
 
 
 def _batch_norm(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
     for lines in _of(ranks, "model").values():
         for each in lines:
-            if each["local_batch_norm"] and len(ranks) > 1:
-                yield Finding(
-                    cause="BatchNorm local",
-                    step=0,
-                    where=f"module {each['local_batch_norm'][0].removeprefix('module.')}",
-                    words=f"{len(each['local_batch_norm'])} BatchNorm layers use the statistics of each rank's part of"
-                    " the batch: the result differs from one process's, which is no error",
-                    remedy="SyncBatchNorm.convert_sync_batchnorm(model), if the parts are small",
-                    is_note=True,
-                )
+            if (layers := each["local_batch_norm"]) and len(ranks) > 1:
+                yield _found("batch-norm", 0, f"module {layers[0].removeprefix('module.')}", count=len(layers))
                 return
 
 
@@ -353,14 +281,7 @@ def _weights(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
         known = {rank: each[key] for rank, each in steps.items()}
         if len(set(known.values())) > 1:
             odd = [rank for rank, crc in known.items() if crc != known[min(known)]]
-            words = f"after step {key[0]} the ranks {odd} have different weights {key[1]} from rank {min(known)}"
-            yield Finding(
-                cause="weights differ",
-                step=key[0],
-                where=f"parameter {key[1]}",
-                words=words,
-                remedy="start all ranks from the same weights, and use the same optimizer",
-            )
+            yield _found("weights", key[0], f"parameter {key[1]}", odd=odd, name=key[1], first=min(known))
             return
 
 
@@ -373,14 +294,5 @@ def against(ranks: Mapping[int, Sequence[Line]], reference: Mapping[int, Sequenc
         a, b = mine[key], theirs[key]
         off = max(abs(x - y) / max(size, 1e-30) for x, y, size in zip(a["sums"], b["sums"], b["sizes"], strict=True))
         if off > 64 * (key[0] + 1) * UNITS.get(a["dtype"], 2.0**-24):
-            words = f"after step {key[0]} {key[1]} differs by {off:.2g} of its size from the run on one process"
-            return [
-                Finding(
-                    cause="differs from one process",
-                    step=key[0],
-                    where=f"parameter {key[1]}",
-                    words=words,
-                    remedy="look at the causes above, if any",
-                )
-            ]
+            return [_found("one-process", key[0], f"parameter {key[1]}", name=key[1], off=off)]
     return []
