@@ -139,14 +139,15 @@ def _storage(flat: torch.Tensor) -> torch.dtype:
     if flat.dtype is torch.bool:
         return torch.bool
     usual = _FLOATING if flat.is_floating_point() else _INTEGERS
-    return next(dtype for dtype in usual if _holds(dtype, flat))
+    return next(dtype for dtype in usual if same_bits(flat.to(dtype).to(flat.dtype), flat))
 
 
-def _holds(dtype: torch.dtype, flat: torch.Tensor) -> bool:
-    """Whether a dtype holds every element, the sign of zero included."""
-    back = flat.to(dtype).to(flat.dtype)
-    same = (back == flat) | (back.isnan() & flat.isnan())
-    return bool((same & (back.signbit() == flat.signbit())).all())
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of one dtype and shape hold the same, signs of zeros included; all NaN are one."""
+    if one.is_complex():
+        one, other = torch.view_as_real(one.resolve_conj()), torch.view_as_real(other.resolve_conj())
+    same = (one == other) | (one.isnan() & other.isnan())
+    return bool((same & (one.signbit() == other.signbit())).all())
 
 
 def _name(dtype: torch.dtype) -> str:

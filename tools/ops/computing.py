@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.operators.calling import Layout, poisoned, steps, surrounded
+from pytest_ascend.operators.calling import Layout, out_targets, steps, surrounded
 from pytest_ascend.operators.operator import Operator
-from pytest_ascend.operators.recorded import Packed
-from pytest_ascend.operators.reference import SUM_LAYOUTS, Results, Tensors, computed
+from pytest_ascend.operators.recorded import Packed, same_bits
+from pytest_ascend.operators.reference import CPU, SUM_LAYOUTS, Results, computed
 from pytest_ascend.operators.replay import write
 from pytest_ascend.operators.samples import FORWARD, Sample
 from pytest_ascend.operators.stored import BACKWARD
@@ -159,9 +159,8 @@ def _works(trial: Callable[[], bool]) -> bool:
 def _out_works(operator: Operator, sample: Sample, kind: torch.dtype, results: Results) -> bool:
     if len(results.reference_runs[0]) != 1:
         return False
-    ready = poisoned(tuple(results.first.shape), results.first.dtype)
-    targets = [ready, torch.empty(0, dtype=ready.dtype), *([steps(surrounded(ready))] if ready.ndim else [])]
-    for target in targets:
+    for kind_of_target, whole in out_targets(results.first, CPU).items():
+        target = steps(whole) if kind_of_target == "stepped" else whole
         args, kwargs = sample.arguments(operator.name, kind)
         if operator.function(*args, **kwargs, out=target) is not target or not _near(target, results.first):
             return False
@@ -187,13 +186,11 @@ def _in_place_works(subject: Subject, sample: Sample, kind: torch.dtype, results
 def _packed(results: Results, packed: Packed) -> list[list[int | str | None]]:
     """Store results, no more of them than needed: see :class:`Recording`."""
     expected: list[int | str | None] = [None if each is None else packed.add(each) for each in results.expected]
-    reference_runs = [_said(results.expected, each, packed) for each in results.reference_runs]
+    reference_runs = [
+        [_one(*both, packed) for both in zip(results.expected, each, strict=True)] for each in results.reference_runs
+    ]
     others = reference_runs[1:] if any(each != reference_runs[0] for each in reference_runs[1:]) else []
     return [expected, reference_runs[0], *others]
-
-
-def _said(expected: Tensors, reference_runs: Tensors, packed: Packed) -> list[int | str | None]:
-    return [_one(wanted, each, packed) for wanted, each in zip(expected, reference_runs, strict=True)]
 
 
 def _one(expected: torch.Tensor | None, reference_runs: torch.Tensor | None, packed: Packed) -> int | str | None:
@@ -204,14 +201,6 @@ def _one(expected: torch.Tensor | None, reference_runs: torch.Tensor | None, pac
     if same_bits(expected.to(reference_runs.dtype), reference_runs):
         return str(reference_runs.dtype).removeprefix("torch.")
     return packed.add(reference_runs)
-
-
-def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors of one dtype hold the same, signs of zeros included."""
-    if one.is_complex():
-        one, other = torch.view_as_real(one.resolve_conj()), torch.view_as_real(other.resolve_conj())
-    same = (one == other) | (one.isnan() & other.isnan())
-    return bool((same & (one.signbit() == other.signbit())).all())
 
 
 def written(sample: Sample, packed: Packed) -> Mapping[str, Any]:

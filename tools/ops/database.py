@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Iterator
+import itertools
 from typing import Any
 from unittest import mock
 
@@ -41,15 +41,11 @@ def database() -> dict[str, tuple[Any, ...]]:
     """Return all variants of each operator, by its name here. Raises AscendError where they cannot be imported."""
     known = opinfo("common_methods_invocations")
     found: dict[str, list[Any]] = {}
-    for info in (*known.op_db, *_foreach(known)):
+    lists = (f"foreach_{kind}_op_db" for kind in ("unary", "binary", "pointwise", "reduce", "other"))
+    for info in itertools.chain(known.op_db, *(getattr(known, name) for name in lists)):
         if (info.name, info.variant_test_name) not in VARIANTS_LEFT_OUT:
             found.setdefault(short(info.name), []).append(info)
     return {name: tuple(infos) for name, infos in sorted(found.items()) if name not in LEFT_OUT}
-
-
-def _foreach(known: Any) -> Iterator[Any]:
-    for kind in ("unary", "binary", "pointwise", "reduce", "other"):
-        yield from getattr(known, f"foreach_{kind}_op_db")
 
 
 def short(name: str) -> str:

@@ -11,13 +11,18 @@ from pytest_ascend.golden import Content, GoldenRecipe, GoldenStore
 from pytest_ascend.operators import recorded
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.properties import chosen
-from pytest_ascend.operators.reference import computed
+from pytest_ascend.operators.reference import Results, computed
+from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.stored import BACKWARD, description, golden_id, named, stored_samples
 from suites.ops.table import OPERATORS
 
-from .admission import admit, reference_of
+from .database import database
+from .scientific import CATALOGUE
+from .second import DEFINITION, NUMPY, Limits, Reference, agreeing, references
 from .table import names
 
+#: Of the catalogue's samples: longer sums and other formulas lose a few digits of float64.
+NARROW: Limits = (1e-11, 1e-13)
 HOW = (
     "each sample of the catalogue, its inputs rounded to the dtype, then computed by torch on the CPU in float64 "
     "(integers and bool: exactly, in their own dtype); gradients by autograd in float64; beside each the result of "
@@ -65,7 +70,20 @@ def _record(name: str) -> Content:
 
 
 def _catalogued(operator: Operator) -> Content:
-    return Content(make(operator), {"admitted_by": f"torch float64; {reference_of(operator)}"})
+    kinds = [kind for kind, _ in _references(operator)]
+    without = "no second reference: torch's own kernels in the dtype agree"
+    by = "numpy float64" if NUMPY in kinds else DEFINITION if kinds else without
+    return Content(make(operator), {"admitted_by": f"torch float64; {by}"})
+
+
+def _references(operator: Operator) -> list[Reference]:
+    return list(references(operator, database().get(operator.name, ()), CATALOGUE))
+
+
+def admit(operator: Operator, sample: Sample, dtype: str, results: Results) -> None:
+    """Raise AssertionError where there are second references, of other code than the first, and all disagree."""
+    name = agreeing(operator, sample, dtype, results.expected, _references(operator), NARROW)
+    assert name is not None, f"{operator.name}, {dtype}: {sample.name}: the second reference disagrees"
 
 
 def make(operator: Operator) -> Mapping[str, torch.Tensor]:

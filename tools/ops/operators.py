@@ -5,7 +5,7 @@ from __future__ import annotations
 import cmath
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -50,7 +50,7 @@ def record(name: str) -> Content:
         said.append({**written(sample, packed), "dtypes": found})
         moves.append(_only_moves(subject.operator, sample, drawn_in))
     if not said:
-        hint = "take it out of recording/names.txt, and say why in recording/table.py"
+        hint = "take it out of tools/ops/names.txt, and say why in tools/ops/table.json"
         raise AscendError(f"no sample of {name} can be recorded: {dict(tally.refused)}", hint=hint)
     meta = {
         "form": FORM,
@@ -64,28 +64,24 @@ def record(name: str) -> Content:
 
 
 def _found(subject: Subject, packed: Packed, tally: Tally) -> Iterator[tuple[str, Sample, dict[str, Any]]]:
-    """Yield the dtype a sample was drawn in, the sample, and what was recorded of it in the dtypes that take it."""
+    """Yield the dtype a sample was drawn in, the sample, and what was recorded of it in the dtypes that take it.
+
+    One set of inputs serves all dtypes of a kind.
+    """
     known = {str(each).removeprefix("torch.") for info in subject.infos for each in info.supported_dtypes("cpu")}
     wanted = {each for each in known if is_recorded(subject.operator.name, each)}
     taken: Counter[str] = Counter()
-    for drawn_in, sample, dtypes in _for_all(subject, wanted, taken):
-        if found := recorded(subject, sample, dtypes, packed, tally):
-            yield drawn_in, sample, found
+    for kind, held in KINDS.items():
+        dtypes = tuple(each for each in held if each in wanted)
+        drawn_in = kind if kind in dtypes or not dtypes else dtypes[0]
+        for sample in samples_of(subject.operator, subject.infos, getattr(torch, drawn_in), taken) if dtypes else ():
+            # One without tensors says its dtype itself: in a case of another one it would be the same call.
+            if found := recorded(subject, sample, dtypes if sample.values() else (drawn_in,), packed, tally):
+                yield drawn_in, sample, found
     for dtype, (at_most, *_) in ALL_BITS.items():
         tried = in_all_bits(subject, dtype, taken) if dtype in wanted else ()
         made = ((dtype, sample, recorded(subject, sample, (dtype,), packed, tally)) for sample in tried)
         yield from itertools.islice((each for each in made if each[2]), at_most)
-
-
-def _for_all(subject: Subject, wanted: Set[str], taken: Counter[str]) -> Iterator[tuple[str, Sample, tuple[str, ...]]]:
-    """Yield the samples that serve all dtypes of a kind, the one they were drawn in, and those that they serve."""
-    for kind, held in KINDS.items():
-        dtypes = tuple(each for each in held if each in wanted)
-        if dtypes:
-            drawn_in = kind if kind in dtypes else dtypes[0]
-            for sample in samples_of(subject.operator, subject.infos, getattr(torch, drawn_in), taken):
-                # One without tensors says its dtype itself: in a case of another one it would be the same call.
-                yield drawn_in, sample, dtypes if sample.values() else (drawn_in,)
 
 
 def _entry(subject: Subject, said: Iterable[Mapping[str, Any]], exactness: str) -> Entry:

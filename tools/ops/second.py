@@ -111,14 +111,11 @@ def _called(function: Callable[..., Any], operator: Operator, sample: Sample, dt
         with warnings.catch_warnings(), np.errstate(all="ignore"), numbers_in_float64():
             warnings.simplefilter("ignore")
             found = function(*args, **kwargs)
-            found = [_as_tensor(each) for each in (found if isinstance(found, list | tuple) else [found])]
+            found = found if isinstance(found, list | tuple) else [found]
+            found = [x.detach() if isinstance(x, torch.Tensor) else torch.as_tensor(np.array(x)) for x in found]
             return found[:1] if operator.name in FIRST_RESULT else found
     except Exception:  # noqa: BLE001 - whatever it says, it is no reference for this call
         return None
-
-
-def _as_tensor(found: Any) -> torch.Tensor:
-    return found.detach() if isinstance(found, torch.Tensor) else torch.as_tensor(np.array(found))
 
 
 def _same(expected: Tensors, found: list[torch.Tensor], limits: Limits) -> bool:

@@ -25,12 +25,7 @@ NEVER_EMPTY = DECOMPOSED | _APART["never_empty"]
 REFUSED = {"memory_format": (torch.channels_last, torch.channels_last_3d), "dropout_p": (0.5,)}
 
 #: Variants that call the same operator as another one, in another way.
-VARIANTS_LEFT_OUT = frozenset(
-    {
-        ("linalg.lstsq", "grad_oriented"),
-        ("linalg.pinv", "singular"),
-    }
-)
+VARIANTS_LEFT_OUT = frozenset({("linalg.lstsq", "grad_oriented"), ("linalg.pinv", "singular")})
 
 #: What is not recorded, and why.
 LEFT_OUT: Mapping[str, str] = {name: why for why, names in _DATA["left_out"].items() for name in names}

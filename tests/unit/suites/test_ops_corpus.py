@@ -15,7 +15,7 @@ from pytest_ascend.errors import GoldenError, UsageError
 from pytest_ascend.golden import Golden, GoldenStore
 from pytest_ascend.operators import calling, recorded
 from pytest_ascend.operators.callables import resolve
-from pytest_ascend.operators.recorded import Packed, unpack
+from pytest_ascend.operators.recorded import Packed, same_bits, unpack
 from pytest_ascend.operators.replay import FORM, Recording, Unwritable, read, write
 from pytest_ascend.operators.samples import call
 from pytest_ascend.operators.target import Target, placed
@@ -26,7 +26,6 @@ from suites.ops.exceptions import exceptions
 from suites.ops.table import OPERATORS, RECORDED, is_recorded
 from suites.ops.targets import target_of
 from tools.ops.choosing import choose
-from tools.ops.computing import same_bits
 from tools.ops.table import LEFT_OUT, WITHOUT_OUT, names
 
 TENSORS = (

@@ -19,8 +19,7 @@ from suites.ops import CASES
 from suites.ops.exceptions import EXCEPTIONS
 from suites.ops.makers import exactly, unary
 from suites.ops.table import OPERATORS, RECORDED
-from tools.ops.admission import admit
-from tools.ops.goldens import goldens, make
+from tools.ops.goldens import admit, goldens, make
 from tools.ops.table import names
 
 MADE = Provenance(how="a test", generator="ops@1", seed="", torch="", numpy="", machine="")
