@@ -40,6 +40,35 @@ class SilentFailure(BaseException):
     """Raised instead of computing: the operator reports success and writes nothing."""
 
 
+Read: TypeAlias = Callable[[str], Any]
+
+
+def _one_of(*names: str) -> Read:
+    def read(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"expected one of {', '.join(names)}")
+        return text
+
+    return read
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise ValueError("expected a whole number from 0")
+    return int(text)
+
+
+def _amount(text: str) -> float:
+    value = float(text)
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError("expected a number from 0")
+    return value
+
+
+def _setting(default: Any, read: Read = str) -> Any:
+    return field(default=default, metadata={"read": read})
+
+
 @dataclass(kw_only=True, slots=True)
 class DeviceFault:
     """When a fault happens, and how often it has.
@@ -52,17 +81,17 @@ class DeviceFault:
     """
 
     kind: str
-    operator: str = ""
-    numel: int = 0
-    device: int = -1
-    after: int = 0
-    times: int = 0
-    once: str = ""
-    rate: float = 1.0
-    seconds: float = 0.05
-    share: float = 0.0
-    by: str = "segv"
-    gil: str = "held"
+    operator: str = _setting("")
+    numel: int = _setting(0, _count)
+    device: int = _setting(-1, _count)
+    after: int = _setting(0, _count)
+    times: int = _setting(0, _count)
+    once: str = _setting("")
+    rate: float = _setting(1.0, _amount)
+    seconds: float = _setting(0.05, _amount)
+    share: float = _setting(0.0, _amount)
+    by: str = _setting("segv", _one_of(*SIGNALS))
+    gil: str = _setting("held", _one_of("held", "released"))
     poisoned: bool = field(default=False, init=False)
     met: int = field(default=0, init=False)
     happened: int = field(default=0, init=False)
@@ -95,6 +124,10 @@ class DeviceFault:
         except FileExistsError:
             return False
         return True
+
+
+#: Name of a setting -> how to read its text.
+SETTINGS: Mapping[str, Read] = {each.name: each.metadata["read"] for each in fields(DeviceFault) if each.metadata}
 
 
 def _crash(device_fault: DeviceFault) -> None:
@@ -158,46 +191,6 @@ _RANDOM = re.compile(
 _first_asked = threading.local()
 _BY_CHANCE = "nondeterministic"
 
-Read: TypeAlias = Callable[[str], Any]
-
-
-def _one_of(*names: str) -> Read:
-    def read(text: str) -> str:
-        if text not in names:
-            raise ValueError(f"expected one of {', '.join(names)}")
-        return text
-
-    return read
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise ValueError("expected a whole number from 0")
-    return int(text)
-
-
-def _amount(text: str) -> float:
-    value = float(text)
-    if not (math.isfinite(value) and value >= 0):
-        raise ValueError("expected a number from 0")
-    return value
-
-
-#: Name of a setting -> how to read its text.
-SETTINGS: Mapping[str, Read] = {
-    "operator": str,
-    "numel": _count,
-    "device": _count,
-    "after": _count,
-    "times": _count,
-    "once": str,
-    "rate": _amount,
-    "seconds": _amount,
-    "share": _amount,
-    "by": _one_of(*SIGNALS),
-    "gil": _one_of("held", "released"),
-}
-
 
 def is_device_fault(text: str) -> bool:
     """Whether a fault's name is one of this module's, with or without settings."""
@@ -207,10 +200,10 @@ def is_device_fault(text: str) -> bool:
 def parse(text: str) -> DeviceFault:
     """Parse "crash:operator=Add:after=100". Raises UsageError for an unknown or invalid setting."""
     kind, *parts = text.split(":")
-    return replace(DeviceFault(kind=kind), **dict(_setting(text, part) for part in parts))
+    return DeviceFault(kind=kind, **dict(_read(text, part) for part in parts))
 
 
-def _setting(text: str, part: str) -> tuple[str, Any]:
+def _read(text: str, part: str) -> tuple[str, Any]:
     name, equals, value = part.partition("=")
     if name not in SETTINGS or not equals:
         raise UsageError(
@@ -321,6 +314,3 @@ def _current_device() -> int:
     device = ctypes.c_int32(0)
     runtime().aclrtGetDevice(ctypes.byref(device))
     return int(runtime().emu_logical(device))
-
-
-assert {each.name for each in fields(DeviceFault) if each.init} == {"kind", *SETTINGS}  # noqa: S101  (one table, two views)

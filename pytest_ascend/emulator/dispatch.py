@@ -80,7 +80,11 @@ def planted(faults: Iterable[str]) -> list[Kernel]:
 def _runner(memory: DeviceMemory, runtime: Any) -> Callable[[int, int, int, int], int]:
     names = [each for each in os.environ.get("PYTEST_ASCEND_FAULTS", "").split(",") if each]
     kernels, count, fail = planted(names), len(all_kernels()), runtime.emu_fail
-    last = _saturating if _saturates(runtime) else _as_computed
+    saturates = _saturates(runtime)
+
+    def last(kernel: Kernel) -> Last | None:
+        return saturate if saturates and computes(kernel) else None
+
     calls = [(kernel.name, call_of(kernel, memory, last(kernel))) for kernel in kernels[:count]]
     by_name = {kernel.name: (kernel.name, named_call(kernel, memory, last(kernel))) for kernel in kernels[count:]}
     measured = Measured(runtime)
@@ -130,14 +134,6 @@ def _saturates(runtime: Any) -> bool:
     mode = ctypes.c_int(0)
     runtime.aclrtGetDeviceSatMode(ctypes.byref(mode))
     return mode.value == _SATURATION
-
-
-def _saturating(kernel: Kernel) -> Last | None:
-    return saturate if computes(kernel) else None
-
-
-def _as_computed(_: Kernel) -> None:
-    return None
 
 
 #: torch's messages for what CANN's checks refuse: no room for a result in place, an invalid dimension, a result that

@@ -51,11 +51,6 @@ def case_of(item: pytest.Item) -> Case | None:
     return Case(suite=OWN, subject=item.nodeid, property=OWN_TEST) if uses else None
 
 
-def case_known(item: pytest.Item) -> Case | None:
-    """Return the case that a test was found to decide, None for an ordinary test."""
-    return item.stash.get(CASE, None)
-
-
 def take_cases(items: list[pytest.Item]) -> None:
     """Attach its case to each test. Raises UsageError if two tests claim the same case."""
     owners: dict[str, str] = {}
@@ -228,17 +223,10 @@ def refuse_open(opened_by: str) -> None:
 
 
 class Sharding:
-    """Keeps the cases of one shard. ``collected`` summarises a list of tests, ``case_of`` returns a test's case."""
+    """Keeps the cases of one shard. ``collected`` summarises a list of tests."""
 
-    def __init__(
-        self,
-        setup: RunSetup,
-        shard: Shard,
-        collected: Callable[[list[pytest.Item]], CollectedCases],
-        case_of: Callable[[pytest.Item], Case | None],
-    ) -> None:
-        self._setup, self._shard = setup, shard
-        self._collected, self._case_of = collected, case_of
+    def __init__(self, setup: RunSetup, shard: Shard, collected: Callable[[list[pytest.Item]], CollectedCases]) -> None:
+        self._setup, self._shard, self._collected = setup, shard, collected
         self._elsewhere: dict[str, Case] = {}
 
     @pytest.hookimpl(trylast=True)
@@ -246,7 +234,7 @@ class Sharding:
         """Divide the tests that are left after all other selection."""
         planned = whole(self._setup, self._collected(items))
         mine = shards.part(planned.cases, shards.load(self._setup.suites), self._shard)
-        cases = {item: self._case_of(item) for item in items}
+        cases = {item: item.stash.get(CASE, None) for item in items}
         self._elsewhere = {item.nodeid: case for item, case in cases.items() if case and case.id not in mine}
         items[:] = [item for item, case in cases.items() if self._is_here(item, case)]
 

@@ -322,7 +322,8 @@ def _recorded(attempt: Attempt) -> AttemptRecord:
 def _amend(reports: Sequence[pytest.TestReport], decision: Decision, attempts: Sequence[Attempt]) -> None:
     """Add earlier attempts to the record, and make a flaky case flaky for pytest too."""
     is_flaky = decision is Decision.FLAKY
-    answers = "; then: ".join(f"{each.result}{_colon(each.reason)}" for each in attempts if each.counts)
+    counted = (each for each in attempts if each.counts)
+    answers = "; then: ".join(f"{each.result} ({each.reason})" if each.reason else each.result for each in counted)
     outcome: Outcome | None = Flaky(reason=f"changed its answer: {answers}") if is_flaky else None
     for report in reports:
         record = record_of(report)
@@ -335,10 +336,6 @@ def _amend(reports: Sequence[pytest.TestReport], decision: Decision, attempts: S
             report.outcome = "failed"
             report.longrepr = f"{outcome.name}: {outcome.reason}"
         report.user_properties = list(properties.items())
-
-
-def _colon(text: str) -> str:
-    return f" ({text})" if text else ""
 
 
 def _report(item: pytest.Item, text: str, outcome: str, record: ResultRecord | None) -> pytest.TestReport:

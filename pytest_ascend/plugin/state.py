@@ -11,7 +11,7 @@ import pytest
 from pytest_ascend.coverage import selection
 from pytest_ascend.coverage.selection import CollectedCases
 from pytest_ascend.device import Device
-from pytest_ascend.plugin.collection import Sharding, case_known
+from pytest_ascend.plugin.collection import Sharding
 from pytest_ascend.plugin.keys import CASE, NOT_BUILT, SETUP
 from pytest_ascend.plugin.session import RunRecorder, RunSetup
 from pytest_ascend.plugin.startup import one_clear_message
@@ -32,7 +32,7 @@ class RunState:
         self.deselected = 0
         self.opened_by = ""
         shard = setup.options.shard
-        self.sharding = Sharding(setup, shard, self.collected, case_known) if shard else None
+        self.sharding = Sharding(setup, shard, self.collected) if shard else None
         #: The data that xdist passes to each worker; None in the process that pytest was started as.
         self.worker: dict[str, Any] | None = getattr(config, "workerinput", None)
         self.recorder = None if self.worker else RunRecorder(setup)

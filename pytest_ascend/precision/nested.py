@@ -140,11 +140,7 @@ def mapped(
     if isinstance(value, list | tuple):
         parts = list(map(again, value))
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    return _mapped_object(value, again, into_objects, others or _unchanged)
-
-
-def _unchanged(value: Any) -> Any:
-    return value
+    return _mapped_object(value, again, into_objects, others or (lambda each: each))
 
 
 def _mapped_object(value: Any, again: Callable[[Any], Any], into_objects: bool, others: Callable[[Any], Any]) -> Any:

@@ -135,7 +135,8 @@ class Request:
     sampled: bool = False
 
     def __post_init__(self) -> None:
-        if self.accumulation is not None and not (_is_whole(self.accumulation) and self.accumulation >= 1):
+        terms = self.accumulation
+        if terms is not None and (not isinstance(terms, int) or isinstance(terms, bool) or terms < 1):
             raise UsageError(
                 f"accumulation is {self.accumulation!r}",
                 hint="give the number of terms in each sum, at least 1, or leave it out",
@@ -163,10 +164,6 @@ class Request:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def explain(verdict: Verdict) -> Iterator[str]:

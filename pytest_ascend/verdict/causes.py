@@ -168,11 +168,8 @@ def not_emulated(results: Iterable[ResultRecord]) -> tuple[Cause, ...]:
     for each in results:
         if each.outcome_name == NotEmulated.name:
             found.setdefault(_without_numbers(each.reason), []).append(each)
-    return tuple(_cause((("error", text),), cases, 0) for text, cases in sorted(found.items(), key=_most))
-
-
-def _most(group: tuple[str, Sequence[ResultRecord]]) -> tuple[int, str]:
-    return -len(group[1]), group[0]
+    ordered = sorted(found.items(), key=lambda each: (-len(each[1]), each[0]))
+    return tuple(_cause((("error", text),), cases, 0) for text, cases in ordered)
 
 
 def features(record: ResultRecord, explained: Mapping[str, str] | None = None) -> Mapping[str, str]:

@@ -72,7 +72,8 @@ def _contracted(call: Call, seed: int) -> Any:
     """Round a product plus a sum in float32 once, as a fused multiply-add does, if the seed is even."""
     if seed % 2 or not any(isinstance(x, T) and x.dtype is torch.float32 for x in tree_flatten(call.arguments)[0]):
         return call.make()
-    wide = {name: tree_map(_doubled, value) for name, value in call.arguments.items()}
+    double = lambda x: x.double() if isinstance(x, T) and x.dtype is torch.float32 else x  # noqa: E731
+    wide = {name: tree_map(double, value) for name, value in call.arguments.items()}
     made = call.make(wide)
     if not call.written:
         return tree_map(lambda x: x.to(torch.float32) if x.dtype is torch.float64 else x, made)
@@ -80,10 +81,6 @@ def _contracted(call: Call, seed: int) -> Any:
         for target, value in zip(tree_flatten(call.arguments[name])[0], tree_flatten(wide[name])[0], strict=True):
             target.copy_(value)
     return None if made is None else call.arguments[call.written[0]]
-
-
-def _doubled(x: Any) -> Any:
-    return x.double() if isinstance(x, T) and x.dtype is torch.float32 else x
 
 
 FUNCTIONS: Mapping[str, Callable[[Call, int], Any]] = {
