@@ -10,15 +10,18 @@ from __future__ import annotations
 import functools
 import json
 import re
-import subprocess
+import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import torch
 import tree_sitter_cpp
 from tree_sitter import Language, Node, Parser
+
+from tools.evaluation.support import git
 
 #: ``chips``: the architecture and SoC by which host code tells families apart, and the name in definitions; ``socs`` in
 #: the order in which it compares them; ``constants`` of CANN's headers; ``macros`` of op_error_check.h and its like, as
@@ -32,9 +35,6 @@ _FLOATS, _INTEGERS, _COMPLEX = _DATA["floats"], _DATA["integers"], _DATA["comple
 class _Unknown:
     def __bool__(self) -> bool:
         raise TypeError("the truth of what is unknown")
-
-    def __repr__(self) -> str:
-        return "?"
 
 
 U: Any = _Unknown()
@@ -50,13 +50,12 @@ class Tensor:
 
 @dataclass
 class Function:
-    """A function of a source file: the names and types of its parameters, and its body, a tree of statements."""
+    """A function of a source file: the types of its parameters by name, and its body, as a node of syntax."""
 
     file: str
     name: str
-    types: tuple[str, ...]
-    parameters: tuple[str, ...]
-    body: Any
+    parameters: Mapping[str, str]
+    body: Node
 
 
 @dataclass
@@ -64,8 +63,9 @@ class Sources:
     """The functions and constants of some repositories."""
 
     functions: dict[str, list[Function]] = field(default_factory=dict)
-    #: The values of constants, as trees, by file and name.
-    constants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: The values of constants, by file and name.
+    constants: dict[str, dict[str, Node]] = field(default_factory=dict)
+    #: The dtypes of a kernel's inputs and outputs, by kernel, chip and name.
     kernels: dict[str, dict[str, dict[str, list[str]]]] = field(default_factory=dict)
     #: The parameters of a kernel in the order of the function that CANN generates of its definition.
     orders: dict[str, list[str]] = field(default_factory=dict)
@@ -93,20 +93,43 @@ class Sources:
             elif each.type == "function_definition" and (head := _found(each, "function_declarator")):
                 name = _text(head.child_by_field_name("declarator")).rsplit("::", 1)[-1]
                 given = [_parameter(one) for one in head.child_by_field_name("parameters").named_children]
-                given = [one for one in given if one != ("", "void")]
-                body = each.child_by_field_name("body")
-                names, types = zip(*given, strict=True) if given else ((), ())
-                self.functions.setdefault(name, []).append(Function(path, name, types, names, body))
+                kinds = {own or f"{at}": kind for at, (own, kind) in enumerate(given) if (own, kind) != ("", "void")}
+                found = Function(path, name, kinds, each.child_by_field_name("body"))
+                self.functions.setdefault(name, []).append(found)
+
+    def define(self, text: str) -> None:
+        """Add a file of definitions of kernels: their parameters, and by chip the dtypes of inputs and outputs."""
+        text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
+        lists = {
+            name: _listed(inside)
+            for name, inside in re.findall(r"(\w+)\s*(?:\[\])?\s*=?\s*\{((?:\s*(?:ge::)?DT_\w+\s*,?)+)\}", text)
+        }
+        tensor = (
+            r"(\w+)\s*(?:->|\.)\s*(?:Input|Output)\(\"(\w+)\"\)((?:(?!Input\(|Output\().)*?)"
+            r"\.DataType(?:List)?\(\s*(\{[^}]*\}|\w+)"
+        )
+        for kernel, body in re.findall(r"class (\w+)\s*:\s*public OpDef(.*?)\n\};?", text, re.DOTALL):
+            named = re.findall(r"this\s*->\s*(Input|Attr|Output)\(\"(\w+)\"\)", body)
+            ordered = sorted(named, key=lambda each: ("Input", "Attr", "Output").index(each[0]))
+            self.orders[kernel] = list(dict.fromkeys(name for _, name in ordered))  # once what is changed in place
+            dtypes: dict[str, dict[str, list[str]]] = {"this": {}}
+            for of, name, _, given in re.findall(tensor, body, re.DOTALL):
+                dtypes.setdefault(of, {})[name] = _listed(given) if given.startswith("{") else lists.get(given, [])
+            for chip, config in re.findall(r"AddConfig\(\"(\w+)\"\s*(?:,\s*(\w+))?", body):
+                self.kernels.setdefault(kernel, {})[chip] = {**dtypes["this"], **dtypes.get(config, {})}
 
 
-# --- from the syntax of C++ to trees: tuples that begin with their kind ---
+def _listed(text: str) -> list[str]:
+    return ["DT_BFLOAT16" if each == "DT_BF16" else each for each in re.findall(r"DT_\w+", text)]
+
+
+# --- the syntax of C++ ---
 
 _CPP = Parser(Language(tree_sitter_cpp.language()))
 _STRING = r'"(?:\\[\s\S]|[^"\\])*"'
 #: What is around the declarations of a file.
 _AROUND = ("namespace_definition", "linkage_specification", "declaration_list", "template_declaration", "ERROR")
-_NOTHING: Any = ("block", [])
-_UNKNOWN: Any = ("value", U)
+_NAMES = ("true", "false", "null", "this")
 
 
 def _expanded(text: str) -> str:
@@ -131,6 +154,7 @@ def _expanded(text: str) -> str:
     return "".join([*parts, text[at:]])
 
 
+@functools.cache
 def _text(node: Node | None) -> str:
     """Return source without spaces and template arguments."""
     text = re.sub(r"\s", "", node.text.decode(errors="replace")) if node else ""
@@ -148,96 +172,24 @@ def _found(node: Node | None, kind: str) -> Node | None:
 
 def _parameter(node: Node) -> tuple[str, str]:
     """Return the name and the type of a parameter."""
-    declarator = node.child_by_field_name("declarator")
-    name = re.findall(r"\w+", _text(declarator))[-1:] if declarator else []
+    name = (re.findall(r"\w+", _text(node.child_by_field_name("declarator"))) or [""])[-1]
     default = node.child_by_field_name("default_value")
-    whole = node.text.decode(errors="replace")
-    whole = whole[: default.start_byte - node.start_byte] if default else whole
-    kind = re.sub(r"\s", "", whole)
-    return (name[0], kind.removesuffix("=").removesuffix(name[0])) if name else ("", kind)
+    whole = node.text[: default.start_byte - node.start_byte] if default else node.text
+    return name, re.sub(r"\s", "", whole.decode(errors="replace")).removesuffix("=").removesuffix(name)
 
 
-def _declared(node: Node) -> Iterator[tuple[str, Any]]:
-    """Yield the names that a declaration gives a value to; "" for what is no name."""
+def _is_name(node: Node) -> bool:
+    return node.type in _NAMES or node.type.endswith(("identifier", "type", "template_function"))
+
+
+def _declared(node: Node) -> Iterator[tuple[str, Node]]:
+    """Yield the names that a declaration gives a value to, with it; "" for what is no name."""
     for each in node.children_by_field_name("declarator"):
         value = each.child_by_field_name("value")
         if value is not None and value.type != "argument_list":
             declarator = each.child_by_field_name("declarator")
             name = re.match(r"[*&]*(\w+)", _text(declarator))
-            yield (name[1] if name else ""), expression(value)
-
-
-def statement(node: Node) -> Any:
-    """Return the tree of a statement."""
-    part = node.child_by_field_name
-    kind = node.type.removesuffix("_statement")
-    if kind in ("compound", "else_clause"):
-        return ("block", [statement(each) for each in node.named_children])
-    if kind == "if":
-        condition, other = part("condition").child_by_field_name("value"), part("alternative")
-        return ("if", expression(condition), statement(part("consequence")), statement(other) if other else _NOTHING)
-    if kind == "switch":
-        cases = [each for each in part("body").named_children if each.type == "case_statement"]
-        return ("switch", expression(part("condition").child_by_field_name("value")), [_case(each) for each in cases])
-    if kind == "for_range_loop":
-        name = re.findall(r"\w+", _text(part("declarator")))[-1:] or [""]
-        return ("loop", True, (name[0], expression(part("right"))), statement(part("body")))
-    if kind in ("for", "while"):
-        head = node.text[: part("body").start_byte - node.start_byte]
-        return ("loop", b"ize" in head, None, statement(part("body")))
-    if kind == "do":
-        return statement(part("body"))
-    if kind in ("break", "continue", "return"):
-        return (kind, expression(node.named_children[0]) if node.named_children else _UNKNOWN)
-    if kind == "declaration":
-        return ("block", [("let", *each) for each in _declared(node)])
-    if kind == "expression" and node.named_children:
-        inner = node.named_children[0]
-        if inner.type != "assignment_expression":
-            return ("let", "", expression(inner))
-        left, operator = inner.child_by_field_name("left"), _text(inner.child_by_field_name("operator"))
-        name = _text(left).lstrip("*") if left.type in ("identifier", "pointer_expression") else ""
-        return ("let", name, expression(inner.child_by_field_name("right"))) if operator == "=" else _NOTHING
-    return _NOTHING
-
-
-def _case(node: Node) -> tuple[Any, list[Any]]:
-    value = node.child_by_field_name("value")
-    return (expression(value) if value else None, [statement(each) for each in node.named_children if each != value])
-
-
-def expression(node: Node | None) -> Any:
-    """Return the tree of an expression; an unknown value for what is not understood."""
-    if node is None or node.has_error:
-        return _UNKNOWN
-    part, kind = node.child_by_field_name, node.type.removesuffix("_expression")
-    inner = node.named_children
-    if kind in ("true", "false", "null", "this") or kind.endswith(("identifier", "type", "template_function")):
-        return ("name", _text(node))
-    if kind == "number_literal":
-        number = re.match(r"0x[\da-fA-F]+|\d+(?![\d.]*[.ef])", _text(node))
-        return ("value", int(number[0], 0)) if number else _UNKNOWN
-    if kind == "parenthesized" and len(inner) == 1:
-        return expression(inner[0])
-    if kind == "pointer" or (kind == "update" and node.children[0] == part("argument")):
-        return expression(part("argument"))
-    if kind == "unary" and _text(part("operator")) in ("!", "-", "+"):
-        operator, value = _text(part("operator")), expression(part("argument"))
-        return value if operator == "+" else ("unary", operator, value)
-    if kind == "binary":
-        return ("binary", _text(part("operator")), expression(part("left")), expression(part("right")))
-    if kind == "conditional":
-        return ("choose", *(expression(part(each)) for each in ("condition", "consequence", "alternative")))
-    if kind == "call":
-        return ("call", expression(part("function")), [expression(each) for each in part("arguments").named_children])
-    if kind == "field":
-        return ("member", expression(part("argument")), _text(part("field")))
-    if kind == "subscript":
-        return ("item", expression(part("argument")), _UNKNOWN)
-    if kind in ("initializer_list", "compound_literal"):
-        values = inner if kind == "initializer_list" else part("value").named_children
-        return ("list", [expression(each) for each in values])
-    return _UNKNOWN
+            yield (name[1] if name else ""), value
 
 
 @dataclass
@@ -281,7 +233,7 @@ class Interpreter:
         self.steps = self.depth = self.sure = 0
         given = [
             known.get(name, Tensor() if "aclTensor" in kind and "Optional" not in name else U)
-            for name, kind in zip(function.parameters, function.types, strict=True)
+            for name, kind in function.parameters.items()
         ]
         try:
             result = self._run(function, given)
@@ -293,13 +245,11 @@ class Interpreter:
 
     def _run(self, function: Function, given: Sequence[Any]) -> list[Any]:
         """Return what a function may return."""
-        if isinstance(function.body, Node):
-            function.body = statement(function.body)
         scope = {**dict(zip(function.parameters, given, strict=False)), "": function.file}
-        outcome = self._all(function.body[1], scope)
+        outcome = self._all(function.body.named_children, scope)
         return outcome.returned + [U] * outcome.falls
 
-    def _all(self, statements: Sequence[Any], scope: dict[str, Any]) -> _Outcome:
+    def _all(self, statements: Sequence[Node], scope: dict[str, Any]) -> _Outcome:
         total = _Outcome()
         for each in statements:
             made = self._one(each, scope)
@@ -311,42 +261,46 @@ class Interpreter:
                 return replace(total, falls=False)
         return total
 
-    def _one(self, statement: Any, scope: dict[str, Any]) -> _Outcome:
+    def _one(self, node: Node, scope: dict[str, Any]) -> _Outcome:
         self.steps += 1
         if self.steps > _MOST_STEPS:
             raise TimeoutError
-        kind = statement[0]
-        if kind == "block":
-            return self._all(statement[1], scope)
-        if kind == "let":
-            value = self.value(statement[2], scope)
-            if statement[1]:
-                scope[statement[1]] = value
-            return _Outcome()
-        if kind == "return":
-            return _Outcome(falls=False, returned=[self.value(statement[1], scope)])
+        part, kind, inner = node.child_by_field_name, node.type.removesuffix("_statement"), node.named_children
+        if kind in ("compound", "else_clause"):
+            return self._all(inner, scope)
+        if kind == "if":
+            ways = [[part("consequence")], [each for each in [part("alternative")] if each]]
+            condition = self.value(part("condition").child_by_field_name("value"), scope)
+            return self._either(ways, scope) if condition is U else self._all(ways[not condition], scope)
+        if kind == "switch":
+            return self._switch(node, scope)
+        if kind in ("for_range_loop", "for", "while"):
+            return self._loop(node, scope)
         if kind in ("break", "continue"):
             return _Outcome(falls=False, breaks=True)
-        if kind == "if":
-            condition = self.value(statement[1], scope)
-            if condition is not U:
-                return self._one(statement[2] if condition else statement[3], scope)
-            return self._either([[statement[2]], [statement[3]]], scope)
-        if kind == "switch":
-            return self._switch(statement, scope)
-        return self._loop(statement, scope)
+        if kind == "return":
+            return _Outcome(falls=False, returned=[self.value(inner[0] if inner else None, scope)])
+        if kind == "expression" and inner and inner[0].type == "assignment_expression":
+            left, operator, right = (inner[0].child_by_field_name(each) for each in ("left", "operator", "right"))
+            name = _text(left).lstrip("*") if left.type in ("identifier", "pointer_expression") else ""
+            named = [(name, right)] if _text(operator) == "=" else []
+        elif kind == "expression" and inner:
+            named = [("", inner[0])]
+        else:
+            named = _declared(node) if kind == "declaration" else []
+        for name, given in named:
+            value = self.value(given, scope)
+            if name:
+                scope[name] = value
+        return _Outcome()
 
-    def _either(self, ways: Sequence[Sequence[Any]], scope: dict[str, Any]) -> _Outcome:
+    def _either(self, ways: Sequence[Sequence[Node]], scope: dict[str, Any]) -> _Outcome:
         """Run each of several ways on a copy, and keep what they agree on."""
-        self.sure += 1
+        self.sure += 1  # so that no kernel in them is surely reached
         total, kept = _Outcome(falls=False), []
         for way in ways:
             copy = dict(scope)
-            try:
-                made = self._all(way, copy)
-            except Refused:
-                total.returned.append(561103)
-                continue
+            made = self._all(way, copy)
             total.returned += made.returned
             total.breaks |= made.breaks
             total.falls |= made.falls
@@ -354,14 +308,15 @@ class Interpreter:
                 kept.append(copy)
         self.sure -= 1
         for name in {name for copy in kept for name in copy}:
-            values = [copy.get(name, U) for copy in kept]
-            scope[name] = values[0] if all(_same(each, values[0]) for each in values) else U
+            scope[name] = _agreed([copy.get(name, U) for copy in kept])
         return total
 
-    def _switch(self, statement: Any, scope: dict[str, Any]) -> _Outcome:
-        value = self.value(statement[1], scope)
-        labels = [None if label is None else self.value(label, scope) for label, _ in statement[2]]
-        bodies = [body for _, body in statement[2]]
+    def _switch(self, node: Node, scope: dict[str, Any]) -> _Outcome:
+        value = self.value(node.child_by_field_name("condition").child_by_field_name("value"), scope)
+        cases = [each for each in node.child_by_field_name("body").named_children if each.type == "case_statement"]
+        given = [each.child_by_field_name("value") for each in cases]
+        labels = [None if label is None else self.value(label, scope) for label in given]
+        bodies = [[s for s in case.named_children if s != label] for case, label in zip(cases, given, strict=True)]
         runs = [[each for body in bodies[at:] for each in body] for at in range(len(bodies))]  # cases go on
         if value is U or any(label is U for label in labels):
             made = self._either([*runs, *([] if None in labels else [[]])], scope)
@@ -370,54 +325,60 @@ class Interpreter:
             made = self._all(runs[at], scope) if at >= 0 else _Outcome()
         return replace(made, falls=made.falls or made.breaks, breaks=False)
 
-    def _loop(self, statement: Any, scope: dict[str, Any]) -> _Outcome:
-        _, once, bound, body = statement
-        copy = dict(scope)
-        if bound:
-            over = self.value(bound[1], scope)
-            copy[bound[0]] = over if isinstance(over, Tensor) else U
+    def _loop(self, node: Node, scope: dict[str, Any]) -> _Outcome:
+        """Run the body once; it surely runs for each of a list, and where the head compares with a size."""
+        part, copy = node.child_by_field_name, dict(scope)
+        once = node.type == "for_range_loop" or b"ize" in node.text[: part("body").start_byte - node.start_byte]
+        if node.type == "for_range_loop":
+            over = self.value(part("right"), scope)
+            copy[re.findall(r"\w+", _text(part("declarator")))[-1]] = over if isinstance(over, Tensor) else U
         self.sure += not once
-        try:
-            made = self._one(body, copy)
-        except Refused:
-            if once:
-                raise
-            made = _Outcome(returned=[561103])
-        finally:
-            self.sure -= not once
+        made = self._one(part("body"), copy)
+        self.sure -= not once
         for name, value in copy.items():
-            if name in scope and not _same(value, scope[name]):
-                scope[name] = U
+            if name in scope:
+                scope[name] = _agreed([value, scope[name]])
         falls = made.falls or made.breaks or not once
         return _Outcome(falls=falls, returned=made.returned)
 
     # --- expressions ---
 
-    def value(self, tree: Any, scope: dict[str, Any]) -> Any:
-        """Return the value of an expression, U if it is unknown."""
-        kind = tree[0]
-        if kind == "value":
-            return tree[1]
-        if kind == "name":
-            return self._named(tree[1], scope)
-        if kind == "list":
-            return tuple(self.value(each, scope) for each in tree[1])
-        if kind == "choose":
-            condition = self.value(tree[1], scope)
-            if condition is U:
-                first, second = (self.value(each, scope) for each in tree[2:])
-                return first if _same(first, second) else U
-            return self.value(tree[2] if condition else tree[3], scope)
-        if kind == "unary":
-            value = self.value(tree[2], scope)
-            return U if value is U or isinstance(value, Tensor) else (not value if tree[1] == "!" else -value)
+    def value(self, node: Node | None, scope: dict[str, Any]) -> Any:
+        """Return the value of an expression, U if it is unknown or not understood."""
+        if node is None or node.has_error:
+            return U
+        part, kind, inner = node.child_by_field_name, node.type.removesuffix("_expression"), node.named_children
+        if _is_name(node):
+            return self._named(_text(node), scope)
+        if kind == "number_literal":
+            number = re.match(r"0x[\da-fA-F]+|\d+(?![\d.]*[.ef])", _text(node))
+            return int(number[0], 0) if number else U
+        if kind == "parenthesized" and len(inner) == 1:
+            return self.value(inner[0], scope)
+        if kind == "pointer" or (kind == "update" and node.children[0] == part("argument")):
+            return self.value(part("argument"), scope)
+        if kind == "unary" and (operator := _text(part("operator"))) in ("!", "-", "+"):
+            value = self.value(part("argument"), scope)
+            if operator == "+" or value is U or isinstance(value, Tensor):
+                return value if operator == "+" else U
+            return not value if operator == "!" else -value
         if kind == "binary":
-            return self._combined(tree[1], tree[2], tree[3], scope)
-        if kind == "item":
-            return self.value(tree[1], scope) if isinstance(self.value(tree[1], scope), Tensor) else U
-        if kind == "member":
-            return ("method", self.value(tree[1], scope), tree[2])
-        return self._call(tree[1], tree[2], scope)
+            return self._combined(_text(part("operator")), part("left"), part("right"), scope)
+        if kind == "conditional":
+            condition, ways = self.value(part("condition"), scope), (part("consequence"), part("alternative"))
+            taken = ways if condition is U else [ways[not condition]]
+            return _agreed([self.value(each, scope) for each in taken])
+        if kind == "call":
+            return self._call(part("function"), part("arguments").named_children, scope)
+        if kind == "field":
+            return ("method", self.value(part("argument"), scope), _text(part("field")))
+        if kind == "subscript":
+            value = self.value(part("argument"), scope)
+            return value if isinstance(value, Tensor) else U
+        if kind in ("initializer_list", "compound_literal"):
+            values = inner if kind == "initializer_list" else part("value").named_children
+            return tuple(self.value(each, scope) for each in values)
+        return U
 
     def _named(self, name: str, scope: dict[str, Any]) -> Any:
         if name in scope:
@@ -432,16 +393,13 @@ class Interpreter:
         file = scope.get("", "")
         if (file, short) not in self.cache:
             self.cache[file, short] = U
-            holders = [file] if short in self.sources.constants.get(file, {}) else [
-                each for each, held in self.sources.constants.items() if short in held
-            ]  # fmt: skip
-            made = [self.value(self.sources.constants[each][short], {"": each}) for each in holders]
-            if made and all(_same(each, made[0]) for each in made):
-                self.cache[file, short] = made[0]
+            known = self.sources.constants
+            holders = [file] if short in known.get(file, {}) else [each for each, its in known.items() if short in its]
+            self.cache[file, short] = _agreed([self.value(known[each][short], {"": each}) for each in holders])
         return self.cache[file, short]
 
-    def _combined(self, operator: str, left_tree: Any, right_tree: Any, scope: dict[str, Any]) -> Any:
-        left, right = self.value(left_tree, scope), self.value(right_tree, scope)
+    def _combined(self, operator: str, one: Node, other: Node, scope: dict[str, Any]) -> Any:
+        left, right = self.value(one, scope), self.value(other, scope)
         if operator in ("&&", "||"):
             stops = operator == "||"
             if any(each is not U and bool(each) == stops for each in (left, right)):
@@ -461,21 +419,24 @@ class Interpreter:
         }  # fmt: skip
         return table[operator](left, right) if operator in table else U
 
-    def _call(self, callee: Any, trees: Sequence[Any], scope: dict[str, Any]) -> Any:
-        if callee[0] == "member":
-            return self._method(self.value(callee[1], scope), callee[2], [self.value(each, scope) for each in trees])
-        if callee[0] != "name":
+    def _call(self, callee: Node, arguments: Sequence[Node], scope: dict[str, Any]) -> Any:
+        if callee.type == "field_expression" and not callee.has_error:
+            of, name = self.value(callee.child_by_field_name("argument"), scope), callee.child_by_field_name("field")
+            return self._method(of, _text(name), [self.value(each, scope) for each in arguments])
+        if not _is_name(callee) or callee.has_error:
             return U
-        name = callee[1].rsplit("::", 1)[-1]
+        name = _text(callee).rsplit("::", 1)[-1]
         if name in ("static_cast", "const_cast", "reinterpret_cast", "DataType", "size_t", "move"):
-            return self.value(trees[0], scope) if len(trees) == 1 else U
+            return self.value(arguments[0], scope) if len(arguments) == 1 else U
         if name.startswith("ADD_TO_LAUNCHER_LIST"):
-            return 0 if "AICPU" in name else self._launched(trees, scope)
-        given = [self.value(each, scope) for each in trees]
-        if (built := _built_in(name, given)) is not None:
-            return built[0]
-        if name == "AllocTensor":
-            return _allocated(given)
+            return 0 if "AICPU" in name else self._launched(arguments, scope)
+        given = [self.value(each, scope) for each in arguments]
+        if built := _BUILT_IN.get((name, len(given))):
+            return U if U in given else built(*given)
+        if name in _ALIKE:
+            return Tensor(given[0].dtype) if given and isinstance(given[0], Tensor) else U
+        if name == "Cast" and len(given) == 3 and isinstance(given[0], Tensor):
+            return replace(given[0], dtype=given[1])
         found = self._function_of(name, len(given), scope.get("", ""))
         if found is None or self.depth > 25:
             return U
@@ -483,9 +444,7 @@ class Interpreter:
         if key not in self.memory:
             self.depth += 1
             try:
-                results = self._run(found, given)
-                first = results[0] if results else U
-                self.memory[key] = first if all(_same(each, first) for each in results) else _joined(results)
+                self.memory[key] = _joined(self._run(found, given))
             except Refused as refused:
                 self.memory[key] = refused
             finally:
@@ -509,7 +468,7 @@ class Interpreter:
         if name in ("GetCurNpuArch", "GetSocVersion"):
             return self.arch if name == "GetCurNpuArch" else self.soc
         if name == "AllocTensor":
-            return _allocated(given)
+            return Tensor(*[each for each in given if isinstance(each, str) and each.startswith("DT_")][:1])
         if isinstance(of, Tensor):
             shapes = dict.fromkeys(("GetViewShape", "GetStorageShape", "GetOriginalShape"), of)
             return {"GetDataType": of.dtype, "GetDimNum": of.rank, "IsEmpty": False, **shapes}.get(name, U)
@@ -521,50 +480,50 @@ class Interpreter:
                 return ("found", False)
         return U
 
-    def _launched(self, trees: Sequence[Any], scope: dict[str, Any]) -> Any:
+    def _launched(self, arguments: Sequence[Node], scope: dict[str, Any]) -> Any:
         """Raise Refused if a kernel lacks a dtype of an input; one that is not known, or on the AICPU, takes all.
 
         If the kernel of this chip is not published, the dtypes are those on a 950, unless the file that launches it
         names this chip: what it launches there is then a kernel of its own.
         """
-        if not trees or trees[0][0] != "name":
-            return U
-        by_chip = self.sources.kernels.get(trees[0][1], {})
+        by_chip = self.sources.kernels.get(_text(arguments[0]), {})
         own = CHIPS[self.chip][1] in self.sources.mentions.get(scope.get("", ""), ())
         lists = by_chip.get(self.folder) or (None if own else by_chip.get("ascend950")) or {}
-        inputs = [each for each in trees if each[0] == "call" and each[1] == ("name", "OP_INPUT")]
-        tensors = [self.value(each, scope) for each in (inputs[0][2] if inputs else ())]
+        inputs = [
+            each.child_by_field_name("arguments").named_children
+            for each in arguments
+            if _text(each.child_by_field_name("function")) == "OP_INPUT"
+        ]
+        tensors = [self.value(each, scope) for each in (inputs[0] if inputs else ())]
         for tensor, taken in zip(tensors, lists.values(), strict=False):
             if isinstance(tensor, Tensor) and tensor.dtype is not U and taken and tensor.dtype not in taken:
                 if not self.sure:
-                    raise Refused(trees[0][1])
+                    raise Refused(_text(arguments[0]))
                 return 561103
         return 0
 
 
-def _allocated(given: Sequence[Any]) -> Tensor:
-    return Tensor(*[each for each in given if isinstance(each, str) and each.startswith("DT_")][:1])
-
-
-def _same(left: Any, right: Any) -> bool:
-    return left is right or (type(left) is type(right) and bool(left == right))
+def _agreed(values: Sequence[Any]) -> Any:
+    """Return the value that all are; U where they differ, and of none."""
+    first = values[0] if values else U
+    is_one = all(each is first or (type(each) is type(first) and bool(each == first)) for each in values)
+    return first if is_one else U
 
 
 def _joined(values: Sequence[Any]) -> Any:
-    """Return what several possible values have in common: whether they are a tensor."""
+    """Return what several possible values have in common: all, or that they are a tensor, or an error."""
+    if (agreed := _agreed(values)) is not U:
+        return agreed
     known = [each for each in values if each is not None]
     if known and all(isinstance(each, Tensor) for each in known):
-        return known[0] if all(each == known[0] for each in known) else Tensor()
-    codes = [each for each in values if each is not U]
-    if len(codes) == len(values) and all(type(each) is int and each for each in codes):
-        return codes[0]
-    return U
+        return Tensor() if _agreed(known) is U else known[0]
+    return values[0] if values and all(type(each) is int and each for each in values) else U
 
 
-def promoted(left: Any, right: Any) -> Any:
+def promoted(left: str, right: str) -> Any:
     """Return the dtype of two, as torch and CANN promote them; unknown where torch does not."""
-    if left == right or U in (left, right):
-        return left if left == right else U
+    if left == right:
+        return left
     try:
         both = (getattr(torch, _TORCH.get(each, each[3:].lower())) for each in (left, right))
         name = str(torch.promote_types(*both)).removeprefix("torch.")
@@ -573,108 +532,32 @@ def promoted(left: Any, right: Any) -> Any:
     return next((each for each, known in _TORCH.items() if known == name), f"DT_{name.upper()}")
 
 
-def can_cast(source: Any, target: Any) -> Any:
+def can_cast(source: str, target: str) -> bool:
     """Whether CANN casts one dtype to another: not from complex to real, float to integer, or to bool."""
-    if U in (source, target):
-        return U
     rank = lambda dtype: (dtype in _INTEGERS) + 2 * (dtype in _FLOATS) + 3 * (dtype in _COMPLEX)  # noqa: E731
     return rank(source) <= rank(target)
 
 
-def _built_in(name: str, given: Sequence[Any]) -> tuple[Any] | None:
-    """Return the value of a function of CANN's own headers, in a tuple; None for other functions."""
-    if name == "CheckType" and len(given) == 2:
-        dtype, listed = given
-        return (U if dtype is U or not isinstance(listed, tuple) or U in listed else dtype in listed,)
-    if name == "PromoteType" and len(given) == 2:
-        return (promoted(*given),)
-    if name == "CanCast" and len(given) == 2:
-        return (can_cast(*given),)
-    kinds = {"IsFloatingType": _FLOATS, "IsComplexType": _COMPLEX}
-    if name in kinds and len(given) == 1:
-        return (U if given[0] is U else given[0] in kinds[name],)
-    if name == "IsIntegralType" and given:
-        whole = (*_INTEGERS, *(("DT_BOOL",) if len(given) > 1 and given[1] is True else ()))
-        return (U if given[0] is U else given[0] in whole,)
-    if name == "Cast" and len(given) == 3 and isinstance(given[0], Tensor):
-        return (replace(given[0], dtype=given[1]),)
-    if name in ("Contiguous", "Reshape", "Transpose", "UnsqueezeNd", "SqueezeNd", "ViewCopy", "ReFormat", "TransData"):
-        return (Tensor(given[0].dtype) if given and isinstance(given[0], Tensor) else U,)
-    if name == "IsNullptr":
-        return (U if given[0] is U else given[0] is None,)
-    return None
+#: Functions of CANN's own headers, by name and number of arguments; of what is unknown, so is their value.
+_BUILT_IN: dict[tuple[str, int], Callable[..., Any]] = {
+    ("CheckType", 2): lambda dtype, listed: dtype in listed if isinstance(listed, tuple) and U not in listed else U,
+    ("PromoteType", 2): promoted,
+    ("CanCast", 2): can_cast,
+    ("IsFloatingType", 1): lambda dtype: dtype in _FLOATS,
+    ("IsComplexType", 1): lambda dtype: dtype in _COMPLEX,
+    ("IsIntegralType", 1): lambda dtype: dtype in _INTEGERS,
+    ("IsIntegralType", 2): lambda dtype, or_bool: dtype in _INTEGERS or (or_bool is True and dtype == "DT_BOOL"),
+}
+#: Those that give a tensor of the dtype of their first argument.
+_ALIKE = ("Contiguous", "Reshape", "Transpose", "UnsqueezeNd", "SqueezeNd", "ViewCopy", "ReFormat", "TransData")
 
 
 # --- reading repositories ---
 
 
-def git(repository: Path, *arguments: str) -> str:
-    """Return what git says about a repository."""
-    command = ["git", "-C", str(repository), *arguments]
-    return subprocess.run(command, capture_output=True, check=True).stdout.decode(errors="replace")  # noqa: S603
-
-
-def texts(repository: Path, wanted: str) -> Iterator[tuple[str, str]]:
+def texts(repository: Path, wanted: str, *paths: str) -> Iterator[tuple[str, str]]:
     """Yield path and text of the files at HEAD whose path a pattern matches, without experiments and tests."""
-    names = [
-        each
-        for each in git(repository, "ls-tree", "-r", "HEAD", "--name-only").splitlines()
-        if re.search(wanted, each) and not re.search(r"(^|/)(experimental|tests|examples)/", each)
-    ]
-    given = "".join(f"HEAD:{each}\n" for each in names).encode()
-    command = ["git", "-C", str(repository), "cat-file", "--batch"]
-    made = subprocess.run(command, input=given, capture_output=True, check=True).stdout  # noqa: S603
-    at = 0
-    for name in names:
-        end = made.index(b"\n", at)
-        size = int(made[at:end].split()[-1])
-        yield name, made[end + 1 : end + 1 + size].decode(errors="replace")
-        at = end + 1 + size + 1
-
-
-def sources_of(repositories: Mapping[str, Path]) -> Sources:
-    """Return the host code of repositories, by their names."""
-    found = Sources()
-    for name, path in repositories.items():
-        for file, text in texts(path, r"/op_api/[^/]*\.(cpp|h)$|^(\w+/)?common/.*op_api/.*\.(cpp|h)$"):
-            found.read(f"{name}/{file}", text)
-        for _, text in texts(path, r"op_host/\w*_def\.cpp$"):
-            found.kernels.update(definitions(text))
-            found.orders.update(orders(text))
-    return found
-
-
-def orders(text: str) -> dict[str, list[str]]:
-    """Return the inputs, attributes and outputs of kernels; what is changed in place is one parameter."""
-    found = {}
-    for kernel, body in re.findall(r"class (\w+)\s*:\s*public OpDef(.*?)\n\};?", text, re.DOTALL):
-        named = re.findall(r"this\s*->\s*(Input|Attr|Output)\(\"(\w+)\"\)", body)
-        ordered = sorted(named, key=lambda each: ("Input", "Attr", "Output").index(each[0]))
-        found[kernel] = list(dict.fromkeys(name for _, name in ordered))
-    return found
-
-
-def definitions(text: str) -> dict[str, dict[str, dict[str, list[str]]]]:
-    """Return the dtypes of the inputs and outputs of kernels, by kernel and chip."""
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
-    found: dict[str, dict[str, dict[str, list[str]]]] = {}
-    lists = {
-        name: _listed(inside)
-        for name, inside in re.findall(r"(\w+)\s*(?:\[\])?\s*=?\s*\{((?:\s*(?:ge::)?DT_\w+\s*,?)+)\}", text)
-    }
-    for kernel, body in re.findall(r"class (\w+)\s*:\s*public OpDef(.*?)\n\};?", text, re.DOTALL):
-        tensors: dict[str, dict[str, list[str]]] = {}
-        pattern = (
-            r"(\w+)\s*(?:->|\.)\s*(?:Input|Output)\(\"(\w+)\"\)((?:(?!Input\(|Output\().)*?)"
-            r"\.DataType(?:List)?\(\s*(\{[^}]*\}|\w+)"
-        )
-        for of, name, _, given in re.findall(pattern, body, re.DOTALL):
-            tensors.setdefault(of, {})[name] = _listed(given) if given.startswith("{") else lists.get(given, [])
-        base = tensors.get("this", {})
-        for chip, config in re.findall(r"AddConfig\(\"(\w+)\"\s*(?:,\s*(\w+))?", body):
-            found.setdefault(kernel, {})[chip] = {**base, **tensors.get(config, {})}
-    return found
-
-
-def _listed(text: str) -> list[str]:
-    return ["DT_BFLOAT16" if each == "DT_BF16" else each for each in re.findall(r"DT_\w+", text)]
+    with tarfile.open(fileobj=BytesIO(git(repository, "archive", "HEAD", *paths))) as files:
+        for each in files:
+            if re.search(wanted, each.name) and not re.search(r"(^|/)(experimental|tests|examples)/", each.name):
+                yield each.name, files.extractfile(each).read().decode(errors="replace")

@@ -19,14 +19,15 @@ import html
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cann_sources import CHIPS, Function, Interpreter, Sources, Tensor, git, sources_of, texts
+from cann_sources import CHIPS, Function, Interpreter, Sources, Tensor, texts
 
 from pytest_ascend.environment.chips import DTYPES as PROBED
 from pytest_ascend.environment.chips import MOST_DIMENSIONS
+from tools.evaluation.support import git
 
 TARGET = Path(__file__).resolve().parent.parent / "pytest_ascend" / "environment" / "chip_operators.json"
 
@@ -36,6 +37,8 @@ TARGET = Path(__file__).resolve().parent.parent / "pytest_ascend" / "environment
 #: inputs that are members of a struct, or promoted with a scalar: what their pages say of inputs counts too.
 DATA: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 PRODUCTS: dict[str, str] = DATA["products"]
+#: Pages of the documentation, host code, and definitions of kernels.
+_READ = r"/docs/aclnn[^/]*\.md$|/op_api/[^/]*\.(cpp|h)$|^(\w+/)?common/.*op_api/.*\.(cpp|h)$|op_host/\w*_def\.cpp$"
 #: A note without conditions: "not supported: BFLOAT16, COMPLEX64". Others ("when the input is ...") are left alone.
 _WITHOUT = re.compile(
     r"[\s\-*、：:]*(?:(?:\w+的)?数据类型)?不支持((?:[A-Z][A-Z0-9_]*[、，]?)+)(?:数据类型|类型)?[。；;\s]*"
@@ -43,13 +46,6 @@ _WITHOUT = re.compile(
 _TERM = re.compile(r"<term>(.*?)</term>")
 _ROW = re.compile(r"<tr>(.*?)</tr>", re.DOTALL)
 _CELL = re.compile(r"<t[dh][^>]*>(.*?)</t[dh]>", re.DOTALL)
-
-
-def pages(repository: Path) -> Iterator[tuple[str, str]]:
-    """Yield the functions that a page is about, by its file's name, and its text."""
-    for path, text in texts(repository, r"/docs/aclnn[^/]*\.md$"):
-        for name in Path(path).stem.split("&"):
-            yield name.strip().removeprefix("aclnn"), text
 
 
 def products(text: str) -> dict[str, bool]:
@@ -123,11 +119,8 @@ def of_host(interpreter: Interpreter, function: Function) -> dict[str, Any]:
 
     Empty if it is not understood: if it seems to refuse a call of which nothing is known, or takes everything.
     """
-    tensors = [
-        name for name, kind in zip(function.parameters, function.types, strict=True) if "aclTensor" in kind and name
-    ]
-    constant = {name for name, kind in zip(function.parameters, function.types, strict=True) if "const" in kind}
-    inputs = [name for name in tensors if name in constant or name.endswith("Ref")]
+    tensors = [name for name, kind in function.parameters.items() if "aclTensor" in kind and name.isidentifier()]
+    inputs = [name for name in tensors if "const" in function.parameters[name] or name.endswith("Ref")]
     if interpreter.refuses(function, {}):
         return {}
 
@@ -181,14 +174,14 @@ def of_page(tensors: Lists, lost: Lists, chip: str) -> Lists:
 
 def differences(source: Lists, page: Lists) -> Lists:
     """Return what a page says more (+) or less (-) than the source, by parameter."""
-    found = {}
-    for name, listed in source.items():
-        said = page.get(name)
-        if said and set(said) != set(listed):
-            found[name] = [f"+{each}" for each in said if each not in listed] + [
-                f"-{each}" for each in listed if each not in said
-            ]
-    return found
+    both = {name: (page.get(name) or listed, listed) for name, listed in source.items()}
+    more = {name: [f"+{each}" for each in said if each not in listed] for name, (said, listed) in both.items()}
+    less = {name: [f"-{each}" for each in listed if each not in said] for name, (said, listed) in both.items()}
+    return {name: more[name] + less[name] for name in both if more[name] or less[name]}
+
+
+#: Chips that are as others where the file of a function has no word that tells them apart.
+_LIKE = {"A3": "A2", "310B": "310P", "910": "310P"}
 
 
 def of_chips(
@@ -200,19 +193,14 @@ def of_chips(
         return [], {}
     function = functions[0]
     mentioned = sources.mentions[function.file]
+    tells = any(re.search("DAV_|ASCEND|IsRegBase|Arch|Soc", each) for each in mentioned)
     found: dict[str, dict[str, Any]] = {}
-    for chip, (arch, soc, _) in CHIPS.items():
-        like = {"A3": "A2", "310B": "310P", "910": "310P"}.get(chip, "")
-        if chip != "A2" and not any(re.search("DAV_|ASCEND|IsRegBase|Arch|Soc", each) for each in mentioned):
-            found[chip] = found["A2"]
-        elif like and soc not in mentioned and arch not in mentioned - {CHIPS[like][0]}:
-            continue  # nothing in the file tells the two apart
-        else:
-            found[chip] = of_host(interpreters[chip], function)
-    for chip, like in (("A3", "A2"), ("310B", "310P"), ("910", "310P")):
-        found.setdefault(chip, found[like])
-    found = {chip: found[chip] for chip in CHIPS}
-    return [name for name in function.parameters if name not in ("workspaceSize", "executor")], found
+    for chip in sorted(CHIPS, key=_LIKE.__contains__):
+        (arch, soc, _), like = CHIPS[chip], _LIKE.get(chip, chip) if tells else "A2"
+        is_apart = chip == like or (tells and (soc in mentioned or arch in mentioned - {CHIPS[like][0]}))
+        found[chip] = of_host(interpreters[chip], function) if is_apart else found[like]
+    names = [name for name in function.parameters if name not in ("workspaceSize", "executor")]
+    return names, {chip: found[chip] for chip in CHIPS}
 
 
 def merged(by_chip: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,10 +216,7 @@ def row(operator: str, page: str, sources: Sources, host: tuple[list[str], dict[
     """Return what the data says of an operator."""
     functions = sources.functions.get(f"aclnn{operator}GetWorkspaceSize", [])
     scalars = {"cubeMathType", "alpha", "beta", "dtype", "value"}.union(
-        name
-        for each in functions
-        for name, kind in zip(each.parameters, each.types, strict=True)
-        if "aclTensor" not in kind
+        name for each in functions for name, kind in each.parameters.items() if "aclTensor" not in kind
     )
     on, tensors = products(page), {**parameters(page), **DATA["corrected"].get(operator, {})}
     lost = without(page, {each for listed in tensors.values() for each in listed})
@@ -272,12 +257,18 @@ def main() -> None:
     given = parser.parse_args()
     callers = used_by(given.used_by)
     checkouts = {each.partition("=")[0]: Path(each.partition("=")[2]) for each in given.checkouts}
-    said, origins = {}, []
-    for name, checkout in checkouts.items():
-        commit, day = git(checkout, "log", "-1", "--format=%H %cs").split()
-        origins.append(f"CANN's {name}, host code, definitions and documentation, {day}, commit {commit[:12]}")
-        said.update(pages(checkout))
-    read = sources_of(checkouts)
+    said, origins, read = {}, [], Sources()
+    for repository, checkout in checkouts.items():
+        commit, day = git(checkout, "log", "-1", "--format=%H %cs").decode().split()
+        origins.append(f"CANN's {repository}, host code, definitions and documentation, {day}, commit {commit[:12]}")
+        for path, text in texts(checkout, _READ, "*.md", "*.cpp", "*.h"):
+            if path.endswith(".md"):
+                names = (name.strip().removeprefix("aclnn") for name in Path(path).stem.split("&"))
+                said.update(dict.fromkeys(names, text))
+            elif path.endswith("_def.cpp"):
+                read.define(text)
+            else:
+                read.read(f"{repository}/{path}", text)
     interpreters, operators = {chip: Interpreter(read, chip) for chip in CHIPS}, {}
     for name in sorted({*said, *callers}):
         host = of_chips(read, interpreters, name) if callers.get(name) else ([], {})
