@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
+
+from tools.evaluation.support import git
 
 HEADER = "include/external/acl/error_codes/rt_error_codes.h"
 RETURNED = "docs/zh/api_ref/25-01_aclError.md"
@@ -22,20 +23,16 @@ MESSAGES = "src/dfx/error_manager/error_code.json"
 FAMILIES = ("EE", "EH", "EI", "EJ", "EL", "EZ")
 
 
-def _git(repository: str, *arguments: str) -> str:
-    command = ["git", "-C", repository, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603  (git itself)
-
-
 def _rows(repository: str) -> Iterator[tuple[str, str, str]]:
-    for name, code in re.findall(r"#define\s+(ACL_\w+)[\s\\]+(\d{6})\b", _git(repository, "show", f"HEAD:{HEADER}")):
+    header, returned = (git(repository, "show", f"HEAD:{each}").decode() for each in (HEADER, RETURNED))
+    for name, code in re.findall(r"#define\s+(ACL_\w+)[\s\\]+(\d{6})\b", header):
         yield code, name, HEADER
-    for name, code in re.findall(r"(ACL_\w+) = (\d{6});", _git(repository, "show", f"HEAD:{RETURNED}")):
+    for name, code in re.findall(r"(ACL_\w+) = (\d{6});", returned):
         yield code, name, RETURNED
-    for path in _git(repository, "ls-tree", "-r", "--name-only", "HEAD", REFERENCE).splitlines():
+    for path in git(repository, "ls-tree", "-r", "--name-only", "HEAD", REFERENCE).decode().splitlines():
         if found := re.search(r"/([EW][A-Z]?\d{4,5})-([^/]+)\.md$", path):
             yield found[1], found[2], REFERENCE
-    for row in json.loads(_git(repository, "show", f"HEAD:{MESSAGES}"))["error_info_list"]:
+    for row in json.loads(git(repository, "show", f"HEAD:{MESSAGES}"))["error_info_list"]:
         if row["ErrCode"].startswith(FAMILIES):
             yield row["ErrCode"], row["errTitle"], MESSAGES
 
@@ -45,7 +42,7 @@ def main(repository: str) -> None:
     rows: dict[str, tuple[str, str]] = {}
     for code, name, place in _rows(repository):
         rows.setdefault(code, (name, place))
-    revision = _git(repository, "rev-parse", "HEAD").strip()[:12]
+    revision = git(repository, "rev-parse", "HEAD").decode().strip()[:12]
     lines = ",\n".join(json.dumps([code, *rows[code]]) for code in sorted(rows))
     sys.stdout.write(f'{{"source": "hicann/runtime@{revision}", "codes": [\n{lines}\n]}}\n')
 

@@ -25,6 +25,7 @@ from pytest_ascend.cli import COMMANDS, cli
 from pytest_ascend.errors import EXIT_CODES
 from pytest_ascend.plugin import options
 from pytest_ascend.records.outcome import OUTCOMES
+from tools.evaluation.support import table
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -40,23 +41,22 @@ def page(language: int) -> str:
     def word(key: str) -> str:
         return WORDS[key][language]
 
+    former = ((f"`{old}`", f"`{new}`") for old, new in options.former_names().items())
+    sections: tuple[tuple[str, tuple[str, ...], Iterable[tuple[str, ...]]], ...] = (
+        (f"## {word('options')}", ("option", "meaning"), options_of_pytest()),
+        (f"### {word('former names').capitalize()}", ("former name", "now"), former),
+        (f"## {word('outcomes')}", ("outcome", "meaning", "conforms"), outcomes(word)),
+        (f"## {word('exit')}", ("code", "meaning"), EXIT_CODES.items()),
+        (f"## {word('fixtures')}", ("fixture", "meaning"), fixtures()),
+        (f"## {word('markers')}", ("marker", "meaning"), markers()),
+        (f"## {word('files')}", ("file", "meaning"), coded(TEXTS["files"])),
+        (f"## {word('variables')}", ("variable", "meaning"), coded(TEXTS["variables"])),
+    )
     parts = ["\n".join(TEXTS["introductions"][language])]
-    parts += _section(word("options"), table((word("option"), word("meaning")), options_of_pytest()))
-    rows = ((f"`{old}`", f"`{new}`") for old, new in options.former_names().items())
-    parts += [f"### {word('former names').capitalize()}", table((word("former name"), word("now")), rows)]
-    parts += _section(word("outcomes"), table((word("outcome"), word("meaning"), word("conforms")), outcomes(word)))
-    rows = ((str(code), says) for code, says in EXIT_CODES.items())
-    parts += _section(word("exit"), table((word("code"), word("meaning")), rows))
-    parts += _section(word("fixtures"), table((word("fixture"), word("meaning")), fixtures()))
-    parts += _section(word("markers"), table((word("marker"), word("meaning")), markers()))
-    parts += _section(word("files"), table((word("file"), word("meaning")), coded(TEXTS["files"])))
-    parts += _section(word("variables"), table((word("variable"), word("meaning")), coded(TEXTS["variables"])))
+    for title, heads, rows in sections:
+        parts += [title, "\n".join(table([word(each) for each in heads], rows))]
     parts += [f"## {word('commands')}", *commands((word("option"), word("meaning")))]
     return anchored("\n\n".join(part.strip() for part in parts) + "\n", language)
-
-
-def _section(title: str, text: str) -> list[str]:
-    return [f"## {title}", text]
 
 
 def anchored(text: str, language: int) -> str:
@@ -64,12 +64,6 @@ def anchored(text: str, language: int) -> str:
     for english, own in (words for words in WORDS.values() if language and words[0][0].isupper()):
         text = text.replace(f"## {own}\n", f'<a id="{english.lower().replace(" ", "-")}"></a>\n\n## {own}\n')
     return text
-
-
-def table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """Return a table in Markdown."""
-    lines = [heads, ("---",) * len(heads), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def coded(names: dict[str, str]) -> Iterator[tuple[str, str]]:
@@ -135,19 +129,13 @@ def _command(command: click.Command, path: str, heads: tuple[str, str]) -> Itera
     yield f"### {path}"
     yield f"`{path} {usage}`"
     yield plain(inspect.cleandoc(command.help or ""))
-    rows = [
-        (f"`{', '.join(each.opts)}{_value(each)}`", plain(getattr(each, "help", "") or ""))
-        for each in command.params
-        if isinstance(each, click.Option) and not each.hidden
-    ]
+    rows = []
+    for each in command.params:
+        if isinstance(each, click.Option) and not each.hidden:
+            value = "" if each.is_flag else f" {each.make_metavar(context)}"
+            rows.append((f"`{', '.join(each.opts)}{value}`", plain(each.help or "")))
     if rows:
-        yield table(heads, rows)
-
-
-def _value(option: click.Option) -> str:
-    if option.is_flag:
-        return ""
-    return f" {option.make_metavar(click.Context(click.Command('x')))}"
+        yield "\n".join(table(heads, rows))
 
 
 def plain(text: str) -> str:

@@ -53,8 +53,6 @@ REQUIRED = (
     *("msgspec", "packaging", "platformdirs", "pyelftools", "pytest", "pytest-benchmark", "pytest-html", "rich"),
     *("safetensors", "setuptools", "hatchling", "editables"),
 )
-#: torch before 2.3 was built for numpy 1, and torch_npu before 2.6 too.
-OLD_NUMPY = ((2, 6), "numpy<2")
 
 COMES_UP = (
     "import torch, torch_npu\n"
@@ -74,15 +72,19 @@ LEFT_OUT = 3
 
 def installed(version: str, python: str, folder: Path) -> Path:
     """Make an environment with a torch_npu and the torch that it was made for; return its programs' folder."""
-    torch = ".".join(version.split(".")[:3])
-    numbers = tuple(int(each) for each in version.split(".")[:2])
-    numpy = OLD_NUMPY[1] if numbers < OLD_NUMPY[0] else "numpy"
-    _run(["uv", "venv", "-q", "--python", python, str(folder)])
+    numbers = version.split(".")[:3]
+    torch = ".".join(numbers)
+    # torch before 2.3 was built for numpy 1, and torch_npu before 2.6 too.
+    numpy = "numpy<2" if tuple(map(int, numbers[:2])) < (2, 6) else "numpy"
     environment = {**os.environ, "VIRTUAL_ENV": str(folder)}
-    _run(["uv", "pip", "install", "-q", f"torch=={torch}", numpy, *REQUIRED], environment)
-    # Its wheels ask for torch+cpu by name, which not every registry has.
-    _run(["uv", "pip", "install", "-q", "--no-deps", f"torch_npu=={version}"], environment)
-    _run(["uv", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "-e", str(ROOT)], environment)
+    for command in (
+        ("venv", "--python", python, str(folder)),
+        ("pip", "install", f"torch=={torch}", numpy, *REQUIRED),
+        # Its wheels ask for torch+cpu by name, which not every registry has.
+        ("pip", "install", "--no-deps", f"torch_npu=={version}"),
+        ("pip", "install", "--no-deps", "--no-build-isolation", "-e", str(ROOT)),
+    ):
+        subprocess.run(["uv", "-q", *command], env=environment, check=True, timeout=LIMIT_S)  # noqa: S603, S607
     return folder / "bin"
 
 
@@ -174,10 +176,6 @@ def _last(done: subprocess.CompletedProcess[str]) -> str:
     lines = [line for line in done.stderr.splitlines() if line.strip() and not line.strip().startswith(aside)]
     code = f"signal {-done.returncode}: " if done.returncode < 0 else ""
     return code + (lines[-1].strip()[:300] if lines else "no message")
-
-
-def _run(command: list[str], environment: Mapping[str, str] | None = None) -> None:
-    subprocess.run(command, env=environment, check=True, timeout=LIMIT_S)  # noqa: S603
 
 
 def page(known: Mapping[str, Mapping[str, Any]]) -> str:

@@ -28,7 +28,8 @@ def test_faults_at_random_are_noticed(tmp_path: Path) -> None:
         *few,
     )
     assert done.returncode == 0, done.stderr
-    rows = [json.loads(line) for line in (tmp_path / "faults-5-0.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "faults-5-0.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = [each for each in lines if each["level"] != "crashed"]  # which stands only where a process ended
     visible = [each for each in rows if each["shown"]]
     assert len(rows) == 12
     assert len(visible) >= 3

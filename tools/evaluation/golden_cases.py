@@ -1,6 +1,6 @@
 """Runs CANN's goldens: ``python golden_cases.py FOLDER`` carries out FOLDER/jobs.json, each job in a child of its own.
 
-A job names a golden and its cases. Inputs and results are written as ID.N.npz, what the golden raised as ID.json.
+A job names a golden and its cases. Inputs and results are written as ID.N.pt, what the golden raised as ID.json.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
 
 #: The most elements of a case's tensors, above which its sizes are made smaller; seconds for all cases of a golden.
 MOST, LIMIT_S = 20_000, 120
@@ -29,8 +32,6 @@ Row = Mapping[str, Any]
 
 
 def _dtype(name: str) -> Any:
-    import ml_dtypes
-
     name = _SHORT.get(name, name)
     return np.dtype(getattr(ml_dtypes, name, None) or name)
 
@@ -70,14 +71,6 @@ def _at(values: Any, place: int) -> Any:
     return values[min(place, len(values) - 1)] if isinstance(values, (list, tuple)) and values else values or None
 
 
-def _numbers(value: Any) -> Iterator[int]:
-    if isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _numbers(each)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        yield value
-
-
 def _count(shapes: Any) -> int:
     if isinstance(shapes, (list, tuple)) and shapes and not isinstance(shapes[0], int):
         return sum(map(_count, shapes))
@@ -89,16 +82,11 @@ def _smaller(row: Row) -> Row:
     if _count(row["input_shapes"]) <= MOST:
         return row
     made: dict[int, int] = {}
-    for size in sorted({*_numbers(row["input_shapes"])}):
+    for size in sorted({each for each in tree_leaves(row["input_shapes"]) if type(each) is int}):
         base = next((each for each in made if each > 1 and size > 16 and not size % each and size <= 4 * each), None)
         made[size] = size if size <= 4 else size // base * made[base] if base else min(size, 4 + 2 * len(made))
-
-    def mapped(value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return type(value)(map(mapped, value))
-        return made.get(value, value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-    return {**row, **{name: mapped(row.get(name)) for name in ("input_shapes", "output_shapes", "attributes")}}
+    sized = {name: row.get(name) for name in ("input_shapes", "output_shapes", "attributes")}
+    return {**row, **tree_map(lambda each: made.get(each, each) if type(each) is int else each, sized)}
 
 
 def _plain(row: Row) -> Row:
@@ -149,36 +137,19 @@ def _inputs(names: Sequence[str], generator: Any, row: Row) -> tuple[list[Any], 
     return values, attributes, about
 
 
-def _torch(value: Any) -> Any:
-    """Return arrays as tensors, which goldens of CANN's functions take, unlike those of kernels."""
-    import torch
+def _kept(value: Any) -> Any:
+    """Return arrays as tensors, bit for bit, and of all else what a file of tensors can have.
 
-    if isinstance(value, list):
-        return [_torch(each) for each in value]
-    if not isinstance(value, np.ndarray):
-        return value
-    wide = value.dtype.kind == "V" or value.dtype.name == "bfloat16"
-    return (
-        torch.from_numpy(value.astype(np.float32)).to(getattr(torch, value.dtype.name))
-        if wide
-        else torch.from_numpy(value)
-    )
-
-
-def _kept(value: Any, arrays: dict[str, Any]) -> Any:
-    """Put arrays under a name of their own; return what JSON can have."""
-    if type(value).__name__ == "Tensor":
-        value = (
-            value.detach().float().numpy().astype(_dtype("bfloat16"))
-            if "bfloat16" in str(value.dtype)
-            else value.detach().numpy()
-        )
+    Raises AttributeError for a dtype that torch does not have.
+    """
     if isinstance(value, (np.ndarray, np.generic)):
-        whole = np.array(value, order="C")
-        arrays[name := f"a{len(arrays)}"] = whole.reshape(-1).view(np.uint8)
-        return {"array": name, "dtype": whole.dtype.name, "shape": list(whole.shape)}
+        whole, dtype = np.array(value, order="C"), getattr(torch, value.dtype.name)
+        held = torch.from_numpy(whole.reshape(-1).view(np.uint8))
+        return (held.view(dtype) if whole.size else torch.empty(0, dtype=dtype)).reshape(whole.shape)
     if isinstance(value, (list, tuple)):
-        return [_kept(each, arrays) for each in value]
+        return [_kept(each) for each in value]
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
     return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
 
 
@@ -200,7 +171,6 @@ def _run(job: Mapping[str, Any], folder: Path) -> None:
     defaults = {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
     takes_tensors, done, errors = job["name"].startswith("aclnn"), 0, Counter[str]()
     for row in _cases(job["rows"], job["calls"]):
-        arrays: dict[str, Any] = {}
         try:
             free = [name for name in names if name not in row["attributes"]] if takes_tensors else names
             about_it = {**row, "chip": job["chip"], "by_name": takes_tensors}
@@ -209,21 +179,21 @@ def _run(job: Mapping[str, Any], folder: Path) -> None:
             inputs = {
                 name: value for i, (name, value) in enumerate(zip(free, values, strict=False)) if i not in written
             }
-            given = {name: _kept(each, arrays) for name, each in {**defaults, **inputs, **attributes}.items()}
+            given = {name: _kept(each) for name, each in {**defaults, **inputs, **attributes}.items()}
             if takes_tensors:
                 every = {name: defaults.get(name) for name in free}
-                every |= zip(free, map(_torch, values), strict=False)
+                every |= zip(free, map(_kept, values), strict=False)
                 made = golden(**every, **attributes, **about)
             else:
                 made = golden(*values, **attributes, **about)
+            said = {"made": _kept(made if isinstance(made, (list, tuple)) else [made])}
         except Exception as error:  # noqa: BLE001  (counts against the golden)
             errors[f"{type(error).__name__}: {error}"[:160]] += 1
             continue
-        given = {name: given[name] for name in dict.fromkeys([*inputs, *given])}
-        said = {"given": given, "made": _kept(made if isinstance(made, (list, tuple)) else [made], arrays)}
-        said |= {"dtypes": row["output_dtypes"], "shapes": row.get("output_shapes")}
+        said["given"] = {name: given[name] for name in dict.fromkeys([*inputs, *given])}
+        said |= {"dtypes": _kept(row["output_dtypes"]), "shapes": _kept(row.get("output_shapes"))}
         said["defaults"] = [name for name in defaults if name not in row["attributes"]]
-        np.savez(folder / f"{job['id']}.{done}.npz", **arrays, said=np.frombuffer(json.dumps(said).encode(), np.uint8))
+        torch.save(said, folder / f"{job['id']}.{done}.pt")
         done += 1
         if done >= job["calls"]:
             break
@@ -232,8 +202,6 @@ def _run(job: Mapping[str, Any], folder: Path) -> None:
 
 def main(folder: Path) -> None:
     """Run the jobs one after another, each in a child with a deadline."""
-    import torch
-
     torch.set_num_threads(1)
     with contextlib.suppress(ImportError):  # once, for the many goldens that are TensorFlow's
         import tensorflow as tf  # noqa: F401

@@ -19,19 +19,22 @@ import ast
 import csv
 import ctypes
 import inspect
+import itertools
 import json
+import math
 import os
 import re
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 import torch
 import torch_npu
 from torch.utils._pytree import tree_map_only
@@ -40,7 +43,7 @@ from pytest_ascend.emulator.kernels import all_kernels, all_named
 from pytest_ascend.emulator.signature import Signature
 from pytest_ascend.emulator.tensors import DTYPES
 
-from .support import show, table
+from .support import git, show, table
 
 DATA = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 KERNELS = {kernel.name: kernel.signature for kernel in all_kernels()}
@@ -181,12 +184,11 @@ def difference(actual: _T, expected: _T) -> str:
         return f"shape {tuple(actual.shape)}, not {tuple(expected.shape)}"
     wide = torch.complex128 if actual.is_complex() else torch.float64
     one, other = actual.reshape(-1).to(wide), expected.reshape(-1).to(wide)
-    wrong = one != other
-    if actual.is_floating_point() or actual.is_complex():
-        share, least = ROOM.get(actual.dtype, (2**-6, 2e-6))
-        finite = other.abs()[other.isfinite()]
-        room = share * other.abs() + share / 64 * (finite.mean() if finite.numel() else 0) + least
-        wrong &= ~(one.isnan() & other.isnan()) & ~((one - other).abs() <= room)
+    is_rounded = actual.is_floating_point() or actual.is_complex()
+    share, least = ROOM.get(actual.dtype, (2**-6, 2e-6)) if is_rounded else (0.0, 0.0)
+    finite = other.abs()[other.isfinite()]
+    mean = float(finite.mean()) if finite.numel() else 0.0
+    wrong = ~torch.isclose(one, other, share, share / 64 * mean + least, equal_nan=True)
     if not (count := int(wrong.sum())):
         return ""
     place, kind = int(wrong.nonzero()[0]), str(actual.dtype).removeprefix("torch.")
@@ -257,22 +259,12 @@ def _compared(actual: Sequence[Any], expected: Sequence[Any]) -> tuple[str, str]
     return "agrees", ""
 
 
-def _read(arrays: Any, value: Any) -> Any:
-    """Return what golden_cases.py kept. Raises AttributeError for a dtype that torch does not have."""
-    if isinstance(value, list):
-        return [_read(arrays, each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    dtype, whole = getattr(torch, value["dtype"]), torch.from_numpy(np.array(arrays[value["array"]]))
-    return (whole.view(dtype) if whole.numel() else torch.empty(0, dtype=dtype)).reshape(value["shape"])
-
-
 def _as_said(made: Any, shape: Any, dtype: Any) -> Any:
     """Return a golden's result in the shape and dtype that the case has for it."""
     if not isinstance(made, _T):
         return made
     sizes = isinstance(shape, list | tuple) and len(shape) > 1 and all(isinstance(each, int) for each in shape)
-    fits = sizes and made.numel() == int(np.prod(shape))
+    fits = sizes and made.numel() == math.prod(shape)
     return made.reshape(shape if fits else made.shape).to(getattr(torch, str(dtype), made.dtype))
 
 
@@ -316,11 +308,9 @@ def jobs_of(checkouts: Mapping[str, Path], folder: Path, calls: int) -> Iterator
     """Extract the goldens, and yield each once, with its cases and the functions that it judges."""
     rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for name, checkout in checkouts.items():
-        (folder / name).mkdir(exist_ok=True)
-        wanted = ":(glob)**/tests/**/*.py", ":(glob)**/*.csv"
-        command = ["git", "-C", str(checkout), "archive", "HEAD", "--", *wanted]
-        held = subprocess.run(command, capture_output=True, check=True).stdout  # noqa: S603
-        subprocess.run(["tar", "-x", "-C", str(folder / name)], input=held, check=True)  # noqa: S603, S607
+        held = git(checkout, "archive", "HEAD", "--", ":(glob)**/tests/**/*.py", ":(glob)**/*.csv")
+        with tarfile.open(fileobj=BytesIO(held)) as files:
+            files.extractall(folder / name, filter="data")
         for path in sorted((folder / name).rglob("ttk*.csv")):
             with path.open(newline="", encoding="utf-8-sig") as file:
                 for row in csv.DictReader(file):
@@ -331,17 +321,9 @@ def jobs_of(checkouts: Mapping[str, Path], folder: Path, calls: int) -> Iterator
         for name, function in () if "/experimental/" in str(path) else _declared(path.read_text(encoding="utf-8")):
             if name not in seen:
                 seen.add(name)
-                about = {"id": len(seen), "name": name, "source": str(path.relative_to(folder).parents[2])}
-                cases = DATA["cases"].get(name) or rows[name]
-                yield {
-                    **about,
-                    "file": str(path),
-                    "function": function,
-                    "calls": calls,
-                    "chip": chip,
-                    "rows": cases,
-                    "wanted": _wanted(name),
-                }
+                job = {"id": len(seen), "name": name, "function": function, "calls": calls, "chip": chip}
+                job |= {"source": str(path.relative_to(folder).parents[2]), "file": str(path)}
+                yield job | {"rows": DATA["cases"].get(name) or rows[name], "wanted": _wanted(name)}
 
 
 def rows_of(cann: Cann, job: Mapping[str, Any], folder: Path) -> Iterator[list[str]]:
@@ -350,22 +332,14 @@ def rows_of(cann: Cann, job: Mapping[str, Any], folder: Path) -> Iterator[list[s
     errors = json.loads(path.read_text()) if path.exists() else [["it ran past its time"]]
     ends: defaultdict[str, Counter[str]] = defaultdict(Counter)
     reasons: dict[tuple[str, str], str] = {}
-    for held in sorted(folder.glob(f"{job['id']}.*.npz")):
-        with np.load(held, allow_pickle=False) as arrays:
-            said = json.loads(bytes(arrays["said"]))
-            try:
-                made, given = _read(arrays, said["made"]), {n: _read(arrays, v) for n, v in said["given"].items()}
-            except (AttributeError, RuntimeError) as error:
-                errors = [*errors, [str(error)]]
-                continue
+    for held in sorted(folder.glob(f"{job['id']}.*.pt")):
+        said = torch.load(held, weights_only=True)
         shapes, dtypes = (x if isinstance(x, list) else [] for x in (said["shapes"], said["dtypes"]))
-        made = [
-            _as_said(each, dict(enumerate(shapes)).get(i), dict(enumerate(dtypes)).get(i))
-            for i, each in enumerate(made)
-        ]
+        results = itertools.zip_longest(said["made"], shapes, dtypes)
+        made = [_as_said(*each) for each in itertools.islice(results, len(said["made"]))]
         for call in job["wanted"]:
             try:
-                how, why = judged(cann, call, given, made, said["defaults"])
+                how, why = judged(cann, call, said["given"], made, said["defaults"])
             except ZeroDivisionError:
                 continue
             except Exception as error:  # noqa: BLE001
@@ -374,13 +348,11 @@ def rows_of(cann: Cann, job: Mapping[str, Any], folder: Path) -> Iterator[list[s
             reasons.setdefault((call, how), why)
     for call in job["wanted"]:
         why = [reasons[call, how] for how in ("differs", "fails", "refused", "not asked") if ends[call][how]]
-        why = (
-            [DATA["notes"][job["name"]]]
-            if job["name"] in DATA["notes"]
-            else why or [each[0] for each in errors[:1] if not ends[call]]
-        )
+        why = why or [each[0] for each in errors[:1] if not ends[call]]
+        if note := DATA["notes"].get(job["name"]):
+            why = [note]
         counts = ", ".join(f"{how} {count}" for how, count in ends[call].most_common())
-        words = "; ".join(why).replace("|", "\\|").replace("\n", " ")
+        words = "; ".join(why).replace("\n", " ")
         yield [job["source"], call.split("(")[0].removeprefix("aclnn"), counts or "not asked", words[:400]]
 
 
@@ -423,12 +395,8 @@ def main(checkouts: Sequence[str], calls: int, only: str, python: str, results: 
     parts = [(words, [row for row in rows if is_one(row[2])]) for words, is_one in KINDS]
     lines += [f"- {len({row[1] for row in of})} {words}" for words, of in parts]
     for words, of in parts:
-        lines += [
-            "",
-            f"### Functions that {words}",
-            "",
-            *table(["golden", "function", "calls", "why, who is right"], of),
-        ]
+        lines += ["", f"### Functions that {words}", ""]
+        lines += table(["golden", "function", "calls", "why, who is right"], of)
     away = sorted({job["source"] for job in jobs if not job["wanted"]})
     lines += ["", f"### {len(away)} goldens of what is not emulated", "", ", ".join(f"`{each}`" for each in away)]
     without = sorted({each.removeprefix("aclnn") for each in KERNELS} - functions)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
+import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 
 import click
@@ -16,7 +17,6 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from pytest_ascend.precision import compare
-from pytest_ascend.system.memory import resident_bytes
 from tests.meta import correct_results, planted_errors
 
 from .support import least_s, show, table
@@ -117,19 +117,10 @@ def small_speed() -> Iterator[tuple[str, ...]]:
 
 def _measured(task: Callable[[], object]) -> tuple[float, float]:
     """Return seconds, and how far resident memory rose (MiB)."""
-    over, base = threading.Event(), resident_bytes() / 2**20
-    peak = [base]
-
-    def watch() -> None:
-        while not over.wait(0.002):
-            peak[0] = max(peak[0], resident_bytes() / 2**20)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # Linux counts the peak anew
+    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     taken = least_s(task, 1)
-    over.set()
-    watcher.join()
-    return taken, peak[0] - base
+    return taken, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) / 2**10
 
 
 @click.command(help=__doc__)

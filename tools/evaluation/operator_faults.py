@@ -8,16 +8,16 @@ Each trial is a line in the folder of results, and is not made again. Needs the 
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -27,10 +27,9 @@ import torch_npu  # noqa: F401  (which torch loads by itself only where nobody f
 from pytest_ascend.operators import sweep
 from pytest_ascend.operators.exploring import CALLS, EXPLORE
 from pytest_ascend.operators.sweep_reference import Sweep
-from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.system.programs import memory_limited
-from tests.meta.kernel_calls import DTYPES, NPU, TIES, Call, Calls, is_wrong
+from tests.meta.kernel_calls import DTYPES, NPU, TIES, Calls, is_wrong
 from tests.meta.kernel_cases import Suite, emulated
 from tests.meta.kernel_faults import CONDITIONS, EFFECTS, Seen
 from tests.meta.kernel_switch import SWITCH
@@ -84,10 +83,8 @@ class Trial:
     reached: int = 0
 
 
-@cache
-def calls_of(name: str, dtype: object) -> Calls:
-    """Return the random calls of an operator; the database takes its time to make samples."""
-    return Calls(name, dtype)  # type: ignore[arg-type]
+#: The random calls of an operator in a dtype; the database takes its time to make samples.
+calls_of = cache(Calls)
 
 
 def reached(only: Sequence[str]) -> dict[str, list[tuple[str, object]]]:
@@ -98,7 +95,7 @@ def reached(only: Sequence[str]) -> dict[str, list[tuple[str, object]]]:
         for name in names:
             for dtype in DTYPES:
                 SWITCH.called.clear()
-                for call in _made(lambda: calls_of(name, dtype).as_they_are()):  # noqa: B023
+                for call in _silently(lambda: [*calls_of(name, dtype).as_they_are()]) or ():  # noqa: B023
                     _silently(lambda: call.on(NPU))  # noqa: B023
                 for kernel in SWITCH.called - PLUMBING:
                     found[kernel].add((name, dtype))
@@ -106,17 +103,11 @@ def reached(only: Sequence[str]) -> dict[str, list[tuple[str, object]]]:
     return {kernel: sorted(pairs, key=str) for kernel, pairs in sorted(found.items())}
 
 
-def _made(make: Callable[[], Iterable[Call]]) -> list[Call]:
-    try:
-        return list(make())
-    except Exception:  # noqa: BLE001  (the database has no samples of this dtype, or wants another package)
-        return []
-
-
-def _silently(run: Callable[[], object]) -> object | None:
+def _silently(run: Callable[[], Any]) -> Any:
+    """Return what comes of it; None for no legal call, or where the device or the database lacks something."""
     try:
         return run()
-    except Exception:  # noqa: BLE001  (no legal call, or the device lacks it)
+    except Exception:  # noqa: BLE001
         return None
 
 
@@ -147,7 +138,7 @@ def shown(fault: Fault, seed: int, callers: Sequence[tuple[str, object]]) -> tup
     allowed = [each for each in callers if fault.effect != "wrong tie" or each[0] in TIES]
     for _ in range(TRIES if allowed else 0):
         name, dtype = chance.choice(allowed)
-        for call in _made(lambda: calls_of(name, dtype).three(chance)):  # noqa: B023
+        for call in _silently(lambda: [*calls_of(name, dtype).three(chance)]) or ():  # noqa: B023
             before = SWITCH.effects
             result = _silently(lambda: call.on(NPU))  # noqa: B023
             if SWITCH.effects == before:
@@ -170,18 +161,17 @@ def judged(suite: Suite, trial: Trial, seed: int, names: Iterable[str], levels: 
     SWITCH.effects = 0
     for level in levels:
         until = time.thread_time() + SECONDS[level]
-        for case in (each for each in cases if _is_asked(each, level)):
+        for case in cases:
+            # Level standard asks more of generated calls than smoke.
+            asks_more = (level, case.level) == (LEVELS[1], LEVELS[0]) and case.property == "sweep"
+            if case.level != level and not asks_more:
+                continue
             if time.thread_time() > until:
                 return replace(trial, level=f"{NOT_FINISHED}{level}", reached=SWITCH.effects)
             said, reached = suite.complaint(case, level), SWITCH.effects
             if said and suite.passes(case):
                 return replace(trial, level=level, case=case.id, complaint=said[:300], reached=reached)
     return replace(trial, level=NOT_EXPLORED if len(levels) == len(LEVELS) else NOT_RUN, reached=SWITCH.effects)
-
-
-def _is_asked(case: Case, level: str) -> bool:
-    """Whether a level is the first that runs a case, or asks more of it than smoke."""
-    return case.level == level or (level == LEVELS[1] and case.level == LEVELS[0] and case.property == "sweep")
 
 
 def explored(suite: Suite, trial: Trial, names: Iterable[str], seconds: float) -> Trial:
@@ -212,68 +202,47 @@ def _dtype(_: type, text: str) -> torch.dtype:
     return getattr(torch, text.removeprefix("torch."))
 
 
-@dataclass(frozen=True, slots=True)
-class Bank:
-    """What trials have in common: the suite, the seed of the faults, who calls each kernel, and how far they go."""
+def known_calls(results: Path, only: Sequence[str]) -> tuple[Suite, dict[str, list[tuple[str, torch.dtype]]]]:
+    """Return the suite, and who calls each kernel: found out, or read where it is known already."""
+    suite, file = Suite(), results / "calls.json"
+    if file.exists():
+        callers, suite.calls, seen = msgspec.json.decode(file.read_bytes(), type=KNOWN, dec_hook=_dtype)
+        SWITCH.seen.update(seen)
+    else:
+        callers = reached(only)
+        suite.watch(LEVELS[:1], only)
+        beside, seen = file.with_suffix(".new"), {kernel: SWITCH.seen[kernel] for kernel in callers}
+        beside.write_bytes(msgspec.json.encode((callers, suite.calls, seen), enc_hook=str))
+        beside.replace(file)
+    return suite, callers
 
-    suite: Suite
-    seed: int
-    callers: Mapping[str, list[tuple[str, object]]]
-    levels: Sequence[str]
-    explore_s: float
 
-    @classmethod
-    def of(cls, results: Path, seed: int, levels: Sequence[str], explore_s: float, only: Sequence[str]) -> Bank:
-        """Find out who calls each kernel, or read it where it is known already."""
-        suite, file = Suite(), results / "calls.json"
-        if file.exists():
-            callers, suite.calls, seen = msgspec.json.decode(file.read_bytes(), type=KNOWN, dec_hook=_dtype)
-            SWITCH.seen.update(seen)
-        else:
-            callers = reached(only)
-            suite.watch(LEVELS[:1], only)
-            beside, seen = file.with_suffix(".new"), {kernel: SWITCH.seen[kernel] for kernel in callers}
-            beside.write_bytes(msgspec.json.encode((callers, suite.calls, seen), enc_hook=str))
-            beside.replace(file)
-        return cls(suite, seed, callers, levels, explore_s)
-
-    def trials(self, drawn: Iterable[Fault], results: Path, name: str) -> Iterator[Trial]:
-        """Try faults that were not tried yet, and yield each when it is written down."""
-        known, begun = all_trials(results, self.seed), results / f"begun-{name}.json"
-        with (results / f"faults-{name}.jsonl").open("a", encoding="utf-8") as lines:
-            if begun.exists():  # a wrong kernel may end the process: it is not tried again
-                fault = Fault(**json.loads(begun.read_text(encoding="utf-8")))
-                if fault.number not in known:
-                    known[fault.number] = Trial(fault, "", "crashed")
-                    lines.write(json.dumps(asdict(known[fault.number])) + "\n")
-            for fault in drawn:
-                if fault.number in known:
-                    continue
-                begun.write_text(json.dumps(asdict(fault)), encoding="utf-8")
-                trial = self.tried(fault)
-                lines.write(json.dumps(asdict(trial)) + "\n")
-                lines.flush()
-                yield trial
-
-    def tried(self, fault: Fault) -> Trial:
-        """Try a planted fault."""
-        found, call = shown(fault, self.seed, self.callers[fault.kernel])
-        trial = Trial(fault, found, call=call)
-        plant(fault, self.seed)
-        torch.npu.empty_cache()  # of faults before, it may hold the right results of the same calls
-        if trial.shown:
-            names = {name for name, _ in self.callers[fault.kernel]}
-            trial = judged(self.suite, trial, self.seed, names, self.levels)
-            if trial.level == NOT_EXPLORED and self.explore_s:
-                trial = explored(self.suite, trial, names, self.explore_s)
-        SWITCH.clear()
-        return trial
+def tried(
+    suite: Suite,
+    fault: Fault,
+    seed: int,
+    callers: Sequence[tuple[str, object]],
+    levels: Sequence[str],
+    explore_s: float,
+) -> Trial:
+    """Try a planted fault."""
+    found, call = shown(fault, seed, callers)
+    trial = Trial(fault, found, call=call)
+    plant(fault, seed)
+    torch.npu.empty_cache()  # of faults before, it may hold the right results of the same calls
+    if trial.shown:
+        names = {name for name, _ in callers}
+        trial = judged(suite, trial, seed, names, levels)
+        if trial.level == NOT_EXPLORED and explore_s:
+            trial = explored(suite, trial, names, explore_s)
+    SWITCH.clear()
+    return trial
 
 
 def all_trials(results: Path, seed: int) -> dict[int, Trial]:
-    """Read what was tried of a seed, by number."""
+    """Read what was tried of a seed, by number: the last line of each counts."""
     rows = (row for file in sorted(results.glob(f"faults-{seed}-*.jsonl")) for row in lines_of(file))
-    return {row["fault"]["number"]: Trial(**{**row, "fault": Fault(**row["fault"])}) for row in rows}
+    return {row["fault"]["number"]: msgspec.convert(row, Trial) for row in rows}
 
 
 def results_of(folder: Path, count: int) -> Iterator[str]:
@@ -334,13 +303,19 @@ def main(
     """Try faults, print what came of them, and write where asked to."""
     results.mkdir(parents=True, exist_ok=True)
     if minutes:
-        until = time.monotonic() + minutes * 60
+        until, known = time.monotonic() + minutes * 60, all_trials(results, seed)
         place, parts = map(int, part.split("/"))
-        with memory_limited(MEMORY_BYTES):  # else the system would end the process for a call that asks for more
-            bank = Bank.of(results, seed, LEVELS[: LEVELS.index(level) + 1], explore_s, only)
-            drawn = islice(faults(seed, bank.callers), place, count, parts)
-            for trial in bank.trials(drawn, results, f"{seed}-{place}"):
-                fault = trial.fault
+        levels, lines = LEVELS[: LEVELS.index(level) + 1], results / f"faults-{seed}-{place}.jsonl"
+        # Without a limit the system would end the process for a call that asks for more.
+        with memory_limited(MEMORY_BYTES), lines.open("ab", buffering=0) as file:
+            suite, callers = known_calls(results, only)
+            for fault in islice(faults(seed, callers), place, count, parts):
+                if fault.number in known:
+                    continue
+                # A wrong kernel may end the process: then this line stands, and it is not tried again.
+                file.write(msgspec.json.encode(Trial(fault, "", "crashed")) + b"\n")
+                trial = tried(suite, fault, seed, callers[fault.kernel], levels, explore_s)
+                file.write(msgspec.json.encode(trial) + b"\n")
                 if trial.shown:
                     said = f"{fault.effect}, by {fault.condition}: {trial.level} {trial.case}"
                     click.echo(f"{fault.number} {fault.kernel}: {said}")

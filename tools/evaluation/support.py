@@ -28,15 +28,11 @@ def show(lines: Iterable[str], page: str, mark: str, *, is_written: bool) -> Non
     """Print results, and where asked to put them, with the day and the machine, into ``docs/evaluation/PAGE.md``."""
     click.echo(text := "\n".join(lines))
     if is_written:
-        write_between(PAGES / f"{page}.md", mark, f"\n{text}\n\n{date.today():%Y-%m-%d}, {machine()}.\n\n")
+        import torch  # (after the emulated device)
 
-
-def machine() -> str:
-    """Say what computed."""
-    import torch  # (after the emulated device)
-
-    flags = torch.backends.cpu.get_cpu_capability()
-    return f"{os.cpu_count()} cores of {platform.machine()} ({flags}), torch {torch.__version__}; no NPU and no GPU"
+        cores = f"{os.cpu_count()} cores of {platform.machine()} ({torch.backends.cpu.get_cpu_capability()})"
+        machine = f"{cores}, torch {torch.__version__}; no NPU and no GPU"
+        write_between(PAGES / f"{page}.md", mark, f"\n{text}\n\n{date.today():%Y-%m-%d}, {machine}.\n\n")
 
 
 def run_suite(report: Path, *arguments: str) -> Run:
@@ -50,9 +46,16 @@ def run_suite(report: Path, *arguments: str) -> Run:
     return read(log)
 
 
+def git(repository: Path | str, *arguments: str) -> bytes:
+    """Return what git says about a repository."""
+    command = ["git", "-C", str(repository), *arguments]
+    return subprocess.run(command, capture_output=True, check=True).stdout  # noqa: S603  (git itself)
+
+
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """Return the lines of a table in Markdown."""
-    return [f"| {' | '.join(map(str, row))} |" for row in (heads, ["---"] * len(heads), *rows)]
+    lines = (heads, ["---"] * len(heads), *rows)
+    return ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines]
 
 
 def lines_of(file: Path) -> list[dict[str, Any]]:
