@@ -143,7 +143,7 @@ def _storage(flat: torch.Tensor) -> torch.dtype:
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors of one dtype and shape hold the same, signs of zeros included; all NaN are one."""
+    """Whether two tensors of one dtype and shape hold the same, signs of zeros and of NaN included."""
     if one.is_complex():
         one, other = torch.view_as_real(one.resolve_conj()), torch.view_as_real(other.resolve_conj())
     same = (one == other) | (one.isnan() & other.isnan())

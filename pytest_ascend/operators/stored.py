@@ -14,7 +14,6 @@ from pytest_ascend.golden import Golden, GoldenStore
 from pytest_ascend.operators.calling import double
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.properties import STORED, chosen
-from pytest_ascend.operators.recorded import same_bits
 from pytest_ascend.operators.reference import Definition, Results
 from pytest_ascend.operators.samples import EXACT, Sample
 from pytest_ascend.precision.formulas import active
@@ -144,4 +143,8 @@ def named(dtype: str, part: str, sample: Sample, results: Results) -> Iterable[t
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return (one.dtype, one.shape) == (other.dtype, other.shape) and same_bits(one, other)
+    """Whether two tensors are equal, including the sign of zero."""
+    if one.dtype != other.dtype or not torch.equal(one.isnan(), other.isnan()):
+        return False
+    kept = ~one.isnan()
+    return torch.equal(one[kept], other[kept]) and torch.equal(one[kept].signbit(), other[kept].signbit())
