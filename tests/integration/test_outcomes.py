@@ -59,6 +59,17 @@ def test_a_body_and_its_outcome(
     assert (result.ret == 0) is (outcome in ("passed", "not-judged"))
 
 
+@pytest.mark.parametrize(
+    ("keyword", "said"), [("pasess", "no test matches: did you mean passes?"), ("zzz", "no test matches what *")]
+)
+def test_a_keyword_that_matches_nothing_is_told_the_nearest_test(
+    ascend: Run, three_cases: object, keyword: str, said: str
+) -> None:
+    result = ascend("-k", keyword)
+    assert result.ret == 5
+    result.stdout.fnmatch_lines([said])
+
+
 def test_an_outcome_that_pytest_lacks_has_a_category_of_its_own(ascend: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_x(npu_device):\n    raise RuntimeError('aclnnFoo is not supported')\n")
     result = ascend("-v")
