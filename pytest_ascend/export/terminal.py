@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from pytest_ascend.environment.codes import BUG
 from pytest_ascend.records.case import OWN, OWN_TEST
-from pytest_ascend.records.outcome import Passed
+from pytest_ascend.records.outcome import Errored, Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import LeftBehind, Quarantined, Resumed, Run
 from pytest_ascend.system import figures
@@ -77,7 +78,15 @@ def lines(summary: Summary, *, page: Path | None = None, limit: int = CAUSES_LIM
 
 
 def _evidence(result: ResultRecord) -> list[str]:
-    """Return where and how an operator of the user's is wrong: its worst element, and the pattern of its errors."""
+    """Return where and how an operator of the user's is wrong: its worst element, and the pattern of its errors.
+
+    Of an error that a table knows, what was found, such as the modules that hold the memory, and the remedy.
+    """
+    known = result.diagnosis
+    if result.outcome.name == Errored.name and known.get("kind") not in (None, BUG):
+        findings = known.get("findings")
+        found = findings if isinstance(findings, Sequence) else []
+        return [evidence.line(str(each)) for each in (*found, f"remedy: {known.get('remedy')}")]
     verdict = next((each for each in result.verdicts if not each.agrees), None)
     if not verdict or result.case.suite != OWN or result.case.property == OWN_TEST or result.case.family == "models":
         return []

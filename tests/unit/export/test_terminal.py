@@ -5,11 +5,14 @@ from io import StringIO
 from pathlib import Path
 
 import click
+import pytest
 from _pytest._io import TerminalWriter
 
+from pytest_ascend.diagnosis import diagnose
+from pytest_ascend.environment.codes import BUG, MEMORY
 from pytest_ascend.export.terminal import lines
 from pytest_ascend.records.case import Case
-from pytest_ascend.records.outcome import Failed
+from pytest_ascend.records.outcome import Errored, Failed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.verdict import Verdict, Worst
 from pytest_ascend.runlog.contents import Run
@@ -64,6 +67,16 @@ def test_the_emulated_device_is_named_loudly_and_is_never_green():
     found = closing(["passed"], stack=synthetic.EMULATED)
     assert next(line.text for line in found if line.bold) == "EMULATED DEVICE: SAYS NOTHING ABOUT ANY NPU."
     assert not any(line.colour == "green" for line in found)
+
+
+@pytest.mark.parametrize("kind", [MEMORY, BUG])
+def test_an_error_that_a_table_knows_says_what_was_found_and_the_remedy(kind):
+    case = synthetic.op_cases(1)[0]
+    found = diagnose("RuntimeError", "out of memory" if kind == MEMORY else "x", ("module: up",)).to_dict()
+    record = ResultRecord.of(case, "test_op.py::test_it", Errored(reason="x", detail="y"), diagnosis=found)
+    said = [each.text.strip() for each in lines(summarise(Run(header=synthetic.header([case]), records=(record,))))]
+    again = next(place for place, each in enumerate(said) if each.startswith("again: "))
+    assert said[1:again] == (["module: up", f"remedy: {found['remedy']}"] if kind == MEMORY else [])
 
 
 def test_hostile_text_cannot_steer_the_terminal():
