@@ -382,9 +382,9 @@ class ReportingHooks:
             tests = f"{passed} test{'s'[: passed > 1]} passed without a fixture of pytest-ascend"
             return f"{tests}: nothing was judged. Use npu_device and precision_compare (docs/custom-operators.md)"
         keyword = self.run.config.option.keyword
-        tests = (each.name.removeprefix("test_") for each in terminalreporter.stats.get("deselected", ()))
+        own = (each.name.removeprefix("test_") for each in terminalreporter.stats.get("deselected", ()))
         is_own = self.run.setup.scope == selection.OWN
-        names = sorted(set(tests if is_own else (each.subject for each in manifest.load(self.run.setup.suites))))
+        names = sorted(set(own if is_own else (each.subject for each in manifest.load(self.run.setup.suites))))
         near = difflib.get_close_matches(keyword, names, n=3) if keyword else []
         return f"no test matches: did you mean {' or '.join(near)}?" if near else "no test matches what was selected"
 
