@@ -1,4 +1,4 @@
-"""Acceptance standards as data: one row each, with its revision and its source. Adding one is adding a row."""
+"""Acceptance standards as data: a row of ``standards.json`` each, with its revision and its source."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 
 from pytest_ascend.precision.formats import ALLOWANCES
+from pytest_ascend.system.bundled import table
 from pytest_ascend.system.errors import UsageError, choice
 
 Numbers = Mapping[str, float]
@@ -46,29 +47,25 @@ class Standard:
         return found
 
 
-def _by_dtype(names: tuple[str, ...], **numbers: tuple[float, ...]) -> Mapping[str, Numbers]:
-    rows = {dtype: {key: values[place] for key, values in numbers.items()} for place, dtype in enumerate(names)}
-    return MappingProxyType(rows)
-
-
-def _ratio(maximum: float, mean: float, root: float, small_share: float) -> Mapping[str, Numbers]:
-    shared = {"max_rel": maximum, "mean_rel": mean, "rmse": root, "small": small_share}
-    floors = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-14}
-    small = {"float16": (2.0**-10, 1e-16), "bfloat16": (2.0**-10, 1e-16), "float32": (2.0**-20, 2.0**-30)}
-    rows = {
-        dtype: {**shared, "floor": floor, "small_value": small[dtype][0], "small_atol": small[dtype][1]}
-        for dtype, floor in floors.items()
-    }
-    return MappingProxyType(rows)
-
-
-_LONG = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")
-_SHORT = ("float16", "bfloat16", "float32")
-_CANN = "CANN operator precision standard"
-_MSPROBE = "msprobe, accuracy checker of the MindStudio training tools"
-
 #: The standard that judges by default.
 DEFAULT = "error-model"
+
+
+def _standard(*, dtypes: list[str], limits: dict[str, list[float | str]], upper: list[str], **row: str) -> Standard:
+    """Return a row of ``standards.json``, whose limits have a number for each dtype."""
+    by_dtype = {
+        dtype: {key: _number(values[place]) for key, values in limits.items()} for place, dtype in enumerate(dtypes)
+    }
+    return Standard(**row, limits=MappingProxyType(by_dtype), upper=frozenset(upper))
+
+
+def _number(given: float | str) -> float:
+    """Return a number, or what a text says: "2^-10" or "10 * 2^-10"."""
+    if not isinstance(given, str):
+        return given
+    factor, _, exponent = given.partition("2^")
+    return float(factor.rstrip("* ") or 1) * 2.0 ** int(exponent)
+
 
 _ROWS = (
     Standard(
@@ -79,95 +76,7 @@ _ROWS = (
         limits={ANY: {key: float(value) for key, value in asdict(ALLOWANCES).items()}},
         upper=frozenset(asdict(ALLOWANCES)) - {"luck"},
     ),
-    Standard(
-        name="mere-mare",
-        revision="2026-04",
-        source=f"{_CANN}, April 2026",
-        rule="relative",
-        limits=_by_dtype(
-            _LONG,
-            mean=(2**-10, 2**-7, 2**-13, 2**-3, 2**-2),
-            max=tuple(10 * each for each in (2**-10, 2**-7, 2**-13, 2**-3, 2**-2)),
-            offset=(1e-7,) * 5,
-        ),
-        upper=frozenset({"mean", "max", "offset"}),
-    ),
-    Standard(
-        name="mixed",
-        revision="2026-07",
-        source=f"{_CANN}, July 2026",
-        rule="mixed",
-        limits=_by_dtype(
-            _LONG,
-            rtol=(2**-9, 2**-6, 2**-10, 2**-2, 2**-1),
-            atol=(2**-9, 2**-6, 2**-16, 2**-4, 2**-3),
-            floor=(0.1, 1, 0.01, 0.1, 1),
-            share=(0.99,) * 5,
-            ulps=(32,) * 5,
-        ),
-        upper=frozenset({"rtol", "atol", "floor", "ulps"}),
-    ),
-    Standard(
-        name="mixed",
-        revision="current",
-        source=f"{_CANN}, current revision",
-        rule="mixed",
-        limits=_by_dtype(
-            _LONG,
-            rtol=(2**-10, 2**-7, 2**-13, 2**-3, 2**-2),
-            atol=(2**-10, 2**-7, 2**-13, 2**-3, 2**-2),
-            floor=(0.1, 0.1, 0.01, 1, 1),
-            share=(0.99,) * 5,
-            ulps=(32,) * 5,
-        ),
-        upper=frozenset({"rtol", "atol", "floor", "ulps"}),
-    ),
-    *(
-        Standard(
-            name=f"benchmark-ratio-{level}",
-            revision="1",
-            source=f"{_CANN} for commercial use, level {level}; {_MSPROBE}",
-            rule="ratio",
-            limits=_ratio(*numbers),
-            upper=frozenset({"max_rel", "mean_rel", "rmse", "small", "floor", "small_value", "small_atol"}),
-        )
-        for level, numbers in {"L0": (10, 2, 2, 2), "L1": (5, 1.5, 1.5, 2), "L2": (2, 1.2, 1.2, 2)}.items()
-    ),
-    Standard(
-        name="ulp",
-        revision="1",
-        source=_MSPROBE,
-        rule="ulp",
-        limits=_by_dtype(_SHORT, ulps=(1, 1, 32), share=(0.001, 0.001, 0.05), mean=(0, 0, 64)),
-        upper=frozenset({"ulps", "share", "mean"}),
-    ),
-    Standard(
-        name="thousandth",
-        revision="1",
-        source=f"{_MSPROBE}, for convolutions",
-        rule="thousandth",
-        limits={ANY: {"share": 0.999}},
-    ),
-    Standard(
-        name="torch",
-        revision="2.13",
-        source="torch.testing.assert_close, its defaults by dtype",
-        rule="close",
-        limits=_by_dtype(
-            ("float16", "bfloat16", "float32", "float64"),
-            rtol=(1e-3, 1.6e-2, 1.3e-6, 1e-7),
-            atol=(1e-5, 1e-5, 1e-5, 1e-7),
-        ),
-        upper=frozenset({"rtol", "atol"}),
-    ),
-    Standard(
-        name="binary",
-        revision="1",
-        source="bitwise equality, the sign of zero included",
-        rule="binary",
-        limits={ANY: {"elements": 0.0}},
-        upper=frozenset({"elements"}),
-    ),
+    *(_standard(**row) for row in table("precision/standards.json")),
 )
 
 #: Every standard by name and revision; a bare name stands for its last revision.
