@@ -21,7 +21,7 @@ from pytest_ascend.operators.shrinking import resized
 from pytest_ascend.operators.sweep import WrongCall
 from pytest_ascend.operators.sweep_reference import SPARE, Sweep
 from pytest_ascend.operators.target import BACKWARD, Target
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.run.inputs import Chance
@@ -40,8 +40,6 @@ LEAST_S = 2.0
 KEPT = "findings.json"
 #: Limits of a finding's file, and of the file of kept ones, in bytes.
 _LIMIT_BYTES = 1 << 20
-
-Measure = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

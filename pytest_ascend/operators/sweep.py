@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
@@ -21,6 +21,7 @@ from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target
 from pytest_ascend.operators.templates import shift_of
 from pytest_ascend.precision import Verdict
 from pytest_ascend.precision.canaries import Canaries
+from pytest_ascend.records.case import Measure
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 from pytest_ascend.system.dispatching import unseen
 
@@ -137,7 +138,7 @@ def _accepts(target: Target, call: Call, usual: Tensors, result: Results, wrong:
     return True
 
 
-def note(varied: Mapping[str, int], measure: Callable[[str, float], None]) -> None:
+def note(varied: Mapping[str, int], measure: Measure) -> None:
     """Write what generated calls varied to the log, as "asked_size_empty" and the like."""
     for what, count in sorted(varied.items()):
         measure(f"asked_{what.replace(' ', '_')}", count)

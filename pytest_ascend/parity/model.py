@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,12 +21,10 @@ from pytest_ascend.parity.training import Batch, Recipe, moved, train
 from pytest_ascend.precision import Samples
 from pytest_ascend.precision.capture import casting
 from pytest_ascend.precision.whole import ModuleResults, outputs_and_gradients
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
-
-Measure: TypeAlias = Callable[[str, float | list[float]], None]
 
 #: Steps and learning rate of a training: enough for the optimizer's state to matter, for any model.
 STEPS, RATE, EPS = 6, 1e-4, 1e-3

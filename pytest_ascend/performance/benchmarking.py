@@ -24,6 +24,7 @@ from pytest_ascend.performance.comparison import Comparison
 from pytest_ascend.performance.estimate import Estimate, estimate
 from pytest_ascend.performance.profiling import PREFIX, profile_of
 from pytest_ascend.performance.timing import FEWEST, Make, Timing, one_thread, time_rounds
+from pytest_ascend.records.case import Measure
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.system.programs import run
 
@@ -58,7 +59,7 @@ class AscendBenchmark:
     device: Device
     case_id: str
     comparison: Comparison
-    measure: Callable[[str, float | Sequence[float]], None]
+    measure: Measure
     note: Callable[[Verdict], None]
     benchmark: Any = None
     budget_s: float = BUDGET_S

@@ -6,7 +6,7 @@ Only the table of options is imported until ``--ascend`` is given or a fixture i
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_ascend.golden import GoldenStore
     from pytest_ascend.performance.benchmarking import AscendBenchmark
     from pytest_ascend.performance.comparison import Comparison
+    from pytest_ascend.records.case import Measure
     from pytest_ascend.run.case_context import CaseContext, Reproduce
     from pytest_ascend.run.comparing import PrecisionCompare
     from pytest_ascend.run.reference import CpuReference
@@ -105,7 +106,7 @@ def ascend_model_case(
     request: pytest.FixtureRequest,
     _ascend_device: Device,
     precision_compare: PrecisionCompare,
-    ascend_measure: Callable[[str, float | Sequence[float]], None],
+    ascend_measure: Measure,
     _ascend_reproduce: Callable[[Reproduce], None],
 ) -> Callable[[], None]:
     """Run one case of your own model: ``@pytest.mark.ascend_model(factory, inputs)``, or ``--ascend-model``."""
@@ -129,9 +130,7 @@ def _ascend_community_case(
 
 @pytest.fixture
 def _model_parity(
-    _ascend_device: Device,
-    precision_compare: PrecisionCompare,
-    ascend_measure: Callable[[str, float | Sequence[float]], None],
+    _ascend_device: Device, precision_compare: PrecisionCompare, ascend_measure: Measure
 ) -> Callable[..., None]:
     """Judge a model on the device: ``_model_parity(model, *inputs, property="gradients", dtype="float32")``."""
     from pytest_ascend.plugin import user_model
@@ -243,7 +242,7 @@ def precision_compare(request: pytest.FixtureRequest) -> PrecisionCompare:
 
 
 @pytest.fixture
-def ascend_measure(request: pytest.FixtureRequest) -> Callable[[str, float | Sequence[float]], None]:
+def ascend_measure(request: pytest.FixtureRequest) -> Measure:
     """Record a figure of the case: ``ascend_measure("latency_us", 12.5)``. The name ends with the unit.
 
     A list is recorded as a series: samples, or one line of a curve (``loss_actual`` beside ``loss_expected``).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
 
@@ -9,6 +10,9 @@ import msgspec
 
 from pytest_ascend.records import LEVELS
 from pytest_ascend.records.bounds import one_of
+
+#: Records a figure of a case by its name, or a series: what the fixture ``ascend_measure`` is.
+Measure: TypeAlias = Callable[[str, float | Sequence[float]], None]
 
 #: The property of equal bits in a second call. It has no results of its own: its samples are those of "forward".
 REPEAT = "repeat"

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from pytest_ascend.device import Device
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.parity.ensemble import one_thread, reference
 from pytest_ascend.precision.formulas import cann_formulas
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
 
@@ -62,9 +62,7 @@ def test_input_pipeline(case: Case, npu_device: torch.device, precision_compare:
 
 @pytest.mark.ascend_case(CASES[-1])
 def test_automatic_migration(
-    npu_device: torch.device,
-    precision_compare: PrecisionCompare,
-    ascend_measure: Callable[[str, float | list[float]], None],
+    npu_device: torch.device, precision_compare: PrecisionCompare, ascend_measure: Measure
 ) -> None:
     if npu_device.type != "npu":
         raise NotImplementedError(f"automatic migration to {npu_device.type} is not supported: it is torch_npu's own")
@@ -99,7 +97,7 @@ def test_separate_projections(case: Case, precision_compare: PrecisionCompare) -
 
 
 @pytest.mark.ascend_cases("adaptation", *SLIPS)
-def test_slip(case: Case, npu_device: torch.device, ascend_measure: Callable[[str, float], None]) -> None:
+def test_slip(case: Case, npu_device: torch.device, ascend_measure: Measure) -> None:
     """A changed model has to be recognised, from the module on where the change begins."""
     of, slip = ORIGINALS["small-vit"], SLIPS[case.property]
     original = of.make().eval()

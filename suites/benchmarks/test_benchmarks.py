@@ -13,7 +13,7 @@ from pytest_ascend.device import Device, npu
 from pytest_ascend.performance.benchmarking import AscendBenchmark, Work, use_of
 from pytest_ascend.performance.estimate import PLACES
 from pytest_ascend.performance.timing import Call
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.system.dispatching import EagerDispatchMode
 
 from . import AUGMENTATION, LAUNCH, PIPELINE
@@ -23,7 +23,6 @@ from .operators import BY_NAME
 from .sizes import HOST, preparations, sizes_of
 
 _torch: Any = torch  # with torch.npu, which torch_npu adds
-Measure = Callable[[str, float | Sequence[float]], None]
 
 #: Largest batch of a sweep, and calls of each batch.
 LARGEST_BATCH, ROUNDS = 1024, 3
@@ -195,9 +194,7 @@ def test_optimizer(case: Case, _ascend_device: Device, ascend_benchmark: AscendB
 
 
 @pytest.mark.ascend_case(PIPELINE)
-def test_input_pipeline(
-    npu_device: torch.device, _ascend_device: Device, ascend_measure: Callable[[str, float | Sequence[float]], None]
-) -> None:
+def test_input_pipeline(npu_device: torch.device, _ascend_device: Device, ascend_measure: Measure) -> None:
     """Time an epoch under each setting, and name the best by its measurement."""
     rates = {each: _samples_per_s(each, npu_device, _ascend_device) for each in PIPELINES}
     for pipeline, rate in rates.items():

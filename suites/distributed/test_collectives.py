@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -10,12 +10,10 @@ import torch
 from pytest_ascend.device import Device
 from pytest_ascend.distributed.ranks import Answer, Ranks
 from pytest_ascend.performance.timing import shares_the_host
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.comparing import PrecisionCompare
 
 from . import COLLECTIVE, OBJECTS, PRODUCT, REDUCTIONS, SPEED, collectives, products, speed
-
-Measure = Callable[[str, float | Sequence[float]], None]
 
 
 @pytest.mark.ascend_cases("distributed", COLLECTIVE)

@@ -6,7 +6,7 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -17,11 +17,9 @@ from torch.utils.data import DistributedSampler
 from pytest_ascend.device import Device
 from pytest_ascend.distributed.rank import Place
 from pytest_ascend.distributed.ranks import RankFailed, Ranks
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Measure
 
 from . import DATA, FAILURE, REFUSAL
-
-Measure = Callable[[str, float | Sequence[float]], None]
 
 
 def shard(place: Place, length: int, epoch: int, skip: int = 0) -> dict[str, Any]:

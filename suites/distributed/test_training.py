@@ -16,7 +16,7 @@ from pytest_ascend.distributed.ranks import Ranks
 from pytest_ascend.environment.chips import multiplies
 from pytest_ascend.performance.timing import shares_the_host
 from pytest_ascend.precision.nested import mapped
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.records.verdict import HALVES, told
 from pytest_ascend.system.dispatching import EagerDispatchMode
 
@@ -25,7 +25,6 @@ from . import STEP, TRAINING, speed, training
 T = torch.Tensor
 #: Computes the results of one process on the CPU, by name, in a dtype.
 Known: TypeAlias = Callable[[torch.dtype], dict[str, T]]
-Measure = Callable[[str, float | Sequence[float]], None]
 
 #: The error of a rank relative to one process in float32: gradients are summed in another order, and three steps
 #: amplify the difference.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
 
 import pytest
 import torch
 
 from pytest_ascend.device import Device
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.run.reference import CpuReference, latencies_us
@@ -35,10 +34,7 @@ def test_tensor_round_trip(case: Case, npu_device: torch.device, precision_compa
 
 @pytest.mark.ascend_case(COME_AND_GO)
 def test_tensors_come_and_go(
-    npu_device: torch.device,
-    _ascend_device: Device,
-    precision_compare: PrecisionCompare,
-    ascend_measure: Callable[[str, float], None],
+    npu_device: torch.device, _ascend_device: Device, precision_compare: PrecisionCompare, ascend_measure: Measure
 ) -> None:
     expected = inputs.normal("environment/come-and-go", BLOCK)
     _ascend_device.reset_peak_memory()
@@ -55,7 +51,7 @@ def test_matmul_1000x1000(
     _ascend_device: Device,
     cpu_reference: CpuReference,
     precision_compare: PrecisionCompare,
-    ascend_measure: Callable[[str, float], None],
+    ascend_measure: Measure,
 ) -> None:
     left, right = (inputs.normal(f"{case.id}/{side}", (1000, 1000), dtype=_dtype(case)) for side in ("left", "right"))
     on_device = left.to(npu_device), right.to(npu_device)

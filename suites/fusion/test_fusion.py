@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from pytest_ascend.device import Device
 from pytest_ascend.performance.estimate import Estimate, estimate, quantile
 from pytest_ascend.performance.timing import Call, Make, Rounds, one_thread, plain, shares_the_host
 from pytest_ascend.performance.verdict import CONFIDENCE
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.records.verdict import HALVES, told
 from pytest_ascend.run.comparing import PrecisionCompare
 
@@ -71,8 +70,6 @@ def complaint_about_memory(fused_bytes: int, plain_bytes: int) -> str:
     ratio = fused_bytes / plain_bytes
     return f"the fused form takes {ratio:.2f} times the memory of the plain one, {MEMORY_RATIO:g} allowed"
 
-
-Measure = Callable[[str, float | Sequence[float]], None]
 
 #: Pairs of rounds before and during the timing of both forms.
 WARM_ROUNDS, ROUNDS = 5, 40

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
 from pytest_ascend.parity.ensemble import one_thread
 from pytest_ascend.precision import Samples
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.comparing import PrecisionCompare
 
@@ -56,7 +54,7 @@ def test_inference(
     case: Case,
     npu_device: torch.device,
     precision_compare: PrecisionCompare,
-    ascend_measure: Callable[[str, float], None],
+    ascend_measure: Measure,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dtype = getattr(torch, case.dtype)

@@ -18,7 +18,7 @@ from pytest_ascend.parity.program import Computation
 from pytest_ascend.precision import Verdict
 from pytest_ascend.precision.formats import ALLOWANCES
 from pytest_ascend.precision.formulas import once
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.case_context import Reproduce
 from pytest_ascend.run.comparing import PrecisionCompare
 
@@ -77,7 +77,7 @@ def test_variant(
     case: Case,
     passed: Passed,
     precision_compare: PrecisionCompare,
-    ascend_measure: Callable[[str, float], None],
+    ascend_measure: Measure,
     npu_device: torch.device,
     _ascend_reproduce: Callable[[Reproduce], None],
 ) -> None:

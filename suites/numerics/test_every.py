@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
 from pytest_ascend.device import Device
 from pytest_ascend.device.npu import knows_infinities
 from pytest_ascend.operators.accuracy import too_far
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
 from .every import CASTS, inputs_of, integers
 
 
 @pytest.mark.ascend_cases("numerics", "accuracy", "gradient")
-def test_accuracy(
-    case: Case, _ascend_device: Device, npu_device: torch.device, ascend_measure: Callable[[str, float], None]
-) -> None:
+def test_accuracy(case: Case, _ascend_device: Device, npu_device: torch.device, ascend_measure: Measure) -> None:
     found, at, wrong = too_far(
         case.subject,
         inputs_of(case.dtype, is_sampled=_ascend_device.emulated or npu_device.type == "cpu"),

@@ -9,7 +9,7 @@ import torch
 
 from pytest_ascend.device.npu import knows_infinities, with_modes
 from pytest_ascend.precision import Samples
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.comparing import PrecisionCompare
 
 from . import (
@@ -39,10 +39,7 @@ ROUNDS: Mapping[str, Sequence[Callable[[T], T]]] = {
 
 @pytest.mark.ascend_cases("numerics", *MODES)
 def test_mode(
-    case: Case,
-    npu_device: torch.device,
-    precision_compare: PrecisionCompare,
-    ascend_measure: Callable[[str, float], None],
+    case: Case, npu_device: torch.device, precision_compare: PrecisionCompare, ascend_measure: Measure
 ) -> None:
     product, modes = _BY_NAME[case.subject], MODES[case.property]
     for mode, value in modes.items():
@@ -85,10 +82,7 @@ def compare(
 
 @pytest.mark.ascend_cases("numerics", "inf-nan")
 def test_inf_nan(
-    case: Case,
-    npu_device: torch.device,
-    precision_compare: PrecisionCompare,
-    ascend_measure: Callable[[str, float], None],
+    case: Case, npu_device: torch.device, precision_compare: PrecisionCompare, ascend_measure: Measure
 ) -> None:
     dtype, has_infinities = getattr(torch, case.dtype), knows_infinities()
     ascend_measure("mode_inf_nan", float(has_infinities))

@@ -14,7 +14,7 @@ from pytest_ascend.operators.exploring import explore, write
 from pytest_ascend.operators.failing import program
 from pytest_ascend.operators.sweep_reference import Sweep
 from pytest_ascend.operators.target import Target
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.comparing import PrecisionCompare
 
 from .table import swept
@@ -29,7 +29,7 @@ def test_explore(
     npu_device: torch.device,
     golden_store: GoldenStore,
     precision_compare: PrecisionCompare,
-    ascend_measure: Callable[[str, float], None],
+    ascend_measure: Measure,
     _ascend_reproduce: Callable[..., None],
 ) -> None:
     operator = swept(case.subject, case.dtype, golden_store)

@@ -16,7 +16,7 @@ from pytest_ascend.operators.properties import PROPERTIES
 from pytest_ascend.operators.sweep import note
 from pytest_ascend.operators.sweep_reference import CALLS
 from pytest_ascend.operators.target import Target
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.comparing import PrecisionCompare
 
 from .targets import target_of
@@ -42,7 +42,7 @@ def _test_of(*properties: str) -> Callable[..., None]:
     """Return the test of the cases with these properties."""
 
     @pytest.mark.ascend_cases("ops", *properties)
-    def test(target: Target, precision_compare: PrecisionCompare, ascend_measure: Callable[[str, float], None]) -> None:
+    def test(target: Target, precision_compare: PrecisionCompare, ascend_measure: Measure) -> None:
         check(target, precision_compare)
         note(target.varied, ascend_measure)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pytest_ascend.precision import Samples
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
 
@@ -65,7 +65,7 @@ def drawn(case: Case, device: torch.device) -> torch.Tensor:
 
 
 @pytest.mark.ascend_cases("random", DISTRIBUTION)
-def test_distribution(case: Case, npu_device: torch.device, ascend_measure: Callable[[str, float], None]) -> None:
+def test_distribution(case: Case, npu_device: torch.device, ascend_measure: Measure) -> None:
     seed(npu_device, 2024)
     distribution, values = drawing_of(case).distribution, drawn(case, npu_device).flatten()
     impossible = (~distribution.possible(values)).nonzero().flatten()
@@ -81,7 +81,7 @@ def test_distribution(case: Case, npu_device: torch.device, ascend_measure: Call
 
 
 @pytest.mark.ascend_cases("random", BATTERY)
-def test_battery(case: Case, npu_device: torch.device, ascend_measure: Callable[[str, float], None]) -> None:
+def test_battery(case: Case, npu_device: torch.device, ascend_measure: Measure) -> None:
     seed(npu_device, 2025)
     found = list(BATTERIES[case.subject][1](npu_device))
     impossible = [each for each in found if isinstance(each, str)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 
 from pytest_ascend.operators import InputFactory, Sample
 from pytest_ascend.operators.calling import on_tensors, tensors
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.comparing import PrecisionCompare
 
 from . import BATCH, COMPUTATIONS, DETERMINISM, PROMISED, STALE, Computation
@@ -80,10 +80,7 @@ def deterministic(wanted: bool) -> Iterator[None]:
 
 @pytest.mark.ascend_cases("stability", DETERMINISM)
 def test_determinism(
-    case: Case,
-    npu_device: torch.device,
-    precision_compare: PrecisionCompare,
-    ascend_measure: Callable[[str, float], None],
+    case: Case, npu_device: torch.device, precision_compare: PrecisionCompare, ascend_measure: Measure
 ) -> None:
     """Require equal bits if they are promised, with deterministic algorithms; measure without them."""
     computation, call = drawn(case, npu_device)
@@ -114,10 +111,7 @@ def test_stale_memory(case: Case, npu_device: torch.device, precision_compare: P
 
 @pytest.mark.ascend_cases("stability", BATCH)
 def test_batch_invariance(
-    case: Case,
-    npu_device: torch.device,
-    precision_compare: PrecisionCompare,
-    ascend_measure: Callable[[str, float], None],
+    case: Case, npu_device: torch.device, precision_compare: PrecisionCompare, ascend_measure: Measure
 ) -> None:
     computation, call = drawn(case, npu_device)
     whole = results(computation, call)

@@ -16,7 +16,7 @@ from pytest_ascend.parity.program import Computation
 from pytest_ascend.parity.steps import first_wrong, trace
 from pytest_ascend.parity.training import Batch, Recipe, make_step, scaler_of, train
 from pytest_ascend.precision.formulas import once
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.case_context import Reproduce
 from pytest_ascend.run.comparing import PrecisionCompare
 
@@ -252,7 +252,6 @@ def test_checkpoint(case: Case, npu_device: torch.device, precision_compare: Pre
 
 Trained: TypeAlias = Callable[[Run], tuple[Observed, Reference]]
 Train: TypeAlias = Callable[[nn.Module, Recipe, torch.device | str], Observed]
-Measure: TypeAlias = Callable[[str, float | list[float]], None]
 
 
 @pytest.fixture(scope="module")
