@@ -12,31 +12,21 @@ import functools
 import re
 from dataclasses import dataclass
 
+#: Types for which a null pointer means an omitted argument.
+CONTAINERS = ("Tensor", "TensorList", "Scalar", "ScalarList", "IntArray", "BoolArray", "FloatArray")
+#: Integers that are passed as they are; narrow ones are widened in C. aclFormat and other enumerations are some.
+PLAIN = ("int8", "uint8", "int16", "int32", "uint32", "int64")
 #: Readable type -> (C type, C expression that converts an argument {0} to a 64-bit word).
 C_TYPES = {
-    "Tensor": ("const void *", "(intptr_t){0}"),
-    "TensorList": ("const void *", "(intptr_t){0}"),
-    "Scalar": ("const void *", "(intptr_t){0}"),
-    "ScalarList": ("const void *", "(intptr_t){0}"),
-    "IntArray": ("const void *", "(intptr_t){0}"),
-    "BoolArray": ("const void *", "(intptr_t){0}"),
-    "FloatArray": ("const void *", "(intptr_t){0}"),
+    **dict.fromkeys(CONTAINERS, ("const void *", "(intptr_t){0}")),
     "text": ("const char *", "emu_keep_text(executor, {0})"),
     "dtype": ("int32_t", "{0}"),
     "bool": ("_Bool", "{0}"),
-    "int8": ("int8_t", "{0}"),
-    "uint8": ("uint8_t", "{0}"),
-    "int16": ("int16_t", "{0}"),
-    "int32": ("int32_t", "{0}"),
-    "uint32": ("uint32_t", "{0}"),
-    "int64": ("int64_t", "{0}"),
+    **{name: (f"{name}_t", "{0}") for name in PLAIN},
     "uint64": ("uint64_t", "(int64_t){0}"),
     "float": ("float", "emu_double_bits((double){0})"),
     "double": ("double", "emu_double_bits({0})"),
 }
-
-#: Types for which a null pointer means an omitted argument.
-CONTAINERS = ("Tensor", "TensorList", "Scalar", "ScalarList", "IntArray", "BoolArray", "FloatArray")
 
 ROLES = ("in", "inout", "out", "dynamic")
 

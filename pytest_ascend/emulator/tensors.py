@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from pytest_ascend.emulator.signature import PLAIN
+
 _NAMES = {
     0: "float32",
     1: "float16",
@@ -173,10 +175,6 @@ def _array(item: type[Any]) -> Callable[[int], list[Any] | None]:
 
 def _float(bits: int) -> float:
     return struct.unpack("<d", struct.pack("<q", bits))[0]  # type: ignore[no-any-return]
-
-
-#: aclFormat and other enumerations arrive as plain integers. Narrow integers were widened in C.
-PLAIN = {"int8", "uint8", "int16", "int32", "uint32", "int64"}
 
 
 def readers(memory: DeviceMemory) -> dict[str, Callable[[int], Any]]:
