@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,23 +39,19 @@ def _placed(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return there.requires_grad_(tensor.requires_grad)
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
-    """A function that notes its calls on a device, with tensors on the CPU in the same strides."""
+def _noted(function: Callable[..., Any], calls: list[tuple[Callable[..., Any], Any]]) -> Callable[..., Any]:
+    """Return a function that notes its calls on a device, where taken, with tensors on the CPU in the same strides."""
+    from pytest_ascend.operators.calling import on_tensors, tensors
 
-    function: Callable[..., Any]
-    calls: list[tuple[Callable[..., Any], Any]]
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call, and note with what, unless it is refused."""
-        from pytest_ascend.operators.calling import on_tensors, tensors
-
+    def call(*args: Any, **kwargs: Any) -> Any:
         is_on_device = any(each.device.type == "npu" for each in tensors((args, kwargs)))
         given = on_tensors(lambda each: _placed(each, torch.device("cpu")), (args, kwargs)) if is_on_device else None
-        found = self.function(*args, **kwargs)
+        found = function(*args, **kwargs)
         if given:
-            self.calls.append((self.function, given))
+            calls.append((function, given))
         return found
+
+    return call
 
 
 def _bare(function: Callable[..., Any], given: Any, device: torch.device) -> Callable[[], None]:
@@ -104,8 +100,8 @@ def calls(every: int, rounds: int) -> None:
         noted: list[tuple[Callable[..., Any], Any]] = []
         subject = emulated(case)
         of = subject.operator
-        in_place = Noted(of.changes_first, noted) if of.in_place else False
-        subject.operator = replace(of, function=Noted(of.function, noted), in_place=in_place)
+        in_place = _noted(of.changes_first, noted) if of.in_place else False
+        subject.operator = replace(of, function=_noted(of.function, noted), in_place=in_place)
         complaint(case, subject)
         ready = [_bare(function, given, subject.device) for function, given in noted]
         turns = []
