@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_ascend.environment import measured
+from pytest_ascend.records import record
 from pytest_ascend.system.bundled import table
 
 MISSING, DTYPE, MEMORY, LOST = "operator-missing", "dtype", "out-of-memory", "device-lost"
-CORE, HCCL, VERSION, TOOL, BUG = "aicore-error", "hccl", "version-mismatch", "tool-missing", "bug"
+CORE, HCCL, VERSION, TOOL, BUG = "aicore-error", "hccl", "version-mismatch", "tool-missing", record.BUG
 BUSY, PERMISSION, DEVICE, DRIVER = "device-busy", "no-permission", "no-such-device", "driver-unreachable"
 
 

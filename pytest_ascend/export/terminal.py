@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from pytest_ascend.environment.codes import BUG
 from pytest_ascend.records.case import OWN, OWN_TEST
 from pytest_ascend.records.outcome import Errored, Passed
-from pytest_ascend.records.record import ResultRecord
+from pytest_ascend.records.record import BUG, ResultRecord
 from pytest_ascend.runlog.contents import LeftBehind, Quarantined, Resumed, Run
 from pytest_ascend.system import figures
 from pytest_ascend.verdict import evidence

@@ -13,6 +13,8 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import OUTCOMES, Outcome
 from pytest_ascend.records.verdict import Verdict
 
+#: The kind of a diagnosis of an error that no table knows.
+BUG = "bug"
 #: Points of one series, and series of one case: a curve of a long training, and samples of a long benchmark.
 SERIES_POINTS_LIMIT = 10_000
 SERIES_LIMIT = 32
