@@ -369,13 +369,26 @@ def _extreme(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     return found[0], func(x + noise * _near(x), *args, **kwargs)[1]
 
 
+def _is_in_backward() -> bool:
+    return torch._C._current_graph_task_id() >= 0  # noqa: SLF001 - no public name exists
+
+
+def _as_elsewhere(x: Tensor, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return keywords by which a gradient's sum has the dtype that it has on devices other than the CPU.
+
+    torch's gradient of renorm, say, adds float32 in float64 on the CPU, and in float32 elsewhere.
+    """
+    is_wider = kwargs.get("dtype") is torch.float64 and x.dtype is torch.float32
+    return {**kwargs, "dtype": torch.float32} if is_wider else kwargs
+
+
 def _decision(func: Any, x: Tensor, *others: Any, **kwargs: Any) -> Any:
     """In a backward pass, decide otherwise where the difference or sign that decides is nearly zero, but not zero.
 
     So pass the gradients of abs, clamp, maximum and amax.
     """
     found = func(x, *others, **kwargs)
-    if _order.get() or not _is_short(x) or not x.numel() or torch._C._current_graph_task_id() < 0:  # noqa: SLF001
+    if _order.get() or not _is_short(x) or not x.numel() or not _is_in_backward():
         return found
     number = x - others[0] if others else x
     size = torch.maximum(_near(x), _near(others[0])) if others and isinstance(others[0], Tensor) else _near(x)
@@ -452,6 +465,8 @@ class other_order(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
             return func(*args, **kwargs)
         if self.number and any(isinstance(each, Tensor) and each.dtype in SHORT for each in args):
             way = _faithful
+        if self.number % 2 and way in (_reduction, _norm) and _is_in_backward():
+            kwargs = _as_elsewhere(args[0], kwargs)
         try:
             return way(func, *args, **kwargs)
         except (TypeError, RuntimeError, IndexError, ValueError):

@@ -200,15 +200,20 @@ class Source:
     def _refuse_random(self, found: Any) -> None:
         """Raise :class:`UsageError` if the result depends on random numbers that a device would draw itself."""
         with OperatorNames() as seen:
-            again = self._compute(_widen, None, (), seed=_OTHER_SEED)
+            depends = self.depends_on_seed(found)
         drawn = sorted(seen.names & RANDOM - DRAWN_ON_CPU)
-        pairs = zip(tensors_in(found), tensors_in(again), strict=False)
-        if drawn and not all(a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs):
+        if drawn and depends:
             name = getattr(self.subject, "__name__", type(self.subject).__name__)
             raise UsageError(
                 f"{name} draws random numbers ({', '.join(drawn)}): a device draws others",
                 hint="give the numbers as an argument, or switch dropout off: model.eval()",
             )
+
+    def depends_on_seed(self, found: Any) -> bool:
+        """Whether random numbers of another seed change the float64 result."""
+        again = self._compute(_widen, None, (), seed=_OTHER_SEED)
+        pairs = zip(tensors_in(found), tensors_in(again), strict=False)
+        return not all(a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
 
     def operand(self, result: Tensor) -> Tensor | None:
         """Return the only tensor among the arguments if it is real and has the shape of a result; else None."""

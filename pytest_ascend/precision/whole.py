@@ -120,7 +120,8 @@ class ModuleResults:
         source = Source(still, tuple(inputs), dict(kwargs), autocast, call=outputs_and_gradients, counts=COUNTS_OF_MANY)
         with OperatorNames() as seen:
             expected = source.exact()
-        _refuse_random(still, inputs, kwargs, seen.names & RANDOM)
+        if (drawn := seen.names & RANDOM) and source.depends_on_seed(expected):
+            _refuse_random(still, inputs, kwargs, drawn)
         return cls(still, inputs, kwargs, autocast, expected, dropped).on(device)
 
     def on(self, device: torch.device) -> ModuleResults:
@@ -197,8 +198,6 @@ def without_dropout(model: nn.Module) -> tuple[nn.Module, list[str]]:
 
 
 def _refuse_random(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any], sampled: set[str]) -> None:
-    if not sampled:
-        return
     where = _drawing(model, inputs, kwargs)
     raise UsageError(
         f"{type(model).__name__} draws random numbers ({', '.join(sorted(sampled))}) in {where}, others on each device",

@@ -265,3 +265,22 @@ def test_each_order_sums_the_gradients_of_a_convolutions_few_parameters_otherwis
     for place, each in enumerate(exact):
         assert all(torch.allclose(made[place].double(), each, rtol=1e-4, atol=1e-3) for made in found)
         assert len({tuple(made[place].flatten().tolist()) for made in found}) == 6
+
+
+def test_a_gradient_that_the_cpu_adds_in_float64_is_added_in_float32_too() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, seed = torch.randn(5, 5, 5, generator=generator), torch.randn(5, 5, 5, generator=generator)
+
+    def gradient(dtype: torch.dtype) -> Tensor:
+        given = x.to(dtype).requires_grad_()
+        return torch.autograd.grad(torch.renorm(given, 2, 1, 0.5), given, seed.to(dtype))[0]
+
+    exact, errors = gradient(torch.float64), []
+    for number in range(4):
+        with other_order(number):
+            errors.append(float((gradient(torch.float32) - exact).abs().max()))
+            assert gradient(torch.float64).dtype is torch.float64
+            assert x.sum(dtype=torch.float64).dtype is torch.float64
+    assert errors[0] == errors[2]
+    assert min(errors[1], errors[3]) > errors[0]
+    assert max(errors) < 1e-7

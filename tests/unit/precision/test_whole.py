@@ -99,6 +99,21 @@ def test_dropout_modules_are_switched_off_and_named_and_others_refused() -> None
     assert whole(nn.Sequential(nn.Linear(8, 8), Functional()).eval(), x).agrees
 
 
+def test_random_numbers_without_effect_are_no_reason_to_refuse_a_model() -> None:
+    class Noisy(nn.Module):
+        def __init__(self, scale: float) -> None:
+            super().__init__()
+            self.up, self.scale = nn.Linear(8, 8), scale
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = self.up(x)
+            return y + self.scale * torch.randn_like(y)
+
+    assert whole(Noisy(0.0), torch.randn(4, 8)).agrees
+    with pytest.raises(UsageError, match="draws random numbers"):
+        whole(Noisy(1.0), torch.randn(4, 8))
+
+
 def test_lazy_modules_have_the_same_weights_everywhere() -> None:
     model = nn.Sequential(nn.LazyLinear(7), nn.GELU(), nn.LazyLinear(3))
     assert whole(model, torch.randn(4, 6)).agrees
