@@ -189,9 +189,13 @@ def _takes_halves_only() -> bool:
 
 
 def narrowed(cube_math_type: int, *operands: T) -> tuple[T, ...]:
-    """Return the operands as the cube unit reads them: values are rounded, dtypes stay."""
+    """Return the operands as the cube unit reads them: values are rounded, dtypes stay.
+
+    It takes no float64: what takes that multiplies without it (IsMatMulSupportDtype in CANN's aclnn_addmv.cpp).
+    """
     if cube_math_type == USE_FP16 or (cube_math_type and _takes_halves_only()):
-        return tuple(each.half().to(each.dtype) if each.is_floating_point() else each for each in operands)
+        cube = (torch.float16, torch.bfloat16, torch.float32)
+        return tuple(each.half().to(each.dtype) if each.dtype in cube else each for each in operands)
     if cube_math_type == USE_HF32:
         return tuple(_to_hf32(each) if each.dtype == torch.float32 else each for each in operands)
     return operands
