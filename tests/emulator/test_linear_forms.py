@@ -36,7 +36,7 @@ def test_a_cube_unit_reads_rounded_numbers(cube: int, half: bool) -> None:
     assert found.nan_to_num(7.0).equal(wanted.nan_to_num(7.0))
     assert linear.narrowed(cube, torch.arange(3))[0].dtype == torch.int64
     double = torch.tensor([0.1], dtype=torch.float64)
-    assert linear.narrowed(cube, double)[0].equal(double.half().double() if half else double)
+    assert linear.narrowed(cube, double)[0].equal(double)  # the cube unit does not take it
 
 
 @pytest.mark.parametrize("chip", [None, SimpleNamespace(halves=False), SimpleNamespace(halves=True)])
