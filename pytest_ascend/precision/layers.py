@@ -68,7 +68,7 @@ def layers(
         reference = []
     again = ModuleCopies(dict(copy.deepcopy(model).cpu().named_modules()), autocast, standard)
     truth = {(call.name, call.number): call for call in reference}
-    innermost = [call for call in calls if not any(again.modules[call.name].children())]
+    innermost = [call for call in calls if not again.has_parts(call)]
     blind = canaries.one_of(innermost) if canaries and innermost else None
     judged = tuple(
         again.judge(call, truth.get((call.name, call.number)), canaries if call is blind else None) for call in calls
@@ -128,6 +128,10 @@ class ModuleCopies:
         compute, module = partial(_computed, self, call), self.modules[call.name]
         return Source(module, call.args, call.kwargs, self.autocast, call=compute, counts=COUNTS_OF_MANY)
 
+    def has_parts(self, call: Call) -> bool:
+        """Whether the module of a call has modules within; an empty container among them is false by itself."""
+        return any(True for _ in self.modules[call.name].children())
+
     def judge(self, call: Call, truth: Call | None = None, canaries: Canaries | None = None) -> Layer:
         """Judge one call by the CPU's results for the device's inputs, and its ``canaries`` if it agrees."""
         layer = Layer(
@@ -139,7 +143,6 @@ class ModuleCopies:
         module = self.modules[call.name]
         if any(isinstance(each, DROPOUTS) and each.training and each.p for each in module.modules()):
             return replace(layer, note="active dropout: not judged")
-        has_parts = any(True for _ in module.children())
         try:
             output, gradients = self.source(call).exact()
         except Exception as error:  # noqa: BLE001 - a module may depend on anything outside of it
@@ -154,7 +157,7 @@ class ModuleCopies:
             standard=self.standard,
         )
         forward, backward = forward_of(call.output), backward_of(found)
-        note = "has parts" if has_parts else ""
+        note = "has parts" if self.has_parts(call) else ""
         if any(leak.spot is None and leak.gradient is not None for leak in call.leaks):
             note, found = f"{note}; {LEAKED}".lstrip("; "), {}
         if canaries and forward.agrees:

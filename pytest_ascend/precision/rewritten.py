@@ -76,9 +76,9 @@ def models(
             "the models have no module in common that both call", hint="say with names={...} which modules correspond"
         )
     report = LayerReport(layers=layers, note=note)
-    small = [(call, key) for call, key in found if key in expected and not any(copies[0].modules[call.name].children())]
-    if canaries and small and report.agrees:
-        call, key = canaries.one_of(small)
+    innermost = [each for each in found if not copies[0].has_parts(each[0])]
+    if canaries and innermost and report.agrees:
+        call, key = canaries.one_of(innermost)
 
         def accepts(wrong: Any) -> bool:
             return _against(replace(call, output=wrong), key, expected[key], copies).agrees
