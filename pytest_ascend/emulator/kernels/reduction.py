@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.registry import Family, aten
+from pytest_ascend.emulator.tensors import Refused
 from pytest_ascend.system.dispatching import torch_is_before
 
 #: Operators inside which torch's CPU kernels would round.
@@ -31,6 +32,14 @@ Table = dict[str, Callable[..., Any]]
 def axes_of(x: T, axes: T) -> Any:
     """Return the dimensions in a tensor, all of another one if it is empty."""
     return axes.reshape(-1).tolist() or tuple(range(x.dim()))
+
+
+def vector_norm(x: T, order: Any, dims: Any, keepdim: bool, dtype: torch.dtype) -> T:
+    """Return a norm of real numbers: CANN takes no complex ones (CheckDtypeValid in aclnn_linalg_vector_norm.cpp)."""
+    if x.is_complex():
+        raise Refused("The operator does not support the complex number type.")
+    made: T = torch.linalg.vector_norm(x, order, dims, keepdim, dtype=None if dtype == x.dtype else dtype)
+    return made
 
 
 def product(x: T, dims: Any, keepdim: bool) -> T:
