@@ -129,6 +129,13 @@ def test_a_number_first(name: str) -> None:
     assert_same(functions[name], integers(3, 5, low=1))
 
 
+def test_xlogy_of_integers_is_cast_where_cann_does_not_refuse_it() -> None:
+    x = integers(3, 5, low=1)
+    assert torch.equal(x.npu().xlogy_(x.npu()).cpu(), torch.xlogy(x, x).to(x.dtype))
+    with pytest.raises(RuntimeError, match="can't be cast to the desired output type"):
+        x.npu().xlogy_(2.0)
+
+
 NUMBERS = (torch.tensor(0.7), torch.tensor(3), torch.tensor(0.7, dtype=torch.float64))
 
 
