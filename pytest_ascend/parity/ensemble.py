@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from pytest_ascend.precision import Samples
 from pytest_ascend.precision.orders import other_order
-from pytest_ascend.precision.stand_ins import cross_entropy_inside, products_in_float32, stand_ins, without_onednn
+from pytest_ascend.precision.stand_ins import autocast_elsewhere, products_in_float32, stand_ins, without_onednn
 from pytest_ascend.run import inputs
 
 #: Computed tensors, by kind ("forward", "gradients") and then by name.
@@ -93,7 +93,7 @@ def reference(
     moved = (move(copy.deepcopy(model), f"move {number}", by) for number in range(moves))
     with products_in_float32(), stand_ins([]):
         reference_runs = [in_dtype(each) for each in (copy.deepcopy(model), *moved)]
-        with other_order(), cross_entropy_inside():
+        with other_order(), autocast_elsewhere():
             reference_runs.append(in_dtype(copy.deepcopy(model)))
         exact = exactly(copy.deepcopy(model).double())
         if orders:

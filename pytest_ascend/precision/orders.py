@@ -290,7 +290,7 @@ def _normalized(way: Way) -> Way:
     def compute(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         *others, over = _saved(way)(func, x, *args, **kwargs)
         if _order.get() > FAITHFUL_UP_TO and over.dtype is torch.float32:
-            over = _two_units_off(over)
+            over = _units_off(over)
         return (*others, over)
 
     return compute
@@ -303,11 +303,18 @@ def _power(func: Any, base: Any, exponent: Any) -> Tensor:
     """
     made: Tensor = _faithful(func, base, exponent)
     is_off = _order.get() > EARLY and isinstance(exponent, Tensor) and made.dtype is torch.float32
-    return torch.where(exponent == 0, made, _two_units_off(made)) if is_off else made
+    return torch.where(exponent == 0, made, _units_off(made)) if is_off else made
 
 
-def _two_units_off(value: Tensor) -> Tensor:
-    return value * torch.where(_by_chance(value), 1 + 2.0**-22, 1 - 2.0**-22)
+def _units_off(value: Tensor, units: float = 2.0) -> Tensor:
+    share = units * 2.0**-23
+    return value * torch.where(_by_chance(value), 1 + share, 1 - share)
+
+
+def _six_units_off(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """In late orders, change results by six units in the last place, as CUDA documents for its ``lgammaf``."""
+    made = func(x, *args, **kwargs)
+    return _units_off(made, 6.0) if _order.get() > EARLY and made.dtype is torch.float32 else made
 
 
 def _weight_norm(_: Any, v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
@@ -330,6 +337,12 @@ FAITHFUL = (
     "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin",
     "acos", "atan", "erf", "erfc", "sigmoid", "rsqrt", "gelu", "gelu_backward", "silu", "silu_backward",
     "softplus", "softplus_backward", "mish", "elu", "elu_backward", "tanh_backward", "sigmoid_backward",
+)  # fmt: skip
+
+#: Operators that decompose, invert or solve by the matrix that is their first argument.
+MATRICES = (
+    "linalg_eig", "_linalg_eigh", "_linalg_eigvals", "linalg_eigvals", "_linalg_svd", "linalg_qr", "linalg_lu",
+    "linalg_lu_factor_ex", "linalg_inv_ex", "_linalg_solve_ex", "linalg_cholesky_ex",
 )  # fmt: skip
 
 #: How near to a kink, as a share of the root mean square of all inputs, a correct device may be on its other side: some
@@ -367,6 +380,32 @@ def _extreme(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     chance = torch.Generator().manual_seed(_order.get())
     noise = torch.rand(x.shape, generator=chance, dtype=torch.float32, device="cpu").to(x.dtype)
     return found[0], func(x + noise * _near(x), *args, **kwargs)[1]
+
+
+def _among_equals(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Take equal elements in another order, which PyTorch leaves open but for a stable sort."""
+    places = [each.name for each in func._schema.arguments]  # noqa: SLF001 - no public name exists
+    if not x.dim() or kwargs.get("stable") or "dim" not in places:
+        return func(x, *args, **kwargs)
+    place = places.index("dim") - 1
+    dim = kwargs["dim"] if "dim" in kwargs else args[place] if place < len(args) else -1
+    values, indices = func(_flipped(x, [dim]), *args, **kwargs)
+    taken = _flipped(torch.arange(x.shape[dim]), [0])
+    return values, taken[indices]
+
+
+def _nearby(func: Any, a: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Decompose a matrix whose elements are off by up to a rounding of the largest one.
+
+    LAPACK's algorithms, and those of other libraries, give the exact result for such a matrix (LAPACK Users' Guide,
+    chapter 4).
+    """
+    if not _order.get() or not a.numel() or not _is_short(a):
+        return func(a, *args, **kwargs)
+    chance = torch.Generator().manual_seed(_order.get())
+    off = torch.rand(a.shape, generator=chance, dtype=a.dtype, device="cpu") * 2 - 1
+    largest = a.abs().amax((-2, -1), keepdim=True)
+    return func(a + off * largest * torch.finfo(a.dtype).eps / 2, *args, **kwargs)
 
 
 def _is_in_backward() -> bool:
@@ -410,6 +449,7 @@ KINKED: Mapping[str, Way] = {
 
 WAYS: Mapping[str, Way] = {
     **KINKED,
+    **dict.fromkeys(("sort", "topk", "kthvalue", "median", "nanmedian", "mode"), _among_equals),
     "mm": _product(0, 1),
     "bmm": _product(0, 1),
     "mv": _product(0, 1),
@@ -437,7 +477,9 @@ WAYS: Mapping[str, Way] = {
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
     **dict.fromkeys(FAITHFUL, _faithful),
+    **dict.fromkeys(MATRICES, _nearby),
     "pow": _power,
+    "lgamma": _six_units_off,
 }
 
 
@@ -463,7 +505,8 @@ class other_order(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         way = WAYS.get(name)
         if way is None or func._schema.is_mutable:  # noqa: SLF001 - no public name exists
             return func(*args, **kwargs)
-        if self.number and any(isinstance(each, Tensor) and each.dtype in SHORT for each in args):
+        is_short = any(isinstance(each, Tensor) and each.dtype in SHORT for each in args)
+        if self.number and is_short and way is not _among_equals:
             way = _faithful
         if self.number % 2 and way in (_reduction, _norm) and _is_in_backward():
             kwargs = _as_elsewhere(args[0], kwargs)

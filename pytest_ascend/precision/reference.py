@@ -17,7 +17,13 @@ from pytest_ascend.precision.choices import DRAWN_ON_CPU, RANDOM, OpenCall, Open
 from pytest_ascend.precision.jumps import WAYS, moved_decisions
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.orders import EARLY, SHORT, other_order
-from pytest_ascend.precision.stand_ins import cross_entropy_inside, products_in_float32, stand_ins, without_float64
+from pytest_ascend.precision.stand_ins import (
+    autocast_elsewhere,
+    autocast_of,
+    products_in_float32,
+    stand_ins,
+    without_float64,
+)
 from pytest_ascend.system.dispatching import unseen
 from pytest_ascend.system.errors import UsageError
 
@@ -275,7 +281,7 @@ class Source:
             if mode.moved:
                 contexts = [moved_decisions(way, mode.moved, self.decided_by)]
             if way % 2 and mode.autocast is not None:
-                contexts.append(cross_entropy_inside())
+                contexts.append(autocast_elsewhere())
             if way % 2 and way > EARLY and not mode.moved and all(each.dtype is not torch.float64 for each in given):
                 contexts.append(without_float64())
             try:
@@ -361,14 +367,6 @@ def initialise(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
     if any(nn.parameter.is_lazy(each) for each in (*module.parameters(), *module.buffers())):
         with torch.no_grad():
             module(*args, **kwargs)
-
-
-def autocast_of(device_type: str) -> torch.dtype | None:
-    """Return the dtype of the active autocast for a device type; None without."""
-    with contextlib.suppress(RuntimeError, TypeError):
-        if torch.is_autocast_enabled(device_type):
-            return torch.get_autocast_dtype(device_type)
-    return None
 
 
 def _on_cpu(value: Tensor) -> Tensor:

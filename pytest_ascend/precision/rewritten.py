@@ -30,6 +30,8 @@ TWICE = 2.0
 #: What is said of such a module, and of another function.
 ROUNDS = "in float64 the same as the original: it rounds more often, or elsewhere"
 ANOTHER = "by itself, in float64, another function than the original: {times:.2g} times the original's noise apart"
+#: What is said of a module that gets other values, in one whose result is that of the original.
+INNER = "not judged: it gets other values than in the original, within a module that agrees"
 #: What is said of parts that one of the models leaves out, such as weights of attention; so many are named.
 LACKING, NAMED = "not compared, as one of the models has None there: {}", 4
 
@@ -70,12 +72,14 @@ def models(
         ModuleCopies(dict(copy.deepcopy(each).cpu().named_modules()), None, standard) for each in (model, original)
     ]
     found = [each for each in found if each[1] in expected]
-    layers = tuple(_against(call, key, expected[key], copies) for call, key in found)
+    layers = _without_inner_values(
+        [call for call, _ in found], [_against(*each, expected[each[1]], copies) for each in found]
+    )
     if not layers:
         raise UsageError(
             "the models have no module in common that both call", hint="say with names={...} which modules correspond"
         )
-    report = LayerReport(layers=layers, note=note)
+    report = LayerReport(layers=tuple(layers), note=note)
     innermost = [each for each in found if not copies[0].has_parts(each[0])]
     if canaries and innermost and report.agrees:
         call, key = canaries.one_of(innermost)
@@ -87,6 +91,24 @@ def models(
     lacking = [path for call, key in found for path in _lacking(call.label, call.output, expected[key][1])]
     rest = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
     return noted(report, LACKING.format(", ".join(lacking[:NAMED]) + rest)) if lacking else report
+
+
+def _without_inner_values(calls: Sequence[Call], layers: Sequence[Layer]) -> list[Layer]:
+    """Take back what is said of a module that gets other values than in the original, within one that agrees.
+
+    A mixture of experts may sort its tokens in another order: its experts get other rows, and its result is the same.
+    """
+    by_call = dict(zip(map(id, calls), layers, strict=True))
+    found = []
+    for call, layer in zip(calls, layers, strict=True):
+        outer = call.parent
+        while outer is not None and id(outer) not in by_call:
+            outer = outer.parent
+        around = by_call[id(outer)] if outer is not None else None
+        is_inner = around is not None and around.input_agrees and around.agrees
+        is_accused = layer.input_agrees is False and not layer.agrees
+        found.append(replace(layer, forward=None, note=INNER) if is_inner and is_accused else layer)
+    return found
 
 
 def _calls_and_outputs(

@@ -151,16 +151,34 @@ def _wide(value: Tensor) -> Tensor:
     return value.double() if value.dtype is torch.float32 else value
 
 
-class cross_entropy_inside(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
-    """A context in which ``cross_entropy`` takes logarithms in the logits' dtype, as on NPUs under autocast.
+def autocast_of(device_type: str) -> torch.dtype | None:
+    """Return the dtype of the active autocast for a device type; None without."""
+    with contextlib.suppress(RuntimeError, TypeError):
+        if torch.is_autocast_enabled(device_type):
+            return torch.get_autocast_dtype(device_type)
+    return None
 
-    torch gives the inner softmax the dtype of its input; the CPU's autocast widens that input first.
+
+#: Products that autocast rounds the inputs of on NPUs and GPUs, but not on the CPU (PyTorch's Autocast Op Reference).
+_ROUNDED_ELSEWHERE = frozenset(("addmv", "addr", "chain_matmul", "mv", "multi_dot", "prelu"))
+
+
+class autocast_elsewhere(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
+    """A context in which autocast on the CPU does what it does on NPUs and GPUs, where the lists differ.
+
+    Some products have rounded inputs. ``cross_entropy`` takes logarithms in the logits' dtype: torch gives the inner
+    softmax the dtype of its input, and the CPU's autocast widens that input first.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Call a function, and replace the loss."""
+        """Call a function, with rounded inputs or as another loss."""
         kwargs = kwargs or {}
-        if getattr(func, "__name__", "") != "cross_entropy" or not args:
+        name = str(getattr(func, "__name__", "")).removeprefix("linalg_")
+        if name in _ROUNDED_ELSEWHERE and (dtype := autocast_of("cpu")) is not None:
+            given = mapped((args, dict(kwargs)), lambda each: each.to(dtype) if each.dtype is torch.float32 else each)
+            with torch.autocast("cpu", enabled=False):
+                return func(*given[0], **given[1])
+        if name != "cross_entropy" or not args:
             return func(*args, **kwargs)
         logits = args[0]
         if not isinstance(logits, Tensor) or logits.dtype not in (torch.float16, torch.bfloat16):

@@ -14,7 +14,8 @@ from torch.utils._pytree import tree_flatten
 
 from pytest_ascend.device import Device
 from pytest_ascend.golden import Golden, GoldenStore, Provenance
-from pytest_ascend.precision.reference import Source, autocast_of, plain
+from pytest_ascend.precision.reference import Source, plain
+from pytest_ascend.precision.stand_ins import autocast_of
 from pytest_ascend.system.errors import GoldenError, UsageError
 
 

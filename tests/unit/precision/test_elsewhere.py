@@ -1,0 +1,96 @@
+"""What correct devices other than the CPU do otherwise: judged beside a CPU that does the same."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pytest_ascend.precision.layers import layers
+from pytest_ascend.precision.orders import other_order
+from pytest_ascend.precision.rewritten import models
+from pytest_ascend.precision.stand_ins import autocast_elsewhere
+
+
+class Experts(nn.Module):
+    """Two layers around tokens in some order, which the result does not depend on."""
+
+    def __init__(self, *, is_wrong: bool = False, turned: bool = False) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.is_wrong, self.turned = is_wrong, turned
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute row by row, and restore the order."""
+        order = torch.arange(len(x)).flip(0) if self.turned else torch.arange(len(x))
+        found: Tensor = self.outer(self.inner(x[order]).relu())[order]
+        return found + 0.1 if self.is_wrong else found
+
+
+def pair(**how: bool) -> tuple[nn.Module, nn.Module]:
+    torch.manual_seed(0)
+    original = nn.Sequential(nn.Linear(8, 8), Experts())
+    model = nn.Sequential(nn.Linear(8, 8), Experts(turned=True, **how))
+    model.load_state_dict(original.state_dict())
+    return model, original
+
+
+def test_another_order_of_tokens_within_a_module_that_agrees_is_no_fault() -> None:
+    report = models(*pair(), torch.randn(6, 8))
+    assert report.agrees
+    assert [each.label for each in report.layers if "within a module that agrees" in each.note] == [
+        "1.inner",
+        "1.outer",
+    ]
+
+
+def test_within_a_module_that_is_wrong_nothing_is_taken_back() -> None:
+    report = models(*pair(is_wrong=True), torch.randn(6, 8))
+    assert not report.agrees
+    assert not any("within a module that agrees" in each.note for each in report.layers)
+
+
+class Noisy(nn.Module):
+    """Adds random numbers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add them: no two calls agree."""
+        return x + torch.randn_like(x)
+
+
+def test_a_layer_with_random_numbers_is_not_judged() -> None:
+    report = layers(nn.Sequential(nn.Linear(4, 4), Noisy()), torch.randn(3, 4))
+    assert report.agrees
+    assert [each.label for each in report.layers if "random numbers" in each.note] == ["1", "(model)"]
+
+
+@pytest.mark.parametrize("name", ["sort", "topk", "kthvalue", "median", "nanmedian", "mode"])
+def test_any_of_equal_elements_may_be_taken(name: str) -> None:
+    x = torch.tensor([[1.0, 2.0, 2.0, 2.0, 2.0, 0.0, 2.0]])
+    args = {"topk": (3,), "kthvalue": (4,), "median": (-1,), "nanmedian": (-1,)}.get(name, ())
+    values, indices = getattr(torch, name)(x, *args)
+    moved = []
+    for order in range(4):
+        with other_order(order):
+            again, others = getattr(torch, name)(x, *args)
+        assert torch.equal(values, again)
+        at = others if others.dim() == 2 else others.unsqueeze(-1)
+        assert torch.equal(x.gather(-1, at).reshape(again.shape), again)
+        moved.append(not torch.equal(indices, others))
+    assert any(moved)
+
+
+def test_a_stable_sort_stays_stable() -> None:
+    x = torch.tensor([2.0, 1.0, 2.0, 1.0])
+    with other_order():
+        assert x.sort(stable=True).indices.tolist() == [1, 3, 0, 2]
+
+
+def test_products_are_rounded_under_autocast_as_elsewhere() -> None:
+    torch.manual_seed(0)
+    matrix, vector = torch.randn(5, 7), torch.randn(7)
+    rounded = matrix.bfloat16() @ vector.bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16), autocast_elsewhere():
+        assert torch.equal(torch.mv(matrix, vector), rounded)
+    with autocast_elsewhere():
+        assert torch.mv(matrix, vector).dtype is torch.float32
