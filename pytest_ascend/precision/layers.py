@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from pytest_ascend.precision.canaries import Canaries
 from pytest_ascend.precision.capture import Call, Part, call_again, run, widened
-from pytest_ascend.precision.choices import RANDOM, OperatorNames
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.diagnosis import without_hf32
 from pytest_ascend.precision.layer_report import Layer, LayerReport, relative_error
@@ -146,8 +145,7 @@ class ModuleCopies:
             return replace(layer, note="active dropout: not judged")
         source = self.source(call)
         try:
-            with OperatorNames() as seen:
-                output, gradients = exact = source.exact()
+            output, gradients = exact = source.exact()
         except Exception as error:  # noqa: BLE001 - a module may depend on anything outside of it
             said = f"{type(error).__name__}: {error}".splitlines()[0][:160]
             return replace(layer, note=f"not judged: its call cannot be repeated on the CPU ({said})")
@@ -160,8 +158,7 @@ class ModuleCopies:
             standard=self.standard,
         )
         forward, backward = forward_of(call.output), backward_of(found)
-        is_random = not (forward.agrees and backward.agrees) and seen.names & RANDOM
-        if is_random and source.depends_on_seed(exact):
+        if not (forward.agrees and backward.agrees) and source.depends_on_seed(exact):
             return replace(layer, note="draws random numbers, others on each device: not judged")
         note = "has parts" if self.has_parts(call) else ""
         if any(leak.spot is None and leak.gradient is not None for leak in call.leaks):

@@ -505,8 +505,8 @@ class other_order(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         way = WAYS.get(name)
         if way is None or func._schema.is_mutable:  # noqa: SLF001 - no public name exists
             return func(*args, **kwargs)
-        is_short = any(isinstance(each, Tensor) and each.dtype in SHORT for each in args)
-        if self.number and is_short and way is not _among_equals:
+        has_short = any(isinstance(each, Tensor) and each.dtype in SHORT for each in args)
+        if self.number and has_short and way is not _among_equals:  # which computes nothing
             way = _faithful
         if self.number % 2 and way in (_reduction, _norm) and _is_in_backward():
             kwargs = _as_elsewhere(args[0], kwargs)

@@ -72,14 +72,13 @@ def models(
         ModuleCopies(dict(copy.deepcopy(each).cpu().named_modules()), None, standard) for each in (model, original)
     ]
     found = [each for each in found if each[1] in expected]
-    layers = _without_inner_values(
-        [call for call, _ in found], [_against(*each, expected[each[1]], copies) for each in found]
-    )
+    judged = [_against(call, key, expected[key], copies) for call, key in found]
+    layers = _without_inner_values([call for call, _ in found], judged)
     if not layers:
         raise UsageError(
             "the models have no module in common that both call", hint="say with names={...} which modules correspond"
         )
-    report = LayerReport(layers=tuple(layers), note=note)
+    report = LayerReport(layers=layers, note=note)
     innermost = [each for each in found if not copies[0].has_parts(each[0])]
     if canaries and innermost and report.agrees:
         call, key = canaries.one_of(innermost)
@@ -93,7 +92,7 @@ def models(
     return noted(report, LACKING.format(", ".join(lacking[:NAMED]) + rest)) if lacking else report
 
 
-def _without_inner_values(calls: Sequence[Call], layers: Sequence[Layer]) -> list[Layer]:
+def _without_inner_values(calls: Sequence[Call], layers: Sequence[Layer]) -> tuple[Layer, ...]:
     """Take back what is said of a module that gets other values than in the original, within one that agrees.
 
     A mixture of experts may sort its tokens in another order: its experts get other rows, and its result is the same.
@@ -104,11 +103,11 @@ def _without_inner_values(calls: Sequence[Call], layers: Sequence[Layer]) -> lis
         outer = call.parent
         while outer is not None and id(outer) not in by_call:
             outer = outer.parent
-        around = by_call[id(outer)] if outer is not None else None
+        around = by_call.get(id(outer))
         is_inner = around is not None and around.input_agrees and around.agrees
         is_accused = layer.input_agrees is False and not layer.agrees
         found.append(replace(layer, forward=None, note=INNER) if is_inner and is_accused else layer)
-    return found
+    return tuple(found)
 
 
 def _calls_and_outputs(

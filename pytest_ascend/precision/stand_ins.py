@@ -159,8 +159,8 @@ def autocast_of(device_type: str) -> torch.dtype | None:
     return None
 
 
-#: Products that autocast rounds the inputs of on NPUs and GPUs, but not on the CPU (PyTorch's Autocast Op Reference).
-_ROUNDED_ELSEWHERE = frozenset(("addmv", "addr", "chain_matmul", "mv", "multi_dot", "prelu"))
+#: Products whose inputs autocast rounds on NPUs and GPUs, but not on the CPU (PyTorch's Autocast Op Reference).
+ROUNDED_ELSEWHERE = frozenset(("addmv", "addr", "mv"))
 
 
 class autocast_elsewhere(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
@@ -173,11 +173,11 @@ class autocast_elsewhere(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         """Call a function, with rounded inputs or as another loss."""
         kwargs = kwargs or {}
-        name = str(getattr(func, "__name__", "")).removeprefix("linalg_")
-        if name in _ROUNDED_ELSEWHERE and (dtype := autocast_of("cpu")) is not None:
-            given = mapped((args, dict(kwargs)), lambda each: each.to(dtype) if each.dtype is torch.float32 else each)
+        name = getattr(func, "__name__", "")
+        if name in ROUNDED_ELSEWHERE and (dtype := autocast_of("cpu")) is not None:
+            rounded = mapped((args, dict(kwargs)), lambda each: each.to(dtype) if each.dtype is torch.float32 else each)
             with torch.autocast("cpu", enabled=False):
-                return func(*given[0], **given[1])
+                return func(*rounded[0], **rounded[1])
         if name != "cross_entropy" or not args:
             return func(*args, **kwargs)
         logits = args[0]

@@ -12,6 +12,7 @@ from torch import nn
 from torch_npu.npu.amp import GradScaler as NpuGradScaler
 
 from pytest_ascend.emulator.registry import NARROW
+from pytest_ascend.precision.stand_ins import ROUNDED_ELSEWHERE
 
 from .both import assert_identical, floats
 
@@ -142,6 +143,16 @@ def _scaler(kind: str, scale: float) -> Any:
 
 #: torch_npu's own scaler cannot step with torch's fused optimizers.
 SCALERS = [*(("torch", form) for form in FORMS), *(("torch_npu", form) for form in list(FORMS)[:2])]
+
+
+def test_autocast_rounds_products_on_an_npu_that_it_does_not_round_on_the_cpu() -> None:
+    matrix, vector = floats(3, 3), floats(3)
+    given = {"addmv": (vector, matrix, vector), "addr": (matrix, vector, vector), "mv": (matrix, vector)}
+    assert given.keys() == ROUNDED_ELSEWHERE
+    for name, args in given.items():
+        for device, dtype in (("npu", torch.bfloat16), ("cpu", torch.float32)):
+            with torch.autocast(device, dtype=torch.bfloat16):
+                assert getattr(torch, name)(*(each.to(device) for each in args)).dtype is dtype
 
 
 @pytest.mark.parametrize(("kind", "form"), SCALERS)
