@@ -390,7 +390,7 @@ def conformance_tests(
     ) -> None:
         operator = table[case.subject]
         swept = CALLS.get(case.property)
-        generated = Sweep.of(operator, case.dtype, swept, _ascend_sweep_seed, defined=True) if swept else None
+        generated = Sweep.of(operator, case.dtype, swept, seed=_ascend_sweep_seed, defined=True) if swept else None
         named = origin(case.subject) if origin else _origin(request, case.subject) if suite == USER else None
         target = Target(case, operator, generated or Definition(operator), npu_device, named)
         _ascend_reproduce(partial(program, target), saves=True)

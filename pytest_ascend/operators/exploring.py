@@ -119,7 +119,7 @@ def explore(
     quiet = replace(compare, note=verdicts.append)
     try:
         while not turn or (time.monotonic() < until and turn < _ROUNDS):
-            target.ask(Sweep.of(target.operator, target.case.dtype, CALLS, seed * _ROUNDS + turn))
+            target.ask(Sweep.of(target.operator, target.case.dtype, range(CALLS), seed=seed * _ROUNDS + turn))
             found = sweep.run(target, quiet)
             found["arguments"] = max(0, found["arguments"] - asked["arguments"])  # each is counted once
             asked += found
@@ -192,4 +192,4 @@ def cases_of(findings: Iterable[Finding], families: Mapping[str, str]) -> tuple[
 def sweep_of(operator: Operator, dtype: str, findings: Iterable[Finding]) -> Sweep:
     """Return the reference for the findings of an operator in a dtype."""
     mine = [each for each in findings if (each.operator, each.dtype) == (operator.name, dtype)]
-    return replace(Sweep.of(operator, dtype, 0), calls=tuple(each.generated(operator) for each in mine), seed=None)
+    return replace(Sweep.of(operator, dtype), calls=tuple(each.generated(operator) for each in mine), seed=None)

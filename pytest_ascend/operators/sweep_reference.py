@@ -48,11 +48,10 @@ class Sweep:
 
     @classmethod
     def of(
-        cls, operator: Operator, dtype: str, count: int | range, seed: int | str = SWEEP_SEED, *, defined: bool = False
+        cls, operator: Operator, dtype: str, *which: range, seed: int | str = SWEEP_SEED, defined: bool = False
     ) -> Sweep:
-        """Generate the calls of an operator: so many, or those of a range that begins with a multiple of three."""
-        which = range(count) if isinstance(count, int) else count
-        calls = tuple(generate(operator, dtype, which.stop, seed, which.start))
+        """Generate the calls of an operator with these numbers: each range begins with a multiple of three."""
+        calls = tuple(call for part in which for call in generate(operator, dtype, part.stop, seed, part.start))
         return cls(operator, dtype, calls, seed, defined, [Definition(operator)])
 
     def spare(self) -> Iterator[Generated]:

@@ -23,9 +23,8 @@ from .table import FINDINGS, OPERATORS, RECORDED, is_recorded
 NARROW = INTS[2:]
 #: Other dtypes than their first in which recorded operators have generated calls: their kernels differ.
 OTHERS = ("int32", "int64", *HALVES)
-#: Dtypes beside float32 in which operators of the catalogue have generated calls at level smoke, one each: integers and
-#: half precision have kernels of their own. All dtypes would take three times as long.
-_TURNS = (HALVES[0], *INTS[:2], HALVES[1])
+#: Dtypes whose kernels differ: at level smoke, operators of the catalogue have generated calls in one of each kind.
+_KINDS = (("float32",), HALVES, INTS[:2])
 #: Families of recorded operators without generated calls: those that torch_npu leaves to the CPU, or without tensors.
 _NOT_SWEPT_FAMILIES = ("linalg", "fft", "special", "creation")
 
@@ -39,14 +38,13 @@ ALL_INPUTS = frozenset(
 
 def _level(operator: Operator, property_: str, dtype: str) -> str:
     """Return the lowest level that runs the property: forward in float32 and generated calls in some dtypes first."""
-    # The other dtype with generated calls at level smoke: by the name, so that no operator moves another.
-    start = zlib.crc32(operator.name.encode()) % len(_TURNS)
-    first = {
-        "forward": ("float32",),
-        "sweep": ("float32", next((dtype for dtype in (*_TURNS[start:], *_TURNS) if dtype in operator.dtypes), "")),
-    }
-    if property_ == "exact" or dtype in first.get(property_, ()):
+    if property_ == "exact" or (property_, dtype) == ("forward", "float32"):
         return "smoke"
+    if property_ == "sweep":
+        # Which one of a kind follows from the name, so that no operator moves another.
+        kinds = [[each for each in kind if each in operator.dtypes] for kind in _KINDS]
+        turn = zlib.crc32(operator.name.encode())
+        return "smoke" if dtype in [kind[turn % len(kind)] for kind in kinds if kind] else "standard"
     if property_.startswith("sweep"):
         return "standard" if property_ == "sweep" else "full"
     if property_ in ("forward", "special") and (operator.name, dtype) in ALL_INPUTS:

@@ -33,6 +33,6 @@ def test_explore(
     _ascend_reproduce: Callable[..., None],
 ) -> None:
     operator = swept(case.subject, case.dtype, golden_store)
-    target = Target(case, operator, Sweep.of(operator, case.dtype, 0), npu_device)
+    target = Target(case, operator, Sweep.of(operator, case.dtype), npu_device)
     _ascend_reproduce(partial(program, target), saves=True)
     explore(target, precision_compare, ascend_measure, seed=seed, seconds=seconds, keep=partial(write, findings))

@@ -28,7 +28,7 @@ def target(name: str, dtype: str, reference: Sweep | None = None, *, wrong_above
     """Return an operator on the CPU that loses its last element where a result is larger than that."""
     operator = OPERATORS[name]
     case = Case(suite="ops", subject=name, property="explore", dtype=dtype)
-    made = Target(case, operator, reference or Sweep.of(operator, dtype, 0), torch.device("cpu"))
+    made = Target(case, operator, reference or Sweep.of(operator, dtype), torch.device("cpu"))
     correct = made.execute
 
     def spoilt(results: list[torch.Tensor]) -> list[torch.Tensor]:

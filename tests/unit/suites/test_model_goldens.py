@@ -17,11 +17,8 @@ def observed(value: float) -> Observed:
     return {"loss": {"loss": torch.tensor([value])}}
 
 
-def test_smoke_is_one_forward_pass_of_each_model() -> None:
-    assert [case.id for case in CASES if case.level == "smoke"] == [
-        "models/resnet50/forward/float32",
-        "models/vit_b_16/forward/float32",
-    ]
+def test_smoke_is_one_forward_pass_of_the_model_with_fewer_weights() -> None:
+    assert [case.id for case in CASES if case.level == "smoke"] == ["models/resnet50/forward/float32"]
 
 
 def test_autocast_has_cases_of_its_own() -> None:

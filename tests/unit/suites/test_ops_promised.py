@@ -108,7 +108,7 @@ def test_pixels_between_two_numbers_of_half_precision() -> None:
 def test_what_is_not_promised_is_not_even_computed() -> None:
     """Some of it ends the process."""
     operator = swept("pad", "float32", STORE)
-    sweep, called = Sweep.of(operator, "float32", 3), []
+    sweep, called = Sweep.of(operator, "float32", range(3)), []
     object.__setattr__(operator, "function", lambda *_, **__: called.append(1))
     object.__setattr__(operator, "sweep", lambda *_, **__: False)
     each = sweep.calls[0].sample
