@@ -18,9 +18,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import filelock
-from elftools.elf.dynamic import DynamicSection
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import SymbolTableSection
 
 from pytest_ascend.emulator.profiling import BESIDE, PROGRAM, SCRIPT
 from pytest_ascend.emulator.signature import C_TYPES, Parameter, Signature
@@ -299,6 +296,10 @@ def torch_npu_libraries() -> list[Path]:
 
 def needed_from_cann(libraries: Iterable[Path]) -> tuple[set[str], set[str]]:
     """Return the names of CANN's functions and of CANN's libraries that these libraries link against."""
+    from elftools.elf.dynamic import DynamicSection  # noqa: PLC0415  (these three only to compile)
+    from elftools.elf.elffile import ELFFile  # noqa: PLC0415
+    from elftools.elf.sections import SymbolTableSection  # noqa: PLC0415
+
     symbols: set[str] = set()
     names: set[str] = set()
     for path in libraries:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import threading
 import traceback
@@ -82,21 +83,26 @@ def _runner(memory: DeviceMemory, runtime: Any) -> Callable[[int, int, int, int]
     kernels, count, fail = planted(names), len(all_kernels()), runtime.emu_fail
     saturates = _saturates(runtime)
 
-    def last(kernel: Kernel) -> Last | None:
-        return saturate if saturates and computes(kernel) else None
+    by_name = {kernel.name: kernel for kernel in kernels[count:]}
 
-    calls = [(kernel.name, call_of(kernel, memory, last(kernel))) for kernel in kernels[:count]]
-    by_name = {kernel.name: (kernel.name, named_call(kernel, memory, last(kernel))) for kernel in kernels[count:]}
+    @functools.cache  # made at the first call: a process uses few of all operators
+    def entry(index: int, name: str = "") -> tuple[str, Call] | None:
+        kernel = by_name.get(name) if name else kernels[index]
+        if kernel is None:
+            return None
+        last = saturate if saturates and computes(kernel) else None
+        return kernel.name, (named_call if name else call_of)(kernel, memory, last)
+
     measured = Measured(runtime)
     graphs = Graphs(runtime, with_faults(BODIES, names), measured)
 
     def run(index: int, words: int, into: int, stream: int) -> int:
         if index <= TASK:
             name, call = "a task of a captured graph", None
-        elif (entry := calls[index] if index != BY_NAME else by_name.get(name_of(words))) is None:
+        elif (found := entry(index) if index != BY_NAME else entry(index, name_of(words))) is None:
             return _NOT_SUPPORTED
         else:
-            name, call = entry
+            name, call = found
             _counts[name] = _counts.get(name, 0) + 1
         try:
             # The user's modes around the operator must not affect the kernel: a default device or another function mode

@@ -19,9 +19,14 @@ import torch
 from pytest_ascend.emulator.signature import Signature, parse
 from pytest_ascend.emulator.tensors import write
 from pytest_ascend.system.bundled import table
-from pytest_ascend.system.dispatching import lacks_half
+from pytest_ascend.system.dispatching import lacks_half, torch_is_before
 
 Body = Callable[..., Any]
+
+#: What kernels take and return.
+T = torch.Tensor
+Optional = T | None
+L = list[int]
 
 
 class MissingOperator:
@@ -105,22 +110,24 @@ class Kernel:
         return self.signature.name
 
 
-_WIDE: dict[str, list[str]] = table("emulator/kernels/wide.json")
+#: The operators of each family that compute in float32, or true for all.
+_WIDE: dict[str, Any] = table("emulator/kernels/wide.json")
+if torch_is_before(2, 3):  # 2.1 rounds each row's sum, if memory has gaps
+    _WIDE["reduction"] = [*_WIDE["reduction"], "ReduceSum"]
 
 
 class Family:
-    """Related operators, declared in one file."""
+    """Related operators, declared in one section of the table."""
 
-    def __init__(self, name: str, *, wide: bool | Iterable[str] | None = None, promoted: bool = False) -> None:
-        """Make a family; ``wide`` names the operators that compute in float32, or says that all do.
+    def __init__(self, name: str, *, wide: Iterable[str] | None = None) -> None:
+        """Make a family; ``wide`` names the operators that compute in float32.
 
-        If it is not given, ``kernels/wide.json`` names those inside which torch's CPU kernels would round. With
-        ``promoted`` their results are rounded to the inputs' dtype, even where the output's is float32.
+        If it is not given, ``kernels/wide.json`` names those inside which torch's CPU kernels would round. Results of
+        promoted families are rounded to the inputs' dtype, even where the output's is float32.
         """
         self.name = name
-        self.promoted = promoted
-        wide = _WIDE.get(name, ()) if wide is None else wide
-        self.wide = wide if isinstance(wide, bool) else frozenset(wide)
+        self.wide = _WIDE.get(name, ()) if wide is None else frozenset(wide)
+        self.promoted = name in _WIDE["promoted"]
         self.kernels: list[Kernel] = []
         self.by_name: list[Kernel] = []
         self.left_out: list[str] = []

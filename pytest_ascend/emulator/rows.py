@@ -10,13 +10,13 @@ expression has the names of the declaration's parameters, of torch, and of that 
   raises NotImplementedError; other numbers and texts are ignored: most set a chip's speed or precision. With
   ``function(**given, out=out)`` it fills the outputs itself.
 
+What CANN has on an Ascend 950 alone is below ``[module, on an Ascend 950]``, and refused on other chips.
 Below ``[module, by name]`` are operators of the older API: ``name = function``, or ``name(parameters) = expression``;
 below ``[module, by name in float32]`` those that compute half precision in float32.
 """
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
 import re
@@ -25,10 +25,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pytest_ascend.emulator.registry import Body, Family, MissingOperator
+import torch
+
+from pytest_ascend.emulator.choices import is_950
+from pytest_ascend.emulator.registry import Body, Family, MissingOperator, T, aten
 from pytest_ascend.emulator.signature import CONTAINERS, Parameter, parse
+from pytest_ascend.emulator.tensors import Refused
 
 _ROW = re.compile(r"(\w+(?:\([^()]*\))?) = (.+)")
+
+
+#: The names that expressions have everywhere.
+COMMON = {"torch": torch, "aten": aten, "T": T}
 
 
 @functools.cache
@@ -47,35 +55,49 @@ def sections() -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def with_rows(module: ModuleType, name: str) -> Family:
-    """Return a module's family, with the operators of its rows."""
-    family: Family = module.family
-    for declaration, expression in sections().get(name, ()):
-        add(family, declaration, expression, vars(module))
+def family_of(name: str, module: ModuleType) -> Family:
+    """Return the family of a module: the operators of its rows."""
+    family, names = Family(name), {**COMMON, **vars(module)}
+    for heading, is_of_950 in ((f"{name}, on an Ascend 950", True), (name, False)):
+        for declaration, expression in sections().get(heading, ()):
+            add(family, declaration, expression, names, is_of_950=is_of_950)
     for heading, wide in ((f"{name}, by name", False), (f"{name}, by name in float32", True)):
         for declaration, expression in sections().get(heading, ()):
             operator, several, parameters = declaration.removesuffix(")").partition("(")
-            how = _function(parameters, expression, vars(module)) if several else _evaluated(expression, vars(module))
+            how = _function(parameters, expression, names) if several else _evaluated(expression, names)
             family.named(operator, how, wide=wide)
     return family
 
 
-def add(family: Family, declaration: str, expression: str, names: dict[str, Any]) -> None:
+#: Names in an expression: no attributes, keywords, or words in quotes. Parsing takes a hundred times as long.
+_READ = re.compile(r"(?<![\w.\"])[A-Za-z_]\w*(?!\w|=[^=])")
+
+
+def add(family: Family, declaration: str, expression: str, names: dict[str, Any], *, is_of_950: bool = False) -> None:
     """Declare an operator by a row; ``names`` are those of the family's module."""
-    inputs = [each for each in parse(declaration).parameters if each.is_input]
-    read = {expression.partition(".")[0]}
-    if not re.fullmatch(r"[\w.]+", expression):  # many are names, and parsing takes a while
-        read = {each.id for each in ast.walk(ast.parse(expression)) if isinstance(each, ast.Name)}
+    name, parameters = (signature := parse(declaration)).name, signature.parameters
+    inputs = [each for each in parameters if each.is_input]
+    read = set(_READ.findall(expression))
     into = "out" in read and all(each.name != "out" for each in inputs)
     if some := re.fullmatch(r"(.+)\(\*\*given(, out=out)?\)", expression):
-        family.op(declaration, _of_some(inputs, _evaluated(some[1], names)), into=bool(some[2]))
-        return
-    if read.isdisjoint({"given", "out", *(each.name for each in inputs)}):
-        family.op(declaration, _evaluated(expression, names))
-        return
-    head = ["*given"] if "given" in read else [*(each.name for each in inputs), *["*"] * into]
-    body = _function(", ".join([*head, *["out"] * into]), expression, names)
-    family.op(declaration, body, into=into)
+        body = _of_some(inputs, _evaluated(some[1], names))
+    elif read.isdisjoint({"given", "out", *(each.name for each in inputs)}):
+        body = _evaluated(expression, names)
+    else:
+        head = ["*given"] if "given" in read else [*(each.name for each in inputs), *["*"] * into]
+        body = _function(", ".join([*head, *["out"] * into]), expression, names)
+    family.op(declaration, only_on_950(name, body) if is_of_950 else body, into=into)
+
+
+def only_on_950(name: str, body: Body) -> Body:
+    """Return the body of an operator that is refused on other chips: CANN's pages list the Ascend 950 alone."""
+
+    def checked(*given: Any, **out: Any) -> Any:
+        if not is_950():
+            raise Refused(f"{name} is not supported on this chip.")
+        return body(*given, **out)
+
+    return checked
 
 
 def _of_some(inputs: Sequence[Parameter], function: Body) -> Body:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.emulator.kernels import mc2, mc2_quantized
+from pytest_ascend.emulator.kernels import all_kernels, mc2, mc2_quantized
 from pytest_ascend.emulator.kernels.mc2 import Group
 
 from .both import floats
@@ -18,7 +18,7 @@ from .both import floats
 T = torch.Tensor
 RANKS = 2
 
-KERNELS = {each.name: each for family in (mc2.family, mc2_quantized.family) for each in family.kernels}
+KERNELS = {each.name: each for each in all_kernels()}
 
 
 class Threads(Group):

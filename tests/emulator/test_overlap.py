@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.emulator.kernels import detection
+from pytest_ascend.emulator.kernels import all_kernels, all_named
 from pytest_ascend.emulator.kernels.detection import (
     batch_non_max_suppression,
     bounding_box_decode,
@@ -24,9 +24,7 @@ from pytest_ascend.emulator.kernels.detection import (
 T = torch.Tensor
 Box = list[float]
 
-KERNELS: dict[str, Callable[..., Any]] = {
-    each.name: each.body for each in (*detection.family.by_name, *detection.family.kernels)
-}
+KERNELS: dict[str, Callable[..., Any]] = {each.name: each.body for each in (*all_named(), *all_kernels())}
 #: Left, top, right and bottom: apart, overlapping, one inside the other, touching, long and flat.
 BOXES = ((0, 0, 4, 3), (1, 2, 6, 4), (1, 1, 2, 3), (4, 0, 7, 9), (-3, -2, 5, 1), (10, 12, 11, 19))
 TRUE = ((0, 1, 4, 5), (2, 2, 3, 4), (-1, -1, 9, 9), (5, 6, 8, 7), (1, 0, 2, 6), (-4, 3, 1, 5))

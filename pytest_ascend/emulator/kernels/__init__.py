@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from importlib import import_module
 
 from pytest_ascend.emulator.registry import Family, Kernel
-from pytest_ascend.emulator.rows import with_rows
+from pytest_ascend.emulator.rows import family_of
 
 #: The module of each family, in the order in which the compiled entry points number their operators.
 _MODULES = (
@@ -14,7 +15,7 @@ _MODULES = (
     *("linear", "linear_algebra", "loss", "mc2", "mc2_quantized", "microscaling", "normalization", "optimizer"),
     *("overflow", "pooling", "quantization", "random", "recurrent", "reduction", "routing", "serving", "shaping"),
 )
-FAMILIES: tuple[Family, ...] = tuple(with_rows(import_module(f"{__name__}.{name}"), name) for name in _MODULES)
+FAMILIES: tuple[Family, ...] = tuple(family_of(name, import_module(f"{__name__}.{name}")) for name in _MODULES)
 
 
 def all_kernels() -> list[Kernel]:
@@ -29,7 +30,6 @@ def all_named() -> list[Kernel]:
 
 def _once(given: Iterable[Kernel]) -> list[Kernel]:
     kernels = list(given)
-    names = [kernel.name for kernel in kernels]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := sorted(name for name, count in Counter(each.name for each in kernels).items() if count > 1):
         raise ValueError(f"declared twice: {', '.join(twice)}")
     return kernels

@@ -6,10 +6,7 @@ import math
 
 import torch
 
-from pytest_ascend.emulator.registry import Family, aten
-
-T = torch.Tensor
-family = Family("activation")
+from pytest_ascend.emulator.registry import T, aten
 
 
 def gelu(self: T, *, out: T) -> T:

@@ -13,12 +13,7 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.kernels.inference import attend_alone, gathered
-from pytest_ascend.emulator.registry import Family
-
-family = Family("atb")
-T = torch.Tensor
-Optional = T | None
-L = list[int]
+from pytest_ascend.emulator.registry import L, Optional, T
 
 #: PagedAttentionParam.MaskType, and what both kinds of attention call a causal mask that is given in part.
 _SPEC, _PAGED_COMPRESSED, _COMPRESSED, _NONE, _NORM, _ALIBI = 3, 5, 3, 0, 1, 2

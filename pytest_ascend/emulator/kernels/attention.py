@@ -14,11 +14,7 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.kernels.random import drop_mask
-from pytest_ascend.emulator.registry import Family, MissingOperator, aten
-
-T = torch.Tensor
-Optional = T | None
-
+from pytest_ascend.emulator.registry import MissingOperator, Optional, T, aten
 
 #: Layout -> the order of batch, heads, sequence and depth, once H is split into heads and depth.
 _ORDERS = {
@@ -165,7 +161,6 @@ def _over_shared_heads(gradient: T, heads: int) -> T:
     return gradient if several == heads else gradient.view(batches, heads, several // heads, *rest).sum(2)
 
 
-family = Family("flash", wide=True)
 Lengths = list[int]
 
 #: sparseMode, by CANN's numbers. The first two use the given mask; the others are made here, and the mask that is

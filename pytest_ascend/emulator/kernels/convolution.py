@@ -7,11 +7,7 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.kernels.linear import ALLOW_LOWER, narrowed, widened
-from pytest_ascend.emulator.registry import Family, aten, gradients
-
-family = Family("convolution", wide=("ConvTbc", "ConvTbcBackward", "Im2colBackward"))
-T = torch.Tensor
-L = list[int]
+from pytest_ascend.emulator.registry import L, T, aten, gradients
 
 # By name (older API) strides and dilations begin with two for images and channels, paddings are before and after.
 

@@ -9,11 +9,8 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import Family, gradients
+from pytest_ascend.emulator.registry import L, T, gradients
 
-family = Family("detection")
-T = torch.Tensor
-L = list[int]
 Corners = tuple[T, T, T, T]
 
 

@@ -9,13 +9,9 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.choices import is_950
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import T
 
-T = torch.Tensor
 Number = complex
-
-
-family = Family("elementwise", promoted=True)
 
 
 def wide(function: Callable[..., Any], *operands: Any, out: T, **how: Any) -> None:

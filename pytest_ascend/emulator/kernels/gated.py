@@ -8,11 +8,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from pytest_ascend.emulator.registry import Family, aten
-
-T = torch.Tensor
-
-family = Family("gated")
+from pytest_ascend.emulator.registry import Optional, T, aten
 
 #: CANN's numbers for the ways to compute GELU.
 APPROXIMATE = ("none", "tanh")
@@ -66,8 +62,6 @@ def geglu_backward(grad: T, x: T, gelu: T, dim: int, approximate: int, activate_
     of_gate = aten.gelu_backward(grad * value, gate, approximate=APPROXIMATE[approximate])
     return torch.cat([of_gate, grad * gelu.float()][::order], dim)
 
-
-Optional = T | None
 
 #: CANN's numbers for what is rotated together: both halves of a head, or neighbours.
 _HALF, _INTERLEAVE = 0, 1

@@ -9,12 +9,8 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.choices import is_950
-from pytest_ascend.emulator.registry import Family, aten
+from pytest_ascend.emulator.registry import Optional, T, aten
 from pytest_ascend.emulator.tensors import Refused
-
-family = Family("indexing")
-T = torch.Tensor
-Optional = T | None
 
 # --- index tensors ---
 

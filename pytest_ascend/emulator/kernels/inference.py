@@ -12,12 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from pytest_ascend.emulator.kernels.attention import masked_out, to_bnsd
-from pytest_ascend.emulator.registry import NARROW, Family
-
-family = Family("inference")
-T = torch.Tensor
-Optional = T | None
-L = list[int]
+from pytest_ascend.emulator.registry import NARROW, L, Optional, T
 
 _ANY_TOKENS = 2**31 - 1
 _PACKED = ("TND", "NTD")

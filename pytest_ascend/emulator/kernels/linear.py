@@ -10,12 +10,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pytest_ascend.emulator.choices import emulated_family
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import T
 from pytest_ascend.emulator.system import IN_ANY_BATCH, determinism
 from pytest_ascend.system.dispatching import slow_dtypes
-
-family = Family("linear")
-T = torch.Tensor
 
 
 def product(function: Callable[..., T], self: T, other: T, cube: int, out: T) -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pytest_ascend.emulator.registry import Family, aten
-
-family = Family("linear_algebra", wide=True)
-T = torch.Tensor
+from pytest_ascend.emulator.registry import T, aten
 
 #: The modes of QR, by CANN's numbers.
 QR_MODES = {0: "reduced", 1: "complete", 2: "r"}

@@ -8,12 +8,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812  as everybody calls it
 
 from pytest_ascend.emulator.choices import is_950
-from pytest_ascend.emulator.registry import Family, aten, gradients
+from pytest_ascend.emulator.registry import Optional, T, aten, gradients
 from pytest_ascend.emulator.tensors import Refused
-
-family = Family("loss", wide=True)
-T = torch.Tensor
-Optional = T | None
 
 
 def mean_gradient(grad: T, x: T, reduction: int) -> T:

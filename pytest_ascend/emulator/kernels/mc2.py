@@ -10,12 +10,8 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.kernels.normalization import add_rms_norm
-from pytest_ascend.emulator.registry import Family
+from pytest_ascend.emulator.registry import L, T
 from pytest_ascend.emulator.system import library
-
-family = Family("mc2")
-T = torch.Tensor
-L = list[int]
 
 #: torch's dtype -> HcclDataType.
 _CODES = {

@@ -5,10 +5,8 @@ from __future__ import annotations
 import torch
 
 from pytest_ascend.emulator.kernels.linear import scaled_product
-from pytest_ascend.emulator.kernels.mc2 import Group, L, T, matmul_all_reduce
-from pytest_ascend.emulator.registry import Family
-
-family = Family("mc2_quantized")
+from pytest_ascend.emulator.kernels.mc2 import Group, matmul_all_reduce
+from pytest_ascend.emulator.registry import L, T
 
 #: The scaling of x1, by CANN's numbers: by row, with given scales, or with scales computed from the rows.
 _BY_ROW, _FOUND = 3, 7

@@ -6,22 +6,15 @@ matmul/transpose_quant_batch_mat_mul in CANN's ops-nn, commit e5c3fa9327ea.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch.nn import functional
 
-from pytest_ascend.emulator.choices import is_950
 from pytest_ascend.emulator.kernels.normalization import root_mean_square
-from pytest_ascend.emulator.registry import Family
-from pytest_ascend.emulator.tensors import FOUR_BITS, POWERS, Refused
-
-family = Family("microscaling")
-T = torch.Tensor
-Optional = T | None
-_B = TypeVar("_B", bound=Callable[..., Any])
+from pytest_ascend.emulator.registry import Optional, T
+from pytest_ascend.emulator.tensors import FOUR_BITS, POWERS
 
 #: The magnitudes of four bits (E2M1), by code.
 _MAGNITUDES = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
@@ -41,27 +34,6 @@ _ROUNDED: dict[str, Callable[[T], T]] = {
     "ceil": torch.ceil,
     "trunc": torch.trunc,
 }
-
-
-def only_on_950(operator: str) -> None:
-    """Refuse an operator on other chips: CANN's pages list the Ascend 950 alone."""
-    if not is_950():
-        raise Refused(f"{operator} is not supported on this chip.")
-
-
-def _kernel(declaration: str, *, into: bool = False) -> Callable[[_B], _B]:
-    """Declare an operator that CANN has on an Ascend 950 alone, and refuses elsewhere."""
-
-    def declare(body: _B) -> _B:
-        @functools.wraps(body)
-        def checked(*given: Any, **how: Any) -> Any:
-            only_on_950(declaration.split("(", maxsplit=1)[0])
-            return body(*given, **how)
-
-        family.op(declaration, checked, into=into)
-        return body
-
-    return declare
 
 
 def _exponent(x: T) -> T:
@@ -130,13 +102,6 @@ def _mx_quant(x: T, axis: int, mode: str, dtype: Any, size: int, algorithm: int,
     scale.view(torch.uint8).copy_(pairs.movedim(-2, axis if axis >= 0 else x.dim() + axis))
 
 
-_MX = "Tensor x, int64 axis, text roundMode, dtype dstType, int64 blocksize, int64 scaleAlg"
-_MX_OUT = "out Tensor y, out Tensor mxscale"
-
-
-@_kernel(f"aclnnDynamicMxQuant({_MX}, {_MX_OUT})", into=True)
-@_kernel(f"aclnnDynamicMxQuantV2({_MX}, double dstTypeMax, {_MX_OUT})", into=True)
-@_kernel(f"aclnnDynamicMxQuantV3({_MX}, double dstTypeMax, double maxLowBound, {_MX_OUT})", into=True)
 def dynamic_mx_quant(
     x: T, axis: int, mode: str, dtype: torch.dtype, size: int, algorithm: int, most: float = 0, low: float = 0, *,
     out: tuple[T, T],
@@ -151,18 +116,12 @@ def _of_blocks(scale: T, axis: int, rows: int, size: int = 32) -> T:
     return _powers(scale).movedim(axis, -2).flatten(-2).repeat_interleave(size, -1)[..., :rows].movedim(-1, axis)
 
 
-@_kernel("aclnnAntiMxQuant(Tensor x, Tensor mxscale, int64 axis, dtype dstType, out Tensor y)")
 def anti_mx_quant(x: T, scale: T, axis: int, _: torch.dtype) -> T:
     wide = numbers_of(x)
     axis %= wide.dim()
     return wide * _of_blocks(scale, axis, wide.shape[axis])
 
 
-@_kernel(
-    "aclnnAddRmsNormDynamicMxQuant(Tensor x1, Tensor x2, Tensor gamma, Tensor beta, double epsilon, int64 scaleAlg,"
-    " text roundMode, dtype dstType, bool outputRstd, out Tensor y, out Tensor x, out Tensor mxscale, out Tensor rstd)",
-    into=True,
-)
 def add_rms_norm_dynamic_mx_quant(
     x1: T, x2: T, gamma: T, beta: Optional, epsilon: float, algorithm: int, mode: str, dtype: torch.dtype, _: bool, *,
     out: tuple[T, T, T, Optional],
@@ -184,14 +143,6 @@ def mx_product(left: T, right: T, rows: T, columns: T, *, turned: bool = False) 
     return (a * _of_blocks(rows, rows.dim() - 2, terms)) @ (b * (factors.mT if turned else factors))
 
 
-_TURNED = (
-    "Tensor x1, Tensor x2, Tensor bias, Tensor x1Scale, Tensor x2Scale, dtype dtype, int64 groupSize,"
-    " IntArray permX1, IntArray permX2, IntArray permY, int64 batchSplitFactor, out Tensor out"
-)
-
-
-@_kernel(f"aclnnTransposeQuantBatchMatMul({_TURNED})")
-@_kernel(f"aclnnTransposeQuantBatchMatMulWeightNz({_TURNED})")
 def transpose_quant_batch_mat_mul(
     x1: T, x2: T, bias: Optional, rows: T, columns: T, _dtype: torch.dtype, _size: int, perm1: list[int],
     perm2: list[int], perm: list[int], split: int,

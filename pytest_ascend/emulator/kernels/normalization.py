@@ -6,11 +6,8 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import Family, aten
+from pytest_ascend.emulator.registry import Optional, T, aten
 
-family = Family("normalization", wide=True)
-T = torch.Tensor
-Optional = T | None
 Three = tuple[Optional, Optional, Optional]
 
 

@@ -5,48 +5,12 @@ The latter are torch's own on lists: in half precision some round a number befor
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import Family, aten
-from pytest_ascend.emulator.signature import parse
-
-family = Family("optimizer")
-T = torch.Tensor
-Optional = T | None
-
-
-def _fused(declaration: str, function: Any, lists: int) -> None:
-    """Declare a step of whole lists of tensors: torch takes what follows them by the same names."""
-    names = [re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", each.name) for each in parse(declaration).parameters]
-
-    def body(*given: Any) -> None:
-        how = dict(zip(names[lists:], given[lists:], strict=True))
-        tensors = dict(zip(names, (each or [] for each in given[:lists]), strict=False))
-        if "steps" in tensors:  # torch_npu passes the number of earlier steps, and what CANN does not look at
-            tensors["steps"] = [each + 1 for each in tensors["steps"]]
-            tensors["max_exp_avg_sqs"] = tensors["max_exp_avg_sqs"] if how["amsgrad"] else []
-        function(*tensors.values(), **how)
-
-    family.op(declaration, body)
-
-
-_fused(
-    "aclnnFusedAdam(inout TensorList params, inout TensorList grads, inout TensorList expAvgs,"
-    " inout TensorList expAvgSqs, inout TensorList maxExpAvgSqs, TensorList steps, Tensor gradScale, Tensor foundInf,"
-    " double lr, double beta1, double beta2, double weightDecay, double eps, bool amsgrad, bool maximize)",
-    aten._fused_adam_,
-    lists=6,
-)
-_fused(
-    "aclnnFusedSgd(inout TensorList params, inout TensorList grads, inout TensorList momentumBuffers, Tensor gradScale,"
-    " float weightDecay, float momentum, float lr, float dampening, bool nesterov, bool maximize, bool isFirstStep)",
-    aten._fused_sgd_,
-    lists=3,
-)
+from pytest_ascend.emulator.registry import Optional, T
 
 Adam = tuple[T, T, T]
 

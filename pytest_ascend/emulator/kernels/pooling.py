@@ -7,11 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import Family, aten, gradients
-
-family = Family("pooling", wide=True)
-T = torch.Tensor
-L = list[int]
+from pytest_ascend.emulator.registry import L, T, aten, gradients
 
 # --- by name, as torch_npu calls them on chips before the 910B: paddings are before and after on each axis ---
 

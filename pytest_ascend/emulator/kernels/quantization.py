@@ -6,15 +6,12 @@ import functools
 
 import torch
 
+from pytest_ascend.emulator.choices import is_950
 from pytest_ascend.emulator.kernels.linear import scaled_product, scales_of, whole_of
-from pytest_ascend.emulator.kernels.microscaling import mx_product, only_on_950
+from pytest_ascend.emulator.kernels.microscaling import mx_product
 from pytest_ascend.emulator.kernels.normalization import root_mean_square
-from pytest_ascend.emulator.registry import Family
-from pytest_ascend.emulator.tensors import POWERS
-
-family = Family("quantization")
-T = torch.Tensor
-Optional = T | None
+from pytest_ascend.emulator.registry import Optional, T
+from pytest_ascend.emulator.tensors import POWERS, Refused
 
 
 def rounded(x: T, dtype: torch.dtype) -> T:
@@ -146,7 +143,8 @@ def quant_matmul_v5(
     for each ``group`` terms (its lowest 16 bits). Scales that are powers of two are of 32 terms (MX).
     """
     if rows is not None and rows.dtype is POWERS:
-        only_on_950("aclnnQuantMatmulV5 of MX")
+        if not is_950():
+            raise Refused("aclnnQuantMatmulV5 of MX is not supported on this chip.")
         made = mx_product(x1.mT if turn1 else x1, x2.mT if turn2 else x2, rows, columns, turned=turn2)
         out.copy_(made + (0 if bias is None else bias.double()))
         return

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pytest_ascend.emulator.registry import Family, aten
-
-family = Family("random")
-T = torch.Tensor
-L = list[int]
+from pytest_ascend.emulator.registry import L, T, aten
 
 _64_BITS = 0xFFFF_FFFF_FFFF_FFFF
 

@@ -16,10 +16,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import Family, gradients
-
-family = Family("recurrent")
-T = torch.Tensor
+from pytest_ascend.emulator.registry import T, gradients
 
 _REVERSED = "REDIRECTIONAL"
 _ORDER = "ifjo"

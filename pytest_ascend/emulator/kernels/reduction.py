@@ -7,26 +7,8 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import Family, aten
+from pytest_ascend.emulator.registry import L, Optional, T, aten
 from pytest_ascend.emulator.tensors import Refused
-from pytest_ascend.system.dispatching import torch_is_before
-
-#: Operators inside which torch's CPU kernels would round.
-_WIDE = (
-    "Histc",
-    "InplaceRenorm",
-    "LogSumExp",
-    "Prod",
-    "ProdDim",
-    "ReduceNansum",
-    "Renorm",
-    *(("ReduceSum",) if torch_is_before(2, 3) else ()),  # 2.1 rounds each row's sum, if memory has gaps
-)
-
-family = Family("reduction", wide=_WIDE)
-T = torch.Tensor
-L = list[int]
-Table = dict[str, Callable[..., Any]]
 
 
 def axes_of(x: T, axes: T) -> Any:
@@ -94,7 +76,6 @@ def lp_norm_reduce(x: T, p: float, axes: L, keepdim: bool, epsilon: float) -> T:
 
 # --- distinct elements: their number depends on the data ---
 
-Optional = T | None
 Distinct = tuple[T, Optional, T]
 
 

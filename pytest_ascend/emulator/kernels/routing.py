@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pytest_ascend.emulator.registry import Family
-
-family = Family("routing")
-T = torch.Tensor
-Optional = T | None
-L = list[int]
-
+from pytest_ascend.emulator.registry import L, Optional, T
 
 # --- choosing experts ---
 

@@ -11,15 +11,9 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from pytest_ascend.emulator.kernels.atb import placed
 from pytest_ascend.emulator.kernels.inference import attend_alone, gathered
 from pytest_ascend.emulator.kernels.linear import scaled_product, whole_of
-from pytest_ascend.emulator.kernels.microscaling import only_on_950
 from pytest_ascend.emulator.kernels.normalization import root_mean_square
 from pytest_ascend.emulator.kernels.quantization import packed_in_words, to_int8
-from pytest_ascend.emulator.registry import Family
-
-family = Family("serving")
-T = torch.Tensor
-Optional = T | None
-L = list[int]
+from pytest_ascend.emulator.registry import L, Optional, T
 
 # --- products ---
 
@@ -403,7 +397,6 @@ def fused_causal_conv1d(
 
     Source: page and test of torch_npu (op-plugin, npu_fused_causal_conv1d).
     """
-    only_on_950("aclnnFusedCausalConv1d")
     if activation or convMode:
         raise NotImplementedError("activations and other modes are not implemented")
     rows, width = x.reshape(-1, x.shape[-1]), len(weight)

@@ -10,12 +10,8 @@ import torch.nn.functional as F  # noqa: N812  as everybody calls it
 
 from pytest_ascend.emulator.choices import is_950
 from pytest_ascend.emulator.kernels.microscaling import SHORT, numbers_of, packed, to_grid
-from pytest_ascend.emulator.registry import Family, aten  # noqa: F401  rows use it
+from pytest_ascend.emulator.registry import L, T
 from pytest_ascend.emulator.tensors import FOUR_BITS, Refused
-
-family = Family("shaping")
-T = torch.Tensor
-L = list[int]
 
 
 def repeat(x: T, repeats: L, out: T) -> None:

@@ -63,7 +63,7 @@ def test_each_expression_reads_names_that_there_are() -> None:
     for section, pairs in rows.sections().items():
         module = import_module(f"{kernels.__name__}.{section.partition(',')[0]}")
         for declaration, expression in pairs:
-            known = {*re.findall(r"\w+", declaration), *vars(module), *vars(builtins), "given", "out"}
+            known = {*re.findall(r"\w+", declaration), *vars(module), *rows.COMMON, *vars(builtins), "given", "out"}
             tree = list(ast.walk(ast.parse(expression)))
             known |= {each.arg for each in tree if isinstance(each, ast.arg)}
             read = {each.id for each in tree if isinstance(each, ast.Name)}
