@@ -40,18 +40,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Folders with long tests come first: pytest-xdist gives files away in this order, and a long one that comes last
     would run alone.
 
-    Of a test marked ``drawn(count)`` CI runs ``count`` parameters, chosen by its --random-order-seed, the commit.
-    Without that option all run.
+    Of a test marked ``drawn(count)`` CI runs ``count`` parameters, chosen by its --random-order-seed, the commit; of
+    all tests marked ``drawn(count, group)`` it runs ``count``. Without that option all run.
     """
     seed, drawn = config.getoption("random_order_seed", None), defaultdict(list)
     is_given = seed and seed != "0" and not seed.startswith("default:")  # as the plugin says where none was given
     for item in items:
-        if item.get_closest_marker("drawn") and is_given:
-            drawn[item.nodeid.partition("[")[0]].append(item)
+        if (marker := item.get_closest_marker("drawn")) and is_given:
+            count, group = (*marker.args, item.nodeid.partition("[")[0])[:2]
+            drawn[group, count].append(item)
     left_out: set[pytest.Item] = set()
-    for name, each in sorted(drawn.items()):
-        chosen = random.Random(f"{seed} {name}").sample(  # noqa: S311  (no secret)
-            sorted(item.nodeid for item in each), min(len(each), each[0].get_closest_marker("drawn").args[0])
+    for (group, count), each in sorted(drawn.items()):
+        chosen = random.Random(f"{seed} {group}").sample(  # noqa: S311  (no secret)
+            sorted(item.nodeid for item in each), min(len(each), count)
         )
         left_out.update(item for item in each if item.nodeid not in chosen)
     items[:] = [item for item in items if item not in left_out]
@@ -74,7 +75,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Not imported above: ``tests/forks.py`` imports this file before pytest, which warns of plugins imported earlier.
     """
-    config.addinivalue_line("markers", "drawn(count): CI runs so many of the parameters, drawn by the commit")
+    config.addinivalue_line(
+        "markers", "drawn(count, group): CI runs so many of the parameters or of the group, drawn by the commit"
+    )
     from hypothesis import HealthCheck, settings
 
     settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])

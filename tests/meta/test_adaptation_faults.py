@@ -76,6 +76,7 @@ WRONG: dict[str, Form] = {
 }
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_fused_form_is_seen(name: str) -> None:
     agrees, keeps_the_limit = judged(WRONG[name])
@@ -89,6 +90,7 @@ RIGHT = {name: form for name, form in FORMS.items() if form.everywhere} | {
 }
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_fused_form_is_accused_of_nothing(name: str) -> None:
     assert judged(RIGHT[name]) == (True, True)
@@ -189,6 +191,7 @@ def heads_interleaved(model: nn.Module) -> None:
         each.weight = nn.Parameter(each.weight.unflatten(0, (-1, attend.heads)).transpose(0, 1).flatten(0, 1))
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     ("change", "where"),
     [

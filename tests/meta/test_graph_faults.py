@@ -68,6 +68,7 @@ def told() -> dict[str, str]:
     return found
 
 
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_of_a_captured_graph_is_seen_with_its_operator(fault: str) -> None:
     check, named = FAULTS[fault]

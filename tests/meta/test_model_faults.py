@@ -86,7 +86,7 @@ def test_a_reference_run_that_the_goldens_have_not_seen_is_accepted(key: str) ->
     assert first_wrong("resnet50", moved(key)) == ("", "")
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("model", "fault", "what", "where"),
     [

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -16,6 +18,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
+@pytest.mark.drawn(4, "long")
 def test_faults_at_random_are_noticed(tmp_path: Path) -> None:
     few = [f"--operator={name}" for name in ("add", "sum")]
     done = run(

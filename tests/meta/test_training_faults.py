@@ -248,7 +248,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(("model", "fault", "kind", "where", "first"), FAULTS)
 def test_a_fault_of_a_training_is_seen_and_its_first_step_named(
     model: str, fault: Change, kind: str, where: str, first: str

@@ -187,7 +187,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(("variant", "fault", "aspect", "first"), FAULTS)
 def test_a_fault_of_one_layer_is_found_there(variant: Variant, fault: Change, aspect: str, first: str) -> None:
     found = wrong(variant, fault)

@@ -122,6 +122,7 @@ def off(draw, expected, limit, seeded):
     return error * (1 if draw(st.booleans()) else -1)
 
 
+@pytest.mark.drawn(9)
 @pytest.mark.parametrize(("name", "dtype"), BOTH, ids=lambda each: str(each).removeprefix("torch."))
 def test_a_published_standard_decides_as_its_definition_does(name, dtype):
     agrees, _, limit = PUBLISHED[name]
@@ -143,6 +144,7 @@ def test_a_published_standard_decides_as_its_definition_does(name, dtype):
     assert decided == {True, False}
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("dtype", FLOOR, ids=str)
 @pytest.mark.parametrize("level", RATIOS)
 def test_the_ratio_to_a_second_device_decides_as_its_definition_does(level, dtype):
