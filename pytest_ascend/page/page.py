@@ -206,7 +206,7 @@ def _selection(summary: Summary) -> Phrase:
     if selection.kind != SUBSET:
         return say("run.full")
     reason = evidence.line(selection.reason)
-    return say("run.subset-by", reason=reason) if reason else say("run.subset")
+    return say("run.subset-by", reason=in_both(reason, "findings")) if reason else say("run.subset")
 
 
 def _standards(results: Iterable[ResultRecord]) -> Iterator[Fact]:

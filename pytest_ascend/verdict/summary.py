@@ -29,7 +29,7 @@ from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import SUBSET, Footer, FooterVerdict, Run
 from pytest_ascend.runlog.reading import broken_chain
 from pytest_ascend.system.text import one_line
-from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
+from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, in_both, say
 
 
 def verified(record: ResultRecord, stack: Stack) -> ResultRecord:
@@ -275,7 +275,7 @@ def _subset(summary: Summary) -> tuple[Phrase, Phrase]:
     else:
         body = _bad(summary) if summary.deviations else _well(summary)
     if reason:
-        body = say("verdict.selected", said=body, reason=reason)
+        body = say("verdict.selected", said=body, reason=in_both(reason, "findings"))
     is_well = summary.executed and not summary.deviations and not _is_incomplete(summary)
     ending = "passed" if is_well else "failed"
     if is_well and summary.counts[NotJudged.name] == summary.total:
