@@ -238,13 +238,13 @@ def _written(body: Body, outputs: Sequence[tuple[int, Any, bool]]) -> Compute:
         result = body(*arguments)
         if not targets:
             return []
-        results = (result,) if len(targets) == 1 else result
-        for target, value, (i, _, dynamic) in zip(targets, results, outputs, strict=True):
+        results = result if isinstance(result, tuple) else (result,)  # fewer if not all are computed
+        for target, value, (i, _, dynamic) in zip(targets, results, outputs, strict=False):
             if dynamic:
                 _write_dynamic(target, value, words[i])
             else:
                 write(target, value)
-        return [target for target, value in zip(targets, results, strict=True) if value is not None]
+        return [target for target, value in zip(targets, results, strict=False) if value is not None]
 
     return compute
 

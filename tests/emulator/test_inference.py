@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -167,7 +166,7 @@ def test_newer_versions_take_the_same_layouts(layout: str) -> None:
         softmaxSum=total, attentionIn=out, **named,
     )  # fmt: skip
     wanted = gradients(lambda *given: defined(*given, MASK), dy, q, k, v)
-    close(found, (*(laid_out(each, layout) for each in wanted), None, None, None, None))
+    close(found, (*(laid_out(each, layout) for each in wanted), None, None, None))
     with pytest.raises(NotImplementedError, match="queryRope"):
         called("FlashAttentionScoreV4", q, k, v, queryRope=q, **named)
 
@@ -348,4 +347,4 @@ def test_fused_kernels_are_not_asked_about_nothing(empty: int) -> None:
     assert attention._is_for_fused(*given, plain) is attention._HAS_FUSED
     given[empty] = given[empty][:, :, :0]
     assert not attention._is_for_fused(*given, plain)
-    assert not attention._is_for_fused(*([torch.ones(1)] * 3), SimpleNamespace(is_plain=False))  # type: ignore[arg-type]
+    assert not attention._is_for_fused(*([torch.ones(1)] * 3), attention.Attention(1.0, keep=torch.ones(1)))

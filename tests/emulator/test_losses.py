@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_ascend.emulator.kernels import loss
+from pytest_ascend.emulator.kernels.random import bits_of, in_bits
 
 from .kernel import T, by_name, called, close, floats, gradients
 
@@ -94,14 +94,13 @@ def test_scaled_and_masked_softmax(mask: T | None, triangular: bool) -> None:
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 16])
 def test_masks_are_packed_into_bits_from_the_lowest_on(count: int) -> None:
     mask = torch.arange(count) % 3 == 0
-    packed = loss._packed(mask)
+    packed = in_bits(mask)
     assert packed.dtype == torch.uint8
     assert packed.tolist() == [
         sum(1 << bit for bit in range(8) if 8 * byte + bit < count and mask[8 * byte + bit])
         for byte in range(-(-count // 8))
     ]
-    assert loss._unpacked(packed, count).equal(mask) or count == 1
-    assert loss._unpacked(mask, count).equal(mask), "a mask may come as it is"
+    assert bits_of(packed, [count]).bool().equal(mask)
 
 
 def test_options_of_divided_losses_that_are_not_emulated_are_refused() -> None:

@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 
+from pytest_ascend.emulator.kernels.gated import HALF, INTERLEAVE, rotary_position_embedding
 from pytest_ascend.emulator.kernels.inference import attend_alone, gathered
+from pytest_ascend.emulator.kernels.quantization import to_int8
 from pytest_ascend.emulator.registry import L, Optional, T
 
 #: PagedAttentionParam.MaskType, and what both kinds of attention call a causal mask that is given in part.
@@ -31,6 +33,7 @@ def _causal(queries: int, keys: int) -> T:
 def _packed(q: T, sequences: list[tuple[int, T, T]], scale: float, masks: Any, heads: int) -> T:
     """Attend with sequences whose queries follow one another: (queries, keys, values) of each.
 
+    Rows are (tokens, heads, depth), or the query's both last in one, and so is the result.
     ``masks`` returns, for a number of queries and keys, and the first query, what is left out and what is added.
     """
     start, made = 0, []
@@ -41,7 +44,8 @@ def _packed(q: T, sequences: list[tuple[int, T, T]], scale: float, masks: Any, h
         made.append(attend_alone(each, keys, values, scale, left_out, added)[0].transpose(0, 1))
         start += queries
     rest = q.new_zeros(max(0, q.shape[0] - start), *made[0].shape[1:], dtype=torch.float64)
-    return torch.cat([*made, rest])
+    out = torch.cat([*made, rest]).to(q.dtype)
+    return out if q.dim() == 3 else out.flatten(1)
 
 
 def _masks_of(kind: int, mask: Optional, *, compressed: int, by_token: int | None = None) -> Any:
@@ -61,9 +65,13 @@ def _masks_of(kind: int, mask: Optional, *, compressed: int, by_token: int | Non
     return masks
 
 
-def _shaped(out: T, like: T) -> T:
-    """Return rows in the layout of a query: (tokens, heads, depth), or both last in one."""
-    return out if like.dim() == 3 else out.flatten(1)
+def _of_pages(keys: Any, values: Any, counts: L, table: Any, lengths: Any) -> list[tuple[int, T, T]]:
+    """Return queries, keys and values of each sequence, from caches in pages."""
+    caches = keys.transpose(1, 2), values.transpose(1, 2)
+    return [
+        (count, gathered(caches[0], blocks, length), gathered(caches[1], blocks, length))
+        for count, blocks, length in zip(counts, table, lengths.tolist(), strict=False)
+    ]
 
 
 def paged_attention(*tensors: Optional, words: L) -> T:
@@ -76,13 +84,8 @@ def paged_attention(*tensors: Optional, words: L) -> T:
         raise NotImplementedError("quantized or compressed caches are not implemented")
     mask = more.pop(0) if kind != _NONE else None
     counts = more[0].tolist() if calc else [1] * len(lengths)  # type: ignore[arg-type, union-attr]
-    caches = [each.transpose(1, 2) for each in (keys, values)]  # type: ignore[union-attr]
-    sequences = [
-        (count, gathered(caches[0], blocks, length), gathered(caches[1], blocks, length))
-        for count, blocks, length in zip(counts, table, lengths.tolist(), strict=False)  # type: ignore[arg-type, union-attr]
-    ]
     masks = _masks_of(kind, mask, compressed=_PAGED_COMPRESSED, by_token=_SPEC)
-    return _shaped(_packed(query, sequences, scale, masks, heads), query).to(query.dtype)
+    return _packed(query, _of_pages(keys, values, counts, table, lengths), scale, masks, heads)
 
 
 def self_attention(*tensors: Optional, words: L) -> T:
@@ -91,14 +94,9 @@ def self_attention(*tensors: Optional, words: L) -> T:
     query, key, value, *rest = tensors
     if words[0] or words[10] or query is None or key is None or value is None:
         raise NotImplementedError("quantized queries and clamped scores are not implemented")
-    masks = _masks_of(kind, None, compressed=_COMPRESSED)
     if calc == _PREFIX_ENCODER:
         table, mask, counts, lengths = rest[:4]
-        caches = [each.transpose(1, 2) for each in (key, value)]
-        parts = [
-            (count, gathered(caches[0], blocks, length), gathered(caches[1], blocks, length))
-            for count, blocks, length in zip(counts.tolist(), table, lengths.tolist(), strict=False)  # type: ignore[arg-type, union-attr]
-        ]
+        parts = _of_pages(key, value, counts.tolist(), table, lengths)  # type: ignore[union-attr]
     elif calc == _PA_ENCODER:
         mask = rest.pop(0) if kind != _NONE else None
         counts = rest[0].flatten().tolist()  # type: ignore[assignment, union-attr]
@@ -107,9 +105,7 @@ def self_attention(*tensors: Optional, words: L) -> T:
         parts = [(n, rows[0][:, end - n : end], rows[1][:, end - n : end]) for n, end in zip(counts, ends, strict=True)]  # type: ignore[arg-type]
     else:
         raise NotImplementedError(f"attention of type {calc} is not implemented")
-    if kind != _COMPRESSED:
-        masks = _masks_of(kind, mask, compressed=_COMPRESSED)
-    return _shaped(_packed(query, parts, scale, masks, heads), query).to(query.dtype)
+    return _packed(query, parts, scale, _masks_of(kind, mask, compressed=_COMPRESSED), heads)
 
 
 def placed(rows: T, cache: T, slots: T) -> T:
@@ -133,40 +129,30 @@ def reshape_and_cache(*tensors: T, words: L) -> Any:
 
 def rope(query: T, key: T, cos: T, sin: T, _lengths: T, *, words: L) -> tuple[T, T]:
     """Rotate (tokens, heads * depth): halves of each head with coefficient 2, else neighbours."""
-
-    def turned(x: T) -> T:
-        heads = x.reshape(len(cos), -1, cos.shape[-1]).float()
-        first, second = heads.chunk(2, -1)
-        half = torch.cat((-second, first), -1)
-        neighbour = torch.stack((-heads[..., 1::2], heads[..., ::2]), -1).flatten(-2)
-        other = half if words[0] == 2 else neighbour
-        return (heads * cos.float().unsqueeze(1) + other * sin.float().unsqueeze(1)).view(x.shape)
-
-    return turned(query), turned(key)
+    mode = HALF if words[0] == 2 else INTERLEAVE
+    both = (x.reshape(len(cos), -1, cos.shape[-1]) for x in (query, key))
+    made, other = (rotary_position_embedding(x, cos.unsqueeze(1), sin.unsqueeze(1), mode) for x in both)
+    return made.view(query.shape), other.view(key.shape)
 
 
 def linear(x: T, weight: T, total: T, *, words: L) -> T:
     """Add a product to what is there already; the bytes of the first word say which operands are transposed."""
-    left, right = (
-        x.float().mT if words[0] & 1 else x.float(),
-        weight.float().mT if words[0] >> 8 & 1 else weight.float(),
-    )
-    return total + left @ right
+    left, right = x.float(), weight.float()
+    return total + (left.mT if words[0] & 1 else left) @ (right.mT if words[0] >> 8 & 1 else right)
 
 
 def elementwise(x: T, scale: T, offset: T, *, words: L) -> T:
     """Quantize by channel (type 17)."""
     if words[0] != 17:
         raise NotImplementedError(f"elementwise type {words[0]} is not implemented")
-    whole = (x.float() / scale.float()).round() + (offset.float() if offset.numel() else 0)
-    return whole.clamp(-128, 127).to(torch.int8)
+    return to_int8((x.float() / scale.float()).round() + (offset.float() if offset.numel() else 0))
 
 
 def rms_norm(x: T, gamma: T, beta: T, scale: T, offset: T, *, words: L) -> T:
     """Normalize and quantize; the epsilon is the fourth word."""
     wide = x.float()
     normal = wide * (wide.square().mean(-1, keepdim=True) + _real(words[3])).rsqrt() * gamma.float() + beta.float()
-    return (normal / scale.float() + offset.float()).round().clamp(-128, 127).to(torch.int8)
+    return to_int8(normal / scale.float() + offset.float())
 
 
 def group_topk(x: T, _indices: T, *, words: L) -> T:
@@ -202,20 +188,3 @@ def ring_mla(
         shares = both.softmax(0).mT.unsqueeze(-1)
         out, lse = shares[0] * before.double() + shares[1] * out, both.logsumexp(0)
     return out.to(q.dtype), lse.float()
-
-
-def paged_cache_load(
-    keys: T, values: T, table: T, lengths: T, key: T, value: T, starts: Optional, cfg: int, ends: bool, _has: bool
-) -> None:
-    """Copy the rows of sequences out of pages, one after another; ``lengths`` are ends with ``cumsum``."""
-    if cfg == 0:
-        raise NotImplementedError("a cache in NZ is not implemented")
-    numbers = lengths.diff().tolist() if ends else lengths.tolist()
-    firsts = [0] * len(numbers) if starts is None else starts.tolist()
-    for target, cache in ((key, keys), (value, values)):
-        pages = cache.transpose(1, 2)
-        parts = [
-            gathered(pages, blocks, first + n)[:, first:].transpose(0, 1)
-            for blocks, n, first in zip(table, numbers, firsts, strict=False)
-        ]
-        target.copy_(torch.cat(parts))

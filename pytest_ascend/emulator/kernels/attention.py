@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.kernels.random import drop_mask
-from pytest_ascend.emulator.registry import MissingOperator, Optional, T, aten
+from pytest_ascend.emulator.kernels.random import bits_of, drop_mask
+from pytest_ascend.emulator.registry import L, MissingOperator, Optional, T, aten
 
 #: Layout -> the order of batch, heads, sequence and depth, once H is split into heads and depth.
 _ORDERS = {
@@ -41,18 +41,13 @@ class Attention:
     keep_prob: float = 1.0
     scales_bias: bool = False
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether torch's fused kernel supports it: that one adds the bias last, in the dtype of the scores."""
-        return self.keep is None and (self.bias is None or not self.scales_bias)
-
-    def added(self, like: T) -> Optional:
-        """Return what is added to the scores: the bias, and minus infinity where masked out."""
-        added = None if self.bias is None else self.bias.to(like.dtype)
-        if self.mask is None:
-            return added
-        start = added if added is not None else torch.zeros((), dtype=like.dtype)
-        return torch.where(self.mask, torch.full((), float("-inf"), dtype=like.dtype), start)
+    def added(self, q: T, k: T) -> Optional:
+        """Return what torch's fused kernel adds to the scores: the bias, and minus infinity where masked out."""
+        added = None if self.bias is None else self.bias.to(q.dtype)
+        if self.mask is not None:
+            added = torch.zeros((), dtype=q.dtype) if added is None else added
+            added = added.masked_fill(self.mask, float("-inf"))
+        return None if added is None else _dense(added.expand(*q.shape[:3], k.shape[2]))
 
 
 #: torch 2.1 has no fused attention for the CPU: it is computed step by step.
@@ -80,7 +75,9 @@ def attend(q: T, k: T, v: T, how: Attention) -> tuple[T, T]:
     """
     k, v = _for_all_heads(k, q), _for_all_heads(v, q)
     if _is_for_fused(q, k, v, how):
-        return _fused(_dense(q), _dense(k), _dense(v), how)
+        forward = aten._scaled_dot_product_flash_attention_for_cpu
+        dense = (_dense(each) for each in (q, k, v))
+        return forward(*dense, 0.0, how.causal, attn_mask=how.added(q, k), scale=how.scale)  # type: ignore[no-any-return]
     scores = _scores(q, k, how)
     lse = scores.logsumexp(-1)
     # Not by ``lse``: of scores of some thousands it has three digits behind the point.
@@ -90,20 +87,18 @@ def attend(q: T, k: T, v: T, how: Attention) -> tuple[T, T]:
 
 
 def _is_for_fused(q: T, k: T, v: T, how: Attention) -> bool:
-    """Whether torch's fused kernels support these; they divide by zero if a dimension is empty."""
+    """Whether torch's fused kernels support these.
+
+    They add the bias last, in the dtype of the scores, and divide by zero if a dimension is empty.
+    """
+    is_plain = how.keep is None and (how.bias is None or not how.scales_bias)
     has_all = q.numel() > 0 and k.numel() > 0 and v.numel() > 0
-    return _HAS_FUSED and how.is_plain and q.shape[-1] == v.shape[-1] and has_all
+    return _HAS_FUSED and is_plain and q.shape[-1] == v.shape[-1] and has_all
 
 
 def _dense(x: T) -> T:
     """Make the last dimension contiguous: torch's fused kernels for the CPU ignore its stride."""
     return x if x.stride(-1) == 1 else x.contiguous()
-
-
-def _fused(q: T, k: T, v: T, how: Attention) -> tuple[T, T]:
-    forward = aten._scaled_dot_product_flash_attention_for_cpu
-    result: tuple[T, T] = forward(q, k, v, 0.0, how.causal, attn_mask=_expanded(how, q, k), scale=how.scale)
-    return result
 
 
 def attend_backward(dy: T, q: T, k: T, v: T, out: T, lse: T, how: Attention) -> tuple[T, T, T, Optional]:
@@ -113,7 +108,7 @@ def attend_backward(dy: T, q: T, k: T, v: T, out: T, lse: T, how: Attention) -> 
     dbias: Optional = None
     if how.bias is None and _is_for_fused(q, k, v, how):
         backward = aten._scaled_dot_product_flash_attention_for_cpu_backward
-        mask = _expanded(how, q, k)
+        mask = how.added(q, k)
         dy, q, k, v, out = (_dense(each) for each in (dy, q, k, v, out))
         dq, dk, dv = backward(dy, q, k, v, out, lse, 0.0, how.causal, attn_mask=mask, scale=how.scale)
     else:
@@ -146,11 +141,6 @@ def _dropped(weights: T, how: Attention) -> T:
     return weights if how.keep is None else weights * how.keep / how.keep_prob
 
 
-def _expanded(how: Attention, q: T, k: T) -> Optional:
-    added = how.added(q)
-    return None if added is None else _dense(added.expand(*q.shape[:3], k.shape[2]))
-
-
 def _for_all_heads(kv: T, q: T) -> T:
     repeats = q.shape[1] // kv.shape[1]
     return kv if repeats == 1 else kv.repeat_interleave(repeats, 1)
@@ -161,15 +151,13 @@ def _over_shared_heads(gradient: T, heads: int) -> T:
     return gradient if several == heads else gradient.view(batches, heads, several // heads, *rest).sum(2)
 
 
-Lengths = list[int]
-
 #: sparseMode, by CANN's numbers. The first two use the given mask; the others are made here, and the mask that is
 #: passed, of 2048 x 2048, adds nothing.
 _ALL_MASK, _LEFT_UP_CAUSAL, _RIGHT_DOWN_CAUSAL, _BAND, _PREFIX, _PREFIX_COMPRESSED = 1, 2, 3, 4, 5, 6
 
 
 def masked_out(
-    queries: int, keys: int, mask: Optional, prefix: Lengths | None, before: int, after: int, mode: int
+    queries: int, keys: int, mask: Optional, prefix: L | None, before: int, after: int, mode: int
 ) -> Optional:
     """Return which scores are masked out (True), or None if none are."""
     if mask is None:
@@ -177,37 +165,29 @@ def masked_out(
     if mode <= _ALL_MASK:
         return mask.bool()
     distance = torch.arange(keys) - torch.arange(queries)[:, None]
-    if mode == _LEFT_UP_CAUSAL:
-        return distance > 0
-    distance = distance - (keys - queries)
+    distance = distance if mode == _LEFT_UP_CAUSAL else distance - (keys - queries)
     if mode == _BAND:
         return (distance > after) | (distance < -before)
     if mode in (_PREFIX, _PREFIX_COMPRESSED):
         return (distance > 0) & (torch.arange(keys) >= torch.tensor(prefix)[:, None, None, None])
-    if mode == _RIGHT_DOWN_CAUSAL:
+    if mode in (_LEFT_UP_CAUSAL, _RIGHT_DOWN_CAUSAL):
         return distance > 0
     raise NotImplementedError(f"sparse mode {mode} is not implemented")
 
 
-def _kept(mask: Optional, shape: tuple[int, ...]) -> Optional:
-    """Unpack dropout's mask: one bit per score, least significant first."""
-    if mask is None:
-        return None
-    bits = (mask.view(-1, 1) >> torch.arange(8, dtype=torch.uint8)) & 1
-    return bits.view(-1)[: torch.Size(shape).numel()].view(shape)
-
-
-def _drawn(q: T, k: T, layout: str, heads: int, keep_prob: float, seed: int | None, offset: int) -> Optional:
+def _drawn(q: T, k: T, keep_prob: float, seed: int | None, offset: int) -> Optional:
     """Return dropout's mask as an Ascend 950 draws it itself: torch_npu passes it a seed and an offset, and no mask.
 
     Source: op-plugin, FlashAttentionKernelNpuOpApi.cpp: only earlier chips get a mask of aclnnDropoutGenMaskV2.
     """
     if keep_prob >= 1 or seed is None:
         return None
-    depth = q.shape[-1] // (heads if layout.endswith("H") else 1)
-    queries, keys = (to_bnsd(each, layout, depth) for each in (q, k))
-    scores = queries.shape[:3].numel() * keys.shape[2]
-    return drop_mask(1 - keep_prob, -(-scores // 8), seed, offset)
+    return drop_mask(1 - keep_prob, -(-q.shape[:3].numel() * k.shape[2] // 8), seed, offset)
+
+
+def _split(layout: str, heads: int, query: T, *others: T) -> tuple[T, ...]:
+    depth = query.shape[-1] // (heads if layout.endswith("H") else 1)
+    return tuple(to_bnsd(each, layout, depth) for each in (query, *others))
 
 
 #: The ``pseType`` by which the position bias is added before the scores are scaled: see aclnnFlashAttentionScoreV2.
@@ -215,14 +195,14 @@ _ADD_AND_SCALE = 1
 
 
 def _how(
-    q: T, k: T, pse: Optional, drop: Optional, mask: Optional, prefix: Lengths | None, scale: float, keep_prob: float,
+    q: T, k: T, pse: Optional, drop: Optional, mask: Optional, prefix: L | None, scale: float, keep_prob: float,
     before: int, after: int, mode: int, pse_type: int = _ADD_AND_SCALE,
 ) -> Attention:  # fmt: skip
     batch, heads, queries, _ = q.shape
     keys = k.shape[2]
     causal = mode == _LEFT_UP_CAUSAL and mask is not None
     left_out = None if causal else masked_out(queries, keys, mask, prefix, before, after, mode)
-    keep = _kept(drop, (batch, heads, queries, keys)) if keep_prob < 1 else None
+    keep = bits_of(drop, (batch, heads, queries, keys)) if drop is not None and keep_prob < 1 else None
     return Attention(scale, causal, left_out, pse, keep, keep_prob, scales_bias=pse_type == _ADD_AND_SCALE)
 
 
@@ -233,64 +213,42 @@ def _statistics(lse: T) -> tuple[T, T]:
 
 
 def flash_attention_score(
-    q: T, k: T, v: T, pse: Optional, drop: Optional, _padding: Optional, mask: Optional, prefix: Lengths | None,
-    scale: float, keep_prob: float, before: int, after: int, heads: int, layout: str, _precise: int, mode: int,
-    pse_type: int = _ADD_AND_SCALE,
+    query: T, key: T, value: T, pseShift: Optional, dropMask: Optional, attenMask: Optional, prefix: L | None,
+    scale: float, keepProb: float, preTokens: int, nextTokens: int, headNum: int, layout: str, sparseMode: int,
+    pseType: int = _ADD_AND_SCALE, seed: int | None = None, offset: int = 0,
 ) -> tuple[T, T, None, T]:  # fmt: skip
-    depth = q.shape[-1] // (heads if layout.endswith("H") else 1)
-    q, k, v = (to_bnsd(each, layout, depth) for each in (q, k, v))
-    out, lse = attend(q, k, v, _how(q, k, pse, drop, mask, prefix, scale, keep_prob, before, after, mode, pse_type))
+    q, k, v = _split(layout, headNum, query, key, value)
+    drop = _drawn(q, k, keepProb, seed, offset) if dropMask is None else dropMask
+    how = _how(q, k, pseShift, drop, attenMask, prefix, scale, keepProb, preTokens, nextTokens, sparseMode, pseType)
+    out, lse = attend(q, k, v, how)
     return (*_statistics(lse), None, from_bnsd(out, layout))
 
 
-def flash_attention_score_v4(
-    query: T, key: T, value: T, pseShift: Optional, dropMask: Optional, attenMask: Optional,
-    prefix: Lengths | None, scale: float, keepProb: float, preTokens: int, nextTokens: int, headNum: int,
-    layout: str, sparseMode: int, pseType: int, seed: int | None = None, offset: int = 0,
-) -> tuple[T, T, None, T]:  # fmt: skip
-    dropMask = _drawn(query, key, layout, headNum, keepProb, seed, offset) if dropMask is None else dropMask  # noqa: N806
-    return flash_attention_score(
-        query, key, value, pseShift, dropMask, None, attenMask, prefix, scale, keepProb, preTokens, nextTokens,
-        headNum, layout, 0, sparseMode, pseType,
-    )  # fmt: skip
-
-
 def flash_attention_score_grad(
-    q: T, k: T, v: T, dy: T, pse: Optional, drop: Optional, _padding: Optional, mask: Optional, highest: T, total: T,
-    _softmax: Optional, out: T, prefix: Lengths | None, scale: float, keep_prob: float, before: int, after: int,
-    heads: int, layout: str, _precise: int, mode: int, pse_type: int = _ADD_AND_SCALE,
+    query: T, key: T, value: T, dy: T, pseShift: Optional, dropMask: Optional, attenMask: Optional,
+    softmaxMax: T, softmaxSum: T, softmaxIn: Optional, attentionIn: T, prefix: L | None,
+    scale: float, keepProb: float, preTokens: int, nextTokens: int, headNum: int, layout: str, sparseMode: int,
+    pseType: int = _ADD_AND_SCALE, seed: int | None = None, offset: int = 0,
 ) -> tuple[T, T, T, Optional]:  # fmt: skip
-    depth = q.shape[-1] // (heads if layout.endswith("H") else 1)
-    q, k, v, dy, out = (to_bnsd(each, layout, depth) for each in (q, k, v, dy, out))
-    how = _how(q, k, pse, drop, mask, prefix, scale, keep_prob, before, after, mode, pse_type)
-    dq, dk, dv, dpse = attend_backward(dy, q, k, v, out, _log_sum_exp(highest, total), how)
+    del softmaxIn  # the two statistics say it
+    q, k, v, grad, out = _split(layout, headNum, query, key, value, dy, attentionIn)
+    drop = _drawn(q, k, keepProb, seed, offset) if dropMask is None else dropMask
+    how = _how(q, k, pseShift, drop, attenMask, prefix, scale, keepProb, preTokens, nextTokens, sparseMode, pseType)
+    dq, dk, dv, dpse = attend_backward(grad, q, k, v, out, _log_sum_exp(softmaxMax, softmaxSum), how)
     return from_bnsd(dq, layout), from_bnsd(dk, layout), from_bnsd(dv, layout), dpse
 
 
-def flash_attention_score_grad_v2(
-    query: T, key: T, value: T, dy: T, pseShift: Optional, dropMask: Optional, attenMask: Optional,
-    softmaxMax: T, softmaxSum: T, softmaxIn: Optional, attentionIn: T, prefix: Lengths | None,
-    scale: float, keepProb: float, preTokens: int, nextTokens: int, headNum: int, layout: str, sparseMode: int,
-    pseType: int, seed: int | None = None, offset: int = 0,
-) -> tuple[T, T, T, Optional]:  # fmt: skip
-    dropMask = _drawn(query, key, layout, headNum, keepProb, seed, offset) if dropMask is None else dropMask  # noqa: N806
-    return flash_attention_score_grad(
-        query, key, value, dy, pseShift, dropMask, None, attenMask, softmaxMax, softmaxSum, softmaxIn, attentionIn,
-        prefix, scale, keepProb, preTokens, nextTokens, headNum, layout, 0, sparseMode, pseType,
-    )  # fmt: skip
-
-
-@functools.wraps(flash_attention_score_grad_v2)
-def flash_attention_score_grad_v4(**given: Any) -> tuple[T, T, T, None, None, Optional, None]:
-    dq, dk, dv, dpse = flash_attention_score_grad_v2(**given)
-    return dq, dk, dv, None, None, dpse, None
+@functools.wraps(flash_attention_score_grad)
+def flash_attention_score_grad_v4(**given: Any) -> tuple[T, T, T, None, None, Optional]:
+    dq, dk, dv, dpse = flash_attention_score_grad(**given)
+    return dq, dk, dv, None, None, dpse
 
 
 def _log_sum_exp(highest: T, total: T) -> T:
     return highest[..., 0] + total[..., 0].log()
 
 
-def _sequences(q_ends: Lengths, kv_ends: Lengths) -> Iterator[tuple[slice, slice]]:
+def _sequences(q_ends: L, kv_ends: L) -> Iterator[tuple[slice, slice]]:
     """Yield the slices of queries and keys of each sequence in a packed batch; lengths are cumulative."""
     for position, (q_end, kv_end) in enumerate(zip(q_ends, kv_ends, strict=True)):
         before = position - 1
@@ -304,7 +262,7 @@ def _packed(tensor: T, where: slice) -> T:
 
 def _drop_parts(drop: Optional, heads: int, spans: list[tuple[slice, slice]]) -> Iterator[Optional]:
     """Split the bits of dropout's mask: sequence after sequence, each (heads, queries, keys)."""
-    bits = None if drop is None else _kept(drop, (drop.numel() * 8,))
+    bits = None if drop is None else bits_of(drop, (drop.numel() * 8,))
     start = 0
     for q_span, kv_span in spans:
         shape = (1, heads, q_span.stop - q_span.start, kv_span.stop - kv_span.start)
@@ -315,7 +273,7 @@ def _drop_parts(drop: Optional, heads: int, spans: list[tuple[slice, slice]]) ->
 
 def _packed_how(
     q: T, k: T, pse: Optional, drop: Optional, mask: Optional, scale: float, keep_prob: float, before: int, after: int,
-    heads: int, q_ends: Lengths, kv_ends: Lengths, mode: int,
+    heads: int, q_ends: L, kv_ends: L, mode: int,
 ) -> Iterator[tuple[slice, slice, Attention]]:  # fmt: skip
     if pse is not None:
         raise NotImplementedError("a position bias is not implemented for the layout TND")
@@ -328,8 +286,8 @@ def _packed_how(
 
 
 def flash_attention_var_len_score(
-    q: T, k: T, v: T, pse: Optional, drop: Optional, _padding: Optional, mask: Optional, _prefix: Lengths | None,
-    q_ends: Lengths, kv_ends: Lengths, scale: float, keep_prob: float, before: int, after: int, heads: int,
+    q: T, k: T, v: T, pse: Optional, drop: Optional, _padding: Optional, mask: Optional, _prefix: L | None,
+    q_ends: L, kv_ends: L, scale: float, keep_prob: float, before: int, after: int, heads: int,
     _layout: str, _precise: int, mode: int,
 ) -> tuple[T, T, None, T]:  # fmt: skip
     out, lse = q.new_zeros(*q.shape[:2], v.shape[-1]), torch.zeros(q.shape[:2])
@@ -342,7 +300,7 @@ def flash_attention_var_len_score(
 
 def flash_attention_unpadding_score_grad(
     q: T, k: T, v: T, dy: T, pse: Optional, drop: Optional, _padding: Optional, mask: Optional, highest: T, total: T,
-    _softmax: Optional, out: T, _prefix: Lengths | None, q_ends: Lengths, kv_ends: Lengths, scale: float,
+    _softmax: Optional, out: T, _prefix: L | None, q_ends: L, kv_ends: L, scale: float,
     keep_prob: float, before: int, after: int, heads: int, _layout: str, _precise: int, mode: int,
 ) -> tuple[T, T, T, None]:  # fmt: skip
     gradients = dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)

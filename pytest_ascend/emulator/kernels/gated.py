@@ -64,14 +64,14 @@ def geglu_backward(grad: T, x: T, gelu: T, dim: int, approximate: int, activate_
 
 
 #: CANN's numbers for what is rotated together: both halves of a head, or neighbours.
-_HALF, _INTERLEAVE = 0, 1
+HALF, INTERLEAVE = 0, 1
 
 
 def _turned(x: T, mode: int) -> T:
-    if mode == _HALF:
+    if mode == HALF:
         first, second = x.chunk(2, -1)
         return torch.cat((-second, first), -1)
-    if mode == _INTERLEAVE:
+    if mode == INTERLEAVE:
         return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
     raise NotImplementedError(f"rotary mode {mode} is not implemented")
 
@@ -92,12 +92,12 @@ def rotary_position_embedding_grad(dy: T, cos: T, sin: T, x: Optional, mode: int
 
 def apply_rotary_pos_emb(query: T, key: T, cos: T, sin: T, _layout: int) -> None:
     for x in (query, key):
-        x.copy_(rotary_position_embedding(x, cos, sin, _HALF))
+        x.copy_(rotary_position_embedding(x, cos, sin, HALF))
 
 
 def apply_rotary_pos_emb_v2(query: T, key: T, cos: T, sin: T, _layout: int, mode: str) -> None:
     for x in (query, key):
-        x.copy_(rotary_position_embedding(x, cos, sin, _INTERLEAVE if mode == "interleave" else _HALF))
+        x.copy_(rotary_position_embedding(x, cos, sin, INTERLEAVE if mode == "interleave" else HALF))
 
 
 def _of_sections(angles: T, sections: list[int], interleaved: bool) -> T:
@@ -117,7 +117,7 @@ def rope_with_cache(
     cos, sin = cache.float()[positions.long()].chunk(2, -1)
     if positions.dim() == 2:
         cos, sin = (_of_sections(each, list(sections or ()), cache_mode == 1) for each in (cos, sin))
-    mode = _HALF if is_neox else _INTERLEAVE
+    mode = HALF if is_neox else INTERLEAVE
     cos, sin = (torch.cat((x, x), -1) if is_neox else x.repeat_interleave(2, -1) for x in (cos, sin))
     made = []
     for x in (query, key):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from pytest_ascend.emulator.kernels.attention import masked_out, to_bnsd
+from pytest_ascend.emulator.kernels.quantization import to_int8
 from pytest_ascend.emulator.registry import NARROW, L, Optional, T
 
 _ANY_TOKENS = 2**31 - 1
@@ -236,35 +237,24 @@ def fused_infer_attention_score(
         value_scales=of_values,
     )  # fmt: skip
     if quantScale2 is not None:
-        shift = 0 if quantOffset2 is None else quantOffset2.float()
-        out = (out.float() * quantScale2.float() + shift).round().clamp(-128, 127).to(torch.int8)
+        out = to_int8(out.float() * quantScale2.float() + (0 if quantOffset2 is None else quantOffset2.float()))
     return out, lse if softmaxLseFlag else None
 
 
 def ring_attention_update(
-    out1: T,
-    max1: T,
-    sum1: T,
-    out2: T,
-    max2: T,
-    sum2: T,
-    lengths: Optional,  # noqa: ARG001
-    layout: str,
-    statistics: str,
+    out1: T, max1: T, sum1: T, out2: T, max2: T, sum2: T, _lengths: Optional, layout: str, statistics: str
 ) -> tuple[T, T, T]:
     """Merge two parts of attention over different keys, by their softmax statistics.
 
     Statistics are (..., 8), eight equal copies: (batch, heads, length) for layout SBH, (tokens, heads) for TND, where
-    ``lengths`` has no effect.
+    lengths have no effect.
     """
     if layout == "TND" != statistics:
         raise NotImplementedError(f"statistics in the layout {statistics} for attention in {layout}: not implemented")
     most = torch.maximum(max1.float(), max2.float())
     weights = [total.float() * (each.float() - most).exp() for total, each in ((sum1, max1), (sum2, max2))]
     total = weights[0] + weights[1]
-    shares = [(each / total)[..., 0] for each in weights]
-    if layout == "SBH":
-        shares = [each.permute(2, 0, 1) for each in shares]
-    shape = (*shares[0].shape, -1)
-    parts = [x.float().view(shape) * share.unsqueeze(-1) for x, share in zip((out1, out2), shares, strict=True)]
-    return (parts[0] + parts[1]).view(out1.shape), most, total
+    shares = ((each / total)[..., :1] for each in weights)
+    first, second = (each.permute(2, 0, 1, 3) if layout == "SBH" else each for each in shares)
+    parts = (x.float().view(*first.shape[:-1], -1) for x in (out1, out2))
+    return (next(parts) * first + next(parts) * second).view(out1.shape), most, total

@@ -118,16 +118,9 @@ def added_bmm(self: T, left: T, right: T, beta: Any, alpha: Any, cube: int, out:
 
 
 def transpose_batch_mat_mul(
-    x1: T,
-    x2: T,
-    bias: T | None,
-    scale: T | None,
-    perm1: list[int],
-    perm2: list[int],
-    perm: list[int],
-    cube: int,
+    x1: T, x2: T, bias: T | None, scale: T | None, perm1: list[int], perm2: list[int], perm: list[int], cube: int,
     _: int,
-) -> T:
+) -> T:  # fmt: skip
     if bias is not None or scale is not None:
         raise NotImplementedError("bias and scale are not implemented for npu_transpose_batchmatmul")
     return torch.bmm(*narrowed(cube, x1.permute(perm1), x2.permute(perm2))).permute(perm)

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  as everybody calls it
 
 from pytest_ascend.emulator.choices import is_950
+from pytest_ascend.emulator.kernels.random import bits_of, in_bits
 from pytest_ascend.emulator.registry import Optional, T, aten, gradients
 from pytest_ascend.emulator.tensors import Refused
 
@@ -56,14 +57,7 @@ def ctc_loss(log_probs: T, targets: T, lengths: list[int], target_lengths: list[
 
 
 def ctc_loss_backward(
-    grad: T,
-    log_probs: T,
-    targets: T,
-    lengths: list[int],
-    target_lengths: list[int],
-    loss: T,
-    log_alpha: T,
-    *rest: Any,
+    grad: T, log_probs: T, targets: T, lengths: list[int], target_lengths: list[int], loss: T, log_alpha: T, *rest: Any
 ) -> Any:
     one = log_probs.dim() == 2
     batch, grad, loss = (log_probs.unsqueeze(1), grad.view(1), loss.view(1)) if one else (log_probs, grad, loss)
@@ -101,15 +95,9 @@ def _loss(shares: T, target: T, weight: Optional, reduction: str | None, ignored
 
 
 def cross_entropy_loss(
-    x: T,
-    target: T,
-    weight: Optional,
-    reduction: str | None,
-    ignored: int,
-    smoothing: float,
-    _scale: float,
+    x: T, target: T, weight: Optional, reduction: str | None, ignored: int, smoothing: float, _scale: float,
     z_loss: bool,
-) -> tuple[T, T, None, None]:
+) -> tuple[T, T, None, None]:  # fmt: skip
     if z_loss:
         raise NotImplementedError("return_zloss is not implemented")
     shares = x.float().log_softmax(-1)
@@ -148,17 +136,6 @@ def scaled_masked_softmax_backward(grad: T, y: T, mask: Optional, scale: float, 
 
 # A cross entropy with classes split among devices, each with those from vocabStartIndex to vocabEndIndex. Source:
 # CANN's pages of the three operators. Logits are (rows, classes), all other tensors have one number per row.
-_BITS = torch.arange(8, dtype=torch.uint8)
-
-
-def _packed(mask: T) -> T:
-    """Pack a mask into bits, its first element in the lowest bit of the first byte."""
-    return (F.pad(mask.to(torch.uint8), (0, -len(mask) % 8)).view(-1, 8) << _BITS).sum(1, dtype=torch.uint8)
-
-
-def _unpacked(bits: T, count: int) -> T:
-    """Return the mask of ``count`` elements, from bits or as it is."""
-    return bits.bool() if len(bits) == count else (bits[:, None] >> _BITS & 1).flatten()[:count].bool()
 
 
 def fused_linear_online_max_sum(x: T, weight: T, target: T, first: int, last: int) -> tuple[T, T, T, T, T, T]:
@@ -169,7 +146,7 @@ def fused_linear_online_max_sum(x: T, weight: T, target: T, first: int, last: in
     elsewhere = (target < first) | (target > last)
     place = (target - first).masked_fill(elsewhere, 0)
     predicted = above.gather(1, place.long()[:, None])[:, 0].masked_fill(elsewhere, 0.0)
-    return largest, above.exp().sum(-1), predicted, _packed(elsewhere), place, logits
+    return largest, above.exp().sum(-1), predicted, in_bits(elsewhere), place, logits
 
 
 def _only_plain(smoothing: float) -> None:
@@ -193,6 +170,6 @@ def fused_linear_cross_entropy_loss_grad(
         if largest is None or total is None:
             raise Refused("softmax must be given, or both logitsMax and sumExpLogits")
         shares = (x @ weight.T - largest[:, None]).exp() / total[:, None]
-    ours = ~_unpacked(mask, len(x))
+    ours = ~(mask if len(mask) == len(x) else bits_of(mask, x.shape[:1])).bool()  # a mask may come as it is
     above = shares.scatter_add(1, place.long()[:, None], -ours.to(shares.dtype)[:, None]) * grad[:, None]
     return above @ weight, above.T @ x

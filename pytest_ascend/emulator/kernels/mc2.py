@@ -100,11 +100,9 @@ def _counted(rows: L, row: int) -> tuple[Any, Any]:
     return words(*(row * each for each in rows)), words(*(row * sum(rows[:each]) for each in range(len(rows))))
 
 
-def _product(x1: T, x2: T, bias: T | None = None, *, transposed: tuple[bool, bool] = (False, False)) -> T:
-    a, b = (
-        x.float().transpose(-1, -2) if turned else x.float() for x, turned in zip((x1, x2), transposed, strict=True)
-    )
-    return (a @ b if bias is None else a @ b + bias.float()).to(x1.dtype)
+def _product(x1: T, x2: T, bias: T | None = None, *, turned: bool = False) -> T:
+    made = x1.float() @ (x2.float().mT if turned else x2.float())
+    return (made if bias is None else made + bias.float()).to(x1.dtype)
 
 
 def matmul_all_reduce(x1: T, x2: T, bias: T | None, group: str, x3: T | None = None) -> T:
@@ -116,10 +114,6 @@ def matmul_reduce_scatter(x1: T, x2: T, bias: T | None, group: str) -> T:
     return Group(group).reduce_scatter(_product(x1, x2, bias))
 
 
-def matmul_reduce_scatter_v2(x1: T, x2: T, bias: T | None, group: str) -> tuple[T, None]:
-    return matmul_reduce_scatter(x1, x2, bias, group), None
-
-
 def all_gather_matmul(x1: T, x2: T, bias: T | None, group: str, gathered: int) -> tuple[T, T | None]:
     if gathered:
         raise NotImplementedError("only x1 can be gathered")
@@ -127,39 +121,17 @@ def all_gather_matmul(x1: T, x2: T, bias: T | None, group: str, gathered: int) -
     return _product(whole, x2, bias), whole
 
 
-def all_gather_matmul_v2(
-    x1: T,
-    x2: T,
-    bias: T | None,
-    group: str,
-    gathered: int,
-) -> tuple[T, T | None, None]:
-    return *all_gather_matmul(x1, x2, bias, group, gathered), None
-
-
-def all_to_all_matmul(
-    x1: T,
-    x2: T,
-    bias: T | None,
-    axes: L | None,  # noqa: ARG001 - there is one way
-    group: str,
-    turned2: bool,
-) -> tuple[T, T]:
+def all_to_all_matmul(x1: T, x2: T, bias: T | None, axes: L | None, group: str, turned2: bool) -> tuple[T, T]:
     """Send each rank its part of the rows, put the received parts side by side, and multiply."""
+    del axes  # there is one way
     received = Group(group).rows_to_columns(x1)
-    return _product(received, x2, bias, transposed=(False, turned2)), received
+    return _product(received, x2, bias, turned=turned2), received
 
 
-def matmul_all_to_all(
-    x1: T,
-    x2: T,
-    bias: T | None,
-    axes: L | None,  # noqa: ARG001  (there is one way)
-    group: str,
-    turned2: bool,
-) -> T:
+def matmul_all_to_all(x1: T, x2: T, bias: T | None, axes: L | None, group: str, turned2: bool) -> T:
     """Multiply, send each rank its part of the columns, and put the received parts below one another."""
-    return Group(group).columns_to_rows(_product(x1, x2, bias, transposed=(False, turned2)))
+    del axes  # there is one way
+    return Group(group).columns_to_rows(_product(x1, x2, bias, turned=turned2))
 
 
 # --- products by expert: counts are the rows sent or received by rank (row) and expert of a rank (column) ---
@@ -175,11 +147,10 @@ def _turned(x: T, counts: L, ranks: int, *, by_expert: bool) -> T:
     return torch.cat([parts[each] for each in want])
 
 
-def _of_experts(x: T, weight: T, counts: L, ranks: int, *, transposed: bool) -> T:
+def _of_experts(x: T, weight: T, counts: L, ranks: int, *, turned: bool) -> T:
     experts = len(counts) // ranks
     rows = [sum(counts[expert::experts]) for expert in range(experts)]
-    made = [_product(a, b, transposed=(False, transposed)) for a, b in zip(torch.split(x, rows), weight, strict=True)]
-    return torch.cat(made)
+    return torch.cat([_product(a, b, turned=turned) for a, b in zip(torch.split(x, rows), weight, strict=True)])
 
 
 def _by_rank(counts: L, ranks: int) -> L:
@@ -187,9 +158,9 @@ def _by_rank(counts: L, ranks: int) -> L:
     return [sum(counts[rank * experts : (rank + 1) * experts]) for rank in range(ranks)]
 
 
-def _beside(x: T | None, weight: T | None, *, transposed: bool) -> T | None:
+def _beside(x: T | None, weight: T | None, *, turned: bool) -> T | None:
     """Return the product of the shared expert, which is computed on the tokens' rank."""
-    return None if x is None or weight is None else _product(x, weight, transposed=(False, transposed))
+    return None if x is None or weight is None else _product(x, weight, turned=turned)
 
 
 def all_to_all_grouped_matmul(
@@ -199,8 +170,8 @@ def all_to_all_grouped_matmul(
     us = Group(group)
     received = us.exchange(rows, _by_rank(send, us.ranks), _by_rank(receive, us.ranks))
     ordered = _turned(received, receive, us.ranks, by_expert=True)
-    made = _of_experts(ordered, weight, receive, us.ranks, transposed=turned)
-    return made, _beside(shared, shared_weight, transposed=shared_turned), ordered
+    made = _of_experts(ordered, weight, receive, us.ranks, turned=turned)
+    return made, _beside(shared, shared_weight, turned=shared_turned), ordered
 
 
 def grouped_matmul_all_to_all(
@@ -208,10 +179,10 @@ def grouped_matmul_all_to_all(
     turned: bool, shared_turned: bool,
 ) -> tuple[T, T | None]:  # fmt: skip
     us = Group(group)
-    made = _of_experts(rows, weight, send, us.ranks, transposed=turned)
+    made = _of_experts(rows, weight, send, us.ranks, turned=turned)
     there = _turned(made, send, us.ranks, by_expert=False)
     back = us.exchange(there, _by_rank(send, us.ranks), _by_rank(receive, us.ranks))
-    return back, _beside(shared, shared_weight, transposed=shared_turned)
+    return back, _beside(shared, shared_weight, turned=shared_turned)
 
 
 # --- experts: send every token to the experts chosen for it, and the results back ---
@@ -225,8 +196,8 @@ def _order(expert_ids: T, experts: int) -> tuple[T, L]:
 
 def _only_plain(ranks_tp: int, **given: int) -> None:
     """Raise NotImplementedError for numbers that are not 0."""
-    if wrong := [name for name, value in given.items() if value]:
-        raise NotImplementedError(f"{', '.join(wrong)} is not implemented")
+    if wrong := ", ".join(name for name, value in given.items() if value):
+        raise NotImplementedError(f"{wrong} is not implemented")
     if ranks_tp > 1:
         raise NotImplementedError("tensor parallelism is not implemented")
 

@@ -19,16 +19,9 @@ def _in_dtype_of(weight: Optional, *statistics: Optional) -> tuple[Optional, ...
 
 
 def batch_norm(
-    x: T,
-    weight: Optional,
-    bias: Optional,
-    running_mean: Optional,
-    running_var: Optional,
-    training: bool,
-    momentum: float,
-    eps: float,
-    out: tuple[T, T, T],
-) -> None:
+    x: T, weight: Optional, bias: Optional, running_mean: Optional, running_var: Optional, training: bool,
+    momentum: float, eps: float, out: tuple[T, T, T],
+) -> None:  # fmt: skip
     """Normalize over the batch. ``saveInvstd`` is 1 / sqrt(var + eps), as on the A2 and A3 series (910B, 910_93)."""
     arguments = (x, weight, bias, running_mean, running_var, training, momentum, eps)
     if training and x.is_contiguous() and (x if weight is None else weight).dtype == out[1].dtype:
@@ -40,17 +33,9 @@ def batch_norm(
 
 
 def batch_norm_backward(
-    grad: T,
-    x: T,
-    weight: Optional,
-    running_mean: Optional,
-    running_var: Optional,
-    mean: Optional,
-    invstd: Optional,
-    training: bool,
-    eps: float,
-    mask: list[bool],
-) -> Three:
+    grad: T, x: T, weight: Optional, running_mean: Optional, running_var: Optional, mean: Optional, invstd: Optional,
+    training: bool, eps: float, mask: list[bool],
+) -> Three:  # fmt: skip
     of_parameters = running_mean if weight is None else weight
     statistics = (running_mean, running_var, *_in_dtype_of(of_parameters, mean, invstd))
     # torch's kernel reads a strided weight as if it was contiguous.

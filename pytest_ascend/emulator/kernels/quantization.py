@@ -27,6 +27,12 @@ def rounded(x: T, dtype: torch.dtype) -> T:
 to_int8 = functools.partial(rounded, dtype=torch.int8)
 
 
+def by_row(x: T) -> tuple[T, T]:
+    """Quantize each row by its largest magnitude. Return whole numbers, and the scales."""
+    steps = x.abs().amax(-1) / 127
+    return (x / steps.unsqueeze(-1)).nan_to_num(0).round().clamp(-128, 127), steps
+
+
 def _along(x: T, values: T, axis: int) -> T:
     """Return values, one for all or one per index along an axis, in a shape that broadcasts to ``x``."""
     shape = [-1 if dim == axis % x.dim() else 1 for dim in range(x.dim())]
@@ -39,8 +45,6 @@ def quantize(x: T, scales: T, zero_points: Optional, dtype: torch.dtype, axis: i
 
 
 TEXTS = {"torch.qint8": torch.int8, "torch.quint8": torch.uint8, "torch.qint32": torch.int32}
-
-
 _MODES = {"round": torch.round, "floor": torch.floor, "ceil": torch.ceil, "trunc": torch.trunc}
 
 
@@ -80,17 +84,13 @@ def packed_in_words(x: T) -> T:
 
 
 def dynamic_quant(
-    x: T,
-    smooth: Optional,
-    groups: Optional = None,
-    to: torch.dtype | None = None,  # noqa: ARG001 - the output has it; int32 means eight numbers of four bits
-    symmetric: bool = True,
-    mode: str | None = None,
-    largest: float = 0,
-    *,
-    out: tuple[T, T, Optional],
-) -> None:
-    """Quantize with scales computed from the numbers, and offsets if requested."""
+    x: T, smooth: Optional, groups: Optional = None, _to: torch.dtype | None = None, symmetric: bool = True,
+    mode: str | None = None, largest: float = 0, *, out: tuple[T, T, Optional],
+) -> None:  # fmt: skip
+    """Quantize with scales computed from the numbers, and offsets if requested.
+
+    An output of int32 means eight numbers of four bits.
+    """
     y, scale, offset = out
     symmetric, mode = symmetric and offset is None, mode or "pertoken"
     wide, axes = _smoothed(x, smooth, groups, mode), _TOGETHER[mode]
@@ -112,11 +112,8 @@ def dynamic_quant(
 
 def trans_quant_param(scale: T, offset: Optional) -> T:
     """Pack a scale into 64 bits for the matrix unit: 19 bits of its float32, a mark, nine bits of the offset."""
-    bits = scale.float().contiguous().view(torch.int32).long() & 0xFFFFE000
-    whole = bits | 1 << 46
-    if offset is None:
-        return whole
-    return whole | (offset.float().round().clamp(-256, 255).long() & 0x1FF) << 37
+    whole = scale.float().contiguous().view(torch.int32).long() & 0xFFFFE000 | 1 << 46
+    return whole if offset is None else whole | (offset.float().round().clamp(-256, 255).long() & 0x1FF) << 37
 
 
 def to_19_bits(x: T) -> T:
@@ -158,13 +155,9 @@ def quant_matmul_v5(
         return
     if group:
         terms = left.shape[-1] // columns.shape[0]
-        parts = (
-            scaled_product(
-                left[..., i * terms : (i + 1) * terms], right[..., i * terms : (i + 1) * terms, :], rows, each
-            )
-            for i, each in enumerate(columns)
-        )
-        scaled = functools.reduce(torch.add, parts) + (0 if bias is None else bias.float())
+        parts = zip(torch.split(left, terms, -1), torch.split(right, terms, -2), columns, strict=False)
+        scaled = functools.reduce(torch.add, (scaled_product(a, b, rows, each) for a, b, each in parts))
+        scaled = scaled + (0 if bias is None else bias.float())
     else:
         scaled = scaled_product(left, right, rows, columns, bias)
     if out.dtype is torch.int8:
@@ -172,18 +165,7 @@ def quant_matmul_v5(
     out.copy_(scaled)
 
 
-def _gated_product(x: T, weight: T, scales: T) -> tuple[T, T]:
-    """Return both halves of the columns of a product; scales are for columns, or for groups of rows, too."""
-    wide = scales_of(scales).view(-1, 1, weight.shape[-1])
-    groups = len(wide)
-    parts = x.double().view(len(x), groups, x.shape[-1] // groups).transpose(0, 1) @ weight.double().view(
-        groups, -1, weight.shape[-1]
-    )
-    gate, value = (parts.float() * wide).sum(0).chunk(2, -1)
-    return gate, value
-
-
-def _swiglu_of_groups(x: T, weight: T, scales: T, rows: T, ends: list[int], smooth: Optional) -> tuple[T, T]:
+def grouped_swiglu_quant(x: T, weight: T, scales: T, rows: T, groups: T, smooth: Optional = None) -> tuple[T, T]:
     """Multiply groups of rows by their weights (groups, k, n), gate, and quantize each row by its largest.
 
     With five dimensions weights are in the order of the format NZ: (groups, n / 32, k / 16, 16, 32).
@@ -191,20 +173,18 @@ def _swiglu_of_groups(x: T, weight: T, scales: T, rows: T, ends: list[int], smoo
     in_order = weight.permute(0, 2, 3, 1, 4) if weight.dim() == 5 else weight
     numbers = in_order.reshape(len(weight), x.shape[-1], -1).contiguous()
     made = torch.zeros(len(x), scales.shape[-1] // 2)
+    ends = groups.tolist()
     for group, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
-        gate, value = _gated_product(x[start:end], whole_of(numbers[group]), scales[group])
+        # The scales are for columns, or for groups of terms too
+        wide = scales_of(scales[group]).view(-1, 1, scales.shape[-1])
+        left = torch.unflatten(x[start:end].double(), -1, (len(wide), -1)).transpose(0, 1)
+        parts = left @ whole_of(numbers[group]).double().view(len(wide), -1, scales.shape[-1])
+        gate, value = (parts.float() * wide).sum(0).chunk(2, -1)
         each = rows[start:end].float().unsqueeze(-1)
         made[start:end] = torch.nn.functional.silu(gate * each) * (value * each)
         if smooth is not None:
             made[start:end] *= smooth[group]
-    steps = made.abs().amax(-1) / 127
-    return (made / steps.unsqueeze(-1)).nan_to_num(0).round(), steps
-
-
-def grouped_swiglu_quant(
-    x: T, weight: T, _bias: Optional, _offset: Optional, scales: T, rows: T, groups: T
-) -> tuple[T, T, None]:
-    return (*_swiglu_of_groups(x, weight, scales, rows, groups.tolist(), None), None)
+    return by_row(made)
 
 
 def grouped_swiglu_quant_v2(
@@ -215,11 +195,10 @@ def grouped_swiglu_quant_v2(
     if len(weight) != 1 or x.dtype is not torch.int8:
         raise NotImplementedError("only rows in int8 and one tensor of weights are implemented")
     ends = groups.cumsum(0) if modes[3] == 1 else groups
-    return _swiglu_of_groups(x, weight[0], scales[0], rows, ends.tolist(), smooth)
+    return grouped_swiglu_quant(x, weight[0], scales[0], rows, ends, smooth)
 
 
 def group_quant(x: T, scale: T, ends: T, offset: Optional, dtype: torch.dtype) -> T:
     """Quantize rows of one group after those of another, each by its scales."""
-    starts = torch.cat([ends.new_zeros(1), ends[:-1]])
-    rows = scale.float().repeat_interleave((ends - starts).long(), 0)
+    rows = scale.float().repeat_interleave(ends.diff(prepend=ends.new_zeros(1)).long(), 0)
     return rounded(x.float() * rows + (0 if offset is None else offset.float()), dtype)

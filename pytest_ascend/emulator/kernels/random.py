@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 
 from pytest_ascend.emulator.registry import L, T, aten
@@ -48,16 +51,26 @@ def rrelu_with_noise(x: T, noise: T, low: float, high: float, training: bool, se
 
 # --- dropout: a mask with one bit per element, least significant first, in whole bytes of uint8 ---
 
+_PLACES = torch.arange(8, dtype=torch.uint8)
 #: Byte -> its eight bits.
-_BITS = (torch.arange(256, dtype=torch.uint8)[:, None] >> torch.arange(8, dtype=torch.uint8)) & 1
-_WEIGHTS = 2 ** torch.arange(8, dtype=torch.uint8)
+_BITS = (torch.arange(256, dtype=torch.uint8)[:, None] >> _PLACES) & 1
+
+
+def bits_of(mask: T, shape: Sequence[int]) -> T:
+    """Return the first bits of a mask, each in a number of its own."""
+    return _BITS[mask.int()].view(-1)[: math.prod(shape)].view(tuple(shape))
+
+
+def in_bits(mask: T) -> T:
+    """Pack flat elements into bits, the first one in the lowest bit of the first byte; the last byte ends with 0."""
+    padded = torch.nn.functional.pad(mask.to(torch.uint8), (0, -len(mask) % 8))
+    return (padded.view(-1, 8) << _PLACES).sum(1, dtype=torch.uint8)
 
 
 def drop_mask(probability: float, bytes_: int, seed: int | T, offset: int | T, more: int = 0) -> T:
     """Return a mask of so many bytes, in which each element is dropped with a probability."""
     drawn = generator(seed, offset, more)
-    keep = torch.empty(bytes_, 8, dtype=torch.uint8).bernoulli_(1 - probability, generator=drawn)
-    return (keep * _WEIGHTS).sum(1, dtype=torch.uint8)
+    return in_bits(torch.empty(bytes_ * 8, dtype=torch.uint8).bernoulli_(1 - probability, generator=drawn))
 
 
 def dropout_by_bytes(x: T, kept: T, keep: T) -> T:
@@ -76,13 +89,8 @@ def add_softmax_dropout_grad(grad: T, kept: T, softmax: T, *, alpha: float, inpu
     return made.mul_(alpha)
 
 
-def kept(mask: T, x: T) -> T:
-    """Return which elements of ``x`` a mask keeps."""
-    return _BITS[mask.int()].view(-1)[: x.numel()].view(x.shape)
-
-
 def dropout_do_mask(x: T, mask: T, probability: float) -> T:
-    return x.mul(kept(mask, x)).mul_(0 if probability == 1 else 1 / (1 - probability))
+    return x.mul(bits_of(mask, x.shape)).mul_(0 if probability == 1 else 1 / (1 - probability))
 
 
 def dropout_v3(x: T, _: T | None, probability: float, seed: int | T, offset: int | T, more: int = 0) -> tuple[T, T]:

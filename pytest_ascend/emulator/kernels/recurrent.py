@@ -55,18 +55,9 @@ def _steps(x: T, lasts: T, weight: T, bias: T, hidden: T, cell: T) -> tuple[T, .
 
 
 def dynamic_rnn(
-    x: T,
-    weight: T,
-    bias: T,
-    mask: T | None,
-    hidden: T,
-    cell: T,
-    *,
-    direction: str,
-    gate_order: str = _ORDER,
-    num_proj: int = 0,
-    **_: Any,
-) -> tuple[T, ...]:
+    x: T, weight: T, bias: T, mask: T | None, hidden: T, cell: T, *, direction: str, gate_order: str = _ORDER,
+    num_proj: int = 0, **_: Any,
+) -> tuple[T, ...]:  # fmt: skip
     _check(gate_order, num_proj)
     lasts = _lasts(mask, x, hidden)
     over_time = (x.flip(0), lasts.flip(0)) if direction == _REVERSED else (x, lasts)
@@ -78,17 +69,9 @@ def dynamic_rnn(
 
 
 def dynamic_rnn_grad(
-    x: T,
-    weight: T,
-    _bias: T,
-    _y: T,
-    hidden: T,
-    cell: T,
-    *rest: T,
-    gate_order: str = _ORDER,
-    num_proj: int = 0,
+    x: T, weight: T, _bias: T, _y: T, hidden: T, cell: T, *rest: T, gate_order: str = _ORDER, num_proj: int = 0,
     **how: Any,
-) -> tuple[T, ...]:
+) -> tuple[T, ...]:  # fmt: skip
     """Run backward step by step, in float64: the stored gates are already rounded, and errors would grow."""
     h, c, dy, dh, dc, i, j, f, o, tanh, mask, *_ = rest
     _check(gate_order, num_proj)
@@ -176,17 +159,9 @@ def _weights(params: list[T], has_bias: bool) -> Iterator[tuple[T, T]]:
 
 
 def lstm(
-    x: T,
-    params: list[T],
-    states: list[T],
-    batch_sizes: T | None,
-    has_bias: bool,
-    _layers: int,
-    _dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> tuple[Any, ...]:
+    x: T, params: list[T], states: list[T], batch_sizes: T | None, has_bias: bool, _layers: int, _dropout: float,
+    train: bool, bidirectional: bool, batch_first: bool,
+) -> tuple[Any, ...]:  # fmt: skip
     """Run all layers and directions; return output, last states and cells, and for a training what each one kept."""
     above, lasts = _in_steps(x, batch_sizes, batch_first)
     ways, kept = _DIRECTIONS[: 1 + bidirectional], []
@@ -224,18 +199,9 @@ def _check_gru(gate_order: str, reset_after: bool) -> None:
 
 
 def dynamic_gru(
-    x: T,
-    weight: T,
-    weight_hidden: T,
-    bias: T,
-    bias_hidden: T,
-    _lengths: T | None,
-    hidden: T,
-    *,
-    gate_order: str,
-    reset_after: bool,
-    **_: Any,
-) -> tuple[T, ...]:
+    x: T, weight: T, weight_hidden: T, bias: T, bias_hidden: T, _lengths: T | None, hidden: T, *, gate_order: str,
+    reset_after: bool, **_: Any,
+) -> tuple[T, ...]:  # fmt: skip
     """Return the states twice, the gates update, reset and new, and the factor of the reset gate."""
     _check_gru(gate_order, reset_after)
     x, weight, weight_hidden, bias, bias_hidden, hidden = _wide(x, weight, weight_hidden, bias, bias_hidden, hidden)
@@ -253,16 +219,7 @@ def dynamic_gru(
 
 
 def dynamic_gru_grad(
-    x: T,
-    weight: T,
-    weight_hidden: T,
-    _y: T,
-    hidden: T,
-    h: T,
-    *rest: T,
-    gate_order: str,
-    reset_after: bool,
-    **_: Any,
+    x: T, weight: T, weight_hidden: T, _y: T, hidden: T, h: T, *rest: T, gate_order: str, reset_after: bool, **_: Any
 ) -> tuple[T, ...]:
     """Run backward step by step, in float64, as :func:`dynamic_rnn_grad` does."""
     _check_gru(gate_order, reset_after)

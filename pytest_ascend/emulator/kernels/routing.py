@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from pytest_ascend.emulator.kernels.quantization import by_row
 from pytest_ascend.emulator.registry import L, Optional, T
 
 # --- choosing experts ---
@@ -97,33 +98,22 @@ def _chosen(x: T, slots: T, k: int) -> T:
 
 
 def init_routing_v2(
-    x: T, experts: T, active: int, capacity: int, count: int, drop: int, mode: int, _before: bool
-) -> tuple[T, T, T, T]:
-    slots, places = _slots(experts, active, capacity, count, drop)
-    rows = _chosen(x, slots, experts.shape[1])
-    shape = (count, capacity, -1) if drop else rows.shape
-    return rows.view(shape), places, _counted(experts, count, mode), _counted(experts, count, 2)
-
-
-def init_routing_quant_v2(
     x: T, experts: T, scale: Optional, offset: Optional, active: int, capacity: int, count: int, drop: int, mode: int,
-    _before: bool, quant: int,
+    _before: bool, quant: int = -1,
 ) -> tuple[T, T, T, T, Optional]:  # fmt: skip
-    """Route rows in int8: by a given scale and offset (0), or each row by its largest, which is returned (1)."""
+    """Route rows, or in int8: by a given scale and offset (0), or each row by its largest, which is returned (1)."""
     slots, places = _slots(experts, active, capacity, count, drop)
     rows, steps = _chosen(x, slots, experts.shape[1]), None
     if quant == 0:
         if scale is None or offset is None:
             raise NotImplementedError("a given scale without offset is not implemented")
-        rows = rows * scale + offset
-    else:
+        rows = (rows * scale + offset).round().clamp(-128, 127)
+    elif quant > 0:
         if scale is not None:  # one row for all experts, or one for each
             rows = rows * (scale[experts.flatten().long()[slots.clamp(min=0)]] if len(scale) > 1 else scale)
-        steps = rows.abs().amax(-1) / 127
-        rows = (rows / steps.unsqueeze(-1)).nan_to_num(0)
-    shape = (count, capacity, -1) if drop else rows.shape
-    small = rows.round().clamp(-128, 127).view(shape)
-    return small, places, _counted(experts, count, mode), _counted(experts, count, 2), steps
+        rows, steps = by_row(rows)
+    rows = rows.view(count, capacity, -1) if drop else rows
+    return rows, places, _counted(experts, count, mode), _counted(experts, count, 2), steps
 
 
 def init_routing_v3(
@@ -155,17 +145,15 @@ def init_routing_v3(
         if scale is not None:
             of = (flat[slots.clamp(min=0)] - low).clamp(0, len(scale) - 1)
             rows = rows * (scale.float()[of] if len(scale) > 1 else scale.float())
-        steps = rows.abs().amax(-1) / 127
-        made = (rows / steps.unsqueeze(-1)).nan_to_num(0).round()
+        made, steps = by_row(rows)
     numbers = (flat[mine] - low).bincount(minlength=high - low)
     pairs = torch.zeros(count, 2, dtype=numbers.dtype)
     used = numbers.nonzero().flatten()
     pairs[: len(used)] = torch.stack((used + low, numbers[used]), 1)
     kinds = {0: numbers.cumsum(0), 1: numbers, 2: pairs}
     index = torch.nn.functional.pad(slots, (0, max(0, len(flat) - len(slots))), value=-1) if row_type else places
-    return (
-        made.view(high - low, capacity, -1) if drop else made, index, kinds[count_type] if counts else None, steps,
-    )  # fmt: skip
+    made = made.view(high - low, capacity, -1) if drop else made
+    return made, index, kinds[count_type] if counts else None, steps
 
 
 def re_routing(tokens: T, counts: T, scales: Optional, _: int, index_type: int) -> tuple[T, Optional, T, T]:
@@ -181,9 +169,11 @@ def re_routing(tokens: T, counts: T, scales: Optional, _: int, index_type: int) 
 
 
 def finalize_routing(
-    rows: T, x1: Optional, x2: Optional, bias: Optional, scales: Optional, places: T, experts: Optional
+    rows: T, places: T, x1: Optional, x2: Optional, bias: Optional, scales: Optional, experts: Optional, mode: int = 0
 ) -> T:
     """Add, for each row, the results of its experts; ``places`` counts rows first, then choices, -1 is none."""
+    if mode not in (0, 1):
+        raise NotImplementedError(f"drop_pad_mode {mode} is not implemented")
     k = 1 if scales is None else scales.shape[1]
     chosen = places.long().view(k, -1)
     parts = rows.float().reshape(-1, rows.shape[-1])[chosen.clamp(min=0)] * (chosen >= 0).unsqueeze(-1)
@@ -196,23 +186,11 @@ def finalize_routing(
     return total
 
 
-def finalize_routing_v2(
-    rows: T, places: T, x1: Optional, x2: Optional, bias: Optional, scales: Optional, experts: Optional, mode: int
-) -> T:
-    if mode not in (0, 1):
-        raise NotImplementedError(f"drop_pad_mode {mode} is not implemented")
-    return finalize_routing(rows, x1, x2, bias, scales, places, experts)
-
-
 def token_permute(tokens: T, indices: T, count: int, _: bool) -> tuple[T, T]:
     """Return tokens in order of their experts, and the position of each copy of a token."""
     order = indices.flatten().argsort(stable=True)
     copies = indices.numel() // max(1, len(tokens))
     return tokens[(order // copies)[: count or None]], order.argsort()
-
-
-def token_permute_grad(grad: T, places: T, copies: int, _: bool) -> T:
-    return grad.float()[places.long()].view(-1, copies, grad.shape[-1]).sum(1)
 
 
 def token_unpermute(permuted: T, places: T, probs: Optional, _padded: bool, _shape: L | None) -> T:

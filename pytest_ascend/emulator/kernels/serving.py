@@ -12,7 +12,7 @@ from pytest_ascend.emulator.kernels.atb import placed
 from pytest_ascend.emulator.kernels.inference import attend_alone, gathered
 from pytest_ascend.emulator.kernels.linear import scaled_product, whole_of
 from pytest_ascend.emulator.kernels.normalization import root_mean_square
-from pytest_ascend.emulator.kernels.quantization import packed_in_words, to_int8
+from pytest_ascend.emulator.kernels.quantization import by_row, packed_in_words, to_int8
 from pytest_ascend.emulator.registry import L, Optional, T
 
 # --- products ---
@@ -51,28 +51,22 @@ def kronecker_quant(x: T, p1: T, p2: T, clipRatio: float) -> tuple[T, T]:
 
 def _in_place(rows: T, cache: T, slots: T, mode: str) -> None:
     """Write rows into slots of a cache: (blocks, block, ...), or in NZ (blocks, parts, block, 16 or 32)."""
-    if "NZ" not in mode:
+    if "NZ" in mode:
+        parts = rows.reshape(len(rows), -1, cache.shape[-1])
+        cache.copy_(placed(parts, cache.transpose(1, 2), slots).transpose(1, 2))
+    else:
         cache.copy_(placed(rows, cache, slots))
-        return
-    width = cache.shape[-1]
-    parts = rows.reshape(len(rows), -1, width)
-    in_rows = cache.transpose(1, 2)
-    cache.copy_(placed(parts, in_rows, slots).transpose(1, 2))
 
 
 def scatter_pa_kv_cache(
-    key: T, keyCache: Optional, slots: T, value: Optional, valueCache: Optional, cacheMode: str | None,
-    strides: L | None, offsets: L | None,
+    key: T, keyCache: Optional, slots: T, cacheMode: str | None, value: Optional = None,
+    valueCache: Optional = None, strides: L | None = None, offsets: L | None = None,
 ) -> None:  # fmt: skip
     if [*(strides or [1]), *(offsets or [0])] not in ([1, 0], [1, 1, 0, 0]):
         raise NotImplementedError("strides and offsets of rows are not implemented")
     for rows, cache in ((key, keyCache), (value, valueCache)):
         if rows is not None and cache is not None:
             _in_place(rows, cache, slots, cacheMode or "Norm")
-
-
-def scatter_pa_cache(key: T, keyCache: T, slots: T, cacheMode: str | None) -> None:
-    _in_place(key, keyCache, slots, cacheMode or "Norm")
 
 
 def gather_pa_kv_cache(
@@ -85,11 +79,19 @@ def gather_pa_kv_cache(
     in_parts = "NZ" in (cacheMode or "Norm")
     for target, cache in ((key, keyCache), (value, valueCache)):
         pages = cache if in_parts else cache.transpose(1, 2)
-        for place, (start, first) in enumerate(
-            zip([0, *torch.tensor(counts).cumsum(0).tolist()], firsts, strict=False)
-        ):
-            rows = gathered(pages, tables[place], first + counts[place])[:, first:].transpose(0, 1)
-            target[start : start + counts[place]] = rows.reshape(-1, *target.shape[1:])
+        start = 0
+        for blocks, count, first in zip(tables, counts, firsts, strict=False):
+            rows = gathered(pages, blocks, first + count)[:, first:].transpose(0, 1)
+            target[start : start + count] = rows.reshape(-1, *target.shape[1:])
+            start += count
+
+
+def paged_cache_load(
+    keys: T, values: T, table: T, lengths: T, key: T, value: T, starts: Optional, cfg: int, ends: bool, _has: bool
+) -> None:
+    if cfg == 0:
+        raise NotImplementedError("a cache in NZ is not implemented")
+    gather_pa_kv_cache(keys, values, table, lengths, key, value, starts, None, ends)
 
 
 # --- rope ---
@@ -134,12 +136,6 @@ def kv_rms_norm_rope_cache(
 # --- quantized norms and gates ---
 
 
-def _by_row(x: T, like: float = 127.0) -> tuple[T, T]:
-    """Quantize each row by its largest magnitude. Return whole numbers, and the scales."""
-    steps = x.abs().amax(-1) / like
-    return (x / steps.unsqueeze(-1)).nan_to_num(0).round().clamp(-128, 127), steps
-
-
 def _added_norm(x1: T, x2: T, gamma: T, beta: Optional, epsilon: float) -> tuple[T, T]:
     total = x1.float() + x2.float()
     normal = total * root_mean_square(total, gamma, epsilon) * gamma.float()
@@ -166,9 +162,7 @@ def add_rms_norm_quant_v2(
     x1: T, x2: T, gamma: T, scales1: T, scales2: Optional, zeroPoints1: Optional, zeroPoints2: Optional,
     beta: Optional, epsilon: float, divMode: bool,
 ) -> tuple[Optional, ...]:  # fmt: skip
-    made = add_rms_norm_quant(
-        x1, x2, gamma, scales1, scales2, zeroPoints1, zeroPoints2, epsilon, divMode, beta
-    )  # fmt: skip
+    made = add_rms_norm_quant(x1, x2, gamma, scales1, scales2, zeroPoints1, zeroPoints2, epsilon, divMode, beta)
     return *made, _added_norm(x1, x2, gamma, beta, epsilon)[1]
 
 
@@ -179,8 +173,8 @@ def add_rms_norm_dynamic_quant(
     """Add, normalize, and quantize each row by its largest magnitude, after multiplying by smoothing factors."""
     total, normal = _added_norm(x1, x2, gamma, beta, epsilon)
     asked = outputMask or [True, smooth2 is not None]
-    y1, scale1 = _by_row(normal if smooth1 is None else normal * smooth1.float())
-    y2, scale2 = _by_row(normal if smooth2 is None else normal * smooth2.float())
+    y1, scale1 = by_row(normal if smooth1 is None else normal * smooth1.float())
+    y2, scale2 = by_row(normal if smooth2 is None else normal * smooth2.float())
     return (
         y1 if asked[0] else None, y2 if asked[1] else None, total, scale1 if asked[0] else None,
         scale2 if asked[1] else None,
@@ -219,7 +213,7 @@ def dequant_swiglu_quant(
         gated = F.silu(first) * second if activateLeft else F.silu(second) * first
     shape = (*x.shape[:-1], x.shape[-1] // 2)
     if quantMode == "dynamic":
-        whole, steps = _by_row(gated if quantScale is None else gated * of_rows(quantScale))
+        whole, steps = by_row(gated if quantScale is None else gated * of_rows(quantScale))
         return _filled(whole, len(rows)).view(shape), _filled(steps, len(rows)).view(shape[:-1])
     gated = gated if quantScale is None else gated / of_rows(quantScale)
     gated = gated if quantOffset is None else gated + of_rows(quantOffset)
@@ -245,8 +239,7 @@ def swiglu_quant(
 def attention_update(lse: list[T], parts: list[T], _type: int) -> tuple[T, T]:
     """Merge parts of attention over different keys by their log-sum-exps."""
     sums = torch.stack(lse).double()
-    shares = sums.softmax(0).unsqueeze(-1)
-    return (torch.stack(parts).double() * shares).sum(0), sums.logsumexp(0)
+    return (torch.stack(parts).double() * sums.softmax(0).unsqueeze(-1)).sum(0), sums.logsumexp(0)
 
 
 def _sequences_of(x: T, layout: str, lengths: Optional) -> list[T]:
@@ -294,19 +287,16 @@ def sparse_flash_attention(
     query: T, key: T, value: Optional, indices: T, blockTable: Optional, lengthsQuery: Optional,
     lengthsKey: Optional, queryRope: Optional, keyRope: Optional, scale: float, blockSize: int,
     layoutQuery: str, layoutKey: str, sparseMode: int, returnLse: bool, sinks: Optional = None,
-) -> tuple[T, None, None]:  # fmt: skip
+) -> T:  # fmt: skip
     """Attend with each query over the blocks of keys that it has chosen (-1 is none), up to its own place."""
     if returnLse:
         raise NotImplementedError("statistics of the softmax are not implemented")
     whole = query if queryRope is None else torch.cat((query, queryRope), -1)
-    made = torch.zeros(*query.shape[:-1], (key if value is None else value).shape[-1], dtype=torch.float64)
+    value = key if value is None else value
+    made = torch.zeros(*query.shape[:-1], value.shape[-1], dtype=torch.float64)
     queries, chosen, targets = (_sequences_of(each, layoutQuery, lengthsQuery) for each in (whole, indices, made))
-    keys = _keys_of(key, layoutKey, blockTable, lengthsKey)
-    values = keys if value is None else _keys_of(value, layoutKey, blockTable, lengthsKey)
-    if keyRope is not None:
-        keys = [
-            torch.cat(each, -1) for each in zip(keys, _keys_of(keyRope, layoutKey, blockTable, lengthsKey), strict=True)
-        ]
+    key = key if keyRope is None else torch.cat((key, keyRope), -1)
+    keys, values = (_keys_of(each, layoutKey, blockTable, lengthsKey) for each in (key, value))
     for q, of, k, v, out in zip(queries, chosen, keys, values, targets, strict=True):
         for row in range(len(q)):
             last = len(k) - len(q) + row if sparseMode == _CAUSAL else len(k) - 1
@@ -315,7 +305,7 @@ def sparse_flash_attention(
             places = places[places <= last]
             mine = (q[row, :, None], k[places].transpose(0, 1), v[places].transpose(0, 1))
             out[row] = attend_alone(*mine, scale, sink=sinks)[0][:, 0]
-    return made.to(query.dtype), None, None
+    return made.to(query.dtype)
 
 
 # --- what prepares latent attention ---
@@ -348,7 +338,8 @@ def mla_prolog(
     latent = down * root_mean_square(down, gammaCq, epsilonCq) * gammaCq.float() * qcQrScale
     if weightUqQr.dtype is torch.int8:
         smooth = latent if smoothScalesCq is None else latent * smoothScalesCq.float()
-        up = _product(*_by_row_in_int8(smooth, weightUqQr), scaleWUqQr, half)
+        whole, steps = by_row(smooth)
+        up = _product(whole, weightUqQr, steps, scaleWUqQr, half)
     else:
         up = _product(latent.to(half), weightUqQr, None, None, half)
     plain, turned = torch.split(up.view(len(rows), heads, -1), [depth, up.shape[-1] // heads - depth], -1)
@@ -360,21 +351,7 @@ def mla_prolog(
     for cache, found in ((kvCache, stored), (krCache, _interleaved_rope(key_rope, cos, sin))):
         cache.copy_(placed(found.to(cache.dtype), cache, cacheIndex.flatten()))
     shape = (*tokenX.shape[:-1], heads, -1)
-    return query.view(shape), query_rope.view(shape), None, None, None
-
-
-def mla_prolog_v2(
-    tokenX: T, weightDq: T, weightUqQr: T, weightUk: T, weightDkvKr: T, gammaCq: T, gammaCkv: T,
-    ropeSin: T, ropeCos: T, cacheIndex: T, kvCache: T, krCache: T, scaleX: Optional, scaleWDq: Optional,
-    scaleWUqQr: Optional, scaleWDkvKr: Optional, smoothScalesCq: Optional, epsilonCq: float,
-    epsilonCkv: float, cacheMode: str | None,
-) -> tuple[Optional, ...]:  # fmt: skip
-    return mla_prolog(**locals())[:3]
-
-
-def _by_row_in_int8(x: T, weight: T) -> tuple[T, T, T]:
-    whole, steps = _by_row(x)
-    return whole, weight, steps
+    return query.view(shape), query_rope.view(shape)
 
 
 def mla_prolog_by_name(
@@ -385,8 +362,7 @@ def mla_prolog_by_name(
     if any(each is not None for each in scales):
         raise NotImplementedError("scales are not implemented")
     how: dict[str, Any] = {"epsilonCq": rmsnorm_epsilon_cq, "epsilonCkv": rmsnorm_epsilon_ckv, "cacheMode": cache_mode}
-    query, rope, *_ = mla_prolog(*given[:12], **how)
-    return query, rope, given[10], given[11]
+    return *mla_prolog(*given[:12], **how), given[10], given[11]
 
 
 def fused_causal_conv1d(
@@ -448,7 +424,7 @@ def kv_quant_sparse_flash_attention(
     return sparse_flash_attention(
         query[..., :depth], plain, None, indices, blockTable, lengthsQuery, lengthsKey, query[..., depth:],
         rope.view(query.dtype), scale, blockSize, layoutQuery, layoutKey, sparseMode, False,
-    )[0]  # fmt: skip
+    )  # fmt: skip
 
 
 # --- the gated delta rule ---

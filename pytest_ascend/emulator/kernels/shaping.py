@@ -113,18 +113,6 @@ def masked_fill_range(x: T, start: T, end: T, value: T, axis: int) -> T:
     return filled
 
 
-def sign_bits_pack(x: T, size: int) -> T:
-    """Return one bit per element, 1 if it is not negative, least significant first; the last byte is padded with -1."""
-    flat = x.reshape(-1)
-    bits = F.pad(flat >= 0, (0, -len(flat) % 8)).view(-1, 8)
-    return (bits << torch.arange(8)).sum(-1).to(torch.uint8).view(size, -1)
-
-
-def sign_bits_unpack(x: T, dtype: int, size: int) -> T:  # noqa: ARG001  the output's says it, too
-    bits = (x.reshape(-1, 1) >> torch.arange(8, dtype=torch.uint8)) & 1
-    return (bits.float() * 2 - 1).view(size, -1)
-
-
 def one_hot(x: T, on_value: T, off_value: T, axis: int, depth: int) -> T:
     hot = x.unsqueeze(-1) == torch.arange(depth)
     made = torch.where(hot, on_value.view(()), off_value.view(()))
