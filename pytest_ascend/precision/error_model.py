@@ -187,7 +187,8 @@ class ErrorModel:
         # ulp, of sums (with cancellation) one size for any values.
         is_relative, seen = setting.accumulation == 1, reference_runs
         self._unit = self.ulp if is_relative else np.ones(exponents.shape)
-        self._largest = (seen.ulps_max if is_relative else seen.excess_max).max(axis=0)
+        self._largest_of_each = seen.ulps_max if is_relative else seen.excess_max
+        self._largest = self._largest_of_each.max(axis=0)
         self._counts, self._squares = seen.count, seen.ulps_square if is_relative else seen.excess_square
         self._count = self._counts.sum(axis=0)
         # A window needs so many elements: fewer only if there are no more. Results of one reference share roundings, so
@@ -224,6 +225,14 @@ class ErrorModel:
                 allowed = np.maximum(allowed, self._scale(half_width, chance, sums))
             bound = np.where(enough, allowed, bound)
         return bound
+
+    def outlying(self, half_width: int) -> npt.NDArray[np.bool_]:
+        """Return whether one element has most of the squared errors of a reference run in the window of each octave."""
+        found = np.zeros(self.exponents.shape, dtype=bool)
+        if self._has_runs:
+            for largest, square in zip(self._largest_of_each, self._squares, strict=True):
+                found |= 2 * sliding_max(largest, half_width) ** 2 > sliding_sum(square, half_width)
+        return found
 
     def root_mean_square(self, half_width: int, count: Floats) -> Floats:
         """Return the allowed root mean square error in the window around each octave of ``count`` elements."""

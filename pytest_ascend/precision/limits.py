@@ -186,9 +186,13 @@ def _with_zero(allowed: Limits, model: ErrorModel, reference_runs: Sequence[Entr
 
 
 def _root_mean_square(device: Octaves, model: ErrorModel) -> Finding:
-    """Compare over the narrowest window around each octave with enough elements for a meaningful mean."""
+    """Compare over the narrowest window around each octave with enough elements for a meaningful mean.
+
+    Where a single element may make most of the error, as a sign that an optimizer's first step takes from a gradient
+    near zero does, the device's largest error is left out of the mean: it is judged by itself.
+    """
     worst = Finding(rule=Rule.RMS, value=0.0, limit=1.0)
-    (total,), (error_square,) = device.count, device.error_square
+    (total,), (error_square,), (error_max,) = device.count, device.error_square, device.error_max
     pending = total > 0
     if total.sum() < model.use.independent:
         return worst
@@ -198,7 +202,9 @@ def _root_mean_square(device: Octaves, model: ErrorModel) -> Finding:
         if not enough.any():
             continue
         pending &= ~enough
-        value = np.sqrt(sliding_sum(error_square, half_width) / count)
+        square = sliding_sum(error_square, half_width)
+        square = square - np.where(model.outlying(half_width), sliding_max(error_max, half_width) ** 2, 0.0)
+        value = np.sqrt(np.maximum(square, 0) / count)
         limit = model.root_mean_square(half_width, total)
         ratio = np.nan_to_num(np.where(enough, value / limit, 0), posinf=np.inf)
         place = int(ratio.argmax())

@@ -253,3 +253,22 @@ def test_a_list_is_several_reference_runs_unless_it_is_one_of_a_nested_output():
     assert not compare(noisy_pair, [expected] * 2, reference_runs=pair).agrees
     assert compare(noisy_pair, [expected] * 2, reference_runs=[pair, noisy_pair]).agrees
     assert compare([run, noisy], [expected] * 2, reference_runs=[run, noisy]).agrees
+
+
+@pytest.mark.parametrize(("noise", "agrees"), [(1e-10, True), (1e-8, False)])
+def test_a_second_jump_of_a_training_is_none_of_the_many_errors_that_a_mean_judges(noise, agrees):
+    """AdamW makes a whole step from a gradient that is only rounding: not in every run, nor for the same elements."""
+    generator = torch.Generator().manual_seed(0)
+
+    def normal() -> torch.Tensor:
+        return torch.randn(128, generator=generator, dtype=torch.float64)
+
+    exact = 2.8e-5 * normal().sign() * (1 + 0.02 * normal())
+
+    def run(*jumps: float, noise: float = 1e-10) -> torch.Tensor:
+        changed = exact + noise * normal()
+        changed[: len(jumps)] += torch.tensor(jumps)
+        return changed.float()
+
+    reference_runs = [run(2.5e-8), run(2.5e-8), run()]
+    assert compare(run(2.5e-8, 8e-8, noise=noise), exact, reference_runs=reference_runs).agrees is agrees
