@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_ascend.golden import GoldenStore
     from pytest_ascend.performance.benchmarking import AscendBenchmark
     from pytest_ascend.performance.comparison import Comparison
+    from pytest_ascend.plugin.session import RunSetup
     from pytest_ascend.records.case import Measure
     from pytest_ascend.run.case_context import CaseContext, Reproduce
     from pytest_ascend.run.comparing import PrecisionCompare
@@ -50,18 +51,15 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     early_config.stash[SETUP] = hooks.set_up(early_config, args)
 
 
-_MARKERS = (
-    "ascend_case(case): the pytest_ascend Case that a test decides",
-    "ascend_cases(suite, *properties): a test with the parameter `case` decides all of these cases",
-    "ascend_explores(): a test with the parameters `case`, `seconds`, `seed` and `findings`, for --ascend-explore",
-    "ascend_model(factory, inputs=None): the model whose cases a test with ascend_model_case decides",
-    "ascend_standard(name, limits={}, waiver=''): the standard that precision_compare judges a test by",
-)
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers and, with ``--ascend``, everything else."""
-    for marker in _MARKERS:
+    for marker in (
+        "ascend_case(case): the pytest_ascend Case that a test decides",
+        "ascend_cases(suite, *properties): a test with the parameter `case` decides all of these cases",
+        "ascend_explores(): a test with the parameters `case`, `seconds`, `seed` and `findings`, for --ascend-explore",
+        "ascend_model(factory, inputs=None): the model whose cases a test with ascend_model_case decides",
+        "ascend_standard(name, limits={}, waiver=''): the standard that precision_compare judges a test by",
+    ):
         config.addinivalue_line("markers", marker)
     if options.is_on(config.option):
         options.expand(config.option)
@@ -83,22 +81,16 @@ def pytest_pycollect_makeitem(collector: pytest.Module, name: str, obj: object) 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrise tests marked ``ascend_cases`` with their cases, and tests of a user's model with its cases."""
-    if metafunc.definition.get_closest_marker("ascend_cases"):
+    marked, fixtures = metafunc.definition.get_closest_marker, metafunc.fixturenames
+    if marked("ascend_cases") or marked("ascend_explores"):
         from pytest_ascend.plugin import collection
 
-        collection.parametrize(metafunc)
-    if "_ascend_community_case" in metafunc.fixturenames:
+        (collection.parametrize if marked("ascend_cases") else collection.explored)(metafunc)
+    if "_ascend_community_case" in fixtures or "ascend_model_case" in fixtures:
         from pytest_ascend.plugin import user_model
 
-        user_model.parametrize_community(metafunc)
-    if metafunc.definition.get_closest_marker("ascend_explores"):
-        from pytest_ascend.plugin import collection
-
-        collection.explored(metafunc)
-    if "ascend_model_case" in metafunc.fixturenames:
-        from pytest_ascend.plugin import user_model
-
-        user_model.parametrize(metafunc)
+        is_model = "ascend_model_case" in fixtures
+        (user_model.parametrize if is_model else user_model.parametrize_community)(metafunc)
 
 
 @pytest.fixture
@@ -141,10 +133,13 @@ def _model_parity(
 @pytest.fixture(scope="session")
 def _ascend_device(pytestconfig: pytest.Config) -> Device:
     """Return the device under test, with ``label``, ``synchronize()`` and peak memory. Skips without ``--ascend``."""
-    setup = pytestconfig.stash.get(SETUP, None)
-    if setup is None:
+    return _setup_of(pytestconfig).prepared.device
+
+
+def _setup_of(config: pytest.Config) -> RunSetup:
+    if SETUP not in config.stash:
         pytest.skip("needs --ascend")
-    return setup.prepared.device
+    return config.stash[SETUP]
 
 
 @pytest.fixture(scope="session")
@@ -160,9 +155,7 @@ def _ascend_ranks(pytestconfig: pytest.Config) -> Iterator[tuple[Ranks, int]]:
     ``ranks.run(count, function, name=value)`` calls ``function(place, name=value)`` on each rank. Skips on a single
     device and without ``--ascend``.
     """
-    setup = pytestconfig.stash.get(SETUP, None)
-    if setup is None:
-        pytest.skip("needs --ascend")
+    setup = _setup_of(pytestconfig)
     if not setup.ranks:
         pytest.skip("needs several devices: --ascend-ranks=N, or -n N")
     from pytest_ascend.distributed.ranks import Ranks
@@ -175,18 +168,14 @@ def _ascend_ranks(pytestconfig: pytest.Config) -> Iterator[tuple[Ranks, int]]:
 @pytest.fixture(scope="session")
 def golden_store(pytestconfig: pytest.Config) -> GoldenStore:
     """Return the goldens of ``--ascend-baselines``, or the bundled ones."""
-    return _goldens(pytestconfig)
-
-
-def _goldens(config: pytest.Config) -> GoldenStore:
     from pytest_ascend.golden import GoldenStore
 
-    setup = config.stash.get(SETUP, None)
+    setup = pytestconfig.stash.get(SETUP, None)
     return GoldenStore((setup.options.baselines if setup else folder("baselines")) / "golden")
 
 
 @pytest.fixture(scope="session")
-def cpu_reference(pytestconfig: pytest.Config) -> CpuReference:
+def cpu_reference(pytestconfig: pytest.Config, golden_store: GoldenStore) -> CpuReference:
     """Call a function or module on the CPU in float64; ``golden="name"`` reads a stored result instead.
 
     ``expected = cpu_reference(block, x)`` does not change ``block`` or ``x``.
@@ -194,7 +183,7 @@ def cpu_reference(pytestconfig: pytest.Config) -> CpuReference:
     from pytest_ascend.run.reference import CpuReference
 
     setup = pytestconfig.stash.get(SETUP, None)
-    return CpuReference(_goldens(pytestconfig), stores=bool(setup and setup.options.store_goldens))
+    return CpuReference(golden_store, stores=bool(setup and setup.options.store_goldens))
 
 
 @pytest.fixture(scope="session")
@@ -274,9 +263,7 @@ def _ascend_baseline(pytestconfig: pytest.Config) -> Comparison:
     from pytest_ascend.performance.baseline import choose
     from pytest_ascend.performance.comparison import Comparison
 
-    setup = pytestconfig.stash.get(SETUP, None)
-    if setup is None:
-        pytest.skip("needs --ascend")
+    setup = _setup_of(pytestconfig)
     choice = choose(setup.options.baselines, setup.stack(), setup.timing())
     return Comparison(choice=choice, tolerance=setup.options.slowdown)
 

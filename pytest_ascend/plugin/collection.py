@@ -12,7 +12,6 @@ import pytest
 from pytest_ascend.coverage import manifest, shards
 from pytest_ascend.coverage.selection import CollectedCases
 from pytest_ascend.coverage.shards import Shard
-from pytest_ascend.device import Device
 from pytest_ascend.plugin.keys import CASE, NOT_BUILT, SETUP
 from pytest_ascend.plugin.session import RunSetup, whole
 from pytest_ascend.records.case import OWN, OWN_TEST, Case
@@ -66,7 +65,7 @@ def take_cases(items: list[pytest.Item]) -> None:
             item.extra_keyword_matches.add(case.id)
 
 
-def cases_to_build(collector: pytest.Collector, name: str, function: object) -> tuple[Case, ...] | None:
+def cases_to_build(collector: Any, name: str, function: object) -> tuple[Case, ...] | None:
     """Return the cases of a test marked ``ascend_cases`` that the run may select; None for any other test.
 
     Building an item takes longer than running most cases. Items of a higher level, and those that node ids or ``-k``
@@ -75,7 +74,7 @@ def cases_to_build(collector: pytest.Collector, name: str, function: object) -> 
     marks = [mark for mark in _marks_of(function) if mark.name == MARK]
     if not marks:
         return None
-    known = collector.config.stash.setdefault(_TO_BUILD, {})
+    known: dict[str, tuple[Case, ...] | None] = collector.config.stash.setdefault(_TO_BUILD, {})
     key = f"{collector.nodeid}::{name}"
     if key not in known:
         known[key] = _selected(collector, name, function, marks[0].args)
@@ -86,15 +85,12 @@ def explored(metafunc: pytest.Metafunc) -> None:
     """Parametrise a test marked ``ascend_explores`` with the cases that ``-k`` may select, and how each explores."""
     from pytest_ascend.operators.exploring import cases  # noqa: PLC0415  (loads torch)
 
-    definition, setup = metafunc.definition, metafunc.config.stash[SETUP]
-    collector, options = definition.parent, setup.options
-    assert collector is not None  # noqa: S101  (a test stands in a module)
-
-    named, by_k = _named(collector, definition.name), _rule_of_k(collector, metafunc.function)
+    setup, name, collector = metafunc.config.stash[SETUP], metafunc.definition.name, metafunc.definition.parent
+    options, named, by_k = setup.options, _named(collector, name), _rule_of_k(collector, metafunc.function)
 
     def may_match(case: Case) -> bool:
-        name = f"{definition.name}[{case.id}]"
-        return name in named if named else by_k(name)
+        test = f"{name}[{case.id}]"
+        return test in named if named else by_k(test)
 
     cards = len(setup.prepared.indices) if isinstance(options.cards, str) else options.cards
     lanes = cards or setup.usual_cards(options.explore_s)
@@ -107,14 +103,12 @@ def explored(metafunc: pytest.Metafunc) -> None:
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
     """Parametrise a test marked ``ascend_cases`` with one ``case`` for each that is to be built."""
-    collector = metafunc.definition.parent
-    assert collector is not None  # noqa: S101  (a test stands in a module)
-    cases = cases_to_build(collector, metafunc.definition.name, metafunc.function)
+    cases = cases_to_build(metafunc.definition.parent, metafunc.definition.name, metafunc.function)
     if cases is not None:
         metafunc.parametrize("case", cases, ids=[case.id for case in cases])
 
 
-def _selected(collector: pytest.Collector, name: str, function: object, args: Sequence[str]) -> tuple[Case, ...]:
+def _selected(collector: Any, name: str, function: object, args: Sequence[str]) -> tuple[Case, ...]:
     config = collector.config
     setup = config.stash.get(SETUP, None)
     suites = setup.suites if setup else folder("suites").resolve()
@@ -132,7 +126,7 @@ def _selected(collector: pytest.Collector, name: str, function: object, args: Se
     return kept
 
 
-def _named(collector: pytest.Collector, name: str) -> set[str] | None:
+def _named(collector: Any, name: str) -> set[str] | None:
     """Return the tests of a function that the command line names one by one; None where it names more than these."""
     found: set[str] = set()
     for arg in collector.config.args:
@@ -168,14 +162,16 @@ class _Unbuilt:
         yield from self.parent.iter_markers()
 
 
-def _rule_of_k(collector: pytest.Collector, function: object) -> Callable[[str], bool]:
+def _rule_of_k(collector: Any, function: object) -> Callable[[str], bool]:
     """Return whether ``-k`` may select a test of a function, by the test's name.
 
     Uses pytest's own rule, once for what these tests share. Everything may match if another plugin could change names,
     or if the expression is invalid, which pytest reports.
     """
-    expression = collector.config.option.keyword.strip()
-    if not expression or _others_choose(collector.config):
+    expression, hook = collector.config.option.keyword.strip(), collector.config.hook
+    hooks = (*hook.pytest_itemcollected.get_hookimpls(), *hook.pytest_collection_modifyitems.get_hookimpls())
+    plugins = {each.function.__module__.partition(".")[0] for each in hooks}
+    if not expression or not plugins.issubset(_KNOWN_PLUGINS):
         return lambda _: True
     try:
         from _pytest.mark import KeywordMatcher  # noqa: PLC0415  (not public: where it is not found, nothing is left out)
@@ -189,37 +185,10 @@ def _rule_of_k(collector: pytest.Collector, function: object) -> Callable[[str],
     return lambda name: compiled.evaluate(KeywordMatcher(shared | {name}))
 
 
-def _others_choose(config: pytest.Config) -> bool:
-    """Whether an unknown plugin may change names or keywords of tests."""
-    hooks = config.hook.pytest_itemcollected, config.hook.pytest_collection_modifyitems
-    modules = (each.function.__module__ for hook in hooks for each in hook.get_hookimpls())
-    return any(module.partition(".")[0] not in _KNOWN_PLUGINS for module in modules)
-
-
 def _marks_of(function: object) -> list[pytest.Mark]:
     found = getattr(function, "pytestmark", [])
     marks = (getattr(each, "mark", each) for each in (found if isinstance(found, list) else [found]))
     return [each for each in marks if isinstance(each, pytest.Mark)]
-
-
-def is_open(device: Device) -> bool:
-    """Whether this process, which only collects, uses the device already."""
-    if device.kind != "npu":
-        return False
-    from pytest_ascend.device.npu import has_context  # noqa: PLC0415  (loads torch)
-
-    return has_context()
-
-
-def refuse_open(opened_by: str) -> None:
-    """Raise UsageError if a file used the device during collection: CANN then hangs or fails in forks."""
-    if opened_by:
-        raise UsageError(
-            f"{opened_by} uses the NPU while it is imported: the processes that run the tests could not use it "
-            "any more (CANN: 107002, or a hang)",
-            hint="move what it computes into a test or a fixture; or run everything in one process: "
-            "--ascend-isolation=off",
-        )
 
 
 class Sharding:
@@ -236,13 +205,12 @@ class Sharding:
         mine = shards.part(planned.cases, shards.load(self._setup.suites), self._shard)
         cases = {item: item.stash.get(CASE, None) for item in items}
         self._elsewhere = {item.nodeid: case for item, case in cases.items() if case and case.id not in mine}
-        items[:] = [item for item, case in cases.items() if self._is_here(item, case)]
-
-    def _is_here(self, item: pytest.Item, case: Case | None) -> bool:
-        """Tests that are no cases are divided too, by their names."""
-        if case is not None:
-            return item.nodeid not in self._elsewhere
-        return crc32(item.nodeid.encode()) % self._shard.count == self._shard.index - 1
+        # Tests that are no cases are divided too, by their names.
+        items[:] = [
+            item
+            for item, case in cases.items()
+            if (case.id in mine if case else crc32(item.nodeid.encode()) % self._shard.count == self._shard.index - 1)
+        ]
 
     def completed(self, collected: CollectedCases) -> CollectedCases:
         """Return what was collected, including the cases of other shards."""

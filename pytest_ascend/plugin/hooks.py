@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_ascend.coverage import manifest, selection, shards
+from pytest_ascend.coverage import manifest, selection
 from pytest_ascend.coverage.selection import CollectedCases
 from pytest_ascend.environment.chips import has_own_formulas
 from pytest_ascend.export import terminal
 from pytest_ascend.plugin import options, parent
-from pytest_ascend.plugin.collection import is_open, refuse_open, take_cases
+from pytest_ascend.plugin.collection import take_cases
 from pytest_ascend.plugin.keys import CASE, CONTEXT, STATE
 from pytest_ascend.plugin.progress import ProgressLine, folded
 from pytest_ascend.plugin.reports import (
@@ -35,15 +35,15 @@ from pytest_ascend.plugin.reports import (
     record_of,
     restate,
 )
-from pytest_ascend.plugin.session import PYTEST_ONLY, RunSetup, header_lines
+from pytest_ascend.plugin.session import RunSetup, header_lines
 from pytest_ascend.plugin.startup import one_clear_message, set_up
 from pytest_ascend.plugin.state import RunState
-from pytest_ascend.records.outcome import Failed
+from pytest_ascend.records.outcome import Errored, Failed
 from pytest_ascend.run import benchmarked
-from pytest_ascend.run.case_context import CaseContext, watching
+from pytest_ascend.run.case_context import CaseContext, lost, watching
 from pytest_ascend.system.errors import DeviceUnavailable, RunLogError
 from pytest_ascend.system.programs import without_garbage_collection
-from pytest_ascend.system.text import one_line
+from pytest_ascend.system.text import one_line, visible
 
 __all__ = ["register", "set_up"]
 
@@ -66,22 +66,13 @@ def register(config: pytest.Config, setup: RunSetup | None) -> None:
         config.option.dist, config.option.tx = "no", []
     config.stash[STATE] = run = RunState(config, setup)
     # pytest calls the plugin registered last first.
-    found: dict[str, object] = {}
+    plugins: dict[str, object] = {}
     if run.recorder:  # in the process that collects the results
-        durations, recorder = partial(shards.load, run.setup.suites), run.recorder
-        is_bundled = run.setup.scope != selection.OWN
-        found["integrations"] = Integrations()
-        found["progress"] = ProgressLine(config, lambda: recorder.cases, durations, is_bundled=is_bundled)
+        plugins = {"integrations": Integrations(), "progress": ProgressLine(config, run.recorder)}
     if run.sharding:
-        found["sharding"] = run.sharding
-    for name, plugin in (
-        found
-        | {
-            "collection": CollectionHooks(run),
-            "execution": ExecutionHooks(run),
-            "reporting": ReportingHooks(run),
-        }
-    ).items():
+        plugins["sharding"] = run.sharding
+    plugins |= {"collection": CollectionHooks(run), "execution": ExecutionHooks(run), "reporting": ReportingHooks(run)}
+    for name, plugin in plugins.items():
         config.pluginmanager.register(plugin, f"ascend-{name}")
     if setup.scope != selection.OWN:
         # The ini-file is about other tests, and may call files and functions otherwise.
@@ -102,10 +93,6 @@ def _handle_interrupts(how: Any) -> None:
     signal.signal(signal.SIGINT, how)
 
 
-def _module_of(item: pytest.Item) -> str:
-    return str(getattr(getattr(item, "function", None), "__module__", ""))
-
-
 def _end_at_once(*_: object) -> None:
     os.write(2, b"\ninterrupted while it ended: ended at once; --ascend-resume continues\n")
     os._exit(int(pytest.ExitCode.INTERRUPTED))
@@ -120,10 +107,8 @@ class CollectionHooks:
     def pytest_report_header(self) -> list[str]:
         """Report what will be tested."""
         setup, recorder = self.run.setup, self.run.recorder
-        lines = [
-            *setup.options.former,
-            *header_lines(setup, setup.stack(), recorder.diagnosis if recorder else None),
-        ]
+        diagnosis = recorder.diagnosis if recorder else None
+        lines = [*setup.options.former, *header_lines(setup, setup.stack(), diagnosis)]
         if setup.options.library:
             from pytest_ascend.operators import libraries  # noqa: PLC0415  (loads torch)
 
@@ -146,8 +131,10 @@ class CollectionHooks:
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, Any]:
         """Note the file that uses the device during its import: processes forked later cannot use it."""
         report = yield
-        if self.run.setup.prepared.isolated and not self.run.opened_by and is_open(self.run.device):
-            self.run.opened_by = collector.nodeid or "a conftest.py or plugin"
+        if self.run.setup.prepared.isolated and not self.run.opened_by and self.run.device.kind == "npu":
+            from pytest_ascend.device.npu import has_context  # noqa: PLC0415  (loads torch)
+
+            self.run.opened_by = (collector.nodeid or "a conftest.py or plugin") if has_context() else ""
         return report
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
@@ -171,9 +158,7 @@ class CollectionHooks:
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         """Count what others deselected."""
-        self.run.deselected += sum(
-            1 for item in items if CASE in item.stash and self.run.setup.concerns(item.stash[CASE])
-        )
+        self.run.deselected += sum(CASE in item.stash and self.run.setup.concerns(item.stash[CASE]) for item in items)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -182,9 +167,10 @@ class CollectionHooks:
             return  # also for a path that does not exist: nothing will run, and the last report stays
         suites = self.run.setup.suites
         self.run.bundled = frozenset(each.nodeid for each in session.items if each.path.is_relative_to(suites))
+        modules = {each.nodeid: getattr(getattr(each, "function", None), "__module__", "") for each in session.items}
         # as conformance_tests() makes them: none of the code is the user's
-        written = (each.nodeid for each in session.items if _module_of(each).startswith("pytest_ascend."))
-        self.run.folded = self.run.bundled | frozenset(written)
+        written = (node_id for node_id, module in modules.items() if str(module).startswith("pytest_ascend."))
+        self.run.folded = self.run.bundled.union(written)
         collected = self.run.collected(session.items)
         if self.run.sharding:
             collected = self.run.sharding.completed(collected)
@@ -232,10 +218,14 @@ class ExecutionHooks:
             or has_errors
         ):
             return None
-        with one_clear_message():
-            refuse_open(self.run.opened_by)
-            with _able_to_go_on(self.run):
-                return parent.run(self.run, session)
+        if self.run.opened_by:
+            hint = "move what it computes into a test or a fixture; or run everything in one process"
+            raise pytest.UsageError(
+                f"{visible(self.run.opened_by)} uses the NPU while it is imported: the processes that run the tests "
+                f"could not use it any more (CANN: 107002, or a hang)\n  hint: {hint}: --ascend-isolation=off"
+            )
+        with one_clear_message(), _able_to_go_on(self.run):
+            return parent.run(self.run, session)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
@@ -248,9 +238,8 @@ class ExecutionHooks:
         if CASE in item.stash:
             case = item.stash[CASE]
             known = self.run.setup.expectations.known(case.id)
-            item.stash[CONTEXT] = CaseContext(
-                case=case, node_id=self.run.place(item), known=known, is_own=self.run.is_own(item)
-            )
+            is_own = not item.path.is_relative_to(self.run.setup.suites)
+            item.stash[CONTEXT] = CaseContext(case=case, node_id=self.run.place(item), known=known, is_own=is_own)
             self.run.missing()
             if self.run.lost:
                 raise DeviceUnavailable(f"the device is lost: {self.run.lost}", hint="start again when it works")
@@ -261,9 +250,8 @@ class ExecutionHooks:
         context = item.stash.get(CONTEXT, None)
         if context is None:
             return (yield)
-        with watching(
-            context, self.run.device, timed=bool(TIMED_FIXTURES.intersection(getattr(item, "fixturenames", ())))
-        ):
+        is_timed = not TIMED_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+        with watching(context, self.run.device, timed=is_timed):
             try:
                 return (yield)
             except AssertionError as error:
@@ -276,21 +264,16 @@ class ExecutionHooks:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Put the record of the case into pytest's report."""
-        with self._native_traceback(item):
+        option, usual = item.config.option, item.config.option.tbstyle
+        # Of bundled cases as Python writes tracebacks: few are read, and pytest parses whole files for its own.
+        option.tbstyle = "native" if self._is_short(item) else usual
+        try:
             report = yield
+        finally:
+            option.tbstyle = usual
         if CONTEXT in item.stash:
             self._conclude(item, item.stash[CONTEXT], call, report)
         return report
-
-    @contextlib.contextmanager
-    def _native_traceback(self, item: pytest.Item) -> Iterator[None]:
-        """Write tracebacks of bundled cases as Python does: few are read, and pytest parses whole files for its own."""
-        option, usual = item.config.option, item.config.option.tbstyle
-        option.tbstyle = "native" if self._is_short(item) else usual
-        try:
-            yield
-        finally:
-            option.tbstyle = usual
 
     def _is_short(self, item: pytest.Item) -> bool:
         return item.nodeid in self.run.folded and self.run.tells_little
@@ -300,15 +283,16 @@ class ExecutionHooks:
     ) -> None:
         if call.excinfo is not None and context.error_outcome is None:
             note_error(context, call.excinfo.value, report, self.run.device, self.run.missing())
-            self.run.lost = self.run.lost or self.run.health(context)
+            # An emulated device cannot be lost, but a planted fault may make its results wrong.
+            if isinstance(context.error_outcome, Errored) and not self.run.device.emulated and not self.run.lost:
+                wrong = lost(self.run.device)
+                self.run.lost = f"after {context.case.id}: {wrong}" if wrong else ""
         elif context.is_own and report.when == "call" and report.failed and context.error_outcome is None:
             context.error_outcome = Failed(reason=one_line(report.longreprtext))  # XPASS(strict)
         if report.when == "call":
             context.duration_s = call.duration
-            fixture = getattr(item, "funcargs", {}).get("benchmark")
             if "latency_us" not in context.series:
-                context.measurements.update(benchmarked.figures(fixture))
-                context.series.update(benchmarked.samples(fixture))
+                benchmarked.take(context, getattr(item, "funcargs", {}).get("benchmark"))
         if report.when == "call" or (report.when == "setup" and context.error_outcome):
             restate(report, context.outcome(), is_short=self._is_short(item))
         if report.when == "teardown":
@@ -350,35 +334,31 @@ class ReportingHooks:
             self.run.config.add_cleanup(partial(_handle_interrupts, usual))
         with _able_to_go_on(self.run):
             if self.run.recorder:
-                if exitstatus not in PYTEST_ONLY:
-                    self.run.recorder.stop_late()
                 session.exitstatus = self.run.recorder.close(int(exitstatus))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
         """Print the result by cause, instead of a traceback for each case, and the path of the report."""
-        if not self.run.recorder or not self.run.recorder.summary:
+        recorder = self.run.recorder
+        if not recorder or not (summary := recorder.summary):
             return (yield)
         hidden = self.run.folded if self.run.tells_little else frozenset()
         with folded(terminalreporter, hidden, all_warnings=self.run.setup.scope != selection.OWN) as warned:
             result = yield
         terminalreporter.section("ascend conformance")
-        beside = terminal.beside(
-            self.run.recorder.summary.run, self.run.recorder.stopped, warned=warned, output=self.run.recorder.output
-        )
-        page = None if self.run.recorder.no_page else self.run.recorder.page
-        for line in (*beside, *terminal.lines(self.run.recorder.summary, page=page)):
+        beside = terminal.beside(summary.run, recorder.stopped, warned=warned, output=recorder.output)
+        page = None if recorder.no_page else recorder.page
+        for line in (*beside, *terminal.lines(summary, page=page)):
             terminalreporter.write_line(line.text, **line.markup)
-        if not self.run.recorder.summary.results:
+        if not summary.results:
             terminalreporter.write_line(self._why_nothing(terminalreporter))
         if page is None:
-            terminalreporter.write_line(f"no page: {self.run.recorder.no_page}", red=True)
+            terminalreporter.write_line(f"no page: {recorder.no_page}", red=True)
         return result
 
     def _why_nothing(self, terminalreporter: pytest.TerminalReporter) -> str:
         """Say why a run has no cases, and what to do."""
-        passed = len(terminalreporter.stats.get("passed", ()))
-        if passed:
+        if passed := len(terminalreporter.stats.get("passed", ())):
             tests = f"{passed} test{'s'[: passed > 1]} passed without a fixture of pytest-ascend"
             return f"{tests}: nothing was judged. Use npu_device and precision_compare (docs/custom-operators.md)"
         keyword = self.run.config.option.keyword

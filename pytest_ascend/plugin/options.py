@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,24 @@ from pytest_ascend.system.text import parse_duration, parse_share
 if TYPE_CHECKING:
     from pytest_ascend.coverage.shards import Shard
 
-#: Digits of a challenge: too many to have prepared a run for each.
-CHALLENGE_DIGITS = 18
-#: Cards of one machine.
-RANKS_LIMIT = 16
+
+def _integer(problem: str, least: int, most: int, hint: str) -> Callable[[str], int]:
+    """Return a reader of whole numbers from ``least`` to ``most``; ``problem`` says what is wrong with another text."""
+
+    def read(text: str) -> int:
+        is_number = text.isascii() and text.isdecimal() and len(text) <= len(f"{most}")
+        if not is_number or not least <= int(text) <= most:
+            raise UsageError(f"{text[:40]}{problem}", hint=hint)
+        return int(text)
+
+    return read
+
+
+# Too many digits to have prepared a run for each challenge.
+_challenge = _integer(" is not a challenge", 0, 10**18 - 1, "give a whole number of at most 18 digits")
+_seed = _integer(": not a seed", 0, 2**32 - 1, "give an integer from 0 to 4294967295")
+# Processes on this machine, each with its own card.
+_ranks = _integer(": invalid number of ranks", 2, 16, "give a number from 2 to 16")
 
 
 def _shard(text: str) -> Shard:
@@ -33,32 +47,10 @@ def _shard(text: str) -> Shard:
     return parse(text)
 
 
-def _challenge(text: str) -> int:
-    if not text.isdecimal() or not text.isascii() or len(text) > CHALLENGE_DIGITS:
-        raise UsageError(
-            f"{text[:40]} is not a challenge", hint=f"give a whole number of at most {CHALLENGE_DIGITS} digits"
-        )
-    return int(text)
-
-
-def _whole(text: str) -> int:
-    """Read a non-negative integer of at most 32 bits."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 1 << 32):
-        raise UsageError(f"{text}: not a seed", hint="give an integer from 0 to 4294967295")
-    return int(text)
-
-
 def _yes(text: str) -> bool:
     if text not in {"yes", "no"}:
         raise UsageError(f"{text}: neither yes nor no", hint="give yes, or leave it out")
     return text == "yes"
-
-
-def _ranks(text: str) -> int:
-    """Read a number of ranks: processes on this machine, each with its own card."""
-    if not (text.isascii() and text.isdigit() and 2 <= int(text[:6]) <= RANKS_LIMIT):
-        raise UsageError(f"{text}: invalid number of ranks", hint=f"give a number from 2 to {RANKS_LIMIT}")
-    return int(text)
 
 
 #: By field: its line of help, how its value is written in it, and its option where that has another name. A field with
@@ -74,7 +66,7 @@ def option(name: str, default: Any, read: Callable[[str], Any] = str, **declared
         declared["action"] = "store_true"
     if default == ():
         declared.update(action="append", default=[])
-    named = {"name": row.get("option", ""), "key": row.get("key", ""), "old": row.get("old", "")}
+    named = {"name": row.get("option") or f"--ascend-{name.replace('_', '-')}", "key": "", "old": "", **row}
     return field(default=default, metadata={**named, "read": read, "declared": declared})
 
 
@@ -104,7 +96,7 @@ class Options:
     deadline_s: float = option("deadline_s", 0.0, parse_duration)
     suites: tuple[str, ...] = option("suites", ())
     explore_s: float = option("explore_s", 0.0, parse_duration)
-    seed: int = option("seed", 1, _whole)
+    seed: int = option("seed", 1, _seed)
     resume: bool = option("resume", False)
     model: str = option("model", "")
     model_input: str = option("model_input", "")
@@ -118,31 +110,37 @@ class Options:
     def arguments(self, *, is_emulated: bool) -> list[str]:
         """Return the options that decide what a case computes, as command-line arguments, to run a case again."""
         device = "emulated" if is_emulated and self.device == "auto" else self.device
-        given = replace(self, device=device)
-        usual = replace(Options(), baselines=folder("baselines"))
-        found = []
-        for each in _declared():
-            value = getattr(given, each.name)
-            if each.name in _OF_A_CASE and value != getattr(usual, each.name):
-                found += _written(each, value)
-        for each in emulated.OPTIONS:
-            value = getattr(self.emulator, each.name)
-            if is_emulated and value != each.default:
-                found += _written(each, value)
-        return found
+        given, usual = replace(self, device=device), replace(Options(), baselines=folder("baselines"))
+        mine = (each for each in _OWN if each.name in _OF_A_CASE)
+        pairs = [(each, getattr(given, each.name), getattr(usual, each.name)) for each in mine]
+        if is_emulated:
+            pairs += [(each, getattr(self.emulator, each.name), each.default) for each in emulated.OPTIONS]
+        return [
+            f"{_name(each)}={_plain(one)}"
+            for each, value, default in pairs
+            if value != default
+            for one in (value if isinstance(value, tuple) else (value,))
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all options as they stand in the run log, as builtins."""
-        mine = {each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name not in _NOT_LOGGED}
-        return {**mine, **self.emulator.to_dict()}
+        names = (each.name for each in fields(self) if each.name not in {"emulator", "former"})
+        return {**{name: _plain(getattr(self, name)) for name in names}, **self.emulator.to_dict()}
 
 
-_NOT_LOGGED = ("emulator", "former")
 #: Options that decide what a case computes and how it is judged.
 _OF_A_CASE = (
     *("device", "level", "baselines", "standard", "expectations", "ranks", "isolation", "model", "model_input"),
     *("explore_s", "seed", "library", "cases", "challenge"),
 )
+#: The fields that an option gives; and with those of the emulated device.
+_OWN = [each for each in fields(Options) if each.metadata]
+_FIELDS = [*_OWN, *emulated.OPTIONS]
+#: The options that give several fields, each with these.
+_SEVERAL = {
+    name: [each for each in _FIELDS if each.metadata["name"] == name]
+    for name in dict.fromkeys(each.metadata["name"] for each in _FIELDS if each.metadata["key"])
+}
 
 
 def _plain(value: Any) -> Any:
@@ -155,29 +153,9 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def _written(of: Field[Any], value: Any) -> list[str]:
-    """Return the arguments that give a field this value."""
-    values = value if isinstance(value, tuple) else (value,)
-    return [f"{_name(of)}={_plain(one)}" for one in values]
-
-
-def _declared() -> list[Field[Any]]:
-    return [each for each in fields(Options) if each.metadata]
-
-
-def _fields() -> list[Field[Any]]:
-    """Return the fields that an option gives, those of the emulated device among them."""
-    return [*_declared(), *emulated.OPTIONS]
-
-
-def _option(of: Field[Any]) -> str:
-    return of.metadata["name"] or f"--ascend-{of.name.replace('_', '-')}"
-
-
 def _name(of: Field[Any]) -> str:
     """Return what a field's value is written behind, as ``--ascend-deadline=case`` or ``--ascend-level``."""
-    key = of.metadata["key"]
-    return f"{_option(of)}={key}" if key else _option(of)
+    return f"{of.metadata['name']}={of.metadata['key']}".removesuffix("=")
 
 
 def _attribute(name: str) -> str:
@@ -186,13 +164,7 @@ def _attribute(name: str) -> str:
 
 def _text_name(of: Field[Any]) -> str:
     """Return the attribute of the command line's namespace that holds a field's text."""
-    return _attribute(of.metadata["old"] or _option(of))
-
-
-def _several() -> dict[str, list[Field[Any]]]:
-    """Return the options that give several fields, each with these."""
-    names = dict.fromkeys(_option(each) for each in _fields() if each.metadata["key"])
-    return {name: [each for each in _fields() if _option(each) == name] for name in names}
+    return _attribute(of.metadata["old"] or of.metadata["name"])
 
 
 def declare(parser: pytest.Parser) -> None:
@@ -203,27 +175,29 @@ def declare(parser: pytest.Parser) -> None:
         action="store_true",
         help="test the Ascend stack of this machine; with no path given, the bundled suites run",
     )
-    several = _several()
-    for each in _fields():
-        if each.metadata["old"]:
-            group.addoption(each.metadata["old"], **{**each.metadata["declared"], "help": argparse.SUPPRESS})
-        elif _option(each) not in several:
-            group.addoption(_option(each), **each.metadata["declared"])
-    for name, settings in several.items():
-        written = [(f"{_name(each)}=".removeprefix(f"{name}="), each.metadata["declared"]) for each in settings]
-        lines = [f"{key}{of.get('metavar', 'yes')}: {of['help']}" for key, of in written]
-        metavar = ",".join(f"{key}{of.get('metavar', 'yes')}" for key, of in written[:2])
-        group.addoption(name, action="append", default=[], metavar=metavar, help="; ".join(lines))
+    for each in _FIELDS:
+        name, old, declared = (each.metadata[part] for part in ("name", "old", "declared"))
+        if old:
+            group.addoption(old, **{**declared, "help": argparse.SUPPRESS})
+        elif name not in _SEVERAL:
+            group.addoption(name, **declared)
+    for name, settings in _SEVERAL.items():
+        written, lines = [], []
+        for each in settings:
+            declared = each.metadata["declared"]
+            written.append(f"{_name(each)}=".removeprefix(f"{name}=") + declared.get("metavar", "yes"))
+            lines.append(f"{written[-1]}: {declared['help']}")
+        group.addoption(name, action="append", default=[], metavar=",".join(written[:2]), help="; ".join(lines))
 
 
 def former_names() -> dict[str, str]:
     """Return the former names of options, each with what is written now."""
-    return {each.metadata["old"]: f"{_name(each)}=..." for each in _fields() if each.metadata["old"]}
+    return {each.metadata["old"]: f"{_name(each)}=..." for each in _FIELDS if each.metadata["old"]}
 
 
 def names() -> tuple[str, ...]:
     """Return the names of all options, former ones last."""
-    return tuple(dict.fromkeys(("--ascend", *map(_option, _fields()), *former_names())))
+    return tuple(dict.fromkeys(("--ascend", *(each.metadata["name"] for each in _FIELDS), *former_names())))
 
 
 def expand(namespace: argparse.Namespace) -> list[str]:
@@ -236,7 +210,7 @@ def expand(namespace: argparse.Namespace) -> list[str]:
         for old, new in former_names().items()
         if getattr(namespace, _attribute(old), None) not in (None, False, [])
     ]
-    for name, settings in _several().items():
+    for name, settings in _SEVERAL.items():
         given = getattr(namespace, _attribute(name), None)
         setattr(namespace, _attribute(name), None)
         keys = {each.metadata["key"]: _text_name(each) for each in settings}
@@ -274,95 +248,75 @@ def only_looks(namespace: argparse.Namespace) -> bool:
 def read(namespace: argparse.Namespace, invocation_folder: Path) -> Options:
     """Check the given options and return them as :class:`Options`. Raises UsageError with one clear message."""
     former = expand(namespace)
-    found = {each.name: _value(each, getattr(namespace, _text_name(each)), invocation_folder) for each in _declared()}
+    found = {each.name: _value(each, getattr(namespace, _text_name(each)), invocation_folder) for each in _OWN}
     settings = emulated.read({each.name: getattr(namespace, _text_name(each)) for each in emulated.OPTIONS})
     # The number of devices: with isolation, what pytest-xdist's -n says, if it is installed
     given = getattr(namespace, "numprocesses", None)
-    cards = "auto" if given in {"auto", "logical"} else int(given or 0)
-    if namespace.ascend_model_input and not namespace.ascend_model:
-        raise UsageError(
-            "--ascend-model=input=... has no effect without a model", hint="add --ascend-model=PACKAGE:FACTORY"
-        )
-    if namespace.ascend_seed and not namespace.ascend_explore:
-        raise UsageError("--ascend-explore=seed=... has no effect without a time", hint="give 10m,seed=5")
-    if namespace.ascend_library and (namespace.ascend_model or namespace.ascend_explore or namespace.ascend_cases):
-        raise UsageError(
-            "--ascend-library excludes --ascend-model, --ascend-cases and --ascend-explore", hint="give one of them"
-        )
-    path = any("exploring.py" not in each for each in namespace.file_or_dir)
-    others = {"--ascend-model": namespace.ascend_model, "--ascend-suite": namespace.ascend_suite, "a path": path}
-    for what, other in others.items():
-        if namespace.ascend_explore and other:
-            raise UsageError(f"--ascend-explore and {what} exclude each other", hint="give one of the two")
-    found |= {
-        "baselines": _baselines(namespace.ascend_baselines, invocation_folder, stores=found["store_goldens"]),
-        "against": _against(namespace.ascend_against, invocation_folder),
-        "isolation": _isolation(namespace, found["isolation"]),
-        "suites": _suites(found["suites"], namespace),
-    }
-    devices = cards if isinstance(cards, int) else 0
-    emulator = EmulatorSettings(devices=devices, **settings)
+    cards: int | str = "auto" if given in {"auto", "logical"} else int(given or 0)
+    found["suites"] = tuple(name.strip() for each in found["suites"] for name in each.split(",") if name.strip())
+    _refuse_pairs(namespace, found["suites"])
+    # A debugger needs the terminal, and therefore this process.
+    for debugger, is_given in {"--pdb": namespace.usepdb, "--trace": namespace.trace}.items():
+        if is_given and namespace.ascend_isolation == "on":
+            raise UsageError(f"{debugger} cannot debug child processes", hint="remove --ascend-isolation=on")
+        found["isolation"] = "off" if is_given else found["isolation"]
+    if log := found["against"]:
+        found["against"] = log = log / "run.jsonl" if log.is_dir() else log
+        if not log.is_file():
+            problem = f"--ascend-against={namespace.ascend_against}: there is no run log {log}"
+            raise UsageError(problem, hint="give an earlier report folder")
+    found["baselines"] = _baselines(namespace.ascend_baselines, found["baselines"], stores=found["store_goldens"])
+    emulator = EmulatorSettings(devices=0 if isinstance(cards, str) else cards, **settings)
     return Options(**found, cards=cards, emulator=emulator, former=tuple(former))
 
 
 def _value(option: Field[Any], given: Any, invocation_folder: Path) -> Any:
     """Return the value for the field of an option. Relative paths start where pytest was started."""
-    as_value = option.metadata["read"]
-    if isinstance(given, list):
-        return tuple(_placed(as_value(each), invocation_folder) for each in given)
-    if given is None or isinstance(given, bool):
-        return _placed(option.default if given is None else given, invocation_folder)
+    as_value, texts = option.metadata["read"], given if isinstance(given, list) else [given]
     try:
-        return _placed(as_value(given), invocation_folder)
+        values = [as_value(each) if isinstance(each, str) else each for each in texts]
     except UsageError as error:
-        if _name(option) in error.message:
+        if isinstance(given, list) or _name(option) in error.message:
             raise
         raise UsageError(f"{_name(option)}={error.message}", hint=error.hint) from None
+    values = [option.default if each is None else each for each in values]
+    values = [invocation_folder / each if isinstance(each, Path) else each for each in values]
+    return tuple(values) if isinstance(given, list) else values[0]
 
 
-def _placed(value: Any, invocation_folder: Path) -> Any:
-    return invocation_folder / value if isinstance(value, Path) else value
+def _refuse_pairs(namespace: argparse.Namespace, suites: Sequence[str]) -> None:
+    """Raise UsageError for options that exclude each other, that need another, and for a suite that does not exist."""
+    model, explores, library = namespace.ascend_model, namespace.ascend_explore, namespace.ascend_library
+    if namespace.ascend_model_input and not model:
+        raise UsageError(
+            "--ascend-model=input=... has no effect without a model", hint="add --ascend-model=PACKAGE:FACTORY"
+        )
+    if namespace.ascend_seed and not explores:
+        raise UsageError("--ascend-explore=seed=... has no effect without a time", hint="give 10m,seed=5")
+    if library and (model or explores or namespace.ascend_cases):
+        raise UsageError(
+            "--ascend-library excludes --ascend-model, --ascend-cases and --ascend-explore", hint="give one of them"
+        )
+    if suites:
+        from pytest_ascend.coverage.manifest import names  # noqa: PLC0415  (loaded with every pytest, needed by few)
+
+        known = names(folder("suites"))
+        for name in suites:
+            if name not in known:
+                raise UsageError(f"--ascend-suite={name}: there is no such suite", hint=choice(name, known))
+    path, cases = namespace.file_or_dir, namespace.ascend_cases
+    others = any("exploring.py" not in each for each in path)
+    given = {
+        "--ascend-explore": explores and {"--ascend-model": model, "--ascend-suite": suites, "a path": others},
+        "--ascend-suite": suites
+        and {"a path": path, "--ascend-model": model, "--ascend-library": library, "--ascend-cases": cases},
+    }
+    for name, excluded in given.items():
+        if both := [what for what, other in (excluded or {}).items() if other]:
+            raise UsageError(f"{name} and {both[0]} exclude each other", hint="give one of the two")
 
 
-def _suites(given: tuple[str, ...], namespace: argparse.Namespace) -> tuple[str, ...]:
-    """Return the names of suites. Raises UsageError for an unknown one, or together with paths or a model."""
-    wanted = tuple(name.strip() for each in given for name in each.split(",") if name.strip())
-    from pytest_ascend.coverage.manifest import names  # noqa: PLC0415  (loaded with every pytest, needed by few)
-
-    known = names(folder("suites"))
-    for name in wanted:
-        if name not in known:
-            raise UsageError(f"--ascend-suite={name}: there is no such suite", hint=choice(name, known))
-    for what, other in (
-        ("a path", namespace.file_or_dir),
-        ("--ascend-model", namespace.ascend_model),
-        ("--ascend-library", namespace.ascend_library),
-        ("--ascend-cases", namespace.ascend_cases),
-    ):
-        if wanted and other:
-            raise UsageError(f"--ascend-suite and {what} exclude each other", hint="give one of the two")
-    return wanted
-
-
-def _isolation(namespace: argparse.Namespace, wanted: str) -> str:
-    """Return auto, on or off. A debugger needs the terminal, and therefore this process."""
-    debugs = [name for name, on in (("--pdb", namespace.usepdb), ("--trace", namespace.trace)) if on]
-    if debugs and wanted == "on":
-        raise UsageError(f"{debugs[0]} cannot debug child processes", hint="remove --ascend-isolation=on")
-    return "off" if debugs else wanted
-
-
-def _against(given: str | None, invocation_folder: Path) -> Path | None:
-    if given is None:
-        return None
-    path = invocation_folder / given
-    log = path / "run.jsonl" if path.is_dir() else path
-    if not log.is_file():
-        raise UsageError(f"--ascend-against={given}: there is no run log {log}", hint="give an earlier report folder")
-    return log
-
-
-def _baselines(given: str | None, invocation_folder: Path, *, stores: bool) -> Path:
+def _baselines(given: str | None, path: Path, *, stores: bool) -> Path:
     if given is None and stores:
         raise UsageError(
             "--ascend-baselines=update=yes would write into the bundled baselines",
@@ -370,7 +324,6 @@ def _baselines(given: str | None, invocation_folder: Path, *, stores: bool) -> P
         )
     if given is None:
         return folder("baselines")
-    path = invocation_folder / given
     if not path.is_dir() and (path.exists() or not stores):
         raise UsageError(f"--ascend-baselines={given}: there is no folder {path}", hint="name a folder with goldens")
     return path

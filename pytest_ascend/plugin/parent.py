@@ -10,14 +10,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 from msgspec import convert, structs
 
 from pytest_ascend.coverage.selection import place
 from pytest_ascend.coverage.shards import USUAL_S
-from pytest_ascend.environment.identity import observed
+from pytest_ascend.environment.identity import Identity, observed
 from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.environment.npu_smi import NpuSmi, parse
 from pytest_ascend.isolation import Attempt, Card, Child, Decision, End, Settings, Supervisor, Task, start
@@ -25,13 +25,14 @@ from pytest_ascend.isolation.cards import Locks
 from pytest_ascend.plugin.keys import CASE
 from pytest_ascend.plugin.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, record_of, restored
 from pytest_ascend.plugin.session import DISTRIBUTED, RunRecorder, RunSetup
+from pytest_ascend.plugin.state import RunState
 from pytest_ascend.plugin.worker import Work, uses_ranks
 from pytest_ascend.records.case import EQUAL_BITS
 from pytest_ascend.records.outcome import Errored, Flaky, Outcome
 from pytest_ascend.records.record import AttemptRecord, ResultRecord
 from pytest_ascend.run import benchmarked
 from pytest_ascend.runlog import codec
-from pytest_ascend.runlog.contents import Attempted, Cards, CardStatus, Event, LeftBehind, Quarantined, SelfTest
+from pytest_ascend.runlog.contents import Attempted, Cards, CardStatus, LeftBehind, Quarantined, SelfTest
 from pytest_ascend.system.errors import DeviceUnavailable
 
 #: If set, emulated devices are locked too. Otherwise each belongs to one process and needs no lock.
@@ -39,31 +40,30 @@ LOCKS_VARIABLE = "PYTEST_ASCEND_CARD_LOCKS"
 
 #: Number of lines of stacks on the terminal; the log and the page have all.
 SHOWN_LINES = 30
+#: Additional seconds for the first call of an operator in a process: it is loaded and, if called by its name, compiled,
+#: which takes a minute or more.
+FIRST_CALL_S = 240.0
 
 
-class Host(Protocol):
-    """What an isolated run needs from the plugin: settings, recorder, and how to run a test in a child."""
-
-    setup: RunSetup
-    recorder: RunRecorder | None
-    bundled: frozenset[str]
-
-
-def run(host: Host, session: pytest.Session) -> bool:
+def run(run: RunState, session: pytest.Session) -> bool:
     """Run all collected tests in child processes, instead of pytest's own loop."""
-    assert host.recorder is not None  # noqa: S101  (workers of xdist are never isolated)
+    assert run.recorder is not None  # noqa: S101  (workers of xdist are never isolated)
     named = os.environ.get(LOCKS_VARIABLE)
-    locks = Locks(Path(named) if named else None)
+    locks, options = Locks(Path(named) if named else None), run.setup.options
+    # One device is the default if a test is not bundled, whose fixtures may expect one process.
+    wanted: int | str = options.cards or 1
+    if not options.cards and all(CASE in item.stash and item.nodeid in run.bundled for item in session.items):
+        expected_s = sum(run.recorder.durations.get(item.stash[CASE].id, USUAL_S) for item in session.items)
+        wanted = run.setup.usual_cards(max(expected_s, options.explore_s))
     try:
-        ranks = host.setup.ranks if uses_ranks(session) else 0
-        wanted = host.setup.options.cards or _usual_cards(host, session.items)
-        cards, rank_devices = _cards(host.setup, locks, wanted, ranks)
-        host.setup = replace(host.setup, rank_devices=rank_devices)
-        used = tuple(dict.fromkeys((*(card.index for card in cards), *rank_devices)))
-        _note_cards(host, used, "before")
-        Parent(host, session, cards).run()
+        cards, rank_devices = _cards(run.setup, locks, wanted, run.setup.ranks if uses_ranks(session) else 0)
+        run.setup = replace(run.setup, rank_devices=rank_devices)
+        indices = dict.fromkeys((*(card.index for card in cards), *rank_devices))
+        used = [run.setup.prepared.identity(index) for index in indices]
+        _note_cards(run.recorder, used, "before")
+        Parent(run, run.recorder, session, cards).run()
         gc.freeze()  # no test ran in this process: pytest need not look for leaks among torch's objects
-        _note_cards(host, used, "after")
+        _note_cards(run.recorder, used, "after")
     finally:
         locks.release()
     if session.shouldfail:
@@ -73,27 +73,20 @@ def run(host: Host, session: pytest.Session) -> bool:
     return True
 
 
-def _note_cards(host: Host, cards: Sequence[int], when: str) -> None:
+def _note_cards(recorder: RunRecorder, cards: Sequence[Identity], when: str) -> None:
     """Record which cards these are, and whether other processes use them."""
-    prepared = host.setup.prepared
-    if host.recorder is None or prepared.device.kind != "npu":
-        return
-    npu_smi = NpuSmi() if prepared.device.emulated else parse(this_machine(limit_s=PATIENT_S).npu_smi().text)
-    identified = [prepared.identity(index) for index in cards]
-    host.recorder.note(Cards(when=when, cards=convert(observed(identified, npu_smi), tuple[CardStatus, ...])))
+    device = recorder.setup.prepared.device
+    if device.kind == "npu":
+        npu_smi = NpuSmi() if device.emulated else parse(this_machine(limit_s=PATIENT_S).npu_smi().text)
+        recorder.note(Cards(when=when, cards=convert(observed(cards, npu_smi), tuple[CardStatus, ...])))
 
 
-def _usual_cards(host: Host, items: Sequence[pytest.Item]) -> int:
-    """Return the default number of devices: one if a test is not bundled, whose fixtures may expect one process."""
-    setup, durations = host.setup, host.recorder.durations if host.recorder else {}
-    if not all(_is_bundled(host, item) for item in items):
-        return 1
-    expected_s = sum(durations.get(item.stash[CASE].id, USUAL_S) for item in items)
-    return setup.usual_cards(max(expected_s, setup.options.explore_s))
+def limit_s(recorded_s: float | None) -> float:
+    """Return the time limit of a case in seconds, from an earlier run of this stack; None without one.
 
-
-def _is_bundled(host: Host, item: pytest.Item) -> bool:
-    return CASE in item.stash and item.nodeid in host.bundled
+    Machines are shared, and kernels may be compiled again; the first one on a fresh NPU for minutes.
+    """
+    return 900.0 if recorded_s is None else 60.0 + 20.0 * recorded_s
 
 
 def _cards(setup: RunSetup, locks: Locks, wanted: int | str, ranks: int = 0) -> tuple[list[Card], tuple[int, ...]]:
@@ -134,24 +127,19 @@ def _cards(setup: RunSetup, locks: Locks, wanted: int | str, ranks: int = 0) -> 
 class Parent:
     """Receives attempts, and turns decided cases into pytest reports and records."""
 
-    def __init__(self, host: Host, session: pytest.Session, cards: Sequence[Card]) -> None:
-        self._host = host
+    def __init__(self, run: RunState, recorder: RunRecorder, session: pytest.Session, cards: Sequence[Card]) -> None:
+        self._setup, self._bundled, self._recorder = run.setup, run.bundled, recorder
         self._session = session
         self._cards = cards
-        self._recorder = host.recorder
-        self._left: dict[int, int] = {}
         self._has_self_test = False
 
     def run(self) -> None:
         """Run everything, and report what could not be run."""
-        recorder, deadline = self._host.recorder, self._host.setup.deadline(len(self._session.items))
-        supervisor = Supervisor(
-            self._tasks(), self._cards, self, Settings(deadline=deadline), earlier=self._earlier_attempts()
-        )
-        left, why = supervisor.run()
-        if recorder and why and why != "stopped" and left:
+        settings = Settings(deadline=self._setup.deadline(len(self._session.items)))
+        left, why = Supervisor(self._tasks(), self._cards, self, settings, earlier=self._earlier_attempts()).run()
+        if why and why != "stopped" and left:
             self._lose(left, why)
-            recorder.stopped = why
+            self._recorder.stopped = why
 
     # --- called by the supervisor ---
 
@@ -159,12 +147,12 @@ class Parent:
         """Fork a child, which has everything but the device."""
         work = Work(
             session=self._session,
-            setup=self._host.setup,
+            setup=self._setup,
             index=card.index,
             alone=alone,
             deterministic=deterministic,
             runs_self_test=not self._has_self_test,
-            threads=max(1, self._host.setup.prepared.threads // len(self._cards)),
+            threads=max(1, self._setup.prepared.threads // len(self._cards)),
         )
         return start(work.live)
 
@@ -172,28 +160,23 @@ class Parent:
         """Receive a child's other messages."""
         if message.get("self_test") and not self._has_self_test:
             self._has_self_test = True
-            self._note(codec.converted(message["self_test"], SelfTest, "self-test"))
+            self._recorder.note(codec.converted(message["self_test"], SelfTest, "self-test"))
         if "left_bytes" in message:
             item = self._session.items[message["index"]]
             if CASE in item.stash:
-                self._note(LeftBehind(case=item.stash[CASE].id, card=card.label, bytes=message["left_bytes"]))
+                left = LeftBehind(case=item.stash[CASE].id, card=card.label, bytes=message["left_bytes"])
+                self._recorder.note(left)
         for each in message.get("benchmarks", ()):
             benchmarked.put_back(self._session.config, self._session.items[message["index"]], each)
-        if "said" in message and self._recorder:
+        if "said" in message:
             self._recorder.output[str(message["said"])] += int(message["lines"])
         if "warning" in message:
-            config = self._session.config
-            told, place_of = message["warning"], message["location"]
+            told, location = message["warning"], message["location"]
             known = getattr(builtins, told["category"], UserWarning)
             warning = warnings.WarningMessage(known(told["text"]), known, told["filename"], told["lineno"])
-            config.hook.pytest_warning_recorded.call_historic(
-                kwargs={
-                    "warning_message": warning,
-                    "when": message["when"],
-                    "nodeid": message["nodeid"],
-                    "location": tuple(place_of) if place_of else None,
-                }
-            )
+            where = {"nodeid": message["nodeid"], "location": tuple(location) if location else None}
+            recorded = self._session.config.hook.pytest_warning_recorded
+            recorded.call_historic(kwargs={"warning_message": warning, "when": message["when"], **where})
         if "stop" in message:
             self._session.shouldstop = str(message["stop"])
 
@@ -202,7 +185,7 @@ class Parent:
         item = self._session.items[task.index]
         if CASE in item.stash:
             fields = structs.asdict(_recorded(attempt))
-            self._note(Attempted(case=item.stash[CASE].id, detail=attempt.detail, **fields))
+            self._recorder.note(Attempted(case=item.stash[CASE].id, detail=attempt.detail, **fields))
 
     def decided(self, task: Task, decision: Decision, attempts: Sequence[Attempt]) -> None:
         """Tell pytest, and through it the log."""
@@ -217,7 +200,8 @@ class Parent:
             if case is not None:
                 node_id = place(item.path, item.nodeid, item.config.invocation_params.dir)
                 outcome = Errored(reason=reason, detail=detail)
-                record = ResultRecord.of(case, node_id, outcome, attempts=_listed(attempts))
+                listed = tuple(map(_recorded, attempts)) if len(attempts) > 1 else ()
+                record = ResultRecord.of(case, node_id, outcome, attempts=listed)
             shown = "\n".join(detail.splitlines()[:SHOWN_LINES])
             reports = [_report(item, f"errored: {reason}\n{shown}", "errored" if case else "", record)]
         else:
@@ -230,7 +214,7 @@ class Parent:
 
     def quarantined(self, card: Card) -> None:
         """Record that a card is quarantined."""
-        self._note(Quarantined(card=card.label, reason=card.quarantined))
+        self._recorder.note(Quarantined(card=card.label, reason=card.quarantined))
 
     def stopping(self) -> bool:
         """Whether pytest wants to stop: -x, --maxfail, pytest.exit()."""
@@ -239,78 +223,55 @@ class Parent:
     # --- the rest ---
 
     def _tasks(self) -> list[Task]:
-        options, recorder = self._host.setup.options, self._recorder
-        durations = recorder.durations if recorder else {}
-        tasks = []
+        options, recorder = self._setup.options, self._recorder
+        tasks, lengths = [], defaultdict[str, float](float)
         for index, item in enumerate(self._session.items):
-            case = item.stash.get(CASE, None)
-            known = recorder.recorded.get(case.id) if case and recorder else None
+            case, group = item.stash.get(CASE, None), ""
+            known = recorder.recorded.get(case.id) if case else None
             limit = options.case_deadline_s or limit_s(known) + options.explore_s
-            first_s = 0.0 if options.case_deadline_s or case is None else FIRST_CALL_S
-            subject = case.subject if case else ""
+            if case and item.nodeid in self._bundled:
+                # Its tests share results: those of an operator or model, or the ranks.
+                group = case.suite if case.suite == DISTRIBUTED else f"{case.suite}/{case.subject}"
+                lengths[group] += recorder.durations.get(case.id, USUAL_S)
             tasks.append(
                 Task(
                     index,
                     limit,
                     is_case=case is not None,
-                    subject=subject,
-                    first_s=first_s,
+                    subject=case.subject if case else "",
+                    first_s=0.0 if options.case_deadline_s or case is None else FIRST_CALL_S,
                     deterministic=case is not None and case.property in EQUAL_BITS,
-                    group=self._group(item),
+                    group=group,
                 )
             )
-        ordered = self._longest_first(tasks, durations) if len(self._cards) > 1 else tasks
+        if len(self._cards) > 1:
+            # Long groups go first, so that no card waits for another at the end; a user's tests keep their order,
+            # which their fixtures may rely on.
+            tasks.sort(key=lambda task: (-lengths[task.group], task.group))
         # Tests that need another kind of process go last, so that few processes are started.
-        return sorted(ordered, key=lambda task: task.deterministic)
-
-    def _group(self, item: pytest.Item) -> str:
-        """Return the group of a bundled test, whose tests share results: its operator or model, or the ranks."""
-        if not _is_bundled(self._host, item):
-            return ""
-        case = item.stash[CASE]
-        return case.suite if case.suite == DISTRIBUTED else f"{case.suite}/{case.subject}"
-
-    def _longest_first(self, tasks: list[Task], durations: Mapping[str, float]) -> list[Task]:
-        """Put long groups of the bundled suites first, so that no card waits for another at the end.
-
-        A user's tests keep their order, which their fixtures may rely on.
-        """
-        lengths: defaultdict[str, float] = defaultdict(float)
-        for task in tasks:
-            if task.group:
-                lengths[task.group] += durations.get(self._session.items[task.index].stash[CASE].id, USUAL_S)
-        return sorted(tasks, key=lambda task: (-lengths[task.group], task.group))
+        return sorted(tasks, key=lambda task: task.deterministic)
 
     def _earlier_attempts(self) -> dict[int, list[Attempt]]:
         """Return the attempts of an earlier part of this run at cases that it did not decide."""
-        found: dict[int, list[Attempt]] = {}
+        found = defaultdict[int, list[Attempt]](list)
         indices = {item.stash[CASE].id: i for i, item in enumerate(self._session.items) if CASE in item.stash}
-        for event in self._recorder.events if self._recorder else ():
+        for event in self._recorder.events:
             if isinstance(event, Attempted) and event.case in indices and event.end in set(End):
                 attempt = Attempt(
                     card=event.card, end=End(event.end), answer=event.outcome, reason=event.reason, alone=event.alone
                 )
-                found.setdefault(indices[event.case], []).append(attempt)
+                found[indices[event.case]].append(attempt)
         return found
 
     def _lose(self, tasks: Sequence[Task], why: str) -> None:
         """Record which cases did not run."""
         items = (self._session.items[task.index] for task in tasks)
-        if self._recorder:
-            self._recorder.lose([item.stash[CASE].id for item in items if CASE in item.stash], why)
-
-    def _note(self, event: Event) -> None:
-        if self._recorder:
-            self._recorder.note(event)
+        self._recorder.lose([item.stash[CASE].id for item in items if CASE in item.stash], why)
 
 
 def _told(attempt: Attempt) -> str:
     how = f" (on {attempt.card}, alone, with blocking launches)" if attempt.alone else f" (on {attempt.card})"
     return f"{attempt.reason or attempt.answer}{how}"
-
-
-def _listed(attempts: Sequence[Attempt]) -> tuple[AttemptRecord, ...]:
-    return tuple(map(_recorded, attempts)) if len(attempts) > 1 else ()
 
 
 def _recorded(attempt: Attempt) -> AttemptRecord:
@@ -330,7 +291,7 @@ def _amend(reports: Sequence[pytest.TestReport], decision: Decision, attempts: S
         properties: dict[str, Any] = dict(report.user_properties)
         if record and len(attempts) > 1:
             kept = replace(outcome, detail=record.detail) if outcome else record.outcome
-            properties[RECORD_PROPERTY] = record.but(kept, attempts=_listed(attempts))
+            properties[RECORD_PROPERTY] = record.but(kept, attempts=tuple(map(_recorded, attempts)))
         if outcome and OUTCOME_PROPERTY in properties:
             properties[OUTCOME_PROPERTY] = outcome.name
             report.outcome = "failed"
@@ -352,18 +313,3 @@ def _report(item: pytest.Item, text: str, outcome: str, record: ResultRecord | N
         when="call",
         user_properties=properties,
     )
-
-
-#: Limit for a case without a known duration: the first one on a fresh NPU may compile operators for minutes.
-UNKNOWN_S = 900.0
-#: Limit for a case that took t seconds: machines are shared, and kernels may be compiled again.
-SPARE_S = 60.0
-FACTOR = 20.0
-#: Additional time for the first call of an operator in a process: it is loaded and, if called by its name, compiled,
-#: which takes a minute or more.
-FIRST_CALL_S = 240.0
-
-
-def limit_s(recorded_s: float | None) -> float:
-    """Return the time limit of a case in seconds, from an earlier run of this stack; None without one."""
-    return UNKNOWN_S if recorded_s is None else SPARE_S + FACTOR * recorded_s

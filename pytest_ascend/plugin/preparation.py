@@ -30,14 +30,13 @@ from pytest_ascend.system.errors import DeviceUnavailable, UsageError
 if TYPE_CHECKING:
     from pytest_ascend.device.npu import Npu
 
+
 #: Symptoms of an NPU that does not start, and what to do; the first match counts.
 REMEDIES: list[tuple[str, str]] = table("plugin/remedies.json")
 OTHERWISE = "see that 'python -c \"import torch_npu\"' works and that npu-smi info lists the device"
-
 #: Limit of the emulated runtime.
 EMULATED_DEVICES = 16
 
-NOTHING_SET = EmulatorSettings()
 
 #: Hint where the emulated device does not come up.
 EMULATED = (
@@ -77,7 +76,7 @@ class Prepared:
 def prepare(
     text: str,
     *,
-    settings: EmulatorSettings = NOTHING_SET,
+    settings: EmulatorSettings = EmulatorSettings(),  # noqa: B008 - it is frozen
     isolation: str = "off",
     look: Callable[[], Sequence[Sign]] = signs,
     probe: Callable[[int], Answer] = ask,
@@ -91,17 +90,26 @@ def prepare(
     """
     request = parse(text)
     found = tuple(look()) if request.kind in ("auto", "npu") else ()
-    kind = _resolved(request.kind, found)
-    if kind != "emulated":
-        _refuse_emulated_settings(settings, kind)
+    kind, is_emulated = request.kind, os.environ.get(EMULATED_VARIABLE) == "1"
+    if kind == "npu" and is_emulated:  # which is never taken for an NPU
+        raise DeviceUnavailable(
+            f"--ascend-device=npu was asked for, and this process runs on the emulated CANN ({EMULATED_VARIABLE}=1)",
+            hint="start it without 'pytest-ascend emulate', or leave --ascend-device out",
+        )
+    if kind == "auto":
+        kind = "npu" if found and not is_emulated else "emulated"
+    if kind != "emulated" and (given := settings.given()):
+        raise UsageError(f"{given[0]} is for the emulated device, and this run is on {kind}", hint=EMULATE)
     isolated = isolation == "on" or (isolation == "auto" and kind in {"npu", "emulated"})
     if kind == "emulated":
         devices = max(2, request.index + 1, settings.resolved().devices)
         prepared = _emulated(request, replace(settings, devices=devices), isolated=isolated)
+    elif kind == "npu":
+        prepared = _npu(request, found, probe, isolated=isolated)
     else:
-        prepared = (
-            _npu(request, found, probe, isolated=isolated) if kind == "npu" else _other(request, settings.devices)
-        )
+        prepared = _other(request, settings.devices)
+    indices = (request.index, *(index for index in prepared.indices if index != request.index))
+    prepared = replace(prepared, indices=indices)
     return replace(prepared, isolated=True, threads=_calm()) if isolated else prepared
 
 
@@ -112,29 +120,6 @@ def _calm() -> int:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     return threads
-
-
-def _in_order(request: Request, count: int) -> tuple[int, ...]:
-    """Return all devices, the requested one first."""
-    return (request.index, *(index for index in range(count) if index != request.index))
-
-
-def _resolved(kind: str, found: Sequence[Sign]) -> str:
-    """Return the kind of device to use. A process on the emulated CANN never takes its device for an NPU."""
-    is_emulated = os.environ.get(EMULATED_VARIABLE) == "1"
-    if kind == "npu" and is_emulated:
-        raise DeviceUnavailable(
-            f"--ascend-device=npu was asked for, and this process runs on the emulated CANN ({EMULATED_VARIABLE}=1)",
-            hint="start it without 'pytest-ascend emulate', or leave --ascend-device out",
-        )
-    if kind == "auto":
-        return "npu" if found and not is_emulated else "emulated"
-    return kind
-
-
-def _refuse_emulated_settings(settings: EmulatorSettings, kind: str) -> None:
-    if given := settings.given():
-        raise UsageError(f"{given[0]} is for the emulated device, and this run is on {kind}", hint=EMULATE)
 
 
 def _emulated(request: Request, settings: EmulatorSettings, *, isolated: bool) -> Prepared:
@@ -164,7 +149,7 @@ def _emulated(request: Request, settings: EmulatorSettings, *, isolated: bool) -
             notice=by_itself,
             numerics=dict(said["numerics"]),
             emulator=settings.resolved(),
-            indices=_in_order(request, len(said["physical"])),
+            indices=tuple(range(len(said["physical"]))),
             identities=identities(os.environ, range(count), NpuSmi(), physical=said["physical"], buses=said["buses"]),
         )
 
@@ -205,9 +190,12 @@ def _npu(request: Request, found: Sequence[Sign], probe: Callable[[int], Answer]
     with _comes_up(f"npu:{request.index}", hint=OTHERWISE):
         npu = Npu(request.index)
         numerics = dict(_asked_apart(npu)["numerics"]) if isolated else npu.pin_numerics()
-        indices = _in_order(request, max(answer.count, 1))
         return Prepared(
-            device=npu, chip=answer.chip, numerics=numerics, indices=indices, identities=_identities(answer)
+            device=npu,
+            chip=answer.chip,
+            numerics=numerics,
+            indices=tuple(range(max(answer.count, 1))),
+            identities=_identities(answer),
         )
 
 
@@ -231,15 +219,13 @@ def _comes_up(name: str, *, hint: str) -> Iterator[None]:
             warnings.simplefilter("default")
             yield
     except Exception as error:
-        message = f"{name} does not come up in this process: {', because of '.join(_causes(error))}"
+        causes: list[str] = []
+        cause: BaseException | None = error
+        while cause is not None:  # torch itself says only that a backend does not load
+            causes.append(f"{type(cause).__name__}: {cause}")
+            cause = cause.__cause__
+        message = f"{name} does not come up in this process: {', because of '.join(causes)}"
         raise DeviceUnavailable(message, hint=hint) from error
-
-
-def _causes(error: BaseException | None) -> Iterator[str]:
-    """Yield the messages of an error and its causes: torch itself says only that a backend does not load."""
-    while error is not None:
-        yield f"{type(error).__name__}: {error}"
-        error = error.__cause__
 
 
 def _explained(request: Request, found: Sequence[Sign], answer: Answer) -> str:
@@ -253,42 +239,32 @@ def _other(request: Request, devices: int) -> Prepared:
     if importlib.util.find_spec("torch_npu"):
         # torch would load torch_npu by itself, and fail where there is no CANN.
         os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-        # Libraries would import a torch_npu that cannot be loaded, and fail.
-        if "torch_npu" not in sys.modules and not _has_cann():
-            sys.modules["torch_npu"] = None  # type: ignore[assignment]  # as Python marks what cannot be imported
-    if request.kind == "cuda":
-        from pytest_ascend.device.cpu_and_cuda import open_cuda
+        if "torch_npu" not in sys.modules:
+            try:
+                ctypes.CDLL("libhccl.so")
+            except OSError:  # no CANN: libraries would import a torch_npu that cannot be loaded, and fail
+                sys.modules["torch_npu"] = None  # type: ignore[assignment]  # as Python marks what cannot be imported
+    from pytest_ascend.device.cpu_and_cuda import Cpu, open_cuda
 
+    if request.kind == "cuda":
         cuda, chip = open_cuda(request.index)
         return Prepared(device=cuda, chip=chip, indices=(request.index,))
-    from pytest_ascend.device.cpu_and_cuda import Cpu
-
     return Prepared(device=Cpu(), chip=Cpu().chip(), indices=tuple(range(max(1, devices))))
-
-
-def _has_cann() -> bool:
-    try:
-        ctypes.CDLL("libhccl.so")
-    except OSError:
-        return False
-    return True
 
 
 def settings_of(prepared: Prepared, *, cards: int | str, environ: Mapping[str, str]) -> Settings:
     """Return what changes times: ``cards`` in use at once, torch's threads while work is timed, numerics, variables."""
     import torch
 
-    threads = prepared.threads if prepared.isolated else torch.get_num_threads()
-    emulator = prepared.emulator
-    emulated = {
-        "emulated_numerics": emulator.numerics if emulator else "",
-        "emulated_memory_bytes": emulator.memory_bytes if emulator else 0,
-    }
-    return {
+    found = {
         "cards": cards,
         "cpus": len(os.sched_getaffinity(0)),
-        "torch_threads": 1 if shares_the_host(prepared.device) else threads,
+        "torch_threads": prepared.threads if prepared.isolated else torch.get_num_threads(),
         **prepared.numerics,
-        **(emulated if prepared.device.emulated else {}),
-        **{name: environ[name] for name in VARIABLES if name in environ},
     }
+    if shares_the_host(prepared.device):
+        found["torch_threads"] = 1
+    if prepared.device.emulated:
+        emulator = prepared.emulator or EmulatorSettings()
+        found |= {"emulated_numerics": emulator.numerics, "emulated_memory_bytes": emulator.memory_bytes}
+    return {**found, **{name: environ[name] for name in VARIABLES if name in environ}}

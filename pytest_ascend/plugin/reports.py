@@ -14,7 +14,7 @@ from msgspec import to_builtins
 from pytest_html import extras
 
 from pytest_ascend.device import Device
-from pytest_ascend.diagnosis import Diagnosis, diagnose
+from pytest_ascend.diagnosis import diagnose
 from pytest_ascend.environment.codes import MEMORY
 from pytest_ascend.export import formats
 from pytest_ascend.records.outcome import Errored, Failed, NotJudged, NotRun, Outcome, Unsupported
@@ -90,11 +90,10 @@ def restored(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport:
     return report
 
 
-_COLUMNS = columns_of("pytest-html")
-
-
 class Integrations:
     """Passes results to other plugins, in the process that collects them."""
+
+    _columns = columns_of("pytest-html")
 
     def __init__(self) -> None:
         self._latest: tuple[str, ResultRecord] | None = None
@@ -115,7 +114,7 @@ class Integrations:
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_table_header(self, cells: list[str]) -> None:
         """Add our columns before the links."""
-        cells[-1:-1] = [f"<th>{each.heading}</th>" for each in _COLUMNS]
+        cells[-1:-1] = [f"<th>{each.heading}</th>" for each in self._columns]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_table_row(self, report: pytest.TestReport, cells: list[str]) -> None:
@@ -123,7 +122,7 @@ class Integrations:
         node_id = report.nodeid if report.when == "call" else f"{report.nodeid}::{report.when}"
         cells[1] = f'<td class="col-testId">{escape(one_line(node_id))}</td>'
         record = self._latest[1] if self._latest and self._latest[0] == report.nodeid else None
-        found = [each.shown(record, "") if record else "" for each in _COLUMNS]
+        found = [each.shown(record, "") if record else "" for each in self._columns]
         cells[-1:-1] = [f"<td>{escape(one_line(each))}</td>" for each in found]
 
 
@@ -132,17 +131,18 @@ def note_error(
 ) -> None:
     """Set the outcome of an exception in ``context``; ``missing`` are operators that the emulated device lacked."""
     own = _by_convention(error, report) if context.is_own else None
-    context.error_outcome = own or _outcome(error, report, device, missing)
-    # Explain the error in front of its raw message, which is kept.
-    outcome = context.error_outcome
+    context.error_outcome = outcome = own or _outcome(error, report, device, missing)
     if isinstance(error, AscendError) or not isinstance(outcome, (Errored, Unsupported)):
         return
-    found = _diagnosis(error, device.kind)
+    # Explain the error in front of its raw message, which is kept.
+    found = diagnose(type(error).__name__, str(error))
+    if found.kind == MEMORY:
+        from pytest_ascend.diagnosis import memory  # noqa: PLC0415  (needed in this case only)
+
+        found = diagnose(type(error).__name__, str(error), memory.findings(error, device.kind))
     context.diagnosis = found.to_dict()
-    text = "\n".join(found.lines())
-    context.error_outcome = type(outcome)(
-        reason=f"{found.kind}: {outcome.reason}", detail=f"{text}\n\n{outcome.detail}"
-    )
+    explained = "\n".join((*found.lines(), "", outcome.detail))
+    context.error_outcome = type(outcome)(reason=f"{found.kind}: {outcome.reason}", detail=explained)
 
 
 def _by_convention(error: BaseException, report: pytest.TestReport) -> Outcome | None:
@@ -164,13 +164,3 @@ def _outcome(error: BaseException, report: pytest.TestReport, device: Device, mi
         return Failed(reason=str(error), detail=report.longreprtext)
     outcome = classify(error, emulated=device.emulated, missing=missing, chip=device.chip())
     return Errored(reason=outcome.reason, detail=report.longreprtext) if outcome.name == Errored.name else outcome
-
-
-def _diagnosis(error: BaseException, device_type: str) -> Diagnosis:
-    name, message = type(error).__name__, str(error)
-    found = diagnose(name, message)
-    if found.kind != MEMORY:
-        return found
-    from pytest_ascend.diagnosis import memory  # noqa: PLC0415  (needed in this case only)
-
-    return diagnose(name, message, memory.findings(error, device_type))

@@ -66,12 +66,8 @@ LATE = "the deadline of the run passed"
 
 #: pytest's exit codes that take precedence over a verdict: interrupted, internal error, usage error.
 PYTEST_ONLY = (2, 3, 4)
-#: pytest's exit code where no test was left to run.
-NOTHING_COLLECTED = 5
 
 
-#: What pytest's option -n needs.
-XDIST = "pip install pytest-xdist"
 #: The suite that needs several devices.
 DISTRIBUTED = "distributed"
 #: Emulated ranks by level: two show almost everything, four what needs more than one neighbour.
@@ -79,19 +75,15 @@ EMULATED_RANKS = {"smoke": 2, "standard": 2, "full": 4}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PytestSelection:
-    """The tests that pytest was told to run: ``paths``, and the options that exclude tests, both as given."""
-
-    paths: tuple[str, ...] = ()
-    narrowed_by: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class RunSetup:
-    """What is fixed before collection. ``suites`` is the bundled folder, ``scope`` the selected part of it."""
+    """What is fixed before collection. ``suites`` is the bundled folder, ``scope`` the selected part of it.
+
+    ``paths`` and ``narrowed_by``, options that exclude tests, are what pytest was told to run, as given.
+    """
 
     options: Options
-    chosen: PytestSelection
+    paths: tuple[str, ...] = ()
+    narrowed_by: tuple[str, ...] = ()
     scope: str
     suites: Path
     prepared: Prepared
@@ -137,7 +129,7 @@ class RunSetup:
     def expected_by(self) -> tuple[Path, ...]:
         """The files of known deviations: the bundled one, then the user's."""
         bundled = folder("baselines") / expectations.NAME
-        return (*((bundled,) if bundled.exists() else ()), *self.options.expectations)
+        return (bundled, *self.options.expectations) if bundled.exists() else self.options.expectations
 
     def stack(self) -> Stack:
         """Describe the combination under test."""
@@ -197,15 +189,22 @@ class RunRecorder:
         self._against = summarise(read(against)) if (against := self.setup.options.against) else None
         begin = RunLog.resume if self.setup.options.resume else RunLog.create
         self._log = begin(self.setup.options.report / LOG, self._header(collected))
-        if authority := self.setup.options.timestamp:
-            self._stamp(authority, timestamp.take(authority, self._log.last_line))
+        self._stamp(self._log)
         return True
 
-    def _stamp(self, authority: str, answer: str, reason: str = "") -> None:
-        """Record that an authority stamped the last line, or why it did not."""
-        assert self._log is not None  # noqa: S101
-        digest_ = sha256(self._log.last_line).hexdigest()
-        self._log.note(TimeStamped(authority=authority, digest=digest_, answer=answer, reason=reason))
+    def _stamp(self, log: RunLog, *, may_fail: bool = False) -> None:
+        """If the user named an authority, record that it stamped the last line, or why it did not."""
+        authority, answer, reason = self.setup.options.timestamp, "", ""
+        if not authority:
+            return
+        try:
+            answer = timestamp.take(authority, log.last_line)
+        except AscendError as error:
+            if not may_fail:
+                raise
+            reason = error.message
+        digest_ = sha256(log.last_line).hexdigest()
+        log.note(TimeStamped(authority=authority, digest=digest_, answer=answer, reason=reason))
 
     def finished(self) -> frozenset[str]:
         """Return the ids of the cases that an earlier part of this run finished."""
@@ -228,7 +227,7 @@ class RunRecorder:
         for first in range(0, len(cases), LOST_AT_ONCE):
             self.note(Lost(cases=tuple(cases[first : first + LOST_AT_ONCE]), reason=why))
 
-    def stop_late(self) -> None:
+    def _stop_late(self) -> None:
         """If the time of the run is over, record it for the cases that did not run."""
         waiting = sorted(self._log.waiting()) if self._log and not self.stopped else []
         if waiting and time.monotonic() > self.setup.deadline(len(self.cases)):
@@ -242,11 +241,9 @@ class RunRecorder:
 
     def take_crash(self, node_id: str, text: str) -> None:
         """Record that the process of a case crashed."""
-        case = self._collected.cases.get(node_id)
-        if case is not None:
+        if case := self._collected.cases.get(node_id):
             outcome = Errored(reason="the process died while it ran this case", detail=text)
-            place = self._collected.places.get(node_id, node_id)
-            self.take(ResultRecord.of(case, place, outcome))
+            self.take(ResultRecord.of(case, self._collected.places.get(node_id, node_id), outcome))
 
     def close(self, exit_status: int) -> int:
         """End the log, write the page, and return the exit code of the whole run.
@@ -255,41 +252,45 @@ class RunRecorder:
         """
         if self._log is None or self.summary is not None:
             return exit_status
+        if exit_status not in PYTEST_ONLY:
+            self._stop_late()
         ended = exit_status not in PYTEST_ONLY and not self.stopped
         self.summary = summarise(self._log.contents(ended=ended))
         if ended:
-            self._stamp_the_end()
+            self._stamp(self._log, may_fail=True)  # a run of hours is kept even if the authority does not answer
             self._log.finish(self.summary.footer(now()))
         self._log.close()
         try:
-            write_page(self._log.path, self.page, self._against)
+            from pytest_ascend.page import html
+
+            write_file(self.page, html.render(summarise(read(self._log.path)), against=self._against))
         except Exception as error:  # noqa: BLE001 - the log is complete; a release may be replaced in a run of hours
             known = isinstance(error, (AscendError, OSError))
             why = str(error) if known else f"{type(error).__name__}: {error}"
             self.no_page = f"{why}\n  'pytest-ascend report render {self._log.path}' makes it from the log"
         if not ended and not self.stopped:
             return exit_status
-        # A resumed run may have nothing left to collect.
-        return exit_code(self.summary) or (0 if exit_status == NOTHING_COLLECTED else exit_status)
-
-    def _stamp_the_end(self) -> None:
-        """Stamp the end if the start was stamped. A run of hours is kept even if the authority does not answer."""
-        authority = self.setup.options.timestamp
-        if authority and self._log is not None:
-            try:
-                self._stamp(authority, timestamp.take(authority, self._log.last_line))
-            except AscendError as error:
-                self._stamp(authority, "", error.message)
+        # A resumed run may have nothing left to collect, for which pytest's exit code is 5.
+        return exit_code(self.summary) or (0 if exit_status == 5 else exit_status)
 
     def _header(self, collected: CollectedCases) -> Header:
         setup, frozen = self.setup, manifest.load(self.setup.suites)
-        planned = whole(setup, collected)
-        mine, selection, shard = _part(setup, planned)
+        planned, shard, of = whole(setup, collected), self.setup.options.shard, None
+        mine, selection = planned.cases, Selection(SUBSET if planned.narrowed else FULL, planned.narrowed)
+        if shard is not None:
+            digest_ = digest(case.id for case in mine)
+            of = Shard(index=shard.index, count=shard.count, cases=len(mine), digest=digest_, selection=selection)
+            ids = shards.part(mine, shards.load(setup.suites), shard)
+            mine = tuple(case for case in mine if case.id in ids)
+            selection = Selection(SUBSET, "; ".join(filter(None, (f"shard {shard}", planned.narrowed))))
         if not planned.narrowed:
-            known = {case.id for case in (*frozen, *planned.cases)}
-            setup.expectations.refuse_unmatched(known)
-        numerics, expectations = dict(setup.prepared.numerics), setup.expectations.summaries()
+            setup.expectations.refuse_unmatched({case.id for case in (*frozen, *planned.cases)})
         in_force = replace(setup.options, emulator=setup.prepared.emulator or setup.options.emulator)
+        operators = {}
+        if setup.prepared.device.kind == "npu":
+            from pytest_ascend.migration import census
+
+            operators = census.take().by_namespace()
         return Header(
             run_id=uuid.uuid4().hex,
             started=now(),
@@ -300,24 +301,15 @@ class RunRecorder:
             options={
                 **in_force.to_dict(),
                 "arguments": setup.options.arguments(is_emulated=setup.prepared.device.emulated),
-                "numerics": numerics,
-                "expectations": expectations,
+                "numerics": dict(setup.prepared.numerics),
+                "expectations": setup.expectations.summaries(),
                 NAME: setup.timing(),
             },
             doctor=convert(self.diagnosis.to_dict(), DoctorReport),
-            census=_census(setup),
+            census=operators,
             used=used(setup.suites, setup.options.baselines, setup.expected_by),
-            shard=shard,
+            shard=of,
         )
-
-
-def _census(setup: RunSetup) -> dict[str, dict[str, int]]:
-    """Count the operators of the loaded torch_npu, by namespace and kind; empty without one."""
-    if setup.prepared.device.kind != "npu":
-        return {}
-    from pytest_ascend.migration import census
-
-    return census.take().by_namespace()
 
 
 def whole(setup: RunSetup, collected: CollectedCases) -> Plan:
@@ -327,68 +319,37 @@ def whole(setup: RunSetup, collected: CollectedCases) -> Plan:
         filter(setup.concerns, manifest.load(setup.suites)),
         level=setup.options.level,
         scope=setup.scope,
-        paths=setup.chosen.paths,
-        narrowed_by=setup.chosen.narrowed_by,
+        paths=setup.paths,
+        narrowed_by=setup.narrowed_by,
     )
-
-
-def _part(setup: RunSetup, planned: Plan) -> tuple[tuple[Case, ...], Selection, Shard | None]:
-    """Return the cases of this run, how they were selected, and which shard they are."""
-    kind, shard = SUBSET if planned.narrowed else FULL, setup.options.shard
-    if shard is None:
-        return planned.cases, Selection(kind, planned.narrowed), None
-    ids = shards.part(planned.cases, shards.load(setup.suites), shard)
-    reason = "; ".join(part for part in (f"shard {shard}", planned.narrowed) if part)
-    of = Shard(
-        index=shard.index,
-        count=shard.count,
-        cases=len(planned.cases),
-        digest=digest(case.id for case in planned.cases),
-        selection=Selection(kind, planned.narrowed),
-    )
-    return tuple(case for case in planned.cases if case.id in ids), Selection(SUBSET, reason), of
-
-
-def write_page(log: Path, page: Path, against: Summary | None = None) -> None:
-    """Render the log, and nothing else; ``against`` is an earlier run, to show what changed since."""
-    from pytest_ascend.page import html
-
-    write_file(page, html.render(summarise(read(log)), against=against))
 
 
 def header_lines(setup: RunSetup, stack: Stack, diagnosis: Diagnosis | None = None) -> Iterator[str]:
     """Yield the lines at the top of the terminal: what is tested."""
     prepared, options = setup.prepared, setup.options
-    where = f"{prepared.device.label}{_in_brackets(prepared.chip)}"
+    where = f"{prepared.device.label} ({prepared.chip})" if prepared.chip else prepared.device.label
     if prepared.emulator and prepared.emulator.numerics != "exact":
         where += f", numerics {prepared.emulator.numerics}"
     yield f"ascend: {where}, level {options.level}, report {options.report}"
-    yield f"ascend stack: {', '.join(_versions(stack))}"
+    versions = {
+        "chip": stack.chip,
+        "driver": stack.driver,
+        "CANN": stack.cann,
+        "torch": stack.torch,
+        "torch_npu": f"{stack.torch_npu} ({stack.torch_npu_commit[:9]})".removesuffix(" ()"),
+        **{str(say(f"stack.{name}")): str(getattr(stack, name)) for name in OPTIONAL},
+        "Python": stack.python,
+    }
+    yield f"ascend stack: {', '.join(f'{name} {version}' for name, version in versions.items() if version)}"
     if text := " ".join(part for part in (prepared.notice, str(notice(stack))) if part):
         yield f"ascend: {text}"
     is_real = prepared.device.kind == "npu" and not prepared.device.emulated
     if is_real and len(prepared.indices) > 1 and not options.cards:
-        yield f"ascend: one card of {len(prepared.indices)} is used: -n auto uses all that are free ({XDIST})"
+        unused = "-n auto uses all that are free (pip install pytest-xdist)"
+        yield f"ascend: one card of {len(prepared.indices)} is used: {unused}"
     if is_real and not setup.ranks:
         yield "ascend: without the distributed cases, which need several cards: --ascend-ranks=N, or -n"
     if faults := options.emulator.faults:
         yield f"ascend: FAULTS ARE PLANTED: {', '.join(faults)}"
     for finding in diagnosis.grave if diagnosis else ():
         yield f"ascend doctor: {finding.severity}: {finding.what} [{finding.id}]"
-
-
-def _versions(stack: Stack) -> Iterator[str]:
-    named = {
-        "chip": stack.chip,
-        "driver": stack.driver,
-        "CANN": stack.cann,
-        "torch": stack.torch,
-        "torch_npu": f"{stack.torch_npu}{_in_brackets(stack.torch_npu_commit[:9])}",
-        **{str(say(f"stack.{name}")): str(getattr(stack, name)) for name in OPTIONAL},
-        "Python": stack.python,
-    }
-    return (f"{name} {version}" for name, version in named.items() if version)
-
-
-def _in_brackets(text: str) -> str:
-    return f" ({text})" if text else ""

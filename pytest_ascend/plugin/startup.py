@@ -14,7 +14,7 @@ import pytest
 from pytest_ascend.coverage import expectations, selection
 from pytest_ascend.plugin import options
 from pytest_ascend.plugin.preparation import prepare
-from pytest_ascend.plugin.session import PytestSelection, RunSetup
+from pytest_ascend.plugin.session import RunSetup
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.errors import AscendError, DeviceUnavailable
 from pytest_ascend.system.programs import without_garbage_collection
@@ -34,19 +34,18 @@ def one_clear_message() -> Iterator[None]:
         raise pytest.UsageError(visible(str(error))) from None
 
 
-def selected(namespace: argparse.Namespace) -> PytestSelection:
-    """Return the selection by pytest's own options."""
-    values = (
-        ("-k", namespace.keyword),
-        ("-m", namespace.markexpr),
-        ("--lf", getattr(namespace, "lf", False)),
-        ("--sw", getattr(namespace, "stepwise", False)),
-        ("--deselect", " ".join(namespace.deselect or ())),
-        ("--ignore", " ".join(namespace.ignore or ())),
-        ("--ignore-glob", " ".join(namespace.ignore_glob or ())),
-    )
-    narrowed_by = tuple(name if value is True else f"{name} {value}" for name, value in values if value)
-    return PytestSelection(paths=tuple(namespace.file_or_dir), narrowed_by=narrowed_by)
+def narrowing(namespace: argparse.Namespace) -> tuple[str, ...]:
+    """Return pytest's own options that exclude tests, as given."""
+    options = {
+        "-k": namespace.keyword,
+        "-m": namespace.markexpr,
+        "--lf": getattr(namespace, "lf", False),
+        "--sw": getattr(namespace, "stepwise", False),
+        "--deselect": " ".join(namespace.deselect or ()),
+        "--ignore": " ".join(namespace.ignore or ()),
+        "--ignore-glob": " ".join(namespace.ignore_glob or ()),
+    }
+    return tuple(name if value is True else f"{name} {value}" for name, value in options.items() if value)
 
 
 @without_garbage_collection()
@@ -55,15 +54,18 @@ def set_up(config: pytest.Config, args: list[str]) -> RunSetup:
     namespace, here = config.known_args_namespace, config.invocation_params.dir
     with one_clear_message():
         settings, suites = options.read(namespace, here), folder("suites").resolve()
-        chosen = selected(namespace)
-        of_user = {"model.py": settings.model, "cases.py": settings.cases, "library.py": settings.library}
-        if not chosen.paths and (given := next((name for name, value in of_user.items() if value), "")):
-            chosen = replace(chosen, paths=_put(namespace, args, suites / "user" / given))
+        instead = {
+            "user/model.py": settings.model,
+            "user/cases.py": settings.cases,
+            "user/library.py": settings.library,
+            "ops/exploring.py": settings.explore_s,
+        }
         if settings.suites:
-            chosen = replace(chosen, paths=_put(namespace, args, *(suites / name for name in settings.suites)))
-        if settings.explore_s and not chosen.paths:
-            chosen = replace(chosen, paths=_put(namespace, args, suites / "ops" / "exploring.py"))
-        scope = selection.scope(chosen.paths, suites, here)
+            _put(namespace, args, *(suites / name for name in settings.suites))
+        elif not namespace.file_or_dir and (path := next((name for name, given in instead.items() if given), "")):
+            _put(namespace, args, suites / path)
+        paths = tuple(namespace.file_or_dir)
+        scope = selection.scope(paths, suites, here)
         # Cases of others may compute for days, or end their process.
         isolation = "on" if settings.cases and settings.isolation == "auto" else settings.isolation
         prepared = prepare(settings.device, settings=settings.emulator, isolation=isolation)
@@ -84,28 +86,19 @@ def set_up(config: pytest.Config, args: list[str]) -> RunSetup:
 
             target.refuse_unusable(settings.model, settings.model_input)
     if scope != selection.OWN:
-        _keep_to(suites, config, args)
-    setup = RunSetup(options=settings, chosen=chosen, scope=scope, suites=suites, prepared=prepared)
+        # The conftests of the current folder are for other tests, and the suites may be in its virtual environment,
+        # which pytest skips.
+        if not paths:
+            _put(namespace, args, suites)
+        namespace.confcutdir = str(suites)
+    setup = RunSetup(
+        options=settings, paths=paths, narrowed_by=narrowing(namespace), scope=scope, suites=suites, prepared=prepared
+    )
     with one_clear_message():
         # The known deviations of this combination: the bundled ones, then the user's.
         return replace(setup, expectations=expectations.load(setup.expected_by, setup.stack()))
 
 
-def _put(namespace: argparse.Namespace, args: list[str], *paths: Path) -> tuple[str, ...]:
-    """Make pytest collect these paths, instead of all bundled suites; return them as given to pytest."""
-    found = [str(path) for path in paths]
-    args[:0] = found
-    namespace.file_or_dir = found
-    return tuple(found)
-
-
-def _keep_to(suites: Path, config: pytest.Config, args: list[str]) -> None:
-    """Collect the bundled suites in the same way from any folder.
-
-    The conftests of the current folder are for other tests, and the suites may be in its virtual environment, which
-    pytest skips.
-    """
-    namespace = config.known_args_namespace
-    if not namespace.file_or_dir:
-        _put(namespace, args, suites)
-    namespace.confcutdir = str(suites)
+def _put(namespace: argparse.Namespace, args: list[str], *paths: Path) -> None:
+    """Make pytest collect these paths, instead of all bundled suites."""
+    args[:0] = namespace.file_or_dir = [str(path) for path in paths]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -15,9 +16,6 @@ from pytest_ascend.plugin.collection import Sharding
 from pytest_ascend.plugin.keys import CASE, NOT_BUILT, SETUP
 from pytest_ascend.plugin.session import RunRecorder, RunSetup
 from pytest_ascend.plugin.startup import one_clear_message
-from pytest_ascend.plugin.worker import on_card
-from pytest_ascend.records.outcome import Errored
-from pytest_ascend.run.case_context import CaseContext, lost
 from pytest_ascend.runlog.resuming import recorded
 
 
@@ -46,11 +44,21 @@ class RunState:
         """The ids of the cases that an earlier part of this run finished; the same for all workers of xdist."""
         return frozenset(recorded(self.setup.options.report)) if self.setup.options.resume else frozenset()
 
-    def become_worker(self, index: int, seen_as: int) -> Device:
-        """Become the state of a worker, which tests the device with this index and leaves the log to the parent."""
-        self.setup = on_card(self.setup, index, seen_as)
+    def become_worker(self, index: int) -> Device:
+        """Become the state of a worker, which tests the device with this index and leaves the log to the parent.
+
+        It sees no other card, and therefore its own by another index.
+        """
+        device: Any = self.setup.prepared.device
+        if device.kind == "npu":
+            from pytest_ascend.device.npu import show_only  # noqa: PLC0415  (loads torch_npu)
+
+            device = replace(device, called=index, index=show_only([index])[0])
+        elif hasattr(device, "index"):
+            device = replace(device, index=index)
+        self.setup = replace(self.setup, prepared=replace(self.setup.prepared, device=device))
         self.config.stash[SETUP] = self.setup
-        self.device, self.recorder = self.setup.prepared.device, None
+        self.device, self.recorder = device, None
         return self.device
 
     def begin(self, collected: CollectedCases) -> None:
@@ -77,10 +85,6 @@ class RunState:
             deselected=self.deselected + self.config.stash.get(NOT_BUILT, 0),
         )
 
-    def is_own(self, item: pytest.Item) -> bool:
-        """Whether a test is the user's, and no case of the bundled suites."""
-        return not item.path.is_relative_to(self.setup.suites)
-
     def place(self, item: pytest.Item) -> str:
         """Return the argument with which pytest runs a test again."""
         return selection.place(item.path, item.nodeid, self.config.invocation_params.dir)
@@ -92,12 +96,3 @@ class RunState:
         from pytest_ascend import emulator  # noqa: PLC0415  (needed on the emulated device only)
 
         return emulator.missing()
-
-    def health(self, context: CaseContext) -> str:
-        """Return what is wrong with the device after a case that ended in an unknown error, "" if nothing.
-
-        An emulated device cannot be lost, but a planted fault may make its results wrong.
-        """
-        is_suspect = isinstance(context.error_outcome, Errored) and not self.device.emulated
-        wrong = lost(self.device) if is_suspect else ""
-        return f"after {context.case.id}: {wrong}" if wrong else ""

@@ -6,41 +6,33 @@ from types import SimpleNamespace
 from typing import Any
 
 from pytest_ascend.records.record import SERIES_POINTS_LIMIT
+from pytest_ascend.run.case_context import CaseContext
 
 _NAMES = {"latency_min_us": "min", "latency_median_us": "median", "latency_mean_us": "mean"}
 
 
-def figures(fixture: Any) -> dict[str, float]:
-    """Return the figures of the fixture ``benchmark`` in us; none if it measured nothing or is None."""
-    metadata = getattr(fixture, "stats", None)
-    if metadata is None:
-        return {}
-    found = {name: float(getattr(metadata.stats, figure)) * 1e6 for name, figure in _NAMES.items()}
-    return {**found, "rounds": float(metadata.stats.rounds)}
-
-
-def samples(fixture: Any) -> dict[str, tuple[float, ...]]:
-    """Return the time of each round in us, up to the run log's limit."""
-    metadata = getattr(fixture, "stats", None)
-    found = [float(each) * 1e6 for each in metadata.stats.data[:SERIES_POINTS_LIMIT]] if metadata else []
-    return {"latency_us": tuple(found)} if found else {}
+def take(context: CaseContext, fixture: Any) -> None:
+    """Note the figures of the fixture ``benchmark`` and the time of each round in us, if it measured anything."""
+    if metadata := getattr(fixture, "stats", None):
+        stats = metadata.stats
+        context.measurements |= {name: float(getattr(stats, figure)) * 1e6 for name, figure in _NAMES.items()}
+        context.measurements["rounds"] = float(stats.rounds)
+        context.series["latency_us"] = tuple(float(each) * 1e6 for each in stats.data[:SERIES_POINTS_LIMIT])
 
 
 def told(config: Any, since: int) -> list[dict[str, Any]]:
     """Return what the tests of this process measured, from the ``since``-th benchmark on, as builtins."""
-    session = getattr(config, "_benchmarksession", None)
-    return [_told(metadata) for metadata in session.benchmarks[since:]] if session else []
+    session, names = getattr(config, "_benchmarksession", None), ("group", "extra_info", "iterations")
+    return [
+        {**{name: getattr(metadata, name) for name in names}, "seconds": list(metadata.stats.data)}
+        for metadata in (session.benchmarks[since:] if session else ())
+    ]
 
 
 def count(config: Any) -> int:
     """Return how many benchmarks this process has measured."""
     session = getattr(config, "_benchmarksession", None)
     return len(session.benchmarks) if session else 0
-
-
-def _told(metadata: Any) -> dict[str, Any]:
-    names = ("group", "extra_info", "iterations")
-    return {**{name: getattr(metadata, name) for name in names}, "seconds": list(metadata.stats.data)}
 
 
 def put_back(config: Any, item: Any, data: dict[str, Any]) -> None:
@@ -50,20 +42,12 @@ def put_back(config: Any, item: Any, data: dict[str, Any]) -> None:
     session = getattr(config, "_benchmarksession", None)
     if session is None:
         return
-    callspec = getattr(item, "callspec", None)
-    fixture = SimpleNamespace(
-        name=item.name,
-        fullname=item.nodeid,
-        group=data["group"],
-        param=callspec.id if callspec else None,
-        params=callspec.params if callspec else None,
-        extra_info=data["extra_info"],
-        cprofile_stats=None,
-        has_error=False,
-    )
+    callspec, named = getattr(item, "callspec", None), {"name": item.name, "fullname": item.nodeid}
+    called = {"param": callspec.id if callspec else None, "params": callspec.params if callspec else None}
+    given = {name: data[name] for name in ("group", "extra_info")}
+    fixture = SimpleNamespace(**named, **called, **given, cprofile_stats=None, has_error=False)
     metadata: Any = Metadata(fixture, data["iterations"], dict(session.options))  # type: ignore[no-untyped-call]
     for each in data["seconds"]:
         metadata.stats.update(float(each))
     # the last attempt of a case counts
-    session.benchmarks[:] = [each for each in session.benchmarks if each.fullname != item.nodeid]
-    session.benchmarks.append(metadata)
+    session.benchmarks[:] = [*(each for each in session.benchmarks if each.fullname != item.nodeid), metadata]

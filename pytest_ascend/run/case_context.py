@@ -19,10 +19,8 @@ from pytest_ascend.system.text import one_line
 
 #: Note for a case that failed on a chip with an overflow status instead of Inf and NaN.
 OVERFLOWED = "the NPU's status says that something overflowed in this case"
-
 #: Longest reason that is kept for a missing program.
 REASON_CHARACTERS = 200
-
 #: Takes the verdict that disagreed, or None, and returns a program. May raise ValueError with the reason why there is
 #: none.
 Reproduce: TypeAlias = Callable[[Verdict | None], str]
@@ -96,9 +94,8 @@ class CaseContext:
                     error = raised
             if how.used:
                 break
-        wrong = [leaf for each in self.verdicts for leaf in each.leaves or (each,) if not leaf.agrees]
-        named = [named_in(each.pattern) for each in wrong]
-        is_told = how.used and bool(self.verdicts) and all(named) and (not error or bool(wrong))
+        named = [named_in(leaf.pattern) for leaf in self._wrong_leaves()]
+        is_told = how.used and bool(self.verdicts) and all(named) and (not error or bool(named))
         self.measurements, self.series = kept
         names = sorted({GELU_BY_TANH}.union(*named))
         if is_told:
@@ -129,42 +126,37 @@ class CaseContext:
 
         Products in half precision explain nothing if nothing was multiplied, in this case or before it.
         """
-        wrong = [leaf for each in self.verdicts for leaf in each.leaves or (each,) if not leaf.agrees]
-        named = [named_in(each.pattern) for each in wrong]
+        named = [named_in(leaf.pattern) for leaf in self._wrong_leaves()]
         found = frozenset().union(*named) if all(named) else frozenset()
-        if HALVES in found and self.multiplied is False and not describe(self.case.suite).computed_once:
-            return frozenset()
-        return found
+        multiplied = self.multiplied is not False or describe(self.case.suite).computed_once
+        return found if multiplied or HALVES not in found else frozenset()
+
+    def _wrong_leaves(self) -> list[Verdict]:
+        return [leaf for each in self.verdicts for leaf in each.leaves or (each,) if not leaf.agrees]
 
     def _found(self) -> Outcome:
         """Return the outcome without waivers. A test passes only if it compared or measured something on the device."""
-        convention = self._by_convention() if self.is_own else ""
-        if self.error_outcome or convention:
-            return self.error_outcome or NotJudged(reason=convention)
-        disagreeing = [verdict for verdict in self.verdicts if not verdict.agrees]
+        disagreeing = next((each for each in self.verdicts if not each.agrees), None)
+        has_evidence = bool(self.verdicts or self.measurements)
+        computed = f"computed on the CPU: {', '.join(self.fallbacks)}" if self.fallbacks else ""
+        if self.error_outcome:
+            return self.error_outcome
+        if self.is_own and (disagreeing or not has_evidence):  # a test of the user's that ended well says nothing
+            caught = f"passed; the test caught a disagreement: {disagreeing.headline}" if disagreeing else ""
+            alone = "; ".join(filter(None, ("passed by its own assertions, without a comparison", computed)))
+            return NotJudged(reason=caught or alone)
         if disagreeing:
-            return Failed(reason=disagreeing[0].headline, detail=disagreeing[0].message)
-        if not self.verdicts and not self.measurements:
+            return Failed(reason=disagreeing.headline, detail=disagreeing.message)
+        if not has_evidence:
             return Errored(reason="the test passed without comparing or measuring anything")
-        if self.fallbacks:
-            return Fallback(reason=f"computed on the CPU: {', '.join(self.fallbacks)}")
-        if waivers := self._waivers():
-            return Waived(reason=f"judged by looser limits than the standard's: {'; '.join(waivers)}")
-        return Passed()
+        if computed:
+            return Fallback(reason=computed)
+        waivers = self._waivers()
+        return Waived(reason=f"judged by looser limits than the standard's: {waivers}") if waivers else Passed()
 
-    def _by_convention(self) -> str:
-        """Return why a test of the user's that ended well says nothing of the stack, "" if it does."""
-        caught = next((verdict.headline for verdict in self.verdicts if not verdict.agrees), "")
-        if caught:
-            return f"passed; the test caught a disagreement: {caught}"
-        if self.verdicts or self.measurements:
-            return ""
-        computed = f"; computed on the CPU: {', '.join(self.fallbacks)}" if self.fallbacks else ""
-        return f"passed by its own assertions, without a comparison{computed}"
-
-    def _waivers(self) -> list[str]:
+    def _waivers(self) -> str:
         """Return the reasons for comparisons with looser limits than their standard's."""
-        return list(dict.fromkeys(verdict.waiver for verdict in self.verdicts if verdict.waiver))
+        return "; ".join(dict.fromkeys(verdict.waiver for verdict in self.verdicts if verdict.waiver))
 
     def snippet(self) -> str:
         """Return the program that reproduces a failure, or a comment on why there is none; "" for a pass."""
@@ -180,7 +172,7 @@ class CaseContext:
         """Return the case's line of the run log."""
         outcome, waiver = self._judged()
         if isinstance(outcome, Waived) and not waiver:
-            waiver = {"reason": "; ".join(self._waivers())}
+            waiver = {"reason": self._waivers()}
         return ResultRecord.of(
             self.case,
             self.node_id,
@@ -218,26 +210,20 @@ def watching(context: CaseContext, device: Device, *, timed: bool) -> Iterator[N
     A ``timed`` test is not watched, because watching takes some microseconds an operator. The overflow status of an
     earlier case is cleared.
     """
+    from pytest_ascend.device.fallback import FallbackWatch
+
     device.overflowed()
-    with _noting_fallbacks(context, device) if device.falls_back and not timed else contextlib.nullcontext():
+    watch = FallbackWatch(device.kind) if device.falls_back and not timed else None
+    with watch or contextlib.nullcontext():
         try:
             yield
         finally:
             with contextlib.suppress(RuntimeError):  # of a device that raised already
                 context.overflowed = device.overflowed()
+            if watch:
+                context.fallbacks.extend(watch.seen)
+                context.multiplied = watch.multiplied
         device.synchronize()
-
-
-@contextlib.contextmanager
-def _noting_fallbacks(context: CaseContext, device: Device) -> Iterator[None]:
-    from pytest_ascend.device.fallback import FallbackWatch
-
-    with FallbackWatch(device.kind) as watch:
-        try:
-            yield
-        finally:
-            context.fallbacks.extend(watch.seen)
-            context.multiplied = watch.multiplied
 
 
 def lost(device: Device) -> str:

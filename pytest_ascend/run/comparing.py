@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
@@ -18,9 +18,6 @@ from pytest_ascend.precision.whole import whole
 from pytest_ascend.records.record import CallDigests
 from pytest_ascend.run import exact
 from pytest_ascend.system.errors import UsageError
-
-#: Returns where the disagreement of a verdict begins.
-Locate: TypeAlias = Callable[[precision.Verdict], str]
 
 
 class Disagreement(AssertionError):
@@ -51,7 +48,7 @@ class PrecisionCompare:
         return f"<precision_compare on {self.device}>"
 
     def __call__(
-        self, actual: Any, expected: Any, *, locate: Locate | None = None, **settings: Any
+        self, actual: Any, expected: Any, *, locate: Callable[[precision.Verdict], str] | None = None, **settings: Any
     ) -> precision.Verdict:
         """Judge ``actual`` of the device by ``expected``, and return the verdict; ``settings`` are those of
         :func:`pytest_ascend.precision.compare`. ``locate`` returns where a disagreement begins, for the message.
@@ -153,17 +150,12 @@ class PrecisionCompare:
         return {**({"standard": self.standard} if self.standard else {}), **self.marked, **settings}
 
 
-#: Arguments of the marker ascend_standard besides the name of the standard.
-MARKED = ("limits", "waiver")
-
-
 def marked_settings(arguments: Sequence[Any], named: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the settings of a marker ``ascend_standard(name, limits={...}, waiver="...")``; ``where`` names its test.
 
     Raises UsageError for a marker that says anything else, and for a standard that does not exist.
     """
-    unknown = [key for key in named if key not in MARKED]
-    if unknown or len(arguments) > 1 or not (arguments or named):
+    if not {"limits", "waiver"}.issuperset(named) or len(arguments) > 1 or not (arguments or named):
         written = ", ".join([*map(repr, arguments), *(f"{key}={value!r}" for key, value in named.items())])
         raise UsageError(
             f"{where}: the marker ascend_standard({written})",

@@ -60,11 +60,10 @@ def _run(function: Function, numbers: Sequence[torch.Tensor]) -> Found:
     given = [each.requires_grad_() for each in numbers]
     made = function(*given)
     outputs = [made] if isinstance(made, torch.Tensor) else [each for each in made if isinstance(each, torch.Tensor)]
-    attached = [each for each in outputs if each.requires_grad]
-    found = [each.detach() for each in outputs]
+    attached, found = [each for each in outputs if each.requires_grad], [each.detach() for each in outputs]
     if attached:
         ups = [
-            inputs.integers(f"exact/up/{place}", each.shape, low=-1, high=2).to(each.dtype).to(each.device)
+            inputs.integers(f"exact/up/{place}", each.shape, low=-1, high=2, dtype=each.dtype).to(each.device)
             for place, each in enumerate(attached)
         ]
         found += [each for each in torch.autograd.grad(attached, given, ups, allow_unused=True) if each is not None]

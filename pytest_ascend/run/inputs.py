@@ -71,7 +71,9 @@ class Chance:
     """Choices that follow from a key alone."""
 
     def __init__(self, key: str) -> None:
-        self._words = _endless(key)
+        block = 32
+        chunks = (words(key, block, start=start).tolist() for start in itertools.count(0, block))
+        self._words: Iterator[int] = itertools.chain.from_iterable(chunks)
 
     def below(self, count: int) -> int:
         """Return an integer from 0 to ``count`` - 1."""
@@ -80,11 +82,6 @@ class Chance:
     def of(self, choices: Sequence[Each]) -> Each:
         """Return one of these."""
         return choices[self.below(len(choices))]
-
-
-def _endless(key: str, block: int = 32) -> Iterator[int]:
-    for start in itertools.count(0, block):
-        yield from words(key, block, start=start).tolist()
 
 
 def mix(words: Words) -> Words:

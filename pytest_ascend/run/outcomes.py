@@ -39,8 +39,6 @@ NOT_EMULATED = (
     r"|GetApiFuncAddr not found (?P<atb>Atb\w+?)(?:GetWorkspaceSize)?\b"
 )
 
-OUT_OF_MEMORY = r"out of memory"
-
 
 def classify(error: BaseException, *, emulated: bool, missing: Sequence[str] = (), chip: str = "") -> Outcome:
     """Return the outcome that an exception means.
@@ -54,21 +52,18 @@ def classify(error: BaseException, *, emulated: bool, missing: Sequence[str] = (
         return Failed(reason=_headline(str(error)) or "an assertion failed", detail=str(error))
     said = error.said if isinstance(error, FailedElsewhere) else text
     is_ours = isinstance(error, AscendError) and not isinstance(error, FailedElsewhere)
-    if is_ours or re.search(OUT_OF_MEMORY, text):
+    if is_ours or "out of memory" in text:
         return Errored(reason=_headline(text), detail=text)
-    if emulated and (absent := _absent(said, missing, chip)):
-        return NotEmulated(reason=f"not emulated: {', '.join(absent)}", detail=text)
+    if emulated:
+        match, kind = re.search(NOT_EMULATED, said), family(chip)
+        named = [match["name"] or match["operator"] or match["atb"] or "an operator"] if match else []
+        absent = dict.fromkeys(missing or named)
+        lacks = [each for each in absent if not kind or not undocumented(each.removeprefix("aclnn"), kind.name)]
+        if lacks:
+            return NotEmulated(reason=f"not emulated: {', '.join(lacks)}", detail=text)
     if any(re.search(pattern, said) for pattern in UNSUPPORTED) or isinstance(error, NotImplementedError):
         return Unsupported(reason=_headline(text), detail=text)
     return Errored(reason=_headline(text), detail=text)
-
-
-def _absent(text: str, missing: Sequence[str], chip: str) -> tuple[str, ...]:
-    match = re.search(NOT_EMULATED, text)
-    named = (match["name"] or match["operator"] or match["atb"] or "an operator",) if match else ()
-    kind = family(chip)
-    names = dict.fromkeys(missing) or dict.fromkeys(named)
-    return tuple(each for each in names if not kind or not undocumented(each.removeprefix("aclnn"), kind.name))
 
 
 def _headline(text: str, limit_characters: int = 300) -> str:

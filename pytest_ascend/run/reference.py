@@ -71,20 +71,20 @@ class CpuReference:
         ``--ascend-baselines=update=yes``. Raises GoldenError where that golden is missing, damaged, or made from other
         weights or inputs, UsageError where the result is no tensor or flat tuple, list or dictionary of tensors.
         """
-        if golden and not self.stores:
-            stored = self._read(golden, _digest(subject, inputs, kwargs))
-            return source_of(subject, inputs, kwargs, autocast).known(stored)
-        expected = cpu_reference(subject, *inputs, autocast=autocast, **kwargs)
-        if golden:
-            made_from = _digest(subject, inputs, kwargs)
-            form, tensors = _taken_apart(expected)
-            meta = {"form": form, "made_from": made_from}
-            how = "cpu_reference: the test's own function, on the CPU in float64"
-            made = Provenance(
-                how=how, generator="user@1", seed="", torch=torch.__version__, numpy="", machine=platform.machine()
-            )
-            self.store.stage(Golden(id=golden, tensors=tensors, meta=meta), made)
-            self.store.flush()
+        source = source_of(subject, inputs, kwargs, autocast)
+        if not golden:
+            return source.exact()
+        made_from = _digest(subject, inputs, kwargs)
+        if not self.stores:
+            return source.known(self._read(golden, made_from))
+        expected = source.exact()
+        form, tensors = _taken_apart(expected)
+        how = "cpu_reference: the test's own function, on the CPU in float64"
+        made = Provenance(
+            how=how, generator="user@1", seed="", torch=torch.__version__, numpy="", machine=platform.machine()
+        )
+        self.store.stage(Golden(id=golden, tensors=tensors, meta={"form": form, "made_from": made_from}), made)
+        self.store.flush()
         return expected
 
     def _read(self, name: str, made_from: str) -> Any:
@@ -99,11 +99,9 @@ class CpuReference:
                 path=str(self.store.path(name)),
                 hint="seed the generators before weights and inputs are made, or store the golden again",
             )
-        tensors = dict(stored.tensors)
-        form = stored.meta.get("form", "dict")
+        form, parts = stored.meta.get("form", "dict"), [tensor for _, tensor in sorted(stored.tensors.items())]
         if form == "dict":
-            return tensors
-        parts = [tensors[name] for name in sorted(tensors)]
+            return dict(stored.tensors)
         return parts[0] if form == "tensor" else tuple(parts) if form == "tuple" else parts
 
 
@@ -111,29 +109,26 @@ def _taken_apart(expected: Any) -> tuple[str, dict[str, torch.Tensor]]:
     """Name the tensors of a result, and its form: "tensor", "tuple", "list" or "dict"."""
     if isinstance(expected, torch.Tensor):
         return "tensor", {"0": plain(expected)}
-    parts: Mapping[str, Any] = {}
+    form, parts = "dict", expected
     if isinstance(expected, (tuple, list)):
+        form = "list" if isinstance(expected, list) else "tuple"
         parts = {f"{place:06}": part for place, part in enumerate(expected)}
-    elif isinstance(expected, Mapping):
-        parts = expected
-    if not parts or not all(isinstance(part, torch.Tensor) for part in parts.values()):
+    values = parts.values() if isinstance(parts, Mapping) else ()
+    if not values or not all(isinstance(each, torch.Tensor) for each in values):
         raise UsageError(
             f"a {type(expected).__name__} cannot be stored as a golden",
             hint="give a tensor, or a flat tuple, list or dictionary of tensors",
         )
-    form = "dict" if isinstance(expected, Mapping) else "list" if isinstance(expected, list) else "tuple"
     return form, {name: plain(part) for name, part in parts.items()}
 
 
 def _digest(subject: Any, inputs: Any, kwargs: Any) -> str:
     """Return a hash of all input tensors, including weights."""
-    state = subject.state_dict() if isinstance(subject, torch.nn.Module) else {}
-    digest = hashlib.sha256()
-    tree = (state, inputs, kwargs)
-    leaves, _ = tree_flatten(tree)
-    for tensor in (leaf for leaf in leaves if isinstance(leaf, torch.Tensor)):
-        digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    state, digest = subject.state_dict() if isinstance(subject, torch.nn.Module) else {}, hashlib.sha256()
+    for tensor in tree_flatten((state, inputs, kwargs))[0]:
+        if isinstance(tensor, torch.Tensor):
+            digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+            digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -145,11 +140,10 @@ def latencies_us(call: Callable[[], object], device: Device, *, rounds: int, war
     for _ in range(warm_ups):
         call()
     device.synchronize()
-    return tuple(_latency_us(call, device) for _ in range(rounds))
-
-
-def _latency_us(call: Callable[[], object], device: Device) -> float:
-    start = time.perf_counter_ns()
-    call()
-    device.synchronize()
-    return (time.perf_counter_ns() - start) / 1000
+    found = []
+    for _ in range(rounds):
+        start = time.perf_counter_ns()
+        call()
+        device.synchronize()
+        found.append((time.perf_counter_ns() - start) / 1000)
+    return tuple(found)

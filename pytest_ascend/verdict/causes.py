@@ -11,7 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, TypeAlias
 
@@ -37,7 +37,6 @@ Features: TypeAlias = tuple[Feature, ...]
 
 #: Outcomes that are grouped, the worst first.
 GROUPED = (Failed.name, Errored.name, Flaky.name, Fallback.name, Unsupported.name, NotRun.name)
-_DID_NOT_RUN = (NotRun.name, NotEmulated.name)
 #: Features that may describe a cause. Of two that explain as much, the shorter description is preferred.
 _DESCRIPTIONS = (
     ("error",),
@@ -55,13 +54,7 @@ _DESCRIPTIONS = (
     ("subject", "property", "dtype"),
 )
 #: Features that only deviating cases have: no passing case can contradict such a description.
-_ONLY_OF_DEVIATIONS = ("error", "cpu", "pattern")
-#: Failures of one operator or model have one cause, though others of its cases pass; a closer description is better.
-_SUBJECT_WEIGHT = 0.99
-#: Where wrong elements are is a weaker sign of a common cause than an operator or an error code.
-_PATTERN_WEIGHT = 0.5
-#: A description explains little if most of the cases that fit it pass, however many deviating ones it covers.
-_MOST = 0.5
+_ONLY_OF_DEVIATIONS = {"error", "cpu", "pattern"}
 #: The simplest case represents a cause: these properties and dtypes come first.
 _PLAIN = ("forward", "outputs", "float32")
 
@@ -112,16 +105,16 @@ def causes_of(results: Iterable[ResultRecord], manifest: tuple[Case, ...] = ()) 
     With the ``manifest`` of all cases, results that passed may be left out.
     """
     results = tuple(results)
-    by_outcome: Mapping[str, list[ResultRecord]] = defaultdict(list)
+    by_outcome = defaultdict[str, list[ResultRecord]](list)
     for each in results:
         by_outcome[each.outcome_name].append(each)
-    if not any(by_outcome.get(name) for name in GROUPED):
+    if by_outcome.keys().isdisjoint(GROUPED):
         return ()
     executed = Counter(_described(manifest or tuple(each.case for each in results)))
-    absent = (each.case for each in results if each.outcome_name in _DID_NOT_RUN)
-    executed.subtract(key for case in absent for key in _keys(_features_of(case)))
-    explained = _explained(by_outcome.get(Failed.name, ()))
-    return tuple(cause for name in GROUPED for cause in _grouped(by_outcome.get(name, ()), executed, explained))
+    for each in (*by_outcome[NotRun.name], *by_outcome[NotEmulated.name]):
+        executed.subtract(_keys(_features_of(each.case)))
+    explained = _explained(by_outcome[Failed.name])
+    return tuple(cause for name in GROUPED for cause in _grouped(by_outcome[name], executed, explained))
 
 
 def _explained(failed: Sequence[ResultRecord]) -> Mapping[str, str]:
@@ -148,26 +141,23 @@ class KnownCause:
 
 def known_causes(results: Iterable[ResultRecord]) -> tuple[KnownCause, ...]:
     """Return the causes of all waived and disputed cases, defects before limits, then the largest first."""
-    found: dict[str, list[ResultRecord]] = {}
+    found = defaultdict[str, list[ResultRecord]](list)
     for each in results:
         if each.outcome_name in (Waived.name, Disputed.name):
-            waiver = each.waiver or {}
-            found.setdefault(str(waiver.get("cause") or waiver.get("reason") or each.reason), []).append(each)
-    causes = (
-        KnownCause(
-            evidence.line(name), str((cases[0].waiver or {}).get("kind", "")), cases[0].waiver or {}, tuple(cases)
-        )
-        for name, cases in found.items()
-    )
+            found[str(each.waiver.get("cause") or each.waiver.get("reason") or each.reason)].append(each)
+    causes = []
+    for name, cases in found.items():
+        waiver = cases[0].waiver
+        causes.append(KnownCause(evidence.line(name), waiver.get("kind", ""), waiver, tuple(cases)))
     return tuple(sorted(causes, key=lambda each: (each.kind == "limit", -len(each.cases), each.cause)))
 
 
 def not_emulated(results: Iterable[ResultRecord]) -> tuple[Cause, ...]:
     """Return the cases for which the emulated device lacks an operator, by its message, the largest group first."""
-    found: dict[str, list[ResultRecord]] = {}
+    found = defaultdict[str, list[ResultRecord]](list)
     for each in results:
         if each.outcome_name == NotEmulated.name:
-            found.setdefault(_without_numbers(each.reason), []).append(each)
+            found[_without_numbers(each.reason)].append(each)
     ordered = sorted(found.items(), key=lambda each: (-len(each[1]), each[0]))
     return tuple(_cause((("error", text),), cases, 0) for text, cases in ordered)
 
@@ -182,42 +172,22 @@ def features(record: ResultRecord, explained: Mapping[str, str] | None = None) -
         found["cpu"] = ", ".join(sorted(set(record.fallbacks)))
     elif record.outcome_name == Failed.name:
         found["subject"] = (explained or {}).get(found["subject"], found["subject"])
-        found["pattern"] = next(
-            (
-                _without_numbers(each.pattern.partition("; ")[2] or each.pattern)
-                for each in record.verdicts
-                if not each.agrees
-            ),
-            "",
-        )
+        pattern = next((each.pattern for each in record.verdicts if not each.agrees), "")
+        found["pattern"] = _without_numbers(pattern.partition("; ")[2] or pattern)
     elif record.outcome_name in (Errored.name, Unsupported.name, NotRun.name, Flaky.name):
-        found["error"] = _error(record)
+        codes = record.diagnosis.get("codes")
+        found["error"] = str(codes[0]["code"]) if codes else _without_numbers(record.reason)
     return {name: value for name, value in found.items() if value}
 
 
 def _features_of(case: Case) -> dict[str, str]:
-    """Return what a case says of itself."""
-    found = {
-        "suite": case.suite,
-        "subject": _subject(case),
-        "operator": case.subject,
-        "property": case.property,
-        "dtype": case.dtype,
-    }
-    if case.suite == OWN and case.property == OWN_TEST:  # what tests of the user's have in common is no cause
-        del found["suite"], found["property"]
-    return found
+    """Return what a case says of itself; what tests of the user's have in common is no cause."""
+    shared = {} if case.suite == OWN and case.property == OWN_TEST else {"suite": case.suite, "property": case.property}
+    return {**shared, "subject": _subject(case), "operator": case.subject, "dtype": case.dtype}
 
 
 def _subject(case: Case) -> str:
     return f"{case.suite}/{case.subject}"
-
-
-def _error(record: ResultRecord) -> str:
-    codes = record.diagnosis.get("codes") or ()
-    if codes:
-        return str(codes[0]["code"])
-    return _without_numbers(record.reason)
 
 
 def _without_numbers(text: str) -> str:
@@ -231,14 +201,9 @@ def _described(cases: tuple[Case, ...]) -> Mapping[Features, int]:
 
 
 def _keys(known: Mapping[str, str]) -> Iterator[Features]:
-    for names in _fitting(tuple(name for name, value in known.items() if value)):
-        yield tuple((name, known[name]) for name in names)
-
-
-@cache
-def _fitting(names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    """Return the descriptions that need no other feature."""
-    return tuple(each for each in _DESCRIPTIONS if set(each) <= set(names))
+    for names in _DESCRIPTIONS:
+        if all(map(known.get, names)):
+            yield tuple((name, known[name]) for name in names)
 
 
 def _grouped(
@@ -250,18 +215,24 @@ def _grouped(
     """
     keys = [tuple(_keys(features(record, explained))) for record in found]
     is_failed = any(each.outcome_name == Failed.name and each.case.property != OWN_TEST for each in found)
-    left: Mapping[Features, set[int]] = defaultdict(set)
+    left = defaultdict[Features, set[int]](set)
     for index, each in enumerate(keys):
         for key in each:
             left[key].add(index)
     total = {key: len(each) for key, each in left.items()}
 
     def entry(key: Features) -> tuple[float, int, Features]:
-        return (
-            -_score(key, len(left[key]), total[key], executed, is_failed),
-            _DESCRIPTIONS.index(tuple(name for name, _ in key)),
-            key,
-        )
+        """Put first what explains best: the cases that it covers, reduced if other cases that fit it pass."""
+        names, covered = tuple(name for name, _ in key), float(len(left[key]))
+        if "pattern" in names:  # a weaker sign of a common cause than an operator or an error code
+            covered *= 0.5
+        elif _ONLY_OF_DEVIATIONS.isdisjoint(names):
+            share = total[key] / max(executed.get(key, 0), total[key])
+            # Failures of one operator or model have one cause, though others of its cases pass; a closer description
+            # is better. One explains little if most of the cases that fit it pass, however many deviating ones it has.
+            least = covered * 0.99 if is_failed and names == ("subject",) else 0
+            covered = max(least, covered * share * share * (1 if share >= 0.5 else 0.5**4))
+        return -covered, _DESCRIPTIONS.index(names), key
 
     heap, chosen = [entry(key) for key in left], []
     heapq.heapify(heap)
@@ -272,7 +243,8 @@ def _grouped(
             indices = sorted(left[key])
             cases = [found[index] for index in indices]
             is_wider = any(_subject(each.case) in explained for each in cases)
-            chosen.append(_cause(key, cases, 0 if is_wider or _is_certain(key) else executed[key]))
+            is_certain = not _ONLY_OF_DEVIATIONS.isdisjoint(name for name, _ in key)
+            chosen.append(_cause(key, cases, 0 if is_wider or is_certain else executed[key]))
             for index in indices:
                 for other in keys[index]:
                     left[other].discard(index)
@@ -281,34 +253,19 @@ def _grouped(
     yield from sorted(chosen, key=lambda each: (-len(each.cases), each.id))
 
 
-def _score(key: Features, left: int, total: int, executed: Mapping[Features, int], is_failed: bool) -> float:
-    """Return how well a description explains: the cases that it covers, reduced if other cases that fit it pass."""
-    names = {name for name, _ in key}
-    if "pattern" in names:
-        return left * _PATTERN_WEIGHT
-    if _is_certain(key):
-        return left
-    share = total / max(executed.get(key, 0), total)
-    least = left * _SUBJECT_WEIGHT if is_failed and names == {"subject"} else 0
-    return max(least, left * share * share * (1 if share >= _MOST else _MOST**4))
-
-
-def _is_certain(key: Features) -> bool:
-    return any(name in _ONLY_OF_DEVIATIONS for name, _ in key)
-
-
 def _cause(key: Features, cases: Sequence[ResultRecord], ran: int) -> Cause:
     own = dict(key).get("subject", "")
-    ordered = tuple(sorted(cases, key=lambda each: (own not in ("", _subject(each.case)), *_simplicity(each))))
+
+    def simplicity(record: ResultRecord) -> tuple[bool, bool, int, bool, str]:
+        case = record.case
+        is_other = own not in ("", _subject(case))
+        # of a model's cases, the one that names the first wrong layer is the most informative
+        names_no_layer = not case.property.endswith("layers")
+        plain = sum(each in _PLAIN for each in (case.property, case.dtype))
+        return is_other, names_no_layer, -plain, not record.snippet, case.id
+
+    ordered = tuple(sorted(cases, key=simplicity))
     outcome = ordered[0].outcome_name
     named = ".".join(re.sub(r"[^A-Za-z0-9_/-]+", "-", value).strip("-") for _, value in key)
     short = named if len(named) <= 60 else f"{named[:40]}-{sha256(named.encode()).hexdigest()[:8]}"
     return Cause(f"{outcome}:{short}", outcome, key, ordered, ran)
-
-
-def _simplicity(record: ResultRecord) -> tuple[bool, int, bool, str]:
-    case = record.case
-    # of a model's cases, the one that names the first wrong layer is the most informative
-    names_no_layer = not case.property.endswith("layers")
-    plain = sum(each in _PLAIN for each in (case.property, case.dtype))
-    return names_no_layer, -plain, not record.snippet, case.id

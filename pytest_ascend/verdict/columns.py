@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import TypeAlias
 from urllib.parse import quote
 
@@ -67,16 +68,12 @@ def _standards(record: ResultRecord, _: str) -> str:
     return ", ".join(dict.fromkeys(evidence.line(verdict.standard) for verdict in record.verdicts))
 
 
-def _outcome(record: ResultRecord, _: str) -> str:
-    return record.outcome_name
-
-
 def _text(name: str, en: str, zh: str, value: Callable[[ResultRecord, str], str], *places: str) -> Column:
     return Column(name=name, title={"en": en, "zh": zh}, value=value, shown=value, places=places or ("export",))
 
 
 COLUMNS = (
-    _text("outcome", "Outcome", "结果", _outcome, "page", "export", "pytest-html"),
+    _text("outcome", "Outcome", "结果", lambda record, _: record.outcome_name, "page", "export", "pytest-html"),
     _text("case", "Case", "用例", _of_case("id"), "page", "export"),
     _text("suite", "Suite", "测试套件", _of_case("suite")),
     _text("subject", "Subject", "被测对象", _of_case("subject")),
@@ -151,16 +148,9 @@ def abbreviations(names: list[str]) -> dict[str, str]:
     """Return the initials of each name, lengthened or numbered to be unique."""
     found: dict[str, str] = {}
     for name in names:
-        found[name] = next(short for short in _candidates(name) if short not in found.values())
+        parts = re.findall(r"[^\W_]+", name) or ["?"]
+        initials = "".join(part[0] for part in parts).upper()[:3]
+        numbered = (f"{initials[:2]}{number}" for number in count(2))
+        candidates = chain((initials, f"{initials}{parts[-1][1:2]}"), numbered)
+        found[name] = next(short for short in candidates if short not in found.values())
     return found
-
-
-def _candidates(name: str) -> Iterator[str]:
-    parts = re.findall(r"[^\W_]+", name) or ["?"]
-    initials = "".join(part[0] for part in parts).upper()[:3]
-    yield initials
-    yield f"{initials}{parts[-1][1:2]}"
-    number = 2
-    while True:
-        yield f"{initials[:2]}{number}"
-        number += 1

@@ -37,9 +37,6 @@ FAILS_ON = (REGRESSION, NEW, VANISHED)
 #: May the later stack replace the earlier one?
 YES, NO, CANNOT_TELL = "yes", "no", "cannot-tell"
 
-#: Ending of a figure's name -> whether less is better.
-_LESS_IS_BETTER = {"_per_s": False, "_us": True, "_ms": True, "_s": True, "_bytes": True}
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
@@ -67,7 +64,8 @@ class Diff:
     @property
     def is_comparable(self) -> bool:
         """Whether both runs covered everything of one level, so that absence is significant."""
-        return _comparable(self.before, self.after)
+        one, other = self.before.run.header, self.after.run.header
+        return one.level == other.level and one.selection.kind == other.selection.kind == FULL
 
     def failures(self, kinds: Sequence[str]) -> list[Change]:
         """Return the changes for which a comparison fails: those of ``kinds``, and new cases only if they deviate."""
@@ -97,7 +95,9 @@ class Diff:
     def causes(self) -> tuple[Cause, ...]:
         """The causes of the regressions, as the later run's page has them, below the waivers."""
         ids = {each.id for each in self.changes[REGRESSION]}
-        found = causes_of(_bare(each) if each.case.id in ids else each for each in self.after.results)
+        found = causes_of(
+            each.but(outcome_name=evidence.below(each)) if each.case.id in ids else each for each in self.after.results
+        )
         own = (replace(cause, cases=tuple(each for each in cause.cases if each.case.id in ids)) for cause in found)
         return tuple(cause for cause in own if cause.cases)
 
@@ -106,60 +106,51 @@ def compare(before: Summary, after: Summary, *, speed_share: float = SPEED_SHARE
     """Compare two runs case by case, by id. ``speed_share`` is the change of a speed that counts, such as 0.1."""
     old = {result.case.id: result for result in before.results}
     new = {result.case.id: result for result in after.results}
-    found: dict[str, list[Change]] = {kind: [] for kind in KINDS}
-    has_times = not (before.run.header.stack.emulated or after.run.header.stack.emulated)
-    for change in _all_changes(old, new, speed_share if has_times else math.inf, after.run.header):
-        is_left_out = change.kind == VANISHED and not _comparable(before, after)
-        found[NOT_RUN if is_left_out else change.kind].append(change)
+    header, found = after.run.header, {kind: list[Change]() for kind in KINDS}
+    has_times = not (before.run.header.stack.emulated or header.stack.emulated)
+    diff = Diff(
+        before=before,
+        after=after,
+        components=components(before.run.header.stack, header.stack),
+        changes=found,
+        unchanged=0,
+    )
+    for case_id, result in new.items():
+        for change in _changes(old.get(case_id), result, speed_share if has_times else math.inf, header):
+            found[change.kind].append(change)
+    for case_id in old.keys() - new.keys():
+        vanished = Change(kind=VANISHED, id=case_id, before=old[case_id].outcome_name, after="")
+        found[VANISHED if diff.is_comparable else NOT_RUN].append(vanished)
     for kind in (ERROR_DRIFT, SLOWER, FASTER):
         found[kind].sort(key=lambda change: -change.factor)
     touched = {change.id for changes in found.values() for change in changes}
-    return Diff(
-        before=before,
-        after=after,
-        components=components(before.run.header.stack, after.run.header.stack),
-        changes=found,
-        unchanged=len(new.keys() & old.keys() - touched),
+    return replace(diff, unchanged=len(new.keys() & old.keys() - touched))
+
+
+def _changes(old: ResultRecord | None, new: ResultRecord, speed_share: float, header: Header) -> Iterator[Change]:
+    """Yield what changed of a case; ``header`` is the later run's."""
+    case_id, finding = new.case.id, evidence.finding(new)
+    if old is None:
+        yield Change(kind=NEW, id=case_id, before="", after=new.outcome_name, finding=finding)
+        return
+    before, after = evidence.below(old), evidence.below(new)
+    # Outcomes with their known causes.
+    was, is_now = (
+        f"{each.outcome_name} ({cause})" if (cause := each.waiver.get("cause")) else each.outcome_name
+        for each in (old, new)
     )
-
-
-def _comparable(before: Summary, after: Summary) -> bool:
-    one, other = before.run.header, after.run.header
-    return one.level == other.level and one.selection.kind == other.selection.kind == FULL
+    if kind := _kind(before, after) or (REGRESSION if _deviates_otherwise(old, new, header) else ""):
+        yield Change(kind=kind, id=case_id, before=before, after=after, finding=finding)
+    elif was != is_now:
+        yield Change(kind=KNOWN, id=case_id, before=was, after=is_now, finding=finding)
+    elif after == Passed.name:
+        yield from _drifts(old, new, speed_share)
 
 
 def components(before: Stack, after: Stack) -> dict[str, tuple[str, str]]:
     """Return every part of a stack that is not the same in both."""
     pairs = {each.name: (str(getattr(before, each.name)), str(getattr(after, each.name))) for each in fields(Stack)}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-
-
-def _all_changes(
-    old: Mapping[str, ResultRecord], new: Mapping[str, ResultRecord], speed_share: float, header: Header
-) -> Iterator[Change]:
-    for case_id, result in new.items():
-        if case_id not in old:
-            finding = evidence.finding(result)
-            yield Change(kind=NEW, id=case_id, before="", after=result.outcome_name, finding=finding)
-        else:
-            yield from _changes(case_id, old[case_id], result, speed_share, header)
-    for case_id in old.keys() - new.keys():
-        yield Change(kind=VANISHED, id=case_id, before=old[case_id].outcome_name, after="")
-
-
-def _changes(
-    case_id: str, old: ResultRecord, new: ResultRecord, speed_share: float, header: Header
-) -> Iterator[Change]:
-    before, after = evidence.below(old), evidence.below(new)
-    kind = _kind(before, after) or (REGRESSION if _deviates_otherwise(old, new, header) else "")
-    if kind:
-        yield Change(kind=kind, id=case_id, before=before, after=after, finding=evidence.finding(new))
-    elif (was := _entry(old)) != (is_now := _entry(new)):
-        yield Change(kind=KNOWN, id=case_id, before=was, after=is_now, finding=evidence.finding(new))
-    elif after == Passed.name:
-        yield from _error_drift(case_id, old, new)
-        yield from _accuracy_drift(case_id, old, new)
-        yield from _speed_drift(case_id, old, new, speed_share)
 
 
 def _deviates_otherwise(old: ResultRecord, new: ResultRecord, header: Header) -> bool:
@@ -190,69 +181,38 @@ def _kind(before: str, after: str) -> str:
     return {(True, False): REGRESSION, (False, True): FIX}.get(passing, OTHER) if is_clear else OTHER
 
 
-def _entry(result: ResultRecord) -> str:
-    """Return the outcome with its known cause."""
-    cause = (result.waiver or {}).get("cause", "")
-    return f"{result.outcome_name} ({cause})" if cause else result.outcome_name
+def _drifts(old: ResultRecord, new: ResultRecord, speed_share: float) -> Iterator[Change]:
+    """Yield which figures of a case that passes in both runs changed."""
 
+    def change(kind: str, name: str, before: float, after: float, factor: float) -> Change:
+        was, is_now = (
+            figures.used(each) if name == "limit_used" else figures.quantity(name, each) for each in (before, after)
+        )
+        return Change(kind=kind, id=new.case.id, before=was, after=is_now, name=name, factor=factor)
 
-def _bare(result: ResultRecord) -> ResultRecord:
-    outcome = OUTCOMES[evidence.below(result)](reason=result.reason, detail=result.detail)
-    return result.but(outcome)
-
-
-def _error_drift(case_id: str, old: ResultRecord, new: ResultRecord) -> Iterator[Change]:
     before, after = evidence.limit_used(old), evidence.limit_used(new)
-    if before is None or after is None or _standards(old) != _standards(new):
-        return
-    if before < after and after >= LEAST_SHARE and after >= ERROR_FACTOR * before:
-        yield Change(
-            kind=ERROR_DRIFT,
-            id=case_id,
-            before=figures.used(before),
-            after=figures.used(after),
-            name="limit_used",
-            factor=after / before if before else math.inf,
-        )
-
-
-def _accuracy_drift(case_id: str, old: ResultRecord, new: ResultRecord) -> Iterator[Change]:
-    """Report a function whose largest error in ulp grew, by half a unit and a tenth."""
+    one, other = ([each.standard for each in result.verdicts] for result in (old, new))
+    least = max(ERROR_FACTOR * (before or 0.0), LEAST_SHARE)
+    if before is not None and after is not None and before < after and after >= least and one == other:
+        yield change(ERROR_DRIFT, "limit_used", before, after, after / before if before else math.inf)
     before, after = (each.measurements.get("error_ulp") for each in (old, new))
+    # A function whose largest error in ulp grew by half a unit and a tenth.
     if before is not None and after is not None and after > 1.1 * before + 0.5:
-        yield Change(
-            kind=ERROR_DRIFT,
-            id=case_id,
-            before=figures.quantity("error_ulp", before),
-            after=figures.quantity("error_ulp", after),
-            name="error_ulp",
-            factor=after / before if before else math.inf,
-        )
-
-
-def _standards(result: ResultRecord) -> list[str]:
-    return [verdict.standard for verdict in result.verdicts]
-
-
-def _speed_drift(case_id: str, old: ResultRecord, new: ResultRecord, share: float) -> Iterator[Change]:
+        yield change(ERROR_DRIFT, "error_ulp", before, after, after / before if before else math.inf)
     for name, after in new.measurements.items():
         before, less_is_better = old.measurements.get(name, 0.0), _direction(name)
         if less_is_better is None or not before > 0 or not after > 0 or not _is_beyond_spread(name, old, new):
             continue
         slowdown = after / before if less_is_better else before / after
-        if max(slowdown, 1 / slowdown) >= 1 + share:
-            yield Change(
-                kind=SLOWER if slowdown > 1 else FASTER,
-                id=case_id,
-                before=figures.quantity(name, before),
-                after=figures.quantity(name, after),
-                name=name,
-                factor=max(slowdown, 1 / slowdown),
-            )
+        factor = max(slowdown, 1 / slowdown)
+        if factor >= 1 + speed_share:
+            yield change(SLOWER if slowdown > 1 else FASTER, name, before, after, factor)
 
 
 def _direction(name: str) -> bool | None:
-    return next((less for ending, less in _LESS_IS_BETTER.items() if name.endswith(ending)), None)
+    """Return whether less is better, by the ending of a figure's name; None for other figures."""
+    endings = {"_per_s": False, "_us": True, "_ms": True, "_s": True, "_bytes": True}
+    return next((less for ending, less in endings.items() if name.endswith(ending)), None)
 
 
 def _is_beyond_spread(name: str, old: ResultRecord, new: ResultRecord) -> bool:

@@ -34,28 +34,19 @@ from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, in_both, say
 
 def verified(record: ResultRecord, stack: Stack) -> ResultRecord:
     """Return the record with the outcome that its own evidence supports."""
-    outcome = _contradicted(record, stack)
-    return record.but(outcome_name=outcome.name, reason=outcome.reason) if outcome else record
-
-
-def _contradicted(record: ResultRecord, stack: Stack) -> Outcome | None:
-    name = record.outcome_name
+    name, true = record.outcome_name, Outcome()
     if name == NotEmulated.name and not stack.emulated:
-        return Errored(reason="recorded as not-emulated, on a device that is not emulated")
-    if name in (Waived.name, Disputed.name) and not record.reason:
-        return Errored(reason=f"{name} without a reason")
-    return _unearned(record) if name == Passed.name else None
-
-
-def _unearned(record: ResultRecord) -> Outcome | None:
-    """Return the true outcome of a recorded pass, None if it is justified."""
-    if any(not verdict.agrees for verdict in record.verdicts):
-        return Failed(reason="recorded as passed, but a comparison disagrees")
-    if not record.verdicts and not record.measurements:
-        return Errored(reason="passed without comparing or measuring anything")
-    if record.fallbacks:
-        return Fallback(reason=f"computed on the CPU: {', '.join(record.fallbacks)}")
-    return None
+        true = Errored(reason="recorded as not-emulated, on a device that is not emulated")
+    elif name in (Waived.name, Disputed.name) and not record.reason:
+        true = Errored(reason=f"{name} without a reason")
+    elif name == Passed.name:
+        if any(not verdict.agrees for verdict in record.verdicts):
+            true = Failed(reason="recorded as passed, but a comparison disagrees")
+        elif not record.verdicts and not record.measurements:
+            true = Errored(reason="passed without comparing or measuring anything")
+        elif record.fallbacks:
+            true = Fallback(reason=f"computed on the CPU: {', '.join(record.fallbacks)}")
+    return record.but(outcome_name=true.name, reason=true.reason) if true.reason else record
 
 
 #: The four kinds of verdict on a run.
@@ -64,14 +55,10 @@ DOES_NOT_CONFORM = "does-not-conform"
 INCOMPLETE = "incomplete"
 PARTIAL = "subset"
 
-#: Outcomes in the order of reports: wrong, missing, fine.
-ORDER = tuple(
-    kind.name
-    for kind in (
-        *(Failed, Errored, Flaky, Fallback, Unsupported, NotRun, NotEmulated, NotJudged, Disputed, Waived, Passed),
-    )
-)
-_DEVIATIONS = (Failed.name, Errored.name, Flaky.name, Fallback.name, Unsupported.name)
+#: Outcomes in the order of reports: five that are wrong, those that are missing, and fine ones.
+_KINDS = (Failed, Errored, Flaky, Fallback, Unsupported, NotRun, NotEmulated, NotJudged, Disputed, Waived, Passed)
+ORDER = tuple(kind.name for kind in _KINDS)
+_DEVIATIONS = ORDER[:5]
 _NOT_EXECUTED = (NotRun.name, NotEmulated.name)
 
 
@@ -163,11 +150,10 @@ def judged(
         lines=lines,
     )
     summary = replace(summary, verdict=_verdict(summary))
-    contradictions = tuple(_contradictions(summary))
-    if not contradictions:
-        return summary
-    summary = replace(summary, contradictions=contradictions)
-    return replace(summary, verdict=_verdict(summary))
+    if contradictions := tuple(_contradictions(summary)):
+        summary = replace(summary, contradictions=contradictions)
+        summary = replace(summary, verdict=_verdict(summary))
+    return summary
 
 
 def exit_code(summary: Summary) -> int:
@@ -198,133 +184,93 @@ def counted_outcome(name: str, count: int) -> Phrase:
 
 def results_of(run: Run, left_out: Collection[str] = ()) -> Iterator[ResultRecord]:
     """Yield the result of each case of the manifest, but for those whose records were ``left_out``."""
-    records = {record.case.id: record for record in run.records}
-    lost = run.lost
+    records, lost = {record.case.id: record for record in run.records}, run.lost
     reason = "no record in the log" if run.ended else "the run was stopped before this case"
     for case in run.header.manifest:
-        if case.id in left_out:
-            continue
-        record = records.get(case.id)
-        yield (
-            verified(record, run.header.stack)
-            if record
-            else ResultRecord.of(case, "", NotRun(reason=lost.get(case.id, reason)))
-        )
+        if record := records.get(case.id):
+            yield verified(record, run.header.stack)
+        elif case.id not in left_out:
+            yield ResultRecord.of(case, "", NotRun(reason=lost.get(case.id, reason)))
 
 
 def _contradictions(summary: Summary) -> Iterator[str]:
     for missed in summary.run.missed_faults:
         yield f"The judge of this run did not see a planted fault: {missed}."
-    footer = summary.run.footer
     if summary.run.broken:
         yield broken_chain(summary.run.broken)
-    if footer is None:
-        return
-    counts = summary.counts
-    if {**dict.fromkeys(counts, 0), **footer.counts} != counts:
-        yield f"The footer counts {_listed(footer.counts)}; the records give {_listed(counts)}."
-    if (footer.verdict.kind, footer.verdict.conforms) != (summary.verdict.kind, summary.verdict.conforms):
-        yield "The footer's verdict is not the one that the records give."
-
-
-def _listed(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing"
+    if footer := summary.run.footer:
+        claimed, found = (
+            ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing"
+            for counts in (footer.counts, summary.counts)
+        )
+        if {**dict.fromkeys(summary.counts, 0), **footer.counts} != summary.counts:
+            yield f"The footer counts {claimed}; the records give {found}."
+        if (footer.verdict.kind, footer.verdict.conforms) != (summary.verdict.kind, summary.verdict.conforms):
+            yield "The footer's verdict is not the one that the records give."
 
 
 def _verdict(summary: Summary) -> RunVerdict:
-    kind, said = _kind(summary), notice(summary.run.header.stack)
-    opening, body = _SENTENCES[kind](summary)
-    promises_less = said and opening.key in _WITHOUT_NPU
-    return RunVerdict(kind, kind == CONFORMS, said, say(f"{opening.key}.other") if promises_less else opening, body)
-
-
-def _kind(summary: Summary) -> str:
-    if summary.run.header.selection.kind == SUBSET:
-        return PARTIAL
-    if summary.deviations:
-        return DOES_NOT_CONFORM
+    said, cases = notice(summary.run.header.stack), counted("cases", summary.total)
+    gaps, found = _gaps(summary, cases), say("verdict.nothing", cases=cases)
+    if summary.executed:
+        found = _bad(summary, cases) if summary.deviations else _well(summary, cases)
     # Only a subset has tests of the user's: in the bundled suites pytest alone decides nothing.
-    return INCOMPLETE if _is_incomplete(summary) or summary.counts[NotJudged.name] else CONFORMS
+    is_whole = not _is_incomplete(summary) and not summary.counts[NotJudged.name]
+    if summary.run.header.selection.kind == SUBSET:
+        kind, opening, body = PARTIAL, *_of_subset(summary, found)
+    elif summary.deviations:
+        kind, opening, body = DOES_NOT_CONFORM, say("verdict.does-not-conform"), found
+    elif not summary.executed:
+        kind, opening, body, gaps = INCOMPLETE, say("verdict.not-conformant"), found, ()
+    elif is_whole:
+        kind, opening = CONFORMS, say("verdict.conforms")
+        body = say("verdict.at-level", said=found, level=summary.run.header.level)
+    else:
+        kind, opening, body = INCOMPLETE, say("verdict.incomplete"), say("verdict.gaps", gaps=gaps)
+    if kind in (PARTIAL, DOES_NOT_CONFORM) or not summary.executed:
+        body = say("verdict.with-gaps", said=body, gaps=gaps) if gaps else say("verdict.end", said=body)
+    if said and kind != PARTIAL:  # in words that promise nothing of any NPU
+        opening = say(f"{opening.key}.other")
+    return RunVerdict(kind, kind == CONFORMS, said, opening, body)
 
 
 def _is_incomplete(summary: Summary) -> bool:
     return bool(summary.missing or summary.contradictions or not summary.run.ended or not summary.executed)
 
 
-def _conforms(summary: Summary) -> tuple[Phrase, Phrase]:
-    return say("verdict.conforms"), say("verdict.at-level", said=_well(summary), level=summary.run.header.level)
-
-
-def _does_not_conform(summary: Summary) -> tuple[Phrase, Phrase]:
-    return say("verdict.does-not-conform"), _with_gaps(summary, _bad(summary))
-
-
-def _incomplete(summary: Summary) -> tuple[Phrase, Phrase]:
-    if not summary.executed:
-        return say("verdict.not-conformant"), say("verdict.end", said=say("verdict.nothing", cases=_cases(summary)))
-    return say("verdict.incomplete"), say("verdict.gaps", gaps=_gaps(summary))
-
-
-def _subset(summary: Summary) -> tuple[Phrase, Phrase]:
+def _of_subset(summary: Summary, body: Phrase) -> tuple[Phrase, Phrase]:
     model = str(summary.run.header.options.get("model") or "")
     reasons = summary.run.header.selection.reason.split("; ")
     # The heading names the model already.
     reason = "; ".join(each for each in reasons if each and not (model and each == OWN_MODEL))
-    if not summary.executed:
-        body = say("verdict.nothing", cases=_cases(summary))
-    else:
-        body = _bad(summary) if summary.deviations else _well(summary)
     if reason:
         body = say("verdict.selected", said=body, reason=in_both(reason, "findings"))
     is_well = summary.executed and not summary.deviations and not _is_incomplete(summary)
     ending = "passed" if is_well else "failed"
     if is_well and summary.counts[NotJudged.name] == summary.total:
         ending = "not-judged"  # by pytest alone: no pass of the stack
-    opening = say(f"verdict.model.{ending}", model=one_line(model)) if model else say(f"verdict.subset.{ending}")
-    return opening, _with_gaps(summary, body)
+    return say(f"verdict.model.{ending}", model=one_line(model)) if model else say(f"verdict.subset.{ending}"), body
 
 
-_SENTENCES = {
-    CONFORMS: _conforms,
-    DOES_NOT_CONFORM: _does_not_conform,
-    INCOMPLETE: _incomplete,
-    PARTIAL: _subset,
-}
-#: Openings that a device which is no NPU gets in words that promise nothing of any.
-_WITHOUT_NPU = ("verdict.conforms", "verdict.does-not-conform", "verdict.not-conformant", "verdict.incomplete")
-
-
-def _cases(summary: Summary) -> Phrase:
-    return counted("cases", summary.total)
-
-
-def _bad(summary: Summary) -> Phrase:
+def _bad(summary: Summary, cases: Phrase) -> Phrase:
     found = tuple(counted_outcome(name, summary.counts[name]) for name in _DEVIATIONS if summary.counts[name])
-    return say("verdict.bad", found=found, cases=_cases(summary))
+    return say("verdict.bad", found=found, cases=cases)
 
 
-def _well(summary: Summary) -> Phrase:
+def _well(summary: Summary, cases: Phrase) -> Phrase:
     passed, total = summary.counts[Passed.name], summary.total
     if passed == total:
         return counted("verdict.all-passed", total)
-    parts = [say("verdict.passed", n=f"{passed:,}", cases=_cases(summary))]
-    parts += [
-        counted(f"verdict.{name}", summary.counts[name])
-        for name in (Waived.name, Disputed.name, NotEmulated.name, NotJudged.name)
-        if summary.counts[name]
-    ]
-    return say("verdict.and", said=parts[0], more=tuple(parts[1:])) if parts[1:] else parts[0]
+    others = (Waived.name, Disputed.name, NotEmulated.name, NotJudged.name)
+    more = tuple(counted(f"verdict.{name}", summary.counts[name]) for name in others if summary.counts[name])
+    said = say("verdict.passed", n=f"{passed:,}", cases=cases)
+    return say("verdict.and", said=said, more=more) if more else said
 
 
-def _with_gaps(summary: Summary, said: Phrase) -> Phrase:
-    gaps = _gaps(summary)
-    return say("verdict.with-gaps", said=said, gaps=gaps) if gaps else say("verdict.end", said=said)
-
-
-def _gaps(summary: Summary) -> tuple[Phrase, ...]:
-    missing = [say("verdict.missing", n=f"{summary.missing:,}", cases=_cases(summary))] if summary.missing else []
-    if summary.counts[NotJudged.name] and summary.run.header.selection.kind != SUBSET:
-        missing.append(counted("verdict.not-judged", summary.counts[NotJudged.name]))
+def _gaps(summary: Summary, cases: Phrase) -> tuple[Phrase, ...]:
+    unjudged = summary.counts[NotJudged.name] if summary.run.header.selection.kind != SUBSET else 0
+    missing = [say("verdict.missing", n=f"{summary.missing:,}", cases=cases)] if summary.missing else []
+    missing += [counted("verdict.not-judged", unjudged)] if unjudged else []
     stopped = [] if summary.run.ended else [say("verdict.stopped")]
     contradicted = [say("verdict.contradicted")] if summary.contradictions else []
     return (*missing, *stopped, *contradicted)

@@ -11,7 +11,7 @@ import pytest
 from pytest_ascend.emulator.settings import OPTIONS
 from pytest_ascend.errors import UsageError
 from pytest_ascend.plugin.options import is_on, names, only_looks, read, unused_options
-from pytest_ascend.plugin.startup import selected
+from pytest_ascend.plugin.startup import narrowing
 
 
 def given(**values: object) -> argparse.Namespace:
@@ -125,7 +125,7 @@ def test_collecting_only_executes_nothing() -> None:
     ],
 )
 def test_what_narrows_a_run_is_named(values: dict[str, object], expected: tuple[str, ...]) -> None:
-    assert selected(given(**values)).narrowed_by == expected
+    assert narrowing(given(**values)) == expected
 
 
 def test_inputs_without_a_model_are_refused() -> None:

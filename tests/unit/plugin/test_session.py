@@ -17,7 +17,7 @@ from pytest_ascend.emulator import EmulatorSettings
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.plugin.options import Options
 from pytest_ascend.plugin.preparation import Prepared
-from pytest_ascend.plugin.session import PytestSelection, RunRecorder, RunSetup, header_lines
+from pytest_ascend.plugin.session import RunRecorder, RunSetup, header_lines
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Failed, Outcome, Passed
 from pytest_ascend.records.record import ResultRecord
@@ -35,7 +35,7 @@ def setup(tmp_path: Path) -> RunSetup:
     write(tmp_path, CASES)
     options = Options(baselines=tmp_path, report=tmp_path / "report", emulator=EmulatorSettings(faults=("leak",)))
     prepared = Prepared(device=Cpu(), chip="x86_64", notice="Nothing else is here.")
-    return RunSetup(options=options, chosen=PytestSelection(), scope=BUNDLED, suites=tmp_path, prepared=prepared)
+    return RunSetup(options=options, scope=BUNDLED, suites=tmp_path, prepared=prepared)
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def emulated(index: int = 0, **settings: Any) -> Prepared:
 
 def test_there_are_sixteen_emulated_devices_and_no_more(activated: list[EmulatorSettings]) -> None:
     assert EMULATED_DEVICES == 16
-    assert emulated(15, devices=16).indices == (15, *range(15))
+    assert emulated(15, devices=16).indices == tuple(range(16))
     with pytest.raises(UsageError, match="emulated:16: there are at most 16"):
         emulated(16, devices=16)
     with pytest.raises(UsageError, match="17 devices were asked for"):
@@ -183,9 +183,8 @@ def test_a_processor_counts_as_many_devices_as_were_asked_for(
 
 
 def test_emulated_settings_are_refused_elsewhere_by_name() -> None:
-    preparation._refuse_emulated_settings(EmulatorSettings(), "cpu")
     with pytest.raises(UsageError, match="and this run is on cuda") as raised:
-        preparation._refuse_emulated_settings(EmulatorSettings(faults=("x",)), "cuda")
+        prepare("cuda", settings=EmulatorSettings(faults=("x",)))
     assert raised.value.hint == preparation.EMULATE
 
 

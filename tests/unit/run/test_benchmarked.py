@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from pytest_benchmark.stats import Metadata
 
+from pytest_ascend.records.case import Case
 from pytest_ascend.records.record import SERIES_POINTS_LIMIT
 from pytest_ascend.run import benchmarked
+from pytest_ascend.run.case_context import CaseContext
 
 PARAMS = {"p": 1}
 SECONDS = [3e-3, 1e-3, 2e-3, 7e-3]
@@ -31,8 +33,15 @@ def fixture(seconds: list[float]) -> Any:
     return SimpleNamespace(stats=kept._benchmarksession.benchmarks[0])
 
 
+def taken(benchmark: Any) -> CaseContext:
+    context = CaseContext(case=Case(suite="user", subject="x", property="test"), node_id="")
+    benchmarked.take(context, benchmark)
+    return context
+
+
 def test_figures_are_in_microseconds_and_the_rounds_counted() -> None:
-    assert benchmarked.figures(fixture(SECONDS)) == pytest.approx(
+    context = taken(fixture(SECONDS))
+    assert context.measurements == pytest.approx(
         {
             "latency_min_us": 1000,
             "latency_median_us": 1e6 * statistics.median(SECONDS),
@@ -40,15 +49,14 @@ def test_figures_are_in_microseconds_and_the_rounds_counted() -> None:
             "rounds": 4,
         }
     )
-    assert benchmarked.samples(fixture(SECONDS))["latency_us"] == pytest.approx([3000, 1000, 2000, 7000])
-    long = benchmarked.samples(fixture([1e-6] * (SERIES_POINTS_LIMIT + 1)))
-    assert len(long["latency_us"]) == SERIES_POINTS_LIMIT
+    assert context.series["latency_us"] == pytest.approx([3000, 1000, 2000, 7000])
+    assert len(taken(fixture([1e-6] * (SERIES_POINTS_LIMIT + 1))).series["latency_us"]) == SERIES_POINTS_LIMIT
 
 
 @pytest.mark.parametrize("nothing", [None, SimpleNamespace(stats=None), SimpleNamespace()])
 def test_what_measured_nothing_has_no_figures(nothing: Any) -> None:
-    assert benchmarked.figures(nothing) == {}
-    assert benchmarked.samples(nothing) == {}
+    context = taken(nothing)
+    assert (context.measurements, context.series) == ({}, {})
 
 
 def test_what_a_child_measured_is_put_back_as_it_was_and_the_last_attempt_stands() -> None:

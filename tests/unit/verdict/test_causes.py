@@ -127,7 +127,7 @@ def test_known_deviations_are_grouped_by_their_cause_defects_first_then_the_larg
     few, many = ({"cause": name, "kind": "defect", "reason": "x"} for name in ("few", "many"))
     results = [waived(f"a{index}", limit) for index in range(5)]
     results += [waived("b", few), *(waived(f"c{index}", many, "disputed") for index in range(2))]
-    results += [waived("d", {"reason": "only said"}), waived("e", None), record("f", "forward", "float32", "failed")]
+    results += [waived("d", {"reason": "only said"}), waived("e", {}), record("f", "forward", "float32", "failed")]
     assert [(each.cause, each.kind, each.waiver, len(each.cases)) for each in known_causes(results)] == [
         ("many", "defect", many, 2),
         ("few", "defect", few, 1),
