@@ -168,14 +168,19 @@ def _ascend_ranks(pytestconfig: pytest.Config) -> Iterator[tuple[Ranks, int]]:
 @pytest.fixture(scope="session")
 def golden_store(pytestconfig: pytest.Config) -> GoldenStore:
     """Return the goldens of ``--ascend-baselines``, or the bundled ones."""
+    return _goldens(pytestconfig)
+
+
+def _goldens(config: pytest.Config) -> GoldenStore:
+    """Return them also where a user's own fixture has the name ``golden_store``."""
     from pytest_ascend.golden import GoldenStore
 
-    setup = pytestconfig.stash.get(SETUP, None)
+    setup = config.stash.get(SETUP, None)
     return GoldenStore((setup.options.baselines if setup else folder("baselines")) / "golden")
 
 
 @pytest.fixture(scope="session")
-def cpu_reference(pytestconfig: pytest.Config, golden_store: GoldenStore) -> CpuReference:
+def cpu_reference(pytestconfig: pytest.Config) -> CpuReference:
     """Call a function or module on the CPU in float64; ``golden="name"`` reads a stored result instead.
 
     ``expected = cpu_reference(block, x)`` does not change ``block`` or ``x``.
@@ -183,7 +188,7 @@ def cpu_reference(pytestconfig: pytest.Config, golden_store: GoldenStore) -> Cpu
     from pytest_ascend.run.reference import CpuReference
 
     setup = pytestconfig.stash.get(SETUP, None)
-    return CpuReference(golden_store, stores=bool(setup and setup.options.store_goldens))
+    return CpuReference(_goldens(pytestconfig), stores=bool(setup and setup.options.store_goldens))
 
 
 @pytest.fixture(scope="session")

@@ -199,7 +199,7 @@ def test_an_ordinary_test_beside_is_no_case_but_its_failure_counts(
 def test_a_lost_device_stops_every_later_case(
     ascend: Run, pytester: pytest.Pytester, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_ascend.plugin.state.lost", lambda device: "it adds wrongly")
+    monkeypatch.setattr("pytest_ascend.plugin.hooks.lost", lambda device: "it adds wrongly")
     pytester.makepyfile(
         """
         def test_a(npu_device):
