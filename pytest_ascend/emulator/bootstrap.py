@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pytest_ascend.emulator.profiling import PROGRAM
 from pytest_ascend.emulator.settings import EmulatorSettings
+from pytest_ascend.emulator.system import library, runtime
 from pytest_ascend.environment.signs import CLASH, CLASH_VARIABLE, EMULATED_VARIABLE
 from pytest_ascend.system.errors import EmulatorUnavailable, UsageError
 
@@ -28,7 +29,7 @@ class BeforeTorchNpu(MetaPathFinder):
         """Find nothing, but look out for torch_npu's first library."""
         if fullname == "torch_npu._C":
             sys.meta_path.remove(self)
-            _library(CLASH)
+            library(CLASH)
 
 
 def is_active() -> bool:
@@ -131,11 +132,6 @@ def cann() -> str:
 
 
 @functools.cache
-def _library(name: str) -> ctypes.CDLL:
-    return ctypes.CDLL(str(Path(os.environ["ASCEND_HOME_PATH"], "lib64", name)))
-
-
-@functools.cache
 def kernel_modules() -> tuple[str, ...]:
     """Return the names of the modules with kernels; CPU warnings that torch raises there are not the user's."""
     folder = Path(__file__).resolve().parent / "kernels"
@@ -145,7 +141,7 @@ def kernel_modules() -> tuple[str, ...]:
 def missing() -> tuple[str, ...]:
     """Return the CANN functions and operator types called since the last time that are not emulated."""
     buffer = ctypes.create_string_buffer(1 << 15)
-    _library("libascendcl.so").emu_take_missing(buffer, len(buffer))
+    runtime().emu_take_missing(buffer, len(buffer))
     return tuple(dict.fromkeys(buffer.value.decode().split()))
 
 

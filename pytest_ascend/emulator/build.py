@@ -362,13 +362,8 @@ def _has(library: Path, *texts: bytes) -> bool:
         return all(content.find(each) >= 0 for each in texts)
 
 
-def print_declarations() -> None:
-    """Write the declarations of all kernels as JSON: a list of [name, [[role, type, name], ...]]."""
-    from pytest_ascend.emulator.kernels import all_kernels  # noqa: PLC0415  imports torch
+if __name__ == "__main__":  # write the declarations of all kernels as JSON: a list of [name, [[role, type, name], ...]]
+    from pytest_ascend.emulator.kernels import all_kernels
 
     signatures = [kernel.signature for kernel in all_kernels()]
     json.dump([[each.name, [[p.role, p.type, p.name] for p in each.parameters]] for each in signatures], sys.stdout)
-
-
-if __name__ == "__main__":
-    print_declarations()

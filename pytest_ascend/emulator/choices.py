@@ -99,7 +99,10 @@ def checked_cann(text: str) -> str:
     Raises UsageError for a text that is not a release, such as 8.1: CANN and torch_npu count 8.1.RC1 and 8.5.0.
     """
     if not text:
-        return fitting_cann(_installed())
+        try:
+            return fitting_cann(version("torch_npu"))
+        except PackageNotFoundError:  # starting the emulated device raises a better error
+            return fitting_cann("")
     if is_version(text) and re.match(r"\d+\.\d+[.-]\w", text):
         return text
     known = compatibility.load().cann_releases
@@ -133,10 +136,3 @@ def fitting_cann(torch_npu: str) -> str:
         named = [cann for row in data.paired(torch=torch[0] if torch else "") for cann in row["cann"]]
     releases = [Version(each) for each in named if is_version(each)] or data.cann_releases
     return str(max(releases))
-
-
-def _installed() -> str:
-    try:
-        return version("torch_npu")
-    except PackageNotFoundError:  # starting the emulated device raises a better error
-        return ""

@@ -17,7 +17,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -27,6 +27,7 @@ import torch
 from pytest_ascend.emulator.choices import RECOVERING
 from pytest_ascend.emulator.registry import Body, Kernel
 from pytest_ascend.emulator.system import determinism, runtime
+from pytest_ascend.emulator.tensors import tensors_in
 from pytest_ascend.system.errors import UsageError
 
 #: CANN's names of the two errors are ACL_ERROR_RT_LOST_HEARTBEAT and ACL_ERROR_RT_AICORE_EXCEPTION.
@@ -104,25 +105,21 @@ class DeviceFault:
         """
         if self.operator and name != f"aclnn{self.operator}":
             return False
-        if self.numel and all(tensor.numel() != self.numel for tensor in _tensors(values)):
+        if self.numel and all(tensor.numel() != self.numel for tensor in tensors_in(values)):
             return False
         if self.device != -1 and self.device != _current_device():
             return False
         self.met += 1
         is_due = self.met > self.after and not (self.times and self.happened >= self.times)
         is_chosen = is_due and (self.rate >= 1 or random.random() < self.rate)  # noqa: S311 - chance, no secret
-        if not is_chosen or not self._is_first():
+        if not is_chosen:
             return False
+        if self.once:
+            try:
+                Path(self.once).touch(exist_ok=False)
+            except FileExistsError:
+                return False
         self.happened += 1
-        return True
-
-    def _is_first(self) -> bool:
-        if not self.once:
-            return True
-        try:
-            Path(self.once).touch(exist_ok=False)
-        except FileExistsError:
-            return False
         return True
 
 
@@ -189,7 +186,6 @@ _RANDOM = re.compile(
     r"|GroupNorm\w*|IndexAdd|ScatterAdd|IndexPutImpl|EmbeddingDenseBackward|Convolution\w*)"
 )
 _first_asked = threading.local()
-_BY_CHANCE = "nondeterministic"
 
 
 def is_device_fault(text: str) -> bool:
@@ -200,20 +196,19 @@ def is_device_fault(text: str) -> bool:
 def parse(text: str) -> DeviceFault:
     """Parse "crash:operator=Add:after=100". Raises UsageError for an unknown or invalid setting."""
     kind, *parts = text.split(":")
-    return DeviceFault(kind=kind, **dict(_read(text, part) for part in parts))
-
-
-def _read(text: str, part: str) -> tuple[str, Any]:
-    name, equals, value = part.partition("=")
-    if name not in SETTINGS or not equals:
-        raise UsageError(
-            f"the fault {text!r} has the setting {part!r}",
-            hint=f"settings are written name=value, with one of {', '.join(SETTINGS)}",
-        )
-    try:
-        return name, SETTINGS[name](value)
-    except ValueError as error:
-        raise UsageError(f"the fault {text!r}: {name}={value}: {error}", hint="see docs/emulator.md") from None
+    found = {}
+    for part in parts:
+        name, equals, value = part.partition("=")
+        if name not in SETTINGS or not equals:
+            raise UsageError(
+                f"the fault {text!r} has the setting {part!r}",
+                hint=f"settings are written name=value, with one of {', '.join(SETTINGS)}",
+            )
+        try:
+            found[name] = SETTINGS[name](value)
+        except ValueError as error:
+            raise UsageError(f"the fault {text!r}: {name}={value}: {error}", hint="see docs/emulator.md") from None
+    return DeviceFault(kind=kind, **found)
 
 
 def inject(kernels: Mapping[str, Kernel], text: str) -> dict[str, Kernel]:
@@ -246,40 +241,30 @@ def _faulty(kernel: Kernel, device_fault: DeviceFault) -> Body:
         start = time.perf_counter()
         found = correct(*arguments, **out)
         if hit and device_fault.kind in _AFTERWARDS:
-            _AFTERWARDS[device_fault.kind](
-                kernel.name, list(_tensors(found if found is not None else (out or arguments[:1])))
-            )
+            written = tensors_in(found if found is not None else (out or arguments[:1]))
+            _AFTERWARDS[device_fault.kind](kernel.name, written)
         if hit and device_fault.share:
             # Keep the processor busy for a share of the time since ``start``: sleeping would take longer than most
             # kernels.
             end = time.perf_counter() + device_fault.share * (time.perf_counter() - start)
             while time.perf_counter() < end:
                 pass
-        if hit and device_fault.kind == _BY_CHANCE:
-            written = found if found is not None else (out or arguments[:1])
-            _disturb(next(_tensors(written), None))
         return found
 
     return body
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from _tensors(tuple(value.values()))
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _tensors(each)
+def _anywhere(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    index = torch.tensor(random.randrange(tensor.numel()))  # noqa: S311  (chance, no secret)
+    return tuple(torch.unravel_index(index, tensor.shape)) if tensor.dim() else ()
 
 
-def _disturb(tensor: torch.Tensor | None) -> None:
-    """Change one random element."""
-    if tensor is None or not tensor.numel():
-        return
-    place = random.randrange(tensor.numel())  # noqa: S311  (chance, no secret)
-    index = torch.unravel_index(torch.tensor(place), tensor.shape) if tensor.dim() else ()
-    tensor[tuple(index)] = ~tensor[tuple(index)] if tensor.dtype is torch.bool else tensor[tuple(index)] * 3 + 1
+def _disturb(_: str, results: list[torch.Tensor]) -> None:
+    """Change one random element of the first result."""
+    for tensor in results[:1]:
+        if tensor.numel():
+            place = _anywhere(tensor)
+            tensor[place] = ~tensor[place] if tensor.dtype is torch.bool else tensor[place] * 3 + 1
 
 
 def _add_noise(name: str, results: list[torch.Tensor]) -> None:
@@ -293,8 +278,7 @@ def _add_noise(name: str, results: list[torch.Tensor]) -> None:
         _first_asked.deterministic = bool(determinism())
     for each in results:
         if each.is_floating_point() and each.numel() and not _first_asked.deterministic:
-            index = torch.tensor(random.randrange(each.numel()))  # noqa: S311  (chance, no secret)
-            place = tuple(torch.unravel_index(index, each.shape)) if each.dim() else ()
+            place = _anywhere(each)
             if each.dtype is torch.float32 and torch.frexp(each[place]).mantissa * 2**11 % 1 == 0:
                 continue  # a sum of few bits is exact, whatever its order and however large it is
             each[place] = torch.nextafter(each[place], each[place].new_tensor(random.choice((0.0, torch.inf))))  # noqa: S311
@@ -307,7 +291,12 @@ def _flush(_: str, results: list[torch.Tensor]) -> None:
             each.mul_(each.abs() >= torch.finfo(each.dtype).tiny)
 
 
-_AFTERWARDS: Mapping[str, Callable[[str, list[torch.Tensor]], None]] = {"noisy": _add_noise, "flushing": _flush}
+#: Kind -> what happens to an operator's results.
+_AFTERWARDS: Mapping[str, Callable[[str, list[torch.Tensor]], None]] = {
+    "nondeterministic": _disturb,
+    "noisy": _add_noise,
+    "flushing": _flush,
+}
 
 
 def _current_device() -> int:

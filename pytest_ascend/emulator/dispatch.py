@@ -8,7 +8,7 @@ import os
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,7 +24,7 @@ from pytest_ascend.emulator.graphs import BODIES, TASK, Graphs, InTask, TaskFail
 from pytest_ascend.emulator.kernels import all_kernels, all_named
 from pytest_ascend.emulator.kernels.overflow import computes, saturate
 from pytest_ascend.emulator.profiling import Measured
-from pytest_ascend.emulator.registry import Body, Kernel, with_kernels_of_float32
+from pytest_ascend.emulator.registry import Kernel, with_kernels_of_float32
 from pytest_ascend.emulator.tensors import DTYPES, DeviceMemory, Refused, readers, set_view_shape, write
 from pytest_ascend.system.dispatching import uncompiled
 from pytest_ascend.system.errors import EmulatorUnavailable
@@ -81,8 +81,9 @@ def planted(faults: Iterable[str]) -> list[Kernel]:
 def _runner(memory: DeviceMemory, runtime: Any) -> Callable[[int, int, int, int], int]:
     names = [each for each in os.environ.get("PYTEST_ASCEND_FAULTS", "").split(",") if each]
     kernels, count, fail = planted(names), len(all_kernels()), runtime.emu_fail
-    saturates = _saturates(runtime)
-
+    mode = ctypes.c_int(0)  # without Inf and NaN, or with them: torch_npu sets it before the first operator
+    runtime.aclrtGetDeviceSatMode(ctypes.byref(mode))
+    saturates = mode.value == _SATURATION
     by_name = {kernel.name: kernel for kernel in kernels[count:]}
 
     @functools.cache  # made at the first call: a process uses few of all operators
@@ -99,7 +100,7 @@ def _runner(memory: DeviceMemory, runtime: Any) -> Callable[[int, int, int, int]
     def run(index: int, words: int, into: int, stream: int) -> int:
         if index <= TASK:
             name, call = "a task of a captured graph", None
-        elif (found := entry(index) if index != BY_NAME else entry(index, name_of(words))) is None:
+        elif (found := entry(index, _text_at(words) if index == BY_NAME else "")) is None:
             return _NOT_SUPPORTED
         else:
             name, call = found
@@ -135,13 +136,6 @@ def _runner(memory: DeviceMemory, runtime: Any) -> Callable[[int, int, int, int]
 Last: TypeAlias = Callable[[list[Any]], None]
 
 
-def _saturates(runtime: Any) -> bool:
-    """Whether the chip is in the mode without Inf and NaN, which torch_npu sets before the first operator."""
-    mode = ctypes.c_int(0)
-    runtime.aclrtGetDeviceSatMode(ctypes.byref(mode))
-    return mode.value == _SATURATION
-
-
 #: torch's messages for what CANN's checks refuse: no room for a result in place, an invalid dimension, a result that
 #: cannot be cast to the output's dtype (OP_CHECK_RESULT_DTYPE_CAST_FAILED), two dtypes (OP_CHECK_DTYPE_NOT_MATCH).
 _CHECKED = {
@@ -160,28 +154,21 @@ class Uncapturable(Exception):
 
 def _error_of(name: str, error: BaseException) -> tuple[int, str]:
     """Return CANN's error code and message for an operator's exception."""
+    prefix = f"emulated CANN: {name}"
     if isinstance(error, Uncapturable):
-        return (
-            error.CODE,
-            f"emulated CANN: {name}: the size of its result depends on data, which a capture cannot wait for",
-        )
+        return error.CODE, f"{prefix}: the size of its result depends on data, which a capture cannot wait for"
     if isinstance(error, Refused):
-        return Refused.CODE, f"emulated CANN: {name}: EZ1001: {error}"
+        return Refused.CODE, f"{prefix}: EZ1001: {error}"
     for said, first in _CHECKED.items():
         if said in str(error):
-            return Refused.CODE, f"emulated CANN: {name}: EZ1001: {first}{error}"
-    return _KERNEL_FAILED, _message(name, error)
-
-
-def _message(name: str, error: BaseException) -> str:
+            return Refused.CODE, f"{prefix}: EZ1001: {first}{error}"
     if os.environ.get("PYTEST_ASCEND_EMULATED_DEBUG"):
         traceback.print_exception(error)
-    if "not implemented for" in str(
-        error
-    ):  # torch has no CPU kernel for this dtype: the emulator's gap, not the device's
-        return f"emulated CANN: {name} is not emulated for these dtypes: {error}"
+    if "not implemented for" in str(error):  # torch has no CPU kernel: the emulator's gap, not the device's
+        return _KERNEL_FAILED, f"{prefix} is not emulated for these dtypes: {error}"
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"emulated CANN: {name} failed: {type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"
+    where = f"{Path(frame.filename).name}:{frame.lineno}"
+    return _KERNEL_FAILED, f"{prefix} failed: {type(error).__name__}: {error} ({where})"
 
 
 #: Reads the arguments at an address, for a list of tasks or 0 (now); computes from them.
@@ -198,8 +185,6 @@ def call_of(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -> C
     block = ctypes.c_int64 * len(parameters)
     check = check_of(kernel.signature, os.environ.get(CHIP, ""))
     body = with_kernels_of_float32(kernel.signature, kernel.body)
-    compute = _into(body) if kernel.into else _written(body, outputs)
-
     is_dynamic = any(dynamic for *_, dynamic in outputs)
 
     def arguments_at(address: int, into: int) -> tuple[list[int], list[Any], list[Any]]:
@@ -211,42 +196,25 @@ def call_of(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -> C
         return words, [reader(words[i]) for i, reader in inputs], [reader(words[i]) for i, reader, _ in outputs]
 
     def run(words: list[int], arguments: list[Any], targets: list[Any]) -> None:
-        written = compute(words, arguments, targets)
+        if kernel.into:
+            shapes = _shapes(targets)
+            body(*arguments, out=targets[0] if len(targets) == 1 else tuple(targets))
+            if (made := _shapes(targets)) != shapes:  # torch resizes an output of the wrong shape
+                raise Refused(f"Shape of out should be {made}, but current is {shapes}.")
+            written = list(targets)
+        else:
+            results, written = body(*arguments), []
+            results = results if isinstance(results, tuple) else (results,)
+            for target, value, (i, _, dynamic) in zip(targets, results, outputs, strict=False):  # some may be missing
+                if dynamic:
+                    _write_dynamic(target, value, words[i])
+                else:
+                    write(target, value)
+                written += [target] * (value is not None)
         if last:
             last([*written, *(arguments[place] for place in changed)])
 
     return arguments_at, run
-
-
-#: Computes from a call's words, the kernel's inputs and the outputs; returns what it wrote.
-Compute: TypeAlias = Callable[[Sequence[int], list[Any], list[Any]], list[Any]]
-
-
-def _into(body: Body) -> Compute:
-    def compute(_: Sequence[int], arguments: list[Any], targets: list[Any]) -> list[Any]:
-        shapes = _shapes(targets)
-        body(*arguments, out=targets[0] if len(targets) == 1 else tuple(targets))
-        if (made := _shapes(targets)) != shapes:  # torch resizes an output of the wrong shape
-            raise Refused(f"Shape of out should be {made}, but current is {shapes}.")
-        return targets
-
-    return compute
-
-
-def _written(body: Body, outputs: Sequence[tuple[int, Any, bool]]) -> Compute:
-    def compute(words: Sequence[int], arguments: list[Any], targets: list[Any]) -> list[Any]:
-        result = body(*arguments)
-        if not targets:
-            return []
-        results = result if isinstance(result, tuple) else (result,)  # fewer if not all are computed
-        for target, value, (i, _, dynamic) in zip(targets, results, outputs, strict=False):
-            if dynamic:
-                _write_dynamic(target, value, words[i])
-            else:
-                write(target, value)
-        return [target for target, value in zip(targets, results, strict=False) if value is not None]
-
-    return compute
 
 
 def _shapes(targets: list[Any]) -> list[Any]:
@@ -271,9 +239,9 @@ _COUNTED = ctypes.c_int64 * 2
 _ATTRIBUTE = ctypes.c_int64 * 4  # address of the name, kind, count, address of the items
 
 
-def name_of(words: int) -> str:
-    """Return the name of the called operator."""
-    return ctypes.string_at(ctypes.c_int64.from_address(words).value).decode()
+def _text_at(address: int) -> str:
+    """Return the text whose address is there: of a call by name, the operator's."""
+    return ctypes.string_at(ctypes.c_int64.from_address(address).value).decode()
 
 
 def named_call(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -> Call:
@@ -326,9 +294,9 @@ def _tensor(descriptor: int, memory: DeviceMemory) -> torch.Tensor | None:
 
 
 def _attributes(address: int, count: int) -> Iterator[tuple[str, Any]]:
-    for place in range(count):
-        name, kind, size, items = _ATTRIBUTE.from_address(address + 32 * place)[:]
-        yield ctypes.string_at(name).decode(), _KINDS[kind](items, size)
+    for place in range(address, address + 32 * count, 32):
+        _, kind, size, items = _ATTRIBUTE.from_address(place)[:]
+        yield _text_at(place), _KINDS[kind](items, size)
 
 
 def _lists(address: int, count: int) -> list[list[int]]:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
 
 from pytest_ascend.emulator.device_faults import KINDS, inject, is_device_fault
-from pytest_ascend.emulator.graph_faults import GRAPH_FAULTS
+from pytest_ascend.emulator.graph_faults import GRAPH_FAULTS, instead
 from pytest_ascend.emulator.graphs import BODIES
 from pytest_ascend.emulator.registry import Body, Kernel
 from pytest_ascend.emulator.tensors import FOUR_BITS, POWERS
@@ -55,22 +56,16 @@ def apply_faults(kernels: Iterable[Kernel], names: Iterable[str]) -> list[Kernel
     for name in names:
         if is_of_collectives(name):
             check(name)  # the library of collectives plants it
-            continue
-        by_name = inject(by_name, name) if is_device_fault(name) else _with_wrong_bodies(by_name, name)
+        elif is_device_fault(name):
+            by_name = inject(by_name, name)
+        else:
+            for operator, plant in find_fault(name).items():
+                if operator in by_name:
+                    by_name[operator] = replace(by_name[operator], body=_planted(by_name[operator], plant))
+                elif operator not in BODIES:
+                    message = f"the fault {name!r} replaces {operator}, which is not emulated"
+                    raise UsageError(message, hint="check the operator's name")
     return list(by_name.values())
-
-
-def _with_wrong_bodies(kernels: Mapping[str, Kernel], name: str) -> dict[str, Kernel]:
-    found = dict(kernels)
-    for operator, plant in find_fault(name).items():
-        if operator in BODIES:
-            continue
-        if operator not in found:
-            raise UsageError(
-                f"the fault {name!r} replaces {operator}, which is not emulated", hint="check the operator's name"
-            )
-        found[operator] = replace(found[operator], body=_planted(found[operator], plant))
-    return found
 
 
 def with_faults(bodies: Mapping[str, Body], names: Iterable[str]) -> dict[str, Body]:
@@ -223,11 +218,6 @@ def _gives(change: Change) -> Callable[[Body], Body]:
     return plant
 
 
-def _instead(wrong: Callable[..., Any]) -> Callable[[Body], Body]:
-    """Compute something else; the wrong body gets the correct one before its arguments."""
-    return lambda correct: lambda *arguments: wrong(correct, *arguments)
-
-
 def _argument(place: int, value: Any) -> Callable[[Body], Body]:
     """Ignore an argument."""
     return lambda correct: lambda *a: correct(*a[:place], value, *a[place + 1 :])
@@ -346,18 +336,15 @@ _MASK, _KEY_LENGTHS, _TABLE, _NEXT_TOKENS, _MODE = 4, 6, 14, 3, 6
 def _in_inference(change: Callable[[list[Any], int], None]) -> Fault:
     """Change the arguments of attention for inference: a list, with the place of the number of heads."""
 
-    def plant(heads: int) -> Callable[[Body], Body]:
-        def planted(correct: Body) -> Body:
-            def body(*given: Any) -> Any:
-                arguments = list(given)
-                change(arguments, heads)
-                return correct(*arguments)
+    def body(heads: int, correct: Body, *given: Any) -> Any:
+        arguments = list(given)
+        change(arguments, heads)
+        return correct(*arguments)
 
-            return body
-
-        return planted
-
-    return {f"aclnnFusedInferAttentionScore{version}": plant(heads) for version, heads in _HEADS_IN_INFER.items()}
+    return {
+        f"aclnnFusedInferAttentionScore{version}": instead(partial(body, heads))
+        for version, heads in _HEADS_IN_INFER.items()
+    }
 
 
 def _first_page_again(given: list[Any], _: int) -> None:
@@ -389,15 +376,15 @@ def _mask_beyond(change: Change) -> Callable[[list[Any], int], None]:
 #: Name -> the wrong operators of CANN, and how each is wrong.
 FAULTS: dict[str, Fault] = {
     # arithmetic other than promised
-    "gelu-by-sigmoid": {"aclnnGelu": _instead(lambda _, x: x * torch.sigmoid(1.702 * x))},
-    "exp-by-polynomial": {"aclnnExp": _instead(_exp)},
+    "gelu-by-sigmoid": {"aclnnGelu": instead(lambda _, x: x * torch.sigmoid(1.702 * x))},
+    "exp-by-polynomial": {"aclnnExp": instead(_exp)},
     "mm-rounds-to-hf32": {"aclnnMm": _given(_in_eleven_bits)},
     "bmm-in-half": {"aclnnBatchMatMul": _given(_in_half)},
-    "cast-cuts-bits": {"aclnnInplaceCopy": _instead(_cast)},
-    "round-halves-away": {"aclnnRound": _instead(_half_away)},
+    "cast-cuts-bits": {"aclnnInplaceCopy": instead(_cast)},
+    "round-halves-away": {"aclnnRound": instead(_half_away)},
     # sums with too few bits
-    "sum-in-half": {"aclnnReduceSum": _instead(_sum_in_sixteens)},
-    "matmul-sums-in-half": {"aclnnMatmul": _instead(_product_in_half), "aclnnMm": _instead(_product_in_half)},
+    "sum-in-half": {"aclnnReduceSum": instead(_sum_in_sixteens)},
+    "matmul-sums-in-half": {"aclnnMatmul": instead(_product_in_half), "aclnnMm": instead(_product_in_half)},
     # NaN, infinities, zeros, denormals
     "maximum-drops-nan": {"aclnnMaximum": _given(_without_nan)},
     "amax-drops-nan": {"aclnnAmax": _given(_without_nan)},
@@ -411,20 +398,20 @@ FAULTS: dict[str, Fault] = {
     "tanh-ignores-strides": {"aclnnTanh": _given(_densely)},
     "sigmoid-ignores-offset": {"aclnnSigmoid": _given(_from_line_start)},
     "sub-ignores-stride-0": {"aclnnSub": _given(lambda x: _densely(x) if 0 in x.stride() and x.dim() > 3 else x)},
-    "mm-ignores-transposition": {"aclnnMm": _instead(_of_other_layout)},
+    "mm-ignores-transposition": {"aclnnMm": instead(_of_other_layout)},
     "erf-leaves-tail": {"aclnnErf": _gives(_last_row_left)},
     # arguments
     "leaky_relu-ignores-slope": {"aclnnLeakyRelu": _argument(1, 0.01)},
-    "sort-ignores-descending": {"aclnnSort": _instead(_upside_down)},
-    "div-floor-truncates": {"aclnnDivMod": _instead(lambda correct, x, y, mode: correct(x, y, 1 if mode else mode))},
+    "sort-ignores-descending": {"aclnnSort": instead(_upside_down)},
+    "div-floor-truncates": {"aclnnDivMod": instead(lambda correct, x, y, mode: correct(x, y, 1 if mode else mode))},
     "var-ignores-correction": {"aclnnVarCorrection": _argument(2, 1)},
     "addcmul-ignores-value": {"aclnnAddcmul": _argument(3, 1)},
     # gradients
-    "tanh-gradient-unsquared": {"aclnnTanhBackward": _instead(lambda _, grad, y: grad * (1 - y))},
+    "tanh-gradient-unsquared": {"aclnnTanhBackward": instead(lambda _, grad, y: grad * (1 - y))},
     "silu-gradient-halved": {"aclnnSiluBackward": _gives(lambda x: x / 2)},
     # targets
-    "add-forgets-views": {"aclnnInplaceAdd": _instead(_only_dense)},
-    "mul-in-place-twice": {"aclnnInplaceMul": _instead(_twice)},
+    "add-forgets-views": {"aclnnInplaceAdd": instead(_only_dense)},
+    "mul-in-place-twice": {"aclnnInplaceMul": instead(_twice)},
     # integers
     "cumsum-in-32-bits": {"aclnnCumsum": _gives(_through_32_bits)},
     "eq-in-float32": {"aclnnEqTensor": _given(_through_float)},
@@ -442,7 +429,7 @@ FAULTS: dict[str, Fault] = {
     "cache-slot-off-by-one": {"aclnnScatterPaKvCache": _given(lambda slots: (slots - 1).clamp(min=-1), 2)},
     "mrope-takes-neighbours": dict.fromkeys(
         ("aclnnRopeWithSinCosCache", "aclnnRopeWithSinCosCacheV2"),
-        _instead(lambda correct, *a: correct(*a[:6], not a[6], *a[7:])),
+        instead(lambda correct, *a: correct(*a[:6], not a[6], *a[7:])),
     ),
     "int4-nibbles-swapped": dict.fromkeys(
         ("aclnnWeightQuantBatchMatmulV2", "aclnnWeightQuantBatchMatmulV3"),
@@ -454,20 +441,20 @@ FAULTS: dict[str, Fault] = {
     ),
     "weights-of-next-expert": dict.fromkeys(
         ("aclnnGroupedMatmulV4", "aclnnGroupedMatmulV5"),
-        _instead(lambda correct, x, w, *rest: correct(x, [each.roll(1, 0) for each in w], *rest)),
+        instead(lambda correct, x, w, *rest: correct(x, [each.roll(1, 0) for each in w], *rest)),
     ),
     "quantize-rounds-half-away": {"aclnnQuantize": _given(lambda x: x + torch.sign(x) * 2.0**-12, 0)},
-    "quantize-wraps-around": {"aclnnQuantize": _instead(_wrapped)},
+    "quantize-wraps-around": {"aclnnQuantize": instead(_wrapped)},
     "gating-takes-last-of-equals": dict.fromkeys(
-        ("aclnnMoeGatingTopKSoftmax", "aclnnMoeGatingTopKSoftmaxV2"), _instead(_last_of_equals)
+        ("aclnnMoeGatingTopKSoftmax", "aclnnMoeGatingTopKSoftmaxV2"), instead(_last_of_equals)
     ),
-    "last-expert-dropped": {"aclnnMoeInitRoutingV3": _instead(_last_expert_dropped)},
+    "last-expert-dropped": {"aclnnMoeInitRoutingV3": instead(_last_expert_dropped)},
     "prolog-writes-slot-before": {"aclnnMlaPrologV3WeightNz": _given(lambda slots: (slots - 1).clamp(min=0), 11)},
     "indexer-takes-scale-of-next-key": {"aclnnQuantLightningIndexer": _given(lambda scale: scale.roll(1, 1), 4)},
     # formats of eight and four bits, on an Ascend 950
     "mx-scale-of-next-block": {"aclnnQuantMatmulV5": _given(_of_next_block, 3)},
     "mx-rounds-half-away": {"aclnnDynamicMxQuantV3": _argument(2, "round")},
     "mx-nibbles-swapped": {"aclnnDynamicMxQuantV3": _gives(_nibbles_of_bytes_swapped)},
-    "float8-saturates-nan": {"aclnnCast": _instead(_largest_for_nan)},
+    "float8-saturates-nan": {"aclnnCast": instead(_largest_for_nan)},
     "logits-in-bfloat16": {"aclnnMm": _gives(lambda x: x.bfloat16().float() if x.dtype is torch.float32 else x)},
 }

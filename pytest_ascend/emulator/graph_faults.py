@@ -9,23 +9,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import torch
-from torch.utils._pytree import tree_flatten
 
 from pytest_ascend.emulator.graphs import GRAPHS, Graph, Task, carry_out
+from pytest_ascend.emulator.tensors import tensors_in
 
 Body: TypeAlias = Callable[..., Any]
 _FILLS = ("MEMSET_ASYNC", "aclnnInplaceZero", "aclnnInplaceFillScalar")
 _COPIES = ("MEMCPY_ASYNC", "aclnnInplaceCopy")
 
 
-def tensors(value: Any) -> list[torch.Tensor]:
-    """Return the tensors of an operator's inputs or outputs, those in lists too."""
-    return [each for each in tree_flatten(value)[0] if isinstance(each, torch.Tensor)]
-
-
 def _outputs(task: Task) -> list[torch.Tensor]:
     """Return what an operator writes, as far as it is declared as an output."""
-    return tensors(task.given[2]) if len(task.given) > 2 else []
+    return tensors_in(task.given[2]) if len(task.given) > 2 else []
 
 
 def _of_replay(change: Callable[[Graph], list[Task]]) -> Callable[[Body], Body]:
@@ -42,7 +37,8 @@ def _of_replay(change: Callable[[Graph], list[Task]]) -> Callable[[Body], Body]:
     return plant
 
 
-def _instead(wrong: Callable[..., Any]) -> Callable[[Body], Body]:
+def instead(wrong: Callable[..., Any]) -> Callable[[Body], Body]:
+    """Compute something else; the wrong body gets the correct one before its arguments."""
     return lambda correct: lambda *given: wrong(correct, *given)
 
 
@@ -56,7 +52,7 @@ def _frozen(correct: Body, graph: Graph, task: Task) -> None:
     """Keep copies of what the graph does not write itself: the capture's inputs."""
     if len(task.given) > 2:
         written = {each.data_ptr() for other in graph.tasks for each in _outputs(other)}
-        written |= {each.data_ptr() for each in tensors(task.given[1][:1]) if "Inplace" in task.name}
+        written |= {each.data_ptr() for each in tensors_in(task.given[1][:1]) if "Inplace" in task.name}
         _keep(task, lambda each: each.data_ptr() not in written)
     correct(graph, task)
 
@@ -101,16 +97,16 @@ def _by_stream(graph: Graph) -> list[Task]:
 
 #: Name -> what it replaces, and with what.
 GRAPH_FAULTS: Mapping[str, Mapping[str, Callable[[Body], Body]]] = {
-    "graph-reads-old-inputs": {"aclmdlRICaptureBegin": _instead(_frozen)},
-    "graph-runs-at-capture": {"aclmdlRICaptureBegin": _instead(_at_capture)},
+    "graph-reads-old-inputs": {"aclmdlRICaptureBegin": instead(_frozen)},
+    "graph-runs-at-capture": {"aclmdlRICaptureBegin": instead(_at_capture)},
     "graph-loses-a-copy": {"aclmdlRIExecuteAsync": _of_replay(_without_last_copy)},
     "graph-loses-a-fill": {"aclmdlRIExecuteAsync": _without(*_FILLS)},
-    "graph-shares-its-pool": {"aclmdlRIExecuteAsync": _instead(_over_the_others)},
+    "graph-shares-its-pool": {"aclmdlRIExecuteAsync": instead(_over_the_others)},
     "graph-is-stale-twice": {
         "aclmdlRIExecuteAsync": _of_replay(lambda graph: graph.tasks[: -1 if graph.replays > 1 else None])
     },
-    "graph-repeats-random-numbers": {"aclmdlRICaptureBegin": _instead(_same_random_numbers)},
-    "graph-ignores-updates": {"aclmdlRICaptureTaskUpdateEnd": _instead(lambda *_: None)},
+    "graph-repeats-random-numbers": {"aclmdlRICaptureBegin": instead(_same_random_numbers)},
+    "graph-ignores-updates": {"aclmdlRICaptureTaskUpdateEnd": instead(lambda *_: None)},
     "graph-ignores-waits": {"aclmdlRIExecuteAsync": _of_replay(_by_stream)},
     "graph-ignores-external-waits": {"aclmdlRIExecuteAsync": _without("EVENT_WAIT", "VALUE_WAIT")},
     "graph-forgets-last-task": {"aclmdlRIExecuteAsync": _of_replay(lambda graph: graph.tasks[:-1])},

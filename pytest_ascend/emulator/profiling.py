@@ -43,9 +43,9 @@ class Measured:
 
 
 def _described(values: Iterable[Any]) -> list[tuple[list[int], str]]:
-    from pytest_ascend.emulator.graph_faults import tensors  # noqa: PLC0415  imports torch, which msprof needs not
+    from pytest_ascend.emulator.tensors import tensors_in  # noqa: PLC0415  imports torch, which msprof needs not
 
-    return [(list(each.shape), str(each.dtype).removeprefix("torch.")) for each in tensors(list(values))]
+    return [(list(each.shape), str(each.dtype).removeprefix("torch.")) for each in tensors_in(list(values))]
 
 
 def _columns(name: str, values: list[tuple[list[int], str]]) -> dict[str, str]:

@@ -45,36 +45,28 @@ class MissingOperator:
         raise NotImplementedError(f"torch {torch.__version__} has no {self.name}")
 
 
-class _Overloads:
-    """An operator of torch, as in ``torch.ops``, whose missing overloads are :class:`MissingOperator` objects."""
+class _Operators:
+    """``torch.ops.aten``, or one of its operators; what is missing there is a :class:`MissingOperator`."""
 
-    def __init__(self, packet: Any, name: str) -> None:
-        self._packet, self._name = packet, name
+    def __init__(self, inner: Any, name: str) -> None:
+        self._inner, self._name = inner, name
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        found = getattr(self._packet, name, None) or MissingOperator(f"{self._name}.{name}")
+        found = getattr(self._inner, name, None)
+        if found is None:
+            found = MissingOperator(self._name + name)
+        elif self._inner is torch.ops.aten:
+            found = _Operators(found, f"{self._name}{name}.")
         setattr(self, name, found)
         return found
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        return self._packet(*arguments, **options)
+        return self._inner(*arguments, **options)
 
 
-class _Operators:
-    """``torch.ops.aten``, with missing operators as :class:`_Overloads`."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        packet = getattr(torch.ops.aten, name, None)
-        found = MissingOperator(f"aten::{name}") if packet is None else _Overloads(packet, f"aten::{name}")
-        setattr(self, name, found)
-        return found
-
-
-aten: Any = _Operators()
+aten: Any = _Operators(torch.ops.aten, "aten::")
 
 
 def _made_of(body: Any, deepest: int = 4) -> Iterator[Any]:

@@ -15,12 +15,8 @@ from pytest_ascend.system.bundled import table
 from pytest_ascend.system.text import parse_size
 
 USUAL_MEMORY = "8G"
-
-
 #: The option of ``pytest`` that takes all of them.
 EMULATE_OPTION = "--ascend-emulate"
-
-
 #: By option, without its hyphens: how its value is written in help, and its line.
 _ROWS: dict[str, dict[str, Any]] = table("emulator/settings.json")
 
@@ -59,6 +55,7 @@ class EmulatorSettings:
         """Return the settings with defaults filled in. Raises UsageError for invalid ones."""
         from pytest_ascend.emulator import choices  # noqa: PLC0415  (not light)
 
+        occupied = os.environ.get(choices.OCCUPIED)
         return replace(
             self,
             devices=self.devices or choices.devices_of(os.environ.get(choices.DEVICES, "")),
@@ -69,22 +66,16 @@ class EmulatorSettings:
             cann=choices.checked_cann(self.cann or os.environ.get(choices.CANN, "")),
             chip=choices.checked_chip(self.chip or os.environ.get(choices.CHIP, "")),
             physical=choices.checked_physical(self.physical or os.environ.get(choices.PHYSICAL, "")),
-            occupied_bytes=self.occupied_bytes or _size(os.environ.get(choices.OCCUPIED, "")),
+            occupied_bytes=self.occupied_bytes or (parse_size(occupied) if occupied else 0),
         )
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables that pass the settings to the device. Raises as :meth:`resolved` does."""
         found = self.resolved()
-        return {
-            "PYTEST_ASCEND_EMULATED_DEVICES": str(found.devices),
-            "PYTEST_ASCEND_EMULATED_NUMERICS": found.numerics,
-            "PYTEST_ASCEND_EMULATED_CANN": found.cann,
-            "PYTEST_ASCEND_EMULATED_MEMORY": str(found.memory_bytes),
-            "PYTEST_ASCEND_EMULATED_CHIP": found.chip,
-            "PYTEST_ASCEND_EMULATED_PHYSICAL": found.physical,
-            "PYTEST_ASCEND_EMULATED_OCCUPIED": str(found.occupied_bytes or ""),
-            "PYTEST_ASCEND_FAULTS": ",".join(found.faults),
-        }
+        values = {each.name.removesuffix("_bytes").upper(): getattr(found, each.name) for each in fields(found)}
+        faults = values.pop("FAULTS")
+        named = {f"PYTEST_ASCEND_EMULATED_{name}": str(value or "") for name, value in values.items()}
+        return {**named, "PYTEST_ASCEND_FAULTS": ",".join(faults)}
 
     def given(self) -> list[str]:
         """Return the ``pytest`` options that were used, as written; they have no effect on other devices."""
@@ -101,10 +92,6 @@ class EmulatorSettings:
         """Return the settings as in a run log, as builtins."""
         found = {f"emulated_{each.name}": getattr(self, each.name) for each in fields(self)}
         return {"faults": list(found.pop("emulated_faults")), **found}
-
-
-def _size(text: str) -> int:
-    return parse_size(text) if text else 0
 
 
 #: The fields with an option of their own. ``pytest`` takes the number of devices from ``-n``.

@@ -62,13 +62,11 @@ def parse(declaration: str) -> Signature:
     if not match:
         raise ValueError(f"expected 'aclnnName(type name, ...)', got {declaration!r}")
     name, inside = match.groups()
-    texts = [part.strip() for part in inside.split(",")] if inside.strip() else []
-    return Signature(name, tuple(_parameter(text, declaration) for text in texts))
-
-
-def _parameter(text: str, declaration: str) -> Parameter:
-    words = text.split()
-    role = words.pop(0) if words[0] in ROLES else "in"
-    if len(words) != 2 or words[0] not in C_TYPES:
-        raise ValueError(f"cannot read the parameter {text!r} of {declaration!r}; types are {', '.join(C_TYPES)}")
-    return Parameter(role, *words)
+    parameters = []
+    for text in map(str.strip, inside.split(",") if inside.strip() else ()):
+        words = text.split()
+        role = words.pop(0) if words[0] in ROLES else "in"
+        if len(words) != 2 or words[0] not in C_TYPES:
+            raise ValueError(f"cannot read the parameter {text!r} of {declaration!r}; types are {', '.join(C_TYPES)}")
+        parameters.append(Parameter(role, *words))
+    return Signature(name, tuple(parameters))

@@ -12,31 +12,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_flatten
 
 from pytest_ascend.emulator.signature import PLAIN
 
 _NAMES = {
-    0: "float32",
-    1: "float16",
-    2: "int8",
-    3: "int32",
-    4: "uint8",
-    6: "int16",
-    7: "uint16",
-    8: "uint32",
-    9: "int64",
-    10: "uint64",
-    11: "float64",
-    12: "bool",
-    16: "complex64",
-    17: "complex128",
-    27: "bfloat16",
-    33: "complex32",
-    35: "float8_e5m2",
-    36: "float8_e4m3fn",
-    37: "float8_e8m0fnu",
-    40: "float4_e2m1fn_x2",
-}
+    0: "float32", 1: "float16", 2: "int8", 3: "int32", 4: "uint8", 6: "int16", 7: "uint16", 8: "uint32", 9: "int64",
+    10: "uint64", 11: "float64", 12: "bool", 16: "complex64", 17: "complex128", 27: "bfloat16", 33: "complex32",
+    35: "float8_e5m2", 36: "float8_e4m3fn", 37: "float8_e8m0fnu", 40: "float4_e2m1fn_x2",
+}  # fmt: skip
 
 #: Torch's dtypes, None where the installed torch lacks one: two numbers of four bits in a byte, and powers of two.
 FOUR_BITS, POWERS = getattr(torch, "float4_e2m1fn_x2", None), getattr(torch, "float8_e8m0fnu", None)
@@ -117,6 +101,11 @@ def _in_bytes(shape: list[int], strides: list[int]) -> tuple[list[int], list[int
     dense = len(shape) - (1 if len(shape) == 1 or strides[-1] == 1 else 2)
     halves = [size // 2 if dim == dense else size for dim, size in enumerate(shape)]
     return halves, [1 if dim == dense else stride // 2 for dim, stride in enumerate(strides)]
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Return the tensors of an operator's inputs or outputs, those in lists and by name too."""
+    return [each for each in tree_flatten(value)[0] if isinstance(each, torch.Tensor)]
 
 
 def write(target: Any, value: Any) -> None:

@@ -53,14 +53,9 @@ def _wide(x: T) -> T:
 
 def _product(left: T, right: T, seed: int) -> T:
     """Multiply as torch.matmul does, block by block, in at least float32."""
-    left, right = _wide(left), _wide(right)
-    rows = right if right.dim() == 1 else right.movedim(-2, 0)  # the contracted dimension first
-    pieces = (left[..., part] @ _back(rows[part]) for part in parts(left.shape[-1], seed))
-    return _total(pieces)
-
-
-def _back(rows: T) -> T:
-    return rows if rows.dim() == 1 else rows.movedim(0, -2)
+    left, right, dim = _wide(left), _wide(right), max(-2, -right.dim())
+    blocks = parts(left.shape[-1], seed)
+    return _total(left[..., part] @ right.narrow(dim, part.start, part.stop - part.start) for part in blocks)
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ def test_torch_forgets_the_settings_that_both_register(tmp_path: Path, inline: s
 
 def test_they_are_forgotten_when_torch_npu_is_about_to_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
-    monkeypatch.setattr(bootstrap, "_library", loaded.append)
+    monkeypatch.setattr(bootstrap, "library", loaded.append)
     finder = bootstrap.BeforeTorchNpu()
     monkeypatch.setattr(sys, "meta_path", [finder])
     for name in ("torch", "torch_npu"):
