@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import importlib.util
 import json
@@ -16,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from string import Template
 
 import filelock
 
@@ -198,43 +198,9 @@ def _link(compiler: str, home: Path, name: str, sources: list[Path], *libraries:
 #: Operators whose largest workspace torch_npu asks for before it captures a graph with them.
 _WITH_MAX_WORKSPACE = re.compile(r"aclnn(FusedInferAttention|FlashAttentionVarLen|FlashAttentionUnpadding)Score\w*")
 
-_OPERATOR = """\
-API int {name}Get{Max}WorkspaceSize({arguments}uint64_t *workspace_size, void **into) {{
-    emu_executor *executor = emu_executor_new({index}, {count});
-    if (!executor) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: no host memory for {name}");
-    {words}
-    *workspace_size = 0;
-    *into = executor;
-    return EMU_OK;
-}}
-"""
-
-_COMPUTE = """\
-API int {name}(void *workspace, uint64_t size, void *executor, void *stream) {{
-    (void)workspace, (void)size;
-    return emu_run(executor, {stream});
-}}
-"""
-
 #: Functions that the emulated CANN has on some chips alone: elsewhere torch_npu would not call the older operators any
 #: more, which are emulated too. Whoever looks one up gets what its resolver returns.
 _ONLY_ON = {"aclnnLSTM": "Ascend950"}
-
-_RESOLVED = """\
-#include <string.h>
-API const char *aclrtGetSocName(void);
-
-static int on_a_chip_{name}(void *workspace, uint64_t size, void *executor, void *stream) {{
-    (void)workspace, (void)size;
-    return emu_run(executor, stream);
-}}
-
-static void *resolve_{name}(void) {{
-    return strncmp(aclrtGetSocName(), "{chip}", {length}) ? NULL : (void *)on_a_chip_{name};
-}}
-
-API int {name}(void *, uint64_t, void *, void *) __attribute__((ifunc("resolve_{name}")));
-"""
 
 #: Operators of ATB get a context, whose second word is the stream: see runtime/atb.c.
 _STREAM_OF_CONTEXT = "((void **)stream)[1]"
@@ -242,25 +208,23 @@ _STREAM_OF_CONTEXT = "((void **)stream)[1]"
 
 def operators_source(signatures: Iterable[Signature]) -> str:
     """Return the source of libopapi.so. The order of the signatures is that of the operators' indices."""
-    return '#include "emulated.h"\n' + "\n".join(_operator(index, each) for index, each in enumerate(signatures))
-
-
-def _operator(index: int, signature: Signature) -> str:
-    names = [f"a{position}" for position in range(len(signature.parameters))]
-    typed = list(zip(names, (C_TYPES[each.type] for each in signature.parameters), strict=True))
-    first = functools.partial(
-        _OPERATOR.format,
-        name=signature.name,
-        index=index,
-        count=len(names),
-        arguments="".join(f"{c_type} {name}, " for name, (c_type, _) in typed),
-        words="\n    ".join(f"executor->words[{i}] = {c.format(name)};" for i, (name, (_, c)) in enumerate(typed)),
+    first, second, on_one_chip = (
+        Template((HERE / "runtime" / f"{name}.c.in").read_text(encoding="utf-8")).substitute
+        for name in ("first_phase", "second_phase", "second_phase_of_one_chip")
     )
-    largest = first(Max="Max") if _WITH_MAX_WORKSPACE.fullmatch(signature.name) else ""
-    if chip := _ONLY_ON.get(signature.name):
-        return first(Max="") + _RESOLVED.format(name=signature.name, chip=chip, length=len(chip))
-    stream = _STREAM_OF_CONTEXT if signature.name.startswith("Atb") else "stream"
-    return first(Max="") + largest + _COMPUTE.format(name=signature.name, stream=stream)
+    parts = ['#include "emulated.h"']
+    for index, signature in enumerate(signatures):
+        name, types = signature.name, [C_TYPES[each.type] for each in signature.parameters]
+        arguments = "".join(f"{c_type} a{i}, " for i, (c_type, _) in enumerate(types))
+        words = "\n    ".join(f"executor->words[{i}] = {word.format(f'a{i}')};" for i, (_, word) in enumerate(types))
+        given = {"name": name, "index": index, "count": len(types), "arguments": arguments, "words": words}
+        kinds = ("", "Max") if _WITH_MAX_WORKSPACE.fullmatch(name) else ("",)
+        parts += [first(given, largest=largest) for largest in kinds]
+        if chip := _ONLY_ON.get(name):
+            parts.append(on_one_chip(name=name, chip=chip, length=len(chip)))
+        else:
+            parts.append(second(name=name, stream=_STREAM_OF_CONTEXT if name.startswith("Atb") else "stream"))
+    return "\n".join(parts)
 
 
 def missing_source(names: Iterable[str]) -> str:

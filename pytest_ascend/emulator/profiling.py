@@ -60,10 +60,6 @@ def _us(ns: int) -> str:
     return f"{ns // 1000}.{ns % 1000:03d}"
 
 
-def _type(name: str) -> str:
-    return name.removeprefix("aclnn")
-
-
 def _operators(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the rows of op_summary: operators in the order in which they were carried out."""
     before = 0
@@ -72,7 +68,7 @@ def _operators(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield {
                 "Device_id": each["device"],
                 "Op Name": each["name"],
-                "OP Type": _type(each["name"]),
+                "OP Type": each["name"].removeprefix("aclnn"),
                 "Task Type": "AI_CORE",
                 "Task Start Time(us)": _us(each["start"]) + "\t",
                 "Task Duration(us)": _us(each["end"] - each["start"]),
@@ -84,14 +80,12 @@ def _operators(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             before = each["end"]
 
 
-def _statistics(
-    records: list[dict[str, Any]], first: dict[str, str], name: Callable[[str], str]
-) -> list[dict[str, Any]]:
+def _statistics(records: list[dict[str, Any]], first: dict[str, str], prefix: str = "") -> list[dict[str, Any]]:
     """Return rows of op_statistic or api_statistic: count and times by name; ``first`` names the first columns."""
     found: dict[str, list[int]] = {}
     for each in records:
         if "inputs" in each["details"]:
-            found.setdefault(name(each["name"]), []).append(each["end"] - each["start"])
+            found.setdefault(each["name"].removeprefix(prefix), []).append(each["end"] - each["start"])
     total = sum(map(sum, found.values())) or 1
     return [
         {
@@ -123,15 +117,8 @@ def _timeline(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         kind = {"Task Type": "AI_CORE" if "inputs" in each["details"] else each["name"].upper(), "Stream Id": stream}
         yield {"ph": "X", "name": name, "pid": device, "tid": stream, "ts": begin, "dur": taken, "args": kind}
         if "mark" not in each["details"]:
-            yield {
-                "ph": "X",
-                "name": f"AscendCL@{name}",
-                "pid": host,
-                "tid": thread,
-                "ts": begin,
-                "dur": taken,
-                "args": {},
-            }
+            call = {"ph": "X", "name": f"AscendCL@{name}", "pid": host, "tid": thread}
+            yield {**call, "ts": begin, "dur": taken, "args": {}}
             arrow = {"name": "HostToDevice", "cat": "HostToDevice", "id": str(number), "ts": begin}
             yield {**arrow, "ph": "s", "pid": host, "tid": thread}
             yield {**arrow, "ph": "f", "bp": "e", "pid": device, "tid": stream}
@@ -171,8 +158,8 @@ def export(folder: Path) -> None:
         json.dumps([*_timeline(records), *_overlap(records)]), encoding="utf-8"
     )
     tables = {
-        "op_statistic": _statistics(records, {"OP Type": "", "Core Type": "AI_CORE"}, _type),
-        "api_statistic": _statistics(records, {"Level": "acl", "API Name": ""}, str),
+        "op_statistic": _statistics(records, {"OP Type": "", "Core Type": "AI_CORE"}, "aclnn"),
+        "api_statistic": _statistics(records, {"Level": "acl", "API Name": ""}),
         "op_summary": list(_operators(records)),
     }
     for name, rows in tables.items():

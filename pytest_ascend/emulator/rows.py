@@ -28,7 +28,7 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.choices import is_950
-from pytest_ascend.emulator.registry import Body, Family, MissingOperator, T, aten
+from pytest_ascend.emulator.registry import Body, Family, MissingOperator, T, aten, gradients
 from pytest_ascend.emulator.signature import CONTAINERS, Parameter, parse
 from pytest_ascend.emulator.tensors import Refused
 
@@ -36,7 +36,7 @@ _ROW = re.compile(r"(\w+(?:\([^()]*\))?) = (.+)")
 
 
 #: The names that expressions have everywhere.
-COMMON = {"torch": torch, "aten": aten, "T": T}
+COMMON = {"torch": torch, "aten": aten, "gradients": gradients, "T": T}
 
 
 @functools.cache

@@ -7,47 +7,32 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.kernels.linear import ALLOW_LOWER, narrowed, widened
-from pytest_ascend.emulator.registry import L, T, aten, gradients
+from pytest_ascend.emulator.registry import L, T, aten
 
 # By name (older API) strides and dilations begin with two for images and channels, paddings are before and after.
 
 
-def _plane(strides: L, pads: L, dilations: L, groups: int = 1) -> tuple[L, L, L, bool, L, int]:
+def _plane(strides: L, pads: L, dilations: L, groups: int = 1, **_: str) -> tuple[L, L, L, bool, L, int]:
     return strides[2:], pads[::2], dilations[2:], False, [0] * len(strides[2:]), groups
 
 
-def conv2d(x: T, weight: T, bias: T | None = None, *, data_format: str, **geometry: Any) -> T:  # noqa: ARG001
+def conv2d(x: T, weight: T, bias: T | None = None, **geometry: Any) -> T:
     x, weight, bias = widened(*narrowed(ALLOW_LOWER, x, weight), bias)
     return torch.convolution(x, weight, bias, *_plane(**geometry))
 
 
-def _gradient(grad: T, x: T, weight: T, geometry: dict[str, Any], place: int) -> T:
+def gradient(grad: T, x: T, weight: T, place: int, **geometry: Any) -> T:
     mask = [place == each for each in range(3)]
     grad, x, weight = narrowed(ALLOW_LOWER, grad, x, weight)
     made: tuple[T, ...] = aten.convolution_backward(grad, x, weight, None, *_plane(**geometry), mask)
     return made[place]
 
 
-def conv2d_backprop_input(shape: T, weight: T, grad: T, *, data_format: str, **geometry: Any) -> T:  # noqa: ARG001
-    return _gradient(grad, grad.new_empty(shape.tolist()), weight, geometry, 0)
-
-
-def conv2d_backprop_filter(x: T, shape: T, grad: T, *, data_format: str, **geometry: Any) -> T:  # noqa: ARG001
-    return _gradient(grad, x, grad.new_empty(shape.tolist()), geometry, 1)
-
-
-def conv2d_transpose(  # the gradient of a convolution's input, with a bias; the shape determines the padding
-    shape: T,
-    x: T,
-    weight: T,
-    bias: T | None = None,
-    *,
-    output_padding: L,  # noqa: ARG001
-    data_format: str,  # noqa: ARG001
-    **geometry: Any,
-) -> T:
+def conv2d_transpose(shape: T, x: T, weight: T, bias: T | None = None, *, output_padding: L, **geometry: Any) -> T:
+    """Return the gradient of a convolution's input, with a bias; the shape determines the padding."""
+    del output_padding
     x, weight, bias = widened(x, weight, bias)
-    made = _gradient(x, x.new_empty(shape.tolist()), weight, geometry, 0)
+    made = gradient(x, x.new_empty(shape.tolist()), weight, 0, **geometry)
     return made if bias is None else made + bias.view(-1, *[1] * (x.dim() - 2))
 
 
@@ -86,7 +71,3 @@ def deformable_offsets(
     if modulated:
         seen = seen * moves[:, :, :, :, 2].unsqueeze(-1)
     return seen.permute(0, 2, 4, 3, 5, 1, 6).reshape(n, height * rows, width * columns, -1)
-
-
-def deformable_offsets_grad(grad: T, x: T, offsets: T, **geometry: Any) -> tuple[T, ...]:
-    return gradients(lambda *leaves: deformable_offsets(*leaves, **geometry), (x, offsets), grad)

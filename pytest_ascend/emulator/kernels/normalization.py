@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,9 +14,7 @@ Three = tuple[Optional, Optional, Optional]
 
 def _in_dtype_of(weight: Optional, *statistics: Optional) -> tuple[Optional, ...]:
     """Return statistics, which torch_npu keeps in float32, in the dtype of the parameters, as the CPU needs them."""
-    if weight is None:
-        return statistics
-    return tuple(each if each is None else each.to(weight.dtype) for each in statistics)
+    return tuple(each if each is None or weight is None else each.to(weight.dtype) for each in statistics)
 
 
 def batch_norm(
@@ -39,8 +38,8 @@ def batch_norm_backward(
     of_parameters = running_mean if weight is None else weight
     statistics = (running_mean, running_var, *_in_dtype_of(of_parameters, mean, invstd))
     # torch's kernel reads a strided weight as if it was contiguous.
-    dense = None if weight is None else weight.contiguous()
-    return aten.native_batch_norm_backward(grad, x, dense, *statistics, training, eps, mask)  # type: ignore[no-any-return]
+    weight = None if weight is None else weight.contiguous()
+    return aten.native_batch_norm_backward(grad, x, weight, *statistics, training, eps, mask)  # type: ignore[no-any-return]
 
 
 def layer_norm(x: T, shape: list[int], weight: Optional, bias: Optional, eps: float) -> tuple[T, Optional, Optional]:
@@ -61,18 +60,16 @@ def layer_norm_backward(
 # torch's CPU kernels ignore the strides of the parameters of groups.
 
 
-def group_norm(x: T, gamma: Optional, beta: Optional, *rest: Any) -> tuple[T, T, T]:
-    return torch.native_group_norm(x.contiguous(), _dense(gamma), _dense(beta), *rest)
+def _dense(*given: Any) -> Iterator[Any]:
+    return (each.contiguous() if isinstance(each, T) else each for each in given)
 
 
-def group_norm_backward(grad: T, x: T, mean: T, rstd: T, gamma: Optional, *rest: Any) -> Three:
-    return aten.native_group_norm_backward(  # type: ignore[no-any-return]
-        grad.contiguous(), x.contiguous(), mean.contiguous(), rstd.contiguous(), _dense(gamma), *rest
-    )
+def group_norm(*given: Any) -> tuple[T, T, T]:
+    return torch.native_group_norm(*_dense(*given))
 
 
-def _dense(x: Optional) -> Optional:
-    return None if x is None else x.contiguous()
+def group_norm_backward(*given: Any) -> Three:
+    return aten.native_group_norm_backward(*_dense(*given))  # type: ignore[no-any-return]
 
 
 # --- over a batch shared by several devices: statistics of each, combined, and the same for gradients ---
@@ -92,14 +89,7 @@ def batch_norm_stats(x: T, eps: float) -> tuple[T, T]:
 
 
 def batch_norm_gather_stats(
-    x: T,  # noqa: ARG001
-    means: T,
-    invstds: T,
-    running_mean: Optional,
-    running_var: Optional,
-    momentum: float,
-    eps: float,
-    counts: T,
+    _: T, means: T, invstds: T, running_mean: Optional, running_var: Optional, momentum: float, eps: float, counts: T
 ) -> tuple[T, T]:
     weights = counts.float().unsqueeze(1)
     total = weights.sum()
@@ -138,19 +128,14 @@ def batch_norm_gather_sums_aclnn(
 
 
 def batch_norm_reduce_backward(
-    grad: T,
-    x: T,
-    mean: T,
-    invstd: T,
-    weight: Optional,  # noqa: ARG001
-    of_input: bool,
-    of_weight: bool,
-    of_bias: bool,
-) -> tuple[Optional, Optional, Optional, Optional]:
+    grad: T, x: T, mean: T, invstd: T, _: Optional, of_input: bool, of_weight: bool, of_bias: bool
+) -> tuple[Optional, ...]:
     sums = grad.float().sum(_but_channels(x))
     products = (grad.float() * (x.float() - _of_channels(x, mean))).sum(_but_channels(x))
-    made = (of_input and sums, of_input and products, of_weight and products * invstd, of_bias and sums)
-    return tuple(each if isinstance(each, T) else None for each in made)  # type: ignore[return-value]
+    return (
+        sums if of_input else None, products if of_input else None, products * invstd if of_weight else None,
+        sums if of_bias else None,
+    )  # fmt: skip
 
 
 def batch_norm_elemt(x: T, weight: Optional, bias: Optional, mean: T, invstd: T, _: float) -> T:
@@ -213,12 +198,13 @@ def group_norm_silu(x: T, gamma: Optional, beta: Optional, group: int, eps: floa
     return torch.nn.functional.silu(y), mean, rstd
 
 
+def _layer_gradients(dy: T, x: T, mean: T, rstd: T, gamma: T) -> tuple[T, T, T]:
+    wide = gamma.float()
+    return aten.native_layer_norm_backward(dy.float(), x, gamma.shape, mean, rstd, wide, wide, [True] * 3)  # type: ignore[no-any-return]
+
+
 def add_layer_norm_grad(dy: T, x1: T, x2: T, rstd: T, mean: T, gamma: T, dsum: Optional) -> tuple[T, T, T]:
-    x = x1.float() + x2.float()
-    made = aten.native_layer_norm_backward(
-        dy.float(), x, gamma.shape, mean, rstd, gamma.float(), gamma.float(), [True] * 3
-    )
-    dx, dgamma, dbeta = made
+    dx, dgamma, dbeta = _layer_gradients(dy, x1.float() + x2.float(), mean, rstd, gamma)
     return dx if dsum is None else dx + dsum.float(), dgamma, dbeta
 
 
@@ -229,11 +215,7 @@ def deep_norm(x: T, gx: T, beta: T, gamma: T, alpha: float, eps: float) -> tuple
 
 
 def deep_norm_grad(dy: T, x: T, gx: T, gamma: T, mean: T, rstd: T, alpha: float) -> tuple[T, T, T, T]:
-    total = x.float() * alpha + gx.float()
-    made = aten.native_layer_norm_backward(
-        dy.float(), total, gamma.shape, mean, rstd, gamma.float(), gamma.float(), [True] * 3
-    )
-    dgx, dgamma, dbeta = made
+    dgx, dgamma, dbeta = _layer_gradients(dy, x.float() * alpha + gx.float(), mean, rstd, gamma)
     return dgx * alpha, dgx, dbeta, dgamma
 
 
@@ -253,9 +235,7 @@ def group_norm_swish_grad(
     by_group = x.float().reshape(x.shape[0], groups, -1)
     mean, rstd = mean.float().view(-1, groups), rstd.float().view(-1, groups)
     normal = ((by_group - mean.unsqueeze(-1)) * rstd.unsqueeze(-1)).view(x.shape)
-    shape = (1, -1, *[1] * (x.dim() - 2))
-    y = normal * gamma.float().view(shape) + beta.float().view(shape)
+    y = normal * _of_channels(x, gamma.float()) + _of_channels(x, beta.float())
     share = torch.sigmoid(scale * y)
     grad = dy.float() * (share + scale * y * share * (1 - share))
-    mask = [True, of_gamma, of_beta]
-    return group_norm_backward(grad, x.float(), mean, rstd, gamma.float(), *sizes, mask)
+    return group_norm_backward(grad, x.float(), mean, rstd, gamma.float(), *sizes, [True, of_gamma, of_beta])

@@ -11,7 +11,6 @@ directions at once and PyTorch's own weights. Source: rnn/dynamic_rnn and rnn/si
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -37,13 +36,21 @@ def _lasts(mask: T | None, x: T, hidden: T) -> T:
     return mask if mask is not None and mask.dim() else hidden.new_ones((len(x), 1, 1))
 
 
-def _steps(x: T, lasts: T, weight: T, bias: T, hidden: T, cell: T) -> tuple[T, ...]:
-    """Run over the sequence; return states, cells, gates i, j (the candidate), f and o, and tanh of the cells.
+def dynamic_rnn(
+    x: T, weight: T, bias: T, mask: T | None, hidden: T, cell: T, *, direction: str, gate_order: str = _ORDER,
+    num_proj: int = 0, **_: Any,
+) -> tuple[T, ...]:  # fmt: skip
+    """Run over the sequence; return outputs, states, cells, gates i, j (the candidate), f, o, and tanh of the cells.
 
     A state stays unchanged after the end of its sequence.
     """
+    _check(gate_order, num_proj)
+    is_reversed, lasts = direction == _REVERSED, _lasts(mask, x, hidden)
+    over_time = (x.flip(0), lasts.flip(0)) if is_reversed else (x, lasts)
+    x, on_time, weight, bias, hidden, cell = _wide(*over_time, weight, bias, hidden, cell)
+    hidden, cell = (each.reshape(each.shape[-2:]) for each in (hidden, cell))
     kept = []
-    for row, on in zip(x, lasts, strict=True):
+    for row, on in zip(x, on_time, strict=True):
         gates = torch.addmm(bias, torch.cat([row, hidden], 1), weight).chunk(4, 1)
         i, f, o = (gates[place].sigmoid() for place in (0, 1, 3))
         j = gates[2].tanh()
@@ -51,20 +58,7 @@ def _steps(x: T, lasts: T, weight: T, bias: T, hidden: T, cell: T) -> tuple[T, .
         tanh = cell.tanh()
         hidden = hidden.lerp(o * tanh, on)
         kept.append((hidden, cell, i, j, f, o, tanh))
-    return tuple(torch.stack(each) for each in zip(*kept, strict=True))
-
-
-def dynamic_rnn(
-    x: T, weight: T, bias: T, mask: T | None, hidden: T, cell: T, *, direction: str, gate_order: str = _ORDER,
-    num_proj: int = 0, **_: Any,
-) -> tuple[T, ...]:  # fmt: skip
-    _check(gate_order, num_proj)
-    lasts = _lasts(mask, x, hidden)
-    over_time = (x.flip(0), lasts.flip(0)) if direction == _REVERSED else (x, lasts)
-    wide = _wide(*over_time, weight, bias, hidden, cell)
-    made = _steps(*wide[:4], *(each.reshape(each.shape[-2:]) for each in wide[4:]))
-    if direction == _REVERSED:
-        made = tuple(each.flip(0) for each in made)
+    made = [torch.stack(each[::-1] if is_reversed else each) for each in zip(*kept, strict=True)]
     return made[0] * lasts, *made
 
 
@@ -103,8 +97,7 @@ def dynamic_rnn_v2(
     x: T, of_input: T, of_state: T, bias: T | None, mask: T | None, *states: T, **how: Any
 ) -> tuple[T, ...]:
     """Run over the sequence with one weight for the inputs and one for the states."""
-    if bias is None:
-        bias = of_input.new_zeros(of_input.shape[1])
+    bias = of_input.new_zeros(of_input.shape[1]) if bias is None else bias
     return dynamic_rnn(x, torch.cat([of_input, of_state]), bias, mask, *states, **how)
 
 
@@ -112,8 +105,7 @@ def dynamic_rnn_v2_grad(
     x: T, of_input: T, of_state: T, y: T, hidden: T, cell: T, *rest: T, **how: Any
 ) -> tuple[T, ...]:
     """Run backward as :func:`dynamic_rnn_grad` does; a cell, which has one step, may omit that dimension."""
-    kept = (each if each.dim() in {0, 3} else each[None] for each in (rest[:3] + rest[5:11]))
-    h, c, dy, *others = kept
+    h, c, dy, *others = (each if each.dim() in {0, 3} else each[None] for each in (rest[:3] + rest[5:11]))
     steps = x if x.dim() == 3 else x[None]
     weight = torch.cat([of_input, of_state])
     dw, db, dx, dh, dc = dynamic_rnn_grad(steps, weight, weight, y, hidden, cell, h, c, dy, *rest[3:5], *others, **how)
@@ -142,30 +134,20 @@ def fused_lstm_cell_backward(
 _DIRECTIONS = ("UNIDIRECTIONAL", _REVERSED)
 
 
-def _in_steps(x: T, batch_sizes: T | None, batch_first: bool) -> tuple[T, T | None]:
-    """Return a batch of sequences as (steps, batch, features), and 1 within each sequence, if their lengths differ."""
-    if batch_sizes is None or not batch_sizes.numel():
-        return x.transpose(0, 1) if batch_first else x, None
-    steps = x.view(len(batch_sizes), -1, x.shape[-1])  # padded: a row for each sequence at each step
-    return steps, (torch.arange(steps.shape[1]) < batch_sizes[:, None]).to(x.dtype)[..., None]
-
-
-def _weights(params: list[T], has_bias: bool) -> Iterator[tuple[T, T]]:
-    """Yield weight (inputs + hidden, 4 * hidden) and bias of each layer and direction."""
-    count = 4 if has_bias else 2
-    for first in range(0, len(params), count):
-        of_input, of_state, *biases = params[first : first + count]
-        yield torch.cat([of_input, of_state], 1).T, sum(_wide(*biases), of_input.new_zeros(len(of_input)))
-
-
 def lstm(
     x: T, params: list[T], states: list[T], batch_sizes: T | None, has_bias: bool, _layers: int, _dropout: float,
     train: bool, bidirectional: bool, batch_first: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Run all layers and directions; return output, last states and cells, and for a training what each one kept."""
-    above, lasts = _in_steps(x, batch_sizes, batch_first)
-    ways, kept = _DIRECTIONS[: 1 + bidirectional], []
-    for place, (weight, bias) in enumerate(_weights(params, has_bias)):
+    above, lasts = x.transpose(0, 1) if batch_first else x, None
+    if batch_sizes is not None and batch_sizes.numel():  # padded: a row for each sequence at each step
+        above = x.view(len(batch_sizes), -1, x.shape[-1])
+        lasts = (torch.arange(above.shape[1]) < batch_sizes[:, None]).to(x.dtype)[..., None]
+    ways, kept, count = _DIRECTIONS[: 1 + bidirectional], [], 4 if has_bias else 2
+    for place in range(len(params) // count):
+        of_input, of_state, *biases = params[place * count : (place + 1) * count]
+        weight = torch.cat([of_input, of_state], 1).T
+        bias = sum(_wide(*biases), of_input.new_zeros(len(of_input)))
         way = place % len(ways)
         hidden, cell = (each[place] for each in states)
         kept.append(dynamic_rnn(above, weight, bias, lasts, hidden, cell, direction=ways[way]))
@@ -190,11 +172,8 @@ def lstm_backward(
     return dx, dhidden, dcell, dparams
 
 
-_GRU_ORDER = "rzh"
-
-
 def _check_gru(gate_order: str, reset_after: bool) -> None:
-    if gate_order != _GRU_ORDER or not reset_after:
+    if gate_order != "rzh" or not reset_after:
         raise NotImplementedError(f"gate_order {gate_order!r} and reset_after {reset_after} are not implemented")
 
 
@@ -223,9 +202,8 @@ def dynamic_gru_grad(
 ) -> tuple[T, ...]:
     """Run backward step by step, in float64, as :func:`dynamic_rnn_grad` does."""
     _check_gru(gate_order, reset_after)
-    tensors = [each.double() for each in (x, weight, weight_hidden, hidden, h, *rest)]
-    x, weight, weight_hidden, first, h, *given = tensors
-    dy, dh, updates, resets, news, of_state = given[:6]
+    given = (each.double() for each in (x, weight, weight_hidden, hidden, h, *rest[:6]))
+    x, weight, weight_hidden, first, h, dy, dh, updates, resets, news, of_state = given
     dh, first = dh.reshape(dh.shape[-2:]), first.reshape(1, *first.shape[-2:])
     before = torch.cat([first, h[:-1]])
     of_inputs: list[T] = []
