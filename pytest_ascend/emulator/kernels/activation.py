@@ -49,10 +49,8 @@ def mish_grad(grad: T, x: T, tanhx: T | None = None) -> T:
     return (grad.float() * (tanhx + wide * torch.sigmoid(wide) * (1 - tanhx.square()))).to(x.dtype)
 
 
-def _replacement(self: T, value: float) -> float | None:
-    """The largest float64, the default replacement of infinity, does not fit CANN's float."""
-    return None if self.dtype == torch.float64 and math.isinf(value) else value
-
-
 def nan_to_num(self: T, nan: float, posinf: float, neginf: float, *, out: T) -> None:
-    torch.nan_to_num(self, nan, _replacement(self, posinf), _replacement(self, neginf), out=out)
+    """Replace; the largest float64, the default replacement of infinity, does not fit CANN's float."""
+    is_default = self.dtype == torch.float64
+    high, low = (None if is_default and math.isinf(value) else value for value in (posinf, neginf))
+    torch.nan_to_num(self, nan, high, low, out=out)

@@ -63,25 +63,19 @@ def diou(a: Corners, b: Corners, mode: str) -> T:
     return _share(a, b, mode)[0] - apart / (width.square() + height.square())
 
 
-def _slant(box: Corners) -> T:
-    return torch.atan((box[2] - box[0]) / (box[3] - box[1]))
-
-
 def ciou_and_slant(a: Corners, b: Corners, mode: str) -> tuple[T, T]:
     """Return the measure, and the weighted difference of the aspect ratios, which its gradient needs."""
-    differ = _slant(b) - _slant(a)
+    mine, theirs = (torch.atan((box[2] - box[0]) / (box[3] - box[1])) for box in (a, b))
+    differ = theirs - mine
     v = 4 / math.pi**2 * differ.square()
     alpha = v / (1 - _share(a, b, mode)[0] + v)
     return diou(a, b, mode) - alpha.detach() * v, differ
 
 
-def _shaped(made: T, crossed: bool) -> T:
-    return made if crossed else made.unsqueeze(0)
-
-
 def measure(of: Callable[[Corners, Corners, str], T]) -> Callable[..., T]:
     def body(boxes: T, truth: T, trans: bool, is_cross: bool, mode: str) -> T:
-        return _shaped(of(*_pairs(boxes, truth, trans, is_cross), mode), is_cross)
+        made = of(*_pairs(boxes, truth, trans, is_cross), mode)
+        return made if is_cross else made.unsqueeze(0)
 
     return body
 
@@ -97,7 +91,7 @@ def gradient(of: Callable[[Corners, Corners, str], T]) -> Callable[..., tuple[T,
 
 def ciou(boxes: T, truth: T, trans: bool, is_cross: bool, mode: str, **_: Any) -> tuple[T, T]:
     made, differ = ciou_and_slant(*_pairs(boxes, truth, trans, is_cross), mode)
-    return _shaped(made, is_cross), _shaped(differ, is_cross)
+    return (made, differ) if is_cross else (made.unsqueeze(0), differ.unsqueeze(0))
 
 
 def iou(boxes: T, truth: T, mode: str, eps: float = 1.0, **_: Any) -> T:
@@ -182,10 +176,6 @@ def _sides(points: list[Point]) -> Iterable[tuple[Point, Point]]:
     return zip(points, points[1:] + points[:1], strict=True)
 
 
-def _polygon(points: list[Point]) -> float:
-    return abs(sum(a[0] * b[1] - b[0] * a[1] for a, b in _sides(points))) / 2
-
-
 def _clipped(points: list[Point], other: list[Point]) -> list[Point]:
     """Return the part of a convex polygon within another, whose sides are cut off one by one."""
     for a, b in _sides(other):
@@ -203,12 +193,16 @@ def _clipped(points: list[Point], other: list[Point]) -> list[Point]:
     return points
 
 
+def _area_of(points: list[Point]) -> float:
+    return abs(sum(a[0] * b[1] - b[0] * a[1] for a, b in _sides(points))) / 2
+
+
 def rotated_overlaps(boxes: T, others: T, *, trans: bool) -> T:
     """Return the common area of each box (row) with each other one, both (n, 5, boxes)."""
     images = []
     for mine, theirs in zip(boxes.mT.tolist(), others.mT.tolist(), strict=True):
         shapes = [_turned_corners(each, trans) for each in theirs]
-        images.append([[_polygon(_clipped(_turned_corners(box, trans), each)) for each in shapes] for box in mine])
+        images.append([[_area_of(_clipped(_turned_corners(box, trans), each)) for each in shapes] for box in mine])
     return torch.tensor(images).view(len(boxes), boxes.shape[2], others.shape[2])
 
 

@@ -51,11 +51,6 @@ def over_zero(divide: Callable[..., Any], x: T, y: T | Number, **out: T) -> Any:
     return made.masked_fill_(zero, 255 if made.dtype is torch.uint8 else -1)
 
 
-def right_shift(x: T, y: T, *, out: T) -> None:
-    """Shift by 0 where a number is negative. Source: math/right_shift of CANN's ops-math, golden and kernel."""
-    torch.bitwise_right_shift(x, y if y.dtype is torch.bool else y.clamp(min=0), out=out)
-
-
 #: CANN's numbers for the rounding of a quotient.
 ROUNDING = (None, "trunc", "floor")
 

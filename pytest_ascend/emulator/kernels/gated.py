@@ -90,12 +90,7 @@ def rotary_position_embedding_grad(dy: T, cos: T, sin: T, x: Optional, mode: int
     return dx, (grad * wide).sum_to_size(cos.shape), (grad * _turned(wide, mode)).sum_to_size(sin.shape)
 
 
-def apply_rotary_pos_emb(query: T, key: T, cos: T, sin: T, _layout: int) -> None:
-    for x in (query, key):
-        x.copy_(rotary_position_embedding(x, cos, sin, HALF))
-
-
-def apply_rotary_pos_emb_v2(query: T, key: T, cos: T, sin: T, _layout: int, mode: str) -> None:
+def apply_rotary_pos_emb(query: T, key: T, cos: T, sin: T, _layout: int, mode: str = "half") -> None:
     for x in (query, key):
         x.copy_(rotary_position_embedding(x, cos, sin, INTERLEAVE if mode == "interleave" else HALF))
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.choices import is_950
+from pytest_ascend.emulator.kernels.quantization import to_int8
 from pytest_ascend.emulator.registry import Optional, T, aten
 from pytest_ascend.emulator.tensors import Refused
 
@@ -49,24 +50,11 @@ def scatter_(x: T, dim: int, index: T, source: T, mode: int) -> T:
     return x.scatter_reduce_(dim, index, source, _REDUCE[mode]) if mode else x.scatter_(dim, index, source)
 
 
-def scatter(x: T, dim: int, index: T, source: T, mode: int) -> T:
-    return scatter_(x.clone(), dim, index, source, mode)
-
-
-def _only_sums(x: T, mode: int, include_self: bool) -> None:
+def scatter_reduce_(x: T, dim: int, index: T, source: T, mode: int, include_self: bool) -> T:
     """Refuse what CANN refuses on an Atlas A2 and A3."""
     if not (x.dtype is torch.float32 and _REDUCE[mode] == "sum" and include_self):
         raise Refused("scatter_reduce only supports dtype=float32, reduce=sum, include_self=true.")
-
-
-def scatter_reduce(x: T, dim: int, index: T, source: T, mode: int, include_self: bool) -> T:
-    _only_sums(x, mode, include_self)
-    return torch.scatter_add(x, dim, index, source)
-
-
-def scatter_reduce_(x: T, dim: int, index: T, source: T, mode: int, include_self: bool) -> None:
-    _only_sums(x, mode, include_self)
-    x.scatter_add_(dim, index, source)
+    return x.scatter_add_(dim, index, source)
 
 
 def scatter_update_(data: T, indices: T, updates: T, axis: int) -> None:
@@ -79,10 +67,6 @@ def scatter_update_(data: T, indices: T, updates: T, axis: int) -> None:
 # --- embeddings ---
 
 _SUM, _MAX = 0, 2  # of bags: 0 sum, 1 mean, 2 max
-
-
-def embedding(weight: T, indices: T, out: T) -> None:
-    torch.index_select(weight, 0, indices.reshape(-1), out=out.view(indices.numel(), weight.shape[1]))
 
 
 def embedding_bag(
@@ -132,20 +116,15 @@ _REDUCTIONS: dict[str, Callable[..., T]] = {
 }
 
 
-def gather_by_name(x: T, index: T, dim: T, batch_dims: int = 0, **_: Any) -> T:
-    return gather_v3(x, int(dim), index, batch_dims, 0)
-
-
 def top_k_by_name(x: T, count: T, dim: int = -1, largest: bool = True, **_: Any) -> tuple[T, T]:
     """Return values and their indices, sorted; equal values keep the order of their indices."""
-    made = x.sort(dim=dim, descending=largest, stable=True)
-    return made[0].narrow(dim, 0, int(count)), made[1].narrow(dim, 0, int(count))
+    values, places = x.sort(dim=dim, descending=largest, stable=True)
+    return values.narrow(dim, 0, int(count)), places.narrow(dim, 0, int(count))
 
 
 def quant_scatter(x: T, places: T, updates: T, scales: T, zeros: T | None, axis: int, _: int, _update: int) -> None:
     """Quantize to int8, and write from a place of each batch on; a place may be given with its batch."""
-    made = updates.float() / scales.float() + (0 if zeros is None else zeros.float())
-    small = made.round().clamp(-128, 127).to(x.dtype)
+    small = to_int8(updates.float() / scales.float() + (0 if zeros is None else zeros.float()))
     pairs = places.tolist() if places.dim() == 2 else list(enumerate(places.tolist()))
     for source, (batch, start) in zip(small, pairs, strict=True):
         along = axis % x.dim() - 1

@@ -172,18 +172,13 @@ def widened(*operands: Any) -> tuple[Any, ...]:
     return tuple(each.float() if each is not None and each.dtype in slow_dtypes() else each for each in operands)
 
 
-def _takes_halves_only() -> bool:
-    """Whether the emulated chip's cube unit does not take float32."""
-    kind = emulated_family()
-    return kind is not None and kind.halves
-
-
 def narrowed(cube_math_type: int, *operands: T) -> tuple[T, ...]:
     """Return the operands as the cube unit reads them: values are rounded, dtypes stay.
 
     It takes no float64: what takes that multiplies without it (IsMatMulSupportDtype in CANN's aclnn_addmv.cpp).
     """
-    if cube_math_type == USE_FP16 or (cube_math_type and _takes_halves_only()):
+    kind = emulated_family()
+    if cube_math_type == USE_FP16 or (cube_math_type and kind is not None and kind.halves):
         cube = (torch.float16, torch.bfloat16, torch.float32)
         return tuple(each.half().to(each.dtype) if each.dtype in cube else each for each in operands)
     if cube_math_type == USE_HF32:
@@ -199,10 +194,8 @@ def _to_hf32(tensor: T) -> T:
 
 
 Lists = list[T]
-
 #: groupType: which dimension of the first operand is split among the matrices.
 _NOTHING, _ROWS = -1, 0
-
 #: splitItem: these values return one result for all rows.
 _ONE_RESULT = (2, 3)
 
@@ -247,8 +240,9 @@ def _refuse(*quantized: Lists | None) -> None:
         raise NotImplementedError("quantized operands are not implemented")
 
 
-def grouped_matmul_v4(*given: Any) -> tuple[Lists, None, None]:
-    x, weight, bias, scale, offset, anti, anti_offset, by_token = map(_given_list, given[:8])
+def grouped_matmul_v4(*given: Any) -> Lists:
+    operands: list[Any] = [_given(each) for each in given[:8]]
+    x, weight, bias, scale, offset, anti, anti_offset, by_token = operands
     groups, split, kind, counted, activation = given[8], *given[12:16]
     _refuse(offset, None if scale else by_token, None if anti else anti_offset)
     if kind not in (_NOTHING, _ROWS) or activation:
@@ -258,16 +252,12 @@ def grouped_matmul_v4(*given: Any) -> tuple[Lists, None, None]:
     if anti:
         weight = [_by_group(w, s, o) for w, s, o in _aligned(_matrices(weight), anti, anti_offset)]
     if not scale:
-        return _multiply(x, weight, bias, ends, together=split in _ONE_RESULT), None, None
+        return _multiply(x, weight, bias, ends, together=split in _ONE_RESULT)
     rows = list(_row_groups(x, ends))
     tokens = [None] * len(rows) if not by_token else list(_row_groups(by_token, ends))
     parts = zip(rows, _aligned(_matrices(weight), scale, bias), tokens, strict=True)
     made = [scaled_product(part, whole_of(w), t, s, b) for part, (w, s, b), t in parts]
-    return [torch.cat(made)] if split in _ONE_RESULT else made, None, None
-
-
-def _given_list(lists: Any) -> Any:
-    return _given(lists) if isinstance(lists, list) else lists
+    return [torch.cat(made)] if split in _ONE_RESULT else made
 
 
 def _aligned(weight: Lists, one: Lists, other: Lists | None) -> list[tuple[T, T, T | None]]:

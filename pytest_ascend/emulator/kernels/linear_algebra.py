@@ -34,11 +34,6 @@ def distances(x1: T, x2: T, p: float, mode: int | None) -> T:
     return found.to(x1.dtype)
 
 
-def cdist(x1: T, x2: T, p: float) -> T:
-    """Return the distances of all rows. Both operands come expanded to (..., rows, other rows, columns)."""
-    return distances(x1[..., :, 0, :], x2[..., 0, :, :], torch.inf if p == -1 else p, None)
-
-
 def cdist_grad(grad: T, x1: T, x2: T, distance: T, p: float) -> T:
     """Return the gradient of the first rows; all operands come expanded to (..., rows, other rows, columns).
 

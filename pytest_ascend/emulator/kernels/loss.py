@@ -18,11 +18,6 @@ def mean_gradient(grad: T, x: T, reduction: int) -> T:
     return grad / x.numel() if reduction == 1 else grad
 
 
-def l1_loss_backward(grad: T, x: T, target: T, reduction: int) -> T:
-    difference = x - target  # the mean is over what they broadcast to
-    return mean_gradient(grad, difference, reduction) * difference.sgn()
-
-
 def binary_cross_entropy_with_logits_backward(
     grad: T, x: T, target: T, weight: Optional, pos_weight: Optional, reduction: int
 ) -> T:
@@ -44,16 +39,13 @@ def kl_div_target_backward(grad: T, x: T, target: T, reduction: int, log_target:
     return torch.xlogy(grad, target) + grad * target / target - grad * x  # in the CPU's order: 0 gives a NaN there, too
 
 
-_CTC_MULTIPLE = 1 if is_950() else 8
-
-
 def ctc_loss(log_probs: T, targets: T, lengths: list[int], target_lengths: list[int], blank: int, zero: bool) -> Any:
     """Return the losses and what the backward takes, whose last dimension is rounded up to 8 except on a 950."""
     one = log_probs.dim() == 2  # no batch: torch_npu before 2.6 passes that on unchanged
     batch = log_probs.unsqueeze(1) if one else log_probs
     loss, log_alpha = aten._ctc_loss(batch, targets, lengths, target_lengths, blank, zero)
     loss = loss.squeeze(0) if one else loss
-    return loss, torch.nn.functional.pad(log_alpha, (0, -log_alpha.shape[-1] % _CTC_MULTIPLE))
+    return loss, F.pad(log_alpha, (0, -log_alpha.shape[-1] % (1 if is_950() else 8)))
 
 
 def ctc_loss_backward(
@@ -64,23 +56,6 @@ def ctc_loss_backward(
     log_alpha = log_alpha[..., : 2 * max(target_lengths, default=0) + 1].contiguous()
     found = aten._ctc_loss_backward(grad, batch, targets, lengths, target_lengths, loss, log_alpha, *rest)
     return found.squeeze(1) if one else found
-
-
-def ctc_loss_by_name(
-    log_probs: T, targets: T, lengths: T, target_lengths: T, *, blank: int, zero_infinity: bool
-) -> Any:
-    """Return losses and what the backward takes; torch_npu adds the longest target, in classes, to the blank."""
-    classes = log_probs.shape[-1]
-    return ctc_loss(log_probs, targets, lengths.tolist(), target_lengths.tolist(), blank % classes, zero_infinity)
-
-
-def ctc_loss_backward_by_name(
-    grad: T, log_probs: T, targets: T, lengths: T, target_lengths: T, loss: T, log_alpha: T, *, blank: int,
-    zero_infinity: bool,
-) -> Any:  # fmt: skip
-    blank %= log_probs.shape[-1]
-    counts = lengths.tolist(), target_lengths.tolist()
-    return ctc_loss_backward(grad, log_probs, targets, *counts, loss, log_alpha, blank, zero_infinity)
 
 
 #: Stands for minus infinity where a mask excludes.
@@ -97,12 +72,12 @@ def _loss(shares: T, target: T, weight: Optional, reduction: str | None, ignored
 def cross_entropy_loss(
     x: T, target: T, weight: Optional, reduction: str | None, ignored: int, smoothing: float, _scale: float,
     z_loss: bool,
-) -> tuple[T, T, None, None]:  # fmt: skip
+) -> tuple[T, T]:  # fmt: skip
     if z_loss:
         raise NotImplementedError("return_zloss is not implemented")
     shares = x.float().log_softmax(-1)
     loss = _loss(shares, target, weight, reduction, ignored, smoothing)
-    return loss.reshape(-1), shares, None, None
+    return loss.reshape(-1), shares
 
 
 def cross_entropy_loss_grad(
@@ -111,12 +86,6 @@ def cross_entropy_loss_grad(
 ) -> T:  # fmt: skip
     """Differentiate the loss by the scores, using log-probabilities, whose softmax is the same."""
     return gradients(lambda leaf: _loss(leaf, target.clone(), weight, reduction, ignored, smoothing), [shares], grad)[0]
-
-
-def softmax_cross_entropy_with_logits(x: T, labels: T) -> tuple[T, T]:
-    """Return the loss of each row against probabilities of all classes, and its gradient."""
-    wide, expected = x.float(), labels.float()
-    return -(expected * wide.log_softmax(-1)).sum(-1), wide.softmax(-1) - expected
 
 
 def _left_out(mask: Optional, like: T, triangular: bool) -> T:

@@ -60,16 +60,6 @@ def _shared_exponents(most: T, dtype: Any, algorithm: int, low: float) -> T:
     return torch.where(found > _BIAS, float("nan"), found.clamp(min=-_BIAS))
 
 
-def _codes(exponents: T) -> T:
-    return torch.where(exponents.isnan(), 255, exponents + _BIAS).to(torch.uint8)
-
-
-def _powers(codes: T) -> T:
-    """Return the numbers of E8M0: two to the power of the code less 127; 255 is NaN."""
-    bits = codes.view(torch.uint8).double()
-    return torch.where(bits == 255, float("nan"), torch.exp2(bits - _BIAS))
-
-
 def packed(x: T) -> T:
     """Pack numbers of four bits by pairs along the last dimension, the first one lower."""
     codes = torch.searchsorted(_MAGNITUDES.double(), x.abs().contiguous()) | (torch.signbit(x).long() << 3)
@@ -98,7 +88,8 @@ def _mx_quant(x: T, axis: int, mode: str, dtype: Any, size: int, algorithm: int,
     made = to_grid(blocks / torch.exp2(exponents).unsqueeze(-1), dtype, mode).flatten(-2)[..., : moved.shape[-1]]
     made = made.movedim(-1, axis)
     y.copy_(made.to(y.dtype)) if dtype is not FOUR_BITS else y.view(torch.uint8).copy_(packed(made))
-    pairs = torch.unflatten(functional.pad(_codes(exponents), (0, count % 2)), -1, (-1, 2))
+    codes = torch.where(exponents.isnan(), 255, exponents + _BIAS).to(torch.uint8)
+    pairs = torch.unflatten(functional.pad(codes, (0, count % 2)), -1, (-1, 2))
     scale.view(torch.uint8).copy_(pairs.movedim(-2, axis if axis >= 0 else x.dim() + axis))
 
 
@@ -111,9 +102,14 @@ def dynamic_mx_quant(
     _mx_quant(x, axis, mode or "rint", dtype, size, algorithm, low, out)
 
 
-def _of_blocks(scale: T, axis: int, rows: int, size: int = 32) -> T:
-    """Return a factor for each number along an axis, from scales in pairs (last dimension)."""
-    return _powers(scale).movedim(axis, -2).flatten(-2).repeat_interleave(size, -1)[..., :rows].movedim(-1, axis)
+def _of_blocks(scale: T, axis: int, rows: int) -> T:
+    """Return a factor for each number along an axis, from scales in pairs (last dimension).
+
+    They are in E8M0: two to the power of the code less 127; 255 is NaN.
+    """
+    codes = scale.view(torch.uint8).double()
+    powers = torch.where(codes == 255, float("nan"), torch.exp2(codes - _BIAS))
+    return powers.movedim(axis, -2).flatten(-2).repeat_interleave(32, -1)[..., :rows].movedim(-1, axis)
 
 
 def anti_mx_quant(x: T, scale: T, axis: int, _: torch.dtype) -> T:

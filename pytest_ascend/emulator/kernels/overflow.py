@@ -12,14 +12,13 @@ from typing import Any
 from pytest_ascend.emulator.registry import Kernel, T
 
 #: Families that move values without computing any, and such operators of other families: Inf stays Inf.
-_MOVING = ("shaping", "indexing", "overflow")
-_SELECTING = ("aclnnSWhere", "aclnnApplyTopKTopP")
+_MOVING = ("shaping", "indexing", "overflow", "aclnnSWhere", "aclnnApplyTopKTopP")
 _status = {"overflow": False}
 
 
 def computes(kernel: Kernel) -> bool:
     """Whether an operator computes values, which may overflow."""
-    return kernel.family not in _MOVING and kernel.name not in _SELECTING
+    return kernel.family not in _MOVING and kernel.name not in _MOVING
 
 
 def saturate(results: Iterable[Any]) -> None:
@@ -30,11 +29,6 @@ def saturate(results: Iterable[Any]) -> None:
         elif isinstance(each, T) and each.is_floating_point() and not each.isfinite().all():
             _status["overflow"] = True
             each.nan_to_num_()
-
-
-def read_status(status: T) -> T:
-    """Write the status to the input, which torch_npu returns."""
-    return status.fill_(_status["overflow"])
 
 
 def clear_status(status: T) -> T:

@@ -88,10 +88,6 @@ def unique2(x: T, _: bool, inverse: bool, counts: bool) -> Distinct:
     return _asked(aten._unique2(x, True, inverse, counts), inverse, counts)
 
 
-#: The dimension that torch_npu passes for "none, all elements in a row".
-_NO_DIM = 1000
-
-
 def unique_consecutive(x: T, inverse: bool, counts: bool, dim: int) -> Distinct:
-    found = aten.unique_consecutive(x, inverse, counts, None if dim == _NO_DIM else dim)
-    return _asked(found, inverse, counts)
+    # torch_npu passes 1000 for "none, all elements in a row"
+    return _asked(aten.unique_consecutive(x, inverse, counts, None if dim == 1000 else dim), inverse, counts)
