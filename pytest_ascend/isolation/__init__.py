@@ -5,22 +5,9 @@ Imports neither pytest nor torch. The caller says what a child does and receives
 
 from __future__ import annotations
 
-from pytest_ascend.isolation.attempts import Attempt, Decision, End
+from pytest_ascend.isolation.attempts import Attempt
 from pytest_ascend.isolation.cards import Card
 from pytest_ascend.isolation.process import Channel, Child, Deadline, Task, start
-from pytest_ascend.isolation.supervisor import Listener, Settings, Supervisor
+from pytest_ascend.isolation.supervisor import Settings, Supervisor
 
-__all__ = [
-    "Attempt",
-    "Card",
-    "Channel",
-    "Child",
-    "Deadline",
-    "Decision",
-    "End",
-    "Listener",
-    "Settings",
-    "Supervisor",
-    "Task",
-    "start",
-]
+__all__ = ["Attempt", "Card", "Channel", "Child", "Deadline", "Settings", "Supervisor", "Task", "start"]

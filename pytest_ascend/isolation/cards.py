@@ -17,17 +17,11 @@ from typing import Any
 from pytest_ascend.isolation.process import Child, Deadline, Task
 from pytest_ascend.system.errors import DeviceUnavailable
 
-#: A card that fails the first health check in this many new processes in a row is quarantined.
-STARTS_LIMIT = 2
-#: Pause before a card that failed is tried again.
-PAUSE_S = 2.0
 #: How a driver reports that a card is not free yet, or is being reset, for a while after a process was killed.
 #: Source: EL0005 in CANN's table of error codes (hicann/runtime@681ef761, src/dfx/error_manager/error_code.json).
 BUSY = re.compile(r"EL0005|resources? (?:is|are) busy", re.IGNORECASE)
 #: Pause before such a card is tried again; it doubles each time, up to the longest pause.
 BUSY_FIRST_S, BUSY_LONGEST_S = 1.0, 30.0
-#: So is a card on which this many cases failed that passed on another card.
-SUSPICIONS_LIMIT = 3
 
 
 @dataclass(kw_only=True, slots=True)
@@ -62,14 +56,14 @@ class Card:
             return min(pause_s, max(0.0, self.busy_limit_s - waited_s))
         self.busy_starts, self.busy_since = 0, 0.0
         self.failed_starts = self.failed_starts + 1 if failure else 0
-        if self.failed_starts >= STARTS_LIMIT:
+        if self.failed_starts >= 2:
             self.quarantined = f"in {self.failed_starts} fresh processes one after the other: {failure}"
-        return PAUSE_S if failure else 0.0
+        return 2.0 if failure else 0.0
 
     def suspect(self, task: int) -> None:
         """Note a case that failed here and passed on another card."""
         self.suspicions.add(task)
-        if len(self.suspicions) >= SUSPICIONS_LIMIT:
+        if len(self.suspicions) >= 3:
             self.quarantined = f"{len(self.suspicions)} cases went wrong here and well on another card"
 
 
@@ -236,8 +230,7 @@ class CardQueue:
 
     def give(self) -> None:
         """Tell the child to run the assigned task."""
-        assert self.child is not None  # noqa: S101  (callers looked)
-        assert self.assigned is not None  # noqa: S101
+        assert self.assigned is not None  # noqa: S101  (callers looked)
         begun, self.assigned = self.assigned, None
         self._tell(begun.task, is_ahead=False)
         self._begin(begun)

@@ -16,7 +16,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
 import traceback
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pytest_ascend.system.files import open_regular
+from pytest_ascend.system.programs import run
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,6 @@ GC_THRESHOLD = 7_000
 
 #: Seconds to wait for a killed process.
 KILL_LIMIT_S = 10.0
-
-_PR_SET_PDEATHSIG = 1
-_PR_SET_PTRACER = 0x59616D61
-_PTRACER_ANY = ctypes.c_ulong(-1)
 
 
 class Channel:
@@ -126,16 +122,13 @@ class Child:
 
     def result(self, limit_s: float) -> dict[str, Any]:
         """Wait for the only message of a process and for its end; {"failure": why} if there is none."""
-        deadline, found = Deadline(self.pid, limit_s), list[dict[str, Any]]()
-        while not found and not deadline.is_over():
+        deadline, found, over = Deadline(self.pid, limit_s), list[dict[str, Any]](), False
+        while not found and not over and not deadline.is_over():
             over = self.code() is not None
             found = self.read()
-            if over:
-                break
             time.sleep(0.002)
-        code = self.code()
+        code, notes = self.code(), self.notes()
         why = f"its process gave no answer within {limit_s:g} s" if code is None else f"its process ended with {code}"
-        notes = self.notes()
         self.end(0)
         return found[0] if found else {"failure": f"{why}\n{notes}".strip()}
 
@@ -227,8 +220,9 @@ def _live(main: Callable[[Channel], None], channel: Channel, parent: int, notes:
         with contextlib.suppress(OSError):
             os.setpgid(0, 0)
         control = ctypes.CDLL(None).prctl
-        control(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        control(_PR_SET_PTRACER, _PTRACER_ANY, 0, 0, 0)  # a debugger that the parent starts is no ancestor
+        control(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG
+        # PR_SET_PTRACER, PR_SET_PTRACER_ANY: a debugger that the parent starts is no ancestor
+        control(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)
         if os.getppid() != parent:
             os._exit(0)
         faulthandler.enable(file=notes, all_threads=True)
@@ -308,36 +302,20 @@ TOOLS = (
     ("py-spy", "dump", "--native", "--pid", "{}"),
     ("gdb", "-p", "{}", "-batch", "-nx", "-ex", "thread apply all backtrace 40"),
 )
-LIMIT_S = 20.0
-LIMIT_CHARACTERS = 40_000
-LIMIT_THREADS = 64
 
 
 def native(pid: int) -> str:
     """Return the native stacks of a process or, without a tool, what its threads wait for."""
-    return next(filter(None, (_by_tool(pid, tool) for tool in TOOLS)), "") or "\n".join(_from_kernel(pid))
-
-
-def _by_tool(pid: int, tool: tuple[str, ...]) -> str:
-    program = shutil.which(tool[0])
-    if not program:
-        return ""
-    command = [program, *(part.format(pid) for part in tool[1:])]
-    try:
-        done = subprocess.run(  # noqa: S603  (a tool of the table)
-            command, capture_output=True, text=True, errors="replace", timeout=LIMIT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    found = done.stdout.strip() if done.returncode == 0 else ""
-    return f"{tool[0]}:\n{found[:LIMIT_CHARACTERS]}" if found else ""
-
-
-def _from_kernel(pid: int) -> Iterator[str]:
-    yield "no tool for native stacks is installed (eu-stack, gdb, py-spy); the kernel says of each thread:"
-    for task in sorted(Path(f"/proc/{pid}/task").glob("*"))[:LIMIT_THREADS]:
+    for name, *arguments in TOOLS:
+        if program := shutil.which(name):
+            said = run([program, *(each.format(pid) for each in arguments)], os.environ, 20.0)
+            if not said.failure and said.text.strip():
+                return f"{name}:\n{said.text.strip()[:40_000]}"
+    found = ["no tool for native stacks is installed (eu-stack, gdb, py-spy); the kernel says of each thread:"]
+    for task in sorted(Path(f"/proc/{pid}/task").glob("*"))[:64]:
         parts = (_text(task / name) for name in ("comm", "wchan", "syscall"))
-        yield f"  {task.name}: {', '.join(filter(None, parts))}"
+        found.append(f"  {task.name}: {', '.join(filter(None, parts))}")
+    return "\n".join(found)
 
 
 def _text(path: Path, most: int | None = 200) -> str:

@@ -14,8 +14,6 @@ from pytest_ascend.isolation.attempts import DOUBTFUL, Attempt, Decision, End, d
 from pytest_ascend.isolation.cards import Assigned, Card, CardQueue
 from pytest_ascend.isolation.process import GOES_ON, Child, Task, is_stopped, native
 
-__all__ = ["Listener", "Settings", "Supervisor", "Task"]
-
 #: Seconds after which a dead child is noticed even if another process keeps its pipe open.
 TICK_S = 0.2
 #: Processes of a card that may be killed before their first case until the card has failed to start.
@@ -41,27 +39,21 @@ class Listener(Protocol):
 
     def start(self, card: Card, *, alone: bool, deterministic: bool) -> Child:
         """Return a fresh process for a card; ``alone`` asks for blocking launches, ``deterministic`` for equal bits."""
-        ...
 
     def heard(self, card: Card, message: Mapping[str, Any]) -> None:
         """Receive a message that is not for the supervisor."""
-        ...
 
     def attempted(self, task: Task, attempt: Attempt) -> None:
         """Receive and record an attempt that is not the last one."""
-        ...
 
     def decided(self, task: Task, decision: Decision, attempts: Sequence[Attempt]) -> None:
         """Receive the decision on a task."""
-        ...
 
     def quarantined(self, card: Card) -> None:
         """Receive the quarantine of a card."""
-        ...
 
     def stopping(self) -> bool:
         """Whether to stop handing out tasks."""
-        ...
 
 
 class Supervisor:
@@ -91,10 +83,10 @@ class Supervisor:
         try:
             while not why and (self._queue or self._again or any(lane.is_busy for lane in self._lanes)):
                 for lane in self._lanes:
-                    self._look_at(lane.card)  # a driver may hold a process that was killed
+                    self._look_at(lane)  # a driver may hold a process that was killed
                     self._feed(lane)
                 self._report_decisions()
-                self._wait()
+                self._listen()
                 why = self._reason_to_stop()
             patience_s = max(0.0, min(self._settings.end_limit_s, self._settings.deadline - time.monotonic()))
         finally:
@@ -103,7 +95,11 @@ class Supervisor:
                 self._put_back(lane)
                 lane.end(patience_s if is_idle else 0)
         self._report_decisions()
-        self._close_open()
+        for task in self._open:
+            attempts = self._attempts[task.index]
+            telling = [each for each in attempts if each.card not in self._faulty()] or attempts
+            is_flaky = len({each.result for each in telling if each.counts}) > 1
+            self._listener.decided(task, Decision.FLAKY if is_flaky else Decision.ACCEPT, telling)
         return [*self._queue, *(each.task for each in self._again)], why
 
     def _reason_to_stop(self) -> str:
@@ -123,7 +119,13 @@ class Supervisor:
         if lane.card.quarantined or time.monotonic() < lane.not_before:
             return
         if lane.current:
-            self._feed_ahead(lane, lane.current)
+            # The child is told its next task before it asks, if both are of bundled suites: waiting takes a tenth of
+            # them. Others may be the last that a user wants to run.
+            following, now = lane.reserved, lane.current
+            if following is None or lane.ahead or self._again or now.alone:
+                return
+            if now.task.group and following.group and following.deterministic == lane.deterministic:
+                lane.give_ahead(self._next(lane))
             return
         lane.assigned = lane.assigned or self._pick(lane)
         if lane.assigned is None:
@@ -140,30 +142,18 @@ class Supervisor:
             lane.give()
             self._feed(lane)  # what comes next
 
-    def _feed_ahead(self, lane: CardQueue, current: Assigned) -> None:
-        """Tell the child its next task before it asks, if both are of bundled suites: waiting takes a tenth of them.
-
-        Others may be the last that a user wants to run.
-        """
-        following = lane.reserved
-        if lane.ahead or following is None or self._again or current.alone:
-            return
-        if current.task.group and following.group and following.deterministic == lane.deterministic:
-            lane.give_ahead(self._next(lane))
-
     def _pick(self, lane: CardQueue) -> Assigned | None:
-        for entry in self._again:
-            if entry.task is lane.last and not entry.alone and not self._has_other(lane):
-                self._again.remove(entry)
-                return entry
-        if lane.reserved:
+        has_other = any(other is not lane and not other.card.quarantined for other in self._lanes)
+        repeated = [each for each in self._again if each.task is lane.last and not each.alone and not has_other]
+        if not repeated and lane.reserved:
             task, lane.reserved = lane.reserved, None
             return Assigned(task)
-        for entry in self._again:
-            is_prompt = not entry.alone or lane.child is None or not self._queue
-            if is_prompt and (entry.avoid != lane.card.label or not self._has_other(lane)):
-                self._again.remove(entry)
-                return entry
+        is_prompt = lane.child is None or not self._queue
+        may_run = (each for each in self._again if is_prompt or not each.alone)
+        repeated += [each for each in may_run if each.avoid != lane.card.label or not has_other]
+        if repeated:
+            self._again.remove(repeated[0])
+            return repeated[0]
         following = self._next(lane)
         return Assigned(following) if following else None
 
@@ -179,9 +169,6 @@ class Supervisor:
         task = self._queue[place]
         del self._queue[place]
         return task
-
-    def _has_other(self, lane: CardQueue) -> bool:
-        return any(other is not lane and not other.card.quarantined for other in self._lanes)
 
     def _reserve(self, lane: CardQueue) -> None:
         """Fixtures of wide scope are kept for the next case; so the child must know that case."""
@@ -203,13 +190,13 @@ class Supervisor:
 
     # --- hearing ---
 
-    def _wait(self) -> None:
-        children = [lane.child for lane in self._lanes if lane.child]
-        latest = min([lane.deadline.at for lane in self._lanes if lane.child] + [self._settings.deadline])
-        wait([child.reading for child in children], timeout=max(0.0, min(TICK_S, latest - time.monotonic())))
-        for lane in self._lanes:
-            if lane.child:
-                self._attend(lane, lane.child)
+    def _listen(self) -> None:
+        lanes = [(lane, lane.child) for lane in self._lanes if lane.child]
+        latest = min([lane.deadline.at for lane, _ in lanes] + [self._settings.deadline])
+        wait([child.reading for _, child in lanes], timeout=max(0.0, min(TICK_S, latest - time.monotonic())))
+        for lane, child in lanes:
+            if lane.child is child:
+                self._attend(lane, child)
 
     def _attend(self, lane: CardQueue, child: Child) -> None:
         code = child.code()  # before reading: the pipe holds all messages of a dead child
@@ -224,14 +211,17 @@ class Supervisor:
             return
         if code is not None:
             end, reason = how_it_ended(code)
-            notes = lane.child.notes() if lane.child else ""
             if lane.current is None and end is End.KILLED and lane.killed_starts < KILLED_STARTS_LIMIT:
                 lane.killed_starts += not lane.ready
                 self._drop(lane)
             else:
-                self._failed(lane, end, reason, notes)
+                self._failed(lane, end, reason, child.notes())
+        elif lane.is_overdue() and is_stopped(child.pid):
+            self._failed(lane, End.KILLED, "the process was stopped from outside, as SIGSTOP does", "")
         elif lane.is_overdue():
-            self._hung(lane, child)
+            below = native(child.pid)  # first: the signal for Python's stacks may interrupt the very call that hangs
+            stacks = f"{child.ask_for_stacks()}\n\n{below}".strip()
+            self._failed(lane, End.HUNG, f"no end within {lane.deadline.limit_s:g} s", stacks)
 
     def _hear(self, lane: CardQueue, message: Mapping[str, Any]) -> None:
         if "ready" in message:
@@ -243,7 +233,12 @@ class Supervisor:
         elif "report" in message and lane.current:
             lane.payloads.append(message["report"])
         elif "finished" in message and lane.current:
-            self._finished(lane, message)
+            answer, health = str(message["answer"]), str(message.get("health", ""))
+            if health:
+                reason, notes = f"the device is not well afterwards: {health}", lane.child.notes() if lane.child else ""
+                self._conclude(lane, End.UNPROVEN, answer=answer, reason=reason, detail=notes)
+            else:
+                self._conclude(lane, End.ANSWERED, answer=answer)
         else:
             self._listener.heard(lane.card, message)
 
@@ -251,23 +246,7 @@ class Supervisor:
         lane.not_before = time.monotonic() + lane.card.started(failure)
         if failure:
             self._drop(lane)
-            self._look_at(lane.card)
-
-    def _finished(self, lane: CardQueue, message: Mapping[str, Any]) -> None:
-        health = str(message.get("health", ""))
-        end = End.UNPROVEN if health else End.ANSWERED
-        answer = str(message["answer"])
-        reason = health and f"the device is not well afterwards: {health}"
-        detail = lane.child.notes() if health and lane.child else ""
-        self._conclude(lane, end, answer=answer, reason=reason, detail=detail)
-
-    def _hung(self, lane: CardQueue, child: Child) -> None:
-        if is_stopped(child.pid):
-            self._failed(lane, End.KILLED, "the process was stopped from outside, as SIGSTOP does", "")
-            return
-        below = native(child.pid)  # first: the signal for Python's stacks may interrupt the very call that hangs
-        stacks = f"{child.ask_for_stacks()}\n\n{below}".strip()
-        self._failed(lane, End.HUNG, f"no end within {lane.deadline.limit_s:g} s", stacks)
+            self._look_at(lane)
 
     def _failed(self, lane: CardQueue, end: End, reason: str, detail: str) -> None:
         """Handle the end of a child: its case, or its card, may be the reason."""
@@ -305,20 +284,13 @@ class Supervisor:
         elif answer == "errored" and self._doubts < self._settings.doubts_limit:
             self._take_back(lane)  # the error may have left this process in a bad state
             lane.end(self._settings.end_limit_s)
-        attempts = self._attempts.setdefault(held.task.index, [])
+        task, attempts = held.task, self._attempts.setdefault(held.task.index, [])
         attempts.append(attempt)
-        self._suspect(held.task, attempts)
-        self._follow(held.task, attempt, self._decided(held.task, attempts))
-
-    def _decided(self, task: Task, attempts: Sequence[Attempt]) -> Decision:
-        faulty = frozenset(lane.card.label for lane in self._lanes if lane.card.quarantined)
-        decision = decide(attempts, faulty=faulty, is_case=task.is_case)
-        if decision in {Decision.AGAIN, Decision.ALONE} and attempts[-1].answer in DOUBTFUL:
+        self._suspect(task, attempts)
+        decision = decide(attempts, faulty=self._faulty(), is_case=task.is_case)
+        if decision in {Decision.AGAIN, Decision.ALONE} and answer in DOUBTFUL:
             self._doubts += 1
-            return Decision.ACCEPT if self._doubts > self._settings.doubts_limit else decision
-        return decision
-
-    def _follow(self, task: Task, attempt: Attempt, decision: Decision) -> None:
+            decision = Decision.ACCEPT if self._doubts > self._settings.doubts_limit else decision
         if decision in {Decision.AGAIN, Decision.ALONE}:
             self._listener.attempted(task, attempt)
             self._again.append(Assigned(task, alone=decision is Decision.ALONE, avoid=attempt.card))
@@ -331,30 +303,23 @@ class Supervisor:
     def _suspect(self, task: Task, attempts: Sequence[Attempt]) -> None:
         """A case that passes here counts against every card on which it failed."""
         last = attempts[-1]
-        if last.result != "passed":
-            return
-        for lane in self._lanes:
-            if any(each.card == lane.card.label != last.card and each.result != "passed" for each in attempts):
+        failed = {each.card for each in attempts if each.result != "passed"} - {last.card}
+        for lane in self._lanes if last.result == "passed" else ():
+            if lane.card.label in failed:
                 lane.card.suspect(task.index)
-                self._look_at(lane.card)
+                self._look_at(lane)
 
-    def _look_at(self, card: Card) -> None:
-        lane = next(each for each in self._lanes if each.card is card)
-        if card.quarantined and not lane.is_given_up:
+    def _look_at(self, lane: CardQueue) -> None:
+        if lane.card.quarantined and not lane.is_given_up:
             lane.is_given_up = True
-            self._listener.quarantined(card)
+            self._listener.quarantined(lane.card)
             self._put_back(lane)
             lane.end(0)
+
+    def _faulty(self) -> frozenset[str]:
+        return frozenset(lane.card.label for lane in self._lanes if lane.card.quarantined)
 
     def _report_decisions(self) -> None:
         decisions, self._decisions = self._decisions, []
         for task, decision in decisions:
             self._listener.decided(task, decision, self._attempts[task.index])
-
-    def _close_open(self) -> None:
-        faulty = frozenset(lane.card.label for lane in self._lanes if lane.card.quarantined)
-        for task in self._open:
-            attempts = self._attempts[task.index]
-            telling = [each for each in attempts if each.card not in faulty] or attempts
-            is_flaky = len({each.result for each in telling if each.counts}) > 1
-            self._listener.decided(task, Decision.FLAKY if is_flaky else Decision.ACCEPT, telling)

@@ -167,7 +167,7 @@ class _Packing:
             self.text(figures.one_line(bracket + parameters)),
             line,
             [self.verdict(verdict, whole=whole) for verdict in result.verdicts],
-            [[self.text(each.name), self.text(each.value)] for each in evidence.measures(result)],
+            [[self.text(name), self.text(value)] for name, value in evidence.measures(result)],
             [self.line(name) for name in result.fallbacks],
             self.detail(result),
             self.snippet(result),

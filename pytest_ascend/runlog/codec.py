@@ -16,15 +16,12 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
+from pytest_ascend.system.files import DEPTH_LIMIT, VALUES_LIMIT, count_values, refuse_deep
+
 T = TypeVar("T")
 
 _KEY = "$float"
 _BY_NAME = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-
-#: Deepest nesting that is read. A record needs eight; deeper input can only be damage or an attack.
-DEPTH_LIMIT = 32
-#: Values in one line: the header of a log with 200,000 cases has 2 million. An empty list takes 60 bytes of memory.
-VALUES_LIMIT = 2_500_000
 
 
 def encode(value: Any) -> Any:
@@ -48,25 +45,28 @@ def dumps(value: Any) -> str:
     return json.dumps(encode(value), allow_nan=False, separators=(",", ":"))
 
 
-def loads(text: str, *, depth_limit: int = DEPTH_LIMIT) -> Any:
+def loads(text: str) -> Any:
     """Read what :func:`dumps` wrote.
 
-    Raises ValueError for anything else: bare NaN or Infinity, a duplicate key, nesting deeper than ``depth_limit``.
+    Raises ValueError for anything else: bare NaN or Infinity, a duplicate key, nesting deeper than 32.
     """
-    if text.count(",") + text.count("[") + text.count("{") > VALUES_LIMIT:
+
+    def refuse(name: str) -> NoReturn:
+        raise ValueError(f"{name} is not JSON")
+
+    if count_values(text) > VALUES_LIMIT:
         raise ValueError(f"more than {VALUES_LIMIT} values")
     try:
-        value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=refuse)
     except RecursionError:
-        raise ValueError(f"nested deeper than {depth_limit}") from None
+        raise ValueError(f"nested deeper than {DEPTH_LIMIT}") from None
     # Few brackets cannot nest deeply, which spares most lines the walk.
-    if text.count("{") + text.count("[") > depth_limit and _is_deeper(value, depth_limit):
-        raise ValueError(f"nested deeper than {depth_limit}")
+    if text.count("{") + text.count("[") > DEPTH_LIMIT:
+        refuse_deep(value)
     return value
 
 
 #: The last key of each line in a chained log: the digest of the line before.
-PREVIOUS = "previous"
 _NAMED = re.compile(rb',\s*"previous":\s*"([0-9a-f]{64})"\s*}\s*$')
 
 
@@ -77,7 +77,7 @@ def digest_of(text: bytes) -> str:
 
 def chained(text: bytes, previous: str) -> bytes:
     """Return a line of JSON with the digest of the line before it as its last key."""
-    return b'%s,"%s":"%s"}' % (text[:-1], PREVIOUS.encode(), previous.encode())
+    return b'%s,"previous":"%s"}' % (text[:-1], previous.encode())
 
 
 def previous_of(text: bytes) -> str:
@@ -114,6 +114,13 @@ def parsed(text: bytes, kind: type[T], name: str) -> T:
     return converted(loads(text.decode()), kind, name)
 
 
+def _ascii(text: bytes) -> bytes:
+    """Return JSON with every other character escaped, as :func:`dumps` writes it."""
+    if text.isascii():
+        return text
+    return re.sub(r"[^\x00-\x7f]+", lambda found: json.dumps(found[0])[1:-1], text.decode()).encode("ascii")
+
+
 def converted(data: Any, kind: type[T], name: str) -> T:
     """Return builtins as a ``kind``. Raises ValueError for a field of another form, by its path after ``name``."""
     try:
@@ -121,15 +128,6 @@ def converted(data: Any, kind: type[T], name: str) -> T:
     except msgspec.ValidationError as error:
         raise ValueError(_explained(str(error), name)) from None
 
-
-def _ascii(text: bytes) -> bytes:
-    """Return JSON with every other character escaped, as :func:`dumps` writes it."""
-    if text.isascii():
-        return text
-    return _BEYOND_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text.decode()).encode("ascii")
-
-
-_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 #: msgspec's names of types, and plain ones.
 _WORDS = {
@@ -172,18 +170,6 @@ def _object(pairs: list[tuple[str, Any]]) -> Any:
     if len(found) > 1 or found[_KEY] not in list(_BY_NAME):
         raise ValueError(f'"{_KEY}" must stand alone, with one of: {", ".join(_BY_NAME)}')
     return _BY_NAME[found[_KEY]]
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _is_deeper(value: Any, limit: int) -> bool:
-    level = [value] if isinstance(value, dict | list) else []
-    for _ in range(limit + 1):
-        inside = (each.values() if isinstance(each, dict) else each for each in level)
-        level = [child for children in inside for child in children if isinstance(child, dict | list)]
-    return bool(level)
 
 
 def for_script(value: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, TypeVar
@@ -45,7 +45,7 @@ def read(path: Path) -> Run:
     another schema, or has a case twice or one that is not in its manifest.
     """
     with opened(path) as file:
-        return LogReader(path, file).run()
+        return read_from(path, file)
 
 
 @contextmanager
@@ -83,10 +83,9 @@ class LogReader:
         self.head, self.broken = "", 0
         self._is_chained = False
         line = self._line(HEADER_LIMIT_BYTES)
-        hint = "is this the file run.jsonl of a run?"
         beginning = self._checked(_beginning, line) if line else _Beginning()
         if beginning.type != "header":
-            raise self._error("expected the header of a run log", hint=hint)
+            raise self._error("expected the header of a run log", hint="is this the file run.jsonl of a run?")
         if beginning.schema not in SCHEMAS:
             raise self._error(
                 f"a log of schema {str(beginning.schema)[:20]}; this version reads schemas up to {SCHEMA}",
@@ -98,14 +97,20 @@ class LogReader:
     @without_garbage_collection()
     def run(self) -> Run:
         """Read all lines, in their order."""
-        records = tuple(self.records())
+        records, count, problems = tuple(self.records()), len(self.header.manifest), []
+        if self.footer is None:
+            problems.append("The log has no footer: the run was stopped before its end.")
+        if len(records) < count:
+            problems.append(f"{count - len(records)} of {count} cases have no record.")
+        if self.broken:
+            problems.append(broken_chain(self.broken))
         return Run(
             header=self.header,
             records=records,
             events=tuple(self.events),
             lines=tuple(self.lines),
             footer=self.footer,
-            problems=tuple(_missing(self.header, len(records), self.footer, self.broken)),
+            problems=tuple(problems),
             path=str(self.path),
             ended=self.footer is not None,
             broken=self.broken,
@@ -121,7 +126,17 @@ class LogReader:
 
         Measurements are read of cases whose ids begin with ``measured``.
         """
-        return self._records(partial(_outline, measured=measured))
+
+        def outline(text: bytes) -> ResultRecord | PlainPass | Event | Footer:
+            if text.startswith(_RECORD):
+                with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
+                    found = _PLAIN_PASS.decode(text)
+                    is_measured = found.measurements and found.case.id.startswith(measured)
+                    if all(map(_AGREES, found.verdicts)) and not is_measured:
+                        return found
+            return _after_header(text)
+
+        return self._records(outline)
 
     def _records(self, check: Callable[[bytes], R | Event | Footer]) -> Iterator[R]:
         expected = {case.id for case in self.header.manifest}
@@ -156,17 +171,14 @@ class LogReader:
         if len(raw) > limit_bytes:
             raise self._error(f"longer than {limit_bytes} bytes")
         if not raw.endswith(b"\n"):
-            raise self._error("cut short: the last line has no end", hint=self._cut_hint())
+            whole = self.number - 1
+            hint = f"head -n {whole} keeps the {whole} whole lines, and their page will say that the run is incomplete"
+            raise self._error("cut short: the last line has no end", hint=hint if whole else _RERUN)
         line = raw[:-1] or b" "
         if self._is_chained and codec.previous_of(line) != self.head:
             self.broken = self.broken or self.number
         self.head = codec.digest_of(line)
         return line
-
-    def _cut_hint(self) -> str:
-        whole = self.number - 1
-        keep = f"head -n {whole} keeps the {whole} whole lines, and their page will say that the run is incomplete"
-        return keep if whole else _RERUN
 
     def _checked(self, check: Callable[[S], T], data: S) -> T:
         try:
@@ -229,16 +241,6 @@ _RECORD = b'{"type":"record"'
 _PLAIN_PASS, _AGREES = msgspec.json.Decoder(PlainPass), attrgetter("agrees")
 
 
-def _outline(text: bytes, measured: str) -> ResultRecord | PlainPass | Event | Footer:
-    """Parse a line, and a plain pass no further than to see that it is one. Raises ValueError if it is malformed."""
-    if text.startswith(_RECORD):
-        with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
-            found = _PLAIN_PASS.decode(text)
-            if all(map(_AGREES, found.verdicts)) and not (found.measurements and found.case.id.startswith(measured)):
-                return found
-    return _after_header(text)
-
-
 def _after_header(text: bytes) -> ResultRecord | Event | Footer:
     """Parse a line by its type. Raises ValueError if it is malformed."""
     if text.startswith(_RECORD):
@@ -263,12 +265,3 @@ def _after_header(text: bytes) -> ResultRecord | Event | Footer:
 def broken_chain(line: int) -> str:
     """Return where the chain of a log is broken."""
     return f"Line {line} does not continue the chain of hashes: it, or a line before it, was altered, removed or moved."
-
-
-def _missing(header: Header, records: int, footer: Footer | None, broken: int) -> Iterator[str]:
-    if footer is None:
-        yield "The log has no footer: the run was stopped before its end."
-    if records < len(header.manifest):
-        yield f"{len(header.manifest) - records} of {len(header.manifest)} cases have no record."
-    if broken:
-        yield broken_chain(broken)

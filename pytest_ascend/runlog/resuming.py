@@ -19,7 +19,6 @@ DECIDING_OPTIONS = (
     *("standard", "faults", "numerics", "expectations", "challenge"),
     *("emulated_memory_bytes", "emulated_numerics", "emulated_cann", "emulated_chip"),
 )
-_FOOTER = b'{"type":"footer"'
 
 
 def whole_part(path: Path) -> tuple[Run, int] | None:
@@ -32,7 +31,7 @@ def whole_part(path: Path) -> tuple[Run, int] | None:
     data = read_regular(path, SIZE_LIMIT_BYTES)
     data = data[: data.rfind(b"\n") + 1]
     last = data.rfind(b"\n", 0, -1) + 1
-    if data[last:].startswith(_FOOTER):
+    if data[last:].startswith(b'{"type":"footer"'):
         data = data[:last]
     return (read_from(path, io.BytesIO(data)), len(data)) if data else None
 
@@ -68,18 +67,16 @@ def refuse_another(path: Path, run: Run, wanted: Header) -> None:
 
 
 def _differences(found: Header, wanted: Header) -> Iterator[str]:
-    yield from _pairs("stack", asdict(found.stack), asdict(wanted.stack))
-    yield from _pairs("used", {**dict.fromkeys(wanted.used, ""), **found.used}, wanted.used)
-    there = {name: found.options.get(name) for name in DECIDING_OPTIONS}
-    here = {name: wanted.options.get(name) for name in DECIDING_OPTIONS}
-    yield from _pairs("options", there, here)
-    yield from _pairs("run", {"level": found.level}, {"level": wanted.level})
+    compared: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
+        "stack": (asdict(found.stack), asdict(wanted.stack)),
+        "used": ({**dict.fromkeys(wanted.used, ""), **found.used}, wanted.used),
+        "options": (dict.fromkeys(DECIDING_OPTIONS) | dict(found.options), wanted.options),
+        "run": ({"level": found.level}, {"level": wanted.level}),
+    }
+    for name, (there, here) in compared.items():
+        for key in DECIDING_OPTIONS if name == "options" else there:
+            if there[key] != here.get(key):
+                yield f"{name}.{key}: {there[key]!r} in that run, {here.get(key)!r} in this one"
     before, after = {case.id for case in found.manifest}, {case.id for case in wanted.manifest}
     for case_id in sorted(before ^ after)[:3]:
         yield f"manifest: the case {case_id!r} is only in {'that' if case_id in before else 'this'} run"
-
-
-def _pairs(name: str, there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
-    for key in there:
-        if there[key] != here.get(key):
-            yield f"{name}.{key}: {there[key]!r} in that run, {here.get(key)!r} in this one"

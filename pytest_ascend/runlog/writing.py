@@ -10,6 +10,7 @@ import contextlib
 import math
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -31,8 +32,6 @@ DETAIL_LIMIT_CHARACTERS = 200_000
 
 #: Seconds within which lines are forced to the disk together: each time takes as long as most cases, and cards wait.
 SYNC_S = 0.2
-
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
 
 
 class RunLog:
@@ -60,12 +59,17 @@ class RunLog:
         Raises RunLogError if another run is writing there, the folder cannot be written, or the header is
         malformed (a case twice in the manifest). A log that is not ``durable`` is not forced to disk.
         """
-        header = structs.replace(header, chain=CHAIN)
-        line = _header_line(header, path)
-        lock = _lock(path)
         try:
+            header = structs.replace(header.each_case_once(), chain=CHAIN, schema=SCHEMA)
+            line = _line(header, HEADER_LIMIT_BYTES, path)
+        except (TypeError, ValueError) as error:
+            hint = "give every case its own id, and options that are text, numbers or lists of them"
+            raise RunLogError(str(error), path=str(path), hint=hint) from None
+        lock = _lock(path)
+        with _opening(path, lock):
             _set_aside(path)
-            log = cls(path, Run(header=header, records=()), os.open(path, _NEW, 0o644), lock, durable=durable)
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+            log = cls(path, Run(header=header, records=()), file, lock, durable=durable)
             log._write(line, chains=False)
             # Make the name of a new file as durable as its content
             descriptor = os.open(path.parent, os.O_RDONLY)
@@ -73,9 +77,6 @@ class RunLog:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-        except OSError as error:
-            lock.release()
-            raise _cannot_write(path, error) from error
         return log
 
     @classmethod
@@ -85,20 +86,13 @@ class RunLog:
         Raises RunLogError for the log of another run than ``header`` describes, and as :meth:`create` and ``read`` do.
         """
         lock = _lock(path)
-        try:
-            found = whole_part(path)
-            if found:
+        with _opening(path, lock):
+            if found := whole_part(path):
                 refuse_another(path, found[0], header)
                 log = cls(path, found[0], os.open(path, os.O_WRONLY | os.O_APPEND), lock)
                 os.ftruncate(log._file, found[1])
                 log.note(Resumed(at=now(), records=len(log._records)))
                 return log
-        except OSError as error:
-            lock.release()
-            raise _cannot_write(path, error) from error
-        except RunLogError:
-            lock.release()
-            raise
         lock.release()
         return cls.create(path, header)
 
@@ -109,19 +103,28 @@ class RunLog:
         continues and no case is lost silently. Raises RunLogError for a case that has a record, or
         that is not in the manifest.
         """
-        case_id = record.case.id
+        case_id, detail, half = record.case.id, record.detail, DETAIL_LIMIT_CHARACTERS // 2
         if case_id not in self._waiting:
             raise RunLogError(
                 f"the case {case_id!r} has a record already, or is not in the manifest of this run",
                 path=str(self.path),
                 hint="each case is recorded once; see 'manifest' in the first line of the log",
             )
-        written, line = _writable(record, self.path)
+        if len(detail) > DETAIL_LIMIT_CHARACTERS:
+            cut = f"\n… {len(detail) - 2 * half} characters left out …\n"
+            record = record.but(detail=f"{detail[:half]}{cut}{detail[-half:]}")
+        try:
+            line = _line(record, RECORD_LIMIT_BYTES, self.path)
+        except (RunLogError, TypeError, ValueError) as error:
+            problem = error.message if isinstance(error, RunLogError) else str(error)
+            outcome = Errored(reason=f"the record of this case cannot be written: {problem}"[:1000])
+            record = ResultRecord.of(record.case, str(record.node_id)[:1000], outcome)
+            line = _line(record, RECORD_LIMIT_BYTES, self.path)
         self._write(line)
         self._waiting.remove(case_id)
-        self._records.append(written)
+        self._records.append(record)
         self._lines.append(1 + len(self._records) + len(self._events))
-        return written
+        return record
 
     def note(self, event: Event) -> None:
         """Write an event. Raises RunLogError if a reader would refuse it."""
@@ -163,55 +166,35 @@ class RunLog:
     def close(self) -> None:
         """Close the log. Does nothing when called again. Raises RunLogError if the disk does not take its end."""
         file, self._file = self._file, -1
-        try:
-            if file >= 0 and self._durable:
-                os.fsync(file)
-        except OSError as error:
-            raise _cannot_write(self.path, error) from error
-        finally:
-            if file >= 0:
-                os.close(file)
-            self._lock.release()
+        with _told(self.path):
+            try:
+                if file >= 0 and self._durable:
+                    os.fsync(file)
+            finally:
+                if file >= 0:
+                    os.close(file)
+                self._lock.release()
 
     def _write(self, line: bytes, *, chains: bool = True) -> None:
         """Write the whole line or none of it, as far as the disk allows, with the hash of the line before."""
         if self._file < 0:
             raise RunLogError(f"the run log {self.path} is closed", path=str(self.path), hint="begin a new run")
-        before = os.fstat(self._file).st_size
-        written = line[:-1]
+        before, written = os.fstat(self._file).st_size, line[:-1]
         if chains and self.header.chain:
             written = codec.chained(written, self._head)
-            line = written + b"\n"
-        try:
-            while line:
-                line = line[os.write(self._file, line) :]
-            if self._durable and time.monotonic() - self._synced_s > SYNC_S:
-                os.fsync(self._file)
-                self._synced_s = time.monotonic()
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._file, before)
-            raise _cannot_write(self.path, error) from error
+        left = written + b"\n"
+        with _told(self.path):
+            try:
+                while left:
+                    left = left[os.write(self._file, left) :]
+                if self._durable and time.monotonic() - self._synced_s > SYNC_S:
+                    os.fsync(self._file)
+                    self._synced_s = time.monotonic()
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._file, before)
+                raise
         self._head, self.last_line = codec.digest_of(written), written
-
-
-def _writable(record: ResultRecord, path: Path) -> tuple[ResultRecord, bytes]:
-    record = _clipped(record)
-    try:
-        return record, _line(record, RECORD_LIMIT_BYTES, path)
-    except (RunLogError, TypeError, ValueError) as error:
-        problem = error.message if isinstance(error, RunLogError) else str(error)
-    outcome = Errored(reason=f"the record of this case cannot be written: {problem}"[:1000])
-    instead = ResultRecord.of(record.case, str(record.node_id)[:1000], outcome)
-    return instead, _line(instead, RECORD_LIMIT_BYTES, path)
-
-
-def _clipped(record: ResultRecord) -> ResultRecord:
-    detail, half = record.detail, DETAIL_LIMIT_CHARACTERS // 2
-    if len(detail) <= DETAIL_LIMIT_CHARACTERS:
-        return record
-    cut = f"{detail[:half]}\n… {len(detail) - 2 * half} characters left out …\n{detail[-half:]}"
-    return record.but(detail=cut)
 
 
 def _line(data: Line, limit_bytes: int, path: Path) -> bytes:
@@ -225,39 +208,53 @@ def _line(data: Line, limit_bytes: int, path: Path) -> bytes:
     return line
 
 
-def _header_line(header: Header, path: Path) -> bytes:
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Turn what the system refuses into RunLogError."""
     try:
-        return _line(structs.replace(header.each_case_once(), schema=SCHEMA), HEADER_LIMIT_BYTES, path)
-    except (TypeError, ValueError) as error:
-        hint = "give every case its own id, and options that are text, numbers or lists of them"
-        raise RunLogError(str(error), path=str(path), hint=hint) from None
+        yield
+    except OSError as error:
+        raise RunLogError(
+            f"cannot write the run log {path}: {error.strerror or error}",
+            path=str(path),
+            hint="free space, or choose a folder that can be written: --ascend-report=DIR",
+        ) from error
+
+
+@contextlib.contextmanager
+def _opening(path: Path, lock: FileLock) -> Iterator[None]:
+    """Release the lock where a log cannot be opened."""
+    try:
+        with _told(path):
+            yield
+    except RunLogError:
+        lock.release()
+        raise
 
 
 def _lock(path: Path) -> FileLock:
     """Lock the folder for this run, without waiting."""
-    try:
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    with _told(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path.with_name(f".{path.name}.lock"))
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise RunLogError(
-            f"another run is writing {path}",
-            path=str(path),
-            hint="wait for it, or give this run a folder of its own: --ascend-report=DIR",
-        ) from None
-    except OSError as error:
-        raise _cannot_write(path, error) from error
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise RunLogError(
+                f"another run is writing {path}",
+                path=str(path),
+                hint="wait for it, or give this run a folder of its own: --ascend-report=DIR",
+            ) from None
     return lock
 
 
 def _set_aside(path: Path) -> None:
     """Move an earlier log out of the way by renaming only, so that no log is ever lost."""
-    if not path.exists():
-        return
-    previous = path.with_name(f"previous-{path.name}")
-    if previous.exists():
-        previous.replace(_free_name(previous))
-    path.replace(previous)
+    if path.exists():
+        previous = path.with_name(f"previous-{path.name}")
+        if previous.exists():
+            previous.replace(_free_name(previous))
+        path.replace(previous)
 
 
 def _free_name(path: Path) -> Path:
@@ -265,11 +262,3 @@ def _free_name(path: Path) -> Path:
     while (candidate := path.with_name(f"{path.stem}-{number}{path.suffix}")).exists():
         number += 1
     return candidate
-
-
-def _cannot_write(path: Path, error: OSError) -> RunLogError:
-    return RunLogError(
-        f"cannot write the run log {path}: {error.strerror or error}",
-        path=str(path),
-        hint="free space, or choose a folder that can be written: --ascend-report=DIR",
-    )

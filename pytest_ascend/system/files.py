@@ -163,11 +163,12 @@ def strict_json(text: str | bytes, *, constants: bool = False) -> Any:
         )
     except RecursionError:
         raise ValueError(f"nested deeper than {DEPTH_LIMIT}") from None
-    _refuse_deep(value)
+    refuse_deep(value)
     return value
 
 
-def _refuse_deep(value: Any) -> None:
+def refuse_deep(value: Any) -> None:
+    """Raise ValueError for builtins that are nested deeper than :data:`DEPTH_LIMIT`."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(DEPTH_LIMIT + 1):
         inner = (each.values() if isinstance(each, dict) else each for each in level)

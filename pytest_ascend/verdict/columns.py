@@ -113,18 +113,8 @@ def headings(language: str) -> dict[str, str]:
 
 #: Floating point first, the most used in training in front; others follow by name.
 DTYPE_ORDER = (
-    "float32",
-    "float16",
-    "bfloat16",
-    "float64",
-    "complex64",
-    "complex128",
-    "int64",
-    "int32",
-    "int16",
-    "int8",
-    "uint8",
-    "bool",
+    *("float32", "float16", "bfloat16", "float64", "complex64", "complex128"),
+    *("int64", "int32", "int16", "int8", "uint8", "bool"),
 )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.records.record import ResultRecord
@@ -21,17 +20,6 @@ TEXT_LIMIT = 6_000
 LEAVES_LIMIT = 400
 #: Elements shown for one comparison, and cells of the map of its errors in each direction.
 ELEMENTS_LIMIT, MAP_LIMIT = 8, 64
-#: Blind cases that are named; the log has all.
-BLIND_LIMIT = 8
-#: A longer program was not written by this package.
-PROGRAM_LIMIT = 20_000
-
-
-class Measure(NamedTuple):
-    """One measurement in words."""
-
-    name: str
-    value: str
 
 
 def finding(result: ResultRecord) -> str:
@@ -45,26 +33,22 @@ def finding(result: ResultRecord) -> str:
 def blind(results: Sequence[ResultRecord]) -> Phrase | None:
     """Return the first cases that accept a wrong result as well, with what they accept; None without any."""
     found = [each for each in results if each.blind]
-    named = "; ".join(line(f"{each.case.id} ({', '.join(each.blind)})") for each in found[:BLIND_LIMIT])
+    # The log has all.
+    named = "; ".join(line(f"{each.case.id} ({', '.join(each.blind)})") for each in found[:8])
     return say("blind", cases=counted("cases", len(found)), named=named) if found else None
 
 
 def decided(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Yield the decisive limit as pairs of a key and a figure: the rule, the value found, the value allowed."""
-    limit = verdict.limit
+    limit, share = verdict.limit, verdict.metrics.get("limit_used")
     if limit:
         yield "by", figures.words(line(limit.name))
         # the headline has the figure itself; for a pass, the share of the limit says it
-        told = _FOUND.search(verdict.headline)
-        share = verdict.metrics.get("limit_used")
-        if told:
+        if told := re.search(r": ([^\s:,]+), allowed ", verdict.headline):
             yield "found", line(told[1])
         elif share is not None and limit.value:
             yield "found", figures.quantity(limit.name, share * limit.value)
         yield "allowed", figures.quantity(limit.name, limit.value)
-
-
-_FOUND = re.compile(r": ([^\s:,]+), allowed ")
 
 
 def elements(verdict: Verdict) -> list[list[str]]:
@@ -78,11 +62,9 @@ def where(verdict: Verdict) -> list[str]:
     return [re.sub(r"[^0-9]", "0", row[:MAP_LIMIT]) for row in verdict.where[:MAP_LIMIT]]
 
 
-def measures(result: ResultRecord) -> tuple[Measure, ...]:
-    """Return the measurements of a case in words."""
-    return tuple(
-        Measure(figures.words(name), figures.quantity(name, value)) for name, value in result.measurements.items()
-    )
+def measures(result: ResultRecord) -> tuple[tuple[str, str], ...]:
+    """Return the measurements of a case in words: names and values."""
+    return tuple((figures.words(name), figures.quantity(name, value)) for name, value in result.measurements.items())
 
 
 def below(result: ResultRecord) -> str:
@@ -106,7 +88,8 @@ def limit_used(result: ResultRecord) -> float | None:
 
 def program(result: ResultRecord) -> str:
     """Return the program that reproduces a failure, with invisible characters escaped; "" for none."""
-    return figures.visible(result.snippet) if len(result.snippet) <= PROGRAM_LIMIT else ""
+    # A longer one was not written by this package.
+    return figures.visible(result.snippet) if len(result.snippet) <= 20_000 else ""
 
 
 def loosened(result: ResultRecord) -> str:

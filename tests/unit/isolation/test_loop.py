@@ -19,8 +19,6 @@ from pytest_ascend.isolation import (
     Card,
     Channel,
     Child,
-    Decision,
-    End,
     Settings,
     Supervisor,
     Task,
@@ -28,6 +26,7 @@ from pytest_ascend.isolation import (
     supervisor,
 )
 from pytest_ascend.isolation import cards as cards_module
+from pytest_ascend.isolation.attempts import Decision, End
 from pytest_ascend.isolation.cards import Assigned
 from pytest_ascend.plugin.parent import _recorded
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from pytest_ascend.isolation import Attempt, Card, Channel, Child, Decision, Settings, Supervisor, Task, start
+from pytest_ascend.isolation import Attempt, Card, Channel, Child, Settings, Supervisor, Task, start
+from pytest_ascend.isolation.attempts import Decision
 
 #: What a child does with a task: by its index, on a card, the how-many-th process of the run it is in.
 Behaviour = Callable[[int, Card, int], str]

@@ -61,16 +61,15 @@ def of(content: bytes) -> Run:
     return read_from(Path("x"), io.BytesIO(content))
 
 
-@pytest.mark.parametrize("depth", [0, 1, 5])
-def test_nesting_is_read_up_to_a_limit(depth: int) -> None:
+def test_nesting_is_read_up_to_a_limit() -> None:
     for opening, closing in (("[", "]"), ('{"a":', "}")):
         inner = "[]" if opening == "[" else "{}"
-        fits = opening * depth + inner + closing * depth
-        assert codec.loads(fits, depth_limit=depth) is not None
-        with pytest.raises(ValueError, match=f"nested deeper than {depth}"):
-            codec.loads(opening + fits + closing, depth_limit=depth)
+        fits = opening * codec.DEPTH_LIMIT + inner + closing * codec.DEPTH_LIMIT
+        assert codec.loads(fits) is not None
+        with pytest.raises(ValueError, match="nested deeper than 32"):
+            codec.loads(opening + fits + closing)
     flat = json.dumps([[], {}] * 20)
-    assert codec.loads(flat, depth_limit=1) == [[], {}] * 20, "many brackets are not deep ones"
+    assert codec.loads(flat) == [[], {}] * 20, "many brackets are not deep ones"
 
 
 def test_values_are_counted_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,9 +414,10 @@ def test_an_event_that_a_reader_would_refuse_is_not_written(tmp_path: Path) -> N
 def test_a_record_is_written_up_to_the_limit_of_its_line(
     tmp_path: Path, over: int, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = synthetic.passed(CASES[0])
+    record, log = synthetic.passed(CASES[0]), begun(tmp_path)
     monkeypatch.setattr(writing, "RECORD_LIMIT_BYTES", len(codec.line(record)) + 1 - over)
-    written, _ = writing._writable(record, tmp_path)
+    written = log.append(record)
+    log.close()
     assert (written is record) is fits
     if not fits:
         assert isinstance(written.outcome, Errored)
