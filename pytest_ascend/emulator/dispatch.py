@@ -204,7 +204,7 @@ def call_of(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -> C
             written = list(targets)
         else:
             results, written = body(*arguments), []
-            results = results if isinstance(results, tuple) else (results,)
+            results = results if isinstance(results, tuple) and len(targets) > 1 else (results,)
             for target, value, (i, _, dynamic) in zip(targets, results, outputs, strict=False):  # some may be missing
                 if dynamic:
                     _write_dynamic(target, value, words[i])

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.faults import RUNTIME_FAULTS, Body, Fault, _given, _instead
+from pytest_ascend.emulator.faults import RUNTIME_FAULTS, Body, Fault, _given, instead
 from pytest_ascend.records.case import Case
 
 T = torch.Tensor
@@ -72,7 +72,7 @@ def _into_range(place: int, of: int = 0) -> Callable[[Body], Body]:
         index, size = given[place], given[of].shape[given[1]] if place == 2 else len(given[of])
         return correct(*given[:place], index.clamp(0, max(size - 1, 0)), *given[place + 1 :])
 
-    return _instead(clamped)
+    return instead(clamped)
 
 
 def _keeps(every: list[T]) -> Callable[[Body], Body]:
@@ -169,30 +169,29 @@ BANK: Mapping[str, Mapping[str, Fault]] = {
         "LERP_NOT_BEYOND_8": {"aclnnForeachLerpScalar": _not_beyond(8)},
         "ADDCDIV_NOT_BEYOND_4": {f"aclnnForeachAddcdivScalar{each}": _not_beyond(4) for each in ("", "List", "V2")},
         "NORM_OF_FIRST": {
-            "aclnnForeachNorm": _instead(lambda correct, x, *a: [f * (i == 0) for i, f in enumerate(correct(x, *a))])
+            "aclnnForeachNorm": instead(lambda correct, x, *a: [f * (i == 0) for i, f in enumerate(correct(x, *a))])
         },
         "SQRT_NOT_BEYOND_8": {"aclnnForeachSqrt": _not_beyond(8)},
         "MAXIMUM_KEEPS_FIRST": {"aclnnForeachMaximumList": _not_beyond(0)},
-        "SCALE_GROWS_EARLY": {"aclnnAmpUpdateScale": _instead(lambda correct, *a: correct(*a[:5], max(a[5] - 1, 1)))},
+        "SCALE_GROWS_EARLY": {"aclnnAmpUpdateScale": instead(lambda correct, *a: correct(*a[:5], max(a[5] - 1, 1)))},
     },
     "random numbers": {
         "NORMAL_MIRRORED": {"aclnnInplaceNormal": _after(_mirrored)},
         "UNIFORM_REPEATS": {"aclnnInplaceUniform": _after(_repeated)},
         "UNIFORM_TAKES_END": {"aclnnInplaceUniform": _after(_upper_end)},
-        "PERMUTATION_LAST_STAYS": {"aclnnRandperm": _instead(_last_stays)},
-        "MULTINOMIAL_SORTED": {"aclnnMultinomial": _instead(lambda correct, *a: _ordered(correct(*a)))},
+        "PERMUTATION_LAST_STAYS": {"aclnnRandperm": instead(_last_stays)},
+        "MULTINOMIAL_SORTED": {"aclnnMultinomial": instead(lambda correct, *a: _ordered(correct(*a)))},
         "MASK_IGNORES_OFFSET": {
-            f"aclnnDropoutGenMask{each}": _instead(lambda correct, *a: correct(*a[:3], 0, *a[4:]))
-            for each in ("", "V2")
+            f"aclnnDropoutGenMask{each}": instead(lambda correct, *a: correct(*a[:3], 0, *a[4:])) for each in ("", "V2")
         },
         "INTEGERS_TO_THE_END": {
-            "aclnnInplaceRandom": _instead(lambda correct, x, low, high, *a: correct(x, low, high + 1, *a))
+            "aclnnInplaceRandom": instead(lambda correct, x, low, high, *a: correct(x, low, high + 1, *a))
         },
     },
     "long chains, ranges": {
-        "VARIANCE_BY_SQUARES": {"aclnnVarCorrection": _instead(_by_squares)},
+        "VARIANCE_BY_SQUARES": {"aclnnVarCorrection": instead(_by_squares)},
         "MEAN_IN_HALF": {
-            "aclnnMean": _instead(
+            "aclnnMean": instead(
                 lambda correct, x, *a: correct(
                     x.clamp(-512, 512) if x.numel() > 4096 and x.dtype is torch.float16 else x, *a
                 )
@@ -201,7 +200,7 @@ BANK: Mapping[str, Mapping[str, Fault]] = {
         "SOFTMAX_OF_1024": {
             "aclnnSoftmax": _given(lambda x: torch.cat([x[..., :1024], torch.full_like(x[..., 1024:], -1e4)], -1))
         },
-        "CARRY_LOST": {"aclnnCumsum": _instead(_carry_lost)},
+        "CARRY_LOST": {"aclnnCumsum": instead(_carry_lost)},
         "NORM_OVERFLOWS": {
             "aclnnLinalgVectorNorm": _given(
                 lambda x: torch.where(x.abs() > 256, torch.inf, x) if x.dtype is torch.float16 else x
@@ -211,13 +210,13 @@ BANK: Mapping[str, Mapping[str, Fault]] = {
     },
     "parts of models": {
         "PADDING_0_IGNORED": {
-            "aclnnEmbeddingDenseBackward": _instead(
+            "aclnnEmbeddingDenseBackward": instead(
                 lambda correct, g, i, n, p, s: correct(g, i, n, -1 if p == 0 else p, s)
             )
         },
-        "NORM_EPS_FIXED": {"aclnnBatchNorm": _instead(lambda correct, *a: correct(*a[:7], 1e-5))},
-        "GROUP_EPS_FIXED": {"aclnnGroupNorm": _instead(lambda correct, *a: correct(*a[:7], 1e-5))},
-        "LAYER_EPS_FIXED": {"aclnnLayerNorm": _instead(lambda correct, *a: correct(*a[:4], 1e-5))},
+        "NORM_EPS_FIXED": {"aclnnBatchNorm": instead(lambda correct, *a: correct(*a[:7], 1e-5))},
+        "GROUP_EPS_FIXED": {"aclnnGroupNorm": instead(lambda correct, *a: correct(*a[:7], 1e-5))},
+        "LAYER_EPS_FIXED": {"aclnnLayerNorm": instead(lambda correct, *a: correct(*a[:4], 1e-5))},
         "SMOOTHING_IN_HALF": {"aclnnLogSoftmax": _given(lambda x: x.half().to(x.dtype))},
     },
     "refusals": {
@@ -226,11 +225,11 @@ BANK: Mapping[str, Mapping[str, Fault]] = {
         "EMBEDDING_CLAMPS": {"aclnnEmbedding": _into_range(1)},
         "SCATTER_ADD_CLAMPS": {"aclnnScatterAdd": _into_range(2)},
         "INDEX_ADD_CLAMPS": {"aclnnIndexAdd": _into_range(2)},
-        "FLOOR_BY_ZERO": {"aclnnFloorDivide": _instead(_zeros_for), "aclnnDivMod": _instead(_zeros_for)},
+        "FLOOR_BY_ZERO": {"aclnnFloorDivide": instead(_zeros_for), "aclnnDivMod": instead(_zeros_for)},
     },
     "data movement": {
         "CAT_NOT_BEYOND_16": {
-            "aclnnCat": _instead(
+            "aclnnCat": instead(
                 lambda correct, x, dim: correct([*x[:16], *(torch.zeros_like(each) for each in x[16:])], dim)
             )
         },
@@ -239,12 +238,12 @@ BANK: Mapping[str, Mapping[str, Fault]] = {
             "aclnnInplaceCopy": _given(lambda x: x.float().to(x.dtype) if x.dtype is torch.int64 else x, 1),
         },
         "ROLL_POSITIVE": {
-            "aclnnRoll": _instead(lambda correct, x, shifts, dims: correct(x, [abs(each) for each in shifts], dims))
+            "aclnnRoll": instead(lambda correct, x, shifts, dims: correct(x, [abs(each) for each in shifts], dims))
         },
-        "FLIP_FIRST": {"aclnnFlip": _instead(lambda correct, x, dims: correct(x, dims[:1]))},
+        "FLIP_FIRST": {"aclnnFlip": instead(lambda correct, x, dims: correct(x, dims[:1]))},
         "COPY_OF_FIVE": {"aclnnInplaceCopy": _given(lambda x: x.contiguous().flip(-1) if x.dim() > 5 else x, 1)},
         "MASK_OF_65536": {
-            "aclnnMaskedSelect": _instead(
+            "aclnnMaskedSelect": instead(
                 lambda correct, x, mask: correct(x, mask & (torch.arange(mask.numel()).view(mask.shape) < 65536))
             )
         },

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.emulator.faults import Fault, _given, _in_eleven_bits, _in_half, _instead
+from pytest_ascend.emulator.faults import Fault, _given, _in_eleven_bits, _in_half, instead
 
 T = torch.Tensor
 _kept: list[Any] = []
@@ -45,8 +45,8 @@ SPOILED: Fault = {
     "aclnnAddmm": _given(_in_half),
     "aclnnAdd": _given(_by_first_element),
     "aclnnMul": _given(_by_first_element),
-    "aclnnTanhBackward": _instead(_step_away()),
-    "aclnnInplaceExp2": _instead(_step_away()),
+    "aclnnTanhBackward": instead(_step_away()),
+    "aclnnInplaceExp2": instead(_step_away()),
 }
 
 
