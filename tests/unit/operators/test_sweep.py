@@ -90,6 +90,13 @@ def test_what_is_right_passes(name: str) -> None:
         judged(target(name, dtype))
 
 
+def test_a_case_in_which_no_result_has_the_bits_of_the_cpu_keeps_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "_alike", lambda _: None)
+    noted: list[Verdict] = []
+    check(target("sum", "float32", calls=range(3)), PrecisionCompare(noted.append))
+    assert noted
+
+
 def _sorted_otherwise(x: T, dim: int = -1, *, stable: bool = False, **named: Any) -> tuple[T, T]:
     """Sort with equal elements in the opposite order, as the sort of a GPU may unless it has to be stable."""
     if stable or not x.dim():
