@@ -179,7 +179,7 @@ class ErrorModel:
         self._sums = inner_by_model(setting, exponents, use, use.sums_rms)
         #: The allowed multiple of the largest inner error of a reference run.
         self.largest = use.sampled_largest if setting.sampled else use.largest
-        self._has_runs = reference_runs is not None
+        self.has_runs = reference_runs is not None
         self._by_window: dict[int, tuple[Floats, Floats]] = {}
         if reference_runs is None:
             return
@@ -200,7 +200,7 @@ class ErrorModel:
         """Return the largest allowed error among ``count`` elements."""
         element = np.zeros(self.exponents.shape)
         sums = inner_by_model(self.setting, self.exponents, self.use, self.use.sums)
-        if self._has_runs:
+        if self.has_runs:
             element = self._inner(chance_of(count, self.use), sums)
         if self._sums_count:
             element = np.maximum(element, sums)
@@ -229,9 +229,8 @@ class ErrorModel:
     def outlying(self, half_width: int) -> npt.NDArray[np.bool_]:
         """Return whether one element has most of the squared errors of a reference run in the window of each octave."""
         found = np.zeros(self.exponents.shape, dtype=bool)
-        if self._has_runs:
-            for largest, square in zip(self._largest_of_each, self._squares, strict=True):
-                found |= 2 * sliding_max(largest, half_width) ** 2 > sliding_sum(square, half_width)
+        for largest, square in zip(self._largest_of_each, self._squares, strict=True):
+            found |= 2 * sliding_max(largest, half_width) ** 2 > sliding_sum(square, half_width)
         return found
 
     def root_mean_square(self, half_width: int, count: Floats) -> Floats:
@@ -240,7 +239,7 @@ class ErrorModel:
         ulps = self.use.element_ulps if self.setting.distinct < FEW else self.use.rms_ulps
         rounding = np.sqrt(sliding_sum(count * (ulps * self.ulp) ** 2, half_width) / total)
         inner = np.zeros(self.exponents.shape)
-        if self._has_runs:
+        if self.has_runs:
             inner = self._scale(half_width, self.use.rms, self._sums)
             shared = self._scale(max(half_width, WINDOWS[WIDE]), self.use.rms, self._sums)
             inner = np.where(inner > self.use.rms * self.ulp, np.maximum(inner, shared), inner)

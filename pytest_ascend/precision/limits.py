@@ -203,8 +203,10 @@ def _root_mean_square(device: Octaves, model: ErrorModel) -> Finding:
             continue
         pending &= ~enough
         square = sliding_sum(error_square, half_width)
-        square = square - np.where(model.outlying(half_width), sliding_max(error_max, half_width) ** 2, 0.0)
-        value = np.sqrt(np.maximum(square, 0) / count)
+        if model.has_runs:
+            largest = np.where(model.outlying(half_width), sliding_max(error_max, half_width), 0.0)
+            square = np.maximum(square - largest**2, 0)
+        value = np.sqrt(square / count)
         limit = model.root_mean_square(half_width, total)
         ratio = np.nan_to_num(np.where(enough, value / limit, 0), posinf=np.inf)
         place = int(ratio.argmax())
