@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pytest_ascend.migration.running import Step, as_meta, fitting_batch, meta_arguments, quiet
+from pytest_ascend.migration.running import Step, as_meta, fitting_batch, quiet
 from pytest_ascend.migration.target import TargetModel
 from pytest_ascend.system.text import parse_size
 
@@ -89,7 +89,7 @@ def _activations(call: TargetModel | None) -> Iterator[str]:
         return saved
 
     try:
-        model, (args, kwargs) = as_meta(call.model), meta_arguments(call)
+        model, (args, kwargs) = as_meta(call.model), call.mapped(as_meta)
         known = {each.untyped_storage()._cdata: each for each in (*model.parameters(), *model.buffers())}  # noqa: SLF001
         for name, each in model.named_modules():
             each.register_forward_pre_hook(lambda *_, name=name: running.append(_part(name)))

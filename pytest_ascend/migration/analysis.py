@@ -10,7 +10,7 @@ from typing import Any
 from pytest_ascend.environment.chips import Chip
 from pytest_ascend.migration.blockers import BLOCKER
 from pytest_ascend.migration.sources import Finding
-from pytest_ascend.records.census import FALLBACK, KINDS, MISSING, NATIVE, OTHER_LAYOUT
+from pytest_ascend.records.census import FALLBACK, MISSING, NATIVE, OTHER_LAYOUT
 
 SCHEMA = 1
 TYPE = "analysis"
@@ -70,10 +70,6 @@ class Operator:
     signatures: tuple[tuple[str, int], ...]
     places: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return builtins only."""
-        return {**asdict(self), "calls": dict(self.calls)}
 
     @property
     def all_calls(self) -> int:
@@ -177,7 +173,7 @@ class Analysis:
             "chip": {name: getattr(self.chip, name) for name in ("name", "memory_bytes", "source")},
             "optimizer": self.optimizer,
             "counts": self.counts,
-            "operators": [each.to_dict() for each in self.operators],
+            "operators": [asdict(each) for each in self.operators],
             "memory": [asdict(each) for each in self.memory],
             "largest_batch": self.largest_batch,
             "source": self.source,
@@ -186,10 +182,3 @@ class Analysis:
             "findings": [asdict(each) for each in self.findings],
             "notes": list(self.notes),
         }
-
-
-def standing(kind: str) -> str:
-    """Return the standing for a kind of the census."""
-    if kind in STANDINGS:
-        return kind
-    return COMPOSITE if kind in KINDS else UNKNOWN

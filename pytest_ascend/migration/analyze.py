@@ -16,7 +16,7 @@ from pytest_ascend.migration import census, output
 from pytest_ascend.migration.analysis import Analysis, Kind
 from pytest_ascend.migration.sources import scan
 from pytest_ascend.system.errors import UsageError
-from pytest_ascend.system.files import canonical_json
+from pytest_ascend.system.files import canonical_json, write_file
 from pytest_ascend.system.translation import language_option
 
 #: The exit code if something keeps the model from running.
@@ -100,10 +100,18 @@ def analyze(
         kind, standings_of, ways = _standings(census_file)
         from pytest_ascend.migration import traced  # noqa: PLC0415 - loads torch, and torch_npu has to come first
 
-        request = traced.Request(
-            model, inputs, batch, dtype, autocast, optimizer, training=not no_training, compiled=compiled
+        analysis = traced.analyse(
+            replace(analysis, model=model, standings_of=standings_of),
+            kind,
+            ways,
+            inputs=inputs,
+            batches=batch,
+            dtype=dtype,
+            autocast=autocast,
+            optimizer=optimizer,
+            training=not no_training,
+            compiled=compiled,
         )
-        analysis = traced.analyse(analysis, request, kind, standings_of, ways)
     if source:
         findings, notes = scan(source)
         analysis = replace(analysis, source=str(source), findings=tuple(findings), notes=(*analysis.notes, *notes))
@@ -112,7 +120,7 @@ def analyze(
     else:
         output.show(analysis, language)
     if html:
-        output.write(html, analysis, language)
+        write_file(html, output.render(analysis, language))
         click.echo(f"page: {html}", err=as_json)
     sys.exit(FOUND if analysis.is_blocked else 0)
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from pytest_ascend.migration.running import as_meta, obstacle, quiet
 from pytest_ascend.migration.target import TargetModel
@@ -36,17 +34,15 @@ def graph_breaks(target: TargetModel, *, reads_values: bool) -> tuple[str, ...]:
             own = [each for each in reason.user_stack if "site-packages" not in each.filename] or reason.user_stack
             where = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else "an unknown line"
             text = reason.reason.strip()
-            remedy = next((remedy for begin, remedy in _REMEDIES.items() if text.startswith(begin)), "")
             hint = re.search(r"Hint: (.+)", text)
-            remedy = remedy or (hint[1] if hint else "move it out of the model's forward")
+            otherwise = hint[1] if hint else "move it out of the model's forward"
+            remedy = next((remedy for begin, remedy in _REMEDIES.items() if text.startswith(begin)), otherwise)
             found.append(f"{where} breaks the graph ({text.splitlines()[0]}): {remedy}")
         return module.forward
 
-    def convert(each: Any) -> Any:
-        return each if reads_values or not isinstance(each, (Tensor, torch.nn.Module)) else as_meta(each)
-
-    model = convert(target.model)
-    args, kwargs = tree_map(convert, (target.args, dict(target.kwargs)))
+    model, args, kwargs = target.model, target.args, dict(target.kwargs)
+    if not reads_values:
+        model, (args, kwargs) = as_meta(model), target.mapped(as_meta)
     with quiet(), torch.no_grad():
         torch._dynamo.reset()  # noqa: SLF001 - its only name
         try:

@@ -19,7 +19,7 @@ from pytest_ascend.environment.signs import Sign, signs
 from pytest_ascend.environment.stack import collect
 from pytest_ascend.records.census import NATIVE, Census
 from pytest_ascend.system.errors import AscendError, DeviceUnavailable, UsageError
-from pytest_ascend.system.files import canonical_json, read_regular, strict_json, write_file
+from pytest_ascend.system.files import canonical_json, read_regular, strict_json
 
 #: torch's operators, and torch_npu's own.
 NAMESPACES = ("aten", "npu")
@@ -33,9 +33,6 @@ DTYPES = (
 #: The census of torch_npu 2.13 has 0.2 MB.
 LIMIT_BYTES = 16 * 2**20
 
-_INSTALL = "install the torch-npu that belongs to your torch, or 'pytest-ascend[emulated]', which brings both"
-_ELSEWHERE = "see that 'python -c \"import torch_npu\"' works; the census needs no CANN of yours: --emulated"
-
 
 def bring_up(*, emulated: bool = False, look: Callable[[], Sequence[Sign]] = signs) -> bool:
     """Import torch_npu, on the emulated CANN if asked or without signs of Ascend; return whether it was emulated.
@@ -45,7 +42,8 @@ def bring_up(*, emulated: bool = False, look: Callable[[], Sequence[Sign]] = sig
     from pytest_ascend import emulator  # noqa: PLC0415 - not needed to compare two files
 
     if importlib.util.find_spec("torch_npu") is None:
-        raise DeviceUnavailable("torch_npu is not installed here: there are no operators to count", hint=_INSTALL)
+        hint = "install the torch-npu that belongs to your torch, or 'pytest-ascend[emulated]', which brings both"
+        raise DeviceUnavailable("torch_npu is not installed here: there are no operators to count", hint=hint)
     if emulated or not look():
         emulator.activate()
     # If torch_npu does not load, the error should come from this import, not from torch's.
@@ -56,7 +54,8 @@ def bring_up(*, emulated: bool = False, look: Callable[[], Sequence[Sign]] = sig
         raise
     except Exception as error:
         message = f"torch_npu does not load here: {type(error).__name__}: {error}"
-        raise DeviceUnavailable(message, hint=_ELSEWHERE) from error
+        hint = "see that 'python -c \"import torch_npu\"' works; the census needs no CANN of yours: --emulated"
+        raise DeviceUnavailable(message, hint=hint) from error
     return emulator.is_active()
 
 
@@ -94,10 +93,12 @@ class OnChip:
         if its is None:
             message = f"{chip.name}: CANN's documentation has nothing on it"
             raise UsageError(message, hint=f"choose one of {', '.join(each.name for each in NPUS)}")
-        native = [name for name, kind in census.operators.items() if kind == NATIVE]
-        known = {name: name.partition("::")[2] for name in native if documented(name.partition("::")[2])}
         dtypes = [each for each in DTYPES if its.bfloat16 or each != "bfloat16"]
-        found = {name: objections(operator, dtypes, its.name, own=True) for name, operator in known.items()}
+        found = {
+            name: objections(operator, dtypes, its.name, own=True)
+            for name, kind in census.operators.items()
+            if kind == NATIVE and documented(operator := name.partition("::")[2])
+        }
         formats = product_formats(its)
         return cls(chip=chip.name, bfloat16=its.bfloat16, float32_products=formats, objections=found)
 
@@ -108,13 +109,12 @@ class OnChip:
 
     def to_dict(self) -> dict[str, Any]:
         """Return builtins only."""
-        objected = {name: list(objections) for name, objections in self.objected.items()}
         return {
             "chip": self.chip,
             "bfloat16": self.bfloat16,
             "float32_products": dict(self.float32_products),
             "documented": len(self.objections),
-            "objections": objected,
+            "objections": {name: list(objections) for name, objections in self.objected.items()},
         }
 
 
@@ -124,16 +124,10 @@ def encode(census: Census, on_chip: OnChip | None = None) -> str:
     return canonical_json({**census.to_dict(), **more}, indent=1) + "\n"
 
 
-def write(path: Path, census: Census, on_chip: OnChip | None = None) -> None:
-    """Write a census to ``path`` atomically. Raises UsageError on failure."""
-    write_file(path, encode(census, on_chip))
-
-
 def read(path: Path) -> Census:
     """Read the census at ``path``, whoever wrote it. Raises UsageError if it is not one."""
     try:
         return Census.from_dict(strict_json(read_regular(path, LIMIT_BYTES)))
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", "") or error
-        message = f"cannot read the census {path}: {reason}"
+        message = f"cannot read the census {path}: {getattr(error, 'strerror', '') or error}"
         raise UsageError(message, hint="give a file that 'pytest-ascend census --output FILE' wrote") from error

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from pytest_ascend.environment.chips import npu_of
-from pytest_ascend.migration.census import NAMESPACES, OnChip, bring_up, encode, read, take, write
+from pytest_ascend.migration.census import NAMESPACES, OnChip, bring_up, encode, read, take
 from pytest_ascend.records.census import KINDS, PARTS, Census, Difference, compare
 from pytest_ascend.system.errors import UsageError
-from pytest_ascend.system.files import canonical_json
+from pytest_ascend.system.files import canonical_json, write_file
 
 SCOPE = (
     "Read from torch's dispatcher; nothing was computed. It is true of this torch_npu on any chip and CANN. "
@@ -46,11 +46,8 @@ def census(
         # Options before a subcommand's name have no effect.
         given = [name for name, value in ctx.params.items() if value]
         if given:
-            name = given[0].removeprefix("as_")
-            raise UsageError(
-                f"--{name} has no effect before {ctx.invoked_subcommand}",
-                hint="put options after the name of the command",
-            )
+            message = f"--{given[0].removeprefix('as_')} has no effect before {ctx.invoked_subcommand}"
+            raise UsageError(message, hint="put options after the name of the command")
         return
     if as_json and show:
         raise UsageError("--json and --show exclude each other", hint="the JSON names every operator with its kind")
@@ -59,7 +56,7 @@ def census(
     taken = take()
     on_chip = OnChip.of(taken, wanted_chip) if wanted_chip else None
     if output:
-        write(output, taken, on_chip)
+        write_file(output, encode(taken, on_chip))
     if as_json:
         click.echo(encode(taken, on_chip), nl=False)
         return
@@ -91,10 +88,7 @@ def diff(old: Path, new: Path, as_json: bool) -> None:
     removed are listed separately. torch_npu's own operators come first. Exit code 1 if anything was lost.
     """
     difference = compare(read(old), read(new))
-    if as_json:
-        click.echo(canonical_json(difference.to_dict(), indent=1))
-    else:
-        click.echo("\n".join(_lines(difference)))
+    click.echo(canonical_json(difference.to_dict(), indent=1) if as_json else "\n".join(_lines(difference)))
     sys.exit(1 if difference.lost else 0)
 
 

@@ -8,7 +8,6 @@ from functools import partial
 from hashlib import sha256
 from importlib.resources import files
 from itertools import groupby
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -20,11 +19,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pytest_ascend.migration.analysis import STANDINGS, Analysis, Memory, Operator
+from pytest_ascend.migration.analysis import STANDINGS, Analysis, Operator
 from pytest_ascend.migration.blockers import BLOCKER, CHANGE, SEVERITIES, TRANSFER
 from pytest_ascend.records.census import MISSING
 from pytest_ascend.system.figures import quantity, visible
-from pytest_ascend.system.files import write_file
 from pytest_ascend.system.translation import ENGLISH, translated
 from pytest_ascend.system.version import __version__
 
@@ -43,11 +41,6 @@ Say: TypeAlias = Callable[[str], str]
 
 def _in(language: str) -> Say:
     return partial(translated, language=language, of="analysis")
-
-
-def write(path: Path, analysis: Analysis, language: str = ENGLISH) -> None:
-    """Write the page to ``path`` atomically."""
-    write_file(path, render(analysis, language))
 
 
 def render(analysis: Analysis, language: str = ENGLISH) -> str:
@@ -70,7 +63,7 @@ def render(analysis: Analysis, language: str = ENGLISH) -> str:
         headlines=list(headlines(analysis))[1:],
         standings=STANDINGS,
         severities=SEVERITIES,
-        bars=[_bar(each, analysis) for each in analysis.memory],
+        bars=list(_bars(analysis)),
         parts=PARTS,
         version=__version__,
         language=language,
@@ -79,21 +72,19 @@ def render(analysis: Analysis, language: str = ENGLISH) -> str:
     )
 
 
-def _bar(memory: Memory, analysis: Analysis) -> dict[str, Any]:
-    """Return the parts of the peak, placed on a scale that ends at the chip's memory, or the largest peak."""
-    scale = max(analysis.chip.memory_bytes, *(each.peak for each in analysis.memory))
-    trains = bool(memory.training_peak)
-    sizes = {
-        "parameters": memory.parameters + memory.buffers,
-        "gradients": memory.gradients if trains else 0,
-        "optimizer": memory.optimizer if trains else 0,
-    }
-    sizes["rest"] = max(0, memory.peak - sum(sizes.values()))
-    placed, start = [], 0.0
-    for name, size in sizes.items():
-        placed.append({"name": name, "x": 1000 * start / scale, "width": 1000 * size / scale, "bytes": size})
-        start += size
-    return {"memory": memory, "parts": placed, "limit": 1000 * analysis.chip.memory_bytes / scale}
+def _bars(analysis: Analysis) -> Iterator[dict[str, Any]]:
+    """Yield the parts of each peak, placed on a scale that ends at the chip's memory, or the largest peak."""
+    capacity = analysis.chip.memory_bytes
+    scale = max([capacity, *(each.peak for each in analysis.memory)])
+    for memory in analysis.memory:
+        state = (memory.gradients, memory.optimizer) if memory.training_peak else (0, 0)
+        sizes = [memory.parameters + memory.buffers, *state]
+        sizes.append(max(0, memory.peak - sum(sizes)))
+        placed = [
+            {"name": name, "x": 1000 * sum(sizes[:at]) / scale, "width": 1000 * sizes[at] / scale, "bytes": sizes[at]}
+            for at, name in enumerate(PARTS)
+        ]
+        yield {"memory": memory, "parts": placed, "limit": 1000 * capacity / scale}
 
 
 #: The least width of a terminal at which a table has a column for shapes.
@@ -127,7 +118,13 @@ def show(analysis: Analysis, language: str = ENGLISH) -> None:
     if analysis.heaviest:
         console.print(_operators("most arithmetic", analysis.heaviest[:5], console.width, say))
     if analysis.memory:
-        console.print(_memory(analysis, say))
+        columns = ("batch", "weights", "gradients", "optimizer", "activations", "training", "inference")
+        table = _table(*columns, title=f"memory, optimizer {analysis.optimizer}", say=say)
+        for each in analysis.memory:
+            parts = (each.parameters + each.buffers, each.gradients, each.optimizer, each.activations)
+            sizes = (*parts, each.training_peak, each.inference_peak)
+            table.add_row(f"{each.batch:,}", *(quantity("_bytes", value) for value in sizes))
+        console.print(table)
     for indent, line in _findings(analysis, say):
         console.print(Padding(Text(line), (0, 0, 0, indent)))
     for note in analysis.notes:
@@ -139,11 +136,8 @@ def headlines(analysis: Analysis) -> Iterator[str]:
     yield answer(analysis)
     if analysis.model:
         yield f"{analysis.model}, one step, {HOW[analysis.way]}"
-        yield (
-            f"operators by {analysis.standings_of}"
-            if analysis.standings_of
-            else "no torch_npu here: name a census with --census"
-        )
+        source = analysis.standings_of
+        yield f"operators by {source}" if source else "no torch_npu here: name a census with --census"
         counts = ", ".join(f"{count} {standing}" for standing, count in analysis.counts.items())
         yield f"{len(analysis.operators)} operators: {counts}"
         yield _fits(analysis)
@@ -181,12 +175,9 @@ def _fits(analysis: Analysis) -> str:
         return f"{peak}; {capacity}"
     if not analysis.largest_batch:
         return f"{peak}; {capacity}: not even the parameters fit"
-    return f"{peak}; {capacity}: up to about batch {_rounded(analysis.largest_batch):,} should fit"
-
-
-def _rounded(batch: int) -> int:
-    """Return a batch size to two digits: the search is no more exact."""
-    return int(float(f"{batch:.1e}")) if batch >= 100 else batch
+    # Two digits: the search is no more exact.
+    largest = int(float(f"{analysis.largest_batch:.2g}"))
+    return f"{peak}; {capacity}: up to about batch {largest:,} should fit"
 
 
 def _count(analysis: Analysis, severity: str) -> int:
@@ -214,33 +205,12 @@ def _operators(title: str, operators: tuple[Operator, ...], width: int, say: Say
     return table
 
 
-def _memory(analysis: Analysis, say: Say) -> Table:
-    columns = ("batch", "weights", "gradients", "optimizer", "activations", "training", "inference")
-    table = _table(*columns, title=f"memory, optimizer {analysis.optimizer}", say=say)
-    for each in analysis.memory:
-        table.add_row(f"{each.batch:,}", *(quantity("_bytes", value) for value in _parts(each)))
-    return table
-
-
-def _parts(memory: Memory) -> tuple[int, ...]:
-    own = memory.parameters + memory.buffers
-    return (
-        own,
-        memory.gradients,
-        memory.optimizer,
-        memory.activations,
-        memory.training_peak,
-        memory.inference_peak,
-    )
-
-
 def _findings(analysis: Analysis, say: Say) -> Iterator[tuple[int, str]]:
     """Yield the findings as (indent, line): the remedy, what it is for, and the places."""
-    remedies = [(each.severity, each.instead) for each in analysis.findings]
-    for remedy in dict.fromkeys(remedies):
-        own = [each for each in analysis.findings if (each.severity, each.instead) == remedy]
+    for severity, instead in dict.fromkeys((each.severity, each.instead) for each in analysis.findings):
+        own = [each for each in analysis.findings if (each.severity, each.instead) == (severity, instead)]
         yield 0, ""
-        yield 0, f"{say(remedy[0])}: {say(remedy[1])}"
+        yield 0, f"{say(severity)}: {say(instead)}"
         for says, places in groupby(sorted(own, key=lambda each: each.says), key=lambda each: each.says):
             yield 2, say(says)
             yield from ((4, f"{each.path}:{each.line}  {each.what}") for each in places)

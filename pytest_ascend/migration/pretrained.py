@@ -79,8 +79,18 @@ def made(name: str) -> tuple[nn.Module, dict[str, Any]]:
         model = load(name, config=config, dtype=torch.float32, local_files_only=True, use_safetensors=True).eval()
     else:
         model = _built(name, kind, config).eval()
+    # The inputs whose routers are furthest from a tie, where correct devices may choose different experts.
     draws = DRAWS if sum(each.numel() for each in model.parameters()) <= DRAWN_UP_TO else 1
-    return model, _furthest_from_ties(model, [_inputs(model, seed) for seed in range(draws)])
+    inputs = [_inputs(model, seed) for seed in range(draws)]
+    best, found = -math.inf, inputs[0]
+    for each in inputs:
+        with torch.no_grad(), _Ties() as ties:
+            model(**each)
+        if ties.nearest > best:
+            best, found = ties.nearest, each
+        if ties.nearest == math.inf:
+            break
+    return model, found
 
 
 def _content(name: str) -> dict[str, Any]:
@@ -236,10 +246,9 @@ def _inputs(model: nn.Module, seed: int) -> dict[str, Any]:
     known = torch.tensor([each for each in range(min(vocabulary, 2**15)) if each not in special])
     tokens = known[torch.randint(len(known), (BATCH, LENGTH), generator=draw)]
     images = IMAGES.get(config.model_type)
-    found = {} if images is None else images(config, tokens, draw)
     mask = torch.ones_like(tokens)
     mask[-1, -PADDING:] = 0
-    found = {"input_ids": tokens, "attention_mask": mask, **found}
+    found = {"input_ids": tokens, "attention_mask": mask, **(images(config, tokens, draw) if images else {})}
     if "mm_token_type_ids" in takes and images is not None:
         found["mm_token_type_ids"] = (tokens == config.image_token_id).int()
     if "labels" in takes and hasattr(model, "generate"):
@@ -272,11 +281,9 @@ def _patches(config: Any, tokens: Tensor, draw: torch.Generator) -> dict[str, Te
     merge = vision.spatial_merge_size
     grids = torch.tensor([[1, 2 * merge, (2 + place) * merge] for place in range(BATCH)])
     _place(tokens, config, (grids.prod(1) // merge**2).tolist(), config.vision_start_token_id)
-    shape = (
-        int(grids.prod(1).sum()),
-        vision.in_channels * vision.temporal_patch_size * math.prod(_pair(vision.patch_size)),
-    )
-    return {"pixel_values": torch.randn(shape, generator=draw), "image_grid_thw": grids}
+    pixels = vision.in_channels * vision.temporal_patch_size * math.prod(_pair(vision.patch_size))
+    patches = torch.randn((int(grids.prod(1).sum()), pixels), generator=draw)
+    return {"pixel_values": patches, "image_grid_thw": grids}
 
 
 #: What makes the images of an architecture, and writes their tokens.
@@ -295,16 +302,3 @@ class _Ties(EagerDispatchMode):
             best = args[0].topk(args[1] + 1, -1).values
             self.nearest = min(self.nearest, float((best[..., -2] - best[..., -1]).min()))
         return func(*args, **kwargs)
-
-
-def _furthest_from_ties(model: nn.Module, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the inputs whose routers are furthest from a tie, where correct devices may choose different experts."""
-    best, found = -math.inf, inputs[0]
-    for each in inputs:
-        with torch.no_grad(), _Ties() as ties:
-            model(**each)
-        if ties.nearest > best:
-            best, found = ties.nearest, each
-        if ties.nearest == math.inf:
-            break
-    return found

@@ -9,13 +9,13 @@ import re
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from pytest_ascend.migration.analysis import BACKWARD, OPTIMIZER, Memory
 from pytest_ascend.migration.target import TargetModel, floating, rebatched
@@ -23,13 +23,12 @@ from pytest_ascend.migration.tracing import OperatorUse, Recorder, Values, size_
 from pytest_ascend.system.errors import UsageError
 
 #: Optimizers by the option's names; their state is measured, not assumed.
-OPTIMIZERS: Mapping[str, Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]] = {
-    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-3),
-    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9),
-    "adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-3),
-    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-3),
+OPTIMIZERS: Mapping[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
+    "sgd": partial(torch.optim.SGD, lr=1e-3),
+    "momentum": partial(torch.optim.SGD, lr=1e-3, momentum=0.9),
+    "adam": partial(torch.optim.Adam, lr=1e-3),
+    "adamw": partial(torch.optim.AdamW, lr=1e-3),
 }
-
 
 #: Operators whose output size depends on the values of their input.
 BY_VALUES = ("nonzero", "bincount", "unique", "masked_select", "repeat_interleave")
@@ -46,7 +45,7 @@ class Traced:
     uses: Mapping[tuple[str, str], OperatorUse]
     memory: Memory
     reads_values: bool = False
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,10 +67,12 @@ def trace(target: TargetModel, step: Step, ways: tuple[str, ...]) -> Traced:
         traced = _tried(target, step, way)
         if isinstance(traced, Traced):
             return replace(traced, notes=tuple(notes[:1]))  # the other ways without values fail for the same reason
-        with_values = _with_values(target, step, way) if way != "cpu" else traced
-        if isinstance(with_values, Traced):
-            note = f"{obstacle(traced)}: its values are those of a run on the CPU"
-            return replace(with_values, reads_values=True, notes=(note,))
+        values = Values()
+        if way != "cpu" and isinstance(_tried(target, step, "cpu", values), Traced):
+            values.replays = True
+            if isinstance(with_values := _tried(target, step, way, values), Traced):
+                note = f"{obstacle(traced)}: its values are those of a run on the CPU"
+                return replace(with_values, reads_values=True, notes=(note,))
         notes.append(f"not traced with {way} tensors: {obstacle(traced)}")
     hint = "see that model(*inputs) and its backward pass run on the CPU; --no-training leaves the latter out"
     raise UsageError(f"{target.name} does not run: " + "; ".join(notes), hint=hint)
@@ -79,7 +80,7 @@ def trace(target: TargetModel, step: Step, ways: tuple[str, ...]) -> Traced:
 
 def fitting_batch(target: TargetModel, step: Step, capacity_bytes: int) -> int | None:
     """Return the largest batch that fits, by traces on meta tensors. Raises UsageError if there is none."""
-    args, kwargs = meta_arguments(target)
+    args, kwargs = target.mapped(as_meta)
 
     def peak(batch: int) -> int:
         again = rebatched(args, kwargs, batch)
@@ -89,19 +90,15 @@ def fitting_batch(target: TargetModel, step: Step, capacity_bytes: int) -> int |
     return largest_batch(peak, capacity_bytes, target.batch)
 
 
-def _with_values(target: TargetModel, step: Step, way: str) -> Traced | Exception:
-    values = Values()
-    failed = _tried(target, step, "cpu", values)
-    if isinstance(failed, Exception):
-        return failed
-    values.replays = True
-    return _tried(target, step, way, values)
-
-
 def _tried(target: TargetModel, step: Step, way: str, values: Values | None = None) -> Traced | Exception:
     try:
-        with quiet(), _standing_in(way) as convert:
-            return _Run(target, step, way, convert, values).traced()
+        with quiet():
+            if way != "npu":
+                return _run(target, step, way, values)
+            from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415 - loads torch's symbolic shapes
+
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                return _run(target, step, way, values)
     except UsageError:
         raise
     except Exception as error:  # noqa: BLE001 - models raise anything without values, and may run with values
@@ -120,7 +117,8 @@ def obstacle(error: BaseException) -> str:
         return f"{name}{place} gives a tensor whose size depends on the data (as routing to experts does)"
     if type(error).__name__ in {"DataDependentOutputException", "GuardOnDataDependentSymNode"} or name == "item":
         return f"the model reads a value{place} (.item(), .tolist(), if tensor: ...), and there are none"
-    return f"{type(error).__name__}{place}: {_first_line(error)}"
+    first_line = next(filter(None, map(str.strip, text.splitlines())), "")
+    return f"{type(error).__name__}{place}: {first_line[:200]}"
 
 
 @contextlib.contextmanager
@@ -134,25 +132,6 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-@contextlib.contextmanager
-def _standing_in(way: str) -> Iterator[Callable[[Any], Any]]:
-    """Yield a function that turns modules and tensors into stand-ins."""
-    if way != "npu":
-        yield lambda each: as_meta(each) if way == "meta" else each
-        return
-    from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415 - loads torch's symbolic shapes
-
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        yield lambda each: _empty(each, torch.device("npu", 0))
-
-
-def meta_arguments(target: TargetModel) -> Any:
-    """Return the positional and the named arguments of a call, with tensors without values."""
-    return tree_map(
-        lambda each: as_meta(each) if isinstance(each, Tensor) else each, (target.args, dict(target.kwargs))
-    )
 
 
 def as_meta(each: Any) -> Any:
@@ -172,100 +151,66 @@ def _empty(each: Any, device: torch.device) -> Any:
     return copy.deepcopy(each, known)  # what is in known counts as copied, and what is shared stays shared
 
 
-class _Run:
-    """One model with stand-ins for its tensors: an inference, then a training step."""
+def _run(target: TargetModel, step: Step, way: str, values: Values | None) -> Traced:
+    """Run an inference and a training step with stand-ins for a model's tensors, and return what was recorded."""
+    device = torch.device("npu", 0) if way == "npu" else torch.device(way)
+    model = copy.deepcopy(target.model) if way == "cpu" else _empty(target.model, device)
+    model.train(step.training)
+    args, kwargs = target.mapped(lambda each: each if way == "cpu" else _empty(each, device))
+    inputs = list(tensors_in((args, kwargs)))
+    parameters, buffers = _bytes(model.parameters()), _bytes(model.buffers())
+    before = parameters + buffers + _bytes(inputs)
 
-    def __init__(
-        self, target: TargetModel, step: Step, way: str, convert: Callable[[Any], Any], values: Values | None
-    ) -> None:
-        self.step, self.way, self.batch, self.values = step, way, target.batch, values
-        self.model = convert(copy.deepcopy(target.model) if way == "cpu" else target.model)
-        self.model.train(step.training)
-        self.args, self.kwargs = tree_map(
-            lambda each: convert(each) if isinstance(each, Tensor) else each, (target.args, dict(target.kwargs))
-        )
-        self.inputs = list(tensors_in((self.args, self.kwargs)))
-        self.parameters = _bytes(self.model.parameters())
-        self.buffers = _bytes(self.model.buffers())
-        self.before = self.parameters + self.buffers + _bytes(self.inputs)
+    def recorder() -> Recorder:
+        made = Recorder(values)
+        made.live.know((*model.parameters(), *model.buffers(), *inputs))
+        return made
 
-    def traced(self) -> Traced:
-        """Run both, and return what was recorded."""
-        inference = self._inference_peak()
-        recorder = self._recorder()
-        optimizer = _optimizer(self.model, self.step)
-        with torch.set_grad_enabled(self.step.training), recorder:
-            output = self._forward()
-            kept = recorder.live.bytes
-            if self.step.training:
-                recorder.phase = BACKWARD
-                # Start from the loss if the model returns one, else from every output, adding no operators.
-                found = {name: each for name, each in floating(output).items() if each.requires_grad}
-                loss = found.get("output.loss")
-                starts = [loss] if loss is not None else list(found.values())
-                if starts:
-                    torch.autograd.backward(starts, [torch.empty_like(each) for each in starts])
-        peak = recorder.live.peak_bytes
-        gradients = _bytes(each.grad for each in self.model.parameters() if each.grad is not None)
-        state = _stepped(recorder, optimizer)
-        memory = Memory(
-            batch=self.batch,
-            parameters=self.parameters,
-            buffers=self.buffers,
-            gradients=gradients,
-            optimizer=state,
-            activations=kept if self.step.training else 0,
-            training_peak=(peak + self.before + state) if self.step.training else 0,
-            inference_peak=inference,
-        )
-        return Traced(way=self.way, uses=recorder.uses, memory=memory)
+    def forward() -> Any:
+        if step.autocast is None:
+            return model(*args, **kwargs)
+        with torch.autocast("npu" if way == "npu" else "cpu", dtype=step.autocast):
+            return model(*args, **kwargs)
 
-    def _inference_peak(self) -> int:
-        recorder = self._recorder()
-        with torch.no_grad(), recorder:
-            self._forward()
-        return recorder.live.peak_bytes + self.before
-
-    def _recorder(self) -> Recorder:
-        recorder = Recorder(self.values)
-        recorder.live.know((*self.model.parameters(), *self.model.buffers(), *self.inputs))
-        return recorder
-
-    def _forward(self) -> Any:
-        with _casting(self.step, self.way):
-            return self.model(*self.args, **self.kwargs)
-
-
-def _optimizer(model: nn.Module, step: Step) -> torch.optim.Optimizer | None:
+    inference = recorder()
+    with torch.no_grad(), inference:
+        forward()
+    training = recorder()
+    with torch.set_grad_enabled(step.training), training:
+        output = forward()
+        kept = training.live.bytes
+        if step.training:
+            training.phase = BACKWARD
+            # Start from the loss if the model returns one, else from every output, adding no operators.
+            found = {name: each for name, each in floating(output).items() if each.requires_grad}
+            loss = found.get("output.loss")
+            if starts := [loss] if loss is not None else list(found.values()):
+                torch.autograd.backward(starts, [torch.empty_like(each) for each in starts])
+    peak = training.live.peak_bytes
+    gradients = _bytes(each.grad for each in model.parameters() if each.grad is not None)
+    state = 0
     trainable = [each for each in model.parameters() if each.requires_grad]
-    if not step.training or step.optimizer == "none" or not trainable:
-        return None
-    return OPTIMIZERS[step.optimizer](iter(trainable))
-
-
-def _stepped(recorder: Recorder, optimizer: torch.optim.Optimizer | None) -> int:
-    """Run the optimizer's step, and return the bytes of its state."""
-    if optimizer is None:
-        return 0
-    recorder.phase = OPTIMIZER
-    with recorder:
-        optimizer.step()
-    return _bytes(tensors_in(list(optimizer.state.values())))
-
-
-def _casting(step: Step, way: str) -> Any:
-    device = "npu" if way == "npu" else "cpu"
-    if step.autocast is None:
-        return contextlib.nullcontext()
-    return torch.autocast(device, dtype=step.autocast)
+    if step.training and step.optimizer != "none" and trainable:
+        optimizer = OPTIMIZERS[step.optimizer](trainable)
+        training.phase = OPTIMIZER
+        with training:
+            optimizer.step()
+        state = _bytes(tensors_in(list(optimizer.state.values())))
+    memory = Memory(
+        batch=target.batch,
+        parameters=parameters,
+        buffers=buffers,
+        gradients=gradients,
+        optimizer=state,
+        activations=kept if step.training else 0,
+        training_peak=(peak + before + state) if step.training else 0,
+        inference_peak=inference.live.peak_bytes + before,
+    )
+    return Traced(way=way, uses=training.uses, memory=memory)
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
     return sum(map(size_bytes, tensors))
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:200]
 
 
 #: Steps of the search, and its precision as a share of the batch.
@@ -285,22 +230,17 @@ def largest_batch(peak: Callable[[int], int], capacity_bytes: int, start: int = 
     points leads to the crossing in a few steps.
     """
     points = {batch: peak(batch) for batch in (start, 2 * start)}
-    for _ in range(STEPS):
-        fits, fails = _around(points, capacity_bytes)
-        if fails is not None and fails - fits <= max(1, EXACTNESS * fits):
-            break
-        if fits == LARGEST:
-            return None
-        guess = _next(points, capacity_bytes, fits, fails)
+    steps = 0
+    while True:
+        fits = max((batch for batch, size in points.items() if size <= capacity_bytes), default=0)
+        fails = min((batch for batch, size in points.items() if size > capacity_bytes), default=None)
+        if steps == STEPS or (fails is not None and fails - fits <= max(1, EXACTNESS * fits)):
+            return fits
+        guess = _next(points, capacity_bytes, fits, fails) if fits != LARGEST else None
         if guess is None:
             return None
         points[guess] = peak(guess)
-    return _around(points, capacity_bytes)[0]
-
-
-def _around(points: dict[int, int], capacity_bytes: int) -> tuple[int, int | None]:
-    fits = max((batch for batch, size in points.items() if size <= capacity_bytes), default=0)
-    return fits, min((batch for batch, size in points.items() if size > capacity_bytes), default=None)
+        steps += 1
 
 
 def _next(points: dict[int, int], capacity_bytes: int, fits: int, fails: int | None) -> int | None:
@@ -308,17 +248,15 @@ def _next(points: dict[int, int], capacity_bytes: int, fits: int, fails: int | N
 
     The first leads to a batch that fits, at a kink or at the crossing; going a little further tells which.
     """
-    beside = fits + max(1, int(EXACTNESS * fits))
-    if fails is not None and fits in points:
-        chord = _crossing(points, fits, fails, capacity_bytes)
-        return chord if chord is not None and beside < chord < fails else beside
-    first, last = sorted(points)[-2:] if fails is None else sorted(points)[:2]
-    guess = _crossing(points, first, last, capacity_bytes)
+    if between := fails is not None and fits in points:
+        first, last = fits, fails
+    else:
+        first, last = sorted(points)[-2:] if fails is None else sorted(points)[:2]
+    growth = (points[last] - points[first]) / (last - first)
+    guess = first + int((capacity_bytes - points[first]) / growth) if growth > 0 else None
+    if between:
+        beside = fits + max(1, int(EXACTNESS * fits))
+        return guess if guess is not None and beside < guess < last else beside
     if guess is None:
         return None if fails is not None else min(last * FAR, LARGEST)
     return min(max(guess, fits + 1), LARGEST if fails is None else fails - 1)
-
-
-def _crossing(points: dict[int, int], first: int, last: int, capacity_bytes: int) -> int | None:
-    growth = (points[last] - points[first]) / (last - first)
-    return first + int((capacity_bytes - points[first]) / growth) if growth > 0 else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -67,28 +67,21 @@ def scan(folder: Path) -> tuple[list[Finding], list[str]]:
         raise UsageError(f"--source {folder}: there is no such folder", hint="name the folder of your program")
     found: list[Finding] = []
     notes: list[str] = []
-    for path in _files(folder):
+    patterns = (_PYTHON, _NOTEBOOK, *_CUDA, *_REQUIREMENTS, *_SHELL)
+    root = folder.resolve()
+    for path in sorted(folder.rglob("*")) if folder.is_dir() else [folder]:
         shown = str(path.relative_to(folder)) if folder.is_dir() else path.name
+        if folder.is_dir() and (
+            not any(fnmatch(path.name, pattern) for pattern in patterns)
+            or SKIPPED.intersection(Path(shown).parts[:-1])
+            or not (path.is_file() and path.resolve().is_relative_to(root))
+        ):
+            continue
         try:
             found += _scan_file(path.name, read_regular(path, LARGEST_BYTES), shown)
         except (SyntaxError, ValueError, OSError, RecursionError, MemoryError) as error:
             notes.append(f"{shown} was not read: {type(error).__name__}: {str(error) or 'nested too deep'}")
     return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), each.path, each.line, each.what)), notes
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    if folder.is_file():
-        yield folder
-        return
-    root = folder.resolve()
-    for path in sorted(
-        each
-        for each in folder.rglob("*")
-        if any(fnmatch(each.name, pattern) for pattern in (_PYTHON, _NOTEBOOK, *_CUDA, *_REQUIREMENTS, *_SHELL))
-    ):
-        outside = SKIPPED.intersection(path.relative_to(folder).parts[:-1])
-        if not outside and path.is_file() and path.resolve().is_relative_to(root):
-            yield path
 
 
 def _scan_file(name: str, source: bytes, path: str) -> list[Finding]:
@@ -144,13 +137,7 @@ def scan_text(source: str | bytes, path: str) -> list[Finding]:
     """Return the findings of one file. Raises SyntaxError or ValueError if it is not Python."""
     visitor = _Visitor(path)
     visitor.visit(ast.parse(source, filename=path))
-    return visitor.found
-
-
-def _only_says(function: ast.expr) -> bool:
-    """Whether a call prints or logs its arguments, so that a string in it names no device."""
-    name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
-    return name in SAYING
+    return list(visitor.found.values())
 
 
 #: Nodes with expressions that may be the name of a device: defaults, comparisons, keys, what is assigned.
@@ -168,11 +155,7 @@ class _Visitor(ast.NodeVisitor):
     def __init__(self, path: str) -> None:
         self.path = path
         self.names: dict[str, str] = {}
-        self._found: dict[tuple[int, str], Finding] = {}
-
-    @property
-    def found(self) -> list[Finding]:
-        return list(self._found.values())
+        self.found: dict[tuple[int, str], Finding] = {}
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -203,17 +186,17 @@ class _Visitor(ast.NodeVisitor):
             self._name(node, full)
 
     def visit_Call(self, node: ast.Call) -> None:
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "cuda" and self._full(node.func) is None:
-            self._note(node, ".cuda()", METHODS["cuda"])
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "double" and self._full(node.func) is None:
-            self._note(node, ".double()", METHODS["double"])
+        called = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+        is_method = isinstance(node.func, ast.Attribute) and self._full(node.func) is None
+        if is_method and called in ("cuda", "double"):
+            self._note(node, f".{called}()", METHODS[called])
         known = set()  # keywords that say more than a device in their value does
         for keyword in node.keywords:
             for (name, begins), blocker in KEYWORDS.items():
                 if keyword.arg == name and ast.unparse(keyword.value).startswith(begins):
                     known.add(keyword)
                     self._note(node, f"{name}={ast.unparse(keyword.value)}", blocker)
-        if not _only_says(node.func):
+        if called not in SAYING:
             for argument in (*node.args, *(each.value for each in node.keywords if each not in known)):
                 self._strings(argument)
         self.generic_visit(node)
@@ -243,12 +226,9 @@ class _Visitor(ast.NodeVisitor):
             first = node.values[0]
             if isinstance(first, ast.Constant) and str(first.value) == "cuda:":
                 self._string(node, "cuda", 'f"cuda:…"')
-        elif isinstance(node, ast.List | ast.Tuple):
-            for each in node.elts:
+        elif isinstance(node, ast.List | ast.Tuple | ast.Dict):
+            for each in filter(None, node.keys) if isinstance(node, ast.Dict) else node.elts:
                 self._strings(each)
-        elif isinstance(node, ast.Dict):
-            for key in filter(None, node.keys):
-                self._strings(key)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             self._string(node, node.value, repr(node.value))
 
@@ -263,15 +243,15 @@ class _Visitor(ast.NodeVisitor):
         if blocker is None:
             return
         is_package = "." not in blocker.name  # the import is enough; uses below it would only repeat it
-        if not is_package or all(each.says != blocker.says for each in self._found.values()):
+        if not is_package or all(each.says != blocker.says for each in self.found.values()):
             self._note(node, blocker.name if is_package else full, blocker)
 
     def _note(self, node: ast.AST, what: str, blocker: Blocker) -> None:
         line = int(getattr(node, "lineno", 0))
         # One line often names a module and then its function: the longer name is more specific.
-        for (at, other), finding in list(self._found.items()):
+        for (at, other), finding in list(self.found.items()):
             if at == line and finding.says == blocker.says and (what in other or other in what):
                 if len(other) >= len(what):
                     return
-                del self._found[at, other]
-        self._found[line, what] = _finding(self.path, line, what, blocker)
+                del self.found[at, other]
+        self.found[line, what] = _finding(self.path, line, what, blocker)

@@ -8,7 +8,7 @@ import math
 import random
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,15 +53,19 @@ class TargetModel:
         leaves, _ = tree_flatten((self.args, dict(self.kwargs)))
         return next((len(each) for each in leaves if isinstance(each, Tensor) and each.dim()), 1)
 
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return arguments and keywords with another tensor in place of each."""
+        given = (self.args, dict(self.kwargs))
+        args, kwargs = tree_map(lambda each: change(each) if isinstance(each, Tensor) else each, given)
+        return args, kwargs
+
 
 def load(name: str, what: str) -> Any:
     """Import ``package.module:attribute``, also from the current folder. Raises UsageError, naming ``what`` it is."""
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):
-        raise UsageError(
-            f"{what} {name!r} does not name a factory",
-            hint="write package.module:function, or a folder with a config.json",
-        )
+        hint = "write package.module:function, or a folder with a config.json"
+        raise UsageError(f"{what} {name!r} does not name a factory", hint=hint)
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -81,26 +85,22 @@ def refuse_unusable(name: str, inputs: str = "") -> None:
     elif callable(factory := load(name, "model")) and not isinstance(factory, nn.Module):
         _refuse_parameters(factory, name)
     if inputs and (_is_shapes(inputs) or ":" not in inputs):
-        for part in inputs.split(","):
-            _parsed(part.strip())
+        _parsed(inputs)
     elif inputs:
         load(inputs, "inputs")
 
 
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
 def _refuse_parameters(factory: Callable[..., Any], name: str) -> None:
-    try:
-        parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):
-        return
-    needed = [each.name for each in parameters if each.default is each.empty and each.kind in _NEEDED]
+    kinds = (*_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)
+    needed = [each.name for each in _parameters(factory) if each.default is each.empty and each.kind in kinds]
     if needed:
         raise UsageError(
             f"{name} needs {', '.join(needed)}, and a factory is called without arguments",
             hint="write a function without parameters that makes the model, and name that",
         )
-
-
-_NEEDED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def target_model(factory: Any, inputs: Any = "", batch: int | None = None) -> TargetModel:
@@ -118,12 +118,10 @@ def target_model(factory: Any, inputs: Any = "", batch: int | None = None) -> Ta
     if not isinstance(inputs, str | None):
         given = inputs
     elif inputs:
-        given = _shapes(inputs) if _is_shapes(inputs) else load(inputs, "inputs")
+        given = tuple(_drawn(inputs)) if _is_shapes(inputs) else load(inputs, "inputs")
     if given is None:
-        raise UsageError(
-            f"{name} has no inputs",
-            hint="name a function or shapes, as in my.module:inputs or 8x3x224x224; or have the factory give both",
-        )
+        hint = "name a function or shapes, as in my.module:inputs or 8x3x224x224; or have the factory give both"
+        raise UsageError(f"{name} has no inputs", hint=hint)
     args, kwargs = called_with(given, batch)
     initialise(model, args, kwargs)
     return TargetModel(name=name, model=model, args=args, kwargs=kwargs)
@@ -145,10 +143,8 @@ def made(factory: Any, name: str) -> tuple[nn.Module, Any]:
         result = factory()
     model, inputs = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     if not isinstance(model, nn.Module):
-        raise UsageError(
-            f"{name} gives {type(model).__name__}, not a torch.nn.Module",
-            hint="let the function return a module, or a module and its inputs",
-        )
+        hint = "let the function return a module, or a module and its inputs"
+        raise UsageError(f"{name} gives {type(model).__name__}, not a torch.nn.Module", hint=hint)
     return model, inputs
 
 
@@ -165,7 +161,7 @@ def called_with(given: Any, batch: int | None = None) -> tuple[tuple[Any, ...], 
     A function with a parameter is given the batch size; what other inputs hold is repeated along the first dimension.
     """
     seed()
-    takes_batch = callable(given) and _takes_batch(given)
+    takes_batch = callable(given) and any(each.kind in _POSITIONAL for each in _parameters(given))
     value = (given(batch) if takes_batch and batch else given()) if callable(given) else given
     if isinstance(value, Mapping):
         args, kwargs = (), dict(value)
@@ -178,52 +174,53 @@ def called_with(given: Any, batch: int | None = None) -> tuple[tuple[Any, ...], 
 
 def rebatched(args: tuple[Any, ...], kwargs: Mapping[str, Any], batch: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the same arguments with another batch: what is as long as the first tensor is repeated, or cut."""
-    before = TargetModel(name="", model=nn.Identity(), args=args, kwargs=kwargs).batch
+    given = TargetModel(name="", model=nn.Identity(), args=args, kwargs=kwargs)
+    before = given.batch
 
-    def change(value: Any) -> Any:
-        if not isinstance(value, Tensor) or not value.dim() or len(value) != before:
+    def change(value: Tensor) -> Tensor:
+        if not value.dim() or len(value) != before:
             return value
         if type(value) is Tensor and value.device.type == "cpu":
             _refuse_large(batch * value[0].numel(), f"a batch of {batch}")
         return value[torch.arange(batch, device=value.device) % before]
 
-    changed = tree_map(change, (args, dict(kwargs)))
-    return changed[0], changed[1]
+    return given.mapped(change)
 
 
-def _takes_batch(function: Callable[..., Any]) -> bool:
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters of a function that has a signature; none of others."""
     try:
-        parameters = inspect.signature(function).parameters.values()
+        return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        return False
-    return any(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in parameters)
+        return []
 
 
 def _is_shapes(text: str) -> bool:
     return all(_SHAPE.fullmatch(part.strip()) for part in text.split(","))
 
 
-def _shapes(text: str) -> tuple[Tensor, ...]:
+def _parsed(text: str) -> list[tuple[list[int], torch.dtype, int]]:
+    """Return shapes, dtypes and what integers are to be below of. Raises UsageError."""
+    found = []
+    for part in map(str.strip, text.split(",")):
+        match = _SHAPE.fullmatch(part)
+        dtype = getattr(torch, (match and match["dtype"]) or "float32", None)
+        if match is None or not isinstance(dtype, torch.dtype):
+            hint = "write 8x3x224x224 or 8x128:int64:32000"
+            raise UsageError(f"{part!r} is not a shape with a torch dtype", hint=hint)
+        shape = [int(size) for size in match["shape"].split("x")]
+        _refuse_large(math.prod(shape), part)
+        found.append((shape, dtype, int(match["below"] or FEW)))
+    return found
+
+
+def _drawn(text: str) -> Iterator[Tensor]:
     generator = torch.Generator().manual_seed(0)
-    return tuple(_drawn(part.strip(), generator) for part in text.split(","))
-
-
-def _drawn(text: str, generator: torch.Generator) -> Tensor:
-    shape, dtype, below = _parsed(text)
-    if dtype.is_floating_point or dtype.is_complex:
-        return torch.randn(shape, generator=generator).to(dtype)
-    return torch.randint(below, shape, generator=generator).to(dtype)
-
-
-def _parsed(text: str) -> tuple[list[int], torch.dtype, int]:
-    """Return shape, dtype and what integers are to be below of. Raises UsageError."""
-    match = _SHAPE.fullmatch(text)
-    dtype = getattr(torch, (match and match["dtype"]) or "float32", None)
-    if match is None or not isinstance(dtype, torch.dtype):
-        raise UsageError(f"{text!r} is not a shape with a torch dtype", hint="write 8x3x224x224 or 8x128:int64:32000")
-    shape = [int(size) for size in match["shape"].split("x")]
-    _refuse_large(math.prod(shape), text)
-    return shape, dtype, int(match["below"] or FEW)
+    for shape, dtype, below in _parsed(text):
+        if dtype.is_floating_point or dtype.is_complex:
+            yield torch.randn(shape, generator=generator).to(dtype)
+        else:
+            yield torch.randint(below, shape, generator=generator).to(dtype)
 
 
 def _refuse_large(elements: int, what: str) -> None:
@@ -239,22 +236,19 @@ def floating(output: Any) -> dict[str, Tensor]:
     """
     found = {name: each for name, each in _named("output", output) if each.is_floating_point()}
     if not found:
-        raise UsageError(
-            f"the model gives {type(output).__name__} without a floating tensor", hint="give a model that computes one"
-        )
+        hint = "give a model that computes one"
+        raise UsageError(f"the model gives {type(output).__name__} without a floating tensor", hint=hint)
     return found
 
 
 def _named(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    parts: Iterable[tuple[str, Any]] = ()
     if isinstance(value, Tensor):
         yield name, value
-    elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _named(f"{name}.{key}", each)
     elif isinstance(value, tuple | list):
         names = getattr(value, "_fields", range(len(value)))
-        for key, each in zip(names, value, strict=True):
-            yield from _named(f"{name}[{key}]", each)
-    elif hasattr(value, "__dict__") and not callable(value):
-        for key, each in vars(value).items():
-            yield from _named(f"{name}.{key}", each)
+        parts = ((f"[{key}]", each) for key, each in zip(names, value, strict=True))
+    elif isinstance(value, Mapping) or (hasattr(value, "__dict__") and not callable(value)):
+        parts = ((f".{key}", each) for key, each in (value if isinstance(value, Mapping) else vars(value)).items())
+    for part, each in parts:
+        yield from _named(name + part, each)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
-from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from pytest_ascend.environment import measured
 from pytest_ascend.environment.chips import (
@@ -24,10 +22,11 @@ from pytest_ascend.environment.chips import (
     objections,
     product_formats,
 )
-from pytest_ascend.migration.analysis import OPTIMIZER, PHASES, STANDINGS, Analysis, Kind, Operator, standing
-from pytest_ascend.migration.running import Step, Traced, fitting_batch, trace
+from pytest_ascend.migration.analysis import COMPOSITE, OPTIMIZER, PHASES, STANDINGS, UNKNOWN, Analysis, Kind, Operator
+from pytest_ascend.migration.running import Step, fitting_batch, trace
 from pytest_ascend.migration.target import TargetModel, target_model
 from pytest_ascend.migration.tracing import OperatorUse
+from pytest_ascend.records.census import KINDS
 
 #: Signatures that are kept of an operator, the most frequent ones.
 SIGNATURES_KEPT = 5
@@ -35,63 +34,57 @@ SIGNATURES_KEPT = 5
 _DTYPE = re.compile(r"\b(?:b?float\d+|u?int\d+|complex\d+|bool)\b")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The user's request, as written; empty ``batches``: the inputs as they are, and twice as many."""
+def analyse(
+    empty: Analysis,
+    kind: Kind,
+    ways: tuple[str, ...],
+    *,
+    inputs: str,
+    batches: tuple[int, ...],
+    dtype: str | None,
+    autocast: str | None,
+    optimizer: str,
+    training: bool,
+    compiled: bool,
+) -> Analysis:
+    """Fill in operators and memory of a model; no ``batches``: the inputs as they are, and twice as many.
 
-    model: str
-    inputs: str = ""
-    batches: tuple[int, ...] = ()
-    dtype: str | None = None
-    autocast: str | None = None
-    optimizer: str = "adamw"
-    training: bool = True
-    compiled: bool = False
-
-
-def analyse(empty: Analysis, request: Request, kind: Kind, standings_of: str, ways: tuple[str, ...]) -> Analysis:
-    """Fill in operators and memory. Raises UsageError where the model cannot be made or does not run."""
-    autocast = getattr(torch, request.autocast) if request.autocast else None
-    step = Step(optimizer=request.optimizer, autocast=autocast, training=request.training)
-    first = target_model(request.model, request.inputs, request.batches[0] if request.batches else None)
-    others = request.batches[1:] or (2 * first.batch,)
-    found = [first, *(replace(target_model(request.model, request.inputs, each), model=first.model) for each in others)]
-    targets = [_converted(each, request.dtype) for each in found]
+    Raises UsageError where the model cannot be made or does not run.
+    """
+    step = Step(optimizer=optimizer, autocast=getattr(torch, autocast) if autocast else None, training=training)
+    first = target_model(empty.model, inputs, batches[0] if batches else None)
+    others = [target_model(empty.model, inputs, each) for each in batches[1:] or (2 * first.batch,)]
+    targets = [_converted(each, dtype) for each in (first, *(replace(each, model=first.model) for each in others))]
     traces = [trace(each, step, ways) for each in targets]
-    memory = tuple(each.memory for each in traces)
-    operators = _operators(traces[0], kind)
-    breaks: tuple[str, ...] = ()
-    if request.compiled:
+    given, traced = targets[0], traces[0]
+    found_operators = [_operator(name, traced.uses, kind) for name in dict.fromkeys(name for _, name in traced.uses)]
+    order = list(STANDINGS)
+    found_operators.sort(key=lambda each: (-order.index(each.standing), -each.all_calls, each.name))
+    operators = tuple(found_operators)
+    breaks: tuple[str, ...] | None = None
+    if compiled:
         from pytest_ascend.migration.breaks import graph_breaks  # noqa: PLC0415 - loads torch's compiler
 
-        breaks = graph_breaks(targets[0], reads_values=traces[0].reads_values)
+        breaks = graph_breaks(given, reads_values=traced.reads_values)
     notes = [
         *(note for each in traces for note in each.notes),
         *_roundings(operators, empty.chip),
         *_objections(operators, empty.chip),
     ]
-    # Search with meta tensors, which cost nothing at any size; not for a model that reads values, nor along steps.
-    given = targets[0]
-    traced = traces[0]
-    capacity_bytes = empty.chip.memory_bytes
     is_batch = len({sum(use.calls for use in each.uses.values()) for each in traces}) == 1
     if not is_batch:
         notes.append("the number of operators grows with the first dimension, as steps of a sequence: is it the batch?")
+    # Search with meta tensors, which cost nothing at any size; not for a model that reads values, nor along steps.
+    searches = is_batch and not traced.reads_values and traced.way != "cpu"
     return replace(
         empty,
-        model=request.model,
-        way=traces[0].way,
-        standings_of=standings_of,
-        optimizer=request.optimizer if request.training else "none",
+        way=traced.way,
+        optimizer=optimizer if training else "none",
         operators=operators,
         older=tuple(_older(given.model)),
-        graph_breaks=breaks if request.compiled else None,
-        memory=memory,
-        largest_batch=(
-            fitting_batch(given, step, capacity_bytes)
-            if is_batch and not traced.reads_values and traced.way != "cpu"
-            else None
-        ),
+        graph_breaks=breaks,
+        memory=tuple(each.memory for each in traces),
+        largest_batch=fitting_batch(given, step, empty.chip.memory_bytes) if searches else None,
         notes=tuple(dict.fromkeys(notes)),
     )
 
@@ -134,41 +127,27 @@ def _objections(operators: Iterable[Operator], chip: Chip) -> Iterator[str]:
     for each in operators if its else ():
         name = each.name.removeprefix("aten::")
         dtypes = sorted({name for text, _ in each.signatures for name in _DTYPE.findall(text)})
-        seen = measured.objections(name, dtypes, chip.name)
-        written = objections(name, dtypes, its.name if its else "") if seen is None else ()
-        yield from (f"{each.name} on {chip.name}: {objection}" for objection in seen or ())
-        yield from (
-            f"{each.name} on {chip.name}: {objection} (CANN's documentation of the operator)" for objection in written
-        )
+        seen, source = measured.objections(name, dtypes, chip.name), ""
+        if seen is None:
+            seen, source = objections(name, dtypes, its.name if its else ""), " (CANN's documentation of the operator)"
+        yield from (f"{each.name} on {chip.name}: {objection}{source}" for objection in seen)
 
 
 def _converted(given: TargetModel, dtype: str | None) -> TargetModel:
     if dtype is None:
         return given
     to = getattr(torch, dtype)
-
-    def convert(value: object) -> object:
-        return value.to(to) if isinstance(value, Tensor) and value.is_floating_point() else value
-
-    args, kwargs = tree_map(convert, (given.args, dict(given.kwargs)))
+    args, kwargs = given.mapped(lambda each: each.to(to) if each.is_floating_point() else each)
     return replace(given, model=given.model.to(to), args=args, kwargs=kwargs)
-
-
-def _operators(traced: Traced, kind: Kind) -> tuple[Operator, ...]:
-    names = dict.fromkeys(name for _, name in traced.uses)
-    found = [_operator(name, traced.uses, kind) for name in names]
-    order = list(STANDINGS)
-    return tuple(sorted(found, key=lambda each: (-order.index(each.standing), -each.all_calls, each.name)))
 
 
 def _operator(name: str, uses: Mapping[tuple[str, str], OperatorUse], kind: Kind) -> Operator:
     own = {phase: uses[phase, name] for phase in PHASES if (phase, name) in uses}
-    signatures: Counter[str] = Counter()
-    for use in own.values():
-        signatures.update(use.signatures)
+    signatures = sum((use.signatures for use in own.values()), Counter[str]())
+    in_census = kind(name)
     return Operator(
         name=name,
-        standing=standing(kind(name)),
+        standing=in_census if in_census in STANDINGS else COMPOSITE if in_census in KINDS else UNKNOWN,
         calls={phase: use.calls for phase, use in own.items()},
         flops=sum(use.flops for use in own.values()),
         moved_bytes=sum(use.moved_bytes for use in own.values()),

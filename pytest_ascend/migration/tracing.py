@@ -7,6 +7,7 @@ values takes them from there, so that the operators are still those of the NPU.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import weakref
 from collections import Counter, deque
@@ -32,9 +33,6 @@ _FLOPS: Mapping[Any, Any] = getattr(flop_counter, "flop_registry", {})
 #: torch's tags of operators that read values of their inputs.
 _BY_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 
-#: Shapes and dtypes of the tensors that one call takes, as text.
-Signature = str
-
 
 @dataclass(kw_only=True, slots=True)
 class OperatorUse:
@@ -43,13 +41,14 @@ class OperatorUse:
     ``moved_bytes`` is the size of all input and output tensors: what crosses to the host and back on a fallback.
     ``flops`` counts multiplications and additions if torch has a formula, else 0. ``places`` are the lines of the model
     that call it ("model.py:12"), in the backward pass those of the forward operator. ``refused`` is what the operator's
-    name does not tell of calls that a captured graph refuses ("mask", "literal", "copy"), and the line.
+    name does not tell of calls that a captured graph refuses ("mask", "literal", "copy"), and the line. ``signatures``
+    are shapes and dtypes of the tensors that one call takes, as text.
     """
 
     calls: int = 0
     flops: int = 0
     moved_bytes: int = 0
-    signatures: Counter[Signature] = field(default_factory=Counter)
+    signatures: Counter[str] = field(default_factory=Counter)
     places: dict[str, None] = field(default_factory=dict)
     refused: dict[tuple[str, str], None] = field(default_factory=dict)
 
@@ -98,26 +97,18 @@ class Values:
         name = str(func.name())  # type: ignore[no-untyped-call]
         if not self.replays:
             result = func(*args, **kwargs)
-            self._results.append((name, tree_map(_shaped, result)))
+            self._results.append((name, tree_map(lambda each: _without_values(each, "meta"), result)))
             return result
         expected, recorded = self._results.popleft() if self._results else ("nothing", None)
         if name != expected:
             raise RuntimeError(f"{name} is called where the CPU called {expected}")
         device = next(tensors_in((args, kwargs))).device
-        return tree_map(lambda each: each.empty(device) if isinstance(each, _Shaped) else each, recorded)
+        return tree_map(lambda each: _without_values(each, device), recorded)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shaped:
-    shape: torch.Size
-    dtype: torch.dtype
-
-    def empty(self, device: torch.device) -> Tensor:
-        return torch.empty(self.shape, dtype=self.dtype, device=device)
-
-
-def _shaped(result: Any) -> Any:
-    return _Shaped(result.shape, result.dtype) if isinstance(result, Tensor) else result
+def _without_values(result: Any, device: torch.device | str) -> Any:
+    is_tensor = isinstance(result, Tensor)
+    return torch.empty(result.shape, dtype=result.dtype, device=device) if is_tensor else result
 
 
 class Recorder(EagerDispatchMode):
@@ -147,8 +138,10 @@ class Recorder(EagerDispatchMode):
                 use.refused[what, place] = None
             use.calls += 1
             use.moved_bytes += sum(size_bytes(each) for each in (*given, *out))
-            use.signatures[", ".join(map(described, given))] += 1
-            use.flops += _flops(func, args, kwargs, result)
+            use.signatures[", ".join(f"{str(each.dtype)[6:]}{list(each.shape)}" for each in given)] += 1
+            if formula := _FLOPS.get(func.overloadpacket):
+                with contextlib.suppress(TypeError, ValueError, AssertionError, IndexError):  # fails on some arguments
+                    use.flops += int(formula(*args, **kwargs, out_val=result))
             for each in out:
                 self.live.add(each)
         return result
@@ -202,18 +195,3 @@ def tensors_in(tree: Any) -> Iterator[Tensor]:
 def size_bytes(tensor: Tensor) -> int:
     """Return the size of a tensor's elements in bytes."""
     return tensor.numel() * tensor.element_size()
-
-
-def described(tensor: Tensor) -> str:
-    """Return dtype and shape, as in "float32[8, 3, 224, 224]"."""
-    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
-
-
-def _flops(func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
-    formula = _FLOPS.get(func.overloadpacket)
-    if formula is None:
-        return 0
-    try:
-        return int(formula(*args, **kwargs, out_val=result))
-    except (TypeError, ValueError, AssertionError, IndexError):  # torch's formulas fail on some arguments
-        return 0

@@ -18,10 +18,11 @@ from pytest_ascend.migration import output
 from pytest_ascend.migration.analysis import Analysis, Memory, Operator
 from pytest_ascend.migration.analyze import analyze
 from pytest_ascend.migration.blockers import CUDA_SOURCE, KEYWORDS, METHODS, NAMES, STRINGS, Blocker
-from pytest_ascend.migration.census import write
+from pytest_ascend.migration.census import encode
 from pytest_ascend.migration.running import largest_batch
 from pytest_ascend.migration.sources import Finding
 from pytest_ascend.records.census import Census
+from pytest_ascend.system.files import write_file
 from pytest_ascend.system.translation import translated
 from tests import forks
 
@@ -32,7 +33,7 @@ NATIVE = ("aten::convolution", "aten::convolution_backward", "aten::native_group
 def census(tmp_path: Path) -> Path:
     operators = dict.fromkeys(NATIVE, "native") | {"aten::silu": "fallback", "aten::silu_backward": "missing"}
     path = tmp_path / "census.json"
-    write(path, Census(torch="2.13.0", torch_npu="2.13.0", torch_npu_commit="", operators=operators))
+    write_file(path, encode(Census(torch="2.13.0", torch_npu="2.13.0", torch_npu_commit="", operators=operators)))
     return path
 
 

@@ -17,6 +17,7 @@ from pytest_ascend.environment.signs import Sign
 from pytest_ascend.errors import DeviceUnavailable, EmulatorUnavailable, UsageError
 from pytest_ascend.migration import census
 from pytest_ascend.records.census import Census
+from pytest_ascend.system.files import write_file
 
 SMALL = Census(
     torch="2.13.0",
@@ -28,7 +29,7 @@ ASCEND = (Sign("device file", "/dev/davinci0"),)
 
 
 def test_a_census_is_read_as_it_was_written(tmp_path: Path) -> None:
-    census.write(tmp_path / "new" / "census.json", SMALL)
+    write_file(tmp_path / "new" / "census.json", census.encode(SMALL))
     assert census.read(tmp_path / "new" / "census.json") == SMALL
 
 
@@ -72,7 +73,7 @@ def test_what_might_never_end_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_too_large_is_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    census.write(tmp_path / "census.json", SMALL)
+    write_file(tmp_path / "census.json", census.encode(SMALL))
     monkeypatch.setattr(census, "LIMIT_BYTES", 100)
     with pytest.raises(UsageError, match="at most 100 are read"):
         census.read(tmp_path / "census.json")
@@ -81,7 +82,7 @@ def test_a_file_that_is_too_large_is_not_parsed(tmp_path: Path, monkeypatch: pyt
 def test_where_nothing_can_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot write"):
-        census.write(tmp_path / "file" / "census.json", SMALL)
+        write_file(tmp_path / "file" / "census.json", census.encode(SMALL))
 
 
 @pytest.fixture
@@ -157,7 +158,7 @@ def test_native_operators_are_looked_up_on_a_chip() -> None:
 
 
 def test_what_is_said_of_a_chip_is_in_the_file_and_the_file_is_a_census(tmp_path: Path) -> None:
-    census.write(tmp_path / "census.json", SMALL, on("310P3"))
+    write_file(tmp_path / "census.json", census.encode(SMALL, on("310P3")))
     assert census.read(tmp_path / "census.json") == SMALL
     on_chip = json.loads((tmp_path / "census.json").read_bytes())["on_chip"]
     assert on_chip["documented"] == 2

@@ -13,8 +13,9 @@ from click.testing import CliRunner, Result
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.migration import commands
-from pytest_ascend.migration.census import encode, write
+from pytest_ascend.migration.census import encode
 from pytest_ascend.records.census import Census
+from pytest_ascend.system.files import write_file
 
 
 def stub(**operators: str) -> Census:
@@ -95,8 +96,10 @@ def test_options_without_effect_are_refused(arguments: tuple[str, ...]) -> None:
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[str, str]:
-    write(tmp_path / "old.json", TAKEN)
-    write(tmp_path / "new.json", stub(aten__add="fallback", aten__sin="native", npu__rope="composite-implicit"))
+    write_file(tmp_path / "old.json", encode(TAKEN))
+    write_file(
+        tmp_path / "new.json", encode(stub(aten__add="fallback", aten__sin="native", npu__rope="composite-implicit"))
+    )
     return str(tmp_path / "old.json"), str(tmp_path / "new.json")
 
 
@@ -115,8 +118,8 @@ def test_a_loss_is_exit_code_1(files: tuple[str, str]) -> None:
 
 
 def test_no_loss_is_exit_code_0(tmp_path: Path) -> None:
-    write(tmp_path / "old.json", stub(aten__sin="fallback"))
-    write(tmp_path / "new.json", TAKEN)
+    write_file(tmp_path / "old.json", encode(stub(aten__sin="fallback")))
+    write_file(tmp_path / "new.json", encode(TAKEN))
     assert run("diff", str(tmp_path / "old.json"), str(tmp_path / "new.json")).exit_code == 0
 
 
