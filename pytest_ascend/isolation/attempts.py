@@ -38,10 +38,6 @@ class Decision(str, Enum):
 #: Run again: a different second answer makes the case flaky.
 DOUBTFUL = ("failed", "errored")
 
-#: Attempts that may be killed from outside before the case is given up.
-KILLS_LIMIT = 3
-ATTEMPTS_LIMIT = 6
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
@@ -77,8 +73,8 @@ def decide(attempts: Sequence[Attempt], *, faulty: frozenset[str] = frozenset(),
     last = attempts[-1]
     if last.end is End.KILLED:
         kills = sum(each.end is End.KILLED for each in attempts)
-        return Decision.LOST if kills >= KILLS_LIMIT else Decision.AGAIN
-    if len(attempts) >= ATTEMPTS_LIMIT:
+        return Decision.LOST if kills >= 3 else Decision.AGAIN
+    if len(attempts) >= 6:
         return Decision.BLAME if last.end is not End.ANSWERED else Decision.ACCEPT
     telling = [each for each in attempts if each.card not in faulty]
     if not telling or last.card in faulty:

@@ -110,15 +110,12 @@ class Locks:
         self._held.clear()
 
     def _hold(self, names: Sequence[str]) -> bool:
-        held: list[int] = []
-        for name in names:
-            # A given folder says who shares the cards: emulated cards of two tests are different ones.
-            held.append(_lock_file(self.folder / f"{name}.lock"))
-            held += [] if self._named else [_claim_name(name)]
+        held = [_lock_file(self.folder / f"{name}.lock") for name in names]
+        # A given folder says who shares the cards: emulated cards of two tests are different ones.
+        held += [] if self._named else map(_claim_name, names)
         if -1 in held:
-            for each in held:
-                if each >= 0:
-                    os.close(each)
+            for each in set(held) - {-1}:
+                os.close(each)
             return False
         self._held += held
         return True
@@ -213,9 +210,11 @@ class CardQueue:
 
     def is_unfit(self) -> bool:
         """Whether the assigned task needs a different process."""
-        alone = bool(self.assigned and self.assigned.alone)
-        deterministic = bool(self.assigned and self.assigned.task.deterministic)
-        return (alone, deterministic) != (self.alone, self.deterministic) or (alone and self.runs > 0)
+        wanted = self.assigned
+        if wanted is None:
+            return False
+        is_other = (wanted.alone, wanted.task.deterministic) != (self.alone, self.deterministic)
+        return is_other or (wanted.alone and self.runs > 0)
 
     def is_overdue(self) -> bool:
         """Whether the child exceeded the time for its start or case. Waiting for work does not count."""

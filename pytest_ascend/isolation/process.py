@@ -57,8 +57,6 @@ STACKS_SIGNAL = signal.SIGRTMIN + 7
 #: Longest message of a child: far above the longest line of a run log. A longer one means a broken process.
 MESSAGE_LIMIT_BYTES = 64 * 2**20
 
-#: Objects after which a child looks for garbage: with Python's 700, that takes 3 % of its time.
-GC_THRESHOLD = 7_000
 
 #: Seconds to wait for a killed process.
 KILL_LIMIT_S = 10.0
@@ -214,7 +212,7 @@ def start(main: Callable[[Channel], None]) -> Child:
 
 def _live(main: Callable[[Channel], None], channel: Channel, parent: int, notes: int) -> NoReturn:
     """Run the child to its end. The parent's clean-up must not run here a second time."""
-    gc.set_threshold(GC_THRESHOLD)
+    gc.set_threshold(7_000)  # with Python's 700, looking for garbage takes 3 % of its time
     code = 70
     try:
         with contextlib.suppress(OSError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -216,7 +216,7 @@ def precision_compare(request: pytest.FixtureRequest) -> PrecisionCompare:
     from pytest_ascend.precision.canaries import Canaries
     from pytest_ascend.run.comparing import PrecisionCompare, marked_settings
 
-    setup, context = request.config.stash.get(SETUP, None), _case_context(request)
+    setup, context = request.config.stash.get(SETUP, None), request.node.stash.get(CONTEXT, None)
     note = context.note if context else _forget
     marker = request.node.get_closest_marker("ascend_standard")
     marked = marked_settings(marker.args, marker.kwargs, request.node.nodeid) if marker else {}
@@ -241,7 +241,7 @@ def ascend_measure(request: pytest.FixtureRequest) -> Measure:
 
     A list is recorded as a series: samples, or one line of a curve (``loss_actual`` beside ``loss_expected``).
     """
-    context = _case_context(request)
+    context: CaseContext | None = request.node.stash.get(CONTEXT, None)
     return context.measure if context else _forget
 
 
@@ -253,7 +253,7 @@ def _ascend_reproduce(request: pytest.FixtureRequest) -> Callable[..., None]:
     log and the page. It may raise ValueError with the reason why there is none. With ``saves=True`` it gets a folder
     beside the log before the verdict, where it may save what the program loads.
     """
-    context, setup = _case_context(request), request.config.stash.get(SETUP, None)
+    context, setup = request.node.stash.get(CONTEXT, None), request.config.stash.get(SETUP, None)
 
     def keep(write: Callable[..., str], *, saves: bool = False) -> None:
         if context:
@@ -282,12 +282,13 @@ def ascend_benchmark(request: pytest.FixtureRequest, _ascend_device: Device) -> 
     """
     from pytest_ascend.performance.benchmarking import AscendBenchmark
 
-    context = _case_context(request)
+    context = request.node.stash.get(CONTEXT, None)
     if context is None or request.config.getoption("benchmark_disable"):
         pytest.skip("needs --ascend, and no --benchmark-disable")
-    benchmark = request.getfixturevalue("benchmark")
-    called = getattr(_ascend_device, "called", -1)
-    index = called if called >= 0 else getattr(_ascend_device, "index", 0)
+    benchmark, device, card = request.getfixturevalue("benchmark"), cast("Any", _ascend_device), None
+    if device.kind == "npu":
+        identity = request.config.stash[SETUP].prepared.identity
+        card = identity(device.index if device.called < 0 else device.called)
     return AscendBenchmark(
         device=_ascend_device,
         case_id=context.case.id,
@@ -295,7 +296,7 @@ def ascend_benchmark(request: pytest.FixtureRequest, _ascend_device: Device) -> 
         measure=context.measure,
         note=context.note,
         benchmark=benchmark if benchmark.enabled else None,
-        card=(request.config.stash[SETUP].prepared.identity(index) if _ascend_device.kind == "npu" else None),
+        card=card,
     )
 
 
@@ -312,14 +313,6 @@ def _former(name: str) -> Any:
 
 _FORMER = ("model_parity", "ascend_device", "ascend_ranks", "ascend_sweep_seed", "ascend_reproduce", "ascend_baseline")
 globals().update({f"_former_{each}": _former(each) for each in _FORMER})
-
-
-def _case_context(request: pytest.FixtureRequest) -> CaseContext | None:
-    """Return the test's :class:`CaseContext`; None without ``--ascend``."""
-    if SETUP not in request.config.stash:
-        return None
-    context: CaseContext | None = request.node.stash.get(CONTEXT, None)
-    return context
 
 
 def _forget(*_: Any) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
 
@@ -141,27 +142,6 @@ def _named(collector: Any, name: str) -> set[str] | None:
     return found or None
 
 
-class _Unbuilt:
-    """The part of a test that ``-k`` matches against, for a test that is not built."""
-
-    def __init__(self, collector: pytest.Collector, name: str, function: object) -> None:
-        self.parent, self.name, self.function = collector, name, function
-
-    def listchain(self) -> list[Any]:
-        """Return the test and its parents, the outermost first."""
-        return [*self.parent.listchain(), self]
-
-    def listextrakeywords(self) -> set[str]:
-        """Return keywords that were added to its parents."""
-        return self.parent.listextrakeywords()
-
-    def iter_markers(self) -> Iterator[pytest.Mark]:
-        """Return its markers and those of its parents."""
-        yield pytest.mark.parametrize.mark
-        yield from _marks_of(self.function)
-        yield from self.parent.iter_markers()
-
-
 def _rule_of_k(collector: Any, function: object) -> Callable[[str], bool]:
     """Return whether ``-k`` may select a test of a function, by the test's name.
 
@@ -178,7 +158,13 @@ def _rule_of_k(collector: Any, function: object) -> Callable[[str], bool]:
         from _pytest.mark.expression import Expression  # noqa: PLC0415
 
         compiled = Expression.compile(expression)
-        shared = KeywordMatcher.from_item(_Unbuilt(collector, "", function))._names - {""}  # type: ignore[arg-type]  # noqa: SLF001
+        unbuilt: Any = SimpleNamespace(
+            function=function,
+            listchain=collector.listchain,
+            listextrakeywords=collector.listextrakeywords,
+            iter_markers=lambda: [pytest.mark.parametrize.mark, *_marks_of(function), *collector.iter_markers()],
+        )
+        shared = KeywordMatcher.from_item(unbuilt)._names  # noqa: SLF001
         compiled.evaluate(KeywordMatcher(shared))
     except Exception:  # noqa: BLE001  (whatever is not as it is known here)
         return lambda _: True

@@ -21,20 +21,10 @@ from pytest_ascend.coverage import manifest, selection
 from pytest_ascend.coverage.selection import CollectedCases
 from pytest_ascend.environment.chips import has_own_formulas
 from pytest_ascend.export import terminal
-from pytest_ascend.plugin import options, parent
+from pytest_ascend.plugin import options, parent, reports
 from pytest_ascend.plugin.collection import take_cases
 from pytest_ascend.plugin.keys import CASE, CONTEXT, STATE
 from pytest_ascend.plugin.progress import ProgressLine, folded
-from pytest_ascend.plugin.reports import (
-    OUTCOME_PROPERTY,
-    RECORD_PROPERTY,
-    STATUS,
-    Integrations,
-    as_builtins,
-    note_error,
-    record_of,
-    restate,
-)
 from pytest_ascend.plugin.session import RunSetup, header_lines
 from pytest_ascend.plugin.startup import one_clear_message, set_up
 from pytest_ascend.plugin.state import RunState
@@ -68,7 +58,7 @@ def register(config: pytest.Config, setup: RunSetup | None) -> None:
     # pytest calls the plugin registered last first.
     plugins: dict[str, object] = {}
     if run.recorder:  # in the process that collects the results
-        plugins = {"integrations": Integrations(), "progress": ProgressLine(config, run.recorder)}
+        plugins = {"integrations": reports.Integrations(), "progress": ProgressLine(config, run.recorder)}
     if run.sharding:
         plugins["sharding"] = run.sharding
     plugins |= {"collection": CollectionHooks(run), "execution": ExecutionHooks(run), "reporting": ReportingHooks(run)}
@@ -150,11 +140,10 @@ class CollectionHooks:
         """Find the cases, and deselect those of higher levels and other devices."""
         with one_clear_message():
             take_cases(items)
-        above = [item for item in items if CASE in item.stash and not self.run.setup.concerns(item.stash[CASE])]
-        if above:
-            left_out = set(above)
-            items[:] = [item for item in items if item not in left_out]
-            self.run.config.hook.pytest_deselected(items=above)
+        above = {item: CASE in item.stash and not self.run.setup.concerns(item.stash[CASE]) for item in items}
+        if any(above.values()):
+            items[:] = [item for item in items if not above[item]]
+            self.run.config.hook.pytest_deselected(items=[item for item, is_above in above.items() if is_above])
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         """Count what others deselected."""
@@ -179,13 +168,11 @@ class CollectionHooks:
             path.write_bytes(msgspec.json.encode(collected))
             done = frozenset(self.run.worker["ascend_done"])
         elif self.run.recorder and not options.only_looks(self.run.config.option) and not session.testsfailed:
+            done = self.run.proved
             self.run.begin(collected)
-            done = self.run.recorder.finished()
         else:
             return
-        session.items[:] = [
-            each for each in session.items if (each.stash[CASE].id if CASE in each.stash else "") not in done
-        ]
+        session.items[:] = [each for each in session.items if CASE not in each.stash or each.stash[CASE].id not in done]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -210,13 +197,10 @@ class ExecutionHooks:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Run the tests in child processes if the device may crash the process that uses it."""
-        has_errors = session.testsfailed and not session.config.option.continue_on_collection_errors
-        if (
-            not self.run.setup.prepared.isolated
-            or self.run.recorder is None
-            or options.only_looks(self.run.config.option)
-            or has_errors
-        ):
+        option = self.run.config.option
+        has_errors = session.testsfailed and not option.continue_on_collection_errors
+        is_mine = self.run.setup.prepared.isolated and self.run.recorder is not None
+        if not is_mine or has_errors or options.only_looks(option):
             return None
         if self.run.opened_by:
             hint = "move what it computes into a test or a fixture; or run everything in one process"
@@ -282,7 +266,7 @@ class ExecutionHooks:
         self, item: pytest.Item, context: CaseContext, call: pytest.CallInfo[None], report: pytest.TestReport
     ) -> None:
         if call.excinfo is not None and context.error_outcome is None:
-            note_error(context, call.excinfo.value, report, self.run.device, self.run.missing())
+            reports.note_error(context, call.excinfo.value, report, self.run.device, self.run.missing())
             # An emulated device cannot be lost, but a planted fault may make its results wrong.
             if isinstance(context.error_outcome, Errored) and not self.run.device.emulated and not self.run.lost:
                 wrong = lost(self.run.device)
@@ -294,9 +278,9 @@ class ExecutionHooks:
             if "latency_us" not in context.series:
                 benchmarked.take(context, getattr(item, "funcargs", {}).get("benchmark"))
         if report.when == "call" or (report.when == "setup" and context.error_outcome):
-            restate(report, context.outcome(), is_short=self._is_short(item))
+            reports.restate(report, context.outcome(), is_short=self._is_short(item))
         if report.when == "teardown":
-            report.user_properties.append((RECORD_PROPERTY, as_builtins(context.record())))
+            report.user_properties.append((reports.RECORD_PROPERTY, reports.as_builtins(context.record())))
             del item.stash[CONTEXT]  # pytest keeps every item, and a context holds all tensors of its case
 
 
@@ -313,13 +297,13 @@ class ReportingHooks:
         """
         if getattr(report, "when", "") == "teardown" and report.passed:
             return None
-        return STATUS.get(str(dict(getattr(report, "user_properties", ())).get(OUTCOME_PROPERTY)))
+        return reports.STATUS.get(str(dict(getattr(report, "user_properties", ())).get(reports.OUTCOME_PROPERTY)))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write the record of a case as soon as it is known."""
         with _able_to_go_on(self.run):
-            if self.run.recorder and (record := record_of(report)):
+            if self.run.recorder and (record := reports.record_of(report)):
                 self.run.recorder.take(record)
             elif self.run.recorder and report.when not in ("setup", "call", "teardown"):
                 self.run.recorder.take_crash(report.nodeid, report.longreprtext)

@@ -163,7 +163,7 @@ def _attribute(name: str) -> str:
 
 
 def _text_name(of: Field[Any]) -> str:
-    """Return the attribute of the command line's namespace that holds a field's text."""
+
     return _attribute(of.metadata["old"] or of.metadata["name"])
 
 

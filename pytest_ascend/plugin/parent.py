@@ -265,7 +265,6 @@ class Parent:
         return found
 
     def _lose(self, tasks: Sequence[Task], why: str) -> None:
-        """Record which cases did not run."""
         items = (self._session.items[task.index] for task in tasks)
         self._recorder.lose([item.stash[CASE].id for item in items if CASE in item.stash], why)
 
@@ -276,7 +275,6 @@ def _told(attempt: Attempt) -> str:
 
 
 def _recorded(attempt: Attempt) -> AttemptRecord:
-    """Return an attempt in the form of a record."""
     answer, reason = attempt.answer, attempt.reason
     return AttemptRecord(card=attempt.card, end=attempt.end.value, outcome=answer, reason=reason, alone=attempt.alone)
 
@@ -302,9 +300,7 @@ def _amend(reports: Sequence[pytest.TestReport], decision: Decision, attempts: S
 
 def _report(item: pytest.Item, text: str, outcome: str, record: ResultRecord | None) -> pytest.TestReport:
     """Make the report of a test whose process died before reporting."""
-    properties: list[tuple[str, Any]] = [(OUTCOME_PROPERTY, outcome)] if outcome else []
-    if record:
-        properties.append((RECORD_PROPERTY, record))
+    properties = {OUTCOME_PROPERTY: outcome, RECORD_PROPERTY: record}
     return pytest.TestReport(
         nodeid=item.nodeid,
         location=item.location,
@@ -312,5 +308,5 @@ def _report(item: pytest.Item, text: str, outcome: str, record: ResultRecord | N
         outcome="failed",
         longrepr=text,
         when="call",
-        user_properties=properties,
+        user_properties=[(name, value) for name, value in properties.items() if value],
     )

@@ -155,7 +155,7 @@ def _emulated(request: Request, settings: EmulatorSettings, *, isolated: bool) -
 
 
 def _told(npu: Npu, count: int) -> dict[str, Any]:
-    """Read the device's name and numbers, and pin its arithmetic."""
+
     return {"chip": npu.chip(), "numerics": npu.pin_numerics(), **numbering(count)}
 
 

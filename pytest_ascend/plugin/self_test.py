@@ -17,7 +17,6 @@ T: TypeAlias = torch.Tensor
 
 
 def _with(index: int, value: float) -> Callable[[T], T]:
-    """Return a change of one element."""
 
     def change(x: T) -> T:
         changed = x.clone()

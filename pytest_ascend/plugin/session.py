@@ -30,18 +30,7 @@ from pytest_ascend.records.bounds import now
 from pytest_ascend.records.case import OPTIONAL, Case, Stack
 from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.runlog.contents import (
-    FULL,
-    SUBSET,
-    DoctorReport,
-    Event,
-    Header,
-    Lost,
-    Selection,
-    Shard,
-    TimeStamped,
-    digest,
-)
+from pytest_ascend.runlog import contents
 from pytest_ascend.runlog.resuming import recorded
 from pytest_ascend.runlog.writing import RunLog, read
 from pytest_ascend.system.bundled import folder
@@ -204,20 +193,14 @@ class RunRecorder:
                 raise
             reason = error.message
         digest_ = sha256(log.last_line).hexdigest()
-        log.note(TimeStamped(authority=authority, digest=digest_, answer=answer, reason=reason))
-
-    def finished(self) -> frozenset[str]:
-        """Return the ids of the cases that an earlier part of this run finished."""
-        if self._log is None or not self.setup.options.resume:
-            return frozenset()
-        return frozenset(case.id for case in self._log.header.manifest) - self._log.waiting()
+        log.note(contents.TimeStamped(authority=authority, digest=digest_, answer=answer, reason=reason))
 
     @property
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[contents.Event, ...]:
         """Return the events so far, including an earlier part of this run."""
         return self._log.contents().events if self._log else ()
 
-    def note(self, event: Event) -> None:
+    def note(self, event: contents.Event) -> None:
         """Record an event."""
         if self._log is not None:
             self._log.note(event)
@@ -225,18 +208,18 @@ class RunRecorder:
     def lose(self, cases: Sequence[str], why: str) -> None:
         """Record which cases did not run: many in one line, since each line waits for the disk."""
         for first in range(0, len(cases), LOST_AT_ONCE):
-            self.note(Lost(cases=tuple(cases[first : first + LOST_AT_ONCE]), reason=why))
+            self.note(contents.Lost(cases=tuple(cases[first : first + LOST_AT_ONCE]), reason=why))
 
     def _stop_late(self) -> None:
         """If the time of the run is over, record it for the cases that did not run."""
-        waiting = sorted(self._log.waiting()) if self._log and not self.stopped else []
+        waiting = sorted(self._log.waiting) if self._log and not self.stopped else []
         if waiting and time.monotonic() > self.setup.deadline(len(self.cases)):
             self.lose(waiting, LATE)
             self.stopped = LATE
 
     def take(self, record: ResultRecord) -> None:
         """Write the record of one case. If a case is tried again, the first try counts."""
-        if self._log is not None and self._log.waits_for(record.case.id):
+        if self._log is not None and record.case.id in self._log.waiting:
             self._log.append(record)
 
     def take_crash(self, node_id: str, text: str) -> None:
@@ -273,16 +256,18 @@ class RunRecorder:
         # A resumed run may have nothing left to collect, for which pytest's exit code is 5.
         return exit_code(self.summary) or (0 if exit_status == 5 else exit_status)
 
-    def _header(self, collected: CollectedCases) -> Header:
+    def _header(self, collected: CollectedCases) -> contents.Header:
         setup, frozen = self.setup, manifest.load(self.setup.suites)
         planned, shard, of = whole(setup, collected), self.setup.options.shard, None
-        mine, selection = planned.cases, Selection(SUBSET if planned.narrowed else FULL, planned.narrowed)
+        mine, kind = planned.cases, contents.SUBSET if planned.narrowed else contents.FULL
+        selection = contents.Selection(kind, planned.narrowed)
         if shard is not None:
-            digest_ = digest(case.id for case in mine)
-            of = Shard(index=shard.index, count=shard.count, cases=len(mine), digest=digest_, selection=selection)
+            index, count, digest = shard.index, shard.count, contents.digest(case.id for case in mine)
+            of = contents.Shard(index=index, count=count, cases=len(mine), digest=digest, selection=selection)
             ids = shards.part(mine, shards.load(setup.suites), shard)
             mine = tuple(case for case in mine if case.id in ids)
-            selection = Selection(SUBSET, "; ".join(filter(None, (f"shard {shard}", planned.narrowed))))
+            reasons = filter(None, (f"shard {shard}", planned.narrowed))
+            selection = contents.Selection(contents.SUBSET, "; ".join(reasons))
         if not planned.narrowed:
             setup.expectations.refuse_unmatched({case.id for case in (*frozen, *planned.cases)})
         in_force = replace(setup.options, emulator=setup.prepared.emulator or setup.options.emulator)
@@ -291,7 +276,7 @@ class RunRecorder:
             from pytest_ascend.migration import census
 
             operators = census.take().by_namespace()
-        return Header(
+        return contents.Header(
             run_id=uuid.uuid4().hex,
             started=now(),
             stack=self.stack,
@@ -305,7 +290,7 @@ class RunRecorder:
                 "expectations": setup.expectations.summaries(),
                 NAME: setup.timing(),
             },
-            doctor=convert(self.diagnosis.to_dict(), DoctorReport),
+            doctor=convert(self.diagnosis.to_dict(), contents.DoctorReport),
             census=operators,
             used=used(setup.suites, setup.options.baselines, setup.expected_by),
             shard=of,

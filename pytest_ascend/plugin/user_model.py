@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_ascend.run.case_context import Reproduce
     from pytest_ascend.run.comparing import PrecisionCompare
 
-FIXTURE, COMMUNITY_FIXTURE = "ascend_model_case", "_ascend_community_case"
+
 #: Property and dtype of each case, and the lowest level at which it runs.
 PROPERTIES = (
     ("forward", "float32", "smoke"),
@@ -61,11 +61,11 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     name = name_of(marker.args[0]) if marker and marker.args else metafunc.config.getoption("ascend_model")
     if not name:
         raise UsageError(
-            f"{metafunc.definition.nodeid} uses {FIXTURE}, and nothing names a model",
+            f"{metafunc.definition.nodeid} uses ascend_model_case, and nothing names a model",
             hint="mark it: @pytest.mark.ascend_model(factory, inputs), or give --ascend-model=package.module:factory",
         )
     found = cases(name)
-    metafunc.parametrize(FIXTURE, found, ids=[case.id for case in found], indirect=True)
+    metafunc.parametrize("ascend_model_case", found, ids=[case.id for case in found], indirect=True)
 
 
 def case_of(
@@ -80,7 +80,10 @@ def case_of(
     from pytest_ascend.parity.model import ModelParity, computation  # noqa: PLC0415
 
     case: Case = request.param
-    factory, given = _given(request)
+    marker, option = request.node.get_closest_marker("ascend_model"), request.config.getoption
+    factory, given = option("ascend_model"), option("ascend_model_input")
+    if marker and marker.args:
+        factory, given = (*marker.args, marker.kwargs.get("inputs"))[:2]
     if isinstance(factory, str) and isinstance(given, str | None):
         reproduce(computation(case, factory, given or "").reproduce(case.id, device.torch_device()))
     return lambda: ModelParity(target_model(factory, given), device, compare, measure).check(case)
@@ -96,7 +99,7 @@ def parametrize_community(metafunc: pytest.Metafunc) -> None:
         raise UsageError(f"{metafunc.definition.nodeid} needs a folder with cases", hint="give --ascend-cases=DIR")
     calls = config.stash.setdefault(_COMMUNITY, community.read(folder))
     found = list(calls)
-    metafunc.parametrize(COMMUNITY_FIXTURE, found, ids=[case.id for case in found], indirect=True)
+    metafunc.parametrize("_ascend_community_case", found, ids=[case.id for case in found], indirect=True)
 
 
 def community_case(
@@ -133,12 +136,3 @@ def parity(device: Device, compare: PrecisionCompare, measure: Callable[..., Non
         ModelParity(target, device, compare, measure).check(case)
 
     return judge
-
-
-def _given(request: pytest.FixtureRequest) -> tuple[Any, Any]:
-    """Return the factory and the inputs of the marker, or of the options without one."""
-    marker = request.node.get_closest_marker("ascend_model")
-    if marker is None or not marker.args:
-        option = request.config.getoption
-        return option("ascend_model"), option("ascend_model_input")
-    return marker.args[0], marker.args[1] if len(marker.args) > 1 else marker.kwargs.get("inputs")

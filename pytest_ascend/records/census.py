@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 SCHEMA = 1
@@ -80,25 +80,21 @@ class Census:
             raise ValueError(f'it is no census: "type" is not {TYPE!r}')
         if type(data.get("schema")) is not int or data["schema"] != SCHEMA:
             raise ValueError(f"its schema is {str(data.get('schema'))[:20]!r}; this version reads {SCHEMA}")
-        given = data.get("stack")
-        names = [each.name for each in fields(Census) if each.name != "operators"]
-        if not isinstance(given, dict):
+        stack, operators = data.get("stack"), data.get("operators")
+        if not isinstance(stack, dict):
             raise ValueError('"stack" is no object')
-        for name in names:
-            if not isinstance(given.get(name), str) or not _VERSION.fullmatch(given[name]):
-                raise ValueError(f"stack.{name}: expected a version, got {str(given.get(name))[:40]!r}")
-        return cls(**{name: given[name] for name in names}, operators=_operators(data.get("operators")))
-
-
-def _operators(given: Any) -> dict[str, str]:
-    if not isinstance(given, dict) or not 0 < len(given) <= OPERATORS_LIMIT:
-        raise ValueError(f'"operators" is no object of 1 to {OPERATORS_LIMIT} operators')
-    for name, kind in given.items():
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"{name[:80]!r} is no name of an operator")
-        if not isinstance(kind, str) or kind not in KINDS:
-            raise ValueError(f"{name} is {str(kind)[:40]!r}; expected one of {', '.join(KINDS)}")
-    return given
+        versions: dict[str, Any] = {each: stack.get(each) for each in ("torch", "torch_npu", "torch_npu_commit")}
+        for name, version in versions.items():
+            if not isinstance(version, str) or not _VERSION.fullmatch(version):
+                raise ValueError(f"stack.{name}: expected a version, got {str(version)[:40]!r}")
+        if not isinstance(operators, dict) or not 0 < len(operators) <= OPERATORS_LIMIT:
+            raise ValueError(f'"operators" is no object of 1 to {OPERATORS_LIMIT} operators')
+        for name, kind in operators.items():
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"{name[:80]!r} is no name of an operator")
+            if not isinstance(kind, str) or kind not in KINDS:
+                raise ValueError(f"{name} is {str(kind)[:40]!r}; expected one of {', '.join(KINDS)}")
+        return cls(**versions, operators=operators)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +124,7 @@ class Difference:
 
     def to_dict(self) -> dict[str, Any]:
         """Return builtins only."""
-        parts = {
-            part: {
-                name: {"before": change.before, "after": change.after} for name, change in getattr(self, part).items()
-            }
-            for part in PARTS
-        }
+        parts = {part: {name: asdict(change) for name, change in getattr(self, part).items()} for part in PARTS}
         return {"schema": SCHEMA, "type": "census-diff", "old": self.old.stack, "new": self.new.stack, **parts}
 
 

@@ -43,7 +43,7 @@ def calls(
 
 
 def _drawn(shapes: Sequence[tuple[int, ...]]) -> dict[str, list[torch.Tensor]]:
-    """Return the numbers of each call, as integers."""
+
     longest = max((size for shape in shapes for size in shape), default=0)
     last = max((place for place, shape in enumerate(shapes) if longest in shape), default=-1)
     keys = [f"exact/{place}" for place in range(len(shapes))]

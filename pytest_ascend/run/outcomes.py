@@ -66,7 +66,6 @@ def classify(error: BaseException, *, emulated: bool, missing: Sequence[str] = (
     return Errored(reason=_headline(text), detail=text)
 
 
-def _headline(text: str, limit_characters: int = 300) -> str:
-    """Return the first line that is not empty."""
+def _headline(text: str) -> str:
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return line if len(line) <= limit_characters else f"{line[: limit_characters - 1]}…"
+    return line if len(line) <= 300 else f"{line[:299]}…"

@@ -94,7 +94,18 @@ class Part(Struct, frozen=True, kw_only=True):
     head: str
 
 
-class Header(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="header"):
+class _Dated(Struct, frozen=True):
+    """A line with a time, which can be compared."""
+
+    def __post_init__(self) -> None:
+        name = next(each for each in ("started", "finished", "at") if each in self.__struct_fields__)
+        try:
+            moment(getattr(self, name))
+        except ValueError as error:
+            raise ValueError(f".{name}: {error}") from None
+
+
+class Header(_Dated, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="header"):
     """The first line: what computes, and every case that must run.
 
     ``started`` is a time in ISO 8601 with its offset; ``manifest`` has no case twice; ``options`` are all options of
@@ -120,10 +131,6 @@ class Header(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t
     chain: Annotated[str, one_of("", CHAIN)] = ""
     merged: Annotated[tuple[Part, ...], Meta(max_length=10_000)] = ()
 
-    def __post_init__(self) -> None:
-        """Raise ValueError for a time that cannot be compared."""
-        _expect_moment("started", self.started)
-
     def each_case_once(self) -> Header:
         """Return the header. Raises ValueError for a case twice in the manifest."""
         known: set[str] = set()
@@ -142,24 +149,13 @@ class FooterVerdict(Struct, frozen=True):
     sentence: str
 
 
-class Footer(Struct, frozen=True, kw_only=True, tag_field="type", tag="footer"):
+class Footer(_Dated, frozen=True, kw_only=True, tag_field="type", tag="footer"):
     """The last line. ``counts`` has the cases by outcome."""
 
     finished: str
     records: Count
     counts: Mapping[str, Count]
     verdict: FooterVerdict
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for a time that cannot be compared."""
-        _expect_moment("finished", self.finished)
-
-
-def _expect_moment(name: str, text: str) -> None:
-    try:
-        moment(text)
-    except ValueError as error:
-        raise ValueError(f".{name}: {error}") from None
 
 
 class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
@@ -215,15 +211,11 @@ class LeftBehind(Event, frozen=True, kw_only=True, tag="left-behind"):
     bytes: Count
 
 
-class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
+class Resumed(Event, _Dated, frozen=True, kw_only=True, tag="resumed"):
     """A continuation of the run, with the number of records at that time."""
 
     at: str
     records: Count
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for a time that cannot be compared."""
-        _expect_moment("at", self.at)
 
 
 class _Numbered(TypedDict):

@@ -191,8 +191,6 @@ class LogReader:
 
 
 class _Beginning(msgspec.Struct):
-    """The keys that identify a run log, and its list of cases."""
-
     type: Any = None
     schema: Any = None
     manifest: msgspec.Raw = msgspec.Raw()

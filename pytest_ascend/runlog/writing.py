@@ -50,7 +50,8 @@ class RunLog:
         self._records = list(run.records)
         self._lines = [run.line(index) for index in range(len(run.records))]
         self._events = list(run.events)
-        self._waiting = {case.id for case in run.header.manifest} - {record.case.id for record in run.records}
+        #: The ids of the cases that have no record yet.
+        self.waiting = {case.id for case in run.header.manifest} - {record.case.id for record in run.records}
 
     @classmethod
     def create(cls, path: Path, header: Header, *, durable: bool = True) -> RunLog:
@@ -104,7 +105,7 @@ class RunLog:
         that is not in the manifest.
         """
         case_id, detail, half = record.case.id, record.detail, DETAIL_LIMIT_CHARACTERS // 2
-        if case_id not in self._waiting:
+        if case_id not in self.waiting:
             raise RunLogError(
                 f"the case {case_id!r} has a record already, or is not in the manifest of this run",
                 path=str(self.path),
@@ -121,7 +122,7 @@ class RunLog:
             record = ResultRecord.of(record.case, str(record.node_id)[:1000], outcome)
             line = _line(record, RECORD_LIMIT_BYTES, self.path)
         self._write(line)
-        self._waiting.remove(case_id)
+        self.waiting.remove(case_id)
         self._records.append(record)
         self._lines.append(1 + len(self._records) + len(self._events))
         return record
@@ -136,14 +137,6 @@ class RunLog:
             raise RunLogError(str(error), path=str(self.path), hint="this is an error of pytest-ascend") from None
         self._write(line)
         self._events.append(event)
-
-    def waits_for(self, case_id: str) -> bool:
-        """Whether a case must run and has no record yet."""
-        return case_id in self._waiting
-
-    def waiting(self) -> frozenset[str]:
-        """Return the ids of the cases that have no record yet."""
-        return frozenset(self._waiting)
 
     def contents(self, *, ended: bool = True) -> Run:
         """Return the log so far, for a summary; ``ended`` says that it is complete."""

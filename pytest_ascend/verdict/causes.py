@@ -16,41 +16,22 @@ from hashlib import sha256
 from typing import Any, TypeAlias
 
 from pytest_ascend.records.case import OWN, OWN_TEST, Case
-from pytest_ascend.records.outcome import (
-    Disputed,
-    Errored,
-    Failed,
-    Fallback,
-    Flaky,
-    NotEmulated,
-    NotRun,
-    Unsupported,
-    Waived,
-)
+from pytest_ascend.records.outcome import Disputed, Failed, Fallback, NotEmulated, NotRun, Waived
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.system.suites import describe
 from pytest_ascend.verdict import evidence
+from pytest_ascend.verdict.summary import ORDER
 
 #: A feature and its value, as in ``("dtype", "float16")``; a cause is described by up to three of them.
 Feature: TypeAlias = tuple[str, str]
 Features: TypeAlias = tuple[Feature, ...]
 
 #: Outcomes that are grouped, the worst first.
-GROUPED = (Failed.name, Errored.name, Flaky.name, Fallback.name, Unsupported.name, NotRun.name)
+GROUPED = ORDER[:6]
 #: Features that may describe a cause. Of two that explain as much, the shorter description is preferred.
 _DESCRIPTIONS = (
-    ("error",),
-    ("cpu",),
-    ("subject",),
-    ("operator",),
-    ("dtype",),
-    ("property",),
-    ("suite",),
-    ("subject", "property"),
-    ("subject", "dtype"),
-    ("property", "dtype"),
-    ("suite", "dtype"),
-    ("pattern", "dtype"),
+    *(("error",), ("cpu",), ("subject",), ("operator",), ("dtype",), ("property",), ("suite",)),
+    *(("subject", "property"), ("subject", "dtype"), ("property", "dtype"), ("suite", "dtype"), ("pattern", "dtype")),
     ("subject", "property", "dtype"),
 )
 #: Features that only deviating cases have: no passing case can contradict such a description.
@@ -174,7 +155,7 @@ def features(record: ResultRecord, explained: Mapping[str, str] | None = None) -
         found["subject"] = (explained or {}).get(found["subject"], found["subject"])
         pattern = next((each.pattern for each in record.verdicts if not each.agrees), "")
         found["pattern"] = _without_numbers(pattern.partition("; ")[2] or pattern)
-    elif record.outcome_name in (Errored.name, Unsupported.name, NotRun.name, Flaky.name):
+    elif record.outcome_name in GROUPED and record.outcome_name != Fallback.name:
         codes = record.diagnosis.get("codes")
         found["error"] = str(codes[0]["code"]) if codes else _without_numbers(record.reason)
     return {name: value for name, value in found.items() if value}

@@ -43,7 +43,7 @@ def test_a_cut_at_any_byte_of_the_last_lines_loses_nothing_before(begun: Path, w
         begun.write_bytes(whole[:cut])
         log = RunLog.resume(begun, wanted)
         done = sum(end <= cut for end in ends) - 1
-        assert len(wanted.manifest) - len(log.waiting()) == done
+        assert len(wanted.manifest) - len(log.waiting) == done
         for index in range(done, 3):
             log.append(record(wanted, index))
         log.close()
@@ -68,7 +68,7 @@ def test_where_nothing_whole_stands_the_run_begins(tmp_path: Path, wanted: Heade
     path.write_bytes(left)
     log = RunLog.resume(path, wanted)
     log.close()
-    assert len(log.waiting()) == len(wanted.manifest)
+    assert len(log.waiting) == len(wanted.manifest)
     assert not read(path).events
 
 

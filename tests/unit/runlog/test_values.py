@@ -381,8 +381,8 @@ def test_a_continued_log_is_forced_to_the_disk(tmp_path: Path, monkeypatch: pyte
 
 def test_a_writer_knows_what_it_waits_for_and_what_it_wrote(tmp_path: Path) -> None:
     log = begun(tmp_path, records=1)
-    assert [log.waits_for(each.id) for each in CASES] == [False, True, True]
-    assert log.waiting() == {CASES[1].id, CASES[2].id}
+    assert [each.id in log.waiting for each in CASES] == [False, True, True]
+    assert log.waiting == {CASES[1].id, CASES[2].id}
     assert log.last_line + b"\n" == log.path.read_bytes().splitlines(keepends=True)[-1]
     found = log.contents(ended=False)
     assert (found.ended, found.lines, found.path, len(found.records)) == (False, (2,), str(log.path), 1)
@@ -460,7 +460,7 @@ def test_a_continued_log_says_so_and_knows_its_records(tmp_path: Path) -> None:
     log = RunLog.resume(tmp_path / "run.jsonl", synthetic.header(CASES))
     [event] = log.contents().events
     assert isinstance(event, Resumed)
-    assert (event.records, log.waiting(), log.contents().lines) == (2, {CASES[2].id}, (2, 3))
+    assert (event.records, log.waiting, log.contents().lines) == (2, {CASES[2].id}, (2, 3))
     log.append(synthetic.passed(CASES[2]))
     assert log.contents().lines == (2, 3, 5)
     log.close()

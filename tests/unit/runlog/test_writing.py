@@ -122,7 +122,7 @@ def test_a_case_that_is_not_waited_for_is_refused(log, case):
 
 def test_waiting_names_the_cases_without_a_record(log):
     log.append(synthetic.passed(RELU))
-    assert log.waiting() == {GELU.id}
+    assert log.waiting == {GELU.id}
 
 
 @pytest.mark.parametrize(
