@@ -29,7 +29,9 @@ def check_of(signature: Signature, chip: str = DEFAULT_CHIP) -> _Check | None:
     """Return the function that checks the words of a call and raises Refused; None if there is nothing to check."""
     kind = family(chip)
     found = limits(signature.name.removeprefix("aclnn"), kind.name) if kind else Limits()
-    places = _places(signature, found)
+    places = [each.name for each in signature.parameters]
+    if len(found.parameters) == len(places):  # CANN's names are known
+        places = list(found.parameters)
     allowed = {
         name: frozenset(_CODES[each] for each in listed if each in _CODES) for name, listed in found.takes.items()
     }
@@ -56,31 +58,23 @@ def check_of(signature: Signature, chip: str = DEFAULT_CHIP) -> _Check | None:
         if keeps:
             keeps(words)
         for place, is_list, name, codes, is_ranked, flag in looked_at:
-            if not (descriptor := words[place]) or (is_list and not (descriptor := _first(descriptor))):
-                continue
-            if flag is not None and not words[flag]:
+            descriptor = words[place]
+            if descriptor and is_list:
+                count, items = _TWO.from_address(descriptor)
+                descriptor = ctypes.c_int64.from_address(items).value if count else 0
+            if not descriptor or (flag is not None and not words[flag]):
                 continue
             code, rank = _TWO.from_address(descriptor)
             if codes is not None and code not in codes | _NOT_LISTED and not (is_documented and is_empty(descriptor)):
-                raise Refused(_not_implemented(name, code, codes))
+                listed = _listed(frozenset(_NAMES[each] for each in codes))
+                given = f"DT_{_NAMES[code]}" if code in _NAMES else code
+                raise Refused(f"Tensor {name} not implemented for {given}, should be in dtype support list [{listed}].")
             if is_ranked and rank > MOST_DIMENSIONS:
                 raise Refused(f"The {name} tensor cannot be larger than {MOST_DIMENSIONS} dimensions.")
         for where, names, lost in promoted:
             _check_together([words[place] for place in where], names, lost)
 
     return check
-
-
-def _places(signature: Signature, found: Limits) -> list[str]:
-    """Return CANN's name of each parameter; the signature's own where CANN's are not known."""
-    if len(found.parameters) == len(signature.parameters):
-        return list(found.parameters)
-    return [each.name for each in signature.parameters]
-
-
-def _first(descriptor: int) -> int:
-    count, items = _TWO.from_address(descriptor)
-    return ctypes.c_int64.from_address(items).value if count else 0
 
 
 def _check_together(descriptors: Sequence[int], names: Sequence[str], lost: frozenset[str]) -> None:
@@ -97,12 +91,6 @@ def _check_together(descriptors: Sequence[int], names: Sequence[str], lost: froz
             f"Tensor {names[0]} not implemented for DT_{made}, should be in dtype support list "
             f"[{_listed(frozenset(_CODES) - lost)}]: {found} get promoteType dtype DT_{made}."
         )
-
-
-def _not_implemented(name: str, code: int, codes: frozenset[int]) -> str:
-    found = f"DT_{_NAMES[code]}" if code in _NAMES else code
-    listed = _listed(frozenset(_NAMES[each] for each in codes))
-    return f"Tensor {name} not implemented for {found}, should be in dtype support list [{listed}]."
 
 
 def _listed(names: frozenset[str]) -> str:

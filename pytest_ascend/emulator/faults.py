@@ -17,12 +17,13 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from pytest_ascend.emulator.device_faults import KINDS, inject, is_device_fault
 from pytest_ascend.emulator.graph_faults import GRAPH_FAULTS, instead
 from pytest_ascend.emulator.graphs import BODIES
 from pytest_ascend.emulator.registry import Body, Kernel
-from pytest_ascend.emulator.tensors import FOUR_BITS, POWERS
+from pytest_ascend.emulator.tensors import FOUR_BITS, POWERS, tensors_in
 from pytest_ascend.system.bundled import table
 from pytest_ascend.system.errors import UsageError, choice
 
@@ -85,26 +86,15 @@ def _planted(kernel: Kernel, plant: Callable[[Body], Body]) -> Body:
         return plant(kernel.body)
 
     def body(*arguments: Any, out: Any) -> None:
-        several = isinstance(out, tuple)
-        targets = out if several else (out,)
-
         def correct(*given: Any) -> Any:
-            results = tuple(map(_cloned, targets))
-            kernel.body(*given, out=results if several else results[0])
-            return results if several else results[0]
+            results = tree_map_only(torch.Tensor, torch.clone, out)
+            kernel.body(*given, out=results)
+            return results
 
-        values = plant(correct)(*arguments)
-        for target, value in zip(targets, values if several else (values,), strict=True):
-            pairs = zip(target, value, strict=True) if isinstance(target, list) else [(target, value)]
-            for to, each in pairs:
-                to.copy_(each)
+        for target, value in zip(tensors_in(out), tensors_in(plant(correct)(*arguments)), strict=True):
+            target.copy_(value)
 
     return body
-
-
-def _cloned(output: Any) -> Any:
-    """Return a copy of an output: a tensor, or a list of tensors."""
-    return [each.clone() for each in output] if isinstance(output, list) else output.clone()
 
 
 PREFIX = "hccl-"

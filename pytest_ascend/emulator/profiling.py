@@ -60,32 +60,30 @@ def _us(ns: int) -> str:
     return f"{ns // 1000}.{ns % 1000:03d}"
 
 
-def _operators(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _summary(operators: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the rows of op_summary: operators in the order in which they were carried out."""
     before = 0
-    for each in records:
-        if "inputs" in each["details"]:
-            yield {
-                "Device_id": each["device"],
-                "Op Name": each["name"],
-                "OP Type": each["name"].removeprefix("aclnn"),
-                "Task Type": "AI_CORE",
-                "Task Start Time(us)": _us(each["start"]) + "\t",
-                "Task Duration(us)": _us(each["end"] - each["start"]),
-                "Task Wait Time(us)": _us(max(0, each["start"] - before) if before else 0),
-                "Block Num": 1,
-                **_columns("Input", each["details"]["inputs"]),
-                **_columns("Output", each["details"]["outputs"]),
-            }
-            before = each["end"]
+    for each in operators:
+        yield {
+            "Device_id": each["device"],
+            "Op Name": each["name"],
+            "OP Type": each["name"].removeprefix("aclnn"),
+            "Task Type": "AI_CORE",
+            "Task Start Time(us)": _us(each["start"]) + "\t",
+            "Task Duration(us)": _us(each["end"] - each["start"]),
+            "Task Wait Time(us)": _us(max(0, each["start"] - before) if before else 0),
+            "Block Num": 1,
+            **_columns("Input", each["details"]["inputs"]),
+            **_columns("Output", each["details"]["outputs"]),
+        }
+        before = each["end"]
 
 
-def _statistics(records: list[dict[str, Any]], first: dict[str, str], prefix: str = "") -> list[dict[str, Any]]:
+def _statistics(operators: list[dict[str, Any]], first: dict[str, str], prefix: str = "") -> list[dict[str, Any]]:
     """Return rows of op_statistic or api_statistic: count and times by name; ``first`` names the first columns."""
     found: dict[str, list[int]] = {}
-    for each in records:
-        if "inputs" in each["details"]:
-            found.setdefault(each["name"].removeprefix(prefix), []).append(each["end"] - each["start"])
+    for each in operators:
+        found.setdefault(each["name"].removeprefix(prefix), []).append(each["end"] - each["start"])
     total = sum(map(sum, found.values())) or 1
     return [
         {
@@ -124,12 +122,10 @@ def _timeline(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield {**arrow, "ph": "f", "bp": "e", "pid": device, "tid": stream}
 
 
-def _overlap(records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _overlap(operators: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield when each device computed, and when it was free in between: torch_npu adds it up by step."""
     ends: dict[int, int] = {}
-    for each in records:
-        if "inputs" not in each["details"]:
-            continue
+    for each in operators:
         device, before = each["device"], ends.get(each["device"])
         event = {"ph": "X", "pid": (1 << 21) + device, "tid": 0, "args": {}}
         if before is None:
@@ -152,15 +148,16 @@ def export(folder: Path) -> None:
     for each in records:
         each["start"], each["end"] = each["start"] + ahead, each["end"] + ahead
     records.sort(key=lambda each: each["start"])
+    operators = [each for each in records if "inputs" in each["details"]]
     output, stamp = folder / _OUTPUT, time.strftime("%Y%m%d%H%M%S")
     output.mkdir(exist_ok=True)
     (output / f"msprof_{stamp}.json").write_text(
-        json.dumps([*_timeline(records), *_overlap(records)]), encoding="utf-8"
+        json.dumps([*_timeline(records), *_overlap(operators)]), encoding="utf-8"
     )
     tables = {
-        "op_statistic": _statistics(records, {"OP Type": "", "Core Type": "AI_CORE"}, "aclnn"),
-        "api_statistic": _statistics(records, {"Level": "acl", "API Name": ""}),
-        "op_summary": list(_operators(records)),
+        "op_statistic": _statistics(operators, {"OP Type": "", "Core Type": "AI_CORE"}, "aclnn"),
+        "api_statistic": _statistics(operators, {"Level": "acl", "API Name": ""}),
+        "op_summary": list(_summary(operators)),
     }
     for name, rows in tables.items():
         with (output / f"{name}_{stamp}.csv").open("w", encoding="utf-8", newline="") as file:

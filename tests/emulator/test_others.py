@@ -12,6 +12,7 @@ import torch
 
 from pytest_ascend.emulator.kernels import overflow
 from pytest_ascend.emulator.kernels.random import generator
+from pytest_ascend.emulator.tensors import write
 
 from .both import integers
 from .kernel import T, by_name, called, close, floats
@@ -33,7 +34,8 @@ def test_a_step_of_adam_by_its_definition(name: str, nesterov: bool, dtype: torc
     rate = lr * math.sqrt(1 - powers[1]) / (1 - powers[0])
     wanted = (var.double() - rate * ahead / (second.sqrt() + eps), first, second)
     if name == "by name":
-        found = by_name("ApplyAdamD")(var, m, v, *numbers, grad, use_locking=False, use_nesterov=nesterov)
+        found = tuple(torch.empty_like(each) for each in (var, m, v))
+        write(found, by_name("ApplyAdamD")(var, m, v, *numbers, grad, use_locking=False, use_nesterov=nesterov))
     else:
         called("ApplyAdam", var, m, v, *numbers, grad, False, nesterov)
         found = (var, m, v)

@@ -23,13 +23,10 @@ def apply_adam(
     var: T, m: T, v: T, beta1_power: T, beta2_power: T, lr: T, beta1: T, beta2: T, epsilon: T, grad: T, **how: bool
 ) -> Adam:
     """Step one parameter, in float32; numbers are passed as tensors of the parameter's dtype."""
-    dtype = var.dtype
-    given = (var, m, v, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad)
-    var, m, v, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad = (each.float() for each in given)
     m, v = _moments(m, v, grad, beta1, beta2)
     ahead = beta1 * m + (1 - beta1) * grad if how.get("use_nesterov") else m
     rate = lr * (1 - beta2_power).sqrt() / (1 - beta1_power)
-    return (var - rate * ahead / (v.sqrt() + epsilon)).to(dtype), m.to(dtype), v.to(dtype)
+    return var - rate * ahead / (v.sqrt() + epsilon), m, v
 
 
 def apply_adam_w(
@@ -37,13 +34,10 @@ def apply_adam_w(
     max_norm: Optional = None, *, amsgrad: bool = False, maximize: bool = False,
 ) -> Adam:  # fmt: skip
     """Step one parameter, in float32. The powers are those of the previous step."""
-    given = (var, m, v, beta1_power, beta2_power, lr, decay, beta1, beta2, epsilon, grad)
-    dtype = var.dtype
-    var, m, v, beta1_power, beta2_power, lr, decay, beta1, beta2, epsilon, grad = (each.float() for each in given)
     m, v = _moments(m, v, -grad if maximize else grad, beta1, beta2)
-    square = v if max_norm is None or not amsgrad else torch.maximum(max_norm.float(), v)
+    square = v if max_norm is None or not amsgrad else torch.maximum(max_norm, v)
     step = (m / (1 - beta1_power * beta1)) / ((square / (1 - beta2_power * beta2)).sqrt() + epsilon)
-    return (var * (1 - lr * decay) - lr * step).to(dtype), m.to(dtype), v.to(dtype)
+    return var * (1 - lr * decay) - lr * step, m, v
 
 
 def apply_bert_adam(
@@ -53,24 +47,14 @@ def apply_bert_adam(
     """Step one parameter, in float32, without a correction for the first steps; large gradients are clipped."""
     if adam_mode != "adam":
         raise NotImplementedError(f"adam_mode {adam_mode} is not implemented")
-    dtype = var.dtype
-    given = (var, m, v, lr, beta1, beta2, epsilon, grad, max_norm, norm, decay)
-    var, m, v, lr, beta1, beta2, epsilon, grad, max_norm, norm, decay = (each.float() for each in given)
     if max_norm > 0 and norm > max_norm:
         grad = grad * (max_norm / norm)
     m, v = _moments(m, v, grad, beta1, beta2)
-    return (var - lr * (m / (v.sqrt() + epsilon) + decay * var)).to(dtype), m.to(dtype), v.to(dtype)
+    return var - lr * (m / (v.sqrt() + epsilon) + decay * var), m, v
 
 
-def apply_adam_in_place(*given: Any) -> None:
-    *tensors, _, nesterov = given
-    for target, made in zip(tensors[:3], apply_adam(*tensors, use_nesterov=nesterov), strict=True):
-        target.copy_(made)
-
-
-def apply_adam_w_in_place(*given: Any) -> None:
-    *tensors, amsgrad, maximize = given
-    for target, made in zip(tensors[:3], apply_adam_w(*tensors, amsgrad=amsgrad, maximize=maximize), strict=True):
+def in_place(step: Callable[..., Adam], *tensors: T, **how: bool) -> None:
+    for target, made in zip(tensors[:3], step(*tensors, **how), strict=True):
         target.copy_(made)
 
 

@@ -146,7 +146,7 @@ def add_rms_norm_quant(
     x1: T, x2: T, gamma: T, scales1: T, scales2: Optional, zeroPoints1: Optional, zeroPoints2: Optional,
     epsilon: float, divMode: bool, beta: Optional = None,
 ) -> tuple[Optional, ...]:  # fmt: skip
-    """Add, normalize, and quantize with given scales, which divide or multiply."""
+    """Add, normalize, and quantize with given scales, which divide or multiply. V2 has the last result."""
     total, normal = _added_norm(x1, x2, gamma, beta, epsilon)
 
     def quantized(scale: Optional, shift: Optional) -> Optional:
@@ -155,15 +155,7 @@ def add_rms_norm_quant(
         scaled = normal / scale.float() if divMode else normal * scale.float()
         return to_int8(scaled + (0 if shift is None else shift.float()))
 
-    return quantized(scales1, zeroPoints1), quantized(scales2, zeroPoints2), total
-
-
-def add_rms_norm_quant_v2(
-    x1: T, x2: T, gamma: T, scales1: T, scales2: Optional, zeroPoints1: Optional, zeroPoints2: Optional,
-    beta: Optional, epsilon: float, divMode: bool,
-) -> tuple[Optional, ...]:  # fmt: skip
-    made = add_rms_norm_quant(x1, x2, gamma, scales1, scales2, zeroPoints1, zeroPoints2, epsilon, divMode, beta)
-    return *made, _added_norm(x1, x2, gamma, beta, epsilon)[1]
+    return quantized(scales1, zeroPoints1), quantized(scales2, zeroPoints2), total, normal
 
 
 def add_rms_norm_dynamic_quant(

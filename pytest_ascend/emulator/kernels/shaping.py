@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812  as everybody calls it
 
 from pytest_ascend.emulator.choices import is_950
 from pytest_ascend.emulator.kernels.microscaling import SHORT, numbers_of, packed, to_grid
@@ -62,11 +61,6 @@ def cast(x: T, dtype: torch.dtype | None) -> T:
     return packed(to_grid(wide, dtype)).view(dtype) if FOUR_BITS and dtype is FOUR_BITS else wide
 
 
-def as_strided(x: T, size: T, stride: T, offset: T) -> T:
-    """Return a view of the memory that begins at ``x``, whatever the shape of ``x``."""
-    return x.as_strided(size.tolist(), stride.tolist(), x.storage_offset() + int(offset))
-
-
 def cut(x: T, offsets: T, sizes: T) -> T:
     for dim, (start, size) in enumerate(zip(offsets.tolist(), sizes.tolist(), strict=True)):
         x = x.narrow(dim, start, x.shape[dim] - start if size == -1 else size)
@@ -95,12 +89,6 @@ def strided_slice(x: T, begin: T, end: T, strides: T, **masks: int) -> T:
             places = range(x.shape[axis])[slice(*ends, step)]
             x, axis = x.index_select(axis, torch.tensor(places, dtype=torch.int64)), axis + 1
     return x
-
-
-def pad(x: T, paddings: T) -> T:
-    """Pad with zeros: pairs of before and after, first dimension first."""
-    pairs = paddings.reshape(-1, 2).tolist()
-    return F.pad(x, [size for pair in reversed(pairs) for size in pair])
 
 
 def masked_fill_range(x: T, start: T, end: T, value: T, axis: int) -> T:
