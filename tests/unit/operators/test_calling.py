@@ -219,6 +219,15 @@ def test_references_are_exact_and_have_a_run_per_layout() -> None:
     assert [run[0].dtype for run in gradient.reference_runs if run[0] is not None] == [torch.float16] * 3
 
 
+def test_a_layout_that_the_cpu_refuses_gives_no_reference_run() -> None:
+    tested = operator(torch.view_as_complex, lambda make: [call(make.normal(3, 2))])
+    (sample,) = tested.samples("float32")
+    for backward in (False, True):
+        assert len(computed(tested, sample, "float32", backward=backward).reference_runs) in (1, 2)
+    with pytest.raises(RuntimeError, match="must have a last dimension of size 2"):
+        computed(operator(torch.view_as_complex), operator().samples("float32")[0], "float32")
+
+
 def test_a_definition_is_computed_once_in_several_precisions() -> None:
     calls: list[torch.dtype] = []
 
