@@ -391,7 +391,8 @@ def test_operators_of_rare_kernels_have_more_calls_and_those_of_shared_ones_fewe
     assert asked("ops/pad/sweep-more/float32") == range(60, 240)
     assert asked("ops/squeeze/sweep/float16") == range(12)
     assert asked("ops/squeeze/sweep-more/float32") == range(12, 108)
-    assert asked("ops/add/sweep/int32", "smoke") == asked("ops/pad/sweep/int64", "smoke") == range(3, 6)
+    at_smoke = calls_of(next(each for each in CASES if each.id == "ops/add/sweep/int32"), "smoke")
+    assert at_smoke == (range(3), range(3, 6))
 
 
 def test_operators_with_more_or_fewer_calls_are_there() -> None:
