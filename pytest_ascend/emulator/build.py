@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from string import Template
 
@@ -79,26 +79,16 @@ def _compiler() -> str:
 
 
 def _key(compiler: str, libraries: list[Path], *, clash: bool = False) -> str:
-    digest = hashlib.sha256(b"clash" if clash else b"")
-    for part in _what_matters(compiler, libraries):
-        digest.update(part + b"\0")
-    return f"cann-{digest.hexdigest()[:24]}"
-
-
-def _what_matters(compiler: str, libraries: list[Path]) -> Iterator[bytes]:
-    for source in sorted(
-        path
-        for folder in (HERE, *(HERE / name for name in ("kernels", "runtime", "hccl")))
-        for path in folder.glob("*.*")
-    ):
-        yield source.name.encode()
-        yield source.read_bytes()
-    yield compiler.encode()
-    yield subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout  # noqa: S603
-    yield platform.machine().encode()
+    folders = (HERE, *(HERE / name for name in ("kernels", "runtime", "hccl")))
+    sources = sorted(path for folder in folders for path in folder.glob("*.*"))
+    matters = [part for source in sources for part in (source.name.encode(), source.read_bytes())]
+    matters += [compiler.encode(), subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout]  # noqa: S603
+    matters.append(platform.machine().encode())
     for library in libraries:  # in place of its undefined symbols, which take longer to read
         status = library.stat()
-        yield f"{library} {status.st_size} {status.st_mtime_ns}".encode()
+        matters.append(f"{library} {status.st_size} {status.st_mtime_ns}".encode())
+    digest = hashlib.sha256(b"\0".join([b"clash" if clash else b"", *matters]))
+    return f"cann-{digest.hexdigest()[:24]}"
 
 
 def _build(compiler: str, libraries: list[Path], target: Path, *, clash: bool) -> None:

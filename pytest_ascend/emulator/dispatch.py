@@ -186,6 +186,7 @@ def call_of(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -> C
     check = check_of(kernel.signature, os.environ.get(CHIP, ""))
     body = with_kernels_of_float32(kernel.signature, kernel.body)
     is_dynamic = any(dynamic for *_, dynamic in outputs)
+    is_one_list = [parameters[i].type for i, *_ in outputs] == ["TensorList"]
 
     def arguments_at(address: int, into: int) -> tuple[list[int], list[Any], list[Any]]:
         words = block.from_address(address)[:]
@@ -204,7 +205,7 @@ def call_of(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -> C
             written = list(targets)
         else:
             results, written = body(*arguments), []
-            results = results if isinstance(results, tuple) and len(targets) > 1 else (results,)
+            results = results if isinstance(results, tuple) and not is_one_list else (results,)
             for target, value, (i, _, dynamic) in zip(targets, results, outputs, strict=False):  # some may be missing
                 if dynamic:
                     _write_dynamic(target, value, words[i])

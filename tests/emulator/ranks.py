@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.emulator.kernels import all_kernels, mc2, mc2_quantized
+from pytest_ascend.emulator.kernels import all_kernels, mc2
 from pytest_ascend.emulator.kernels.mc2 import Group
 
 from .both import floats
@@ -65,8 +65,7 @@ class Threads(Group):
 
 def put_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the ranks of kernels threads."""
-    for module in (mc2, mc2_quantized):
-        monkeypatch.setattr(module, "Group", Threads)
+    monkeypatch.setattr(mc2, "Group", Threads)
     Threads.called.clear()
 
 

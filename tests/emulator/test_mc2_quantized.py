@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.emulator.kernels import mc2_quantized
+from pytest_ascend.emulator.kernels import mc2
 from pytest_ascend.emulator.kernels.linear import scaled_product
+from pytest_ascend.emulator.kernels.quantization import to_int8
 
 from .both import floats, integers
 from .ranks import RANKS, Threads, called, drawn, on_all, put_in_place
@@ -69,9 +70,7 @@ def test_sums_in_int8_are_quantized_on_the_way_there_and_back(count: int) -> Non
         assert each.equal(wanted.half())
     on_all(lambda rank: called("QuantMatmulAllReduceV3", x1=a[rank], x2=b[rank], scale=scale, there=there))
     assert Threads.called[-RANKS:] == ["all_reduce"] * RANKS, "with one of the scales alone"
-    assert mc2_quantized._by_column(torch.tensor([[1.5, 2.5, -400.0, 300.0]]), torch.ones(4)).tolist() == [
-        [2, 2, -128, 127]
-    ]
+    assert to_int8(torch.tensor([[1.5, 2.5, -400.0, 300.0]])).tolist() == [[2, 2, -128, 127]]
 
 
 @pytest.mark.parametrize("group_size", [0, 2, 3])
@@ -126,10 +125,10 @@ def test_rows_that_become_columns_are_quantized_by_row(version: str, turned: boo
 
 @pytest.mark.parametrize("to", [35, 36])
 def test_rows_in_eight_bits_of_floating_point_fill_the_range(to: int) -> None:
-    dtype = mc2_quantized._QUANTIZED[to]
+    dtype = mc2._QUANTIZED[to]
     assert dtype == {35: torch.float8_e5m2, 36: torch.float8_e4m3fn}[to]
     x = floats(3, 8)
-    codes, scale = mc2_quantized._found(x, dtype)
+    codes, scale = mc2._found(x, dtype)
     assert codes.dtype == dtype
     assert (codes.float().abs().amax(1) == torch.finfo(dtype).max).all()
     torch.testing.assert_close(codes.float() * scale[:, None], x, rtol=0.13, atol=1e-3)

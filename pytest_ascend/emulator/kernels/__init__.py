@@ -12,7 +12,7 @@ from pytest_ascend.emulator.rows import family_of
 #: The module of each family, in the order in which the compiled entry points number their operators.
 _MODULES = (
     *("activation", "atb", "convolution", "detection", "elementwise", "attention", "gated", "indexing", "inference"),
-    *("linear", "linear_algebra", "loss", "mc2", "mc2_quantized", "microscaling", "normalization", "optimizer"),
+    *("linear", "linear_algebra", "loss", "mc2", "microscaling", "normalization", "optimizer"),
     *("overflow", "pooling", "quantization", "random", "recurrent", "reduction", "routing", "serving", "shaping"),
 )
 FAMILIES: tuple[Family, ...] = tuple(family_of(name, import_module(f"{__name__}.{name}")) for name in _MODULES)

@@ -255,9 +255,15 @@ _CAUSAL = 3
 
 def lightning_indexer(
     query: T, key: T, weights: T, lengthsQuery: Optional, lengthsKey: Optional, blockTable: Optional,
-    layoutQuery: str, layoutKey: str, count: int, sparseMode: int, returnValues: bool,
+    layoutQuery: str, layoutKey: str, count: int, sparseMode: int, returnValues: bool = False,
+    scaleQuery: Optional = None, scaleKey: Optional = None,
 ) -> tuple[T, Optional]:  # fmt: skip
-    """Choose for each query the keys of the largest sums over heads of weight * relu(query . key); -1 where none is."""
+    """Choose for each query the keys of the largest sums over heads of weight * relu(query . key); -1 where none is.
+
+    Scales of quantized numbers are of each row of a head, and positive.
+    """
+    key = key if scaleKey is None else key.double() * scaleKey.double().unsqueeze(-1)
+    weights = weights if scaleQuery is None else weights.double() * scaleQuery.double()
     indices = torch.full((*query.shape[:-2], 1, count), -1, dtype=torch.int32)
     values = torch.full(indices.shape, float("-inf"))
     targets = [_sequences_of(each, layoutQuery, lengthsQuery) for each in (indices, values)]
@@ -387,18 +393,6 @@ def fused_causal_conv1d(
 
 
 # --- attention over chosen keys, quantized ---
-
-
-def quant_lightning_indexer(
-    query: T, key: T, weights: T, scaleQuery: T, scaleKey: T, lengthsQuery: Optional, lengthsKey: Optional,
-    blockTable: Optional, layoutQuery: str, layoutKey: str, count: int, sparseMode: int,
-) -> T:  # fmt: skip
-    """Choose keys as the indexer does; scales are of each row of a head, and positive."""
-    wide = key.double() * scaleKey.double().unsqueeze(-1)
-    shares = weights.double() * scaleQuery.double()
-    return lightning_indexer(
-        query, wide, shares, lengthsQuery, lengthsKey, blockTable, layoutQuery, layoutKey, count, sparseMode, False
-    )[0]
 
 
 def kv_quant_sparse_flash_attention(
