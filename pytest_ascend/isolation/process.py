@@ -58,10 +58,6 @@ STACKS_SIGNAL = signal.SIGRTMIN + 7
 MESSAGE_LIMIT_BYTES = 64 * 2**20
 
 
-#: Seconds to wait for a killed process.
-KILL_LIMIT_S = 10.0
-
-
 class Channel:
     """The child's end. Messages are JSON objects, one per line."""
 
@@ -156,7 +152,7 @@ class Child:
         time.sleep(0.05)
         return self.notes()
 
-    def kill(self, limit_s: float = KILL_LIMIT_S) -> bool:
+    def kill(self, limit_s: float = 10.0) -> bool:
         """End the process and its descendants; return whether it is gone within ``limit_s``.
 
         A process inside a driver call cannot be ended by any signal until that call returns.
@@ -324,8 +320,6 @@ def _text(path: Path, most: int | None = 200) -> str:
 
 #: Both ends of CANN's log of a process are kept, each of this length: the cause and its consequences.
 PLOG_END_BYTES = 10_000
-#: CANN begins a new file when one is full; no process needs this many.
-MOST_PLOGS = 4
 #: A process's own file or, for a fork of a process with an open file, the lines with its pid.
 _PLOG = re.compile(r"(?:plog|device)-(\d{1,9})_\d+\.log(\.\d+)?")
 
@@ -350,7 +344,8 @@ def plogs(pid: int, since: float, environ: Mapping[str, str] = os.environ) -> It
     marks = {each: "" for each, of in touched if of == str(pid)}
     if not any(each.name.startswith("plog") for each in marks):
         marks |= {each: f"({pid}," for each, _ in touched if each.name.startswith("plog")}
-    for each, mark in list(marks.items())[-MOST_PLOGS:]:
+    # CANN begins a new file when one is full; no process needs more than four.
+    for each, mark in list(marks.items())[-4:]:
         with contextlib.suppress(OSError):
             if log := _plog(each, mark):
                 yield f"CANN's log of the process, {each}:\n{log}"

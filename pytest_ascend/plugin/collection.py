@@ -29,9 +29,6 @@ _KNOWN_PLUGINS = (
 #: The cases to build, by the node id of the test function.
 _TO_BUILD: pytest.StashKey[dict[str, tuple[Case, ...] | None]] = pytest.StashKey()
 
-#: A test that uses one of these fixtures is a case, even without a marker.
-CASE_FIXTURES = {"npu_device", "precision_compare", "ascend_measure", "ascend_benchmark", "_model_parity"}
-
 
 def case_of(item: pytest.Item) -> Case | None:
     """Return the case that a test decides: from its marker or parameter, or of the test if it uses the fixtures."""
@@ -44,11 +41,12 @@ def case_of(item: pytest.Item) -> Case | None:
             )
         return marker.args[0]
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    given = [value for value in parameters if isinstance(value, Case)]
-    if given:
+    if given := [value for value in parameters if isinstance(value, Case)]:
         return given[0]
-    uses = CASE_FIXTURES.intersection(getattr(item, "fixturenames", ()))
-    return Case(suite=OWN, subject=item.nodeid, property=OWN_TEST) if uses else None
+    # A test that uses one of these is a case, even without a marker.
+    fixtures = {"npu_device", "precision_compare", "ascend_measure", "ascend_benchmark", "_model_parity"}
+    is_case = not fixtures.isdisjoint(getattr(item, "fixturenames", ()))
+    return Case(suite=OWN, subject=item.nodeid, property=OWN_TEST) if is_case else None
 
 
 def take_cases(items: list[pytest.Item]) -> None:

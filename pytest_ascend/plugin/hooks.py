@@ -40,9 +40,6 @@ __all__ = ["register", "set_up"]
 #: Exit code if the log cannot be written: an infrastructure failure, not the device's.
 CANNOT_WRITE = 7
 
-#: A test that uses one of these is timed.
-TIMED_FIXTURES = {"benchmark", "ascend_benchmark"}
-
 
 def register(config: pytest.Config, setup: RunSetup | None) -> None:
     """Register the hooks of the run. ``setup`` is None if pytest loaded this plugin too late to start a device."""
@@ -234,7 +231,7 @@ class ExecutionHooks:
         context = item.stash.get(CONTEXT, None)
         if context is None:
             return (yield)
-        is_timed = not TIMED_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+        is_timed = not {"benchmark", "ascend_benchmark"}.isdisjoint(getattr(item, "fixturenames", ()))
         with watching(context, self.run.device, timed=is_timed):
             try:
                 return (yield)

@@ -39,12 +39,6 @@ from pytest_ascend.system.errors import DeviceUnavailable
 #: If set, emulated devices are locked too. Otherwise each belongs to one process and needs no lock.
 LOCKS_VARIABLE = "PYTEST_ASCEND_CARD_LOCKS"
 
-#: Number of lines of stacks on the terminal; the log and the page have all.
-SHOWN_LINES = 30
-#: Additional seconds for the first call of an operator in a process: it is loaded and, if called by its name, compiled,
-#: which takes a minute or more.
-FIRST_CALL_S = 240.0
-
 
 def run(run: RunState, session: pytest.Session) -> bool:
     """Run all collected tests in child processes, instead of pytest's own loop."""
@@ -203,7 +197,7 @@ class Parent:
                 outcome = Errored(reason=reason, detail=detail)
                 listed = tuple(map(_recorded, attempts)) if len(attempts) > 1 else ()
                 record = ResultRecord.of(case, node_id, outcome, attempts=listed)
-            shown = "\n".join(detail.splitlines()[:SHOWN_LINES])
+            shown = "\n".join(detail.splitlines()[:30])  # on the terminal; the log and the page have all
             reports = [_report(item, f"errored: {reason}\n{shown}", "errored" if case else "", record)]
         else:
             reports = [restored(item.config, each) for each in last.payloads]
@@ -230,6 +224,8 @@ class Parent:
             case, group = item.stash.get(CASE, None), ""
             known = recorder.recorded.get(case.id) if case else None
             limit = options.case_deadline_s or limit_s(known) + options.explore_s
+            # An operator's first call in a process loads and, if it is called by its name, compiles it: for minutes.
+            first_s = 0.0 if options.case_deadline_s or case is None else 240.0
             if case and item.nodeid in self._bundled:
                 # Its tests share results: those of an operator or model, or the ranks.
                 group = case.suite if case.suite == DISTRIBUTED else f"{case.suite}/{case.subject}"
@@ -240,7 +236,7 @@ class Parent:
                     limit,
                     is_case=case is not None,
                     subject=case.subject if case else "",
-                    first_s=0.0 if options.case_deadline_s or case is None else FIRST_CALL_S,
+                    first_s=first_s,
                     deterministic=case is not None and case.property in EQUAL_BITS,
                     group=group,
                 )

@@ -20,11 +20,6 @@ from pytest_ascend.system import figures
 from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.summary import ORDER
 
-#: Seconds, and share of the expected time, after which the remaining time is shown.
-LEAST_S, LEAST_SHARE = 10.0, 0.05
-#: Outcomes that are not reported at once.
-_EXPECTED = ("passed", "waived", "not-emulated", "not-judged")
-
 
 class Progress:
     """Follows a run. ``weights_s`` has every case that must run, by id, with its expected time in seconds."""
@@ -53,10 +48,10 @@ class Progress:
         left_s, passed_s = sum(self._left.values()), now - self._started
         done_s, parts = self._total_s - left_s, [f"{self._total - len(self._left):,} of {self._total:,} cases"]
         # the first cases include common costs, and do not predict the others
-        if self._left and passed_s >= LEAST_S and done_s >= LEAST_SHARE * self._total_s:
+        if self._left and passed_s >= 10.0 and done_s >= 0.05 * self._total_s:
             parts.append(f"about {figures.duration(max(passed_s / done_s * left_s, 1.0))} left")
-        shown = (name for name in ORDER if self._counts[name] and name not in _EXPECTED)
-        parts += [f"{self._counts[name]:,} {name}" for name in shown]
+        shown = (name for name in ORDER if name not in {"passed", "waived", "not-emulated", "not-judged"})
+        parts += [f"{self._counts[name]:,} {name}" for name in shown if self._counts[name]]
         share, case_id = self._worst
         if case_id:
             parts.append(f"worst {figures.used(share)} of its limit: {evidence.line(case_id)}")

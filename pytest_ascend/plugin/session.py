@@ -43,13 +43,7 @@ from pytest_ascend.verdict.summary import Summary, exit_code, notice, summarise
 LOG = "run.jsonl"
 PAGE = "conformance.html"
 
-#: Cases that one event of the log names; a line may have at most 4 MiB.
-LOST_AT_ONCE = 10_000
-#: Seconds reserved for the end of a run: ending the children, and for each case judging a record and writing a row of
-#: the page (0.4 ms on an idle core, see docs/survival.md).
-ENDING_S, ENDING_OF_A_CASE_S = 2.0, 0.001
-#: Seconds of bundled cases that justify a second emulated device, whose process takes a second to start.
-WORTH_ANOTHER_S = 4.0
+
 #: Why a run stopped when its time was over.
 LATE = "the deadline of the run passed"
 
@@ -59,8 +53,6 @@ PYTEST_ONLY = (2, 3, 4)
 
 #: The suite that needs several devices.
 DISTRIBUTED = "distributed"
-#: Emulated ranks by level: two show almost everything, four what needs more than one neighbour.
-EMULATED_RANKS = {"smoke": 2, "standard": 2, "full": 4}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +77,8 @@ class RunSetup:
     def deadline(self, cases: int) -> float:
         """Return the deadline of the cases, by ``time.monotonic``; the remaining time is for the end of the run."""
         whole_s = self.options.deadline_s
-        ending_s = min(ENDING_S + ENDING_OF_A_CASE_S * cases, whole_s / 2)
+        # Ending the children, and judging a record and writing a row of the page (0.4 ms on an idle core) for each.
+        ending_s = min(2.0 + 0.001 * cases, whole_s / 2)
         return self.began + whole_s - ending_s if whole_s else float("inf")
 
     def concerns(self, case: Case) -> bool:
@@ -96,9 +89,9 @@ class RunSetup:
 
     def usual_cards(self, expected_s: float) -> int:
         """Return the default number of devices: one, but of emulated ones in a long run as many as processors allow."""
-        if not self.prepared.device.emulated or expected_s <= WORTH_ANOTHER_S:
-            return 1
-        return min(len(os.sched_getaffinity(0)), len(self.prepared.indices))
+        is_long = expected_s > 4.0  # the process of another takes a second to start
+        cards = min(len(os.sched_getaffinity(0)), len(self.prepared.indices))
+        return cards if is_long and self.prepared.device.emulated else 1
 
     @property
     def ranks(self) -> int:
@@ -108,8 +101,8 @@ class RunSetup:
         """
         if self.rank_devices or self.options.ranks:
             return len(self.rank_devices) or self.options.ranks
-        if self.prepared.device.emulated:
-            return EMULATED_RANKS[self.options.level]
+        if self.prepared.device.emulated:  # two show almost everything, four what needs more than one neighbour
+            return 4 if self.options.level == "full" else 2
         cards, count = self.options.cards, len(self.prepared.indices)
         count = count if isinstance(cards, str) else min(cards, count)
         return count if count > 1 else 0
@@ -206,9 +199,9 @@ class RunRecorder:
             self._log.note(event)
 
     def lose(self, cases: Sequence[str], why: str) -> None:
-        """Record which cases did not run: many in one line, since each line waits for the disk."""
-        for first in range(0, len(cases), LOST_AT_ONCE):
-            self.note(contents.Lost(cases=tuple(cases[first : first + LOST_AT_ONCE]), reason=why))
+        """Record which cases did not run: many in one line, since each line waits for the disk; 4 MiB at most."""
+        for first in range(0, len(cases), 10_000):
+            self.note(contents.Lost(cases=tuple(cases[first : first + 10_000]), reason=why))
 
     def _stop_late(self) -> None:
         """If the time of the run is over, record it for the cases that did not run."""

@@ -26,9 +26,6 @@ from pytest_ascend.run import benchmarked
 from pytest_ascend.run.case_context import lost
 from pytest_ascend.system.memory import give_back, resident_bytes
 
-#: Plugins that write to the terminal or to files: they run in the parent.
-PARENTS = ("terminalreporter", "ascend-progress", "ascend-integrations")
-
 #: Bytes that may stay allocated after a case: devices and libraries keep some by themselves.
 LEFT_BEHIND_BYTES = 2**20
 
@@ -182,9 +179,10 @@ def _away_from_the_terminal(config: pytest.Config, beside: BinaryIO, *, has_own_
     What C++ writes past pytest's capturing, such as between tests, goes to ``beside``; with ``-s``, to the terminal.
     """
     manager = config.pluginmanager
-    # pytest's handler of messages visits all of torch's loggers six times a test, which no bundled case looks at.
-    for name in PARENTS if has_own_tests else (*PARENTS, "logging-plugin"):
-        if manager.has_plugin(name):
+    # These write to the terminal or to files, in the parent; and pytest's handler of messages visits all of torch's
+    # loggers six times a test, which no bundled case looks at.
+    for name in ("terminalreporter", "ascend-progress", "ascend-integrations", "logging-plugin"):
+        if manager.has_plugin(name) and not (has_own_tests and name == "logging-plugin"):
             manager.unregister(name=name)
     capture = manager.getplugin("capturemanager")
     capture.stop_global_capturing()

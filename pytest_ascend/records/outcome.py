@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+#: Each outcome by its name.
+OUTCOMES: dict[str, type[Outcome]] = {}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
@@ -15,84 +18,55 @@ class Outcome:
 
     name: ClassVar[str]
     #: Whether the case counts as conformant with this outcome.
-    conforms: ClassVar[bool] = False
+    conforms: ClassVar[bool]
 
     reason: str = ""
     detail: str = ""
 
+    def __init_subclass__(cls, *, name: str, conforms: bool = False) -> None:
+        cls.name, cls.conforms = name, conforms
+        OUTCOMES[name] = cls
 
-class Passed(Outcome):
+
+class Passed(Outcome, name="passed", conforms=True):
     """Ran on the device, was compared, and agrees."""
 
-    name = "passed"
-    conforms = True
 
-
-class Failed(Outcome):
+class Failed(Outcome, name="failed"):
     """Ran on the device, and the result is not what PyTorch promises."""
 
-    name = "failed"
 
-
-class Unsupported(Outcome):
+class Unsupported(Outcome, name="unsupported"):
     """The device reports that it does not support this."""
 
-    name = "unsupported"
 
-
-class Fallback(Outcome):
+class Fallback(Outcome, name="fallback"):
     """The numbers are right, but the CPU computed them: never a pass. ``reason`` names the operators."""
 
-    name = "fallback"
 
-
-class Waived(Outcome):
+class Waived(Outcome, name="waived", conforms=True):
     """Executed and deviating, for a known reason with an owner and an expiry date."""
 
-    name = "waived"
-    conforms = True
 
-
-class Disputed(Outcome):
+class Disputed(Outcome, name="disputed", conforms=True):
     """Executed and deviating; it is not known yet whether the device or the case is wrong."""
 
-    name = "disputed"
-    conforms = True
 
-
-class NotEmulated(Outcome):
+class NotEmulated(Outcome, name="not-emulated"):
     """The emulated device lacks an operator. Says nothing about any NPU; only the emulated device has it."""
 
-    name = "not-emulated"
 
-
-class NotJudged(Outcome):
+class NotJudged(Outcome, name="not-judged"):
     """A test of the user's that pytest decides: skipped, expected to fail, or passed by its own assertions."""
 
-    name = "not-judged"
 
-
-class Flaky(Outcome):
+class Flaky(Outcome, name="flaky"):
     """Gave different results when it ran again. ``reason`` has both."""
 
-    name = "flaky"
 
-
-class Errored(Outcome):
+class Errored(Outcome, name="errored"):
     """No verdict: a crash, a hang, no memory, a lost device, a damaged golden, a test that compared nothing."""
 
-    name = "errored"
 
-
-class NotRun(Outcome):
+class NotRun(Outcome, name="not-run"):
     """Should have run and did not."""
-
-    name = "not-run"
-
-
-OUTCOMES: dict[str, type[Outcome]] = {
-    kind.name: kind
-    for kind in (
-        *(Passed, Failed, Unsupported, Fallback, Waived, Disputed, NotEmulated, NotJudged, Flaky, Errored, NotRun),
-    )
-}

@@ -142,17 +142,15 @@ _WORDS = {
     "`object`": "an object",
     "`null`": "null",
 }
-_CHOICES = re.compile(r"Expected `str` matching regex '\\\\A\(\?:(.+)\)\\\\Z'")
-_MISSING = re.compile(r"Object missing required field `(\w+)`")
 
 
 def _explained(message: str, name: str) -> str:
     """Return msgspec's message in the terms of the log: "record.reason: expected text, got null"."""
     problem, _, place = message.partition(" - at `$")
     place = place.rstrip("`")
-    if missing := _MISSING.fullmatch(problem):
+    if missing := re.fullmatch(r"Object missing required field `(\w+)`", problem):
         return f"{name}{place}.{missing[1]}: missing"
-    if choices := _CHOICES.fullmatch(problem):
+    if choices := re.fullmatch(r"Expected `str` matching regex '\\\\A\(\?:(.+)\)\\\\Z'", problem):
         return f"{name}{place}: expected one of {choices[1].replace('|', ', ')}"
     if problem.startswith("."):  # of a __post_init__, which knows the field
         return f"{name}{place}{problem}"

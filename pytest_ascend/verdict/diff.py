@@ -17,13 +17,8 @@ from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.causes import Cause, causes_of
 from pytest_ascend.verdict.summary import Summary
 
-#: A case drifts if it uses this many times the earlier share of its limit, and at least this share: below, rounding
-#: alone changes it.
-ERROR_FACTOR, LEAST_SHARE = 2.0, 0.1
 #: Relative change of a time, throughput or size that is reported.
 SPEED_SHARE = 0.1
-#: Number of samples from which the spread of two measurements is considered.
-LEAST_SAMPLES = 5
 
 REGRESSION, FIX, OTHER, NEW, VANISHED = "regression", "fix", "other", "new", "vanished"
 ERROR_DRIFT, SLOWER, FASTER = "error-drift", "slower", "faster"
@@ -192,7 +187,8 @@ def _drifts(old: ResultRecord, new: ResultRecord, speed_share: float) -> Iterato
 
     before, after = evidence.limit_used(old), evidence.limit_used(new)
     one, other = ([each.standard for each in result.verdicts] for result in (old, new))
-    least = max(ERROR_FACTOR * (before or 0.0), LEAST_SHARE)
+    # Twice the earlier share of its limit, and a tenth of it at least: below, rounding alone changes it.
+    least = max(2.0 * (before or 0.0), 0.1)
     if before is not None and after is not None and before < after and after >= least and one == other:
         yield change(ERROR_DRIFT, "limit_used", before, after, after / before if before else math.inf)
     before, after = (each.measurements.get("error_ulp") for each in (old, new))
@@ -225,7 +221,7 @@ def _is_beyond_spread(name: str, old: ResultRecord, new: ResultRecord) -> bool:
     samples = [
         next((values for name, values in result.series.items() if name.endswith(stem)), ()) for result in (old, new)
     ]
-    if not stem or any(len(each) < LEAST_SAMPLES for each in samples):
+    if not stem or any(len(each) < 5 for each in samples):
         return True
     (low, high), (other_low, other_high) = (_notch(each) for each in samples)
     return high < other_low or other_high < low

@@ -18,8 +18,6 @@ LINE_LIMIT = 400
 TEXT_LIMIT = 6_000
 #: A model's gradients are a few hundred tensors.
 LEAVES_LIMIT = 400
-#: Elements shown for one comparison, and cells of the map of its errors in each direction.
-ELEMENTS_LIMIT, MAP_LIMIT = 8, 64
 
 
 def finding(result: ResultRecord) -> str:
@@ -54,12 +52,12 @@ def decided(verdict: Verdict) -> Iterator[tuple[str, str]]:
 def elements(verdict: Verdict) -> list[list[str]]:
     """Return the worst elements as index, actual and expected, the worst first; old logs have one."""
     found = verdict.worst_elements or ((verdict.worst,) if verdict.worst else ())
-    return [[str([*each.index]), line(each.actual), line(each.expected)] for each in found[:ELEMENTS_LIMIT]]
+    return [[str([*each.index]), line(each.actual), line(each.expected)] for each in found[:8]]
 
 
 def where(verdict: Verdict) -> list[str]:
     """Return where errors lie: rows of cells, a digit each from 0 for none to 9 for wrong elements alone."""
-    return [re.sub(r"[^0-9]", "0", row[:MAP_LIMIT]) for row in verdict.where[:MAP_LIMIT]]
+    return [re.sub(r"[^0-9]", "0", row[:64]) for row in verdict.where[:64]]
 
 
 def measures(result: ResultRecord) -> tuple[tuple[str, str], ...]:
