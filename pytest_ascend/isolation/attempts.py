@@ -82,16 +82,11 @@ def decide(attempts: Sequence[Attempt], *, faulty: frozenset[str] = frozenset(),
     bad = [each for each in telling if each.end in {End.CRASHED, End.HUNG, End.UNPROVEN}]
     if last.end is not End.ANSWERED:
         return Decision.BLAME if len(bad) > 1 else Decision.ALONE
-    return _after_answer([each for each in telling if each.counts], is_case=is_case)
-
-
-def _after_answer(answers: Sequence[Attempt], *, is_case: bool) -> Decision:
-    last, earlier = answers[-1], answers[:-1]
-    if earlier:
-        return Decision.FLAKY if any(each.result != last.result for each in earlier) else Decision.ACCEPT
-    if not is_case or last.answer not in DOUBTFUL:
-        return Decision.ACCEPT
-    return Decision.ALONE if last.answer == "errored" else Decision.AGAIN
+    answers = {each.result for each in telling[:-1] if each.counts}
+    if answers:
+        return Decision.ACCEPT if answers == {last.result} else Decision.FLAKY
+    doubtful = Decision.ALONE if last.answer == "errored" else Decision.AGAIN
+    return doubtful if is_case and last.answer in DOUBTFUL else Decision.ACCEPT
 
 
 def how_it_ended(code: int) -> tuple[End, str]:

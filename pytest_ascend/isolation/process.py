@@ -50,10 +50,8 @@ class Task:
 
 #: The answer after which a child begins what it was told ahead; after any other it drops that.
 GOES_ON = "passed"
-
 #: The signal for which a child writes the Python stacks of its threads, from a C handler that needs no GIL.
 STACKS_SIGNAL = signal.SIGRTMIN + 7
-
 #: Longest message of a child: far above the longest line of a run log. A longer one means a broken process.
 MESSAGE_LIMIT_BYTES = 64 * 2**20
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
-from zlib import crc32
 
 import pytest
 
-from pytest_ascend.coverage import manifest, shards
-from pytest_ascend.coverage.selection import CollectedCases
-from pytest_ascend.coverage.shards import Shard
+from pytest_ascend.coverage import manifest
 from pytest_ascend.plugin.keys import CASE, NOT_BUILT, SETUP
-from pytest_ascend.plugin.session import RunSetup, whole
 from pytest_ascend.records.case import OWN, OWN_TEST, Case
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.errors import UsageError
@@ -173,29 +168,3 @@ def _marks_of(function: object) -> list[pytest.Mark]:
     found = getattr(function, "pytestmark", [])
     marks = (getattr(each, "mark", each) for each in (found if isinstance(found, list) else [found]))
     return [each for each in marks if isinstance(each, pytest.Mark)]
-
-
-class Sharding:
-    """Keeps the cases of one shard. ``collected`` summarises a list of tests."""
-
-    def __init__(self, setup: RunSetup, shard: Shard, collected: Callable[[list[pytest.Item]], CollectedCases]) -> None:
-        self._setup, self._shard, self._collected = setup, shard, collected
-        self._elsewhere: dict[str, Case] = {}
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Divide the tests that are left after all other selection."""
-        planned = whole(self._setup, self._collected(items))
-        mine = shards.part(planned.cases, shards.load(self._setup.suites), self._shard)
-        cases = {item: item.stash.get(CASE, None) for item in items}
-        self._elsewhere = {item.nodeid: case for item, case in cases.items() if case and case.id not in mine}
-        # Tests that are no cases are divided too, by their names.
-        items[:] = [
-            item
-            for item, case in cases.items()
-            if (case.id in mine if case else crc32(item.nodeid.encode()) % self._shard.count == self._shard.index - 1)
-        ]
-
-    def completed(self, collected: CollectedCases) -> CollectedCases:
-        """Return what was collected, including the cases of other shards."""
-        return replace(collected, elsewhere=self._elsewhere)

@@ -13,11 +13,12 @@ from collections.abc import Generator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import msgspec
 import pytest
 
-from pytest_ascend.coverage import manifest, selection
+from pytest_ascend.coverage import manifest, selection, shards
 from pytest_ascend.coverage.selection import CollectedCases
 from pytest_ascend.environment.chips import has_own_formulas
 from pytest_ascend.export import terminal
@@ -25,7 +26,7 @@ from pytest_ascend.plugin import options, parent, reports
 from pytest_ascend.plugin.collection import take_cases
 from pytest_ascend.plugin.keys import CASE, CONTEXT, STATE
 from pytest_ascend.plugin.progress import ProgressLine, folded
-from pytest_ascend.plugin.session import RunSetup, header_lines
+from pytest_ascend.plugin.session import RunSetup, header_lines, whole
 from pytest_ascend.plugin.startup import one_clear_message, set_up
 from pytest_ascend.plugin.state import RunState
 from pytest_ascend.records.outcome import Errored, Failed
@@ -36,7 +37,6 @@ from pytest_ascend.system.programs import without_garbage_collection
 from pytest_ascend.system.text import one_line, visible
 
 __all__ = ["register", "set_up"]
-
 #: Exit code if the log cannot be written: an infrastructure failure, not the device's.
 CANNOT_WRITE = 7
 
@@ -56,8 +56,7 @@ def register(config: pytest.Config, setup: RunSetup | None) -> None:
     plugins: dict[str, object] = {}
     if run.recorder:  # in the process that collects the results
         plugins = {"integrations": reports.Integrations(), "progress": ProgressLine(config, run.recorder)}
-    if run.sharding:
-        plugins["sharding"] = run.sharding
+
     plugins |= {"collection": CollectionHooks(run), "execution": ExecutionHooks(run), "reporting": ReportingHooks(run)}
     for name, plugin in plugins.items():
         config.pluginmanager.register(plugin, f"ascend-{name}")
@@ -142,6 +141,20 @@ class CollectionHooks:
             items[:] = [item for item in items if not above[item]]
             self.run.config.hook.pytest_deselected(items=[item for item, is_above in above.items() if is_above])
 
+    @pytest.hookimpl(trylast=True, specname="pytest_collection_modifyitems")
+    def pytest_collection_shard(self, items: list[pytest.Item]) -> None:
+        """Keep the tests of this shard, of those that are left after all other selection."""
+        setup, shard = self.run.setup, self.run.setup.options.shard
+        if shard is None:
+            return
+        planned = whole(setup, self.run.collected(items)).cases
+        mine = shards.part(planned, shards.load(setup.suites), shard)
+        cases = {item: item.stash.get(CASE, None) for item in items}
+        self.run.elsewhere = {item.nodeid: case for item, case in cases.items() if case and case.id not in mine}
+        # Tests that are no cases are divided too, by their names.
+        others = {item for item in items if crc32(item.nodeid.encode()) % shard.count == shard.index - 1}
+        items[:] = [item for item, case in cases.items() if (case.id in mine if case else item in others)]
+
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         """Count what others deselected."""
         self.run.deselected += sum(CASE in item.stash and self.run.setup.concerns(item.stash[CASE]) for item in items)
@@ -158,8 +171,6 @@ class CollectionHooks:
         written = (node_id for node_id, module in modules.items() if str(module).startswith("pytest_ascend."))
         self.run.folded = self.run.bundled.union(written)
         collected = self.run.collected(session.items)
-        if self.run.sharding:
-            collected = self.run.sharding.completed(collected)
         if self.run.worker:
             path = Path(self.run.worker["ascend_messages"], f"{self.run.worker['workerid']}.json")
             path.write_bytes(msgspec.json.encode(collected))

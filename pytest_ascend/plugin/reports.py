@@ -31,7 +31,6 @@ REASON_CHARACTERS = 300
 #: Names of outcomes and records in pytest's reports, which may come from other processes.
 OUTCOME_PROPERTY = "ascend_outcome"
 RECORD_PROPERTY = "ascend"
-
 #: The terminal's name of outcomes that pytest does not have: category, letter, word.
 STATUS = {
     "not-emulated": ("not-emulated", "n", "NOT-EMULATED"),

@@ -45,7 +45,6 @@ PLANTED: Mapping[str, tuple[torch.dtype, Callable[[T], T]]] = {
     "one truth is false": (torch.bool, lambda x: _with(7, not bool(x.view(-1)[7]))(x)),
 }
 _WITH_NAN, _WITH_INFINITY = "a NaN is dropped", ("an infinity has the other sign", "an infinity is saturated")
-
 #: Correct results, each of another dtype.
 CORRECT = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool)
 

@@ -46,7 +46,6 @@ PAGE = "conformance.html"
 
 #: Why a run stopped when its time was over.
 LATE = "the deadline of the run passed"
-
 #: pytest's exit codes that take precedence over a verdict: interrupted, internal error, usage error.
 PYTEST_ONLY = (2, 3, 4)
 

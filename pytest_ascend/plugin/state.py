@@ -12,10 +12,10 @@ import pytest
 from pytest_ascend.coverage import selection
 from pytest_ascend.coverage.selection import CollectedCases
 from pytest_ascend.device import Device
-from pytest_ascend.plugin.collection import Sharding
 from pytest_ascend.plugin.keys import CASE, NOT_BUILT, SETUP
 from pytest_ascend.plugin.session import RunRecorder, RunSetup
 from pytest_ascend.plugin.startup import one_clear_message
+from pytest_ascend.records.case import Case
 from pytest_ascend.runlog.resuming import recorded
 
 
@@ -29,8 +29,8 @@ class RunState:
         self.lost = ""
         self.deselected = 0
         self.opened_by = ""
-        shard = setup.options.shard
-        self.sharding = Sharding(setup, shard, self.collected) if shard else None
+        #: The cases of other shards, by node id.
+        self.elsewhere: dict[str, Case] = {}
         #: The data that xdist passes to each worker; None in the process that pytest was started as.
         self.worker: dict[str, Any] | None = getattr(config, "workerinput", None)
         self.recorder = None if self.worker else RunRecorder(setup)
@@ -83,6 +83,7 @@ class RunState:
             cases={item.nodeid: item.stash[CASE] for item in found},
             places={item.nodeid: self.place(item) for item in found},
             deselected=self.deselected + self.config.stash.get(NOT_BUILT, 0),
+            elsewhere=self.elsewhere,
         )
 
     def place(self, item: pytest.Item) -> str:

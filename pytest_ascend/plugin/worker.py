@@ -28,7 +28,6 @@ from pytest_ascend.system.memory import give_back, resident_bytes
 
 #: Bytes that may stay allocated after a case: devices and libraries keep some by themselves.
 LEFT_BEHIND_BYTES = 2**20
-
 #: Bytes by which a child grows before freed memory is given back: that takes a while.
 TRIM_BYTES = 2**30
 

@@ -13,17 +13,14 @@ from pytest_ascend.records.bounds import one_of
 
 #: Records a figure of a case by its name, or a series: what the fixture ``ascend_measure`` is.
 Measure: TypeAlias = Callable[[str, float | Sequence[float]], None]
-
 #: The property of equal bits in a second call. It has no results of its own: its samples are those of "forward".
 REPEAT = "repeat"
 #: The properties tested in processes that enable determinism before their first operator.
 EQUAL_BITS = (REPEAT, "determinism")
-
 #: Suite and property of a test of the user's that names no case.
 OWN, OWN_TEST = "user", "test"
 #: The reason why a run of --ascend-model is a subset.
 OWN_MODEL = "a model of your own"
-
 #: Seed of the generated calls of the cases ``sweep``; part of the manifest, because it determines the calls.
 SWEEP_SEED = 1
 #: Counts how calls are generated from a seed: another one makes other calls of the same seed.

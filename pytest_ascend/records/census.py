@@ -18,7 +18,6 @@ NONFUNCTIONAL = "composite-nonfunctional"
 OTHER_LAYOUT = "other-layout"
 FALLBACK = "fallback"
 MISSING = "missing"
-
 #: How an operator runs on an NPU's tensors. The composites have the names of torch's dispatcher.
 KINDS = {
     NATIVE: "torch_npu has a kernel for it",
@@ -29,13 +28,10 @@ KINDS = {
     FALLBACK: "computed on the CPU",
     MISSING: "no kernel, not even on the CPU: raises an error",
 }
-
 #: Kinds that torch_npu does not leave to the CPU.
 ON_NPU = frozenset({NATIVE, IMPLICIT, EXPLICIT, NONFUNCTIONAL, OTHER_LAYOUT})
-
 #: Says in a comparison that there is no such operator.
 ABSENT = "absent"
-
 #: torch 2.13 with torch_npu 2.13 has 3,954 operators in both namespaces; the longest name has 81 characters.
 OPERATORS_LIMIT = 100_000
 _NAME = re.compile(r"[A-Za-z0-9_]{1,60}::[A-Za-z0-9_.]{1,200}")

@@ -22,7 +22,6 @@ from torch import Tensor
 Each = TypeVar("Each")
 Words: TypeAlias = npt.NDArray[np.uint64]
 Array: TypeAlias = npt.NDArray[Any]
-
 #: SplitMix64: the step of its counter, then the two multipliers and three shifts of its finaliser. Source: G. Steele,
 #: D. Lea, C. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, with D. Stafford's variant 13.
 STEP = np.uint64(0x9E3779B97F4A7C15)

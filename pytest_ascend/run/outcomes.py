@@ -32,7 +32,6 @@ UNSUPPORTED = (
     r"\b561103\b",  # aclnn: no kernel for these arguments
     r"\bEZ3003\b|\bEZ9010\b",  # no operator for these dtypes and formats
 )
-
 #: Messages of the emulated device, and of torch_npu, for an operator that is not emulated.
 NOT_EMULATED = (
     r"(?:(?P<name>\w+) )?is not emulated|(?P<operator>aclnn\w+) or \w+ not (?:in libopapi\.so|found)"

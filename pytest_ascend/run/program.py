@@ -14,7 +14,6 @@ from pytest_ascend.records.verdict import Rule, Verdict
 #: The index of an element, None if the judge named none.
 Index: TypeAlias = tuple[int, ...] | None
 Tensor = torch.Tensor
-
 #: The judge's rules that need no error model -> the figure compared with the limit, of the differences of all elements.
 _RULES: Mapping[str, Callable[[Tensor, Index], Tensor]] = {
     Rule.ELEMENT: lambda apart, index: apart[index],

@@ -22,7 +22,6 @@ from pytest_ascend.records.record import ResultRecord
 SCHEMA = 4
 #: Schemas that can be read.
 SCHEMAS = (1, 2, 3, 4)
-
 #: How the lines of a log are chained: each names the SHA-256 of the one before it.
 CHAIN = "sha256"
 

@@ -23,14 +23,12 @@ from pytest_ascend.system.programs import without_garbage_collection
 S = TypeVar("S")
 T = TypeVar("T")
 R = TypeVar("R", "ResultRecord", "ResultRecord | PlainPass")
-
 #: The manifest is in the first line: about 150 bytes per case.
 HEADER_LIMIT_BYTES = 64 * 2**20
 #: A record with 400 compared tensors needs about 200 KB.
 RECORD_LIMIT_BYTES = 4 * 2**20
 #: Records and events together: twenty times what the largest run is expected to hold.
 RECORDS_LIMIT = 200_000
-
 #: More than a log of that many records needs, at their usual size.
 SIZE_LIMIT_BYTES = 2**31
 

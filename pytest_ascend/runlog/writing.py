@@ -26,10 +26,8 @@ from pytest_ascend.runlog.resuming import refuse_another, whole_part
 from pytest_ascend.system.errors import RunLogError
 
 __all__ = ["RunLog", "read"]
-
 #: Longest ``detail`` that is written; a longer one keeps both ends.
 DETAIL_LIMIT_CHARACTERS = 200_000
-
 #: Seconds within which lines are forced to the disk together: each time takes as long as most cases, and cards wait.
 SYNC_S = 0.2
 

@@ -28,7 +28,6 @@ NOT_RUN, NOT_EMULATED, KNOWN = NotRun.name, NotEmulated.name, "known"
 KINDS = (REGRESSION, VANISHED, ERROR_DRIFT, SLOWER, NEW, OTHER, FASTER, FIX, NOT_RUN, NOT_EMULATED, KNOWN)
 #: Kinds for which the later stack may not replace the earlier one.
 FAILS_ON = (REGRESSION, NEW, VANISHED)
-
 #: May the later stack replace the earlier one?
 YES, NO, CANNOT_TELL = "yes", "no", "cannot-tell"
 

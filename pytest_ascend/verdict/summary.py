@@ -54,7 +54,6 @@ CONFORMS = "conforms"
 DOES_NOT_CONFORM = "does-not-conform"
 INCOMPLETE = "incomplete"
 PARTIAL = "subset"
-
 #: Outcomes in the order of reports: five that are wrong, those that are missing, and fine ones.
 _KINDS = (Failed, Errored, Flaky, Fallback, Unsupported, NotRun, NotEmulated, NotJudged, Disputed, Waived, Passed)
 ORDER = tuple(kind.name for kind in _KINDS)
