@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -139,30 +139,22 @@ def chip_of(driver_name: str) -> Chip | None:
     return next(named, None) or next(alike, None)
 
 
-#: CANN's names of dtypes, where they differ from torch's.
-NAMES = {"float32": "FLOAT", "float64": "DOUBLE"}
-
 _BFLOAT16 = "BFLOAT16"
 
 
 @functools.cache
-def _data() -> Mapping[str, Any]:
-    return table("environment/chip_operators.json")  # type: ignore[no-any-return]
-
-
-def sources() -> tuple[str, ...]:
-    """Return the sources, and when they were read."""
-    return tuple(_data()["sources"])
+def _operators() -> Mapping[str, Any]:
+    return table("environment/chip_operators.json")["operators"]  # type: ignore[no-any-return]
 
 
 def name_in_cann(dtype: str) -> str:
     """Return CANN's name of a torch dtype, given without "torch."."""
-    return NAMES.get(dtype, dtype.upper())
+    return {"float32": "FLOAT", "float64": "DOUBLE"}.get(dtype, dtype.upper())
 
 
 def undocumented(operator: str, family: str) -> bool:
     """Whether the page of an operator (without ``aclnn``) says that a family of chips does not have it."""
-    return family in _data()["operators"].get(operator, {}).get("not_on", ())
+    return family in _operators().get(operator, {}).get("not_on", ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,33 +207,39 @@ def limits(operator: str, family: str) -> Limits:
 
     Families without bfloat16 have it in no operator, whatever its sources say.
     """
-    row = _data()["operators"].get(operator, {})
-    has_none = any(each.name == family and not each.bfloat16 for each in FAMILIES)
+    row = _operators().get(operator, {})
+    lacks = _lacking(family)
 
     def of(part: str) -> Any:
         return next((value for chips, value in row.get(part, {}).items() if family in chips.split()), ())
 
-    def dtypes(listed: Iterable[str]) -> tuple[str, ...]:
-        return tuple(each for each in listed if not (has_none and each == _BFLOAT16))
-
     return Limits(
         parameters=tuple(row.get("parameters", ())),
-        takes={name: dtypes(listed) for name, listed in dict(of("takes")).items()},
+        takes={name: tuple(each for each in its if each not in lacks) for name, its in dict(of("takes")).items()},
         together={name: tuple(listed) for name, listed in dict(of("together")).items()},
         ranked=tuple(of("rank")),
-        lacks=(_BFLOAT16,) if has_none else (),
+        lacks=lacks,
         by=of("by") or "",
     )
 
 
+def _lacking(family: str) -> tuple[str, ...]:
+    """Return the dtypes that a family has in no operator."""
+    return (_BFLOAT16,) if any(each.name == family and not each.bfloat16 for each in FAMILIES) else ()
+
+
 @functools.cache
-def callers() -> Mapping[str, tuple[str, ...]]:
-    """Return the CANN functions (without ``aclnn``) that a torch operator calls, by its name and overload."""
+def _callers() -> Mapping[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for function, page in _data()["operators"].items():
+    for function, page in _operators().items():
         for name in page.get("used_by", ()):
             found.setdefault(name, []).append(function)
-    return {name: tuple(functions) for name, functions in found.items()}
+    return found
+
+
+def _functions(operator: str) -> Sequence[str]:
+    """Return the CANN functions (without ``aclnn``) that a torch operator calls, by its overload or its name."""
+    return _callers().get(operator) or _callers().get(operator.partition(".")[0]) or ()
 
 
 #: Operators of the matrix unit whose pages do not list cubeMathType, or that torch decomposes below its dispatcher.
@@ -254,11 +252,11 @@ def multiplies(operator: str) -> bool:
 
     It does if it may call a CANN function that takes a ``cubeMathType``, or if its name says so.
     """
-    packet, data = operator.partition(".")[0], _data()["operators"]
+    packet = operator.partition(".")[0]
     if packet.startswith("upsample"):  # here "linear" is the kind of interpolation
         return False
-    functions = callers().get(operator) or callers().get(packet) or ()
-    return bool(_MULTIPLYING.search(packet)) or any(data[each].get("multiplies") for each in functions)
+    takes_type = any(_operators()[each].get("multiplies") for each in _functions(operator))
+    return takes_type or _MULTIPLYING.search(packet) is not None
 
 
 def objections(operator: str, dtypes: Iterable[str], family: str, *, own: bool = False) -> tuple[str, ...]:
@@ -267,20 +265,17 @@ def objections(operator: str, dtypes: Iterable[str], family: str, *, own: bool =
     ``dtypes`` are torch's names, without "torch.". If torch_npu may call one of several functions, it is enough
     that one of them is supported. With ``own``, dtypes count only if other families support them.
     """
-    functions = callers().get(operator) or callers().get(operator.partition(".")[0]) or ()
-    against = [tuple(_against(each, dtypes, family, own=own)) for each in functions]
+    against = [tuple(_against(each, set(map(name_in_cann, dtypes)), family, own=own)) for each in _functions(operator)]
     return () if not against or any(not each for each in against) else against[0]
 
 
 def documented(operator: str) -> bool:
     """Whether CANN documents a function that a torch operator calls."""
-    return bool(callers().get(operator) or callers().get(operator.partition(".")[0]))
+    return bool(_functions(operator))
 
 
-def _against(function: str, dtypes: Iterable[str], family: str, *, own: bool) -> Iterable[str]:
-    lost = limits(function, family).refused() & {name_in_cann(each) for each in dtypes}
-    if any(each.name == family and not each.bfloat16 for each in FAMILIES):
-        lost |= {_BFLOAT16} & {name_in_cann(each) for each in dtypes}
+def _against(function: str, dtypes: set[str], family: str, *, own: bool) -> Iterable[str]:
+    lost = dtypes & {*limits(function, family).refused(), *_lacking(family)}
     if own:
         lost -= frozenset(DTYPES).intersection(*(limits(function, each.name).refused() for each in FAMILIES))
     if lost:

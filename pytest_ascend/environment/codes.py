@@ -51,21 +51,15 @@ def _code(code: str, says: str, kind: str, source: str) -> Code:
 #: Codes by number or name. What is not here falls under a rule of the numbering.
 CODES = {row[0]: _code(*row) for row in _DATA["codes"]}
 
-_FILE = "cann_codes.json"
-
 
 def _official() -> Iterator[Code]:
     """Yield every code of CANN's own tables, by its official name; see tools/cann_codes.py."""
-    official = table(f"environment/{_FILE}")
+    official = table("environment/cann_codes.json")
     for code, name, place in official["codes"]:
         words = re.sub(r"^ACL_(ERROR_)?(RT_)?", "", name).replace("_", " ").strip()
         says = words.lower() if words.isupper() or name.startswith("ACL_") else words
-        named = (
-            kind
-            for pattern, kind in _DATA["official_names"]
-            if re.search(pattern, name.replace(" ", "_"), re.IGNORECASE)
-        )
-        rule = _by_rule(code)
+        sought, rule = name.replace(" ", "_"), _by_rule(code)
+        named = (kind for pattern, kind in _DATA["official_names"] if re.search(pattern, sought, re.IGNORECASE))
         kind = HCCL if re.match("E[IJ]", code) else next(named, rule.kind if rule else BUG)
         yield Code(code, says, kind, f"{official['source']}, {place}")
 
@@ -84,16 +78,14 @@ def codes_in(text: str) -> Iterator[Code]:
     """Yield what the codes of a message mean, in their order, each once; names of layers are left out."""
     seen = dict.fromkeys(match["number"] or match["named"] for match in _FOUND.finditer(text))
     for code in seen:
-        found = CODES.get(code) or _seen(code) or _by_rule(code)
+        found, rule = CODES.get(code), _by_rule(code)
+        if found is None:
+            # A contact kit may have brought it, with the words in which a chip said it.
+            said, chip = measured.codes().get(code, ("", ""))
+            kind = rule.kind if rule else BUG
+            found = Code(code, said, kind, f"contact kit of an {chip}") if said else rule
         if found and code not in LAYERS:
             yield found
-
-
-def _seen(code: str) -> Code | None:
-    """Return a code that no table has and that a contact kit brought, with the words in which a chip said it."""
-    said, chip = measured.codes().get(code, ("", ""))
-    rule = _by_rule(code)
-    return Code(code, said, rule.kind if rule else BUG, f"contact kit of an {chip}") if said else None
 
 
 def _by_rule(code: str) -> Code | None:

@@ -78,9 +78,12 @@ class Compatibility:
         # A corrected row says where a number was once placed, and not where it belongs.
         lines = {row["line"] for row in rows if row["line"] and row["says"] == PAIRED}
         lines |= {line for row in self.data["packages"] if row["torch_npu"] == torch_npu for line in row["lines"]}
-        statements = [_statement(f"torch_npu {torch_npu}", row, self.where(row["source"])) for row in rows]
-        rows = [row for row in self.data["lines"] if any(_is_of(line, row["line"]) for line in lines)]
-        statements += [_statement(f"line {row['line']}", row, self.where(row["source"])) for row in rows]
+        on_it = [(f"torch_npu {torch_npu}", row) for row in rows]
+        of_lines = [row for row in self.data["lines"] if any(_is_of(line, row["line"]) for line in lines)]
+        on_it += [(f"line {row['line']}", row) for row in of_lines]
+        statements = [
+            Statement(subject, row["says"], tuple(row["cann"]), self.where(row["source"])) for subject, row in on_it
+        ]
         return tuple(sorted(dict.fromkeys(statements), key=lambda each: SAYINGS.index(each.says)))
 
     def knows(self, torch_npu: str) -> bool:
@@ -95,8 +98,7 @@ class Compatibility:
 
     def paired(self, *, torch: str = "", cann: str = "") -> tuple[Mapping[str, Any], ...]:
         """Return the official pairs with this torch, this CANN, or both."""
-        rows = (row for row in self.data["combinations"] if row["says"] == PAIRED)
-        rows = (row for row in rows if not torch or row["torch"] == torch)
+        rows = (row for row in self.data["combinations"] if row["says"] == PAIRED and torch in ("", row["torch"]))
         return tuple(row for row in rows if not cann or any(matches(cann, each) for each in row["cann"]))
 
     def python(self, torch: str) -> tuple[tuple[str, ...], str]:
@@ -111,11 +113,8 @@ class Compatibility:
 
     def may_mix(self, toolkit: str, ops: str) -> bool:
         """Whether these two versions are officially used together."""
-        rows = self.data["cann_mixes"]
-        return any(
-            any(matches(toolkit, each) for each in row["toolkit"]) and any(matches(ops, each) for each in row["ops"])
-            for row in rows
-        )
+        rows = [row for row in self.data["cann_mixes"] if any(matches(toolkit, each) for each in row["toolkit"])]
+        return any(matches(ops, each) for row in rows for each in row["ops"])
 
     def needs(self, library: str, version: str) -> tuple[Mapping[str, Any], ...]:
         """Return the rows on a version of a library: each is one release, and what it was released with."""
@@ -159,10 +158,6 @@ def _is(value: object, kind: type) -> bool:
 def _require(right: bool, where: str) -> None:
     if not right:
         raise ValueError(f"{where} is not of the form that docs/doctor.md gives")
-
-
-def _statement(subject: str, row: Mapping[str, Any], where: str) -> Statement:
-    return Statement(subject, row["says"], tuple(row["cann"]), where)
 
 
 def _is_of(line: str, pattern: str) -> bool:

@@ -76,7 +76,14 @@ def driver(machine: Machine, folder: str) -> Iterator[Evidence]:
 
 def cann(machine: Machine, home: str) -> Iterator[Evidence]:
     """Yield the versions of a CANN's parts: from the installer's records, version.cfg, and each part's own file."""
-    yield from _records(machine, home)
+    for folder in (f"{home}/aarch64-linux", f"{home}/x86_64-linux"):
+        for name in machine.tree.names(folder):
+            found = re.fullmatch(r"ascend_([\w.-]+)_install\.info", name)
+            kind = found[1] if found else ""
+            component = _INSTALLED.get(kind) or (OPS if kind.endswith(("-ops", "_ops", "_kernels")) else "")
+            if component:
+                path = f"{folder}/{name}"
+                yield from _known(component, field(machine.tree.read(path).content, "version"), path)
     path = f"{home}/version.cfg"
     running = _RUNNING.findall(machine.tree.read(path).content)
     for part, _, public in running:
@@ -86,7 +93,13 @@ def cann(machine: Machine, home: str) -> Iterator[Evidence]:
     for part, component in PARTS.items():
         # The files with the version of a part of CANN: before 8.5, and from 8.5 on
         for path in (f"{home}/{part}/version.info", f"{home}/share/info/{part}/version.info"):
-            yield from _of_part(machine, component, path, public_of)
+            text = machine.tree.read(path).content
+            number = field(text, "Version")
+            # Before 9.0 its ``Version`` is internal; version_dir or version.cfg have the public one.
+            if public := field(text, "version_dir") or public_of.get(number, ""):
+                yield from _known(component, public, path)
+            elif is_version(number):
+                yield Evidence(component, number, path, internal=number.count(".") > 2)
 
 
 def atb(machine: Machine) -> Iterator[Evidence]:
@@ -136,29 +149,6 @@ def host(machine: Machine) -> Iterator[Evidence]:
             break
     if machine.arch:
         yield Evidence(ARCH, machine.arch, "the kernel" if machine.is_this else "the name of its dynamic loader")
-
-
-def _records(machine: Machine, home: str) -> Iterator[Evidence]:
-    for arch in ("aarch64", "x86_64"):
-        folder = f"{home}/{arch}-linux"
-        for name in machine.tree.names(folder):
-            found = re.fullmatch(r"ascend_([\w.-]+)_install\.info", name)
-            kind = found[1] if found else ""
-            component = _INSTALLED.get(kind) or (OPS if kind.endswith(("-ops", "_ops", "_kernels")) else "")
-            if component:
-                path = f"{folder}/{name}"
-                yield from _known(component, field(machine.tree.read(path).content, "version"), path)
-
-
-def _of_part(machine: Machine, component: str, path: str, public_of: dict[str, str]) -> Iterator[Evidence]:
-    """Read a part's file. Before 9.0 its ``Version`` is internal; version_dir or version.cfg have the public one."""
-    text = machine.tree.read(path).content
-    number = field(text, "Version")
-    public = field(text, "version_dir") or public_of.get(number, "")
-    if public:
-        yield from _known(component, public, path)
-    elif is_version(number):
-        yield Evidence(component, number, path, internal=number.count(".") > 2)
 
 
 def _known(component: str, value: str, source: str) -> Iterator[Evidence]:

@@ -50,19 +50,19 @@ class Identity:
 
 def observed(cards: Sequence[Identity], npu_smi: NpuSmi) -> list[dict[str, Any]]:
     """Return each card in every numbering, with its current state from npu-smi where known."""
-    return [{**card.to_dict(), **_state(card, npu_smi)} for card in cards]
+    found = []
+    for card in cards:
+        state: dict[str, Any] = {}
+        if chip := _printed(card, npu_smi):
+            state = {name: getattr(chip, name) for name in ("health", "memory_used_mb", "memory_total_mb")}
+            state["in_use"] = in_use(chip, npu_smi.processes)
+        found.append({**card.to_dict(), **state})
+    return found
 
 
-def _state(card: Identity, npu_smi: NpuSmi) -> dict[str, Any]:
-    chip = next((each for each in npu_smi.chips if each.npu == card.npu and each.chip in (card.chip, -1)), None)
-    if chip is None:
-        return {}
-    return {
-        "health": chip.health,
-        "memory_used_mb": chip.memory_used_mb,
-        "memory_total_mb": chip.memory_total_mb,
-        "in_use": in_use(chip, npu_smi.processes),
-    }
+def _printed(card: Identity | Mapped, npu_smi: NpuSmi) -> Chip | None:
+    """Return a card in the table, by its numbers there."""
+    return next((each for each in npu_smi.chips if each.npu == card.npu and each.chip in (card.chip, -1)), None)
 
 
 def visible(environ: Mapping[str, str], count: int) -> tuple[int, ...]:
@@ -100,10 +100,16 @@ def identities(
     count = len(numbers) or len(mapped) or len(npu_smi.chips)
     found = []
     for index, logical in enumerate(visible(environ, count)):
-        row = _row(logical, mapped)
+        # The 950's map has no logical ids, but is in their order.
+        counted = [each for each in mapped if each.logical < 0]
+        row: Mapped | None = next((each for each in mapped if each.logical == logical), _at(counted, logical, None))
         known = (_at(physical, index, -1), row.physical if row else -1, _at(numbers, logical, -1))
         number = next((each for each in known if each >= 0), -1)
-        chip = _chip(row, logical, number, npu_smi, count)
+        if row:
+            chip = _printed(row, npu_smi)
+        else:  # by its number, or by position if the table lists all devices
+            placed = _at(npu_smi.chips, logical, None) if len(npu_smi.chips) == count else None
+            chip = next((each for each in npu_smi.chips if each.physical == number >= 0), placed)
         named = row or chip
         found.append(
             Identity(
@@ -117,21 +123,6 @@ def identities(
             )
         )
     return tuple(found)
-
-
-def _row(logical: int, mapped: Sequence[Mapped]) -> Mapped | None:
-    """Return a device's row in npu-smi's map; the 950's map has no logical ids, but is in their order."""
-    by_number = next((each for each in mapped if each.logical == logical), None)
-    counted = [each for each in mapped if each.logical < 0]
-    return by_number or _at(counted, logical, None)
-
-
-def _chip(row: Mapped | None, logical: int, physical: int, npu_smi: NpuSmi, count: int) -> Chip | None:
-    """Return a device's row in the table: by its numbers, or by position if the table lists all devices."""
-    if row:
-        return next((each for each in npu_smi.chips if each.npu == row.npu and each.chip in (row.chip, -1)), None)
-    by_number = next((each for each in npu_smi.chips if each.physical == physical >= 0), None)
-    return by_number or (_at(npu_smi.chips, logical, None) if len(npu_smi.chips) == count else None)
 
 
 def _at(found: Sequence[Any], place: int, otherwise: Any) -> Any:

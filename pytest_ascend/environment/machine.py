@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path, PurePosixPath
 
 from pytest_ascend.system.files import read_regular
@@ -26,7 +25,6 @@ MOST_LINKS = 40
 MOST_ENTRIES = 4096
 
 #: Why a file that exists was not read.
-UNREADABLE = "no permission"
 LOOP = "a loop of links"
 TOO_LARGE = f"larger than {LARGEST_BYTES >> 20} MiB"
 NOT_A_FILE = "not a regular file"
@@ -42,8 +40,15 @@ class Text:
     exists: bool = False
 
 
-class LoopError(OSError):
-    """Symbolic links that form a loop."""
+#: By the number of an error, why a file that exists was not read.
+_PROBLEMS = {
+    errno.EFBIG: TOO_LARGE,
+    errno.EINVAL: NOT_A_FILE,
+    errno.EISDIR: NOT_A_FILE,
+    errno.ELOOP: LOOP,
+    errno.EACCES: "no permission",
+    errno.EPERM: "no permission",
+}
 
 
 class Tree:
@@ -101,24 +106,15 @@ class Tree:
     def read(self, path: str) -> Text:
         """Read a text file of up to 1 MiB. Never raises and never blocks: a pipe is not read."""
         try:
-            text = self._text(self.real(path))
+            data = read_regular(self.real(path), LARGEST_BYTES, follow=False)
+            problem = BINARY if b"\0" in data else ""
         except (FileNotFoundError, NotADirectoryError):
             return Text()
         except OSError as error:
-            text = Text(problem=_reason(error), exists=True)
-        if text.problem:
-            self.problems[path] = text.problem
-        return text
-
-    def _text(self, real: Path) -> Text:
-        try:
-            data = read_regular(real, LARGEST_BYTES, follow=False)
-        except OSError as error:
-            if error.errno not in (errno.EFBIG, errno.EINVAL):
-                raise
-            return Text(problem=TOO_LARGE if error.errno == errno.EFBIG else NOT_A_FILE, exists=True)
-        if b"\0" in data:
-            return Text(problem=BINARY, exists=True)
+            data, problem = b"", _PROBLEMS.get(error.errno or 0) or error.strerror or type(error).__name__
+        if problem:
+            self.problems[path] = problem
+            return Text(problem=problem, exists=True)
         return Text(content=data.decode("utf-8", errors="replace"), exists=True)
 
     def _follow(self, path: PurePosixPath) -> Path:
@@ -135,19 +131,11 @@ class Tree:
                 continue
             links += 1
             if links > MOST_LINKS:
-                raise LoopError(errno.ELOOP, LOOP, str(path))
+                raise OSError(errno.ELOOP, LOOP, str(path))
             target = PurePosixPath(step.readlink())
             here = self.root if target.is_absolute() else here
             waiting.extend(reversed(target.parts[1:] if target.is_absolute() else target.parts))
         return here
-
-
-def _reason(error: OSError) -> str:
-    if error.errno == errno.ELOOP:
-        return LOOP
-    if isinstance(error, PermissionError):
-        return UNREADABLE
-    return NOT_A_FILE if isinstance(error, IsADirectoryError) else error.strerror or type(error).__name__
 
 
 _INFO = re.compile(r"([A-Za-z0-9._-]+)-([^-]+)\.dist-info")
@@ -168,34 +156,17 @@ def installed(machine: Machine, names: frozenset[str]) -> dict[str, Package]:
     """Return the distributions with these normalised names; of two, the one that an import would find."""
     found: dict[str, Package] = {}
     for folder in machine.packages:
-        for package in _in(machine, folder, names):
-            found.setdefault(package.name, package)
+        for match in filter(None, map(_INFO.fullmatch, machine.tree.names(folder))):
+            name = re.sub(r"[-_.]+", "-", match[1]).lower()
+            if name in names:
+                path = f"{folder}/{match[0]}/METADATA"
+                head = machine.tree.read(path).content.split("\n\n", 1)[0]
+                version = re.search(r"^Version:\s*(\S+)", head, re.MULTILINE)
+                requires = tuple(re.findall(r"^Requires-Dist:\s*(\S.*?)\s*$", head, re.MULTILINE))
+                number = version[1] if version else match[2]
+                package = Package(name=name, version=number, folder=folder, path=path, requires=requires)
+                found.setdefault(name, package)
     return found
-
-
-def normalised(name: str) -> str:
-    """Return the normalised name of a distribution (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _in(machine: Machine, folder: str, names: frozenset[str]) -> Iterator[Package]:
-    for entry in machine.tree.names(folder):
-        found = _INFO.fullmatch(entry)
-        if found and normalised(found[1]) in names:
-            path = f"{folder}/{entry}/METADATA"
-            head = machine.tree.read(path).content.split("\n\n", 1)[0]
-            yield Package(
-                name=normalised(found[1]),
-                version=_header(head, "Version") or found[2],
-                folder=folder,
-                path=path,
-                requires=tuple(re.findall(r"^Requires-Dist:\s*(\S.*?)\s*$", head, re.MULTILINE)),
-            )
-
-
-def _header(head: str, name: str) -> str:
-    found = re.search(rf"^{name}:\s*(\S+)", head, re.MULTILINE)
-    return found[1] if found else ""
 
 
 #: Seconds to wait for npu-smi, which queries each device in turn and hangs if a driver does: for the doctor, whose
@@ -278,8 +249,9 @@ def copied_machine(root: Path, environ: Mapping[str, str], npu_smi: str | None, 
     tree = Tree(root)
     packages = tuple(_package_folders(tree, environ))
     # The architecture of a copy follows from the name of its dynamic loader.
-    names = [*tree.names("lib64"), *tree.names("lib"), *tree.names("usr/lib64"), *tree.names("usr/lib")]
+    names = [name for folder in ("lib64", "lib", "usr/lib64", "usr/lib") for name in tree.names(folder)]
     loaders = {"ld-linux-aarch64.so.1": "aarch64", "ld-linux-x86-64.so.2": "x86_64"}
+    reply, reply_map = NOT_ASKED if npu_smi is None else Reply(npu_smi), Reply(npu_smi_map)
     return Machine(
         tree=tree,
         environ=environ,
@@ -288,13 +260,9 @@ def copied_machine(root: Path, environ: Mapping[str, str], npu_smi: str | None, 
         arch=next((loaders[name] for name in names if name in loaders), ""),
         uid=0,
         groups=frozenset({0}),
-        npu_smi=partial(_said, NOT_ASKED if npu_smi is None else Reply(npu_smi)),
-        npu_smi_map=partial(_said, Reply(npu_smi_map)),
+        npu_smi=lambda: reply,
+        npu_smi_map=lambda: reply_map,
     )
-
-
-def _said(reply: Reply) -> Reply:
-    return reply
 
 
 def _ask(environ: Mapping[str, str], limit_s: float, *options: str) -> Reply:

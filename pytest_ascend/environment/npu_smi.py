@@ -6,7 +6,7 @@ Columns are recognised by their bars only: widths and names of columns differ be
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -85,28 +85,30 @@ def parse(text: str) -> NpuSmi:
     tool = driver = ""
     chips: list[Chip] = []
     processes: list[Process] = []
-    first: list[str] = []
+    first: tuple[int, str, str] | None = None
     has_physical = False
     for line in islice(_ANSI.sub("", text).splitlines(), MOST_LINES):
-        cells = _cells(line)
+        # A cell with two columns stays one. Rulers have no cells.
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if "|" in line else []
         has_physical = has_physical or "Phy-ID" in line
         header = re.search(r"npu-smi\s+(\S+)\s+Version:\s*(\S+)", line)
         if header:
             tool, driver = header[1], header[2]
         elif process := _process(cells):
             processes.append(process)
-        elif _begins_chip(cells):
-            first = cells
+        elif named := _named(cells):
+            first = named
         elif first and len(cells) >= 3:
             chips.append(_chip(first, cells, has_physical=has_physical))
-            first = []
+            first = None
+    failures = (line.strip()[:200] for line in islice(text.splitlines(), MOST_LINES) if _FAILURE.search(line))
     return NpuSmi(
         tool=tool,
         driver=driver,
         chips=tuple(chips),
         processes=tuple(processes),
         incomplete="may not be completely installed" in text,
-        failure="" if chips else "; ".join(_failures(text)),
+        failure="" if chips else "; ".join(islice(failures, 4)),
     )
 
 
@@ -114,12 +116,6 @@ def parse(text: str) -> NpuSmi:
 _FAILURE = re.compile(
     r"(?:module|driver) initiali[sz]e failed|DrvMng\w+ failed|There is no NPU card|drv init fail", re.I
 )
-
-
-def _failures(text: str) -> Iterator[str]:
-    lines = (line.strip() for line in islice(text.splitlines(), MOST_LINES))
-    yield from islice((line[:200] for line in lines if _FAILURE.search(line)), 4)
-
 
 #: Memory in use on an idle card, in MB, with a margin. Source: tables of npu-smi of idle machines: 2.7 to
 #: 3.5 GB on 910B and 910_93, 4.4 GB on a 950, 0.9 to 2 GB on 310P and the first 910.
@@ -174,26 +170,16 @@ def soc(name: str) -> str:
     return f"Ascend{plain}" if plain else ""
 
 
-def _cells(line: str) -> list[str]:
-    """Split at the bars; a cell with two columns stays one. Rulers have no cells."""
-    if "|" not in line:
-        return []
-    return [cell.strip() for cell in line.strip().strip("|").split("|")]
-
-
-def _begins_chip(cells: list[str]) -> bool:
-    """Whether these are an NPU's number, name and health. On the 950, number and name are separate cells."""
-    named = _named(cells)
-    return named is not None and _MISREAD.get(named[2], named[2]) in HEALTHS
-
-
 def _named(cells: list[str]) -> tuple[int, str, str] | None:
-    together = re.fullmatch(r"([0-9]{1,8})\s+(\S+)", cells[0]) if len(cells) >= 3 else None
-    if together:
-        return int(together[1]), together[2], cells[1]
-    if len(cells) >= 4 and cells[0].isascii() and cells[0].isdigit() and len(cells[0]) < 9:
-        return int(cells[0]), cells[1], cells[2]
-    return None
+    """Return an NPU's number, name and health, which begin a chip. On the 950, number and name are separate cells."""
+    if len(cells) >= 3 and (together := re.fullmatch(r"([0-9]{1,8})\s+(\S+)", cells[0])):
+        number, name, health = together[1], together[2], cells[1]
+    elif len(cells) >= 4 and re.fullmatch("[0-9]{1,8}", cells[0]):
+        number, name, health = cells[:3]
+    else:
+        return None
+    health = _MISREAD.get(health, health)
+    return (int(number), name, health) if health in HEALTHS else None
 
 
 def parse_common(text: str, chip: int = -1) -> dict[str, float]:
@@ -222,26 +208,20 @@ def parse_map(text: str) -> tuple[Mapped, ...]:
         if line.strip().startswith("NPU ID"):
             heads = re.findall(r"NPU ID|Slot ID|Chip ID|Chip Logic ID|Chip Phy-ID|Chip Name", line)
             continue
-        cells = line.split(None, len(heads) - 1) if heads else []
-        if heads and len(cells) == len(heads):
-            row = _mapped(dict(zip(heads, cells, strict=True)))
-            found += [row] if row else []
+        cells = dict(zip(heads, line.split(None, len(heads) - 1) if heads else (), strict=False))
+        numbers = {name: int(text) for name, text in cells.items() if re.fullmatch("[0-9]{1,9}", text)}
+        npu, chip, logical, physical = (
+            numbers.get(name, -1) for name in ("NPU ID", "Chip ID", "Chip Logic ID", "Chip Phy-ID")
+        )
+        name = cells.get("Chip Name", "")
+        is_device = logical >= 0 or "Chip Logic ID" not in cells  # "-": not a device
+        if len(cells) == len(heads) and npu >= 0 and chip >= 0 and is_device and not _BOARD.search(name):
+            found.append(Mapped(npu=npu, chip=chip, logical=logical, physical=physical, name=name))
     return tuple(found)
 
 
-def _mapped(cells: dict[str, str]) -> Mapped | None:
-    numbers = {name: int(text) for name, text in cells.items() if text.isascii() and re.fullmatch(r"\d{1,9}", text)}
-    name = cells.get("Chip Name", "")
-    if "NPU ID" not in numbers or "Chip ID" not in numbers or _BOARD.search(name):
-        return None
-    logical, physical = numbers.get("Chip Logic ID", -1), numbers.get("Chip Phy-ID", -1)
-    if logical < 0 and "Chip Logic ID" in cells:
-        return None  # "-": not a device
-    return Mapped(npu=numbers["NPU ID"], chip=numbers["Chip ID"], logical=logical, physical=physical, name=name)
-
-
-def _chip(first: list[str], second: list[str], *, has_physical: bool) -> Chip:
-    npu, name, health = _named(first) or (0, "", "UNKNOWN")
+def _chip(first: tuple[int, str, str], second: list[str], *, has_physical: bool) -> Chip:
+    npu, name, health = first
     numbers = re.match(r"(\d{1,9})(?:\s+(\d{1,9}))?$", second[0])
     bus = next((cell for cell in second if re.fullmatch(r"[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d", cell)), "")
     pairs = _USED_OF_TOTAL.findall(second[-1])
@@ -249,7 +229,7 @@ def _chip(first: list[str], second: list[str], *, has_physical: bool) -> Chip:
     return Chip(
         npu=npu,
         name=name,
-        health=_MISREAD.get(health, health),
+        health=health,
         chip=int(numbers[1]) if numbers else -1,
         physical=int(numbers[2]) if numbers and numbers[2] and has_physical else -1,
         bus=bus,

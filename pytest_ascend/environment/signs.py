@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,10 +42,8 @@ FILES = (
     ("etc/Ascend/ascend_cann_install.info", "record of an installed CANN"),
 )
 
-#: Variables that name a folder in which CANN is installed without root's rights.
-HOMES = (("HOME", "Ascend"), ("CONDA_PREFIX", "Ascend"))
-
-TOOLS = ("npu-smi",)
+#: Variables that name a folder in whose folder "Ascend" CANN is installed without root's rights.
+HOMES = ("HOME", "CONDA_PREFIX")
 
 
 class Sign(NamedTuple):
@@ -63,22 +61,12 @@ def signs(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> tu
 
     The emulated device's own variables do not count.
     """
-    folders = (Path(environ[variable]) / name for variable, name in HOMES if environ.get(variable))
-    found = (shutil.which(tool, path=environ.get("PATH", "")) for tool in TOOLS)
+    folders = (Path(environ[variable]) / "Ascend" for variable in HOMES if environ.get(variable))
+    tool = shutil.which("npu-smi", path=environ.get("PATH", ""))
+    names = sorted(name for name in environ if name.startswith("ASCEND_") and environ.get(EMULATED_VARIABLE) != "1")
     return (
-        *_files(root),
+        *(Sign(what, str(path)) for pattern, what in FILES for path in sorted(root.glob(pattern))),
         *(Sign("Ascend software", str(folder)) for folder in folders if folder.is_dir()),
-        *(Sign("driver tool", path) for path in found if path),
-        *_variables(environ),
+        *([Sign("driver tool", tool)] if tool else []),
+        *(Sign("environment variable", f"{name}={environ[name]}") for name in names),
     )
-
-
-def _files(root: Path) -> Iterator[Sign]:
-    for pattern, what in FILES:
-        yield from (Sign(what, str(path)) for path in sorted(root.glob(pattern)))
-
-
-def _variables(environ: Mapping[str, str]) -> Iterator[Sign]:
-    if environ.get(EMULATED_VARIABLE) != "1":
-        names = sorted(name for name in environ if name.startswith("ASCEND_"))
-        yield from (Sign("environment variable", f"{name}={environ[name]}") for name in names)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,10 +40,12 @@ class CannHome:
 
 def homes(machine: Machine) -> tuple[CannHome, ...]:
     """Return every CANN on the machine once; the one that this process would use comes first."""
+    # What a folder that looks like a CANN has; an empty one, left by an uninstaller, has none of it.
+    signs = {"version.cfg", "opp", "runtime", "compiler", "lib64", "aarch64-linux", "x86_64-linux", "share", "toolkit"}
     found: dict[str, CannHome] = {}
     for path, source in _candidates(machine):
         target = machine.tree.target(path)
-        if machine.tree.is_folder(path) and _is_home(machine, path):
+        if machine.tree.is_folder(path) and signs.intersection(machine.tree.names(path)):
             found.setdefault(target, CannHome(path, target, source))
     return tuple(found.values())
 
@@ -75,12 +78,6 @@ def _candidates(machine: Machine) -> Iterator[tuple[str, str]]:
             )
 
 
-def _is_home(machine: Machine, path: str) -> bool:
-    """Whether a folder looks like a CANN; an empty one, left by an uninstaller, does not."""
-    signs = {"version.cfg", "opp", "runtime", "compiler", "lib64", "aarch64-linux", "x86_64-linux", "share", "toolkit"}
-    return bool(signs.intersection(machine.tree.names(path)))
-
-
 @dataclass(frozen=True, slots=True)
 class Component:
     """One part of a stack. ``version`` is "" if unknown; the first evidence is the best."""
@@ -104,7 +101,14 @@ def gather(
     machine: Machine, home: CannHome | None, packages: dict[str, Package], npu_smi: NpuSmi
 ) -> dict[str, Component]:
     """Return every component by name, including unknown ones."""
-    found = tuple(_all(machine, home, packages, npu_smi))
+    found = (
+        *evidence.of_npu_smi(npu_smi),
+        *evidence.driver(machine, driver_root(machine)),
+        *(evidence.cann(machine, home.path) if home else ()),
+        *evidence.atb(machine),
+        *evidence.python_packages(machine, packages),
+        *evidence.host(machine),
+    )
     return {name: Component(name, tuple(each for each in found if each.component == name)) for name in COMPONENTS}
 
 
@@ -114,19 +118,6 @@ def same(one: str, other: str) -> bool:
     if is_version(one) and is_version(other):
         return Version(one) == Version(other)
     return one == other
-
-
-def _all(machine: Machine, home: CannHome | None, packages: dict[str, Package], npu_smi: NpuSmi) -> Iterator[Evidence]:
-    parts: Iterable[Iterable[Evidence]] = (
-        evidence.of_npu_smi(npu_smi),
-        evidence.driver(machine, driver_root(machine)),
-        evidence.cann(machine, home.path) if home else (),
-        evidence.atb(machine),
-        evidence.python_packages(machine, packages),
-        evidence.host(machine),
-    )
-    for part in parts:
-        yield from part
 
 
 #: The distributions that are part of a stack.
@@ -140,20 +131,25 @@ def collect(device: str, *, emulated: bool, chip: str, machine: Machine | None =
     """
     npu = device == "npu"
     hardware = npu and not emulated
-    version = {name: each.version for name, each in _components(machine or this_machine(limit_s=0)).items()}
+    here = machine or this_machine(limit_s=0)
+    components = gather(here, next(iter(homes(here)), None), installed(here, NAMED), NpuSmi())
+    version = {name: each.version for name, each in components.items()}
+    driver = cann = ""
+    if hardware:
+        cann = version[evidence.TOOLKIT] or version[evidence.RUNTIME]
+        driver = version[evidence.DRIVER]
+        if not driver:  # in a container the driver's own file may not be mounted, and npu-smi tells what it uses
+            running = parse((machine or this_machine(limit_s=PATIENT_S)).npu_smi().text).driver
+            driver = running if is_version(running) else ""
+    elif emulated:
+        cann = f"emulated {os.environ.get(EMULATED_CANN_VARIABLE, '')}".strip()
     return Stack(
         device=device,
         emulated=emulated,
         chip=chip,
-        driver=version[evidence.DRIVER] or _running_driver(machine or this_machine(limit_s=PATIENT_S))
-        if hardware
-        else "",
+        driver=driver,
         firmware=version[evidence.FIRMWARE] if hardware else "",
-        cann=version[evidence.TOOLKIT] or version[evidence.RUNTIME]
-        if hardware
-        else f"emulated {os.environ.get(EMULATED_CANN_VARIABLE, '')}".strip()
-        if emulated
-        else "",
+        cann=cann,
         torch=version[evidence.TORCH],
         torch_npu=version[evidence.TORCH_NPU] if npu else "",
         # Version numbers of torch_npu have been used twice; the commit identifies it.
@@ -167,20 +163,9 @@ def collect(device: str, *, emulated: bool, chip: str, machine: Machine | None =
     )
 
 
-def _running_driver(machine: Machine) -> str:
-    """Return the driver that npu-smi uses: in a container the driver's own file may not be mounted."""
-    driver = parse(machine.npu_smi().text).driver
-    return driver if is_version(driver) else ""
-
-
-def _components(machine: Machine) -> dict[str, Component]:
-    home = next(iter(homes(machine)), None)
-    return gather(machine, home, installed(machine, NAMED), NpuSmi())
-
-
-def _cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    try:
-        match = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text("utf-8", "replace"), flags=re.MULTILINE)
-    except OSError:
-        return ""
-    return f", {match[1]}" if match else ""
+def _cpu_name() -> str:
+    with contextlib.suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text("utf-8", "replace")
+        if match := re.search(r"^model name\s*:\s*(.+)$", text, flags=re.MULTILINE):
+            return f", {match[1]}"
+    return ""

@@ -101,16 +101,12 @@ def in_range(version: str, text: str) -> bool | None:
     ranges = re.findall(r"\[([^\[\]]*)\]", text)
     if not ranges or not is_version(version):
         return None
-    verdicts = [_within(version, each) for each in ranges]
-    return None if all(each is None for each in verdicts) else any(verdicts)
-
-
-def _within(version: str, text: str) -> bool | None:
-    low, _, high = (part.strip() for part in text.partition(","))
-    high = high or low
-    if not is_version(low) or not is_version(high.rstrip(".")):
-        return None
-    last = Version(high.rstrip("."))
-    mine = Version(version)
-    begins_so = high.endswith(".") and mine.release[: len(last.release)] == last.release
-    return Version(low) <= mine and (mine <= last or begins_so)
+    mine, verdicts = Version(version), []
+    for each in ranges:
+        low, _, high = (part.strip() for part in each.partition(","))
+        high = high or low
+        if is_version(low) and is_version(high.rstrip(".")):
+            last = Version(high.rstrip("."))
+            begins_so = high.endswith(".") and mine.release[: len(last.release)] == last.release
+            verdicts.append(Version(low) <= mine and (mine <= last or begins_so))
+    return any(verdicts) if verdicts else None
