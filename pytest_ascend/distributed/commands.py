@@ -6,7 +6,7 @@ import html
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -46,7 +46,9 @@ def distributed(output: Path, against: Path | None, language: str, command: tupl
 
     The training runs unchanged. Exits with 1 if a cause is found, else with the training's own exit code.
     """
-    _clear(output)
+    output.mkdir(parents=True, exist_ok=True)
+    for each in output.glob("rank-*.jsonl"):  # of an earlier diagnosis; nothing else is removed
+        each.unlink()
     startup = Path(__file__).parent / "startup"
     paths = filter(None, [str(startup), os.environ.get("PYTHONPATH")])
     environment = {**os.environ, "PYTEST_ASCEND_RECORD": str(output.resolve()), "PYTHONPATH": os.pathsep.join(paths)}
@@ -54,13 +56,16 @@ def distributed(output: Path, against: Path | None, language: str, command: tupl
     try:
         code = subprocess.run(command, env=environment, check=False).returncode  # noqa: S603
     except OSError as error:
-        raise UsageError(
-            f"{command[0]} cannot be started: {error.strerror}", hint="give a program on the PATH"
-        ) from error
+        message = f"{command[0]} cannot be started: {error.strerror}"
+        raise UsageError(message, hint="give a program on the PATH") from error
     ranks = read(output)
     found = finding.findings(ranks)
     if against:
-        found += _against(ranks, against)
+        try:
+            found += finding.against(ranks, read(against))
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            message = f"{against} has no records of one process: {type(error).__name__}: {error}"
+            raise UsageError(message, hint="give the folder that --output named in the run on one process") from error
     cost = finding.cost(ranks)
     say = partial(translated, language=language, of="ranks")
     for line in terminal_lines(found, len(ranks), cost, say):
@@ -71,24 +76,12 @@ def distributed(output: Path, against: Path | None, language: str, command: tupl
     sys.exit(1 if any(not each.is_note for each in found) else code)
 
 
-def _against(ranks: Mapping[int, Sequence[Line]], folder: Path) -> list[Finding]:
-    try:
-        return finding.against(ranks, read(folder))
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        message = f"{folder} has no records of one process: {type(error).__name__}: {error}"
-        raise UsageError(message, hint="give the folder that --output named in the run on one process") from error
-
-
 def read(folder: Path) -> dict[int, list[Line]]:
     """Return the lines of each rank. Raises UsageError if there are none, or they cannot be read."""
-    found = {}
-    for path in sorted(folder.glob("rank-*.jsonl")):
-        found[int(path.stem.removeprefix("rank-"))] = _lines(path)
+    found = {int(path.stem.removeprefix("rank-")): _lines(path) for path in sorted(folder.glob("rank-*.jsonl"))}
     if not found:
-        raise UsageError(
-            f"nothing was recorded in {folder}",
-            hint="is the command started by torchrun (or another launcher that sets RANK), and does it get to a step?",
-        )
+        hint = "is the command started by torchrun (or another launcher that sets RANK), and does it get to a step?"
+        raise UsageError(f"nothing was recorded in {folder}", hint=hint)
     return found
 
 
@@ -107,13 +100,6 @@ def _lines(path: Path) -> list[Line]:
         return lines
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} is not a rank's record: {error}", hint="run the diagnosis again") from error
-
-
-def _clear(folder: Path) -> None:
-    """Remove the records of an earlier diagnosis, and nothing else."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for each in folder.glob("rank-*.jsonl"):
-        each.unlink()
 
 
 def terminal_lines(found: Sequence[Finding], ranks: int, cost: float, say: Callable[[str], str] = str) -> list[str]:

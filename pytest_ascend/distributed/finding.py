@@ -43,17 +43,9 @@ def _found(what: str, step: int, where: str, **facts: Any) -> Finding:
 
 def findings(ranks: Mapping[int, Sequence[Line]]) -> list[Finding]:
     """Return causes, earliest step first, then notes."""
-    found = [
-        *_data(ranks),
-        *_epochs(ranks),
-        *_skipped(ranks),
-        *_collectives(ranks),
-        *_gradients(ranks),
-        *_buffers(ranks),
-        *_random(ranks),
-        *_batch_norm(ranks),
-    ]
-    if not any(not each.is_note for each in found):
+    checks = (_data, _epochs, _skipped, _collectives, _gradients, _buffers, _random, _batch_norm)
+    found = [each for check in checks for each in check(ranks)]
+    if all(each.is_note for each in found):
         found += _weights(ranks)
     return sorted(found, key=lambda each: (each.is_note, each.step))
 
@@ -128,23 +120,16 @@ def _skipped(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
 # --- gradients and collectives ---
 
 
-def _close(
-    total: Sequence[float], found: Sequence[float], sizes: Sequence[float], unit: float, ranks: int
-) -> list[bool]:
-    return [abs(a - b) <= (ranks + SPARE) * unit * size + 1e-30 for a, b, size in zip(total, found, sizes, strict=True)]
-
-
 def _reduced(locals_: Sequence[Line], used: Line, scale: float, unit: float) -> tuple[list[bool], list[bool]]:
     """Return for each piece, and each of the last elements, whether it is the sum over all ranks times ``scale``."""
-    count = len(locals_)
-    total = [scale * sum(each) for each in zip(*(one["sums"] for one in locals_), strict=True)]
-    sizes = [scale * sum(each) for each in zip(*(one["sizes"] for one in locals_), strict=True)]
-    tail = [scale * sum(each) for each in zip(*(one["tail"] for one in locals_), strict=True)]
-    tail_sizes = [scale * sum(map(abs, each)) for each in zip(*(one["tail"] for one in locals_), strict=True)]
-    return (
-        _close(total, used["sums"], sizes, unit, count),
-        _close(tail, used["tail"], tail_sizes, unit, count),
-    )
+    most = (len(locals_) + SPARE) * unit
+    found = []
+    for name, size_name in (("sums", "sizes"), ("tail", "tail")):
+        totals = [scale * sum(each) for each in zip(*(one[name] for one in locals_), strict=True)]
+        sizes = [scale * sum(map(abs, each)) for each in zip(*(one[size_name] for one in locals_), strict=True)]
+        pairs = zip(totals, used[name], sizes, strict=True)
+        found.append([abs(a - b) <= most * size + 1e-30 for a, b, size in pairs])
+    return found[0], found[1]
 
 
 def _gradients(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
@@ -152,33 +137,35 @@ def _gradients(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
         return
     steps = {rank: _by_step(lines) for rank, lines in _of(ranks, "gradient").items()}
     for step in sorted(set.intersection(*(set(each) for each in steps.values()))):
-        by_name: dict[str, dict[int, Line]] = defaultdict(dict)
-        for rank, by_step in steps.items():
-            for each in by_step[step]:
-                by_name[each["name"]][rank] = each
-        if found := _of_step(step, by_name, len(ranks)):
+        by_name: dict[str, list[Line]] = defaultdict(list)
+        for by_step in steps.values():
+            for name, each in {each["name"]: each for each in by_step[step]}.items():
+                by_name[name].append(each)
+        apart = [
+            name
+            for name, lines in by_name.items()
+            if len(lines) < len(ranks) or len({each["used"]["crc"] for each in lines}) > 1
+        ]
+        if apart:
+            what = "nothing-reduced" if len(apart) == len(by_name) else "some-not-reduced"
+            yield _found(what, step, f"parameter {apart[0]}", names=", ".join(apart[:5]))
+            return
+        checked = {name: lines for name, lines in by_name.items() if all(each["local"] for each in lines)}
+        if found := _wrongly_reduced(step, checked, len(ranks)):
             yield found
             return
 
 
-def _of_step(step: int, by_name: Mapping[str, Mapping[int, Line]], ranks: int) -> Finding | None:
-    apart = [
-        n for n, each in by_name.items() if len(each) < ranks or len({x["used"]["crc"] for x in each.values()}) > 1
-    ]
-    if apart:
-        what = "nothing-reduced" if len(apart) == len(by_name) else "some-not-reduced"
-        return _found(what, step, f"parameter {apart[0]}", names=", ".join(apart[:5]))
-    checked = {n: each for n, each in by_name.items() if all(x["local"] for x in each.values())}
-    return _wrongly_reduced(step, checked, ranks) if checked else None
-
-
-def _wrongly_reduced(step: int, by_name: Mapping[str, Mapping[int, Line]], ranks: int) -> Finding | None:
-    first = {
-        name: ([x["local"] for x in each.values()], next(iter(each.values()))["used"]) for name, each in by_name.items()
-    }
-    scale = _scale(first.values())
-    if scale is None:
+def _wrongly_reduced(step: int, by_name: Mapping[str, list[Line]], ranks: int) -> Finding | None:
+    first = {name: ([each["local"] for each in lines], lines[0]["used"]) for name, lines in by_name.items()}
+    # The factor applied to the sum of all ranks' gradients: the median over all pieces.
+    ratios = []
+    for locals_, used in first.values():
+        totals = [sum(each) for each in zip(*(one["sums"] for one in locals_), strict=True)]
+        ratios += [b / a for a, b in zip(totals, used["sums"], strict=True) if abs(a) > 1e-12]
+    if not ratios:
         return None
+    scale = sorted(ratios)[len(ratios) // 2]
     if any(abs(scale * ranks - factor) < 1e-3 * factor for factor in (float(ranks), 1.0 / ranks)):
         how = "the sum over ranks" if scale * ranks > 1 else "divided by the ranks twice"
         return _found("scaled", step, "all parameters", how=how, ranks=ranks)
@@ -205,16 +192,6 @@ def _wrongly_reduced(step: int, by_name: Mapping[str, Mapping[int, Line]], ranks
     return _found(what, step, f"parameter {name}", name=name, part=part, wrong=len(bad), all=len(first))
 
 
-def _scale(pairs: Iterable[tuple[Sequence[Line], Line]]) -> float | None:
-    """Return the factor applied to the sum of all ranks' gradients: the median over all pieces."""
-    ratios = []
-    for locals_, used in pairs:
-        totals = [sum(each) for each in zip(*(one["sums"] for one in locals_), strict=True)]
-        ratios += [b / a for a, b in zip(totals, used["sums"], strict=True) if abs(a) > 1e-12]
-    ratios.sort()
-    return ratios[len(ratios) // 2] if ratios else None
-
-
 def _collectives(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
     """Check each all_reduce over all ranks with SUM or AVG."""
     calls = _of(ranks, "collective")
@@ -229,10 +206,8 @@ def _collectives(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
         if len(outs) > 1:
             words = "ranks get different results"
         elif scale and several[0]["before"][0]["numel"] and "float" in several[0]["before"][0]["dtype"]:
-            used = several[0]["after"][0]
-            pieces, tail = _reduced(
-                [each["before"][0] for each in several], used, scale, 4 * UNITS.get(used["dtype"], 2.0**-24)
-            )
+            given, used = [each["before"][0] for each in several], several[0]["after"][0]
+            pieces, tail = _reduced(given, used, scale, 4 * UNITS.get(used["dtype"], 2.0**-24))
             if not all(pieces) or not all(tail):
                 words = f"the result is not the {'sum' if op == 'SUM' else 'mean'} of the ranks' inputs"
         if words:
@@ -257,9 +232,8 @@ def _random(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
     states = {rank: [each for each in lines if each["device"] != "cpu"] for rank, lines in _of(ranks, "random").items()}
     if len(states) < 2 or not all(states.values()):
         return
-    series = [[each["crc"] for each in lines] for lines in states.values()]
-    moves = all(len(set(each)) > 1 for each in series)
-    if moves and all(each == series[0] for each in series):
+    first, *others = ([each["crc"] for each in lines] for lines in states.values())
+    if len(set(first)) > 1 and all(each == first for each in others):
         yield _found("seeds", 0, "all ranks")
 
 

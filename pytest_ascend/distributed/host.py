@@ -49,7 +49,11 @@ def live(channel: Channel, folder: Path) -> None:
             is_new = key not in groups or groups[key].limit_s > call["limit_s"]
             if is_new:
                 _end(groups)  # they use the same devices
-                groups[key] = _start(call)
+                gc.collect()
+                store = Path(call["folder"]) / f"store-{time.monotonic_ns()}"
+                of_all = {"kind": call["kind"], "devices": call["devices"], "store": store, "limit_s": call["limit_s"]}
+                work = [rank.Work(rank=each, **of_all) for each in range(call["count"])]
+                groups[key] = Group([start(each.live) for each in work], store, call["limit_s"])
             message = _supervised(groups[key], call, START_LIMIT_S if is_new else 0.0)
             if "failure" in message:
                 _end(groups)
@@ -73,15 +77,6 @@ class Group:
         return ""
 
 
-def _start(call: Mapping[str, Any]) -> Group:
-    count, folder = call["count"], Path(call["folder"])
-    store = folder / f"store-{time.monotonic_ns()}"
-    gc.collect()
-    of_all = {"kind": call["kind"], "devices": call["devices"], "store": store, "limit_s": call["limit_s"]}
-    work = [rank.Work(rank=each, **of_all) for each in range(count)]
-    return Group([start(each.live) for each in work], store, call["limit_s"])
-
-
 def _end(groups: dict[tuple[str, int], Group]) -> None:
     children, limit = [child for group in groups.values() for child in group.ranks], time.monotonic() + 1
     for child in children:
@@ -99,28 +94,24 @@ def _supervised(of: Group, call: Mapping[str, Any], extra_s: float) -> dict[str,
     for child in group:
         child.send(function=call["function"], arguments=call["arguments"], folder=call["folder"])
     deadline = Deadline(os.getpid(), call["limit_s"] + extra_s)
+    failed = False
     while len(answers) + len(ended) < len(group) and not deadline.is_over():
-        before = len(ended) + sum("failure" in each for each in answers.values())
-        _listen(group, answers, ended)
-        if not before and (ended or any("failure" in each for each in answers.values())):
+        for number in [each for each in range(len(group)) if each not in answers and each not in ended]:
+            code = group[number].code()
+            found = []
+            with contextlib.suppress(ValueError):
+                found = group[number].read()
+            if found:
+                answers[number] = found[-1]
+            elif code is not None:
+                ended[number] = how_it_ended(code)[1]
+        if not failed and (ended or any("failure" in each for each in answers.values())):
+            failed = True
             deadline = min(deadline, Deadline(os.getpid(), PATIENCE_S), key=lambda each: each.at)
         time.sleep(0.001)
-    if len(answers) == len(group) and not any("failure" in each for each in answers.values()):
+    if len(answers) == len(group) and not failed:
         return {"answers": [answers[each] for each in range(len(group))]}
     return _blamed(of, answers, ended, call["limit_s"])
-
-
-def _listen(group: Sequence[Child], answers: dict[int, dict[str, Any]], ended: dict[int, str]) -> None:
-    for number, child in enumerate(group):
-        if number in answers or number in ended:
-            continue
-        code = child.code()
-        with contextlib.suppress(ValueError):
-            if found := child.read():
-                answers[number] = found[-1]
-                continue
-        if code is not None:
-            ended[number] = how_it_ended(code)[1]
 
 
 def _blamed(
@@ -135,28 +126,17 @@ def _blamed(
     stopped = [number for number in silent if is_stopped(group[number].pid)]  # whatever the other ranks report
     printed = {number: of.output(number) for number in messages}
     detail = "\n".join(f"rank {n}: {text}\n{printed[n][-SHOWN_BYTES:]}".strip() for n, text in sorted(messages.items()))
-    named = [
-        int(each)
-        for text in (*messages.values(), *printed.values())
-        for each in _NAMED.findall(text)
-        if int(each) < len(group)
-    ]
-    worst = stopped[0] if stopped else _to_blame(named, ended, silent, raised)
+    texts = (*messages.values(), *printed.values())
+    named = [int(each) for text in texts for each in _NAMED.findall(text) if int(each) < len(group)]
+    # The one that others waited for; else one that ended, one that hangs, or one that raised.
+    usual = next(iter([*ended, *(silent if not raised else []), *raised, *silent]))
+    worst = stopped[0] if stopped else max(set(named), key=named.count) if named else usual
     how = (
         ended.get(worst)
         or (f"gave no answer within {limit_s:g} s" if worst in silent else "")
         or str(raised.get(worst, {}).get("failure", "is the one that the others waited for"))
     )
     return {"failure": f"rank {worst} of {len(group)}: {how}", "rank": worst, "detail": detail}
-
-
-def _to_blame(
-    named: Sequence[int], ended: Mapping[int, str], silent: Sequence[int], raised: Mapping[int, object]
-) -> int:
-    """Return the rank that others waited for; else one that ended, one that hangs, or one that raised."""
-    if named:
-        return max(set(named), key=named.count)
-    return next(iter([*ended, *(silent if not raised else []), *raised, *silent]))
 
 
 if __name__ == "__main__":

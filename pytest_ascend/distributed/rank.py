@@ -59,15 +59,16 @@ class Work:
             try:
                 device = device or self._join()
                 place = Place(self.rank, self.count, device, Path(call["folder"]))
-                answer = _answer(_function(call["function"])(place, **call["arguments"]), place)
+                module, _, attribute = call["function"].partition(":")
+                function = reduce(getattr, attribute.split("."), importlib.import_module(module))
+                answer = _answer(function(place, **call["arguments"]), place)  # type: ignore[operator]
             except Exception as error:  # noqa: BLE001 - whatever a rank raises is its answer
                 answer = {"failure": f"{type(error).__name__}: {error}", "detail": traceback.format_exc()}
             channel.send(**answer)
 
     def _join(self) -> torch.device:
-        emulated = (
-            max(*self.devices, self.count - 1, int(os.environ.get("PYTEST_ASCEND_EMULATED_DEVICES", "1")) - 1) + 1
-        )
+        given = int(os.environ.get("PYTEST_ASCEND_EMULATED_DEVICES", "1"))
+        emulated = max(max(self.devices) + 1, self.count, given)
         # A rank that waits for another reports it before the call's time is over.
         waits_s = str(max(2, int(self.limit_s / 2)))
         os.environ.update(
@@ -86,8 +87,7 @@ class Work:
         if self.kind == "npu":
             from pytest_ascend.device.npu import Npu, show_only
 
-            index = show_only(self.devices)[self.rank]
-            npu = Npu(index, emulated=os.environ.get("PYTEST_ASCEND_EMULATED") == "1")
+            npu = Npu(show_only(self.devices)[self.rank], emulated=os.environ.get("PYTEST_ASCEND_EMULATED") == "1")
             device = npu.torch_device()
             npu.pin_numerics()
         else:
@@ -105,11 +105,6 @@ class Work:
 def output_file(store: Path, rank: int) -> Path:
     """Return the file for the output of a rank and its libraries."""
     return store.with_name(f"{store.name}-said-{rank}")
-
-
-def _function(name: str) -> Any:
-    module, _, attribute = name.partition(":")
-    return reduce(getattr, attribute.split("."), importlib.import_module(module))
 
 
 def _answer(found: Mapping[str, Any] | None, place: Place) -> dict[str, Any]:

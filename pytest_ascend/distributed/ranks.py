@@ -34,9 +34,8 @@ class RankFailed(FailedElsewhere):
     """A rank died, did not answer in time, or raised. ``rank`` is its number, ``detail`` the messages of all ranks."""
 
     def __init__(self, message: str, *, rank: int, detail: str) -> None:
-        super().__init__(
-            f"{message}\n{detail}".strip(), hint="the ranks' own words are above; the next case gets new ones"
-        )
+        hint = "the ranks' own words are above; the next case gets new ones"
+        super().__init__(f"{message}\n{detail}".strip(), hint=hint)
         self.rank = rank
         self.said = message
         self.detail = detail
@@ -93,7 +92,14 @@ class Ranks:
         message = self._answer(child, limit_s + host.START_LIMIT_S)
         if "failure" in message:
             raise RankFailed(message["failure"], rank=message["rank"], detail=message["detail"])
-        return [_read(each) for each in message["answers"]]
+        from safetensors.torch import load_file
+
+        answers = []
+        for each in message["answers"]:
+            answers.append(Answer(load_file(each["path"]) if each["path"] else {}, each["values"]))
+            if each["path"]:
+                Path(each["path"]).unlink()
+        return answers
 
     def close(self) -> None:
         """Stop the ranks and their host, and remove their files."""
@@ -139,13 +145,3 @@ def _fresh(folder: Path, environ: Mapping[str, str]) -> Child:
     with contextlib.suppress(AttributeError):
         process.returncode = 0  # the Child waits for it
     return Child(process.pid, to_us[0], to_host[1], notes)
-
-
-def _read(answer: Mapping[str, Any]) -> Answer:
-    from safetensors.torch import load_file
-
-    path = answer["path"]
-    tensors = load_file(path) if path else {}
-    if path:
-        Path(path).unlink()
-    return Answer(tensors, answer["values"])

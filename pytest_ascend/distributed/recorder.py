@@ -19,8 +19,6 @@ from typing import Any
 
 #: Elements of a tensor that are used, beside the last ones; and the number of pieces that they are summed in.
 SAMPLE, TAIL, PIECES = 1 << 15, 16, 4
-#: The first steps are all recorded, later ones at this interval.
-ALL_FIRST, THEN_EVERY = 20, 10
 #: Rows of a batch that get their own fingerprint.
 ROWS = 512
 
@@ -58,11 +56,13 @@ class Recorder:
         self.local: dict[int, dict[str, Any]] = {}
         self.names: dict[int, str] = {}
         self.busy = False
+        self.is_wrapped = False
+        self.passes = 0
 
     @property
     def is_recorded(self) -> bool:
-        """Whether this step is recorded."""
-        return self.step < ALL_FIRST or self.step % THEN_EVERY == 0
+        """Whether this step is recorded: all of the first ones, later ones at an interval."""
+        return self.step < 20 or self.step % 10 == 0
 
     def note(self, kind: str, **data: Any) -> None:
         """Write a line."""
@@ -70,8 +70,7 @@ class Recorder:
 
     def close(self) -> None:
         """Write the cost of recording."""
-        whole = time.perf_counter() - self.began
-        self.note("end", spent_s=self.spent_s, whole_s=whole)
+        self.note("end", spent_s=self.spent_s, whole_s=time.perf_counter() - self.began)
         self.file.close()
 
     def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -103,14 +102,15 @@ class Recorder:
         wraps = isinstance(module, torch.nn.parallel.DistributedDataParallel)
         if self.depth == 1 and module.training and torch.is_grad_enabled():
             self._note_model(module)
-            if self.is_recorded:
-                self._data(args)
+            tensors = [each for each in _tensors(args) if each.dim()] if self.is_recorded else []
+            if tensors:
+                rows = tensors[0].detach()[:ROWS].cpu().contiguous()
+                rows = rows.flatten(1 if rows.dim() > 1 else 0).double()
+                self.note("data", rows=[zlib.crc32(row.contiguous().numpy().tobytes()) for row in rows])
         is_inner = self.depth == (2 if self.is_wrapped else 1) and not wraps
         if is_inner and module.training and self.is_recorded:
             buffers = {name: fingerprint(each) for name, each in module.named_buffers() if each.is_floating_point()}
             self.note("buffers", of=buffers)
-
-    is_wrapped = False
 
     def _note_model(self, module: Any) -> None:
         import torch
@@ -137,18 +137,6 @@ class Recorder:
             local_batch_norm=local,
         )
 
-    def _data(self, args: Any) -> None:
-        tensors = [each for each in _tensors(args) if each.dim()]
-        if tensors:
-            rows = tensors[0].detach()[:ROWS].cpu().contiguous()
-            self.note(
-                "data",
-                rows=[
-                    zlib.crc32(row.contiguous().numpy().tobytes())
-                    for row in rows.flatten(1 if rows.dim() > 1 else 0).double()
-                ],
-            )
-
     def _gradient(self, parameter: Any) -> None:
         if self.is_recorded and parameter.grad is not None:
             self.local[id(parameter)] = fingerprint(parameter.grad)
@@ -174,8 +162,6 @@ class Recorder:
         self.note("stepped", passes=self.passes)
         self.local.clear()
         self.step += 1
-
-    passes = 0
 
     def leaving(self, module: Any, *_: Any) -> None:
         """After a module was called."""
@@ -205,13 +191,10 @@ class Recorder:
         return called
 
     def _collected(self, name: str, args: Any, kwargs: Any, before: Any, tensors: Any) -> None:
-        op = next(
-            (str(each) for each in (*args, *kwargs.values()) if "RedOpType" in str(each) or "ReduceOp" in str(each)),
-            "SUM",
-        )
-        group = kwargs.get("group")
+        named = (each for each in map(str, (*args, *kwargs.values())) if "RedOpType" in each or "ReduceOp" in each)
+        op, group = next(named, "SUM").rpartition(".")[2], str(kwargs.get("group") or "")
         after = [fingerprint(each) for each in tensors]
-        self.note("collective", name=name, op=op.rpartition(".")[2], group=str(group or ""), before=before, after=after)
+        self.note("collective", name=name, op=op, group=group, before=before, after=after)
 
 
 def _tensors(value: Any) -> Iterator[Any]:

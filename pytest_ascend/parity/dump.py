@@ -132,10 +132,8 @@ def find_dumps(path: Path) -> list[Path]:
     for pattern in (DUMP, f"*/{DUMP}", f"*/*/{DUMP}"):
         if found := sorted(path.glob(pattern)):
             return found
-    raise UsageError(
-        f"{path}: there is no {DUMP} in it, its ranks or its steps",
-        hint="name the folder that msprobe wrote into",
-    )
+    message = f"{path}: there is no {DUMP} in it, its ranks or its steps"
+    raise UsageError(message, hint="name the folder that msprobe wrote into")
 
 
 def read_dump(path: Path) -> Dump:
@@ -162,21 +160,16 @@ def read_dump(path: Path) -> Dump:
 
 
 def _refused(path: Path, why: str) -> UsageError:
-    return UsageError(
-        f"{path} is not an msprobe dump: {why}", hint="name the dump.json that msprobe wrote, level L1 or mix"
-    )
+    hint = "name the dump.json that msprobe wrote, level L1 or mix"
+    return UsageError(f"{path} is not an msprobe dump: {why}", hint=hint)
 
 
 def tensors_of(entry: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the entries of all tensors in a part of a call, in order."""
-    if isinstance(entry, Mapping):
-        if str(entry.get("type", "")).endswith(("Tensor", "Parameter")):
-            yield entry
-        else:
-            for each in entry.values():
-                yield from tensors_of(each)
-    elif isinstance(entry, Sequence) and not isinstance(entry, str):
-        for each in entry:
+    if isinstance(entry, Mapping) and str(entry.get("type", "")).endswith(("Tensor", "Parameter")):
+        yield entry
+    elif isinstance(entry, Mapping | Sequence) and not isinstance(entry, str):
+        for each in entry.values() if isinstance(entry, Mapping) else entry:
             yield from tensors_of(each)
 
 

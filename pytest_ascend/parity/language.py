@@ -43,12 +43,6 @@ class Continuation:
         return {**self.hidden, "logits": self.logits}
 
 
-def can_continue(model: nn.Module, inputs: Mapping[str, Any]) -> bool:
-    """Whether a model is one of transformers that continues the tokens of its inputs."""
-    can = getattr(model, "can_generate", None)
-    return callable(can) and bool(can()) and isinstance(inputs.get("input_ids"), Tensor)
-
-
 def continued(
     model: nn.Module,
     inputs: Mapping[str, Any],
@@ -67,7 +61,12 @@ def continued(
         for name, each in inputs.items()
         if name != "labels" and isinstance(each, Tensor)
     }
-    given |= _padded_left(given)
+    mask = given.get("attention_mask")
+    if mask is not None and not bool(mask[:, -1].all()):
+        # Padding moves to the left, where no text ends, in tokens and what belongs to each of them.
+        for name in [name for name, each in given.items() if each.shape == mask.shape]:
+            rows = zip(given[name], mask.sum(1), strict=True)
+            given[name] = torch.stack([row.roll(len(row) - int(count)) for row, count in rows])
     mine: Any = model.to(device)
     # What a checkpoint's own settings say of sampling, lengths and ends has no part in this.
     mine.generation_config = code.GenerationConfig(
@@ -112,18 +111,6 @@ def _layers(model: nn.Module, count: int) -> list[str]:
     ]
 
 
-def _padded_left(given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tokens and what belongs to each of them with the padding moved to the left, where a text ends."""
-    mask = given.get("attention_mask")
-    if mask is None or bool(mask[:, -1].all()):
-        return {}
-    own = {name: each for name, each in given.items() if each.shape == mask.shape}
-    return {
-        name: torch.stack([row.roll(len(row) - int(count)) for row, count in zip(each, mask.sum(1), strict=True)])
-        for name, each in own.items()
-    }
-
-
 def of_target(
     target: TargetModel,
     device: torch.device,
@@ -150,11 +137,10 @@ class Generation:
         cls, target: TargetModel, device: torch.device, dtype: torch.dtype, autocast: torch.dtype | None
     ) -> Generation:
         """Compute all, for a user's model in a dtype. Raises UsageError for one that does not continue texts."""
-        if not can_continue(target.model, target.kwargs):
-            raise UsageError(
-                f"{target.name} has no generate(), or its inputs no input_ids",
-                hint="give a language model of transformers, with inputs as a mapping",
-            )
+        can = getattr(target.model, "can_generate", None)
+        if not (callable(can) and can() and isinstance(target.kwargs.get("input_ids"), Tensor)):
+            hint = "give a language model of transformers, with inputs as a mapping"
+            raise UsageError(f"{target.name} has no generate(), or its inputs no input_ids", hint=hint)
         cpu, still = torch.device("cpu"), copy.deepcopy(target.model).eval().to(dtype)
         actual = of_target(target, device, dtype, autocast)
         wide = copy.deepcopy(still).double()
@@ -202,7 +188,14 @@ class Generation:
 
     def _where(self, verdict: Verdict) -> str:
         """Name the first token that differs, with its margin, and the first layer whose result is wrong."""
-        found = list(self._token())
+        found, differ = [], self.actual.tokens != self.best
+        for place in differ.any(0).nonzero()[:1, 0].tolist():
+            row = int(differ[:, place].nonzero()[0, 0])
+            found.append(
+                f"first token that differs: {place + 1} of sample {row}, {int(self.actual.tokens[row, place])} instead "
+                f"of {int(self.best[row, place])}, whose logit is {float(self.behind()[row, place]):.3g} larger "
+                f"({float(self.margin()[row, place]):.3g} allowed)"
+            )
         if verdict.path.startswith("tokens"):
             return "; ".join([*found, self._layer()])
         wrong = [each.path.partition("['")[2].removesuffix("']") for each in verdict.leaves if not each.agrees]
@@ -215,17 +208,6 @@ class Generation:
             if not float((actual.double() - exact).norm()) <= ALLOWANCES.largest * off:
                 return f"first wrong layer: {name}"
         return "no layer is further off than reference runs"
-
-    def _token(self) -> Iterator[str]:
-        differs = (self.actual.tokens != self.best).any(0).nonzero()[:, 0].tolist()
-        if differs:
-            place = differs[0]
-            row = int((self.actual.tokens != self.best)[:, place].nonzero()[0, 0])
-            yield (
-                f"first token that differs: {place + 1} of sample {row}, {int(self.actual.tokens[row, place])} instead "
-                f"of {int(self.best[row, place])}, whose logit is {float(self.behind()[row, place]):.3g} larger "
-                f"({float(self.margin()[row, place]):.3g} allowed)"
-            )
 
     def figures(self) -> Iterator[tuple[str, float | list[float]]]:
         """Yield what is recorded of a language model, of the device and of the CPU in the same dtype."""

@@ -50,35 +50,31 @@ class ModelParity:
         dtype = getattr(torch, case.dtype)
         with one_thread():
             if what == "layers":
-                self.layers()
+                # Every module separately, forward and backward; the first wrong one is named.
+                self.compare.layers(_still(self.target.model), *self.target.args, **self.target.kwargs)
             elif what == "memory":
-                self.memory()
+                self._memory()
             else:
-                judges = {"training": self._compare_training, "generate": self.generate}
+                judges = {"training": self._compare_training, "generate": self._generate}
                 judge = judges.get(what, partial(self._compare, what))
                 judge(*((torch.float32, dtype) if autocast else (dtype, None)))
 
-    def layers(self) -> None:
-        """Judge every module separately, forward and backward; the first wrong one is named."""
-        self.compare.layers(_still(self.target.model), *self.target.args, **self.target.kwargs)
-
-    def generate(self, dtype: torch.dtype, autocast: torch.dtype | None) -> None:
+    def _generate(self, dtype: torch.dtype, autocast: torch.dtype | None) -> None:
         """Continue texts token by token; judge tokens, logits and what each layer gave, and record figures."""
         found = language.Generation.of(self.target, self.device.torch_device(), dtype, autocast)
         for name, value in found.figures():
             self.measure(name, value)
         found.judge(self.compare)
 
-    def memory(self) -> None:
-        """Measure peak memory of inference and of a training step, and check that it does not grow with steps."""
+    def _memory(self) -> None:
+        """Measure the peak memory of a training, and check that it does not grow with steps."""
         model = copy.deepcopy(self.target.model).to(self.device.torch_device())
-        plan = _recipe(self.target, None)
-        self.device.reset_peak_memory()
-        train(model, plan, self.device.torch_device())
-        first = self.device.peak_memory_bytes()
-        self.device.reset_peak_memory()
-        train(model, plan, self.device.torch_device())
-        again = self.device.peak_memory_bytes()
+        peaks = []
+        for _ in range(2):
+            self.device.reset_peak_memory()
+            train(model, _recipe(self.target, None), self.device.torch_device())
+            peaks.append(self.device.peak_memory_bytes())
+        first, again = peaks
         self.measure("memory_training_bytes", float(first))
         # The gradients of the first training still exist when the second begins.
         kept = sum(each.numel() * each.element_size() for each in model.parameters())
@@ -104,12 +100,11 @@ class ModelParity:
                 for end, values in zip(("loss_low", "loss_high"), right.spread(kind, "losses"), strict=True):
                     self.measure(end, values)
             if found:
+                runs = right.samples(kind)
                 self.compare(
                     dict(found),
                     right.expected(kind),
-                    reference_runs=Samples(fit(each, found) for each in right.samples(kind))
-                    if fit
-                    else right.samples(kind),
+                    reference_runs=Samples(fit(each, found) for each in runs) if fit else runs,
                     name=kind,
                     branching=kind in {"weights", "state"},
                     locate=partial(self._first_wrong_step, dtype, autocast, fit, actual),
@@ -121,15 +116,8 @@ class ModelParity:
         compute = partial(by, self.target)
         model = _still(self.target.model).to(dtype)
         actual = compute(copy.deepcopy(model), self.device.torch_device(), autocast)
-        right = reference(
-            model,
-            lambda each: compute(each, CPU, None),
-            lambda each: compute(each, CPU, autocast),
-            autocast,
-            MOVES,
-            orders=by is traced,
-        )
-        return actual, right
+        exactly, in_dtype = (partial(compute, device=CPU, autocast=each) for each in (None, autocast))
+        return actual, reference(model, exactly, in_dtype, autocast, MOVES, orders=by is traced)
 
     def _first_wrong_step(
         self, dtype: torch.dtype, autocast: torch.dtype | None, fit: Fit | None, actual: Observed, _: Verdict
@@ -151,12 +139,6 @@ def _as(reference_runs: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> di
 def _still(model: nn.Module) -> nn.Module:
     """Return a copy in evaluation mode: what is random in training cannot be compared."""
     return copy.deepcopy(model).eval()
-
-
-def _seed(name: str, output: Tensor) -> Tensor:
-    if not output.dim():
-        return torch.ones_like(output)
-    return inputs.uniform(f"parity/seed/{name}", tuple(output.shape)).to(output)
 
 
 def training(target: TargetModel, model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> Observed:
@@ -185,12 +167,15 @@ def loss_of(output: Any, batch: Batch) -> Tensor:  # noqa: ARG001 - as other los
     found = floating(output)
     if "output.loss" in found:
         return found["output.loss"]
-    gaps = (_wide(each) - _seed(name, _wide(each)) for name, each in found.items() if each.requires_grad)
-    return torch.stack([gap.square().mean() for gap in gaps]).sum()
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype is torch.float64 else tensor.float()
+    means = []
+    for name, each in found.items():
+        if each.requires_grad:
+            wide = each if each.dtype is torch.float64 else each.float()
+            wanted = torch.ones_like(wide)
+            if wide.dim():
+                wanted = inputs.uniform(f"parity/seed/{name}", tuple(wide.shape)).to(wide)
+            means.append((wide - wanted).square().mean())
+    return torch.stack(means).sum()
 
 
 def computed(

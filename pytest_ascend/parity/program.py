@@ -59,42 +59,33 @@ class Computation:
 
     def reproduce(self, title: str, device: torch.device) -> Reproduce:
         """Return a function that writes the program of a case, for the fixture ``_ascend_reproduce``."""
-        return partial(_program, self, title, device)
+        return partial(self._program, title, device)
 
-
-def _program(computation: Computation, title: str, device: torch.device, verdict: Verdict | None) -> str:
-    """Return the program. Raises ValueError if no tensor is named that can be computed again."""
-    needed = {"import torch", *(["import torch_npu"] if device.type == "npu" else []), *computation.imports}
-    needed.add(
-        "from pytest_ascend.precision import layers"
-        if computation.layers
-        else "from pytest_ascend.run.program import compare_named"
-    )
-    head = _HEAD.format(
-        title=one_line(title),
-        imports="\n".join(sorted(needed, key=lambda line: (line.startswith("from"), line))),
-        device=device,
-        pinning="".join(f"{line}\n" for line in pinning(device)),
-        setup="\n".join(computation.setup),
-    )
-    if computation.layers:
-        return head + _LAYERS.format(arguments=computation.layers)
-    return head + _tensors(computation, verdict)
-
-
-def _tensors(computation: Computation, verdict: Verdict | None) -> str:
-    """Return the lines that compute the tensors of a verdict and compare the worst of them."""
-    leaf = worst_leaf(verdict) if verdict else None
-    kind, found, key = leaf.path.partition("[") if leaf else ("", "", "")
-    if leaf is None or not found or leaf.worst is None or leaf.limit is None:
-        raise ValueError("no tensor of it is named; the command that runs the case again shows the message")
-    (name,) = ast.literal_eval(f"[{key}")
-    index = leaf.worst.index
-    return _TENSORS.format(
-        decided=f"decided by {name}, element {index}: {leaf.worst.actual} in the run, {leaf.worst.expected} expected",
-        actual=computation.actual,
-        exact=computation.exact,
-        reference_runs=computation.reference_runs,
-        kind=kind,
-        last=f"{name!r}, {index}, {(leaf.limit.name, float(leaf.limit.value))}",
-    )
+    def _program(self, title: str, device: torch.device, verdict: Verdict | None) -> str:
+        """Return the program. Raises ValueError if no tensor is named that can be computed again."""
+        judge = "precision import layers" if self.layers else "run.program import compare_named"
+        needed = {"import torch", f"from pytest_ascend.{judge}", *self.imports}
+        needed |= {"import torch_npu"} if device.type == "npu" else set()
+        head = _HEAD.format(
+            title=one_line(title),
+            imports="\n".join(sorted(needed, key=lambda line: (line.startswith("from"), line))),
+            device=device,
+            pinning="".join(f"{line}\n" for line in pinning(device)),
+            setup="\n".join(self.setup),
+        )
+        if self.layers:
+            return head + _LAYERS.format(arguments=self.layers)
+        leaf = worst_leaf(verdict) if verdict else None
+        kind, found, key = leaf.path.partition("[") if leaf else ("", "", "")
+        if leaf is None or not found or leaf.worst is None or leaf.limit is None:
+            raise ValueError("no tensor of it is named; the command that runs the case again shows the message")
+        (name,) = ast.literal_eval(f"[{key}")
+        worst, index = leaf.worst, leaf.worst.index
+        return head + _TENSORS.format(
+            decided=f"decided by {name}, element {index}: {worst.actual} in the run, {worst.expected} expected",
+            actual=self.actual,
+            exact=self.exact,
+            reference_runs=self.reference_runs,
+            kind=kind,
+            last=f"{name!r}, {index}, {(leaf.limit.name, float(leaf.limit.value))}",
+        )

@@ -54,6 +54,11 @@ class CallVerdict:
         """The call and its direction, as msprobe writes it."""
         return f"{self.call}.{self.direction}"
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return builtins only."""
+        used = self.limit_used if self.limit_used is not None and math.isfinite(self.limit_used) else None
+        return {"call": self.name, "state": self.state, "why": self.why, "limit_used": used}
+
 
 def resolve(name: str) -> Callable[..., Any]:
     """Return the operator of an msprobe name. Raises Unreadable if none may be named so, or the CPU has none."""
@@ -133,10 +138,10 @@ def _backward(dump: Dump, call: Call) -> precision.Verdict:
     if not call.forward:
         raise Unreadable("the dump lacks the forward of this call")
     function, args, kwargs = _call(dump, call)
-    above = [dump.tensor(each) for each in tensors_of(call.backward.get("input"))]
+    grad_outputs = [dump.tensor(each) for each in tensors_of(call.backward.get("input"))]
     actual = [dump.tensor(each) for each in tensors_of(call.backward.get("output"))]
-    shapes = [each.shape for each in actual]
-    return _compare(call.name, actual, cpu_reference(partial(_gradients, function, shapes), args, kwargs, above))
+    gradients = partial(_gradients, function, [each.shape for each in actual])
+    return _compare(call.name, actual, cpu_reference(gradients, args, kwargs, grad_outputs))
 
 
 def _call(dump: Dump, call: Call) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
@@ -201,17 +206,13 @@ def part(first: Dump, second: Dump) -> Divergence | None:
         other = theirs.get(call.name)
         if other is None:
             return Divergence(call.name, "the other dump has no such call")
-        for direction, inputs in _INPUTS.items():
+        for direction, inputs in (("forward", ("input_args", "input_kwargs")), ("backward", ("input",))):
             mine, its = getattr(call, direction), getattr(other, direction)
             alike = not any(_difference(first, mine.get(each), second, its.get(each)) for each in inputs)
             difference = _difference(first, mine.get("output"), second, its.get("output"))
             if alike and difference:
                 return Divergence(f"{call.name}.{direction}", f"the inputs are alike, {difference}")
     return None
-
-
-#: The inputs of a call, by its direction.
-_INPUTS = {"forward": ("input_args", "input_kwargs"), "backward": ("input",)}
 
 
 def _difference(first: Dump, mine: Any, second: Dump, its: Any) -> str:
@@ -246,36 +247,21 @@ def replay(context: click.Context, dump: Path, against: Path | None, *, as_json:
     """
     if against is not None:
         parting = part(read_dump(find_dumps(dump)[0]), read_dump(find_dumps(against)[0]))
-        text = {"parts": None if parting is None else {"at": parting.name, "why": parting.why}}
-        click.echo(
-            json.dumps(text)
-            if as_json
-            else (
-                f"the dumps part at {one_line(parting.name)}: {parting.why}"
-                if parting
-                else "every result of every call is alike"
-            )
-        )
+        if as_json:
+            text = json.dumps({"parts": {"at": parting.name, "why": parting.why} if parting else None})
+        elif parting:
+            text = f"the dumps part at {one_line(parting.name)}: {parting.why}"
+        else:
+            text = "every result of every call is alike"
+        click.echo(text)
         context.exit(1 if parting else 0)
     results = {path: list(judge(read_dump(path))) for path in find_dumps(dump)}
-    judged = [each for found in results.values() for each in found if each.state != NOT_JUDGED]
     if as_json:
-        click.echo(json.dumps({str(path): [_as_dict(each) for each in found] for path, found in results.items()}))
+        click.echo(json.dumps({str(path): [each.to_dict() for each in found] for path, found in results.items()}))
     else:
-        for path, found in results.items():
-            for line in _lines(path, found):
-                click.echo(line)
-    context.exit(5 if not judged else 1 if any(each.state == DISAGREES for each in judged) else 0)
-
-
-def _as_dict(judged: CallVerdict) -> dict[str, Any]:
-    used = judged.limit_used
-    return {
-        "call": judged.name,
-        "state": judged.state,
-        "why": judged.why,
-        "limit_used": used if used is not None and math.isfinite(used) else None,
-    }
+        click.echo("\n".join(line for path, found in results.items() for line in _lines(path, found)))
+    states = {each.state for found in results.values() for each in found}
+    context.exit(1 if DISAGREES in states else 0 if AGREES in states else 5)
 
 
 def _lines(path: Path, found: Sequence[CallVerdict]) -> Iterator[str]:
@@ -289,7 +275,6 @@ def _lines(path: Path, found: Sequence[CallVerdict]) -> Iterator[str]:
         yield f"  also: {one_line(each.name)}: {one_line(each.why)}"
     if len(wrong) > LINES_LIMIT:
         yield f"  and {len(wrong) - LINES_LIMIT:,} more (--json has them)"
-    for why, count in Counter(one_line(each.why) for each in found if each.state == NOT_JUDGED).most_common(
-        LINES_LIMIT
-    ):
+    reasons = Counter(one_line(each.why) for each in found if each.state == NOT_JUDGED)
+    for why, count in reasons.most_common(LINES_LIMIT):
         yield f"  not judged: {count:,} {'call' if count == 1 else 'calls'}: {why}"

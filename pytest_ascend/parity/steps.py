@@ -37,16 +37,13 @@ def fingerprint(tensor: Tensor) -> Tensor:
     if flat.numel() <= KEPT + BUCKETS:
         return flat.clone()
     places = torch.arange(KEPT) * (flat.numel() - 1) // (KEPT - 1)
-    return torch.cat([flat[places], _sums(flat).to(flat.dtype)])
-
-
-def _sums(flat: Tensor) -> Tensor:
     rows = -(-flat.numel() // BUCKETS)
     total = torch.zeros(PERIOD, dtype=torch.float64)
     for part in torch.split(flat, PERIOD):  # the whole in float64 fits no cache, and takes eight times as long
         total[: len(part)] += part
     # A power of two near the square root of the number of elements in a sum.
-    return (total * _signs()).reshape(-1, BUCKETS).sum(0) * 2.0 ** -((rows.bit_length() - 1) // 2)
+    sums = (total * _signs()).reshape(-1, BUCKETS).sum(0) * 2.0 ** -((rows.bit_length() - 1) // 2)
+    return torch.cat([flat[places], sums.to(flat.dtype)])
 
 
 @cache
@@ -54,9 +51,7 @@ def _signs() -> Tensor:
     return inputs.signs("parity/fingerprint", PERIOD)
 
 
-#: The quantities of a step in the order of computation: the first wrong one caused the others.
-QUANTITIES = ("loss", "running statistics", "gradient", "optimizer state", "weight")
-#: Those that go backward through comparisons, such as a ReLU's.
+#: The quantities of a step that go backward through comparisons, such as a ReLU's.
 BRANCHING = ("gradient", "optimizer state", "weight")
 
 #: Makes results comparable: takes a reference run's and the device's tensors by name, returns the former adapted.
@@ -73,10 +68,15 @@ def trace(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") 
     before = {name: each.detach().to("cpu", copy=True) for name, each in model.named_parameters()}
     for number, (loss, optimizer) in enumerate(steps(model, recipe, device), start=1):
         gradients = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
-        statistics, state = running_statistics(model), dict(optimizer_state(model, optimizer))
-        for quantity, tensors in zip(
-            QUANTITIES, ({"loss": loss}, statistics, gradients, state, changes(model, before)), strict=True
-        ):
+        # In the order of computation: the first wrong one caused the others.
+        quantities = {
+            "loss": {"loss": loss},
+            "running statistics": running_statistics(model),
+            "gradient": gradients,
+            "optimizer state": dict(optimizer_state(model, optimizer)),
+            "weight": changes(model, before),
+        }
+        for quantity, tensors in quantities.items():
             seen[f"step {number}, {quantity}"] = fingerprints(tensors)
     return seen
 
@@ -100,14 +100,11 @@ def first_wrong(actual: Observed, right: Reference, *, branching: bool, fit: Fit
             accumulation=ALLOWANCES.terms if quantity == "running statistics" else None,
         )
         wrong = [name for name, leaf in zip(shared, verdict.leaves, strict=True) if not leaf.agrees]
+        if wrong and quantity == "loss":
+            return f"first wrong at {key}"
         if wrong:
-            return f"first wrong at {key}" + ("" if quantity == "loss" else f"{_named(wrong, quantity, len(found))}")
+            # The first that was computed: gradients run from the last layer to the first.
+            first = wrong[-1] if quantity == "gradient" else wrong[0]
+            others = f" ({len(wrong)} of {len(found)} are)" if len(wrong) > 1 else ""
+            return f"first wrong at {key} of {first}{others}"
     return ""
-
-
-def _named(wrong: list[str], quantity: str, count: int) -> str:
-    """Name the first that was computed, and how many are wrong: gradients run from the last layer to the first."""
-    if quantity == "loss":
-        return ""
-    first = wrong[-1] if quantity == "gradient" else wrong[0]
-    return f" of {first}" + (f" ({len(wrong)} of {count} are)" if len(wrong) > 1 else "")

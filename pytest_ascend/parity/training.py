@@ -95,13 +95,12 @@ def steps(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") 
 
 def make_step(loss: Tensor, optimizer: Optimizer, scaler: Any = None) -> None:
     """Run the backward pass and the optimizer's step, through a GradScaler if one is given."""
+    torch.autograd.backward(loss if scaler is None else scaler.scale(loss))
     if scaler is None:
-        torch.autograd.backward(loss)
         optimizer.step()
-        return
-    torch.autograd.backward(scaler.scale(loss))
-    scaler.step(optimizer)
-    scaler.update()
+    else:
+        scaler.step(optimizer)
+        scaler.update()
 
 
 def scaler_of(device_type: str, scale: float, **settings: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +33,6 @@ LARGEST_BYTES = 64 * 1024 * 1024
 #: Each run stores the percentiles 0 to 100 of its latencies: enough for a chart, and of constant size.
 PERCENTILES = 101
 FOLDER = "measured"
-HINT = "delete the file, or record it anew: pytest-ascend baseline record"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +104,8 @@ def read(path: Path) -> Baseline:
         return Baseline.from_dict(codec.loads(read_regular(path, LARGEST_BYTES).decode("utf-8")))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         message = f"{path} is not a baseline: {type(error).__name__}: {error}"
-        raise GoldenError(message, path=str(path), hint=HINT) from error
+        hint = "delete the file, or record it anew: pytest-ascend baseline record"
+        raise GoldenError(message, path=str(path), hint=hint) from error
 
 
 def write(baseline: Baseline, root: Path) -> Path:
@@ -118,16 +118,12 @@ def write(baseline: Baseline, root: Path) -> Path:
 def place(stack: Stack) -> Path:
     """Return the path of a stack's baseline: chip, versions, host."""
     host = hashlib.sha256(stack.host.encode()).hexdigest()[:12]
-    return Path(chip_folder(stack), f"{_slug(stack.cann)}_{_slug(_framework(stack))}", f"{host}.json")
+    return Path(chip_folder(stack), f"{_slug(stack.cann)}_{_slug(stack.torch_npu or stack.torch)}", f"{host}.json")
 
 
 def chip_folder(stack: Stack) -> str:
     """Return the folder of a chip; the name says whether it is emulated."""
     return ("emulated-" if stack.emulated else "") + _slug(stack.chip or stack.device)
-
-
-def _framework(stack: Stack) -> str:
-    return stack.torch_npu or stack.torch
 
 
 def _slug(text: str) -> str:
@@ -157,15 +153,19 @@ def choose(root: Path, stack: Stack, settings: Settings) -> Choice | None:
         changed = "; ".join(differences(other.settings, settings))
         description = f"{_standing(other, stack)}, shown only: it was recorded with other settings: {changed}"
         return Choice(baseline=other, description=description, shown_only=True)
-    if nearest := next(iter(_by_version([each for each in found if each not in here])), None):
-        description = f"a baseline of another host ({nearest.stack.host}), shown only: {_named(nearest.stack)}"
-        return Choice(baseline=nearest, description=description, shown_only=True)
+    elsewhere = [each for each in found if each not in here]
+    if elsewhere:
+        newest = max(elsewhere, key=lambda each: _order(each.stack))
+        description = f"a baseline of another host ({newest.stack.host}), shown only: {_named(newest.stack)}"
+        return Choice(baseline=newest, description=description, shown_only=True)
     return None
 
 
 def _nearest(baselines: Sequence[Baseline], stack: Stack) -> Baseline | None:
+    """Return the last baseline of exactly this combination, else of the newest that is no newer; None without any."""
     exact = [each for each in baselines if _versions(each.stack) == _versions(stack)]
-    return exact[-1] if exact else _older(baselines, stack)
+    older = [each for each in baselines if _order(each.stack) <= _order(stack)]
+    return exact[-1] if exact else max(older, key=lambda each: _order(each.stack), default=None)
 
 
 def _standing(baseline: Baseline, stack: Stack) -> str:
@@ -183,21 +183,7 @@ def _named(stack: Stack) -> str:
     return ", ".join(f"{name} {version}" for name, version in named.items() if version)
 
 
-def _older(baselines: Sequence[Baseline], stack: Stack) -> Baseline | None:
-    own = _order(stack)
-    return next((each for each in _by_version(baselines) if _order(each.stack) <= own), None)
-
-
-def _by_version(baselines: Sequence[Baseline]) -> Iterator[Baseline]:
-    """Yield in descending order of version."""
-    yield from sorted(baselines, key=lambda each: _order(each.stack), reverse=True)
-
-
 def _order(stack: Stack) -> tuple[Version, ...]:
-    return tuple(map(_version, (stack.cann, _framework(stack), stack.driver)))
-
-
-def _version(text: str) -> Version:
-    """Parse a version without its build ("+cpu"); invalid ones sort below all others."""
-    plain = text.partition("+")[0]
-    return Version(plain if is_version(plain) else "0")
+    """Return the versions of a stack without their builds ("+cpu"); invalid ones sort below all others."""
+    plain = [each.partition("+")[0] for each in (stack.cann, stack.torch_npu or stack.torch, stack.driver)]
+    return tuple(Version(each if is_version(each) else "0") for each in plain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import math
@@ -100,20 +101,16 @@ class AscendBenchmark:
         for name, value in profile.times_us.items():
             self.measure(f"{PREFIX}{name}", value)
         notes = (*remarks(found), *clock_remarks(timing), *profile.remarks)
-        verdict = self.comparison.of_same_work(self.case_id, per_call(work)).verdict(
-            self.case_id,
-            _estimate(timing),
-            lambda: self._again(timed),
-            remarks=notes,
-            profile=profile.times_us,
-        )
+
+        def again() -> Estimate:
+            with one_thread(self.device):
+                return _estimate(timed())
+
+        same = self.comparison.of_same_work(self.case_id, per_call(work))
+        verdict = same.verdict(self.case_id, _estimate(timing), again, remarks=notes, profile=profile.times_us)
         if verdict is not None:
             self.note(verdict.as_whole())
         return timing
-
-    def _again(self, timed: Callable[[], Timing]) -> Estimate:
-        with one_thread(self.device):
-            return _estimate(timed())
 
     def _card(self, make: Make) -> dict[str, float]:
         """Query the card's condition under load: an idle card has a lower clock."""
@@ -229,16 +226,14 @@ def card_conditions(card: Identity, work: Callable[[], object] | None = None) ->
             work()
     common, table = (each.result().text for each in asked)
     readings = parse_common(common, card.chip)
-    others_mb = of_others(card.npu, card.chip, parse(table).processes, _is_ours)
-    return {**{CARD[name]: figure for name, figure in readings.items() if name in CARD}, OTHERS: float(others_mb << 20)}
 
-
-def _is_ours(pid: int) -> bool:
-    """Whether a process belongs to the session of this one, as all processes of a run do."""
-    try:
-        return os.getsid(pid) == os.getsid(0)
-    except OSError:
+    def is_ours(pid: int) -> bool:  # as all processes of a run, it is of the session of this one
+        with contextlib.suppress(OSError):
+            return os.getsid(pid) == os.getsid(0)
         return False
+
+    others_mb = of_others(card.npu, card.chip, parse(table).processes, is_ours)
+    return {**{CARD[name]: figure for name, figure in readings.items() if name in CARD}, OTHERS: float(others_mb << 20)}
 
 
 def remarks(conditions: Mapping[str, float]) -> tuple[str, ...]:

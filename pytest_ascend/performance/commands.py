@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -106,32 +106,33 @@ def baseline_of(runs: Sequence[Run]) -> Baseline:
     Raises UsageError for too few runs, runs of different stacks or settings, and runs without benchmarks.
     """
     if len(runs) < FEWEST_RUNS:
-        raise UsageError(
-            f"{len(runs)} runs are too few for a baseline",
-            hint=f"record at least {FEWEST_RUNS} runs; {GOOD_RUNS} are recommended",
-        )
+        hint = f"record at least {FEWEST_RUNS} runs; {GOOD_RUNS} are recommended"
+        raise UsageError(f"{len(runs)} runs are too few for a baseline", hint=hint)
     first = runs[0].header
     for each in runs[1:]:
         _refuse_other(asdict(first.stack), asdict(each.header.stack))
         _refuse_other(_settings(runs[0]), _settings(each))
     measured = [dict(_measured(run)) for run in runs]
-    works = [
-        {
-            record.case.id: {name: record.measurements[name] for name in WORK if name in record.measurements}
-            for record in run.records
-        }
-        for run in runs
-    ]
     common = set.intersection(*(set(each) for each in measured))
     if not common:
         raise UsageError("no benchmark was measured in all of the runs", hint="run the suite: suites/benchmarks")
+    profiles: dict[str, dict[str, float]] = {}
+    work: dict[str, dict[str, float]] = {}
+    for run in runs:
+        for record in [each for each in run.records if each.case.id in common]:
+            name, figures = record.case.id, record.measurements
+            done = {each: figures[each] for each in WORK if each in figures}
+            if work.setdefault(name, done) != done:
+                raise UsageError(f"the runs do different work in {name}", hint="record all runs with one release")
+            of_operators = {key.removeprefix(PREFIX): its for key, its in figures.items() if key.startswith(PREFIX)}
+            profiles.setdefault(name, of_operators)
     return Baseline(
         recorded=first.started,
         stack=first.stack,
         settings=_settings(runs[0]),
         benchmarks={name: tuple(each[name] for each in measured) for name in sorted(common)},
-        profiles={record.case.id: _profile(record) for record in runs[0].records if record.case.id in common},
-        work={name: _common_work(name, works) for name in sorted(common)},
+        profiles=profiles,
+        work={name: work[name] for name in sorted(common)},
     )
 
 
@@ -145,18 +146,6 @@ def _measured(run: Run) -> Iterator[tuple[str, MeasuredRun]]:
 def _run_of(record: ResultRecord) -> MeasuredRun:
     timed = record.series.get("device_us") or record.series["latency_us"]
     return MeasuredRun.of(timed, record.series.get("peer_us", ()))
-
-
-def _common_work(name: str, works: Sequence[Mapping[str, Mapping[str, float]]]) -> Mapping[str, float]:
-    first = works[0][name]
-    if any(each[name] != first for each in works):
-        raise UsageError(f"the runs do different work in {name}", hint="record all runs with one release")
-    return first
-
-
-def _profile(record: ResultRecord) -> dict[str, float]:
-    named = record.measurements.items()
-    return {name.removeprefix(PREFIX): value for name, value in named if name.startswith(PREFIX)}
 
 
 def _settings(run: Run) -> dict[str, object]:

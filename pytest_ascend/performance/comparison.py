@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from pytest_ascend.performance.baseline import Baseline, Choice
+from pytest_ascend.performance.baseline import Choice
 from pytest_ascend.performance.estimate import Estimate
 from pytest_ascend.performance.profiling import became_slower
 from pytest_ascend.performance.settings import differences
@@ -31,10 +31,9 @@ class Comparison:
         then = self.choice.baseline.work.get(case_id, {}) if self.choice else {}
         if self.choice is None or then == work:
             return self
-        description = (
-            f"{self.choice.description}, shown only: one call did other work: {'; '.join(differences(then, work))}"
-        )
-        return replace(self, choice=replace(self.choice, description=description, shown_only=True))
+        why = f"shown only: one call did other work: {'; '.join(differences(then, work))}"
+        choice = replace(self.choice, description=f"{self.choice.description}, {why}", shown_only=True)
+        return replace(self, choice=choice)
 
     def verdict(
         self,
@@ -53,10 +52,13 @@ class Comparison:
         """
         if self.choice is None or case_id not in self.choice.baseline.noise:
             return None
-        answer = _answer(self.choice.baseline, case_id, now, self.tolerance)
+        baseline = self.choice.baseline
+        runs = [run.estimate for run in baseline.benchmarks[case_id]]
+        gate = Gate(tolerance=self.tolerance, benchmarks=len(baseline.noise))
+        answer = judge(now, runs, baseline.noise[case_id], gate)
         if answer.answer == SLOWER and not self.choice.shown_only:
-            answer = _confirmed(answer, _answer(self.choice.baseline, case_id, again(), self.tolerance))
-        before = self.choice.baseline.profiles.get(case_id, {})
+            answer = _confirmed(answer, judge(again(), runs, baseline.noise[case_id], gate))
+        before = baseline.profiles.get(case_id, {})
         grown = became_slower(profile or {}, before) if answer.answer == SLOWER else []
         told = CANNOT_TELL if self.choice.shown_only else answer.answer
         lines = (
@@ -77,12 +79,6 @@ class Comparison:
             metrics=answer.figures(),
             limit=Limit(name="slowdown", value=answer.threshold),
         )
-
-
-def _answer(baseline: Baseline, case_id: str, now: Estimate, tolerance: float) -> Answer:
-    runs = [run.estimate for run in baseline.benchmarks[case_id]]
-    gate = Gate(tolerance=tolerance, benchmarks=len(baseline.noise))
-    return judge(now, runs, baseline.noise[case_id], gate)
 
 
 def _confirmed(first: Answer, second: Answer) -> Answer:

@@ -6,7 +6,7 @@ import csv
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,19 +48,19 @@ def profile_of(call: Callable[[], object], device: Device, profiler: Callable[[]
     ``profiler`` returns the module torch_npu.profiler; by default the installed one. If it fails, the host's profile is
     returned, with the reason.
     """
-    if device.kind != "npu":
-        return Profile(times_us=_longest(_host_us(call)))
+    times_us, reason = None, ""
     if device.emulated:
-        return Profile(times_us=_longest(_host_us(call)), reason="an emulated device's times are the CPU's")
-    try:
-        return Profile(times_us=_longest(_npu_us(call, device, (profiler or _torch_npus)())))
-    except Exception as error:  # noqa: BLE001 - a missing profile must not lose the benchmark
-        reason = f"torch_npu.profiler gave nothing: {type(error).__name__}: {error}"
-        return Profile(times_us=_longest(_host_us(call)), reason=reason)
+        reason = "an emulated device's times are the CPU's"
+    elif device.kind == "npu":
+        from pytest_ascend.device import npu
 
-
-def _longest(times_us: Mapping[str, float]) -> Mapping[str, float]:
-    return {name: times_us[name] for name in sorted(times_us, key=times_us.__getitem__, reverse=True)[:KEPT]}
+        try:
+            times_us = _npu_us(call, device, (profiler or npu.profiler)())
+        except Exception as error:  # noqa: BLE001 - a missing profile must not lose the benchmark
+            reason = f"torch_npu.profiler gave nothing: {type(error).__name__}: {error}"
+    times_us = times_us or _host_us(call)
+    longest = sorted(times_us, key=times_us.__getitem__, reverse=True)[:KEPT]
+    return Profile(times_us={name: times_us[name] for name in longest}, reason=reason)
 
 
 def _host_us(call: Callable[[], object]) -> Mapping[str, float]:
@@ -80,12 +80,6 @@ def _host_us(call: Callable[[], object]) -> Mapping[str, float]:
     return found
 
 
-def _torch_npus() -> Any:
-    from pytest_ascend.device import npu
-
-    return npu.profiler()
-
-
 def _npu_us(call: Callable[[], object], device: Device, profiler: Any) -> Mapping[str, float]:
     """Profile one call; reading CANN's files afterwards takes seconds."""
     with tempfile.TemporaryDirectory(prefix="pytest-ascend-profile-") as folder:
@@ -99,19 +93,13 @@ def _npu_us(call: Callable[[], object], device: Device, profiler: Any) -> Mappin
         if not tables:
             raise FileNotFoundError(f"it wrote no {TABLE}")
         found: dict[str, float] = {}
-        for name, taken in _rows(tables[0]):
-            found[ON_NPU + name] = found.get(ON_NPU + name, 0.0) + taken
+        with tables[0].open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):  # a table of another format raises KeyError or ValueError
+                if (taken := float(row[TAKEN])) > 0:
+                    found[ON_NPU + row[NAME]] = found.get(ON_NPU + row[NAME], 0.0) + taken
     if not found:
         raise ValueError(f"{TABLE} has no operator that took time on the NPU")
     return found
-
-
-def _rows(table: Path) -> Iterator[tuple[str, float]]:
-    """Yield names and times of operators on the NPU. Raises KeyError or ValueError for a table of another format."""
-    with table.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            if (taken := float(row[TAKEN])) > 0:
-                yield row[NAME], taken
 
 
 def became_slower(now: Mapping[str, float], before: Mapping[str, float]) -> list[str]:
@@ -120,9 +108,8 @@ def became_slower(now: Mapping[str, float], before: Mapping[str, float]) -> list
     If the profiles are by different clocks, only the present one is listed.
     """
     if before and now and not set(now) & set(before):
-        return [
-            f"operator {name}: {taken:.0f} us; the baseline has no profile of this kind" for name, taken in now.items()
-        ]
+        why = "the baseline has no profile of this kind"
+        return [f"operator {name}: {taken:.0f} us; {why}" for name, taken in now.items()]
     grown = {name: now[name] - before.get(name, 0.0) for name in now}
     worst = sorted((name for name in grown if before and grown[name] > 0), key=grown.__getitem__, reverse=True)
     return [f"operator {name}: {before.get(name, 0.0):.0f} -> {now[name]:.0f} us" for name in worst]

@@ -15,37 +15,19 @@ FAULTS = "faults"
 
 #: Variables that change the queueing and launching of operators, memory allocation, or the host's computing.
 VARIABLES = (
-    "TASK_QUEUE_ENABLE",
-    "ASCEND_LAUNCH_BLOCKING",
-    "COMBINED_ENABLE",
-    "ACLNN_CACHE_LIMIT",
-    "CPU_AFFINITY_CONF",
-    "PER_STREAM_QUEUE",
-    "STREAMS_PER_DEVICE",
-    "MULTI_STREAM_MEMORY_REUSE",
-    "HCCL_DETERMINISTIC",
-    "LCCL_DETERMINISTIC",
-    "ASCEND_GLOBAL_LOG_LEVEL",
-    "ASCEND_GLOBAL_EVENT_ENABLE",
-    "ASCEND_SLOG_PRINT_TO_STDOUT",
-    "ASCEND_PROCESS_LOG_PATH",
-    "PYTORCH_NPU_ALLOC_CONF",
-    "CUDA_LAUNCH_BLOCKING",
-    "PYTORCH_CUDA_ALLOC_CONF",
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
+    *("TASK_QUEUE_ENABLE", "ASCEND_LAUNCH_BLOCKING", "COMBINED_ENABLE", "ACLNN_CACHE_LIMIT", "CPU_AFFINITY_CONF"),
+    *("PER_STREAM_QUEUE", "STREAMS_PER_DEVICE", "MULTI_STREAM_MEMORY_REUSE", "HCCL_DETERMINISTIC"),
+    *("LCCL_DETERMINISTIC", "ASCEND_GLOBAL_LOG_LEVEL", "ASCEND_GLOBAL_EVENT_ENABLE", "ASCEND_SLOG_PRINT_TO_STDOUT"),
+    *("ASCEND_PROCESS_LOG_PATH", "PYTORCH_NPU_ALLOC_CONF", "CUDA_LAUNCH_BLOCKING", "PYTORCH_CUDA_ALLOC_CONF"),
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS"),
 )
 
 
 def differences(then: Settings, now: Settings) -> list[str]:
     """Return the settings that differ, as in "TASK_QUEUE_ENABLE 1 then, not set now"."""
-    names = sorted({*then, *now} - ({FAULTS} if not then.get(FAULTS) else set()))
-    return [f"{name} {_said(then, name)} then, {_said(now, name)} now" for name in names if not _same(then, now, name)]
-
-
-def _same(then: Settings, now: Settings, name: str) -> bool:
-    return (name in then) == (name in now) and then.get(name) == now.get(name)
-
-
-def _said(settings: Settings, name: str) -> str:
-    return str(settings[name]) if name in settings else "not set"
+    found = []
+    for name in sorted({*then, *now} - ({FAULTS} if not then.get(FAULTS) else set())):
+        if (name in then, then.get(name)) != (name in now, now.get(name)):
+            said = [str(each[name]) if name in each else "not set" for each in (then, now)]
+            found.append(f"{name} {said[0]} then, {said[1]} now")
+    return found

@@ -12,12 +12,13 @@ import gc
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytest_ascend.device import Device
+from pytest_ascend.system.programs import without_garbage_collection
 
 if TYPE_CHECKING:
     import torch
@@ -156,7 +157,13 @@ def time_rounds(
         rounds.anew, rounds.every = anew, math.ceil(count / preparations)
     gc.collect()
     run = rounds.run if shares_the_host(device) else rounds.run_between_events
-    seconds = _through(benchmark, rounds, run, count) if benchmark is not None else plain(rounds, run, count)
+    if benchmark is None:
+        seconds = plain(rounds, run, count)
+    else:
+        benchmark.extra_info["calls_per_round"] = rounds.calls
+        with without_garbage_collection():
+            benchmark.pedantic(run, setup=rounds.before, rounds=count)
+        seconds = [float(each) for each in benchmark.stats.stats.data]
     return Timing(
         first_us=first_us,
         calls=rounds.calls,
@@ -177,30 +184,13 @@ def _prepared(make: Make, device: Device) -> tuple[Call, Call | None]:
 def plain(rounds: Rounds, run: Call, count: int) -> list[float]:
     """Return the seconds of ``count`` rounds, without pytest-benchmark."""
     seconds = []
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
+    with without_garbage_collection():
         for _ in range(count):
             rounds.before()
             start = time.perf_counter()
             run()
             seconds.append(time.perf_counter() - start)
-    finally:
-        if was_enabled:
-            gc.enable()
     return seconds
-
-
-def _through(benchmark: Any, rounds: Rounds, run: Call, count: int) -> list[float]:
-    benchmark.extra_info["calls_per_round"] = rounds.calls
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        benchmark.pedantic(run, setup=rounds.before, rounds=count)
-    finally:
-        if was_enabled:
-            gc.enable()
-    return [float(each) for each in benchmark.stats.stats.data]
 
 
 def _first_us(call: Call, device: Device) -> float:
@@ -223,15 +213,12 @@ def _calls(rounds: Rounds) -> int:
 def _warm_up(rounds: Rounds, budget_s: float) -> float:
     """Run until consecutive rounds take equally long, and return the seconds of a round with its peer."""
     seconds: list[float] = []
-    begin = time.perf_counter()
-    while not _is_warm(seconds) and time.perf_counter() - begin < budget_s:
+    begin, is_warm = time.perf_counter(), False
+    while not is_warm and time.perf_counter() - begin < budget_s:
         seconds.extend(plain(rounds, rounds.run, 1))
+        last, before = seconds[-WARM_ROUNDS:], seconds[-2 * WARM_ROUNDS : -WARM_ROUNDS]
+        is_warm = len(before) == WARM_ROUNDS and abs(median(last) / median(before) - 1) < STABLE
     return (time.perf_counter() - begin) / len(seconds)
-
-
-def _is_warm(seconds: Sequence[float]) -> bool:
-    last, before = seconds[-WARM_ROUNDS:], seconds[-2 * WARM_ROUNDS : -WARM_ROUNDS]
-    return len(before) == WARM_ROUNDS and abs(median(last) / median(before) - 1) < STABLE
 
 
 def _count(round_s: float, budget_s: float, fewest: int) -> int:

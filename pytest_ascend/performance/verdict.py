@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -72,8 +72,7 @@ class Answer:
 
     def figures(self) -> dict[str, float]:
         """Return everything but the answer, by name."""
-        names = ("slowdown", "low", "high", "threshold", "detectable", "p_value")
-        return {name: getattr(self, name) for name in names}
+        return {name: value for name, value in asdict(self).items() if name != "answer"}
 
 
 def judge(now: Estimate, baseline: Sequence[Estimate], noise: Noise, gate: Gate) -> Answer:
@@ -164,22 +163,17 @@ def noise_of(runs: Mapping[str, Sequence[Estimate]]) -> dict[str, Noise]:
     """Return the noise of each benchmark from its estimates in several runs; one with fewer than two runs has none."""
     lines = {name: line_through(each) for name, each in runs.items() if len(each) >= 2}
     freedom = {name: line.runs - (2 if line.spread else 1) for name, line in lines.items()}
-    own = {name: _variance(runs[name], line, freedom[name]) for name, line in lines.items()}
-    if not own:
-        return {}
-    prior = _prior(list(own.values()), list(freedom.values()))
-    return {name: _moderated(own[name], line, freedom[name], prior) for name, line in lines.items()}
-
-
-def _variance(runs: Sequence[Estimate], line: Line, freedom: int) -> float:
-    beside = sum((each.value - line.at(each.pace)) ** 2 for each in runs)
-    return max(beside / freedom, LEAST_DEVIATION**2)
-
-
-def _moderated(own: float, line: Line, freedom: int, prior: tuple[float, float]) -> Noise:
-    usual, known_with = prior
-    total = freedom + known_with
-    return Noise(variance=(freedom * own + known_with * usual) / total, degrees_of_freedom=total, line=line)
+    own = {}
+    for name, line in lines.items():
+        beside = sum((each.value - line.at(each.pace)) ** 2 for each in runs[name])
+        own[name] = max(beside / freedom[name], LEAST_DEVIATION**2)
+    usual, known_with = _prior(list(own.values()), list(freedom.values())) if own else (0.0, 0.0)
+    found = {}
+    for name, line in lines.items():
+        total = freedom[name] + known_with
+        variance = (freedom[name] * own[name] + known_with * usual) / total
+        found[name] = Noise(variance=variance, degrees_of_freedom=total, line=line)
+    return found
 
 
 def _prior(variances: Sequence[float], freedoms: Sequence[int]) -> tuple[float, float]:
