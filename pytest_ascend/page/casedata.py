@@ -25,30 +25,10 @@ from pytest_ascend.verdict.summary import ORDER, Summary
 
 #: The cells before the columns in a row of the index: texts by number, the outcome by its rank.
 INDEX_FIELDS = ("suite", "subject", "property", "dtype", "family", "outcome", "cause")
-DETAIL_FIELDS = (
-    "file",
-    "parameters",
-    "line",
-    "verdicts",
-    "measures",
-    "fallbacks",
-    "detail",
-    "snippet",
-)
+DETAIL_FIELDS = ("file", "parameters", "line", "verdicts", "measures", "fallbacks", "detail", "snippet")
 VERDICT_FIELDS = (
-    "agrees",
-    "path",
-    "standard",
-    "headline",
-    "pattern",
-    "message",
-    "waiver",
-    "worst",
-    "elements",
-    "where",
-    "shape",
-    "values",
-    "leaves",
+    *("agrees", "path", "standard", "headline", "pattern", "message", "waiver"),
+    *("worst", "elements", "where", "shape", "values", "leaves"),
 )
 #: Bytes of long texts (messages, tracebacks) on one page. Later ones are in the log only.
 TEXT_BUDGET_BYTES = 2_000_000
@@ -144,24 +124,23 @@ class _Packing:
 
     def line(self, foreign: str) -> int:
         """Return the number of a line of foreign text, most of which repeat."""
-        found = self._lines.get(foreign)
-        if found is None:
-            found = self._lines[foreign] = self.text(evidence.line(foreign))
-        return found
+        if foreign not in self._lines:
+            self._lines[foreign] = self.text(evidence.line(foreign))
+        return self._lines[foreign]
 
     def snippet(self, result: ResultRecord) -> int:
         """Return the number of a case's program: it is included whole or not at all, since half of it would not run."""
         program = evidence.program(result)
         if program:
-            conforms = result.conforms
-            self.snippets_budget_bytes[conforms] -= len(codec.for_script(program).encode())
-            program = program if self.snippets_budget_bytes[conforms] >= 0 else f"# {_LEFT_OUT}"
+            self.snippets_budget_bytes[result.conforms] -= len(codec.for_script(program).encode())
+            program = program if self.snippets_budget_bytes[result.conforms] >= 0 else f"# {_LEFT_OUT}"
         return self.text.known.setdefault(program, len(self.text.known))
 
     def case(self, result: ResultRecord, line: int | None) -> list[Any]:
         """Pack one case, in the order of DETAIL_FIELDS."""
         file, bracket, parameters = result.node_id.partition("[")
-        whole = self._is_wanted_whole(result)
+        # Every tensor of a model is wanted, as they are its layers; of an operator only its faults.
+        whole = result.case.suite == "models" or not result.conforms
         return [
             self.text(figures.one_line(file)),
             self.text(figures.one_line(bracket + parameters)),
@@ -191,13 +170,9 @@ class _Packing:
             )
         return number
 
-    def _is_wanted_whole(self, result: ResultRecord) -> bool:
-        """Whether every tensor of a comparison is wanted: a model's are its layers, an operator's only its faults."""
-        return result.case.suite == "models" or not result.conforms
-
     def verdict(self, verdict: Verdict, *, whole: bool) -> list[Any]:
         """Pack one comparison, in the order of VERDICT_FIELDS; its leaves are comparisons, too."""
-        metrics = verdict.metrics
+        metrics = {name: value for name, value in verdict.metrics.items() if value is not None}
         leaves = verdict.leaves if whole else ()
         if len(leaves) > evidence.LEAVES_LIMIT:
             leaves = tuple(sorted(leaves, key=lambda leaf: leaf.agrees)[: evidence.LEAVES_LIMIT])
@@ -212,15 +187,10 @@ class _Packing:
             [[self.text(name), figure] for name, figure in evidence.decided(verdict)],
             evidence.elements(verdict),
             evidence.where(verdict),
-            self.shape(metrics),
-            [figures.rounded(value) for value in metrics.values() if value is not None],
+            self.shapes.setdefault(tuple(metrics), len(self.shapes)),
+            [figures.rounded(value) for value in metrics.values()],
             [self.verdict(leaf, whole=False) for leaf in leaves] if len(leaves) > 1 else 0,
         ]
-
-    def shape(self, metrics: Mapping[str, float | None]) -> int:
-        """Return the number of a list of metric names, adding it if it is new."""
-        names = tuple(name for name, value in metrics.items() if value is not None)
-        return self.shapes.setdefault(names, len(self.shapes))
 
 
 #: A line of a diagnosis: the code of CANN that it is about, its meaning, and the source.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from msgspec import to_builtins
@@ -16,25 +16,11 @@ from pytest_ascend.records.case import Stack
 from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.system import figures
 from pytest_ascend.system.text import cell, table
+from pytest_ascend.verdict import diff as kinds
 from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.causes import Cause
 from pytest_ascend.verdict.columns import link
-from pytest_ascend.verdict.diff import (
-    CANNOT_TELL,
-    ERROR_DRIFT,
-    FAILS_ON,
-    FASTER,
-    FIX,
-    KINDS,
-    NEW,
-    NO,
-    REGRESSION,
-    SLOWER,
-    VANISHED,
-    YES,
-    Change,
-    Diff,
-)
+from pytest_ascend.verdict.diff import CANNOT_TELL, FAILS_ON, KINDS, NEW, NO, REGRESSION, YES, Change, Diff
 from pytest_ascend.verdict.phrase import Phrase, commas, counted, in_both, say
 from pytest_ascend.verdict.summary import Summary, notice
 
@@ -44,21 +30,15 @@ SCHEMA = 1
 PAGE_LIMIT, LINES_LIMIT = 20_000, 20
 #: Causes of regressions that the first line names, and that a page lists.
 CAUSES_LIMIT, CAUSES_PAGE_LIMIT = 4, 100
-_OPEN = (REGRESSION, VANISHED, ERROR_DRIFT, SLOWER)
-_COLOURS = {REGRESSION: "red", VANISHED: "red", ERROR_DRIFT: "yellow", SLOWER: "yellow", FASTER: "green", FIX: "green"}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-    """One change: ``was`` and ``is_now`` are outcomes, ``before`` and ``after`` figures."""
-
-    id: str
-    href: str
-    was: str
-    is_now: str
-    before: str
-    after: str
-    finding: str
+#: Kinds of change that need attention, which a page unfolds, are red or yellow.
+_COLOURS = {
+    kinds.REGRESSION: "red",
+    kinds.VANISHED: "red",
+    kinds.ERROR_DRIFT: "yellow",
+    kinds.SLOWER: "yellow",
+    kinds.FASTER: "green",
+    kinds.FIX: "green",
+}
 
 
 def changes_of(diff: Diff, *, linked: bool = True) -> View:
@@ -74,8 +54,29 @@ def changes_of(diff: Diff, *, linked: bool = True) -> View:
             (say(f"stack.{name}"), f"{figures.one_line(old) or '–'} → {figures.one_line(new) or '–'}")
             for name, (old, new) in diff.components.items()
         ),
-        causes=tuple(_cause(each, linked) for each in by_size(diff)[:CAUSES_PAGE_LIMIT]),
-        groups=tuple(_group(kind, diff.changes[kind]) for kind in KINDS if diff.changes[kind]),
+        causes=tuple(
+            View(
+                id=cause.id,
+                outcome=cause.outcome,
+                title=in_both(cause.title, "findings"),
+                count=counted("cases", len(cause.cases)),
+                example=evidence.line(cause.representative.case.id),
+                href=link(cause.representative.case.id) if linked else "",
+                finding=in_both(cause.finding, "findings"),
+            )
+            for cause in by_size(diff)[:CAUSES_PAGE_LIMIT]
+        ),
+        groups=tuple(
+            View(
+                kind=kind,
+                title=say(f"diff.{kind}"),
+                count=f"{len(found):,}",
+                is_open=_COLOURS.get(kind) in ("red", "yellow"),
+                more=f"{len(found) - PAGE_LIMIT:,}" if len(found) > PAGE_LIMIT else "",
+            )
+            for kind in KINDS
+            if (found := diff.changes[kind])
+        ),
     )
 
 
@@ -84,23 +85,10 @@ def by_size(diff: Diff) -> list[Cause]:
     return sorted(diff.causes, key=lambda each: (-len(each.cases), each.id))
 
 
-def _cause(cause: Cause, linked: bool) -> View:
-    first = cause.representative
-    return View(
-        id=cause.id,
-        outcome=cause.outcome,
-        title=in_both(cause.title, "findings"),
-        count=counted("cases", len(cause.cases)),
-        example=evidence.line(first.case.id),
-        href=link(first.case.id) if linked else "",
-        finding=in_both(cause.finding, "findings"),
-    )
-
-
 def change_data(diff: Diff, *, linked: bool = True) -> dict[str, list[list[str]]]:
-    """Return the rows of every kind of change for the page's script, each in the order of Row's fields."""
+    """Return the rows of every kind of change for the page's script, each in the order of the fields of a row."""
     return {
-        kind: [list(asdict(_row(each, linked)).values()) for each in diff.changes[kind][:PAGE_LIMIT]]
+        kind: [list(vars(_row(each, linked)).values()) for each in diff.changes[kind][:PAGE_LIMIT]]
         for kind in KINDS
         if diff.changes[kind]
     }
@@ -156,34 +144,19 @@ def notes(diff: Diff) -> Iterator[Phrase]:
         yield say("diff.note.table", gone=f"{gone:,}", come=f"{come:,}")
 
 
-def _group(kind: str, changes: Sequence[Change]) -> View:
-    return View(
-        kind=kind,
-        title=say(f"diff.{kind}"),
-        count=f"{len(changes):,}",
-        is_open=kind in _OPEN,
-        more=f"{len(changes) - PAGE_LIMIT:,}" if len(changes) > PAGE_LIMIT else "",
-    )
-
-
-def _row(change: Change, linked: bool) -> Row:
+def _row(change: Change, linked: bool) -> View:
+    """Return one change: ``was`` and ``is_now`` are outcomes, ``before`` and ``after`` figures."""
     is_figure = bool(change.name)
-    return Row(
+    factor = "" if math.isinf(change.factor) else f" × {change.factor:.3g}"
+    return View(
         id=evidence.line(change.id),
         href=link(change.id) if linked and change.after else "",
         was="" if is_figure else change.before,
         is_now="" if is_figure else change.after,
         before=change.before or "–",
         after=change.after or "–",
-        finding=_finding(change),
+        finding=evidence.line(f"{figures.words(change.name)}{factor}" if is_figure else change.finding),
     )
-
-
-def _finding(change: Change) -> str:
-    if not change.name:
-        return evidence.line(change.finding)
-    factor = "" if math.isinf(change.factor) else f" × {change.factor:.3g}"
-    return evidence.line(f"{figures.words(change.name)}{factor}")
 
 
 def lines(diff: Diff, limit: int = LINES_LIMIT) -> Iterator[Line]:
@@ -197,31 +170,27 @@ def lines(diff: Diff, limit: int = LINES_LIMIT) -> Iterator[Line]:
     for note in notes(diff):
         yield Line(str(note), "yellow")
     for kind in KINDS:
-        yield from _by_cause(diff, limit) if kind == REGRESSION else _lines_of(kind, diff.changes[kind], limit)
+        if kind == REGRESSION:
+            told, what = map(_told_cause, by_size(diff)), " causes"
+        else:
+            told, what = map(_told_change, diff.changes[kind]), ""
+        if listed := list(told):
+            yield Line(f"{say(f'diff.{kind}')} ({len(diff.changes[kind]):,})", _COLOURS.get(kind, ""), bold=True)
+            yield from (Line(f"  {each}") for each in listed[:limit])
+            if len(listed) > limit:
+                yield Line(f"  ... and {len(listed) - limit:,} more{what}")
     yield Line(str(sentence(diff)), colour, bold=True)
 
 
-def _by_cause(diff: Diff, limit: int) -> Iterator[Line]:
-    """Yield the regressions, a line per cause, largest first."""
-    causes = by_size(diff)
-    if causes:
-        yield Line(f"{say(f'diff.{REGRESSION}')} ({len(diff.changes[REGRESSION]):,})", "red", bold=True)
-    for each in causes[:limit]:
-        example = evidence.line(each.representative.case.id)
-        many = f"{len(each.cases):,} cases, such as {example}: " if len(each.cases) > 1 else ""
-        yield Line(f"  {each.outcome:<12} {each.title}: {many}{each.finding}")
-    if len(causes) > limit:
-        yield Line(f"  ... and {len(causes) - limit:,} more causes")
+def _told_cause(cause: Cause) -> str:
+    example = evidence.line(cause.representative.case.id)
+    many = f"{len(cause.cases):,} cases, such as {example}: " if len(cause.cases) > 1 else ""
+    return f"{cause.outcome:<12} {cause.title}: {many}{cause.finding}"
 
 
-def _lines_of(kind: str, changes: Sequence[Change], limit: int) -> Iterator[Line]:
-    if changes:
-        yield Line(f"{say(f'diff.{kind}')} ({len(changes):,})", _COLOURS.get(kind, ""), bold=True)
-    for each in changes[:limit]:
-        row = _row(each, linked=False)
-        yield Line(f"  {row.id}: {row.before} -> {row.after}{f'  {row.finding}' if row.finding else ''}")
-    if len(changes) > limit:
-        yield Line(f"  ... and {len(changes) - limit:,} more")
+def _told_change(change: Change) -> str:
+    row = _row(change, linked=False)
+    return f"{row.id}: {row.before} -> {row.after}{f'  {row.finding}' if row.finding else ''}"
 
 
 def markdown(diff: Diff, limit: int = LINES_LIMIT) -> str:
@@ -239,11 +208,9 @@ def markdown(diff: Diff, limit: int = LINES_LIMIT) -> str:
                 (row.id, row.before, row.after, row.finding) for row in (_row(each, False) for each in changes[:limit])
             ]
             more = f"\n\nand {len(changes) - limit:,} more" if len(changes) > limit else ""
-            parts.append(f"**{say(f'diff.{kind}')}** ({len(changes):,})\n\n{table(_COLUMNS, rows)}{more}")
+            shown = table(("case", "before", "after", "finding"), rows)
+            parts.append(f"**{say(f'diff.{kind}')}** ({len(changes):,})\n\n{shown}{more}")
     return "\n\n".join(parts) + "\n"
-
-
-_COLUMNS = ("case", "before", "after", "finding")
 
 
 def to_dict(diff: Diff) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pytest_ascend.page import changes, html, tables
 from pytest_ascend.page import history as history_of
 from pytest_ascend.page.html import render_diff
 from pytest_ascend.page.matrix import render_matrix, scan
-from pytest_ascend.page.sections import SYMBOLS
+from pytest_ascend.page.page import SYMBOLS
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.writing import read
 from pytest_ascend.system import figures

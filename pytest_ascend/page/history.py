@@ -21,9 +21,7 @@ from pytest_ascend.page import View, chart, html
 from pytest_ascend.page.changes import name_of
 from pytest_ascend.page.chart import Chart
 from pytest_ascend.page.matrix import scan
-from pytest_ascend.page.page import label_of
-from pytest_ascend.page.sections import by_family
-from pytest_ascend.page.svg import is_plottable
+from pytest_ascend.page.page import by_family, label_of
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.runlog.contents import FULL, digest
@@ -73,11 +71,6 @@ class Point:
     manifest: str
     page: str
 
-    @property
-    def share(self) -> float:
-        """The share of cases that passed."""
-        return self.passed / self.total if self.total else 0.0
-
 
 #: A log by its path relative to the site, size and time of change in ns, and the release that read it -> the run.
 _Index = dict[tuple[str, int, int, str], Point]
@@ -110,11 +103,8 @@ def point_of(summary: Summary, page: str = "") -> Point:
         name = next((each for each in _TIMES if each in result.measurements), "")
         if result.case.suite == "benchmarks" and name:
             headline = result.verdicts[-1].headline if result.verdicts else ""
-            benchmarks[evidence.line(result.case.id), name] = (
-                float(result.measurements[name]),
-                evidence.line(headline),
-            )
-    causes = causes_of(summary.results, header.manifest)
+            key = evidence.line(result.case.id), name
+            benchmarks[key] = float(result.measurements[name]), evidence.line(headline)
     bad = [each for each in summary.results if each.outcome_name != Passed.name]
     families = Counter(map(_family, header.manifest))
     passed = families - Counter(_family(each.case) for each in bad)
@@ -132,7 +122,9 @@ def point_of(summary: Summary, page: str = "") -> Point:
         kind=summary.verdict.kind,
         passed=summary.counts["passed"],
         total=summary.total,
-        causes={each.id: (len(each.cases), each.title, each.outcome) for each in causes},
+        causes={
+            each.id: (len(each.cases), each.title, each.outcome) for each in causes_of(summary.results, header.manifest)
+        },
         benchmarks=benchmarks,
         outcomes={evidence.line(each.case.id): each.outcome_name for each in bad[:OUTCOMES_LIMIT]},
         families={evidence.line(name): (passed[name], number) for name, number in families.items()},
@@ -240,12 +232,11 @@ def _day(point: Point) -> str:
 def _trend(runs: Sequence[Point]) -> Chart | None:
     if len(runs) < 2:
         return None
-    shares = [100 * each.share for each in runs]
-    caption = say("history.share", n=f"{len(runs):,}", first=f"{shares[0]:.2f} %", last=f"{shares[-1]:.2f} %")
-    points = [(_day(each), share) for each, share in zip(runs, shares, strict=True)]
-    return chart.row(
-        "", "", caption, "passed_percent", points, over="run", labels=[each.started[5:10] for each in runs]
-    )
+    points = [(_day(each), 100 * each.passed / each.total if each.total else 0.0) for each in runs]
+    first, last = (f"{points[place][1]:.2f} %" for place in (0, -1))
+    caption = say("history.share", n=f"{len(runs):,}", first=first, last=last)
+    labels = [each.started[5:10] for each in runs]
+    return chart.row("", "", caption, "passed_percent", points, over="run", labels=labels)
 
 
 def _causes(runs: Sequence[Point]) -> Iterator[View]:
@@ -257,12 +248,8 @@ def _causes(runs: Sequence[Point]) -> Iterator[View]:
     for point in runs:
         for cause in point.causes:
             seen.setdefault(cause, []).append(point)
-    latest = runs[-1]
-
-    def order(cause: str) -> tuple[bool, int, str]:
-        return cause not in latest.causes, -seen[cause][-1].causes[cause][0], cause
-
-    for cause in sorted(seen, key=order):
+    gone = {cause: cause not in runs[-1].causes for cause in seen}
+    for cause in sorted(seen, key=lambda each: (gone[each], -seen[each][-1].causes[each][0], each)):
         points = seen[cause]
         cases, title, outcome = points[-1].causes[cause]
         yield View(
@@ -272,7 +259,7 @@ def _causes(runs: Sequence[Point]) -> Iterator[View]:
             last=_day(points[-1]),
             runs=f"{len(points):,} / {len(runs):,}",
             cases=f"{cases:,}",
-            is_gone=cause not in latest.causes,
+            is_gone=gone[cause],
         )
 
 
@@ -298,7 +285,7 @@ def _benchmarks(runs: Sequence[Point]) -> Iterator[Chart]:
     for case, figure in names:
         found = [(point, *point.benchmarks[case, figure]) for point in runs if (case, figure) in point.benchmarks]
         values = [value for _, value, _ in found]
-        if len(found) < 2 or not is_plottable(values) or min(values) < 0 or not all(map(math.isfinite, values)):
+        if len(found) < 2 or not chart.is_plottable(values) or min(values) < 0 or not all(map(math.isfinite, values)):
             continue
         first, last = (figures.quantity(figure, value) for value in (values[0], values[-1]))
         caption = say(

@@ -20,8 +20,7 @@ from markupsafe import Markup, escape
 
 from pytest_ascend.page import View
 from pytest_ascend.page.changes import change_data, changes_of, name_of
-from pytest_ascend.page.page import combination, label_of, page_of
-from pytest_ascend.page.sections import SYMBOLS
+from pytest_ascend.page.page import SYMBOLS, combination, label_of, page_of
 from pytest_ascend.runlog import codec
 from pytest_ascend.system import figures
 from pytest_ascend.system.programs import without_garbage_collection

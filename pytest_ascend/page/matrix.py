@@ -13,8 +13,6 @@ from pytest_ascend.page import View, chart, html
 from pytest_ascend.page.changes import name_of
 from pytest_ascend.page.chart import Chart
 from pytest_ascend.page.page import label_of
-from pytest_ascend.page.svg import is_plottable
-from pytest_ascend.records.case import Stack
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import Run
@@ -47,8 +45,7 @@ _SPEEDS = ("_us", "_ms", "_s", "_bytes")
 def render_matrix(outlines: Iterable[Summary], *, into: Path | None = None) -> str:
     """Return a page on many runs, which loads nothing; links to their pages are relative to the folder ``into``."""
     runs = sorted(outlines, key=_order)
-    stacks = [run.run.header.stack for run in runs]
-    labels = {label_of(stack).key: label_of(stack) for stack in stacks}
+    labels = {label.key: label for label in (label_of(run.run.header.stack) for run in runs)}
     # Which runs conform: as a heading, and by name.
     conforming = [run for run in runs if run.verdict.conforms and not run.verdict.notice]
     key = {0: "matrix.answer.none", len(runs): "matrix.answer.all"}.get(len(conforming), "matrix.answer")
@@ -88,7 +85,7 @@ def _row(index: int, summary: Summary, into: Path | None) -> View:
     return View(
         number=f"{index + 1}",
         name=name_of(header.stack),
-        chip=_chip(header.stack),
+        chip=evidence.line(header.stack.chip or header.stack.device),
         label=label_of(header.stack),
         versions=tuple(evidence.line(str(getattr(header.stack, name))) for name in SHOWN),
         kind=summary.verdict.kind,
@@ -101,21 +98,17 @@ def _row(index: int, summary: Summary, into: Path | None) -> View:
     )
 
 
-def _chip(stack: Stack) -> str:
-    return evidence.line(stack.chip or stack.device)
-
-
 def _data(runs: Sequence[Summary], rows: Sequence[View]) -> dict[str, Any]:
     """Return the matrix for its script: a cell is the number of a tally, -1 if the run has no such case.
 
     A tally is a list of (outcome, count), worst outcome first.
     """
     numbers: dict[tuple[int, ...], int] = {}
-    order = [*suites(), "user"]
+    places = {suite: place for place, suite in enumerate((*suites(), "user"))}
     by_run = [tallies(run) for run in runs]
     subjects = {subject for each in by_run for subject in each}
     lines = []
-    for subject in sorted(subjects, key=lambda each: (_place(each[0], order), *map(figures.sort_key, each))):
+    for subject in sorted(subjects, key=lambda each: (places.get(each[0], len(places)), *map(figures.sort_key, each))):
         found = [each.get(subject) for each in by_run]
         cells = [-1 if tally is None else numbers.setdefault(tuple(tally), len(numbers)) for tally in found]
         lines.append([evidence.line(each) for each in subject] + [cells])
@@ -127,10 +120,6 @@ def _data(runs: Sequence[Summary], rows: Sequence[View]) -> dict[str, Any]:
     }
 
 
-def _place(suite: str, order: list[str]) -> int:
-    return order.index(suite) if suite in order else len(order)
-
-
 def _charts(runs: Sequence[Summary]) -> Iterator[Chart]:
     """Draw each speed and size over the runs on one chip and kind of host, if at least two have it."""
     points: dict[tuple[str, str, str, str], list[tuple[int, str, float]]] = {}
@@ -138,8 +127,8 @@ def _charts(runs: Sequence[Summary]) -> Iterator[Chart]:
         stack = run.run.header.stack
         measured = ((each.case.id, *pair) for each in run.run.records for pair in each.measurements.items())
         for case_id, name, value in measured if not stack.emulated else ():
-            if name.endswith(_SPEEDS) and value >= 0 and is_plottable([value]):
-                key = (_chip(stack), evidence.line(stack.host), case_id, name)
+            if name.endswith(_SPEEDS) and value >= 0 and chart.is_plottable([value]):
+                key = (evidence.line(stack.chip or stack.device), evidence.line(stack.host), case_id, name)
                 points.setdefault(key, []).append((index + 1, name_of(stack), float(value)))
     wanted = [key for key, values in points.items() if len(values) > 1]
     wanted.sort(key=lambda key: (not key[2].startswith("benchmarks/"), key[3] not in _FIRST, *key[2:], *key[:2]))

@@ -2,31 +2,54 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import islice
+from pathlib import PurePath
 from typing import Any
+from urllib.parse import quote
 
-from pytest_ascend.page import View, sections
+from pytest_ascend.page import View
 from pytest_ascend.page.casedata import details_of, index_of
 from pytest_ascend.page.changes import change_data, changes_of, name_of
-from pytest_ascend.page.sections import FIRST_LIMIT, ROWS_LIMIT, SEEN_LIMIT
+from pytest_ascend.page.tables import charts, tables
 from pytest_ascend.records.bounds import moment
 from pytest_ascend.records.case import OPTIONAL, Stack
 from pytest_ascend.records.census import KINDS
-from pytest_ascend.records.outcome import Disputed, NotEmulated, NotRun, Waived
+from pytest_ascend.records.outcome import Disputed, NotEmulated, NotRun, Passed, Waived
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import FULL, SUBSET
 from pytest_ascend.system import figures
-from pytest_ascend.system.suites import STAGES
+from pytest_ascend.system import suites as bundled
 from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.causes import Cause, KnownCause, causes_of, known_causes, not_emulated
-from pytest_ascend.verdict.columns import columns_of
+from pytest_ascend.verdict.columns import columns_of, link, tally
 from pytest_ascend.verdict.diff import compare
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, in_both, say
 from pytest_ascend.verdict.summary import Summary
 
+#: The symbol of each outcome, so that colour is not needed, in the order of the legend.
+SYMBOLS = {
+    "failed": "✗",
+    "errored": "!",
+    "flaky": "~",
+    "fallback": "↩",
+    "unsupported": "∅",
+    "not-run": "–",
+    "not-emulated": "○",
+    "not-judged": "·",
+    "waived": "≈",
+    "disputed": "?",
+    "passed": "✓",
+}
+#: Rows of a table, or causes, that are listed.
+ROWS_LIMIT = 300
+#: Causes that the first screen names.
+FIRST_LIMIT = 5
+#: Causes that their section shows at once; the others are folded below them.
+SEEN_LIMIT = 50
 #: Parts of a stack that are not versions, and are shown elsewhere.
 _NO_VERSIONS = ("device", "emulated")
 _SEVERITIES = ("error", "warning", "note", "unknown")
@@ -47,15 +70,19 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> View:
     """
     header, verdict, results = summary.run.header, summary.verdict, summary.results
     loosened = [each for each in results if evidence.loosened(each)]
-    log, label, counts = sections.log_name(summary), label_of(header.stack), summary.counts
+    label, counts = label_of(header.stack), summary.counts
+    log = figures.one_line(PurePath(summary.run.path).name or "run.jsonl")
     causes, known, lacking = causes_of(results), known_causes(results), not_emulated(results)
     bad = [each for each in causes if each.outcome != NotRun.name]
     absent = [*(each for each in causes if each.outcome == NotRun.name), *lacking]
-    cards = tuple(sections.cause_card(each, summary) for each in sorted(bad, key=lambda each: -len(each.cases)))
+    cards = tuple(cause_card(each, summary) for each in sorted(bad, key=lambda each: -len(each.cases)))
     diff = compare(against, summary) if against else None
-    shown = tuple(sections.suites(results, emulated=header.stack.emulated))
-    titles, numbered = _numbered([*causes, *lacking], known)
+    shown = tuple(suites(results, emulated=header.stack.emulated))
+    titled = [(each.id, each.title, each.cases) for each in (*causes, *lacking)]
+    titled += [(f"known:{each.cause}", each.cause, each.cases) for each in known]
     cases = sum(len(each.cases) for each in known)
+    standards = Counter(each.standard for result in results for each in result.verdicts)
+    used = ((evidence.limit_used(each), each.case.id) for each in results if each.outcome.name == Passed.name)
     not_npu = " not-npu" if summary.verdict.notice else ""
     passed = " well" if summary.verdict.opening.key == "verdict.model.passed" else ""
     return View(
@@ -72,7 +99,12 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> View:
         census=tuple(_census(header.census)),
         namespaces=tuple(evidence.line(name) for name in header.census),
         by_outcome=say("page.by-outcome", cases=counted("cases", len(results))),
-        warnings=tuple(_warnings(summary)),
+        # What must not be overlooked: a footer that claims something else, and planted faults.
+        warnings=(
+            *map(figures.one_line, summary.contradictions),
+            *filter(None, [evidence.blind(results)]),
+            *([say("page.faults", faults=_option(faults))] if (faults := header.options.get("faults")) else []),
+        ),
         tiles=tuple(_tiles(summary)),
         combination=tuple(combination(header.stack)),
         run_facts=tuple(_run_facts(summary)),
@@ -89,35 +121,36 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> View:
         ),
         suites=shown,
         stages=tuple(
-            each for each in STAGES if header.selection.kind == FULL or any(suite.stage == each for suite in shown)
+            each
+            for each in bundled.STAGES
+            if header.selection.kind == FULL or any(suite.stage == each for suite in shown)
         ),
-        nearest=sections.nearest(results),
-        absent=tuple(sections.cause_card(each, summary) for each in absent[:ROWS_LIMIT]),
+        # The address, id and share of the limit of the passed cases that are nearest to their limit.
+        nearest=tuple(
+            (link(name), evidence.line(name), figures.used(share))
+            for share, name in heapq.nlargest(FIRST_LIMIT, ((share, name) for share, name in used if share))
+        ),
+        absent=tuple(cause_card(each, summary) for each in absent[:ROWS_LIMIT]),
         absent_count=f"{counts[NotRun.name] + counts[NotEmulated.name]:,}",
-        waivers=tuple(sections.waiver(each, header.started) for each in known[:ROWS_LIMIT]),
+        waivers=tuple(waiver(each, header.started) for each in known[:ROWS_LIMIT]),
         waived_count=f"{counts[Waived.name] + counts[Disputed.name]:,}",
         loosened=tuple(Fact(each.case.id, evidence.loosened(each)) for each in loosened[:ROWS_LIMIT]),
         columns=columns_of("page"),
-        standards=tuple(_standards(results)),
+        standards=tuple(
+            Fact(evidence.line(name) or "–", say("run.comparisons", n=f"{count:,}"))
+            for name, count in standards.most_common(50)
+        ),
         options=tuple(Fact(evidence.line(key), _option(value)) for key, value in header.options.items()),
         log=log,
         data={
-            **index_of(summary, numbered),
-            "causes": [[figures.one_line(each), figures.one_line(title)] for each, title in titles],
+            **index_of(summary, {each.case.id: n for n, (_, _, those) in enumerate(titled) for each in those}),
+            "causes": [[figures.one_line(each), figures.one_line(title)] for each, title, _ in titled],
             "arguments": evidence.again(summary.run.header, "").removesuffix("''").rstrip(),
             "log": log,
             "changes": change_data(diff) if diff else [],
         },
         details=details_of(summary),
     )
-
-
-def _numbered(causes: Sequence[Cause], known: Sequence[KnownCause]) -> tuple[list[tuple[str, str]], Mapping[str, int]]:
-    """Return id and title of every cause, and each case's cause as an index into that list, by case id."""
-    found = [(each.id, each.title, each.cases) for each in causes]
-    found += [(f"known:{each.cause}", each.cause, each.cases) for each in known]
-    numbers = {record.case.id: number for number, (_, _, cases) in enumerate(found) for record in cases}
-    return [(name, title) for name, title, _ in found], numbers
 
 
 def combination(stack: Stack) -> Iterator[Fact]:
@@ -172,9 +205,10 @@ def _tiles(summary: Summary) -> Iterator[View]:
 
 def _run_facts(summary: Summary) -> Iterator[Fact]:
     header, footer = summary.run.header, summary.run.footer
-    started = moment(header.started)
+    started, reason = moment(header.started), evidence.line(header.selection.reason)
+    part = say("run.subset-by", reason=in_both(reason, "findings")) if reason else say("run.subset")
     yield Fact(say("run.level"), header.level)
-    yield Fact(say("run.selection"), _selection(summary))
+    yield Fact(say("run.selection"), part if header.selection.kind == SUBSET else say("run.full"))
     executed = say("run.executed-of", n=f"{summary.executed:,}", cases=counted("cases", summary.total))
     yield Fact(say("run.executed"), executed)
     yield Fact(say("run.started"), figures.moment(started))
@@ -182,15 +216,6 @@ def _run_facts(summary: Summary) -> Iterator[Fact]:
         took_s = (moment(footer.finished) - started).total_seconds()
         yield Fact(say("run.took"), in_both(figures.duration(took_s), "findings") if took_s >= 1 else "< 1 s")
     yield Fact(say("run.run"), evidence.line(header.run_id))
-
-
-def _warnings(summary: Summary) -> Iterator[Phrase | str]:
-    """Yield what must not be overlooked: a footer that claims something else, and planted faults."""
-    yield from (figures.one_line(each) for each in summary.contradictions)
-    if named := evidence.blind(summary.results):
-        yield named
-    if faults := summary.run.header.options.get("faults"):
-        yield say("page.faults", faults=_option(faults))
 
 
 def _option(value: Any) -> str:
@@ -201,15 +226,79 @@ def _option(value: Any) -> str:
     return evidence.line(str(value)) or "–"
 
 
-def _selection(summary: Summary) -> Phrase:
-    selection = summary.run.header.selection
-    if selection.kind != SUBSET:
-        return say("run.full")
-    reason = evidence.line(selection.reason)
-    return say("run.subset-by", reason=in_both(reason, "findings")) if reason else say("run.subset")
+def cause_card(cause: Cause, summary: Summary) -> View:
+    """Return cases with a common cause as shown on the page: ``href`` links to it, ``all_href`` to all its cases.
+
+    ``example`` is the id of its simplest case, and ``command`` runs that again, "" if nothing does.
+    """
+    first, number, quoted = cause.representative, len(cause.cases), quote(cause.id, safe="/:")
+    title = evidence.line(first.case.id) if cause.is_named_by_its_finding else cause.title
+    is_part = cause.ran > number
+    return View(
+        id=cause.id,
+        href=f"#cause={quoted}",
+        all_href=f"#cases?cause={quoted}",
+        outcome=cause.outcome,
+        title=in_both(title, "findings") or say("absent.no-reason"),
+        number=number,
+        count=say("cause.of", n=f"{number:,}", total=f"{cause.ran:,}") if is_part else counted("cases", number),
+        finding=in_both(cause.finding, "findings"),
+        example=evidence.line(first.case.id),
+        example_href=link(first.case.id),
+        command=evidence.again(summary.run.header, first.node_id) if first.node_id else "",
+    )
 
 
-def _standards(results: Iterable[ResultRecord]) -> Iterator[Fact]:
-    found = Counter(verdict.standard for result in results for verdict in result.verdicts)
-    for name, count in found.most_common(50):
-        yield Fact(evidence.line(name) or "–", say("run.comparisons", n=f"{count:,}"))
+def suites(results: Iterable[ResultRecord], *, emulated: bool = False) -> Iterator[View]:
+    """Yield a section for each suite with cases in the run, folded at first; the script lays out its cases."""
+    by_suite: dict[str, list[ResultRecord]] = {}
+    for result in results:
+        by_suite.setdefault(result.case.suite, []).append(result)
+    known = (*bundled.suites(), "user")
+    order = [*(suite for suite in known if suite in by_suite), *(suite for suite in by_suite if suite not in known)]
+    for number, suite in enumerate(order):
+        title = say(f"suite.{suite}") if suite in known else say("suite.other", name=evidence.line(suite))
+        found = by_suite[suite]
+        subjects = {each.case.subject for each in found}
+        good = [each for each in found if each.outcome_name == Passed.name]
+        families, well = (Counter(evidence.line(each.case.family) for each in those) for those in (found, good))
+        yield View(
+            id=suite if suite in known else f"suite-{number}",
+            suite=figures.one_line(suite),
+            title=title,
+            tally=tally(found),
+            stage=bundled.describe(suite).stage,
+            covered=say("covered.of", subjects=counted("subjects", len(subjects)), cases=counted("cases", len(found))),
+            share=figures.share(len(good), len(found)),
+            by_dtype=say("grid.by-dtype", title=title),
+            tables=tuple(tables(found, emulated=emulated)),
+            charts=charts(found),
+            has_grid=bundled.describe(suite).grid,
+            families=tuple(by_family({name: (well[name], count) for name, count in families.items()})),
+        )
+
+
+def by_family(families: Mapping[str, tuple[int, int]]) -> Iterator[tuple[str, str]]:
+    """Yield each family with the share of its cases that passed, of (passed, all); the smallest share first."""
+    for name, (passed, number) in sorted(families.items(), key=lambda each: (each[1][0] / each[1][1], each[0])):
+        yield name, f"{figures.share(passed, number)} ({passed:,} / {number:,})"
+
+
+def waiver(cause: KnownCause, started: str) -> View:
+    """Return a known cause with its owner and expiry date; ``started`` is the start of the run.
+
+    ``is_over`` says that its entry had expired then.
+    """
+    known = {name: evidence.line(str(text)) for name, text in cause.waiver.items()}
+    expires = known.get("expires", "")
+    return View(
+        cause=cause.cause,
+        kind=say(f"waivers.{cause.kind}") if cause.kind in ("limit", "defect") else SILENCE,
+        count=counted("cases", len(cause.cases)),
+        href=f"#cases?cause={quote(f'known:{cause.cause}', safe='/:')}",
+        reason=in_both(known.get("reason") or evidence.finding(cause.cases[0]), "findings"),
+        issue=known.get("issue", ""),
+        owner=known.get("owner", ""),
+        expires=expires,
+        is_over=bool(expires) and expires < started[: len("2026-01-01")],
+    )

@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 from pytest_ascend.page import chart
 from pytest_ascend.page.chart import Chart
-from pytest_ascend.page.svg import is_plottable
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.verdict import Rule, Verdict
@@ -305,7 +304,7 @@ def _rows(result: ResultRecord) -> Iterator[Chart]:
     """Draw figures over the quantity in their names: batch size, step, message size, number of ranks, card."""
     for name, values in result.series.items():
         part = _part(name)
-        if not part or not is_plottable(values) or min(values) < 0:
+        if not part or not chart.is_plottable(values) or min(values) < 0:
             continue
         over, places = _BY[part]
         at = result.series.get(places, ()) if places else range(1, len(values) + 1)
@@ -329,9 +328,9 @@ def _series(result: ResultRecord) -> Iterator[Chart]:
         if stem != name and expected and values:
             spread = (result.series.get(f"{stem}_low", ()), result.series.get(f"{stem}_high", ()))
             yield chart.curve(title, href, stem, values, expected, spread=spread)
-        elif stem == name and _is_distribution(name) and is_plottable(values):
+        elif stem == name and _is_distribution(name) and chart.is_plottable(values):
             baseline = result.series.get(f"{BASELINE}{name}", ())
-            yield chart.distribution(title, href, name, values, baseline if is_plottable(baseline) else ())
+            yield chart.distribution(title, href, name, values, baseline if chart.is_plottable(baseline) else ())
 
 
 def _is_distribution(name: str) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ascend.page import chart, svg
+from pytest_ascend.page import chart
 from pytest_ascend.page.html import render
 from pytest_ascend.page.tables import charts
 from pytest_ascend.records.case import Case
@@ -47,10 +47,12 @@ def points(path):
 def test_columns_are_as_high_as_their_share_and_as_wide_as_the_outline_beside_them(values, baseline):
     drawn = chart.distribution("b", "#b", "latency_us", values, baseline)
     rows = json.loads(drawn.numbers)["rows"]
-    edges = [svg.LEFT + (svg.WIDTH - svg.LEFT - svg.RIGHT) * place / len(rows) for place in range(len(rows) + 1)]
-    most, foot = max(share for row in rows for share in row[1:]), svg.HEIGHT - svg.BOTTOM
+    edges = [
+        chart.LEFT + (chart.WIDTH - chart.LEFT - chart.RIGHT) * place / len(rows) for place in range(len(rows) + 1)
+    ]
+    most, foot = max(share for row in rows for share in row[1:]), chart.HEIGHT - chart.BOTTOM
     tops = [
-        [foot - (foot - svg.TOP) * share / most for share in column] for column in list(zip(*rows, strict=True))[1:]
+        [foot - (foot - chart.TOP) * share / most for share in column] for column in list(zip(*rows, strict=True))[1:]
     ]
     bars = [points(shape.path) for shape in drawn.shapes if shape.looks == "bar s1"]
     assert [bar[0][0] for bar in bars] == pytest.approx(
@@ -60,7 +62,7 @@ def test_columns_are_as_high_as_their_share_and_as_wide_as_the_outline_beside_th
     assert all(bar[2][0] - bar[0][0] == pytest.approx(edges[1] - edges[0] - 1, abs=0.1) for bar in bars)
     assert {bar[0][1] for bar in bars} == {bar[3][1] for bar in bars} == {foot}
     (outline,) = (points(shape.path) for shape in drawn.shapes if shape.looks == "line s2")
-    assert outline[0] == (svg.LEFT, foot)
+    assert outline[0] == (chart.LEFT, foot)
     assert [each for each, _ in outline[2::2]] == pytest.approx(edges[1:], abs=0.3)
     assert [each for _, each in outline[1::2]] == pytest.approx(tops[1], abs=0.1)
 
@@ -90,17 +92,17 @@ def test_lines_points_and_words_are_inside_the_picture(name):
 
 @pytest.mark.parametrize("count", [1, 2, 5, 12, 13, 40])
 def test_words_below_an_axis_are_each_below_its_place_and_the_last_ends_there(count):
-    axis, words = svg.across(max(count - 1, 1)), [str(each) for each in range(count)]
-    found = svg.x_labels(axis, words)
-    assert len(found) <= svg.LABELS_LIMIT
+    axis, words = chart.across(max(count - 1, 1)), [str(each) for each in range(count)]
+    found = chart.x_labels(axis, words)
+    assert len(found) <= chart.LABELS_LIMIT
     assert [float(each.x) for each in found] == pytest.approx([axis.at(int(each.words)) for each in found], abs=0.05)
     assert [each.anchor == "end" for each in found] == [each.words == str(count - 1) != "0" for each in found]
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.booleans())
 def test_an_axis_has_a_few_round_numbers_from_one_end_to_the_other(low, length, binary):
-    axis = svg.Axis(low, low + length, 0, 1)
-    found = svg.ticks(axis, binary=binary)
+    axis = chart.Axis(low, low + length, 0, 1)
+    found = chart.ticks(axis, binary=binary)
     step = min(found[1:], default=math.inf) - found[0] if len(found) > 1 else length
     assert 1 <= len(found) <= 5
     assert all(low - 1e-6 <= each <= low + length + 1e-6 for each in found)
@@ -129,7 +131,7 @@ def test_rows_of_benchmarks_do_not_touch_and_the_picture_holds_them():
         for row, each in zip(rows, found, strict=True)
         for (x, _), share in zip(row, (each.low, each.high), strict=True)
     ]
-    unit = (svg.WIDTH - svg.RIGHT - 12) / 0.65
+    unit = (chart.WIDTH - chart.RIGHT - 12) / 0.65
     assert [x for x, _ in scale] == pytest.approx([12 + (share + 0.25) * unit for _, share in scale], abs=0.1)
     assert points(drawn.rules[0])[0][0] == pytest.approx(12 + 0.25 * unit, abs=0.1)
 
@@ -155,7 +157,7 @@ def test_what_is_not_finite_leaves_a_gap():
 @pytest.mark.parametrize("values", [[5.0], [5.0] * 9, [1.0, 2.0], [float(each) for each in range(1000)], [0.0, 1e12]])
 def test_samples_of_any_kind_stay_inside_the_picture(values):
     drawn = chart.distribution("b", "#b", "latency_us", values)
-    assert all(0 <= each <= svg.WIDTH for each in numbers(drawn))
+    assert all(0 <= each <= chart.WIDTH for each in numbers(drawn))
     assert f"{len(values):,} samples" in str(drawn.caption)
 
 
@@ -186,7 +188,7 @@ def test_a_model_without_errors_is_no_picture():
 
 @pytest.mark.parametrize("share", [math.inf, 1e300])
 def test_errors_beyond_measure_stay_inside_the_picture(share):
-    assert all(0 <= each <= svg.WIDTH for each in numbers(chart.depth("m", "", tensors(0.5, 0.4, share), [])))
+    assert all(0 <= each <= chart.WIDTH for each in numbers(chart.depth("m", "", tensors(0.5, 0.4, share), [])))
 
 
 def test_benchmarks_stand_beside_their_baseline_with_the_interval():
@@ -223,7 +225,7 @@ def test_a_baseline_is_drawn_as_an_outline_beside_the_run():
     assert [shape.looks for shape in beside.shapes].count("line s2") == 1
     assert "median of the baseline's runs 3 µs" in str(beside.caption)
     assert [number for _, number in beside.legend] == [1, 2]
-    assert all(0 <= each <= svg.WIDTH for each in numbers(beside))
+    assert all(0 <= each <= chart.WIDTH for each in numbers(beside))
 
 
 def test_one_disturbed_round_leaves_room_for_the_others():
@@ -303,5 +305,5 @@ def test_a_row_of_other_length_than_its_places_or_without_sense_is_not_drawn(siz
 
 
 def test_many_places_are_not_all_labelled():
-    axis = svg.across(99)
-    assert len(svg.x_labels(axis, [str(each) for each in range(100)])) <= svg.LABELS_LIMIT
+    axis = chart.across(99)
+    assert len(chart.x_labels(axis, [str(each) for each in range(100)])) <= chart.LABELS_LIMIT

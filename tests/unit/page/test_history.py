@@ -10,7 +10,7 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.page import history as of
 from pytest_ascend.page.history import Point, _benchmarks, _causes, cases_of
 from pytest_ascend.page.matrix import scan
-from pytest_ascend.page.sections import by_family
+from pytest_ascend.page.page import by_family
 from tests.unit.runlog import synthetic
 
 from .test_html import Reader

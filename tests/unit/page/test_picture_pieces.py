@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from pytest_ascend.page import chart, svg
+from pytest_ascend.page import chart
 from pytest_ascend.verdict.phrase import Phrase
 
 
@@ -40,7 +40,7 @@ def test_the_lines_of_a_curve_have_the_colours_of_its_legend() -> None:
         ("chart.actual", 1), ("chart.expected", 2), ("chart.spread", 3),
     ]  # fmt: skip
     assert [each.looks for each in drawn.shapes] == ["spread", "spread", "line wide s2", "line s1", "line s1"]
-    assert drawn.height == svg.HEIGHT + chart.DIFFERENCE
+    assert drawn.height == chart.HEIGHT + chart.DIFFERENCE
 
 
 def test_the_end_of_a_distribution_leaves_far_values_out() -> None:
@@ -53,10 +53,10 @@ def test_the_end_of_a_distribution_leaves_far_values_out() -> None:
 
 
 def test_intervals_and_shares() -> None:
-    edges = chart._edges(svg.Axis(10.0, 20.0, 0, 1), 1)
+    edges = chart._edges(chart.Axis(10.0, 20.0, 0, 1), 1)
     assert edges == pytest.approx([10, 12, 14, 16, 18])
-    assert len(chart._edges(svg.Axis(0.0, 1.0, 0, 1), 100)) == 20
-    assert len(chart._edges(svg.Axis(0.0, 1.0, 0, 1), 10**6)) == chart.BINS_LIMIT
+    assert len(chart._edges(chart.Axis(0.0, 1.0, 0, 1), 100)) == 20
+    assert len(chart._edges(chart.Axis(0.0, 1.0, 0, 1), 10**6)) == chart.BINS_LIMIT
     assert chart._shares([9.0, 10.0, 12.0, 99.0], edges) == [0.5, 0.25, 0, 0, 0.25]
     assert chart._shares([], edges) == [0] * 5
 
@@ -68,7 +68,7 @@ def test_a_distribution_in_words(baseline: tuple[float, ...]) -> None:
     assert said(drawn.caption) == wanted | ({"then": "4 µs"} if baseline else {})
     assert drawn.caption.key == ("chart.beside" if baseline else "chart.samples")
     assert (drawn.title, drawn.href, len(drawn.legend)) == ("t", "#h", 2 if baseline else 0)
-    assert drawn.rules == (svg.horizontal(svg.HEIGHT - svg.BOTTOM),)
+    assert drawn.rules == (chart.horizontal(chart.HEIGHT - chart.BOTTOM),)
     looks = [each.looks for each in drawn.shapes]
     assert (looks.count("quartile"), looks.count("median"), looks.count("line s2")) == (2, 1, bool(baseline))
 
@@ -78,31 +78,31 @@ def test_a_distribution_in_words(baseline: tuple[float, ...]) -> None:
     [(0.0, 10.0, (0.0, 10.5)), (10.0, 20.0, (9.5, 20.5)), (10.0, 10.0, (9.5, 10.5)), (0.0, 0.0, (0.0, 1.0))],
 )
 def test_an_axis_upwards_has_margins(low: float, high: float, ends: tuple[float, float]) -> None:
-    axis = svg.upright(low, high)
+    axis = chart.upright(low, high)
     assert (axis.low, axis.high) == pytest.approx(ends)
-    assert (axis.start, axis.end) == (svg.HEIGHT - svg.BOTTOM, svg.TOP)
+    assert (axis.start, axis.end) == (chart.HEIGHT - chart.BOTTOM, chart.TOP)
 
 
 @pytest.mark.parametrize(
     ("last", "low", "high"), [(5.0, 0.0, 5.0), (0.0, 0.0, 1.0), (2.0, 2.0, 4.0), (-3.0, -3.0, 0.0)]
 )
 def test_an_axis_across_has_a_length(last: float, low: float, high: float) -> None:
-    assert (svg.across(last, low).low, svg.across(last, low).high) == (low, high)
+    assert (chart.across(last, low).low, chart.across(last, low).high) == (low, high)
 
 
 def test_numbers_that_a_chart_cannot_show() -> None:
-    shown = svg.plottable([1.0, 1e150, 2e150, -2e150, 1e-151, math.inf, math.nan])
+    shown = chart.plottable([1.0, 1e150, 2e150, -2e150, 1e-151, math.inf, math.nan])
     assert shown[:2] == [1.0, 1e150]
     assert [math.isnan(each) for each in shown] == [False, False, True, True, False, True, True]
     assert shown[4] == 0.0
-    assert not svg.is_plottable([])
-    assert svg.is_plottable([1.0])
-    assert not svg.is_plottable([1.0, math.nan])
+    assert not chart.is_plottable([])
+    assert chart.is_plottable([1.0])
+    assert not chart.is_plottable([1.0, math.nan])
 
 
 def test_a_line_has_gaps_where_there_is_no_number() -> None:
-    x, y = svg.Axis(0, 4, 0, 40), svg.Axis(0, 10, 100, 0)
-    assert svg.polyline([0.0, 5.0, math.nan, 10.0, 20.0], x, y) == "M0.0 100.0L10.0 50.0M30.0 0.0L40.0 0.0"
+    x, y = chart.Axis(0, 4, 0, 40), chart.Axis(0, 10, 100, 0)
+    assert chart.polyline([0.0, 5.0, math.nan, 10.0, 20.0], x, y) == "M0.0 100.0L10.0 50.0M30.0 0.0L40.0 0.0"
 
 
 def test_numbers_behind_a_chart_have_six_digits() -> None:

@@ -54,11 +54,6 @@ def test_a_run_is_a_row() -> None:
     assert (row.run, row.page, row.opening.key) == ("0123456789ab", "r/", "verdict.conforms")
 
 
-@pytest.mark.parametrize(("passed", "total", "share"), [(3, 4, 0.75), (0, 4, 0.0), (0, 0, 0.0)])
-def test_a_share_is_of_all_cases(passed: int, total: int, share: float) -> None:
-    assert point(passed=passed, total=total).share == share
-
-
 def test_a_run_in_short() -> None:
     bench = record(
         "benchmarks", "resnet50", "step",
@@ -176,10 +171,9 @@ def test_programs_are_whole_or_left_out_by_a_budget_of_their_own() -> None:
 
 
 def test_shapes_of_figures_are_kept_once() -> None:
-    packing = _Packing()
-    assert packing.shape({"a": 1.0, "b": 2.0}) == 0
-    assert packing.shape({"a": 1.0}) == 1
-    assert packing.shape({"a": 3.0, "c": None, "b": 4.0}) == 0
+    packing, place = _Packing(), casedata.VERDICT_FIELDS.index("shape")
+    for metrics, number in (({"a": 1.0, "b": 2.0}, 0), ({"a": 1.0}, 1), ({"a": 3.0, "c": None, "b": 4.0}, 0)):
+        assert packing.verdict(verdict(metrics=metrics), whole=False)[place] == number
     assert list(packing.shapes) == [("a", "b"), ("a",)]
     assert casedata._label("latency_us") == "latency (µs)"
     assert casedata._label("max_abs") == "max abs"
@@ -203,7 +197,10 @@ def test_a_case_is_packed_field_by_field() -> None:
     ("suite", "outcome", "whole"), [("models", "passed", True), ("ops", "passed", False), ("ops", "failed", True)]
 )
 def test_tensors_are_wanted_of_models_and_of_faults(suite: str, outcome: str, whole: bool) -> None:
-    assert _Packing()._is_wanted_whole(record(suite, outcome=outcome, reason="r")) is whole
+    found = (verdict(leaves=(verdict(path="a"), verdict(path="b"))),)
+    packed = _Packing().case(record(suite, outcome=outcome, reason="r", verdicts=found), None)
+    ((*_, leaves),) = packed[casedata.DETAIL_FIELDS.index("verdicts")]
+    assert bool(leaves) is whole
 
 
 def test_of_too_many_tensors_the_wrong_ones_are_kept() -> None:
