@@ -14,8 +14,6 @@ from pytest_ascend.records.case import OWN, OWN_TEST, Case
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.errors import UsageError
 
-#: The marker of a test that decides all cases of a suite, or those of some properties: ``ascend_cases("ops", "out")``.
-MARK = "ascend_cases"
 #: Plugins that are known not to change what ``-k`` sees of a test.
 _KNOWN_PLUGINS = (
     *("_pytest", "pytest_ascend", "xdist", "_hypothesis_pytestplugin", "pytest_html", "pytest_benchmark"),
@@ -65,7 +63,7 @@ def cases_to_build(collector: Any, name: str, function: object) -> tuple[Case, .
     Building an item takes longer than running most cases. Items of a higher level, and those that node ids or ``-k``
     exclude, are therefore not built. What cannot be decided here is left to pytest.
     """
-    marks = [mark for mark in _marks_of(function) if mark.name == MARK]
+    marks = [mark for mark in _marks_of(function) if mark.name == "ascend_cases"]
     if not marks:
         return None
     known: dict[str, tuple[Case, ...] | None] = collector.config.stash.setdefault(_TO_BUILD, {})

@@ -31,14 +31,10 @@ REASON_CHARACTERS = 300
 #: Names of outcomes and records in pytest's reports, which may come from other processes.
 OUTCOME_PROPERTY = "ascend_outcome"
 RECORD_PROPERTY = "ascend"
+_LETTERS = {"n": "not-emulated", "u": "unsupported", "b": "fallback", "y": "flaky", "w": "waived"}
 #: The terminal's name of outcomes that pytest does not have: category, letter, word.
-STATUS = {
-    "not-emulated": ("not-emulated", "n", "NOT-EMULATED"),
-    "unsupported": ("unsupported", "u", "UNSUPPORTED"),
-    "fallback": ("fallback", "b", "FALLBACK"),
-    "flaky": ("flaky", "y", "FLAKY"),
-    "errored": ("error", "E", "ERROR"),
-    "waived": ("waived", "w", "WAIVED"),
+STATUS = {"errored": ("error", "E", "ERROR")} | {
+    name: (name, letter, name.upper()) for letter, name in _LETTERS.items()
 }
 
 

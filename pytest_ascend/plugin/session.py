@@ -44,8 +44,6 @@ LOG = "run.jsonl"
 PAGE = "conformance.html"
 
 
-#: Why a run stopped when its time was over.
-LATE = "the deadline of the run passed"
 #: pytest's exit codes that take precedence over a verdict: interrupted, internal error, usage error.
 PYTEST_ONLY = (2, 3, 4)
 
@@ -202,13 +200,6 @@ class RunRecorder:
         for first in range(0, len(cases), 10_000):
             self.note(contents.Lost(cases=tuple(cases[first : first + 10_000]), reason=why))
 
-    def _stop_late(self) -> None:
-        """If the time of the run is over, record it for the cases that did not run."""
-        waiting = sorted(self._log.waiting) if self._log and not self.stopped else []
-        if waiting and time.monotonic() > self.setup.deadline(len(self.cases)):
-            self.lose(waiting, LATE)
-            self.stopped = LATE
-
     def take(self, record: ResultRecord) -> None:
         """Write the record of one case. If a case is tried again, the first try counts."""
         if self._log is not None and record.case.id in self._log.waiting:
@@ -227,9 +218,11 @@ class RunRecorder:
         """
         if self._log is None or self.summary is not None:
             return exit_status
-        if exit_status not in PYTEST_ONLY:
-            self._stop_late()
-        ended = exit_status not in PYTEST_ONLY and not self.stopped
+        ended, is_late = exit_status not in PYTEST_ONLY, time.monotonic() > self.setup.deadline(len(self.cases))
+        if ended and is_late and self._log.waiting and not self.stopped:
+            self.stopped = "the deadline of the run passed"
+            self.lose(sorted(self._log.waiting), self.stopped)
+        ended = ended and not self.stopped
         self.summary = summarise(self._log.contents(ended=ended))
         if ended:
             self._stamp(self._log, may_fail=True)  # a run of hours is kept even if the authority does not answer

@@ -11,6 +11,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -244,12 +245,6 @@ def _set_aside(path: Path) -> None:
     if path.exists():
         previous = path.with_name(f"previous-{path.name}")
         if previous.exists():
-            previous.replace(_free_name(previous))
+            older = (previous.with_name(f"{previous.stem}-{number}{previous.suffix}") for number in count(2))
+            previous.replace(next(each for each in older if not each.exists()))
         path.replace(previous)
-
-
-def _free_name(path: Path) -> Path:
-    number = 2
-    while (candidate := path.with_name(f"{path.stem}-{number}{path.suffix}")).exists():
-        number += 1
-    return candidate

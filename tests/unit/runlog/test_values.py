@@ -426,10 +426,11 @@ def test_a_record_is_written_up_to_the_limit_of_its_line(
 
 
 def test_names_of_earlier_logs_are_free_ones(tmp_path: Path) -> None:
-    for name in ("a.jsonl", "a-2.jsonl", "a-3.jsonl", "a-5.jsonl"):
-        (tmp_path / name).touch()
-    assert writing._free_name(tmp_path / "a.jsonl").name == "a-4.jsonl"
-    assert writing._free_name(tmp_path / "b.jsonl").name == "b-2.jsonl"
+    for name in ("run", "previous-run", "previous-run-2", "previous-run-3", "previous-run-5"):
+        (tmp_path / f"{name}.jsonl").write_text(name, encoding="utf-8")
+    begun(tmp_path).close()
+    assert (tmp_path / "previous-run-4.jsonl").read_text(encoding="utf-8") == "previous-run"
+    assert (tmp_path / "previous-run.jsonl").read_text(encoding="utf-8") == "run"
 
 
 @pytest.mark.parametrize(("name", "step"), [("create", "_set_aside"), ("resume", "refuse_another")])
