@@ -47,12 +47,19 @@ def environment(settings: EmulatorSettings = DEFAULTS, home: Path | None = None)
         from pytest_ascend.emulator.build import emulated_cann  # noqa: PLC0415  (only to compile)
 
         home = emulated_cann()
+    from pytest_ascend.emulator.choices import RECOVERING  # noqa: PLC0415  (not light)
+
+    state = {}
+    if any(fault.startswith(RECOVERING) for fault in settings.faults):  # cards store their last process
+        folder = tempfile.mkdtemp(prefix="pytest-ascend-emulated-")
+        atexit.register(_forget, folder, os.getpid())
+        state["PYTEST_ASCEND_EMULATED_STATE"] = folder
     libraries = [str(home / "lib64"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     return {
         EMULATED_VARIABLE: "1",
         CLASH_VARIABLE: "1" if (home / "lib64" / CLASH).exists() else "",
         **settings.variables(),
-        **_state_of_cards(settings),
+        **state,
         "ASCEND_HOME_PATH": str(home),
         "ASCEND_OPP_PATH": str(home / "opp"),
         "LD_LIBRARY_PATH": os.pathsep.join(dict.fromkeys(libraries)),
@@ -63,17 +70,6 @@ def environment(settings: EmulatorSettings = DEFAULTS, home: Path | None = None)
         # user's own setting is kept: the queue works here, too.
         "TASK_QUEUE_ENABLE": os.environ.get("TASK_QUEUE_ENABLE", "0"),
     }
-
-
-def _state_of_cards(settings: EmulatorSettings) -> dict[str, str]:
-    """Make the folder in which cards store their last process, if a fault needs it."""
-    from pytest_ascend.emulator.choices import RECOVERING  # noqa: PLC0415  (not light)
-
-    if not any(fault.startswith(RECOVERING) for fault in settings.faults):
-        return {}
-    folder = tempfile.mkdtemp(prefix="pytest-ascend-emulated-")
-    atexit.register(_forget, folder, os.getpid())
-    return {"PYTEST_ASCEND_EMULATED_STATE": folder}
 
 
 def _forget(folder: str, owner: int) -> None:

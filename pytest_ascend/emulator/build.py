@@ -29,14 +29,8 @@ HERE = Path(__file__).resolve().parent
 
 #: Libraries that torch_npu opens at run time, in addition to those that it links against.
 _OPENED_AT_RUN_TIME = (
-    "libascendcl.so",
-    "libacl_op_compiler.so",
-    "libnnopbase.so",
-    "libascendsk.so",
-    "libascend_hal.so",
-    "libmsprofiler.so",
-    "libmspti.so",
-    "libms_tools_ext.so",
+    *("libascendcl.so", "libacl_op_compiler.so", "libnnopbase.so", "libascendsk.so", "libascend_hal.so"),
+    *("libmsprofiler.so", "libmspti.so", "libms_tools_ext.so"),
 )
 _FLAGS = ("-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-rpath,$ORIGIN")
 

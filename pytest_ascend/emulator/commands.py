@@ -18,12 +18,10 @@ from pytest_ascend.system.errors import UsageError
 def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of the table of settings to a command."""
     for each in reversed(OPTIONS):
-        several = isinstance(each.default, tuple)
-        metavar, text = (each.metadata["declared"][key] for key in ("metavar", "help"))
-        text = f"{text[:1].upper()}{text[1:]}."
-        command = click.option(each.metadata["emulate"], each.name, multiple=several, metavar=metavar, help=text)(
-            command
-        )
+        several, how = isinstance(each.default, tuple), each.metadata["declared"]
+        text = f"{how['help'][:1].upper()}{how['help'][1:]}."
+        option = click.option(each.metadata["emulate"], each.name, multiple=several, metavar=how["metavar"], help=text)
+        command = option(command)
     return command
 
 

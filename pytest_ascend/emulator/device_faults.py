@@ -160,12 +160,9 @@ def _slow(device_fault: DeviceFault) -> None:
         time.sleep(device_fault.seconds)
 
 
-def _elsewhere(device_fault: DeviceFault) -> None:
-    """Happens in C when a card is opened (cards.c), at an operator's first call in a process, or to the results."""
-
-
-#: Kind -> what happens before the operator computes.
-KINDS: Mapping[str, Callable[[DeviceFault], None]] = {
+#: Kind -> what happens before the operator computes. None of those that happen in C when a card is opened (cards.c), at
+#: an operator's first call in a process, or to the results.
+KINDS: Mapping[str, Callable[[DeviceFault], None] | None] = {
     "crash": _crash,
     "hang": _hang,
     "poison": _poison,
@@ -173,11 +170,11 @@ KINDS: Mapping[str, Callable[[DeviceFault], None]] = {
     "late": _late,
     "lost": _lost,
     "slow": _slow,
-    "nondeterministic": _elsewhere,
-    RECOVERING: _elsewhere,
-    "first-call": _elsewhere,
-    "noisy": _elsewhere,
-    "flushing": _elsewhere,
+    "nondeterministic": None,
+    RECOVERING: None,
+    "first-call": None,
+    "noisy": None,
+    "flushing": None,
 }
 #: Operators whose order of summation varies unless determinism was set first, so that the last bit may differ.
 #: Source: the sections on determinism in the documentation of aclnn operators (hicann/ops-math, ops-nn), A2 and A3.
@@ -227,12 +224,12 @@ def inject(kernels: Mapping[str, Kernel], text: str) -> dict[str, Kernel]:
 
 
 def _faulty(kernel: Kernel, device_fault: DeviceFault) -> Body:
-    correct = kernel.body
+    correct, before, afterwards = kernel.body, KINDS[device_fault.kind], _AFTERWARDS.get(device_fault.kind)
 
     def body(*arguments: Any, **out: Any) -> Any:
         hit = device_fault.fits(kernel.name, (arguments, out))
-        if hit:
-            KINDS[device_fault.kind](device_fault)
+        if hit and before:
+            before(device_fault)
         if device_fault.poisoned:
             raise SilentFailure
         if hit and device_fault.kind == "first-call" and kernel.name not in device_fault.called:
@@ -240,9 +237,8 @@ def _faulty(kernel: Kernel, device_fault: DeviceFault) -> Body:
             time.sleep(device_fault.seconds)
         start = time.perf_counter()
         found = correct(*arguments, **out)
-        if hit and device_fault.kind in _AFTERWARDS:
-            written = tensors_in(found if found is not None else (out or arguments[:1]))
-            _AFTERWARDS[device_fault.kind](kernel.name, written)
+        if hit and afterwards:
+            afterwards(kernel.name, tensors_in(found if found is not None else (out or arguments[:1])))
         if hit and device_fault.share:
             # Keep the processor busy for a share of the time since ``start``: sleeping would take longer than most
             # kernels.

@@ -8,7 +8,7 @@ import os
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -256,8 +256,11 @@ def named_call(kernel: Kernel, memory: DeviceMemory, last: Last | None = None) -
         given = [_tensor(each, memory) for each in _items(inputs, n)]
         if into:  # what is on the host is only there for the call
             given = [each if each is None or memory.holds(each.data_ptr()) else each.clone() for each in given]
-        descriptors = _items(outputs, m)
-        return descriptors, given, [_tensor(each, memory) for each in descriptors], dict(_attributes(attributes, count))
+        descriptors, how = _items(outputs, m), {}
+        for place in range(attributes, attributes + 32 * count, 32):
+            _, kind, size, items = _ATTRIBUTE.from_address(place)[:]
+            how[_text_at(place)] = _KINDS[kind](items, size)
+        return descriptors, given, [_tensor(each, memory) for each in descriptors], how
 
     def run(descriptors: list[int], given: list[Any], targets: list[Any], attributes: dict[str, Any]) -> None:
         made = body(*given, **attributes)
@@ -292,12 +295,6 @@ def _tensor(descriptor: int, memory: DeviceMemory) -> torch.Tensor | None:
     shape, dtype = torch.Size(_items(descriptor + 40, ndim)), DTYPES[code]
     buffer = (ctypes.c_char * (shape.numel() * dtype.itemsize)).from_address(data)
     return torch.frombuffer(buffer, dtype=dtype).view(shape)
-
-
-def _attributes(address: int, count: int) -> Iterator[tuple[str, Any]]:
-    for place in range(address, address + 32 * count, 32):
-        _, kind, size, items = _ATTRIBUTE.from_address(place)[:]
-        yield _text_at(place), _KINDS[kind](items, size)
 
 
 def _lists(address: int, count: int) -> list[list[int]]:

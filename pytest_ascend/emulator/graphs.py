@@ -137,23 +137,17 @@ class Graphs:
             try:
                 self._update(GRAPHS.get(first, Graph()), _THREE.from_address(words)[1], GRAPHS.pop(into, Graph()).tasks)
             except ValueError as error:
-                self._runtime.emu_fail(
-                    _UPDATE_FAILED, b"%s", f"Updating a task group failed. Reason: {error}.".encode()
-                )
+                reason = f"Updating a task group failed. Reason: {error}."
+                self._runtime.emu_fail(_UPDATE_FAILED, b"%s", reason.encode())
                 return _UPDATE_FAILED
         else:
-            graph = GRAPHS.get(first, Graph())
-            path = _THREE.from_address(words)[1]
+            tasks = list(enumerate(GRAPHS.get(first, Graph()).tasks))
             of = {"ph": "X", "pid": f"aclGraph_{first}", "dur": 1}
-            events = [
-                {"name": task.name, **of, "tid": f"stream{task.stream}", "ts": i} for i, task in enumerate(graph.tasks)
-            ]
-            if path:
+            if path := _THREE.from_address(words)[1]:
+                events = [{"name": task.name, **of, "tid": f"stream{task.stream}", "ts": i} for i, task in tasks]
                 Path(ctypes.string_at(path).decode()).write_text(json.dumps(events, indent=1), encoding="utf-8")
             else:
-                sys.stdout.writelines(
-                    f"stream {task.stream}, task {i}: {task.name}\n" for i, task in enumerate(graph.tasks)
-                )
+                sys.stdout.writelines(f"stream {task.stream}, task {i}: {task.name}\n" for i, task in tasks)
         return 0
 
 

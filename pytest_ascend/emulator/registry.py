@@ -163,13 +163,9 @@ def _in_float32(signature: Signature, body: Body, *, promoted: bool = False) -> 
                 write(target, value)
             elif promoted:
                 # Float32 is rounded where all floating inputs are of one and the same dtype in half precision.
-                dtypes = {each.dtype for each in given if isinstance(each, torch.Tensor) and each.is_floating_point()}
-                if (
-                    isinstance(target, torch.Tensor)
-                    and target.dtype is torch.float32
-                    and len(dtypes) == 1
-                    and dtypes <= set(NARROW)
-                ):
+                dtypes = {each.dtype for each in given if isinstance(each, T) and each.is_floating_point()}
+                is_float32 = isinstance(target, T) and target.dtype is torch.float32
+                if is_float32 and len(dtypes) == 1 and dtypes <= set(NARROW):
                     target.copy_(target.to(dtypes.pop()))
         return made
 

@@ -81,8 +81,10 @@ class DeviceMemory:
             base, itemsize = self.bases[code]
         except KeyError:
             raise ValueError(f"a tensor of aclDataType {code}, which is not emulated") from None
-        if code == _FOUR_BITS:
-            shape, strides = _in_bytes(shape, strides)
+        if code == _FOUR_BITS:  # in bytes: the dense dimension, the last or that before, is halved (op-plugin)
+            dense = ndim - (1 if ndim == 1 or strides[-1] == 1 else 2)
+            shape = [size // 2 if dim == dense else size for dim, size in enumerate(shape)]
+            strides = [1 if dim == dense else stride // 2 for dim, stride in enumerate(strides)]
             offset //= 2
         if not data:  # torch_npu allocates no memory for tensors without elements
             return torch.empty(shape, dtype=base.dtype)
@@ -91,16 +93,6 @@ class DeviceMemory:
     def tensors(self, descriptor: int) -> list[torch.Tensor | None] | None:
         """Return the tensors of a list, None for a null pointer."""
         return [self.tensor(each) for each in _pointers(descriptor)] if descriptor else None
-
-
-def _in_bytes(shape: list[int], strides: list[int]) -> tuple[list[int], list[int]]:
-    """Return sizes and strides in bytes of a tensor of four bits: its dense dimension, the last or that before, halved.
-
-    Source: CollectB4ShapeInfo in torch_npu's op-plugin.
-    """
-    dense = len(shape) - (1 if len(shape) == 1 or strides[-1] == 1 else 2)
-    halves = [size // 2 if dim == dense else size for dim, size in enumerate(shape)]
-    return halves, [1 if dim == dense else stride // 2 for dim, stride in enumerate(strides)]
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:

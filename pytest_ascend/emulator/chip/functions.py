@@ -44,16 +44,11 @@ def nudge(result: Any, seed: int) -> Any:
             bits = real.view(integer)
             size = bits & (largest | (largest + 1))
             moves = (size > smallest) & (size < largest) & (size & fraction != 0)
-            chance = _mixed(bits, seed) & 7
+            x = bits.int() ^ (seed * 0x9E3779B1 & 0x7FFFFFFF)  # pseudorandom, equal for equal bits
+            x = (x ^ (x >> 15)) * 0x2C1B3C6D
+            chance = (x ^ (x >> 12)) * 0x297A2D39 >> 17 & 7
             bits.add_((moves & (chance == 1)).to(integer)).sub_((moves & (chance == 2)).to(integer))
     return result
-
-
-def _mixed(bits: T, seed: int) -> T:
-    """Return pseudorandom numbers, equal for equal bits."""
-    x = bits.int() ^ (seed * 0x9E3779B1 & 0x7FFFFFFF)
-    x = (x ^ (x >> 15)) * 0x2C1B3C6D
-    return (x ^ (x >> 12)) * 0x297A2D39 >> 17
 
 
 def _nudged(call: Call, seed: int) -> Any:

@@ -108,7 +108,7 @@ def _convolution_backward(call: Call, seed: int) -> Any:
     common = {"grad_output": grad, "input": x, "weight": weight}
     made: list[T | None] = [None, None, None]
     axis = 1 if call.get("transposed") else 0
-    pieces = list(parts(weight.shape[axis], seed)) if call.get("groups") == 1 else [slice(None)]
+    pieces = parts(weight.shape[axis], seed) if call.get("groups") == 1 else [slice(None)]
     for part in pieces if mask[0] else ():
         chosen = weight[:, part] if axis else weight[part]
         blocks = {**common, "grad_output": grad[:, part], "weight": chosen, "output_mask": [True, False, False]}

@@ -53,10 +53,11 @@ class Order:
 
     def __call__(self, call: Call, seed: int) -> Any:
         """Compute in the other order."""
-        dims = self.dims(call)
-        if not dims or not self._is_inexact(call):
+        dims, names = self.dims(call), self.inputs.split()
+        first = call.get(names[0])
+        if not dims or not isinstance(first, T) or not (first.is_floating_point() or first.is_complex()):
             return call.make()
-        made = call.make({name: shuffled(call.get(name), dims, seed) for name in self.inputs.split()})
+        made = call.make({name: shuffled(call.get(name), dims, seed) for name in names})
         if self.back:
             several = isinstance(made, tuple)
             results = list(made) if several else [made]
@@ -69,10 +70,6 @@ class Order:
                 results = [target.copy_(each) for target, each in zip(call.targets(), results, strict=True)]
             return tuple(results) if several else results[0]
         return nudge(made, seed) if self.nudged else made
-
-    def _is_inexact(self, call: Call) -> bool:
-        first = call.get(self.inputs.split()[0])
-        return isinstance(first, T) and (first.is_floating_point() or first.is_complex())
 
 
 # --- which dimensions ---
@@ -134,8 +131,7 @@ def _moments(call: Call, seed: int) -> Any:
     divisor = max(0.0, count - float(1 if correction is None else correction))
     spread = (wide - mean).square_().sum(dims, keepdim=True) / divisor
     spread = spread.sqrt_() if name.startswith("std") else spread
-    results = [each if keep else each.reshape(_reduced(x, dims)) for each in (spread, mean)]
-    results = [each.to(x.dtype) for each in results]
+    results = [(each if keep else each.reshape(_reduced(x, dims))).to(x.dtype) for each in (spread, mean)]
     return tuple(results) if name.endswith("mean") else results[0]
 
 
@@ -173,23 +169,16 @@ def _running_sum(call: Call, seed: int) -> Any:
     dtype = call.targets()[0].dtype if call.written else call.get("dtype") or x.dtype
     if dtype not in (torch.float32, torch.float16, torch.bfloat16) or not x.dim() or x.shape[dim] < 2:
         return call.make()
-    blocks = x.float().split(_STRIDES[seed % len(_STRIDES)] * 8, dim)
     made, start = [], None
-    for block in blocks:
-        part = _steps(block.movedim(dim, 0))
+    for block in x.float().split(_STRIDES[seed % len(_STRIDES)] * 8, dim):
+        part, step = block.movedim(dim, 0), 1
+        while step < len(part):  # by doubling steps
+            part = torch.cat([part[:step], part[step:] + part[:-step]])
+            step *= 2
         part = part if start is None else part + start
         start = part[-1]
         made.append(part.movedim(0, dim))
     return call.give(torch.cat(made, dim).to(dtype))
-
-
-def _steps(block: T) -> T:
-    """Return cumulative sums along the first dimension, by doubling steps."""
-    step = 1
-    while step < len(block):
-        block = torch.cat([block[:step], block[step:] + block[:-step]])
-        step *= 2
-    return block
 
 
 def _accumulated(call: Call, seed: int) -> Any:

@@ -248,41 +248,32 @@ def _log_sum_exp(highest: T, total: T) -> T:
     return highest[..., 0] + total[..., 0].log()
 
 
-def _sequences(q_ends: L, kv_ends: L) -> Iterator[tuple[slice, slice]]:
-    """Yield the slices of queries and keys of each sequence in a packed batch; lengths are cumulative."""
-    for position, (q_end, kv_end) in enumerate(zip(q_ends, kv_ends, strict=True)):
-        before = position - 1
-        yield slice(q_ends[before] if position else 0, q_end), slice(kv_ends[before] if position else 0, kv_end)
-
-
 def _packed(tensor: T, where: slice) -> T:
     """Return one sequence of (tokens, heads, depth) as (1, heads, sequence, depth)."""
     return tensor[where].transpose(0, 1).unsqueeze(0)
-
-
-def _drop_parts(drop: Optional, heads: int, spans: list[tuple[slice, slice]]) -> Iterator[Optional]:
-    """Split the bits of dropout's mask: sequence after sequence, each (heads, queries, keys)."""
-    bits = None if drop is None else bits_of(drop, (drop.numel() * 8,))
-    start = 0
-    for q_span, kv_span in spans:
-        shape = (1, heads, q_span.stop - q_span.start, kv_span.stop - kv_span.start)
-        size = torch.Size(shape).numel()
-        yield None if bits is None else bits[start : start + size].view(shape)
-        start += size
 
 
 def _packed_how(
     q: T, k: T, pse: Optional, drop: Optional, mask: Optional, scale: float, keep_prob: float, before: int, after: int,
     heads: int, q_ends: L, kv_ends: L, mode: int,
 ) -> Iterator[tuple[slice, slice, Attention]]:  # fmt: skip
+    """Yield where queries and keys of each sequence in a packed batch are, and how it attends; lengths are cumulative.
+
+    The bits of dropout's mask follow one another, too: sequence after sequence, each (heads, queries, keys).
+    """
     if pse is not None:
         raise NotImplementedError("a position bias is not implemented for the layout TND")
-    spans = list(_sequences(q_ends, kv_ends))
-    for (q_span, kv_span), keep in zip(spans, _drop_parts(drop, heads, spans), strict=True):
-        part = (_packed(q, q_span), _packed(k, kv_span))
-        small = mask[: part[0].shape[2], : part[1].shape[2]] if mask is not None and mode <= _ALL_MASK else mask
-        how = _how(*part, None, None, small, None, scale, 1.0, before, after, mode)
+    bits = None if drop is None else bits_of(drop, (drop.numel() * 8,))
+    q_start = kv_start = used = 0
+    for q_end, kv_end in zip(q_ends, kv_ends, strict=True):
+        q_span, kv_span = slice(q_start, q_end), slice(kv_start, kv_end)
+        queries, keys = q_end - q_start, kv_end - kv_start
+        small = mask[:queries, :keys] if mask is not None and mode <= _ALL_MASK else mask
+        how = _how(_packed(q, q_span), _packed(k, kv_span), None, None, small, None, scale, 1.0, before, after, mode)
+        size = heads * queries * keys
+        keep = None if bits is None else bits[used : used + size].view(1, heads, queries, keys)
         yield q_span, kv_span, replace(how, keep=keep, keep_prob=keep_prob)
+        q_start, kv_start, used = q_end, kv_end, used + size
 
 
 def flash_attention_var_len_score(

@@ -72,21 +72,16 @@ def ciou_and_slant(a: Corners, b: Corners, mode: str) -> tuple[T, T]:
     return diou(a, b, mode) - alpha.detach() * v, differ
 
 
-def measure(of: Callable[[Corners, Corners, str], T]) -> Callable[..., T]:
-    def body(boxes: T, truth: T, trans: bool, is_cross: bool, mode: str) -> T:
-        made = of(*_pairs(boxes, truth, trans, is_cross), mode)
-        return made if is_cross else made.unsqueeze(0)
-
-    return body
+def measured(of: Callable[[Corners, Corners, str], T], boxes: T, truth: T, trans: bool, is_cross: bool, mode: str) -> T:
+    made = of(*_pairs(boxes, truth, trans, is_cross), mode)
+    return made if is_cross else made.unsqueeze(0)
 
 
-def gradient(of: Callable[[Corners, Corners, str], T]) -> Callable[..., tuple[T, ...]]:
-    """Make a body that returns the gradients of both boxes, from torch's autograd of the measure."""
-
-    def body(grad: T, boxes: T, truth: T, *_slants: T, trans: bool, is_cross: bool, mode: str) -> tuple[T, ...]:
-        return gradients(lambda a, b: of(*_pairs(a, b, trans, is_cross), mode), (boxes, truth), grad)
-
-    return body
+def gradient(
+    of: Callable[[Corners, Corners, str], T], grad: T, boxes: T, truth: T, *_: T, trans: bool, is_cross: bool, mode: str
+) -> tuple[T, ...]:
+    """Return the gradients of both boxes, from torch's autograd of the measure."""
+    return gradients(lambda a, b: of(*_pairs(a, b, trans, is_cross), mode), (boxes, truth), grad)
 
 
 def ciou(boxes: T, truth: T, trans: bool, is_cross: bool, mode: str, **_: Any) -> tuple[T, T]:

@@ -13,8 +13,6 @@ from pytest_ascend.emulator.kernels.quantization import to_int8
 from pytest_ascend.emulator.registry import Optional, T, aten
 from pytest_ascend.emulator.tensors import Refused
 
-# --- index tensors ---
-
 
 def _indices(given: list[T | None]) -> list[T | None]:
     """Return the indices as torch expects them; torch_npu passes an empty tensor for a dimension without one."""
@@ -40,8 +38,6 @@ def gather_v3(x: T, dim: int, index: T, batch_dims: int, _: int) -> T:
     return (torch.stack(taken) if taken else x).reshape(*x.shape[:dim], *sizes, *x.shape[dim + 1 :])
 
 
-# --- scatter ---
-
 #: The reduction with existing values, by torch_npu's numbers.
 _REDUCE = {1: "sum", 2: "prod", 3: "amax", 4: "amin", 5: "mean"}
 
@@ -63,8 +59,6 @@ def scatter_update_(data: T, indices: T, updates: T, axis: int) -> None:
     for target, start, source in zip(data, indices.tolist(), updates, strict=True):
         target.narrow(axis - 1, start, source.shape[axis - 1]).copy_(source)
 
-
-# --- embeddings ---
 
 _SUM, _MAX = 0, 2  # of bags: 0 sum, 1 mean, 2 max
 
@@ -97,9 +91,6 @@ def embedding_bag_by_name(
 def one_hot(x: T, classes: int, on: T, off: T, axis: int) -> T:
     hit = x.unsqueeze(axis) == torch.arange(classes).reshape([-1] + [1] * (x.dim() - (axis % (x.dim() + 1))))
     return torch.where(hit, on, off)
-
-
-# --- sparse tensors ---
 
 
 def coalesce_sparse(distinct: T, places: T, indices: T, values: T) -> tuple[T, T]:

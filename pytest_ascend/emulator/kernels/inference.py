@@ -61,17 +61,6 @@ def _pages(cache: T, heads: int) -> T:
     return cache.permute(0, 1, 3, 2, 4).flatten(-2) if cache.dim() == 5 else cache
 
 
-def _spans(count: int, size: int, lengths: L | None, padding: Optional) -> list[slice]:
-    """Return where each sequence is in its row of ``size``: at the start, or so that ``padding`` follows it."""
-    if not lengths:
-        return [slice(0, size)] * count
-    lengths = lengths * count if len(lengths) == 1 else lengths[:count]
-    if padding is None:
-        return [slice(0, length) for length in lengths]
-    after = padding.flatten().clamp(min=0).expand(count).tolist()
-    return [slice(size - more - length, size - more) for length, more in zip(lengths, after, strict=True)]
-
-
 def _alone(x: T, layout: str, heads: int, lengths: L | None, padding: Optional = None) -> list[T]:
     """Return a view of each sequence, as (heads, sequence, depth); lengths are ends where sequences are packed."""
     if layout in _PACKED:
@@ -80,8 +69,14 @@ def _alone(x: T, layout: str, heads: int, lengths: L | None, padding: Optional =
     if layout == "NSD":
         return [x]
     whole = to_bnsd(x, layout, x.shape[-1] // (heads if layout.endswith("H") else 1))
-    spans = _spans(len(whole), whole.shape[2], lengths, padding)
-    return [each[:, span] for each, span in zip(whole, spans, strict=True)]
+    if not lengths:
+        return list(whole)
+    count, size = whole.shape[0], whole.shape[2]
+    lengths = lengths * count if len(lengths) == 1 else lengths[:count]
+    if padding is None:  # at the start of its row, or so that the padding follows it
+        return [each[:, :length] for each, length in zip(whole, lengths, strict=True)]
+    ends = (size - padding.flatten().clamp(min=0).expand(count)).tolist()
+    return [each[:, end - length : end] for each, length, end in zip(whole, lengths, ends, strict=True)]
 
 
 def _mask_of(mask: Optional, place: int, queries: int, keys: int, *, rows_are_batches: bool) -> Optional:

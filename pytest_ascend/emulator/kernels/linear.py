@@ -126,16 +126,12 @@ def transpose_batch_mat_mul(
     return torch.bmm(*narrowed(cube, x1.permute(perm1), x2.permute(perm2))).permute(perm)
 
 
-def batch_mat_mul(left: T, right: T, adj_x1: bool, adj_x2: bool) -> T:
-    """Multiply; operands to be transposed come as they are in memory."""
-    left, right = narrowed(ALLOW_LOWER, left, right)
-    return (left.mT if adj_x1 else left) @ (right.mT if adj_x2 else right)
-
-
 def mat_mul(
     left: T, right: T, bias: T | None = None, *, transpose_x1: bool = False, transpose_x2: bool = False, **_: int
 ) -> T:
-    made = batch_mat_mul(left, right, transpose_x1, transpose_x2)
+    """Multiply; operands to be transposed come as they are in memory."""
+    left, right = narrowed(ALLOW_LOWER, left, right)
+    made = (left.mT if transpose_x1 else left) @ (right.mT if transpose_x2 else right)
     return made if bias is None else made + bias
 
 

@@ -127,9 +127,6 @@ def rms_norm_quant(x: T, gamma: T, beta: T, scale: T, offset: T, eps: float) -> 
     return to_int8(normal * scale.float() + offset.float())
 
 
-# --- products ---
-
-
 def quant_matmul_v5(
     x1: T, x2: T, rows: Optional, columns: T, y_scale: Optional, x1_offset: Optional, x2_offset: Optional,
     y_offset: Optional, bias: Optional, turn1: bool, turn2: bool, group: int, out: T,
@@ -196,9 +193,3 @@ def grouped_swiglu_quant_v2(
         raise NotImplementedError("only rows in int8 and one tensor of weights are implemented")
     ends = groups.cumsum(0) if modes[3] == 1 else groups
     return grouped_swiglu_quant(x, weight[0], scales[0], rows, ends, smooth)
-
-
-def group_quant(x: T, scale: T, ends: T, offset: Optional, dtype: torch.dtype) -> T:
-    """Quantize rows of one group after those of another, each by its scales."""
-    rows = scale.float().repeat_interleave(ends.diff(prepend=ends.new_zeros(1)).long(), 0)
-    return rounded(x.float() * rows + (0 if offset is None else offset.float()), dtype)

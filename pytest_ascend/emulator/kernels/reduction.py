@@ -38,17 +38,14 @@ def spread_by_name(
     return spread(x, dim or None, correction=correction if unbiased else 0, keepdim=keepdim)
 
 
-def cumulative(function: Callable[[T, int], T], first: int) -> Callable[..., T]:
+def cumulative(
+    function: Callable[[T, int], T], first: int, x: T, axis: int, exclusive: bool = False, reverse: bool = False
+) -> T:
     """Accumulate up to each element or, with ``exclusive``, before it; from the end with ``reverse``."""
-
-    def body(x: T, dim: T, exclusive: bool = False, reverse: bool = False) -> T:
-        axis = int(dim)
-        made = function(x.flip(axis) if reverse else x, axis)
-        if exclusive:
-            made = made.roll(1, axis).index_fill_(axis, torch.tensor([0]), first)
-        return made.flip(axis) if reverse else made
-
-    return body
+    made = function(x.flip(axis) if reverse else x, axis)
+    if exclusive:
+        made = made.roll(1, axis).index_fill_(axis, torch.tensor([0]), first)
+    return made.flip(axis) if reverse else made
 
 
 def over_some(function: Callable[..., T], x: T, dims: L | None, keepdim: bool) -> T:

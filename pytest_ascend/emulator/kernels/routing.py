@@ -7,8 +7,6 @@ import torch
 from pytest_ascend.emulator.kernels.quantization import by_row
 from pytest_ascend.emulator.registry import L, Optional, T
 
-# --- choosing experts ---
-
 
 def gating_top_k_softmax(x: T, finished: Optional, k: int) -> tuple[T, T, T]:
     """Return the k largest probabilities, their experts, and row numbers by column; a finished row has no expert."""
@@ -54,9 +52,6 @@ def _in_best_groups(wanted: T, groups: int, k: int, select: int) -> T:
     rank = by_group.amax(-1) if select == 0 else by_group.topk(2, -1).values.sum(-1)
     best = torch.zeros_like(rank, dtype=torch.bool).scatter_(-1, _best(rank, k), value=True)
     return best.unsqueeze(-1).expand_as(by_group).reshape(wanted.shape)
-
-
-# --- there and back ---
 
 
 def init_routing(x: T, rows: T, experts: T, active: int) -> tuple[T, T, T]:
@@ -209,9 +204,6 @@ def token_unpermute_grad(
     shares = (wide.unsqueeze(1) * probs.float().unsqueeze(-1)).flatten(0, 1)
     of_probs = (permuted.float()[source].view(*probs.shape, -1) * wide.unsqueeze(1)).sum(-1)
     return torch.zeros(permuted.shape).index_copy_(0, source, shares), of_probs
-
-
-# --- sampling ---
 
 
 def apply_top_k_top_p(logits: T, p: Optional, k: Optional) -> T:

@@ -15,8 +15,6 @@ from pytest_ascend.emulator.kernels.normalization import root_mean_square
 from pytest_ascend.emulator.kernels.quantization import by_row, packed_in_words, to_int8
 from pytest_ascend.emulator.registry import L, Optional, T
 
-# --- products ---
-
 
 def _over_rows(values: T, rows: int, group: int) -> T:
     """Return one scale for each row (of inputs) and column of a weight: given for all, by column, or for groups too."""
@@ -49,24 +47,20 @@ def kronecker_quant(x: T, p1: T, p2: T, clipRatio: float) -> tuple[T, T]:
 # --- caches in pages ---
 
 
-def _in_place(rows: T, cache: T, slots: T, mode: str) -> None:
-    """Write rows into slots of a cache: (blocks, block, ...), or in NZ (blocks, parts, block, 16 or 32)."""
-    if "NZ" in mode:
-        parts = rows.reshape(len(rows), -1, cache.shape[-1])
-        cache.copy_(placed(parts, cache.transpose(1, 2), slots).transpose(1, 2))
-    else:
-        cache.copy_(placed(rows, cache, slots))
-
-
 def scatter_pa_kv_cache(
     key: T, keyCache: Optional, slots: T, cacheMode: str | None, value: Optional = None,
     valueCache: Optional = None, strides: L | None = None, offsets: L | None = None,
 ) -> None:  # fmt: skip
+    """Write rows into slots of caches."""
     if [*(strides or [1]), *(offsets or [0])] not in ([1, 0], [1, 1, 0, 0]):
         raise NotImplementedError("strides and offsets of rows are not implemented")
     for rows, cache in ((key, keyCache), (value, valueCache)):
         if rows is not None and cache is not None:
-            _in_place(rows, cache, slots, cacheMode or "Norm")
+            if "NZ" in (cacheMode or "Norm"):  # (blocks, parts, block, 16 or 32)
+                parts = rows.reshape(len(rows), -1, cache.shape[-1])
+                cache.copy_(placed(parts, cache.transpose(1, 2), slots).transpose(1, 2))
+            else:
+                cache.copy_(placed(rows, cache, slots))
 
 
 def gather_pa_kv_cache(
@@ -92,9 +86,6 @@ def paged_cache_load(
     if cfg == 0:
         raise NotImplementedError("a cache in NZ is not implemented")
     gather_pa_kv_cache(keys, values, table, lengths, key, value, starts, None, ends)
-
-
-# --- rope ---
 
 
 def _interleaved_rope(x: T, cos: T, sin: T) -> T:
@@ -306,9 +297,6 @@ def sparse_flash_attention(
     return made.to(query.dtype)
 
 
-# --- what prepares latent attention ---
-
-
 def _product(x: T, weight: T, rows: Optional, columns: Optional, dtype: torch.dtype) -> T:
     """Multiply, and round once. Weights in int8 are with rows in int8, and scales of both."""
     if weight.dtype is torch.int8 and columns is not None:
@@ -392,9 +380,6 @@ def fused_causal_conv1d(
     return made.view(x.shape)
 
 
-# --- attention over chosen keys, quantized ---
-
-
 def kv_quant_sparse_flash_attention(
     query: T, key: T, value: T, indices: T, blockTable: Optional, lengthsQuery: Optional,
     lengthsKey: Optional, scale: float, blockSize: int, layoutQuery: str, layoutKey: str, sparseMode: int,
@@ -411,9 +396,6 @@ def kv_quant_sparse_flash_attention(
         query[..., :depth], plain, None, indices, blockTable, lengthsQuery, lengthsKey, query[..., depth:],
         rope.view(query.dtype), scale, blockSize, layoutQuery, layoutKey, sparseMode, False,
     )  # fmt: skip
-
-
-# --- the gated delta rule ---
 
 
 def _delta(state: T, q: T, k: T, v: T, decay: T, beta: T) -> tuple[T, T]:

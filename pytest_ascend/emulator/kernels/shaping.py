@@ -26,9 +26,6 @@ def repeat_interleave_backward(grad: T, repeats: T, axis: int) -> T:
     return grad.new_zeros(shape).index_add_(axis, torch.repeat_interleave(repeats), grad)
 
 
-# --- padding ---
-
-
 def constant_pad_nd(x: T, pad: L, value: float, out: T) -> None:
     """Pad from the last dimension on, by numbers before and after; negative ones crop."""
     inside = out.fill_(value)
