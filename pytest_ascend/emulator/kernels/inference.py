@@ -54,13 +54,6 @@ def gathered(pages: T, blocks: T, length: int) -> T:
     return pages[used].transpose(0, 1).flatten(1, 2)[:, :length]
 
 
-def _pages(cache: T, heads: int) -> T:
-    """Return a cache as (blocks, heads, block, depth), from (blocks, block, heads * depth) or NZ's five dimensions."""
-    if cache.dim() == 3:
-        return cache.view(*cache.shape[:2], heads, -1).transpose(1, 2)
-    return cache.permute(0, 1, 3, 2, 4).flatten(-2) if cache.dim() == 5 else cache
-
-
 def _alone(x: T, layout: str, heads: int, lengths: L | None, padding: Optional = None) -> list[T]:
     """Return a view of each sequence, as (heads, sequence, depth); lengths are ends where sequences are packed."""
     if layout in _PACKED:
@@ -127,7 +120,11 @@ def infer(
         if table is not None:
             if not kv_lengths:
                 raise NotImplementedError("a cache in pages needs actual_seq_lengths_kv")
-            pages = _pages(caches[0], kv_heads)
+            pages = caches[0]  # (blocks, heads, block, depth), or (blocks, block, heads * depth), or NZ
+            if pages.dim() == 3:
+                pages = pages.view(*pages.shape[:2], kv_heads, -1).transpose(1, 2)
+            elif pages.dim() == 5:
+                pages = pages.permute(0, 1, 3, 2, 4).flatten(-2)
             each_length = kv_lengths * count if len(kv_lengths) == 1 else kv_lengths
             return [gathered(pages, blocks, length) for blocks, length in zip(table, each_length, strict=False)]
         if len(caches) > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -200,13 +200,11 @@ def _matrices(weight: Lists) -> Lists:
     return list(weight[0]) if len(weight) == 1 and weight[0].dim() == 3 else weight
 
 
-def _row_groups(x: Lists, ends: list[int] | None) -> Iterator[T]:
-    """Yield the rows of each group: the tensors as they are, or rows split at the ends."""
+def _row_groups(x: Lists, ends: list[int] | None) -> Lists:
+    """Return the rows of each group: the tensors as they are, or rows split at the ends."""
     if ends is None or len(x) > 1:
-        yield from x
-        return
-    for start, end in zip([0, *ends], ends, strict=False):
-        yield x[0][start:end]
+        return x
+    return [x[0][start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _multiply(x: Lists, weight: Lists, bias: Lists | None, ends: list[int] | None, *, together: bool) -> Lists:
@@ -249,8 +247,8 @@ def grouped_matmul_v4(*given: Any) -> Lists:
         weight = [_by_group(w, s, o) for w, s, o in _aligned(_matrices(weight), anti, anti_offset)]
     if not scale:
         return _multiply(x, weight, bias, ends, together=split in _ONE_RESULT)
-    rows = list(_row_groups(x, ends))
-    tokens = [None] * len(rows) if not by_token else list(_row_groups(by_token, ends))
+    rows = _row_groups(x, ends)
+    tokens = _row_groups(by_token, ends) if by_token else [None] * len(rows)
     parts = zip(rows, _aligned(_matrices(weight), scale, bias), tokens, strict=True)
     made = [scaled_product(part, whole_of(w), t, s, b) for part, (w, s, b), t in parts]
     return [torch.cat(made)] if split in _ONE_RESULT else made

@@ -76,8 +76,13 @@ def numbers_of(x: T) -> T:
     return (_MAGNITUDES.double()[pairs & 7] * (1 - 2 * (pairs >> 3))).movedim(-1, dense)
 
 
-def _mx_quant(x: T, axis: int, mode: str, dtype: Any, size: int, algorithm: int, low: float, out: tuple[T, T]) -> None:
+def dynamic_mx_quant(
+    x: T, axis: int, mode: str, dtype: torch.dtype, size: int, algorithm: int, most: float = 0, low: float = 0, *,
+    out: tuple[T, T],
+) -> None:  # fmt: skip
     """Quantize blocks along an axis. Their scales are in pairs (last dimension); a missing one has code 0."""
+    if most:
+        raise NotImplementedError("a largest number of one's own is not implemented")
     if algorithm == 2:
         raise NotImplementedError("scale_alg 2 is not implemented")
     y, scale = out
@@ -85,21 +90,12 @@ def _mx_quant(x: T, axis: int, mode: str, dtype: Any, size: int, algorithm: int,
     count = -(-moved.shape[-1] // size)
     blocks = torch.unflatten(functional.pad(moved, (0, count * size - moved.shape[-1])), -1, (count, size))
     exponents = _shared_exponents(blocks.abs().amax(-1), dtype, algorithm, low)
-    made = to_grid(blocks / torch.exp2(exponents).unsqueeze(-1), dtype, mode).flatten(-2)[..., : moved.shape[-1]]
-    made = made.movedim(-1, axis)
+    made = to_grid(blocks / torch.exp2(exponents).unsqueeze(-1), dtype, mode or "rint").flatten(-2)
+    made = made[..., : moved.shape[-1]].movedim(-1, axis)
     y.copy_(made.to(y.dtype)) if dtype is not FOUR_BITS else y.view(torch.uint8).copy_(packed(made))
     codes = torch.where(exponents.isnan(), 255, exponents + _BIAS).to(torch.uint8)
     pairs = torch.unflatten(functional.pad(codes, (0, count % 2)), -1, (-1, 2))
     scale.view(torch.uint8).copy_(pairs.movedim(-2, axis if axis >= 0 else x.dim() + axis))
-
-
-def dynamic_mx_quant(
-    x: T, axis: int, mode: str, dtype: torch.dtype, size: int, algorithm: int, most: float = 0, low: float = 0, *,
-    out: tuple[T, T],
-) -> None:  # fmt: skip
-    if most:
-        raise NotImplementedError("a largest number of one's own is not implemented")
-    _mx_quant(x, axis, mode or "rint", dtype, size, algorithm, low, out)
 
 
 def _of_blocks(scale: T, axis: int, rows: int) -> T:
@@ -126,7 +122,7 @@ def add_rms_norm_dynamic_mx_quant(
     factor = root_mean_square(total, gamma, epsilon)
     normal = total * factor * gamma.float() + (0 if beta is None else beta.float())
     out[1].copy_(total)
-    _mx_quant(normal.to(x1.dtype), -1, mode or "rint", dtype, 32, algorithm, 0, (out[0], out[2]))
+    dynamic_mx_quant(normal.to(x1.dtype), -1, mode, dtype, 32, algorithm, out=(out[0], out[2]))
     if out[3] is not None and out[3].numel():
         out[3].copy_(factor.view(out[3].shape))
 

@@ -131,9 +131,6 @@ def fused_lstm_cell_backward(
     return sums, inner, sums.sum(0) if has_bias else None
 
 
-_DIRECTIONS = ("UNIDIRECTIONAL", _REVERSED)
-
-
 def lstm(
     x: T, params: list[T], states: list[T], batch_sizes: T | None, has_bias: bool, _layers: int, _dropout: float,
     train: bool, bidirectional: bool, batch_first: bool,
@@ -143,7 +140,7 @@ def lstm(
     if batch_sizes is not None and batch_sizes.numel():  # padded: a row for each sequence at each step
         above = x.view(len(batch_sizes), -1, x.shape[-1])
         lasts = (torch.arange(above.shape[1]) < batch_sizes[:, None]).to(x.dtype)[..., None]
-    ways, kept, count = _DIRECTIONS[: 1 + bidirectional], [], 4 if has_bias else 2
+    ways, kept, count = ("UNIDIRECTIONAL", _REVERSED)[: 1 + bidirectional], [], 4 if has_bias else 2
     for place in range(len(params) // count):
         of_input, of_state, *biases = params[place * count : (place + 1) * count]
         weight = torch.cat([of_input, of_state], 1).T

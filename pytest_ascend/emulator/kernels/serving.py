@@ -156,12 +156,11 @@ def add_rms_norm_dynamic_quant(
     """Add, normalize, and quantize each row by its largest magnitude, after multiplying by smoothing factors."""
     total, normal = _added_norm(x1, x2, gamma, beta, epsilon)
     asked = outputMask or [True, smooth2 is not None]
-    y1, scale1 = by_row(normal if smooth1 is None else normal * smooth1.float())
-    y2, scale2 = by_row(normal if smooth2 is None else normal * smooth2.float())
-    return (
-        y1 if asked[0] else None, y2 if asked[1] else None, total, scale1 if asked[0] else None,
-        scale2 if asked[1] else None,
-    )  # fmt: skip
+    (y1, scale1), (y2, scale2) = (
+        by_row(normal if smooth is None else normal * smooth.float()) if is_asked else (None, None)
+        for smooth, is_asked in zip((smooth1, smooth2), asked, strict=True)
+    )
+    return y1, y2, total, scale1, scale2
 
 
 def dequant_swiglu_quant(
