@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.system.errors import UsageError
 
@@ -28,64 +28,66 @@ def parse(text: str) -> Request:
     """Read "auto", "npu", "npu:1", "emulated", "cuda:0", "cpu". Raises UsageError on anything else."""
     kind, colon, index = text.partition(":")
     if kind not in KINDS or (colon and not (KINDS[kind] and index.isascii() and index.isdigit())):
-        raise UsageError(
-            f"--ascend-device={text}: there is no such device",
-            hint="give auto, npu, npu:N, emulated, emulated:N, cuda, cuda:N or cpu",
-        )
+        hint = "give auto, npu, npu:N, emulated, emulated:N, cuda, cuda:N or cpu"
+        raise UsageError(f"--ascend-device={text}: there is no such device", hint=hint)
     return Request(kind=kind, index=int(index or 0))
 
 
-class Device(Protocol):
-    """A place where cases run. Making one imports no torch; using one does."""
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A place where cases run, by torch's module of its kind's name. Making one imports no torch; using one does.
 
-    @property
-    def kind(self) -> str:
-        """Return torch's device type: "npu", "cuda" or "cpu"."""
-        ...
+    ``kind`` is torch's device type: "npu", "cuda" or "cpu". ``emulated``: no hardware computes anything.
+    ``falls_back``: torch may compute an operator on the CPU where the device lacks it.
+    """
+
+    index: int = 0
+    emulated: bool = False
+    kind: str = ""
+    falls_back: bool = False
 
     @property
     def label(self) -> str:
         """Return the name by which terminals and pages call it, such as "npu:0" or "emulated npu:0"."""
-        ...
+        return f"{self.kind}:{self.index}"
 
     @property
-    def emulated(self) -> bool:
-        """Whether no hardware computes anything."""
-        ...
+    def module(self) -> Any:
+        """Return torch's module of the kind, such as ``torch.cuda``."""
+        import torch
 
-    @property
-    def falls_back(self) -> bool:
-        """Whether torch may compute an operator on the CPU where the device lacks it."""
-        ...
+        return getattr(torch, self.kind)
 
     def torch_device(self) -> torch.device:
         """Return the device as torch knows it, with its index."""
-        ...
+        import torch
+
+        return torch.device(self.kind, self.index)
 
     def synchronize(self) -> None:
         """Wait until all launched work is done. Raises the device's errors."""
-        ...
+        self.module.synchronize(self.index)
 
     def overflowed(self) -> bool:
         """Whether anything overflowed since the last call, if the device keeps a status of that."""
-        ...
+        return False
 
     def events(self) -> tuple[Any, Any] | None:
         """Return two events with ``record()`` and ``elapsed_time()`` in ms; None where only the host has a clock."""
-        ...
+        return self.module.Event(enable_timing=True), self.module.Event(enable_timing=True)
 
     def chip(self) -> str:
         """Return the name of the chip, "" if unknown."""
-        ...
+        return str(self.module.get_device_name(self.index))
 
     def allocated_bytes(self) -> int:
         """Return how much memory tensors hold now, 0 where the device cannot tell."""
-        ...
+        return int(self.module.memory_allocated(self.index))
 
     def reset_peak_memory(self) -> None:
         """Restart measuring peak memory."""
-        ...
+        self.module.reset_peak_memory_stats(self.index)
 
     def peak_memory_bytes(self) -> int:
         """Return the most memory that tensors held at a time since the last reset, 0 where the device cannot tell."""
-        ...
+        return int(self.module.max_memory_allocated(self.index))

@@ -7,8 +7,9 @@ import os
 import platform
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pytest_ascend.device import Device
 from pytest_ascend.system.errors import DeviceUnavailable
 from pytest_ascend.system.programs import run
 
@@ -21,65 +22,10 @@ LIMIT_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
-class Cuda:
+class Cuda(Device):
     """The GPU with this index."""
 
-    index: int = 0
     kind: str = "cuda"
-    emulated: bool = False
-    falls_back: bool = False
-
-    @property
-    def label(self) -> str:
-        """Return "cuda:N"."""
-        return f"cuda:{self.index}"
-
-    def torch_device(self) -> torch.device:
-        """Return the device as torch knows it."""
-        import torch
-
-        return torch.device("cuda", self.index)
-
-    def synchronize(self) -> None:
-        """Wait for the GPU."""
-        import torch
-
-        torch.cuda.synchronize(self.index)
-
-    def overflowed(self) -> bool:
-        """Return false: results overflow to infinities."""
-        return False
-
-    def events(self) -> tuple[Any, Any]:
-        """Return two events of the current stream, which know the time between them."""
-        import torch
-
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        return start, stop
-
-    def chip(self) -> str:
-        """Return the name of the GPU."""
-        import torch
-
-        return str(torch.cuda.get_device_name(self.index))
-
-    def allocated_bytes(self) -> int:
-        """Return how much memory tensors hold now."""
-        import torch
-
-        return int(torch.cuda.memory_allocated(self.index))
-
-    def reset_peak_memory(self) -> None:
-        """Restart measuring peak memory."""
-        import torch
-
-        torch.cuda.reset_peak_memory_stats(self.index)
-
-    def peak_memory_bytes(self) -> int:
-        """Return the most memory that tensors held since the last reset."""
-        import torch
-
-        return int(torch.cuda.max_memory_allocated(self.index))
 
 
 #: Prints the names of the GPUs that torch sees.
@@ -98,10 +44,9 @@ def open_cuda(index: int) -> tuple[Cuda, str]:
     answers = [line.removeprefix("cuda:") for line in reply.text.splitlines() if line.startswith("cuda:")]
     names = ast.literal_eval(answers[-1].strip()) if answers else []
     if index >= len(names):
-        raise DeviceUnavailable(
-            f"cuda:{index} was asked for, and torch {torch.__version__} sees {len(names)} CUDA devices",
-            hint="install a torch built for CUDA and its driver, or choose another --ascend-device",
-        )
+        message = f"cuda:{index} was asked for, and torch {torch.__version__} sees {len(names)} CUDA devices"
+        hint = "install a torch built for CUDA and its driver, or choose another --ascend-device"
+        raise DeviceUnavailable(message, hint=hint)
     # torch's defaults (notes on numerical accuracy) but for matmul.allow_tf32; a run does without, as without HF32.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
@@ -110,13 +55,15 @@ def open_cuda(index: int) -> tuple[Cuda, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cpu:
-    """The CPU. Its calls are synchronous, and its memory is not measured."""
+class Cpu(Device):
+    """The CPU. Its calls are synchronous, the host's clock is its own, and torch does not count its memory."""
 
     kind: str = "cpu"
-    label: str = "cpu"
-    emulated: bool = False
-    falls_back: bool = False
+
+    @property
+    def label(self) -> str:
+        """Return "cpu"."""
+        return "cpu"
 
     def torch_device(self) -> torch.device:
         """Return the device as torch knows it."""
@@ -127,24 +74,20 @@ class Cpu:
     def synchronize(self) -> None:
         """Do nothing: everything is done already."""
 
-    def overflowed(self) -> bool:
-        """Return false: results overflow to infinities."""
-        return False
-
     def events(self) -> None:
-        """Return nothing: the host's clock is the CPU's."""
+        """Return nothing."""
 
     def chip(self) -> str:
         """Return the architecture."""
         return platform.machine()
 
     def allocated_bytes(self) -> int:
-        """Return 0: torch does not count the CPU's memory."""
+        """Return 0."""
         return 0
 
     def reset_peak_memory(self) -> None:
-        """Do nothing: see :meth:`peak_memory_bytes`."""
+        """Do nothing."""
 
     def peak_memory_bytes(self) -> int:
-        """Return 0: torch does not count the CPU's memory."""
+        """Return 0."""
         return 0

@@ -77,11 +77,9 @@ def kind(name: str) -> str:
         delegate = _out_variant(name)
         found = kind(delegate) if delegate else ""
         return found if found in (FALLBACK, OTHER_LAYOUT, MISSING) else NONFUNCTIONAL
-    return composite or _kind_without_kernel(name)
-
-
-def _kind_without_kernel(name: str) -> str:
-    """Look at what torch_npu's fallback, which takes whatever has no kernel, can make of the operator."""
+    if composite:
+        return composite
+    # torch_npu's fallback takes whatever has no kernel
     if arrives(name, OWN) and arrives(name, "CPU"):
         return FALLBACK
     return OTHER_LAYOUT if any(has_kernel(name, key) for key in filter(is_key, LAYOUTS)) else MISSING
@@ -89,22 +87,13 @@ def _kind_without_kernel(name: str) -> str:
 
 def _out_variant(name: str) -> str:
     """Name the operator that computes the same into ``out``: for "aten::neg_" it is "aten::neg.out"; "" for none."""
+    schemas = torch._C._jit_get_schemas_for_operator  # noqa: SLF001
     packet, _, overload = name.partition(".")
-    own = next(each for each in _schemas(packet) if each.overload_name == overload)
-    others = _schemas(packet.removesuffix("_"))
-    found = next(
-        (
-            each
-            for each in others
-            if any(argument.is_out for argument in each.arguments) and _types(each) == _types(own)
-        ),
-        None,
-    )
-    return f"{found.name}.{found.overload_name}" if found else ""
-
-
-def _schemas(packet: str) -> list[Any]:
-    return list(torch._C._jit_get_schemas_for_operator(packet))  # noqa: SLF001
+    own = next(each for each in schemas(packet) if each.overload_name == overload)
+    for each in schemas(packet.removesuffix("_")):
+        if any(argument.is_out for argument in each.arguments) and _types(each) == _types(own):
+            return f"{each.name}.{each.overload_name}"
+    return ""
 
 
 def _types(schema: Any) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_ascend.device import Device
 from pytest_ascend.environment.chips import PRECISION_MODE, Mode, pinned
 from pytest_ascend.environment.identity import VISIBLE
 
@@ -64,9 +65,6 @@ def show_only(indices: Sequence[int]) -> Sequence[int]:
     return [shown.index(each) for each in indices] if count.value == len(indices) else indices
 
 
-_DETERMINISTIC_LEVEL = "deterministic_level"
-
-
 def knows_infinities() -> bool:
     """Whether the NPU is in the mode in which results overflow to infinities; in the other, they saturate.
 
@@ -98,7 +96,7 @@ def _mode(npu: Any, name: str) -> Mode:
     part, _, attribute = name.partition(".")
     if attribute:
         return bool(getattr(getattr(npu, part), attribute))
-    if name == _DETERMINISTIC_LEVEL and not hasattr(npu, "set_deterministic_level"):
+    if name == "deterministic_level" and not hasattr(npu, "set_deterministic_level"):
         raise NotImplementedError("this torch_npu has no set_deterministic_level")
     return pinned(str(npu.get_device_name())).get(name, 0)  # these cannot be queried
 
@@ -111,7 +109,7 @@ def _set_mode(npu: Any, name: str, value: Mode) -> None:
         npu.set_compile_mode(jit_compile=value)
     elif name == PRECISION_MODE:
         npu.set_option({name: value})
-    elif name == _DETERMINISTIC_LEVEL:
+    elif name == "deterministic_level":
         with warnings.catch_warnings():  # torch's own setting follows, as intended
             warnings.simplefilter("ignore")
             npu.set_deterministic_level(value)
@@ -159,14 +157,12 @@ def profiler() -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Npu:
+class Npu(Device):
     """The NPU with this index, through torch_npu; ``emulated`` where the CANN below it is ours.
 
     ``called`` is the index that the user knows it by, where this process sees fewer cards.
     """
 
-    index: int = 0
-    emulated: bool = False
     kind: str = "npu"
     falls_back: bool = True
     called: int = -1
@@ -176,6 +172,11 @@ class Npu:
         """Return "npu:N", or "emulated npu:N"."""
         index = self.index if self.called < 0 else self.called
         return f"{'emulated ' if self.emulated else ''}npu:{index}"
+
+    @property
+    def module(self) -> Any:
+        """Return ``torch.npu``, which torch_npu has made."""
+        return _npu()
 
     def torch_device(self) -> torch.device:
         """Return the device as torch knows it, and make it the current one, as kernels without tensors run there."""
@@ -188,18 +189,10 @@ class Npu:
         """Import torch_npu and touch no device."""
         load()
 
-    def allocated_bytes(self) -> int:
-        """Return how much memory tensors hold now."""
-        return int(_npu().memory_allocated(self.index))
-
     def memory_elsewhere_bytes(self) -> int:
         """Return the card's memory in use outside this process's allocator: by its context, and by others."""
         free, total = _npu().mem_get_info(self.index)
         return int(total - free) - int(_npu().memory_reserved(self.index))
-
-    def synchronize(self) -> None:
-        """Wait for the NPU and for torch_npu's queue in front of it."""
-        _npu().synchronize(self.index)
 
     def overflowed(self) -> bool:
         """Whether anything overflowed since the last call; False on chips with infinities, which keep no status.
@@ -212,14 +205,6 @@ class Npu:
         utils.clear_npu_overflow_flag()
         return True
 
-    def events(self) -> tuple[Any, Any]:
-        """Return two events of the current stream, which know the time between them."""
-        return _npu().Event(enable_timing=True), _npu().Event(enable_timing=True)
-
-    def chip(self) -> str:
-        """Return the SoC's name, such as "Ascend910B3"."""
-        return str(_npu().get_device_name(self.index))
-
     def pin_numerics(self) -> dict[str, Mode]:
         """Have float32 computed as float32, and operators called as compiled kernels; return what was set, by name.
 
@@ -231,11 +216,3 @@ class Npu:
         for name, value in modes.items():
             _set_mode(npu, name, value)
         return modes
-
-    def reset_peak_memory(self) -> None:
-        """Restart measuring peak memory."""
-        _npu().reset_peak_memory_stats(self.index)
-
-    def peak_memory_bytes(self) -> int:
-        """Return the most memory that tensors held since the last reset."""
-        return int(_npu().max_memory_allocated(self.index))

@@ -5,6 +5,7 @@ Run as a module, it asks and prints the answer as one line of JSON.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -50,28 +51,29 @@ def ask(index: int, *, limit_s: float = LIMIT_S, command: Sequence[str] = ()) ->
     environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     end, left_s = time.monotonic() + limit_s, limit_s
     while True:
-        answer = _understand(run(asking, environment, left_s))
+        reply = run(asking, environment, left_s)
+        if told := _told(reply):
+            answer = Answer(**told)
+        elif reply.late:
+            answer = Answer(failure=f"it {reply.failure}")
+        else:
+            last = next((line for line in reversed(reply.text.splitlines()) if line.strip()), "it printed nothing")
+            answer = Answer(failure=f"the process that asked {reply.failure or f'ended without an answer: {last}'}")
         left_s = end - time.monotonic() - BUSY_PAUSE_S
         if not BUSY.search(answer.failure) or left_s <= 0:
             return answer
         time.sleep(BUSY_PAUSE_S)
 
 
-def _understand(reply: Reply) -> Answer:
+def _told(reply: Reply) -> dict[str, Any]:
+    """Return what this module printed last, as a program; empty without an answer."""
     answers = [line.removeprefix(_MARK) for line in reply.text.splitlines() if line.startswith(_MARK)]
-    if answers:
-        return Answer(**json.loads(answers[-1]))
-    if reply.late:
-        return Answer(failure=f"it {reply.failure}")
-    last = next((line for line in reversed(reply.text.splitlines()) if line.strip()), "it printed nothing")
-    return Answer(failure=f"the process that asked {reply.failure or f'ended without an answer: {last}'}")
+    return json.loads(answers[-1]) if answers else {}
 
 
 def _question(index: int) -> dict[str, Any]:
     # Another process counts: CANN reads which cards are visible once, and this one must not open another card.
-    counting = run([sys.executable, "-m", "pytest_ascend.device.probe"], dict(os.environ), LIMIT_S)
-    seen = next((line for line in counting.text.splitlines() if line.startswith(_MARK)), f"{_MARK}{{}}")
-    told = json.loads(seen.removeprefix(_MARK))
+    told = _told(run([sys.executable, "-m", "pytest_ascend.device.probe"], dict(os.environ), LIMIT_S))
     from pytest_ascend.device.npu import Npu, show_only
 
     shown = show_only([index])[0] if index < told.get("count", 0) else index
@@ -98,7 +100,7 @@ def counted() -> dict[str, Any]:
 def numbering(count: int) -> dict[str, list[Any]]:
     """Return the device names of CANN's runtime; nothing if it is too old to tell."""
     found: dict[str, list[Any]] = {"physical": [], "buses": []}
-    try:
+    with contextlib.suppress(OSError, AttributeError):
         runtime = ctypes.CDLL("libascendcl.so")
         for index in range(count):
             number, text = ctypes.c_int32(-1), ctypes.create_string_buffer(32)
@@ -106,8 +108,6 @@ def numbering(count: int) -> dict[str, list[Any]]:
                 found["physical"].append(number.value)
             if runtime.aclrtDeviceGetPCIBusId(index, text, len(text)) == 0:
                 found["buses"].append(text.value.decode("ascii", errors="replace"))
-    except (OSError, AttributeError):
-        pass
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,41 +52,23 @@ class Diagnosis:
     def to_dict(self) -> dict[str, Any]:
         """Return builtins only, as they stand in a run log."""
         codes = [{"code": each.code, "says": each.says, "source": each.source} for each in self.codes]
-        return {
-            "kind": self.kind,
-            "says": self.says,
-            "remedy": self.remedy,
-            "codes": codes,
-            "findings": list(self.findings),
-        }
+        said = {"kind": self.kind, "says": self.says, "remedy": self.remedy}
+        return {**said, "codes": codes, "findings": list(self.findings)}
 
 
 def diagnose(type_name: str, message: str, findings: tuple[str, ...] = ()) -> Diagnosis:
     """Classify an error by its codes, then by its type and phrases; ``findings`` are kept with it."""
     codes = tuple(codes_in(message))
-    kind = _plain(message) or _by_code(codes) or _by_phrase(f"{type_name}: {message}")
+    of_codes = [code.kind for code in codes if code.kind != BUG]
+    first = [BY_NAME[name] for name in (*FIRST, *of_codes) if name in of_codes]
+    kind = _by_phrase((BY_NAME[name] for name in PLAIN), message) or next(iter(first), None)
+    kind = kind or _by_phrase(KINDS, f"{type_name}: {message}") or BY_NAME[BUG]
     return Diagnosis(kind=kind.name, says=kind.says, remedy=kind.remedy, codes=codes, findings=findings)
 
 
-def _plain(message: str) -> Kind | None:
-    kinds = (BY_NAME[name] for name in PLAIN)
-    return next(
-        (kind for kind in kinds if any(re.search(each, message, re.IGNORECASE) for each in kind.patterns)), None
-    )
-
-
-def _by_code(codes: tuple[Code, ...]) -> Kind | None:
-    kinds = [code.kind for code in codes if code.kind != BUG]
-    for name in FIRST:
-        if name in kinds:
-            return BY_NAME[name]
-    return BY_NAME[kinds[0]] if kinds else None
-
-
-def _by_phrase(text: str) -> Kind:
-    for kind in KINDS:
-        if any(
-            re.search(pattern, text, re.IGNORECASE if kind.name not in (DTYPE,) else 0) for pattern in kind.patterns
-        ):
+def _by_phrase(kinds: Iterable[Kind], text: str) -> Kind | None:
+    for kind in kinds:
+        flags = 0 if kind.name == DTYPE else re.IGNORECASE
+        if any(re.search(pattern, text, flags) for pattern in kind.patterns):
             return kind
-    return BY_NAME[BUG]
+    return None

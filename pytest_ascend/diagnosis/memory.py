@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import re
+import traceback
 from collections import Counter
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ _CAPACITY = re.compile(r"([\d.]+ [KMG]iB)\s*(?:;\s*)?total capacity|total capaci
 
 def findings(error: BaseException, device_type: str) -> tuple[str, ...]:
     """Return lines on the memory of a device at the moment of an error, as far as its traceback still holds it."""
-    frames = list(_frames(error.__traceback__))
+    frames = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)]
     call = _outermost_call(frames)
     return (
         *_running(call, frames),
@@ -36,20 +36,13 @@ def findings(error: BaseException, device_type: str) -> tuple[str, ...]:
     )
 
 
-def _frames(traceback: TracebackType | None) -> Iterator[dict[str, Any]]:
-    while traceback is not None:
-        yield traceback.tb_frame.f_locals
-        traceback = traceback.tb_next
-
-
 def _outermost_call(frames: list[dict[str, Any]]) -> TargetModel | None:
     """Find the outermost module that was being called, with its arguments; without one, any module of a frame."""
     for local in frames:
         module = local.get("self")
         if isinstance(module, nn.Module) and isinstance(local.get("args"), tuple) and "kwargs" in local:
-            return TargetModel(
-                name=type(module).__name__, model=module, args=local["args"], kwargs=dict(local["kwargs"] or {})
-            )
+            kwargs = dict(local["kwargs"] or {})
+            return TargetModel(name=type(module).__name__, model=module, args=local["args"], kwargs=kwargs)
     found = (each for local in frames for each in local.values() if isinstance(each, nn.Module))
     module = next(found, None)
     return None if module is None else TargetModel(name=type(module).__name__, model=module)
@@ -68,10 +61,9 @@ def _by_module(call: TargetModel | None, device_type: str) -> Iterator[str]:
         return
     sizes: Counter[str] = Counter()
     for name, parameter in call.model.named_parameters():
-        held = (parameter, parameter.grad)
-        sizes[_part(name.rpartition(".")[0])] += sum(
-            _bytes(each) for each in held if each is not None and _is_on(each, device_type)
-        )
+        for each in (parameter, parameter.grad):
+            if each is not None and each.device.type == device_type:
+                sizes[_part(name.rpartition(".")[0])] += _bytes(each)
     yield from _shares("parameters and gradients", sizes, call)
 
 
@@ -117,7 +109,7 @@ def _largest(device_type: str, names: dict[int, str]) -> Iterator[str]:
     known: dict[int, Tensor] = {}
     for each in gc.get_objects():
         # isinstance would ask proxies of other libraries for their class, and so wake them.
-        if issubclass(type(each), Tensor) and _is_on(each, device_type):
+        if issubclass(type(each), Tensor) and each.device.type == device_type:
             # Sparse, fake and other wrapped tensors have no storage to ask; what they wrap has its own.
             with contextlib.suppress(Exception):
                 key = each.untyped_storage().data_ptr()
@@ -125,12 +117,11 @@ def _largest(device_type: str, names: dict[int, str]) -> Iterator[str]:
     largest = sorted(known.values(), key=_bytes, reverse=True)[:NAMED]
     if largest:
         total = _size(sum(map(_bytes, known.values())))
-        shown = ", ".join(f"{names.get(id(each), 'a tensor')} {_form(each)}" for each in largest)
+        forms = [f"{str(each.dtype)[6:]}{list(each.shape)} {_size(_bytes(each))}" for each in largest]
+        shown = ", ".join(
+            f"{names.get(id(each), 'a tensor')} {form}" for each, form in zip(largest, forms, strict=True)
+        )
         yield f"{len(known)} tensors on the device hold {total}; the largest: {shown}"
-
-
-def _form(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)} {_size(_bytes(tensor))}"
 
 
 def _names(call: TargetModel | None) -> dict[int, str]:
@@ -153,10 +144,6 @@ def _fitting(call: TargetModel | None, message: str) -> Iterator[str]:
         return
     if fits is not None:
         yield f"a batch of {call.batch} was given; by a trace of {call.name} up to {fits} should fit {_size(capacity)}"
-
-
-def _is_on(tensor: Tensor, device_type: str) -> bool:
-    return tensor.device.type == device_type
 
 
 def _bytes(tensor: Tensor) -> int:

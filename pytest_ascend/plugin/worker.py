@@ -24,7 +24,7 @@ from pytest_ascend.plugin.reports import RECORD_PROPERTY
 from pytest_ascend.plugin.session import RunSetup
 from pytest_ascend.run import benchmarked
 from pytest_ascend.run.case_context import lost
-from pytest_ascend.system.memory import give_back, resident_bytes
+from pytest_ascend.system.programs import give_back, resident_bytes
 
 #: Bytes that may stay allocated after a case: devices and libraries keep some by themselves.
 LEFT_BEHIND_BYTES = 2**20

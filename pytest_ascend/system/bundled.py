@@ -22,10 +22,8 @@ def folder(name: str) -> Path:
     for candidate in (PACKAGE / name, PACKAGE.parent / name):
         if candidate.is_dir():
             return candidate
-    raise AscendError(
-        f"this installation of pytest-ascend lacks its folder '{name}' (looked beside and inside {PACKAGE})",
-        hint="reinstall it; in a checkout, look at git status",
-    )
+    message = f"this installation of pytest-ascend lacks its folder '{name}' (looked beside and inside {PACKAGE})"
+    raise AscendError(message, hint="reinstall it; in a checkout, look at git status")
 
 
 def table(name: str) -> Any:
@@ -48,8 +46,6 @@ def module(name: str, root: Path | None = None) -> ModuleType:
         sys.path.remove(str(root))
     if root.resolve() not in Path(found.__file__ or "").resolve().parents:
         above = name.partition(".")[0]
-        raise AscendError(
-            f"another package '{above}' hides {root / above}: {found.__file__}",
-            hint=f"start the command in a folder without a '{above}' of its own",
-        )
+        message = f"another package '{above}' hides {root / above}: {found.__file__}"
+        raise AscendError(message, hint=f"start the command in a folder without a '{above}' of its own")
     return found

@@ -153,10 +153,8 @@ def is_composed(operator: Any) -> bool:
 def _rounded_step(func: Any, given: tuple[Sequence[Any], dict[str, Any]]) -> Any:
     wide = tree_map(_widened, given)
     found = func(*wide[0], **wide[1])
-    widened = [
-        pair for pair in zip(tree_flatten(given)[0], tree_flatten(wide)[0], strict=True) if pair[0] is not pair[1]
-    ]
-    half = [(mine, theirs) for mine, theirs in widened if isinstance(mine, torch.Tensor)]
+    pairs = zip(tree_flatten(given)[0], tree_flatten(wide)[0], strict=True)
+    half = [(mine, theirs) for mine, theirs in pairs if mine is not theirs and isinstance(mine, torch.Tensor)]
     if func._schema.is_mutable:  # noqa: SLF001 - public under no other name
         for mine, theirs in half:
             mine.copy_(theirs)

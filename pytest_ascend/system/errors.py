@@ -64,17 +64,15 @@ class EmulatorUnavailable(DeviceUnavailable):
     """The emulated device cannot be built or started here."""
 
 
-class GoldenError(AscendError):
+class _FileError(AscendError):
+    def __init__(self, message: str, *, path: str, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.path = path
+
+
+class GoldenError(_FileError):
     """A golden is missing, damaged or of another form than its case expects. ``path`` is the file to look at."""
 
-    def __init__(self, message: str, *, path: str, hint: str) -> None:
-        super().__init__(message, hint=hint)
-        self.path = path
 
-
-class RunLogError(AscendError):
+class RunLogError(_FileError):
     """A run log that cannot be trusted: cut short, damaged, or of an unknown schema. ``path`` names the file."""
-
-    def __init__(self, message: str, *, path: str, hint: str) -> None:
-        super().__init__(message, hint=hint)
-        self.path = path

@@ -7,23 +7,9 @@ import unicodedata
 from datetime import datetime, timezone
 from functools import lru_cache
 
-from pytest_ascend.system.text import one_line, visible
+from pytest_ascend.system import text as texts
 
-__all__ = [
-    "brief",
-    "duration",
-    "moment",
-    "number",
-    "one_line",
-    "quantity",
-    "rounded",
-    "share",
-    "sort_key",
-    "unit",
-    "used",
-    "visible",
-    "words",
-]
+one_line, visible = texts.one_line, texts.visible
 
 #: Endings of names that carry their unit -> how the unit is written. The longest ending counts.
 UNITS = {

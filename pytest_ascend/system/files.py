@@ -153,13 +153,10 @@ def strict_json(text: str | bytes, *, constants: bool = False) -> Any:
     text = text if isinstance(text, str) else text.decode("utf-8")
     if count_values(text) > VALUES_LIMIT:
         raise ValueError(f"more than {VALUES_LIMIT} values")
+    constant = float if constants else _refuse_constant
     try:
         value = json.loads(
-            text,
-            parse_constant=float if constants else _refuse_constant,
-            parse_int=_whole,
-            parse_float=_finite,
-            object_pairs_hook=_unique,
+            text, parse_constant=constant, parse_int=_whole, parse_float=_finite, object_pairs_hook=_unique
         )
     except RecursionError:
         raise ValueError(f"nested deeper than {DEPTH_LIMIT}") from None

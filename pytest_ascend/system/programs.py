@@ -1,8 +1,9 @@
-"""Run programs that query a driver and may hang, with a time limit."""
+"""Run programs that query a driver and may hang, with a time limit; the age and the memory of this process."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import re
@@ -50,6 +51,19 @@ def memory_limited(more_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def resident_bytes() -> int:
+    """Return the bytes of this process that are in the host's memory, 0 where the system does not say."""
+    with contextlib.suppress(OSError):  # no such file on this system
+        return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * resource.getpagesize()
+    return 0
+
+
+def give_back() -> None:
+    """Have the C library return freed memory to the system, which else it keeps: gigabytes after a large model."""
+    with contextlib.suppress(AttributeError, OSError):  # another C library than glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @contextlib.contextmanager

@@ -17,16 +17,12 @@ _UNSEEN = re.compile(
 def visible(text: str) -> str:
     """Return ``text`` with everything unseen written as Python escapes it, so that it can neither hide nor act."""
     # Printable text, which nearly all is, needs no search.
-    return text if text.isprintable() else _UNSEEN.sub(_escaped, text)
+    return text if text.isprintable() else _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def one_line(text: str) -> str:
     """Return ``text`` as :func:`visible` does, on one line."""
     return text if text.isprintable() else visible(text).replace("\n", "\\n").replace("\t", "\\t")
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 #: Characters where they mean something in GitHub's Markdown or in HTML: underscores at the edge of a word, numbers of
@@ -47,16 +43,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([*head, *(f"| {' | '.join(cell(each) for each in row)} |" for row in rows)])
 
 
-_BINARY = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
-_DECIMAL = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-
 #: Unit -> bytes: K and KiB are powers of 1024, KB of 1000 (IEC 80000-13).
-UNITS = {
-    "B": 1,
-    **{unit: 1 << bits for unit, bits in _BINARY.items()},
-    **{f"{unit}IB": 1 << bits for unit, bits in _BINARY.items() if unit},
-    **_DECIMAL,
-}
+UNITS = {"": 1, "B": 1}
+for _power, _letter in enumerate("KMGT", start=1):
+    UNITS |= {_letter: 1024**_power, f"{_letter}IB": 1024**_power, f"{_letter}B": 1000**_power}
 
 
 def parse_size(text: str) -> int:
@@ -65,9 +55,8 @@ def parse_size(text: str) -> int:
     unit = UNITS.get(match[2].upper()) if match else None
     size = int(float(match[1]) * unit) if match and unit else 0
     if not size:
-        raise UsageError(
-            f"{text!r} is not a memory size", hint="give bytes, or a number and a unit, as in 512MiB or 8G"
-        )
+        hint = "give bytes, or a number and a unit, as in 512MiB or 8G"
+        raise UsageError(f"{text!r} is not a memory size", hint=hint)
     return size
 
 

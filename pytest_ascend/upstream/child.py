@@ -49,9 +49,15 @@ class _Results(unittest.TestResult):
         super().stopTest(test)
         found = self.found or {"outcome": "errored", "reason": "the test ended without a result"}
         self.say(test=name_of(test), seconds=time.monotonic() - self.began_s, **found)
-        if self.device == "npu" and found["outcome"] in {"errored", "unsupported"} and _is_lost():
-            self.say(lost=name_of(test))
-            os._exit(1)
+        if self.device == "npu" and found["outcome"] in {"errored", "unsupported"}:
+            from pytest_ascend.device.probe import known_answer
+
+            lost: object = True
+            with contextlib.suppress(RuntimeError):
+                lost = known_answer("npu")
+            if lost:
+                self.say(lost=name_of(test))
+                os._exit(1)
 
     def addSuccess(self, test: unittest.TestCase) -> None:
         by_cpu = "" if self.device == "cpu" else _on_the_cpu(test)
@@ -73,9 +79,8 @@ class _Results(unittest.TestResult):
         error = err[1]
         while error.__cause__ is not None and not isinstance(error, AssertionError):
             error = error.__cause__  # PyTorch's tests raise which sample it was from what the operator raised
-        found = classify(
-            error, emulated=emulator.is_active(), missing=emulator.missing() if emulator.is_active() else ()
-        )
+        is_emulated = emulator.is_active()
+        found = classify(error, emulated=is_emulated, missing=emulator.missing() if is_emulated else ())
         self._note(test, found.name, found.reason, found.detail[-_DETAIL_CHARACTERS:])
 
     addFailure = addError  # noqa: N815
@@ -94,14 +99,6 @@ class _Results(unittest.TestResult):
 def name_of(test: unittest.TestCase) -> str:
     """Return CLASS::TEST."""
     return f"{type(test).__name__}::{test.id().rpartition('.')[2]}"
-
-
-def _is_lost() -> bool:
-    from pytest_ascend.device.probe import known_answer
-
-    with contextlib.suppress(RuntimeError):
-        return bool(known_answer("npu"))
-    return True
 
 
 class _Runner(unittest.TextTestRunner):

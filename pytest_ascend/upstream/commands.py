@@ -173,11 +173,9 @@ def import_(known: tuple[Path, ...], tests: Path, source: str, half: str | None,
     made = rules.derive(listed, ids, source or ", ".join(each.name for each in known), operators)
     write_file(output, rules.write(made))
     out, there = set(rules.excluded(made, ids, operators)), {each for each in ids if listed.of(*each.split("::", 1))}
-    wider = sum(each.count > 1 for each in made)
-    click.echo(
-        f"{len(made)} rules, {wider} of them for several tests, stand for {len(there)} tests, "
-        f"and exclude {len(out - there)} others"
-    )
+    wider, others = sum(each.count > 1 for each in made), len(out - there)
+    said = f"{len(made)} rules, {wider} of them for several tests, stand for {len(there)} tests"
+    click.echo(f"{said}, and exclude {others} others")
 
 
 @upstream.command("export")

@@ -11,7 +11,7 @@ from pytest_ascend.environment.cards import is_said
 from pytest_ascend.records.outcome import Outcome
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.system.text import one_line
-from pytest_ascend.upstream.lists import Entry, Listed, half
+from pytest_ascend.upstream.lists import Listed, half
 
 SAME, OTHER, PASSES = "does not pass, same reason", "does not pass, another reason", "passes here"
 BOTH_PASS, ONLY_HERE, OWN = "passes", "does not pass here", "torch_npu itself refuses"
@@ -55,17 +55,14 @@ def compare(rows: Iterable[ResultRecord], listed: Listed, only_half: str = "") -
         passes = row.outcome_name in {"passed", "fallback"}
         why = "" if passes else cause(row.outcome)
         if entry:
-            verdict = PASSES if passes else SAME if _agrees(entry, row) else OTHER
+            agrees = not entry.reason or is_said(entry.reason, f"{row.reason} {row.detail}")
+            verdict = PASSES if passes else SAME if agrees else OTHER
         else:
             verdict = BOTH_PASS if passes else OWN if _OWN.search(row.reason) else ONLY_HERE
         key = (verdict, entry.reason if entry else "", why)
         found.counts[key] += 1
         found.examples.setdefault(key, row.node_id)
     return found
-
-
-def _agrees(entry: Entry, row: ResultRecord) -> bool:
-    return not entry.reason or is_said(entry.reason, f"{row.reason} {row.detail}")
 
 
 def table(found: Comparison, known: str) -> str:

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Outcome, Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.run.outcomes import classify
@@ -73,9 +72,7 @@ def pytest_runtest_makereport(
         missing = emulator.missing() if is_emulated else ()
         outcome = classify(_raised(call.excinfo.value), emulated=is_emulated, missing=missing)
     if outcome:
-        case = Case(suite="user", subject=running.plain(file.removesuffix(".py")), property=running.plain(name))
-        row = ResultRecord.of(case, f"{file}::{name}", outcome, duration_s=call.duration)
-        item.config.stash[_ROWS].append(row)
+        item.config.stash[_ROWS].append(running.record(file, name, outcome, call.duration))
     return report
 
 
@@ -91,7 +88,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
     config = session.config
     report, device = Path(config.getoption("--upstream-report")), "emulated" if emulator.is_active() else "npu"
-    sample = config.getoption("--upstream-sample")
+    selection = f"others' tests, {config.getoption('--upstream-sample')}"
     rows = config.stash[_ROWS]
-    running.write(report, running.Choice(device=device), rows, f"others' tests, {sample}")
+    running.write(report, running.Choice(device=device), rows, selection)
     write_file(report / running.SKIPPED, json.dumps(config.stash[_SKIPPED], indent=1) + "\n")

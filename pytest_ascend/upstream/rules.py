@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -52,19 +52,11 @@ class Rule:
     spared: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Test:
-    id: str
-    cls: str
-    name: str
-    prefix: str
-    operator: str
-    dtype: str
+class _Test(NamedTuple):
+    """The id of a test, and what rules tell tests apart by: class, beginning of the name, operator, dtype."""
 
-    @property
-    def of(self) -> tuple[str, str, str, str]:
-        """What rules tell tests apart by."""
-        return self.cls, self.prefix, self.operator, self.dtype
+    id: str
+    of: tuple[str, str, str, str]
 
 
 def _parsed(ids: Iterable[str], operators: Collection[str]) -> Iterator[_Test]:
@@ -77,7 +69,7 @@ def _parsed(ids: Iterable[str], operators: Collection[str]) -> Iterator[_Test]:
         ends = ("_".join(words[start:]) for start in range(2, len(words)))
         operator = next((end for end in ends if end in operators), "")
         prefix = what.removesuffix(f"_{operator}") if operator else what
-        yield _Test(each, cls.replace("PRIVATEUSE1", "").replace("NPU", ""), name, prefix, operator, dtype)
+        yield _Test(each, (cls.replace("PRIVATEUSE1", "").replace("NPU", ""), prefix, operator, dtype))
 
 
 def operators_of_torch() -> dict[str, str]:
@@ -101,12 +93,12 @@ def derive(listed: Listed, ids: Iterable[str], source: str, operators: Collectio
     tests, then one of its tests, at last single tests.
     """
     every = list(_parsed(ids, operators))
-    reasons = {each.id: entry.reason for each in every if (entry := listed.of(*_place(each.id)))}
-    left, found = set(reasons), []
+    reasons = {each.id: entry.reason for each in every if (entry := listed.of(*each.id.split("::", 1)))}
+    left, found = set(reasons), list[tuple[tuple[Any, ...], int, int]]()
     for kind in _KINDS:
         groups: dict[tuple[str, ...], list[_Test]] = {}
         for each in every:
-            if each.operator or _OPERATOR not in kind or len(kind) > 2:
+            if each.of[_OPERATOR] or _OPERATOR not in kind or len(kind) > 2:
                 groups.setdefault(tuple(each.of[at] if at in kind else ANY for at in range(4)), []).append(each)
         for named, group in groups.items():
             fresh = [each.id for each in group if each.id in left]
@@ -117,16 +109,11 @@ def derive(listed: Listed, ids: Iterable[str], source: str, operators: Collectio
                 left.difference_update(fresh)
     for place in (_OPERATOR + 1, 4, 2):
         found = _joined(found, place)
-    names = ("reason", "classes", "tests", "operators", "dtypes")
     made = [
-        Rule(**dict[str, Any](zip(names, row, strict=True)), source=source, count=n, spared=m) for row, n, m in found
+        Rule(reason=reason, classes=cls, tests=tests, operators=of, dtypes=dtypes, source=source, count=n, spared=m)
+        for (reason, cls, tests, of, dtypes), n, m in found
     ]
     return sorted(made, key=lambda each: (-each.count, each.reason, each.classes, each.tests))
-
-
-def _place(id_: str) -> tuple[str, str]:
-    file, _, name = id_.partition("::")
-    return file, name
 
 
 def _joined(rows: list[tuple[tuple[Any, ...], int, int]], place: int) -> list[tuple[tuple[Any, ...], int, int]]:
@@ -134,14 +121,12 @@ def _joined(rows: list[tuple[tuple[Any, ...], int, int]], place: int) -> list[tu
     joined: dict[tuple[Any, ...], list[tuple[Any, int, int]]] = {}
     for row, count, spared in rows:
         joined.setdefault((*row[:place], *row[place + 1 :]), []).append((row[place], count, spared))
-    return [
-        (
-            (*rest[:place], tuple(sorted({one for values, _, _ in each for one in values})), *rest[place:]),
-            sum(count for _, count, _ in each),
-            sum(spared for _, _, spared in each),
-        )
-        for rest, each in joined.items()
-    ]
+    found = []
+    for rest, group in joined.items():
+        several, counts, spares = zip(*group, strict=True)
+        values = tuple(sorted(set().union(*several)))
+        found.append(((*rest[:place], values, *rest[place:]), sum(counts), sum(spares)))
+    return found
 
 
 def excluded(rules: Iterable[Rule], ids: Iterable[str], operators: Collection[str]) -> dict[str, Rule]:
@@ -159,12 +144,14 @@ def excluded(rules: Iterable[Rule], ids: Iterable[str], operators: Collection[st
 def as_disabled(out: Mapping[str, Rule]) -> str:
     """Write torch's form of a list, which DISABLED_TESTS_FILE takes."""
     names = (each.split("::")[-2:] for each in out)
-    return _json({f"{test} (__main__.{cls})": ["", [""]] for cls, test in names})
+    rows = {f"{test} (__main__.{cls})": ["", [""]] for cls, test in names}
+    return json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
 
 
 def as_node_ids(out: Mapping[str, Rule]) -> str:
     """Write a list by node id, with the reasons."""
-    return _json({each: {"category": rule.source, "reason": rule.reason, "issue": ""} for each, rule in out.items()})
+    rows = {each: {"category": rule.source, "reason": rule.reason, "issue": ""} for each, rule in out.items()}
+    return json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
 
 
 def as_lines(out: Mapping[str, Rule]) -> str:
@@ -208,10 +195,6 @@ def as_configs(rules: Iterable[Rule], operators: Mapping[str, str]) -> str:
                 rows.append((named, *(None if each == ANY else each for each in (cls, test)), dtypes, rule.reason))
     text = "[\n" + "".join(f"    {row!r},\n" for row in rows) + "]"
     return _CONFIGS.format(rules=text, exclusions=repr(exclusions))
-
-
-def _json(rows: Any) -> str:
-    return json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
 
 
 def write(rules: Iterable[Rule]) -> str:

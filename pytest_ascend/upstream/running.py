@@ -26,7 +26,7 @@ from pytest_ascend.environment.stack import collect
 from pytest_ascend.page import html
 from pytest_ascend.records.bounds import now
 from pytest_ascend.records.case import Case
-from pytest_ascend.records.outcome import OUTCOMES
+from pytest_ascend.records.outcome import OUTCOMES, Outcome
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import SUBSET, Footer, Header, Selection
 from pytest_ascend.runlog.writing import RunLog, read
@@ -100,17 +100,16 @@ class Seen:
         """Yield a record for each test that was executed."""
         for name, event in self.events.items():
             if event["outcome"] != "skipped":
-                case = Case(suite="user", subject=plain(self.file.removesuffix(".py")), property=plain(name))
-                known = (
-                    {} if event["outcome"] == "passed" else {each: event.get(each, "") for each in ("reason", "detail")}
-                )
-                outcome = OUTCOMES[event["outcome"]](**known)
-                yield ResultRecord.of(case, f"{self.file}::{name}", outcome, duration_s=float(event.get("seconds", 0)))
+                kept = () if event["outcome"] == "passed" else ("reason", "detail")
+                outcome = OUTCOMES[event["outcome"]](**{each: event.get(each, "") for each in kept})
+                yield record(self.file, name, outcome, float(event.get("seconds", 0)))
 
 
-def plain(text: str) -> str:
-    """Return a name of others' as a part of a case's id."""
-    return re.sub(r"[^\w.\[\]-]+", ".", text)
+def record(file: str, name: str, outcome: Outcome, duration_s: float) -> ResultRecord:
+    """Return the record of a test of others', whose names become parts of a case's id."""
+    subject, property_ = (re.sub(r"[^\w.\[\]-]+", ".", each) for each in (file.removesuffix(".py"), name))
+    case = Case(suite="user", subject=subject, property=property_)
+    return ResultRecord.of(case, f"{file}::{name}", outcome, duration_s=duration_s)
 
 
 def files_of(root: Path, wanted: Iterable[str]) -> list[Path]:
@@ -118,9 +117,8 @@ def files_of(root: Path, wanted: Iterable[str]) -> list[Path]:
     tests = root / "test" if (root / "test").is_dir() else root
     every = [root] if root.is_file() else sorted(tests.rglob("test_*.py"))
     named = tuple(wanted) or (GENERIC if (tests / "test_torch.py").exists() else ())
-    found = [
-        each for each in every if not named or any(each == tests / one or each in tests.glob(one) for one in named)
-    ]
+    chosen = {path for one in named for path in (tests / one, *tests.glob(one))}
+    found = [each for each in every if not named or each in chosen]
     if not found:
         raise UsageError(f"{root} has no file test_*.py that is wanted", hint="give a checkout, or other --files")
     return found

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from pytest_ascend.system.memory import give_back, resident_bytes
+from pytest_ascend.system.programs import give_back, resident_bytes
 
 from .rows import SMOKE, STANDARD, At, Row
 
