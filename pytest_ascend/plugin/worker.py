@@ -8,7 +8,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -32,11 +32,12 @@ LEFT_BEHIND_BYTES = 2**20
 TRIM_BYTES = 2**30
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, eq=False)
 class Work:
-    """The settings of a child. ``index`` is its device's; ``alone`` makes launches blocking.
+    """A child, and the plugin that sends pytest's reports to the parent. ``index`` is its device's.
 
-    ``deterministic`` is set before the first operator: CANN reads only the first setting of a thread.
+    ``alone`` makes launches blocking. ``deterministic`` is set before the first operator: CANN reads only the first
+    setting of a thread.
     """
 
     session: pytest.Session
@@ -46,10 +47,15 @@ class Work:
     deterministic: bool
     runs_self_test: bool
     threads: int
+    #: The outcome of the current case.
+    answer: str = "passed"
+    #: Registering replays all warnings since the start of the run, which the parent already has.
+    listens: bool = False
+    channel: Channel = field(init=False)
 
     def live(self, channel: Channel) -> None:
         """Run the child: report the device's health, then run what the parent sends."""
-        config = self.session.config
+        self.channel, config = channel, self.session.config
         state = config.stash[STATE]
         if self.alone:  # synchronous launches raise an error where it is caused
             os.environ.update(ASCEND_LAUNCH_BLOCKING="1", CUDA_LAUNCH_BLOCKING="1")
@@ -68,23 +74,23 @@ class Work:
 
                 score["self_test"] = to_builtins(self_test.score(self.setup.options.standard))
         channel.send(ready=failure, **score)
-        reporter = WorkerReporter(channel, config)
-        config.pluginmanager.register(reporter, "ascend-worker-reporter")
-        reporter.listens = True
+        config.pluginmanager.register(self, "ascend-worker-reporter")
+        self.listens = True
         try:
-            self._obey(channel, reporter, device, beside)
+            self._obey(device, beside)
         except pytest.exit.Exception as error:
             channel.send(stop=str(error))
 
-    def _obey(self, channel: Channel, reporter: WorkerReporter, device: Device, beside: BinaryIO) -> None:
-        items, trimmed, held, goes_on = self.session.items, 0, device.allocated_bytes(), True
+    def _obey(self, device: Device, beside: BinaryIO) -> None:
+        channel, items = self.channel, self.session.items
+        trimmed, held, goes_on = 0, device.allocated_bytes(), True
         while "run" in (message := channel.receive()):
             if message["ahead"] and not goes_on:
                 continue
             index, following = message["run"], message["next"]
             item = items[index]
             measured = benchmarked.count(item.config)
-            reporter.answer = "passed"
+            self.answer = "passed"
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=items[following] if following >= 0 else None)
             if timed := benchmarked.told(item.config, measured):
                 channel.send(benchmarks=timed, index=index)
@@ -98,21 +104,10 @@ class Work:
                     channel.send(left_bytes=held - before, index=index)
             if said := beside.read().decode(errors="replace").splitlines():
                 channel.send(said=said[0][:200], lines=len(said))
-            channel.send(finished=index, answer=reporter.answer, health=health)
-            goes_on = reporter.answer == GOES_ON and not health
+            channel.send(finished=index, answer=self.answer, health=health)
+            goes_on = self.answer == GOES_ON and not health
             trimmed = _trimmed(trimmed)
         self.session._setupstate.teardown_exact(None)  # noqa: SLF001 - there is no other way to end early
-
-
-class WorkerReporter:
-    """Sends pytest's reports to the parent, and keeps the outcome of a case."""
-
-    def __init__(self, channel: Channel, config: pytest.Config) -> None:
-        self._channel = channel
-        self._config = config
-        self.answer = "passed"
-        #: Registering replays all warnings since the start of the run, which the parent already has.
-        self.listens = False
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -122,22 +117,17 @@ class WorkerReporter:
             self.answer = str(record["outcome"])
         elif report.failed:
             self.answer = "failed"
-        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
-        self._channel.send(report=data)
+        config = self.session.config
+        self.channel.send(report=config.hook.pytest_report_to_serializable(config=config, report=report))
 
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: tuple[str, int, str] | None
     ) -> None:
         """Send a warning to the parent, which lists all of them."""
-        if not self.listens:
-            return
-        told = {
-            "text": str(warning_message.message),
-            "category": warning_message.category.__name__,
-            "filename": warning_message.filename,
-            "lineno": warning_message.lineno,
-        }
-        self._channel.send(warning=told, when=when, nodeid=nodeid, location=location)
+        if self.listens:
+            told = {name: getattr(warning_message, name) for name in ("filename", "lineno")}
+            told |= {"text": str(warning_message.message), "category": warning_message.category.__name__}
+            self.channel.send(warning=told, when=when, nodeid=nodeid, location=location)
 
 
 def _come_up(device: Device, threads: int, *, deterministic: bool) -> str:

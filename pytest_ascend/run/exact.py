@@ -12,8 +12,6 @@ from pytest_ascend.system.errors import UsageError
 
 #: Whole numbers up to this are exact in float32, in which sums are kept.
 LARGEST = 2.0**24
-#: Fractions that results may have: of means, and of factors.
-_PARTS = 2**14
 
 Function: TypeAlias = Callable[..., Any]
 #: Results, then gradients of the inputs.
@@ -31,7 +29,8 @@ def calls(
     for name, numbers in _drawn([tuple(shape) for shape in shapes]).items():
         exact = _run(definition, [each.double() for each in numbers])
         sizes = _run(definition, [each.double().abs() for each in numbers])
-        is_exact = all(bool((each * _PARTS % 1 == 0).all()) for each in exact if each.is_floating_point())
+        # Means and factors leave such fractions.
+        is_exact = all(bool((each * 2**14 % 1 == 0).all()) for each in exact if each.is_floating_point())
         if not is_exact or any(bool((each.abs() > LARGEST).any()) for each in sizes):
             raise UsageError(
                 f"the function is not exact of {name}",
@@ -43,7 +42,6 @@ def calls(
 
 
 def _drawn(shapes: Sequence[tuple[int, ...]]) -> dict[str, list[torch.Tensor]]:
-
     longest = max((size for shape in shapes for size in shape), default=0)
     last = max((place for place, shape in enumerate(shapes) if longest in shape), default=-1)
     keys = [f"exact/{place}" for place in range(len(shapes))]

@@ -22,7 +22,6 @@ _RULES: Mapping[str, Callable[[Tensor, Index], Tensor]] = {
     Rule.UNEQUAL: lambda apart, _: (apart != 0).sum(),
     Rule.UNEQUAL_BITS: lambda apart, _: (apart != 0).sum(),
 }
-_OF_ONE: tuple[str, ...] = (Rule.ELEMENT, Rule.ZERO)
 
 
 def pinning(device: torch.device) -> list[str]:
@@ -58,7 +57,7 @@ def passes(
     if one.shape != other.shape or not one.numel():
         return one.shape == other.shape
     apart, (name, allowed) = difference(one, other), rule
-    if name in _RULES and (index is not None or name not in _OF_ONE):
+    if name in _RULES and (index is not None or name not in (Rule.ELEMENT, Rule.ZERO)):
         found = float(_RULES[name](apart, index))
     elif "where" in name and "is expected" in name:
         near = other.to(one.dtype)
