@@ -46,9 +46,21 @@ def in_toto(claims: Mapping[str, Any], summary: Summary, key: Ed25519PrivateKey)
     for each in sorted(summary.results, key=lambda each: each.case.id):
         if each.case.suite in claims["counts"]:
             names[each.outcome_name == Passed.name].append(each.case.id)
+    stack = claims["stack"]
+    where = {name: str(stack.get(name) or "") for name in ("chip", "driver", "cann", "torch", "torch_npu")}
     statement = {
         "_type": STATEMENT,
-        "subject": list(_subjects(claims)),
+        "subject": [
+            {
+                "name": f"certificate {claims['id']}",
+                "digest": {"sha256": hashlib.sha256(package.encoded(claims)).hexdigest()},
+            },
+            {
+                "name": f"torch_npu {stack['torch_npu']}",
+                "digest": {"gitCommit": str(stack["torch_npu_commit"])},
+                "annotations": {"tier": claims["tier"], **where},
+            },
+        ],
         "predicateType": PREDICATE,
         "predicate": {
             "result": "WARNED" if names[False] else "PASSED",
@@ -65,20 +77,6 @@ def in_toto(claims: Mapping[str, Any], summary: Summary, key: Ed25519PrivateKey)
     signatures = [{"keyid": signing.fingerprint(key.public_key()), "sig": base64.b64encode(signature).decode()}]
     envelope = {"payload": base64.b64encode(payload).decode(), "payloadType": PAYLOAD, "signatures": signatures}
     return f"{json.dumps(envelope, sort_keys=True, indent=1)}\n".encode()
-
-
-def _subjects(claims: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    stack = claims["stack"]
-    yield {
-        "name": f"certificate {claims['id']}",
-        "digest": {"sha256": hashlib.sha256(package.encoded(claims)).hexdigest()},
-    }
-    where = {name: str(stack.get(name) or "") for name in ("chip", "driver", "cann", "torch", "torch_npu")}
-    yield {
-        "name": f"torch_npu {stack['torch_npu']}",
-        "digest": {"gitCommit": str(stack["torch_npu_commit"])},
-        "annotations": {"tier": claims["tier"], **where},
-    }
 
 
 def workbook(claims: Mapping[str, Any], summary: Summary) -> bytes:
@@ -124,9 +122,25 @@ def _sheets(claims: Mapping[str, Any], summary: Summary) -> dict[str, Iterable[_
             ("Suite", "Outcome", "Cases"),
             *((suite, *pair) for suite, counts in claims["counts"].items() for pair in counts.items()),
         ],
-        "Cases": [_CASE_HEADING, *map(_case, results)],
-        "Deviations": [_DEVIATION_HEADING, *map(_deviation, deviating)],
-        "Machine": _components(summary),
+        "Cases": [
+            (
+                *("Case", "Suite", "Subject", "Property", "Dtype", "Outcome"),
+                *("Limit used", "Judged by", "Duration (s)", "Finding"),
+            ),
+            *map(_case, results),
+        ],
+        "Deviations": [("Case", "Outcome", "Kind", "Reason", "Source", "Until"), *map(_deviation, deviating)],
+        "Machine": [
+            ("Component", "Version", "Seen in"),
+            *(
+                (
+                    str(each.get("name", "")),
+                    str(each.get("version", "")),
+                    "; ".join(f"{one.get('value')}: {one.get('source')}" for one in each.get("evidence", ())),
+                )
+                for each in summary.run.header.doctor.get("components", ())
+            ),
+        ],
     }
 
 
@@ -151,11 +165,6 @@ def _facts(claims: Mapping[str, Any]) -> Iterator[_Row]:
     )
 
 
-_CASE_HEADING = (
-    *("Case", "Suite", "Subject", "Property", "Dtype", "Outcome", "Limit used", "Judged by", "Duration (s)", "Finding"),
-)
-
-
 def _case(result: ResultRecord) -> _Row:
     case, used = result.case, evidence.limit_used(result)
     standards = ", ".join(dict.fromkeys(verdict.standard for verdict in result.verdicts))
@@ -165,18 +174,8 @@ def _case(result: ResultRecord) -> _Row:
     )
 
 
-_DEVIATION_HEADING = ("Case", "Outcome", "Kind", "Reason", "Source", "Until")
-
-
 def _deviation(result: ResultRecord) -> _Row:
     waiver = result.waiver or {}
     kind = "lacking by design" if is_limit(result) else "defect" if waiver else "computed by the CPU"
     reason = waiver.get("reason") or result.reason
     return result.case.id, result.outcome_name, kind, reason, waiver.get("issue", ""), waiver.get("expires", "")
-
-
-def _components(summary: Summary) -> Iterator[_Row]:
-    yield "Component", "Version", "Seen in"
-    for each in summary.run.header.doctor.get("components", ()):
-        seen = "; ".join(f"{one.get('value')}: {one.get('source')}" for one in each.get("evidence", ()))
-        yield str(each.get("name", "")), str(each.get("version", "")), seen

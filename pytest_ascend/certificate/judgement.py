@@ -72,22 +72,20 @@ def certify(
         candidate = Candidate(summary=summarise(read_from(log, file)), tier=tier, release=release, on=on)
         if found := refusals(candidate):
             raise Refused(tier, found)
-        name = signing.fingerprint(key.public_key())
-        confirmed = _confirmed(*confirms, name, candidate, release) if confirms else None
+        name, confirmed = signing.fingerprint(key.public_key()), None
+        if confirms:
+            theirs = _verified(*confirms, release)
+            if (confirms[0] / package.CONFIRMED).exists():
+                raise CertificateError(f"{confirms[0]} confirms another certificate itself", hint="confirm that one")
+            _refuse_unconfirmed(theirs, name, candidate)
+            confirmed = _named(theirs[0].claims, confirms[0])
         claims = statement(candidate, issuer=issuer, key=name, confirms=confirmed)
         parts = {EVIDENCE[name]: each for name, each in release.parts.items()}
         return package.write(folder, claims, parts, file, key, confirmed=confirms[0] if confirms else None)
 
 
-def _confirmed(
-    folder: Path, theirs_key: Ed25519PublicKey, key: str, candidate: Candidate, release: Release
-) -> dict[str, str]:
-    """Name the certificate that a run confirms. Raises CertificateError if the run does not support it."""
-    theirs = _verified(folder, theirs_key, release)
-    if (folder / package.CONFIRMED).exists():
-        raise CertificateError(f"{folder} confirms another certificate itself", hint="confirm that one")
-    _refuse_unconfirmed(theirs, key, candidate)
-    claims = theirs[0].claims
+def _named(claims: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """Return how a certificate names another one that it confirms."""
     return {name: str(claims[name]) for name in ("id", "issuer", "key")} | {"sha256": package.digest(folder)}
 
 
@@ -123,8 +121,7 @@ def _verified_inside(
         raise CertificateError(f"the certificate that it confirms: {error.message}", part=part) from error
     if (inner / package.CONFIRMED).exists():
         raise CertificateError("the certificate that it confirms has another one inside", part=package.CONFIRMED)
-    names = {name: theirs[0].claims[name] for name in ("id", "issuer", "key")} | {"sha256": package.digest(inner)}
-    if dict(claims) != names:
+    if dict(claims) != _named(theirs[0].claims, inner):
         raise CertificateError("it confirms another certificate than the one inside", part=package.CONFIRMED)
     return theirs
 
@@ -173,24 +170,23 @@ def _refuse_unconfirmed(theirs: tuple[Package, Candidate], key: str, candidate: 
 
 def _equal_times(theirs: Sequence[ResultRecord], mine: Sequence[ResultRecord]) -> Iterator[float]:
     """Yield the shares of equal durations, of equal measured times, and of equal samples of times, in two runs."""
+    runs = [list(_times(of)) for of in (theirs, mine)]
     for kind in ("duration_s", "measurements", "series"):
-        one, other = ({key: time for each in of for key, time in _times(each, kind)} for of in (theirs, mine))
+        one, other = ({key: time for key, time in run if key[0] == kind} for run in runs)
         both = one.keys() & other.keys()
         if len(both) >= _FEWEST_TIMES:
             yield sum(one[key] == other[key] for key in both) / len(both)
 
 
-def _times(result: ResultRecord, kind: str) -> Iterator[tuple[tuple[str, str, int], float]]:
-    """Yield the times of a record, each with a key by which the other run has it."""
-    found = getattr(result, kind)
-    for name, value in ({kind: found} if kind == "duration_s" else found).items():
-        values = value if kind == "series" else (value,)
-        times = enumerate(values) if name.endswith(_TIMES) else ()
-        yield from (((result.case.id, name, place), each) for place, each in times if each)
-
-
-#: Endings of the names of times and of figures computed from them.
-_TIMES = ("_s", "_ms", "_us")
+def _times(results: Sequence[ResultRecord]) -> Iterator[tuple[tuple[str, str, str, int], float]]:
+    """Yield the times of a run, and figures computed from them, each with a key by which the other run has it."""
+    for result in results:
+        single = {name: (value,) for name, value in result.measurements.items()}
+        kinds = {"duration_s": {"duration_s": (result.duration_s,)}, "measurements": single, "series": result.series}
+        for kind, found in kinds.items():
+            for name, values in found.items():
+                times = enumerate(values) if name.endswith(("_s", "_ms", "_us")) else ()
+                yield from (((kind, result.case.id, name, place), each) for place, each in times if each)
 
 
 def ended(claims: Any, *, on: date, compatibility: Compatibility, revocations: Revocations | None) -> Iterator[str]:
@@ -288,15 +284,10 @@ def disagreements(claimed: Summary, found: Summary) -> list[str]:
 def _other_comparisons(claimed: ResultRecord, found: ResultRecord) -> Iterator[str]:
     """Yield that a case that passed made other comparisons than here, or compared other numbers of elements."""
     if evidence.below(claimed) == evidence.below(found) == Passed.name:
-        said, here = _elements(claimed), _elements(found)
+        parts = ([leaf for each in of.verdicts for leaf in each.leaves or (each,)] for of in (claimed, found))
+        said, here = ([int(leaf.metrics.get("count", 0)) for leaf in leaves] for leaves in parts)
         if said != here:
             yield f"has {len(said):,} comparisons of {sum(said):,} elements, and {len(here):,} of {sum(here):,} here"
-
-
-def _elements(result: ResultRecord) -> list[int]:
-    """Return the number of elements of each part of each comparison of a case."""
-    leaves = (leaf for verdict in result.verdicts for leaf in verdict.leaves or (verdict,))
-    return [int(leaf.metrics.get("count", 0)) for leaf in leaves]
 
 
 def _other_bits(claimed: ResultRecord, found: ResultRecord, *, is_npu: bool) -> Iterator[str]:

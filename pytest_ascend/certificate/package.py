@@ -99,7 +99,23 @@ def write(
     signature = {"sha256": digest, "key": claims["key"], "signature": signing.sign(key, _PURPOSE, digest)}
     files = {**parts, STATEMENT: text, SIGNATURE: encoded(signature)}
     files |= {name: words(strict_json(text), language).encode() for name, language in WORDS.items()}
-    _write(folder, files, log, confirmed)
+    # A temporary folder that is renamed, so that no incomplete certificate is left.
+    beside = folder.with_name(f".{folder.name}.{os.getpid()}")
+    try:
+        if folder.exists():
+            raise FileExistsError(17, "it is there already")
+        beside.mkdir(parents=True)
+        for name, content in files.items():
+            (beside / name).write_bytes(content)
+        with (beside / LOG).open("wb") as copy:
+            _copied(log, copy)
+        if confirmed:
+            shutil.copytree(confirmed, beside / CONFIRMED)
+        beside.rename(folder)
+    except OSError as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        hint = "choose another folder: --output DIR; certificates are never overwritten"
+        raise UsageError(f"cannot write the certificate {folder}: {error.strerror or error}", hint=hint) from error
     return signed
 
 
@@ -246,23 +262,3 @@ def _copied(file: BinaryIO, copy: BinaryIO | None) -> dict[str, Any]:
         if copy:
             copy.write(part)
     return {"sha256": digest.hexdigest(), "size_bytes": size}
-
-
-def _write(folder: Path, files: Mapping[str, bytes], log: BinaryIO, confirmed: Path | None) -> None:
-    """Write to a temporary folder, then rename it, so that no incomplete certificate is left."""
-    beside = folder.with_name(f".{folder.name}.{os.getpid()}")
-    try:
-        if folder.exists():
-            raise FileExistsError(17, "it is there already")
-        beside.mkdir(parents=True)
-        for name, content in files.items():
-            (beside / name).write_bytes(content)
-        with (beside / LOG).open("wb") as copy:
-            _copied(log, copy)
-        if confirmed:
-            shutil.copytree(confirmed, beside / CONFIRMED)
-        beside.rename(folder)
-    except OSError as error:
-        shutil.rmtree(beside, ignore_errors=True)
-        hint = "choose another folder: --output DIR; certificates are never overwritten"
-        raise UsageError(f"cannot write the certificate {folder}: {error.strerror or error}", hint=hint) from error

@@ -61,7 +61,8 @@ def dispute(case: str, *, reason: str, evidence: str, by: str, path: Path, decid
     release's own list. A decided dispute has no effect any more, and stays in the list as a record.
     """
     data = _disputes(path)
-    open_, today = [each for each in data["causes"] if _is_about(each, case)], expectations.today()
+    disputes, today = [each for each in data["causes"] if each.get("outcome") == "disputed"], expectations.today()
+    open_ = [each for each in disputes if list(each.get("cases", ())) == [case]]
     if decide:
         if not open_:
             raise UsageError(f"{path}: there is no open dispute about {case}", hint="give the id of a disputed case")
@@ -80,10 +81,6 @@ def dispute(case: str, *, reason: str, evidence: str, by: str, path: Path, decid
 
 #: A stack by which a list can be read, to check its form.
 _ANY = Stack(device="npu", emulated=False)
-
-
-def _is_about(entry: Mapping[str, Any], case: str) -> bool:
-    return entry.get("outcome") == "disputed" and list(entry.get("cases", ())) == [case]
 
 
 def _disputes(path: Path) -> dict[str, Any]:
@@ -178,7 +175,18 @@ def entries(
         hint = "make the folders certificates and keys in it"
         raise UsageError(f"{registry} is no registry: {error.strerror or error}", hint=hint) from error
     lists = [_list(path, keys) for path in sorted(registry.glob("revocations/*.json"))]
-    found = [_entry_of(each, registry, keys, release) for each in (*folders, *([submission] if submission else ()))]
+    found = []
+    for path in (*folders, *([submission] if submission else ())):
+        entry = Entry(folder=path)
+        try:
+            signer = package.signer(path)
+            if signer in keys:
+                entry.claims = verify(path, keys[signer], release, others=list(keys.values())).claims
+            else:
+                entry.reasons.append(f"its key {signer} is not in {registry / 'keys'}")
+        except AscendError as error:
+            entry.reasons.append(error.message)
+        found.append(entry)
     for each in (entry for entry in found if entry.claims):
         claims = each.claims
         for revoked in [known for name, known in lists if name == claims["key"]] or (None,):
@@ -192,16 +200,6 @@ def entries(
         alike = {other.claims["issuer"] for other in found if other.claims and other.key == each.key}
         each.others = sorted(alike - {claims["issuer"]})
     return found
-
-
-def _entry_of(path: Path, registry: Path, keys: Mapping[str, Ed25519PublicKey], release: Release) -> Entry:
-    try:
-        signer = package.signer(path)
-        if signer not in keys:
-            return Entry(folder=path, reasons=[f"its key {signer} is not in {registry / 'keys'}"])
-        return Entry(folder=path, claims=verify(path, keys[signer], release, others=list(keys.values())).claims)
-    except AscendError as error:
-        return Entry(folder=path, reasons=[error.message])
 
 
 def _list(path: Path, keys: Mapping[str, Ed25519PublicKey]) -> tuple[str, revocation.Revocations]:

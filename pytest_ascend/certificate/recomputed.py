@@ -119,11 +119,7 @@ def header(candidate: Candidate) -> Iterator[str]:
         yield f"{counted_cases(len(absent))} of level {head.level} are not in its manifest: {named(absent)}"
     if head.shard:
         yield f"the log is part {head.shard.index} of {head.shard.count} of a run"
-    yield from _merged(candidate)
-
-
-def _merged(candidate: Candidate) -> Iterator[str]:
-    head, parts = candidate.summary.run.header, candidate.summary.run.header.merged
+    parts = head.merged
     yield from differs("shards", head.options.get("shards"), len(parts) or None)
     yield from differs("the shard", head.options.get("shard"), f"1/{len(parts)}" if parts else None)
     hosts = list(dict.fromkeys(each.host for each in parts)) or [head.stack.host]
@@ -153,7 +149,11 @@ def options(candidate: Candidate) -> Iterator[str]:
             yield f"the run had the option {name}={_shown(given[name])}"
     baselines = str(given.get("baselines", ""))
     yield from differs("the folder of the baselines", PurePosixPath(baselines).name, "baselines")
-    yield from differs("the arguments", sorted(given.get("arguments", ())), sorted(_arguments(given)))
+    # The arguments that run a case again with these options.
+    usual_of = {"device": "auto", "level": "standard", "challenge": None, "ranks": 0, "isolation": "auto"}
+    asked = (name for name, usual in usual_of.items() if given.get(name, usual) != usual)
+    again = (f"--ascend-{'certify=challenge' if each == 'challenge' else each}={given[each]}" for each in asked)
+    yield from differs("the arguments", sorted(given.get("arguments", ())), sorted(again))
     modes, timing = pinned(head.stack.chip), dict(given.get("timing", {}))
     for name in sorted({*modes, *dict(given.get("numerics") or {})}):
         yield from differs(f"the setting {name}", dict(given.get("numerics") or {}).get(name), modes.get(name))
@@ -161,13 +161,6 @@ def options(candidate: Candidate) -> Iterator[str]:
     yield from (f"the run had {each}" for each in timing if each.startswith("emulated"))
     yield from differs("the cards of timing", timing.get("cards"), cards or 1)
     yield from differs("the known deviations", given.get("expectations"), candidate.known.summaries())
-
-
-def _arguments(given: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the arguments that run a case again with these options."""
-    usual = {"device": "auto", "level": "standard", "challenge": None, "ranks": 0, "isolation": "auto"}
-    for name in (name for name, each in usual.items() if given.get(name, each) != each):
-        yield f"--ascend-{'certify=challenge' if name == 'challenge' else name}={given[name]}"
 
 
 def judged(verdict: Verdict) -> Iterator[str]:
@@ -219,9 +212,8 @@ def record(result: ResultRecord) -> Iterator[str]:
         is_due = figure or describe(case.suite).compares
         if is_due and not result.verdicts and figure not in result.measurements:
             yield f"passed without {f'the figure {figure}' if figure else 'a comparison'}"
-        better = outcome.reason.startswith(BETTER)
-        told = (outcome.reason and not better, outcome.detail, result.diagnosis, result.snippet)
-        if any(told):
+        is_better = outcome.reason.startswith(BETTER)
+        if (outcome.reason and not is_better) or outcome.detail or result.diagnosis or result.snippet:
             yield "passed, and explains a deviation"
     elif not outcome.reason:
         yield f"{outcome.name} without a reason"
@@ -279,9 +271,6 @@ def known_deviations(candidate: Candidate) -> Iterator[str]:
     yield from (f"{counted_cases(len(names))} {why}: {named(names)}" for why, names in by_why.items())
 
 
-_UNEXPECTED = "passed, which this release expects to deviate: such a run says otherwise"
-
-
 def waived_otherwise(result: ResultRecord, known: Expectations) -> Iterator[str]:
     """Yield how the waiver of a case, or its pass, differs from what the release knows of it."""
     entry, outcome = known.find(result.case.id), result.outcome
@@ -298,7 +287,8 @@ def waived_otherwise(result: ResultRecord, known: Expectations) -> Iterator[str]
         elif cause.derived and below == Fallback.name and not result.fallbacks:
             yield "waived as without a kernel, and no operator is named"
     elif isinstance(outcome, Passed) and entry and not entry.optional and entry.outcome != Disputed.name:
-        yield from [_UNEXPECTED] if entry.confirmed or not outcome.reason.startswith(BETTER) else []
+        is_unsaid = entry.confirmed or not outcome.reason.startswith(BETTER)
+        yield from ["passed, which this release expects to deviate: such a run says otherwise"] if is_unsaid else []
 
 
 def chain(candidate: Candidate) -> Iterator[str]:
@@ -366,7 +356,9 @@ def versions(candidate: Candidate) -> Iterator[str]:
     npu = stack.torch_npu.partition("+")[0]
     if stack.chip and family(stack.chip) is None:
         yield f"{stack.chip!r} is no NPU that this release knows"
-    if stack.cann and not _is_released(stack.cann, known):
+    correction = re.fullmatch(r"(\d+\.\d+)\.[1-9]\d*", stack.cann, re.ASCII)
+    released = [stack.cann, *([f"{correction[1]}.0"] if correction else [])] if is_version(stack.cann) else []
+    if stack.cann and not any(Version(each) in known.cann_releases for each in released):
         yield f"this release knows no CANN {stack.cann}"
     if npu and not known.knows(npu):
         yield f"this release knows no torch_npu {npu}"
@@ -376,14 +368,6 @@ def versions(candidate: Candidate) -> Iterator[str]:
     statements = known.statements(npu) if stack.cann else ()
     if statements and not any(each.says != INCOMPATIBLE and speaks_of(each, stack.cann) for each in statements):
         yield f"torch_npu {npu} does not belong to CANN {stack.cann}"
-
-
-def _is_released(cann: str, known: compatibility.Compatibility) -> bool:
-    if not is_version(cann):
-        return False
-    releases = set(known.cann_releases)
-    correction = re.fullmatch(r"(\d+\.\d+)\.[1-9]\d*", cann, re.ASCII)
-    return Version(cann) in releases or (correction is not None and Version(f"{correction[1]}.0") in releases)
 
 
 def machine(candidate: Candidate) -> Iterator[str]:

@@ -109,12 +109,6 @@ def _checked(requirement: Callable[[Candidate], Iterator[str]], candidate: Candi
         yield f"the log cannot be judged: {type(error).__name__}: {error}"
 
 
-def required(candidate: Candidate) -> tuple[Case, ...]:
-    """Return the required cases, by the tier's suites and the level of the run."""
-    level = candidate.summary.run.header.level
-    return tuple(case for case in candidate.frozen if candidate.tier.covers(case.suite) and case.is_in(level))
-
-
 def not_an_npu(candidate: Candidate) -> Iterator[str]:
     """Only an NPU can be certified."""
     stack = candidate.summary.run.header.stack
@@ -144,9 +138,10 @@ def not_ended(candidate: Candidate) -> Iterator[str]:
 
 
 def missing(candidate: Candidate) -> Iterator[str]:
-    """Every case of the release must have a result."""
-    known = {each.case.id for each in candidate.results}
-    absent = [case.id for case in required(candidate) if case.id not in known]
+    """Every case of the release in the tier's suites, at the level of the run, must have a result."""
+    known, level = {each.case.id for each in candidate.results}, candidate.summary.run.header.level
+    required = (case for case in candidate.frozen if candidate.tier.covers(case.suite) and case.is_in(level))
+    absent = [case.id for case in required if case.id not in known]
     absent += [each.case.id for each in candidate.of("not-run")]
     if absent:
         yield f"{counted_cases(len(absent))} did not run: {named(absent)}"
@@ -184,18 +179,12 @@ def limits(candidate: Candidate) -> Iterator[str]:
     """No more may be lacking by design than the tier allows."""
     found = [each for each in candidate.of(Waived.name) if is_limit(each)]
     chip = family(candidate.summary.run.header.stack.chip)
-    of_chip = {
-        each.cause
-        for each in candidate.known.entries
-        if each.kind == LIMIT and (each.chips or each.derived == "dtypes")
-    }
-    has_bfloat16 = chip is None or chip.bfloat16
+    lacking = [each for each in candidate.known.entries if each.kind == LIMIT]
+    of_chip = {each.cause for each in lacking if each.chips or each.derived == "dtypes"}
     # What is beyond the chip, such as bfloat16 on a 310P, or refused by CANN's host code, no torch_npu can offer.
-    of_torch_npu = [
-        each
-        for each in found
-        if each.waiver.get("cause") not in of_chip and (has_bfloat16 or each.case.dtype != "bfloat16")
-    ]
+    beyond = () if chip is None or chip.bfloat16 else ("bfloat16",)
+    offered = (each for each in found if each.case.dtype not in beyond)
+    of_torch_npu = [each for each in offered if each.waiver.get("cause") not in of_chip]
     yield from _shares(candidate, of_torch_npu, lambda allowed: allowed.limits, "lacking by design")
 
 
@@ -274,7 +263,8 @@ def disturbed(candidate: Candidate) -> Iterator[str]:
         measured = [each for each in candidate.of(Passed.name) if each.case.suite == "benchmarks"]
         others = ((each.case.id, shared(each.measurements)) for each in measured)
         yield from (f"{name}: others used the card: {how}" for name, how in others if how)
-        empty = [each.case.id for each in measured if not _has_figures(each)]
+        finite = {each.case.id: [*map(math.isfinite, each.measurements.values())] for each in measured}
+        empty = [name for name, those in finite.items() if not those or not all(those)]
         if empty:
             yield f"{counted_cases(len(empty))} without a figure that is a number: {named(empty)}"
 
@@ -330,7 +320,3 @@ def _shares(
         if count > limit:
             names = [case.id for case in of if case.suite == suite]
             yield f"{counted_cases(count)} of {suite} {how}, {limit} allowed: {named(names)}"
-
-
-def _has_figures(result: ResultRecord) -> bool:
-    return bool(result.measurements) and all(math.isfinite(value) for value in result.measurements.values())

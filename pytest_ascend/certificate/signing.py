@@ -62,7 +62,11 @@ def public_key(path: Path) -> Ed25519PublicKey:
 
 
 def _key(path: Path, name: str, load: Callable[[bytes], object], kind: type) -> object:
-    content = _read(path)
+    try:
+        content = read_regular(path, _LARGEST_BYTES)
+    except OSError as error:
+        hint = "make a pair with 'pytest-ascend certificate-key FILE'"
+        raise UsageError(f"cannot read the key {path}: {error.strerror or error}", hint=hint) from error
     try:
         key = load(content)
         if not isinstance(key, kind):
@@ -97,14 +101,6 @@ def is_digest(text: object) -> bool:
 
 def _message(purpose: str, digest: str) -> bytes:
     return f"pytest-ascend {purpose} v1\n{digest}\n".encode()
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return read_regular(path, _LARGEST_BYTES)
-    except OSError as error:
-        hint = "make a pair with 'pytest-ascend certificate-key FILE'"
-        raise UsageError(f"cannot read the key {path}: {error.strerror or error}", hint=hint) from error
 
 
 def _write_new(path: Path, content: bytes, mode: int) -> None:

@@ -40,6 +40,7 @@ def statement(
     """
     run = candidate.summary.run
     finished = run.footer.finished if run.footer else run.header.started
+    found = Counter((each.case.suite, each.outcome_name) for each in candidate.results)
     return {
         "schema": SCHEMA,
         "kind": KIND,
@@ -59,12 +60,24 @@ def statement(
             "challenge": _challenge(run),
         },
         "time_stamps": time_stamps(run),
-        "counts": counts(candidate),
+        "counts": {
+            suite: {name: n for (of, name), n in sorted(found.items()) if of == suite}
+            for suite in dict.fromkeys(each.case.suite for each in candidate.results)
+        },
         "figures": {
             each.case.id: dict(each.measurements) for each in candidate.results if each.case.suite == "benchmarks"
         },
         "fallbacks": [each.case.id for each in candidate.of(Fallback.name)],
-        "limits": limits(candidate),
+        # What this version of torch_npu lacks by design: each cause with its cases.
+        "limits": [
+            {
+                "cause": each.cause,
+                "reason": str(each.waiver.get("reason", "")),
+                "issue": str(each.waiver.get("issue", "")),
+                "cases": sorted(result.case.id for result in each.cases),
+            }
+            for each in known_causes(each for each in candidate.of(Waived.name) if is_limit(each))
+        ],
         "waived": [
             {"case": each.case.id, **dict(each.waiver or {})}
             for each in candidate.of(Waived.name)
@@ -90,26 +103,6 @@ def _challenge(run: Run) -> str:
     """Return the seed that the verifier chose for generated calls, "" for none."""
     found = run.header.options.get("challenge")
     return "" if found is None else str(int(found))
-
-
-def counts(candidate: Candidate) -> dict[str, dict[str, int]]:
-    """Count the cases of each suite of the tier by outcome."""
-    found = Counter((each.case.suite, each.outcome_name) for each in candidate.results)
-    suites = dict.fromkeys(each.case.suite for each in candidate.results)
-    return {suite: {name: n for (of, name), n in sorted(found.items()) if of == suite} for suite in suites}
-
-
-def limits(candidate: Candidate) -> list[dict[str, Any]]:
-    """Return what this version of torch_npu lacks by design: each cause with its cases."""
-    return [
-        {
-            "cause": each.cause,
-            "reason": str(each.waiver.get("reason", "")),
-            "issue": str(each.waiver.get("issue", "")),
-            "cases": sorted(result.case.id for result in each.cases),
-        }
-        for each in known_causes(each for each in candidate.of(Waived.name) if is_limit(each))
-    ]
 
 
 def not_covered(candidate: Candidate) -> list[str]:

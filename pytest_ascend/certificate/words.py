@@ -16,20 +16,24 @@ def outside(tier: Tier) -> str:
     return f"the tier {tier.name}: that {tier.means}"
 
 
-def _sentences(given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the translation of each sentence of a statement that is the release's own."""
-    tiers = given["tiers"]
-    means = {tier.means: tiers[tier.name] for tier in (*TIERS.values(), SAMPLE)}
-    others = {outside(tier): given["outside"].format(tier=name, means=tiers[name]) for name, tier in TIERS.items()}
-    return {**means, **others, **given["parts"], **given["sentences"]}
-
-
 _DATA = table("certificate/words.json")
 #: The parts of a stack, with readable names.
 NAMES: Mapping[str, str] = _DATA["names"]
 #: Language -> the texts of a certificate, by key. Other sentences of the run and the release are not translated.
 TEXTS: Mapping[str, Mapping[str, str]] = _DATA["texts"]
-_TRANSLATED = {language: _sentences(given) for language, given in _DATA["translated"].items()}
+#: Language -> the translation of each sentence of a statement that is the release's own.
+_TRANSLATED = {
+    language: {
+        **{tier.means: given["tiers"][tier.name] for tier in (*TIERS.values(), SAMPLE)},
+        **{
+            outside(tier): given["outside"].format(tier=name, means=given["tiers"][name])
+            for name, tier in TIERS.items()
+        },
+        **given["parts"],
+        **given["sentences"],
+    }
+    for language, given in _DATA["translated"].items()
+}
 
 
 def parts_of(stack: Mapping[str, Any]) -> dict[str, str]:
@@ -45,43 +49,42 @@ def words(claims: Mapping[str, Any], language: str = "en") -> str:
 def _lines(claims: Mapping[str, Any], language: str) -> Iterator[str]:
     texts, translated = TEXTS[language], _TRANSLATED.get(language, {})
     nothing = [f"  {texts['nothing']}"]
-
-    def heading(key: str) -> tuple[str, str]:
-        return "", texts[key]
-
+    heading = {key: ("", text) for key, text in texts.items()}
     yield texts["title"].format(tier=claims["tier"])
     yield texts["number"].format(id=claims["id"])
     yield ""
     run = claims["run"]
     yield texts["by"].format(id=run["id"], finished=run["finished"], release=claims["release"])
     yield from (f"  {translated.get(each, each)}" for each in claims["means"])
-    yield from heading("tested")
+    yield from heading["tested"]
     for part, name in parts_of(claims["stack"]).items():
         yield f"  {translated.get(part, name)}: {claims['stack'].get(part) or texts['unknown']}"
     yield f"  {texts['level']}: {run['level']}"
     yield f"  {texts['challenge']}: {run.get('challenge') or texts['no-challenge']}"
     for suite, counts in claims["counts"].items():
         yield f"  {suite}: {', '.join(f'{count} {name}' for name, count in counts.items())}"
-    yield from _figures(claims["figures"], texts["unmeasured"])
-    yield from heading("not-covered")
+    for case, measured in claims["figures"].items():
+        figures = (f"{name} {value:.6g}" for name, value in measured.items())
+        yield f"  {case}: {', '.join(figures) or texts['unmeasured']}"
+    yield from heading["not-covered"]
     yield from (f"  {translated.get(each, each)}" for each in claims["not_covered"])
     for suite, count in claims.get("not_again", {}).items():
         yield f"  {texts['not-again'].format(suite=suite, count=count)}"
-    yield from heading("limits")
+    yield from heading["limits"]
     for each in claims["limits"]:
         yield f"  {texts['limit'].format(**{**each, 'count': len(each['cases'])})}"
         yield f"    {', '.join(sorted({case.split('/')[1] for case in each['cases']}))}"
     yield from [] if claims["limits"] else nothing
-    yield from heading("waived")
+    yield from heading["waived"]
     yield from (f"  {texts['waiver'].format(**each)}" for each in claims["waived"])
     yield from [] if claims["waived"] else nothing
-    yield from heading("disputed")
+    yield from heading["disputed"]
     yield from (f"  {each}" for each in claims["disputed"] or [texts["nothing"]])
-    yield from heading("fallbacks")
+    yield from heading["fallbacks"]
     yield from (f"  {each}" for each in claims["fallbacks"] or [texts["nothing"]])
-    yield from heading("holds")
+    yield from heading["holds"]
     yield f"  {texts['until'].format(expires=claims['expires'], newer=NEWER_CANN)}"
-    yield from heading("issuer")
+    yield from heading["issuer"]
     yield f"  {texts['issued'].format(issued=claims['issued'], issuer=claims['issuer'], key=claims['key'])}"
     for each in claims.get("time_stamps", ()):
         yield f"  {texts['stamped'].format(time=each['time'], authority=each['authority'])}"
@@ -89,12 +92,6 @@ def _lines(claims: Mapping[str, Any], language: str) -> Iterator[str]:
         yield f"  {texts['confirms'].format(**{key: confirms[key] for key in ('id', 'issuer', 'key')})}"
         yield f"  {texts['both']}"
     yield from (f"  {texts[key]}" for key in ("independent", "rests", "warranty"))
-
-
-def _figures(figures: Mapping[str, Mapping[str, float]], nothing: str) -> Iterator[str]:
-    """Yield the measurements, with their units."""
-    for case, measured in figures.items():
-        yield f"  {case}: {', '.join(f'{name} {value:.6g}' for name, value in measured.items()) or nothing}"
 
 
 #: The number of names that a reason lists.

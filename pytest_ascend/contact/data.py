@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -200,18 +200,12 @@ def confirm(data: Mapping[str, Any], baselines: Path, today: date) -> tuple[int,
         raise UsageError(f"{path} cannot be read: {error}", hint="give the folder that has it: -o baselines") from error
     source = f"contact kit of {chip['chip']}, torch_npu {chip['torch_npu'] or '?'}, CANN {chip['cann'] or '?'}, {today}"
     count = 0
-    for cause, cases in _by_cause(data["deviations"].items()).items():
+    seen_of = data["deviations"]
+    for cause in dict.fromkeys(seen["cause"] for seen in seen_of.values() if seen["cause"]):
+        cases = [case for case, seen in seen_of.items() if seen["cause"] == cause]
         count += _mark(document["causes"], cause, cases, chip["chip"], source)
     write_file(path, _text_of(document))
-    return count, [case for case, seen in data["deviations"].items() if seen["came"] == Passed.name]
-
-
-def _by_cause(deviations: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for case, seen in deviations:
-        if seen["cause"]:
-            found.setdefault(seen["cause"], []).append(case)
-    return found
+    return count, [case for case, seen in seen_of.items() if seen["came"] == Passed.name]
 
 
 def _mark(causes: list[dict[str, Any]], cause: str, cases: Sequence[str], chip: str, source: str) -> int:

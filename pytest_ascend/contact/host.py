@@ -25,23 +25,8 @@ from pytest_ascend.system.version import __version__
 SMI_S = 10.0
 #: On a machine with sixteen devices, the first gets every query, the others the most important ones, within this time.
 ALL_SMI_S = 60.0
-_OF_FIRST = [
-    "board",
-    "common",
-    "health",
-    "usages",
-    "memory",
-    "power",
-    "temp",
-    "product",
-    "ecc",
-    "volt",
-    "flash",
-    "proc-mem",
-    "pcie-err",
-    "topo",
-]
-_OF_OTHERS = ["board", "common", "health", "usages", "memory"]
+_OF_OTHERS = ("board", "common", "health", "usages", "memory")
+_OF_FIRST = (*_OF_OTHERS, *("power", "temp", "product", "ecc", "volt", "flash", "proc-mem", "pcie-err", "topo"))
 #: A card raises its clock after some seconds of work; the step "load" works for ten.
 _WARM_S = 6.0
 
@@ -61,19 +46,19 @@ def cards(environ: Mapping[str, str], numbering: Mapping[str, Any] | None = None
     return identities(environ, numbers, table, mapped, physical=physical, buses=buses)
 
 
-def npu_smi(environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Run npu-smi in all its forms; return how each ended, and the raw outputs by file name."""
+def npu_smi(environ: Mapping[str, str], files: dict[str, str]) -> dict[str, str]:
+    """Run npu-smi in all its forms; return how each ended, and add the raw outputs to ``files`` by name."""
     program = shutil.which("npu-smi", path=environ.get("PATH", ""))
     if program is None:
-        return {"npu-smi": "not installed"}, {}
-    answers, files, end = {}, {}, time.monotonic() + ALL_SMI_S
+        return {"npu-smi": "not installed"}
+    answers, end = {}, time.monotonic() + ALL_SMI_S
     for form in _forms(environ):
         limit_s = min(SMI_S, end - time.monotonic())
         reply = run([program, *form], environ, limit_s) if limit_s > 0 else Reply(failure="not asked: no time left")
         name = " ".join(["npu-smi", *form])
         answers[name] = reply.failure or "answered"
         files[f"raw/{name.replace(' ', '_')}.txt"] = reply.text or reply.failure
-    return answers, files
+    return answers
 
 
 def _forms(environ: Mapping[str, str]) -> Iterator[list[str]]:

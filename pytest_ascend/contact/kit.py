@@ -156,7 +156,7 @@ def _marked(text: str) -> Any:
 
 def gather(kit: Kit) -> None:
     """Run all steps, harmless ones first."""
-    kit.look("npu-smi", lambda: _npu_smi(kit))
+    kit.look("npu-smi", lambda: host.npu_smi(kit.environ, kit.files))
     kit.look("machine", lambda: host.machine(kit.environ))
     kit.look("doctor", lambda: examine(this_machine(kit.environ, limit_s=host.SMI_S)).to_dict())
     for name, limit_s in DEADLINES_S.items():
@@ -166,12 +166,6 @@ def gather(kit: Kit) -> None:
     smoke(kit)
     for name, limit_s in LAST_S.items():
         kit.step(name, limit_s)
-
-
-def _npu_smi(kit: Kit) -> dict[str, str]:
-    answers, files = host.npu_smi(kit.environ)
-    kit.files |= files
-    return answers
 
 
 def smoke(kit: Kit) -> None:

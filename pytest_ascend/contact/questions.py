@@ -28,7 +28,8 @@ _BINARY = """
 """
 _REDUCING = "sum mean prod amax amin argmax any all std var cumsum cumprod sort median logsumexp"
 _DTYPES = "float32 float16 bfloat16 float64 int8 uint8 int16 int32 int64 bool complex64 complex128"
-UNARY, BINARY, REDUCING, DTYPES = (each.split() for each in (_UNARY, _BINARY, _REDUCING, _DTYPES))
+_RANDOM = "matmul sum mean cumsum batch_norm layer_norm softmax index_add scatter_add conv2d"
+UNARY, BINARY, REDUCING, DTYPES, RANDOM = (each.split() for each in (_UNARY, _BINARY, _REDUCING, _DTYPES, _RANDOM))
 OTHER: Mapping[str, Callable[[Any, Any], Any]] = {
     "matmul": lambda x, _: x @ x,
     "softmax": lambda x, torch: torch.softmax(x, -1),
@@ -47,18 +48,6 @@ OTHER: Mapping[str, Callable[[Any, Any], Any]] = {
     "tril": lambda x, _: x.tril(),
     "clamp": lambda x, _: x.clamp(0, 1),
 }
-RANDOM = (
-    "matmul",
-    "sum",
-    "mean",
-    "cumsum",
-    "batch_norm",
-    "layer_norm",
-    "softmax",
-    "index_add",
-    "scatter_add",
-    "conv2d",
-)
 FUNCTIONS = [*(each for each in UNARY if each not in ("isnan", "isinf", "logical_not", "bitwise_not")), "gelu"]
 
 
@@ -82,13 +71,6 @@ def _call(name: str, x: Any, torch: Any) -> Any:
     if name in BINARY:
         return function(x, x)
     return function(x, -1) if name in REDUCING else function(x)
-
-
-def _values(torch: Any, dtype: Any, shape: tuple[int, ...] = (8, 8)) -> Any:
-    x = torch.linspace(0.1, 0.9, shape[0] * shape[1], dtype=torch.float64).reshape(shape)
-    if dtype.is_floating_point or dtype.is_complex:
-        return x.to(dtype)
-    return (x * 10).to(torch.int32).to(dtype)
 
 
 def dtypes(_: Fresh) -> Questions:
@@ -142,8 +124,8 @@ def determinism(fresh: Fresh) -> Questions:
     """
     for name in RANDOM:
         for size in (64, 512):
-            for place, switch in enumerate(("off", "on", "off again")):
-                asked = partial(fresh, partial(_different, name, size, switch=place == 1))
+            for switch in ("off", "on", "off again"):
+                asked = partial(fresh, partial(_different, name, size, switch=switch == "on"))
                 yield f"{name}/{size}/{switch}", asked
 
 
@@ -191,10 +173,10 @@ def special(_: Fresh) -> Questions:
     for allowed in (False, True):
         asked[f"bits of a product of float32, hf32 {allowed}"] = partial(_bits, allowed)
     for name, work in asked.items():
-        yield name, partial(answered, partial(_numbers, work))
+        yield name, partial(answered, partial(_listed, work))
 
 
-def _numbers(work: Callable[[], Any]) -> Any:
+def _listed(work: Callable[[], Any]) -> Any:
     return work().cpu().tolist()
 
 

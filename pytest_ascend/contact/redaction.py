@@ -63,7 +63,19 @@ class Redaction:
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self._versions = {each for text in texts for each in _VERSION.findall(text) if _may_be_version(each)}
-        self._own = [*_folders(), *_named(_hosts(), "[host]"), *_named(_users(), "[user]")]
+        # People's home folders, longest first; then names of machines and of people.
+        people: list[pwd.struct_passwd] = []
+        with contextlib.suppress(OSError):
+            people = [each for each in pwd.getpwall() if _FIRST_USER <= each.pw_uid < _NOBODY]
+        homes = {each.pw_dir for each in people} | {str(Path.home())}
+        homes -= {"/", "/root", "/nonexistent", "/home"}
+        folders = (re.escape(each.rstrip("/")) for each in sorted(homes, key=len, reverse=True))
+        self._own = [(re.compile(rf"{each}(?![\w-])"), "[home]") for each in folders]
+        users = [os.environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER")]
+        users += [each.pw_name for each in people]
+        with contextlib.suppress(OSError, KeyError):
+            users.append(getuser())
+        self._own += [*_named(_hosts(), "[host]"), *_named(users, "[user]")]
 
     def __call__(self, text: str) -> str:
         """Return the text without names and addresses."""
@@ -113,13 +125,6 @@ def _colons(found: re.Match[str]) -> str:
     return found[0] if address.is_loopback or address.is_unspecified else "[address]"
 
 
-def _folders() -> Iterator[tuple[re.Pattern[str], str]]:
-    """Yield people's home folders, longest first."""
-    homes = {each.pw_dir for each in _people()} | {str(Path.home())}
-    for home in sorted(homes - {"/", "/root", "/nonexistent", "/home"}, key=len, reverse=True):
-        yield re.compile(rf"{re.escape(home.rstrip('/'))}(?![\w-])"), "[home]"
-
-
 def _named(names: Iterable[str], instead: str) -> Iterator[tuple[re.Pattern[str], str]]:
     for name in sorted({each for each in names if len(each) > 2}, key=len, reverse=True):
         text = re.escape(name)
@@ -134,15 +139,3 @@ def _hosts() -> Iterator[str]:
     with contextlib.suppress(OSError):
         for line in Path("/etc/hosts").read_text(encoding="utf-8", errors="replace").splitlines()[:4096]:
             yield from (name for name in line.partition("#")[0].split()[1:] if not re.match("local|ip6-", name))
-
-
-def _users() -> Iterator[str]:
-    with contextlib.suppress(OSError, KeyError):
-        yield getuser()
-    yield from (each.pw_name for each in _people())
-    yield from (os.environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER"))
-
-
-def _people() -> Iterator[pwd.struct_passwd]:
-    with contextlib.suppress(OSError):
-        yield from (each for each in pwd.getpwall() if _FIRST_USER <= each.pw_uid < _NOBODY)

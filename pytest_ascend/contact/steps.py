@@ -116,11 +116,8 @@ def forks() -> dict[str, str]:
 
     before = _in_child(lambda: torch.ones(2, device="npu").cpu().tolist())
     torch.ones(2, device="npu").cpu()
-    return {"before the first use": before, "after the first use": _in_child(_set_device)}
-
-
-def _set_device() -> int:
-    return int(ctypes.CDLL("libascendcl.so").aclrtSetDevice(0))
+    after = _in_child(lambda: int(ctypes.CDLL("libascendcl.so").aclrtSetDevice(0)))
+    return {"before the first use": before, "after the first use": after}
 
 
 def _in_child(work: Callable[[], object], limit_s: float = 60.0) -> str:
@@ -148,20 +145,12 @@ def recovery() -> dict[str, Any]:
     gone_s = time.monotonic() - began
     refusals: list[str] = []
     while time.monotonic() - began < 45:
-        answer = _in_child(_use, 30.0)
+        answer = _in_child(lambda: torch.ones(2, device="npu").cpu().tolist(), 30.0)
         if answer == "[1.0, 1.0]":
             return {"process_gone_s": gone_s, "usable_after_s": time.monotonic() - began, "said": refusals}
         refusals.append(answer[:1000])
         time.sleep(1.0)
     return {"process_gone_s": gone_s, "usable_after_s": None, "said": refusals}
-
-
-def _use() -> list[float]:
-    import torch
-    import torch_npu  # noqa: F401
-
-    found: list[float] = torch.ones(2, device="npu").cpu().tolist()
-    return found
 
 
 def start_up() -> dict[str, Any]:

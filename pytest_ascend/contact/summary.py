@@ -32,7 +32,13 @@ def page(about: Mapping[str, Any], answers: Sequence[Mapping[str, Any]], log: st
     yield "<h2>In short</h2><table><tr><th>step<th>status<th>seconds<th>answer, or what it printed</tr>"
     for each in answers:
         yield f"<tr class='{_text(each['status'])}'><td><a href='#{_text(each['name'])}'>{_text(each['name'])}</a>"
-        yield f"<td>{_text(each['status'])}<td>{each['seconds']:.1f}<td>{_text(_beginning(each, log))}</tr>"
+        # The beginning of an answer; what level smoke came to; without either, the last line that was printed.
+        last = (line.strip() for line in reversed(each["output"].splitlines()))
+        beginning = next(filter(None, last), "")[:_BEGINNING]
+        if each["data"] is not None:
+            data = json.dumps(each["data"], ensure_ascii=False).replace('"', "")[:_BEGINNING]
+            beginning = _smoke(log) if each["name"] == "smoke" else data
+        yield f"<td>{_text(each['status'])}<td>{each['seconds']:.1f}<td>{_text(beginning)}</tr>"
     yield "</table><h2>All answers</h2>"
     for each in answers:
         shown = json.dumps(each["data"], indent=1, ensure_ascii=False) if each["data"] is not None else ""
@@ -40,16 +46,6 @@ def page(about: Mapping[str, Any], answers: Sequence[Mapping[str, Any]], log: st
         yield f"<details id='{_text(each['name'])}'><summary>{_text(each['name'])}</summary>"
         yield f"<pre>{_text(f'{shown}{printed}'[:_SHOWN])}</pre></details>"
     yield "</html>"
-
-
-def _beginning(answer: Mapping[str, Any], log: str) -> str:
-    """Return the beginning of an answer; what level smoke came to; without either, the last line that was printed."""
-    if answer["data"] is not None and answer["name"] == "smoke":
-        return _smoke(log)
-    if answer["data"] is not None:
-        return json.dumps(answer["data"], ensure_ascii=False).replace('"', "")[:_BEGINNING]
-    printed = (line.strip() for line in reversed(answer["output"].splitlines()))
-    return next(filter(None, printed), "")[:_BEGINNING]
 
 
 def _text(value: object) -> str:

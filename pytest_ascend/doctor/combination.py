@@ -9,17 +9,7 @@ from typing import Any
 from pytest_ascend.doctor.findings import Observation, rule
 from pytest_ascend.doctor.survey import TBE_NEEDS, Survey
 from pytest_ascend.environment.compatibility import INCOMPATIBLE, PAIRED, Statement
-from pytest_ascend.environment.evidence import (
-    CHIP,
-    COMMIT,
-    LIBRARIES,
-    NNAL,
-    PYTHON,
-    RUNTIME,
-    TOOLKIT,
-    TORCH,
-    TORCH_NPU,
-)
+from pytest_ascend.environment.evidence import CHIP, COMMIT, LIBRARIES, NNAL, PYTHON, RUNTIME, TOOLKIT, TORCH, TORCH_NPU
 from pytest_ascend.environment.versions import Version, is_version, matches, satisfies
 
 CHOOSE = "choose a row of the table in Ascend/pytorch's COMPATIBILITY.md, and install all of it"
@@ -183,16 +173,11 @@ def libraries(survey: Survey) -> Iterator[Observation]:
         row = min(rows, key=lambda each: len(lacking(each)), default=None)
         if row and (wrong := lacking(row)):
             names = [each.rpartition(" ")[0] for each in wrong]
-            wanted = (
-                f"{library} {have[library]}: {', '.join(row['needs'])} ({survey.compatibility.where(row['source'])})"
-            )
+            mine = f"{library} {have[library]}"
+            wanted = f"{mine}: {', '.join(row['needs'])} ({survey.compatibility.where(row['source'])})"
             yield Observation(
-                f"{library} {have[library]} was not released for what is beside it: it needs {', '.join(wrong)}",
-                (
-                    survey.source(library),
-                    wanted,
-                    *(f"{name} {have[name]}" for name in names),
-                ),
+                f"{mine} was not released for what is beside it: it needs {', '.join(wrong)}",
+                (survey.source(library), wanted, *(f"{name} {have[name]}" for name in names)),
             )
 
 

@@ -18,15 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pytest_ascend.doctor.examination import examine
-from pytest_ascend.doctor.findings import (
-    ERROR,
-    NOTE,
-    SEVERITIES,
-    UNKNOWN,
-    WARNING,
-    Diagnosis,
-    Finding,
-)
+from pytest_ascend.doctor.findings import ERROR, NOTE, SEVERITIES, UNKNOWN, WARNING, Diagnosis, Finding
 from pytest_ascend.environment.compatibility import BUNDLED, load
 from pytest_ascend.environment.evidence import COMMIT, LIBRARIES
 from pytest_ascend.environment.machine import NPU_SMI_LIMIT_S, Machine, copied_machine, this_machine
@@ -78,12 +70,8 @@ def show(console: Console, diagnosis: Diagnosis, language: str = ENGLISH) -> Non
 def closing(diagnosis: Diagnosis) -> str:
     """Count the findings, and name the compatibility data that was used."""
     counts = Counter(finding.severity for finding in diagnosis.findings)
-    counted = [_counted(each, counts[each]) for each in SEVERITIES if counts[each]]
+    counted = [f"{n} {each if n == 1 else _PLURALS[each]}" for each in SEVERITIES if (n := counts[each])]
     return f"{', '.join(counted) or 'nothing wrong was found'}. Judged by {diagnosis.judged_by}."
-
-
-def _counted(severity: str, count: int) -> str:
-    return f"{count} {severity if count == 1 and severity != UNKNOWN else _PLURALS[severity]}"
 
 
 def _stack(diagnosis: Diagnosis, say: Say) -> Table:

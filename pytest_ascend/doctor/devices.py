@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from pytest_ascend.doctor.findings import Observation, rule
 from pytest_ascend.doctor.survey import Survey
@@ -74,7 +75,10 @@ def no_permission(survey: Survey) -> Iterator[Observation]:
     paths = (*survey.devices, *(f"/dev/{name}" for name in survey.control_files))
     closed = [path for path in paths if survey.machine.is_mine(path) is False]
     if closed:
-        yield Observation(f"this user may not use {_some(closed)}", tuple(_mode(survey, path) for path in closed[:4]))
+        status = [(path, survey.machine.tree.status(path)) for path in closed[:4]]
+        modes = [f"{path}: mode {s.st_mode & 0o777:o}, group {s.st_gid}" if s else path for path, s in status]
+        more = f" and {len(closed) - 1} more" if len(closed) > 1 else ""
+        yield Observation(f"this user may not use {closed[0]}{more}", tuple(modes))
 
 
 @rule("devices.visible")
@@ -83,7 +87,8 @@ def not_visible(survey: Survey) -> Iterator[Observation]:
     text = survey.environ.get("ASCEND_RT_VISIBLE_DEVICES")
     if text is None or not survey.devices:
         return
-    wrong = [each for each in text.split(",") if not _is_device(each.strip(), len(survey.devices))]
+    numbers = [(each, re.fullmatch(r"[0-9]+", each.strip())) for each in text.split(",")]
+    wrong = [each for each, number in numbers if not number or int(number[0][:9]) >= len(survey.devices)]
     if wrong:
         evidence = (f"ASCEND_RT_VISIBLE_DEVICES={text[:80]}", f"{len(survey.devices)} device files")
         yield Observation(f"ASCEND_RT_VISIBLE_DEVICES names no device with {wrong[0][:20]!r}", evidence)
@@ -112,16 +117,15 @@ def half_installed(survey: Survey) -> Iterator[Observation]:
         yield Observation("npu-smi says that the driver may not be completely installed")
 
 
-@rule("health.bad")
-def unwell(survey: Survey) -> Iterator[Observation]:
-    """A device whose health is Alarm or Critical."""
-    return _with_health(survey, "Alarm", "Critical")
+def unwell(survey: Survey, healths: tuple[str, ...]) -> Iterator[Observation]:
+    """Yield the devices whose health is one of these."""
+    for chip in (each for each in survey.npu_smi.chips if each.health in healths):
+        what = f"{_called(survey, chip)} has the health {chip.health}"
+        yield Observation(what, (_row(chip),), card=index_of(survey, chip))
 
 
-@rule("health.unsure")
-def unsure_health(survey: Survey) -> Iterator[Observation]:
-    """A device whose health is neither OK nor bad enough to stop."""
-    return _with_health(survey, "Warning", "UNKNOWN")
+rule("health.bad")(partial(unwell, healths=("Alarm", "Critical")))
+rule("health.unsure")(partial(unwell, healths=("Warning", "UNKNOWN")))
 
 
 @rule("devices.occupied")
@@ -179,25 +183,6 @@ def _smi(survey: Survey) -> str:
 
 def _mount(survey: Survey) -> str:
     return MOUNT if survey.is_container else ""
-
-
-def _some(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-
-
-def _mode(survey: Survey, path: str) -> str:
-    status = survey.machine.tree.status(path)
-    return f"{path}: mode {status.st_mode & 0o777:o}, group {status.st_gid}" if status else path
-
-
-def _is_device(text: str, count: int) -> bool:
-    return text.isascii() and text.isdigit() and int(text[:9]) < count
-
-
-def _with_health(survey: Survey, *healths: str) -> Iterator[Observation]:
-    for chip in (each for each in survey.npu_smi.chips if each.health in healths):
-        what = f"{_called(survey, chip)} has the health {chip.health}"
-        yield Observation(what, (_row(chip),), card=index_of(survey, chip))
 
 
 def _row(chip: Chip) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from pytest_ascend.doctor import cann, combination, devices, files, settings  # noqa: F401  they register their checks
@@ -33,7 +34,11 @@ def examine(machine: Machine, compatibility: Compatibility | None = None) -> Dia
 
     Nothing is imported, loaded or written, and only npu-smi is started. Damaged and hostile files become findings.
     """
-    survey = Survey(_without_emulated(machine), compatibility or load())
+    # Without what the emulated device has set for itself: its CANN is not the machine's.
+    if machine.environ.get(EMULATED_VARIABLE) == "1":
+        environ = {name: value for name, value in machine.environ.items() if not name.startswith("ASCEND_")}
+        machine = replace(machine, environ=environ)
+    survey = Survey(machine, compatibility or load())
     findings = sorted(_findings(survey), key=lambda finding: SEVERITIES.index(finding.severity))
     where = "this machine" if survey.machine.is_this else f"the files below {survey.machine.tree.root}"
     return Diagnosis(
@@ -58,13 +63,6 @@ def examine(machine: Machine, compatibility: Compatibility | None = None) -> Dia
     )
 
 
-def _without_emulated(machine: Machine) -> Machine:
-    """Leave out what the emulated device has set for itself: its CANN is not the machine's."""
-    if machine.environ.get(EMULATED_VARIABLE) != "1":
-        return machine
-    return replace(machine, environ={k: v for k, v in machine.environ.items() if not k.startswith("ASCEND_")})
-
-
 def in_short(diagnosis: Diagnosis) -> tuple[str, ...]:
     """If an NPU does not work, return the errors, one per line, or a sentence that there are none."""
     lines = [f"{finding.what}; {finding.remedy} [{finding.id}]" for finding in diagnosis.errors]
@@ -73,10 +71,7 @@ def in_short(diagnosis: Diagnosis) -> tuple[str, ...]:
 
 def _findings(survey: Survey) -> Iterator[Finding]:
     for rule in RULES:
-        for count, finding in enumerate(rule.findings(survey)):
-            if count == MOST_OF_ONE:
-                break
-            yield finding
+        yield from islice(rule.findings(survey), MOST_OF_ONE)
 
 
 def _described(component: Component) -> Mapping[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from elftools.elf.dynamic import DynamicSegment
@@ -15,29 +16,22 @@ from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.machine import BINARY, LOOP, NOT_A_FILE, TOO_LARGE
 from pytest_ascend.system.files import open_regular
 
-
-@rule("file.damaged")
-def damaged(survey: Survey) -> Iterator[Observation]:
-    """Files that are binary, far too large, or no files."""
-    for path, problem in _problems(survey):
-        if problem in (BINARY, TOO_LARGE, NOT_A_FILE):
-            yield Observation(f"{path} is {problem}", (path,))
+#: What is wrong with a file -> the rule that reports it. Others may not be read by this user, or by the disk.
+_RULES = {BINARY: "file.damaged", TOO_LARGE: "file.damaged", NOT_A_FILE: "file.damaged", LOOP: "file.loop"}
+_UNREADABLE = "file.unreadable"
 
 
-@rule("file.loop")
-def loops(survey: Survey) -> Iterator[Observation]:
-    """Links that lead to themselves."""
-    for path, problem in _problems(survey):
-        if problem == LOOP:
-            yield Observation(f"{path} is {LOOP}", (path,))
+def unusable(survey: Survey, name: str) -> Iterator[Observation]:
+    """Yield the files that one of the rules reports, after all that matter were read."""
+    _ = survey.components, survey.cann_packages, survey.inner_version, survey.version_files
+    for path, problem in sorted(survey.machine.tree.problems.items()):
+        if _RULES.get(problem, _UNREADABLE) == name:
+            said = f"cannot be read: {problem}" if name == _UNREADABLE else f"is {problem}"
+            yield Observation(f"{path} {said}", (path,))
 
 
-@rule("file.unreadable")
-def unreadable(survey: Survey) -> Iterator[Observation]:
-    """Files that this user may not read, or the disk cannot."""
-    for path, problem in _problems(survey):
-        if problem not in (BINARY, TOO_LARGE, NOT_A_FILE, LOOP):
-            yield Observation(f"{path} cannot be read: {problem}", (path,))
+for _rule in (*dict.fromkeys(_RULES.values()), _UNREADABLE):
+    rule(_rule)(partial(unusable, name=_rule))
 
 
 @rule("file.no-version")
@@ -77,17 +71,8 @@ def unmet_libraries(survey: Survey) -> Iterator[Observation]:
                 f"{library.path} needs {', '.join(library.missing[:6])}",
                 (f"looked in {len(survey.library_path)} folders of LD_LIBRARY_PATH and beside it"),
             )
-            yield Observation(f"{_name(library)} needs {library.missing[0]}, which is not found", evidence)
-
-
-def _name(library: Library) -> str:
-    return library.path.rpartition("/")[2]
-
-
-def _problems(survey: Survey) -> list[tuple[str, str]]:
-    """Return the problems with files that matter, after all of them were read."""
-    _ = survey.components, survey.cann_packages, survey.inner_version, survey.version_files
-    return sorted(survey.machine.tree.problems.items())
+            name = library.path.rpartition("/")[2]
+            yield Observation(f"{name} needs {library.missing[0]}, which is not found", evidence)
 
 
 #: The libraries through which torch_npu reaches the NPU: those of CANN, and the driver's.
@@ -146,15 +131,11 @@ def _header(path: Path) -> tuple[str, list[str]]:
     """Return the architecture and the needed libraries. Raises pyelftools' errors for a file that is not one."""
     with open_regular(path, _LARGEST_BYTES) as file:
         elf = ELFFile(file)
-        arch = _ARCHITECTURES.get(str(elf["e_machine"]), str(elf["e_machine"]))
-        return arch, list(_needed(elf))
-
-
-def _needed(elf: ELFFile) -> Iterator[str]:
-    segments = (each for each in elf.iter_segments() if isinstance(each, DynamicSegment))
-    for segment in segments:
-        for count, tag in enumerate(segment.iter_tags()):
-            if count > _MOST_TAGS:
-                raise ValueError("its dynamic section has no end")
-            if tag.entry.d_tag == "DT_NEEDED":
-                yield str(getattr(tag, "needed", ""))
+        arch, needed = _ARCHITECTURES.get(str(elf["e_machine"]), str(elf["e_machine"])), []
+        for segment in (each for each in elf.iter_segments() if isinstance(each, DynamicSegment)):
+            for count, tag in enumerate(segment.iter_tags()):
+                if count > _MOST_TAGS:
+                    raise ValueError("its dynamic section has no end")
+                if tag.entry.d_tag == "DT_NEEDED":
+                    needed.append(str(getattr(tag, "needed", "")))
+        return arch, needed

@@ -82,8 +82,9 @@ def place(template: str, scripts: tuple[str, ...], page: object, data: Mapping[s
     ``details`` is base64 of more data, unpacked when needed.
     """
     style, script = _asset("page.css"), Markup("").join(_asset(name) for name in scripts)
-    words: dict[str, Any] = {"words": {code: {**table(code), **headings(code)} for code in LANGUAGES}}
-    words["symbols"] = SYMBOLS
+    words = {"words": {code: {**table(code), **headings(code)} for code in LANGUAGES}, "symbols": SYMBOLS}
+    # What for_script returns has nothing that could end the element.
+    data_, words_ = (Markup(codec.for_script(each)) for each in (data, words))  # noqa: S704
     return (
         _environment()
         .get_template(template)
@@ -93,15 +94,11 @@ def place(template: str, scripts: tuple[str, ...], page: object, data: Mapping[s
             style_hash=_hash(style),
             script=script,
             script_hash=_hash(script),
-            data=_script_data(data),
-            words=_script_data(words),
+            data=data_,
+            words=words_,
             details=details,
         )
     )
-
-
-def _script_data(value: Mapping[str, Any]) -> Markup:
-    return Markup(codec.for_script(value))  # noqa: S704 - for_script leaves nothing that could end the element
 
 
 def page_beside(log: Path, into: Path) -> str:
@@ -118,12 +115,15 @@ def page_name(log: Path) -> str:
 @cache
 def _environment() -> Environment:
     """Return an environment that always escapes, and raises for undefined names."""
+    compiled = None  # where this user has no safe folder
+    with contextlib.suppress(OSError, RuntimeError):
+        compiled = _Compiled(pattern=f"pytest-ascend-{__version__}-%s.cache")
     environment = Environment(
         loader=PackageLoader("pytest_ascend.page"),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_finalize,
-        bytecode_cache=_compiled(),
+        bytecode_cache=compiled,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -139,14 +139,6 @@ class _Compiled(FileSystemBytecodeCache):
         """Store a template if there is room."""
         with contextlib.suppress(OSError):
             super().dump_bytecode(bucket)
-
-
-def _compiled() -> _Compiled | None:
-    """Return the cache of compiled templates; None if this user has no safe folder."""
-    try:
-        return _Compiled(pattern=f"pytest-ascend-{__version__}-%s.cache")
-    except (OSError, RuntimeError):
-        return None
 
 
 def _say(phrase: Phrase | str, **values: Value) -> Markup:

@@ -167,37 +167,30 @@ def speed_ups(results: Sequence[ResultRecord]) -> Mapping[str, float]:
         usual = by_case.get(result.case.but(dtype=USUAL).id)
         if usual is None or usual is result:
             continue
-        times = [
-            (usual.measurements[time], result.measurements[time])
-            for time in _TIMES
-            if time in usual.measurements and time in result.measurements
-        ]
-        if times and times[0][1] > 0:
-            found[name] = times[0][0] / times[0][1]
+        both = (time for time in _TIMES if time in usual.measurements and time in result.measurements)
+        time = next(both, None)
+        if time and result.measurements[time] > 0:
+            found[name] = usual.measurements[time] / result.measurements[time]
     return found
 
 
 def _speed_ups(results: Sequence[ResultRecord], gained: Mapping[str, float]) -> Iterator[Line]:
     by_case = {result.case.id: result for result in results}
-    for name, factor in gained.items():
-        result = by_case[name]
-        usual = by_case[result.case.but(dtype=USUAL).id]
-        yield Line(evidence.line(name), link(name), (_time(usual), _time(result), _times(factor)))
-
-
-def _time(result: ResultRecord) -> str:
-    name = next(each for each in _TIMES if each in result.measurements)
-    return figures.quantity(name, result.measurements[name])
-
-
-def _times(factor: float) -> str:
-    return f"{factor:.2f} ×"
+    for case_id, factor in gained.items():
+        result = by_case[case_id]
+        times = []
+        for each in (by_case[result.case.but(dtype=USUAL).id], result):
+            name = next(time for time in _TIMES if time in each.measurements)
+            times.append(figures.quantity(name, each.measurements[name]))
+        yield Line(evidence.line(case_id), link(case_id), (*times, _figure(SPEED_UP, factor)))
 
 
 def _beside(results: Sequence[ResultRecord], gained: Mapping[str, float]) -> Iterator[Line]:
     """Yield published figures of each benchmark beside this run's measurements."""
     for result in results:
         own = {**result.measurements, **({SPEED_UP: gained[result.case.id]} if result.case.id in gained else {})}
+        batch = own.get("items_per_call")  # a published figure's may differ
+        told = f" (batch {figures.number(batch)})" if batch else ""
         for each in published_of(result.case):
             if each.measurement in own:
                 yield Line(
@@ -205,7 +198,7 @@ def _beside(results: Sequence[ResultRecord], gained: Mapping[str, float]) -> Ite
                     link(result.case.id),
                     (
                         figures.words(each.measurement),
-                        f"{_figure(each.measurement, own[each.measurement])}{_batch(result)}",
+                        f"{_figure(each.measurement, own[each.measurement])}{told}",
                         f"{_figure(each.measurement, each.value)} ({each.work})",
                         each.stack,
                         each.source,
@@ -214,13 +207,7 @@ def _beside(results: Sequence[ResultRecord], gained: Mapping[str, float]) -> Ite
 
 
 def _figure(name: str, value: float) -> str:
-    return _times(value) if name == SPEED_UP else figures.quantity(name, value)
-
-
-def _batch(result: ResultRecord) -> str:
-    """Return the batch size of a call, if known: a published figure's may differ."""
-    batch = result.measurements.get("items_per_call")
-    return f" (batch {figures.number(batch)})" if batch else ""
+    return f"{value:.2f} ×" if name == SPEED_UP else figures.quantity(name, value)
 
 
 #: Charts in one section. The least number of a model's tensors for a chart.
@@ -238,6 +225,7 @@ _BY = {
 #: Series drawn beside or below others: the CPU's rounds beside the device's, the labels of a row.
 _NOT_ALONE = ("peer_us", *(places for _, places in _BY.values() if places))
 BASELINE = "baseline_"
+_PARTS_OF_CURVES = ("_actual", "_expected", "_low", "_high")
 #: Benchmarks in the chart of slow-downs, and the metric names of a slow-down and its interval.
 SLOWDOWNS_LIMIT, _INTERVAL = 40, ("slowdown", "low", "high")
 #: A property of a model -> its part of the chart.
@@ -258,13 +246,11 @@ def charts(results: Iterable[ResultRecord]) -> tuple[Chart, ...]:
 
 def _slowdowns(results: Sequence[ResultRecord]) -> Iterator[Chart]:
     """Draw the benchmarks that have a baseline."""
-    found = [
-        chart.Slowdown(evidence.line(result.case.id), verdict.agrees, *(verdict.metrics[name] for name in _INTERVAL))
-        for result in results
-        for verdict in result.verdicts
-        if all(isinstance(verdict.metrics.get(name), int | float) for name in _INTERVAL)
-    ]
-    found = [each for each in found if math.isfinite(each.value)]
+    found = []
+    for result, verdict in ((one, each) for one in results for each in one.verdicts):
+        interval = [value for name in _INTERVAL if isinstance(value := verdict.metrics.get(name), int | float)]
+        if len(interval) == len(_INTERVAL) and math.isfinite(interval[0]):
+            found.append(chart.Slowdown(evidence.line(result.case.id), verdict.agrees, *interval))
     if found:
         found.sort(key=lambda each: (each.agrees, -each.value))
         yield chart.slowdowns(str(say("chart.slowdowns-title")), found[:SLOWDOWNS_LIMIT])
@@ -309,15 +295,12 @@ def _rows(result: ResultRecord) -> Iterator[Chart]:
         over, places = _BY[part]
         at = result.series.get(places, ()) if places else range(1, len(values) + 1)
         if len(at) == len(values):
-            labels = [figures.quantity(places or "", each) for each in at]
-            yield _row(result, name.replace(part, ""), values, labels, over=over)
-
-
-def _row(result: ResultRecord, name: str, values: Sequence[float], places: Sequence[str], *, over: str) -> Chart:
-    low, high = (figures.quantity(name, each) for each in (min(values), max(values)))
-    caption = say(f"chart.by-{over}", name=in_both(figures.words(name), "findings"), n=places[-1], low=low, high=high)
-    points = list(zip(places, values, strict=True))
-    return chart.row(*_titled(result), caption, name, points, over=over, labels=places)
+            labels, stem = [figures.quantity(places or "", each) for each in at], name.replace(part, "")
+            low, high = (figures.quantity(stem, each) for each in (min(values), max(values)))
+            named = in_both(figures.words(stem), "findings")
+            caption = say(f"chart.by-{over}", name=named, n=labels[-1], low=low, high=high)
+            points = list(zip(labels, values, strict=True))
+            yield chart.row(*_titled(result), caption, stem, points, over=over, labels=labels)
 
 
 def _series(result: ResultRecord) -> Iterator[Chart]:
@@ -328,14 +311,10 @@ def _series(result: ResultRecord) -> Iterator[Chart]:
         if stem != name and expected and values:
             spread = (result.series.get(f"{stem}_low", ()), result.series.get(f"{stem}_high", ()))
             yield chart.curve(title, href, stem, values, expected, spread=spread)
-        elif stem == name and _is_distribution(name) and chart.is_plottable(values):
+        is_part = name in _NOT_ALONE or name.startswith(BASELINE) or name.endswith(_PARTS_OF_CURVES) or _part(name)
+        if not is_part and chart.is_plottable(values):
             baseline = result.series.get(f"{BASELINE}{name}", ())
             yield chart.distribution(title, href, name, values, baseline if chart.is_plottable(baseline) else ())
-
-
-def _is_distribution(name: str) -> bool:
-    is_part = name in _NOT_ALONE or name.startswith(BASELINE) or name.endswith(("_expected", "_low", "_high"))
-    return not is_part and not _part(name)
 
 
 def _part(name: str) -> str:

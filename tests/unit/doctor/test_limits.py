@@ -218,7 +218,7 @@ def chip(**changes: Any) -> Chip:
 )
 def test_health_is_good_bad_or_unsure(health: str, rule: str) -> None:
     facts = {"npu_smi": SimpleNamespace(chips=(chip(health=health),)), "identities": ()}
-    for name, check in (("bad", devices.unwell), ("unsure", devices.unsure_health)):
+    for name, check in (("bad", CHECKS["health.bad"]), ("unsure", CHECKS["health.unsure"])):
         found = said(check, **facts)
         assert [each.what for each in found] == [f"NPU 0, which torch does not see, has the health {health}"] * (
             rule == name
