@@ -18,7 +18,7 @@ import torch
 from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import HALVES
 
-from .entry import in_family, ties_forgiven
+from .entry import in_family, on_copies, ties_forgiven
 from .families import normalization, routing, serving
 
 T = torch.Tensor
@@ -56,17 +56,6 @@ def _as(own: str, name: str, arguments: str, reorder: Through | None = None) -> 
 
     made: Operator = replace(found, name=name, function=renamed(found.function), layouts=False, sweep=False)
     return made
-
-
-def _writes(*places: int) -> Through:
-    """Return what calls an operator with copies of the tensors that it writes, and returns these."""
-
-    def through(apply: Any, *given: Any) -> Any:
-        args = [each.clone() if place in places else each for place, each in enumerate(given)]
-        apply(*args)
-        return tuple(args[place] for place in places)
-
-    return through
 
 
 # --- adapters (LoRA): each row with the matrix of its request; a negative index is a request without one ---
@@ -221,10 +210,10 @@ OPERATORS = in_family(
         lambda apply, x, weight, ends, scale, rows: apply(x, weight, scale, rows, ends)),
     _of("_C_ascend.swap_blocks", "x y z", _swapped, lambda d: [call(
         d.normal(6, 8, 2, 16), d.normal(5, 8, 2, 16), [[0, 4], [5, 0], [3, 3]])],
-        lambda apply, *given: _writes(1)(lambda x, y, pairs: apply(x, y, torch.tensor(pairs)), *given), exact=True),
+        lambda apply, *given: on_copies(1)(lambda x, y, pairs: apply(x, y, torch.tensor(pairs)), *given), exact=True),
     _of("_C_ascend.transpose_kv_cache_by_block", "kCache vCache blockIDs blockSize headNum headDim splitNum layerNum",
         _regrouped, lambda d: [call(d.normal(6, 128, 4, 128), d.normal(6, 128, 4, 128), torch.tensor([4, 0, 3]), parts)
-                               for parts in (2, 4)], lambda apply, *given: _writes(0, 1)(
+                               for parts in (2, 4)], lambda apply, *given: on_copies(0, 1)(
             lambda k, v, blocks, parts: apply([k], [v], blocks, *k.shape[1:], parts, 1), *given), exact=True),
     _of("_C_ascend.store_kv_block", "", lambda key, cache, slots: serving.written(
         key[:, None], key[:, None], cache, cache, slots)[0], lambda d: [call(

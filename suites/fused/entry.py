@@ -21,16 +21,46 @@ def fused(
     definition: Callable[..., Any],
     inputs: Callable[[InputFactory], Iterable[Sample]],
     *,
+    part: str = "",
     through: Callable[..., Any] | None = None,
     **settings: Any,
 ) -> Operator:
-    """Describe ``torch_npu.NAME``; settings are those of :class:`Operator`.
+    """Describe ``torch_npu.NAME``, or a ``part`` of what it does; settings are those of :class:`Operator`.
 
     ``through`` gets the operator before the arguments of a call, if they are not simply passed on.
     """
-    return Operator(
-        name=name, function=partial(called, name, through), definition=definition, inputs=inputs, **settings
-    )
+    function, own = partial(called, name, through), f"{name}.{part}" if part else name
+    return Operator(name=own, function=function, definition=definition, inputs=inputs, **settings)
+
+
+#: An operator without gradients, which gets its inputs as they are made: in one layout, and finite.
+given_as_made: Callable[..., Operator] = partial(fused, grad=False, nonfinite=False, layouts=False)
+
+
+def by_name(names: str, *results: int, **constants: Any) -> Callable[..., Any]:
+    """Return what calls an operator with arguments of these names, "_" where they go by place, and ``constants``.
+
+    Of several results it returns those at the places ``results``.
+    """
+
+    def through(apply: Any, *given: Any, **named: Any) -> Any:
+        pairs = list(zip(names.split(), given, strict=False))  # what is not given has the operator's default
+        by_place = [each for name, each in pairs if name == "_"]
+        made = apply(*by_place, **{name: each for name, each in pairs if name != "_"}, **constants, **named)
+        return tuple(made[place] for place in results) if results else made
+
+    return through
+
+
+def on_copies(*places: int, **constants: Any) -> Callable[..., Any]:
+    """Return what calls an operator with copies of the tensors that it writes, and returns these."""
+
+    def through(apply: Any, *given: Any) -> Any:
+        args = [each.clone() if place in places else each for place, each in enumerate(given)]
+        apply(*args, **constants)
+        return tuple(args[place] for place in places)
+
+    return through
 
 
 #: The first torch_npu known to have an operator in the form that its definition describes; before, it takes other

@@ -12,8 +12,8 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import HALVES
 
-from ..entry import fused, in_family
-from .serving import causal, chosen_keys, interleave_rope, sparse, written
+from ..entry import given_as_made, in_family
+from .serving import causal, chosen_keys, interleave_rope, normalized, sparse, written
 
 T = torch.Tensor
 
@@ -23,19 +23,15 @@ _TOKEN, _QUERY, _KEY, _HEAD, _ROPE = 7168, 1536, 512, 128, 64
 TERMS = _TOKEN
 
 
-def _norm(x: T, gamma: T) -> T:
-    return x / x.square().mean(-1, keepdim=True).add(1e-5).sqrt() * gamma
-
-
 def _before_attention(
     x: T, down: T, up: T, up_key: T, down_key: T, gamma: T, gamma_key: T, sin: T, cos: T, slots: T, keys: T, ropes: T
 ) -> tuple[T, T, T, T]:
     heads = up_key.shape[0]
-    plain, turned = torch.split((_norm(x @ down, gamma) @ up).view(len(x), heads, -1), [_HEAD, _ROPE], -1)
+    plain, turned = torch.split((normalized(x @ down, gamma) @ up).view(len(x), heads, -1), [_HEAD, _ROPE], -1)
     query = torch.einsum("thd,hdc->thc", plain, up_key)
     key, rope = torch.split(x @ down_key, [_KEY, _ROPE], -1)
     rotated = interleave_rope(rope, cos, sin)
-    caches = written(_norm(key, gamma_key).unsqueeze(1), rotated.unsqueeze(1), keys, ropes, slots)
+    caches = written(normalized(key, gamma_key).unsqueeze(1), rotated.unsqueeze(1), keys, ropes, slots)
     return query, interleave_rope(turned, cos[:, None], sin[:, None]), *caches
 
 
@@ -108,15 +104,14 @@ def _sparse(query: T, numbers: T, rope: T, steps: T, indices: T, scale: float) -
     return sparse(query[..., :_KEY], plain, indices, query[..., _KEY:], rope, scale)
 
 
-def _call_sparse(apply: Any, query: T, numbers: T, rope: T, steps: T, indices: T, scale: float) -> T:
+def _call_sparse(apply: Any, query: T, numbers: T, rope: T, steps: T, indices: T, scale: float) -> Any:
     host = [each.cpu().contiguous().view(torch.int8) for each in (numbers, rope, steps)]
     key = torch.cat(host, -1).to(query.device)
     lengths = [torch.full((len(x),), x.shape[1], dtype=torch.int32, device=query.device) for x in (query, key)]
-    made: T = apply(
+    return apply(
         query, key, key, indices, scale, 2, 2, actual_seq_lengths_query=lengths[0], actual_seq_lengths_kv=lengths[1],
         sparse_mode=3, attention_mode=2, quant_scale_repo_mode=1, tile_size=128, rope_head_dim=64,
     )  # fmt: skip
-    return made
 
 
 def _sparse_inputs(make: InputFactory) -> Iterator[Sample]:
@@ -160,8 +155,7 @@ def _convolved_inputs(make: InputFactory) -> Iterator[Sample]:
             [0, 4, 0, 9], dtype=torch.int32))  # fmt: skip
 
 
-_entry: Callable[..., Operator] = partial(fused, grad=False, nonfinite=False, layouts=False)
-_bf16: Callable[..., Operator] = partial(_entry, dtypes=("bfloat16",))
+_bf16: Callable[..., Operator] = partial(given_as_made, dtypes=("bfloat16",))
 
 OPERATORS = in_family(
     "latent attention",
@@ -170,10 +164,11 @@ OPERATORS = in_family(
               terms=TERMS)
         for name in ("npu_mla_prolog", "npu_mla_prolog_v2", "npu_mla_prolog_v3")
     ),
-    _entry(
+    given_as_made(
         "npu_quant_lightning_indexer", _best_scores, _indexer_inputs, through=_call_best,
         outputs=("bfloat16", "int64"), dtypes=("int8",), terms=64,
     ),
     _bf16("npu_kv_quant_sparse_flash_attention", _sparse, _sparse_inputs, through=_call_sparse, terms=576),
-    _entry("npu_fused_causal_conv1d", _convolved, _convolved_inputs, through=_call_convolved, dtypes=HALVES, terms=3),
+    given_as_made("npu_fused_causal_conv1d", _convolved, _convolved_inputs, through=_call_convolved, dtypes=HALVES,
+                  terms=3),
 )  # fmt: skip

@@ -14,7 +14,6 @@ from pytest_ascend.operators.operator import HALVES
 from ..entry import fused, in_family
 
 T = torch.Tensor
-HALF_FIRST = (*HALVES, "float32")
 
 #: Terms in the longest sum.
 TERMS = 129
@@ -30,33 +29,20 @@ def _batched_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(make.normal(2, 4, 16), make.normal(2, 16, 8), [])
 
 
-def _grouped(x: list[T], weight: list[T], bias: list[T] | None = None, **_: Any) -> list[T]:
-    products = [left @ right for left, right in zip(x, weight, strict=True)]
-    return products if bias is None else [a + b for a, b in zip(products, bias, strict=True)]
-
-
-def _of_groups(x: list[T], weight: list[T], *, group_list: T, **_: Any) -> list[T]:
-    """Multiply the rows of each group, up to its end, with its matrix."""
+def _grouped(x: list[T], weight: list[T], group_list: T | None = None) -> list[T]:
+    """Multiply each with its matrix; or the rows of each group, up to its end."""
+    if group_list is None:
+        return [left @ right for left, right in zip(x, weight, strict=True)]
     ends = [0, *group_list.tolist()]
     return [torch.cat([x[0][a:b] @ w for a, b, w in zip(ends, ends[1:], weight[0], strict=False)])]
 
 
 def _grouped_inputs(make: InputFactory) -> Iterator[Sample]:
     sizes = ((3, 16, 8), (5, 129, 17), (1, 32, 32))
-    yield call(
-        [make.normal(m, k, grad=False) for m, k, _ in sizes], [make.normal(k, n, grad=False) for _, k, n in sizes]
-    )
-    ends = torch.tensor([4, 4, 11])
-    yield call(
-        [make.normal(11, 32, grad=False)],
-        [make.normal(3, 32, 16, grad=False)],
-        group_list=ends,
-        name="rows of one tensor",
-    )
-
-
-def _grouped_or_of_groups(x: list[T], weight: list[T], group_list: T | None = None) -> list[T]:
-    return _grouped(x, weight) if group_list is None else _of_groups(x, weight, group_list=group_list)
+    rows = [make.normal(m, k, grad=False) for m, k, _ in sizes]
+    yield call(rows, [make.normal(k, n, grad=False) for _, k, n in sizes])
+    rows, weights = [make.normal(11, 32, grad=False)], [make.normal(3, 32, 16, grad=False)]
+    yield call(rows, weights, group_list=torch.tensor([4, 4, 11]), name="rows of one tensor")
 
 
 def _call_grouped(multiply: Any, x: list[T], weight: list[T], group_list: T | None = None) -> Any:
@@ -83,10 +69,6 @@ def _image_calls(make: InputFactory) -> Iterator[Sample]:
     yield call(make.normal(2, 4, 9, 11), make.normal(6, 2, 3, 3, std=0.3), make.normal(6), [2, 1], [0, 1], [1, 2], 2)
 
 
-def _conv2d(x: T, weight: T, bias: T | None, stride: Any, padding: Any, dilation: Any, groups: int) -> T:
-    return F.conv2d(x, weight, bias, stride, padding, dilation, groups)
-
-
 def _transposed_product(x: T, weight: T, perm_x1: list[int], perm_y: list[int]) -> T:
     return (x.permute(perm_x1) @ weight).permute(perm_y)
 
@@ -97,7 +79,7 @@ _LINEAR = in_family(
     fused("npu_bmmV2", lambda x, y, _: x @ y, _batched_inputs, terms=TERMS),
     fused(
         "npu_grouped_matmul",
-        _grouped_or_of_groups,
+        _grouped,
         _grouped_inputs,
         through=_call_grouped,
         dtypes=HALVES,
@@ -105,12 +87,12 @@ _LINEAR = in_family(
         terms=TERMS,
     ),
     fused("npu_ffn", _ffn, _ffn_inputs, dtypes=("float16",), grad=False, terms=TERMS),
-    fused("npu_conv2d", _conv2d, _image_calls, grad=False, terms=TERMS),
+    fused("npu_conv2d", F.conv2d, _image_calls, grad=False, terms=TERMS),
     fused(
         "npu_transpose_batchmatmul",
         _transposed_product,
         lambda d: [call(d.normal(8, 3, 128), d.normal(3, 128, 128), perm_x1=[1, 0, 2], perm_y=[1, 0, 2])],
-        dtypes=HALF_FIRST,
+        dtypes=(*HALVES, "float32"),
         grad=False,
         terms=TERMS,
     ),
@@ -161,10 +143,8 @@ def _anti_quant(x: T, scale: T, offset: T | None = None, dst_dtype: torch.dtype 
 
 
 def _anti_inputs(make: InputFactory) -> Iterator[Sample]:
-    x, scale = (
-        make.integers(5, 64, low=-128, high=128, dtype=torch.int8),
-        make.uniform(64, low=0.5, high=2, dtype=torch.float32),
-    )
+    x = make.integers(5, 64, low=-128, high=128, dtype=torch.int8)
+    scale = make.uniform(64, low=0.5, high=2, dtype=torch.float32)
     yield call(x, scale, dst_dtype=torch.float16)
     codes = torch.arange(-128, 128, dtype=torch.int8).view(-1, 64)
     yield call(codes, make.given([0.5, 2.0] * 32, torch.float32), dst_dtype=torch.float16, name="every code")
@@ -178,10 +158,8 @@ def _rms_norm_quant(x: T, gamma: T, beta: T, scale: T, offset: T, epsilon: float
 
 def _rms_inputs(make: InputFactory) -> Iterator[Sample]:
     signs = make.integers(4, 32, high=2) * 2 - 1  # of magnitude one: the norm keeps them
-    gamma = make.given([float(1 + i % 3) for i in range(32)])
-    yield call(
-        signs.to(make.dtype), gamma, make.given([0.0] * 32), make.given([8.0]), torch.tensor([3], dtype=torch.int8)
-    )
+    gamma, beta, offset = [float(1 + i % 3) for i in range(32)], [0.0] * 32, torch.tensor([3], dtype=torch.int8)
+    yield call(signs.to(make.dtype), make.given(gamma), make.given(beta), make.given([8.0]), offset)
 
 
 _QUANTIZATION = in_family(

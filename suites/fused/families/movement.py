@@ -18,9 +18,6 @@ from ..entry import fused, in_family
 T = torch.Tensor
 DTYPES = (*FLOATS, "int32")
 
-#: CANN's number of the plain (ND) format.
-ND = 2
-
 
 def _values(make: InputFactory, *shape: int) -> T:
     if make.dtype.is_floating_point:
@@ -79,7 +76,8 @@ _moved: Callable[..., Operator] = partial(fused, dtypes=DTYPES, grad=False, exac
 
 _MOVEMENT = in_family(
     "movement",
-    fused("npu_format_cast", lambda x, _: x, of((5, 16, 17), (ND,)), dtypes=DTYPES, exact=True),
+    # 2 is CANN's number of the plain format, ND.
+    fused("npu_format_cast", lambda x, _: x, of((5, 16, 17), (2,)), dtypes=DTYPES, exact=True),
     fused(
         "npu_dtype_cast",
         lambda x, dtype: x.to(dtype).double(),
@@ -138,14 +136,12 @@ _MOVEMENT = in_family(
 
 def _corners(boxes: T, trans: bool) -> tuple[T, T, T, T]:
     """Return left, top, right, bottom of boxes (4, n): unchanged, or from centre and size."""
-    if not trans:
-        return boxes[0], boxes[1], boxes[2], boxes[3]
     x, y, w, h = boxes[0], boxes[1], boxes[2], boxes[3]
-    return x - w / 2, y - h / 2, x + w / 2, y + h / 2
+    return (x - w / 2, y - h / 2, x + w / 2, y + h / 2) if trans else (x, y, w, h)
 
 
 def _overlap(one: T, other: T, trans: bool) -> tuple[T, T, T, T, T]:
-    """Return intersection over union, union, and width, height and squared diagonal of the enclosing box."""
+    """Return intersection over union, union, the enclosing box's width and height, the centres' squared distance."""
     a, b = _corners(one, trans), _corners(other, trans)
     width = (torch.minimum(a[2], b[2]) - torch.maximum(a[0], b[0])).clamp(min=0)
     height = (torch.minimum(a[3], b[3]) - torch.maximum(a[1], b[1])).clamp(min=0)
@@ -153,12 +149,8 @@ def _overlap(one: T, other: T, trans: bool) -> tuple[T, T, T, T, T]:
     union = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - inside
     outer_width = torch.maximum(a[2], b[2]) - torch.minimum(a[0], b[0])
     outer_height = torch.maximum(a[3], b[3]) - torch.minimum(a[1], b[1])
-    return inside / union, union, outer_width, outer_height, _distance(a, b)
-
-
-def _distance(a: tuple[T, ...], b: tuple[T, ...]) -> T:
-    """Return the squared distance between the centres."""
-    return ((b[0] + b[2] - a[0] - a[2]) / 2).square() + ((b[1] + b[3] - a[1] - a[3]) / 2).square()
+    distance = ((b[0] + b[2] - a[0] - a[2]) / 2).square() + ((b[1] + b[3] - a[1] - a[3]) / 2).square()
+    return inside / union, union, outer_width, outer_height, distance
 
 
 def _giou(one: T, other: T, trans: bool = False, **_settings: Any) -> T:
@@ -172,10 +164,8 @@ def _diou(one: T, other: T, trans: bool = False, **_settings: Any) -> T:
 
 
 def _ciou(one: T, other: T, trans: bool = False, **_settings: Any) -> T:
-    ratios = []
-    for corners in (_corners(one, trans), _corners(other, trans)):
-        left, top, right, bottom = corners
-        ratios.append(torch.atan((right - left) / (bottom - top)))
+    corners = _corners(one, trans), _corners(other, trans)
+    ratios = [torch.atan((right - left) / (bottom - top)) for left, top, right, bottom in corners]
     v = (4 / math.pi**2) * (ratios[1] - ratios[0]).square()
     alpha = v / (1 - _overlap(one, other, trans)[0] + v)
     return _diou(one, other, trans) - (alpha * v).unsqueeze(0)
@@ -193,17 +183,14 @@ def _iou(boxes: T, truth: T, mode: int = 0) -> T:
     return inside / (theirs if mode else mine + theirs - inside)
 
 
-def _pairs(**named: Any) -> Callable[[InputFactory], Iterator[Sample]]:
+def _pairs(make: InputFactory) -> Iterator[Sample]:
     """Yield pairs of nearby boxes (4, n) with centres and sizes."""
-
-    def inputs(make: InputFactory) -> Iterator[Sample]:
-        for count in (16, 33):
-            centres, sizes = make.uniform(2, count, low=4, high=6), make.uniform(2, count, low=2, high=4)
-            moved, grown = make.uniform(2, count, low=4, high=6), make.uniform(2, count, low=2, high=4)
-            boxes = [torch.cat(parts).detach().requires_grad_() for parts in ((centres, sizes), (moved, grown))]
-            yield call(*boxes, **named)
-
-    return inputs
+    for count in (16, 33):
+        boxes = []
+        for _ in range(2):
+            parts = make.uniform(2, count, low=4, high=6), make.uniform(2, count, low=2, high=4)
+            boxes.append(torch.cat(parts).detach().requires_grad_())
+        yield call(*boxes, trans=True, is_cross=False)
 
 
 def _rows(make: InputFactory, count: int) -> T:
@@ -234,9 +221,9 @@ _boxes: Callable[..., Operator] = partial(fused, dtypes=("float32", "float16"), 
 
 _DETECTION = in_family(
     "detection",
-    _boxes("npu_giou", _giou, _pairs(trans=True, is_cross=False)),
-    _boxes("npu_diou", _diou, _pairs(trans=True, is_cross=False)),
-    _boxes("npu_ciou", _ciou, _pairs(trans=True, is_cross=False), grad=False),
+    _boxes("npu_giou", _giou, _pairs),
+    _boxes("npu_diou", _diou, _pairs),
+    _boxes("npu_ciou", _ciou, _pairs, grad=False),
     _boxes("npu_iou", _iou, _row_pairs, grad=False),
     _boxes("npu_ptiou", _iou, _row_pairs, grad=False),
     _boxes(

@@ -48,15 +48,11 @@ def _add_layer_norm(x1: T, x2: T, gamma: T, beta: T, epsilon: float = 1e-5, addi
     return F.layer_norm(x, gamma.shape, gamma, beta, epsilon), mean, rstd, *([x] if additional_output else [])
 
 
-def _deep_norm(x: T, gx: T, beta: T, gamma: T, alpha: float = 0.3, epsilon: float = 1e-6) -> tuple[T, T, T]:
+def _deep_norm(x: T, gx: T, beta: T, gamma: T, alpha: float = 0.3, epsilon: float = 1e-6) -> T:
     total = alpha * x + gx
     mean = total.mean(-1, keepdim=True)
     rstd = (total - mean).square().mean(-1, keepdim=True).add(epsilon).rsqrt()
-    return mean, rstd, gamma * (total - mean) * rstd + beta
-
-
-def _layer_norm_eval(x: T, normalized_shape: list[int], weight: T, bias: T, eps: float = 1e-5) -> T:
-    return F.layer_norm(x, normalized_shape, weight, bias, eps)
+    return gamma * (total - mean) * rstd + beta
 
 
 def _group_norm_silu(x: T, weight: T, bias: T, group: int, eps: float = 1e-5) -> T:
@@ -94,13 +90,13 @@ _NORMALIZATION = in_family(
     ),  # statistics of such a row are unspecified
     _normal(
         "npu_deep_norm",
-        lambda *args, **named: _deep_norm(*args, **named)[2],
+        _deep_norm,
         rows(2, "shift", "scale", alpha=0.7),
         through=lambda deep_norm, *args, **named: deep_norm(*args, **named)[2],
     ),
     _normal(
         "npu_layer_norm_eval",
-        _layer_norm_eval,
+        F.layer_norm,
         lambda d: [
             call(d.normal(3, 5, 64, grad=False), [64], d.normal(64, grad=False), d.normal(64, grad=False)),
             call(d.normal(4, 6, 16, grad=False), [6, 16], d.normal(6, 16, grad=False), d.normal(6, 16, grad=False)),
@@ -141,45 +137,39 @@ def elementwise(*arguments: dict[str, Any]) -> Callable[[InputFactory], Iterator
     return inputs
 
 
-def gated(
-    *arguments: dict[str, Any], first: dict[str, Any] | None = None
-) -> Callable[[InputFactory], Iterator[Sample]]:
+def gated(*arguments: dict[str, Any]) -> Callable[[InputFactory], Iterator[Sample]]:
     """Yield calls that halve a dimension, and one for each set of further arguments."""
 
     def inputs(make: InputFactory) -> Iterator[Sample]:
         for shape in ((2, 3, 5, 32), (4, 514), (3, 2)):
-            yield call(make.uniform(*shape, low=-5, high=5), **(first or {}))
+            yield call(make.uniform(*shape, low=-5, high=5))
         for named in arguments:
             yield call(make.uniform(6, 4, 64, low=-5, high=5), **named)
 
     return inputs
 
 
-def _fast_gelu(x: torch.Tensor) -> torch.Tensor:
+def _fast_gelu(x: T) -> T:
     return x * torch.sigmoid(1.702 * x)
 
 
-def _swiglu(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
+def swiglu(x: T, dim: int = -1) -> T:
     gate, value = x.chunk(2, dim)
     return F.silu(gate) * value
 
 
-def _geglu(
-    x: torch.Tensor, dim: int = -1, approximate: int = 1, activate_left: bool = False
-) -> tuple[torch.Tensor, ...]:
+def _geglu(x: T, dim: int = -1, approximate: int = 1, activate_left: bool = False) -> tuple[T, T]:
     gate, value = x.chunk(2, dim)[:: 1 if activate_left else -1]
     gelu = F.gelu(gate, approximate="tanh" if approximate else "none")
     return gelu * value, gelu
 
 
-def _gelu_mul(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+def _gelu_mul(x: T, approximate: str = "none") -> T:
     gate, value = x.chunk(2, -1)
     return F.gelu(gate, approximate=approximate) * value
 
 
-def _clipped_swiglu(
-    x: torch.Tensor, alpha: float = 1.702, limit: float = 7.0, bias: float = 1.0, interleaved: bool = True
-) -> torch.Tensor:
+def _clipped_swiglu(x: T, alpha: float = 1.702, limit: float = 7.0, bias: float = 1.0, interleaved: bool = True) -> T:
     gate, value = (x[..., ::2], x[..., 1::2]) if interleaved else x.chunk(2, -1)
     gate, value = gate.clamp(max=limit), value.clamp(-limit, limit)
     return gate * torch.sigmoid(alpha * gate) * (value + bias)
@@ -191,7 +181,7 @@ _ACTIVATION = in_family(
     fused("npu_gelu", F.gelu, elementwise({"approximate": "tanh"}, {"approximate": "none"})),
     fused("npu_silu", F.silu, elementwise()),
     fused("npu_mish", F.mish, elementwise()),
-    fused("npu_swiglu", _swiglu, gated({"dim": 0}, {"dim": 1}, {"dim": -2})),
+    fused("npu_swiglu", swiglu, gated({"dim": 0}, {"dim": 1}, {"dim": -2})),
     fused("npu_geglu", _geglu, gated({"approximate": 0}, {"activate_left": True}, {"dim": 0}), outputs=("", "")),
     fused("npu_gelu_mul", _gelu_mul, gated({"approximate": "tanh"}), grad=False),
     fused(

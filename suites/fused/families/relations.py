@@ -10,7 +10,7 @@ table, and another batch are split otherwise (maxBlockNumPerBatch_, batchSize_ t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import HALVES
 
-from ..entry import fused, in_family
+from ..entry import given_as_made, in_family, on_copies
 from . import serving
 from .routing import choices
 
@@ -40,9 +40,8 @@ def _decoding(apply: Any, query: T, key: T, value: T, table: T, lengths: Sequenc
     That are blocks moved with their table, rows beyond the lengths, and a first block that is shared, not a copy.
     """
 
-    def run(q: T, k: T, v: T, blocks: T, counts: Sequence[int]) -> T:
-        made: T = serving.call_paged(apply, q, k, v, blocks, counts, _SCALE, _KV_HEADS)
-        return made
+    def run(q: T, k: T, v: T, blocks: T, counts: Sequence[int]) -> Any:
+        return serving.call_paged(apply, q, k, v, blocks, counts, _SCALE, _KV_HEADS)
 
     rows = [each[table.long()].flatten(1, 2) for each in (key, value)]
     how = {"num_heads": 4, "num_key_value_heads": _KV_HEADS, "scale": _SCALE, "input_layout": "BSH"}
@@ -85,12 +84,11 @@ def _prefill(apply: Any, query: T, key: T, value: T, table: T, length: int) -> t
     """Return what a prompt gives at once, in two chunks, and token by token."""
     mask = torch.ones(2048, 2048, dtype=torch.bool, device=query.device).triu(1)
 
-    def run(start: int, end: int) -> T:
-        made: T = serving.call_paged(
-            apply, query[start:end], key, value, table, [length - len(query) + end], _SCALE, _KV_HEADS,
+    def run(start: int, end: int) -> Any:
+        return serving.call_paged(
+            apply, query[start:end], key, value, table, [length - count + end], _SCALE, _KV_HEADS,
             ends=[end - start], atten_mask=mask, sparse_mode=3,
         )  # fmt: skip
-        return made
 
     count = len(query)
     ways = ((0, count), (0, 5, count), range(count + 1))
@@ -105,10 +103,9 @@ def _turned(rows: T, numbers: Sequence[int]) -> T:
 def _experts(apply: Any, x: T, weight: T, counts: Sequence[int]) -> tuple[T, ...]:
     """Return the products of each expert's rows with its weight: as given, in reverse order, each expert alone."""
 
-    def run(rows: T, weights: T, numbers: Sequence[int]) -> T:
+    def run(rows: T, weights: T, numbers: Sequence[int]) -> Any:
         ends = torch.tensor(numbers, device=x.device).cumsum(0)
-        made: T = apply([rows], [weights], group_list=ends, split_item=3, group_type=0, group_list_type=0)[0]
-        return made
+        return apply([rows], [weights], group_list=ends, split_item=3, group_type=0, group_list_type=0)[0]
 
     back = counts[::-1]
     parts = [(rows, weight[i : i + 1], [len(rows)]) for i, rows in enumerate(torch.split(x, list(counts))) if len(rows)]
@@ -119,24 +116,20 @@ def _experts(apply: Any, x: T, weight: T, counts: Sequence[int]) -> tuple[T, ...
 def _routed(apply: Any, x: T, experts: T, count: int) -> tuple[T, ...]:
     """Return the rows of each expert: as given; with the experts numbered from the last; with the tokens turned."""
 
-    def run(rows: T, choices: T) -> T:
-        made: T = serving.call_rows(apply, rows, choices, count, 0, count)[0]
-        return made
+    def run(rows: T, choices: T) -> Any:
+        return serving.call_rows(apply, rows, choices, count, 0, count)[0]
 
     numbers = torch.bincount(experts.cpu().flatten(), minlength=count).tolist()
     turned = torch.split(run(x.flip(0), experts.flip(0)), numbers)
-    return (
-        run(x, experts),
-        _turned(run(x, count - 1 - experts), numbers[::-1]),
-        torch.cat([rows.flip(0) for rows in turned]),
-    )
+    from_last = _turned(run(x, count - 1 - experts), numbers[::-1])
+    return run(x, experts), from_last, torch.cat([rows.flip(0) for rows in turned])
 
 
 def _stored(apply: Any, key: T, value: T, key_cache: T, value_cache: T, slots: T) -> tuple[T, ...]:
     """Return both caches: with the rows as given, and in reverse order with their slots."""
     caches, rows = (key_cache, value_cache), (key.flip(0), value.flip(0))
-    first = serving.call_written(apply, key, value, *caches, slots, cache_mode="Norm")
-    return *first, *serving.call_written(apply, *rows, *caches, slots.flip(0), cache_mode="Norm")
+    write = on_copies(2, 3, cache_mode="Norm")
+    return *write(apply, key, value, *caches, slots), *write(apply, *rows, *caches, slots.flip(0))
 
 
 def _decoded(query: T, key: T, value: T, table: T, lengths: Sequence[int]) -> tuple[T, ...]:
@@ -182,28 +175,24 @@ def _lengths_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(make.normal(len(lengths), 1, 64, grad=False), *caches, tables, lengths, _SCALE, _KV_HEADS)
 
 
-def _relation(name: str, part: str, definition: Callable[..., Any], inputs: Any, **settings: Any) -> Operator:
-    made = fused(
-        name, definition, inputs, dtypes=HALVES[:1], grad=False, nonfinite=False, layouts=False, **settings
-    )  # fmt: skip
-    return replace(made, name=f"{name}.{part}")
-
+_relation: Callable[..., Operator] = partial(given_as_made, dtypes=HALVES[:1])
 
 OPERATORS = in_family(
     "serving",
-    _relation("npu_fused_infer_attention_score", "decoding", _decoded, _decoding_inputs, through=_decoding,
+    _relation("npu_fused_infer_attention_score", _decoded, _decoding_inputs, part="decoding", through=_decoding,
               outputs=(*("",) * 5, "bool"), terms=512),
-    _relation("npu_fused_infer_attention_score", "pages", _paged, _decoding_inputs, through=_in_pages,
+    _relation("npu_fused_infer_attention_score", _paged, _decoding_inputs, part="pages", through=_in_pages,
               outputs=("",) * 4, terms=512),
-    _relation("npu_fused_infer_attention_score", "chunks", _prefilled, _prefill_inputs, through=_prefill,
+    _relation("npu_fused_infer_attention_score", _prefilled, _prefill_inputs, part="chunks", through=_prefill,
               outputs=("",) * 3, terms=300),
-    _relation("npu_grouped_matmul", "permuted", _multiplied, lambda d: [
-        call(d.normal(12, 64, grad=False), d.normal(4, 64, 32, grad=False), [4, 3, 0, 5])], through=_experts,
-        outputs=("",) * 3, terms=64),
-    _relation("npu_fused_infer_attention_score", "lengths", serving.paged, _lengths_inputs, through=serving.call_paged,
-              outputs=("",), terms=4096),
-    _relation("npu_moe_init_routing_v2", "permuted", _sent, lambda d: [
-        call(d.normal(17, 16, grad=False), choices(d, 17, 8, 3), 8)], through=_routed, outputs=("",) * 3, exact=True),
-    _relation("npu_scatter_pa_kv_cache", "permuted", _kept, serving.slots_inputs, through=_stored, outputs=("",) * 4,
-              exact=True),
+    _relation("npu_grouped_matmul", _multiplied, lambda d: [
+        call(d.normal(12, 64, grad=False), d.normal(4, 64, 32, grad=False), [4, 3, 0, 5])], part="permuted",
+        through=_experts, outputs=("",) * 3, terms=64),
+    _relation("npu_fused_infer_attention_score", serving.paged, _lengths_inputs, part="lengths",
+              through=serving.call_paged, outputs=("",), terms=4096),
+    _relation("npu_moe_init_routing_v2", _sent, lambda d: [
+        call(d.normal(17, 16, grad=False), choices(d, 17, 8, 3), 8)], part="permuted", through=_routed,
+        outputs=("",) * 3, exact=True),
+    _relation("npu_scatter_pa_kv_cache", _kept, serving.slots_inputs, part="permuted", through=_stored,
+              outputs=("",) * 4, exact=True),
 )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,8 @@ from pytest_ascend.device import npu
 from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import HALVES
 
-from ..entry import fused, in_family, ties_forgiven
+from ..entry import by_name, given_as_made, in_family, on_copies, ties_forgiven
+from .normalization import swiglu
 from .routing import choices
 
 T = torch.Tensor
@@ -99,12 +99,11 @@ _NAMES_OF_V2 = {
 }
 
 
-def _with_names_of_v2(apply: Any, *tensors: T, **how: Any) -> Any:
-    return apply(*tensors, **{_NAMES_OF_V2.get(name, name): value for name, value in how.items()})
-
-
 def _call_paged_v2(apply: Any, *given: Any, **named: Any) -> Any:
-    return call_paged(lambda *x, **how: _with_names_of_v2(apply, *x, **how), *given, **named)
+    def renamed(*tensors: T, **how: Any) -> Any:
+        return apply(*tensors, **{_NAMES_OF_V2.get(name, name): value for name, value in how.items()})
+
+    return call_paged(renamed, *given, **named)
 
 
 def new_table(make: InputFactory, batch: int, blocks: int) -> T:
@@ -112,14 +111,10 @@ def new_table(make: InputFactory, batch: int, blocks: int) -> T:
     return make.uniform(batch * blocks, dtype=torch.float32).argsort().int().view(batch, blocks)
 
 
-def _cache(make: InputFactory, blocks: int, size: int, width: int) -> T:
-    return make.normal(blocks, size, width, grad=False)
-
-
 def _paged_inputs(make: InputFactory) -> Iterator[Sample]:
     def of(batch: int, blocks: int, width: int = 32) -> tuple[T, T, T]:
-        caches = [_cache(make, batch * blocks, 128, width) for _ in "kv"]
-        return caches[0], caches[1], new_table(make, batch, blocks)
+        key, value = (make.normal(batch * blocks, 128, width, grad=False) for _ in "kv")
+        return key, value, new_table(make, batch, blocks)
 
     for name, lengths in (
         ("one key to one page", [1, 127, 128]), ("across a page", [129, 511, 513]), ("several pages", [767, 768, 512])
@@ -136,19 +131,11 @@ def _paged_inputs(make: InputFactory) -> Iterator[Sample]:
     # Minus infinity in a bias of 768: llama.cpp-omni#89.
     given, bias = (make.normal(2, 1, 64, grad=False), *of(2, 6)), make.normal(2, 4, 1, 768, grad=False)
     yield call(*given, [768, 640], 0.25, 2, pse_shift=bias, without=[64, 96], name="bias")
-
-
-def _mla_inputs(make: InputFactory) -> Iterator[Sample]:
-    keys, table = _cache(make, 4, 128, 512), new_table(make, 2, 2)
+    keys, table = make.normal(4, 128, 512, grad=False), new_table(make, 2, 2)
     yield call(
         make.normal(2, 32, 512, grad=False), keys, keys, table, [130, 256], 0.04, 1, ends=[1, 2],
-        query_rope=make.normal(2, 32, 64, grad=False), key_rope=_cache(make, 4, 128, 64), name="MLA",
+        query_rope=make.normal(2, 32, 64, grad=False), key_rope=make.normal(4, 128, 64, grad=False), name="MLA",
     )  # fmt: skip
-
-
-def _pages_then_mla(make: InputFactory) -> Iterator[Sample]:
-    yield from _paged_inputs(make)
-    yield from _mla_inputs(make)
 
 
 def _boost_paged(query: T, key: T, value: T, table: T, lengths: T, scale: float) -> T:
@@ -195,12 +182,6 @@ def written(key: T, value: T, key_cache: T, value_cache: T, slots: T) -> tuple[T
     return caches
 
 
-def call_written(apply: Any, key: T, value: T, key_cache: T, value_cache: T, slots: T, **how: Any) -> Any:
-    caches = key_cache.clone(), value_cache.clone()
-    apply(key, value, *caches, slots, **how)
-    return caches
-
-
 def slots_inputs(make: InputFactory) -> Iterator[Sample]:
     rows, caches = (make.normal(9, 2, 16), make.normal(9, 2, 16)), [make.normal(4, 8, 2, 16) for _ in "kv"]
     slots = make.uniform(32, dtype=torch.float32).argsort()[:9].int()
@@ -240,12 +221,6 @@ def _indexer(query: T, key: T, weights: T, count: int) -> T:
     return best.masked_fill(scores.gather(-1, best).isneginf(), -1).unsqueeze(2).int()
 
 
-def _call_indexer(apply: Any, query: T, key: T, weights: T, count: int) -> T:
-    found = apply(query, key, weights, layout_query="BSND", layout_key="BSND", sparse_count=count, sparse_mode=3)
-    made: T = found[0]
-    return made
-
-
 def sparse(query: T, key: T, indices: T, query_rope: T, key_rope: T, scale: float) -> T:
     """Attend over chosen keys: all that are not chosen are left out."""
     q, k = torch.cat((query, query_rope), -1), torch.cat((key, key_rope), -1)
@@ -258,11 +233,9 @@ def sparse(query: T, key: T, indices: T, query_rope: T, key_rope: T, scale: floa
     return torch.stack(made)
 
 
-def _call_sparse(apply: Any, query: T, key: T, indices: T, query_rope: T, key_rope: T, scale: float) -> T:
-    made: T = apply(
-        query, key, key, indices, scale, query_rope=query_rope, key_rope=key_rope, sparse_mode=3, attention_mode=2
-    )[0]
-    return made
+def _call_sparse(apply: Any, query: T, key: T, indices: T, query_rope: T, key_rope: T, scale: float) -> Any:
+    how = {"query_rope": query_rope, "key_rope": key_rope, "sparse_mode": 3, "attention_mode": 2}
+    return apply(query, key, key, indices, scale, **how)[0]
 
 
 def chosen_keys(make: InputFactory) -> T:
@@ -304,10 +277,6 @@ def _delta_inputs(make: InputFactory, lengths: Sequence[int] = (3, 70)) -> Itera
     beta = make.uniform(rows, 4, low=0.1, high=0.9, grad=False)
     counts = torch.tensor(lengths, dtype=torch.int32)
     yield call(q, k, make.normal(rows, 4, 16, grad=False), state, counts, g, beta, 0.25)
-
-
-def _call_chunk_delta(apply: Any, q: T, k: T, v: T, state: T, lengths: T, g: T, beta: T, scale: float) -> Any:
-    return apply(q, k, v, beta=beta, initial_state=state, actual_seq_lengths=lengths, scale=scale, g=g)
 
 
 def _call_delta(apply: Any, q: T, k: T, v: T, state: T, lengths: T, g: T, beta: T, scale: float) -> Any:
@@ -352,10 +321,6 @@ def mrope(positions: T, q: T, k: T, cache: T, head_size: int, sections: list[int
     return rotated(q), rotated(k)
 
 
-def _call_mrope(apply: Any, positions: T, q: T, k: T, cache: T, size: int, sections: list[int], mode: str) -> Any:
-    return apply(positions, q, k, cache, size, mrope_section=sections, rotary_mode=mode)
-
-
 def _mrope_inputs(make: InputFactory) -> Iterator[Sample]:
     for mode in ("half", "interleave"):
         for positions, sections in (
@@ -368,15 +333,8 @@ def _mrope_inputs(make: InputFactory) -> Iterator[Sample]:
 
 def _kv_cache(kv: T, gamma: T, cos: T, sin: T, index: T, k_cache: T, ckv_cache: T) -> tuple[T, T]:
     latent, rope = kv[:, 0].flatten(0, 1).tensor_split([512], -1)
-    normal = latent / latent.square().mean(-1, keepdim=True).add(1e-5).sqrt() * gamma
     rotated = interleave_rope(rope, cos[:, 0].flatten(0, 1), sin[:, 0].flatten(0, 1))
-    return written(rotated.unsqueeze(1), normal.unsqueeze(1), k_cache, ckv_cache, index)
-
-
-def _call_kv_cache(apply: Any, *given: T) -> Any:
-    caches = [each.clone() for each in given[5:]]
-    apply(*given[:5], *caches, cache_mode="PA")
-    return caches
+    return written(rotated.unsqueeze(1), normalized(latent, gamma).unsqueeze(1), k_cache, ckv_cache, index)
 
 
 def _kv_inputs(make: InputFactory) -> Iterator[Sample]:
@@ -396,11 +354,6 @@ def _w8a16(x: T, weight: T, scale: T, offset: T | None = None, group: int = 0) -
     return x @ ((wide if offset is None else wide + offset) * scale).to(x.dtype)
 
 
-def _call_w8a16(apply: Any, x: T, weight: T, scale: T, offset: T | None = None, group: int = 0) -> T:
-    made: T = apply(x, weight, scale, antiquant_offset=offset, antiquant_group_size=group)
-    return made
-
-
 def _w8a16_inputs(make: InputFactory) -> Iterator[Sample]:
     weight = make.integers(128, 32, low=-128, high=128, dtype=torch.int8)
     x, by_column = make.normal(5, 128, grad=False), make.uniform(32, low=0.01, high=0.1, grad=False)
@@ -413,20 +366,13 @@ def _int4(x: T, weight: T, scale: T) -> T:
     return x @ (weight.double() * scale).to(x.dtype)
 
 
-def _call_int4(pack: Any, x: T, weight: T, scale: T) -> T:
-    """Pack the weight, and multiply with it."""
-    made: T = npu.operator("npu_weight_quant_batchmatmul")(x, pack(weight), scale)
-    return made
+def _call_int4(pack: Any, x: T, weight: T, scale: T) -> Any:
+    return npu.operator("npu_weight_quant_batchmatmul")(x, pack(weight), scale)
 
 
 def _w8a8(x1: T, x2: T, scale: T, rows: T | None = None, bias: T | None = None) -> T:
     total = x1.double() @ x2.double() + (0 if bias is None else bias)
     return total * scale * (1 if rows is None else rows[:, None])
-
-
-def _call_w8a8(apply: Any, x1: T, x2: T, scale: T, rows: T | None = None, bias: T | None = None) -> T:
-    made: T = apply(x1, x2, scale, pertoken_scale=rows, bias=bias, output_dtype=torch.bfloat16)
-    return made
 
 
 def _w8a8_inputs(make: InputFactory) -> Iterator[Sample]:
@@ -444,18 +390,22 @@ def _grouped_w8a8(x: T, weight: T, scale: T, rows: T, ends: T) -> T:
     return torch.einsum("rk,rkn->rn", x.double(), weight.double()[owner]) * scale[owner] * rows[:, None]
 
 
-def _call_grouped_w8a8(apply: Any, x: T, weight: T, scale: T, rows: T, ends: T) -> T:
-    made: T = apply(
+def _call_grouped_w8a8(apply: Any, x: T, weight: T, scale: T, rows: T, ends: T) -> Any:
+    return apply(
         [x], [weight], scale=[scale], per_token_scale=[rows], group_list=ends, split_item=3, group_type=0,
         group_list_type=0, output_dtype=torch.bfloat16,
     )[0]  # fmt: skip
-    return made
 
 
-def _grouped_w8a8_inputs(make: InputFactory) -> Iterator[Sample]:
-    x, weight = (make.integers(*shape, low=-128, high=128, dtype=torch.int8) for shape in ((11, 64), (4, 64, 32)))
-    scale, rows = (make.uniform(*shape, low=0.001, high=0.01, dtype=torch.float32) for shape in ((4, 32), (11,)))
-    yield call(x, weight, scale.bfloat16(), rows, torch.tensor([4, 4, 9, 11]), name="an expert without rows")
+def _grouped_inputs(
+    scales: torch.dtype, columns: int, high: float, ends: Sequence[int], make: InputFactory
+) -> Iterator[Sample]:
+    shapes = (ends[-1], 64), (len(ends), 64, columns)
+    x, weight = (make.integers(*shape, low=-128, high=128, dtype=torch.int8) for shape in shapes)
+    scale, rows = (
+        make.uniform(*shape, low=0.001, high=high, dtype=torch.float32) for shape in ((len(ends), columns), ends[-1:])
+    )
+    yield call(x, weight, scale.to(scales), rows, torch.tensor(ends), name="an expert without rows")
 
 
 # --- quantized norms and gates: the definitions do not round, see entry.ties_forgiven ---
@@ -466,19 +416,17 @@ def by_row(x: T) -> tuple[T, T]:
     return x / scale.unsqueeze(-1), scale
 
 
-def _norm(x1: T, x2: T, gamma: T) -> tuple[T, T]:
-    x = x1 + x2
-    return x, x / x.square().mean(-1, keepdim=True).add(1e-6).sqrt() * gamma
+def normalized(x: T, gamma: T, epsilon: float = 1e-5) -> T:
+    return x / x.square().mean(-1, keepdim=True).add(epsilon).sqrt() * gamma
+
+
+def added_norm(x1: T, x2: T, gamma: T) -> tuple[T, T]:
+    return x1 + x2, normalized(x1 + x2, gamma, 1e-6)
 
 
 def _norm_quant(x1: T, x2: T, gamma: T, scales: T, zero_points: T) -> tuple[T, T]:
-    x, normal = _norm(x1, x2, gamma)
+    x, normal = added_norm(x1, x2, gamma)
     return normal / scales + zero_points, x
-
-
-def _call_norm_quant(apply: Any, x1: T, x2: T, gamma: T, scales: T, zero_points: T) -> Any:
-    made = apply(x1, x2, gamma, scales, zero_points, axis=-1, epsilon=1e-6, div_mode=True)
-    return made[0], made[2]
 
 
 def _norm_inputs(make: InputFactory) -> Iterator[Sample]:
@@ -489,46 +437,23 @@ def _norm_inputs(make: InputFactory) -> Iterator[Sample]:
 
 
 def _norm_dynamic(x1: T, x2: T, gamma: T, smooth: T) -> tuple[T, T, T]:
-    x, normal = _norm(x1, x2, gamma)
+    x, normal = added_norm(x1, x2, gamma)
     return (*by_row(normal * smooth), x)
 
 
-def _call_norm_dynamic(apply: Any, x1: T, x2: T, gamma: T, smooth: T) -> Any:
-    made = apply(x1, x2, gamma, smooth_scale1=smooth, epsilon=1e-6)
-    return made[0], made[3], made[2]
+def _owners(counts: T) -> T:
+    """Return the group of each row."""
+    return torch.arange(len(counts)).repeat_interleave(counts)
 
 
 def _gate_quant(x: T, weight_scale: T, activation_scale: T, group_index: T) -> tuple[T, T]:
-    owner = torch.arange(len(group_index)).repeat_interleave(group_index)
-    wide = x.double() * weight_scale[owner] * activation_scale[:, None]
-    left, right = wide.chunk(2, -1)
-    return by_row(F.silu(left) * right)
-
-
-def _call_gate_quant(apply: Any, x: T, weight_scale: T, activation_scale: T, group_index: T) -> Any:
-    how = {"weight_scale": weight_scale, "activation_scale": activation_scale, "group_index": group_index}
-    return apply(x, activate_left=True, quant_mode=1, **how)
+    return by_row(swiglu(x.double() * weight_scale[_owners(group_index)] * activation_scale[:, None]))
 
 
 def _gate_inputs(make: InputFactory) -> Iterator[Sample]:
     x = make.integers(9, 64, low=-20000, high=20000, dtype=torch.int32)
     scales = [make.uniform(*shape, low=0.001, high=0.02, dtype=torch.float32) for shape in ((3, 64), (9,))]
     yield call(x, *scales, torch.tensor([4, 0, 5]))
-
-
-def _swiglu_quant(x: T, smooth: T, group_index: T) -> tuple[T, T]:
-    """Gate with the first half, and scale each group's columns."""
-    left, right = x.double().chunk(2, -1)
-    return by_row(F.silu(left) * right * smooth[torch.arange(len(group_index)).repeat_interleave(group_index)])
-
-
-def _call_swiglu_quant(apply: Any, x: T, smooth: T, group_index: T) -> Any:
-    return apply(x, smooth_scales=smooth, group_index=group_index, activate_left=True, quant_mode=1, group_list_type=1)
-
-
-def _grouped_gate(x: T, weight: T, scale: T, rows: T, ends: T) -> tuple[T, T]:
-    left, right = _grouped_w8a8(x, weight, scale, rows, ends).chunk(2, -1)
-    return by_row(F.silu(left) * right)
 
 
 def _call_grouped_gate(apply: Any, x: T, weight: T, scale: T, rows: T, ends: T) -> Any:
@@ -539,12 +464,6 @@ def _call_grouped_gate(apply: Any, x: T, weight: T, scale: T, rows: T, ends: T) 
         return apply(x, cast(weight, _NZ), ends, scale, rows)[:2]
     finally:
         config.allow_internal_format = False  # as a run sets it
-
-
-def _gate_of_groups_inputs(make: InputFactory) -> Iterator[Sample]:
-    x, weight = (make.integers(*shape, low=-128, high=128, dtype=torch.int8) for shape in ((11, 64), (3, 64, 128)))
-    scale, rows = (make.uniform(*shape, low=0.001, high=0.02, dtype=torch.float32) for shape in ((3, 128), (11,)))
-    yield call(x, weight, scale, rows, torch.tensor([4, 4, 11]), name="an expert without rows")
 
 
 def _kronecker(x: T, p1: T, p2: T) -> tuple[T, T]:
@@ -602,48 +521,33 @@ def _rerouted(tokens: T, counts: T) -> tuple[T, T, T]:
     return tokens[order], torch.tensor(order, dtype=torch.int32), counts.sum(0)
 
 
-def _call_rerouted(apply: Any, tokens: T, counts: T) -> Any:
-    made = apply(tokens, counts)
-    return made[0], made[2], made[3]
-
-
 def _rerouted_inputs(make: InputFactory) -> Iterator[Sample]:
     counts = make.integers(3, 5, high=4)
     yield call(make.normal(int(counts.sum()), 16, grad=False), counts)
 
 
-_entry: Callable[..., Operator] = partial(fused, grad=False, nonfinite=False, layouts=False)
-_halves: Callable[..., Operator] = partial(_entry, dtypes=HALVES)
-_moved: Callable[..., Operator] = partial(_entry, exact=True)
-_bf16: Callable[..., Operator] = partial(_entry, dtypes=("bfloat16",))
+_halves: Callable[..., Operator] = partial(given_as_made, dtypes=HALVES)
+_moved: Callable[..., Operator] = partial(given_as_made, exact=True)
+_bf16: Callable[..., Operator] = partial(given_as_made, dtypes=("bfloat16",))
 _BOOST = {"through": _call_boost_paged, "terms": TERMS}
 
 OPERATORS = in_family(
     "serving",
-    replace(
-        _halves("npu_fused_infer_attention_score", paged, _pages_then_mla, through=call_paged, terms=TERMS),
-        name="npu_fused_infer_attention_score.paged",
+    _halves("npu_fused_infer_attention_score", paged, _paged_inputs, part="paged", through=call_paged, terms=TERMS),
+    given_as_made(
+        "npu_grouped_matmul", _grouped_w8a8, partial(_grouped_inputs, torch.bfloat16, 32, 0.01, (4, 4, 9, 11)),
+        part="quantized", through=_call_grouped_w8a8, outputs=("bfloat16",), dtypes=("int8",),
     ),
-    replace(
-        _entry(
-            "npu_grouped_matmul", _grouped_w8a8, _grouped_w8a8_inputs, through=_call_grouped_w8a8,
-            outputs=("bfloat16",), dtypes=("int8",),
-        ),
-        name="npu_grouped_matmul.quantized",
-    ),
-    fused(
-        "npu_fused_infer_attention_score_v2", paged, _pages_then_mla, through=_call_paged_v2, dtypes=HALVES,
-        grad=False, terms=TERMS, nonfinite=False, layouts=False,
-    ),
+    _halves("npu_fused_infer_attention_score_v2", paged, _paged_inputs, through=_call_paged_v2, terms=TERMS),
     _halves("_npu_paged_attention", _boost_paged, _boost_inputs, **_BOOST),
     _halves(
         "_npu_flash_attention", _boost_flash, lambda d: [call(
             d.normal(40, 4, 32, grad=False), d.normal(40, 2, 32, grad=False), d.normal(40, 2, 32, grad=False),
             torch.tensor([3, 37], dtype=torch.int32), 0.2)], through=_call_boost_flash, terms=TERMS,
     ),
-    _moved("_npu_reshape_and_cache", written, slots_inputs, through=call_written, dtypes=HALVES),
+    _moved("_npu_reshape_and_cache", written, slots_inputs, through=on_copies(2, 3), dtypes=HALVES),
     _moved(
-        "npu_scatter_pa_kv_cache", written, slots_inputs, through=partial(call_written, cache_mode="Norm"),
+        "npu_scatter_pa_kv_cache", written, slots_inputs, through=on_copies(2, 3, cache_mode="Norm"),
         dtypes=HALVES,
     ),
     _moved(
@@ -652,7 +556,7 @@ OPERATORS = in_family(
             torch.tensor([9, 32], dtype=torch.int32))],
         through=_call_gathered, dtypes=HALVES,
     ),
-    _entry(
+    given_as_made(
         "npu_attention_update", _merged, lambda d: [call(
             [d.normal(9, dtype=torch.float32) for _ in range(3)], [d.normal(9, 32, grad=False) for _ in range(3)])],
         through=lambda apply, lse, parts: apply(lse, parts, 1), outputs=("", "float32"), dtypes=("float16", "bfloat16"),
@@ -660,9 +564,11 @@ OPERATORS = in_family(
     ),
     _bf16("npu_lightning_indexer", _indexer, lambda d: [call(
         d.normal(2, 5, 64, 128, grad=False), d.normal(2, 70, 1, 128, grad=False),
-        d.uniform(2, 5, 64, low=0.1, grad=False), 16)], through=_call_indexer, outputs=("int32",)),
+        d.uniform(2, 5, 64, low=0.1, grad=False), 16)], through=by_name(
+            "_ _ _ sparse_count", 0, layout_query="BSND", layout_key="BSND", sparse_mode=3), outputs=("int32",)),
     _bf16("npu_sparse_flash_attention", sparse, _sparse_inputs, through=_call_sparse, terms=TERMS),
-    _bf16("npu_chunk_gated_delta_rule", _delta_rule, _delta_inputs, through=_call_chunk_delta, terms=TERMS),
+    _bf16("npu_chunk_gated_delta_rule", _delta_rule, _delta_inputs, through=by_name(
+        "_ _ _ initial_state actual_seq_lengths g beta scale"), terms=TERMS),
     _bf16(
         "npu_recurrent_gated_delta_rule", _delta_rule, partial(_delta_inputs, lengths=(1, 3)), through=_call_delta,
         terms=TERMS,
@@ -671,39 +577,39 @@ OPERATORS = in_family(
         "npu_interleave_rope", interleave_rope, lambda d: [call(
             d.normal(2, 4, 1, 64, grad=False), d.uniform(2, 1, 1, 64, grad=False), d.uniform(2, 1, 1, 64, grad=False))],
     ),
-    _halves("npu_mrope", mrope, _mrope_inputs, through=_call_mrope),
-    _halves("npu_kv_rmsnorm_rope_cache", _kv_cache, _kv_inputs, through=_call_kv_cache, terms=512),
-    _halves("npu_weight_quant_batchmatmul", _w8a16, _w8a16_inputs, through=_call_w8a16, terms=128),
+    _halves("npu_mrope", mrope, _mrope_inputs, through=by_name("_ _ _ _ _ mrope_section rotary_mode")),
+    _halves("npu_kv_rmsnorm_rope_cache", _kv_cache, _kv_inputs, through=on_copies(5, 6, cache_mode="PA"),
+            terms=512),
+    _halves("npu_weight_quant_batchmatmul", _w8a16, _w8a16_inputs, through=by_name(
+        "_ _ _ antiquant_offset antiquant_group_size"), terms=128),
     _halves(
         "npu_convert_weight_to_int4pack", _int4, lambda d: [call(
             d.normal(5, 64, grad=False), d.integers(64, 64, low=-8, high=8, dtype=torch.int32),
             d.uniform(64, low=0.01, high=0.1, grad=False))], through=_call_int4, terms=64,
     ),
-    _entry("npu_quant_matmul", _w8a8, _w8a8_inputs, through=_call_w8a8, outputs=("bfloat16",), dtypes=("int8",)),
-    *(
-        ties_forgiven(_halves(name, definition, inputs, through=through, outputs=outputs, terms=64))
-        for name, definition, inputs, through, outputs in (
-            ("npu_add_rms_norm_quant", _norm_quant, _norm_inputs, _call_norm_quant, ("int8", "")),
-            (
-                "npu_add_rms_norm_dynamic_quant", _norm_dynamic,
-                lambda d: [call(d.normal(9, 64, grad=False), d.normal(9, 64, grad=False), d.uniform(
-                    64, low=0.5, high=1.5, grad=False), d.uniform(64, low=0.5, high=2, grad=False))],
-                _call_norm_dynamic, ("int8", "float32", ""),
-            ),
-        )
-    ),
-    ties_forgiven(_entry(
-        "npu_dequant_swiglu_quant", _gate_quant, _gate_inputs, through=_call_gate_quant, outputs=("int8", "float32"),
-        dtypes=("int32",),
-    )),
+    given_as_made("npu_quant_matmul", _w8a8, _w8a8_inputs, through=by_name(
+        "_ _ _ pertoken_scale bias", output_dtype=torch.bfloat16), outputs=("bfloat16",), dtypes=("int8",)),
+    ties_forgiven(_halves("npu_add_rms_norm_quant", _norm_quant, _norm_inputs, through=by_name(
+        "_ _ _ _ _", 0, 2, axis=-1, epsilon=1e-6, div_mode=True), outputs=("int8", ""), terms=64)),
     ties_forgiven(_halves(
-        "npu_swiglu_quant", _swiglu_quant, lambda d: [call(
-            d.normal(9, 64, grad=False), d.uniform(3, 32, low=0.5, high=2, dtype=torch.float32), torch.tensor(
-                [4, 0, 5], dtype=torch.int32))],
-        through=_call_swiglu_quant, outputs=("int8", "float32"),
+        "npu_add_rms_norm_dynamic_quant", _norm_dynamic, lambda d: [call(
+            d.normal(9, 64, grad=False), d.normal(9, 64, grad=False), d.uniform(64, low=0.5, high=1.5, grad=False),
+            d.uniform(64, low=0.5, high=2, grad=False))],
+        through=by_name("_ _ _ smooth_scale1", 0, 3, 2, epsilon=1e-6), outputs=("int8", "float32", ""), terms=64,
     )),
-    ties_forgiven(_entry(
-        "npu_grouped_matmul_swiglu_quant", _grouped_gate, _gate_of_groups_inputs, through=_call_grouped_gate,
+    ties_forgiven(given_as_made("npu_dequant_swiglu_quant", _gate_quant, _gate_inputs, through=by_name(
+        "_ weight_scale activation_scale group_index", activate_left=True, quant_mode=1),
+        outputs=("int8", "float32"), dtypes=("int32",))),
+    ties_forgiven(_halves(
+        "npu_swiglu_quant", lambda x, smooth, counts: by_row(swiglu(x.double()) * smooth[_owners(counts)]),
+        lambda d: [call(d.normal(9, 64, grad=False), d.uniform(3, 32, low=0.5, high=2, dtype=torch.float32),
+                        torch.tensor([4, 0, 5], dtype=torch.int32))],
+        through=by_name("_ smooth_scales group_index", activate_left=True, quant_mode=1, group_list_type=1),
+        outputs=("int8", "float32"),
+    )),
+    ties_forgiven(given_as_made(
+        "npu_grouped_matmul_swiglu_quant", lambda *given: by_row(swiglu(_grouped_w8a8(*given))),
+        partial(_grouped_inputs, torch.float32, 128, 0.02, (4, 4, 11)), through=_call_grouped_gate,
         outputs=("int8", "float32"), dtypes=("int8",), terms=64,
     )),
     ties_forgiven(_halves(
@@ -713,6 +619,6 @@ OPERATORS = in_family(
         through=_call_kronecker, outputs=("int8", "float32"), terms=64,
     ), within=0.05),
     _moved("npu_moe_init_routing_v2", routed, _routed_inputs, through=call_routed, outputs=("", "int32", "int64")),
-    _moved("npu_moe_re_routing", _rerouted, _rerouted_inputs, through=_call_rerouted, outputs=("", "int32", "int64"),
-           dtypes=HALVES),
+    _moved("npu_moe_re_routing", _rerouted, _rerouted_inputs, through=by_name("_ _", 0, 2, 3),
+           outputs=("", "int32", "int64"), dtypes=HALVES),
 )  # fmt: skip

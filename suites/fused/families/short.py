@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,8 +12,9 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import HALVES
 
-from ..entry import fused, in_family, only_on_950, ties_forgiven
+from ..entry import given_as_made, in_family, only_on_950, ties_forgiven
 from ..formats import BIAS, E2M1, E4M3, E5M2, Format, packed, scales, unpacked
+from .serving import added_norm
 
 T = torch.Tensor
 
@@ -69,12 +69,6 @@ def _call_numbers(apply: Any, codes: T, name: str) -> Any:
     return apply(codes.view(getattr(torch, name)), torch.float32)
 
 
-def _codes_inputs(_: InputFactory) -> Iterator[Sample]:
-    codes = torch.arange(256).to(torch.uint8).view(8, 32)
-    for name in _FORMATS:
-        yield call(codes, name, name=name)
-
-
 # --- blocks with a scale ---
 
 
@@ -118,10 +112,9 @@ def _factors(scale: T, axis: int) -> T:
     return scales(scale).movedim(axis - 1, -2).flatten(-2).repeat_interleave(32, -1).movedim(-1, axis)
 
 
-def _call_of_blocks(apply: Any, codes: T, scale: T, name: str) -> T:
-    x = codes if name == _FOUR else codes.view(getattr(torch, name))
-    made: T = apply(x, scale.view(torch.float8_e8m0fnu), dst_type=torch.float32, src_type=_dtype(name))
-    return made
+def _call_of_blocks(apply: Any, codes: T, scale: T, name: str) -> Any:
+    x = codes.view(getattr(torch, name))
+    return apply(x, scale.view(torch.float8_e8m0fnu), dst_type=torch.float32, src_type=_dtype(name))
 
 
 def _some_codes(make: InputFactory, kind: Format, *shape: int) -> T:
@@ -135,16 +128,10 @@ def _some_scales(make: InputFactory, *shape: int) -> T:
     return make.integers(*shape, low=BIAS - 4, high=BIAS + 5, dtype=torch.uint8)
 
 
-def _norm_blocks(x1: T, x2: T, gamma: T) -> tuple[T, T]:
-    """Return the sum, and the normalized numbers to one step of a quantization with blocks."""
-    x = x1 + x2
-    return x, x / x.square().mean(-1, keepdim=True).add(1e-6).sqrt() * gamma
-
-
 def _call_norm_blocks(apply: Any, x1: T, x2: T, gamma: T) -> Any:
     """Dequantize. A number that is within half a step of the device's is the exact one: the norm itself is judged."""
     y, x, scale, _ = apply(x1, x2, gamma, epsilon=1e-6, dst_type=_dtype("float8_e5m2"))
-    exact = _norm_blocks(*(each.cpu().double() for each in (x1, x2, gamma)))[1]
+    exact = added_norm(*(each.cpu().double() for each in (x1, x2, gamma)))[1]
     found = _of_blocks(y.view(torch.uint8).cpu(), scale.view(torch.uint8).cpu(), "float8_e5m2")[..., : x.shape[-1]]
     is_near = (found - exact).abs() <= exact.abs() * (0.125 + 2.0**-6) + 2.0**-8
     return x, torch.where(is_near, exact, found).to(x.dtype).to(x.device)
@@ -166,17 +153,13 @@ def _product(x1: T, x2: T, rows: T, columns: T, name: str) -> T:
     return (a * _factors(rows, -1)) @ (b * _factors(columns, -2))
 
 
-def _call_product(apply: Any, x1: T, x2: T, rows: T, columns: T, name: str) -> T:
+def _call_product(apply: Any, x1: T, x2: T, rows: T, columns: T, name: str) -> Any:
     only_on_950("npu_quant_matmul of MX")
-    how: dict[str, Any] = {f"{each}_dtype": _dtype("float8_e8m0fnu") for each in ("scale", "pertoken_scale")}
+    how = {"pertoken_scale": rows, "output_dtype": torch.bfloat16, "group_sizes": [1, 1, 32]}
+    how |= {f"{each}_dtype": _dtype("float8_e8m0fnu") for each in ("scale", "pertoken_scale")}
     if name == _FOUR:
-        how |= {f"{each}_dtype": _dtype(name) for each in ("x1", "x2")}
-    else:
-        x1, x2 = x1.view(getattr(torch, name)), x2.view(getattr(torch, name))
-    made: T = apply(
-        x1, x2, columns, pertoken_scale=rows, output_dtype=torch.bfloat16, group_sizes=[1, 1, 32], **how
-    )  # fmt: skip
-    return made
+        return apply(x1, x2, columns, x1_dtype=_dtype(name), x2_dtype=_dtype(name), **how)
+    return apply(x1.view(getattr(torch, name)), x2.view(getattr(torch, name)), columns, **how)
 
 
 def _product_inputs(make: InputFactory) -> Iterator[Sample]:
@@ -184,12 +167,10 @@ def _product_inputs(make: InputFactory) -> Iterator[Sample]:
         rows, columns = _some_scales(make, 5, 2, 2), _some_scales(make, 2, 64, 2)
         if name == _FOUR:  # a weight is given transposed: its rows are packed
             x1, x2 = (packed(_some_codes(make, kind, n, 128)) for n in (5, 64))
-            columns = _some_scales(make, 64, 2, 2)
-            yield call(x1, x2.T, rows, columns.transpose(0, 1), name, name=name)
+            x2, columns = x2.T, _some_scales(make, 64, 2, 2).transpose(0, 1)
         else:
-            yield call(
-                _some_codes(make, kind, 5, 128), _some_codes(make, kind, 128, 64), rows, columns, name, name=name
-            )
+            x1, x2 = _some_codes(make, kind, 5, 128), _some_codes(make, kind, 128, 64)
+        yield call(x1, x2, rows, columns, name, name=name)
 
 
 def _turned(x1: T, x2: T, rows: T, columns: T) -> T:
@@ -201,17 +182,12 @@ def _turned(x1: T, x2: T, rows: T, columns: T) -> T:
     return made.transpose(0, 1)
 
 
-def _call_turned(apply: Any, x1: T, x2: T, rows: T, columns: T) -> T:
-    x1, x2 = x1.view(torch.float8_e4m3fn), x2.view(torch.float8_e4m3fn)
-    how: dict[str, Any] = {}
+def _call_turned(apply: Any, x1: T, x2: T, rows: T, columns: T) -> Any:
+    how = {"dtype": torch.bfloat16, "perm_x1": [1, 0, 2], "perm_x2": [0, 1, 2], "perm_y": [1, 0, 2]}
     if rows.dtype is torch.uint8:
         rows, columns = rows.view(torch.float8_e8m0fnu), columns.view(torch.float8_e8m0fnu)
-        how = {"group_sizes": [0, 0, 32]}
-    made: T = apply(
-        x1, x2, dtype=torch.bfloat16, x1_scale=rows, x2_scale=columns, perm_x1=[1, 0, 2], perm_x2=[0, 1, 2],
-        perm_y=[1, 0, 2], **how,
-    )  # fmt: skip
-    return made
+        how["group_sizes"] = [0, 0, 32]
+    return apply(x1.view(torch.float8_e4m3fn), x2.view(torch.float8_e4m3fn), x1_scale=rows, x2_scale=columns, **how)
 
 
 def _turned_inputs(make: InputFactory) -> Iterator[Sample]:
@@ -221,21 +197,15 @@ def _turned_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(x1, x2, _some_scales(make, 6, 3, 8, 2), _some_scales(make, 3, 8, 128, 2), name="MX")
 
 
-_entry: Callable[..., Operator] = partial(fused, grad=False, nonfinite=False, layouts=False)
-_bytes: Callable[..., Operator] = partial(_entry, exact=True)
+_bytes: Callable[..., Operator] = partial(given_as_made, exact=True)
 
 OPERATORS = in_family(
     "short formats",
-    replace(
-        _bytes("npu_dtype_cast", _cast, _cast_inputs, through=_call_cast, outputs=("uint8",),
-               dtypes=("float32", *HALVES)),
-        name="npu_dtype_cast.to",
-    ),
-    replace(
-        _bytes("npu_dtype_cast", _numbers, _codes_inputs, through=_call_numbers, outputs=("float32",),
-               dtypes=("uint8",)),
-        name="npu_dtype_cast.from",
-    ),
+    _bytes("npu_dtype_cast", _cast, _cast_inputs, part="to", through=_call_cast, outputs=("uint8",),
+           dtypes=("float32", *HALVES)),
+    _bytes("npu_dtype_cast", _numbers, lambda _: [call(torch.arange(256).to(torch.uint8).view(8, 32), name, name=name)
+                                                  for name in _FORMATS],
+           part="from", through=_call_numbers, outputs=("float32",), dtypes=("uint8",)),
     _bytes("npu_dynamic_mx_quant", _blocks, _blocks_inputs, through=_call_blocks, outputs=("uint8", "uint8"),
            dtypes=HALVES),
     _bytes(
@@ -244,24 +214,21 @@ OPERATORS = in_family(
             call(_some_codes(d, E5M2, 3, 128), _some_scales(d, 3, 2, 2), "float8_e5m2")],
         through=_call_of_blocks, outputs=("float32",), dtypes=("uint8",),
     ),
-    _entry(
-        "npu_add_rms_norm_dynamic_mx_quant", _norm_blocks, lambda d: [call(
+    given_as_made(
+        "npu_add_rms_norm_dynamic_mx_quant", added_norm, lambda d: [call(
             d.normal(5, 128, grad=False), d.normal(5, 128, grad=False), d.uniform(128, low=0.5, high=1.5, grad=False))],
         through=_call_norm_blocks, dtypes=HALVES, terms=128,
     ),
-    ties_forgiven(_entry(
+    ties_forgiven(given_as_made(
         "npu_dynamic_block_quant", _by_tile, lambda d: [call(d.normal(3, 300, grad=False), 1, 128), call(
             d.normal(2, 3, 256, grad=False), 1, 128)],
         through=lambda apply, x, height, width: apply(
             x, dst_type=_INT8, row_block_size=height, col_block_size=width),
         outputs=("int8", "float32"), dtypes=HALVES,
     )),
-    replace(
-        _entry("npu_quant_matmul", _product, _product_inputs, through=_call_product, outputs=("bfloat16",),
-               dtypes=("uint8",)),
-        name="npu_quant_matmul.mx",
-    ),
-    _entry(
+    given_as_made("npu_quant_matmul", _product, _product_inputs, part="mx", through=_call_product,
+                  outputs=("bfloat16",), dtypes=("uint8",)),
+    given_as_made(
         "npu_transpose_quant_batchmatmul", _turned, _turned_inputs, through=_call_turned, outputs=("bfloat16",),
         dtypes=("uint8",),
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,10 +22,8 @@ def _softmax_cross_entropy(x: T, labels: T) -> T:
 
 def _softmax_inputs(make: InputFactory) -> Iterator[Sample]:
     for rows, classes in ((5, 16), (17, 33)):
-        yield call(
-            make.normal(rows, classes, std=2.0),
-            make.normal(rows, classes, grad=False).float().softmax(-1).to(make.dtype),
-        )
+        x, labels = make.normal(rows, classes, std=2.0), make.normal(rows, classes, grad=False)
+        yield call(x, labels.float().softmax(-1).to(make.dtype))
 
 
 def _loss_inputs(make: InputFactory) -> Iterator[Sample]:
@@ -45,31 +44,14 @@ def _state(make: InputFactory) -> tuple[T, T, T, T]:
     return make.normal(*shape, grad=False), *moments, make.normal(*shape, grad=False)
 
 
-def _adam(
-    var: T, m: T, v: T, grad: T, powers: tuple[float, float], lr: float, betas: tuple[float, float], eps: float
-) -> Any:
+def _adam(var: T, m: T, v: T, grad: T, powers: Any, lr: float, betas: Any, eps: float) -> Any:
     m = betas[0] * m + (1 - betas[0]) * grad
     v = betas[1] * v + (1 - betas[1]) * grad.square()
     rate = lr * (1 - powers[1]) ** 0.5 / (1 - powers[0])
     return var - rate * m / (v.sqrt() + eps), m, v
 
 
-def _apply_adam(apply: Any, var: T, m: T, v: T, grad: T, powers: Any, lr: float, betas: Any, eps: float) -> Any:
-    state = [each.clone() for each in (var, m, v)]
-    return apply(*powers, lr, *betas, eps, grad, False, False, out=state)
-
-
-def _adam_w(
-    var: T,
-    m: T,
-    v: T,
-    grad: T,
-    powers: tuple[float, float],
-    lr: float,
-    decay: float,
-    betas: tuple[float, float],
-    eps: float,
-) -> Any:
+def _adam_w(var: T, m: T, v: T, grad: T, powers: Any, lr: float, decay: float, betas: Any, eps: float) -> Any:
     m = betas[0] * m + (1 - betas[0]) * grad
     v = betas[1] * v + (1 - betas[1]) * grad.square()
     # A power is that of the last step: the operator multiplies by beta once more.
@@ -78,11 +60,9 @@ def _adam_w(
     return var * (1 - lr * decay) - lr * step, m, v
 
 
-def _apply_adam_w(
-    apply: Any, var: T, m: T, v: T, grad: T, powers: Any, lr: float, decay: float, betas: Any, eps: float
-) -> Any:
-    state = [each.clone() for each in (var, m, v)]
-    return apply(*powers, lr, decay, *betas, eps, grad, None, False, False, out=state)
+def _call_adam(options: tuple[Any, ...], apply: Any, var: T, m: T, v: T, grad: T, powers: Any, *rest: Any) -> Any:
+    *rates, betas, eps = rest
+    return apply(*powers, *rates, *betas, eps, grad, *options, out=[each.clone() for each in (var, m, v)])
 
 
 #: All of them are exact in float32, so that rounding them does not matter.
@@ -96,7 +76,7 @@ OPERATORS = in_family(
         "npu_apply_adam",
         _adam,
         lambda d: [call(*_state(d), POWERS, RATE, BETAS, 1e-8)],
-        through=_apply_adam,
+        through=partial(_call_adam, (False, False)),
         dtypes=("float32", "float16"),
         grad=False,
         terms=4,
@@ -105,7 +85,7 @@ OPERATORS = in_family(
         "npu_apply_adam_w",
         _adam_w,
         lambda d: [call(*_state(d), POWERS, RATE, DECAY, BETAS, 1e-8)],
-        through=_apply_adam_w,
+        through=partial(_call_adam, (None, False, False)),
         grad=False,
         terms=4,
     ),
