@@ -204,25 +204,29 @@ def weak(x: Tensor) -> Tensor:
     return found
 
 
-def attend(given: Sequence[Tensor], lengths: list[int]) -> None:
-    """Write attention of one token per row: of queries, keys, values and block tables, to outputs."""
+def attend(given: Sequence[Tensor], lengths: list[int], ends: Sequence[int] = (), **how: Any) -> Any:
+    """Return attention of queries, keys, values and block tables, or write it to outputs if there are any.
+
+    Each row is a token of another request, unless these numbers of rows end the requests.
+    """
     import torch_npu  # only there on an NPU
 
     query, keys, values, tables, *out = given
-    torch_npu.npu_fused_infer_attention_score.out(
+    operator = torch_npu.npu_fused_infer_attention_score
+    return (operator.out if out else operator)(
         query,
         keys,
         values,
         block_table=tables,
         block_size=PAGE,
         input_layout="TND",
-        actual_seq_lengths=list(range(1, len(query) + 1)),
+        actual_seq_lengths=list(ends or range(1, len(query) + 1)),
         actual_seq_lengths_kv=lengths,
         num_heads=query.shape[1],
         num_key_value_heads=keys.shape[-1] // query.shape[2],
-        scale=DEPTH**-0.5,
-        sparse_mode=0,
-        out=out,
+        scale=query.shape[2] ** -0.5,
+        **({"out": out} if out else {}),
+        **how,
     )
 
 

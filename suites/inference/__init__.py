@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from pytest_ascend.records.case import Case
 
@@ -34,6 +35,7 @@ ALSO = {
 
 
 def _cases() -> Iterator[Case]:
+    of_models = partial(Case, suite="inference", family="models")
     for model, more in MODELS.items():
         for way in (*WAYS, *more):
             # In bfloat16 a wrong element is not told from a number that int8 rounds to the other neighbour, nor from
@@ -41,14 +43,9 @@ def _cases() -> Iterator[Case]:
             only = way in ("int8-cache", "sampled") or model == "deepseek-v3.2"
             for dtype in ("float32",) if only else ("float32", "bfloat16"):
                 level = "standard" if (way, dtype) in EARLY or (model, way, dtype) in ALSO else "full"
-                yield _case(
-                    model, way, dtype, "smoke" if (model, way, level) == ("qwen3", "steps", "standard") else level
-                )
-    yield _case("server", "generate", "float16", "standard")
-
-
-def _case(subject: str, way: str, dtype: str, level: str) -> Case:
-    return Case(suite="inference", subject=subject, property=way, dtype=dtype, family="models", level=level)
+                level = "smoke" if (model, way, level) == ("qwen3", "steps", "standard") else level
+                yield of_models(subject=model, property=way, dtype=dtype, level=level)
+    yield of_models(subject="server", property="generate", dtype="float16", level="standard")
 
 
 CASES = tuple(_cases())

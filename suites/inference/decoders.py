@@ -65,7 +65,7 @@ class Architecture:
 
 ARCHITECTURES = {
     "qwen3": Architecture(yarn=4.0),
-    "qwen3-moe": Architecture(feeds=("experts", "experts"), capacity=0),
+    "qwen3-moe": Architecture(feeds=("experts", "experts")),
     "deepseek-v3": Architecture(mixers=("latent",) * 2, feeds=("mlp", "grouped"), kv_heads=4, rotated=8),
     "deepseek-v3.2": Architecture(mixers=("latent",) * 2, feeds=("mlp", "grouped"), kv_heads=4, rotated=8, indexed=4),
     "qwen3-next": Architecture(
@@ -196,11 +196,8 @@ def indexed(run: Run, x: Tensor, asked: Tensor) -> Tensor:
     key = run.kept("key", rotated(run, layer_norm(run, "k_norm", run("wk", x))[:, None]), 2).to(wide)
     share = run("weights_proj", x).to(wide).transpose(1, 2)[..., None] * run.arch.heads**-0.5
     run.at = at
-    scores = (
-        (share * ((query @ key.mT) * run.arch.size**-0.5).relu())
-        .sum(1, keepdim=True)
-        .masked_fill(~run.mask, -torch.inf)
-    )
+    scores = (share * ((query @ key.mT) * run.arch.size**-0.5).relu()).sum(1, keepdim=True)
+    scores = scores.masked_fill(~run.mask, -torch.inf)
     best = scores.topk(min(run.arch.indexed, scores.shape[-1])).indices
     return torch.zeros_like(run.mask).scatter(-1, best, value=True)
 
@@ -212,8 +209,7 @@ def neighbours(x: Tensor) -> Tensor:
 
 def delta(run: Run, x: Tensor) -> Tensor:
     """Update a state by the gated delta rule, token by token; two value heads for each key head."""
-    arch, wide = run.arch, torch.float64 if x.dtype is torch.float64 else torch.float32
-    heads, size = arch.kv_heads, arch.size
+    heads, size, wide = run.arch.kv_heads, run.arch.size, wide_of(x)
     x = x * run.valid[..., None]
     mixed = torch.unflatten(run("in_proj_qkvz", x), -1, (heads, -1))
     query, key, value, z = torch.split(mixed, [size, size, 2 * size, 2 * size], -1)
@@ -331,10 +327,8 @@ def begun(arch: Architecture, weights: Weights, segments: Tensor, cache: Mutable
     same = known[:, :, None] == known[:, None, :]
     order = torch.ones_like(same).tril()
     positions = ((same & order).sum(-1) - 1).masked_fill(known < 0, 0)[:, start:]
-    dtype = weights["lm_head.weight"].dtype
-    return Run(
-        arch, weights, positions, (same & order)[:, None, start:], segments >= 0, angles(arch, positions, dtype), cache
-    )
+    turn, mask = angles(arch, positions, weights["lm_head.weight"].dtype), (same & order)[:, None, start:]
+    return Run(arch, weights, positions, mask, segments >= 0, turn, cache)
 
 
 def draft(arch: Architecture, weights: Weights, tokens: Tensor, hidden: Tensor) -> Tensor:
@@ -376,10 +370,8 @@ def seen(run: Run, tiles: Tensor) -> Tensor:
     """Return the features of tiles (image tokens, width): an encoder, pixel shuffle, a projector."""
     arch, tower = run.arch, "model.vision_tower."
     weights = run.weights
-    x = F.conv2d(
-        tiles, weights[f"{tower}embeddings.patch_embeddings.projection.weight"],
-        weights[f"{tower}embeddings.patch_embeddings.projection.bias"], stride=PATCH,
-    ).flatten(2).transpose(1, 2)  # fmt: skip
+    kernel, bias = (weights[f"{tower}embeddings.patch_embeddings.projection.{each}"] for each in ("weight", "bias"))
+    x = F.conv2d(tiles, kernel, bias, stride=PATCH).flatten(2).transpose(1, 2)
     x = torch.cat([weights[f"{tower}embeddings.cls_token"].expand(len(x), -1, -1), x], 1)
     x = x + weights[f"{tower}embeddings.position_embeddings"]
     for number in range(arch.vision):
@@ -395,14 +387,13 @@ def seen(run: Run, tiles: Tensor) -> Tensor:
     x = x[:, 1:].reshape(len(x), side, 2, side, 2, arch.width).permute(0, 3, 1, 4, 2, 5)
     run.at = "model.multi_modal_projector."
     x = layer_norm(run, "layer_norm", x.permute(0, 2, 1, 4, 3, 5).reshape(len(x), side * side, 4 * arch.width))
-    found = run("linear_2", F.gelu(run("linear_1", x), approximate="tanh"))
-    return found.flatten(0, 1)
+    return run("linear_2", F.gelu(run("linear_1", x), approximate="tanh")).flatten(0, 1)
 
 
 def layer_norm(run: Run, name: str, x: Tensor) -> Tensor:
     """Normalise with mean and variance."""
-    own = [run.weights[f"{run.at}{name}.{each}"] for each in ("weight", "bias")]
-    return F.layer_norm(x, x.shape[-1:], own[0], own[1], EPS)
+    weight, bias = (run.weights[f"{run.at}{name}.{each}"] for each in ("weight", "bias"))
+    return F.layer_norm(x, x.shape[-1:], weight, bias, EPS)
 
 
 # --- weights ---
@@ -410,82 +401,79 @@ def layer_norm(run: Run, name: str, x: Tensor) -> Tensor:
 
 def shapes(arch: Architecture) -> Shapes:
     """Yield the name and shape of each weight, as transformers has them."""
-    stem = arch.stem
-    yield f"{stem}embed_tokens.weight", (arch.vocabulary, arch.width)
-    last = len(arch.mixers)
-    for number, (mixer, feed) in enumerate(
-        [*zip(arch.mixers, arch.feeds, strict=True), (arch.mixers[-1], arch.feeds[-1])]
-    ):
-        if number == last and not arch.drafts:
-            break
-        of_layer = f"{stem}layers.{number}."
-        for name, shape in _parts(arch, mixer):
-            yield f"{of_layer}{MIXERS[mixer][0]}.{name}", shape
-        for name, shape in _feed(arch, feed):
-            yield f"{of_layer}mlp.{name}", shape
+    stem, width, last = arch.stem, arch.width, len(arch.mixers)
+    yield f"{stem}embed_tokens.weight", (arch.vocabulary, width)
+    of_layers = list(zip(arch.mixers, arch.feeds, strict=True))
+    for number, (mixer, feed) in enumerate(of_layers + of_layers[-1:] * arch.drafts):
+        at = f"{stem}layers.{number}."
+        yield from ((f"{at}{MIXERS[mixer][0]}.{name}", shape) for name, shape in _parts(arch, mixer))
+        yield from ((f"{at}mlp.{name}", shape) for name, shape in _feed(arch, feed))
         for name in ("input_layernorm", "post_attention_layernorm", *DRAFTING * (number == last)):
-            yield f"{of_layer}{name}.weight", (arch.width,)
+            yield f"{at}{name}.weight", (width,)
     if arch.drafts:
-        yield from _linear(f"{stem}layers.{last}.eh_proj", arch.width, 2 * arch.width)
-    yield f"{stem}norm.weight", (arch.width,)
-    yield "lm_head.weight", (arch.vocabulary, arch.width)
+        yield f"{stem}layers.{last}.eh_proj.weight", (width, 2 * width)
+    yield f"{stem}norm.weight", (width,)
+    yield "lm_head.weight", (arch.vocabulary, width)
     if arch.vision:
         yield from _vision(arch)
 
 
-def _linear(name: str, out: int, into: int, bias: bool = False) -> Shapes:
-    yield f"{name}.weight", (out, into)
-    if bias:
-        yield f"{name}.bias", (out,)
+def _linear(names: str, out: int, into: int, *, bias: bool = False, at: str = "") -> Shapes:
+    for name in names.split():
+        yield f"{at}{name}.weight", (out, into)
+        if bias:
+            yield f"{at}{name}.bias", (out,)
+
+
+def _vectors(names: str, size: int, at: str = "") -> Shapes:
+    return ((f"{at}{name}", (size,)) for name in names.split())
 
 
 def _parts(arch: Architecture, mixer: str) -> Shapes:
     heads, kept, size, width = arch.heads, arch.kv_heads, arch.size, arch.width
     if mixer == "attention":
-        yield from _linear("q_proj", heads * size * (1 + arch.gated), width, arch.bias)
-        yield from _linear("k_proj", kept * size, width, arch.bias)
-        yield from _linear("v_proj", kept * size, width, arch.bias)
+        yield from _linear("q_proj", heads * size * (1 + arch.gated), width, bias=arch.bias)
+        yield from _linear("k_proj v_proj", kept * size, width, bias=arch.bias)
         yield from _linear("o_proj", width, heads * size)
         if arch.qk_norm:
-            yield from (("q_norm.weight", (size,)), ("k_norm.weight", (size,)))
+            yield from _vectors("q_norm.weight k_norm.weight", size)
     elif mixer == "latent":
         yield from _linear("q_a_proj", arch.latent, width)
         yield from _linear("q_b_proj", heads * (size + arch.rotated), arch.latent)
         yield from _linear("kv_a_proj_with_mqa", arch.latent + arch.rotated, width)
         yield from _linear("kv_b_proj", heads * 2 * size, arch.latent)
         yield from _linear("o_proj", width, heads * size)
-        yield from (("q_a_layernorm.weight", (arch.latent,)), ("kv_a_layernorm.weight", (arch.latent,)))
+        yield from _vectors("q_a_layernorm.weight kv_a_layernorm.weight", arch.latent)
         if arch.indexed:
             yield from _linear("indexer.wq_b", heads * size, arch.latent)
             yield from _linear("indexer.wk", size, width)
             yield from _linear("indexer.weights_proj", heads, width)
-            yield from ((f"indexer.k_norm.{each}", (size,)) for each in ("weight", "bias"))
+            yield from _vectors("indexer.k_norm.weight indexer.k_norm.bias", size)
     else:
         yield from _linear("in_proj_qkvz", 6 * kept * size, width)
         yield from _linear("in_proj_ba", 4 * kept, width)
         yield from (("conv1d.weight", (4 * kept * size, 1, KERNEL)), ("norm.weight", (size,)))
-        yield from (("A_log", (2 * kept,)), ("dt_bias", (2 * kept,)))
+        yield from _vectors("A_log dt_bias", 2 * kept)
         yield from _linear("out_proj", width, 2 * kept * size)
 
 
-def _gate(name: str, inner: int, width: int) -> Shapes:
-    for each in ("gate_proj", "up_proj"):
-        yield f"{name}{each}.weight", (inner, width)
-    yield f"{name}down_proj.weight", (width, inner)
+def _gate(inner: int, width: int, at: str = "") -> Shapes:
+    yield from _linear("gate_proj up_proj", inner, width, at=at)
+    yield from _linear("down_proj", width, inner, at=at)
 
 
 def _feed(arch: Architecture, feed: str) -> Shapes:
     if feed == "mlp":
-        yield from _gate("", arch.inner, arch.width)
+        yield from _gate(arch.inner, arch.width)
         return
     yield "gate.weight", (arch.experts, arch.width)
     yield "experts.gate_up_proj", (arch.experts, 2 * arch.of_expert, arch.width)
     yield "experts.down_proj", (arch.experts, arch.width, arch.of_expert)
     if feed == "grouped":
         yield "gate.e_score_correction_bias", (arch.experts,)
-        yield from _gate("shared_experts.", arch.of_expert, arch.width)
+        yield from _gate(arch.of_expert, arch.width, "shared_experts.")
     if feed == "shared":
-        yield from _gate("shared_expert.", arch.of_expert, arch.width)
+        yield from _gate(arch.of_expert, arch.width, "shared_expert.")
         yield "shared_expert_gate.weight", (1, arch.width)
 
 
@@ -497,17 +485,16 @@ def _vision(arch: Architecture) -> Shapes:
     yield f"{tower}embeddings.patch_embeddings.projection.bias", (width,)
     for number in range(arch.vision):
         layer = f"{tower}encoder.layer.{number}."
-        for name in ("q_proj", "k_proj", "v_proj", "projection_layer"):
-            yield from _linear(f"{layer}attention.{name}", width, width, bias=True)
-        yield from _linear(f"{layer}mlp.fc1", 2 * width, width, bias=True)
-        yield from _linear(f"{layer}mlp.fc2", width, 2 * width, bias=True)
+        yield from _linear("q_proj k_proj v_proj projection_layer", width, width, bias=True, at=f"{layer}attention.")
+        yield from _linear("fc1", 2 * width, width, bias=True, at=f"{layer}mlp.")
+        yield from _linear("fc2", width, 2 * width, bias=True, at=f"{layer}mlp.")
         for name in ("layernorm_before", "layernorm_after"):
-            yield from ((f"{layer}{name}.{each}", (width,)) for each in ("weight", "bias"))
-        yield from ((f"{layer}lambda_{each}", (width,)) for each in (1, 2))
+            yield from _vectors("weight bias", width, f"{layer}{name}.")
+        yield from _vectors("lambda_1 lambda_2", width, layer)
     projector = "model.multi_modal_projector."
-    yield from ((f"{projector}layer_norm.{each}", (4 * width,)) for each in ("weight", "bias"))
-    yield from _linear(f"{projector}linear_1", width, 4 * width, bias=True)
-    yield from _linear(f"{projector}linear_2", width, width, bias=True)
+    yield from _vectors("layer_norm.weight layer_norm.bias", 4 * width, projector)
+    yield from _linear("linear_1", width, 4 * width, bias=True, at=projector)
+    yield from _linear("linear_2", width, width, bias=True, at=projector)
 
 
 def weights(name: str, arch: Architecture) -> dict[str, Tensor]:
@@ -516,10 +503,8 @@ def weights(name: str, arch: Architecture) -> dict[str, Tensor]:
     found = {}
     for key, shape in shapes(arch):
         if len(shape) == 1:
-            centre = (
-                1.0 if "norm" in key and key.endswith("weight") and (not arch.offset or "linear_attn" in key) else 0.0
-            )
-            made = inputs.uniform(f"inference/{name}/{key}", shape, low=centre - 0.25, high=centre + 0.25)
+            scales = "norm" in key and key.endswith("weight") and (not arch.offset or "linear_attn" in key)
+            made = inputs.uniform(f"inference/{name}/{key}", shape, low=scales - 0.25, high=scales + 0.25)
         else:
             terms = math.prod(shape[1:]) if "conv" in key or "projection.weight" in key else shape[-1]
             made = inputs.normal(f"inference/{name}/{key}", shape, std=terms**-0.5)

@@ -16,7 +16,7 @@ from pytest_ascend.parity.language import Continuation, Generation
 from pytest_ascend.precision.stand_ins import products_in_float32
 from pytest_ascend.run import inputs
 
-from ..graphs.server import HALF, PAGE, Captured, Request, Server, batch_of
+from ..graphs.server import HALF, Captured, Request, Server, attend, batch_of
 from .decoders import Architecture, Run, angles, layers, weights
 from .ways import CPU, cast, continuation, last_places, moved
 
@@ -82,23 +82,10 @@ class Decoding(Server):
 
     def mixed(self, query: Tensor, kept: Any, tables: Tensor, lengths: list[int]) -> Tensor:
         """Attend with several tokens of each request, which see the ones before them."""
-        import torch_npu
-
         ends = torch.tensor(self.spans).cumsum(0).tolist()
-        found: Tensor = torch_npu.npu_fused_infer_attention_score(
-            query,
-            *kept,
-            atten_mask=self.causal,
-            block_table=tables[[end - 1 for end in ends]],
-            block_size=PAGE,
-            input_layout="TND",
-            actual_seq_lengths=ends,
-            actual_seq_lengths_kv=[lengths[end - 1] for end in ends],
-            num_heads=ARCH.heads,
-            num_key_value_heads=ARCH.kv_heads,
-            scale=ARCH.size**-0.5,
-            sparse_mode=3,
-        )[0]
+        last = [end - 1 for end in ends]
+        given, counts = (query, *kept, tables[last]), [lengths[place] for place in last]
+        found: Tensor = attend(given, counts, ends, atten_mask=self.causal, sparse_mode=3)[0]
         return found
 
     def serve(self, texts: list[Text]) -> None:
@@ -127,8 +114,7 @@ class Decoding(Server):
 
 def prompt(number: int, length: int) -> list[int]:
     """Return the prompt of a request."""
-    found: list[int] = inputs.integers(f"inference/request {number}", (length,), low=0, high=ARCH.vocabulary).tolist()
-    return found
+    return inputs.integers(f"inference/request {number}", (length,), low=0, high=ARCH.vocabulary).tolist()
 
 
 def served(device: torch.device, kind: type[Decoding] = Decoding) -> Generation:
@@ -138,18 +124,13 @@ def served(device: torch.device, kind: type[Decoding] = Decoding) -> Generation:
         server = kind(device)
         server.capture()
         for number in range(max(come + length + wanted for come, length, wanted in REQUESTS)):
-            running = [
-                text
-                for text, (come, _, wanted) in zip(texts, REQUESTS, strict=True)
-                if come <= number and len(text.made) < wanted
-            ]
-            if running:
+            pairs = zip(texts, REQUESTS, strict=True)
+            if running := [text for text, (come, *_) in pairs if come <= number and len(text.made) < text.wanted]:
                 server.serve(running)
         new = min(wanted for _, _, wanted in REQUESTS)
         actual = continuation([text.made[:new] for text in texts])
         base = weights("server", ARCH)
-        exact = _alone(texts, new, cast(base, torch.float64))
-        half = cast(base, HALF)
+        exact, half = _alone(texts, new, cast(base, torch.float64)), cast(base, HALF)
         with products_in_float32():
             runs = [_alone(texts, new, each) for each in (half, *(moved(half, number) for number in range(4)))]
     return Generation(actual, exact, runs, torch.nn.Identity())

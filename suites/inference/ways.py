@@ -27,33 +27,24 @@ LENGTHS, IMAGES, NEW = (13, 9), (8, 4), 4
 CPU = torch.device("cpu")
 
 
-def prompts(arch: Architecture) -> list[Tensor]:
-    """Return two texts of different lengths (1, tokens); images have four tokens a tile."""
-    found = []
-    for number, (length, images) in enumerate(zip(LENGTHS, IMAGES, strict=True)):
-        row = inputs.integers(f"inference/prompt {number}", (1, length), low=0, high=IMAGE)
-        if arch.vision:
-            row[:, 2 : 2 + images] = IMAGE
-        found.append(row)
-    return found
-
-
-def tiles(arch: Architecture, like: Tensor) -> list[Tensor] | None:
-    """Return the tiles of each text's image, None for a model of texts alone."""
-    if not arch.vision:
-        return None
-    made = inputs.normal("inference/tiles", (3, 3, SIDE * PATCH, SIDE * PATCH)).to(like)
-    return list(torch.split(made, [2, 1]))
-
-
 class Texts:
-    """The texts for one model on a device; each method is a way of :data:`WAYS`."""
+    """Two texts of different lengths (1, tokens), for one model on a device; each method is a way of :data:`WAYS`.
+
+    ``tiles`` are those of each text's image, which has four tokens for each; None for a model of texts alone.
+    """
 
     def __init__(self, arch: Architecture, given: Weights) -> None:
         self.arch, self.weights = arch, given
         like = given["lm_head.weight"]
-        self.rows = [each.to(like.device) for each in prompts(arch)]
-        self.tiles = tiles(arch, like)
+        self.rows, self.tiles = list[Tensor](), None
+        for number, (length, images) in enumerate(zip(LENGTHS, IMAGES, strict=True)):
+            row = inputs.integers(f"inference/prompt {number}", (1, length), low=0, high=IMAGE)
+            if arch.vision:
+                row[:, 2 : 2 + images] = IMAGE
+            self.rows.append(row.to(like.device))
+        if arch.vision:
+            made = inputs.normal("inference/tiles", (3, 3, SIDE * PATCH, SIDE * PATCH)).to(like)
+            self.tiles = torch.split(made, [2, 1])
         self.images: Sequence[Tensor | None] = self.tiles or [None] * len(self.rows)
 
     def each(self, parts: Callable[[int], list[int]]) -> States:
@@ -243,12 +234,11 @@ def merged(given: Weights) -> dict[str, Tensor]:
 
 def moved(given: Weights, number: int) -> dict[str, Tensor]:
     """Move each weight by -1, 0 or 1 units in the last place."""
-
-    def move(name: str, x: Tensor) -> Tensor:
+    found = {}
+    for name, x in given.items():
         step = inputs.integers(f"inference/move {number}/{name}", tuple(x.shape), low=-1, high=2).to(BITS[x.dtype])
-        return (x.view(BITS[x.dtype]) + step.where(x != 0, 0)).view(x.dtype)
-
-    return {name: move(name, each) for name, each in given.items()}
+        found[name] = (x.view(BITS[x.dtype]) + step.where(x != 0, 0)).view(x.dtype)
+    return found
 
 
 def cast(given: Weights, dtype: torch.dtype, device: torch.device = CPU) -> dict[str, Tensor]:

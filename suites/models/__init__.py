@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pytest_ascend.records.case import Case
 
-from .variants import ALONE, VARIANT_OF
+from .variants import ALONE, VARIANT_OF, case_of
 
 #: The properties of a model, in the order in which they are computed.
 PROPERTIES = ("forward", "loss", "gradients", "training")
@@ -22,12 +22,10 @@ RUNS = (
 
 
 def _cases(model: str, mode: str, level: str) -> Iterator[Case]:
-    autocast, dtype = mode.rpartition("-")[::2]
     for each in PROPERTIES:
-        name = f"{autocast}-{each}" if autocast else each
         # Making the weights of a ViT takes three times as long as its forward pass.
         lowest = "smoke" if (model, mode, each) == ("resnet50", "float32", "forward") else level
-        yield Case(suite="models", subject=model, property=name, dtype=dtype, family=model, level=lowest)
+        yield case_of(model, mode, aspect=each, level=lowest)
 
 
 #: The cases of a run, by model and mode.

@@ -27,13 +27,13 @@ BUCKETS = 64
 
 def observe(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return each tensor as a vector on the CPU, in its dtype: whole, or ``KEPT`` elements and then its sketch."""
-    return {name: _observe(name, tensor.detach().to("cpu").flatten()) for name, tensor in tensors.items()}
-
-
-def _observe(name: str, flat: Tensor) -> Tensor:
-    if flat.numel() <= KEPT + BUCKETS:
-        return flat
-    return torch.cat([flat[positions(name, flat.numel())], sketch(name, flat).to(flat.dtype)])
+    found = {}
+    for name, tensor in tensors.items():
+        flat = tensor.detach().to("cpu").flatten()
+        if flat.numel() > KEPT + BUCKETS:
+            flat = torch.cat([flat[positions(name, flat.numel())], sketch(name, flat).to(flat.dtype)])
+        found[name] = flat
+    return found
 
 
 def positions(name: str, size: int) -> Tensor:
@@ -166,28 +166,19 @@ def train(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_
         losses.append(loss.detach().cpu())
         if not seen:
             log_probabilities = F.log_softmax(_at_least_float32(logits.detach()), dim=1)
-            gradients = {
-                name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None
-            }
-            seen = {
-                "loss": {"loss": loss.detach().cpu(), "log_probabilities": log_probabilities.cpu()},
-                "gradients": observe(gradients),
-            }
+            gradients = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
+            seen["loss"] = {"loss": loss.detach().cpu(), "log_probabilities": log_probabilities.cpu()}
+            seen["gradients"] = observe(gradients)
         if scaler is None:
             optimizer.step()
         else:
             scaler.step(optimizer)
             scaler.update()
-    seen["training"] = {"losses": torch.stack(losses), **_changes(model, before)}
-    return seen
-
-
-def _changes(model: nn.Module, before: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Observe the change of each parameter, which shows an optimizer's faults better than its value."""
     after = {key: value.detach().cpu() for key, value in model.state_dict().items()}
-    for key, _ in model.named_parameters():
+    for key, _ in model.named_parameters():  # a change shows an optimizer's faults better than a value
         after[key] = after[key] - before[key]
-    return observe(after)
+    seen["training"] = {"losses": torch.stack(losses), **observe(after)}
+    return seen
 
 
 def _at_least_float32(logits: Tensor) -> Tensor:

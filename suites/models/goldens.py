@@ -55,15 +55,16 @@ def unfused_attention() -> AbstractContextManager[None]:
 Way = tuple[Callable[[], AbstractContextManager[None]], Prepare]
 
 
-def _moves(count: int, by: int) -> tuple[Way, ...]:
-    return tuple((contextlib.nullcontext, moved(f"move {number}", by)) for number in range(count))
-
-
 USUAL: Way = (contextlib.nullcontext, as_it_is)
 CHANNELS_LAST: Way = (contextlib.nullcontext, channels_last)
 UNFUSED: Way = (unfused_attention, as_it_is)
 OTHER_ORDER: Way = (other_order, as_it_is)
 WITHOUT_ONEDNN: Way = (without_onednn, as_it_is)
+
+
+def _moves(count: int, by: int) -> tuple[Way, ...]:
+    return tuple((contextlib.nullcontext, moved(f"move {number}", by)) for number in range(count))
+
 
 #: By model and mode. In float32 only a few ReLUs of ResNet50 differ between results, and each changes some gradients
 #: more than a thousand roundings: in another order of summation, all that may differ do. AdamW under autocast makes
@@ -77,11 +78,6 @@ WAYS: Mapping[tuple[str, str], tuple[Way, ...]] = {
 }
 
 
-def results(model: str, mode: str) -> list[Observed]:
-    """Compute all properties of a model in every variant."""
-    return [_result(model, mode, *way) for way in WAYS[model, mode]]
-
-
 def most_wrong(found: list[Observed], expected: Observed) -> list[Observed]:
     """Return, tensor by tensor, the results with the largest errors, largest first, rather than lucky ones.
 
@@ -90,23 +86,14 @@ def most_wrong(found: list[Observed], expected: Observed) -> list[Observed]:
     kept: list[Observed] = [{each: {} for each in found[0]} for _ in found[:KEPT_WAYS]]
     for each, tensors in found[0].items():
         for name in tensors:
-            ranked = _by_error([one[each][name] for one in found], expected[each].get(name))
+            ranked, right = [one[each][name] for one in found], expected[each].get(name)
+            if not all(tensor.isfinite().all() for tensor in ranked):
+                raise ValueError("a reference run is not finite")
+            if right is not None:
+                ranked.sort(key=lambda tensor: -float((tensor.double() - right.double()).norm()))
             for place, tensor in zip(kept, ranked, strict=False):
                 place[each][name] = tensor
     return kept
-
-
-def _by_error(tensors: list[Tensor], right: Tensor | None) -> list[Tensor]:
-    if not all(tensor.isfinite().all() for tensor in tensors):
-        raise ValueError("a reference run is not finite")
-    if right is None:
-        return tensors
-    return sorted(tensors, key=lambda tensor: -float((tensor.double() - right.double()).norm()))
-
-
-def _result(model: str, mode: str, context: Callable[[], AbstractContextManager[None]], prepare: Prepare) -> Observed:
-    with context():
-        return forward(model, MODES[mode], CPU, prepare) | train(model, MODES[mode], CPU, prepare)
 
 
 EXACT = "float64"
@@ -116,14 +103,10 @@ HOW_REFERENCE_RUNS = "{mode} on the CPU in {ways} ways; of each tensor the {kept
 
 def goldens() -> Iterator[GoldenRecipe]:
     """Yield the goldens: one per model in float64, and one per mode."""
-    for model in MODELS:
-        make = partial(_exact_tensors, model)
-        yield GoldenRecipe(id=_id(model, EXACT), make=make, how=HOW_EXACT, seed=f"models/{model}")
-    for model, mode, _ in RUNS:
-        how = HOW_REFERENCE_RUNS.format(
-            mode=mode, ways=len(WAYS[model, mode]), kept=min(KEPT_WAYS, len(WAYS[model, mode]))
-        )
-        make = partial(_run_tensors, model, mode)
+    for model, mode in (*((model, EXACT) for model in MODELS), *(run[:2] for run in RUNS)):
+        ways = len(WAYS.get((model, mode), ()))
+        how = HOW_REFERENCE_RUNS.format(mode=mode, ways=ways, kept=min(KEPT_WAYS, ways)) if ways else HOW_EXACT
+        make = partial(_tensors, model, mode)
         yield GoldenRecipe(id=_id(model, mode), make=make, how=how, seed=f"models/{model}")
 
 
@@ -139,19 +122,21 @@ def reference_runs(store: GoldenStore, model: str, mode: str, what: str) -> Samp
     return Samples(_unpack(tensors, f"{way}/{what}/") for way in ways)
 
 
-def _exact_tensors(model: str) -> dict[str, Tensor]:
-    return _pack(_exact(model), "")
-
-
-def _run_tensors(model: str, mode: str) -> dict[str, Tensor]:
-    kept = most_wrong(results(model, mode), _exact(model))
-    return {name: tensor for place, one in enumerate(kept) for name, tensor in _pack(one, f"{place}/").items()}
-
-
 @cache
-def _exact(model: str) -> Observed:
-    """Compute once what several goldens of a build need; it is small."""
-    return forward(model, MODES[EXACT], CPU) | train(model, MODES[EXACT], CPU)
+def _computed(model: str, mode: str, prepare: Prepare = as_it_is) -> Observed:
+    """Compute all properties of a model, once for several goldens of a build: it is small."""
+    return forward(model, MODES[mode], CPU, prepare) | train(model, MODES[mode], CPU, prepare)
+
+
+def _tensors(model: str, mode: str) -> dict[str, Tensor]:
+    if mode == EXACT:
+        return _pack(_computed(model, EXACT), "")
+    found = []
+    for context, prepare in WAYS[model, mode]:
+        with context():
+            found.append(_computed(model, mode, prepare))
+    kept = most_wrong(found, _computed(model, EXACT))
+    return {name: tensor for place, one in enumerate(kept) for name, tensor in _pack(one, f"{place}/").items()}
 
 
 def _id(model: str, mode: str) -> str:

@@ -6,6 +6,7 @@ Batches of one to eight in several dtypes, layouts and modes are judged layer by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import pytest
@@ -67,7 +68,6 @@ Passed: TypeAlias = Callable[[Variant], tuple[Observed, Reference]]
 @pytest.fixture(scope="module")
 def passed(npu_device: torch.device) -> Passed:
     """Return a function that runs a variant once for all properties, on the device and on the CPU."""
-
     on_device = once(lambda variant: one_pass(variant, copied(variant), npu_device), of="device")
     return lambda variant: (on_device(variant), right(variant))
 
@@ -101,21 +101,17 @@ def test_variant(
         precision_compare(gap, torch.zeros_like(gap), name="top-5 classes that are none", standard="binary")
 
 
-def first_layer(verdict: Verdict) -> str:
-    """Return the first wrong layer, in the order in which they finished."""
-    return f"first wrong layer: {_wrong(verdict)[0]}"
+def _name_of(place: int, what: str, verdict: Verdict) -> str:
+    path = [leaf.path for leaf in verdict.leaves if not leaf.agrees][place]
+    name = path.partition("['")[2].removesuffix("']")
+    return f"{what}: {name or path}"
 
 
-def last_parameter(verdict: Verdict) -> str:
-    """Return the first wrong gradient of the backward pass: parameters are in forward order."""
-    return f"first wrong gradient on the way back: {_wrong(verdict)[-1]}"
-
-
-FIRST = {"layers": first_layer, "gradients": last_parameter}
-
-
-def _wrong(verdict: Verdict) -> list[str]:
-    return [leaf.path.partition("['")[2].removesuffix("']") or leaf.path for leaf in verdict.leaves if not leaf.agrees]
+#: What names the first fault: layers are in the order in which they finished, parameters in forward order.
+FIRST = {
+    "layers": partial(_name_of, 0, "first wrong layer"),
+    "gradients": partial(_name_of, -1, "first wrong gradient on the way back"),
+}
 
 
 @pytest.mark.ascend_cases("models", *OF_ALONE)

@@ -14,6 +14,13 @@ from pytest_ascend.records.case import Case
 ASPECTS = ("forward", "loss", "layers", "gradients")
 
 
+def case_of(model: str, mode: str, *words: str, aspect: str, level: str = "full") -> Case:
+    """Return the case of one aspect of a model in a mode; its name begins with these words."""
+    autocast, dtype = mode.rpartition("-")[::2]
+    name = "-".join(filter(None, (*words, autocast, aspect)))
+    return Case(suite="models", subject=model, property=name, dtype=dtype, family=model, level=level)
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     """One way to run a model. ``mode`` is one of ``passing.MODES``."""
@@ -26,10 +33,8 @@ class Variant:
 
     def case(self, aspect: str) -> Case:
         """Return the case of one aspect."""
-        autocast, dtype = self.mode.rpartition("-")[::2]
         layout, mode = "channels-last" if self.channels_last else "", "train" if self.training else "eval"
-        name = "-".join(filter(None, (mode, f"batch-{self.batch}", layout, autocast, aspect)))
-        return Case(suite="models", subject=self.model, property=name, dtype=dtype, family=self.model, level="full")
+        return case_of(self.model, self.mode, mode, f"batch-{self.batch}", layout, aspect=aspect)
 
 
 #: Mode, batch, training mode, channels-last. ResNet50, which is quick:
@@ -71,11 +76,7 @@ VARIANTS = (
 VARIANT_OF = {variant.case(aspect): (variant, aspect) for variant in VARIANTS for aspect in ASPECTS}
 
 
-def _alone(model: str, mode: str) -> Case:
-    autocast, dtype = mode.rpartition("-")[::2]
-    name = "-".join(filter(None, (autocast, "layers-alone")))
-    return Case(suite="models", subject=model, property=name, dtype=dtype, family=model, level="full")
-
-
 #: Cases that judge every module separately, and their model and mode: each takes as long as six variants.
-ALONE = {_alone(*each): each for each in (("resnet50", "float32"), ("vit_b_16", "autocast-bfloat16"))}
+ALONE = {
+    case_of(*each, aspect="layers-alone"): each for each in (("resnet50", "float32"), ("vit_b_16", "autocast-bfloat16"))
+}

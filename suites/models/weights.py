@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -16,32 +17,21 @@ from torch import Tensor, nn
 from pytest_ascend.run import inputs
 
 Shape = tuple[int, ...]
+#: Makes a tensor of its key and shape.
+Draw: TypeAlias = Callable[[str, Shape], Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Tensors whose name matches ``pattern`` come from ``draw(key, shape)``."""
-
-    pattern: str
-    draw: Callable[[str, Shape], Tensor]
-
-
-def spread(low: float, high: float) -> Callable[[str, Shape], Tensor]:
+def spread(low: float, high: float) -> Draw:
     """Sample uniformly from a range."""
     return lambda key, shape: inputs.uniform(key, shape, low=low, high=high)
 
 
-def bell(std: float) -> Callable[[str, Shape], Tensor]:
-    """Sample approximately normally, with a fixed standard deviation."""
-    return lambda key, shape: inputs.normal(key, shape, std=std)
-
-
-def scaled(gain: float) -> Callable[[str, Shape], Tensor]:
+def scaled(gain: float) -> Draw:
     """Sample approximately normally, so that the output's variance is ``gain`` times the input's mean square."""
     return lambda key, shape: inputs.normal(key, shape, std=math.sqrt(gain / math.prod(shape[1:])))
 
 
-def centred(gain: float) -> Callable[[str, Shape], Tensor]:
+def centred(gain: float) -> Draw:
     """Sample as :func:`scaled`, with weights that sum to zero for each output.
 
     A ReLU's output is positive. Weights with another sum would pass its mean on from layer to layer, until all images
@@ -61,28 +51,28 @@ def zero(_key: str, shape: Shape) -> Tensor:
     return torch.zeros(shape, dtype=torch.int64)
 
 
-#: By model; the first rule that matches a name decides.
-RULES: Mapping[str, tuple[Rule, ...]] = {
+#: By model, what makes tensors whose name matches a pattern: the first one that does.
+RULES: Mapping[str, tuple[tuple[str, Draw], ...]] = {
     "resnet50": (
-        Rule(r"num_batches_tracked$", zero),
-        Rule(r"running_mean$", spread(-0.1, 0.1)),
-        Rule(r"running_var$", spread(0.75, 1.25)),
+        (r"num_batches_tracked$", zero),
+        (r"running_mean$", spread(-0.1, 0.1)),
+        (r"running_var$", spread(0.75, 1.25)),
         # Sixteen blocks add to their shortcuts; together they must not add much more than the image itself.
-        Rule(r"bn3\.weight$", spread(0.1, 0.2)),
-        Rule(r"(bn\d|downsample\.1)\.weight$", spread(0.75, 1.25)),
+        (r"bn3\.weight$", spread(0.1, 0.2)),
+        (r"(bn\d|downsample\.1)\.weight$", spread(0.75, 1.25)),
         # Few values near the kink of a ReLU: rounding across it changes gradients considerably.
-        Rule(r"bn[12]\.bias$", spread(0.5, 1.0)),
-        Rule(r"(bn3|downsample\.1)\.bias$", spread(0.0, 0.1)),
-        Rule(r"fc\.bias$", spread(-0.1, 0.1)),
-        Rule(r"fc\.weight$", centred(16.0)),
-        Rule(r"weight$", centred(3.0)),  # without its mean, a ReLU's output has about a third of the mean square
+        (r"bn[12]\.bias$", spread(0.5, 1.0)),
+        (r"(bn3|downsample\.1)\.bias$", spread(0.0, 0.1)),
+        (r"fc\.bias$", spread(-0.1, 0.1)),
+        (r"fc\.weight$", centred(16.0)),
+        (r"weight$", centred(3.0)),  # without its mean, a ReLU's output has about a third of the mean square
     ),
     "vit_b_16": (
-        Rule(r"(pos_embedding|class_token)$", bell(0.25)),
-        Rule(r"ln(_\d)?\.weight$", spread(0.75, 1.25)),
-        Rule(r"bias$", spread(-0.1, 0.1)),
-        Rule(r"(out_proj|mlp\.3)\.weight$", scaled(0.5)),
-        Rule(r"weight$", scaled(1.0)),
+        (r"(pos_embedding|class_token)$", partial(inputs.normal, std=0.25)),
+        (r"ln(_\d)?\.weight$", spread(0.75, 1.25)),
+        (r"bias$", spread(-0.1, 0.1)),
+        (r"(out_proj|mlp\.3)\.weight$", scaled(0.5)),
+        (r"weight$", scaled(1.0)),
     ),
 }
 
@@ -93,9 +83,9 @@ def state(name: str, model: nn.Module) -> dict[str, Tensor]:
 
 
 def _draw(name: str, key: str, shape: Shape) -> Tensor:
-    for rule in RULES[name]:
-        if re.search(rule.pattern, key):
-            return rule.draw(f"models/{name}/{key}", shape)
+    for pattern, draw in RULES[name]:
+        if re.search(pattern, key):
+            return draw(f"models/{name}/{key}", shape)
     raise LookupError(f"no rule of {name} says where {key} comes from")
 
 
