@@ -44,16 +44,11 @@ def pairs(values: Iterable[Number]) -> tuple[Values, Values]:
     return rows, numbers(*(all_of * len(all_of)))
 
 
-#: Near 0 the result of tanhshrink is a difference without significant bits.
-_NOT_SWEPT = {"tanhshrink"}
-
-
 def in_family(family: str, *operators: Operator) -> tuple[Operator, ...]:
     """Put operators into a family, with generated calls; each output with a gradient gets a grad_output."""
-    return tuple(
-        replace(each, family=family, grad_outputs=ALL_OUTPUTS, sweep=each.sweep or each.name not in _NOT_SWEPT)
-        for each in operators
-    )
+    settings: dict[str, Any] = {"family": family, "grad_outputs": ALL_OUTPUTS}
+    # Near 0 the result of tanhshrink is a difference without significant bits.
+    return tuple(replace(each, sweep=each.sweep or each.name != "tanhshrink", **settings) for each in operators)
 
 
 def exactly(*samples: Sample) -> Inputs:
@@ -129,10 +124,8 @@ def binary(
     def both(
         left: tuple[int, ...], right: tuple[int, ...], ends: tuple[float, float] = (low, high), *, grad: bool = True
     ) -> tuple[Values, Values]:
-        return (
-            uniform(*left, low=ends[0], high=ends[1], grad=grad),
-            uniform(*right, low=other[0], high=other[1], grad=grad and second_grad),
-        )
+        first = uniform(*left, low=ends[0], high=ends[1], grad=grad)
+        return first, uniform(*right, low=other[0], high=other[1], grad=grad and second_grad)
 
     def samples(make: InputFactory) -> Iterator[Sample]:
         ends = (low, high) if make.dtype.is_floating_point or not whole else whole
@@ -152,11 +145,9 @@ def binary(
         # The conversion of a negative number to unsigned is unspecified.
         least = 0 if make.dtype is torch.uint8 else -math.inf
         legal = [each for each in scalars if each >= least]
-        yield from (
-            call(both((257,), ())[0], each)
-            for each in legal
-            if make.dtype.is_floating_point or (make.dtype is not torch.bool and each == int(each))
-        )
+        for each in legal:
+            if make.dtype.is_floating_point or (make.dtype is not torch.bool and each == int(each)):
+                yield call(both((257,), ())[0], each)
         if partners:
             yield from mixed((max(low, least), high), (max(other[0], least), other[1]), partners)
             yield from (call(both((3, 5), ())[0], each, group=PROMOTION) for each in legal)
@@ -241,12 +232,7 @@ def _with_nonfinite(*arguments: Mapping[str, Any]) -> Iterator[Sample]:
         yield call(numbers(*columns, shape=(5, len(ROWS))), group=SPECIAL, name=f"columns, {named}", **named)
 
 
-def along(
-    *arguments: Mapping[str, Any],
-    source: Values | None = None,
-    special: bool = True,
-    long: int = 0,
-) -> Inputs:
+def along(*arguments: Mapping[str, Any], source: Values | None = None, long: int = 0) -> Inputs:
     """Make calls along a dimension of a small tensor (softmax, cumsum, sort), each with these named arguments."""
     tensor = source or normal(3, 5, 7, std=2.0)
 
@@ -255,7 +241,7 @@ def along(
             yield call(tensor, **named)
         if long:
             yield call(uniform(2, long, low=-0.5, high=1.0, grad=False), dim=-1)
-        if make.dtype.is_floating_point and special:
+        if make.dtype.is_floating_point:
             yield from _with_nonfinite({"dim": -1}, {"dim": 0})
         for size in (1, 15, 16, 17, 257):
             yield call(uniform(size, low=-4, high=4, grad=False), dim=0, group=SHAPES)
@@ -283,11 +269,7 @@ def with_loss_shapes(
         if of_both:
             yield call(uniform(7, 19, low=low, high=high), uniform(7, 19, low=least, high=most), reduction="none")
         for size in (1, 17, 257):
-            yield call(
-                uniform(size, low=low, high=high),
-                uniform(size, low=least, high=most, grad=False),
-                group=SHAPES,
-                reduction=reductions[0],
-            )
+            x, target = uniform(size, low=low, high=high), uniform(size, low=least, high=most, grad=False)
+            yield call(x, target, group=SHAPES, reduction=reductions[0])
 
     return samples

@@ -20,40 +20,16 @@ from pytest_ascend.operators.samples import LONG, USUAL_TERMS, Sample
 from pytest_ascend.system.dispatching import HALF
 
 from .exceptions import exceptions
-from .families import (
-    arithmetic,
-    elementwise,
-    indexing,
-    linear,
-    movement,
-    network,
-    reduction,
-)
+from .families import arithmetic, elementwise, indexing, linear, movement, network, reduction
 from .makers import exactly, together
 from .templates import FURTHER, INSTEAD
 
-_FAMILIES = (
-    arithmetic,
-    elementwise,
-    indexing,
-    linear,
-    movement,
-    network,
-    reduction,
-)
-
-
-def _by_name() -> dict[str, Operator]:
-    operators = [operator for family in _FAMILIES for operator in family.OPERATORS]
-    table = {operator.name: operator for operator in operators}
-    if len(table) < len(operators):
-        names = [operator.name for operator in operators]
-        raise ValueError(f"two operators have one name: {sorted({each for each in names if names.count(each) > 1})}")
-    return table
-
-
+_FAMILIES = (arithmetic, elementwise, indexing, linear, movement, network, reduction)
 #: Every operator of the catalogue, by name.
-OPERATORS: dict[str, Operator] = _by_name()
+OPERATORS: dict[str, Operator] = {}
+for _operator in (operator for family in _FAMILIES for operator in family.OPERATORS):
+    if OPERATORS.setdefault(_operator.name, _operator) is not _operator:
+        raise ValueError(f"two operators have one name: {_operator.name}")
 #: Every recorded operator by name; those also in the catalogue are tested from there, in its dtypes.
 RECORDED: dict[str, Entry] = load()
 
@@ -63,18 +39,7 @@ def _is_written(_: torch.Tensor, pad: Sequence[int], mode: str = "constant", *__
     return mode != "circular" or min(pad, default=0) >= 0
 
 
-#: At most so many features of a result are asked of torch.nn.functional.bilinear.
-_FEATURES = 64
-
-
-def _has_few_features(_: torch.Tensor, __: torch.Tensor, weight: torch.Tensor, *___: Any, **____: Any) -> bool:
-    """Whether a call is quick: torch multiplies matrices for one feature of the result after the other."""
-    return weight.shape[0] <= _FEATURES
-
-
-def _in_order(
-    _: torch.Tensor, indices: torch.Tensor, *__: Any, offsets: torch.Tensor | None = None, **___: Any
-) -> bool:
+def _in_order(_: Any, indices: torch.Tensor, *__: Any, offsets: torch.Tensor | None = None, **___: Any) -> bool:
     """Whether each row is in one bag of embeddings: bags may not overlap, and without any there are no rows."""
     return offsets is None or (bool((offsets.diff() >= 0).all()) and bool(offsets.numel() or not indices.numel()))
 
@@ -103,9 +68,10 @@ def _is_well_conditioned(matrix: torch.Tensor, *_: Any, **__: Any) -> bool:
 
     It takes a square matrix of as many rows, which must not fill the memory.
     """
-    if not matrix.numel() or not matrix.isfinite().all():
-        return max(matrix.shape[-2:]) <= LONG
-    return max(matrix.shape[-2:]) <= LONG and bool((torch.linalg.cond(matrix.double()) < 2**8).all())
+    if max(matrix.shape[-2:]) > LONG:
+        return False
+    is_plain = not matrix.numel() or not matrix.isfinite().all()
+    return is_plain or bool((torch.linalg.cond(matrix.double()) < 2**8).all())
 
 
 def _stays_in_range(x: torch.Tensor, dim: int | None = None, **__: Any) -> bool:
@@ -116,10 +82,7 @@ def _stays_in_range(x: torch.Tensor, dim: int | None = None, **__: Any) -> bool:
 
 
 def _varies(rows: torch.Tensor) -> bool:
-    """Whether no row of a matrix has equal elements only: scaled by its spread, rounding would be the result.
-
-    One with NaN is NaN as a whole.
-    """
+    """Whether no row of a matrix has equal elements only: scaled by its spread, rounding would be the result."""
     return not rows.numel() or not bool((rows.amax(1) == rows.amin(1)).any())
 
 
@@ -190,7 +153,8 @@ _LEGAL: Mapping[str, Callable[..., bool]] = {
     **dict.fromkeys(("grid_sample", "grid_sampler_2d", "grid_sampler_3d"), _is_resolved),
     # Whether sums of products are finite in any order.
     "cov": lambda matrix, *_, **__: not matrix.numel() or bool(matrix.abs().max() < 2**31),
-    "bilinear": _has_few_features,
+    # Whether a call is quick: torch multiplies matrices for one feature of the result after the other.
+    "bilinear": lambda _, __, weight, *___, **____: weight.shape[0] <= 64,
     # Whether all labels are among the classes: kernels read beyond the chances otherwise.
     "ctc_loss": lambda chances, labels, *_, **__: not labels.numel() or int(labels.max()) < chances.shape[-1],
     # Whether a matrix has few rows: torch_npu makes a square one of them for its factors.

@@ -86,9 +86,7 @@ _ARITHMETIC = in_family(
     Operator("logaddexp", torch.logaddexp, binary(-30, 30, special=(1.0, "nan", "-inf", "inf", -2.0), partners=())),
     _choice("maximum", torch.maximum, binary(-99, 99, whole=_WIDE), ALL, compares=True),
     _choice("minimum", torch.minimum, binary(-99, 99, whole=_WIDE), ALL, compares=True),
-    _bits("bitwise_and", torch.bitwise_and, _whole, INTS + BOOL),
-    _bits("bitwise_or", torch.bitwise_or, _whole, INTS + BOOL),
-    _bits("bitwise_xor", torch.bitwise_xor, _whole, INTS + BOOL),
+    *(_bits(name, getattr(torch, name), _whole, INTS + BOOL) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")),
     _shift("bitwise_left_shift", torch.bitwise_left_shift, _shifts, INTS[:2]),
     _shift("bitwise_right_shift", torch.bitwise_right_shift, _shifts, INTS[:2]),
     _exact("addcmul", torch.addcmul, _three, terms=2),
@@ -108,9 +106,7 @@ _ties = exactly(
     call(_odd, _even, group=SHAPES),
 )
 _ordered = together(binary(-3, 3, scalars=(1, 0.5)), _ties)
-_truths = binary(-2, 2)
-_compare = partial(Operator, inputs=_ordered, dtypes=ALL, exactness=MOVE, grad=False, out=True, in_place=True)
-_logic = partial(Operator, inputs=_truths, dtypes=ALL, exactness=MOVE, grad=False, out=True, in_place=True)
+_compare = partial(_bits, dtypes=ALL)
 _near = exactly(
     call(few(257, high=9), few(257, high=9), atol=1.0, rtol=0.0),
     call(few(257, high=9), few(257, high=9), rtol=0.5),
@@ -122,15 +118,8 @@ _near = exactly(
 
 _COMPARISON = in_family(
     "comparison",
-    _compare("eq", torch.eq),
-    _compare("ne", torch.ne),
-    _compare("lt", torch.lt),
-    _compare("le", torch.le),
-    _compare("gt", torch.gt),
-    _compare("ge", torch.ge),
-    _logic("logical_and", torch.logical_and),
-    _logic("logical_or", torch.logical_or),
-    _logic("logical_xor", torch.logical_xor),
+    *(_compare(name, getattr(torch, name), _ordered) for name in ("eq", "ne", "lt", "le", "gt", "ge")),
+    *(_compare(name, getattr(torch, name), binary(-2, 2)) for name in ("logical_and", "logical_or", "logical_xor")),
     Operator("isclose", torch.isclose, _near, FLOATS, exactness=MOVE, grad=False),
 )
 

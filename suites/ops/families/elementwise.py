@@ -24,17 +24,16 @@ _SOME = (*FLOATS, "int64", "bool")
 _angles: tuple[float | str, ...] = ("nan", "inf", "-inf", 0.0, -0.0, 1.0, -1.0, 3.0, -3.0)
 _clamps = ({"min": -1, "max": 2}, {"min": 1}, {"max": -2}, {"min": 2, "max": -1})
 _clamped = unary(-9, 9, special=ENDS, always=_clamps[0], arguments=_clamps[1:])
+_beyond = numbers("nan", 1.0, 2.0, "inf"), numbers(0.0, "nan", 3.0, 0.0)
 _bounds = (
     call(uniform(*IMAGE, low=-3, high=3), normal(5, 7), uniform(7, low=0, high=2)),
     call(uniform(3, 1, low=-3, high=3), uniform(4, low=-2, high=0), uniform(low=0, high=2), group=SHAPES),
-    call(
-        numbers("nan", 1.0, 2.0, "inf"), numbers(0.0, "nan", 3.0, 0.0), numbers(1.0, 2.0, "nan", "inf"), group=SPECIAL
-    ),
+    call(*_beyond, numbers(1.0, 2.0, "nan", "inf"), group=SPECIAL),
 )
 _one_bound = (
     call(uniform(*IMAGE, low=-3, high=3), normal(5, 7)),
     call(uniform(3, 1, low=-3, high=3), uniform(4, low=-2, high=2), group=SHAPES),
-    call(numbers("nan", 1.0, 2.0, "inf"), numbers(0.0, "nan", 3.0, 0.0), group=SPECIAL),
+    call(*_beyond, group=SPECIAL),
 )
 _fills = ({"nan": 3.0}, {"nan": 1.0, "posinf": 2.0, "neginf": -2.0})
 _decimals = ({"decimals": 1}, {"decimals": -1})
@@ -59,19 +58,13 @@ OPERATORS = in_family(
     _function("tan", torch.tan, unary(-1.25, 1.25, special=_angles)),
     _function("asin", torch.asin, unary(-0.9375, 0.9375)),
     _function("acos", torch.acos, unary(-0.9375, 0.9375)),
-    _function("atan", torch.atan, unary()),
-    _function("sinh", torch.sinh, unary()),
-    _function("cosh", torch.cosh, unary()),
-    _function("asinh", torch.asinh, unary()),
+    *(_function(name, getattr(torch, name), unary()) for name in ("atan", "sinh", "cosh", "asinh")),
     _function("acosh", torch.acosh, unary(1.5, 20)),
     _function("atanh", torch.atanh, unary(-0.9375, 0.9375)),
     _function("erf", torch.erf, unary(-3, 3)),
     _function("erfc", torch.erfc, unary(-2, 2)),
     _function("erfinv", torch.erfinv, unary(-0.9375, 0.9375)),
-    _rounding("floor", torch.floor),
-    _rounding("ceil", torch.ceil),
-    _rounding("trunc", torch.trunc),
-    _rounding("round", torch.round),
+    *(_rounding(name, getattr(torch, name)) for name in ("floor", "ceil", "trunc", "round")),
     _to_decimals("round.decimals", torch.round, unary(-90, 90, special=(), arguments=_decimals)),
     _exact("frac", torch.frac, unary(-90, 90, special=HALVES)),
     _exact("sign", torch.sign, unary(-90, 90, special=ENDS[1:]), ALL),

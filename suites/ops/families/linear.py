@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators.callables import resolve
-from pytest_ascend.operators.operator import ARITHMETIC, Operator
+from pytest_ascend.operators.operator import ARITHMETIC, Inputs, Operator
 from pytest_ascend.operators.samples import EXACT, SHAPES, SPECIAL, TEMPLATE, Sample, call
 from pytest_ascend.operators.values import Values, codes, mask, normal, rising, uniform, whole
 
@@ -47,6 +47,18 @@ _any = (
     call(normal(3, 5, 7), normal(7, 4)),
     call(normal(3, 5, 7), normal(7)),
 )
+
+
+def _times_vector(*rows: int) -> Inputs:
+    """Return vectors times a vector, or as many as ``rows`` in matrices: of usual length, and of long ones."""
+    first, other = rows[:1], rows[1:]
+    return exactly(
+        call(normal(*first, 17), normal(17)),
+        call(_long(*other, _TERMS), _long(_TERMS)),
+        _exactly(whole(*other, _MANY), rising(_MANY, high=2)),
+    )
+
+
 _batches = exactly(
     call(normal(3, 5, 17), normal(3, 17, 7)),
     call(_long(2, 5, _TERMS), _long(2, _TERMS, 3)),
@@ -170,24 +182,8 @@ OPERATORS = in_family(
     _product("mm", torch.mm, exactly(*_matrices), out=True),
     _product("matmul", torch.matmul, exactly(*_any), sweep=_has_terms),
     _product("bmm", torch.bmm, _batches, out=True),
-    _product(
-        "mv",
-        torch.mv,
-        exactly(
-            call(normal(5, 17), normal(17)),
-            call(_long(3, _TERMS), _long(_TERMS)),
-            _exactly(whole(3, _MANY), rising(_MANY, high=2)),
-        ),
-    ),
-    _product(
-        "dot",
-        torch.dot,
-        exactly(
-            call(normal(17), normal(17)),
-            call(_long(_TERMS), _long(_TERMS)),
-            _exactly(whole(_MANY), rising(_MANY, high=2)),
-        ),
-    ),
+    _product("mv", torch.mv, _times_vector(5, 3)),
+    _product("dot", torch.dot, _times_vector()),
     _product("outer", torch.outer, exactly(call(normal(5), normal(17)))),
     _product("addmm", torch.addmm, _added, out=True, in_place=True),
     _product("baddbmm", torch.baddbmm, _batches_added, out=True),

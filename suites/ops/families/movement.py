@@ -21,10 +21,6 @@ _view = partial(_move, strides=True)
 _WIDE = 2.0**42
 
 
-def _tensor(*shape: int) -> Values:
-    return uniform(*shape, low=-_WIDE, high=_WIDE)
-
-
 def _calls(*arguments: tuple[Any, ...], shape: tuple[int, ...] = (3, 5, 7), **named: Any) -> tuple[Sample, ...]:
     return tuple(call(normal(*shape), *each, **named) for each in arguments)
 
@@ -128,7 +124,7 @@ _put_in = (
 _MOVEMENT = in_family(
     "movement",
     _view("clone", torch.clone, unary(special=ENDS, whole=(-_WIDE, _WIDE))),
-    _move("contiguous", torch.Tensor.contiguous, exactly(call(_tensor(3, 5, 7)))),
+    _move("contiguous", torch.Tensor.contiguous, exactly(call(uniform(3, 5, 7, low=-_WIDE, high=_WIDE)))),
     _move("cat", torch.cat, _joined),
     _move("stack", torch.stack, _stacked),
     _move("meshgrid", torch.meshgrid, _grids),
@@ -164,9 +160,7 @@ _BETWEEN: tuple[Number, ...] = (
     "nan", "inf", "-inf", 0.0, -0.0,
 )  # fmt: skip
 _like: Values = normal(3, 5, grad=False)
-_filled = exactly(
-    call(normal(3, 5, grad=False)), call(normal(grad=False), group=SHAPES), call(normal(0, 3), group=SHAPES)
-)
+_filled = exactly(call(_like), call(normal(grad=False), group=SHAPES), call(normal(0, 3), group=SHAPES))
 
 
 def _conversions(make: InputFactory) -> Iterator[Sample]:
@@ -181,16 +175,9 @@ def _conversions(make: InputFactory) -> Iterator[Sample]:
     yield call(normal(0, 3), torch.float16, group=SHAPES)
 
 
-def _arange(like: torch.Tensor, *ends: float) -> torch.Tensor:
-    return torch.arange(*ends, dtype=like.dtype, device=like.device)
-
-
-def _linspace(like: torch.Tensor, *ends: Any) -> torch.Tensor:
-    return torch.linspace(*ends, dtype=like.dtype, device=like.device)
-
-
-def _eye(like: torch.Tensor, *sizes: int) -> torch.Tensor:
-    return torch.eye(*sizes, dtype=like.dtype, device=like.device)
+def _made(function: Any, like: torch.Tensor, *numbers: Any) -> Any:
+    """Make a tensor with the dtype and on the device of another."""
+    return function(*numbers, dtype=like.dtype, device=like.device)
 
 
 def _filled_with(tensor: torch.Tensor, number: float) -> torch.Tensor:
@@ -206,10 +193,7 @@ _fixed = partial(Operator, dtypes=ALL, exactness=MOVE, grad=False)
 _ranges = exactly(call(_like, 17), call(_like, 3, 20, 2), call(_like, 9, -3, -1), call(_like, 5, 5, group=SHAPES))
 _spaces = exactly(call(_like, 0, 4, 17), call(_like, -2, 3, 5), call(_like, 1, 1, 1, group=SHAPES))
 _sources = exactly(
-    *(
-        call(normal(3, 5, grad=False), uniform(3, 5, low=-9, high=9, dtype=each))
-        for each in ("float32", "bfloat16", "int64")
-    ),
+    *(call(_like, uniform(3, 5, low=-9, high=9, dtype=each)) for each in ("float32", "bfloat16", "int64")),
     call(normal(3, 5), normal(5)),
 )
 
@@ -221,9 +205,9 @@ _CREATION = in_family(
     _fixed("full_like", torch.full_like, exactly(call(_like, 3), call(_like, 1, group=SHAPES, name="one"))),
     _fixed("fill_", _filled_with, exactly(call(_like, 3), call(normal(3, 5, 7, grad=False), 1))),
     _fixed("copy_", _copied_from, _sources, dtypes=_numbers, grad=True),
-    _fixed("arange", _arange, _ranges, dtypes=_numbers),
-    Operator("linspace", _linspace, _spaces, grad=False, exactness=ARITHMETIC, terms=16),
-    _fixed("eye", _eye, exactly(call(_like, 5), call(_like, 3, 4))),
+    _fixed("arange", partial(_made, torch.arange), _ranges, dtypes=_numbers),
+    Operator("linspace", partial(_made, torch.linspace), _spaces, grad=False, exactness=ARITHMETIC, terms=16),
+    _fixed("eye", partial(_made, torch.eye), exactly(call(_like, 5), call(_like, 3, 4))),
 )
 
 OPERATORS = (*_MOVEMENT, *_CREATION)

@@ -212,20 +212,10 @@ _logits = together(
     with_loss_shapes(-6, 6, (0, 1), of_both=False),
     exactly(*_with_weights(-6, 6), *_with_weights(-6, 6, pos_weight=uniform(51, low=0.25, high=2, grad=False))),
 )
+_logs = uniform(5, 51, low=-4, high=0), uniform(5, 51, low=-4, high=0)
 _divergences = together(
     with_loss_shapes(-4, 0, (0.0625, 1), ("batchmean", "sum", "none")),
-    exactly(
-        *(
-            call(
-                uniform(5, 51, low=-4, high=0),
-                uniform(5, 51, low=-4, high=0),
-                log_target=True,
-                reduction=each,
-                group=TEMPLATE,
-            )
-            for each in ("none", "batchmean")
-        )
-    ),
+    exactly(*(call(*_logs, log_target=True, reduction=each, group=TEMPLATE) for each in ("none", "batchmean"))),
 )
 
 _steps = (uniform(9, 2, 5, low=-4, high=-0.5), integers(2, 3, low=1, high=4))
