@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 from packaging.version import Version
-from torch.utils._pytree import tree_map
 
 from pytest_ascend.device import npu
 from pytest_ascend.operators import InputFactory, Operator, Sample
+from pytest_ascend.operators.calling import double, on_tensors
 
 
 def fused(
@@ -102,27 +102,21 @@ def ties_forgiven(operator: Operator, within: float = 2e-3) -> Operator:
     Where its result is one of both neighbours, the nearer one of the exact number stands for it.
     """
     exact: Any = operator.definition
-    definition = partial(_rounded, exact, ",".join(operator.outputs))  # in a form that a program can have
     function = partial(_rounded_alike, operator.function, exact, within)
-    return replace(operator, definition=definition, function=function)
+    return replace(operator, definition=partial(_rounded, exact, operator.outputs), function=function)
 
 
-def _rounded(exact: Callable[..., Any], dtypes: str, *args: Any, **kwargs: Any) -> Any:
-    pairs = zip(exact(*args, **kwargs), dtypes.split(","), strict=True)
+def _rounded(exact: Callable[..., Any], dtypes: Sequence[str], *args: Any, **kwargs: Any) -> Any:
+    pairs = zip(exact(*args, **kwargs), dtypes, strict=True)
     return tuple(x.round().clamp(-128, 127).to(torch.int8) if dtype == "int8" else x for x, dtype in pairs)
 
 
 def _rounded_alike(
     function: Callable[..., Any], exact: Callable[..., Any], within: float, *args: Any, **kwargs: Any
 ) -> Any:
-    wanted = exact(*tree_map(_exactly, args), **tree_map(_exactly, kwargs))
-    return tuple(_at_ties(*pair, within) for pair in zip(function(*args, **kwargs), wanted, strict=True))
-
-
-def _exactly(leaf: Any) -> Any:
-    if not isinstance(leaf, torch.Tensor):
-        return leaf
-    return leaf.detach().cpu().double() if leaf.is_floating_point() else leaf.cpu()
+    given, named = on_tensors(lambda each: double(each.detach().cpu()), (args, kwargs))
+    pairs = zip(function(*args, **kwargs), exact(*given, **named), strict=True)
+    return tuple(_at_ties(*pair, within) for pair in pairs)
 
 
 def _at_ties(actual: torch.Tensor, exact: torch.Tensor, within: float) -> torch.Tensor:

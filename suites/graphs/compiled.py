@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
@@ -15,8 +15,10 @@ from pytest_ascend.operators.calling import tensors
 
 from .workloads import Same, Watched, numbers
 
-#: Of x (4, 8) and y (4, 8): aliases of inputs and of results.
-VIEWS: tuple[Callable[[Tensor, Tensor], object], ...] = (
+#: A function of x (4, 8) and y (4, 8).
+Pattern: TypeAlias = Callable[[Tensor, Tensor], object]
+#: Aliases of inputs and of results.
+VIEWS: tuple[Pattern, ...] = (
     lambda x, y: (x.view(8, 4) + 1, y),
     lambda x, y: x.t() @ y,
     lambda x, y: (x[:, :4], x[:, :4] * 2, y),
@@ -30,7 +32,7 @@ VIEWS: tuple[Callable[[Tensor, Tensor], object], ...] = (
 )
 
 
-def _changed(change: Callable[[Tensor, Tensor], object]) -> Callable[[Tensor, Tensor], tuple[object, Tensor]]:
+def _changed(change: Pattern) -> Pattern:
     """Change a copy, and return what the change gives beside the copy."""
 
     def work(x: Tensor, y: Tensor) -> tuple[object, Tensor]:
@@ -40,24 +42,20 @@ def _changed(change: Callable[[Tensor, Tensor], object]) -> Callable[[Tensor, Te
     return work
 
 
-IN_PLACE = tuple(
-    map(
-        _changed,
-        (
-            lambda z, y: z.add_(y).mul_(2),
-            lambda z, y: z[:2].add_(y[:2]),
-            lambda z, y: z.view(-1)[:8].copy_(y[0]),
-            lambda z, y: z.t().mul_(y.t()),
-            lambda z, y: z.index_copy_(0, torch.tensor([0, 2], device=y.device), y[:2]),
-            lambda z, y: z.relu_() + y,
-            lambda z, y: (z + 1, z.zero_(), y),
-            lambda z, y: (z.add_(1), y * z, z.sub_(1)),
-            lambda z, y: z.masked_fill_(y > 0, 3.0),
-            lambda z, y: z.scatter_(1, torch.zeros(4, 1, dtype=torch.int64, device=y.device), y[:, :1]),
-        ),
-    )
+_CHANGES: tuple[Pattern, ...] = (
+    lambda z, y: z.add_(y).mul_(2),
+    lambda z, y: z[:2].add_(y[:2]),
+    lambda z, y: z.view(-1)[:8].copy_(y[0]),
+    lambda z, y: z.t().mul_(y.t()),
+    lambda z, y: z.index_copy_(0, torch.tensor([0, 2], device=y.device), y[:2]),
+    lambda z, y: z.relu_() + y,
+    lambda z, y: (z + 1, z.zero_(), y),
+    lambda z, y: (z.add_(1), y * z, z.sub_(1)),
+    lambda z, y: z.masked_fill_(y > 0, 3.0),
+    lambda z, y: z.scatter_(1, torch.zeros(4, 1, dtype=torch.int64, device=y.device), y[:, :1]),
 )
-FUSIONS: tuple[Callable[[Tensor, Tensor], object], ...] = (
+IN_PLACE = tuple(map(_changed, _CHANGES))
+FUSIONS: tuple[Pattern, ...] = (
     lambda x, y: F.layer_norm(x + y, (8,)),
     lambda x, y: F.rms_norm(x + y, (8,)),
     lambda x, y: ((s := x + y), F.rms_norm(s, (8,))),
@@ -72,7 +70,7 @@ FUSIONS: tuple[Callable[[Tensor, Tensor], object], ...] = (
 
 
 #: Change their inputs, and return them or views of them.
-ALIASES: tuple[Callable[[Tensor, Tensor], object], ...] = (
+ALIASES: tuple[Pattern, ...] = (
     lambda x, y: x.add_(y),
     lambda x, y: (x.mul_(2), y),
     lambda x, y: (x[:2].zero_(), x.view(-1), y + x),
@@ -81,7 +79,7 @@ ALIASES: tuple[Callable[[Tensor, Tensor], object], ...] = (
 )
 
 
-def _exported(function: Callable[[Tensor, Tensor], object], x: Tensor, y: Tensor) -> Callable[[Tensor, Tensor], Any]:
+def _exported(function: Pattern, x: Tensor, y: Tensor) -> Callable[[Tensor, Tensor], Any]:
     """Export a function, save it, and return what is loaded of it."""
 
     class Module(torch.nn.Module):
@@ -94,9 +92,7 @@ def _exported(function: Callable[[Tensor, Tensor], object], x: Tensor, y: Tensor
     return torch.export.load(file).module()
 
 
-def _of(
-    functions: tuple[Callable[[Tensor, Tensor], object], ...], backend: str
-) -> Callable[[torch.device, Same], None]:
+def _of(functions: tuple[Pattern, ...], backend: str) -> Callable[[torch.device, Same], None]:
     """Return the check of functions by a backend of torch.compile, or "export"; by aot_eager with gradients too."""
 
     def check(device: torch.device, same: Same) -> None:

@@ -139,20 +139,20 @@ def operator(name: str, dtype: str, device: torch.device, same: Same) -> None:
     replays(lambda: found.function(*args, **kwargs), list(tensors((args, kwargs))), others, same)
 
 
-def model(made: nn.Module, device: torch.device, *shape: int) -> Callable[[Same], None]:
-    """Return the check of a model in eval mode with inputs of a shape."""
+def model(made: nn.Module, device: torch.device, same: Same, *shape: int) -> None:
+    """Check a model in eval mode with inputs of a shape."""
     made, x = made.to(device).eval(), numbers(device, 0, *shape)
-    return lambda same: replays(lambda: made(x), [x], [[numbers(device, 1, *shape)]], same)
+    replays(lambda: made(x), [x], [[numbers(device, 1, *shape)]], same)
 
 
 def perceptron(device: torch.device, same: Same) -> None:
     torch.manual_seed(0)
-    model(nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 8)), device, 4, 16)(same)
+    model(nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 8)), device, same, 4, 16)
 
 
 def resnet50(device: torch.device, same: Same) -> None:
     torch.manual_seed(0)
-    model(ResNet50(10), device, 1, 3, 32, 32)(same)
+    model(ResNet50(10), device, same, 1, 3, 32, 32)
 
 
 def vit_encoder(device: torch.device, same: Same) -> None:

@@ -103,11 +103,8 @@ def _rotary(x: T, cos: T, sin: T, rotary_mode: str = "half") -> T:
 
 
 def _rotary_inputs(make: InputFactory) -> Iterator[Sample]:
-    for shape, angles in (
-        ((2, 4, 8, 64), (1, 1, 8, 64)),
-        ((2, 8, 4, 64), (1, 8, 1, 64)),
-        ((8, 2, 4, 32), (8, 1, 1, 32)),
-    ):
+    pairs = (((2, 4, 8, 64), (1, 1, 8, 64)), ((2, 8, 4, 64), (1, 8, 1, 64)), ((8, 2, 4, 32), (8, 1, 1, 32)))
+    for shape, angles in pairs:
         yield call(make.normal(*shape), make.uniform(*angles), make.uniform(*angles))
     yield call(make.normal(2, 4, 8, 64), make.uniform(1, 1, 8, 64), make.uniform(1, 1, 8, 64), rotary_mode="interleave")
 
@@ -133,9 +130,8 @@ def _masked_inputs(make: InputFactory) -> Iterator[Sample]:
 
 
 def _token_angles(make: InputFactory) -> Iterator[Sample]:
-    yield call(
-        make.normal(2, 3, 4, 128), make.normal(2, 3, 2, 128), make.uniform(2, 3, 1, 128), make.uniform(2, 3, 1, 128)
-    )
+    query, key = make.normal(2, 3, 4, 128), make.normal(2, 3, 2, 128)
+    yield call(query, key, make.uniform(2, 3, 1, 128), make.uniform(2, 3, 1, 128))
 
 
 def _infer_inputs(make: InputFactory) -> Iterator[Sample]:
