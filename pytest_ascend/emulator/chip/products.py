@@ -91,10 +91,10 @@ def _convolution(call: Call, seed: int) -> Any:
     bias = None if bias is None else _wide(bias)
     if call.get("groups") != 1:
         return call.make({"input": wide, "weight": _wide(weight), "bias": bias}).to(x.dtype)
-    weight = _wide(weight) if call.get("transposed") else _wide(weight).transpose(0, 1)
+    weight, axis = _wide(weight), 0 if call.get("transposed") else 1
 
     def piece(part: slice) -> T:
-        block = weight[part] if call.get("transposed") else weight[part].transpose(0, 1)
+        block = weight.narrow(axis, part.start, part.stop - part.start)
         once = {} if part.start == 0 else {"bias": None}
         return call.make({"input": wide[:, part], "weight": block, "bias": bias, **once})  # type: ignore[no-any-return]
 

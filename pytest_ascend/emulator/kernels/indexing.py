@@ -88,11 +88,6 @@ def embedding_bag_by_name(
     return output, bag if bag.numel() else None, size, largest if number == _MAX else None
 
 
-def one_hot(x: T, classes: int, on: T, off: T, axis: int) -> T:
-    hit = x.unsqueeze(axis) == torch.arange(classes).reshape([-1] + [1] * (x.dim() - (axis % (x.dim() + 1))))
-    return torch.where(hit, on, off)
-
-
 def coalesce_sparse(distinct: T, places: T, indices: T, values: T) -> tuple[T, T]:
     """Sum the values at the same indices. ``places`` has each element's row among the distinct ones."""
     rows = distinct.numel()

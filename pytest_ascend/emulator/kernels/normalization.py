@@ -194,7 +194,7 @@ def add_layer_norm(x1: T, x2: T, gamma: T, beta: T, bias: Optional, eps: float, 
 
 
 def group_norm_silu(x: T, gamma: Optional, beta: Optional, group: int, eps: float) -> tuple[T, T, T]:
-    y, mean, rstd = group_norm(x, gamma, beta, x.shape[0], x.shape[1], x[0, 0].numel(), group, eps)
+    y, mean, rstd = group_norm(x, gamma, beta, *x.shape[:2], x[0, 0].numel(), group, eps)
     return torch.nn.functional.silu(y), mean, rstd
 
 
@@ -222,8 +222,7 @@ def deep_norm_grad(dy: T, x: T, gx: T, gamma: T, mean: T, rstd: T, alpha: float)
 def group_norm_swish(
     x: T, gamma: T, beta: T, groups: int, _: str | None, eps: float, swish: bool, scale: float
 ) -> tuple[T, T, T]:
-    sizes = (x.shape[0], x.shape[1], x[0, 0].numel(), groups)
-    y, mean, rstd = group_norm(x.float(), gamma.float(), beta.float(), *sizes, eps)
+    y, mean, rstd = group_norm(x.float(), gamma.float(), beta.float(), *x.shape[:2], x[0, 0].numel(), groups, eps)
     return y * torch.sigmoid(scale * y) if swish else y, mean, rstd
 
 

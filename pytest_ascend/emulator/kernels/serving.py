@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pytest_ascend.emulator.kernels.atb import placed
+from pytest_ascend.emulator.kernels.gated import HALF, rotary_position_embedding
 from pytest_ascend.emulator.kernels.inference import attend_alone, gathered
 from pytest_ascend.emulator.kernels.linear import scaled_product, whole_of
 from pytest_ascend.emulator.kernels.normalization import root_mean_square
@@ -90,9 +91,7 @@ def paged_cache_load(
 
 def _interleaved_rope(x: T, cos: T, sin: T) -> T:
     """Rotate pairs of neighbours, which come out as halves."""
-    halves = torch.cat((x[..., ::2], x[..., 1::2]), -1).float()
-    first, second = halves.chunk(2, -1)
-    return halves * cos.float() + torch.cat((-second, first), -1) * sin.float()
+    return rotary_position_embedding(torch.cat((x[..., ::2], x[..., 1::2]), -1), cos, sin, HALF)
 
 
 def kv_rms_norm_rope_cache(
@@ -114,13 +113,11 @@ def kv_rms_norm_rope_cache(
         stored = rows.to(kv.dtype)
         if cache.dtype is torch.int8 and scale is not None:
             stored = to_int8(rows * scale.float() + (0 if shift is None else shift.float()))
-        flat = stored.reshape(-1, stored.shape[-1])
-        slots = index.flatten()
+        slots, whole = index, cache
         if mode == "Norm":  # positions in the row of each batch
-            slots = (index.view(len(kv), -1) + torch.arange(len(kv))[:, None] * cache.shape[2]).flatten()
-            cache.copy_(placed(flat, cache.view(*cache.shape[:1], cache.shape[2], -1), slots).view(cache.shape))
-        else:
-            cache.copy_(placed(flat, cache, slots))
+            slots = index.view(len(kv), -1) + torch.arange(len(kv))[:, None] * cache.shape[2]
+            whole = cache.view(*cache.shape[:1], cache.shape[2], -1)
+        cache.copy_(placed(stored.reshape(-1, stored.shape[-1]), whole, slots).view(cache.shape))
     return (rotated, normal) if isOutputKv else (None, None)
 
 

@@ -98,7 +98,6 @@ def masked_fill_range(x: T, start: T, end: T, value: T, axis: int) -> T:
     return filled
 
 
-def one_hot(x: T, on_value: T, off_value: T, axis: int, depth: int) -> T:
-    hot = x.unsqueeze(-1) == torch.arange(depth)
-    made = torch.where(hot, on_value.view(()), off_value.view(()))
-    return made if axis == -1 else made.movedim(-1, axis)
+def one_hot(x: T, on: T, off: T, axis: int, depth: int) -> T:
+    hot = torch.where(x.unsqueeze(-1) == torch.arange(depth), on.view(()), off.view(()))
+    return hot.movedim(-1, axis)
