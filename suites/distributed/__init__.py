@@ -51,40 +51,31 @@ def _case(subject: str, property_: str, dtype: str, level: str) -> Case:
     return Case(suite="distributed", subject=subject, property=property_, dtype=dtype, family=family, level=level)
 
 
-def _level(subject: str, dtype: str) -> str:
-    if (subject, dtype) in SMOKE:
-        return "smoke"
-    is_variant = subject.endswith((".async", ".subgroups", ".captured")) and not subject.startswith("all_reduce.")
-    is_early = dtype == "float32" and not is_variant
-    return "standard" if is_early or subject == "all_reduce.sum" else "full"
-
-
 def _cases() -> Iterator[Case]:
     for subject, dtypes in (
-        *REDUCTIONS.items(),
-        *dict.fromkeys(MOVEMENTS, MOVED).items(),
-        *dict.fromkeys(VARIANTS, ("float32",)).items(),
-    ):
+        REDUCTIONS | dict.fromkeys(MOVEMENTS, MOVED) | dict.fromkeys(VARIANTS, ("float32",))
+    ).items():
+        is_variant = subject.endswith((".async", ".subgroups", ".captured")) and not subject.startswith("all_reduce.")
         for dtype in dtypes:
-            yield _case(subject, COLLECTIVE, dtype, _level(subject, dtype))
+            is_early = (dtype == "float32" and not is_variant) or subject == "all_reduce.sum"
+            level = "smoke" if (subject, dtype) in SMOKE else "standard" if is_early else "full"
+            yield _case(subject, COLLECTIVE, dtype, level)
     for subject in PRODUCTS:
         if subject not in BFLOAT16_ONLY:
             yield _case(subject, PRODUCT, "float16", "full" if "." in subject else "standard")
         yield _case(subject, PRODUCT, "bfloat16", "full")
-    for subject in OBJECTS:
-        yield _case(subject, COLLECTIVE, "", "standard")
-    for subject, level in TRAININGS.items():
-        yield _case(subject, TRAINING, "float32", level)
-    for property_, subjects in ((SPEED, SPEEDS), (STEP, tuple(f"{of}-{each}" for of in STEPPED for each in RUNGS))):
-        for subject in subjects:
-            yield _case(subject, property_, "float32", "full")
-    for property_, subjects, level in (
-        (DATA, SAMPLERS, "standard"),
-        (REFUSAL, REFUSALS, "full"),
-        (FAILURE, FAILURES, "full"),
+    of_steps = tuple(f"{of}-{each}" for of in STEPPED for each in RUNGS)
+    for property_, subjects, dtype, level in (
+        (COLLECTIVE, OBJECTS, "", "standard"),
+        *((TRAINING, (subject,), "float32", level) for subject, level in TRAININGS.items()),
+        (SPEED, SPEEDS, "float32", "full"),
+        (STEP, of_steps, "float32", "full"),
+        (DATA, SAMPLERS, "", "standard"),
+        (REFUSAL, REFUSALS, "", "full"),
+        (FAILURE, FAILURES, "", "full"),
     ):
         for subject in subjects:
-            yield _case(subject, property_, "", level)
+            yield _case(subject, property_, dtype, level)
 
 
 CASES = tuple(_cases())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 
 from pytest_ascend.distributed.rank import Place
+
+from . import REDUCTIONS
 
 T = torch.Tensor
 
@@ -37,14 +39,13 @@ def sent(rank: int, size: int, dtype: str, operation: str = "") -> T:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """A group of ranks: the own number, their numbers in the world, and how they call collectives."""
+    """A group of ranks: the own number, their numbers in the world, and how (``mode``) they call collectives."""
 
     rank: int
     ranks: Sequence[int]
     device: torch.device
     group: Any = None
-    later: bool = False
-    captured: bool = False
+    mode: str = ""
 
     @property
     def count(self) -> int:
@@ -53,7 +54,7 @@ class Members:
 
     def __call__(self, collective: Callable[..., Any], *given: Any) -> None:
         """Run a collective; if it is asynchronous, do other work before waiting for it; if captured, replay it once."""
-        if self.captured:
+        if self.mode == "captured":
             npu: Any = torch.npu  # type: ignore[attr-defined]  # of torch_npu
             graph = npu.NPUGraph()
             dist.all_reduce(torch.zeros(1, device=self.device), group=self.group)  # makes the communicator
@@ -63,8 +64,8 @@ class Members:
             graph.replay()
             npu.synchronize()
             return
-        work = collective(*given, group=self.group, async_op=self.later)
-        if self.later:
+        work = collective(*given, group=self.group, async_op=self.mode == "async")
+        if self.mode == "async":
             torch.ones(64, 64, device=self.device).matmul(torch.ones(64, 64, device=self.device))
             work.wait()
 
@@ -76,51 +77,62 @@ def members_of(subject: str, count: int) -> dict[str, list[int]]:
     return {**named, "all": list(range(count))}
 
 
-def groups(place: Place, subject: str) -> Iterator[tuple[str, Members]]:
-    """Yield the groups of a case with this rank in them; every rank has to create all groups."""
-    made = {
-        name: dist.new_group(ranks) if name != "all" else None
-        for name, ranks in members_of(subject, place.count).items()
-    }
-    for name, ranks in members_of(subject, place.count).items():
-        if place.rank in ranks:
-            mode = subject.rpartition(".")[2]
-            me = ranks.index(place.rank)
-            yield name, Members(me, ranks, place.device, made[name], mode == "async", mode == "captured")
-
-
-def within(group: str, size: str) -> str:
-    """Return the name of a result: its group and size."""
-    return f"{group}, {size}"
-
-
-def sizes(large: bool, empty: bool = True) -> dict[str, int]:
-    return {name: size for name, size in SIZES.items() if (large or name != "large") and (empty or size)}
-
-
-def reduced(place: Place, how: str, dtype: str, large: bool = True) -> dict[str, Any]:
-    """Run all_reduce or reduce, in place, on every size."""
+def run(place: Place, how: str, dtype: str) -> dict[str, Any]:
+    """Run a collective in each of its groups on every size; return what this rank has, by group and size."""
     collective, _, operation = how.partition(".")
-    op, found = getattr(dist.ReduceOp, OPERATIONS.get(operation, "SUM")), {}
-    for group, us in groups(place, how):
-        for name, size in sizes(large).items():
-            found[within(group, name)] = x = sent(place.rank, size, dtype, operation).to(place.device)
-            if collective == "reduce":
-                us(dist.reduce, x, us.ranks[-1], op)
-            else:
-                us(dist.all_reduce, x, op)
+    mode, found = how.rpartition(".")[2], {}
+    if mode == "coalesced":
+        return _coalesced(place, collective, dtype)
+    if mode == "deterministic":
+        return _repeated(place, dtype)
+    if collective == "reduce_scatter":
+        shares = [3 + each for each in range(place.count)]
+        parts = [each.to(place.device) for each in torch.split(sent(place.rank, sum(shares), dtype), shares)]
+        out = torch.empty(shares[place.rank], dtype=getattr(torch, dtype), device=place.device)
+        dist.reduce_scatter(out, parts)
+        return {"all, uneven": out}
+    members = members_of(how, place.count)
+    # Every rank has to create all groups.
+    groups = {name: dist.new_group(ranks) if name != "all" else None for name, ranks in members.items()}
+    for group, ranks in members.items():
+        if place.rank not in ranks:
+            continue
+        us = Members(ranks.index(place.rank), ranks, place.device, groups[group], mode)
+        for name, size in SIZES.items():
+            key = f"{group}, {name}"
+            if name == "large" and dtype != "float32" and collective != "reduce_scatter_tensor":
+                continue
+            if how in REDUCTIONS:
+                length = size * us.count if collective == "reduce_scatter_tensor" else size
+                found[key] = _reduced(
+                    us, collective, sent(place.rank, length, dtype, operation).to(place.device), operation
+                )
+            elif size:
+                found[key] = MOVES[what(how)](us, sent(place.rank, size, dtype).to(place.device))
     return found
 
 
-def coalesced(place: Place, how: str, dtype: str) -> dict[str, Any]:
-    """Run several calls of a collective, coalesced."""
+def _reduced(us: Members, collective: str, x: T, operation: str) -> T:
+    op = getattr(dist.ReduceOp, OPERATIONS.get(operation, "SUM"))
+    if collective == "reduce_scatter_tensor":
+        out = torch.empty(len(x) // us.count, dtype=x.dtype, device=x.device)
+        us(dist.reduce_scatter_tensor, out, x, op)
+        return out
+    if collective == "reduce":
+        us(dist.reduce, x, us.ranks[-1], op)
+    else:
+        us(dist.all_reduce, x, op)
+    return x
+
+
+def _coalesced(place: Place, collective: str, dtype: str) -> dict[str, Any]:
     from torch.distributed.distributed_c10d import _coalescing_manager
 
-    shared, found = place.count if how.startswith("reduce_scatter") else 1, {}
+    shared, found = place.count if collective.startswith("reduce_scatter") else 1, {}
     given = {name: sent(place.rank, size * shared, dtype).to(place.device) for name, size in SIZES.items() if size}
     with _coalescing_manager(device=place.device, async_ops=True) as works:
         for name, x in given.items():
-            if how.startswith("all_gather"):
+            if collective.startswith("all_gather"):
                 out = torch.empty(x.numel() * place.count, dtype=x.dtype, device=place.device)
                 dist.all_gather_into_tensor(out, x)
             elif shared > 1:
@@ -128,40 +140,20 @@ def coalesced(place: Place, how: str, dtype: str) -> dict[str, Any]:
                 dist.reduce_scatter_tensor(out, x)
             else:
                 dist.all_reduce(out := x)
-            found[within("all", name)] = out
+            found[f"all, {name}"] = out
     works.wait()
     return found
 
 
-def repeated(place: Place, dtype: str) -> dict[str, Any]:
-    """Compute the same sum repeatedly, with deterministic algorithms."""
+def _repeated(place: Place, dtype: str) -> dict[str, Any]:
     torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms would also import torch's compiler
     try:
         found = {}
         for again in range(6):
-            found[within("all", f"time {again}")] = x = sent(place.rank, SIZES["many"], dtype).to(place.device)
+            found[f"all, time {again}"] = x = sent(place.rank, SIZES["many"], dtype).to(place.device)
             dist.all_reduce(x)
     finally:
         torch.set_deterministic_debug_mode("default")
-    return found
-
-
-def scattered(place: Place, how: str, dtype: str) -> dict[str, Any]:
-    """Run reduce_scatter on even parts of every size, or on uneven ones."""
-    collective, _, operation = how.partition(".")
-    if collective == "reduce_scatter":
-        shares = [3 + each for each in range(place.count)]
-        parts = [each.to(place.device) for each in torch.split(sent(place.rank, sum(shares), dtype), shares)]
-        out = torch.empty(shares[place.rank], dtype=getattr(torch, dtype), device=place.device)
-        dist.reduce_scatter(out, parts)
-        return {within("all", "uneven"): out}
-    found = {}
-    op = getattr(dist.ReduceOp, OPERATIONS.get(operation, "SUM"))
-    for group, us in groups(place, how):
-        for name, size in SIZES.items():
-            whole = sent(place.rank, size * us.count, dtype, operation).to(place.device)
-            found[within(group, name)] = out = torch.empty(size, dtype=whole.dtype, device=place.device)
-            us(dist.reduce_scatter_tensor, out, whole, op)
     return found
 
 
@@ -212,23 +204,18 @@ def _gather(us: Members, x: T) -> T:
     return torch.cat(out) if out else x[:0]
 
 
-def _to_all(us: Members, x: T) -> T:
-    whole = torch.cat([x] * us.count)
-    out = torch.empty_like(whole)
-    us(dist.all_to_all_single, out, whole, None, None)
-    return out
-
-
 def uneven_counts(count: int, size: int) -> list[list[int]]:
     """Return the number of elements that each rank (row) sends to each (column)."""
     return [[(3 * a + b) % 5 if size > 5 else int(size > 0) for b in range(count)] for a in range(count)]
 
 
-def _to_all_uneven(us: Members, x: T) -> T:
-    counts = uneven_counts(us.count, x.numel())
-    send, receive = counts[us.rank], [row[us.rank] for row in counts]
-    whole = torch.cat([x] * us.count)[: sum(send)].contiguous()
-    out = torch.empty(sum(receive), dtype=x.dtype, device=x.device)
+def _to_all(us: Members, x: T, *, uneven: bool = False) -> T:
+    whole = torch.cat([x] * us.count)
+    out, send, receive = torch.empty_like(whole), None, None
+    if uneven:
+        counts = uneven_counts(us.count, x.numel())
+        send, receive = counts[us.rank], [row[us.rank] for row in counts]
+        whole, out = whole[: sum(send)].contiguous(), x.new_empty(sum(receive))
     us(dist.all_to_all_single, out, whole, receive, send)
     return out
 
@@ -239,35 +226,18 @@ def _to_all_list(us: Members, x: T) -> T:
     return torch.cat(out)
 
 
-def _ring(us: Members, x: T) -> T:
-    after, before, out = *_neighbours(us), torch.empty_like(x)
-    if us.rank % 2 == 0:
-        dist.send(x, after, us.group)
-        dist.recv(out, before, us.group)
-    else:
-        dist.recv(out, before, us.group)
-        dist.send(x, after, us.group)
-    return out
-
-
-def _neighbours(us: Members) -> tuple[int, int]:
-    return us.ranks[(us.rank + 1) % us.count], us.ranks[us.rank - 1]
-
-
-def _ring_async(us: Members, x: T) -> T:
-    after, before, out = *_neighbours(us), torch.empty_like(x)
+def _ring(us: Members, x: T, way: str) -> T:
+    """Send to the next rank, and receive from the one before."""
+    out, blocks = torch.empty_like(x), way == "blocking"
+    send: tuple[Any, ...] = (dist.send if blocks else dist.isend, x, us.ranks[(us.rank + 1) % us.count], us.group)
+    receive: tuple[Any, ...] = (dist.recv if blocks else dist.irecv, out, us.ranks[us.rank - 1], us.group)
     # In the order in which pairs of ranks meet: torch_npu creates a communicator per pair, and both wait for it.
-    calls = [lambda: dist.isend(x, after, us.group), lambda: dist.irecv(out, before, us.group)]
-    for work in [call() for call in (calls if us.rank % 2 == 0 else reversed(calls))]:  # type: ignore[no-untyped-call]
-        if work is not None:
-            work.wait()
-    return out
-
-
-def _ring_batched(us: Members, x: T) -> T:
-    after, before, out = *_neighbours(us), torch.empty_like(x)
-    calls = [dist.P2POp(dist.isend, x, after, us.group), dist.P2POp(dist.irecv, out, before, us.group)]
-    for work in dist.batch_isend_irecv(calls):
+    pair = (send, receive) if us.rank % 2 == 0 else (receive, send)
+    if way == "batched":
+        works = dist.batch_isend_irecv([dist.P2POp(*send), dist.P2POp(*receive)])
+    else:
+        works = [call(*given) for call, *given in pair]
+    for work in () if blocks else works:
         work.wait()
     return out
 
@@ -281,11 +251,11 @@ MOVES: Mapping[str, Callable[[Members, T], T]] = {
     "scatter": _scatter,
     "gather": _gather,
     "all_to_all_single": _to_all,
-    "all_to_all_single.uneven": _to_all_uneven,
+    "all_to_all_single.uneven": lambda us, x: _to_all(us, x, uneven=True),
     "all_to_all": _to_all_list,
-    "send_recv.ring": _ring,
-    "isend_irecv.ring": _ring_async,
-    "batch_isend_irecv": _ring_batched,
+    "send_recv.ring": lambda us, x: _ring(us, x, "blocking"),
+    "isend_irecv.ring": lambda us, x: _ring(us, x, "started"),
+    "batch_isend_irecv": lambda us, x: _ring(us, x, "batched"),
 }
 
 
@@ -294,27 +264,18 @@ def what(subject: str) -> str:
     return subject.removesuffix(".subgroups").removesuffix(".async").removesuffix(".captured")
 
 
-def moved(place: Place, how: str, dtype: str, large: bool = True) -> dict[str, Any]:
-    return {
-        within(group, name): MOVES[what(how)](us, sent(place.rank, size, dtype).to(place.device))
-        for group, us in groups(place, how)
-        for name, size in sizes(large, empty=False).items()
-    }
-
-
 def objects(place: Place, how: str) -> dict[str, Any]:
     mine = {"rank": place.rank, "text": "x" * (10 + 1000 * place.rank)}
+    found: list[Any] = [None] * place.count
     if how == "all_gather_object":
-        found: list[Any] = [None] * place.count
         dist.all_gather_object(found, mine)
-        return {"found": found}
-    if how == "broadcast_object_list":
-        given = [mine]
-        dist.broadcast_object_list(given, place.count - 1)
-        return {"found": given}
-    before = torch.zeros(1, device=place.device)
-    dist.barrier()
-    return {"found": [float(before)]}
+    elif how == "broadcast_object_list":
+        dist.broadcast_object_list(found := [mine], place.count - 1)
+    else:
+        before = torch.zeros(1, device=place.device)
+        dist.barrier()
+        found = [float(before)]
+    return {"found": found}
 
 
 # --- expected results, in float64 or integers, from what all ranks send; and their allowed error ---
@@ -339,13 +300,8 @@ def expected_reduction(parts: Sequence[T], operation: str) -> tuple[T, T]:
     """
     dtype = parts[0].dtype
     wide = torch.stack(list(parts)).to(torch.float64 if dtype.is_floating_point else torch.int64)
-    made = {
-        "SUM": lambda: wide.sum(0),
-        "AVG": lambda: wide.mean(0),
-        "PRODUCT": lambda: wide.prod(0),
-        "MAX": lambda: wide.amax(0),
-        "MIN": lambda: wide.amin(0),
-    }[OPERATIONS.get(operation, "SUM")]()
+    names = {"average": "mean", "product": "prod", "max": "amax", "min": "amin"}
+    made: T = getattr(wide, names.get(operation, "sum"))(0)
     if not dtype.is_floating_point or operation in ("max", "min"):
         return made, torch.zeros_like(made, dtype=torch.float64)
     info, n = torch.finfo(dtype), len(parts)
@@ -372,15 +328,6 @@ def worst(actual: T, expected: T, allowed: T) -> float:
 def expected_after(how: str, dtype: str, size: int, rank: int, ranks: Sequence[int]) -> T:
     """Return what a rank has after data moved between ranks, bit for bit."""
     all_sent, count, mine = [known(each, size, dtype) for each in ranks], len(ranks), ranks.index(rank)
-    if how in (
-        "all_gather_into_tensor",
-        "all_gather",
-        "all_gather.strided",
-        "broadcast",
-        "all_to_all_single",
-        "all_to_all",
-    ):
-        return torch.cat(all_sent)
     if how == "all_gather.uneven":
         return torch.cat([each[: size - index] if size > count else each for index, each in enumerate(all_sent)])
     if how == "gather":
@@ -394,11 +341,5 @@ def expected_after(how: str, dtype: str, size: int, rank: int, ranks: Sequence[i
             start = sum(counts[other][:mine])
             parts.append(torch.cat([each] * count)[start : start + counts[other][mine]])
         return torch.cat(parts)
-    return all_sent[mine - 1]  # a ring
-
-
-def expected_share(operation: str, dtype: str, size: int, rank: int, ranks: Sequence[int]) -> tuple[T, T]:
-    """Return what a rank has after reduce_scatter_tensor, and its allowed error."""
-    mine, whole = ranks.index(rank), size * len(ranks)
-    parts = [known(each, whole, dtype, operation)[mine * size : (mine + 1) * size] for each in ranks]
-    return expected_reduction(parts, operation)
+    is_ring = how.endswith(".ring") or how == "batch_isend_irecv"
+    return all_sent[mine - 1] if is_ring else torch.cat(all_sent)

@@ -70,22 +70,28 @@ def _inner(how: str, count: int) -> int:
 def run(place: Place, how: str, dtype: str) -> dict[str, Any]:
     """Call the operator on this rank."""
     backend: Any = dist.distributed_c10d._get_default_group()._get_backend(place.device)  # noqa: SLF001  (no other)
-    call, name, count = (
-        _operator(FORTH.get(how, how.partition(".")[0])),
-        backend.get_hccl_comm_name(place.rank),
-        place.count,
-    )
-    if "." in how:
-        given = {each: x.to(place.device) for each, x in quantized(how, dtype, place.rank, count).items()}
-        groups = WEIGHTS.get(how.partition(".")[2], 1)
+    base, _, kind = how.partition(".")
+    call = _operator(FORTH.get(how, base))
+    name, rank, count = backend.get_hccl_comm_name(place.rank), place.rank, place.count
+
+    def of(key: str, *shape: int) -> T:
+        return made(rank, key, dtype, *shape).to(place.device)
+
+    if kind:
+        given = {each: x.to(place.device) for each, x in quantized(how, dtype, rank, count).items()}
+        groups = WEIGHTS.get(kind, 1)
         more = {"antiquant_group_size": _inner(how, count) // groups} if groups > 1 else {}
         return {"product": call(given.pop("x1"), given.pop("x2"), name, **given, **more)}
     if how in EXPERT:
-        return _of_experts(place, call, name, how, dtype)
+        send = [n for other in range(count) for n in counts(rank, other, count)]
+        receive = [n for other in range(count) for n in counts(other, rank, count)]
+        if how == "npu_gmm_alltoallv":
+            send, receive = receive, send
+        rows, weight = of("rows", sum(send), INNER), of("weight", EXPERTS, INNER, COLUMNS)
+        return {"product": call(rows, weight, name, count, send, receive)[0]}
     if how in BACK:
         return _to_and_fro(place, call, name, how, dtype)
-    x1 = made(place.rank, "x1", dtype, ROWS, INNER).to(place.device)
-    x2 = made(place.rank, "x2", dtype, _inner(how, count), COLUMNS * count).to(place.device)
+    x1, x2 = of("x1", ROWS, INNER), of("x2", _inner(how, count), COLUMNS * count)
     found = call(x1, x2, name) if how == "npu_mm_all_reduce_base" else call(x1, x2, name, count)
     parts = found if isinstance(found, tuple) else (found,)
     return dict(zip(("product", "gathered"), parts, strict=False))
@@ -158,17 +164,6 @@ def _expected_of_quantized(how: str, dtype: str, count: int) -> Expected:
     return exact, allowed + twice if how.partition(".")[2] in WEIGHTS else allowed
 
 
-def _of_experts(place: Place, call: Callable[..., Any], name: str, how: str, dtype: str) -> dict[str, Any]:
-    count, back = place.count, how == "npu_gmm_alltoallv"
-    send = [n for other in range(count) for n in counts(place.rank, other, count)]
-    receive = [n for other in range(count) for n in counts(other, place.rank, count)]
-    if back:
-        send, receive = receive, send
-    x = made(place.rank, "rows", dtype, sum(send), INNER).to(place.device)
-    weight = made(place.rank, "weight", dtype, EXPERTS, INNER, COLUMNS).to(place.device)
-    return {"product": call(x, weight, name, count, send, receive)[0]}
-
-
 def _to_and_fro(place: Place, call: Callable[..., Any], name: str, how: str, dtype: str) -> dict[str, Any]:
     """Send tokens to their experts, multiply by each expert's number, and return the weighted sums."""
     count, ids = place.count, chosen(place.rank, place.count).to(place.device)
@@ -230,41 +225,37 @@ def expected(how: str, dtype: str, rank: int, count: int) -> Expected:
     """Return a rank's result by definition."""
     if "." in how:
         return _expected_of_quantized(how, dtype, count)
-    return _expected_of_experts(how, dtype, rank, count) if how in EXPERT else _expected(how, dtype, rank, count)
-
-
-def _expected(how: str, dtype: str, rank: int, count: int) -> Expected:
+    if how in EXPERT:
+        return _expected_of_experts(how, dtype, rank, count)
     if how in BACK:
         x, ids = made(rank, "tokens", dtype, TOKENS, INNER).double(), chosen(rank, count)
         scales = made(rank, "scales", "float32", TOKENS, CHOSEN).abs().double() * (ids + 1)
         exact, size = x * scales.sum(1, keepdim=True), x.abs() * scales.sum(1, keepdim=True)
         results = _limit([exact], [size], dtype, CHOSEN)
         return _normalized(results, rank, dtype) if how == NORMALIZED else results
-    parts, sizes = (list(each) for each in zip(*_products(how, dtype, count), strict=True))
-    if how == "npu_mm_all_reduce_base":
-        return _limit(parts, sizes, dtype, INNER)
+    both = [list(each) for each in zip(*_products(how, dtype, count), strict=True)]
     if how == "npu_mm_reduce_scatter_base":
-        return _limit([p.chunk(count)[rank] for p in parts], [s.chunk(count)[rank] for s in sizes], dtype, INNER)
-    if how == "npu_matmul_all_to_all":
-        columns = [torch.cat([each.chunk(count, 1)[rank] for each in some]) for some in (parts, sizes)]
-        return _limit([columns[0]], [columns[1]], dtype, INNER)
-    return _limit([parts[rank]], [sizes[rank]], dtype, _inner(how, count))
+        both = [[each.chunk(count)[rank] for each in some] for some in both]
+    elif how == "npu_matmul_all_to_all":
+        both = [[torch.cat([each.chunk(count, 1)[rank] for each in some])] for some in both]
+    elif how != "npu_mm_all_reduce_base":
+        both = [[some[rank]] for some in both]
+    return _limit(both[0], both[1], dtype, _inner(how, count))
 
 
 def _expected_of_experts(how: str, dtype: str, rank: int, count: int) -> Expected:
     """Follow each block of rows: its source rank, its target rank and expert."""
-    pieces: list[Expected] = []
-    forth = [(s, rank, e) for e in range(EXPERTS) for s in range(count)]
-    back = [(rank, t, e) for t in range(count) for e in range(EXPERTS)]
-    for source, target, expert in forth if how == "npu_alltoallv_gmm" else back:
-        holder = source if how == "npu_alltoallv_gmm" else target
+    forth, pieces = how == "npu_alltoallv_gmm", []
+    to_here = [(s, rank, e) for e in range(EXPERTS) for s in range(count)]
+    from_here = [(rank, t, e) for t in range(count) for e in range(EXPERTS)]
+    for source, target, expert in to_here if forth else from_here:
         order = [(source, t, e) for t in range(count) for e in range(EXPERTS)]
-        if how != "npu_alltoallv_gmm":
+        if not forth:
             order = [(s, target, e) for e in range(EXPERTS) for s in range(count)]
         sizes = [counts(s, t, count)[e] for s, t, e in order]
-        blocks = torch.split(made(holder, "rows", dtype, sum(sizes), INNER), sizes)
-        rows = blocks[order.index((source, target, expert))]
+        blocks = torch.split(made(source if forth else target, "rows", dtype, sum(sizes), INNER), sizes)
+        rows = blocks[order.index((source, target, expert))].double()
         weight = made(target, "weight", dtype, EXPERTS, INNER, COLUMNS)[expert].double()
-        pieces.append((rows.double() @ weight, rows.double().abs() @ weight.abs()))
+        pieces.append((rows @ weight, rows.abs() @ weight.abs()))
     exact, size = (torch.cat(each) for each in zip(*pieces, strict=True))
     return _limit([exact], [size], dtype, INNER)

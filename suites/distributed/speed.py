@@ -38,23 +38,15 @@ BUS: Mapping[str, Callable[[int], float]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StepVariant:
-    """How a step runs: ``unit`` is what FSDP 2 shards and gathers together, "" for DDP."""
-
-    unit: str = ""
-    amp: bool = False
-    fused: bool = False
-
-
-#: Each step variant adds one optimization. A sharded unit is gathered before the step and reduced after it; with layers
-#: as units, one layer's communication overlaps another's computation.
-LADDER = {
-    "plain": StepVariant(),
-    "sharded": StepVariant(unit="model"),
-    "amp": StepVariant(unit="model", amp=True),
-    "fused": StepVariant(unit="model", amp=True, fused=True),
-    "overlapped": StepVariant(unit="layer", amp=True, fused=True),
+#: Each step variant adds one optimization: ``unit`` is what FSDP 2 shards and gathers together, "" for DDP. A sharded
+#: unit is gathered before the step and reduced after it; with layers as units, one layer's communication overlaps
+#: another's computation.
+LADDER: Mapping[str, Mapping[str, Any]] = {
+    "plain": {"unit": "", "amp": False, "fused": False},
+    "sharded": {"unit": "model", "amp": False, "fused": False},
+    "amp": {"unit": "model", "amp": True, "fused": False},
+    "fused": {"unit": "model", "amp": True, "fused": True},
+    "overlapped": {"unit": "layer", "amp": True, "fused": True},
 }
 
 
@@ -98,10 +90,9 @@ class VisionLanguage(nn.Module):
         return made
 
 
-def wait(device: torch.device) -> None:
-    """Wait until a device has finished all its work."""
-    if device.type != "cpu":
-        getattr(torch, device.type).synchronize(device)
+def on_device(name: str, device: torch.device) -> Any:
+    """Call a function of the device's module, as torch.npu.synchronize(device); 0 on the CPU, which has none."""
+    return getattr(getattr(torch, device.type), name)(device) if device.type != "cpu" else 0
 
 
 # --- collectives ---
@@ -114,11 +105,11 @@ def collective(place: Place, how: str, sizes: Sequence[int]) -> dict[str, Any]:
         call, seconds = _prepared(place, how, size), []
         for _ in range(2 * ROUNDS):
             dist.barrier()
-            wait(place.device)
+            on_device("synchronize", place.device)
             start = time.perf_counter()
             for _ in range(CALLS):
                 call()
-            wait(place.device)
+            on_device("synchronize", place.device)
             seconds.append((time.perf_counter() - start) / CALLS)
         found.append(seconds[ROUNDS:])
     return {"seconds": found}
@@ -127,24 +118,24 @@ def collective(place: Place, how: str, sizes: Sequence[int]) -> dict[str, Any]:
 def _prepared(place: Place, how: str, size: int) -> Callable[[], object]:
     share = max(1, size // 4 // place.count)
     whole, part = (torch.ones(each, device=place.device) for each in (share * place.count, share))
-    if how == "send_recv":
+    other = torch.empty_like(whole)
+
+    def ring() -> None:
         after, before = (place.rank + 1) % place.count, (place.rank - 1) % place.count
-        received = torch.empty_like(whole)
+        for work in dist.batch_isend_irecv(
+            [dist.P2POp(dist.isend, whole, after), dist.P2POp(dist.irecv, other, before)]
+        ):
+            work.wait()
 
-        def ring() -> None:
-            pair = [dist.P2POp(dist.isend, whole, after), dist.P2POp(dist.irecv, received, before)]
-            for work in dist.batch_isend_irecv(pair):
-                work.wait()
-
-        return ring
-    given: dict[str, tuple[Any, ...]] = {
-        "all_reduce": (whole, dist.ReduceOp.MAX),  # its result stays the same
-        "all_gather_into_tensor": (whole, part),
-        "reduce_scatter_tensor": (part, whole),
-        "all_to_all_single": (torch.empty_like(whole), whole),
-        "broadcast": (whole, 0),
+    calls: dict[str, Callable[[], object]] = {
+        "all_reduce": lambda: dist.all_reduce(whole, dist.ReduceOp.MAX),  # its result stays the same
+        "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(whole, part),
+        "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(part, whole),
+        "all_to_all_single": lambda: dist.all_to_all_single(other, whole),
+        "broadcast": lambda: dist.broadcast(whole, 0),
+        "send_recv": ring,
     }
-    return lambda: getattr(dist, how)(*given[how])
+    return calls[how]
 
 
 # --- a training step ---
@@ -166,9 +157,10 @@ def steps(place: Place, name: str, small: bool) -> dict[str, Any]:
 
         silent = dist.new_group(ranks, backend=(f"{place.device.type}:fake"))
         for kind, group in (("seconds", real), ("silent", silent)) if place.rank < members else ():
-            _reset_peak(place.device)
-            found[kind].append(_timed(place, stepped, LADDER[rung], HOST if small else HARDWARE, group))
-            found[f"peak of {kind}"].append(_peak(place.device))
+            gc.collect()  # cycles may keep parts of the previous training
+            on_device("reset_peak_memory_stats", place.device)
+            found[kind].append(_timed(place, stepped, rung, HOST if small else HARDWARE, group))
+            found[f"peak of {kind}"].append(int(on_device("max_memory_allocated", place.device)))
         dist.barrier()
         for group in (silent, *([real] if members != place.count else [])):
             if place.rank < members:
@@ -181,7 +173,7 @@ def counts(ranks: int) -> list[int]:
     return [*(2**power for power in range(ranks.bit_length()) if 2**power < ranks), ranks]
 
 
-def _timed(place: Place, name: str, rung: StepVariant, size: Size, group: Any) -> list[float]:
+def _timed(place: Place, name: str, rung: str, size: Size, group: Any) -> list[float]:
     torch.manual_seed(0)
     blocks = (Block(size.width, size.heads) for _ in range(size.layers))
     whole: nn.Module = nn.Sequential(*blocks, nn.LayerNorm(size.width))
@@ -191,20 +183,20 @@ def _timed(place: Place, name: str, rung: StepVariant, size: Size, group: Any) -
         given.insert(0, torch.randn(size.batch, 3, size.image, size.image))
     given = [each.to(place.device) for each in given]
     model = _parallel(place, rung, whole.to(place.device), group)
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=True if rung.fused else None)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=LADDER[rung]["fused"] or None)
     found = []
     for _ in range(WARM + STEPS):
         start = time.perf_counter()
         optimizer.zero_grad()
         model(*given).float().square().mean().backward()
         optimizer.step()
-        wait(place.device)
+        on_device("synchronize", place.device)
         found.append(time.perf_counter() - start)
     return found[WARM:]
 
 
-def _parallel(place: Place, rung: StepVariant, model: nn.Module, group: Any) -> nn.Module:
-    if not rung.unit:
+def _parallel(place: Place, rung: str, model: nn.Module, group: Any) -> nn.Module:
+    if not LADDER[rung]["unit"]:
         ids = [place.device] if place.device.type != "cpu" else None
         wrapped = nn.parallel.DistributedDataParallel(model, device_ids=ids, process_group=group)
         if "fake" in dist.get_backend(group):
@@ -214,10 +206,12 @@ def _parallel(place: Place, rung: StepVariant, model: nn.Module, group: Any) -> 
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    policy = MixedPrecisionPolicy(param_dtype=_half(place.device), reduce_dtype=torch.float32) if rung.amp else None
     settings: dict[str, Any] = {"mesh": DeviceMesh.from_group(group, place.device.type)}
-    settings |= {"mp_policy": policy} if policy else {}
-    for layer in model.modules() if rung.unit == "layer" else ():
+    if LADDER[rung]["amp"]:
+        can = getattr(getattr(torch, place.device.type), "is_bf16_supported", None)
+        half = torch.bfloat16 if can is None or can() else torch.float16
+        settings["mp_policy"] = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32)
+    for layer in model.modules() if LADDER[rung]["unit"] == "layer" else ():
         if isinstance(layer, Block):
             fully_shard(layer, **settings)
     fully_shard(model, **settings)
@@ -228,21 +222,6 @@ def _done(result: T) -> torch.futures.Future[T]:
     done: torch.futures.Future[T] = torch.futures.Future()
     done.set_result(result)
     return done
-
-
-def _half(device: torch.device) -> torch.dtype:
-    can = getattr(getattr(torch, device.type), "is_bf16_supported", None)
-    return torch.bfloat16 if can is None or can() else torch.float16
-
-
-def _reset_peak(device: torch.device) -> None:
-    gc.collect()  # cycles may keep parts of the previous training
-    if device.type != "cpu":
-        getattr(torch, device.type).reset_peak_memory_stats(device)
-
-
-def _peak(device: torch.device) -> int:
-    return int(getattr(torch, device.type).max_memory_allocated(device)) if device.type != "cpu" else 0
 
 
 # --- figures ---

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 import torch
@@ -27,25 +27,25 @@ def test_collective(
         made = [{"rank": rank, "text": "x" * (10 + 1000 * rank)} for rank in range(count)]
         wanted = {"all_gather_object": made, "broadcast_object_list": made[-1:]}.get(case.subject, [0.0])
         assert found == [wanted] * count, f"{case.subject}: ranks have {found}"
-    elif case.subject not in REDUCTIONS:
-        _moved(case, ranks, count, precision_compare)
-    else:
-        collective, _, operation = case.subject.partition(".")
-        if operation == "coalesced":
-            answers = ranks.run(count, collectives.coalesced, how=case.subject, dtype=case.dtype)
-        elif operation == "deterministic":
-            answers = ranks.run(count, collectives.repeated, dtype=case.dtype)
-        elif collective.startswith("reduce_scatter"):
-            answers = ranks.run(count, collectives.scattered, how=case.subject, dtype=case.dtype)
-        else:
-            large = case.dtype == "float32"
-            answers = ranks.run(count, collectives.reduced, how=case.subject, dtype=case.dtype, large=large)
-        shares = [_share(case, answers, rank, name) for name, rank in _results(answers)]
-        ascend_measure("error_over_allowed", max(share for share, _ in shares))
+        return
+    answers = ranks.run(count, collectives.run, how=case.subject, dtype=case.dtype)
+    # Size by size, and rank by rank, since inputs are cached.
+    names = dict.fromkeys(name for each in answers for name in each.tensors)
+    results = [(name, rank) for name in names for rank, each in enumerate(answers) if name in each.tensors]
+    if case.subject in REDUCTIONS:
+        shares = [_share(case, answers, rank, name) for name, rank in results]
         share, where = max(shares)
+        ascend_measure("error_over_allowed", share)
         assert share <= 1, f"{case.subject} is off by {share:.3g} times what rounding allows: {where}"
-        if collective == "all_reduce":
-            _same_bits(case, answers)
+        if case.family == "all_reduce":
+            _same_bits(case, answers, names)
+        return
+    how, actual, moved = collectives.what(case.subject).removesuffix(".coalesced"), {}, {}
+    for name, rank in results:
+        size, members = _part(case, name, count)
+        actual[f"rank {rank}, {name}"] = answers[rank].tensors[name]
+        moved[f"rank {rank}, {name}"] = collectives.expected_after(how, case.dtype, size, rank, members)
+    precision_compare(actual, moved, standard="binary", name=f"{case.subject} on {count} ranks:")
 
 
 @pytest.mark.ascend_cases("distributed", PRODUCT)
@@ -70,27 +70,6 @@ def test_speed(case: Case, _ascend_ranks: tuple[Ranks, int], _ascend_device: Dev
         ascend_measure(name, value)
 
 
-def _moved(case: Case, ranks: Ranks, count: int, compare: PrecisionCompare) -> None:
-    large, how = case.dtype == "float32", collectives.what(case.subject)
-    if how.endswith(".coalesced"):
-        answers = ranks.run(count, collectives.coalesced, how=case.subject, dtype=case.dtype)
-        how = how.removesuffix(".coalesced")
-    else:
-        answers = ranks.run(count, collectives.moved, how=case.subject, dtype=case.dtype, large=large)
-    actual, wanted = {}, {}
-    for name, rank in _results(answers):
-        size, members = _part(case, name, count)
-        actual[f"rank {rank}, {name}"] = answers[rank].tensors[name]
-        wanted[f"rank {rank}, {name}"] = collectives.expected_after(how, case.dtype, size, rank, members)
-    compare(actual, wanted, standard="binary", name=f"{case.subject} on {count} ranks:")
-
-
-def _results(answers: Sequence[Answer]) -> list[tuple[str, int]]:
-    """Return each result's name and rank, rank by rank, since inputs are cached."""
-    names = dict.fromkeys(name for each in answers for name in each.tensors)
-    return [(name, rank) for name in names for rank, each in enumerate(answers) if name in each.tensors]
-
-
 def _part(case: Case, name: str, count: int) -> tuple[int, list[int]]:
     """Return the size of a named result, and its ranks."""
     group, _, size = name.partition(", ")
@@ -108,15 +87,18 @@ def _share(case: Case, answers: Sequence[Answer], rank: int, name: str) -> tuple
         parts = [torch.split(collectives.sent(each, sum(shares), case.dtype), shares)[rank] for each in members]
         wanted, allowed = collectives.expected_reduction(parts, "sum")
     elif collective == "reduce_scatter_tensor":
-        wanted, allowed = collectives.expected_share(operation, case.dtype, size, rank, members)
+        mine, whole = members.index(rank), size * len(members)
+        every = [collectives.known(each, whole, case.dtype, operation) for each in members]
+        parts = [each[mine * size : (mine + 1) * size] for each in every]
+        wanted, allowed = collectives.expected_reduction(parts, operation)
     else:
         wanted, allowed = collectives.expected_sum(operation, case.dtype, size, tuple(members))
     return collectives.worst(actual, wanted, allowed), where
 
 
-def _same_bits(case: Case, answers: Sequence[Answer]) -> None:
+def _same_bits(case: Case, answers: Sequence[Answer], names: Iterable[str]) -> None:
     """Every rank of a group gets the same bits, and with deterministic algorithms on every call."""
-    for name in {name: None for each in answers for name in each.tensors}:
+    for name in names:
         first, *others = _part(case, name, len(answers))[1]
         for rank in others:
             same = torch.equal(answers[rank].tensors[name], answers[first].tensors[name])

@@ -74,13 +74,6 @@ def refused(place: Place, how: str) -> dict[str, Any]:
     return {"said": ""}
 
 
-def _other_collective(x: torch.Tensor, group: Any, count: int, last: bool) -> None:
-    if last:
-        dist.all_gather_into_tensor(torch.empty(8 * count, device=x.device), x, group=group)
-    else:
-        dist.all_reduce(x, group=group)
-
-
 #: Forbidden call -> how to make it, with eight numbers, a group, its size, and whether this is its last rank.
 REFUSED: Mapping[str, Callable[[torch.Tensor, Any, int, bool], object]] = {
     "float64-sum": lambda x, group, *_: dist.all_reduce(x.cpu().double().to(x.device), group=group),
@@ -91,7 +84,9 @@ REFUSED: Mapping[str, Callable[[torch.Tensor, Any, int, bool], object]] = {
     "other-operation": lambda x, group, _, last: dist.all_reduce(
         x, dist.ReduceOp.MAX if last else dist.ReduceOp.SUM, group=group
     ),
-    "other-collective": _other_collective,
+    "other-collective": lambda x, group, count, last: (
+        dist.all_gather_into_tensor(x.new_empty(8 * count), x, group=group) if last else dist.all_reduce(x, group=group)
+    ),
     "other-root": lambda x, group, _, last: dist.broadcast(x, int(last), group=group),
     "no-such-root": lambda x, group, count, _: dist.broadcast(x, count, group=group),
     "same-card-twice": lambda x, group, *_: dist.all_reduce(x, group=group),
@@ -129,18 +124,14 @@ def failing(place: Place, how: str, victim: int) -> dict[str, Any]:
     x = torch.ones(1000, device=place.device)
     dist.all_reduce(x)
     x.cpu()
-    if place.rank == victim and how == "rank-dies":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if place.rank == victim and how == "rank-hangs":
+    group = dist.new_group(list(range(place.count))) if how == "rank-never-joins" else None
+    if place.rank == victim:
+        if how == "rank-dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "rank-raises":
+            raise ValueError("this rank gives up")
         time.sleep(3600)
-    if how == "rank-never-joins":
-        group = dist.new_group(list(range(place.count)))
-        if place.rank == victim:
-            time.sleep(3600)
-        dist.all_reduce(x, group=group)
-    if place.rank == victim and how == "rank-raises":
-        raise ValueError("this rank gives up")
-    dist.all_reduce(x)
+    dist.all_reduce(x, group=group)
     x.cpu()
     return {}
 

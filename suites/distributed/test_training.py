@@ -133,7 +133,7 @@ def _pipeline(schedule: str, ranks: Ranks, count: int, _: Path) -> tuple[dict[st
 
 def _gradients(dtype: torch.dtype) -> dict[str, T]:
     """Return gradients and loss of one process: the mean of those of equal parts is that of the whole."""
-    model, (x, y) = training.perceptron().to(dtype), (each.to(dtype) for each in training.inputs("perceptron"))
+    model, (x, y) = training.make("perceptron").to(dtype), (each.to(dtype) for each in training.inputs("perceptron"))
     loss = nn.functional.mse_loss(model(x), y)
     loss.backward()  # type: ignore[no-untyped-call]
     return {"loss": loss.detach().double()} | {
@@ -171,12 +171,12 @@ def _redistributed(ranks: Ranks, count: int, _: Path) -> tuple[dict[str, T], Kno
 
 def _checkpoint(ranks: Ranks, count: int, folder: Path) -> tuple[dict[str, T], Known]:
     """Save on all ranks, and load on the same number and on two."""
-    ranks.run(count, training.saved, path=str(folder / "saved"))
-    found = _numbered(ranks.run(count, training.loaded, path=str(folder / "saved")))
+    ranks.run(count, training.checkpoint, path=str(folder / "saved"))
+    found = _numbered(ranks.run(count, training.checkpoint, path=str(folder / "saved"), load=True))
     if count > 2:
-        fewer = ranks.run(2, training.loaded, path=str(folder / "saved"))
+        fewer = ranks.run(2, training.checkpoint, path=str(folder / "saved"), load=True)
         found |= {f"two ranks, {name}": x for name, x in _numbered(fewer).items()}
-    known = dict(training.perceptron().state_dict())
+    known = dict(training.make("perceptron").state_dict())
     exact = _of_each_rank(found, known)
     for name, x in found.items():
         assert torch.equal(x, exact[name]), f"{name} is not what was saved"

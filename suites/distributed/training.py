@@ -24,35 +24,11 @@ class Unused(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.used, self.unused = perceptron(), nn.Linear(4, 4)
+        self.used, self.unused = make("perceptron"), nn.Linear(4, 4)
 
     def forward(self, x: T) -> T:
         """Skip the second layer."""
         return self.used(x)  # type: ignore[no-any-return]
-
-
-def perceptron() -> nn.Sequential:
-    """Return two linear layers. Not with GELU: CANN's has another formula, and ranks are what is judged here."""
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(32, 64), nn.SiLU(), nn.Linear(64, 32))
-
-
-def convolution() -> nn.Sequential:
-    torch.manual_seed(0)
-    layers = [
-        nn.Conv2d(3, 8, 3),
-        nn.BatchNorm2d(8),
-        nn.ReLU(),
-        nn.AdaptiveAvgPool2d(2),
-        nn.Flatten(),
-        nn.Linear(32, 32),
-    ]
-    return nn.Sequential(*layers)
-
-
-def unused() -> nn.Module:
-    torch.manual_seed(0)
-    return Unused()
 
 
 class Block(nn.Module):
@@ -80,11 +56,6 @@ class Block(nn.Module):
         return x + self.down(nn.functional.silu(self.gate(y)) * self.up(y))  # type: ignore[no-any-return]
 
 
-def decoder() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(Block(), Block(), nn.LayerNorm(32), nn.Linear(32, 32, bias=False))
-
-
 class Seeing(nn.Module):
     """A frozen encoder of images, a projector, and a decoder that sees the images of a sample before its text.
 
@@ -94,7 +65,7 @@ class Seeing(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.encoder = nn.Sequential(nn.Linear(32, 64), nn.SiLU(), nn.Linear(64, 32)).requires_grad_(False)
-        self.projector, self.decoder = nn.Linear(32, 32), decoder()
+        self.projector, self.decoder = nn.Linear(32, 32), make("decoder")
 
     def forward(self, x: T) -> T:
         """Return (batch, 6, 32). Only as many images as there are pass the encoder: another number on each rank."""
@@ -106,69 +77,57 @@ class Seeing(nn.Module):
         return made
 
 
-def seeing() -> nn.Module:
+MODELS: Mapping[str, Callable[[], nn.Module]] = {
+    # Not with GELU: CANN's has another formula, and ranks are what is judged here.
+    "perceptron": lambda: nn.Sequential(nn.Linear(32, 64), nn.SiLU(), nn.Linear(64, 32)),
+    "convolution": lambda: nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 32)
+    ),
+    "unused": Unused,
+    "decoder": lambda: nn.Sequential(Block(), Block(), nn.LayerNorm(32), nn.Linear(32, 32, bias=False)),
+    "seeing": Seeing,
+}
+
+
+def make(name: str) -> nn.Module:
+    """Return the model, with the same weights each time."""
     torch.manual_seed(0)
-    return Seeing()
+    return MODELS[name]()
 
 
 def inputs(name: str) -> tuple[T, T]:
     """Return a batch, and its targets."""
     generator = torch.Generator().manual_seed(1)
-    shape = {"convolution": (BATCH, 3, 10, 10), "decoder": (BATCH, 6, 32), "seeing": (BATCH, 10, 32)}.get(
-        name, (BATCH, 32)
-    )
-    target = (BATCH, 6, 32) if name in ("decoder", "seeing") else (BATCH, 32)
-    x, y = torch.randn(shape, generator=generator), torch.randn(target, generator=generator)
+    shape = {"convolution": (3, 10, 10), "decoder": (6, 32), "seeing": (10, 32)}.get(name, (32,))
+    target = (6, 32) if name in ("decoder", "seeing") else (32,)
+    x, y = (torch.randn(BATCH, *each, generator=generator) for each in (shape, target))
     if name == "seeing":  # one image in the first samples, four in the last
         x[:, :4] *= (torch.arange(4) <= torch.arange(BATCH)[:, None] * 4 // BATCH)[..., None]
     return x, y
 
 
-MODELS: Mapping[str, Callable[[], nn.Module]] = {
-    "perceptron": perceptron,
-    "convolution": convolution,
-    "unused": unused,
-    "decoder": decoder,
-    "seeing": seeing,
-}
-
-
 def trained(model: nn.Module, x: T, y: T, *, clip: bool = False) -> dict[str, T]:
     """Train one process on the whole batch; return losses, gradient norm, weights and the optimizer's momentum."""
-    optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=MOMENTUM)
-    losses, norms = [], []
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        loss = nn.functional.mse_loss(model(x), y)
-        loss.backward()  # type: ignore[no-untyped-call]
-        norms.append(nn.utils.clip_grad_norm_(model.parameters(), CLIP if clip else 1e9))
-        optimizer.step()
-        losses.append(loss.detach())
-    return _told(model, losses, norms, optimizer)
+    return _told(model, *_stepped(model, x, y, mean=torch.Tensor.detach, clip=clip))
 
 
 def reference(name: str, dtype: torch.dtype, *, clip: bool = False) -> dict[str, T]:
     """Train on the CPU in one process."""
     x, y = (each.to(dtype) for each in inputs(name))
-    return trained(MODELS[name]().to(dtype), x, y, clip=clip)
+    return trained(make(name).to(dtype), x, y, clip=clip)
 
 
 def _told(model: nn.Module, losses: list[T], norms: list[Any], optimizer: torch.optim.Optimizer) -> dict[str, T]:
-    whole = {f"weight {name}": _full(each) for name, each in model.named_parameters()}
     states = {id(p): state for p, state in optimizer.state.items()}
-    momenta = {
-        f"momentum {name}": _full(states[id(p)]["momentum_buffer"])
-        for name, p in model.named_parameters()
-        if states.get(id(p), {}).get("momentum_buffer") is not None
-    }
-    buffers = {f"buffer {name}": each.detach() for name, each in model.named_buffers() if each.is_floating_point()}
-    scalars = {"loss": torch.stack([_full(each).cpu().double() for each in losses])}
+    told = {"loss": torch.stack([_full(each).cpu().double() for each in losses])}
     if norms:
-        scalars["gradient norm"] = torch.stack([_full(each).cpu().double() for each in norms])
-    return {
-        name.replace("module.", ""): each.detach().cpu().clone()
-        for name, each in {**scalars, **whole, **momenta, **buffers}.items()
-    }
+        told["gradient norm"] = torch.stack([_full(each).cpu().double() for each in norms])
+    for name, p in model.named_parameters():
+        told[f"weight {name}"] = _full(p)
+        if (momentum := states.get(id(p), {}).get("momentum_buffer")) is not None:
+            told[f"momentum {name}"] = _full(momentum)
+    told |= {f"buffer {name}": each for name, each in model.named_buffers() if each.is_floating_point()}
+    return {name.replace("module.", ""): each.detach().cpu().clone() for name, each in told.items()}
 
 
 def _full(x: Any) -> T:
@@ -187,35 +146,34 @@ def _part(place: Place, name: str) -> tuple[T, T]:
 
 
 def _stepped(
-    place: Place,
     model: nn.Module,
-    name: str,
+    x: T,
+    y: T,
     *,
+    mean: Callable[[T], T] = _mean,
     optimizer: torch.optim.Optimizer | None = None,
     clip: bool = False,
-    whole: bool = False,
     norms: bool = True,
     micro: int = 1,
+    share: int = 1,
+    foreach: bool | None = None,
 ) -> tuple[list[T], list[Any], torch.optim.Optimizer]:
-    """Train on this rank's part of the batch, or with a sharded model on the whole batch."""
-    # Some parameters of a sharded model are DTensors and some are not; one call for all of them fails.
-    foreach = False if whole else None
+    """Train on what is given, a rank's part or the whole batch; ``mean`` makes a step's loss of this process's."""
     optimizer = optimizer or torch.optim.SGD(model.parameters(), RATE, momentum=MOMENTUM, foreach=foreach)
-    x, y = (each.to(place.device) for each in inputs(name)) if whole else _part(place, name)
     losses, found = [], []
     for _ in range(STEPS):
         optimizer.zero_grad()
-        total = torch.zeros((), device=place.device)
+        total = torch.zeros((), device=x.device, dtype=x.dtype)
         for index, (a, b) in enumerate(zip(x.chunk(micro), y.chunk(micro), strict=True)):
             waits = index + 1 < micro and hasattr(model, "no_sync")
             with model.no_sync() if waits else contextlib.nullcontext():  # type: ignore[operator]
                 loss = nn.functional.mse_loss(model(a), b) / micro
-                loss.backward()  # type: ignore[no-untyped-call]
+                (loss / share).backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         if norms:
             found.append(nn.utils.clip_grad_norm_(model.parameters(), CLIP if clip else 1e9))
         optimizer.step()
-        losses.append(total if whole else _mean(total))
+        losses.append(mean(total))
     return losses, found, optimizer
 
 
@@ -223,7 +181,7 @@ def data_parallel(
     place: Place, name: str, clip: bool = False, micro: int = 1, hook: str = "", sync: bool = False
 ) -> Any:
     """Train with DistributedDataParallel."""
-    model = MODELS[name]().to(place.device)
+    model = make(name).to(place.device)
     if sync:
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
     wrapped = nn.parallel.DistributedDataParallel(
@@ -233,16 +191,16 @@ def data_parallel(
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
         wrapped.register_comm_hook(None, getattr(default_hooks, hook))
-    return _told(wrapped, *_stepped(place, wrapped, name, clip=clip, micro=micro))
+    return _told(wrapped, *_stepped(wrapped, *_part(place, name), clip=clip, micro=micro))
 
 
 def zero(place: Place, name: str) -> Any:
     """Train with DDP and an optimizer with sharded state."""
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
-    model = nn.parallel.DistributedDataParallel(MODELS[name]().to(place.device))
+    model = nn.parallel.DistributedDataParallel(make(name).to(place.device))
     optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=RATE, momentum=MOMENTUM)
-    losses, norms, _ = _stepped(place, model, name, optimizer=optimizer)
+    losses, norms, _ = _stepped(model, *_part(place, name), optimizer=optimizer)
     return _told(model, losses, norms, torch.optim.SGD(model.parameters(), RATE))
 
 
@@ -251,8 +209,8 @@ def fully_sharded_1(place: Place, name: str) -> Any:
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     device_id = place.device if place.device.type != "cpu" else None
-    model = FullyShardedDataParallel(MODELS[name]().to(place.device), device_id=device_id, use_orig_params=True)
-    losses, _, _ = _stepped(place, model, name, norms=False)
+    model = FullyShardedDataParallel(make(name).to(place.device), device_id=device_id, use_orig_params=True)
+    losses, _, _ = _stepped(model, *_part(place, name), norms=False)
     with FullyShardedDataParallel.summon_full_params(model):
         told = _told(model, losses, [], torch.optim.SGD(model.parameters(), RATE))
     return {each.replace("_fsdp_wrapped_", "").replace("fsdp_wrapped_module.", ""): x for each, x in told.items()}
@@ -263,12 +221,12 @@ def fully_sharded_2(place: Place, name: str, clip: bool = False) -> Any:
     from torch.distributed.fsdp import fully_shard
 
     mesh = _mesh(place)
-    model = MODELS[name]().to(place.device)
+    model = make(name).to(place.device)
     for layer in model.children():
         if any(True for _ in layer.parameters()):
             fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    return _told(model, *_stepped(place, model, name, clip=clip))
+    return _told(model, *_stepped(model, *_part(place, name), clip=clip))
 
 
 def _mesh(place: Place) -> Any:
@@ -282,7 +240,7 @@ def tensor_parallel(place: Place, name: str, sequence: bool = False) -> Any:
     from torch.distributed.tensor import Shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-    mesh, model = _mesh(place), MODELS[name]().to(place.device)
+    mesh, model = _mesh(place), make(name).to(place.device)
     plan: dict[str, Any] = {"0": ColwiseParallel(), "2": RowwiseParallel()}
     if name == "decoder":
         plan = {}
@@ -292,25 +250,19 @@ def tensor_parallel(place: Place, name: str, sequence: bool = False) -> Any:
     if sequence:
         plan = {"0": ColwiseParallel(input_layouts=Shard(0)), "2": RowwiseParallel(output_layouts=Shard(0))}
     model = parallelize_module(model, mesh, plan)
-    if not sequence:
-        return _told(model, *_stepped(place, model, name, whole=True, norms=name != "decoder"))
-    optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=MOMENTUM)
-    (x, y), losses, norms = _part(place, name), [], []
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        loss = nn.functional.mse_loss(model(x), y)
-        (loss / place.count).backward()  # type: ignore[no-untyped-call]
-        norms.append(nn.utils.clip_grad_norm_(model.parameters(), 1e9))
-        optimizer.step()
-        losses.append(_mean(loss))
-    return _told(model, losses, norms, optimizer)
+    if sequence:
+        return _told(model, *_stepped(model, *_part(place, name), share=place.count))
+    x, y = (each.to(place.device) for each in inputs(name))
+    # Some parameters are DTensors and some are not; one call for all of them fails.
+    steps = _stepped(model, x, y, mean=torch.Tensor.detach, norms=name != "decoder", foreach=False)
+    return _told(model, *steps)
 
 
 def pipeline(place: Place, name: str, schedule: str) -> Any:
     """Compute gradients of one step with the layers split among ranks."""
     from torch.distributed import pipelining
 
-    layers = list(MODELS[name]().children())
+    layers = list(make(name).children())
     stages = [nn.Sequential(*layers[:2]), *[nn.Sequential(nn.Identity()) for _ in range(place.count - 2)]]
     stages.append(nn.Sequential(*layers[2:]))
     mine = stages[place.rank].to(place.device)
@@ -370,27 +322,18 @@ def redistributed(place: Place) -> Any:
     }
 
 
-def saved(place: Place, path: str) -> Any:
-    """Train with fully_shard and save."""
+def checkpoint(place: Place, path: str, load: bool = False) -> Any:
+    """Save a sharded model, or load it on any number of ranks."""
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_model_state_dict
     from torch.distributed.fsdp import fully_shard
 
-    model = MODELS["perceptron"]().to(place.device)
-    fully_shard(model, mesh=_mesh(place))
-    dcp.save(get_model_state_dict(model), checkpoint_id=path)  # type: ignore[attr-defined]
-    return {}
-
-
-def loaded(place: Place, path: str) -> Any:
-    """Load a checkpoint from any number of ranks."""
-    import torch.distributed.checkpoint as dcp
-    from torch.distributed.checkpoint.state_dict import get_model_state_dict
-    from torch.distributed.fsdp import fully_shard
-
-    model = MODELS["perceptron"]().to(place.device)
+    model = make("perceptron").to(place.device)
     fully_shard(model, mesh=_mesh(place))
     state: dict[str, Any] = dict(get_model_state_dict(model))
+    if not load:
+        dcp.save(state, checkpoint_id=path)  # type: ignore[attr-defined]
+        return {}
     for each in state.values():
         each.to_local().zero_()
     dcp.load(state, checkpoint_id=path)  # type: ignore[attr-defined]

@@ -39,7 +39,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
 
 @pytest.mark.parametrize("how", ["all_gather_into_tensor", "all_to_all_single.async", "scatter.subgroups"])
 def test_ranks_answer_by_number(ranks: Ranks, how: str) -> None:
-    answers = ranks.run(3, collectives.moved, how=how, dtype="int32", large=False)
+    answers = ranks.run(3, collectives.run, how=how, dtype="int32")
     for rank, each in enumerate(answers):
         for name, found in each.tensors.items():
             group, _, size = name.partition(", ")

@@ -29,6 +29,6 @@ def test_half_precision_excuses_no_rank_that_trains_alone(model: str) -> None:
     exact = trained(model, torch.float64)
     x, y = (each[: len(each) // 2] for each in training.inputs(model))
     with _InHalves():
-        alone = training.trained(training.MODELS[model](), x, y)
+        alone = training.trained(training.make(model), x, y)
         rounded = trained(model, torch.float32)
     assert _worst(alone, exact, rounded, torch.float16)[0] > 1
