@@ -25,73 +25,51 @@ TIMES, NOTHING_S = 20.0, 2e-4
 HOST_GROWTH = 24 * MIB
 
 
-def _waited(at: At) -> None:
-    if at.device.type != "cpu":
-        at.backend.synchronize()
-
-
 def _least_s(at: At, call: Callable[[], object], rounds: int) -> float:
     found = []
     for _ in range(rounds + 1):  # the first may load the kernel
-        _waited(at)
+        at.wait()
         start = time.perf_counter()
         call()
-        _waited(at)
+        at.wait()
         found.append(time.perf_counter() - start)
     return min(found[1:])
 
 
 def _alike(
-    calls: Callable[[At], Mapping[str, Callable[[], object]]], what: str, rounds: int = 4, usual_is: str = ""
-) -> Callable[[At], None]:
-    """Return a check that no call takes many times what the median of its neighbours does, or the call ``usual_is``."""
-
-    def check(at: At) -> None:
-        took = {name: _least_s(at, call, rounds) for name, call in calls(at).items()}
-        usual = max(took.get(usual_is, sorted(took.values())[len(took) // 2]), NOTHING_S)
-        slow = {name: each for name, each in took.items() if each > TIMES * usual}
-        for _ in range(3 if slow else 0):  # other work on the machine may have been in the way
-            again = {name: _least_s(at, calls(at)[name], 5 * rounds) for name in slow}
-            slow = {name: each for name, each in again.items() if each > TIMES * usual}
-        said = ", ".join(
-            f"{name} takes {each / usual:.0f} times {usual_is or 'the median'}" for name, each in slow.items()
-        )
-        at.same(said, "", f"of {what}, {said or 'all take about as long'}")
-
-    return check
+    at: At,
+    what: str,
+    calls: Callable[[At], Mapping[str, Callable[[], object]]],
+    rounds: int = 4,
+    usual_is: str = "",
+) -> None:
+    """No call takes many times what the median of its neighbours does, or the call ``usual_is``."""
+    took = {name: _least_s(at, call, rounds) for name, call in calls(at).items()}
+    usual = max(took.get(usual_is, sorted(took.values())[len(took) // 2]), NOTHING_S)
+    slow = {name: each for name, each in took.items() if each > TIMES * usual}
+    for _ in range(3 if slow else 0):  # other work on the machine may have been in the way
+        again = {name: _least_s(at, calls(at)[name], 5 * rounds) for name in slow}
+        slow = {name: each for name, each in again.items() if each > TIMES * usual}
+    beside = usual_is or "the median"
+    said = ", ".join(f"{name} takes {each / usual:.0f} times {beside}" for name, each in slow.items())
+    at.same(said, "", f"of {what}, {said or 'all take about as long'}")
 
 
 def _elementwise(at: At) -> Mapping[str, Callable[[], object]]:
     x, y = (torch.rand(MIB // 2, device=at.device) + 0.5 for _ in range(2))
-    one = {
-        "abs": x.abs,
-        "neg": x.neg,
-        "sqrt": x.sqrt,
-        "exp": x.exp,
-        "tanh": x.tanh,
-        "sigmoid": x.sigmoid,
-        "relu": x.relu,
-    }
-    more = {
-        "reciprocal": x.reciprocal,
-        "rsqrt": x.rsqrt,
-        "log": x.log,
-        "floor": x.floor,
-        "sign": x.sign,
-        "clone": x.clone,
-    }
+    names = ("abs", "neg", "sqrt", "exp", "tanh", "sigmoid", "relu", "reciprocal", "rsqrt", "log", "floor", "sign")
+    one = {name: getattr(x, name) for name in (*names, "clone", "half", "sum", "amax", "mean")}
     two = {name: partial(getattr(torch, name), x, y) for name in ("add", "sub", "mul", "div", "maximum", "lt", "eq")}
     rest: dict[str, Callable[[], object]] = {
-        "where": lambda: torch.where(x > y, x, y), "silu": lambda: F.silu(x), "gelu": lambda: F.gelu(x), "half": x.half,
-        "fill": lambda: y.clone().fill_(1), "sum": x.sum, "amax": x.amax, "mean": x.mean,
-        "cat": lambda: torch.cat([x, y]),
+        "where": lambda: torch.where(x > y, x, y), "silu": lambda: F.silu(x), "gelu": lambda: F.gelu(x),
+        "fill": lambda: y.clone().fill_(1), "cat": lambda: torch.cat([x, y]),
         "clamp": lambda: x.clamp(0.6, 1), "softmax": lambda: x.view(-1, 512).softmax(-1), "add_": lambda: y.add_(x),
         "transposed": x.view(512, -1).mT.contiguous, "flip": lambda: x.flip(0),
         "layer_norm": lambda: F.layer_norm(x.view(-1, 512), (512,)),
         "index_select": lambda: x.view(-1, 64).index_select(0, rows),
     }  # fmt: skip
     rows = torch.arange(MIB // 128, device=at.device)
-    return {**one, **more, **two, **rest}
+    return {**one, **two, **rest}
 
 
 def _small(at: At) -> Mapping[str, Callable[[], object]]:
@@ -142,45 +120,41 @@ def host_bytes() -> int:
     return resident_bytes()
 
 
-def _soak(calls: int) -> Callable[[At], None]:
-    """Return a check that so many calls of each kind leave no memory behind, on the device or the host."""
-
-    def check(at: At) -> None:
-        x, host = torch.rand(64, 64, device=at.device), torch.ones(4096)
-        weight = torch.rand(64, 64, device=at.device, requires_grad=True)
-        kinds: dict[str, Callable[[], object]] = {
-            "add": lambda: x + x, "mul": lambda: x * x, "mm": lambda: x @ x, "softmax": lambda: x.softmax(-1),
-            "sort": x.sort, "cat": lambda: torch.cat([x, x]),
-            "copies": lambda: host.to(at.device).cpu(),
-            "backward": lambda: torch.autograd.grad((x @ weight).sum(), weight),
-            "nonzero": (x > 0.5).nonzero, "random": lambda: torch.rand_like(x),
-            "in place": lambda: x.clone().add_(1),
-        }  # fmt: skip
-        if at.device.type != "cpu":
-            kinds |= {
-                "event": lambda: at.backend.Event().record(),
-                "pinned": lambda: host.pin_memory().to(at.device, non_blocking=True),
-            }
-        for call in [*kinds.values()] * 10:
+def _soak(at: At, calls: int) -> None:
+    """So many calls of each kind leave no memory behind, on the device or the host."""
+    x, host = torch.rand(64, 64, device=at.device), torch.ones(4096)
+    weight = torch.rand(64, 64, device=at.device, requires_grad=True)
+    kinds: dict[str, Callable[[], object]] = {
+        "add": lambda: x + x, "mul": lambda: x * x, "mm": lambda: x @ x, "softmax": lambda: x.softmax(-1),
+        "sort": x.sort, "cat": lambda: torch.cat([x, x]),
+        "copies": lambda: host.to(at.device).cpu(),
+        "backward": lambda: torch.autograd.grad((x @ weight).sum(), weight),
+        "nonzero": (x > 0.5).nonzero, "random": lambda: torch.rand_like(x),
+        "in place": lambda: x.clone().add_(1),
+    }  # fmt: skip
+    if at.device.type != "cpu":
+        kinds |= {
+            "event": lambda: at.backend.Event().record(),
+            "pinned": lambda: host.pin_memory().to(at.device, non_blocking=True),
+        }
+    for call in [*kinds.values()] * 10:
+        call()
+    at.wait()
+    gc.collect()
+    for name, call in kinds.items():
+        before = _held(at)
+        for _ in range(calls):
             call()
-        _waited(at)
-        gc.collect()
-        for name, call in kinds.items():
-            before = _memory(at), host_bytes()
-            for _ in range(calls):
-                call()
-            _waited(at)
-            grown, host_grown = (now - then for now, then in zip((_memory(at), host_bytes()), before, strict=True))
-            at.holds(grown <= MIB // 4, f"{calls:,} calls of {name} leave {grown:,} bytes on the device")
-            limit = HOST_GROWTH * max(calls, 250) // 1000
-            at.holds(host_grown <= limit, f"{calls:,} calls of {name} leave {host_grown:,} bytes on the host")
-
-    return check
+        at.wait()
+        grown, host_grown = (now - then for now, then in zip(_held(at), before, strict=True))
+        at.holds(grown <= MIB // 4, f"{calls:,} calls of {name} leave {grown:,} bytes on the device")
+        limit = HOST_GROWTH * max(calls, 250) // 1000
+        at.holds(host_grown <= limit, f"{calls:,} calls of {name} leave {host_grown:,} bytes on the host")
 
 
-def _memory(at: At) -> int:
-    """Return the bytes of tensors on the device, and what its memory has less."""
-    return 0 if at.device.type == "cpu" else int(at.backend.memory_allocated())
+def _held(at: At) -> tuple[int, int]:
+    """Return the bytes of tensors on the device, and those that the host holds."""
+    return 0 if at.device.type == "cpu" else int(at.backend.memory_allocated()), host_bytes()
 
 
 def _released(at: At) -> None:
@@ -240,12 +214,12 @@ def _peaks(at: At) -> None:
 
 
 COSTS: Mapping[str, Row] = {
-    "elementwise": (STANDARD, _alike(_elementwise, "calls that move as much memory")),
-    "small-calls": (SMOKE, _alike(_small, "calls of one element", 20)),
-    "copies": (SMOKE, _alike(_copies, "copies of 16 MiB", usual_is="within the host")),
-    "products": (STANDARD, _alike(_products, "products of as many terms")),
-    "soak-short": (SMOKE, _soak(64)),
-    "soak": (STANDARD, _soak(1000)),
+    "elementwise": (STANDARD, partial(_alike, what="calls that move as much memory", calls=_elementwise)),
+    "small-calls": (SMOKE, partial(_alike, what="calls of one element", calls=_small, rounds=20)),
+    "copies": (SMOKE, partial(_alike, what="copies of 16 MiB", calls=_copies, usual_is="within the host")),
+    "products": (STANDARD, partial(_alike, what="products of as many terms", calls=_products)),
+    "soak-short": (SMOKE, partial(_soak, calls=64)),
+    "soak": (STANDARD, partial(_soak, calls=1000)),
     "release": (SMOKE, _released),
     "peaks": (STANDARD, _peaks),
 }

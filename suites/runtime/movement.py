@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
@@ -16,18 +17,15 @@ MIB = 2**20
 SIZES = (1, 511, 4097, MIB + 3, 4 * MIB + 5, 16 * MIB + 7)
 
 
-def _copied(way: Callable[[At, T], T], sizes: tuple[int, ...] = SIZES) -> Callable[[At], None]:
-    def check(at: At) -> None:
-        for size in sizes:
-            given = numbered(size // 4 + 1, size).view(torch.uint8)[:size].clone()
-            for where in (torch.device("cpu"), at.device):  # what is freed, and used next, holds none of these numbers
-                torch.full((size,), 165, dtype=torch.uint8, device=where)
-            found = way(at, given)
-            wrong = (found != given).nonzero() if found.shape == given.shape else torch.zeros(1, 1)
-            first = int(wrong[0]) if len(wrong) else 0
-            at.same(len(wrong), 0, f"a copy of {size} bytes is wrong in {len(wrong)} of them, from byte {first} on")
-
-    return check
+def _copied(at: At, way: Callable[[At, T], T]) -> None:
+    for size in SIZES:
+        given = numbered(size // 4 + 1, size).view(torch.uint8)[:size].clone()
+        for where in (torch.device("cpu"), at.device):  # what is freed, and used next, holds none of these numbers
+            torch.full((size,), 165, dtype=torch.uint8, device=where)
+        found = way(at, given)
+        wrong = (found != given).nonzero() if found.shape == given.shape else torch.zeros(1, 1)
+        first = int(wrong[0]) if len(wrong) else 0
+        at.same(len(wrong), 0, f"a copy of {size} bytes is wrong in {len(wrong)} of them, from byte {first} on")
 
 
 def _between_cards(at: At, x: T) -> T:
@@ -40,8 +38,7 @@ def _between_cards(at: At, x: T) -> T:
 def _pinned(at: At, x: T) -> T:
     target, source = (each if at.device.type == "cpu" else each.pin_memory() for each in (torch.zeros_like(x), x))
     target.copy_(source.to(at.device, non_blocking=True), non_blocking=True)
-    if at.device.type != "cpu":
-        at.backend.synchronize()
+    at.wait()
     return target
 
 
@@ -68,25 +65,20 @@ def _cat(at: At) -> None:
         parts = [numbered(3 * (i % 5) * 2, i).view(3, i % 5, 2) for i in range(count)]
         there = [each.to(at.device) for each in parts]
         at.same(torch.cat(there, 1).cpu(), torch.cat(parts, 1), f"cat of {count} tensors along dimension 1")
-        rows = [each.transpose(0, 1) for each in there]
-        at.same(
-            torch.cat(rows).cpu(), torch.cat([e.transpose(0, 1) for e in parts]), f"cat of {count} transposed tensors"
-        )
-        stacked = torch.stack([each[:, :1] for each in there if each.shape[1]], -1).cpu()
-        at.same(stacked, torch.stack([e[:, :1] for e in parts if e.shape[1]], -1), f"stack of {count} tensors")
+        found, wanted = (torch.cat([each.transpose(0, 1) for each in some]) for some in (there, parts))
+        at.same(found.cpu(), wanted, f"cat of {count} transposed tensors")
+        found, wanted = (torch.stack([each[:, :1] for each in some if each.shape[1]], -1) for some in (there, parts))
+        at.same(found.cpu(), wanted, f"stack of {count} tensors")
         mixed = [each.to((torch.int64, torch.float32, torch.int8)[i % 3]) for i, each in enumerate(parts)]
         found = torch.cat([each.to(at.device) for each in mixed], 1).cpu()
         at.same(found, torch.cat(mixed, 1), f"cat of {count} tensors of int64, float32 and int8")
-        at.same(
-            [each.cpu() for each in torch.split(torch.cat(there, 1), [e.shape[1] for e in parts], 1)],
-            parts,
-            f"split into {count} tensors",
-        )
+        again = torch.split(torch.cat(there, 1), [each.shape[1] for each in parts], 1)
+        at.same([each.cpu() for each in again], parts, f"split into {count} tensors")
 
 
 #: Operators that only move whole elements. Where the first table moves bits, NaN keep theirs; operators of the second
 #: may make any NaN of a NaN.
-MOVES: Mapping[str, Callable[[T], T]] = {
+MOVES: dict[str, Callable[[T], T]] = {
     "clone": torch.clone,
     "transposed": lambda x: x.view(16, -1).mT.contiguous(),
     "permuted": lambda x: x.view(4, 8, -1).permute(2, 0, 1).contiguous(),
@@ -99,7 +91,7 @@ MOVES: Mapping[str, Callable[[T], T]] = {
     "getitem": lambda x: x.view(16, -1)[torch.arange(15, -1, -1, device=x.device)],
     "copy_": lambda x: x.new_zeros(16, len(x) // 16).mT.copy_(x.view(-1, 16)),
 }
-OTHER_MOVES: Mapping[str, Callable[[T], T]] = {
+OTHER_MOVES: dict[str, Callable[[T], T]] = {
     "flip": lambda x: x.view(16, -1).flip(0, 1),
     "roll": lambda x: x.view(16, -1).roll((3, -5), (0, 1)),
     "gather": lambda x: x.view(16, -1).gather(0, _places(x).view(16, -1) % 16),
@@ -129,65 +121,52 @@ def _bits_of(x: T) -> T:
 
 
 def _moved(
-    table: Mapping[str, Callable[[T], T]], *dtypes: torch.dtype, bits: bool = False, count: int = 4096
-) -> Callable[[At], None]:
-    def check(at: At) -> None:
-        found: dict[str, T] = {}
-        wanted: dict[str, T] = {}
-        for dtype in dtypes or DTYPES:
-            words = (
-                inputs.integers(f"movement/{dtype}", (count * dtype.itemsize,), low=0, high=256)
-                .to(torch.uint8)
-                .view(dtype)
-            )
-            if dtype.is_floating_point:
-                special = torch.tensor([float("nan"), float("inf"), float("-inf"), -0.0, 0.0], dtype=dtype)
-                words[:500] = special.repeat(100)
-                _bits_of(words)[:500:5] += torch.arange(100, dtype=INTEGERS[dtype.itemsize])
-            elif dtype.itemsize == 8:
-                words[:3] = torch.tensor([2**53 + 1, -(2**53) - 1, 2**62 + 1])
-            x = words
-            if not bits and dtype.is_floating_point:
-                x = torch.where(x.isnan(), float("nan"), x)
-            x = x.clone()
-            for name, move in table.items():
-                for results, given in ((found, x.to(at.device)), (wanted, x)):
-                    moved = move(given).cpu()
-                    if not bits and dtype.is_floating_point:
-                        moved = torch.where(moved.isnan(), torch.full_like(moved, float("nan")), moved)
-                    results[f"{name} {dtype}"] = _bits_of(moved)
-        at.same(found, wanted, "elements are not moved bit for bit")
-
-    return check
+    at: At,
+    table: Mapping[str, Callable[[T], T]],
+    dtypes: tuple[torch.dtype, ...] = DTYPES,
+    bits: bool = False,
+    count: int = 4096,
+) -> None:
+    found: dict[str, T] = {}
+    wanted: dict[str, T] = {}
+    for dtype in dtypes:
+        raw = inputs.integers(f"movement/{dtype}", (count * dtype.itemsize,), low=0, high=256)
+        words = raw.to(torch.uint8).view(dtype)
+        if dtype.is_floating_point:
+            special = torch.tensor([float("nan"), float("inf"), float("-inf"), -0.0, 0.0], dtype=dtype)
+            words[:500] = special.repeat(100)
+            _bits_of(words)[:500:5] += torch.arange(100, dtype=INTEGERS[dtype.itemsize])
+        elif dtype.itemsize == 8:
+            words[:3] = torch.tensor([2**53 + 1, -(2**53) - 1, 2**62 + 1])
+        any_nan = dtype.is_floating_point and not bits
+        x = torch.where(words.isnan(), float("nan"), words) if any_nan else words
+        for name, move in table.items():
+            for results, given in ((found, x.to(at.device)), (wanted, x)):
+                moved = move(given).cpu()
+                if any_nan:
+                    moved = torch.where(moved.isnan(), torch.full_like(moved, float("nan")), moved)
+                results[f"{name} {dtype}"] = _bits_of(moved)
+    at.same(found, wanted, "elements are not moved bit for bit")
 
 
-def _ties(dtype: torch.dtype) -> Callable[[At], None]:
-    """Return a check of rounding float32: each number of the format, a little more, ties, a little less."""
-
-    def check(at: At) -> None:
-        every = torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype)
-        every = every[every.isfinite()]
-        upper = torch.nextafter(every.float(), torch.tensor(torch.inf))
-        step = (every.double().abs().clamp(torch.finfo(dtype).smallest_normal).frexp().exponent - 1).double().exp2()
-        middle = (every.double() + step * torch.finfo(dtype).eps / 2).float()
-        x = torch.cat(
-            [every.float(), upper, middle, *(middle.nextafter(torch.tensor(s)) for s in (torch.inf, -torch.inf))]
-        )
-        x = x[x.abs() >= torch.finfo(torch.float32).smallest_normal]  # a device may flush denormals of float32
-        at.same(
-            _bits_of(x.to(at.device).to(dtype).cpu()),
-            _bits_of(x.to(dtype)),
-            f"float32 is not rounded to the nearest {dtype}, with ties to even",
-        )
-
-    return check
+def _ties(at: At, dtype: torch.dtype) -> None:
+    """Rounding float32: each number of the format, a little more, ties, a little less."""
+    every = torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype)
+    every = every[every.isfinite()]
+    upper = torch.nextafter(every.float(), torch.tensor(torch.inf))
+    step = (every.double().abs().clamp(torch.finfo(dtype).smallest_normal).frexp().exponent - 1).double().exp2()
+    middle = (every.double() + step * torch.finfo(dtype).eps / 2).float()
+    beside = (middle.nextafter(torch.tensor(end)) for end in (torch.inf, -torch.inf))
+    x = torch.cat([every.float(), upper, middle, *beside])
+    x = x[x.abs() >= torch.finfo(torch.float32).smallest_normal]  # a device may flush denormals of float32
+    cause = f"float32 is not rounded to the nearest {dtype}, with ties to even"
+    at.same(_bits_of(x.to(at.device).to(dtype).cpu()), _bits_of(x.to(dtype)), cause)
 
 
 def _casts(at: At) -> None:
     """Casts between integers, floats and bool, at the ends of the formats where PyTorch defines them."""
-    whole = torch.tensor(
-        [0, 1, -1, 127, -128, 255, 256, -32768, 65535, 2**24 + 1, 2**31 - 1, -(2**31), 2**53 + 1, 2**62 + 1]
-    )
+    ends = (2**24 + 1, 2**31 - 1, -(2**31), 2**53 + 1, 2**62 + 1)
+    whole = torch.tensor([0, 1, -1, 127, -128, 255, 256, -32768, 65535, *ends])
     parts = torch.tensor([0.0, -0.0, 0.5, -0.5, 0.999, -1.5, 2.5, 100.7, -100.7, 2.0**20 + 0.5, float(2**30), -1e9])
     found, wanted = {}, {}
     for name, x, kinds in (
@@ -225,14 +204,16 @@ def _large_integers(at: At) -> None:
 
 
 MOVEMENT: Mapping[str, Row] = {
-    **{name: (SMOKE if name == "there-and-back" else STANDARD, _copied(way)) for name, way in WAYS.items()},
+    **{
+        name: (SMOKE if name == "there-and-back" else STANDARD, partial(_copied, way=way)) for name, way in WAYS.items()
+    },
     "cat": (STANDARD, _cat),
-    "bits": (SMOKE, _moved(MOVES, bits=True)),
-    "elements": (STANDARD, _moved(OTHER_MOVES)),
-    "elements-first": (SMOKE, _moved(OTHER_MOVES, torch.float32)),
-    "many-elements": (STANDARD, _moved({**MOVES, **OTHER_MOVES}, torch.int32, count=2**17)),
-    "to-bfloat16": (SMOKE, _ties(torch.bfloat16)),
-    "to-float16": (STANDARD, _ties(torch.float16)),
+    "bits": (SMOKE, partial(_moved, table=MOVES, bits=True)),
+    "elements": (STANDARD, partial(_moved, table=OTHER_MOVES)),
+    "elements-first": (SMOKE, partial(_moved, table=OTHER_MOVES, dtypes=(torch.float32,))),
+    "many-elements": (STANDARD, partial(_moved, table=MOVES | OTHER_MOVES, dtypes=(torch.int32,), count=2**17)),
+    "to-bfloat16": (SMOKE, partial(_ties, dtype=torch.bfloat16)),
+    "to-float16": (STANDARD, partial(_ties, dtype=torch.float16)),
     "casts": (STANDARD, _casts),
     "large-integers": (SMOKE, _large_integers),
 }

@@ -71,24 +71,20 @@ def _deterministic() -> Iterator[None]:
         torch.set_deterministic_debug_mode(before)
 
 
-def _interleaved(rounds: int, names: tuple[str, ...]) -> Callable[[At], None]:
-    """Return a check that calls repeat while others, with other sizes and dtypes, run between them."""
-
-    def check(at: At) -> None:
-        x, small = _given(at, "x"), _given(at, "y", 7)
-        with _deterministic():
-            first = {name: _found(CALLS[name], x) for name in names}
-            for turn in range(rounds):
-                between = small.half().float() if turn % 2 else x * (turn + 2)
-                order = inputs.permutation(f"state/{turn}", len(names)).tolist()
-                again = {}
-                for place in order:
-                    CALLS[names[place - 1]](between)
-                    again[names[place]] = _found(CALLS[names[place]], x)
-                cause = f"calls give other results in round {turn + 2}, after other operators ran between"
-                at.same(again, {name: first[name] for name in again}, cause)
-
-    return check
+def _interleaved(at: At, rounds: int, names: tuple[str, ...]) -> None:
+    """Calls repeat while others, with other sizes and dtypes, run between them."""
+    x, small = _given(at, "x"), _given(at, "y", 7)
+    with _deterministic():
+        first = {name: _found(CALLS[name], x) for name in names}
+        for turn in range(rounds):
+            between = small.half().float() if turn % 2 else x * (turn + 2)
+            order = inputs.permutation(f"state/{turn}", len(names)).tolist()
+            again = {}
+            for place in order:
+                CALLS[names[place - 1]](between)
+                again[names[place]] = _found(CALLS[names[place]], x)
+            cause = f"calls give other results in round {turn + 2}, after other operators ran between"
+            at.same(again, {name: first[name] for name in again}, cause)
 
 
 def _refilled(at: At) -> None:
@@ -121,31 +117,23 @@ def _resized(at: At) -> None:
             at.same(wider, alone, f"{name}: the result depends on the shapes of earlier calls")
 
 
-def _many(times: int, *names: str) -> Callable[[At], None]:
-    """Return a check of so many calls, an even number, with two inputs in turn: all are compared on the device."""
-
-    def check(at: At) -> None:
-        x, wrong = _given(at, "x"), {}
-        given = (x, x * 2)
-        counter = torch.zeros(257, dtype=torch.int32, device=at.device)
-        for name in names:
-            function = CALLS[name]
-            with _deterministic():
-                wanted = torch.stack([tensors(function(each))[0] for each in given])
-                found = torch.stack([tensors(function(given[i % 2]))[0] for i in range(times)])
-            wrong[name] = (found.view(-1, 2, *found.shape[1:]) != wanted).flatten(2).any(-1).cpu()
-        for _ in range(times):
-            counter.add_(1)
-        at.same(
-            wrong,
-            {name: torch.zeros_like(each) for name, each in wrong.items()},
-            "a call is wrong after many right ones",
-        )
-        at.same(
-            counter.cpu(), torch.full((257,), times, dtype=torch.int32), "an in-place addition is lost or made twice"
-        )
-
-    return check
+def _many(at: At, times: int, names: tuple[str, ...]) -> None:
+    """So many calls, an even number, with two inputs in turn: all are compared on the device."""
+    x, wrong = _given(at, "x"), {}
+    given = (x, x * 2)
+    counter = torch.zeros(257, dtype=torch.int32, device=at.device)
+    for name in names:
+        function = CALLS[name]
+        with _deterministic():
+            wanted = torch.stack([tensors(function(each))[0] for each in given])
+            found = torch.stack([tensors(function(given[i % 2]))[0] for i in range(times)])
+        wrong[name] = (found.view(-1, 2, *found.shape[1:]) != wanted).flatten(2).any(-1).cpu()
+    for _ in range(times):
+        counter.add_(1)
+    right = {name: torch.zeros_like(each) for name, each in wrong.items()}
+    at.same(wrong, right, "a call is wrong after many right ones")
+    counted = torch.full((257,), times, dtype=torch.int32)
+    at.same(counter.cpu(), counted, "an in-place addition is lost or made twice")
 
 
 #: Calls with a number beside the tensor, exact for small integers.
@@ -179,7 +167,7 @@ def _refused_between(at: At) -> None:
     """A call that is refused leaves nothing behind."""
     x = _given(at, "x")
     with _deterministic():
-        first = {name: _found(function, x) for name, function in CALLS.items() if name in _FEW}
+        first = {name: _found(CALLS[name], x) for name in _FEW}
         for name, before in first.items():
             with contextlib.suppress(RuntimeError, IndexError):
                 torch.mm(x, x)
@@ -202,9 +190,8 @@ def _settings_between(at: At) -> None:
             weight.mul_(-2)
         with torch.inference_mode():
             CALLS["mm"](x)
-        at.same(
-            {name: _found(CALLS[name], x) for name in _FEW}, first, "autocast or inference mode leave something behind"
-        )
+        again = {name: _found(CALLS[name], x) for name in _FEW}
+        at.same(again, first, "autocast or inference mode leave something behind")
         at.same(F.linear(x, weight).cpu() / 4, linear, "a product with changed weights uses the old ones")
 
 
@@ -213,21 +200,20 @@ def _correct(at: At) -> None:
 
     def twice(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
         x = _given(at, "x", device=device).to(dtype)
-        names = [
-            name for name in CALLS if name not in ("half", "sort", "topk", "nonzero", "masked_select", "argmax", "gelu")
-        ]
+        left_out = ("half", "sort", "topk", "nonzero", "masked_select", "argmax", "gelu")
+        names = [name for name in CALLS if name not in left_out]
         return {f"{name}, call {i}": tensors(CALLS[name](x))[0] for i in (1, 2) for name in names}
 
     at.defined(twice, accumulation=64)
 
 
 STATE: Mapping[str, Row] = {
-    "interleaved": (SMOKE, _interleaved(3, _FEW)),
-    "interleaved-all": (STANDARD, _interleaved(8, tuple(CALLS))),
+    "interleaved": (SMOKE, partial(_interleaved, rounds=3, names=_FEW)),
+    "interleaved-all": (STANDARD, partial(_interleaved, rounds=8, names=tuple(CALLS))),
     "same-memory": (SMOKE, _refilled),
     "other-shapes": (STANDARD, _resized),
-    "hundred-calls": (SMOKE, _many(70, "add", "mul", "exp", "sum", "softmax", "mm")),
-    "thousand-calls": (STANDARD, _many(1030, "add", "softmax", "mm")),
+    "hundred-calls": (SMOKE, partial(_many, times=70, names=("add", "mul", "exp", "sum", "softmax", "mm"))),
+    "thousand-calls": (STANDARD, partial(_many, times=1030, names=("add", "softmax", "mm"))),
     "other-arguments": (SMOKE, _other_arguments),
     "refused-between": (STANDARD, _refused_between),
     "settings-between": (STANDARD, _settings_between),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,8 +22,8 @@ COUNT = 4099
 PATIENCE_S = 20.0
 
 
-def _host(count: int = COUNT) -> T:
-    return torch.full((count,), -1, dtype=torch.int32).pin_memory()
+def _host() -> T:
+    return torch.full((COUNT,), -1, dtype=torch.int32).pin_memory()
 
 
 @contextmanager
@@ -46,8 +47,25 @@ def _wanted(start: int) -> T:
     return numbered(COUNT, start) + 1
 
 
-def _arrives(at: At, wait: Callable[[Any, Any], object], cause: str) -> None:
+def _polled(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not done() and time.monotonic() < end:
+        time.sleep(0.0005)
+
+
+#: How a program waits for a stream or an event, or without a function for the device: what returns too early.
+_WAITS: Mapping[str, tuple[str, Callable[[Any, Any], object] | None]] = {
+    "synchronize": ("torch.npu.synchronize()", None),
+    "stream-synchronize": ("Stream.synchronize()", lambda stream, _: stream.synchronize()),
+    "event-synchronize": ("Event.synchronize()", lambda _, event: event.synchronize()),
+    "event-query": ("Event.query() says that it is over: it", lambda _, event: _polled(event.query)),
+    "stream-query": ("Stream.query() says that it is over: it", lambda stream, _: _polled(stream.query)),
+}
+
+
+def _arrives(at: At, way: str) -> None:
     """Copy to pinned memory without blocking, in a stream of its own, wait in some way, and look."""
+    what, wait = _WAITS[way]
     stream, event, target = at.backend.Stream(), at.backend.Event(), _host()
     for start in range(3):
         stream.wait_stream(at.backend.current_stream())
@@ -55,30 +73,13 @@ def _arrives(at: At, wait: Callable[[Any, Any], object], cause: str) -> None:
             event.record(stream)  # the later record counts
             target.copy_(_made(at, start), non_blocking=True)
             event.record(stream)
-        wait(stream, event)
+        if wait is None:
+            at.wait()
+        else:
+            wait(stream, event)
+        cause = f"{what} returns before the work and the copy in the stream are done"
         at.same(target.clone(), _wanted(start), cause)
         target.fill_(-1)
-
-
-def _polled(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not done() and time.monotonic() < end:
-        time.sleep(0.0005)
-
-
-#: How a program waits: what waits, and what it returns too early from.
-_WAITS: Mapping[str, tuple[str, Callable[[At], Callable[[Any, Any], object]]]] = {
-    "synchronize": ("torch.npu.synchronize()", lambda at: lambda *_: at.backend.synchronize()),
-    "stream-synchronize": ("Stream.synchronize()", lambda _: lambda stream, _: stream.synchronize()),
-    "event-synchronize": ("Event.synchronize()", lambda _: lambda _, event: event.synchronize()),
-    "event-query": ("Event.query() says that it is over: it", lambda _: lambda _, event: _polled(event.query)),
-    "stream-query": ("Stream.query() says that it is over: it", lambda _: lambda stream, _: _polled(stream.query)),
-}
-
-
-def _waits(name: str) -> Callable[[At], None]:
-    what, how = _WAITS[name]
-    return lambda at: _arrives(at, how(at), f"{what} returns before the work and the copy in the stream are done")
 
 
 def _blocking_copy(at: At) -> None:
@@ -120,28 +121,6 @@ def _in_order(at: At) -> None:
         at.same(target.clone(), wanted, "copies and kernels of one stream are not carried out in their order")
 
 
-def _across(order: Callable[[At, Any, Any], None], cause: str) -> Callable[[At], None]:
-    """Return a check that work of one stream is seen by another that waits for it, back and forth."""
-
-    def check(at: At) -> None:
-        one, two = at.backend.Stream(), at.backend.Stream()
-        x, found = torch.zeros(COUNT, dtype=torch.int32, device=at.device), []
-        at.backend.synchronize()
-        for turn in range(4):
-            first, second = (one, two) if turn % 2 else (two, one)
-            with at.backend.stream(first):
-                at.busy()
-                x.add_(numbered(COUNT, turn).to(at.device) if not turn else 3)
-            order(at, first, second)
-            with at.backend.stream(second):
-                found.append(x * 2)
-            order(at, second, first)
-        at.backend.synchronize()
-        at.same([each.cpu() for each in found], [(numbered(COUNT) + 3 * i) * 2 for i in range(4)], cause)
-
-    return check
-
-
 def _by_event(at: At, first: Any, second: Any) -> None:
     event = at.backend.Event()
     event.record(first)
@@ -155,6 +134,33 @@ def _by_event_reused(at: At, first: Any, second: Any) -> None:
     event.record(first)
     event.wait(second)
     event.record(second)
+
+
+#: How a stream, the second, waits for the first, and what is wrong if it does not.
+_ORDERS: Mapping[str, tuple[Callable[[At, Any, Any], None], str]] = {
+    "wait-stream": (lambda _, a, b: b.wait_stream(a), "Stream.wait_stream() does not wait for the other stream's work"),
+    "wait-event": (_by_event, "Stream.wait_event() does not wait for what the event was recorded after"),
+    "event-again": (_by_event_reused, "an event that is recorded again loses what is waited for"),
+}
+
+
+def _across(at: At, way: str) -> None:
+    """Work of one stream is seen by another that waits for it, back and forth."""
+    order, cause = _ORDERS[way]
+    one, two = at.backend.Stream(), at.backend.Stream()
+    x, found = torch.zeros(COUNT, dtype=torch.int32, device=at.device), []
+    at.backend.synchronize()
+    for turn in range(4):
+        first, second = (one, two) if turn % 2 else (two, one)
+        with at.backend.stream(first):
+            at.busy()
+            x.add_(numbered(COUNT, turn).to(at.device) if not turn else 3)
+        order(at, first, second)
+        with at.backend.stream(second):
+            found.append(x * 2)
+        order(at, second, first)
+    at.backend.synchronize()
+    at.same([each.cpu() for each in found], [(numbered(COUNT) + 3 * i) * 2 for i in range(4)], cause)
 
 
 def _fork_and_join(at: At) -> None:
@@ -188,11 +194,8 @@ def _record_stream(at: At) -> None:
         for _ in range(4):
             torch.full((COUNT,), -5, dtype=torch.int32, device=at.device)
     at.backend.synchronize()
-    at.same(
-        [each.cpu() for each in found],
-        [_wanted(turn) for turn in range(4)],
-        "memory is used again while another stream, named by record_stream, still reads it",
-    )
+    cause = "memory is used again while another stream, named by record_stream, still reads it"
+    at.same([each.cpu() for each in found], [_wanted(turn) for turn in range(4)], cause)
 
 
 def _pinned_again(at: At) -> None:
@@ -205,11 +208,8 @@ def _pinned_again(at: At) -> None:
         del source
         torch.full((COUNT,), -5, dtype=torch.int32).pin_memory().fill_(-7)
     at.backend.synchronize()
-    at.same(
-        [each.cpu() for each in found],
-        [numbered(COUNT, turn) for turn in range(4)],
-        "pinned memory is used again before a copy from it is done",
-    )
+    wanted = [numbered(COUNT, turn) for turn in range(4)]
+    at.same([each.cpu() for each in found], wanted, "pinned memory is used again before a copy from it is done")
 
 
 def _source_changed(at: At) -> None:
@@ -238,11 +238,9 @@ def _elapsed(at: At) -> None:
     at.backend.synchronize()
     host_ms = (time.perf_counter() - start) * 1e3
     nothing, work = ends[0].elapsed_time(ends[1]), ends[0].elapsed_time(ends[2])
-    at.holds(
-        0 <= nothing <= work <= host_ms * 1.05 + 1 and work >= host_ms / 10,
-        f"events measure {work:.3g} ms for work that takes {host_ms:.3g} ms by the host's clock, and {nothing:.3g} ms "
-        "for none",
-    )
+    said = f"events measure {work:.3g} ms for work that takes {host_ms:.3g} ms by the host's clock"
+    is_plausible = 0 <= nothing <= work <= host_ms * 1.05 + 1 and work >= host_ms / 10
+    at.holds(is_plausible, f"{said}, and {nothing:.3g} ms for none")
 
 
 def _of_current(at: At) -> None:
@@ -250,10 +248,8 @@ def _of_current(at: At) -> None:
     before, side = at.backend.current_stream(), at.backend.Stream()
     with at.backend.stream(side):
         inside = at.backend.current_stream()
-    at.holds(
-        inside == side and at.backend.current_stream() == before and side != before,
-        "the context of a stream does not set the current stream, or does not set it back",
-    )
+    is_set = inside == side and at.backend.current_stream() == before and side != before
+    at.holds(is_set, "the context of a stream does not set the current stream, or does not set it back")
 
 
 def _backward(at: At) -> None:
@@ -282,19 +278,12 @@ def _other_device(at: At) -> None:
     at.same(back.cpu(), _wanted(3) * 2, "a copy to another card is not in the order of its streams")
 
 
+_AT_SMOKE = ("synchronize", "event-query", "wait-stream")
 STREAMS: Mapping[str, Row] = {
-    **{name: (SMOKE if name in ("synchronize", "event-query") else STANDARD, _waits(name)) for name in _WAITS},
+    **{name: (SMOKE if name in _AT_SMOKE else STANDARD, partial(_arrives, way=name)) for name in _WAITS},
     "blocking-copy": (SMOKE, _blocking_copy),
     "order": (SMOKE, _in_order),
-    "wait-stream": (
-        SMOKE,
-        _across(lambda _, a, b: b.wait_stream(a), "Stream.wait_stream() does not wait for the other stream's work"),
-    ),
-    "wait-event": (
-        STANDARD,
-        _across(_by_event, "Stream.wait_event() does not wait for what the event was recorded after"),
-    ),
-    "event-again": (STANDARD, _across(_by_event_reused, "an event that is recorded again loses what is waited for")),
+    **{name: (SMOKE if name in _AT_SMOKE else STANDARD, partial(_across, way=name)) for name in _ORDERS},
     "fork-join": (STANDARD, _fork_and_join),
     "record-stream": (SMOKE, _record_stream),
     "pinned-memory": (STANDARD, _pinned_again),
