@@ -13,24 +13,15 @@ MODELS = ("resnet50", "vit_b_16")
 #: Measured from level standard on, so that every run shows the device's speed: launching, both models in inference and
 #: training, copies in both directions, a product, attention.
 EARLY = {
-    f"benchmarks/{name}/float32"
-    for name in (
-        "add-4x4/launch",
-        "resnet50/inference",
-        "resnet50/training-step",
-        "vit_b_16/inference",
-        "vit_b_16/training-step",
-        "to-device-16MiB-pinned/copy",
-        "from-device-16MiB-pinned/copy",
-        "bmm-scores/latency",
-        "attention-vit/latency",
-    )
+    *(("add-4x4", "launch"), ("bmm-scores", "latency"), ("attention-vit", "latency")),
+    *((f"{way}-device-16MiB-pinned", "copy") for way in ("to", "from")),
+    *((model, work) for model in MODELS for work in WORKS),
 }
 
 
 def _case(subject: str, prop: str, family: str, dtype: str = "float32") -> Case:
-    case = Case(suite="benchmarks", subject=subject, property=prop, dtype=dtype, family=family, level="full")
-    return case.but(level="standard") if case.id in EARLY else case
+    level = "standard" if (subject, prop) in EARLY and dtype == "float32" else "full"
+    return Case(suite="benchmarks", subject=subject, property=prop, dtype=dtype, family=family, level=level)
 
 
 LAUNCH = _case("add-4x4", "launch", "launch")

@@ -100,13 +100,9 @@ class Pipeline:
 
     def samples_to(self, device: torch.device, samples: int) -> Iterator[Tensor]:
         """Yield the batches of ``samples`` small images on the device."""
-        data = TensorDataset(torch.ones(samples, 3, 64, 64))
+        data, prefetched = TensorDataset(torch.ones(samples, 3, 64, 64)), self.prefetched if self.workers else None
         loader = DataLoader(
-            data,
-            batch_size=self.batch,
-            num_workers=self.workers,
-            pin_memory=self.pinned,
-            prefetch_factor=self.prefetched if self.workers else None,
+            data, self.batch, num_workers=self.workers, pin_memory=self.pinned, prefetch_factor=prefetched
         )
         for (images,) in loader:
             yield images.to(device, non_blocking=self.pinned)
@@ -126,9 +122,8 @@ def augmentation(batch: int) -> Callable[[torch.device], Call]:
 
     def prepared(device: torch.device) -> Call:
         images = torch.rand(batch, 3, 128, 128).to(device)
-        mean, std = (
-            torch.tensor(each).view(3, 1, 1).to(device) for each in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-        )
+        channels = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+        mean, std = (torch.tensor(each).view(3, 1, 1).to(device) for each in channels)
         kernel = torch.full((3, 1, 3, 3), 1 / 9).to(device)
 
         def call() -> Tensor:

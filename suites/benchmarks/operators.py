@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor
 
+from pytest_ascend.operators.calling import tensors
 from pytest_ascend.performance.benchmarking import Work
 from pytest_ascend.performance.timing import Call
 
@@ -24,7 +25,7 @@ ROTATED = 4
 DRAWN = 1 << 20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     """An operator at one shape. ``shapes`` returns those of its inputs, ``flop`` the least arithmetic.
 
@@ -32,12 +33,12 @@ class Row:
     """
 
     name: str
+    family: str
     call: Callable[..., Any]
     shapes: Callable[[Sizes], Sequence[Shape]]
     flop: Callable[[Sizes], float] = lambda _: 0.0
     settings: Mapping[str, Any] = field(default_factory=dict)
     integers: Mapping[int, int] = field(default_factory=dict)
-    family: str = "operators"
 
     def make(self, sizes: Sizes, dtype: torch.dtype) -> Callable[[torch.device], Call]:
         """Return a function that prepares the call on a device."""
@@ -61,7 +62,7 @@ class Row:
         outputs = self.call(*inputs, **self.settings)
         return Work(
             flop=self.flop(sizes),
-            moved_bytes=float(sum(tensor.nbytes for tensor in (*inputs, *_tensors(outputs)))),
+            moved_bytes=float(sum(tensor.nbytes for tensor in (*inputs, *tensors(outputs)))),
             dtype=str(dtype).removeprefix("torch."),
         )
 
@@ -70,67 +71,50 @@ class Row:
         return ROTATED * sum(each.nbytes for each in self._inputs(sizes, dtype, torch.device("meta"), 0))
 
     def _inputs(self, sizes: Sizes, dtype: torch.dtype, device: torch.device, seed: int) -> list[Tensor]:
-        source = torch.Generator().manual_seed(seed)
-        return [
-            _input(shape, self.integers.get(place), dtype, source).to(device)
-            for place, shape in enumerate(self.shapes(sizes))
-        ]
-
-
-def _input(shape: Shape, below: int | None, dtype: torch.dtype, source: torch.Generator) -> Tensor:
-    if below is not None:
-        return torch.randint(below, shape, generator=source)
-    count = math.prod(shape)
-    drawn = torch.randn(min(count, DRAWN), generator=source).to(dtype)
-    return drawn.repeat(-(-count // len(drawn)))[:count].reshape(shape)
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    if isinstance(value, Tensor):
-        return [value]
-    return [each for each in value if isinstance(each, Tensor)] if isinstance(value, list | tuple) else []
+        source, made = torch.Generator().manual_seed(seed), []
+        for place, shape in enumerate(self.shapes(sizes)):
+            count = math.prod(shape)
+            if place in self.integers:
+                x = torch.randint(self.integers[place], shape, generator=source)
+            else:
+                drawn = torch.randn(min(count, DRAWN), generator=source).to(dtype)
+                x = drawn.repeat(-(-count // len(drawn)))[:count].reshape(shape)
+            made.append(x.to(device))
+        return made
 
 
 def _convolution(name: str, out: int, into: int, kernel: int, side: int, stride: int = 1) -> Row:
     """Return a convolution of square images, padded so that stride 1 keeps their side."""
     area = (side // stride) ** 2
     return Row(
-        name=f"conv2d-{kernel}x{kernel}-{name}",
-        call=F.conv2d,
-        shapes=lambda s: ((s.batch, into, side, side), (out, into, kernel, kernel)),
-        flop=lambda s: 2.0 * s.batch * area * out * into * kernel * kernel,
-        settings={"stride": stride, "padding": kernel // 2},
-        family="convolution",
+        f"conv2d-{kernel}x{kernel}-{name}",
+        "convolution",
+        F.conv2d,
+        lambda s: ((s.batch, into, side, side), (out, into, kernel, kernel)),
+        lambda s: 2.0 * s.batch * area * out * into * kernel * kernel,
+        {"stride": stride, "padding": kernel // 2},
     )
 
 
 def _linear(name: str, into: int, out: int, rows: Callable[[Sizes], Shape]) -> Row:
     return Row(
-        name=f"linear-{name}",
-        call=F.linear,
-        shapes=lambda s: ((*rows(s), into), (out, into), (out,)),
-        flop=lambda s: 2.0 * math.prod(rows(s)) * into * out,
-        family="matmul",
+        f"linear-{name}",
+        "matmul",
+        F.linear,
+        lambda s: ((*rows(s), into), (out, into), (out,)),
+        lambda s: 2.0 * math.prod(rows(s)) * into * out,
     )
 
 
 def _attention(name: str, heads: int, tokens: Callable[[Sizes], int], **settings: Any) -> Row:
     return Row(
-        name=f"attention-{name}",
-        call=F.scaled_dot_product_attention,
-        shapes=lambda s: ((s.batch, heads, tokens(s), 64),) * 3,
-        flop=lambda s: 4.0 * s.batch * heads * tokens(s) ** 2 * 64,
-        settings=settings,
-        family="attention",
+        f"attention-{name}",
+        "attention",
+        F.scaled_dot_product_attention,
+        lambda s: ((s.batch, heads, tokens(s), 64),) * 3,
+        lambda s: 4.0 * s.batch * heads * tokens(s) ** 2 * 64,
+        settings,
     )
-
-
-def _image_tokens(sizes: Sizes) -> Shape:
-    return (sizes.batch, 197)
-
-
-def _text_tokens(sizes: Sizes) -> Shape:
-    return (sizes.context,)
 
 
 def _rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -141,11 +125,7 @@ def _rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def _elementwise(name: str, call: Callable[..., Any], *shapes: Shape, **settings: Any) -> Row:
     """Return a memory-bound operator; the first size of each shape is multiplied by the batch."""
     return Row(
-        name=name,
-        call=call,
-        shapes=lambda s: [(s.batch * first, *rest) for first, *rest in shapes],
-        settings=settings,
-        family="elementwise",
+        name, "elementwise", call, lambda s: [(s.batch * first, *rest) for first, *rest in shapes], settings=settings
     )
 
 
@@ -162,33 +142,27 @@ ROWS: tuple[Row, ...] = (
     _convolution("widen3", 1024, 256, 1, 14),
     _convolution("downsample3", 1024, 512, 1, 28, 2),
     Row(
-        name="conv2d-patches",
-        call=F.conv2d,
-        shapes=lambda s: ((s.batch, 3, 224, 224), (768, 3, 16, 16)),
-        flop=lambda s: 2.0 * s.batch * 196 * 768 * 768,
-        settings={"stride": 16},
-        family="convolution",
+        "conv2d-patches",
+        "convolution",
+        F.conv2d,
+        lambda s: ((s.batch, 3, 224, 224), (768, 3, 16, 16)),
+        lambda s: 2.0 * s.batch * 196 * 768 * 768,
+        {"stride": 16},
     ),
     _linear("classifier", 2048, 1000, lambda s: (s.batch,)),
-    _linear("vit-qkv", 768, 2304, _image_tokens),
-    _linear("vit-mlp-up", 768, 3072, _image_tokens),
-    _linear("vit-mlp-down", 3072, 768, _image_tokens),
-    _linear("decoder-up", 1024, 4096, _text_tokens),
-    _linear("decoder-down", 4096, 1024, _text_tokens),
+    _linear("vit-qkv", 768, 2304, lambda s: (s.batch, 197)),
+    _linear("vit-mlp-up", 768, 3072, lambda s: (s.batch, 197)),
+    _linear("vit-mlp-down", 3072, 768, lambda s: (s.batch, 197)),
+    _linear("decoder-up", 1024, 4096, lambda s: (s.context,)),
+    _linear("decoder-down", 4096, 1024, lambda s: (s.context,)),
     _linear("decoder-logits", 1024, VOCABULARY, lambda _: (16,)),
+    Row("matmul-1024", "matmul", torch.matmul, lambda _: ((1024, 1024), (1024, 1024)), lambda _: 2.0 * 1024**3),
     Row(
-        name="matmul-1024",
-        call=torch.matmul,
-        shapes=lambda _: ((1024, 1024), (1024, 1024)),
-        flop=lambda _: 2.0 * 1024**3,
-        family="matmul",
-    ),
-    Row(
-        name="bmm-scores",
-        call=torch.bmm,
-        shapes=lambda s: ((12 * s.batch, 197, 64), (12 * s.batch, 64, 197)),
-        flop=lambda s: 2.0 * 12 * s.batch * 197 * 197 * 64,
-        family="matmul",
+        "bmm-scores",
+        "matmul",
+        torch.bmm,
+        lambda s: ((12 * s.batch, 197, 64), (12 * s.batch, 64, 197)),
+        lambda s: 2.0 * 12 * s.batch * 197 * 197 * 64,
     ),
     _attention("vit", 12, lambda _: 197),
     _attention("decoder-causal", 16, lambda s: s.context, is_causal=True),
@@ -209,36 +183,31 @@ ROWS: tuple[Row, ...] = (
     _elementwise("argmax-vocabulary", torch.argmax, (16, VOCABULARY), dim=-1),
     _elementwise("topk-vocabulary", torch.topk, (1, VOCABULARY), k=50),
     Row(
-        name="batch-norm-stem",
-        call=lambda x, weight, bias: F.batch_norm(x, None, None, weight, bias, training=True),
-        shapes=lambda s: ((s.batch, 64, 112, 112), (64,), (64,)),
-        family="normalization",
+        "batch-norm-stem",
+        "normalization",
+        lambda x, weight, bias: F.batch_norm(x, None, None, weight, bias, training=True),
+        lambda s: ((s.batch, 64, 112, 112), (64,), (64,)),
     ),
     Row(
-        name="rms-norm-decoder",
-        call=lambda x, weight: x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * weight,
-        shapes=lambda s: ((s.context, 1024), (1024,)),
-        family="normalization",
+        "rms-norm-decoder",
+        "normalization",
+        lambda x, weight: x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * weight,
+        lambda s: ((s.context, 1024), (1024,)),
     ),
+    Row("rotary-decoder", "elementwise", _rotary, lambda s: ((16, s.context, 64), (s.context, 64), (s.context, 64))),
     Row(
-        name="rotary-decoder",
-        call=_rotary,
-        shapes=lambda s: ((16, s.context, 64), (s.context, 64), (s.context, 64)),
-        family="elementwise",
-    ),
-    Row(
-        name="embedding-decoder",
-        call=F.embedding,
-        shapes=lambda s: ((s.context,), (VOCABULARY, 1024)),
+        "embedding-decoder",
+        "indexing",
+        F.embedding,
+        lambda s: ((s.context,), (VOCABULARY, 1024)),
         integers={0: VOCABULARY},
-        family="indexing",
     ),
     Row(
-        name="cross-entropy-vocabulary",
-        call=F.cross_entropy,
-        shapes=lambda _: ((16, VOCABULARY), (16,)),
+        "cross-entropy-vocabulary",
+        "loss",
+        F.cross_entropy,
+        lambda _: ((16, VOCABULARY), (16,)),
         integers={1: VOCABULARY},
-        family="loss",
     ),
 )
 

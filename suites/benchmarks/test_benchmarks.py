@@ -17,7 +17,7 @@ from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.system.dispatching import EagerDispatchMode
 
 from . import AUGMENTATION, LAUNCH, PIPELINE
-from .host_work import COPIES, OPTIMIZERS, PIPELINES, Pipeline, augmentation
+from .host_work import COPIES, OPTIMIZERS, PIPELINES, augmentation
 from .models import MODES, WORKS, batch_of, inference, model_of, training
 from .operators import BY_NAME
 from .sizes import HOST, preparations, sizes_of
@@ -39,20 +39,16 @@ def test_model(case: Case, _ascend_device: Device, ascend_benchmark: AscendBench
 def test_batch_sizes(case: Case, _ascend_device: Device, ascend_measure: Measure) -> None:
     """Double the batch until memory or time runs out, and report the largest."""
     found: list[tuple[int, float]] = []
-    ended_by_memory, batch = 0.0, 1
+    ended_by_memory, batch, sizes = 0.0, 1, sizes_of(_ascend_device)
     while batch <= LARGEST_BATCH:
         try:
-            seconds = _quickest_call_s(
-                inference(case.subject, MODES["float32"], sizes_of(_ascend_device), batch)(
-                    _ascend_device.torch_device()
-                ),
-                _ascend_device,
-            )
+            make = inference(case.subject, MODES["float32"], sizes, batch)
+            seconds = _quickest_call_s(make(_ascend_device.torch_device()), _ascend_device)
         except torch.OutOfMemoryError:
             ended_by_memory = 1.0
             break
         found.append((batch, seconds))
-        if seconds * ROUNDS > sizes_of(_ascend_device).patience_s:
+        if seconds * ROUNDS > sizes.patience_s:
             break
         batch *= 2
     ascend_measure("batch_size", [float(batch) for batch, _ in found])
@@ -196,16 +192,13 @@ def test_optimizer(case: Case, _ascend_device: Device, ascend_benchmark: AscendB
 @pytest.mark.ascend_case(PIPELINE)
 def test_input_pipeline(npu_device: torch.device, _ascend_device: Device, ascend_measure: Measure) -> None:
     """Time an epoch under each setting, and name the best by its measurement."""
-    rates = {each: _samples_per_s(each, npu_device, _ascend_device) for each in PIPELINES}
-    for pipeline, rate in rates.items():
-        ascend_measure(f"{pipeline.name}_samples_per_s", rate)
-    ascend_measure(f"best_is_{max(rates, key=rates.__getitem__).name}", 1.0)
-
-
-def _samples_per_s(pipeline: Pipeline, device: torch.device, synchronized: Device) -> float:
-    start, count = time.perf_counter(), 0
-    for images in pipeline.samples_to(device, SAMPLES):
-        count += len(images)
-    synchronized.synchronize()
-    assert count == SAMPLES
-    return count / (time.perf_counter() - start)
+    rates = {}
+    for pipeline in PIPELINES:
+        start, count = time.perf_counter(), 0
+        for images in pipeline.samples_to(npu_device, SAMPLES):
+            count += len(images)
+        _ascend_device.synchronize()
+        assert count == SAMPLES
+        rates[pipeline.name] = count / (time.perf_counter() - start)
+        ascend_measure(f"{pipeline.name}_samples_per_s", rates[pipeline.name])
+    ascend_measure(f"best_is_{max(rates, key=rates.__getitem__)}", 1.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -44,14 +44,6 @@ def _like(function: Callable[..., T]) -> Callable[[T], T]:
     return lambda x: function(x.shape, dtype=x.dtype, device=x.device)
 
 
-def _ones(x: T) -> T:
-    return torch.ones_like(x)
-
-
-def _dropped(scale: float, p: float) -> Distribution:
-    return statistics.discrete((p, 1 - p), step=scale)
-
-
 def _in_channels(x: T, function: Callable[[T], T]) -> T:
     """Return one element of each channel of 4, after checking that all four are equal."""
     channels = function(torch.ones(x.numel() // 64, 64, 2, 2, dtype=x.dtype, device=x.device)).flatten(2)
@@ -67,7 +59,7 @@ _B = _A * _ALPHA * _P
 
 def _alpha_dropped(x: T) -> T:
     """Return 1 where alpha_dropout kept a one, 0 where it put its own value; -1 elsewhere."""
-    given = F.alpha_dropout(_ones(x), _P, training=True).double()
+    given = F.alpha_dropout(torch.ones_like(x), _P, training=True).double()
     kept, dropped = _A + _B, -_A * _ALPHA + _B
     is_kept, is_dropped = (torch.isclose(given, torch.full_like(given, each), rtol=1e-2) for each in (kept, dropped))
     return torch.where(is_kept, 1.0, torch.where(is_dropped, 0.0, -1.0))
@@ -91,17 +83,13 @@ def _permuted(x: T) -> T:
 _WEIGHTS = (0.05, 0.1, 0.05, 0.2, 0.3, 0.1, 0.15, 0.05)
 
 
-def _choice(x: T) -> T:
-    return torch.multinomial(torch.tensor(_WEIGHTS, device=x.device), x.numel(), replacement=True)
+def _shifted_normal(x: T) -> T:
+    mean = torch.arange(x.numel(), device=x.device).remainder(5).to(x.dtype)
+    return (torch.normal(mean, torch.full_like(mean, 0.5)) - mean) * 2
 
 
 def _wide(x: T) -> T:
     return torch.randint(2**40, x.shape, device=x.device)
-
-
-def _shifted_normal(x: T) -> T:
-    mean = torch.arange(x.numel(), device=x.device).remainder(5).to(x.dtype)
-    return (torch.normal(mean, torch.full_like(mean, 0.5)) - mean) * 2
 
 
 INTS = ("int64", "int32", "uint8")
@@ -127,7 +115,11 @@ DRAWINGS: tuple[Drawing, ...] = (
         "bernoulli", lambda x: torch.bernoulli(torch.full_like(x, 0.25)), statistics.discrete((0.75, 0.25)), FLOATS
     ),
     Drawing("bernoulli_", lambda x: x.bernoulli_(0.3), statistics.discrete((0.7, 0.3)), ("float32", "int32", "bool")),
-    Drawing("multinomial", _choice, statistics.discrete(_WEIGHTS)),
+    Drawing(
+        "multinomial",
+        lambda x: torch.multinomial(torch.tensor(_WEIGHTS, device=x.device), x.numel(), replacement=True),
+        statistics.discrete(_WEIGHTS),
+    ),
     Drawing("multinomial.without_replacement", _without_replacement, statistics.even(8)),
     Drawing("exponential_", lambda x: x.exponential_(1.5), statistics.exponential(1.5), ("float32", "float16")),
     Drawing("geometric_", lambda x: x.geometric_(0.3), statistics.geometric(0.3), ("float32", "int32")),
@@ -136,28 +128,31 @@ DRAWINGS: tuple[Drawing, ...] = (
     Drawing("poisson", lambda x: torch.poisson(torch.full_like(x, 3.5)), statistics.poisson(3.5)),
     Drawing(
         "dropout",
-        lambda x: F.dropout(_ones(x), 0.2),
-        _dropped(1.25, 0.2),
+        lambda x: F.dropout(torch.ones_like(x), 0.2),
+        statistics.discrete((0.2, 0.8), step=1.25),
         FLOATS,
         gradient=lambda x: F.dropout(x, 0.2),
     ),
-    Drawing("dropout2d", lambda x: _in_channels(x, lambda y: F.dropout2d(y, 0.5)), _dropped(2, 0.5)),
-    Drawing("dropout3d", lambda x: _in_channels(x, lambda y: F.dropout3d(y.unsqueeze(2), 0.5)), _dropped(2, 0.5)),
+    Drawing(
+        "dropout2d", lambda x: _in_channels(x, lambda y: F.dropout2d(y, 0.5)), statistics.discrete((0.5, 0.5), step=2)
+    ),
+    Drawing(
+        "dropout3d",
+        lambda x: _in_channels(x, lambda y: F.dropout3d(y.unsqueeze(2), 0.5)),
+        statistics.discrete((0.5, 0.5), step=2),
+    ),
     Drawing("alpha_dropout", _alpha_dropped, statistics.discrete((_P, 1 - _P))),
     Drawing(
         "rrelu",
-        lambda x: -F.rrelu(-_ones(x), 0.125, 0.375, training=True),
+        lambda x: -F.rrelu(-torch.ones_like(x), 0.125, 0.375, training=True),
         statistics.uniform(0.125, 0.375),
         gradient=lambda x: F.rrelu(x, 0.125, 0.375, training=True),
     ),
     *(
         Drawing(
-            name,
-            partial(attention.kept, is_masked=is_masked),
-            statistics.discrete((attention.P, 1 - attention.P)),
-            FLOATS,
+            name, partial(attention.kept, is_masked=masked), statistics.discrete((attention.P, 1 - attention.P)), FLOATS
         )
-        for name, is_masked in attention.MASKED.items()
+        for name, masked in attention.MASKED.items()
     ),
 )
 
@@ -166,31 +161,23 @@ DISTRIBUTION, SEED, STATE, GRADIENT, BACKWARD = "distribution", "seed", "state",
 BATTERY = "battery"
 
 
-def _properties(drawing: Drawing, dtype: str) -> tuple[str, ...]:
-    backward = (BACKWARD,) if drawing.name in attention.MASKED else ()
-    if dtype != drawing.dtypes[0]:
-        return (DISTRIBUTION, *backward)
-    return (DISTRIBUTION, SEED, STATE, *((GRADIENT,) if drawing.gradient else ()), *backward)
+def _cases() -> Iterator[Case]:
+    case = partial(Case, suite="random", family="random")
+    for drawing in DRAWINGS:
+        for dtype in drawing.dtypes:
+            is_first = dtype == drawing.dtypes[0]
+            for property_, is_asked in (
+                (DISTRIBUTION, True),
+                (SEED, is_first),
+                (STATE, is_first),
+                (GRADIENT, is_first and drawing.gradient),
+                (BACKWARD, drawing.name in attention.MASKED),
+            ):
+                if is_asked:
+                    level = "smoke" if property_ == SEED and "." not in drawing.name else "standard"
+                    yield case(subject=drawing.name, property=property_, dtype=dtype, level=level)
+    for name, (level, _) in BATTERIES.items():
+        yield case(subject=name, property=BATTERY, level=level)
 
 
-_OF_DRAWINGS = tuple(
-    Case(
-        suite="random",
-        subject=drawing.name,
-        property=property_,
-        dtype=dtype,
-        family="random",
-        level="smoke" if property_ == SEED and "." not in drawing.name else "standard",
-    )
-    for drawing in DRAWINGS
-    for dtype in drawing.dtypes
-    for property_ in _properties(drawing, dtype)
-)
-
-CASES: tuple[Case, ...] = (
-    *_OF_DRAWINGS,
-    *(
-        Case(suite="random", subject=name, property=BATTERY, family="random", level=level)
-        for name, (level, _) in BATTERIES.items()
-    ),
-)
+CASES: tuple[Case, ...] = tuple(_cases())

@@ -19,10 +19,7 @@ _HEADS, _QUERIES = 4, 70
 
 #: Drawing -> whether it has a numeric mask. torch_npu computes attention with one by products and a softmax, and
 #: without one by a fused operator.
-MASKED: Mapping[str, bool] = {
-    "scaled_dot_product_attention": False,
-    "scaled_dot_product_attention.masked": True,
-}
+MASKED: Mapping[str, bool] = {"scaled_dot_product_attention": False, "scaled_dot_product_attention.masked": True}
 
 
 def attend(query: T, key: T, value: T, *, is_masked: bool) -> T:

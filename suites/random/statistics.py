@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -32,11 +32,11 @@ class Distribution:
 
 def continuous(share_below: Callable[[T], T], possible: Callable[[T], T]) -> Distribution:
     """Return a distribution by its cumulative distribution function, in cells of equal probability."""
-
-    def cell(x: T) -> T:
-        return (share_below(x.double()) * CELLS).floor().long().clamp(0, CELLS - 1)
-
-    return Distribution(possible=lambda x: possible(x) & x.isfinite(), cell=cell, probabilities=(1 / CELLS,) * CELLS)
+    return Distribution(
+        possible=lambda x: possible(x) & x.isfinite(),
+        cell=lambda x: (share_below(x.double()) * CELLS).floor().long().clamp(0, CELLS - 1),
+        probabilities=(1 / CELLS,) * CELLS,
+    )
 
 
 def discrete(probabilities: tuple[float, ...], first: int = 0, *, step: float = 1, more: bool = False) -> Distribution:
@@ -79,8 +79,8 @@ def exponential(rate: float) -> Distribution:
 
 def cauchy(median: float, scale: float) -> Distribution:
     """Return Cauchy's distribution. A 16-bit format cannot hold its tails: overflow is allowed."""
-    distribution = continuous(lambda x: torch.atan((x - median) / scale) / math.pi + 0.5, torch.isfinite)
-    return Distribution(possible=lambda x: ~x.isnan(), cell=distribution.cell, probabilities=distribution.probabilities)
+    finite = continuous(lambda x: torch.atan((x - median) / scale) / math.pi + 0.5, torch.isfinite)
+    return replace(finite, possible=lambda x: ~x.isnan())
 
 
 def log_normal(mean: float, std: float) -> Distribution:
@@ -168,7 +168,11 @@ def _findings(cells: torch.Tensor, probabilities: torch.Tensor) -> Iterator[Find
     mean = (probabilities * ranks).sum()
     score = ((ranks - mean) / (probabilities * (ranks - mean).square()).sum().sqrt())[cells]
     for distance in (1, 2, 8, 64, 256, BLOCK):
-        yield Finding(f"elements {distance} apart", _dependence(score, distance))
+        if (pairs := len(score) - distance) >= BLOCK:
+            correlation = float((score[:-distance] * score[distance:]).sum()) / math.sqrt(pairs)
+        else:
+            correlation = 0.0
+        yield Finding(f"elements {distance} apart", math.erfc(abs(correlation) / math.sqrt(2)))
 
 
 def _blocks(values: torch.Tensor) -> torch.Tensor:
@@ -187,12 +191,3 @@ def chi_square(counts: torch.Tensor, probabilities: torch.Tensor) -> list[float]
     freedom = torch.tensor((len(expected) - 1) / 2, dtype=torch.float64)
     found: list[float] = torch.special.gammaincc(freedom, statistic / 2).tolist()
     return found
-
-
-def _dependence(score: torch.Tensor, distance: int) -> float:
-    """Return the p-value of the correlation between elements ``distance`` apart."""
-    count = len(score) - distance
-    if count < BLOCK:
-        return 1.0
-    correlation = float((score[:-distance] * score[distance:]).sum()) / math.sqrt(count)
-    return math.erfc(abs(correlation) / math.sqrt(2))

@@ -14,35 +14,9 @@ from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import BACKWARD, BATTERY, DISTRIBUTION, DRAWINGS, GRADIENT, SEED, STATE, Drawing, attention
+from . import BACKWARD, BATTERY, DISTRIBUTION, DRAWINGS, GRADIENT, SEED, STATE, attention
 from .batteries import BATTERIES
 from .statistics import FALSE_ALARM, judge, repeated
-
-
-def seed(device: torch.device, number: int) -> None:
-    """Seed the device's generator and the CPU's."""
-    del device
-    torch.manual_seed(number)
-
-
-def state(device: torch.device) -> torch.Tensor:
-    """Return the state of the device's generator."""
-    found: torch.Tensor = _module(device).get_rng_state(*_which(device))
-    return found
-
-
-def restore(device: torch.device, kept: torch.Tensor) -> None:
-    """Restore a state of the device's generator."""
-    _module(device).set_rng_state(kept, *_which(device))
-
-
-def _module(device: torch.device) -> Any:
-    return torch.random if device.type == "cpu" else getattr(torch, device.type)
-
-
-def _which(device: torch.device) -> tuple[torch.device, ...]:
-    return () if device.type == "cpu" else (device,)
-
 
 _BY_NAME = {drawing.name: drawing for drawing in DRAWINGS}
 
@@ -50,15 +24,14 @@ _BY_NAME = {drawing.name: drawing for drawing in DRAWINGS}
 UNWRITTEN = {True: float("nan"), False: -11}
 
 
-def drawing_of(case: Case) -> Drawing:
-    return _BY_NAME[case.subject]
-
-
 def drawn(case: Case, device: torch.device) -> torch.Tensor:
     """Draw, and copy to the CPU. The memory of the result is filled with the impossible value before."""
-    drawing, dtype = drawing_of(case), getattr(torch, case.dtype)
-    count = drawing.count(case.dtype)
-    junk = torch.full((count,), UNWRITTEN[dtype.is_floating_point], dtype=torch.float64).to(dtype).to(device)
+    drawing, dtype = _BY_NAME[case.subject], getattr(torch, case.dtype)
+    junk = (
+        torch.full((drawing.count(case.dtype),), UNWRITTEN[dtype.is_floating_point], dtype=torch.float64)
+        .to(dtype)
+        .to(device)
+    )
     target = junk.clone()
     del junk
     return drawing.draw(target).detach().cpu()
@@ -66,8 +39,8 @@ def drawn(case: Case, device: torch.device) -> torch.Tensor:
 
 @pytest.mark.ascend_cases("random", DISTRIBUTION)
 def test_distribution(case: Case, npu_device: torch.device, ascend_measure: Measure) -> None:
-    seed(npu_device, 2024)
-    distribution, values = drawing_of(case).distribution, drawn(case, npu_device).flatten()
+    torch.manual_seed(2024)
+    distribution, values = _BY_NAME[case.subject].distribution, drawn(case, npu_device).flatten()
     impossible = (~distribution.possible(values)).nonzero().flatten()
     if len(impossible):
         first = int(impossible[0])
@@ -82,7 +55,7 @@ def test_distribution(case: Case, npu_device: torch.device, ascend_measure: Meas
 
 @pytest.mark.ascend_cases("random", BATTERY)
 def test_battery(case: Case, npu_device: torch.device, ascend_measure: Measure) -> None:
-    seed(npu_device, 2025)
+    torch.manual_seed(2025)
     found = list(BATTERIES[case.subject][1](npu_device))
     impossible = [each for each in found if isinstance(each, str)]
     assert not impossible, "; ".join(impossible)
@@ -96,11 +69,11 @@ def test_battery(case: Case, npu_device: torch.device, ascend_measure: Measure) 
 
 @pytest.mark.ascend_cases("random", SEED)
 def test_seed(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
-    seed(npu_device, 7)
+    torch.manual_seed(7)
     first, second = drawn(case, npu_device), drawn(case, npu_device)
-    seed(npu_device, 7)
+    torch.manual_seed(7)
     again = drawn(case, npu_device)
-    seed(npu_device, 8)
+    torch.manual_seed(8)
     other = drawn(case, npu_device)
     precision_compare(again, first, standard="binary", name=f"{case.subject}, seeded alike")
     assert not torch.equal(first, second), f"{case.subject}: two calls after one seed give the same numbers"
@@ -109,11 +82,14 @@ def test_seed(case: Case, npu_device: torch.device, precision_compare: Precision
 
 @pytest.mark.ascend_cases("random", STATE)
 def test_state(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
-    seed(npu_device, 9)
+    torch.manual_seed(9)
     drawn(case, npu_device)
-    kept = state(npu_device)
+    on_cpu = npu_device.type == "cpu"
+    module: Any = torch.random if on_cpu else getattr(torch, npu_device.type)
+    which = () if on_cpu else (npu_device,)
+    kept = module.get_rng_state(*which)
     first = [drawn(case, npu_device), drawn(case, npu_device)]
-    restore(npu_device, kept)
+    module.set_rng_state(kept, *which)
     again = [drawn(case, npu_device), drawn(case, npu_device)]
     precision_compare(again, first, standard="binary", name=f"{case.subject}, from a state that was kept")
 
@@ -121,7 +97,7 @@ def test_state(case: Case, npu_device: torch.device, precision_compare: Precisio
 @pytest.mark.ascend_cases("random", GRADIENT)
 def test_gradient(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     """Elements dropped forward are dropped backward, and the scale is the same."""
-    function = drawing_of(case).gradient
+    function = _BY_NAME[case.subject].gradient
     assert function is not None
     x = -torch.ones(4099, dtype=getattr(torch, case.dtype), device=npu_device, requires_grad=True)
     result = function(x)
@@ -132,7 +108,7 @@ def test_gradient(case: Case, npu_device: torch.device, precision_compare: Preci
 @pytest.mark.ascend_cases("random", BACKWARD)
 def test_backward(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     """Attention with dropout, and its gradients, are those of the weights that its result shows to be kept."""
-    seed(npu_device, 10)
+    torch.manual_seed(10)
     given = attention.given(getattr(torch, case.dtype))
     above = inputs.uniform("random/attention/above", given[0].shape, dtype=given[0].dtype)
     drop = partial(attention.attend, is_masked=attention.MASKED[case.subject])
