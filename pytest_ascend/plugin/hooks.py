@@ -125,9 +125,9 @@ class CollectionHooks:
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
         """Keep the warning filters of another folder's configuration away from the bundled suites."""
-        if not collector.config.pluginmanager.has_plugin("warnings"):
-            return  # -p no:warnings: there is no such mark
-        if isinstance(collector, pytest.Module) and collector.path.is_relative_to(self.run.setup.suites):
+        has_mark = collector.config.pluginmanager.has_plugin("warnings")  # not with -p no:warnings
+        is_module = isinstance(collector, pytest.Module)
+        if has_mark and is_module and collector.path.is_relative_to(self.run.setup.suites):
             filters = ("default", *_not_the_users_doing(self.run.setup))
             collector.add_marker(pytest.mark.filterwarnings(*filters), append=False)
 

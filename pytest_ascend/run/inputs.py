@@ -42,28 +42,19 @@ LOW_HALVES = np.uint64(0x0000FFFF0000FFFF)
 
 def words(key: str, count: int, *, start: int = 0) -> Words:
     """Return ``count`` 64-bit words of the stream ``key``, from position ``start`` on."""
-    first = _place(key) + start * int(STEP)
-    return mix(_multiples(count) + np.uint64(first % 2**64))
+    first = np.uint64((_place(key) + start * int(STEP)) % 2**64)
+    # Multiples of the step from 1 to ``count``, modulo 2**64.
+    multiples = _first_multiples()[:count] if count <= CHUNK else np.arange(1, count + 1, dtype=np.uint64) * STEP
+    return mix(multiples + first)
 
 
 def _place(key: str) -> int:
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little")
 
 
-def _multiples(count: int) -> Words:
-    """Return the multiples of the step from 1 to ``count``, modulo 2**64."""
-    if count <= CHUNK:
-        return _first_multiples()[:count]
-    counter = np.arange(1, count + 1, dtype=np.uint64)
-    counter *= STEP
-    return counter
-
-
 @functools.cache
 def _first_multiples() -> Words:
-    counter = np.arange(1, CHUNK + 1, dtype=np.uint64)
-    counter *= STEP
-    return counter
+    return np.arange(1, CHUNK + 1, dtype=np.uint64) * STEP
 
 
 class Chance:

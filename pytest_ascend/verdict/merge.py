@@ -91,6 +91,11 @@ def _whole(ordered: Sequence[Run], first: Header) -> Header:
     found = [finding for each in headers for finding in each.doctor.get("findings", ())]
     # None if those of one machine are unknown, since they may be unhealthy.
     devices: list[list[Any]] = [list(each.doctor.get("devices", ())) for each in headers]
+    ends = [run.footer.finished if run.footer else "" for run in ordered]
+    parts = tuple(
+        Part(run_id=of.run_id, started=of.started, finished=end, host=of.stack.host, head=run.head)
+        for run, of, end in zip(ordered, headers, ends, strict=True)
+    )
     return structs.replace(
         first,
         run_id=sha256("".join(each.run_id for each in headers).encode()).hexdigest()[:32],
@@ -105,16 +110,7 @@ def _whole(ordered: Sequence[Run], first: Header) -> Header:
             "devices": [each for some in devices for each in some] if all(devices) else [],
         },
         shard=None,
-        merged=tuple(
-            Part(
-                run_id=run.header.run_id,
-                started=run.header.started,
-                finished=run.footer.finished if run.footer else "",
-                host=run.header.stack.host,
-                head=run.head,
-            )
-            for run in ordered
-        ),
+        merged=parts,
     )
 
 
