@@ -54,7 +54,8 @@ def _place(key: str) -> int:
 
 @functools.cache
 def _first_multiples() -> Words:
-    return np.arange(1, CHUNK + 1, dtype=np.uint64) * STEP
+    found: Words = np.arange(1, CHUNK + 1, dtype=np.uint64) * STEP
+    return found
 
 
 class Chance:
