@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 from elftools.elf.dynamic import DynamicSegment
@@ -102,19 +102,16 @@ class Library:
     missing: tuple[str, ...] = ()
 
 
+@lru_cache(maxsize=1)  # several rules ask, about one machine
 def libraries(survey: Survey) -> tuple[Library, ...]:
     """Read the libraries of the CANN in use and of the driver, as far as they are there."""
-    return survey.remembered("libraries", lambda: tuple(_all(survey)))
-
-
-def _all(survey: Survey) -> Iterator[Library]:
     places = [f"{survey.home.path}/lib64/{name}" for name in CANN_LIBRARIES] if survey.home else []
     places += [f"{survey.driver_folder}/lib64/{name}" for name in DRIVER_LIBRARIES]
     # The names of libraries that a loader would find: in LD_LIBRARY_PATH, beside the library, in the system's folders.
     folders = [*survey.library_path, *(path.rpartition("/")[0] for path in places), "/usr/lib64", "/usr/lib", "/lib64"]
     folders += [f"/usr/lib/{survey.machine.arch}-linux-gnu", "/usr/local/lib"]
     found = frozenset(name for folder in dict.fromkeys(folders) for name in survey.machine.tree.names(folder))
-    yield from (_read(survey, path, found) for path in places if survey.machine.tree.exists(path))
+    return tuple(_read(survey, path, found) for path in places if survey.machine.tree.exists(path))
 
 
 def _read(survey: Survey, path: str, found: frozenset[str]) -> Library:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
 
 from pytest_ascend.environment.chips import Family, family
 from pytest_ascend.environment.compatibility import Compatibility
@@ -17,8 +16,6 @@ from pytest_ascend.environment.npu_smi import NpuSmi, parse, parse_map
 from pytest_ascend.environment.signs import EMULATED_VARIABLE, Sign, signs
 from pytest_ascend.environment.stack import CannHome, Component, driver_root, gather, homes
 from pytest_ascend.system.programs import Reply
-
-T = TypeVar("T")
 
 #: What CANN's own compiler of operators (TBE) imports, beside numpy.
 TBE_NEEDS = ("numpy", "decorator", "attrs", "psutil", "scipy")
@@ -32,24 +29,12 @@ _NOT_OF_THE_950 = "devmm_svm"
 _CONTAINER = ("/.dockerenv", "/run/.containerenv")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Survey:
     """One machine, and the compatibility data for its stack."""
 
     machine: Machine
     compatibility: Compatibility
-
-    @cached_property
-    def memory(self) -> dict[str, Any]:
-        """Results that rule modules keep, by name."""
-        return {}
-
-    def remembered(self, name: str, find_out: Callable[[], T]) -> T:
-        """Return the result of ``find_out``, which is called once."""
-        if name not in self.memory:
-            self.memory[name] = find_out()
-        found: T = self.memory[name]
-        return found
 
     @cached_property
     def signs(self) -> tuple[Sign, ...]:

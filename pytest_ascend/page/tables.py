@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from urllib.parse import quote
+
+import msgspec
 
 from pytest_ascend.page import chart
 from pytest_ascend.page.chart import Chart
@@ -48,11 +50,6 @@ class Published:
     stack: str
     source: str
 
-    def is_of(self, case: Case) -> bool:
-        """Whether a case measures the same quantity."""
-        is_same = (case.subject, case.property) == (self.subject, self.property)
-        return is_same and case.suite in MEASURING and (not self.dtypes or case.dtype in self.dtypes)
-
 
 @cache
 def published() -> Sequence[Published]:
@@ -61,15 +58,15 @@ def published() -> Sequence[Published]:
     data = codec.loads(read_regular(path, LARGEST_BYTES).decode("utf-8"))
     if data["schema"] != SCHEMA:
         raise ValueError(f"{path} is of schema {data['schema']!r}, and this release reads {SCHEMA}")
-    names = [each.name for each in fields(Published)]
-    return [
-        Published(**{**{name: row[name] for name in names}, "dtypes": tuple(row["dtypes"])}) for row in data["figures"]
-    ]
+    return msgspec.convert(data["figures"], list[Published])
 
 
 def published_of(case: Case) -> Iterator[Published]:
-    """Yield the published figures of a case's benchmark."""
-    yield from (each for each in published() if each.is_of(case))
+    """Yield the published figures of the quantity that a case measures."""
+    for each in published() if case.suite in MEASURING else ():
+        is_same = (case.subject, case.property) == (each.subject, each.property)
+        if is_same and (not each.dtypes or case.dtype in each.dtypes):
+            yield each
 
 
 #: The dtype that speed-ups are relative to.

@@ -466,14 +466,6 @@ def test_a_folder_belongs_to_the_cann_above_it(folder: str, owner: str | None) -
     assert (found.path if found else None) == owner
 
 
-def test_a_fact_is_found_out_once() -> None:
-    asked: list[int] = []
-    facts = survey(memory={})
-    for _ in range(2):
-        assert Survey.remembered(facts, "x", lambda: asked.append(1) or len(asked)) == 1
-    assert asked == [1]
-
-
 @pytest.mark.parametrize(
     ("numpy", "version", "count"),
     [
