@@ -151,7 +151,6 @@ def _stamps_that_do_not_hold(found: Verified, roots: Sequence[x509.Certificate])
 
 
 def _rerun(found: Verified, count: int, device: str) -> Iterator[str]:
-    """Execute cases of the run again, report the result, and yield what disagrees."""
     done = rerun(found.summary, count, device=device)
     where = f"{done.stack.chip or done.stack.device}, CANN {done.stack.cann}, driver {done.stack.driver or 'unknown'}"
     never = f" ({done.never:,} more cannot be executed again)" if done.never else ""

@@ -113,7 +113,6 @@ _Row = Sequence[Any]
 
 
 def _sheets(claims: Mapping[str, Any], summary: Summary) -> dict[str, Iterable[_Row]]:
-    """Return the rows of each sheet by its name, the heading first."""
     results = [each for each in summary.results if each.case.suite in claims["counts"]]
     deviating = [each for each in results if each.outcome_name != Passed.name]
     return {

@@ -110,7 +110,6 @@ def verify(
 def _verified_inside(
     inner: Path, claims: Mapping[str, Any], keys: Mapping[str, Ed25519PublicKey], release: Release
 ) -> tuple[Package, Candidate]:
-    """Check the certificate that another one confirms."""
     if claims["key"] not in keys:
         message = f"it confirms a certificate by {one_line(str(claims['issuer']))[:200]}, whose key is {claims['key']}"
         raise CertificateError(message, part=package.CONFIRMED, hint="give that public key, too: --key FILE --key FILE")
@@ -282,7 +281,6 @@ def disagreements(claimed: Summary, found: Summary) -> list[str]:
 
 
 def _other_comparisons(claimed: ResultRecord, found: ResultRecord) -> Iterator[str]:
-    """Yield that a case that passed made other comparisons than here, or compared other numbers of elements."""
     if evidence.below(claimed) == evidence.below(found) == Passed.name:
         parts = ([leaf for each in of.verdicts for leaf in each.leaves or (each,)] for of in (claimed, found))
         said, here = ([int(leaf.metrics.get("count", 0)) for leaf in leaves] for leaves in parts)
@@ -291,7 +289,6 @@ def _other_comparisons(claimed: ResultRecord, found: ResultRecord) -> Iterator[s
 
 
 def _other_bits(claimed: ResultRecord, found: ResultRecord, *, is_npu: bool) -> Iterator[str]:
-    """Yield the outputs that must be equal but are not."""
     if evidence.below(found) == "not-run" or not found.digests:
         return
     if not claimed.digests:

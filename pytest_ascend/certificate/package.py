@@ -136,8 +136,15 @@ def opened(folder: Path, key: Ed25519PublicKey) -> Iterator[Package]:
     for name, content in parts.items():
         if claims["parts"].get(name) != _listed(content):
             raise _altered(name)
+    listed = claims["parts"].get(LOG)
+    size = listed.get("size_bytes") if isinstance(listed, dict) else None
     with tempfile.TemporaryFile(prefix="pytest-ascend-") as log:
-        _copy_log(folder / LOG, log, claims["parts"].get(LOG))
+        try:
+            with open_regular(folder / LOG, SIZE_LIMIT_BYTES, follow=False) as file:
+                if os.fstat(file.fileno()).st_size != size or _copied(file, log) != listed:
+                    raise _altered(LOG)
+        except OSError as error:
+            raise CertificateError(f"{LOG} cannot be read: {error.strerror or error}", part=LOG) from error
         yield Package(claims, parts, log)
 
 
@@ -239,17 +246,6 @@ def _bytes(path: Path, limit_bytes: int) -> bytes:
         return read_regular(path, limit_bytes, follow=False)
     except OSError as error:
         raise CertificateError(f"{path.name} cannot be read: {error.strerror or error}", part=path.name) from error
-
-
-def _copy_log(path: Path, copy: BinaryIO, listed: Any) -> None:
-    """Copy the log. Raises CertificateError if its size or SHA-256 is not the signed one."""
-    size = listed.get("size_bytes") if isinstance(listed, dict) else None
-    try:
-        with open_regular(path, SIZE_LIMIT_BYTES, follow=False) as file:
-            if os.fstat(file.fileno()).st_size != size or _copied(file, copy) != listed:
-                raise _altered(LOG)
-    except OSError as error:
-        raise CertificateError(f"{LOG} cannot be read: {error.strerror or error}", part=LOG) from error
 
 
 def _copied(file: BinaryIO, copy: BinaryIO | None) -> dict[str, Any]:

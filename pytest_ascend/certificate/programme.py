@@ -84,7 +84,6 @@ _ANY = Stack(device="npu", emulated=False)
 
 
 def _disputes(path: Path) -> dict[str, Any]:
-    """Read a list of known deviations. Raises UsageError for one that is damaged."""
     try:
         known = read_regular(path, expectations.LIMIT_BYTES) if path.exists() else b'{"schema": 2, "causes": []}'
         data: Any = strict_json(known)

@@ -148,7 +148,6 @@ def _dtypes(answers: Mapping[str, Any]) -> dict[str, dict[str, dict[str, str]]]:
 
 
 def _records(kit: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the run's records of cases that this release has."""
     known = {each.id for each in manifest.load(folder("suites"))}
     for line in str(kit.get("smoke/run.jsonl", "")).splitlines()[:MOST_LINES]:
         try:

@@ -220,7 +220,6 @@ def _ulps(actual: Any, expected: Any, dtype: Any, torch: Any) -> list[int]:
 
 
 def _error(work: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return which call raises, its message, and whether the process continues."""
     torch = _torch()
 
     answer: dict[str, Any] = {"raised": "nothing did"}

@@ -133,7 +133,6 @@ def _named(names: Iterable[str], instead: str) -> Iterator[tuple[re.Pattern[str]
 
 
 def _hosts() -> Iterator[str]:
-    """Yield the names of this machine, and of others that it knows."""
     for each in (socket.gethostname(), platform.node()):
         yield from (each, each.partition(".")[0])
     with contextlib.suppress(OSError):

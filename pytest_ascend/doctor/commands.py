@@ -92,7 +92,6 @@ def _stack(diagnosis: Diagnosis, say: Say) -> Table:
 
 
 def _version(component: Mapping[str, Any]) -> str:
-    """Return a version unchanged, a commit shortened."""
     version = one_line(str(component["version"]))
     return version[:_COMMIT] if component["name"] == COMMIT else version[:_WIDEST]
 

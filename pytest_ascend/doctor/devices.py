@@ -11,7 +11,7 @@ from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.evidence import CHIP, DRIVER, FIRMWARE, TOOLKIT, TORCH, TORCH_NPU, field
 from pytest_ascend.environment.machine import NOT_ASKED, NOT_INSTALLED
 from pytest_ascend.environment.npu_smi import Chip, in_use
-from pytest_ascend.environment.signs import CLASH_VARIABLE
+from pytest_ascend.environment.signs import CLASH_VARIABLE, EMULATED_VARIABLE
 from pytest_ascend.environment.versions import Version, in_range, is_version
 
 MOUNT = "start the container with --device /dev/davinciN --device /dev/davinci_manager --device /dev/devmm_svm (the 950 has none) --device /dev/hisi_hdc and -v /usr/local/Ascend/driver:/usr/local/Ascend/driver:ro"  # noqa: E501 (one command)
@@ -27,7 +27,7 @@ def no_sign(survey: Survey) -> Iterator[Observation]:
 @rule("emulated")
 def emulated(survey: Survey) -> Iterator[Observation]:
     """There is no NPU here."""
-    if survey.is_emulated:
+    if survey.environ.get(EMULATED_VARIABLE) == "1":
         aborts = "torch was built with CUDA: on an NPU, this torch_npu would abort beside it"
         evidence = ("PYTEST_ASCEND_EMULATED=1", *([aborts] if survey.environ.get(CLASH_VARIABLE) else []))
         yield Observation("this process runs on the emulated CANN", evidence)

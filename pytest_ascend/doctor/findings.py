@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.system.text import one_line
@@ -98,15 +98,8 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Return builtins only."""
-        return {
-            "id": self.id,
-            "severity": self.severity,
-            "what": self.what,
-            "evidence": list(self.evidence),
-            "why": self.why,
-            "remedy": self.remedy,
-            **({} if self.card is None else {"card": self.card}),
-        }
+        known = {name: value for name, value in asdict(self).items() if value is not None}
+        return {**known, "evidence": list(self.evidence)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,7 @@ from pytest_ascend.environment.evidence import CHIP, LIBRARIES, RUNTIME, TOOLKIT
 from pytest_ascend.environment.identity import Identity, identities
 from pytest_ascend.environment.machine import Machine, Package, installed
 from pytest_ascend.environment.npu_smi import NpuSmi, parse, parse_map
-from pytest_ascend.environment.signs import EMULATED_VARIABLE, Sign, signs
+from pytest_ascend.environment.signs import Sign, signs
 from pytest_ascend.environment.stack import CannHome, Component, driver_root, gather, homes
 from pytest_ascend.system.programs import Reply
 
@@ -47,11 +47,6 @@ class Survey:
     def environ(self) -> Mapping[str, str]:
         """The variables of the machine."""
         return self.machine.environ
-
-    @property
-    def is_emulated(self) -> bool:
-        """Whether this process runs on the emulated CANN."""
-        return self.machine.environ.get(EMULATED_VARIABLE) == "1"
 
     @property
     def is_container(self) -> bool:

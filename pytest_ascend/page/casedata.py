@@ -198,7 +198,6 @@ _LINE = re.compile(r"( *(?:[A-Z]*\d+: )?)(.*?)((?: \((?:CANN|hicann/|torch_npu/)
 
 
 def _label(name: str) -> str:
-    """Return the name of a metric with its unit, which its figures lack."""
     label = figures.words(name)
     unit = figures.unit(name)
     return f"{label} ({unit})" if unit else label

@@ -177,6 +177,14 @@ def distribution(title: str, href: str, name: str, values: Sequence[float], base
     first, middle, third = quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
     marks = [Shape(vertical(x.at(each)), looks) for each, looks in ((first, "quartile"), (middle, "median"))]
     outline = [Shape(steps(before, y), "line s2")] if baseline else []
+    width = (WIDTH - LEFT - RIGHT) / len(now)
+    bars = [
+        Shape(
+            box(LEFT + n * width, y.at(share), width - 1, HEIGHT - BOTTOM), "bar s1", f"{round(share * len(values)):,}"
+        )
+        for n, share in enumerate(now)
+        if share
+    ]
     quartiles = {
         "name": in_both(figures.words(name), "findings"),
         "n": f"{len(values):,}",
@@ -192,7 +200,7 @@ def distribution(title: str, href: str, name: str, values: Sequence[float], base
         if baseline
         else say("chart.samples", **quartiles),
         rules=(horizontal(HEIGHT - BOTTOM),),
-        shapes=(*_bars(now, len(values), y), *marks, Shape(vertical(x.at(third)), "quartile"), *outline),
+        shapes=(*bars, *marks, Shape(vertical(x.at(third)), "quartile"), *outline),
         texts=x_ends(figures.quantity(name, low), f"{beyond}{figures.quantity(name, x.high)}"),
         numbers=_numbers(
             (f"from ({figures.unit(name)})", "share of samples", *(["share of baseline"] if baseline else [])),
@@ -365,14 +373,12 @@ def _rounded(value: object) -> object:
 
 
 def _end(values: Sequence[float]) -> float:
-    """Return the upper end of the chart of some values."""
     first, _, third = quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
     fence = third + FENCE * (third - first)
     return min(max(values), fence) if fence > first else max(values)
 
 
 def _edges(x: Axis, count: int) -> list[float]:
-    """Return the start of each interval."""
     bins = min(max(5, round(math.sqrt(count) * 2)), BINS_LIMIT)
     return [x.low + (x.high - x.low) * index / bins for index in range(bins)]
 
@@ -383,14 +389,6 @@ def _shares(values: Sequence[float], edges: Sequence[float]) -> list[float]:
     for value in values:
         counts[max(bisect_right(edges, value) - 1, 0)] += 1
     return [count / (len(values) or 1) for count in counts]
-
-
-def _bars(shares: Sequence[float], count: int, y: Axis) -> Iterable[Shape]:
-    width = (WIDTH - LEFT - RIGHT) / len(shares)
-    for index, share in enumerate(shares):
-        if share:
-            place = box(LEFT + index * width, y.at(share), width - 1, HEIGHT - BOTTOM)
-            yield Shape(place, "bar s1", f"{round(share * count):,}")
 
 
 def plottable(values: Iterable[float]) -> list[float]:

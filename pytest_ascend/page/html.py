@@ -148,12 +148,10 @@ def _say(phrase: Phrase | str, **values: Value) -> Markup:
 
 
 def _shown(value: Phrase | str) -> Markup:
-    """Render a phrase, or plain text."""
     return _say(value) if isinstance(value, Phrase) else escape(figures.visible(value))
 
 
 def _attribute(name: str, phrase: Phrase | str) -> Markup:
-    """Render an attribute that holds a phrase."""
     phrase = phrase if isinstance(phrase, Phrase) else say(phrase)
     return Markup(' {}="{}" data-say-{}="{}"').format(name, str(phrase), name, _key(phrase))
 

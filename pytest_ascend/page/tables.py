@@ -183,7 +183,6 @@ def _speed_ups(results: Sequence[ResultRecord], gained: Mapping[str, float]) -> 
 
 
 def _beside(results: Sequence[ResultRecord], gained: Mapping[str, float]) -> Iterator[Line]:
-    """Yield published figures of each benchmark beside this run's measurements."""
     for result in results:
         own = {**result.measurements, **({SPEED_UP: gained[result.case.id]} if result.case.id in gained else {})}
         batch = own.get("items_per_call")  # a published figure's may differ
@@ -242,7 +241,6 @@ def charts(results: Iterable[ResultRecord]) -> tuple[Chart, ...]:
 
 
 def _slowdowns(results: Sequence[ResultRecord]) -> Iterator[Chart]:
-    """Draw the benchmarks that have a baseline."""
     found = []
     for result, verdict in ((one, each) for one in results for each in one.verdicts):
         interval = [value for name in _INTERVAL if isinstance(value := verdict.metrics.get(name), int | float)]
@@ -254,7 +252,6 @@ def _slowdowns(results: Sequence[ResultRecord]) -> Iterator[Chart]:
 
 
 def _depths(results: Sequence[ResultRecord]) -> Iterator[Chart]:
-    """Draw each model in each dtype with enough tensors."""
     models: dict[tuple[str, str, str], dict[str, list[chart.Tensor]]] = {}
     for result in results:
         autocast, _, what = result.case.property.rpartition("-")
