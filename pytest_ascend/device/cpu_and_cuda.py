@@ -16,7 +16,6 @@ from pytest_ascend.system.programs import run
 if TYPE_CHECKING:
     import torch
 
-
 #: Loading CUDA's libraries takes a quarter of a minute on a cold machine.
 LIMIT_S = 180.0
 

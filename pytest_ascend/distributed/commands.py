@@ -19,6 +19,8 @@ from pytest_ascend.system.files import open_regular, strict_json, write_file
 from pytest_ascend.system.translation import ENGLISH, language_option, translated
 
 _LARGEST_BYTES, _LONGEST_LINE_BYTES = 1 << 30, 1 << 24
+_FOLDER, _EXISTING = click.Path(path_type=Path), click.Path(path_type=Path, exists=True)
+_OUTPUT = "Folder for the records and the page."
 
 
 @click.group()
@@ -27,16 +29,8 @@ def diagnose() -> None:
 
 
 @diagnose.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    default=Path("ascend-distributed"),
-    show_default=True,
-    help="Folder for the records and the page.",
-)
-@click.option(
-    "--against", type=click.Path(path_type=Path, exists=True), help="This command's records of a run on one process."
-)
+@click.option("--output", type=_FOLDER, default=Path("ascend-distributed"), show_default=True, help=_OUTPUT)
+@click.option("--against", type=_EXISTING, help="This command's records of a run on one process.")
 @language_option
 @click.argument("command", nargs=-1, required=True)
 def distributed(output: Path, against: Path | None, language: str, command: tuple[str, ...]) -> None:

@@ -85,11 +85,10 @@ def _data(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
             mine, theirs = set(of_a[step]), set(of_b[step])
             if len(mine) > 1 and len(mine & theirs) >= SHARE * len(mine):
                 hits.append((step, a, b, len(mine & theirs), len(mine)))
-    if len({step for step, *_ in hits}) < STEPS:
-        return
-    step, a, b, common, of = min(hits)
-    what = "shards-alike" if common == of else "shards-overlap"
-    yield _found(what, step, f"ranks {a} and {b}", common=common, of=of)
+    if len({step for step, *_ in hits}) >= STEPS:
+        step, a, b, common, of = min(hits)
+        what = "shards-alike" if common == of else "shards-overlap"
+        yield _found(what, step, f"ranks {a} and {b}", common=common, of=of)
 
 
 def _epochs(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
@@ -238,11 +237,10 @@ def _random(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
 
 
 def _batch_norm(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
-    for lines in _of(ranks, "model").values():
-        for each in lines:
-            if (layers := each["local_batch_norm"]) and len(ranks) > 1:
-                yield _found("batch-norm", 0, f"module {layers[0].removeprefix('module.')}", count=len(layers))
-                return
+    models = [each for lines in _of(ranks, "model").values() for each in lines if each["local_batch_norm"]]
+    if models and len(ranks) > 1:
+        layers = models[0]["local_batch_norm"]
+        yield _found("batch-norm", 0, f"module {layers[0].removeprefix('module.')}", count=len(layers))
 
 
 def _weights(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:

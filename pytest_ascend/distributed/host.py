@@ -70,12 +70,6 @@ class Group:
     store: Path
     limit_s: float
 
-    def output(self, number: int) -> str:
-        """Return the end of the output of a rank and its libraries."""
-        with contextlib.suppress(OSError):
-            return rank.output_file(self.store, number).read_bytes()[-SEARCHED_BYTES:].decode(errors="replace").strip()
-        return ""
-
 
 def _end(groups: dict[tuple[str, int], Group]) -> None:
     children, limit = [child for group in groups.values() for child in group.ranks], time.monotonic() + 1
@@ -124,7 +118,11 @@ def _blamed(
     messages |= {number: f"{how}\n{group[number].notes()}" for number, how in ended.items()}
     messages |= {number: f"no answer\n{group[number].ask_for_stacks(1.0)}" for number in silent}
     stopped = [number for number in silent if is_stopped(group[number].pid)]  # whatever the other ranks report
-    printed = {number: of.output(number) for number in messages}
+    printed = dict.fromkeys(messages, "")
+    for number in messages:
+        with contextlib.suppress(OSError):
+            said = rank.output_file(of.store, number).read_bytes()[-SEARCHED_BYTES:]
+            printed[number] = said.decode(errors="replace").strip()
     detail = "\n".join(f"rank {n}: {text}\n{printed[n][-SHOWN_BYTES:]}".strip() for n, text in sorted(messages.items()))
     texts = (*messages.values(), *printed.values())
     named = [int(each) for text in texts for each in _NAMED.findall(text) if int(each) < len(group)]

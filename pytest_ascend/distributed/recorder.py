@@ -143,9 +143,7 @@ class Recorder:
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
         """Note the gradients about to be used, and those that this rank computed."""
-        if not self.is_recorded:
-            return
-        for name, parameter in self._parameters(optimizer):
+        for name, parameter in self._parameters(optimizer) if self.is_recorded else ():
             if parameter.grad is not None:
                 self.note("gradient", name=name, used=fingerprint(parameter.grad), local=self.local.get(id(parameter)))
 
@@ -202,10 +200,8 @@ def _tensors(value: Any) -> Iterator[Any]:
 
     if isinstance(value, torch.Tensor):
         yield value
-    elif isinstance(value, dict):
-        yield from _tensors(tuple(value.values()))
-    elif isinstance(value, list | tuple):
-        for each in value:
+    elif isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
             yield from _tensors(each)
 
 

@@ -37,7 +37,6 @@ class Family:
 _DATA = table("environment/chips.json")
 FAMILIES = tuple(Family(**each) for each in _DATA["families"])
 
-
 #: Kinds of products, and what may become of their factors in float32.
 MATRIX_PRODUCTS, CONVOLUTIONS = "matrix products", "convolutions"
 KEPT, IN_HF32, IN_HALVES, REFUSED = "float32", "HF32", "float16", "refused"
@@ -224,7 +223,6 @@ def limits(operator: str, family: str) -> Limits:
 
 
 def _lacking(family: str) -> tuple[str, ...]:
-    """Return the dtypes that a family has in no operator."""
     return (_BFLOAT16,) if any(each.name == family and not each.bfloat16 for each in FAMILIES) else ()
 
 

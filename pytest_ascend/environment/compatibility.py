@@ -143,15 +143,12 @@ def load(path: Path = BUNDLED) -> Compatibility:
                 _require(row.get("says", PAIRED) in SAYINGS and row.get("source", "") in {"", *data["sources"]}, where)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(
-            f"the compatibility data {path} cannot be used: {reason}",
-            hint="docs/doctor.md describes the file; leave --compatibility out to use the one of this release",
-        ) from error
+        hint = "docs/doctor.md describes the file; leave --compatibility out to use the one of this release"
+        raise UsageError(f"the compatibility data {path} cannot be used: {reason}", hint=hint) from error
     return Compatibility(data, path)
 
 
 def _is(value: object, kind: type) -> bool:
-    """Whether a value is a string, or a list of strings."""
     return isinstance(value, kind) and all(isinstance(each, str) for each in (value if isinstance(value, list) else ()))
 
 

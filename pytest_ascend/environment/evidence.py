@@ -42,14 +42,7 @@ COMPONENTS = (
 )
 
 #: Parts of CANN, by their names in version.cfg.
-PARTS = {
-    "toolkit": TOOLKIT,
-    "runtime": RUNTIME,
-    "compiler": COMPILER,
-    "hccl": HCCL,
-    "opp": OPP,
-    "opp_kernel": KERNELS,
-}
+PARTS = {each.removeprefix("CANN "): each for each in (TOOLKIT, RUNTIME, COMPILER, HCCL, OPP, KERNELS)}
 
 #: Components by their names in ``ascend_NAME_install.info``. A chip's operators are ``ascend_910b-ops``.
 _INSTALLED = {"toolkit": TOOLKIT, "nnae": TOOLKIT, "nnrt": TOOLKIT, "ops": OPS}

@@ -61,7 +61,6 @@ def observed(cards: Sequence[Identity], npu_smi: NpuSmi) -> list[dict[str, Any]]
 
 
 def _printed(card: Identity | Mapped, npu_smi: NpuSmi) -> Chip | None:
-    """Return a card in the table, by its numbers there."""
     return next((each for each in npu_smi.chips if each.npu == card.npu and each.chip in (card.chip, -1)), None)
 
 

@@ -179,7 +179,6 @@ _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 _PYTHON_HOMES = ("usr/local", "usr", "opt/conda", "root/miniconda3", "opt/venv", "usr/local/miniconda3")
 _PYTHON = re.compile(r"python3\.\d{1,2}")
 
-
 NOT_INSTALLED = Reply(failure="not installed")
 NOT_ASKED = Reply(failure="not asked: these are the files of another machine")
 
@@ -247,7 +246,7 @@ def copied_machine(root: Path, environ: Mapping[str, str], npu_smi: str | None, 
     there. Permissions are judged for its root user.
     """
     tree = Tree(root)
-    packages = tuple(_package_folders(tree, environ))
+    packages = tuple(_package_folders(tree, environ))  # an active environment comes first
     # The architecture of a copy follows from the name of its dynamic loader.
     names = [name for folder in ("lib64", "lib", "usr/lib64", "usr/lib") for name in tree.names(folder)]
     loaders = {"ld-linux-aarch64.so.1": "aarch64", "ld-linux-x86-64.so.2": "x86_64"}
@@ -271,7 +270,6 @@ def _ask(environ: Mapping[str, str], limit_s: float, *options: str) -> Reply:
 
 
 def _package_folders(tree: Tree, environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the folders of Python packages; an active environment comes first."""
     active = [environ[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]
     versioned = [f"usr/local/{name}" for name in tree.names("usr/local") if name.startswith("python3")]
     for home in (*active, *_PYTHON_HOMES, *versioned):

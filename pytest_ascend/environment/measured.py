@@ -58,8 +58,8 @@ def codes(chips: Iterable[str] = ()) -> Mapping[str, tuple[str, str]]:
     """Return error codes that are in no table, each with its message and the chip that reported it; of all chips."""
     root = bundled.folder("baselines") / FOLDER
     names = chips or sorted(each.name for each in root.iterdir() if is_chip(each.name)) if root.is_dir() else ()
-    found = ((code, row, chip) for chip in names for code, row in of(chip, "codes").items() if not row["known"])
-    return {code: (str(row["said"]), chip) for code, row, chip in found}
+    rows = ((code, row, chip) for chip in names for code, row in of(chip, "codes").items())
+    return {code: (str(row["said"]), chip) for code, row, chip in rows if not row["known"]}
 
 
 def objections(operator: str, dtypes: Iterable[str], chip: str) -> tuple[str, ...] | None:

@@ -130,9 +130,8 @@ def of_others(npu: int, chip: int, processes: tuple[Process, ...], ours: Callabl
     It then has the process ids of another namespace, as in a container, or lists none.
     """
     here = [each for each in processes if each.npu == npu and each.chip in (chip, -1)]
-    if not any(ours(each.pid) for each in here):
-        return 0
-    return sum(each.memory_mb for each in here if not ours(each.pid))
+    others = [each for each in here if not ours(each.pid)]
+    return sum(each.memory_mb for each in others) if len(others) < len(here) else 0
 
 
 #: Measurements: memory of a card used by other processes, as the runtime and the table of processes report it.
@@ -245,8 +244,8 @@ def _process(cells: list[str]) -> Process | None:
     place = re.match(r"([0-9]{1,9})(?:\s+([0-9]{1,9}))?", cells[0])
     if place is None:
         return None
-    chip = int(place[2]) if place[2] else -1
-    return Process(npu=int(place[1]), chip=chip, pid=int(cells[1]), name=cells[2], memory_mb=int(cells[3]))
+    npu, chip = (int(each or -1) for each in place.groups())
+    return Process(npu=npu, chip=chip, pid=int(cells[1]), name=cells[2], memory_mb=int(cells[3]))
 
 
 def _small(text: str) -> int:

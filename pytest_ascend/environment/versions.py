@@ -72,25 +72,22 @@ def satisfies(version: str, constraint: str) -> bool | None:
 
     A preview of 8.5.0 satisfies ``>=8.5``: constraints name the line, and previews belong to it.
     """
-    known = [_one(version, each.strip()) for each in constraint.split(",") if each.strip()]
-    return None if None in known or not known else all(known)
-
-
-def _one(version: str, constraint: str) -> bool | None:
-    found = re.fullmatch(r"(>=|<=|==|>|<)?\s*([0-9A-Za-z.-]+)", constraint, re.ASCII)
-    if not found or not is_version(version) or not is_version(found[2]):
+    parts = list(filter(None, map(str.strip, constraint.split(","))))
+    if not parts or not is_version(version):
         return None
-    mine, bound = Version(version), Version(found[2])
-    length = len(bound.release)
-    same_line = length == len(bound.key) and mine.release[:length] == bound.release
-    verdicts = {
-        ">=": mine >= bound or same_line,
-        "<=": mine <= bound or same_line,
-        ">": mine > bound and not same_line,
-        "<": mine < bound and not same_line,
-        "==": mine == bound or same_line,
-    }
-    return verdicts[found[1] or "=="]
+    mine, verdicts = Version(version), []
+    for part in parts:
+        found = re.fullmatch(r"(>=|<=|==|>|<)?\s*([0-9A-Za-z.-]+)", part, re.ASCII)
+        if not found or not is_version(found[2]):
+            return None
+        sign, bound = found[1] or "==", Version(found[2])
+        length = len(bound.release)
+        same_line = length == len(bound.key) and mine.release[:length] == bound.release
+        if same_line or mine == bound:
+            verdicts.append("=" in sign)
+        else:
+            verdicts.append((mine < bound and "<" in sign) or (mine > bound and ">" in sign))
+    return all(verdicts)
 
 
 def in_range(version: str, text: str) -> bool | None:

@@ -8,6 +8,7 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -26,11 +27,10 @@ FOUND = 1
 WAYS = ("npu", "meta", "cpu")
 OFF_DEVICE = ("meta", "cpu")
 
-OPTIMIZER_NAMES = ("adamw", "adam", "momentum", "sgd", "none")
+OPTIMIZER = click.Choice(("adamw", "adam", "momentum", "sgd", "none"))
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 #: No training has a larger batch.
 MOST_BATCH = 10**9
-
 
 _path = click.Path(path_type=Path)
 
@@ -50,16 +50,12 @@ def _batches(ctx: click.Context, parameter: click.Parameter, value: str) -> tupl
 @click.command()
 @click.argument("model", required=False, default="")
 @click.option("-i", "--input", "inputs", default="", help="Inputs of the model: package.module:function or shapes.")
-@click.option("-b", "--batch", default="", callback=_batches, help="Batch sizes to measure memory at, as in 1,8,32.")
+@click.option(
+    "-b", "--batch", "batches", default="", callback=_batches, help="Batch sizes to measure memory at, as in 1,8,32."
+)
 @click.option("--chip", default=DEFAULT, show_default=True, help=f"One of {', '.join(each.name for each in NPUS)}.")
 @click.option("--census", "census_file", type=_path, help="Judge by this census instead of the installed torch_npu.")
-@click.option(
-    "--optimizer",
-    default="adamw",
-    show_default=True,
-    type=click.Choice(OPTIMIZER_NAMES),
-    help="The optimizer of the step.",
-)
+@click.option("--optimizer", default="adamw", show_default=True, type=OPTIMIZER, help="The optimizer of the step.")
 @click.option("--dtype", type=click.Choice(DTYPES), help="Convert parameters and floating inputs first.")
 @click.option("--autocast", type=click.Choice(("bfloat16", "float16")), help="Run the forward pass under autocast.")
 @click.option("--no-training", is_flag=True, help="Leave the backward pass and the optimizer out.")
@@ -71,19 +67,14 @@ def _batches(ctx: click.Context, parameter: click.Parameter, value: str) -> tupl
 def analyze(
     *,
     model: str,
-    inputs: str,
-    batch: tuple[int, ...],
     chip: str,
     census_file: Path | None,
-    optimizer: str,
-    dtype: str | None,
-    autocast: str | None,
     no_training: bool,
-    compiled: bool,
     source: Path | None,
     as_json: bool,
     html: Path | None,
     language: str,
+    **step: Any,
 ) -> None:
     """Show what moving MODEL (package.module:factory) to an NPU takes, before any code is moved.
 
@@ -100,18 +91,8 @@ def analyze(
         kind, standings_of, ways = _standings(census_file)
         from pytest_ascend.migration import traced  # noqa: PLC0415 - loads torch, and torch_npu has to come first
 
-        analysis = traced.analyse(
-            replace(analysis, model=model, standings_of=standings_of),
-            kind,
-            ways,
-            inputs=inputs,
-            batches=batch,
-            dtype=dtype,
-            autocast=autocast,
-            optimizer=optimizer,
-            training=not no_training,
-            compiled=compiled,
-        )
+        empty = replace(analysis, model=model, standings_of=standings_of)
+        analysis = traced.analyse(empty, kind, ways, training=not no_training, **step)
     if source:
         findings, notes = scan(source)
         analysis = replace(analysis, source=str(source), findings=tuple(findings), notes=(*analysis.notes, *notes))

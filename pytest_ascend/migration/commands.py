@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from pytest_ascend.environment.chips import npu_of
 from pytest_ascend.migration.census import NAMESPACES, OnChip, bring_up, encode, read, take
@@ -108,12 +108,11 @@ def _on_chip(found: OnChip) -> str:
 
 def _table(taken: Census) -> Table:
     counts = taken.counts()
-    table = Table(show_footer=True)
-    table.add_column("kind", footer="all")
-    for namespace in NAMESPACES:
-        total = sum(counts[namespace, kind] for kind in KINDS)
-        table.add_column(f"{namespace}::", footer=f"{total:,}", justify="right")
-    table.add_column("what it means")
+    totals = [f"{sum(counts[namespace, kind] for kind in KINDS):,}" for namespace in NAMESPACES]
+    of_namespaces = [
+        Column(f"{name}::", total, justify="right") for name, total in zip(NAMESPACES, totals, strict=True)
+    ]
+    table = Table(Column("kind", "all"), *of_namespaces, "what it means", show_footer=True)
     for kind, meaning in KINDS.items():
         table.add_row(kind, *(f"{counts[namespace, kind]:,}" for namespace in NAMESPACES), meaning)
     return table

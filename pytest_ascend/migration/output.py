@@ -34,7 +34,6 @@ PARTS = {
     "rest": "activations and temporaries",
 }
 
-
 #: Translates a sentence into the reader's language.
 Say: TypeAlias = Callable[[str], str]
 

@@ -104,30 +104,24 @@ def _content(name: str) -> dict[str, Any]:
 
 
 def _config(name: str) -> Any:
-    """Return the configuration as the installed transformers has it."""
     content = _content(name)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read by transformers' first import: nothing is downloaded
     try:
         import transformers  # noqa: PLC0415 - optional
     except ImportError as error:
-        raise UsageError(
-            f"{name} is a folder of transformers, which cannot be imported: {error}",
-            hint="pip install transformers, or name a factory of yours, as package.module:function",
-        ) from None
+        hint = "pip install transformers, or name a factory of yours, as package.module:function"
+        raise UsageError(f"{name} is a folder of transformers, which cannot be imported: {error}", hint=hint) from None
     known, architecture = transformers.CONFIG_MAPPING, content["model_type"]
     if architecture not in known:
         own = "; the folder brings code of its own, which is never run" if "auto_map" in content else ""
-        raise UsageError(
-            f"{name}: transformers {transformers.__version__} has no architecture {architecture[:80]!r}{own}",
-            hint="use a version that has it, a checkpoint converted for transformers, or a factory of yours",
-        )
+        message = f"{name}: transformers {transformers.__version__} has no architecture {architecture[:80]!r}{own}"
+        hint = "use a version that has it, a checkpoint converted for transformers, or a factory of yours"
+        raise UsageError(message, hint=hint)
     try:
         return known[architecture].from_dict(_cleaned(content))
     except Exception as error:  # noqa: BLE001 - whatever a class of transformers raises for a wrong setting
-        raise UsageError(
-            f"{name}/{CONFIG} is no configuration of {architecture}: {str(error)[:500]}",
-            hint=f"see that it loads with transformers {transformers.__version__}",
-        ) from None
+        message = f"{name}/{CONFIG} is no configuration of {architecture}: {str(error)[:500]}"
+        raise UsageError(message, hint=f"see that it loads with transformers {transformers.__version__}") from None
 
 
 def _cleaned(value: Any) -> Any:
@@ -141,10 +135,9 @@ def _class_of(name: str, config: Any) -> Any:
     import transformers  # noqa: PLC0415 - optional
 
     if config.is_encoder_decoder:
-        raise UsageError(
-            f"{name}: {config.model_type} encodes one text and decodes another, and no inputs are made for that",
-            hint="write a function that returns the model and its inputs, and name it as package.module:function",
-        )
+        message = f"{name}: {config.model_type} encodes one text and decodes another, and no inputs are made for that"
+        hint = "write a function that returns the model and its inputs, and name it as package.module:function"
+        raise UsageError(message, hint=hint)
     for named in config.architectures or ():
         found = getattr(transformers, str(named), None)
         if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel):
@@ -160,17 +153,13 @@ def _has_weights(name: str) -> bool:
     """Whether a folder has weights. Raises UsageError for those that are not read: pickled and quantized ones."""
     if any((Path(name) / each).is_file() for each in WEIGHTS):
         if _content(name).get("quantization_config"):
-            raise UsageError(
-                f"{name} has quantized weights, which have no float64 values to judge by",
-                hint=f"give the weights before quantization, or {CONFIG} alone for random ones",
-            )
+            hint = f"give the weights before quantization, or {CONFIG} alone for random ones"
+            raise UsageError(f"{name} has quantized weights, which have no float64 values to judge by", hint=hint)
         return True
     pickled = sorted(each.name for pattern in PICKLED for each in Path(name).glob(pattern))
     if pickled:
-        raise UsageError(
-            f"{name} has pickled weights alone ({pickled[0]}), and a pickle may run code",
-            hint=f"convert them to safetensors, or give {CONFIG} alone for random ones",
-        )
+        hint = f"convert them to safetensors, or give {CONFIG} alone for random ones"
+        raise UsageError(f"{name} has pickled weights alone ({pickled[0]}), and a pickle may run code", hint=hint)
     return False
 
 
@@ -181,10 +170,8 @@ def _built(name: str, kind: Any, config: Any) -> nn.Module:
             size = sum(each.numel() for each in kind(config).parameters())
         model: nn.Module = kind(config if size <= SMALL_FROM else small(config))
     except Exception as error:  # noqa: BLE001 - whatever a model of transformers raises for its configuration
-        raise UsageError(
-            f"{name}: {config.model_type} cannot be built in a small configuration: {str(error)[:500]}",
-            hint=f"write small numbers into {CONFIG} yourself",
-        ) from None
+        message = f"{name}: {config.model_type} cannot be built in a small configuration: {str(error)[:500]}"
+        raise UsageError(message, hint=f"write small numbers into {CONFIG} yourself") from None
     # Scale random weights by what they multiply: transformers' 0.02 leaves hardly a signal in a small model
     convolutions = {id(each.weight) for each in model.modules() if isinstance(each, nn.Conv1d | nn.Conv2d | nn.Conv3d)}
     with torch.no_grad():

@@ -97,10 +97,8 @@ def _refuse_parameters(factory: Callable[..., Any], name: str) -> None:
     kinds = (*_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)
     needed = [each.name for each in _parameters(factory) if each.default is each.empty and each.kind in kinds]
     if needed:
-        raise UsageError(
-            f"{name} needs {', '.join(needed)}, and a factory is called without arguments",
-            hint="write a function without parameters that makes the model, and name that",
-        )
+        hint = "write a function without parameters that makes the model, and name that"
+        raise UsageError(f"{name} needs {', '.join(needed)}, and a factory is called without arguments", hint=hint)
 
 
 def target_model(factory: Any, inputs: Any = "", batch: int | None = None) -> TargetModel:
@@ -224,7 +222,6 @@ def _drawn(text: str) -> Iterator[Tensor]:
 
 
 def _refuse_large(elements: int, what: str) -> None:
-    """Raise UsageError for inputs that no machine holds."""
     if elements > MOST_ELEMENTS:
         raise UsageError(f"{what} has more than {MOST_ELEMENTS:,} elements", hint="give smaller inputs")
 

@@ -1,4 +1,4 @@
-"""Traces of a model at each batch size, set against what torch_npu has."""
+"""Traces of a model at each batch size, set against what torch_npu has, and where torch.compile breaks its graph."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -23,7 +25,7 @@ from pytest_ascend.environment.chips import (
     product_formats,
 )
 from pytest_ascend.migration.analysis import COMPOSITE, OPTIMIZER, PHASES, STANDINGS, UNKNOWN, Analysis, Kind, Operator
-from pytest_ascend.migration.running import Step, fitting_batch, trace
+from pytest_ascend.migration.running import Step, as_meta, fitting_batch, obstacle, quiet, trace
 from pytest_ascend.migration.target import TargetModel, target_model
 from pytest_ascend.migration.tracing import OperatorUse
 from pytest_ascend.records.census import KINDS
@@ -57,15 +59,10 @@ def analyse(
     targets = [_converted(each, dtype) for each in (first, *(replace(each, model=first.model) for each in others))]
     traces = [trace(each, step, ways) for each in targets]
     given, traced = targets[0], traces[0]
-    found_operators = [_operator(name, traced.uses, kind) for name in dict.fromkeys(name for _, name in traced.uses)]
+    operators = [_operator(name, traced.uses, kind) for name in dict.fromkeys(name for _, name in traced.uses)]
     order = list(STANDINGS)
-    found_operators.sort(key=lambda each: (-order.index(each.standing), -each.all_calls, each.name))
-    operators = tuple(found_operators)
-    breaks: tuple[str, ...] | None = None
-    if compiled:
-        from pytest_ascend.migration.breaks import graph_breaks  # noqa: PLC0415 - loads torch's compiler
-
-        breaks = graph_breaks(given, reads_values=traced.reads_values)
+    operators.sort(key=lambda each: (-order.index(each.standing), -each.all_calls, each.name))
+    breaks = graph_breaks(given, reads_values=traced.reads_values) if compiled else None
     notes = [
         *(note for each in traces for note in each.notes),
         *_roundings(operators, empty.chip),
@@ -80,7 +77,7 @@ def analyse(
         empty,
         way=traced.way,
         optimizer=optimizer if training else "none",
-        operators=operators,
+        operators=tuple(operators),
         older=tuple(_older(given.model)),
         graph_breaks=breaks,
         memory=tuple(each.memory for each in traces),
@@ -155,3 +152,45 @@ def _operator(name: str, uses: Mapping[tuple[str, str], OperatorUse], kind: Kind
         places=tuple(dict.fromkeys(place for use in own.values() for place in use.places if place)),
         refused=tuple(dict.fromkeys(each for phase, use in own.items() if phase != OPTIMIZER for each in use.refused)),
     )
+
+
+_VALUE = "decides by a tensor's value: compute both and choose by torch.where, or decide outside of the graph"
+#: How torch's reason begins -> what to do, where torch's own hint is missing or is no help on an NPU.
+_REMEDIES = {
+    "generic_jump": _VALUE,
+    "Data-dependent": _VALUE,
+    "Unsupported Tensor.item": "reads a value on the host: keep it on the device, or read it outside of the graph",
+    "Failed to trace builtin operator": "calls what torch.compile cannot trace: move it out of the model's forward",
+}
+
+
+def graph_breaks(target: TargetModel, *, reads_values: bool) -> tuple[str, ...]:
+    """Return the breaks of a model's forward, with line, torch's reason and what to do.
+
+    Nothing is computed, unless the model reads values: it then runs once on the CPU.
+    """
+    found: list[str] = []
+
+    def backend(module: torch.fx.GraphModule, _: Any) -> Any:
+        reason = getattr(module, "compile_subgraph_reason", None)
+        if reason is not None and reason.graph_break:
+            own = [each for each in reason.user_stack if "site-packages" not in each.filename] or reason.user_stack
+            where = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else "an unknown line"
+            text = reason.reason.strip()
+            hint = re.search(r"Hint: (.+)", text)
+            otherwise = hint[1] if hint else "move it out of the model's forward"
+            remedy = next((remedy for begin, remedy in _REMEDIES.items() if text.startswith(begin)), otherwise)
+            found.append(f"{where} breaks the graph ({text.splitlines()[0]}): {remedy}")
+        return module.forward
+
+    model, args, kwargs = target.model, target.args, dict(target.kwargs)
+    if not reads_values:
+        model, (args, kwargs) = as_meta(model), target.mapped(as_meta)
+    with quiet(), torch.no_grad():
+        torch._dynamo.reset()  # noqa: SLF001 - its only name
+        try:
+            compiled: Any = torch.compile(model, backend=backend, dynamic=False)
+            compiled(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - dynamo raises anything; the breaks until then are known
+            found.append(f"torch.compile ends here: {obstacle(error)}")
+    return tuple(dict.fromkeys(found))

@@ -65,13 +65,11 @@ class LiveMemory:
         """Count the storage of a tensor once, until it is freed."""
         storage = tensor.untyped_storage()
         key = storage._cdata  # noqa: SLF001 - the address that identifies the storage of two wrappers
-        if key in self._known:
-            return
-        size = storage.nbytes()
-        self._known.add(key)
-        self.bytes += size
-        self.peak_bytes = max(self.peak_bytes, self.bytes)
-        weakref.finalize(storage, self._drop, key, size).atexit = False
+        if key not in self._known:
+            self._known.add(key)
+            self.bytes += storage.nbytes()
+            self.peak_bytes = max(self.peak_bytes, self.bytes)
+            weakref.finalize(storage, self._drop, key, storage.nbytes()).atexit = False
 
     def know(self, tensors: Iterable[Tensor]) -> None:
         """Exclude tensors that existed before."""

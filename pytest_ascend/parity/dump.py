@@ -64,9 +64,8 @@ class Dump:
             return [self.value(each) for each in entry]
         if not isinstance(entry, Mapping):
             raise Unreadable(f"a value of type {type(entry).__name__}")
-        if "type" not in entry:
-            return {str(key): self.value(each) for key, each in entry.items()}
-        return self._typed(entry)
+        typed = "type" in entry
+        return self._typed(entry) if typed else {str(key): self.value(each) for key, each in entry.items()}
 
     def _typed(self, entry: Mapping[str, Any]) -> Any:
         kind, value = str(entry["type"]), entry.get("value", entry.get("Max"))

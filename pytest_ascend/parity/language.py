@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,10 +52,7 @@ def continued(
     tokens: Tensor | None = None,
 ) -> Continuation:
     """Continue the prompts greedily with ``generate`` and its cache on a device, or with given ``tokens``."""
-    import transformers  # noqa: PLC0415 - optional
-
-    code: Any = transformers
-
+    code: Any = importlib.import_module("transformers")  # optional
     dtype = next(model.parameters()).dtype
     given = {
         name: each.to(device=device, dtype=dtype if each.is_floating_point() else each.dtype)

@@ -55,16 +55,17 @@ class ModelParity:
             elif what == "memory":
                 self._memory()
             else:
-                judges = {"training": self._compare_training, "generate": self._generate}
-                judge = judges.get(what, partial(self._compare, what))
-                judge(*((torch.float32, dtype) if autocast else (dtype, None)))
-
-    def _generate(self, dtype: torch.dtype, autocast: torch.dtype | None) -> None:
-        """Continue texts token by token; judge tokens, logits and what each layer gave, and record figures."""
-        found = language.Generation.of(self.target, self.device.torch_device(), dtype, autocast)
-        for name, value in found.figures():
-            self.measure(name, value)
-        found.judge(self.compare)
+                dtypes = (torch.float32, dtype) if autocast else (dtype, None)
+                if what == "training":
+                    self._compare_training(*dtypes)
+                elif what == "generate":
+                    # Texts are continued token by token; tokens, logits and what each layer gave are judged.
+                    found = language.Generation.of(self.target, self.device.torch_device(), *dtypes)
+                    for name, value in found.figures():
+                        self.measure(name, value)
+                    found.judge(self.compare)
+                else:
+                    self._compare(what, *dtypes)
 
     def _memory(self) -> None:
         """Measure the peak memory of a training, and check that it does not grow with steps."""
@@ -132,8 +133,8 @@ class ModelParity:
         return f"{none}: the error adds up" if same else f"{none}, and results change from one training to the next"
 
 
-def _as(reference_runs: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: each.to(found[name].dtype) if name in found else each for name, each in reference_runs.items()}
+def _as(run: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: each.to(found[name].dtype) if name in found else each for name, each in run.items()}
 
 
 def _still(model: nn.Module) -> nn.Module:

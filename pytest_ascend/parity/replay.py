@@ -80,7 +80,7 @@ def judge(dump: Dump) -> Iterator[CallVerdict]:
     work = [(call, each) for call in dump.calls for each in ("forward", "backward") if getattr(call, each)]
     done = 0
     while done < len(work):
-        child = start(lambda channel, rest=work[done:]: _judge_all(dump, rest, channel))  # type: ignore[misc]
+        child = start(partial(_judge_all, dump, work[done:]))
         deadline, why = Deadline(child.pid, CALL_LIMIT_S), ""
         while done < len(work) and not why:
             over = child.code()
@@ -102,7 +102,6 @@ def judge(dump: Dump) -> Iterator[CallVerdict]:
 
 
 def _judge_all(dump: Dump, work: Sequence[tuple[Call, str]], channel: Channel) -> None:
-    """Judge calls in a child, and send each verdict."""
     torch.set_num_threads(min(torch.get_num_threads(), MOST_THREADS))
     for call, direction in work:
         with memory_limited(allowed.memory_bytes(dump.bytes(call.forward) + dump.bytes(call.backward))):
@@ -178,7 +177,6 @@ def _gradients(
 
 
 def _compare(name: str, actual: Sequence[torch.Tensor], expected: Any) -> precision.Verdict:
-    """Judge results beside the reference runs of :func:`cpu_reference`."""
     if not actual:
         raise Unreadable("the dump has no result of this call")
     return precision.compare(list(actual), _flat(expected), name=name)
@@ -216,7 +214,6 @@ def part(first: Dump, second: Dump) -> Divergence | None:
 
 
 def _difference(first: Dump, mine: Any, second: Dump, its: Any) -> str:
-    """Describe how two parts of a call differ; "" if they are equal."""
     ours, others = list(tensors_of(mine)), list(tensors_of(its))
     if len(ours) != len(others):
         return f"{len(ours)} tensors beside {len(others)}"

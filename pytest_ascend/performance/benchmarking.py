@@ -310,7 +310,6 @@ def use_of(step: Callable[[], object], device: Device, *, steps: int) -> MemoryU
 
 
 def _others(device: Device) -> dict[int, int]:
-    """Return the memory of this process on the other devices of the kind."""
     import torch
 
     module, own = getattr(torch, device.kind), device.torch_device().index or 0

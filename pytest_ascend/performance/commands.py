@@ -68,7 +68,6 @@ def record(runs: int, device: str, only: str, level: str, baselines: Path | None
 
 
 def _measure(scratch: Path, runs: int, chosen: Sequence[str], console: Console) -> Sequence[Path]:
-    """Run the suite ``runs`` times with the options ``chosen``, and return the logs."""
     logs = []
     for number in range(1, runs + 1):
         console.print(f"run {number} of {runs} ...")

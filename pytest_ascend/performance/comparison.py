@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 from pytest_ascend.performance.baseline import Choice
 from pytest_ascend.performance.estimate import Estimate
@@ -14,9 +13,6 @@ from pytest_ascend.performance.verdict import CANNOT_TELL, CONFIDENCE, NEGLIGIBL
 from pytest_ascend.records.verdict import Limit, Verdict
 
 STANDARD = "slowdown@1"
-
-#: Repeats a measurement.
-Remeasure: TypeAlias = Callable[[], Estimate]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +35,7 @@ class Comparison:
         self,
         case_id: str,
         now: Estimate,
-        again: Remeasure,
+        again: Callable[[], Estimate],
         *,
         remarks: Sequence[str] = (),
         profile: Mapping[str, float] | None = None,

@@ -91,10 +91,8 @@ def estimate(latencies_us: Sequence[float], peers_us: Sequence[float] = ()) -> E
 def _checked(times_us: Sequence[float]) -> Floats:
     times = np.asarray(times_us, dtype=np.float64)
     if times.ndim != 1 or len(times) < 2 or not np.all(np.isfinite(times) & (times > 0)):
-        raise UsageError(
-            f"{len(times_us)} times cannot be estimated from: {list(times_us)[:3]}...",
-            hint="two rounds at least, each of more than 0 us",
-        )
+        hint = "two rounds at least, each of more than 0 us"
+        raise UsageError(f"{len(times_us)} times cannot be estimated from: {list(times_us)[:3]}...", hint=hint)
     return times
 
 

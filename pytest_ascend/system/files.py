@@ -26,7 +26,6 @@ DIGITS_LIMIT = 20
 #: Most values in one text; the frozen manifest has 200,000, and an empty list of two bytes takes 60 of memory.
 VALUES_LIMIT = 2_500_000
 
-
 #: Logs have lines of some KB.
 _BUFFER_BYTES = 1 << 18
 

@@ -102,8 +102,6 @@ def name_of(test: unittest.TestCase) -> str:
 
 
 class _Runner(unittest.TextTestRunner):
-    """Runs the tests that are asked for."""
-
     results: _Results
 
     def run(self, test: Any) -> Any:

@@ -26,6 +26,8 @@ from pytest_ascend.upstream import comparison, lists, running
 PATH, FILE = click.Path(path_type=Path, exists=True), click.Path(path_type=Path)
 #: Of tests, by the SHA-256 of their ids: see :func:`lists.half`.
 HALF = click.Choice(["even", "odd"])
+DEVICE, FORM = click.Choice(["emulated", "npu", "cpu"]), click.Choice(["configs", "disabled", "ids", "lines"])
+REPORT = "The folder for log and page."
 #: All tests of the files that ran, by node id: what rules are made from and written for.
 TESTS = "tests.txt"
 
@@ -68,25 +70,12 @@ def _memory(_: click.Context, __: click.Parameter, text: str) -> int:
 @click.option("--list", "known", multiple=True, type=PATH, help="What a real NPU does not pass: compare with it.")
 @click.option("--only", type=click.Choice(["listed", "unlisted"]), default=None, help="Tests by that list.")
 @click.option("--everything", is_flag=True, help="Also what torch_npu.testing leaves out by name.")
-@click.option(
-    "--device",
-    type=click.Choice(["emulated", "npu", "cpu"]),
-    default="emulated",
-    show_default=True,
-    help="Where the tests run.",
-)
+@click.option("--device", type=DEVICE, default="emulated", show_default=True, help="Where the tests run.")
 @click.option("--chip", default="", help="Of the emulated device, as 910_93.")
 @click.option(
     "--memory", "memory_bytes", default="4GiB", callback=_memory, metavar="SIZE", help="Of the emulated device."
 )
-@click.option(
-    "-o",
-    "--report",
-    type=FILE,
-    default="upstream-report",
-    show_default=True,
-    help="The folder for log and page.",
-)
+@click.option("-o", "--report", type=FILE, default="upstream-report", show_default=True, help=REPORT)
 @click.option("--jobs", default=1, help="Files at a time.")
 @click.option("--deadline", "test_s", default=60.0, metavar="SECONDS", help="For a test.")
 @click.option("--file-deadline", "file_s", default=1800.0, metavar="SECONDS", help="For a file.")
@@ -180,14 +169,7 @@ def import_(known: tuple[Path, ...], tests: Path, source: str, half: str | None,
 
 @upstream.command("export")
 @click.argument("rules_file", type=PATH, required=False)
-@click.option(
-    "--as",
-    "form",
-    type=click.Choice(["configs", "disabled", "ids", "lines"]),
-    default="configs",
-    show_default=True,
-    help="The form of the list.",
-)
+@click.option("--as", "form", type=FORM, default="configs", show_default=True, help="The form of the list.")
 @click.option("--tests", type=PATH, help="All tests, as upstream run writes tests.txt; configs needs none.")
 @click.option("-o", "--output", type=FILE, default=Path("-"), help="The file to write; - is standard output.")
 def export(rules_file: Path | None, form: str, tests: Path | None, output: Path) -> None:

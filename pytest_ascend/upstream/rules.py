@@ -117,7 +117,6 @@ def derive(listed: Listed, ids: Iterable[str], source: str, operators: Collectio
 
 
 def _joined(rows: list[tuple[tuple[Any, ...], int, int]], place: int) -> list[tuple[tuple[Any, ...], int, int]]:
-    """Join rules that differ at one place only."""
     joined: dict[tuple[Any, ...], list[tuple[Any, int, int]]] = {}
     for row, count, spared in rows:
         joined.setdefault((*row[:place], *row[place + 1 :]), []).append((row[place], count, spared))

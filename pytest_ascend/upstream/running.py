@@ -117,8 +117,9 @@ def files_of(root: Path, wanted: Iterable[str]) -> list[Path]:
     tests = root / "test" if (root / "test").is_dir() else root
     every = [root] if root.is_file() else sorted(tests.rglob("test_*.py"))
     named = tuple(wanted) or (GENERIC if (tests / "test_torch.py").exists() else ())
-    chosen = {path for one in named for path in (tests / one, *tests.glob(one))}
-    found = [each for each in every if not named or each in chosen]
+    found = [
+        each for each in every if not named or any(each == tests / one or each in tests.glob(one) for one in named)
+    ]
     if not found:
         raise UsageError(f"{root} has no file test_*.py that is wanted", hint="give a checkout, or other --files")
     return found

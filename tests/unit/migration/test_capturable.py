@@ -10,10 +10,9 @@ from torch import nn
 
 from pytest_ascend.environment.chips import DEFAULT, npu_of
 from pytest_ascend.migration.analysis import Analysis, Operator
-from pytest_ascend.migration.breaks import graph_breaks
 from pytest_ascend.migration.running import Step, trace
 from pytest_ascend.migration.target import TargetModel
-from pytest_ascend.migration.traced import _older
+from pytest_ascend.migration.traced import _older, graph_breaks
 from pytest_ascend.records.census import FALLBACK, NATIVE
 
 
