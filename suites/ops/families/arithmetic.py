@@ -32,11 +32,10 @@ _shifts = binary(-60, 60, second=(0, 3), special=(), scalars=(2,), partners=())
 _divided = binary(-90, 90, second=(1, 9), special=(), second_grad=False, scalars=(2.5, 4))
 _divisors = (0.5, 6.0)
 _no_bool = binary(whole=_WIDE, scalars=_SCALARS, arguments=({"alpha": 2},), partners=PARTNERS[:-1])
+_pair = uniform(257, low=0, high=4), uniform(257, low=0, high=4)
 _reversed = together(
     binary(whole=_WIDE, scalars=_SCALARS, partners=()),
-    exactly(
-        *(call(uniform(257, low=0, high=4), uniform(257, low=0, high=4), alpha=each, group=TEMPLATE) for each in (2, 3))
-    ),
+    exactly(*(call(*_pair, alpha=each, group=TEMPLATE) for each in (2, 3))),
 )
 _quotients = binary(-90, 90, second=(1, 9), special=(), scalars=(4,))
 _powers = binary(0.25, 3, second=(-2, 3), special=(), scalars=(2, 3, 0.5), partners=())

@@ -47,6 +47,8 @@ def _in_place_of(shape: tuple[int, ...], dim: int, count: int) -> tuple[int, ...
     return tuple(count if place == dim % len(shape) else size for place, size in enumerate(shape))
 
 
+#: The same, each with the shape of eleven rows.
+_ADDED = tuple((shape, dim, _in_place_of(shape, dim, 11)) for shape, dim in _BY_DIM)
 _again = _rows(4, 0, 4, 2, 1, 4)
 _once = _rows(4, 0, 2)
 _selected = exactly(
@@ -112,8 +114,8 @@ _added_rows = exactly(
     call(normal(17), 0, integers(64, low=0, high=16), normal(64)),
     call(whole(_PLACES), 0, _placed, addends(_TERMS), group=EXACT),
     *(
-        _template(normal(*shape), dim, _index(11), normal(*_in_place_of(shape, dim, 11)), **named)
-        for (shape, dim), named in zip(_BY_DIM, _FACTORS, strict=True)
+        _template(normal(*shape), dim, _index(11), normal(*added), **named)
+        for (shape, dim, added), named in zip(_ADDED, _FACTORS, strict=True)
     ),
 )
 _scattered = exactly(
@@ -127,19 +129,14 @@ _scatter_added = exactly(
     call(normal(5, 7), 1, integers(5, 9, low=0, high=6), normal(5, 9)),
     call(normal(17), 0, integers(64, low=0, high=16), normal(64)),
     call(whole(_PLACES), 0, _placed, addends(_TERMS), group=EXACT),
-    *(
-        _template(normal(*shape), dim, _index(*added), normal(*added))
-        for shape, dim, added in ((shape, dim, _in_place_of(shape, dim, 11)) for shape, dim in _BY_DIM)
-    ),
+    *(_template(normal(*shape), dim, _index(*added), normal(*added)) for shape, dim, added in _ADDED),
 )
 _put = exactly(
     call(normal(5, 7), (_once,), normal(3, 7)),
     call(normal(5, 7), (_once, _rows(1, 6, 0)), normal(3)),
     call(normal(5, 7), (mask(5, 7),), given(2.0, shape=(), grad=True)),
-    *(
-        _template(normal(*shape), (places(7),), normal(*other))
-        for shape, other in (((7, 5), (7, 5)), ((7, 5, 3), (5, 3)))
-    ),
+    _template(normal(7, 5), (places(7),), normal(7, 5)),
+    _template(normal(7, 5, 3), (places(7),), normal(5, 3)),
     _template(normal(7, 7, 3), (places(7), places(7)), normal(7, 3)),
     _template(normal(7), (places(7),), normal(7)),
 )
@@ -161,12 +158,7 @@ _at = exactly(
     _template(normal(3, 7), slice(None), _index(4, 5)),
     _template(normal(17), mask(17)),
 )
-_hot = exactly(
-    call(_rows(0, 3, 1), 5),
-    call(integers(3, 4, low=0, high=6), 7),
-    _template(_index(17), 7),
-    _template(_index(2, 3, 4), 9),
-)
+_hot = exactly(call(_rows(0, 3, 1), 5), call(_index(3, 4), 7), _template(_index(17), 7), _template(_index(2, 3, 4), 9))
 
 
 def _at_index(tensor: torch.Tensor, *index: Any) -> torch.Tensor:

@@ -18,13 +18,12 @@ _sums = partial(Operator, exactness=ARITHMETIC, terms=_TERMS)
 _chosen = partial(Operator, exactness=ARITHMETIC)
 _exactly = partial(call, group=EXACT)
 #: Of as many terms as no block has; for means, of a power of two, whose reciprocal is exact.
-_whole_sums = exactly(
-    *(_exactly(rising(*shape, dim=dim, high=2), dim=dim) for shape, dim in (((3, 16_383), -1), ((16_383, 3), 0))),
-    _exactly(rising(16_383, high=2)),
-)
-_whole_means = exactly(
-    *(_exactly(rising(*shape, dim=dim, high=2), dim=dim) for shape, dim in (((3, 16_384), -1), ((16_384, 3), 0))),
-    _exactly(rising(16_384, high=2)),
+_whole_sums, _whole_means = (
+    exactly(
+        *(_exactly(rising(*shape, dim=dim, high=2), dim=dim) for shape, dim in (((3, count), -1), ((count, 3), 0))),
+        _exactly(rising(count, high=2)),
+    )
+    for count in (16_383, 16_384)
 )
 _running_sums = exactly(_exactly(rising(3, 16_383, high=2, grad=False), dim=-1))
 _spread = ({"dim": 1, "correction": 0}, {"dim": (0, 2), "correction": 2, "keepdim": True})
@@ -81,8 +80,7 @@ _REDUCTION = in_family(
     _chosen("max.dim", torch.max, _rows, FLOATS + INTS),
     _chosen("min.dim", torch.min, _rows, FLOATS + INTS),
     _chosen("aminmax", torch.aminmax, _rows),
-    _chosen("argmax", torch.argmax, _positions, FLOATS + INTS, grad=False),
-    _chosen("argmin", torch.argmin, _positions, FLOATS + INTS, grad=False),
+    *(_chosen(name, getattr(torch, name), _positions, FLOATS + INTS, grad=False) for name in ("argmax", "argmin")),
     _chosen("median.dim", torch.median, _rows, FLOATS + INTS[:2]),
     Operator("all", torch.all, _truths, FLOATS + INTS[:2] + BOOL, exactness=MOVE, grad=False),
     Operator("any", torch.any, _truths, FLOATS + INTS[:2] + BOOL, exactness=MOVE, grad=False),
