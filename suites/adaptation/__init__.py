@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from pytest_ascend.records.case import Case
 
-AUGMENTATIONS = (
-    "horizontal-flip", "vertical-flip", "rotation", "affine", "brightness", "contrast", "saturation", "hue",
-    "gaussian-blur", "normalise", "resize", "centre-crop",
-)  # fmt: skip
+from .pipeline import AUGMENT, WORKERS
+from .rewritten import SLIPS as MISTAKES
 
-#: Workers of a DataLoader, by the name of the case.
-WORKERS = ("workers-0", "workers-1", "workers-2", "workers-4", "workers-2-persistent", "workers-2-pinned")
-
+AUGMENTATIONS, SLIPS = tuple(AUGMENT), tuple(MISTAKES)
 #: Models whose rewritten form is equivalent, and the level of their case.
 REWRITTEN = {"small-vit": "standard", "vit_b_16": "full"}
-#: Mistakes that change a rewritten model.
-SLIPS = ("tanh-gelu", "causal-mask", "active-dropout")
 
 #: Subject, property, dtype, family, level. Models are exported as ONNX, and as CANN's offline models.
 _ROWS = (
     *(("augmentation", name, "", "augmentation", "standard") for name in AUGMENTATIONS),
     *(("input-pipeline", name, "", "input-pipeline", "standard") for name in WORKERS),
     *(
-        (f"rewritten-{name}", "separate-projections", "float32", "rewritten-model", level)
-        for name, level in REWRITTEN.items()
+        (f"rewritten-{of}", "separate-projections", "float32", "rewritten-model", each)
+        for of, each in REWRITTEN.items()
     ),
     *(("rewritten-small-vit", name, "float32", "rewritten-model", "standard") for name in SLIPS),
     *((name, form, "float32", "export", "full") for form in ("onnx", "offline") for name in ("resnet50", "vit_b_16")),

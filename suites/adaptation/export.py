@@ -5,14 +5,13 @@ For the latter, ATC builds an ``.om`` file from the ONNX file, and AscendCL runs
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import inspect
 import os
 import shutil
 import subprocess
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -48,10 +47,12 @@ def to_onnx(model: nn.Module, x: Tensor, path: Path) -> Path:
     """Export ``model`` in evaluation mode, by tracing it with ``x``, and return the file."""
     # torch before 2.5 has only the tracing exporter; later versions need a setting.
     traced: dict[str, Any] = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
-    with without_modes(), _without_its_warnings():
-        torch.onnx.export(
-            model.eval(), (x,), str(path), input_names=[INPUT], output_names=[OUTPUT], opset_version=OPSET, **traced
-        )
+    settings: dict[str, Any] = {"input_names": [INPUT], "output_names": [OUTPUT], "opset_version": OPSET, **traced}
+    with without_modes(), warnings.catch_warnings():
+        # That tracing is older, and turns sizes into constants, is intended.
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", category=torch.jit.TracerWarning)  # type: ignore[attr-defined]
+        torch.onnx.export(model.eval(), (x,), str(path), **settings)
     return path
 
 
@@ -64,15 +65,6 @@ def by_onnxruntime(path: Path, x: Tensor) -> Tensor:
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     (found,) = session.run([OUTPUT], {INPUT: x.cpu().numpy()})
     return torch.tensor(found)
-
-
-@contextlib.contextmanager
-def _without_its_warnings() -> Iterator[None]:
-    """Suppress the warnings that tracing is older, and turns sizes into constants: both are intended."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
-        warnings.filterwarnings("ignore", category=torch.jit.TracerWarning)  # type: ignore[attr-defined]
-        yield
 
 
 #: Seconds; building a model takes minutes if a chip's kernels are compiled.
@@ -117,16 +109,9 @@ def find_atc(device: Device) -> Path:
 def to_om(atc: Path, onnx: Path, shape: Sequence[int], chip: str) -> Path:
     """Build an ``.om`` file beside an ONNX file, keeping float32. Raises RuntimeError with ATC's message."""
     target = onnx.with_suffix(".om")
-    command = [
-        str(atc),
-        "--framework=5",  # ONNX
-        f"--model={onnx}",
-        f"--output={target.with_suffix('')}",
-        f"--soc_version={chip}",
-        f"--input_shape={INPUT}:{','.join(map(str, shape))}",
-        "--precision_mode=must_keep_origin_dtype",
-        "--allow_hf32=false",
-    ]
+    command = [str(atc), "--framework=5", f"--model={onnx}", f"--output={target.with_suffix('')}"]  # 5 is ONNX
+    command += [f"--soc_version={chip}", f"--input_shape={INPUT}:{','.join(map(str, shape))}"]
+    command += ["--precision_mode=must_keep_origin_dtype", "--allow_hf32=false"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)  # noqa: S603
     if done.returncode or not target.is_file():
         output = (done.stdout + done.stderr)[-4000:]
@@ -139,22 +124,29 @@ def by_ascendcl(om: Path, x: Tensor, shape: Sequence[int], library: ctypes.CDLL)
 
     Raises RuntimeError for an error of AscendCL, or if sizes differ from the file's.
     """
-    acl = {name: _declared(library, name) for name in _FUNCTIONS}
+    acl = {name: getattr(library, name) for name in _FUNCTIONS}
+    for name, function in acl.items():
+        function.restype, function.argtypes = _FUNCTIONS[name]
+
+    def check(name: str, *given: Any) -> None:
+        if code := acl[name](*given):
+            raise RuntimeError(f"{name} failed with {code}")
+
     x, out = x.contiguous(), torch.empty(tuple(shape), dtype=torch.float32, device=x.device)
     number = _ID()
-    _check("aclmdlLoadFromFile", acl["aclmdlLoadFromFile"](os.fsencode(om), ctypes.byref(number)))
+    check("aclmdlLoadFromFile", os.fsencode(om), ctypes.byref(number))
     description = acl["aclmdlCreateDesc"]()
     datasets = [acl["aclmdlCreateDataset"]() for _ in range(2)]
-    buffers = [acl["aclCreateDataBuffer"](each.data_ptr(), _bytes(each)) for each in (x, out)]
+    buffers = [acl["aclCreateDataBuffer"](each.data_ptr(), each.nbytes) for each in (x, out)]
     try:
-        _check("aclmdlGetDesc", acl["aclmdlGetDesc"](description, number))
+        check("aclmdlGetDesc", description, number)
         for each, name in ((x, "Input"), (out, "Output")):
             size = acl[f"aclmdlGet{name}SizeByIndex"](description, 0)
-            if size != _bytes(each):
-                raise RuntimeError(f"the {name.lower()} of {om.name} has {size} bytes, {_bytes(each)} expected")
+            if size != each.nbytes:
+                raise RuntimeError(f"the {name.lower()} of {om.name} has {size} bytes, {each.nbytes} expected")
         for dataset, buffer in zip(datasets, buffers, strict=True):
-            _check("aclmdlAddDatasetBuffer", acl["aclmdlAddDatasetBuffer"](dataset, buffer))
-        _check("aclmdlExecute", acl["aclmdlExecute"](number, *datasets))
+            check("aclmdlAddDatasetBuffer", dataset, buffer)
+        check("aclmdlExecute", number, *datasets)
     finally:
         for buffer in buffers:
             acl["aclDestroyDataBuffer"](buffer)
@@ -163,18 +155,3 @@ def by_ascendcl(om: Path, x: Tensor, shape: Sequence[int], library: ctypes.CDLL)
         acl["aclmdlDestroyDesc"](description)
         acl["aclmdlUnload"](number)
     return out
-
-
-def _declared(library: ctypes.CDLL, name: str) -> Any:
-    function = getattr(library, name)
-    function.restype, function.argtypes = _FUNCTIONS[name]
-    return function
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
-def _check(name: str, code: int) -> None:
-    if code:
-        raise RuntimeError(f"{name} failed with {code}")

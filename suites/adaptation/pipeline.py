@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
@@ -76,16 +77,11 @@ def epochs(data: Dataset[Tensor], workers: Workers, device: torch.device) -> dic
     The sampler has a generator of its own. One shared with the loader would also supply the workers' seeds, less often
     with persistent workers, so that the order would differ from the second epoch on.
     """
-    loader = DataLoader(
-        data,
-        batch_size=BATCH,
-        sampler=shuffled(),
-        num_workers=workers.count,
-        persistent_workers=workers.persistent,
-        pin_memory=workers.pinned,
-        multiprocessing_context="fork" if workers.count else None,
+    settings: dict[str, Any] = {"num_workers": workers.count, "pin_memory": workers.pinned}
+    settings |= {"persistent_workers": workers.persistent} | (
+        {"multiprocessing_context": "fork"} if workers.count else {}
     )
-    return collected(loader, device, non_blocking=workers.pinned)
+    return collected(DataLoader(data, BATCH, sampler=shuffled(), **settings), device, non_blocking=workers.pinned)
 
 
 def collected(loader: DataLoader[Tensor], device: torch.device, *, non_blocking: bool = False) -> dict[str, Tensor]:
@@ -153,11 +149,8 @@ def hue(x: Tensor, shift: float = 0.15) -> Tensor:
     red, green, blue = x.unbind(1)
     value, chroma = x.amax(1), x.amax(1) - x.amin(1)
     divisor = torch.where(chroma == 0, torch.ones_like(chroma), chroma)  # grey has no hue, and stays grey
-    sixths = torch.where(
-        value == red,
-        (green - blue) / divisor,
-        torch.where(value == green, (blue - red) / divisor + 2, (red - green) / divisor + 4),
-    )
+    others = torch.where(value == green, (blue - red) / divisor + 2, (red - green) / divisor + 4)
+    sixths = torch.where(value == red, (green - blue) / divisor, others)
     # A channel equals the value within a sixth of its own colour, and is less by the chroma from two sixths on.
     turned = ((sixths + 6 * shift + place).remainder(6) for place in (5, 3, 1))
     channels = [value - chroma * torch.minimum(each, 4 - each).clamp(0, 1) for each in turned]

@@ -173,7 +173,9 @@ class RewrittenViT(nn.Module):
             if not any(True for _ in module.children()):
                 module.load_state_dict(original.get_submodule(theirs).state_dict())
         for number, block in enumerate(self.blocks):
-            _split(block.get_submodule("attend"), *(original.get_parameter(key.format(number)) for key in of.qkv))
+            thirds = (original.get_parameter(key.format(number)).chunk(3) for key in of.qkv)
+            for name, weight, bias in zip("qkv", *thirds, strict=True):
+                block.get_submodule(f"attend.{name}").load_state_dict({"weight": weight, "bias": bias})
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = self.stem(x).flatten(2).transpose(1, 2)
@@ -182,12 +184,6 @@ class RewrittenViT(nn.Module):
             x = block(x)
         logits: Tensor = self.classifier(self.after(x)[:, 0])
         return logits
-
-
-def _split(attention: nn.Module, weight: Tensor, bias: Tensor) -> None:
-    """Copy the thirds of a joint projection to the separate ones."""
-    for name, w, b in zip("qkv", weight.chunk(3), bias.chunk(3), strict=True):
-        attention.get_submodule(name).load_state_dict({"weight": w, "bias": b})
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,16 +197,10 @@ class PlantedMistake:
     where: str
 
 
-def _causal_mask(block: nn.Module) -> None:
-    attention = block.get_submodule("attend")
-    assert isinstance(attention, Attention)
-    attention.causal = True
-
-
 #: Typical mistakes. The mask is between the projections, and dropout has no counterpart in the original: the module
 #: around each shows it.
 SLIPS: Mapping[str, PlantedMistake] = {
     "tanh-gelu": PlantedMistake(lambda block: block.add_module("act", TanhGelu()), "act"),
-    "causal-mask": PlantedMistake(_causal_mask, "attend"),
+    "causal-mask": PlantedMistake(lambda block: setattr(block.get_submodule("attend"), "causal", True), "attend"),
     "active-dropout": PlantedMistake(lambda block: block.add_module("drop", nn.Dropout(0.1).train()), ""),
 }

@@ -53,7 +53,9 @@ def test_matmul_1000x1000(
     precision_compare: PrecisionCompare,
     ascend_measure: Measure,
 ) -> None:
-    left, right = (inputs.normal(f"{case.id}/{side}", (1000, 1000), dtype=_dtype(case)) for side in ("left", "right"))
+    left, right = (
+        inputs.normal(f"{case.id}/{side}", (1000, 1000), dtype=getattr(torch, case.dtype)) for side in ("left", "right")
+    )
     on_device = left.to(npu_device), right.to(npu_device)
     expected = cpu_reference(torch.matmul, left, right)
     actual = torch.matmul(*on_device).cpu()
@@ -65,16 +67,10 @@ def test_matmul_1000x1000(
 
 def _values(case: Case) -> torch.Tensor:
     """Return values that no other dtype can hold exactly: fractions, or the limits of the integer range."""
-    dtype = _dtype(case)
+    dtype = getattr(torch, case.dtype)
     if dtype.is_floating_point:
         return inputs.normal(case.id, (64, 33), dtype=dtype)
     if dtype is torch.bool:
         return inputs.normal(case.id, (64, 33)) > 0
     limits = torch.iinfo(dtype)
     return torch.tensor([limits.min, limits.max, 0, 1], dtype=dtype).repeat(16)
-
-
-def _dtype(case: Case) -> torch.dtype:
-    dtype = getattr(torch, case.dtype)
-    assert isinstance(dtype, torch.dtype)
-    return dtype

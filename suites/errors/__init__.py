@@ -191,32 +191,29 @@ def _data() -> Iterator[tuple[str, Callable[[Maker], Any]]]:
     yield "multinomial: negative weights", lambda m: (-m.f(3)).multinomial(1).cpu()
 
 
-REFUSALS: tuple[Refusal, ...] = tuple(
-    Refusal(name, family, call)
-    for family, table in (
-        (SHAPE, _shapes),
-        (DIM, _dims),
-        (INDEX, _indices),
-        (DTYPE, _dtypes),
-        (ARGUMENT, _arguments),
-        (AUTOGRAD, _autograd),
-        (DATA, _data),
-    )
-    for name, call in table()
-)
-
-
+_TABLES = {
+    SHAPE: _shapes,
+    DIM: _dims,
+    INDEX: _indices,
+    DTYPE: _dtypes,
+    ARGUMENT: _arguments,
+    AUTOGRAD: _autograd,
+    DATA: _data,
+}
 REFUSED = "refused"
 
 
-def _case(refusal: Refusal) -> Case:
-    operator, _, what = refusal.name.replace("out=", "out").partition(": ")  # -k takes no "="
-    subject = f"{operator}.{re.sub(r'[^a-z0-9]+', '-', what.lower()).strip('-')}"
-    # On a chip these may break the device: they come last, and only in a full run.
-    level = "full" if refusal.family == DATA else "standard"
-    return Case(suite="errors", subject=subject, property=REFUSED, family=refusal.family, level=level)
+def _cases() -> Iterator[tuple[Case, Refusal]]:
+    for family, table in _TABLES.items():
+        # On a chip these may break the device: they come last, and only in a full run.
+        level = "full" if family == DATA else "standard"
+        for name, call in table():
+            operator, _, what = name.replace("out=", "out").partition(": ")  # -k takes no "="
+            subject = f"{operator}.{re.sub(r'[^a-z0-9]+', '-', what.lower()).strip('-')}"
+            case = Case(suite="errors", subject=subject, property=REFUSED, family=family, level=level)
+            yield case, Refusal(name, family, call)
 
 
-BY_CASE: Mapping[Case, Refusal] = {_case(refusal): refusal for refusal in REFUSALS}
+BY_CASE: Mapping[Case, Refusal] = dict(_cases())
 
 CASES: tuple[Case, ...] = tuple(BY_CASE)

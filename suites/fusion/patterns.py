@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
@@ -31,7 +32,7 @@ class Attention(nn.Module):
 class Rewritten(nn.Module):
     """The layers of a pattern, computed by another function of the layers and the input."""
 
-    def __init__(self, layers: nn.Module, compute: Callable[[nn.Module, Tensor], Tensor]) -> None:
+    def __init__(self, layers: nn.Module, compute: Callable[[Any, Tensor], Tensor]) -> None:
         super().__init__()
         self.layers, self.compute = layers, compute
 
@@ -81,13 +82,9 @@ def _convolution() -> nn.Conv2d:
 
 
 PATTERNS: Mapping[str, Pattern] = {
-    "conv-bn": Pattern(
-        lambda: nn.Sequential(_convolution(), nn.BatchNorm2d(CHANNELS)),
-        (CHANNELS, SIDE, SIDE),
-    ),
+    "conv-bn": Pattern(lambda: nn.Sequential(_convolution(), nn.BatchNorm2d(CHANNELS)), (CHANNELS, SIDE, SIDE)),
     "conv-bn-relu": Pattern(
-        lambda: nn.Sequential(_convolution(), nn.BatchNorm2d(CHANNELS), nn.ReLU()),
-        (CHANNELS, SIDE, SIDE),
+        lambda: nn.Sequential(_convolution(), nn.BatchNorm2d(CHANNELS), nn.ReLU()), (CHANNELS, SIDE, SIDE)
     ),
     "linear-relu": Pattern(lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()), (TOKENS, WIDTH)),
     "layer-norm-gelu": Pattern(lambda: nn.Sequential(nn.LayerNorm(WIDTH), nn.GELU()), (TOKENS, WIDTH)),
@@ -95,7 +92,7 @@ PATTERNS: Mapping[str, Pattern] = {
 }
 
 
-def _by(compute: Callable[[nn.Module, Tensor], Tensor]) -> Callable[[nn.Module], nn.Module]:
+def _by(compute: Callable[[Any, Tensor], Tensor]) -> Callable[[nn.Module], nn.Module]:
     return lambda layers: Rewritten(copy.deepcopy(layers), compute).eval()
 
 
@@ -107,43 +104,22 @@ def _folded(layers: nn.Module) -> nn.Module:
     return nn.Sequential(fuse_conv_bn_eval(convolution, norm), *(nn.ReLU(inplace=True) for _ in rest)).eval()
 
 
-def _relu_in_place(layers: nn.Module, x: Tensor) -> Tensor:
-    out: Tensor = layers.get_submodule("0")(x)
-    return out.relu_()
-
-
-def _product_with_relu(layers: nn.Module, x: Tensor) -> Tensor:
-    linear = layers.get_submodule("0")
-    made: Tensor = npu.operator("npu_fused_matmul")(
-        x.flatten(0, 1), linear.get_parameter("weight").t(), bias=linear.get_parameter("bias"), fused_op_type="relu"
-    )
+def _product_with_relu(layers: Any, x: Tensor) -> Tensor:
+    rows, weight, bias = x.flatten(0, 1), layers[0].weight.t(), layers[0].bias
+    made: Tensor = npu.operator("npu_fused_matmul")(rows, weight, bias=bias, fused_op_type="relu")
     return made.reshape(*x.shape[:2], -1)
 
 
-def _gelu_in_place(layers: nn.Module, x: Tensor) -> Tensor:
-    out: Tensor = torch.ops.aten.gelu_(layers.get_submodule("0")(x))
-    return out
-
-
-def _normed_for_inference(layers: nn.Module, x: Tensor) -> Tensor:
+def _normed_for_inference(layers: Any, x: Tensor) -> Tensor:
     """Normalise with the kernel that keeps no statistics for the backward pass."""
-    norm = layers.get_submodule("0")
-    out = npu.operator("npu_layer_norm_eval")(
-        x, [x.shape[-1]], norm.get_parameter("weight"), norm.get_parameter("bias"), 1e-5
-    )
-    return F.gelu(out)
-
-
-def _by_torch(_layers: nn.Module, x: Tensor) -> Tensor:
-    q, k, v = x.unbind(1)
-    return F.scaled_dot_product_attention(q, k, v)
+    norm = layers[0]
+    return F.gelu(npu.operator("npu_layer_norm_eval")(x, [x.shape[-1]], norm.weight, norm.bias, 1e-5))
 
 
 def _by_torch_npu(_layers: nn.Module, x: Tensor) -> Tensor:
     q, k, v = x.unbind(1)
-    found = npu.operator("npu_fusion_attention")(q, k, v, q.shape[1], "BNSD", scale=1 / math.sqrt(q.shape[-1]))
-    made: Tensor = found[0]
-    return made
+    fused: Callable[..., tuple[Tensor, ...]] = npu.operator("npu_fusion_attention")
+    return fused(q, k, v, q.shape[1], "BNSD", scale=1 / math.sqrt(q.shape[-1]))[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +154,12 @@ def _run(model: nn.Module, x: Tensor, device: torch.device) -> Tensor:
 FORMS: Mapping[str, Form] = {
     "conv-bn.folded": Form("conv-bn", _folded),
     "conv-bn-relu.folded": Form("conv-bn-relu", _folded),
-    "linear-relu.in-place": Form("linear-relu", _by(_relu_in_place)),
+    "linear-relu.in-place": Form("linear-relu", _by(lambda layers, x: layers[0](x).relu_())),
     "linear-relu.npu_fused_matmul": Form("linear-relu", _by(_product_with_relu), everywhere=False),
-    "layer-norm-gelu.in-place": Form("layer-norm-gelu", _by(_gelu_in_place)),
+    "layer-norm-gelu.in-place": Form("layer-norm-gelu", _by(lambda layers, x: torch.ops.aten.gelu_(layers[0](x)))),
     "layer-norm-gelu.npu_layer_norm_eval": Form("layer-norm-gelu", _by(_normed_for_inference), everywhere=False),
-    "attention.scaled_dot_product_attention": Form("attention", _by(_by_torch)),
+    "attention.scaled_dot_product_attention": Form(
+        "attention", _by(lambda _, x: F.scaled_dot_product_attention(x[:, 0], x[:, 1], x[:, 2]))
+    ),
     "attention.npu_fusion_attention": Form("attention", _by(_by_torch_npu), everywhere=False),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -121,23 +121,12 @@ OVERFLOWING = tuple(
 )
 
 
-def _modes(product: Product) -> Iterator[str]:
-    yield from (mode for mode in MODES if not mode.endswith("hf32") or mode == product.mode)
-
-
+#: torch_npu keeps just-in-time compilation on in the backward thread, where it cannot be turned off.
 OF_PRODUCTS: tuple[Case, ...] = tuple(
-    Case(
-        suite="numerics",
-        subject=product.name,
-        property=mode,
-        dtype="float32",
-        family=product.mode,
-        level="full" if mode in _FULL else "standard",
-    )
-    for product in PRODUCTS
-    for mode in _modes(product)
-    # torch_npu keeps just-in-time compilation on in the backward thread, where it cannot be turned off.
-    if not (mode == "jit-compile" and product.name.endswith("gradient"))
+    Case(suite="numerics", subject=of.name, property=mode, dtype="float32", family=of.mode, level=level)
+    for of in PRODUCTS
+    for mode, level in {mode: "full" if mode in _FULL else "standard" for mode in MODES}.items()
+    if (not mode.endswith("hf32") or mode == of.mode) and not (mode == "jit-compile" and of.name.endswith("gradient"))
 )
 
 CASES: tuple[Case, ...] = (*OF_PRODUCTS, *OVERFLOWING, *ACCURACY, *OF_CASTS, *OF_INTEGERS)

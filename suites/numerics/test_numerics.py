@@ -12,18 +12,7 @@ from pytest_ascend.precision import Samples
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import (
-    DETERMINISTIC,
-    FRACTION_BITS,
-    MODES,
-    OVERFLOWS,
-    PRODUCTS,
-    Product,
-    ends,
-    half,
-    hf32,
-    saturated,
-)
+from . import DETERMINISTIC, FRACTION_BITS, MODES, OVERFLOWS, PRODUCTS, Product, ends, half, hf32, saturated
 
 T = torch.Tensor
 _BY_NAME = {product.name: product for product in PRODUCTS}
@@ -63,21 +52,15 @@ def computed(product: Product, device: torch.device) -> dict[str, T]:
 
 
 def compare(
-    judge: PrecisionCompare,
-    product: Product,
-    found: dict[str, T],
-    rounds: Sequence[Callable[[T], T]],
-    name: str,
+    judge: PrecisionCompare, product: Product, found: dict[str, T], rounds: Sequence[Callable[[T], T]], name: str
 ) -> None:
     """Judge against float64; reference runs are float32, and the results for inputs rounded in each way."""
     pairs = {key: pair for key, pair in product.pairs().items() if key in found}
-    expected = {key: product.function(a.double(), b.double()).detach() for key, (a, b) in pairs.items()}
-    plain = {key: product.function(a, b).detach() for key, (a, b) in pairs.items()}
-    rounded = [
-        {key: product.function(change(a), change(b)).detach() for key, (a, b) in pairs.items()} for change in rounds
-    ]
-    terms = None if rounds else 512
-    judge(found, expected, reference_runs=Samples([plain, *rounded]), name=name, accumulation=terms)
+    expected, *runs = (
+        {key: product.function(change(a), change(b)).detach() for key, (a, b) in pairs.items()}
+        for change in (torch.Tensor.double, torch.Tensor.float, *rounds)
+    )
+    judge(found, expected, reference_runs=Samples(runs), name=name, accumulation=None if rounds else 512)
 
 
 @pytest.mark.ascend_cases("numerics", "inf-nan")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
@@ -119,34 +120,30 @@ def _gradients(name: str, function: Function, device: torch.device, dtype: torch
     return {"result": result, **found}
 
 
-def _checked(name: str) -> Callable[[At], None]:
+def _checked(at: At, name: str) -> None:
     function = FUNCTIONS[name]
-
-    def check(at: At) -> None:
-        wholes, views = _leaves(name, function, at.device, torch.float32)
-        before = [each.detach().cpu() for each in wholes]
-        result = function.call(*views)
-        first = result.detach().cpu()
-        above = inputs.normal(f"autograd/{name}/above", result.shape).to(at.device)
-        up = above.cpu()
-        passes = [torch.autograd.grad(result, views, above, retain_graph=True, allow_unused=True) for _ in range(2)]
-        kept = [[each.detach().cpu() for each in found if each is not None] for found in passes]
-        at.judge(kept[1], [each.double() for each in kept[0]], reference_runs=Samples([kept[0]]),
-                 name=f"{name}: a second backward pass gives other gradients", accumulation=64)  # fmt: skip
-        # Gradients of the inputs are the caller's, and a later pass leaves them alone.
-        held = [each.detach().cpu() for each in passes[0] if each is not None]
-        at.same(held, kept[0], f"{name}: a second backward pass changes the gradients of the first")
-        at.same(result.detach().cpu(), first, f"{name}: backward changes the result")
-        at.same(above.cpu(), up, f"{name}: backward changes the gradient that it was given")
-        now = [each.detach().cpu() for each in wholes]
-        at.same(now, before, f"{name}: its inputs, or the memory around these views, are changed")
-        actual, exact, run = (
-            {key: each.detach().cpu() for key, each in _gradients(name, function, *where).items()}
-            for where in ((at.device, torch.float32), (CPU, torch.float64), (CPU, torch.float32))
-        )
-        at.judge(actual, exact, reference_runs=Samples([run]), name=name, accumulation=64)
-
-    return check
+    wholes, views = _leaves(name, function, at.device, torch.float32)
+    before = [each.detach().cpu() for each in wholes]
+    result = function.call(*views)
+    first = result.detach().cpu()
+    above = inputs.normal(f"autograd/{name}/above", result.shape).to(at.device)
+    up = above.cpu()
+    passes = [torch.autograd.grad(result, views, above, retain_graph=True, allow_unused=True) for _ in range(2)]
+    kept = [[each.detach().cpu() for each in found if each is not None] for found in passes]
+    at.judge(kept[1], [each.double() for each in kept[0]], reference_runs=Samples([kept[0]]),
+             name=f"{name}: a second backward pass gives other gradients", accumulation=64)  # fmt: skip
+    # Gradients of the inputs are the caller's, and a later pass leaves them alone.
+    held = [each.detach().cpu() for each in passes[0] if each is not None]
+    at.same(held, kept[0], f"{name}: a second backward pass changes the gradients of the first")
+    at.same(result.detach().cpu(), first, f"{name}: backward changes the result")
+    at.same(above.cpu(), up, f"{name}: backward changes the gradient that it was given")
+    now = [each.detach().cpu() for each in wholes]
+    at.same(now, before, f"{name}: its inputs, or the memory around these views, are changed")
+    actual, exact, run = (
+        {key: each.detach().cpu() for key, each in _gradients(name, function, *where).items()}
+        for where in ((at.device, torch.float32), (CPU, torch.float64), (CPU, torch.float32))
+    )
+    at.judge(actual, exact, reference_runs=Samples([run]), name=name, accumulation=64)
 
 
 def _accumulated(at: At) -> None:
@@ -184,7 +181,7 @@ def _in_place(at: At) -> None:
 
 _AT_SMOKE = ("mul", "tanh", "softmax", "mm", "linear", "layer_norm", "conv2d", "index_select", "cat", "expand")
 AUTOGRAD: Mapping[str, Row] = {
-    **{name: (SMOKE if name in _AT_SMOKE else STANDARD, _checked(name)) for name in FUNCTIONS},
+    **{name: (SMOKE if name in _AT_SMOKE else STANDARD, partial(_checked, name=name)) for name in FUNCTIONS},
     "accumulation": (SMOKE, _accumulated),
     "in-place": (STANDARD, _in_place),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -67,18 +67,20 @@ def _set_gradients(parameters: list[T], step: int, *, scale: float = 1.0) -> Non
         each.grad = None if (place + step) % 5 == 4 else signs.to(each.dtype).to(each.device)
 
 
-def _trained(
-    name: str, how: Mapping[str, Any], shapes: tuple[tuple[int, ...], ...] = SHAPES, steps: int = STEPS
-) -> Callable[[torch.device, torch.dtype], dict[str, T]]:
-    """Return a training of two groups with a learning rate that changes; ``how`` is for the device in its dtype."""
+def _joined(tensors: Sequence[T]) -> T:
+    """Return all elements of a list in one tensor: to judge hundreds of small ones takes long."""
+    return torch.cat([each.detach().flatten() for each in tensors])
+
+
+def _steps(at: At, name: str, count: int = 1, **how: Any) -> None:
+    """Train two groups with a learning rate that changes; ``how`` is for the device in its dtype."""
     kind, settings = OPTIMIZERS[name]
 
     def train(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-        parameters = _parameters(name, device, dtype, shapes)
+        parameters = _parameters(name, device, dtype, SHAPES * count)
         groups = [{"params": parameters[::2]}, {"params": parameters[1::2], "lr": settings["lr"] / 4}]
-        is_plain = device.type == "cpu"
-        optimizer = kind(groups, **settings, **({"foreach": False} if is_plain else how))
-        for step in range(steps):
+        optimizer = kind(groups, **settings, **({"foreach": False} if device.type == "cpu" else how))
+        for step in range(STEPS):
             _set_gradients(parameters, step)
             optimizer.step()
             for group in optimizer.param_groups:
@@ -90,20 +92,10 @@ def _trained(
         }
         return {"parameters": _joined(parameters), **found}
 
-    return train
+    at.defined(train, accumulation=16, scale=1.0)
 
 
-def _joined(tensors: Sequence[T]) -> T:
-    """Return all elements of a list in one tensor: to judge hundreds of small ones takes long."""
-    return torch.cat([each.detach().flatten() for each in tensors])
-
-
-def _steps(name: str, **how: Any) -> Callable[[At], None]:
-    count = how.pop("count", 1)
-    return lambda at: at.defined(_trained(name, how, SHAPES * count), accumulation=16, scale=1.0)
-
-
-def _first_steps(at: At, *dtypes: torch.dtype) -> None:
+def _first_steps(at: At, dtypes: tuple[torch.dtype, ...]) -> None:
     """The first step of each optimizer, whose result is known: of a long tensor, and of lists with short ones."""
     ways = [(n, how) for n in EXACT for how in ("foreach", "loop", "fused") if how != "fused" or n.startswith("adamw")]
     for dtype in dtypes:
@@ -111,14 +103,10 @@ def _first_steps(at: At, *dtypes: torch.dtype) -> None:
             {f"{name}, {how}": _stepped(name, how, dtype, device) for name, how in ways} for device in (at.device, CPU)
         )
         cause = f"not every element of {dtype} takes its step, or not exactly"
-        for is_exact in (True, False):
-            mine, known = (
-                {key: x for key, x in each.items() if key.startswith(_NO_ROOTS) is is_exact} for each in (actual, exact)
-            )
-            if is_exact:
-                at.same(mine, known, cause)
-            else:
-                at.judge(mine, mapped(known, torch.Tensor.double), name=cause)
+        mine, known = ({key: x for key, x in each.items() if key.startswith(_NO_ROOTS)} for each in (actual, exact))
+        at.same(mine, known, cause)
+        mine, known = ({key: x for key, x in each.items() if not key.startswith(_NO_ROOTS)} for each in (actual, exact))
+        at.judge(mine, mapped(known, torch.Tensor.double), name=cause)
     norms = torch._foreach_norm([torch.full((4,), 2.0**i, device=at.device) for i in range(12)])  # noqa: SLF001
     at.same([float(each) for each in norms], [2.0 ** (i + 1) for i in range(12)], "norms of a list are not its own")
 
@@ -192,9 +180,8 @@ def _skipped(at: At) -> None:
         moved = before if bad is not None else [each - (i % 7 - 3.0) for i, each in enumerate(before)]
         what = f"the step is not skipped for an infinite or NaN gradient in {bad} of {count}"
         at.same([e.detach().cpu() for e in parameters], moved, what if bad is not None else "the step is not made")
-        at.same(
-            scaler.get_scale(), 512.0 if bad is not None else 1024.0, "the scale is not halved, or is for no reason"
-        )
+        scale = 512.0 if bad is not None else 1024.0
+        at.same(scaler.get_scale(), scale, "the scale is not halved, or is for no reason")
 
 
 def _clipped(at: At) -> None:
@@ -259,7 +246,7 @@ def _fused_skip(at: At) -> None:
     """A fused optimizer takes the scaler's verdict: it divides by the scale, and does nothing after an overflow."""
     for bad in (False, True):
         ends = []
-        for device in (at.device, torch.device("cpu")):
+        for device in (at.device, CPU):
             parameters = _parameters("fused", device, torch.float32, ((33,), (257,)))
             optimizer = torch.optim.AdamW(parameters, lr=0.125, weight_decay=0.0, fused=True)
             for each in parameters:
@@ -281,22 +268,26 @@ def _zeroed(at: At) -> None:
             each.grad = torch.ones_like(each) if each.grad is None else each.grad.add_(1)
         optimizer.step()
         optimizer.zero_grad(set_to_none=step == 1)
-        left = [each.grad for each in parameters]
-        at.holds(all(g is None for g in left) if step == 1 else True, "zero_grad() leaves gradients")
-        at.same(
-            [g.cpu() for g in left if g is not None], [torch.zeros(33) for g in left if g is not None], "not all zero"
-        )
-    start = [each.detach() - 1.5 for each in _parameters("zero", torch.device("cpu"), torch.float32, ((33,),) * 40)]
+        left = [each.grad.cpu() for each in parameters if each.grad is not None]
+        at.holds(step != 1 or not left, "zero_grad() leaves gradients")
+        at.same(left, [torch.zeros(33)] * len(left), "not all zero")
+    start = [each.detach() - 1.5 for each in _parameters("zero", CPU, torch.float32, ((33,),) * 40)]
     at.judge([e.detach().cpu() for e in parameters], [e.double() for e in start], reference_runs=start, name="steps")
 
 
 OF_LISTS: Mapping[str, Row] = {
-    **{name: (SMOKE if name in ("adamw", "sgd") else STANDARD, _steps(name)) for name in OPTIMIZERS},
-    **{f"{name}-fused": (SMOKE if name == "adamw" else STANDARD, _steps(name, fused=True)) for name in FUSED},
-    **{f"{name}-loop": (STANDARD, _steps(name, foreach=False)) for name in ("adamw-amsgrad", "sgd")},
-    **{f"{name}-lists": (STANDARD, _steps(name, foreach=True, count=8)) for name in ("adamw", "sgd", "rmsprop")},
-    "first-steps": (SMOKE, lambda at: _first_steps(at, torch.float32, torch.float16)),
-    "first-steps-bfloat16": (SMOKE, lambda at: _first_steps(at, torch.bfloat16)),  # which not every chip has
+    **{name: (SMOKE if name in ("adamw", "sgd") else STANDARD, partial(_steps, name=name)) for name in OPTIMIZERS},
+    **{
+        f"{name}-fused": (SMOKE if name == "adamw" else STANDARD, partial(_steps, name=name, fused=True))
+        for name in FUSED
+    },
+    **{f"{name}-loop": (STANDARD, partial(_steps, name=name, foreach=False)) for name in ("adamw-amsgrad", "sgd")},
+    **{
+        f"{name}-lists": (STANDARD, partial(_steps, name=name, foreach=True, count=8))
+        for name in ("adamw", "sgd", "rmsprop")
+    },
+    "first-steps": (SMOKE, partial(_first_steps, dtypes=(torch.float32, torch.float16))),
+    "first-steps-bfloat16": (SMOKE, partial(_first_steps, dtypes=(torch.bfloat16,))),  # which not every chip has
     "first-step-fused-sgd": (STANDARD, _first_fused_step),
     "scale": (SMOKE, _grown),
     "scaler": (SMOKE, _skipped),

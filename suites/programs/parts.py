@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor as T  # noqa: N817
@@ -126,22 +127,18 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], Callable[[], T]]] = {
 }  # fmt: skip
 
 
-def _module(name: str) -> Callable[[At], None]:
+def _module(at: At, name: str) -> None:
     make, given = MODULES[name]
-
-    def check(at: At) -> None:
-        model = make()
+    model = make()
+    with torch.no_grad():
+        for key, each in model.named_parameters():
+            fan = each[0].numel() if each.dim() > 1 else 1
+            drawn = inputs.normal(f"parts/{name}/{key}", each.shape, std=fan**-0.5)
+            each.copy_(drawn * 0.5 + (0.75 if each.dim() < 2 and "bias" not in key else 0.0))
+    if isinstance(model, nn.Embedding | nn.EmbeddingBag) and model.padding_idx is not None:
         with torch.no_grad():
-            for key, each in model.named_parameters():
-                fan = each[0].numel() if each.dim() > 1 else 1
-                drawn = inputs.normal(f"parts/{name}/{key}", each.shape, std=fan**-0.5)
-                each.copy_(drawn * 0.5 + (0.75 if each.dim() < 2 and "bias" not in key else 0.0))
-        if isinstance(model, nn.Embedding | nn.EmbeddingBag) and model.padding_idx is not None:
-            with torch.no_grad():
-                model.weight[model.padding_idx] = 9.0
-        at.judge.module(model, given())
-
-    return check
+            model.weight[model.padding_idx] = 9.0
+    at.judge.module(model, given())
 
 
 def _statistics(at: At) -> None:
@@ -192,7 +189,7 @@ def _all_ignored(at: At) -> None:
 
 _AT_SMOKE = ("lstm", "gru", "embedding", "cross_entropy", "layer_norm-small-eps", "conv2d-groups", "attention")
 PARTS: Mapping[str, Row] = {
-    **{name: (SMOKE if name in _AT_SMOKE else STANDARD, _module(name)) for name in MODULES},
+    **{name: (SMOKE if name in _AT_SMOKE else STANDARD, partial(_module, name=name)) for name in MODULES},
     "running-statistics": (STANDARD, _statistics),
     "padding": (SMOKE, _padding_stays),
     "all-ignored": (STANDARD, _all_ignored),

@@ -58,6 +58,14 @@ def _chain(given: Given) -> T:
     return x
 
 
+def _repeated(given: Given) -> T:
+    x = given(257)
+    y = x.clone()
+    for _ in range(200):
+        y.mul_(0.99).add_(x, alpha=0.01)
+    return y
+
+
 def _beyond(at: At) -> None:
     """Places beyond 2^24 and 2^16 are found, by integers: float32 cannot count them."""
     count = 2**24 + 9
@@ -148,14 +156,7 @@ RANGES: Mapping[str, Row] = {
     "quotients": _over(lambda g: (torch.atan2(g(999) * 1e20, g(999) * 1e-5),
         torch.linalg.vector_norm(g(99) * 1e15))),
     "chain": _over(_chain, terms=64 * 48),
-    "steps": _over(lambda g: _repeated(g(257), 200), terms=200),
+    "steps": _over(_repeated, terms=200),
     "interpolate": _over(lambda g: F.interpolate(g(1, 2, 33, 35), size=(257, 129), mode="bicubic"), terms=16),
     "beyond-24-bits": (STANDARD, _beyond),
 }  # fmt: skip
-
-
-def _repeated(x: T, times: int) -> T:
-    y = x.clone()
-    for _ in range(times):
-        y.mul_(0.99).add_(x, alpha=0.01)
-    return y

@@ -5,7 +5,7 @@ The same call gives the same bits, whatever ran before or is computed at the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -58,12 +58,8 @@ def _picked(*shape: int, count: int, dim: int = 0) -> Callable[[InputFactory], S
     return lambda d: call(d.normal(*shape, grad=False), dim, d.integers(count, high=shape[dim]))
 
 
-def _added(d: InputFactory) -> Sample:
-    return call(d.normal(17, 9, grad=False), 0, d.integers(257, high=17), d.normal(257, 9, grad=False))
-
-
-def _scattered(d: InputFactory) -> Sample:
-    return call(d.normal(17, 9, grad=False), 0, d.integers(257, 9, high=17), d.normal(257, 9, grad=False))
+def _added(d: InputFactory, *index: int) -> Sample:
+    return call(d.normal(17, 9, grad=False), 0, d.integers(257, *index, high=17), d.normal(257, 9, grad=False))
 
 
 def _accumulated(x: T, _dim: int, index: T, source: T) -> T:
@@ -150,16 +146,11 @@ COMPUTATIONS: tuple[Computation, ...] = (
     Computation("masked_select", lambda x: x[x > 0.5], _one(33, 17)),
     Computation("unique", lambda x: torch.unique(x.round()), _one(33, 17)),
     Computation("index_add", torch.index_add, _added, adds=True),
-    Computation("scatter_add", torch.scatter_add, _scattered, adds=True),
+    Computation("scatter_add", torch.scatter_add, lambda d: _added(d, 9), adds=True),
     Computation("index_put.accumulate", _accumulated, _added, adds=True),
     Computation("index_select.backward", partial(_way_back, torch.index_select), _picked(33, 17, count=257), adds=True),
     Computation("embedding.backward", lambda w, i: _way_back(lambda x: F.embedding(i, x), w), _looked_up, adds=True),
-    Computation(
-        "max_pool2d.backward",
-        partial(_way_back, _pooled),
-        _one(*_IMAGE),
-        adds=True,
-    ),
+    Computation("max_pool2d.backward", partial(_way_back, _pooled), _one(*_IMAGE), adds=True),
     Computation("interpolate.bilinear.backward", partial(_way_back, _interpolated), _one(*_IMAGE), adds=True),
     Computation("conv2d.backward", partial(_way_back, F.conv2d), _two(_IMAGE, (8, 6, 3, 3)), adds=True),
     Computation("layer_norm.backward", partial(_way_back, lambda x: F.layer_norm(x, x.shape[-1:])), _one(33, 257)),
@@ -169,26 +160,10 @@ COMPUTATIONS: tuple[Computation, ...] = (
 
 
 DETERMINISM, BATCH, STALE = "determinism", "batch-invariance", "stale-memory"
-DTYPES = ("float32", "float16")
-
-
-def _properties(computation: Computation) -> Iterator[str]:
-    yield DETERMINISM
-    yield STALE
-    if computation.rows != MIXED:
-        yield BATCH
-
 
 CASES: tuple[Case, ...] = tuple(
-    Case(
-        suite="stability",
-        subject=computation.name,
-        property=property_,
-        dtype=dtype,
-        family=property_,
-        level="standard" if dtype == DTYPES[0] else "full",
-    )
+    Case(suite="stability", subject=computation.name, property=name, dtype=dtype, family=name, level=level)
     for computation in COMPUTATIONS
-    for dtype in DTYPES
-    for property_ in _properties(computation)
+    for dtype, level in (("float32", "standard"), ("float16", "full"))
+    for name in (DETERMINISM, STALE, *((BATCH,) if computation.rows != MIXED else ()))
 )

@@ -33,11 +33,8 @@ def poison(device: torch.device, pattern: int) -> None:
     if device.type != "cpu":
         getattr(torch, device.type).empty_cache()
         # Allocators add some bytes to each tensor, which must not change its size class.
-        held = [
-            torch.full(((size - 64) // 4,), pattern, dtype=torch.int32, device=device)
-            for size in SIZES
-            for _ in range(GAPS)
-        ]
+        counts = [(size - 64) // 4 for size in SIZES for _ in range(GAPS)]
+        held = [torch.full((count,), pattern, dtype=torch.int32, device=device) for count in counts]
         held.clear()
 
 
@@ -124,13 +121,11 @@ def test_batch_invariance(
 
 def _rows(call: Sample, part: slice) -> Sample:
     """Return the call for these rows of the first tensor, and of others of the same length."""
-    count = len(call.args[0])
-    kept = [each[part].clone() if _is_batch(each, call.args[0], count) else each for each in call.args]
+    first, kept = call.args[0], []
+    for each in call.args:
+        is_batch = isinstance(each, torch.Tensor) and (each is first or each.shape in (first.shape, (len(first),)))
+        kept.append(each[part].clone() if is_batch else each)
     return Sample(name=call.name, args=tuple(kept), kwargs=call.kwargs)
-
-
-def _is_batch(value: Any, first: torch.Tensor, count: int) -> bool:
-    return isinstance(value, torch.Tensor) and (value is first or value.shape in (first.shape, (count,)))
 
 
 def _differing_share(alone: Mapping[str, list[torch.Tensor]], wanted: Mapping[str, list[torch.Tensor]]) -> float:

@@ -155,6 +155,8 @@ EPS = 1e-3
 
 SGD_SETTINGS: dict[str, Any] = {"lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3}
 ADAM_SETTINGS: dict[str, Any] = {"lr": 1e-3, "eps": EPS, "weight_decay": 0.05}
+RMS_SETTINGS: dict[str, Any] = {"lr": 1e-3, "eps": EPS}
+DELTA_SETTINGS: dict[str, Any] = {"lr": 0.5, "eps": EPS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +181,8 @@ OPTIMIZERS: Mapping[str, OptimizerRecipe] = {
     "fused-sgd": OptimizerRecipe(partial(SGD, **SGD_SETTINGS), _fused("NpuFusedSGD", SGD_SETTINGS)),
     "fused-adam": OptimizerRecipe(partial(Adam, **ADAM_SETTINGS), _fused("NpuFusedAdam", ADAM_SETTINGS)),
     "fused-adamw": OptimizerRecipe(partial(AdamW, **ADAM_SETTINGS), _fused("NpuFusedAdamW", ADAM_SETTINGS)),
-    "fused-rmsprop": OptimizerRecipe(
-        partial(RMSprop, lr=1e-3, eps=EPS), _fused("NpuFusedRMSprop", {"lr": 1e-3, "eps": EPS})
-    ),
-    "fused-adadelta": OptimizerRecipe(
-        partial(Adadelta, lr=0.5, eps=EPS), _fused("NpuFusedAdadelta", {"lr": 0.5, "eps": EPS})
-    ),
+    "fused-rmsprop": OptimizerRecipe(partial(RMSprop, **RMS_SETTINGS), _fused("NpuFusedRMSprop", RMS_SETTINGS)),
+    "fused-adadelta": OptimizerRecipe(partial(Adadelta, **DELTA_SETTINGS), _fused("NpuFusedAdadelta", DELTA_SETTINGS)),
 }
 
 

@@ -6,8 +6,9 @@ the scale, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -75,39 +76,33 @@ def given(lower: torch.dtype) -> Given:
     return Given(x, y, p, inputs.uniform("autocast/wide", (4, 6)), torch.tensor([0, 3, 5, 1]))
 
 
-Call = Callable[[Given], Any]
+def _of(names: str, module: Any, *inputs: str) -> dict[str, Callable[[Given], Any]]:
+    """Return functions of a module by their names, of these inputs."""
 
-CALLS: Mapping[str, Call] = {
+    def of(name: str) -> Callable[[Given], Any]:
+        return lambda t: getattr(module, name)(*(getattr(t, each) for each in inputs))
+
+    return {name: of(name) for name in names.split()}
+
+
+CALLS: Mapping[str, Callable[[Given], Any]] = {
+    **_of("exp expm1 tan sinh cosh norm", torch.Tensor, "x"),
+    **_of("log log1p log10 log2 rsqrt reciprocal", torch.Tensor, "p"),
+    **_of("mse_loss l1_loss smooth_l1_loss cosine_similarity", F, "x", "y"),
     "softmax": lambda t: F.softmax(t.x, 1),
     "log_softmax": lambda t: F.log_softmax(t.x, 1),
     "layer_norm": lambda t: F.layer_norm(t.x, (6,)),
     "group_norm": lambda t: F.group_norm(t.x[None], 2),
-    "mse_loss": lambda t: F.mse_loss(t.x, t.y),
-    "l1_loss": lambda t: F.l1_loss(t.x, t.y),
-    "smooth_l1_loss": lambda t: F.smooth_l1_loss(t.x, t.y),
     "cross_entropy": lambda t: F.cross_entropy(t.x, t.classes),
     "nll_loss": lambda t: F.nll_loss(t.x, t.classes),
     "kl_div": lambda t: F.kl_div(t.x, t.p, reduction="sum"),
     "binary_cross_entropy_with_logits": lambda t: F.binary_cross_entropy_with_logits(t.x, t.p),
-    "exp": lambda t: t.x.exp(),
-    "expm1": lambda t: t.x.expm1(),
-    "log": lambda t: t.p.log(),
-    "log1p": lambda t: t.p.log1p(),
-    "log10": lambda t: t.p.log10(),
-    "log2": lambda t: t.p.log2(),
     "pow": lambda t: t.p.pow(1.7),
-    "rsqrt": lambda t: t.p.rsqrt(),
-    "reciprocal": lambda t: t.p.reciprocal(),
     "sum": lambda t: t.x.sum(1),
     "prod": lambda t: t.p.prod(1),
     "cumsum": lambda t: t.x.cumsum(1),
     "cumprod": lambda t: t.p.cumprod(1),
-    "norm": lambda t: t.x.norm(),
-    "cosine_similarity": lambda t: F.cosine_similarity(t.x, t.y),
     "softplus": lambda t: F.softplus(t.x),
-    "tan": lambda t: t.x.tan(),
-    "sinh": lambda t: t.x.sinh(),
-    "cosh": lambda t: t.x.cosh(),
     "acos": lambda t: (t.x / 2).acos(),
     "asin": lambda t: (t.x / 2).asin(),
     "matmul": lambda t: t.wide @ t.wide.t(),
@@ -127,8 +122,7 @@ CALLS: Mapping[str, Call] = {
 }
 
 
-SCALE = 1024.0
-INTERVAL = 3
+SCALE, INTERVAL, INF = 1024.0, 3, float("inf")
 
 
 class CaseContext:
@@ -165,24 +159,15 @@ def _skips(device: torch.device, compare: PrecisionCompare, value: float) -> Non
     compare(after, expected, standard="binary", name="weights after the next step")
 
 
-def _halves(device: torch.device, compare: PrecisionCompare) -> None:
-    trial = CaseContext(device)
-    scales = []
-    for value in (1.0, float("inf"), float("-inf"), 1.0):
+def _scales(
+    device: torch.device, compare: PrecisionCompare, values: Sequence[float], expected: Sequence[float]
+) -> None:
+    """After a step with each of these gradients the scale is this many times the first one."""
+    trial, scales = CaseContext(device), []
+    for value in values:
         trial.step(value)
         scales.append(trial.scaler.get_scale())
-    compare(scales, [SCALE, SCALE / 2, SCALE / 4, SCALE / 4], standard="binary", name="scales")
-
-
-def _grows(device: torch.device, compare: PrecisionCompare) -> None:
-    trial = CaseContext(device)
-    scales = []
-    for value in (1.0, float("inf"), *[1.0] * (2 * INTERVAL)):
-        trial.step(value)
-        scales.append(trial.scaler.get_scale())
-    half = SCALE / 2
-    expected = [SCALE, half, half, half, SCALE, SCALE, SCALE, 2 * SCALE]
-    compare(scales, expected, standard="binary", name="scales")
+    compare(scales, [SCALE * each for each in expected], standard="binary", name="scales")
 
 
 def _unscales(device: torch.device, compare: PrecisionCompare) -> None:
@@ -202,10 +187,12 @@ def _disabled(device: torch.device, compare: PrecisionCompare) -> None:
 
 
 CHECKS: dict[str, Callable[[torch.device, PrecisionCompare], Any]] = {
-    "inf-skips-the-step": lambda device, compare: _skips(device, compare, float("inf")),
-    "nan-skips-the-step": lambda device, compare: _skips(device, compare, float("nan")),
-    "scale-halves": _halves,
-    "scale-grows-back": _grows,
+    "inf-skips-the-step": partial(_skips, value=INF),
+    "nan-skips-the-step": partial(_skips, value=float("nan")),
+    "scale-halves": partial(_scales, values=(1.0, INF, -INF, 1.0), expected=(1.0, 0.5, 0.25, 0.25)),
+    "scale-grows-back": partial(
+        _scales, values=(1.0, INF, *[1.0] * (2 * INTERVAL)), expected=(1.0, 0.5, 0.5, 0.5, 1.0, 1.0, 1.0, 2.0)
+    ),
     "unscale-is-exact": _unscales,
     "disabled": _disabled,
 }

@@ -49,6 +49,8 @@ class Training:
         self.schedule = StepLR(self.optimizer, 4, 0.5)
         self.scaler = scaler_of(device.type, 1024.0, growth_interval=4) if scaled else None
         self.batches = [Batch((each.args[0].to(device),), {}, each.target.to(device)) for each in batches()]
+        parts = {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule, "scaler": self.scaler}
+        self.parts: dict[str, Any] = {name: part for name, part in parts.items() if part is not None}
 
     def steps(self, first: int, last: int) -> Iterator[Tensor]:
         """Train, with random noise on the images, and yield the losses."""
@@ -65,18 +67,14 @@ class Training:
 
     def state(self) -> dict[str, Any]:
         """Return everything that the next step depends on."""
-        parts = {"model": self.model, "optimizer": self.optimizer, "schedule": self.schedule, "scaler": self.scaler}
-        state = {name: part.state_dict() for name, part in parts.items() if part is not None}
-        return {**state, "generator": generator_state(self.device)}
+        state = {name: part.state_dict() for name, part in self.parts.items()}
+        return {**state, "generator": module_of(self.device).get_rng_state()}
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore everything from a checkpoint."""
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.schedule.load_state_dict(state["schedule"])
-        if self.scaler is not None:
-            self.scaler.load_state_dict(state["scaler"])
-        set_generator_state(self.device, state["generator"])
+        for name, part in self.parts.items():
+            part.load_state_dict(state[name])
+        module_of(self.device).set_rng_state(state["generator"].cpu())
 
 
 def module_of(device: torch.device) -> Any:
@@ -84,29 +82,12 @@ def module_of(device: torch.device) -> Any:
     return torch if device.type == "cpu" else getattr(torch, device.type)
 
 
-def generator_state(device: torch.device) -> Tensor:
-    """Return the state of the device's default generator."""
-    state: Tensor = module_of(device).get_rng_state()
-    return state
-
-
-def set_generator_state(device: torch.device, state: Tensor) -> None:
-    """Set the state of the device's default generator."""
-    module_of(device).set_rng_state(state.cpu())
-
-
 Check = Callable[[torch.device, PrecisionCompare], None]
 
 
 def _to_cpu(device: torch.device, compare: PrecisionCompare) -> None:
-    weights = make("small-vit").state_dict()
-    compare(
-        through_file(make("small-vit").to(device).state_dict(), map_location="cpu"),
-        dict(weights),
-        standard="binary",
-        device="cpu",
-        stride=True,
-    )
+    found = through_file(make("small-vit").to(device).state_dict(), map_location="cpu")
+    compare(found, dict(make("small-vit").state_dict()), standard="binary", device="cpu", stride=True)
 
 
 def _to_device(device: torch.device, compare: PrecisionCompare) -> None:
@@ -121,21 +102,18 @@ def _to_device(device: torch.device, compare: PrecisionCompare) -> None:
 
 def _map_location(device: torch.device, compare: PrecisionCompare) -> None:
     values = torch.arange(6.0).reshape(2, 3)
-    file = saved({"on device": values.to(device), "on cpu": values})
+    given, cpu = {"on device": values, "on cpu": values}, torch.device("cpu")
+    file = saved(given | {"on device": values.to(device)})
     for location in (device, str(device), {str(device): "cpu", "cpu": str(device)}, lambda storage, _: storage):
         file.seek(0)
         loaded = torch.load(file, map_location=location, weights_only=True)
-        compare(
-            loaded, {"on device": values, "on cpu": values}, standard="binary", name=f"map_location {location!s:.20}"
-        )
+        compare(loaded, given, standard="binary", name=f"map_location {location!s:.20}")
         wanted = {"on device": device, "on cpu": device}
         if isinstance(location, dict):
-            wanted = {"on device": torch.device("cpu"), "on cpu": device}
+            wanted = {"on device": cpu, "on cpu": device}
         elif callable(location):
-            wanted = dict.fromkeys(wanted, torch.device("cpu"))
-        compare(
-            {key: str(each.device) for key, each in loaded.items()}, {key: str(each) for key, each in wanted.items()}
-        )
+            wanted = dict.fromkeys(wanted, cpu)
+        compare({key: str(x.device) for key, x in loaded.items()}, {key: str(x) for key, x in wanted.items()})
 
 
 def _other_device(device: torch.device, compare: PrecisionCompare) -> None:
@@ -161,29 +139,26 @@ def _shared(device: torch.device, compare: PrecisionCompare) -> None:
     other.load_state_dict(loaded)
     with torch.no_grad():
         other.embedding.weight.add_(1)
-    compare(
-        other.head.weight, model.head.weight.detach().cpu() + 1, standard="binary", name="the other name of a weight"
-    )
+    wanted = model.head.weight.detach().cpu() + 1
+    compare(other.head.weight, wanted, standard="binary", name="the other name of a weight")
     addresses = [each.untyped_storage().data_ptr() for each in loaded.values()]
     compare(addresses[0] == addresses[1], True, name="the file holds one tensor")
 
 
 def _strided(device: torch.device, compare: PrecisionCompare) -> None:
     base = torch.arange(48.0).reshape(2, 4, 6)
-    on_device = _views(base.to(device))
-    compare(through_file(on_device), _views(base), standard="binary", device=device, stride=True, name="on the device")
-    on_cpu = through_file(on_device, map_location="cpu")
-    compare(on_cpu, _views(base), standard="binary", stride=True, name="on the CPU")
-
-
-def _views(base: Tensor) -> dict[str, Tensor]:
-    return {
-        "transposed": base[0].t(),
-        "every second": base[1, :, ::2],
-        "shifted": base.reshape(-1)[5:17],
-        "permuted": base.permute(2, 0, 1),
-        "expanded": base[0, 0, :1].expand(5),
-    }
+    there, here = (
+        {
+            "transposed": each[0].t(),
+            "every second": each[1, :, ::2],
+            "shifted": each.reshape(-1)[5:17],
+            "permuted": each.permute(2, 0, 1),
+            "expanded": each[0, 0, :1].expand(5),
+        }
+        for each in (base.to(device), base)
+    )
+    compare(through_file(there), here, standard="binary", device=device, stride=True, name="on the device")
+    compare(through_file(there, map_location="cpu"), here, standard="binary", stride=True, name="on the CPU")
 
 
 def _optimizer(device: torch.device, compare: PrecisionCompare) -> None:
@@ -202,22 +177,21 @@ def _optimizer(device: torch.device, compare: PrecisionCompare) -> None:
 
 
 def _generator(device: torch.device, compare: PrecisionCompare) -> None:
-    state = through_file(generator_state(device))
+    state = through_file(module_of(device).get_rng_state())
     first = [torch.randn(100, device=device).cpu(), torch.rand(7, device=device).cpu()]
-    set_generator_state(device, state)
+    module_of(device).set_rng_state(state.cpu())
     again = [torch.randn(100, device=device), torch.rand(7, device=device)]
     compare(again, first, standard="binary", name="numbers after the state was set back")
-    compare(
-        bool((torch.randn(100, device=device).cpu() == first[0]).all()), False, name="the same numbers go on for ever"
-    )
+    are_same = bool((torch.randn(100, device=device).cpu() == first[0]).all())
+    compare(are_same, False, name="the same numbers go on for ever")
 
 
 def _resumed(device: torch.device, compare: PrecisionCompare, *, scaled: bool = False) -> None:
     whole = Training(device, scaled=scaled)
-    start = generator_state(device)
+    start = module_of(device).get_rng_state()
     expected = torch.stack(list(whole.steps(0, 2 * HALF)))
     first = Training(device, scaled=scaled)
-    set_generator_state(device, start)  # making a model uses random numbers on the CPU
+    module_of(device).set_rng_state(start.cpu())  # making a model uses random numbers on the CPU
     losses = list(first.steps(0, HALF))
     file = saved(first.state())
     del first

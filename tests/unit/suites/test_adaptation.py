@@ -8,15 +8,12 @@ import pytest
 import torch
 
 from suites import adaptation as catalogue
-from suites.adaptation.pipeline import AUGMENT, WORKERS, hue
-from suites.adaptation.rewritten import ORIGINALS, SLIPS
+from suites.adaptation.pipeline import hue
+from suites.adaptation.rewritten import ORIGINALS
 
 
-def test_every_case_has_its_row() -> None:
-    assert {*catalogue.AUGMENTATIONS} == AUGMENT.keys()
-    assert {*catalogue.WORKERS} == WORKERS.keys()
+def test_every_original_has_its_case() -> None:
     assert catalogue.REWRITTEN.keys() == ORIGINALS.keys()
-    assert {*catalogue.SLIPS} == SLIPS.keys()
 
 
 @pytest.mark.parametrize("shift", [0.15, -0.4, 0.0])
