@@ -56,18 +56,21 @@ PARALLEL: Mapping[str, tuple[Callable[..., Any], str, dict[str, Any]]] = {
 def test_training(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: Measure, tmp_path: Path) -> None:
     ranks, count = _ascend_ranks
     ascend_measure("ranks", count)
+    known: Known
     if case.subject in PARALLEL:
-        found, known = _parallel(case, ranks, count)
+        function, model, arguments = PARALLEL[case.subject]
+        found = _numbered(ranks.run(count, function, name=model, **arguments))
+        known = functools.partial(training.reference, model, clip=bool(arguments.get("clip")))
     else:
         found, known = OTHERS[case.subject](ranks, count, tmp_path)
     is_rounded = "hook" in PARALLEL.get(case.subject, (None, "", {}))[2]
-    exact = known(torch.float64)
-    share, where = _worst(found, exact, known(torch.float32), torch.float16 if is_rounded else torch.float32)
+    exact, usual = (_of_each_rank(found, known(dtype)) for dtype in (torch.float64, torch.float32))
+    share, where = _worst(found, exact, usual, torch.float16 if is_rounded else torch.float32)
     ascend_measure("error_over_allowed", share)
     said = f"{case.subject} on {count} ranks is off by {share:.3g} times what one process may be: {where}"
     if share > 1:
         with _InHalves():
-            rounded = known(torch.float32)
+            rounded = _of_each_rank(found, known(torch.float32))
         said += f"; {told([HALVES])}" if _worst(found, exact, rounded, torch.float16)[0] <= 1 else ""
     assert share <= 1, said
 
@@ -90,13 +93,6 @@ def test_step(case: Case, _ascend_ranks: tuple[Ranks, int], _ascend_device: Devi
     batch = (speed.HOST if small else speed.HARDWARE).batch
     for name, value in speed.figures_of_steps([each.values for each in answers], batch):
         ascend_measure(name, value)
-
-
-def _parallel(case: Case, ranks: Ranks, count: int) -> tuple[dict[str, T], Known]:
-    function, model, arguments = PARALLEL[case.subject]
-    answers = ranks.run(count, function, name=model, **arguments)
-    found, clip = _numbered(answers), bool(arguments.get("clip"))
-    return found, lambda dtype: _of_each_rank(found, training.reference(model, dtype, clip=clip))
 
 
 def _worst(
@@ -123,12 +119,12 @@ def _numbered(answers: Sequence[Any]) -> dict[str, T]:
 
 
 def _of_each_rank(found: Mapping[str, T], known: Mapping[str, T]) -> dict[str, T]:
-    return {name: known[name.partition(": ")[2]] for name in found}
+    """Return what is known for a rank, or for all of them."""
+    return {name: known[name if name in known else name.partition(": ")[2]] for name in found}
 
 
 def _pipeline(schedule: str, ranks: Ranks, count: int, _: Path) -> tuple[dict[str, T], Known]:
-    found = _numbered(ranks.run(count, training.pipeline, name="perceptron", schedule=schedule))
-    return found, lambda dtype: _of_each_rank(found, _gradients(dtype))
+    return _numbered(ranks.run(count, training.pipeline, name="perceptron", schedule=schedule)), _gradients
 
 
 def _gradients(dtype: torch.dtype) -> dict[str, T]:
@@ -157,16 +153,13 @@ def _experts(ranks: Ranks, count: int, _: Path) -> tuple[dict[str, T], Known]:
 
 
 def _redistributed(ranks: Ranks, count: int, _: Path) -> tuple[dict[str, T], Known]:
-    found = _numbered(ranks.run(count, training.redistributed))
-    x = training.inputs("perceptron")[0]
-
     def wanted(dtype: torch.dtype) -> dict[str, T]:
-        y = x.to(dtype)
+        y = training.inputs("perceptron")[0].to(dtype)
         columns = {f"rank {rank}: columns": part for rank, part in enumerate(y.chunk(count, 1))}
         known = {"whole": y, "product": y @ y.T, "rows": y @ y.T, "partial": y.sum(0), "is partial": torch.tensor(True)}
-        return _of_each_rank({n: v for n, v in found.items() if n not in columns}, known) | columns
+        return known | columns
 
-    return found, wanted
+    return _numbered(ranks.run(count, training.redistributed)), wanted
 
 
 def _checkpoint(ranks: Ranks, count: int, folder: Path) -> tuple[dict[str, T], Known]:
@@ -184,15 +177,12 @@ def _checkpoint(ranks: Ranks, count: int, folder: Path) -> tuple[dict[str, T], K
 
 
 def _vision(name: str, ranks: Ranks, count: int, _: Path) -> tuple[dict[str, T], Known]:
-    found = _numbered(ranks.run(count, training.of_torchvision, name=name, limit_s=300.0))
-
     def wanted(dtype: torch.dtype) -> dict[str, T]:
         model, x, y = training.vision(name)
         nn.functional.mse_loss(model.to(dtype)(x.to(dtype)), y.to(dtype)).backward()  # type: ignore[no-untyped-call]
-        known = {n: p.grad.flatten()[:4096] for n, p in model.named_parameters() if p.grad is not None}
-        return _of_each_rank(found, known)
+        return {n: p.grad.flatten()[:4096] for n, p in model.named_parameters() if p.grad is not None}
 
-    return found, wanted
+    return _numbered(ranks.run(count, training.of_torchvision, name=name, limit_s=300.0)), wanted
 
 
 OTHERS: Mapping[str, Callable[[Ranks, int, Path], tuple[dict[str, T], Known]]] = {

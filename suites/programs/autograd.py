@@ -110,13 +110,11 @@ def _gradients(name: str, function: Function, device: torch.device, dtype: torch
     found = {f"gradient {i}": each for i, each in enumerate(grads) if each is not None}
     if function.twice:  # with a graph of their own, gradients are computed by other operators
         again = torch.autograd.grad(result, wholes, above, create_graph=True, allow_unused=True)
-        attached = [each for each in again if each is not None and each.requires_grad]
         found |= {f"gradient {i}, with a graph": each for i, each in enumerate(again) if each is not None}
-        if not attached:
-            return {"result": result, **found}
-        squares = torch.stack([(each**2).sum() for each in attached]).sum()
-        second = torch.autograd.grad(squares, wholes, allow_unused=True)
-        found |= {f"second derivative {i}": each for i, each in enumerate(second) if each is not None}
+        if attached := [each for each in again if each is not None and each.requires_grad]:
+            squares = torch.stack([(each**2).sum() for each in attached]).sum()
+            second = torch.autograd.grad(squares, wholes, allow_unused=True)
+            found |= {f"second derivative {i}": each for i, each in enumerate(second) if each is not None}
     return {"result": result, **found}
 
 
