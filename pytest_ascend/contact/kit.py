@@ -200,7 +200,7 @@ def pack(kit: Kit, path: Path) -> None:
     texts = {"about.json": _json(about)}
     texts |= {f"steps/{each['name']}.json": _json(each) for each in answers}
     texts |= {name: (strike.in_lines if name.endswith(".jsonl") else strike)(text) for name, text in kit.files.items()}
-    texts["summary.html"] = "".join(page(about, answers, texts.get("smoke/run.jsonl", "")))
+    texts["summary.html"] = page(about, answers, texts.get("smoke/run.jsonl", ""))
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in texts.items():

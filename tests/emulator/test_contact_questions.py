@@ -67,7 +67,7 @@ def test_the_page_tells_it_in_short() -> None:
         {"name": name, "status": "done", "seconds": 1.0, "data": each, "output": ""} for name, each in data.items()
     ]
     about = {"made": "2026-11-22", "seconds": 9.0, "pytest_ascend": "1", "emulated": True}
-    text = "".join(page(about, answers))
+    text = page(about, answers)
     beginnings, _, whole = text.partition("All answers")
     assert "denormals float32 * 1: [" in beginnings
     assert "raised: the call, said: &lt;script&gt;, goes_on: true" in beginnings
