@@ -16,7 +16,7 @@ from pytest_ascend.certificate.judgement import certify as make
 from pytest_ascend.certificate.judgement import verify as check
 from pytest_ascend.certificate.release import installed
 from pytest_ascend.certificate.rerun import rerun
-from pytest_ascend.certificate.tiers import SAMPLE, TIERS, by_name
+from pytest_ascend.certificate.tiers import ALL, SAMPLE, TIERS
 from pytest_ascend.certificate.words import words
 from pytest_ascend.coverage import expectations
 from pytest_ascend.environment.compatibility import BUNDLED, load
@@ -71,7 +71,7 @@ def certify(
     to = output or log.with_name(f"certificate-{tier}")
     theirs = (confirms, signing.public_key(confirms_key)) if confirms and confirms_key else None
     signer, today = signing.private_key(key, passphrase), expectations.today()
-    issued = make(log, by_name(tier), installed(), issuer=issuer, key=signer, folder=to, on=today, confirms=theirs)
+    issued = make(log, ALL[tier], installed(), issuer=issuer, key=signer, folder=to, on=today, confirms=theirs)
     click.echo(f"certificate {issued['id']}: {to}")
     until = f"tier {tier}, holds until {issued['expires']}"
     click.echo(f"{until}; publish the folder as it is, and the public key elsewhere")

@@ -17,7 +17,7 @@ from pytest_ascend.certificate.release import Release
 from pytest_ascend.certificate.requirements import Candidate, Refusal, refusals
 from pytest_ascend.certificate.revocation import Revocations, of_release
 from pytest_ascend.certificate.statement import CHOSEN, newer_releases, statement
-from pytest_ascend.certificate.tiers import NEWER_CANN, Tier, by_name
+from pytest_ascend.certificate.tiers import ALL, NEWER_CANN, Tier
 from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.records.case import OPTIONAL
 from pytest_ascend.records.outcome import Passed
@@ -224,7 +224,7 @@ def _check_evidence(found: Package, release: Release) -> Candidate:
         found.log.seek(0)
         summary = summarise(read_from(Path(LOG), found.log))
         # An unknown tier raises KeyError: the evidence does not support it.
-        tier, issued = by_name(found.claims["tier"]), date.fromisoformat(found.claims["issued"])
+        tier, issued = ALL[claims["tier"]], date.fromisoformat(claims["issued"])
         candidate = Candidate(summary=summary, tier=tier, release=release, on=issued)
         again = statement(candidate, issuer=claims["issuer"], key=claims["key"], confirms=claims.get("confirms"))
     except (RunLogError, KeyError, TypeError, ValueError, OverflowError) as error:

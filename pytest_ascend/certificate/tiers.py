@@ -29,18 +29,14 @@ class Tier:
         return self.sample or TIERS[describe(suite).tier] in included(self)
 
 
-_ALL = {each["name"]: Tier(**each) for each in table("certificate/tiers.json")}
-TIERS: Mapping[str, Tier] = {name: each for name, each in _ALL.items() if not each.sample}
+#: The tiers and the sample, by name.
+ALL: Mapping[str, Tier] = {each["name"]: Tier(**each) for each in table("certificate/tiers.json")}
+TIERS: Mapping[str, Tier] = {name: each for name, each in ALL.items() if not each.sample}
 #: For trying out how a certificate is made, checked, executed again and revoked.
-SAMPLE = _ALL["sample"]
+SAMPLE = ALL["sample"]
 
 #: Parts of a stack that must be known.
 NEEDED = ("chip", "driver", "cann", "torch", "torch_npu", "torch_npu_commit", "python")
-
-
-def by_name(name: str) -> Tier:
-    """Return a tier, or the sample. Raises KeyError for any other name."""
-    return SAMPLE if name == SAMPLE.name else TIERS[name]
 
 
 #: The support window: release of the suite -> the last day on which a registry accepts its certificates, "" for the
@@ -55,7 +51,5 @@ NEWER_CANN = 4
 
 def included(tier: Tier) -> tuple[Tier, ...]:
     """Return the tiers that a tier includes, itself last."""
-    names = list(TIERS)
-    if tier.sample:
-        return (tier,)
-    return tuple(TIERS[name] for name in names[: names.index(tier.name) + 1])
+    tiers = list(TIERS.values())
+    return (tier,) if tier.sample else tuple(tiers[: tiers.index(tier) + 1])

@@ -78,10 +78,9 @@ def _lines(claims: Mapping[str, Any], language: str) -> Iterator[str]:
     yield from heading["waived"]
     yield from (f"  {texts['waiver'].format(**each)}" for each in claims["waived"])
     yield from [] if claims["waived"] else nothing
-    yield from heading["disputed"]
-    yield from (f"  {each}" for each in claims["disputed"] or [texts["nothing"]])
-    yield from heading["fallbacks"]
-    yield from (f"  {each}" for each in claims["fallbacks"] or [texts["nothing"]])
+    for key in ("disputed", "fallbacks"):
+        yield from heading[key]
+        yield from (f"  {each}" for each in claims[key] or [texts["nothing"]])
     yield from heading["holds"]
     yield f"  {texts['until'].format(expires=claims['expires'], newer=NEWER_CANN)}"
     yield from heading["issuer"]

@@ -19,8 +19,8 @@ _REQUIRED = re.compile(r"^required_package_([\w.-]+?)_version\s*=\s*\"?([^\"\n]+
 
 @rule("cann.absent")
 def absent(survey: Survey) -> Iterator[Observation]:
-    """An NPU, and no CANN."""
-    if survey.has_npu and not survey.homes:
+    """An NPU, its driver or its tool, and no CANN."""
+    if (survey.devices or survey.has_driver or survey.npu_smi.chips) and not survey.homes:
         yield Observation(
             "there is an NPU or its driver, but no CANN", ("no CANN in /usr/local/Ascend, nor in ~/Ascend",)
         )

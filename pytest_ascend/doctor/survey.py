@@ -129,14 +129,8 @@ class Survey:
     @cached_property
     def has_driver(self) -> bool:
         """Whether the driver's files are here: its libraries or its version."""
-        return self.machine.tree.is_folder(f"{self.driver_folder}/lib64") or self.machine.tree.exists(
-            f"{self.driver_folder}/version.info"
-        )
-
-    @cached_property
-    def has_npu(self) -> bool:
-        """Whether anything shows that an NPU is meant to work here: a device, its driver or its tool."""
-        return bool(self.devices or self.has_driver or self.npu_smi.chips)
+        tree, folder = self.machine.tree, self.driver_folder
+        return tree.is_folder(f"{folder}/lib64") or tree.exists(f"{folder}/version.info")
 
     @property
     def concerns_ascend(self) -> bool:
