@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from pytest_ascend.operators import InputFactory, Sample, call
+from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import HALVES
 
 from ..entry import fused, in_family
@@ -73,28 +74,20 @@ def _transposed_product(x: T, weight: T, perm_x1: list[int], perm_y: list[int]) 
     return (x.permute(perm_x1) @ weight).permute(perm_y)
 
 
+_product: Callable[..., Operator] = partial(fused, grad=False, terms=TERMS)
+
 _LINEAR = in_family(
     "linear",
     fused("npu_linear", F.linear, _linear_inputs, terms=TERMS),
     fused("npu_bmmV2", lambda x, y, _: x @ y, _batched_inputs, terms=TERMS),
-    fused(
-        "npu_grouped_matmul",
-        _grouped,
-        _grouped_inputs,
-        through=_call_grouped,
-        dtypes=HALVES,
-        grad=False,
-        terms=TERMS,
-    ),
-    fused("npu_ffn", _ffn, _ffn_inputs, dtypes=("float16",), grad=False, terms=TERMS),
-    fused("npu_conv2d", F.conv2d, _image_calls, grad=False, terms=TERMS),
-    fused(
+    _product("npu_grouped_matmul", _grouped, _grouped_inputs, through=_call_grouped, dtypes=HALVES),
+    _product("npu_ffn", _ffn, _ffn_inputs, dtypes=("float16",)),
+    _product("npu_conv2d", F.conv2d, _image_calls),
+    _product(
         "npu_transpose_batchmatmul",
         _transposed_product,
         lambda d: [call(d.normal(8, 3, 128), d.normal(3, 128, 128), perm_x1=[1, 0, 2], perm_y=[1, 0, 2])],
         dtypes=(*HALVES, "float32"),
-        grad=False,
-        terms=TERMS,
     ),
 )
 
@@ -162,20 +155,14 @@ def _rms_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(signs.to(make.dtype), make.given(gamma), make.given(beta), make.given([8.0]), offset)
 
 
+_rounded: Callable[..., Operator] = partial(fused, grad=False, exact=True)
+
 _QUANTIZATION = in_family(
     "quantization",
-    fused("npu_quantize", _quantize, _quantize_inputs, outputs=("int8",), grad=False, exact=True),
-    fused(
-        "npu_dynamic_quant",
-        _dynamic,
-        _dynamic_inputs,
-        outputs=("int8", "float32"),
-        dtypes=HALVES,
-        grad=False,
-        exact=True,
-    ),
+    _rounded("npu_quantize", _quantize, _quantize_inputs, outputs=("int8",)),
+    _rounded("npu_dynamic_quant", _dynamic, _dynamic_inputs, outputs=("int8", "float32"), dtypes=HALVES),
     fused("npu_anti_quant", _anti_quant, _anti_inputs, outputs=("float16",), dtypes=("int8",), grad=False),
-    fused("npu_rms_norm_quant", _rms_norm_quant, _rms_inputs, outputs=("int8",), dtypes=HALVES, grad=False, exact=True),
+    _rounded("npu_rms_norm_quant", _rms_norm_quant, _rms_inputs, outputs=("int8",), dtypes=HALVES),
 )
 
 OPERATORS = (*_LINEAR, *_QUANTIZATION)

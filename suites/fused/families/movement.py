@@ -72,12 +72,13 @@ def _fill_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(_values(make, 4, 9).detach(), *edges, torch.tensor([1], dtype=make.dtype))
 
 
-_moved: Callable[..., Operator] = partial(fused, dtypes=DTYPES, grad=False, exact=True)
+_exact: Callable[..., Operator] = partial(fused, dtypes=DTYPES, exact=True)
+_moved: Callable[..., Operator] = partial(_exact, grad=False)
 
 _MOVEMENT = in_family(
     "movement",
     # 2 is CANN's number of the plain format, ND.
-    fused("npu_format_cast", lambda x, _: x, of((5, 16, 17), (2,)), dtypes=DTYPES, exact=True),
+    _exact("npu_format_cast", lambda x, _: x, of((5, 16, 17), (2,))),
     fused(
         "npu_dtype_cast",
         lambda x, dtype: x.to(dtype).double(),
@@ -87,12 +88,10 @@ _MOVEMENT = in_family(
         exact=True,
     ),
     _moved("npu_transpose", lambda x, perm: x.permute(perm), of((2, 3, 5, 7), ([0, 2, 3, 1],), ([3, 1, 2, 0],))),
-    fused(
+    _exact(
         "npu_confusion_transpose",
         _confusion,
         of((2, 3, 4, 6), ([0, 2, 1, 3], [2, 4, 18], True), ([1, 0, 2], [6, 4, 6], False)),
-        dtypes=DTYPES,
-        exact=True,
     ),
     _moved("npu_reshape", lambda x, shape: x.reshape(shape), of((2, 3, 4), ([6, 4],), ([24],))),
     _moved("npu_broadcast", lambda x, size: x.expand(size), of((3, 1, 5), ([3, 4, 5],), ([2, 3, 1, 5],))),
