@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,7 @@ from pytest_ascend.performance.timing import Call
 MIB = 2**20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Copy:
     """A copy of float32 numbers to or from the device, with pinned memory or not."""
 
@@ -41,13 +42,8 @@ class Copy:
         return (lambda: there.copy_(host)) if self.to_device else (lambda: host.copy_(there))
 
 
-COPIES = {
-    each.name: each
-    for size in (4 * 1024, MIB, 16 * MIB)
-    for to_device in (True, False)
-    for each in (Copy(size_bytes=size, to_device=to_device, pinned=pinned) for pinned in (True, False))
-}
-
+_COPIES = itertools.product((4 * 1024, MIB, 16 * MIB), (True, False), (True, False))
+COPIES = {each.name: each for each in itertools.starmap(Copy, _COPIES)}
 
 Make: TypeAlias = Callable[[list[Tensor]], torch.optim.Optimizer]
 

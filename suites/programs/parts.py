@@ -135,8 +135,7 @@ def _module(at: At, name: str) -> None:
             fan = each[0].numel() if each.dim() > 1 else 1
             drawn = inputs.normal(f"parts/{name}/{key}", each.shape, std=fan**-0.5)
             each.copy_(drawn * 0.5 + (0.75 if each.dim() < 2 and "bias" not in key else 0.0))
-    if isinstance(model, nn.Embedding | nn.EmbeddingBag) and model.padding_idx is not None:
-        with torch.no_grad():
+        if isinstance(model, nn.Embedding) and model.padding_idx is not None:
             model.weight[model.padding_idx] = 9.0
     at.judge.module(model, given())
 

@@ -129,9 +129,6 @@ def _rows(call: Sample, part: slice) -> Sample:
 
 
 def _differing_share(alone: Mapping[str, list[torch.Tensor]], wanted: Mapping[str, list[torch.Tensor]]) -> float:
-    differing = total = 0
-    for name, found in alone.items():
-        for mine, other in zip(found, wanted[name], strict=True):
-            differing += int((mine != other).sum())
-            total += mine.numel()
-    return differing / max(total, 1)
+    pairs = [pair for name, found in alone.items() for pair in zip(found, wanted[name], strict=True)]
+    differing = sum(int((mine != other).sum()) for mine, other in pairs)
+    return differing / max(sum(mine.numel() for mine, _ in pairs), 1)
