@@ -31,7 +31,7 @@ def findings(error: BaseException, device_type: str) -> tuple[str, ...]:
         *_running(call, frames),
         *_by_module(call, device_type),
         *_activations(call),
-        *_largest(device_type, _names(call)),
+        *_largest(call, device_type),
         *_fitting(call, str(error)),
     )
 
@@ -104,9 +104,10 @@ def _shares(says: str, sizes: Counter[str], call: TargetModel) -> Iterator[str]:
         yield f"{says} by module: {shown}"
 
 
-def _largest(device_type: str, names: dict[int, str]) -> Iterator[str]:
+def _largest(call: TargetModel | None, device_type: str) -> Iterator[str]:
     """Return the largest tensors; of several views of one storage the parameter, or the largest."""
-    known: dict[int, Tensor] = {}
+    own = (*call.model.named_parameters(), *call.model.named_buffers()) if call else ()
+    names, known = {id(each): name for name, each in own}, dict[int, Tensor]()
     for each in gc.get_objects():
         # isinstance would ask proxies of other libraries for their class, and so wake them.
         if issubclass(type(each), Tensor) and each.device.type == device_type:
@@ -122,12 +123,6 @@ def _largest(device_type: str, names: dict[int, str]) -> Iterator[str]:
             f"{names.get(id(each), 'a tensor')} {form}" for each, form in zip(largest, forms, strict=True)
         )
         yield f"{len(known)} tensors on the device hold {total}; the largest: {shown}"
-
-
-def _names(call: TargetModel | None) -> dict[int, str]:
-    if call is None:
-        return {}
-    return {id(each): name for name, each in (*call.model.named_parameters(), *call.model.named_buffers())}
 
 
 def _fitting(call: TargetModel | None, message: str) -> Iterator[str]:

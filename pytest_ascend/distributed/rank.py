@@ -42,11 +42,6 @@ class Work:
     store: Path
     limit_s: float
 
-    @property
-    def count(self) -> int:
-        """The number of ranks."""
-        return len(self.devices)
-
     def live(self, channel: Channel) -> None:
         """Join the group, then answer calls until there are none."""
         # Redirect the output of this process and its libraries to a file: the terminal belongs to the parent
@@ -58,7 +53,7 @@ class Work:
         while "function" in (call := channel.receive()):
             try:
                 device = device or self._join()
-                place = Place(self.rank, self.count, device, Path(call["folder"]))
+                place = Place(self.rank, len(self.devices), device, Path(call["folder"]))
                 module, _, attribute = call["function"].partition(":")
                 function = reduce(getattr, attribute.split("."), importlib.import_module(module))
                 answer = _answer(function(place, **call["arguments"]), place)  # type: ignore[operator]
@@ -67,15 +62,15 @@ class Work:
             channel.send(**answer)
 
     def _join(self) -> torch.device:
-        given = int(os.environ.get("PYTEST_ASCEND_EMULATED_DEVICES", "1"))
-        emulated = max(max(self.devices) + 1, self.count, given)
+        count, given = len(self.devices), int(os.environ.get("PYTEST_ASCEND_EMULATED_DEVICES", "1"))
+        emulated = max(max(self.devices) + 1, count, given)
         # A rank that waits for another reports it before the call's time is over.
         waits_s = str(max(2, int(self.limit_s / 2)))
         os.environ.update(
             RANK=str(self.rank),
             LOCAL_RANK=str(self.rank),
-            WORLD_SIZE=str(self.count),
-            LOCAL_WORLD_SIZE=str(self.count),
+            WORLD_SIZE=str(count),
+            LOCAL_WORLD_SIZE=str(count),
             PYTEST_ASCEND_EMULATED_DEVICES=str(emulated),
             HCCL_EXEC_TIMEOUT=waits_s,
             HCCL_CONNECT_TIMEOUT=waits_s,
@@ -94,9 +89,9 @@ class Work:
             device = torch.device(self.kind, self.devices[self.rank]) if self.kind != "cpu" else torch.device("cpu")
         distributed.init_process_group(
             BACKENDS[self.kind],
-            store=distributed.FileStore(str(self.store), self.count),  # type: ignore[attr-defined]
+            store=distributed.FileStore(str(self.store), count),  # type: ignore[attr-defined]
             rank=self.rank,
-            world_size=self.count,
+            world_size=count,
             timeout=timedelta(seconds=max(30.0, self.limit_s)),
         )
         return device

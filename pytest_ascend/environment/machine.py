@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import platform
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from pytest_ascend.system.files import read_regular
@@ -74,10 +76,9 @@ class Tree:
 
     def target(self, path: str) -> str:
         """Return the absolute path, inside the tree, that ``path`` leads to; ``path`` itself for a loop."""
-        try:
+        with contextlib.suppress(OSError):
             return "/" + self.real(path).relative_to(self.root).as_posix().removeprefix(".")
-        except OSError:
-            return path
+        return path
 
     def exists(self, path: str) -> bool:
         """Whether ``path`` exists, through all links."""
@@ -90,18 +91,15 @@ class Tree:
 
     def status(self, path: str) -> os.stat_result | None:
         """Return the status of ``path``, or None."""
-        try:
+        with contextlib.suppress(OSError):
             return self.real(path).lstat()
-        except OSError:
-            return None
+        return None
 
     def names(self, path: str) -> list[str]:
         """Return the names in a folder, sorted; empty if it cannot be read."""
-        try:
-            with os.scandir(self.real(path)) as entries:
-                return sorted(entry.name for _, entry in zip(range(MOST_ENTRIES), entries, strict=False))
-        except OSError:
-            return []
+        with contextlib.suppress(OSError), os.scandir(self.real(path)) as entries:
+            return sorted(entry.name for entry in islice(entries, MOST_ENTRIES))
+        return []
 
     def read(self, path: str) -> Text:
         """Read a text file of up to 1 MiB. Never raises and never blocks: a pipe is not read."""

@@ -26,8 +26,6 @@ VARIABLES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")
 _LAYOUTS = ("cann", "ascend-toolkit/latest", "nnae/latest", "nnrt/latest")
 _SIBLINGS = (("", "cann-"), ("ascend-toolkit", ""), ("nnae", ""))
 
-_RECORD = "/etc/Ascend/ascend_cann_install.info"
-
 
 @dataclass(frozen=True, slots=True)
 class CannHome:
@@ -54,7 +52,7 @@ def roots(machine: Machine) -> tuple[str, ...]:
     """Return the folders "Ascend" that may contain CANN: the system's, the user's, and the recorded one."""
     environ = machine.environ
     owned = [f"{environ[name].rstrip('/')}/Ascend" for name in ("HOME", "CONDA_PREFIX") if environ.get(name)]
-    recorded = field(machine.tree.read(_RECORD).content, "Install_Path")
+    recorded = field(machine.tree.read("/etc/Ascend/ascend_cann_install.info").content, "Install_Path")
     return tuple(dict.fromkeys((ASCEND, *owned, *([recorded.rstrip("/")] if recorded.startswith("/") else []))))
 
 

@@ -186,16 +186,8 @@ def _flat(tree: Any) -> list[torch.Tensor]:
     return [each for each in tree_flatten(tree)[0] if isinstance(each, torch.Tensor)]
 
 
-@dataclass(frozen=True, slots=True)
-class Divergence:
-    """The first call with equal inputs and different results in two dumps."""
-
-    name: str
-    why: str
-
-
-def part(first: Dump, second: Dump) -> Divergence | None:
-    """Return where two runs of the same program diverge; None if every result of every call is equal.
+def part(first: Dump, second: Dump) -> tuple[str, str] | None:
+    """Return the first call with equal inputs and different results, and the difference; None without any.
 
     Values are compared bit for bit if both dumps have them, else msprobe's statistics.
     """
@@ -203,13 +195,13 @@ def part(first: Dump, second: Dump) -> Divergence | None:
     for call in first.calls:
         other = theirs.get(call.name)
         if other is None:
-            return Divergence(call.name, "the other dump has no such call")
+            return call.name, "the other dump has no such call"
         for direction, inputs in (("forward", ("input_args", "input_kwargs")), ("backward", ("input",))):
             mine, its = getattr(call, direction), getattr(other, direction)
             alike = not any(_difference(first, mine.get(each), second, its.get(each)) for each in inputs)
             difference = _difference(first, mine.get("output"), second, its.get("output"))
             if alike and difference:
-                return Divergence(f"{call.name}.{direction}", f"the inputs are alike, {difference}")
+                return f"{call.name}.{direction}", f"the inputs are alike, {difference}"
     return None
 
 
@@ -245,9 +237,9 @@ def replay(context: click.Context, dump: Path, against: Path | None, *, as_json:
     if against is not None:
         parting = part(read_dump(find_dumps(dump)[0]), read_dump(find_dumps(against)[0]))
         if as_json:
-            text = json.dumps({"parts": {"at": parting.name, "why": parting.why} if parting else None})
+            text = json.dumps({"parts": dict(zip(("at", "why"), parting, strict=True)) if parting else None})
         elif parting:
-            text = f"the dumps part at {one_line(parting.name)}: {parting.why}"
+            text = f"the dumps part at {one_line(parting[0])}: {parting[1]}"
         else:
             text = "every result of every call is alike"
         click.echo(text)

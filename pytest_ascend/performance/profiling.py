@@ -30,16 +30,11 @@ class Profile:
     """Microseconds of one call by operator, excluding operators inside it, most expensive first.
 
     They are the host's, which for an asynchronous device is the cost of launching; or the NPU's, with the prefix
-    ON_NPU. ``reason`` says why an NPU's are missing.
+    ON_NPU. ``remarks`` say why an NPU's are missing.
     """
 
     times_us: Mapping[str, float]
-    reason: str = ""
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """Return a remark if the times are not the device's as expected."""
-        return (f"the profile is the host's: {self.reason}",) if self.reason else ()
+    remarks: tuple[str, ...] = ()
 
 
 def profile_of(call: Callable[[], object], device: Device, profiler: Callable[[], Any] | None = None) -> Profile:
@@ -60,7 +55,8 @@ def profile_of(call: Callable[[], object], device: Device, profiler: Callable[[]
             reason = f"torch_npu.profiler gave nothing: {type(error).__name__}: {error}"
     times_us = times_us or _host_us(call)
     longest = sorted(times_us, key=times_us.__getitem__, reverse=True)[:KEPT]
-    return Profile(times_us={name: times_us[name] for name in longest}, reason=reason)
+    remarks = (f"the profile is the host's: {reason}",) if reason else ()
+    return Profile(times_us={name: times_us[name] for name in longest}, remarks=remarks)
 
 
 def _host_us(call: Callable[[], object]) -> Mapping[str, float]:

@@ -150,7 +150,7 @@ class Noise:
 
 def line_through(runs: Sequence[Estimate]) -> Line:
     """Fit a line to the runs of one benchmark; a level one if there are few, or of one pace."""
-    values, paces = (np.array([getattr(each, name) for each in runs]) for name in ("value", "pace"))
+    values, paces = np.array([each.value for each in runs]), np.array([each.pace for each in runs])
     level = Line(value=float(values.mean()), pace=float(paces.mean()), runs=len(runs))
     apart = paces - paces.mean()
     spread = float(apart @ apart)

@@ -69,7 +69,7 @@ def _parsed(ids: Iterable[str], operators: Collection[str]) -> Iterator[_Test]:
         ends = ("_".join(words[start:]) for start in range(2, len(words)))
         operator = next((end for end in ends if end in operators), "")
         prefix = what.removesuffix(f"_{operator}") if operator else what
-        yield _Test(each, (cls.replace("PRIVATEUSE1", "").replace("NPU", ""), prefix, operator, dtype))
+        yield _Test(each, (re.sub("PRIVATEUSE1|NPU", "", cls), prefix, operator, dtype))
 
 
 def operators_of_torch() -> dict[str, str]:

@@ -108,14 +108,14 @@ def test_a_profiler_that_cannot_be_had_costs_no_benchmark() -> None:
         raise ImportError("no torch_npu.profiler here")
 
     found = profile_of(product, npu(), missing)
-    assert "no torch_npu.profiler here" in found.reason
+    assert "no torch_npu.profiler here" in found.remarks[0]
     assert found.times_us["aten::mm"] > 0
 
 
 def test_the_emulated_device_is_not_asked_for_what_its_cann_lacks() -> None:
     profiler = FakeProfiler(table(("aten::mm", 1.0)))
     found = profile_of(product, npu(emulated=True), lambda: profiler)
-    assert found.reason == "an emulated device's times are the CPU's"
+    assert found.remarks == ("the profile is the host's: an emulated device's times are the CPU's",)
     assert profiler.asked == []
 
 
