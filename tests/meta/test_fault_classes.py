@@ -13,7 +13,8 @@ CAUGHT = {
     "stream-device-waits-for-one": ("runtime/synchronize/streams", "torch.npu.synchronize() returns before the work"),
     "stream-wait-is-ignored": ("runtime/wait-stream/streams", "does not wait for the other stream's work"),
     "stream-event-query-lies": ("runtime/event-query/streams", "Event.query() says that it is over"),
-    "copy-cut-at-4-mib": ("runtime/there-and-back/movement", "from byte 4194304 on"),
+    # Of the bytes that were not written, from 4,194,304 on, some may be right by chance.
+    "copy-cut-at-4-mib": ("runtime/there-and-back/movement", "from byte 419430"),
     "memory-is-lost-with-none-left": ("runtime/out-of-memory/refusals", "after an out-of-memory error"),
     "silu-gradient-halved": ("programs/silu/autograd", "gradient 0"),
     "late-streams": ("runtime/order/streams", ""),

@@ -178,6 +178,7 @@ def test_a_run_of_level_smoke_is_certified(tmp_path: Path, monkeypatch: pytest.M
     release, path = genuine.release_of(log), genuine.finished(tmp_path / "npu.jsonl", log)
     for name, tier in genuine.tiers("smoke").items():
         monkeypatch.setitem(tiers.TIERS, name, tier)  # type: ignore[arg-type]
+        monkeypatch.setitem(tiers.ALL, name, tier)  # type: ignore[arg-type]
     on = date.fromisoformat(log["footer"]["finished"][:10])
     to = tmp_path / "certificate"
     said = certify(path, tiers.TIERS["distributed"], release, issuer="X", key=runs.KEY, folder=to, on=on)

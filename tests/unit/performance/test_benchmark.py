@@ -60,7 +60,8 @@ class Timed:
         self._left = iter(timings)
         patch.setattr(benchmarking, "time_rounds", self._time)
         patch.setattr(benchmarking, "host_conditions", dict)
-        patch.setattr(benchmarking, "profile_of", lambda *_: Profile(times_us={"aten::mm": 3.0}, reason="none"))
+        profile = Profile(times_us={"aten::mm": 3.0}, remarks=("the profile is the host's: none",))
+        patch.setattr(benchmarking, "profile_of", lambda *_: profile)
         given = {"comparison": Comparison(choice=None, tolerance=0.05), **options}
         self.benchmark = AscendBenchmark(
             device=device or Cpu(), case_id="x", measure=self.kept.__setitem__, note=self.told.append, **given
