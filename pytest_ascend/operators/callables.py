@@ -56,20 +56,9 @@ def allclose(x: Tensor, other: Tensor, **named: Any) -> Tensor:
 # --- attributes, and arguments in another order ---
 
 
-def transposed(x: Tensor) -> Tensor:
-    return x.T
-
-
-def conjugate_transposed(x: Tensor) -> Tensor:
-    return x.H
-
-
-def matrix_transposed(x: Tensor) -> Tensor:
-    return x.mT
-
-
-def matrix_conjugate_transposed(x: Tensor) -> Tensor:
-    return x.mH
+transposed, conjugate_transposed, matrix_transposed, matrix_conjugate_transposed = (
+    operator.attrgetter(name) for name in ("T", "H", "mT", "mH")
+)
 
 
 def einsum(operands: Any, equation: str) -> Tensor:
@@ -121,29 +110,18 @@ byte, char, short, to_int, long = (
 # --- functions with further results that only their own gradients read ---
 
 
-def native_batch_norm(*given: Any) -> Tensor:
-    found: Tensor = torch.native_batch_norm(*given)[0]
+def _first(name: str, *given: Any) -> Tensor:
+    found: Tensor = operator.attrgetter(name)(torch)(*given)[0]
     return found
 
 
-def native_layer_norm(*given: Any) -> Tensor:
-    found: Tensor = torch.native_layer_norm(*given)[0]
-    return found
-
-
-def native_group_norm(*given: Any) -> Tensor:
-    found: Tensor = torch.native_group_norm(*given)[0]
-    return found
-
-
-def native_batch_norm_legit(*given: Any) -> Tensor:
-    found: Tensor = torch.ops.aten._native_batch_norm_legit(*given)[0]  # noqa: SLF001
-    return found
-
-
-def batch_norm_with_update(*given: Any) -> Tensor:
-    found: Tensor = torch.ops.aten._batch_norm_with_update(*given)[0]  # noqa: SLF001
-    return found
+native_batch_norm, native_layer_norm, native_group_norm, native_batch_norm_legit, batch_norm_with_update = (
+    functools.partial(_first, name)
+    for name in (
+        *("native_batch_norm", "native_layer_norm", "native_group_norm"),
+        *("ops.aten._native_batch_norm_legit", "ops.aten._batch_norm_with_update"),
+    )
+)
 
 
 # --- in-place variants that must leave the samples unchanged ---
@@ -161,22 +139,20 @@ def resize_(x: Tensor, shape: Any) -> Tensor:
 # --- decompositions, multiplied without matrix products, which CANN has only for narrow floats ---
 
 
-def _scaled(columns: Tensor, by: Tensor) -> Tensor:
-    return columns * by.to(columns.dtype).unsqueeze(-2)
-
-
-def _product(one: Tensor, other: Tensor) -> Tensor:
+def _product(one: Tensor, other: Tensor, scales: Tensor | None = None) -> Tensor:
+    """Multiply two matrices, the columns of the first times ``scales``."""
+    one = one if scales is None else one * scales.to(one.dtype).unsqueeze(-2)
     return (one.unsqueeze(-1) * other.unsqueeze(-3)).sum(-2)
 
 
 def eigh(x: Tensor, *given: Any, **named: Any) -> tuple[Tensor, Tensor]:
     values, vectors = torch.linalg.eigh(x, *given, **named)
-    return values, _product(_scaled(vectors, values), vectors.mH)
+    return values, _product(vectors, vectors.mH, values)
 
 
 def eig(x: Tensor) -> Tensor:
     values, vectors = torch.linalg.eig(x)
-    return _product(_scaled(vectors, values), torch.linalg.inv(vectors))
+    return _product(vectors, torch.linalg.inv(vectors), values)
 
 
 def eigvals(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -188,13 +164,13 @@ def eigvals(x: Tensor) -> tuple[Tensor, Tensor]:
 def svd(x: Tensor, full_matrices: bool = True) -> tuple[Tensor, Tensor]:
     u, values, vh = torch.linalg.svd(x, full_matrices=full_matrices)
     count = values.shape[-1]
-    return values, _product(_scaled(u[..., :count], values), vh[..., :count, :])
+    return values, _product(u[..., :count], vh[..., :count, :], values)
 
 
 def old_svd(x: Tensor, some: bool = True) -> tuple[Tensor, Tensor]:
     u, values, v = torch.svd(x, some=some)
     count = values.shape[-1]
-    return values, _product(_scaled(u[..., :count], values), v[..., :count].mH)
+    return values, _product(u[..., :count], v[..., :count].mH, values)
 
 
 def qr(x: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:

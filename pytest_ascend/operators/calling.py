@@ -127,25 +127,13 @@ def with_grad(sample: Sample, args: Any, dtype: torch.dtype) -> list[torch.Tenso
     return [each.requires_grad_() for each, wants in zip(tensors(args), wanted, strict=True) if wants]
 
 
-def gradients(  # noqa: PLR0917 - the operator, a call, and the gradients
-    operator: Operator,
-    function: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    leaves: Sequence[torch.Tensor],
-    grad_outputs: Any,
-) -> list[torch.Tensor | None]:
-    """Call and differentiate: return the gradient of each leaf, None if the result does not depend on it.
-
-    ``grad_outputs`` takes the outputs and returns the gradients of those that get one.
-    """
-    return back(operator, forward(operator, function, args, kwargs), leaves, grad_outputs)
-
-
 def back(
     operator: Operator, outputs: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], grad_outputs: Any
 ) -> list[torch.Tensor | None]:
-    """Differentiate outputs: return the gradients as :func:`gradients` does."""
+    """Differentiate outputs: return the gradient of each leaf, None if the result does not depend on it.
+
+    ``grad_outputs`` takes the outputs and returns the gradients of those that get one.
+    """
     attached = differentiated_outputs(operator, outputs)
     if not attached:
         return [None for _ in leaves]
@@ -160,8 +148,6 @@ def double(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(_DOUBLE) if tensor.is_floating_point() else tensor
 
 
-#: Fills memory without elements: a NaN would be invisible in integers, a large number in floats.
-_POISON: Mapping[bool, float] = {True: float("nan"), False: 77}
 #: Elements before the first one, and between two.
 OFFSET, STEP = 3, 2
 
@@ -235,8 +221,8 @@ def channels_last(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def poisoned(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor filled with a value that no result has."""
-    return torch.full(shape, _POISON[dtype.is_floating_point], dtype=dtype)
+    """Return a tensor filled with a value that no result has: NaN, where integers have none 77."""
+    return torch.full(shape, float("nan") if dtype.is_floating_point else 77, dtype=dtype)
 
 
 #: By the name in a verdict.
@@ -284,30 +270,27 @@ class Bounded(EagerDispatchMode):
         if not self._knows_sizes and any(tag in _DEPENDS_ON_NUMBERS for tag in func.tags):
             raise TooMuchError
         found = func(*args, **kwargs)
-        if isinstance(found, (list, tuple)) and len(found) > _MOST:
-            raise TooMuchError
-        if sum(each.numel() for each in tensors(found)) > LARGEST_RESULT:
+        has_many = isinstance(found, (list, tuple)) and len(found) > _MOST
+        if has_many or sum(each.numel() for each in tensors(found)) > LARGEST_RESULT:
             raise TooMuchError
         return found
 
 
-def bounded(operator: Operator, given: Any) -> contextlib.AbstractContextManager[object]:
-    """Return the context in which the CPU may compute a call: results and intermediate results are small enough.
+@contextlib.contextmanager
+def bounded(operator: Operator, given: Any) -> Iterator[None]:
+    """Within this, the CPU may compute a call: results and intermediate results are small enough.
 
-    Raises TooMuchError, there or here, if they are not: all pairs of a long row.
+    Raises TooMuchError, at once or on the way, if they are not: all pairs of a long row.
     """
     shapes = [tuple(each.shape) for each in tensors(given)]
     is_small = _is_small(operator, shapes)
     if is_small is None and not operator.grows and _most_results(operator, given) <= _TRIED:
-        return _watched(operator, shapes)
+        with without_modes(), Bounded(knows_sizes=not operator.one_set_of_inputs or _elements(shapes) <= _UNKNOWN):
+            yield
+        return
     if not (_infers_small(operator, given, shapes) if is_small is None else is_small):
         raise TooMuchError
-    return unseen()
-
-
-@contextlib.contextmanager
-def _watched(operator: Operator, shapes: Sequence[tuple[int, ...]]) -> Iterator[None]:
-    with without_modes(), Bounded(knows_sizes=not operator.one_set_of_inputs or _elements(shapes) <= _UNKNOWN):
+    with unseen():
         yield
 
 

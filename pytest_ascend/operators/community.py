@@ -198,12 +198,11 @@ def _atk(row: Mapping[str, Any], index: int) -> Call:
 
 
 def _atk_value(given: Mapping[str, Any]) -> Any:
-    kind, values = str(given["type"]), given.get("range_values")
+    values = given.get("range_values")
     if values in ("null", ["null"], "default", ["default"]):
         return None
-    if kind not in {"tensor", "tensors"}:
-        return values
-    return _given(given["shape"], str(given["dtype"]), values)
+    is_tensor = str(given["type"]) in {"tensor", "tensors"}
+    return _given(given["shape"], str(given["dtype"]), values) if is_tensor else values
 
 
 # --- TTK --------------------------------------------------------------------------------------------------------------
@@ -290,17 +289,14 @@ def _given(shape: Sequence[int], dtype: str, values: Any) -> TensorSpec:
     if isinstance(values, Mapping):
         mean, deviation = (sum(map(float, values[name])) / 2 for name in ("mean", "std"))
         return TensorSpec(shape=sizes, dtype=dtype, low=mean, high=deviation, normal=True)
-    low, high = values if isinstance(values, list | tuple) and len(values) == 2 else (values, values)
-    return TensorSpec(shape=sizes, dtype=dtype, low=_number(low), high=_number(high))
+    bounds = values if isinstance(values, list | tuple) and len(values) == 2 else (values, values)
+    low, high = (0.0 if each is None else float(each) for each in bounds)
+    return TensorSpec(shape=sizes, dtype=dtype, low=low, high=high)
 
 
 def _elements(call: Call) -> int:
     given = tree_flatten((call.args, call.kwargs))[0]
     return sum(math.prod(each.shape) for each in given if isinstance(each, TensorSpec))
-
-
-def _number(value: Any) -> float:
-    return 0.0 if value is None else float(value)
 
 
 def _functions(*names: str) -> tuple[str, ...]:
@@ -330,35 +326,25 @@ def compute(call: Call, device: torch.device, reference: Callable[..., Any], com
     """Run a case on the device and judge it against float64 on the CPU. Raises UsageError if torch refuses it."""
     function, name = _found(call.functions)
     assert function is not None  # noqa: S101 - a missing function has a reason not to run
+    generator = torch.Generator().manual_seed(0)
     with memory_limited(allowed.memory_bytes(8 * _elements(call))):
         try:
-            args, kwargs, expected = _expected(call, function, reference)
+            args = [_made(each, generator) for each in call.args]
+            kwargs = {key: _made(value, generator) for key, value in call.kwargs if value is not None}
+            while args and args[-1] is None:
+                args.pop()
+            try:
+                expected = reference(function, *args, **kwargs)
+            except TypeError:  # names of attributes are CANN's, and not always torch's
+                args, kwargs = [*args, *kwargs.values()], {}
+                expected = reference(function, *args)
         except UsageError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever torch raises for arguments that it does not take
-            raise _not_torchs(name, error) from None
-    compare(function(*_on(args, device), **_on(kwargs, device)), expected, name=name)
-
-
-def _expected(
-    call: Call, function: Callable[..., Any], reference: Callable[..., Any]
-) -> tuple[list[Any], dict[str, Any], Any]:
-    """Return the arguments of a case, and its result on the CPU."""
-    generator = torch.Generator().manual_seed(0)
-    args = [_made(each, generator) for each in call.args]
-    kwargs = {key: _made(value, generator) for key, value in call.kwargs if value is not None}
-    while args and args[-1] is None:
-        args.pop()
-    try:
-        return args, kwargs, reference(function, *args, **kwargs)
-    except TypeError:  # names of attributes are CANN's, and not always torch's
-        args = [*args, *kwargs.values()]
-        return args, {}, reference(function, *args)
-
-
-def _not_torchs(name: str, error: Exception) -> UsageError:
-    reason = f"torch on the CPU refuses it: {name}: {type(error).__name__}: {one_line(str(error))[:200]}"
-    return UsageError(reason, hint="the case is for an interface that is not torch's")
+            reason = f"torch on the CPU refuses it: {name}: {type(error).__name__}: {one_line(str(error))[:200]}"
+            raise UsageError(reason, hint="the case is for an interface that is not torch's") from None
+    args, kwargs = tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf, (args, kwargs))
+    compare(function(*args, **kwargs), expected, name=name)
 
 
 @cache
@@ -390,8 +376,3 @@ def _made(value: Any, generator: torch.Generator) -> Any:
     if dtype.is_complex:
         return torch.complex(sampled, sampled.flip(0) if sampled.dim() else sampled).to(dtype)
     return (sampled if dtype.is_floating_point else sampled.round().clamp(limits.min, limits.max)).to(dtype)
-
-
-def _on(value: Any, device: torch.device) -> Any:
-    """Return tensors on the device, anywhere in lists and dictionaries."""
-    return tree_map(lambda each: each.to(device) if isinstance(each, torch.Tensor) else each, value)

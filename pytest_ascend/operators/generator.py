@@ -18,7 +18,6 @@ from pytest_ascend.operators.operator import FUNCTION, Operator
 from pytest_ascend.operators.samples import FORWARD, Sample, Source, call, with_sizes
 from pytest_ascend.operators.templates import (
     DEPTHS,
-    WithArguments,
     can_regenerate,
     in_turn,
     is_index,
@@ -27,6 +26,7 @@ from pytest_ascend.operators.templates import (
     takes_a_number,
     templates_of,
     with_a_number,
+    with_arguments,
     with_list_length,
     with_rank,
 )
@@ -103,14 +103,14 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
     that together they cover more pairs of sizes, numbers, arguments and layouts.
     """
     templates, shift = templates_of(operator, dtype), shift_of(operator, dtype)
-    kinds, fitting = kinds_of(templates), WithArguments(operator, templates)
+    kinds, fitting = kinds_of(templates), with_arguments(operator, templates)
     for number in range(start // 3, -(-count // 3) if templates else 0):
         # Every third size is shared by all dtypes, which exposes caches that ignore the dtype.
         is_shared = number % 3 == 2
         chance = Chance(f"sweep/{operator.name}/{'' if is_shared else dtype}/{seed}/{number}")
         ahead = 0 if is_shared else shift
         # One further in each cycle of the sizes, so that every template gets every size.
-        place, alike = fitting[in_turn(kinds, number + number // len(SIZES) + ahead)]
+        place, alike = fitting(in_turn(kinds, number + number // len(SIZES) + ahead))
         turn = [index for index, _ in alike].index(place) + number // 2
         (place, first), second = (
             (index, with_list_length(operator, with_rank(operator, each, number + ahead), number + ahead))

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,9 +14,9 @@ import torch
 
 from pytest_ascend.operators.callables import NORMWISE
 from pytest_ascend.operators.calling import (
+    back,
     double,
     forward,
-    gradients,
     most_elements,
     on_tensors,
     tensors,
@@ -61,11 +62,10 @@ def settings(
     if operator.exactness == MOVE and not backward:
         return {"standard": "binary", "reference_runs": reference_runs[0]}
     if operator.exactness == FUNCTION or (backward and operator.exactness != MOVE and not summed):
-        propagated = PROPAGATED if backward else 0.0
         together = operator.traits.sums_all or operator.function in NORMWISE
-        ulps = operator.ulps
+        shaken = partial(perturbed, ulps=operator.ulps, propagated=PROPAGATED if backward else 0.0, together=together)
         reference_runs.append(
-            {name: _perturbed(each, ulps, propagated, together=together) for name, each in results.items()}
+            {name: [*map(shaken, each.expected, each.reference_runs[0])] for name, each in results.items()}
         )
     # One term would tell the judge that each element is rounded once: a function may have sums inside.
     once = operator.exactness != FUNCTION and (summed or not backward)
@@ -114,15 +114,11 @@ def sizes_of_sums(
 
 def _magnitudes_in_gradients(operator: Operator, sample: Sample, dtype: torch.dtype, whole: tuple[int, ...]) -> Tensors:
     """Return the sums of the magnitudes of each gradient's terms: one for each result an element is broadcast to."""
-
-    def apart(tensor: torch.Tensor) -> torch.Tensor:
-        return double(tensor).expand(whole).clone()
-
-    args, kwargs = on_tensors(apart, sample.arguments(operator.name, dtype))
+    given = sample.arguments(operator.name, dtype)
+    args, kwargs = on_tensors(lambda tensor: double(tensor).expand(whole).clone(), given)
     leaves = with_grad(sample, (args, kwargs), dtype)
-    found = gradients(
-        operator, operator.function, args, kwargs, leaves, lambda outputs: upstream(operator, sample, outputs, dtype)
-    )
+    outputs = forward(operator, operator.function, args, kwargs)
+    found = back(operator, outputs, leaves, lambda outputs: upstream(operator, sample, outputs, dtype))
     own = [each.shape for each in sample.values() if each.wants_grad(dtype)]
     return [each if each is None else each.abs().sum_to_size(shape) for each, shape in zip(found, own, strict=True)]
 
@@ -140,18 +136,17 @@ def in_any_order(
         return results
     with unseen():
         pairs = zip(results.expected, results.reference_runs[0], strict=True)
-        is_rounded = any(each is not None and own is not None and _is_off(own, each) for each, own in pairs)
+        known = ((own, x) for x, own in pairs if x is not None and own is not None and own.is_floating_point())
+        is_rounded = any(not own.equal(x.to(own.dtype)) and bool(own.isfinite().all()) for own, x in known)
         if not (is_rounded or operator.traits.sums_inputs):
             return results
         args, kwargs = on_tensors(_magnitude if not backward else double, sample.arguments(operator.name, dtype))
-        found: Tensors
         try:
+            leaves = with_grad(sample, (args, kwargs), dtype) if backward else []
+            found: Tensors = [*forward(operator, operator.function, args, kwargs)]
             if backward:
-                leaves, own = with_grad(sample, (args, kwargs), dtype), operator.function
                 above = lambda outputs: [_magnitude(each) for each in upstream(operator, sample, outputs, dtype)]  # noqa: E731
-                found = gradients(operator, own, args, kwargs, leaves, above)
-            else:
-                found = [*forward(operator, operator.function, args, kwargs)]
+                found = back(operator, tensors(found), leaves, above)
         except (RuntimeError, TypeError, ValueError):  # it takes no float64, or no positive numbers
             return results
         both = zip(results.expected, found, results.reference_runs[0], strict=True)
@@ -162,10 +157,6 @@ def in_any_order(
 def _directions(key: str, like: torch.Tensor) -> torch.Tensor:
     """Return 1 or -1 for each element, at random."""
     return inputs.signs(key, max(like.numel(), 1))[: like.numel()].reshape(like.shape)
-
-
-def _is_off(own: torch.Tensor, expected: torch.Tensor) -> bool:
-    return own.is_floating_point() and not own.equal(expected.to(own.dtype)) and bool(own.isfinite().all())
 
 
 def _moved(expected: torch.Tensor | None, sizes: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
@@ -217,28 +208,27 @@ def is_as_near(actual: Tensors, results: Results) -> bool:
 
     False for other dtypes or shapes, where the CPU has no result, and for complex numbers.
     """
-    return all(map(_is_as_near, actual, results.reference_runs[0], results.expected))
-
-
-def _is_as_near(ours: torch.Tensor | None, cpus: torch.Tensor | None, exact: torch.Tensor | None) -> bool:
-    if ours is None or cpus is None or exact is None:
-        return ours is cpus is exact
-    if ours.dtype != cpus.dtype or ours.shape != cpus.shape or not ours.is_floating_point():
-        return False
-    mine, its = ours.double(), cpus.double()
-    is_near = ((mine - exact).abs() <= (its - exact).abs()) & ((mine != 0) | (mine.signbit() == its.signbit()))
-    is_same = (mine.isinf() & (mine == its)) | (mine.isnan() & its.isnan() & exact.isnan())
-    return bool((is_near | is_same).all())
+    for ours, cpus, exact in zip(actual, results.reference_runs[0], results.expected, strict=False):
+        if ours is None or cpus is None or exact is None:
+            if not ours is cpus is exact:
+                return False
+            continue
+        if ours.dtype != cpus.dtype or ours.shape != cpus.shape or not ours.is_floating_point():
+            return False
+        mine, its = ours.double(), cpus.double()
+        is_near = ((mine - exact).abs() <= (its - exact).abs()) & ((mine != 0) | (mine.signbit() == its.signbit()))
+        is_same = (mine.isinf() & (mine == its)) | (mine.isnan() & its.isnan() & exact.isnan())
+        if not (is_near | is_same).all():
+            return False
+    return True
 
 
 def matching_run(actual: Tensors, results: Results) -> Tensors | None:
-    """Return the reference runs that ``actual`` equals in dtype, shape and every bit; None if there are none.
+    """Return the reference run that ``actual`` equals in dtype, shape and every bit; None if there is none.
 
     A device that computes what torch's CPU kernels compute is correct by definition.
     """
-    return next(
-        (reference_runs for reference_runs in results.reference_runs if alike({"": actual}, {"": reference_runs})), None
-    )
+    return next((run for run in results.reference_runs if alike({"": actual}, {"": run})), None)
 
 
 def alike(actual: Mapping[str, Tensors], wanted: Mapping[str, Tensors]) -> tuple[Joined, Joined] | None:
@@ -253,7 +243,7 @@ def alike(actual: Mapping[str, Tensors], wanted: Mapping[str, Tensors]) -> tuple
         return None
     ours, theirs = _joined(found), _joined(wanted)
     if not _have_same_bits(ours, theirs):
-        ours, theirs = _with_one_nan(ours), _with_one_nan(theirs)
+        ours, theirs = ({dtype: _one_nan(each) for dtype, each in side.items()} for side in (ours, theirs))
     return (ours, theirs) if _have_same_bits(ours, theirs) else None
 
 
@@ -305,19 +295,10 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
     return plain.view(_INTEGERS[plain.element_size()]) if plain.dtype is not torch.bool else plain
 
 
-def _with_one_nan(joined: Joined) -> Joined:
-    return {dtype: _one_nan(each) for dtype, each in joined.items()}
-
-
 def _one_nan(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_complex():
         return torch.view_as_complex(_one_nan(torch.view_as_real(tensor)))
     return torch.where(tensor.isnan(), torch.nan, tensor) if tensor.is_floating_point() else tensor
-
-
-def _perturbed(results: Results, ulps: float, propagated: float, *, together: bool) -> Tensors:
-    pairs = zip(results.expected, results.reference_runs[0], strict=True)
-    return [perturbed(*each, ulps, propagated, together=together) for each in pairs]
 
 
 def perturbed(

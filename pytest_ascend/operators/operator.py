@@ -250,12 +250,16 @@ class Operator:
         """Fill in arguments that have two forms, or follow from the schema of a function of ``torch.ops``."""
         if self.exact:
             object.__setattr__(self, "exactness", MOVE)
+        packet: Any = self.function
+        overloads = packet.overloads() if type(packet).__name__ == "OpOverloadPacket" else []
         if self.out is None:
-            schemas = [getattr(self.function, each)._schema for each in _overloads(self.function)]  # noqa: SLF001
+            schemas = [getattr(packet, each)._schema for each in overloads]  # noqa: SLF001
             written = [[arg.name for arg in schema.arguments if arg.is_out] for schema in schemas]
             object.__setattr__(self, "out", ["out"] in written)
         if self.in_place is None:
-            object.__setattr__(self, "in_place", _in_place_of(self.function))
+            namespace, _, name = str(packet).partition(".")
+            found = getattr(getattr(torch.ops, namespace), f"{name}_", None) if overloads else None
+            object.__setattr__(self, "in_place", found)
 
     @property
     def traits(self) -> Family:
@@ -315,16 +319,3 @@ def _described(sample: Sample, make: InputFactory) -> Sample:
         return known[id(leaf)]
 
     return sample.with_sources(described)
-
-
-def _in_place_of(function: Callable[..., Any]) -> Callable[..., Any] | None:
-    """Return the variant ``NAME_`` of a function of ``torch.ops``, None if there is none."""
-    if not _overloads(function):
-        return None
-    namespace, name = str(function).split(".", 1)
-    return getattr(getattr(torch.ops, namespace), f"{name}_", None)
-
-
-def _overloads(function: Callable[..., Any]) -> list[str]:
-    packet: Any = function
-    return list(packet.overloads()) if type(function).__name__ == "OpOverloadPacket" else []

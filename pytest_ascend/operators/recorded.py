@@ -51,13 +51,9 @@ class Entry:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Entry:
-        """Return the entry of :meth:`to_dict`. Raises KeyError or TypeError if a field is missing or unknown."""
+        """Return the entry in a file's row. Raises KeyError or TypeError if a field is missing or unknown."""
         properties = {dtype: tuple(names) for dtype, names in data["properties"].items()}
         return cls(**{**data, "properties": properties})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return builtins only."""
-        return asdict(self)
 
 
 def load(path: Path = PATH) -> dict[str, Entry]:
@@ -73,7 +69,7 @@ def load(path: Path = PATH) -> dict[str, Entry]:
 def save(entries: Iterable[Entry], path: Path = PATH) -> None:
     """Write the file: one operator per line, sorted, so that diffs are small."""
     ordered = sorted(entries, key=lambda each: each.name)
-    lines = ",\n".join(json.dumps(each.to_dict(), sort_keys=True) for each in ordered)
+    lines = ",\n".join(json.dumps(asdict(each), sort_keys=True) for each in ordered)
     write_if_new(path, f"[\n{lines}\n]\n".encode())
 
 
@@ -98,7 +94,8 @@ class Packed:
         """Add a tensor, and return its number; one that is already there keeps its number."""
         plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
         flat = (torch.view_as_real(plain) if plain.is_complex() else plain).reshape(-1)
-        storage = _storage(flat)
+        usual = (torch.bool,) if flat.dtype is torch.bool else _FLOATING if flat.is_floating_point() else _INTEGERS
+        storage = next(each for each in usual if same_bits(flat.to(each).to(flat.dtype), flat))
         stored = flat.to(storage)
         key = (
             str(tensor.dtype),
@@ -133,13 +130,6 @@ def unpack(arrays: Mapping[str, torch.Tensor], row: Row) -> torch.Tensor:
         # A copy: complex numbers begin at even elements only.
         return torch.view_as_complex(part.to(real, copy=True).reshape(*shape, 2))
     return part.to(dtype).reshape(shape).clone()
-
-
-def _storage(flat: torch.Tensor) -> torch.dtype:
-    if flat.dtype is torch.bool:
-        return torch.bool
-    usual = _FLOATING if flat.is_floating_point() else _INTEGERS
-    return next(dtype for dtype in usual if same_bits(flat.to(dtype).to(flat.dtype), flat))
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:

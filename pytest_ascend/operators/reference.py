@@ -11,10 +11,10 @@ import torch
 
 from pytest_ascend.operators.calling import (
     Layout,
+    back,
     contiguous,
     double,
     forward,
-    gradients,
     map_storage,
     on_tensors,
     onto,
@@ -101,27 +101,22 @@ class Definition:
 
         with numbers_in_float64():
             expected = compute(double)
-        dtypes = [own] * len(expected) if backward else self._dtypes(expected, own)
+        # A result has the dtype that the operator names for it, or is an integer.
+        named = [getattr(torch, each) if each else own for each in self.operator.outputs]
+        usual = [each.dtype if each is not None and not each.is_floating_point() else own for each in expected]
+        dtypes = [own] * len(expected) if backward else named or usual
         if sample.group == EXACT:  # there is no other right result
             return Results(expected, (_cast(expected, dtypes),))
-        reference_runs = [_cast(expected, dtypes), _cast(compute(_in_float32), dtypes)]
+        in_float32 = compute(lambda each: each.float() if each.is_floating_point() else each)
+        reference_runs = [_cast(expected, dtypes), _cast(in_float32, dtypes)]
         with contextlib.suppress(RuntimeError):  # the CPU lacks a step of the definition in a 16-bit dtype
             reference_runs += [_cast(compute(onto(CPU, layout)), dtypes) for layout in SUM_LAYOUTS]
         reference_runs += [_cast(each, dtypes) for each in _rounded_once(compute, own)]
         return Results(expected, tuple(reference_runs))
 
-    def _dtypes(self, expected: Tensors, dtype: torch.dtype) -> list[torch.dtype]:
-        """Return the required dtype of each output."""
-        own = [getattr(torch, each) if each else dtype for each in self.operator.outputs]
-        return own or [each.dtype if each is not None and not each.is_floating_point() else dtype for each in expected]
-
 
 def _cast(found: Tensors, dtypes: Sequence[torch.dtype]) -> Tensors:
     return [each if each is None else each.to(dtype) for each, dtype in zip(found, dtypes, strict=True)]
-
-
-def _in_float32(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(torch.float32) if tensor.is_floating_point() else tensor
 
 
 def computed(
@@ -141,11 +136,8 @@ def computed(
     if not backward:
         with numbers_in_float64():
             expected = forward(operator, exactly, *on_tensors(lambda each: double(_copy(each)), given))
-
-        def run(layout: Layout) -> Tensors:
-            return own_forward(operator, given, lambda each: layout(_copy(each), CPU), kind)
-
-        return Results([*expected], _in_each(layouts, run))
+        in_layout = lambda layout: own_forward(operator, given, lambda each: layout(_copy(each), CPU), kind)  # noqa: E731
+        return Results([*expected], _in_each(layouts, in_layout))
     with numbers_in_float64():
         exact = _gradients(exactly, operator, sample, kind, double, given)
     usual = _in_each(layouts, lambda layout: own_gradients(operator, sample, dtype, layout, given))
@@ -220,8 +212,8 @@ def _gradients(  # noqa: PLR0917 - an operator, its call, and how its inputs are
     made = sample.arguments(operator.name, kind) if given is None else on_tensors(_copy, given)
     args, kwargs = on_tensors(change, made)
     leaves = with_grad(sample, (args, kwargs), kind)
-    grad_outputs = lambda outputs: [change(each) for each in upstream(operator, sample, outputs, kind)]  # noqa: E731
-    return gradients(operator, function, args, kwargs, leaves, grad_outputs)
+    outputs = forward(operator, function, args, kwargs)
+    return back(operator, outputs, leaves, lambda its: [change(up) for up in upstream(operator, sample, its, kind)])
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

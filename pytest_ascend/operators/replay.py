@@ -62,8 +62,8 @@ class Recording:
     def samples(self, property_: str, dtype: str) -> tuple[Sample, ...]:
         """Return the samples for a property."""
         shown = "forward" if property_ == REPEAT else property_
-        found = (place for place, sample in enumerate(self._recorded) if shown in self._properties(sample, dtype))
-        samples = tuple(self._sample(place) for place in found)
+        asked = (sample["dtypes"].get(dtype, {}).get("asked", ()) for sample in self._recorded)
+        samples = tuple(self._sample(place) for place, properties in enumerate(asked) if shown in properties)
         return tuple(filter(_can_change, samples)) if property_ == "in-place" else samples
 
     def of(self, operator: Operator) -> Recording:
@@ -80,10 +80,6 @@ class Recording:
             numbers, *reference_runs = self._recorded[self._position[sample.name]]["dtypes"][dtype][part]
             expected: Tensors = [None if each is None else self._tensor(each) for each in numbers]
             return Results(expected, tuple(self._reference_runs(expected, each) for each in reference_runs))
-
-    def _properties(self, sample: Mapping[str, Any], dtype: str) -> Sequence[str]:
-        found: Sequence[str] = sample["dtypes"].get(dtype, {}).get("asked", ())
-        return found
 
     def _sample(self, place: int) -> Sample:
         if place not in self._made:
@@ -164,38 +160,30 @@ class Unwritable(ValueError):
 
 def write(value: Any, tensor: Write) -> Any:
     """Return ``value`` as JSON; ``tensor`` stores tensors. Raises Unwritable."""
+    found: Any = value
     if isinstance(value, StoredTensor):
-        return {"tensor": tensor(value)}
-    if value is None or isinstance(value, bool | str) or type(value) is int:
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"float": str(value)}
-    if isinstance(value, complex):
-        return {"complex": [write(value.real, tensor), write(value.imag, tensor)]}
-    return _write_structure(value, tensor)
-
-
-def _write_structure(value: Any, tensor: Write) -> Any:
-    if isinstance(value, list):
-        return [write(each, tensor) for each in value]
-    if isinstance(value, tuple):
-        return {"tuple": [write(each, tensor) for each in value]}
-    if isinstance(value, slice):
-        return {"slice": [value.start, value.stop, value.step]}
-    if isinstance(value, EllipsisType):
-        return {"ellipsis": True}
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {"dict": {key: write(each, tensor) for key, each in value.items()}}
-    return _write_named(value)
-
-
-def _write_named(value: Any) -> Any:
-    if isinstance(value, torch.device):
-        return {"device": True}
-    for key, kind in _NAMED.items():
-        if isinstance(value, kind):
-            return {key: str(value).removeprefix("torch.")}
-    raise Unwritable(f"{type(value).__name__} cannot be written down")
+        found = {"tensor": tensor(value)}
+    elif isinstance(value, float):
+        found = value if math.isfinite(value) else {"float": str(value)}
+    elif isinstance(value, complex):
+        found = {"complex": [write(value.real, tensor), write(value.imag, tensor)]}
+    elif isinstance(value, list):
+        found = [write(each, tensor) for each in value]
+    elif isinstance(value, tuple):
+        found = {"tuple": [write(each, tensor) for each in value]}
+    elif isinstance(value, slice):
+        found = {"slice": [value.start, value.stop, value.step]}
+    elif isinstance(value, EllipsisType):
+        found = {"ellipsis": True}
+    elif isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        found = {"dict": {key: write(each, tensor) for key, each in value.items()}}
+    elif isinstance(value, torch.device):
+        found = {"device": True}
+    elif key := next((key for key, kind in _NAMED.items() if isinstance(value, kind)), ""):
+        found = {key: str(value).removeprefix("torch.")}
+    elif not (value is None or isinstance(value, bool | str) or type(value) is int):
+        raise Unwritable(f"{type(value).__name__} cannot be written down")
+    return found
 
 
 def read(data: Any, tensor: Read) -> Any:

@@ -100,9 +100,7 @@ class Sample:
         places, stream = itertools.count(), self.stream(operator)
 
         def made(leaf: Any) -> Any:
-            if not isinstance(leaf, Source):
-                return leaf
-            return leaf.make(f"{stream}/{next(places)}", dtype)
+            return leaf.make(f"{stream}/{next(places)}", dtype) if isinstance(leaf, Source) else leaf
 
         args, kwargs = on_leaves(made, (self.args, dict(self.kwargs)))
         return args, kwargs
@@ -111,22 +109,6 @@ class Sample:
         """Return the same call with each argument that is not a container changed."""
         args, kwargs = on_leaves(change, (self.args, dict(self.kwargs)))
         return replace(self, args=args, kwargs=kwargs)
-
-    def with_lists(self, length: int) -> Sample:
-        """Return the same call with longer or shorter lists: all that are as long as the first one of tensors.
-
-        ``length`` 0 leaves them as they are. Longer ones begin anew with their first element.
-        """
-        count = next((len(each) for each in self.args if isinstance(each, (list, tuple)) and sources_in(each)), 0)
-
-        def changed(each: Any) -> Any:
-            is_one = isinstance(each, (list, tuple)) and len(each) == count
-            return [each[place % count] for place in range(length)] if is_one else each
-
-        if not length or not count:
-            return self
-        kwargs = {key: changed(each) for key, each in self.kwargs.items()}
-        return replace(self, args=tuple(map(changed, self.args)), kwargs=kwargs)
 
     def with_grads_of(self, others: Iterable[Sample]) -> Sample:
         """If none of its tensors requires a gradient, return it with those of another call requiring one.
@@ -224,12 +206,8 @@ def call(*args: Any, group: str = FORWARD, name: str = "", **kwargs: Any) -> Sam
     """
     if group not in GROUPS:
         raise ValueError(f"{group!r} is no group of calls: use one of {', '.join(GROUPS)}")
-    return Sample(name=name or _name(args, kwargs), args=args, kwargs=kwargs, group=group)
-
-
-def _name(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     parts = [_text(each) for each in args] + [f"{key}={_text(value)}" for key, value in kwargs.items()]
-    return ", ".join(parts)
+    return Sample(name=name or ", ".join(parts), args=args, kwargs=kwargs, group=group)
 
 
 def _text(value: Any) -> str:

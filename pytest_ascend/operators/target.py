@@ -144,7 +144,8 @@ class Target:
         alike = [each for each in others if each.is_floating_point == self.dtype.is_floating_point]
         if not alike:
             return
-        other = max(alike, key=_coarseness)
+        # Neighbouring numbers are far apart; of integers, there are few.
+        other = max(alike, key=lambda each: torch.finfo(each).eps if each.is_floating_point else -each.itemsize)
         try:
             with unseen():
                 given = sample.arguments(self.operator.name, other)
@@ -191,11 +192,6 @@ class Target:
                 f"{self.operator.name} has no backward: add it with torch.library.register_autograd, or give grad=False"
             )
         return found, self.fetched(gradients)
-
-
-def _coarseness(dtype: torch.dtype) -> float:
-    """Return how far apart neighbouring numbers of a dtype are; of integers, how few there are."""
-    return torch.finfo(dtype).eps if dtype.is_floating_point else -dtype.itemsize
 
 
 def placed(arguments: Any, layout: Layout, device: torch.device) -> Any:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pytest_ascend.operators.operator import Operator
-from pytest_ascend.operators.samples import EXACT, FORWARD, SHAPES, TEMPLATE, Sample, Source, on_leaves
+from pytest_ascend.operators.samples import EXACT, FORWARD, SHAPES, TEMPLATE, Sample, Source, on_leaves, sources_in
 from pytest_ascend.operators.values import StoredTensor, Values
 
 #: Dimensions of three calls of these, in turn; 0 leaves them as the table has them.
@@ -36,17 +38,10 @@ def templates_of(operator: Operator, dtype: str) -> list[tuple[int, Sample]]:
         )
     ]
     with_given = [(place, each) for place, each in usual if each.group == FORWARD]
-    return _full(kept) or _resizable(kept) or kept or _resizable(with_given) or with_given
-
-
-def _full(templates: list[tuple[int, Sample]]) -> list[tuple[int, Sample]]:
-    """Return those that can be resized and have elements: what is empty stays so in every size."""
-    return [each for each in _resizable(templates) if not any(0 in v.shape for v in each[1].values())]
-
-
-def _resizable(templates: list[tuple[int, Sample]]) -> list[tuple[int, Sample]]:
-    """Return those with sizes; numbers without dimensions are used as in the table."""
-    return [each for each in templates if each[1].sizes()]
+    # Numbers without dimensions are used as in the table; what is empty stays so in every size.
+    resizable, given = ([each for each in found if each[1].sizes()] for found in (kept, with_given))
+    full = [each for each in resizable if not any(0 in v.shape for v in each[1].values())]
+    return full or resizable or kept or given or with_given
 
 
 def shift_of(operator: Operator, dtype: str) -> int:
@@ -87,35 +82,29 @@ def in_turn(kinds: list[list[int]], turn: int) -> int:
     return own[turn // len(kinds) % len(own)]
 
 
-class WithArguments(dict[int, tuple[int, list[tuple[int, Sample]]]]):
-    """Of each template, its place, and its tensors with the arguments of every call that fits, with that one's place.
-
-    Made when it is first asked for: long cycles come back to a template many times.
-    """
-
-    def __init__(self, operator: Operator, templates: list[tuple[int, Sample]]) -> None:
-        super().__init__()
-        self._operator, self._templates = operator, templates
-
-    def __missing__(self, number: int) -> tuple[int, list[tuple[int, Sample]]]:
-        place, first = self._templates[number]
-        if self._operator.traits.is_pointwise:
-            first = first.with_grads_of(each for _, each in self._templates)
-        every = ((index, _with_arguments(self._operator, first, each)) for index, each in self._templates)
-        self[number] = place, [(index, made) for index, made in every if made]
-        return self[number]
-
-
-def _with_arguments(operator: Operator, template: Sample, other: Sample) -> Sample | None:
-    """Return the call with another one's arguments but its own tensors; None if their numbers of tensors differ.
-
-    For a user's operator, return the other call itself if it has the same sizes.
+def with_arguments(
+    operator: Operator, templates: list[tuple[int, Sample]]
+) -> Callable[[int], tuple[int, list[tuple[int, Sample]]]]:
+    """Return the function that gives of a template, by its number, its place, and its tensors with the arguments of
+    every call that fits, with that one's place. Of a user's operator, these are other calls of the same sizes.
     """
     is_pointwise = operator.traits.is_pointwise
-    # The sizes of several tensors may depend on arguments, as a convolution's channels on its groups.
-    if can_regenerate(operator, template) or (len(template.values()) > 1 and not is_pointwise):
-        return other if template.sizes() == other.sizes() else None
-    return template.with_arguments_of(other, any_rank=is_pointwise and "dim" not in other.kwargs)
+
+    @functools.cache  # long cycles come back to a template many times
+    def fitting(number: int) -> tuple[int, list[tuple[int, Sample]]]:
+        place, first = templates[number]
+        if is_pointwise:
+            first = first.with_grads_of(each for _, each in templates)
+        # The sizes of several tensors may depend on arguments, as a convolution's channels on its groups.
+        if can_regenerate(operator, first) or (len(first.values()) > 1 and not is_pointwise):
+            return place, [(index, each) for index, each in templates if each.sizes() == first.sizes()]
+        every = (
+            (index, first.with_arguments_of(each, any_rank=is_pointwise and "dim" not in each.kwargs))
+            for index, each in templates
+        )
+        return place, [(index, made) for index, made in every if made]
+
+    return fitting
 
 
 def can_regenerate(operator: Operator, template: Sample) -> bool:
@@ -174,8 +163,21 @@ def is_index(leaf: Source) -> bool:
 
 
 def with_list_length(operator: Operator, template: Sample, number: int) -> Sample:
-    """Return the call with longer or shorter lists, where the operator takes lists of any length."""
-    return template.with_lists(LISTS[number % len(LISTS)]) if operator.traits.takes_lists else template
+    """Return the call with longer or shorter lists, where the operator takes lists of any length.
+
+    All change that are as long as the first one of tensors. Longer ones begin anew with their first element.
+    """
+    length, args = LISTS[number % len(LISTS)], template.args
+    count = next((len(each) for each in args if isinstance(each, (list, tuple)) and sources_in(each)), 0)
+    if not operator.traits.takes_lists or not length or not count:
+        return template
+
+    def changed(each: Any) -> Any:
+        is_one = isinstance(each, (list, tuple)) and len(each) == count
+        return [each[place % count] for place in range(length)] if is_one else each
+
+    kwargs = {key: changed(each) for key, each in template.kwargs.items()}
+    return replace(template, args=tuple(map(changed, args)), kwargs=kwargs)
 
 
 def takes_a_number(operator: Operator, template: Sample) -> bool:

@@ -17,7 +17,7 @@ from pytest_ascend.emulator import dispatch
 from pytest_ascend.emulator.kernels import all_kernels, all_named
 from pytest_ascend.emulator.registry import NARROW, Kernel
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.operators.calling import as_it_is, gradients, upstream, with_grad
+from pytest_ascend.operators.calling import as_it_is, back, forward, upstream, with_grad
 from pytest_ascend.operators.operator import HALVES, Operator
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.target import placed
@@ -93,7 +93,7 @@ def _run(operator: Operator, samples: Iterable[Sample], name: str) -> None:
         try:
             args, kwargs = arguments()
             leaves = with_grad(sample, (args, kwargs), dtype) if operator.grad else []
-            gradients(operator, operator.function, args, kwargs, leaves, above)
+            back(operator, forward(operator, operator.function, args, kwargs), leaves, above)
             if operator.in_place:
                 args, kwargs = arguments()
                 operator.changes_first(*args, **kwargs)

@@ -6,6 +6,7 @@ import cmath
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -54,7 +55,7 @@ def record(name: str) -> Content:
         raise AscendError(f"no sample of {name} can be recorded: {dict(tally.refused)}", hint=hint)
     meta = {
         "form": FORM,
-        "entry": _entry(subject, said, MOVE if True in moves and False not in moves else FUNCTION).to_dict(),
+        "entry": asdict(_entry(subject, said, MOVE if True in moves and False not in moves else FUNCTION)),
         "admitted_by": dict(sorted(tally.admitted.items())),
         "refused": dict(sorted(tally.refused.items())),
         "table": packed.table,

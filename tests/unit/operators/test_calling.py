@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pytest_ascend.operators import Operator, call, calling
-from pytest_ascend.operators.calling import as_it_is, double, forward, gradients, upstream, with_grad
+from pytest_ascend.operators.calling import as_it_is, back, double, forward, upstream, with_grad
 from pytest_ascend.operators.operator import ALL_OUTPUTS
 from pytest_ascend.operators.reference import Definition, Results, computed, numbers_in_float64
 from pytest_ascend.operators.samples import Sample
@@ -89,13 +89,12 @@ def test_gradients_are_those_of_the_leaves_that_want_one() -> None:
     leaves = with_grad(sample, (args, kwargs), torch.float32)
     assert [each.requires_grad for each in args] == [True, False]
     assert leaves[0] is args[0]
-    found = gradients(tested, tested.function, args, kwargs, leaves, lambda _: [torch.tensor([1.0, 2, 3]).double()])
+    outputs = forward(tested, tested.function, args, kwargs)
+    found = back(tested, outputs, leaves, lambda _: [torch.tensor([1.0, 2, 3]).double()])
     assert found[0] is not None
     assert found[0].equal(args[1] * torch.tensor([1.0, 2, 3]))
-    assert gradients(tested, lambda *_: torch.ones(3), args, kwargs, leaves, None) == [None]
-    unused = gradients(
-        tested, lambda x, y: x.sum(), args, kwargs, [args[0], args[0].clone()], lambda _: [torch.ones(())]
-    )
+    assert back(tested, [torch.ones(3)], leaves, None) == [None]
+    unused = back(tested, [args[0].sum()], [args[0], args[0].clone()], lambda _: [torch.ones(())])
     assert unused[1] is None
 
 
