@@ -167,7 +167,9 @@ def too_far(
         error = torch.where(is_judged, error, 0.0)
         limit = limit_of(name, chip) + 2 * (own - 0.5).clamp_min(0)
         if is_gradient:
-            limit = limit + 2 * ALLOWANCES.approximation_ulps * _largest_around(torch.where(is_judged, own, 0.0))
+            # The largest error of each input and its 64 neighbours on each side.
+            around = torch.nn.functional.max_pool1d(torch.where(is_judged, own, 0.0)[None], 129, stride=1, padding=64)
+            limit = limit + 2 * ALLOWANCES.approximation_ulps * around[0]
         share = error / limit
         place = int(share.argmax())
         if float(share[place]) > worst_share:
@@ -176,11 +178,6 @@ def too_far(
         wrong, count, dtype = wrong + int((error > limit).sum()), count + len(every), str(every.dtype)
     said = f"{wrong:,} of {count:,} results are too far off; at {at:.9g} {found:.4g} ulp, {allowed:.4g} allowed"
     return found, at, f"{name} in {dtype.removeprefix('torch.')}: {said}" if wrong else ""
-
-
-def _largest_around(error: torch.Tensor, reach: int = 64) -> torch.Tensor:
-    """Return the largest of the errors of each input and its neighbours, up to ``reach`` on each side."""
-    return torch.nn.functional.max_pool1d(error[None], 2 * reach + 1, stride=1, padding=reach)[0]
 
 
 def _cell(found: dict[str, Any]) -> str:

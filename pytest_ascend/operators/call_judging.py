@@ -185,7 +185,9 @@ def reached(operator: Operator, sample: Sample, dtype: torch.dtype, *, backward:
     are returned, as others may have some more; more than there are where that cannot be found out.
     """
     with unseen(), torch.enable_grad():
-        args, kwargs = on_tensors(_finite, sample.arguments(operator.name, dtype))
+        args, kwargs = on_tensors(
+            lambda each: double(each).nan_to_num(1.0, 1.0, 1.0), sample.arguments(operator.name, dtype)
+        )
         (leaf,) = tensors((args, kwargs))
         if not leaf.is_floating_point():
             return _UNKNOWN
@@ -216,7 +218,3 @@ def _dependencies(results: torch.Tensor, on: torch.Tensor) -> int:
     shape = results.shape
     places = {tuple(0 for _ in shape), tuple(size // 2 for size in shape), tuple(size - 1 for size in shape)}
     return max(int(torch.autograd.grad(results[place], on, retain_graph=True)[0].count_nonzero()) for place in places)
-
-
-def _finite(tensor: torch.Tensor) -> torch.Tensor:
-    return double(tensor).nan_to_num(1.0, 1.0, 1.0)

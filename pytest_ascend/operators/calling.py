@@ -46,7 +46,7 @@ def tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
-def on_tensors(change: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any:
+def on_tensors(change: Callable[[torch.Tensor], Any], tree: Any) -> Any:
     """Return the structure with each tensor changed."""
     return on_leaves(lambda leaf: change(leaf) if isinstance(leaf, torch.Tensor) else leaf, tree)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -60,7 +61,7 @@ def judge(
         altered = {name: found for name, found in wrong.items() if _places(found) != _places(actual[name])}
         part = {name: results[name] for name in altered}
         try:
-            _judge(target, PrecisionCompare(_unnoted, compare.standard), altered, part, backward=backward)
+            _judge(target, PrecisionCompare(lambda _: None, compare.standard), altered, part, backward=backward)
         except Disagreement:
             return False
         return True
@@ -77,10 +78,6 @@ def _places(found: list[Any]) -> list[int]:
     return [each.data_ptr() for each in tensors(found)]
 
 
-def _unnoted(_: object) -> None:
-    """Keep no verdict on what was altered."""
-
-
 def _judge(
     target: Target, compare: PrecisionCompare, actual: Found, results: Mapping[str, Results], *, backward: bool
 ) -> None:
@@ -93,8 +90,15 @@ def _judge(
         pair = alike({name: actual[name] for name in exact_runs}, exact_runs)
     if exact_runs and pair:
         compare(*pair, standard="binary", name=f"{target.operator.name}, {len(exact_runs)} as a reference run")
-    open_ = {name: each for name, each in results.items() if name not in exact_runs}
-    _judge_values(target, compare, actual, open_, backward=backward)
+    # The others are compared by value, those with short sums first: limits depend on their length.
+    operator, open_ = target.operator, {name: each for name, each in results.items() if name not in exact_runs}
+    long = {name for name in open_ if operator.terms > USUAL_TERMS and target.is_long(name)}
+    for names, terms in ((open_.keys() - long, USUAL_TERMS), (long, operator.terms)):
+        part = {name: each for name, each in open_.items() if name in names}
+        if part:
+            wanted = {name: each.expected if backward else expected(operator, each) for name, each in part.items()}
+            how = settings(operator, part, terms=min(terms, operator.terms), backward=backward)
+            compare({name: actual[name] for name in part}, wanted, name=operator.name, **how)
 
 
 def same(compare: PrecisionCompare, actual: Found, wanted: Found, name: str, **settings: Any) -> None:
@@ -105,20 +109,6 @@ def same(compare: PrecisionCompare, actual: Found, wanted: Found, name: str, **s
             compare(*pair, standard="binary", name=name)
         else:
             compare(actual, wanted, name=name, **settings)
-
-
-def _judge_values(
-    target: Target, compare: PrecisionCompare, actual: Found, results: Mapping[str, Results], *, backward: bool
-) -> None:
-    """Compare results by value, those with short sums first: the limits depend on their length."""
-    operator = target.operator
-    long = {name for name in results if operator.terms > USUAL_TERMS and target.is_long(name)}
-    for names, terms in ((results.keys() - long, USUAL_TERMS), (long, operator.terms)):
-        part = {name: each for name, each in results.items() if name in names}
-        if part:
-            wanted = {name: each.expected if backward else expected(operator, each) for name, each in part.items()}
-            how = settings(operator, part, terms=min(terms, operator.terms), backward=backward)
-            compare({name: actual[name] for name in part}, wanted, name=operator.name, **how)
 
 
 def _checked(target: Target, compare: PrecisionCompare, calls: Iterable[Call]) -> tuple[Found, dict[str, Results]]:
@@ -266,7 +256,11 @@ def _in_place(target: Target, compare: PrecisionCompare) -> None:
     judge(target, compare, actual, results)
     same(compare, gaps, _untouched(gaps), f"{target.operator.name}_: beside the view")
     if target.operator.traits.keeps_size and not target.operator.one_set_of_inputs:
-        _must_not_grow(target)
+        # A tensor cannot grow in place: the other operand must not be broadcast silently.
+        (first, *rest), kwargs = target.arguments(Call(target.samples[0], direction=IN_PLACE))
+        with contextlib.suppress(RuntimeError):
+            target.operator.changes_first(first[:1].clone(), *rest, **kwargs)
+            raise Disagreement(f"{target.operator.name}_ took an operand that is larger than the tensor it changes")
 
 
 def _changed_within(target: Target, call: Call) -> tuple[Tensors, Tensors]:
@@ -281,16 +275,6 @@ def _changed_within(target: Target, call: Call) -> tuple[Tensors, Tensors]:
     target.operator.changes_first(view, *rest, **kwargs)
     left = steps(whole) if view.stride() == before else view  # an operator that changes strides has written nothing
     return target.fetched([left]), _gaps(whole)
-
-
-def _must_not_grow(target: Target) -> None:
-    """A tensor cannot grow in place: the other operand must not be broadcast silently."""
-    (first, *rest), kwargs = target.arguments(Call(target.samples[0], direction=IN_PLACE))
-    try:
-        target.operator.changes_first(first[:1].clone(), *rest, **kwargs)
-    except RuntimeError:
-        return
-    raise Disagreement(f"{target.operator.name}_ took an operand that is larger than the tensor it changes")
 
 
 def _repeat(target: Target, compare: PrecisionCompare) -> None:
@@ -391,7 +375,11 @@ def conformance_tests(
         operator = table[case.subject]
         swept = CALLS.get(case.property)
         generated = Sweep.of(operator, case.dtype, swept, seed=_ascend_sweep_seed, defined=True) if swept else None
-        named = origin(case.subject) if origin else _origin(request, case.subject) if suite == USER else None
+        named = origin(case.subject) if origin else None
+        if not origin and suite == USER:
+            where, module = os.path.relpath(request.path.parent, request.config.rootpath), request.module.__name__
+            imports = ("import sys", f"sys.path.insert(0, {where!r})", f"import {module}")
+            named = imports, f"{module}.{request.node.originalname}.operators[{case.subject!r}]"
         target = Target(case, operator, generated or Definition(operator), npu_device, named)
         _ascend_reproduce(partial(program, target), saves=True)
         check(target, precision_compare)
@@ -399,10 +387,3 @@ def conformance_tests(
     found: Callable[..., None] = test
     found.operators = table  # type: ignore[attr-defined]  # for programs that call one of them again
     return found
-
-
-def _origin(request: pytest.FixtureRequest, name: str) -> tuple[tuple[str, ...], str]:
-    """Return the lines that import the test of a user's operator, and the expression of the operator."""
-    where, module = os.path.relpath(request.path.parent, request.config.rootpath), request.module.__name__
-    imports = ("import sys", f"sys.path.insert(0, {where!r})", f"import {module}")
-    return imports, f"{module}.{request.node.originalname}.operators[{name!r}]"

@@ -31,9 +31,8 @@ from pytest_ascend.operators.calling import (
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.reference import CPU, Tensors
 from pytest_ascend.operators.replay import Unwritable, operator_of, read, write
-from pytest_ascend.operators.samples import on_leaves
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target, placed
-from pytest_ascend.operators.values import StoredTensor
+from pytest_ascend.operators.values import StoredTensor, laid_out
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.program import difference, passes, pinning, worst_leaf
 from pytest_ascend.system import bundled
@@ -83,7 +82,7 @@ class SavedCall:
             return {"number": number, "complex": tensor.is_complex(), **laid}
 
         names = ("args", "kwargs", "grad_outputs", "expected", "reference")
-        values = on_leaves(_described, [getattr(self, name) for name in names])
+        values = on_tensors(lambda each: StoredTensor(tensor=each), [getattr(self, name) for name in names])
         meta = {name: write(value, keep) for name, value in zip(names, values, strict=True)}
         size = sum(each.untyped_storage().nbytes() for each in kept.values())
         if size > LARGEST_BYTES:
@@ -154,27 +153,17 @@ def _line(call: SavedCall, place: int, one: torch.Tensor, other: torch.Tensor, d
     return f"output {place}, element {index}: {values}; largest difference {distance.max().item():.6g}"
 
 
-def _described(leaf: Any) -> Any:
-    return StoredTensor(tensor=leaf) if isinstance(leaf, torch.Tensor) else leaf
-
-
 def _kept(held: Mapping[str, torch.Tensor], row: _Row) -> torch.Tensor:
     """Return a tensor of a file in its strides; what lies between its elements is no number, or 77."""
     plain = held[str(row["number"])]
     tensor = torch.view_as_complex(plain) if row["complex"] else plain
     if "stride" not in row or not tensor.numel():
         return tensor
-    stride, offset = [int(each) for each in row["stride"]], int(row["offset"])
-    pairs = zip(tensor.shape, stride, strict=True)
-    size = offset + 1 + sum((count - 1) * step for count, step in pairs)
+    stride, offset = tuple(int(each) for each in row["stride"]), int(row["offset"])
+    size = offset + 1 + sum((count - 1) * step for count, step in zip(tensor.shape, stride, strict=True))
     if min([*stride, offset]) < 0 or size * tensor.element_size() > LARGEST_BYTES:
-        raise ValueError(f"strides {stride} from {offset} on reach beyond any memory")
-    memory = poisoned((size,), tensor.dtype)
-    once = tensor
-    for dim, step in enumerate(stride):
-        once = once.narrow(dim, 0, 1) if step == 0 else once
-    memory.as_strided(once.shape, stride, offset).copy_(once)
-    return memory.as_strided(tensor.shape, stride, offset)
+        raise ValueError(f"strides {[*stride]} from {offset} on reach beyond any memory")
+    return laid_out(tensor, stride, poisoned((size,), tensor.dtype), offset)
 
 
 def _in_memory(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -228,31 +217,22 @@ def _function(target: Target, *, changes: bool) -> tuple[Sequence[str], str]:
     if name := _public_name(operator.changes_first if changes else operator.function):
         return (), name
     imports, row = target.origin or ((), f"bundled_operator({f'{target.case.suite}/{target.case.subject}'!r})")
-    if not target.origin and target.case.suite not in _BUNDLED:
+    if not target.origin and target.case.suite not in ("ops", "fused"):
         raise Unwritable(f"the function of {operator.name} has no name of its own")
     return imports, f"{row}.{'changes_first' if changes else 'function'}"
-
-
-def _of_ops(name: str) -> Operator:
-    table = bundled.module("suites.ops.table")
-    return table.OPERATORS[name] if name in table.OPERATORS else operator_of(table.RECORDED[name])
-
-
-def _of_fused(name: str) -> Operator:
-    found: Operator = next(each for each in bundled.module("suites.fused").OPERATORS if each.name == name)
-    return found
-
-
-#: Suite -> its operator by name.
-_BUNDLED: Mapping[str, Callable[[str], Operator]] = {"ops": _of_ops, "fused": _of_fused}
 
 
 def bundled_operator(name: str) -> Operator:
     """Return a bundled operator: "ops/argmax". Raises UsageError for others."""
     suite, _, subject = name.partition("/")
     try:
-        return _BUNDLED[suite](subject)
-    except (KeyError, StopIteration):
+        if suite != "ops":
+            fused: Mapping[str, Operator] = {each.name: each for each in bundled.module("suites.fused").OPERATORS}
+            return fused[subject if suite == "fused" else name]
+        table = bundled.module("suites.ops.table")
+        found: Operator | None = table.OPERATORS.get(subject)
+        return found or operator_of(table.RECORDED[subject])
+    except KeyError:
         raise UsageError(f"{name} is no bundled operator", hint="use the release that wrote the program") from None
 
 

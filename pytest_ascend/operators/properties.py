@@ -23,11 +23,6 @@ def chosen(operator: Operator, property_: str, dtype: str) -> tuple[Sample, ...]
     return PROPERTIES[property_](operator, dtype)
 
 
-def applies(operator: Operator, property_: str, dtype: str) -> bool:
-    """Whether there are any samples."""
-    return bool(chosen(operator, property_, dtype))
-
-
 def cases_of(
     *operators: Operator, suite: str = "user", level: Callable[[Operator, str, str], str] | None = None
 ) -> tuple[Case, ...]:
@@ -59,7 +54,7 @@ def cases_of(
         for operator in operators
         for dtype in operator.dtypes
         for property_ in PROPERTIES
-        if applies(operator, property_, dtype)
+        if chosen(operator, property_, dtype)
     )
 
 

@@ -17,18 +17,13 @@ ATTEMPTS = 60
 
 def shrunk(each: Generated, fails: Callable[[Generated], bool]) -> Generated:
     """Return the smallest call found that still fails: with sizes halved, or less by one."""
-    tries = ATTEMPTS
-    smallest = each
-    while tries:
-        for candidate in smaller(smallest):
-            tries -= 1
-            if fails(candidate):
-                smallest = candidate
-                break
-            if not tries:
-                break
-        else:
+    smallest, candidates = each, smaller(each)
+    for _ in range(ATTEMPTS):
+        candidate = next(candidates, None)
+        if candidate is None:
             break
+        if fails(candidate):
+            smallest, candidates = candidate, smaller(candidate)
     return smallest
 
 

@@ -173,31 +173,24 @@ def _judge_or_shrink(target: Target, compare: PrecisionCompare, call: Call, actu
     generated = call.origin
     assert generated  # noqa: S101 - all calls of a sweep are generated
 
-    def fails(candidate: Generated) -> bool:
+    def wrong(candidate: Generated, compare: PrecisionCompare) -> Disagreement | None:
         smaller = _call(target, candidate, call.direction)
         try:
             pair = _pair(target, smaller)
             if pair and not _alike(pair):
-                judge_call(target, PrecisionCompare(lambda _: None), smaller, pair[0], target.expect(smaller))
-        except Disagreement:
-            return True
+                judge_call(target, compare, smaller, pair[0], target.expect(smaller))
+        except Disagreement as error:
+            return error
         except Exception:  # noqa: BLE001 - another fault, or an illegal call
-            return False
-        return False
+            return None
+        return None
 
     try:
         judge_call(target, compare, call, actual, target.expect(call))
     except Disagreement as error:
-        smallest = shrunk(generated, fails)
-        if smallest is not generated:
-            smaller = _call(target, smallest, call.direction)
-            pair = _pair(target, smaller)
-            try:
-                if pair:
-                    judge_call(target, compare, smaller, pair[0], target.expect(smaller))
-            except Disagreement as of_smaller:
-                raise WrongCall(str(of_smaller), smallest, call.direction) from error
-        raise WrongCall(str(error), generated, call.direction) from error
+        smallest = shrunk(generated, lambda each: bool(wrong(each, PrecisionCompare(lambda _: None))))
+        of_smaller = wrong(smallest, compare) if smallest is not generated else None
+        raise WrongCall(str(of_smaller or error), smallest if of_smaller else generated, call.direction) from error
 
 
 def _sweep_of(target: Target) -> Sweep:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -34,7 +34,7 @@ SPARE = 12
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """The reference of generated calls, computed when needed. ``defined``: by the operator's definition.
+    """The reference of generated calls, computed when needed: by the operator's ``definition`` where it is given.
 
     ``seed`` is that of the calls, None where they are given.
     """
@@ -43,8 +43,7 @@ class Sweep:
     dtype: str
     calls: tuple[Generated, ...]
     seed: int | str | None = None
-    defined: bool = False
-    _definition: list[Definition] = field(default_factory=list)
+    definition: Definition | None = None
 
     @classmethod
     def of(
@@ -52,7 +51,7 @@ class Sweep:
     ) -> Sweep:
         """Generate the calls of an operator with these numbers: each range begins with a multiple of three."""
         calls = tuple(call for part in which for call in generate(operator, dtype, part.stop, seed, part.start))
-        return cls(operator, dtype, calls, seed, defined, [Definition(operator)])
+        return cls(operator, dtype, calls, seed, Definition(operator) if defined else None)
 
     def spare(self) -> Iterator[Generated]:
         """Generate more calls, to take the place of those that are not legal."""
@@ -67,13 +66,13 @@ class Sweep:
     def expect(self, sample: Sample, dtype: str, *, backward: bool = False) -> Results:
         """Return the expected results of a call, or its gradients. Raises the CPU's error if it is not legal."""
         with unseen():
-            if self.defined:
-                return self._definition[0].expect(sample, dtype, backward=backward)
+            if self.definition:
+                return self.definition.expect(sample, dtype, backward=backward)
             return computed(self.operator, sample, dtype, backward=backward)
 
     def expect_beside(self, usual: Tensors, call: Call) -> Results | None:
         """Return the expected results with the only reference run that is known; None if they need more."""
-        if self.defined or call.direction == IN_PLACE:
+        if self.definition or call.direction == IN_PLACE:
             return None
         with unseen():
             exact = computed(self.operator, call.sample, self.dtype, (), backward=call.direction == BACKWARD)
@@ -87,19 +86,12 @@ class Sweep:
         except Exception:  # noqa: BLE001 - whatever the CPU raises, the call is not legal; or it takes too much
             return None
 
-    def _is_asked(self, given: Any) -> bool:
-        """Whether a call is none of those that the operator leaves out, some of which end the process."""
-        args, kwargs = given
-        with unseen():
-            try:
-                return not callable(self.operator.sweep) or self.operator.sweep(*args, **kwargs)
-            except Exception:  # noqa: BLE001 - arguments that the predicate does not expect: the call is not legal
-                return False
-
     def _results(self, call: Call, given: Any) -> Tensors | None:
-        if not self._is_asked(given):
-            return None
-        if self.defined:
+        args, kwargs = given
+        with unseen():  # some calls that the operator leaves out end the process
+            if callable(self.operator.sweep) and not self.operator.sweep(*args, **kwargs):
+                return None
+        if self.definition:
             is_asked = is_affordable(self.operator, given)
             return self.expect(call.sample, self.dtype).reference_runs[0] if is_asked else None
         with bounded(self.operator, given):
@@ -110,7 +102,7 @@ class Sweep:
 
     def _gradients(self, call: Call, given: Any) -> Tensors | None:
         """Return the gradients; where one is asked for, a product copies what it is broadcast to."""
-        if self.defined:
+        if self.definition:
             return self.expect(call.sample, self.dtype, backward=True).reference_runs[0]
         with bounded(self.operator, given):
             return own_gradients(self.operator, call.sample, self.dtype, given=given)

@@ -12,10 +12,9 @@ from pytest_ascend.operators import Operator, call, templates
 from pytest_ascend.operators.calling import TooMuchError, bounded, is_affordable
 from pytest_ascend.operators.exploring import CALLS, Finding
 from pytest_ascend.operators.generator import NUMBERS, Generated, generate
-from pytest_ascend.operators.kinds import range_of
 from pytest_ascend.operators.shrinking import resized, smaller
 from pytest_ascend.operators.sweep_reference import SPARE
-from pytest_ascend.operators.values import StoredTensor, Variant, uniform
+from pytest_ascend.operators.values import StoredTensor, Variant, range_of, uniform
 
 T = torch.Tensor
 CPU = torch.device("cpu")

@@ -8,10 +8,10 @@ from hypothesis import given as given_
 from hypothesis import strategies as st
 
 from pytest_ascend.operators.calling import LAYOUTS, OFFSET, changes, contiguous, steps, surrounded
-from pytest_ascend.operators.kinds import NAMED, range_of
 from pytest_ascend.operators.samples import call
 from pytest_ascend.operators.values import (
     CHANGES,
+    NAMED,
     StoredTensor,
     Values,
     Variant,
@@ -22,6 +22,7 @@ from pytest_ascend.operators.values import (
     mask,
     normal,
     places,
+    range_of,
     uniform,
 )
 
