@@ -60,12 +60,15 @@ def _entry(given: Any, place: str, *, is_old: bool) -> dict[str, Any]:
     value = given.get("derived", "")
     if value not in ("", *SOURCES):
         raise ValueError(f"{place}: derived is {value!r}, expected one of {', '.join(SOURCES)}")
+    devices = _texts(given.get("devices", []), f"{place}: devices")
+    if unknown := set(devices) - set(DEVICES):
+        raise ValueError(f"{place}: devices has {min(unknown)!r}, expected some of {', '.join(DEVICES)}")
     return {
         **{name: str(given[name]) for name in (*_NEEDED, *_TEXTS) if name in given},
         **{name: _flag(given[name], f"{place}: {name}") for name in _FLAGS if name in given},
         "cases": _texts(given.get("cases"), f"{place}: cases"),
         "chips": _texts(given.get("chips", []), f"{place}: chips"),
-        "devices": _devices(given.get("devices", []), place),
+        "devices": devices,
         "expires": _date(given["expires"], place),
         "versions": {name: _range(given[name], f"{place}: {name}") for name in RANGES if name in given},
         "derived": str(value),
@@ -88,13 +91,6 @@ def _texts(value: Any, place: str) -> tuple[str, ...]:
     if place.endswith("cases") and not value:
         raise ValueError(f"{place} is empty")
     return tuple(value)
-
-
-def _devices(value: Any, place: str) -> tuple[str, ...]:
-    found = _texts(value, f"{place}: devices")
-    if unknown := set(found) - set(DEVICES):
-        raise ValueError(f"{place}: devices has {min(unknown)!r}, expected some of {', '.join(DEVICES)}")
-    return found
 
 
 def _flag(value: Any, place: str) -> bool:

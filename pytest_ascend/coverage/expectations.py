@@ -24,15 +24,7 @@ from pytest_ascend.coverage import expectation_files
 from pytest_ascend.coverage.expectation_files import Evidence
 from pytest_ascend.environment import cards
 from pytest_ascend.records.case import Stack
-from pytest_ascend.records.outcome import (
-    Disputed,
-    Failed,
-    Fallback,
-    Outcome,
-    Passed,
-    Unsupported,
-    Waived,
-)
+from pytest_ascend.records.outcome import Disputed, Failed, Fallback, Outcome, Passed, Unsupported, Waived
 from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular, strict_json
 
@@ -164,14 +156,12 @@ class Known:
             lacking = expectation_files.lacking(each.derived, found, evidence)
             is_said = each.says in f"{found.reason}\n{found.detail}"
             if found.name == each.outcome and lacking and is_said and today <= each.expires:
-                return each.waived(found, f"{each.reason}: {lacking}{self._seen(found)}"), each.waiver(found)
+                # A test of the same operator and dtype may not have passed on a real card, for the same reason.
+                _, operator, *rest = *self.case_id.split("/"), ""
+                where = cards.seen(operator, rest[-2] if len(rest) > 1 else "", f"{found.reason} {found.detail}")
+                seen = f"; for the same reason a test of it does not pass on a real card ({where})" if where else ""
+                return each.waived(found, f"{each.reason}: {lacking}{seen}"), each.waiver(found)
         return judged, {}
-
-    def _seen(self, found: Outcome) -> str:
-        """Say where a test of the same operator and dtype did not pass on a real card, for the same reason."""
-        _, operator, *rest = *self.case_id.split("/"), ""
-        where = cards.seen(operator, rest[-2] if len(rest) > 1 else "", f"{found.reason} {found.detail}")
-        return f"; for the same reason a test of it does not pass on a real card ({where})" if where else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,20 +220,16 @@ def _read(file: Path) -> list[Expectation]:
     try:
         return _entries(read_regular(file, LIMIT_BYTES), str(file))
     except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(
-            f"the expectations in {file} cannot be read: {error}", hint="docs/expectations.md describes the file"
-        ) from error
+        hint = "docs/expectations.md describes the file"
+        raise UsageError(f"the expectations in {file} cannot be read: {error}", hint=hint) from error
 
 
 def _entries(content: bytes, file: str) -> list[Expectation]:
-    given = expectation_files.checked(strict_json(content))
-    return [_entry(each, file) for each in given]
-
-
-def _entry(given: Mapping[str, object], file: str) -> Expectation:
-    is_limit = given["outcome"] in (Unsupported.name, Fallback.name)
-    kind = LIMIT if given.pop("by_design", is_limit) else DEFECT  # type: ignore[attr-defined]
-    return Expectation(**given, kind=kind, file=file)  # type: ignore[arg-type]
+    found = []
+    for given in expectation_files.checked(strict_json(content)):
+        is_limit = given.pop("by_design", given["outcome"] in (Unsupported.name, Fallback.name))
+        found.append(Expectation(**given, kind=LIMIT if is_limit else DEFECT, file=file))
+    return found
 
 
 def _matches_any(pattern: str, ordered: Sequence[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import to_builtins
@@ -25,26 +25,13 @@ LARGEST_BYTES = 64 << 20
 
 def load(suites: Path) -> tuple[Case, ...]:
     """Read the manifest in the folder ``suites``. Raises UsageError if it is missing or damaged."""
-    return _loaded(*_version(suites))
+    path = suites / NAME
+    return _loaded(path, path.stat().st_mtime_ns if path.exists() else 0)
 
 
 def of_suite(suites: Path, suite: str) -> tuple[Case, ...]:
     """Return the cases of one suite in the manifest, none if it has no such suite. Raises as :func:`load`."""
-    return _by_suite(*_version(suites)).get(suite, ())
-
-
-def _version(suites: Path) -> tuple[Path, int]:
-    """Return the manifest's path and when it last changed, in ns: what is read is kept until then."""
-    path = suites / NAME
-    return path, path.stat().st_mtime_ns if path.exists() else 0
-
-
-@functools.lru_cache(maxsize=4)
-def _by_suite(path: Path, changed_ns: int) -> dict[str, tuple[Case, ...]]:
-    found: dict[str, list[Case]] = {}
-    for case in _loaded(path, changed_ns):
-        found.setdefault(case.suite, []).append(case)
-    return {suite: tuple(cases) for suite, cases in found.items()}
+    return tuple(case for case in load(suites) if case.suite == suite)
 
 
 @functools.lru_cache(maxsize=4)
@@ -67,7 +54,13 @@ def _loaded(path: Path, _changed_ns: int) -> tuple[Case, ...]:
 
 def collect(suites: Path) -> tuple[Case, ...]:
     """Ask every suite, a package with tests, for its ``CASES``. Raises ValueError for cases that clash or stray."""
-    return _checked(case for name in names(suites) for case in _cases(suites, name))
+    cases: list[Case] = []
+    for suite in names(suites):
+        own = module(f"{suites.name}.{suite}", suites.parent).CASES
+        if stray := next((case for case in own if case.suite != suite), None):
+            raise ValueError(f"the suite {suite} offers a case of another suite: {stray.id}")
+        cases += own
+    return _checked(cases)
 
 
 def names(suites: Path) -> tuple[str, ...]:
@@ -99,10 +92,3 @@ def _checked(cases: Iterable[Case]) -> tuple[Case, ...]:
     if strays:
         raise ValueError(f"cases of no known level: {', '.join(strays[:5])}")
     return known
-
-
-def _cases(suites: Path, suite: str) -> Iterator[Case]:
-    for case in module(f"{suites.name}.{suite}", suites.parent).CASES:
-        if case.suite != suite:
-            raise ValueError(f"the suite {suite} offers a case of another suite: {case.id}")
-        yield case

@@ -90,6 +90,5 @@ def load(suites: Path) -> Mapping[str, float]:
 def encode(records: Iterable[ResultRecord]) -> str:
     """Return the text of the file of durations: one case per line, sorted, only those that take longer than usual."""
     found = {record.case.id: record.duration_s for record in records if record.duration_s > USUAL_S}
-    lines = [f"{json.dumps(case_id)}: {found[case_id]:.2g}" for case_id in sorted(found)]
-    body = ",\n".join(lines)
+    body = ",\n".join(f"{json.dumps(case_id)}: {found[case_id]:.2g}" for case_id in sorted(found))
     return f'{{"schema": {SCHEMA}, "durations_s": {{\n{body}\n}}}}\n'

@@ -10,7 +10,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -100,32 +100,21 @@ def junit(summary: Summary) -> str:
         head.set("time", f"{sum(each.duration_s for each in results):.3f}")
         head.set("timestamp", evidence.line(summary.run.header.started))
         for each in results:
-            _testcase(head, each)
+            name, seconds = evidence.line(f"{each.case.property}/{each.case.dtype}"), f"{each.duration_s:.3f}"
+            element = ET.SubElement(head, "testcase", classname=_class_name(each), name=name, time=seconds)
+            named = ET.SubElement(element, "properties")
+            for key, value in properties(each):
+                ET.SubElement(named, "property", name=key, value=value)
+            if kind := _JUNIT.get(each.outcome_name):
+                message = f"{each.outcome_name}: {evidence.finding(each)}"
+                ET.SubElement(element, kind, message=message).text = attachment(each)
     ET.indent(root)
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _testcase(suite: ET.Element, result: ResultRecord) -> None:
-    case = result.case
-    element = ET.SubElement(
-        suite,
-        "testcase",
-        classname=_class_name(result),
-        name=evidence.line(f"{case.property}/{case.dtype}"),
-        time=f"{result.duration_s:.3f}",
-    )
-    named = ET.SubElement(element, "properties")
-    for name, value in properties(result):
-        ET.SubElement(named, "property", name=name, value=value)
-    kind = _JUNIT.get(result.outcome_name)
-    if kind:
-        found = ET.SubElement(element, kind, message=f"{result.outcome_name}: {evidence.finding(result)}")
-        found.text = attachment(result)
-
-
 def table(summary: Summary) -> str:
     """Return CSV with a row for each case; texts that look like formulas, and no numbers, begin with an apostrophe."""
-    causes = _cause_by_case(summary)
+    causes = _by_case(causes_of(summary.results))
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([each.name for each in _COLUMNS])
@@ -143,25 +132,21 @@ def _inert(text: str) -> str:
 def document(summary: Summary) -> str:
     """Return JSON: the verdict, the stack, the counts, the causes, and a row for each case."""
     causes = causes_of(summary.results)
-    by_case = _cause_by_case(summary, causes)
+    by_case = _by_case(causes)
     header = summary.run.header
-    return (
-        _json(
-            {
-                "schema": JSON_SCHEMA,
-                "pytest_ascend": __version__,
-                "run": header.run_id,
-                "started": header.started,
-                "level": header.level,
-                "stack": asdict(header.stack),
-                "verdict": to_builtins(summary.verdict.in_footer()),
-                "counts": dict(summary.counts),
-                "causes": [_cause(each) for each in causes],
-                "cases": [_row(each, by_case) for each in summary.results],
-            }
-        )
-        + "\n"
-    )
+    found = {
+        "schema": JSON_SCHEMA,
+        "pytest_ascend": __version__,
+        "run": header.run_id,
+        "started": header.started,
+        "level": header.level,
+        "stack": asdict(header.stack),
+        "verdict": to_builtins(summary.verdict.in_footer()),
+        "counts": dict(summary.counts),
+        "causes": [_cause(each) for each in causes],
+        "cases": [_row(each, by_case) for each in summary.results],
+    }
+    return _json(found) + "\n"
 
 
 def _json(value: Any) -> str:
@@ -184,9 +169,8 @@ def _row(result: ResultRecord, causes: Mapping[str, str]) -> dict[str, Any]:
     return {column.name: column.value(result, causes.get(result.case.id, "")) for column in _COLUMNS}
 
 
-def _cause_by_case(summary: Summary, causes: tuple[Cause, ...] | None = None) -> Mapping[str, str]:
-    found = causes_of(summary.results) if causes is None else causes
-    return {record.case.id: cause.id for cause in found for record in cause.cases}
+def _by_case(causes: Iterable[Cause]) -> Mapping[str, str]:
+    return {record.case.id: cause.id for cause in causes for record in cause.cases}
 
 
 def relay(summary: Summary) -> str:
@@ -232,7 +216,9 @@ def _triage(causes: tuple[Cause, ...]) -> dict[str, Any]:
     """Return the triage category of most of the deviating cases, and how clear it is."""
     votes: Counter[str] = Counter()
     for cause in causes:
-        votes[_side(cause)] += len(cause.cases)
+        is_machines = cause.representative.diagnosis.get("kind") in _INFRASTRUCTURE
+        side = "infra" if cause.outcome == "errored" and is_machines else _TRIAGE.get(cause.outcome, "unknown")
+        votes[side] += len(cause.cases)
     side, count = votes.most_common(1)[0] if votes else ("unknown", 0)
     lines = [f"{each.outcome}: {each.title}, {len(each.cases)} cases: {each.finding}" for each in causes]
     return {
@@ -246,22 +232,13 @@ def _triage(causes: tuple[Cause, ...]) -> dict[str, Any]:
     }
 
 
-def _side(cause: Cause) -> str:
-    if cause.outcome == "errored":
-        return "infra" if cause.representative.diagnosis.get("kind") in _INFRASTRUCTURE else "unknown"
-    return _TRIAGE.get(cause.outcome, "unknown")
-
-
 def github(summary: Summary) -> str:
     """Return workflow commands that GitHub shows beside a pull request: one for each cause, the worst first."""
-    return "".join(f"{line}\n" for line in _annotations(summary))
-
-
-def _annotations(summary: Summary) -> Iterator[str]:
+    lines = []
     for cause in causes_of(summary.results)[:ANNOTATIONS_LIMIT]:
         title = _command_property(f"{cause.outcome}: {cause.title} ({len(cause.cases):,} cases)")
-        yield f"::error title={title}::{_command_data(f'{cause.representative.case.id}: {cause.finding}')}"
-    yield f"::notice title=pytest-ascend::{_command_data(summary.verdict.sentence)}"
+        lines.append(f"::error title={title}::{_command_data(f'{cause.representative.case.id}: {cause.finding}')}\n")
+    return "".join((*lines, f"::notice title=pytest-ascend::{_command_data(summary.verdict.sentence)}\n"))
 
 
 def _command_data(text: str) -> str:

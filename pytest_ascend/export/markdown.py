@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
 
 from pytest_ascend.system.text import cell, table
@@ -19,34 +19,28 @@ CAUSE_COLUMNS = ("outcome", "cause", "cases", "for example", "finding")
 
 def causes_table(causes: Iterable[Cause]) -> str:
     """Return a table with a row for each cause."""
-    return table(
-        CAUSE_COLUMNS,
-        (
-            (each.outcome, each.title, f"{len(each.cases):,}", evidence.line(each.representative.case.id), each.finding)
-            for each in causes
-        ),
+    rows = (
+        (each.outcome, each.title, f"{len(each.cases):,}", evidence.line(each.representative.case.id), each.finding)
+        for each in causes
     )
+    return table(CAUSE_COLUMNS, rows)
 
 
 def summary_of(summary: Summary, *, limit: int = ROWS_LIMIT) -> str:
     """Return a run in few lines of Markdown, for the page of a CI job: verdict, combination, counts, deviations."""
-    return "\n\n".join(_parts(summary, limit)) + "\n"
-
-
-def _parts(summary: Summary, limit: int) -> Iterator[str]:
     verdict, stack = summary.verdict, summary.run.header.stack
-    yield f"### pytest-ascend: {cell(str(verdict.opening))}"
+    parts = [f"### pytest-ascend: {cell(str(verdict.opening))}"]
     if verdict.notice:
-        yield f"> **{cell(str(verdict.notice))}**"
-    yield cell(str(verdict.body))
-    yield from (cell(str(each)) for each in summary.contradictions)
+        parts.append(f"> **{cell(str(verdict.notice))}**")
+    parts += [cell(str(each)) for each in (verdict.body, *summary.contradictions)]
     versions = {name: value for name, value in asdict(stack).items() if isinstance(value, str) and value}
-    yield table(("", "version"), [(str(say(f"stack.{name}")), value) for name, value in versions.items()])
+    parts.append(table(("", "version"), [(str(say(f"stack.{name}")), value) for name, value in versions.items()]))
     counts = [(str(say(f"outcome.{name}")), f"{summary.counts[name]:,}") for name in ORDER if summary.counts[name]]
-    yield table(("outcome", "cases"), counts)
+    parts.append(table(("outcome", "cases"), counts))
     # One row per cause, the worst outcome and the largest cause first.
     found = [cause for cause in causes_of(summary.results) if cause.representative.node_id]
     if found:
-        yield causes_table(found[:limit])
+        parts.append(causes_table(found[:limit]))
     if len(found) > limit:
-        yield f"and {len(found) - limit:,} more causes, in the report"
+        parts.append(f"and {len(found) - limit:,} more causes, in the report")
+    return "\n\n".join(parts) + "\n"

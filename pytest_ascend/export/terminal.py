@@ -23,12 +23,8 @@ CAUSES_LIMIT = 8
 #: Known causes that are named on the terminal.
 KNOWN_LIMIT = 3
 _COLOURS = {
-    "failed": "red",
-    "errored": "red",
-    "flaky": "red",
-    "fallback": "yellow",
-    "unsupported": "yellow",
-    "not-run": "yellow",
+    **dict.fromkeys(("failed", "errored", "flaky"), "red"),
+    **dict.fromkeys(("fallback", "unsupported", "not-run"), "yellow"),
 }
 
 
@@ -67,7 +63,10 @@ def lines(summary: Summary, *, page: Path | None = None, limit: int = CAUSES_LIM
     yield from _known(summary)
     if summary.verdict.notice:
         yield Line(str(summary.verdict.notice).upper(), "yellow", bold=True)
-    yield Line(figures.one_line(f"{summary.verdict.opening}: {summary.verdict.body}"), _colour(summary), bold=True)
+    colour = "green" if summary.verdict.kind == CONFORMS and not summary.verdict.notice else "yellow"
+    if summary.deviations or summary.verdict.kind == DOES_NOT_CONFORM or not summary.executed:
+        colour = "red"
+    yield Line(figures.one_line(f"{summary.verdict.opening}: {summary.verdict.body}"), colour, bold=True)
     for each in summary.contradictions:
         yield Line(figures.one_line(each), "red")
     if named := evidence.blind(summary.results):
@@ -89,9 +88,8 @@ def _evidence(result: ResultRecord) -> list[str]:
     verdict = next((each for each in result.verdicts if not each.agrees), None)
     if not verdict or result.case.suite != OWN or result.case.property == OWN_TEST or result.case.family == "models":
         return []
-    worst = [
-        f"worst element: {place}  actual {is_}  expected {was}" for place, is_, was in evidence.elements(verdict)[:1]
-    ]
+    elements = evidence.elements(verdict)[:1]
+    worst = [f"worst element: {place}  actual {is_}  expected {was}" for place, is_, was in elements]
     return [*worst, *([f"pattern: {evidence.line(verdict.pattern)}"] if verdict.pattern else [])]
 
 
@@ -130,9 +128,3 @@ def beside(
             yield Line(f"continued: {event.records:,} cases were recorded before")
     if stopped:
         yield Line(figures.one_line(f"stopped: {stopped}; continue with --ascend-resume"), "red")
-
-
-def _colour(summary: Summary) -> str:
-    if summary.deviations or summary.verdict.kind == DOES_NOT_CONFORM or not summary.executed:
-        return "red"
-    return "green" if summary.verdict.kind == CONFORMS and not summary.verdict.notice else "yellow"

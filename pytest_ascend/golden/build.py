@@ -81,7 +81,8 @@ def build(
             if not progress.console.is_terminal and (number % EVERY == 0 or number == len(chosen)):
                 progress.console.print(f"{number} of {len(chosen)}: {recipe.id}", markup=False)
             golden = _follow(recipe)
-            data = store.stage(golden, _made(recipe, made_with))
+            generator = f"{recipe.id.split('/')[0]}@{recipe.version}"
+            data = store.stage(golden, Provenance(how=recipe.how, generator=generator, seed=recipe.seed, **made_with))
             with contextlib.suppress(GoldenError):
                 old = store.read(golden.id)
                 if encode(old) != data:
@@ -136,19 +137,12 @@ def _follow(recipe: GoldenRecipe) -> Golden:
         raise AscendError(message, hint="nothing was written; correct its recipe and build again") from error
 
 
-def _made(recipe: GoldenRecipe, made_with: dict[str, str]) -> Provenance:
-    generator = f"{recipe.id.split('/')[0]}@{recipe.version}"
-    return Provenance(how=recipe.how, generator=generator, seed=recipe.seed, **made_with)
-
-
 def _stale(store: GoldenStore, recipes: list[GoldenRecipe], only: tuple[str, ...]) -> list[str]:
     """List goldens that no recipe makes any more, of suites that have recipes: users' own goldens are left alone."""
-    if not store.manifest.exists():
-        return []
-    suites = {recipe.id.split("/")[0] for recipe in recipes}
     made = {recipe.id for recipe in recipes}
-    ours = (each for each in store.ids() if each.split("/")[0] in suites and each.startswith(only))
-    return [each for each in ours if each not in made]
+    suites = {each.split("/")[0] for each in made}
+    known = [each for each in store.ids() if each.startswith(only)] if store.manifest.exists() else []
+    return [each for each in known if each.split("/")[0] in suites and each not in made]
 
 
 def _files(suites: Path) -> list[Path]:

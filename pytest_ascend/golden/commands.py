@@ -93,16 +93,13 @@ def show(baselines: Path | None, golden_id: str) -> None:
     made = {name: getattr(entry.made, name) for name in entry.made.__slots__}
     stored |= {"revoked": store.revoked()[golden_id].reason} if golden_id in store.revoked() else {}
     # Of long lists only the lengths.
-    for name, value in {
-        **stored,
-        **made,
-        "meta": {key: f"{len(held)} entries" if isinstance(held, list) else held for key, held in golden.meta.items()},
-    }.items():
+    meta = {key: f"{len(held)} entries" if isinstance(held, list) else held for key, held in golden.meta.items()}
+    for name, value in {**stored, **made, "meta": meta}.items():
         console.print(f"{name + ':':<11}{value}", markup=False)
     table = Table("tensor", "dtype", "shape", "least", "largest")
     for name, tensor in sorted(golden.tensors.items()):
-        ends = (tensor.double().min().item(), tensor.double().max().item()) if tensor.numel() else ("", "")
-        table.add_row(name, str(tensor.dtype).removeprefix("torch."), str(list(tensor.shape)), *map(_short, ends))
+        ends = [f"{each.item():.6g}" for each in tensor.double().aminmax()] if tensor.numel() else ["", ""]
+        table.add_row(name, str(tensor.dtype).removeprefix("torch."), str(list(tensor.shape)), *ends)
     console.print(table, markup=False)
 
 
@@ -116,7 +113,3 @@ def _lines(changes: Changes) -> list[str]:
     """List what changed, and count the rest."""
     lines = [f"{kind}: {each}" for kind in ("added", "changed", "removed") for each in getattr(changes, kind)]
     return [*lines, ", ".join(f"{len(getattr(changes, kind))} {kind}" for kind in changes.__slots__)]
-
-
-def _short(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.6g}"

@@ -37,9 +37,14 @@ class Golden:
 
 def encode(golden: Golden) -> bytes:
     """Return the canonical bytes. Raises TypeError or ValueError if ``meta`` is not plain JSON."""
+    import torch  # noqa: PLC0415 - see the package's docstring
     from safetensors.torch import save  # noqa: PLC0415 - loads torch
 
-    tensors = {name: _plain(golden.tensors[name]) for name in sorted(golden.tensors)}
+    # Without autograd, strides and shared storage, which safetensors does not accept.
+    tensors = {
+        name: tensor.detach().to("cpu").clone(memory_format=torch.contiguous_format)
+        for name, tensor in sorted(golden.tensors.items())
+    }
     return bytes(save(tensors, metadata={META_KEY: canonical_json({"id": golden.id, "meta": dict(golden.meta)})}))
 
 
@@ -59,13 +64,6 @@ def decode(data: bytes) -> Golden:
         return Golden(id=meta["id"], tensors=tensors, meta=meta["meta"])
     except (SafetensorError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"no golden: {type(error).__name__}: {error}") from error
-
-
-def _plain(tensor: Tensor) -> Tensor:
-    """Detach a tensor from autograd, device, strides and shared storage, which safetensors does not accept."""
-    import torch  # noqa: PLC0415 - see the module's docstring
-
-    return tensor.detach().to("cpu").clone(memory_format=torch.contiguous_format)
 
 
 #: Far more than any bundled golden (a few MB); larger files are not read.
@@ -108,9 +106,8 @@ def damaged(path: Path, reason: str, golden_id: str) -> GoldenError:
 
 
 def _hint(golden_id: str) -> str:
-    if golden_id:
-        return f"restore the file from version control or the package, or make it anew: '{BUILD} {golden_id}'"
-    return f"restore the file from version control or the package, or delete it and make all anew: '{BUILD}'"
+    remedy = f"make it anew: '{BUILD} {golden_id}'" if golden_id else f"delete it and make all anew: '{BUILD}'"
+    return f"restore the file from version control or the package, or {remedy}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +173,8 @@ class Entry:
 
     def same_but_for_versions(self, other: Entry) -> bool:
         """Whether content and provenance are the same, apart from versions and machine."""
-        mine, theirs = self.made, other.made
-        return self.sha256 == other.sha256 and all(
-            getattr(mine, name) == getattr(theirs, name) for name in ("how", "generator", "seed")
-        )
+        mine, theirs = ((each.sha256, each.made.how, each.made.generator, each.made.seed) for each in (self, other))
+        return mine == theirs
 
 
 def is_id(text: str) -> bool:
@@ -190,9 +185,8 @@ def is_id(text: str) -> bool:
 def encode_manifest(entries: Mapping[str, Entry]) -> bytes:
     """Return the canonical bytes of ``manifest.json``."""
     body = {"schema": SCHEMA, "goldens": {name: asdict(entry) for name, entry in entries.items()}}
-    return (
-        canonical_json({**body, "sha256": hashlib.sha256(canonical_json(body).encode()).hexdigest()}, indent=1) + "\n"
-    ).encode()
+    signed = {**body, "sha256": hashlib.sha256(canonical_json(body).encode()).hexdigest()}
+    return (canonical_json(signed, indent=1) + "\n").encode()
 
 
 def decode_manifest(data: bytes) -> dict[str, Entry]:

@@ -7,7 +7,7 @@ used.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -38,40 +38,6 @@ class Revocation:
 
     sha256: str
     reason: str
-
-
-def load(root: Path) -> dict[str, Revocation]:
-    """Return the revocations of a store, by id; empty without a list. Raises GoldenError on a damaged list."""
-    path = root / NAME
-    if not path.exists():
-        return {}
-    try:
-        data = strict_json(read_bounded(root, path, ""))
-        if data["schema"] != SCHEMA:
-            raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA}")
-        return {name: _revocation(name, given) for name, given in data["revoked"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise damaged(path, str(error), "") from error
-
-
-def save(root: Path, revoked: Mapping[str, Revocation]) -> Path:
-    """Write the list of a store, and return its path."""
-    data = {"schema": SCHEMA, "revoked": {name: asdict(each) for name, each in revoked.items()}}
-    write_if_new(root / NAME, (canonical_json(data, indent=1) + "\n").encode())
-    return root / NAME
-
-
-def refusal(path: Path, golden_id: str, revocation: Revocation) -> GoldenError:
-    """Return the error for a revoked golden."""
-    hint = "there is no verdict until it is corrected and built again, see baselines/README.md"
-    return GoldenError(f"the golden {golden_id!r} is revoked: {revocation.reason}", path=str(path), hint=hint)
-
-
-def _revocation(name: str, given: Mapping[str, str]) -> Revocation:
-    found = Revocation(**given)
-    if not is_id(name) or not isinstance(found.sha256, str) or not isinstance(found.reason, str) or not found.reason:
-        raise TypeError(f"of {name!r}")
-    return found
 
 
 SUFFIX = ".safetensors"
@@ -126,8 +92,10 @@ class GoldenStore:
         Raises GoldenError, which names the file, if it is missing, truncated, damaged, not in the manifest or revoked.
         """
         golden = self.decoded(golden_id)
-        if golden_id in self.revoked():
-            raise refusal(self.path(golden_id), golden_id, self.revoked()[golden_id])
+        if revoked := self.revoked().get(golden_id):
+            hint = "there is no verdict until it is corrected and built again, see baselines/README.md"
+            message = f"the golden {golden_id!r} is revoked: {revoked.reason}"
+            raise GoldenError(message, path=str(self.path(golden_id)), hint=hint)
         return golden
 
     def decoded(self, golden_id: str) -> Golden:
@@ -146,7 +114,7 @@ class GoldenStore:
     def revoked(self) -> dict[str, Revocation]:
         """Return the revocations in force, by id: the golden still has the revoked content. Raises GoldenError."""
         if self._revoked is None:
-            self._revoked = load(self.root)
+            self._revoked = self._load_revoked()
         known = self.entries()
         return {
             name: each for name, each in self._revoked.items() if name in known and known[name].sha256 == each.sha256
@@ -158,9 +126,11 @@ class GoldenStore:
         with locked(self.root):
             entry = Revocation(sha256=self.entries()[golden_id].sha256, reason=reason)
             self._revoked = None
-            written = save(self.root, {**self.revoked(), golden_id: entry})
+            revoked = {**self.revoked(), golden_id: entry}
+            data = {"schema": SCHEMA, "revoked": {name: asdict(each) for name, each in revoked.items()}}
+            write_if_new(self.root / NAME, (canonical_json(data, indent=1) + "\n").encode())
         self._revoked = None
-        return written
+        return self.root / NAME
 
     def stage(self, golden: Golden, made: Provenance) -> bytes:
         """Add a golden to the next :meth:`flush`, and return its bytes. Nothing is written yet."""
@@ -179,17 +149,18 @@ class GoldenStore:
         with locked(self.root):
             before = self._load_manifest() if self.manifest.exists() else {}
             after = {name: entry for name, entry in before.items() if name not in set(remove)}
-            after |= {name: _kept(before.get(name), entry) for name, (_, entry) in self._staged.items()}
-            for name, (data, _) in sorted(self._staged.items()):
+            for name, (data, entry) in sorted(self._staged.items()):
+                old = before.get(name)
+                after[name] = old if old and old.same_but_for_versions(entry) else entry
                 write_if_new(self.path(name), data)
             write_if_new(self.manifest, encode_manifest(after))
             for name in before.keys() - after.keys():
                 self.path(name).unlink(missing_ok=True)
-        staged = set(self._staged)
+        staged = sorted(self._staged.keys() & before.keys())
         changes = Changes(
             added=tuple(sorted(after.keys() - before.keys())),
-            changed=tuple(sorted(name for name in staged & before.keys() if before[name] != after[name])),
-            unchanged=tuple(sorted(name for name in staged & before.keys() if before[name] == after[name])),
+            changed=tuple(name for name in staged if before[name] != after[name]),
+            unchanged=tuple(name for name in staged if before[name] == after[name]),
             removed=tuple(sorted(before.keys() - after.keys())),
         )
         self._entries, self._read, self._staged = after, {}, {}
@@ -197,26 +168,20 @@ class GoldenStore:
 
     def problems(self) -> Iterator[GoldenError]:
         """Read everything again and yield what is wrong: the manifest, each golden, unlisted files."""
+        fresh, listed = GoldenStore(self.root), {self.manifest, self.root / NAME}
         try:
-            known = GoldenStore(self.root).ids()
+            ids = fresh.ids()
         except GoldenError as error:
             yield error
             return
-        fresh = GoldenStore(self.root)
-        found = (fresh._problem(golden_id) for golden_id in known)
-        yield from (problem for problem in found if problem)
-        yield from self._strays({self.path(golden_id) for golden_id in known} | {self.manifest, self.root / NAME})
-
-    def _problem(self, golden_id: str) -> GoldenError | None:
-        try:
-            self.decoded(golden_id)
-        except GoldenError as error:
-            return error
-        return None
-
-    def _strays(self, known: set[Path]) -> Iterator[GoldenError]:
+        for golden_id in ids:
+            listed.add(self.path(golden_id))
+            try:
+                fresh.decoded(golden_id)
+            except GoldenError as error:
+                yield error
         for path in sorted(self.root.rglob("*")):
-            if path not in known and (path.is_symlink() or not path.is_dir()):
+            if path not in listed and (path.is_symlink() or not path.is_dir()):
                 hint = "remove it, or build the goldens again"
                 yield GoldenError(f"the manifest does not list {path}", path=str(path), hint=hint)
 
@@ -233,13 +198,27 @@ class GoldenStore:
             raise damaged(path, "its SHA-256 is not the one in the manifest", golden_id)
         return data
 
+    def _load_revoked(self) -> dict[str, Revocation]:
+        """Return the revocations in the list, by id; empty without a list. Raises GoldenError on a damaged list."""
+        path = self.root / NAME
+        if not path.exists():
+            return {}
+        try:
+            data = strict_json(read_bounded(self.root, path, ""))
+            if data["schema"] != SCHEMA:
+                raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA}")
+            found = {name: Revocation(**given) for name, given in data["revoked"].items()}
+            for name, each in found.items():
+                is_text = isinstance(each.sha256, str) and isinstance(each.reason, str)
+                if not is_id(name) or not is_text or not each.reason:
+                    raise TypeError(f"of {name!r}")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise damaged(path, str(error), "") from error
+        return found
+
     def _load_manifest(self) -> dict[str, Entry]:
         data = read_bounded(self.root, self.manifest, "")
         try:
             return decode_manifest(data)
         except (ValueError, RecursionError) as error:
             raise damaged(self.manifest, str(error), "") from error
-
-
-def _kept(before: Entry | None, new: Entry) -> Entry:
-    return before if before is not None and before.same_but_for_versions(new) else new
