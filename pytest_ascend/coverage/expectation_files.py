@@ -137,14 +137,6 @@ class Evidence:
     deviations: frozenset[str] = frozenset()
 
 
-def lacking(source: str, found: Outcome, evidence: Evidence) -> str:
-    """Return the gap of the stack that explains the outcome of a case, "" for none.
-
-    ``source`` is one of ``SOURCES``.
-    """
-    return SOURCES[source](found, evidence)
-
-
 def _dtypes(found: Outcome, evidence: Evidence) -> str:
     """Name CANN's operator and the dtype that it refuses, if CANN's own list for the chip does not have it."""
     text = f"{found.reason}\n{found.detail}"
@@ -163,7 +155,8 @@ def _dtypes(found: Outcome, evidence: Evidence) -> str:
     return f"{names[0]} of {refused[1].lower()}" if names else ""
 
 
-#: Sources of derived entries: torch's dispatcher for kernels of torch_npu, CANN's lists of dtypes for its operators,
+#: Sources of derived entries, each with the function that names the gap of the stack which explains the outcome of a
+#: case, "" for none: torch's dispatcher for kernels of torch_npu, CANN's lists of dtypes for its operators,
 #: the judge for numbers that are right on some chips, and the outcome's own message.
 SOURCES: Mapping[str, Callable[[Outcome, Evidence], str]] = {
     # Name the operators that the CPU computed: those for which torch's dispatcher has no torch_npu kernel.

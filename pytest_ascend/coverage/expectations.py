@@ -153,7 +153,7 @@ class Known:
         if isinstance(judged, (Waived, Disputed)) and self.entry:
             return judged, self.entry.waiver(found)
         for each in self.derived:
-            lacking = expectation_files.lacking(each.derived, found, evidence)
+            lacking = expectation_files.SOURCES[each.derived](found, evidence)
             is_said = each.says in f"{found.reason}\n{found.detail}"
             if found.name == each.outcome and lacking and is_said and today <= each.expires:
                 # A test of the same operator and dtype may not have passed on a real card, for the same reason.

@@ -13,8 +13,6 @@ from pytest_ascend.verdict.summary import ORDER, Summary
 
 #: Rows of the table of deviations.
 ROWS_LIMIT = 30
-#: Columns of a table of causes.
-CAUSE_COLUMNS = ("outcome", "cause", "cases", "for example", "finding")
 
 
 def causes_table(causes: Iterable[Cause]) -> str:
@@ -23,7 +21,7 @@ def causes_table(causes: Iterable[Cause]) -> str:
         (each.outcome, each.title, f"{len(each.cases):,}", evidence.line(each.representative.case.id), each.finding)
         for each in causes
     )
-    return table(CAUSE_COLUMNS, rows)
+    return table(("outcome", "cause", "cases", "for example", "finding"), rows)
 
 
 def summary_of(summary: Summary, *, limit: int = ROWS_LIMIT) -> str:

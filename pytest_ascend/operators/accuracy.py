@@ -63,7 +63,14 @@ def accuracy(device: str, form: str) -> None:
     Errors are distances to the result in float64, in units in the last place of the dtype there; a correctly rounded
     result is off by 0.5 at most. On the emulated device: pytest-ascend emulate -- pytest-ascend accuracy --device npu.
     """
-    there = _device(device)
+    try:
+        if device.startswith("npu"):
+            importlib.import_module("torch_npu")
+        there = torch.empty(1, device=device).device
+    except (RuntimeError, ImportError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        message = f"there is no device {device!r}: {reason}"
+        raise UsageError(message, hint="give cpu, npu, npu:0, cuda ...") from None
     rows: list[dict[str, Any]] = [
         {"function": name, **{dtype: worst(name, dtype, there) for dtype in DTYPES}} for name in (*FUNCTIONS, *FURTHER)
     ]
@@ -182,13 +189,3 @@ def too_far(
 
 def _cell(found: dict[str, Any]) -> str:
     return "none |" if found["ulp"] is None else f"{found['ulp']} | {found['at']:.6g}"
-
-
-def _device(name: str) -> torch.device:
-    try:
-        if name.startswith("npu"):
-            importlib.import_module("torch_npu")
-        return torch.empty(1, device=name).device
-    except (RuntimeError, ImportError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UsageError(f"there is no device {name!r}: {reason}", hint="give cpu, npu, npu:0, cuda ...") from None

@@ -48,12 +48,7 @@ def check(target: Target, compare: PrecisionCompare) -> None:
 
 
 def judge(
-    target: Target,
-    compare: PrecisionCompare,
-    actual: Found,
-    results: Mapping[str, Results],
-    *,
-    backward: bool = False,
+    target: Target, compare: PrecisionCompare, actual: Found, results: Mapping[str, Results], *, backward: bool = False
 ) -> None:
     """Compare all results of a case: those equal to a reference run bit for bit need no judging."""
 
@@ -346,9 +341,7 @@ USER = "user"
 
 
 def conformance_tests(
-    *operators: Operator,
-    suite: str = USER,
-    origin: Callable[[str], tuple[tuple[str, ...], str]] | None = None,
+    *operators: Operator, suite: str = USER, origin: Callable[[str], tuple[tuple[str, ...], str]] | None = None
 ) -> Callable[..., None]:
     """Return a test function for all cases of these operators, to be assigned to a name that begins with ``test``.
 

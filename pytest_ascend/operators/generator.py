@@ -88,11 +88,6 @@ class Generated:
     resized: tuple[tuple[int, int], ...] = ()
     template: int = 0
 
-    @property
-    def is_laid_out(self) -> bool:
-        """Whether one of its tensors has another layout than the usual one."""
-        return self.axes[-1] != CONTIGUOUS
-
 
 def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, start: int = 0) -> Iterator[Generated]:
     """Yield ``count`` calls, three at a time: one, another of the same sizes, and the first with other numbers.

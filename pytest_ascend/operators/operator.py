@@ -130,12 +130,7 @@ class InputFactory:
         return self._floating("normal", shape, dtype, grad=grad, std=std)
 
     def uniform(
-        self,
-        *shape: int,
-        low: float = -1.0,
-        high: float = 1.0,
-        dtype: torch.dtype | None = None,
-        grad: bool = True,
+        self, *shape: int, low: float = -1.0, high: float = 1.0, dtype: torch.dtype | None = None, grad: bool = True
     ) -> torch.Tensor:
         """Return uniformly distributed values in [low, high)."""
         return self._floating("uniform", shape, dtype, grad=grad, low=low, high=high)

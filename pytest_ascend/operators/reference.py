@@ -120,12 +120,7 @@ def _cast(found: Tensors, dtypes: Sequence[torch.dtype]) -> Tensors:
 
 
 def computed(
-    operator: Operator,
-    sample: Sample,
-    dtype: str,
-    layouts: tuple[Layout, ...] = SUM_LAYOUTS,
-    *,
-    backward: bool = False,
+    operator: Operator, sample: Sample, dtype: str, layouts: tuple[Layout, ...] = SUM_LAYOUTS, *, backward: bool = False
 ) -> Results:
     """Call in float64, and by torch's CPU kernel in the dtype itself with inputs in each layout.
 

@@ -186,11 +186,6 @@ class Sample:
 
         return replace(self.with_sources(whole), name=f"{self.name}, whole numbers", group=EXACT)
 
-    @property
-    def is_long(self) -> bool:
-        """Whether a tensor is so large that the longest sums may be over it."""
-        return any(math.prod(each.shape) > LONG for each in self.values())
-
     def expanded(self, places: Collection[int] | None = None) -> Sample:
         """Return the same call with every tensor expanded along its first dimension, or only those of these places."""
         changed = self._with_places(lambda leaf, place: leaf.expanded() if places is None or place in places else leaf)

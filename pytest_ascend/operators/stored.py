@@ -45,10 +45,8 @@ class StoredGolden:
         """Return the stored results of a call, or its gradients: one for each input that has one."""
         if active() == "reference" or sample.group == EXACT:
             return Definition(self.operator).expect(sample, dtype, backward=backward)
-        if not backward:
-            return read(self.store, self.operator, dtype, "forward", sample)
-        count = sum(values.wants_grad(getattr(torch, dtype)) for values in sample.values())
-        return read(self.store, self.operator, dtype, BACKWARD, sample, count)
+        count = sum(values.wants_grad(getattr(torch, dtype)) for values in sample.values()) if backward else 0
+        return read(self.store, self.operator, dtype, BACKWARD if backward else "forward", sample, count)
 
 
 def golden_id(operator: Operator) -> str:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from pytest_ascend.operators.call_judging import has_ties, judge_call, note_shortly
 from pytest_ascend.operators.calling import as_it_is, most_elements, moves_gradients, tensors
-from pytest_ascend.operators.generator import AXES, EXPANDED, IN_PLACE_EVERY, Generated
+from pytest_ascend.operators.generator import AXES, CONTIGUOUS, EXPANDED, IN_PLACE_EVERY, Generated
 from pytest_ascend.operators.judging import FEW, Joined, alike, call_digests, digest, is_as_near, is_unsure, joined
 from pytest_ascend.operators.operator import FUNCTION
 from pytest_ascend.operators.reference import Results, Tensors
@@ -237,7 +237,7 @@ def _directions(target: Target, each: Generated) -> Iterator[str]:
     is_asked = not (operator.one_set_of_inputs and any(0 in values.shape for values in each.sample.values()))
     # A product's gradient is the product of the others, or the whole over one, with NaN: either is allowed. And torch's
     # CPU has other kernels for some layouts, which take NaN for another number (logit).
-    is_plain = operator.traits.is_pointwise and not (operator.one_set_of_inputs and each.is_laid_out)
+    is_plain = operator.traits.is_pointwise and not (operator.one_set_of_inputs and each.axes[-1] != CONTIGUOUS)
     is_plain |= moves_gradients(operator) or operator.local_gradient
     is_asked &= is_plain or not any(axis.startswith("special") for axis in each.axes)
     if operator.exactness == FUNCTION:

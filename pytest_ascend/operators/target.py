@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from pytest_ascend.operators.generator import Generated
 from pytest_ascend.operators.judging import in_any_order
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.reference import Reference, Results, Tensors, own_forward
-from pytest_ascend.operators.samples import Sample, on_leaves
+from pytest_ascend.operators.samples import LONG, Sample, on_leaves
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement
 from pytest_ascend.system.dispatching import unseen
@@ -127,8 +128,9 @@ class Target:
         return self.fetched(forward(self.operator, self.operator.function, args, kwargs))
 
     def is_long(self, name: str) -> bool:
-        """Whether the named result is of a sample with the longest sums."""
-        return any(each.is_long and name.startswith(each.name) for each in self.samples)
+        """Whether the named result is of a sample with a tensor so large that the longest sums may be over it."""
+        own = (each for each in self.samples if name.startswith(each.name))
+        return any(math.prod(source.shape) > LONG for each in own for source in each.values())
 
     def layouts(self) -> dict[str, Layout]:
         """Return the layouts that the operator is tested in."""
