@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -62,8 +63,7 @@ def _eig(result: Any, a: Tensor, **_: Any) -> dict[str, Tensor]:
     return {
         "A V - V L": a.to(vectors.dtype) @ vectors - vectors * values.unsqueeze(-2),
         "norms of eigenvectors": vectors.norm(dim=-2),
-        "sum of eigenvalues": values.sum(-1),
-        "sum of squared eigenvalues": values.square().sum(-1),
+        **_sums_of_eigenvalues(values),
     }
 
 
@@ -71,25 +71,23 @@ def _eigvals(values: Tensor, a: Tensor, **_: Any) -> dict[str, Tensor]:
     shifted = a.to(values.dtype).unsqueeze(-3) - values[..., None, None] * torch.eye(a.shape[-1], dtype=values.dtype)
     return {
         "smallest singular value of A - l I": torch.linalg.svdvals(shifted)[..., -1],
-        "sum of eigenvalues": values.sum(-1),
-        "sum of squared eigenvalues": values.square().sum(-1),
+        **_sums_of_eigenvalues(values),
     }
 
 
-def _svd(result: Any, *_: Any, **named: Any) -> dict[str, Tensor]:
-    u, s, other = result
-    vh = other if named.get("is_h", True) else other.mH
-    rank = s.shape[-1]
+def _sums_of_eigenvalues(values: Tensor) -> dict[str, Tensor]:
+    return {"sum of eigenvalues": values.sum(-1), "sum of squared eigenvalues": values.square().sum(-1)}
+
+
+def _svd(result: Any, *_: Any, is_old: bool = False, **__: Any) -> dict[str, Tensor]:
+    u, s, vh = result
+    vh, rank = vh.mH if is_old else vh, s.shape[-1]
     return {
         "singular values": s,
         "U S V^H": (u[..., :rank] * s.unsqueeze(-2).to(u.dtype)) @ vh[..., :rank, :],
         "U^H U": u.mH @ u,
         "V^H V": vh @ vh.mH,
     }
-
-
-def _old_svd(result: Any, *_: Any, **__: Any) -> dict[str, Tensor]:
-    return _svd(result, is_h=False)
 
 
 def _qr(result: Any, _a: Tensor, mode: str = "reduced", **_: Any) -> dict[str, Tensor]:
@@ -129,14 +127,13 @@ def _picked(result: Any, a: Tensor, *args: Any, dim: int | None = None, keepdim:
     return {"values": values, "values at the indices": _at(a, at, dim).reshape(values.shape)}
 
 
+def _kthvalue(result: Any, a: Tensor, _k: int, *args: Any, **named: Any) -> Any:
+    return _picked(result, a, *args, **named)
+
+
 def _mode(result: Any, a: Tensor, dim: int = -1, keepdim: bool = False) -> dict[str, Tensor]:
     values, indices = (each if keepdim or not a.dim() else each.unsqueeze(dim) for each in result)
     return {"how often it is there": (a == values).sum(dim), "value at the index": values == _at(a, indices, dim)}
-
-
-def _kthvalue(result: Any, a: Tensor, _k: int, *args: Any, **named: Any) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = _picked(result, a, *args, **named)
-    return found
 
 
 def _unique(
@@ -174,7 +171,7 @@ PROMISES: Mapping[Any, tuple[Promise, str]] = {
         ((torch.linalg.eig,), _eig, "the order of eigenvalues and the phases of eigenvectors"),
         ((torch.linalg.eigvals,), _eigvals, "the order of eigenvalues"),
         ((torch.linalg.svd,), _svd, "the signs of singular vectors"),
-        ((torch.svd, Tensor.svd), _old_svd, "the signs of singular vectors"),
+        ((torch.svd, Tensor.svd), partial(_svd, is_old=True), "the signs of singular vectors"),
         ((torch.linalg.qr, torch.qr, Tensor.qr), _qr, "the signs of Q's columns"),
         ((torch.sort, Tensor.sort), _sorted, "the order of equal elements"),
         ((torch.argsort, Tensor.argsort), _argsort, "the order of equal elements"),
@@ -206,9 +203,8 @@ class OpenCall:
         Raises what torch raises for a result of another structure or shape.
         """
         own = [each.dtype for each in tensors_in(result) if _is_inexact(each)]
-        found = self.promise(
-            *(mapped(each, _wide) for each in (result, *self.args)), **mapped(dict(self.kwargs), _wide)
-        )
+        args, kwargs = mapped(((result, *self.args), dict(self.kwargs)), _wide)
+        found = self.promise(*args, **kwargs)
         return {name: _narrow(each, own) if own else each for name, each in found.items()}
 
 

@@ -36,11 +36,12 @@ def _places(size: int, order: int) -> tuple[Tensor, Tensor]:
     return taken, taken.argsort()
 
 
-def _flipped(value: Any, dims: Sequence[int], *, back: bool = False) -> Any:
-    """Reorder a tensor along some dimensions by the current order, or restore it (``back``)."""
+def _flipped(value: Any, dims: Sequence[int] | None = None, *, back: bool = False) -> Any:
+    """Reorder a tensor along some dimensions (or all) by the current order, or restore it (``back``)."""
     order = _order.get()
-    if not isinstance(value, Tensor) or not value.dim() or not dims:
+    if not isinstance(value, Tensor) or not value.dim() or (dims is not None and not dims):
         return value
+    dims = range(value.dim()) if dims is None else dims
     if not order:
         return value.flip(list(dims))
     for dim in dims:
@@ -48,12 +49,8 @@ def _flipped(value: Any, dims: Sequence[int], *, back: bool = False) -> Any:
     return value
 
 
-def _back(value: Any, dims: Sequence[int]) -> Any:
+def _back(value: Any, dims: Sequence[int] | None = None) -> Any:
     return _flipped(value, dims, back=True)
-
-
-def _all(value: Any, *, back: bool = False) -> Any:
-    return _flipped(value, range(value.dim()), back=back) if isinstance(value, Tensor) else value
 
 
 def _product(left: int, right: int) -> Way:
@@ -69,16 +66,10 @@ def _product(left: int, right: int) -> Way:
 
 
 def _reduction(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Reverse the dimensions that are summed over: the second argument, or all."""
-    dims = args[0] if args else kwargs.get("dim")
-    dims = [dims] if isinstance(dims, int) else dims
-    return func(_flipped(x, dims or range(x.dim())), *args, **kwargs)
-
-
-def _norm(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    dims = args[1] if len(args) > 1 else kwargs.get("dim")
-    dims = [dims] if isinstance(dims, int) else dims
-    return func(_flipped(x, dims or range(x.dim())), *args, **kwargs)
+    """Reverse the dimensions that are summed over: those named, or all."""
+    place = 1 if "norm" in func.overloadpacket.__name__ else 0  # after the order of a norm
+    dims = args[place] if len(args) > place else kwargs.get("dim")
+    return func(_flipped(x, [dims] if isinstance(dims, int) else dims or None), *args, **kwargs)
 
 
 def _variance(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -111,12 +102,11 @@ def _cumulative(func: Any, x: Tensor, dim: int, **kwargs: Any) -> Any:
     return torch.from_numpy(np.moveaxis(values, 0, dim).copy()).reshape(x.shape).to(x.dtype)
 
 
-def _softmax(func: Any, x: Tensor, dim: int, *rest: Any) -> Any:
-    return _back(func(_flipped(x, [dim]), dim, *rest), [dim])
-
-
-def _softmax_backward(func: Any, grad: Tensor, output: Tensor, dim: int, *rest: Any) -> Any:
-    return _back(func(_flipped(grad, [dim]), _flipped(output, [dim]), dim, *rest), [dim])
+def _softmax(func: Any, *args: Any) -> Any:
+    """Reverse the tensors that come first, the input or a gradient and the output, along the dimension after them."""
+    tensors = [each for each in args if isinstance(each, Tensor)]
+    dim, *rest = args[len(tensors) :]
+    return _back(func(*(_flipped(each, [dim]) for each in tensors), dim, *rest), [dim])
 
 
 def _layer_norm(func: Any, x: Tensor, shape: Sequence[int], weight: Any, *rest: Any) -> Any:
@@ -127,41 +117,28 @@ def _layer_norm(func: Any, x: Tensor, shape: Sequence[int], weight: Any, *rest: 
 
 
 def _layer_norm_backward(func: Any, grad: Tensor, x: Tensor, shape: Any, *rest: Any) -> Any:
-    made = func(_all(grad), _all(x), shape, *(_all(each) for each in rest))
-    return tuple(_all(each, back=True) for each in made)
+    made = func(_flipped(grad), _flipped(x), shape, *map(_flipped, rest))
+    return tuple(map(_back, made))
 
 
-def _batch_norm(func: Any, x: Tensor, *rest: Any) -> Any:
-    dims = [0, *range(2, x.dim())]
-    output, *others = func(_flipped(x, dims), *rest)
-    return (_back(output, dims), *others)
+def _normalization(inputs: int, *, batch: bool) -> Way:
+    """Reverse the positions, and the batch, of the first ``inputs`` arguments; restore the first result."""
+
+    def compute(func: Any, *args: Any) -> Any:
+        dims = [*([0] if batch else []), *range(2, args[0].dim())]
+        turned = [_flipped(each, dims) for each in args[:inputs]]
+        turned = turned if batch else [each.contiguous() for each in turned]  # as kernels of groups need it
+        made, *others = func(*turned, *args[inputs:])
+        return (_back(made, dims), *others)
+
+    return compute
 
 
-def _batch_norm_backward(func: Any, grad: Tensor, x: Tensor, *rest: Any) -> Any:
-    dims = [0, *range(2, x.dim())]
-    grad_input, *others = func(_flipped(grad, dims), _flipped(x, dims), *rest)
-    return (_back(grad_input, dims), *others)
-
-
-def _group_norm(func: Any, x: Tensor, *rest: Any) -> Any:
-    dims = range(2, x.dim())
-    output, *others = func(_flipped(x, dims).contiguous(), *rest)
-    return (_back(output, dims), *others)
-
-
-def _group_norm_backward(func: Any, grad: Tensor, x: Tensor, *rest: Any) -> Any:
-    dims = range(2, x.dim())
-    grad_input, *others = func(_flipped(grad, dims).contiguous(), _flipped(x, dims).contiguous(), *rest)
-    return (_back(grad_input, dims), *others)
-
-
-_TRANSPOSED, _GROUPS = 6, 8
-
-
-def _convolution(func: Any, x: Tensor, weight: Tensor, *rest: Any) -> Any:
-    if rest[_GROUPS - 2] != 1 or x.dim() < 3:
-        return func(x, weight, *rest)
-    return func(_flipped(x, [1]), _flipped(weight, [0 if rest[_TRANSPOSED - 2] else 1]), *rest)
+def _convolution(func: Any, x: Tensor, weight: Tensor, *settings: Any) -> Any:
+    is_transposed, groups = settings[4], settings[6]
+    if groups != 1 or x.dim() < 3:
+        return func(x, weight, *settings)
+    return func(_flipped(x, [1]), _flipped(weight, [0 if is_transposed else 1]), *settings)
 
 
 def _convolution_backward(func: Any, grad: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> Any:
@@ -192,12 +169,12 @@ def _convolution_backward(func: Any, grad: Tensor, x: Tensor, weight: Tensor, *r
 
 
 def _embedding_backward(func: Any, grad: Tensor, indices: Tensor, *rest: Any) -> Any:
-    return func(_flipped(grad, range(indices.dim())), _all(indices), *rest)
+    return func(_flipped(grad, range(indices.dim())), _flipped(indices), *rest)
 
 
 def _attention(func: Any, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **kwargs: Any) -> Any:
     """Reverse the keys; causal attention becomes a mask."""
-    dropout, is_causal = (*rest, 0.0, False)[:2] if rest else (0.0, False)
+    dropout, is_causal = (*rest, 0.0, False)[:2]
     mask = _mask(q, k, is_causal, kwargs.pop("attn_mask", None))
     return func(q, _flipped(k, [-2]), _flipped(v, [-2]), dropout, False, attn_mask=_flipped(mask, [-1]), **kwargs)
 
@@ -235,20 +212,16 @@ def _is_short(value: Any) -> bool:
 
 
 def _rounded(usual: Any, exact: Any) -> Any:
-    """Round to the usual dtype of a result: every second or every fourth to the farther neighbour."""
+    """Round to a result's usual dtype: some to the farther neighbour, by their last bits, in late orders at random."""
     if not _is_short(usual) or usual.dtype not in BITS or (usual.dtype is torch.bfloat16 and not _order.get()):
         return usual
     nearest = exact.to(usual.dtype)
     bits = nearest.view(BITS[usual.dtype])
     outwards = (exact.abs() - nearest.double().abs()).sign().to(bits.dtype)
-    moves = _chosen(bits) & nearest.isfinite() & (nearest != 0)
-    return torch.where(moves, bits + outwards, bits).view(nearest.dtype)
-
-
-def _chosen(bits: Tensor) -> Tensor:
-    """Return which elements are rounded to the farther neighbour: by their last bits, in late orders at random."""
     order = _order.get()
-    return _by_chance(bits) if order > EARLY else bits & 3 == order % 4 if order else bits & 1 == 1
+    chosen = _by_chance(bits) if order > EARLY else bits & 3 == order % 4 if order else bits & 1 == 1
+    moves = chosen & nearest.isfinite() & (nearest != 0)
+    return torch.where(moves, bits + outwards, bits).view(nearest.dtype)
 
 
 def _by_chance(like: Tensor) -> Tensor:
@@ -412,15 +385,6 @@ def _is_in_backward() -> bool:
     return torch._C._current_graph_task_id() >= 0  # noqa: SLF001 - no public name exists
 
 
-def _as_elsewhere(x: Tensor, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return keywords by which a gradient's sum has the dtype that it has on devices other than the CPU.
-
-    torch's gradient of renorm, say, adds float32 in float64 on the CPU, and in float32 elsewhere.
-    """
-    is_wider = kwargs.get("dtype") is torch.float64 and x.dtype is torch.float32
-    return {**kwargs, "dtype": torch.float32} if is_wider else kwargs
-
-
 def _decision(func: Any, x: Tensor, *others: Any, **kwargs: Any) -> Any:
     """In a backward pass, decide otherwise where the difference or sign that decides is nearly zero, but not zero.
 
@@ -450,25 +414,19 @@ KINKED: Mapping[str, Way] = {
 WAYS: Mapping[str, Way] = {
     **KINKED,
     **dict.fromkeys(("sort", "topk", "kthvalue", "median", "nanmedian", "mode"), _among_equals),
-    "mm": _product(0, 1),
-    "bmm": _product(0, 1),
-    "mv": _product(0, 1),
-    "dot": _product(0, 1),
-    "addmm": _product(1, 2),
-    "addmv": _product(1, 2),
-    "baddbmm": _product(1, 2),
-    **dict.fromkeys(("sum", "mean", "var_mean", "logsumexp", "prod"), _reduction),
+    **dict.fromkeys(("mm", "bmm", "mv", "dot"), _product(0, 1)),
+    **dict.fromkeys(("addmm", "addmv", "baddbmm"), _product(1, 2)),
+    **dict.fromkeys(("sum", "mean", "var_mean", "logsumexp", "prod", "norm", "linalg_vector_norm"), _reduction),
     **dict.fromkeys(("var", "std"), _variance),
     **dict.fromkeys(("cumsum", "cumprod"), _cumulative),
-    **dict.fromkeys(("norm", "linalg_vector_norm"), _norm),
     **dict.fromkeys(("_softmax", "_log_softmax"), _saved(_softmax)),
-    **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), _softmax_backward),
+    **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), _softmax),
     "native_layer_norm": _normalized(_layer_norm),
     "native_layer_norm_backward": _layer_norm_backward,
-    **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit"), _normalized(_batch_norm)),
-    "native_batch_norm_backward": _batch_norm_backward,
-    "native_group_norm": _normalized(_group_norm),
-    "native_group_norm_backward": _group_norm_backward,
+    **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit"), _normalized(_normalization(1, batch=True))),
+    "native_batch_norm_backward": _normalization(2, batch=True),
+    "native_group_norm": _normalized(_normalization(1, batch=False)),
+    "native_group_norm_backward": _normalization(2, batch=False),
     "_weight_norm_interface": _weight_norm,
     "_weight_norm_interface_backward": _weight_norm_backward,
     "convolution": _convolution,
@@ -508,8 +466,9 @@ class other_order(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         has_short = any(isinstance(each, Tensor) and each.dtype in SHORT for each in args)
         if self.number and has_short and way is not _among_equals:  # which computes nothing
             way = _faithful
-        if self.number % 2 and way in (_reduction, _norm) and _is_in_backward():
-            kwargs = _as_elsewhere(args[0], kwargs)
+        if self.number % 2 and way is _reduction and _is_in_backward() and args[0].dtype is torch.float32:
+            # torch's gradient of renorm, say, adds float32 in float64 on the CPU, and in float32 elsewhere.
+            kwargs = {**kwargs, "dtype": torch.float32} if kwargs.get("dtype") is torch.float64 else kwargs
         try:
             return way(func, *args, **kwargs)
         except (TypeError, RuntimeError, IndexError, ValueError):
