@@ -16,6 +16,7 @@ from pytest_ascend.precision.diagnosis import (
     Sample,
     explained,
     formula_of,
+    index_of,
     map_of,
     pattern_of,
     worst_elements,
@@ -25,7 +26,7 @@ from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, REAL_PARTS
 from pytest_ascend.precision.jumps import without_jumps
 from pytest_ascend.precision.nested import Leaf, StructureMismatch, children, kind, leaves
 from pytest_ascend.precision.reference import Reference, plain
-from pytest_ascend.precision.settings import Promise, Request, as_tensor, differences, explain
+from pytest_ascend.precision.settings import Request, as_tensor, differences, explain
 from pytest_ascend.precision.standards import Standard, standard_of
 from pytest_ascend.precision.tallies import pieces
 from pytest_ascend.records.verdict import Limit, Rule, Verdict, Worst
@@ -80,20 +81,17 @@ def compare(
 
     Never raises for results that differ; raises :class:`UsageError` for what cannot be judged.
     """
-    promise = Promise(
-        dtype=None if dtype is None else str(dtype),
-        device=None if device is None else str(device),
-        stride=stride,
-        requires_grad=requires_grad,
-    )
     request = Request(
         standard=standard_of(standard),
-        limits={} if limits is None else limits,
+        limits=limits or {},
         waiver=waiver,
         accumulation=accumulation,
         scale=scale,
         branching=branching,
-        promise=promise,
+        dtype=None if dtype is None else str(dtype),
+        device=None if device is None else str(device),
+        stride=stride,
+        requires_grad=requires_grad,
     )
     whole = Leaf(name, actual, expected, () if reference_runs is None else _each(reference_runs, expected))
     if all(isinstance(each, torch.Tensor) for each in (actual, expected, *whole.reference_runs)):
@@ -206,7 +204,7 @@ def _judge_numbers(leaf: Leaf, request: Request, beside: Callable[[], str]) -> V
         leaf.path,
         reference_runs[0].dtype if reference_runs and reference_runs[0].is_floating_point() else number,
     )
-    wrong = list(differences(actual, expected, reference_runs, request.promise, leaf.actual))
+    wrong = list(differences(actual, expected, reference_runs, request, leaf.actual))
     if wrong:
         return _refused(leaf.path, wrong, request)
     for one in reference_runs:
@@ -312,32 +310,26 @@ def judge_exact(
     metrics = {"count": float(start), "mismatches": float(unequal)}
     if not unequal:
         return Verdict(path=path, agrees=True, standard=label, headline="agrees", metrics=metrics)
+    # The element that is furthest off. Python's integers are used, since they do not overflow.
+    seen = zip(sample.actual[:4096], sample.expected[:4096], strict=True)
+    place = int(np.argmax(np.array([abs(int(a) - int(e)) for a, e in seen], dtype=np.float64)))
     verdict = Verdict(
         path=path,
         agrees=False,
         standard=label,
         headline=f"{unequal} of {start} elements differ, where every one has to be equal",
         metrics={**metrics, "limit_used": float(unequal)},
-        worst=_largest(sample),
+        worst=Worst(
+            index=index_of(int(sample.places[place]), sample.shape),
+            actual=str(sample.actual[place]),
+            expected=str(sample.expected[place]),
+        ),
         limit=Limit(name=str(Rule.UNEQUAL), value=0.0),
         pattern=pattern_of(sample),
         worst_elements=worst_elements(sample),
         where=map_of(sample),
     )
     return replace(verdict, message="\n".join(explain(verdict)))
-
-
-def _largest(sample: Sample) -> Worst:
-    """Return the element that is furthest off. Python's integers are used, since they do not overflow."""
-    shown = min(sample.places.size, 4096)
-    gaps = [abs(int(a) - int(e)) for a, e in zip(sample.actual[:shown], sample.expected[:shown], strict=True)]
-    place = int(np.argmax(np.array(gaps, dtype=np.float64)))
-    index = tuple(int(each) for each in np.unravel_index(int(sample.places[place]), sample.shape or (1,)))
-    return Worst(
-        index=index if sample.shape else (),
-        actual=str(sample.actual[place]),
-        expected=str(sample.expected[place]),
-    )
 
 
 #: Figures whose distribution is reported, and at which percentiles.
@@ -382,7 +374,14 @@ def pass_rate(samples: Iterable[Sequence[Any]], **settings: Any) -> PassRate:
     """
     if not isinstance(samples, Iterable):
         raise UsageError(f"{samples!r:.80} holds no samples", hint=SAMPLE)
-    verdicts = tuple(_judge_sample(sample, settings) for sample in samples)
+    verdicts = []
+    for sample in samples:
+        if not isinstance(sample, tuple | list):
+            raise UsageError(f"a sample is {kind(sample)}", hint=SAMPLE)
+        if len(sample) not in (2, 3):
+            raise UsageError(f"a sample has {len(sample)} parts", hint=SAMPLE)
+        beside = {"reference_runs": sample[2]} if len(sample) > 2 else {}
+        verdicts.append(compare(sample[0], sample[1], **beside, **settings))
     if not verdicts:
         raise UsageError("there are no samples to judge", hint="give pairs of actual and expected results")
     figures = {}
@@ -390,14 +389,4 @@ def pass_rate(samples: Iterable[Sequence[Any]], **settings: Any) -> PassRate:
         values = [verdict.metrics[name] for verdict in verdicts if name in verdict.metrics]
         if values:
             figures[name] = tuple(np.percentile(values, PERCENTILES, method="nearest").tolist())
-    return PassRate(verdicts=verdicts, figures=figures)
-
-
-def _judge_sample(sample: Sequence[Any], settings: Mapping[str, Any]) -> Verdict:
-    if not isinstance(sample, tuple | list):
-        raise UsageError(f"a sample is {kind(sample)}", hint=SAMPLE)
-    if len(sample) == 2:
-        return compare(sample[0], sample[1], **settings)
-    if len(sample) == 3:
-        return compare(sample[0], sample[1], reference_runs=sample[2], **settings)
-    raise UsageError(f"a sample has {len(sample)} parts", hint=SAMPLE)
+    return PassRate(verdicts=tuple(verdicts), figures=figures)

@@ -51,6 +51,11 @@ class Sample:
         return cls(tuple(tensor.shape), dtype, places, actual, expected, total, tensor.numel(), is_whole)
 
 
+def index_of(place: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the index of an element by its row-major position; () for that of a scalar."""
+    return tuple(map(int, np.unravel_index(place, tuple(shape))))
+
+
 #: Elements listed for one comparison, and cells of the map of the wrong ones, down and across.
 TOLD, MAP_ROWS, MAP_COLUMNS = 8, 24, 48
 
@@ -65,9 +70,7 @@ def worst_elements(sample: Sample) -> tuple[Worst, ...]:
     order = np.argsort(-np.nan_to_num(gaps, nan=np.inf, posinf=np.inf), kind="stable")[:TOLD]
     return tuple(
         Worst(
-            index=tuple(int(each) for each in np.unravel_index(int(sample.places[place]), sample.shape))
-            if sample.shape
-            else (),
+            index=index_of(int(sample.places[place]), sample.shape),
             actual=form.format(sample.actual[place]),
             expected=form.format(sample.expected[place]),
         )
@@ -90,10 +93,6 @@ def map_of(sample: Sample) -> tuple[str, ...]:
     return tuple("".join(str(int(level)) for level in row) for row in np.ceil(share * 9))
 
 
-#: A check of where the wrong elements are.
-Place: TypeAlias = Callable[["Sample"], str]
-
-
 def pattern_of(sample: Sample) -> str:
     """Return the pattern and what it usually means; "" if there is none."""
     if not sample.total or not sample.places.size:
@@ -103,13 +102,11 @@ def pattern_of(sample: Sample) -> str:
 
 
 def _everywhere(sample: Sample) -> str:
+    if sample.total == 1:
+        return "a single element"
     if sample.total == sample.elements:
         return "all elements"
     return f"nearly all elements ({sample.total} of {sample.elements})" if sample.total > 0.99 * sample.elements else ""
-
-
-def _single(sample: Sample) -> str:
-    return "a single element" if sample.total == 1 else ""
 
 
 def _run(sample: Sample) -> str:
@@ -169,12 +166,9 @@ def _one_index(sample: Sample) -> str:
     return ""
 
 
-#: From the most specific to the least.
-PLACES: tuple[Place, ...] = (_single, _everywhere, _run, _slices, _box, _every, _one_index)
+#: Checks of where the wrong elements are, from the most specific to the least.
+PLACES: tuple[Callable[[Sample], str], ...] = (_everywhere, _run, _slices, _box, _every, _one_index)
 
-
-#: Tells whether wrong values (float64, finite ones only) have one usual cause.
-Test: TypeAlias = Callable[[Array, Array], bool]
 
 #: Bits of the significand of each dtype, by torch's names.
 DIGITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
@@ -245,8 +239,8 @@ def _unrelated(ours: Array, theirs: Array) -> bool:
     return lengths > 0 and abs(float(ours @ theirs)) < 0.5 * lengths
 
 
-#: In this order: the first that applies is reported.
-CAUSES: tuple[tuple[Test, str], ...] = (
+#: Tests of wrong values (float64, finite ones only) for a usual cause: the first that applies is reported.
+CAUSES: tuple[tuple[Callable[[Array, Array], bool], str], ...] = (
     (
         lambda ours, theirs: bool(np.all(ours == 0) and np.any(theirs)),
         "zeros instead of values, as of what is not computed, not written, masked away, or flushed as too small",
@@ -409,14 +403,12 @@ def explained(verdict: Verdict, tensors: Sequence[Tensor], request: Request, jud
         ours, theirs, *beside = (each[rest] for each in (actual, expected, *reference_runs))
         how = _in_halves(request) if HALVES in chosen else request
         if not ours.numel() or judge(verdict.path, ours, theirs, beside, how).agrees:
-            text = _of_hf32(hf32) if HALVES in set(chosen) - documented else told(chosen)
+            text = told(chosen)
+            if HALVES in set(chosen) - documented:
+                text = f"{OF_HF32}: {' and '.join(hf32)} is on (torch_npu's default for convolutions); set False"
             named = replace(verdict, pattern="; ".join(filter(None, [verdict.pattern, text])))
             return replace(named, message="\n".join(explain(named)))
     return verdict
-
-
-def _of_hf32(settings: Sequence[str]) -> str:
-    return f"{OF_HF32}: {' and '.join(settings)} is on (torch_npu's default for convolutions); set False"
 
 
 def _in_halves(request: Request) -> Request:

@@ -7,6 +7,7 @@ exceeds two units in the last place (ulp), the errors in ulp. What this cannot d
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Sequence
@@ -35,8 +36,8 @@ Floats: TypeAlias = npt.NDArray[Any]
 
 #: Elements of a chunk, so that its arrays stay in a core's cache.
 CHUNK = 3 << 13
-#: From so many elements on, several threads share the work.
-PARALLEL_FROM, MOST_THREADS = 1 << 21, 4
+#: From so many elements on, so many threads share the work.
+PARALLEL_FROM, THREADS = 1 << 21, min(4, os.cpu_count() or 1)
 #: Below this, every figure is computed in float64, whatever the inputs are.
 WIDE_UP_TO = 1 << 16
 
@@ -58,7 +59,6 @@ class Measurement:
     actual: Sums
     reference_runs: list[Sums]
     nonfinite: Nonfinite
-    observer: Observer | None = None
 
     def merge(self, other: Measurement) -> None:
         """Add the results for the elements that follow."""
@@ -77,27 +77,26 @@ def measure(
 ) -> Measurement:
     """Measure real floating-point tensors of equal shape; ``form`` is the format that defines ulps."""
     block = block_size(actual.numel()) if reference_runs and actual.numel() > EXACT_UP_TO // 32 else 0
-    beside = [Sums(form, is_beside=True, block=block) for _ in reference_runs]
-    found = Measurement(Sums(form, block=block), beside, Nonfinite(), observer)
     tensors = [actual, expected, *reference_runs]
     work = work_dtype(tensors)
     size = CHUNK if work is torch.float32 else CHUNK // 2
-    if observer is None and actual.numel() >= PARALLEL_FROM and all(map(_is_flat, tensors)):
-        flat = [each.reshape(-1) for each in tensors]
-        length = flat[0].numel()
-        threads = min(MOST_THREADS, os.cpu_count() or 1)
-        share = -(-length // threads // size) * size
-        starts = range(0, length, max(share, size))
-        with ThreadPoolExecutor(threads) as pool:
-            parts = pool.map(
-                lambda start: _part(found, [each[start : start + share] for each in flat], work, size, start), starts
-            )
-            for part in parts:
-                found.merge(part)
+    part = functools.partial(_measured, form=form, block=block, work=work, size=size, observer=observer)
+    length = actual.numel()
+    are_flat = all(each.device.type == "cpu" and each.is_contiguous() for each in tensors)
+    if observer is None and length >= PARALLEL_FROM and are_flat:
+        flat, share = [each.reshape(-1) for each in tensors], -(-length // THREADS // size) * size
+        starts = range(0, length, share)
+        with ThreadPoolExecutor(THREADS) as pool:
+            found, *rest = pool.map(part, ([each[start : start + share] for each in flat] for start in starts), starts)
+        for each in rest:
+            found.merge(each)
     else:
-        _measure_range(found, tensors, work, size, 0)
-    if found.nonfinite.shared_nan and not found.nonfinite.explains_nan(form):
-        found.nonfinite.count_shared()
+        found = part(tensors, 0)
+    special = found.nonfinite
+    if special.shared_nan and not special.explains_nan(form):  # then these are mismatches, too
+        if special.first < 0 or special.first_shared < special.first:
+            special.first, special.first_is = special.first_shared, (NAN, FINITE)
+        special.mismatches += special.shared_nan
     return found
 
 
@@ -118,11 +117,19 @@ def measured_equal(actual: torch.Tensor, expected: torch.Tensor, form: Format) -
     return Measurement(Sums(form, count=finite, within=[finite] * len(SHARES)), [], special)
 
 
-def _measure_range(
-    found: Measurement, tensors: Sequence[torch.Tensor], work: torch.dtype, size: int, start: int
-) -> None:
-    """Process tensors whose first element is number ``start``."""
-    form, dense = found.actual.format, None
+def _measured(
+    tensors: Sequence[torch.Tensor],
+    start: int,
+    *,
+    form: Format,
+    block: int,
+    work: torch.dtype,
+    size: int,
+    observer: Observer | None,
+) -> Measurement:
+    """Measure tensors whose first element is number ``start``, in chunks of ``size`` elements."""
+    beside, dense = [Sums(form, is_beside=True, block=block) for _ in tensors[2:]], None
+    found = Measurement(Sums(form, block=block), beside, Nonfinite())
     with np.errstate(all="ignore"):
         for chunk in pieces(tensors, size, work):
             actual, expected, *reference_runs = chunk
@@ -133,25 +140,14 @@ def _measure_range(
                 arrays = [each.to(torch.float64).numpy() for each in chunk]
                 found.nonfinite.add(arrays[0], arrays[1], arrays[2:], form, start)
                 _add_finite(found.actual, actual, expected, start)
-            if found.observer is not None:
+            if observer is not None:
                 places = slice(None) if is_finite else _finite(actual, expected, form)
-                found.observer.add(*(each[places].to(torch.float64).numpy() for each in chunk))
+                observer.add(*(each[places].to(torch.float64).numpy() for each in chunk))
             for sums, values in zip(found.reference_runs, reference_runs, strict=True):
                 if not dense.add(sums, values, expected, start):
                     _add_finite(sums, values, expected, start)
             start += actual.numel()
-
-
-def _part(whole: Measurement, tensors: Sequence[torch.Tensor], work: torch.dtype, size: int, start: int) -> Measurement:
-    form, block = whole.actual.format, whole.actual.block
-    beside = [Sums(form, is_beside=True, block=block) for _ in whole.reference_runs]
-    part = Measurement(Sums(form, block=block), beside, Nonfinite())
-    _measure_range(part, tensors, work, size, start)
-    return part
-
-
-def _is_flat(tensor: torch.Tensor) -> bool:
-    return tensor.device.type == "cpu" and tensor.is_contiguous()
+    return found
 
 
 def block_size(elements: int) -> int:
@@ -193,12 +189,9 @@ def _add_finite(sums: Sums, actual: torch.Tensor, expected: torch.Tensor, start:
 def _add_overflows(sums: Sums, actual: torch.Tensor, expected: torch.Tensor) -> None:
     """Process finite pairs (float64) whose difference overflows: as infinite errors."""
     octaves = octaves_and_inverse(expected.abs().numpy(), sums.format)[0]
-    sums.count = actual.numel()
-    sums.expected_max = float(expected.abs().max())
-    sums.abs_argmax = 0
-    sums.abs_max = sums.abs_sum = sums.square_sum = math.inf
+    sums.count, sums.abs_argmax, sums.expected_max = actual.numel(), 0, float(expected.abs().max())
+    sums.abs_max = sums.abs_sum = sums.square_sum = sums.actual_square_sum = sums.expected_square_sum = math.inf
     sums.rel_max = sums.rel_sum = sums.ulp_max = sums.ulp_sum = sums.ulp_square_sum = math.inf
-    sums.actual_square_sum = sums.expected_square_sum = math.inf
     sums.spread.add(octaves, np.full(octaves.size, math.inf))
 
 
@@ -227,12 +220,6 @@ class Nonfinite:
     def explains_nan(self, form: Format) -> bool:
         """Whether an overflow, or a non-finite input, may have caused NaN where a number is expected."""
         return form.has_short_range or self.nan_expected > 0 or self.inf_expected > 0
-
-    def count_shared(self) -> None:
-        """Count, at the end, NaN shared with reference runs as mismatches: nothing explains them."""
-        if self.first < 0 or self.first_shared < self.first:
-            self.first, self.first_is = self.first_shared, (NAN, FINITE)
-        self.mismatches += self.shared_nan
 
     def merge(self, other: Nonfinite) -> None:
         """Add the counts of another pass."""
@@ -339,71 +326,62 @@ def quick_measure(actual: Tensor, expected: Tensor, form: Format, *, only_roundi
     ours, theirs = actual.reshape(-1), expected.reshape(-1)
     length = ours.numel()
     size = min(CHUNK if work is torch.float32 else CHUNK // 2, length)
-    threads = min(MOST_THREADS, os.cpu_count() or 1) if length >= PARALLEL_FROM else 1
-    share = -(-length // threads // size) * size
+    share = -(-length // THREADS // size) * size if length >= PARALLEL_FROM else length
 
     def part(start: int) -> QuickMeasurement:
-        found, buffers = QuickMeasurement(), _Buffers(size, work, form)
+        """Look at a thread's share, from element number ``start`` on."""
+        found, arrays = QuickMeasurement(), [torch.empty(size, dtype=work) for _ in range(3)]
         with np.errstate(all="ignore"):
             for at in range(start, min(start + share, length), size):
-                buffers.take(found, ours[at : at + size], theirs[at : at + size], at)
+                _look(found, arrays, ours[at : at + size], theirs[at : at + size], at, form=form)
                 if found.is_odd or (only_rounding and found.ulp_max > FAR):
                     break
         return found
 
-    if threads == 1:
+    if share == length:
         found = part(0)
     else:
-        with ThreadPoolExecutor(threads) as pool:
+        with ThreadPoolExecutor(THREADS) as pool:
             found, *rest = pool.map(part, range(0, length, share))
         for each in rest:
             found.merge(each)
     return None if found.is_odd or (only_rounding and found.ulp_max > FAR) else found
 
 
-class _Buffers:
-    """Arrays for one chunk; used by one thread."""
-
-    def __init__(self, size: int, dtype: torch.dtype, form: Format) -> None:
-        self.size, self.dtype, self.word, self.form = size, dtype, WORDS[dtype], form
-        self.largest_square = min(form.largest, 1e15) ** 2
-        self._difference = torch.empty(size, dtype=dtype)
-        self._inverse = torch.empty(size, dtype=dtype)
-        self._other = torch.empty(size, dtype=dtype)
-
-    def take(self, found: QuickMeasurement, actual: Tensor, expected: Tensor, start: int) -> None:
-        """Add a chunk whose first element is number ``start``."""
-        length = actual.numel()
-        difference = self._difference[:length]
-        theirs = expected if expected.dtype is self.dtype else self._other[:length].copy_(expected)
-        if actual.dtype is self.dtype:
-            torch.sub(actual, theirs, out=difference)
-        else:
-            difference.copy_(actual).sub_(theirs)
-        lowest, highest = torch.aminmax(difference)
-        furthest = max(-float(lowest), float(highest))
-        square = products(theirs.numpy(), theirs.numpy())
-        # NaN, infinite, or so large that a value or a sum of squares may overflow in its format.
-        if not (furthest < math.inf and square < self.largest_square):
-            found.is_odd = True
-            return
-        found.count += length
-        found.expected_square_sum += square
-        if furthest > found.furthest:
-            found.furthest, found.chunk = furthest, start
-        if not furthest or found.ulp_max > FAR:
-            return
-        word, form, ulps = self.word, self.form, difference.numpy()
-        inverse = self._inverse.numpy()[:length]
-        bits = inverse.view(word.integer)
-        np.bitwise_and(theirs.numpy().view(word.integer), word.exponent_bits, out=bits)
-        np.maximum(bits, max(form.emin + word.bias, 1) << word.shift, out=bits)
-        np.subtract(word.exponent_bits, bits, out=bits)
-        np.multiply(ulps, inverse, out=ulps)
-        np.multiply(ulps, ulps.dtype.type(2.0 ** (form.digits - 2)), out=ulps)
-        found.ulp_max = max(found.ulp_max, float(np.maximum.reduce(ulps)), -float(np.minimum.reduce(ulps)))
-        if found.ulp_max <= FAR:
-            found.ulp_square_sum += products(ulps, ulps)
-            np.minimum(np.maximum(ulps, -1, out=ulps), 1, out=ulps)
-            found.upward_sum += float(np.add.reduce(ulps))
-            found.outward_sum += products(ulps, np.sign(theirs.numpy(), out=inverse))
+def _look(
+    found: QuickMeasurement, arrays: Sequence[Tensor], actual: Tensor, expected: Tensor, start: int, *, form: Format
+) -> None:
+    """Add a chunk whose first element is number ``start``, in arrays of its size or larger, of the working dtype."""
+    work, length = arrays[0].dtype, actual.numel()
+    difference = arrays[0][:length]
+    theirs = expected if expected.dtype is work else arrays[1][:length].copy_(expected)
+    if actual.dtype is work:
+        torch.sub(actual, theirs, out=difference)
+    else:
+        difference.copy_(actual).sub_(theirs)
+    lowest, highest = torch.aminmax(difference)
+    furthest = max(-float(lowest), float(highest))
+    square = products(theirs.numpy(), theirs.numpy())
+    # NaN, infinite, or so large that a value or a sum of squares may overflow in its format.
+    if not (furthest < math.inf and square < min(form.largest, 1e15) ** 2):
+        found.is_odd = True
+        return
+    found.count += length
+    found.expected_square_sum += square
+    if furthest > found.furthest:
+        found.furthest, found.chunk = furthest, start
+    if not furthest or found.ulp_max > FAR:
+        return
+    word, ulps, inverse = WORDS[work], difference.numpy(), arrays[2].numpy()[:length]
+    bits = inverse.view(word.integer)
+    np.bitwise_and(theirs.numpy().view(word.integer), word.exponent_bits, out=bits)
+    np.maximum(bits, max(form.emin + word.bias, 1) << word.shift, out=bits)
+    np.subtract(word.exponent_bits, bits, out=bits)
+    np.multiply(ulps, inverse, out=ulps)
+    np.multiply(ulps, ulps.dtype.type(2.0 ** (form.digits - 2)), out=ulps)
+    found.ulp_max = max(found.ulp_max, float(np.maximum.reduce(ulps)), -float(np.minimum.reduce(ulps)))
+    if found.ulp_max <= FAR:
+        found.ulp_square_sum += products(ulps, ulps)
+        np.minimum(np.maximum(ulps, -1, out=ulps), 1, out=ulps)
+        found.upward_sum += float(np.add.reduce(ulps))
+        found.outward_sum += products(ulps, np.sign(theirs.numpy(), out=inverse))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pytest_ascend.precision.diagnosis import Sample, causes, map_of, pattern_of, worst_elements
+from pytest_ascend.precision.diagnosis import Sample, causes, index_of, map_of, pattern_of, worst_elements
 from pytest_ascend.precision.errors import (
     CHUNK,
     FINITE,
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 Floats: TypeAlias = npt.NDArray[Any]
 
-#: The limits of the default standard for dtypes without their own.
-_USUAL = STANDARDS[f"{DEFAULT}@1"].limits[ANY]
 #: The most wrong elements that are looked at for a pattern.
 LOOKED_AT = 1 << 16
 
@@ -120,32 +118,28 @@ def _figures_later(tensors: Sequence[torch.Tensor], form: Format, found: QuickMe
 
 
 def _allowances(numbers: Mapping[str, float]) -> Allowances:
-    if numbers is _USUAL:
+    if numbers is STANDARDS[f"{DEFAULT}@1"].limits[ANY]:
         return ALLOWANCES
     whole: Any = {**numbers, "independent": int(numbers["independent"]), "terms": int(numbers["terms"])}
     return Allowances(**whole)
 
 
 def _setting(expected: torch.Tensor, form: Format, request: Request, root_mean_square: float) -> Setting:
+    distinct = expected.numel()
+    if distinct >= 32:  # how many different nonzero values a sample of at most 1024 has
+        flat = expected.reshape(-1) if expected.is_contiguous() else expected.flatten()[:: 1 + distinct // 1024]
+        values = flat[:: 1 + flat.numel() // 1024].cpu().to(torch.float64).numpy()
+        distinct = int(np.unique(values[values != 0]).size)
     return Setting(
         format=form,
         root_mean_square=root_mean_square,
         accumulation=request.accumulation,
         scale=request.scale,
         finer=FORMATS[expected.dtype].digits > form.digits,
-        distinct=_distinct(expected),
+        distinct=distinct,
         branching=request.branching,
         sampled=request.sampled,
     )
-
-
-def _distinct(expected: torch.Tensor) -> int:
-    """Count the different nonzero values in a sample of at most 1024 elements."""
-    if expected.numel() < 32:
-        return expected.numel()
-    flat = expected.reshape(-1) if expected.is_contiguous() else expected.flatten()[:: 1 + expected.numel() // 1024]
-    values = flat[:: 1 + flat.numel() // 1024].cpu().to(torch.float64).numpy()
-    return int(np.unique(values[values != 0]).size)
 
 
 def _verdict(
@@ -166,8 +160,7 @@ def _verdict(
     sample, worst = _wrong_elements(tensors, found, finding)
     if worst >= 0 and finding.allowed is not None and finding.rule == Rule.ELEMENT:
         # The worst element's own error and limit: so far, both are known only to an octave.
-        index = np.unravel_index(worst, tuple(tensors[0].shape)) if tensors[0].dim() else ()
-        actual, expected = (float(each[tuple(int(i) for i in index)]) for each in tensors[:2])
+        actual, expected = (float(each[index_of(worst, each.shape)]) for each in tensors[:2])
         limit = float(finding.allowed(np.array([expected]))[0])
         finding = replace(finding, value=abs(actual - expected), limit=limit)
     text = f"{finding.rule}: {finding.value:.4g}, allowed {finding.limit:.4g}"
@@ -248,16 +241,13 @@ def _beyond(arrays: Sequence[Floats], found: Measurement, finding: Finding) -> F
 def _worst(tensors: Sequence[torch.Tensor], place: int) -> Worst | None:
     if place < 0:
         return None
-    index = tuple(int(each) for each in np.unravel_index(place, tuple(tensors[0].shape))) if tensors[0].dim() else ()
+    index = index_of(place, tensors[0].shape)
     ours, theirs = (f"{each[index].item():.{SHOWN_DIGITS.get(each.dtype, 6)}g}" for each in tensors[:2])
     return Worst(index=index, actual=ours, expected=theirs)
 
 
 #: Digits that distinguish neighbouring values; six for shorter formats.
 SHOWN_DIGITS = {torch.float64: 17, torch.float32: 9}
-
-
-_SHARES = tuple(f"within_{share:g}" for share in SHARES)
 
 
 class Figures(Mapping[str, float]):
@@ -311,23 +301,18 @@ def figures(found: Measurement) -> dict[str, float]:
         "ulp_max": sums.ulp_max,
         "ulp_mean": sums.ulp_sum / count,
         **percentiles(sums.spread.entries()),
-        **{name: within / count for name, within in zip(_SHARES, sums.within, strict=True)},
+        **{f"within_{share:g}": within / count for share, within in zip(SHARES, sums.within, strict=True)},
         "cosine": 1.0 if sums.actual_square_sum == sums.expected_square_sum else 0.0,
         "bias_ulp": sums.outward_sum / count,
     }
     if norm := math.sqrt(sums.actual_square_sum) * math.sqrt(sums.expected_square_sum):
         result["cosine"] = max(-1.0, min(1.0, sums.product_sum / norm))
     if special.nan_actual or special.nan_expected or special.inf_actual or special.inf_expected:
-        result |= {
-            "nan_actual": float(special.nan_actual),
-            "nan_expected": float(special.nan_expected),
-            "inf_actual": float(special.inf_actual),
-            "inf_expected": float(special.inf_expected),
-            "nonfinite_mismatches": float(special.mismatches),
-        }
+        for name in ("nan_actual", "nan_expected", "inf_actual", "inf_expected"):
+            result[name] = float(getattr(special, name))
+        result["nonfinite_mismatches"] = float(special.mismatches)
     if found.reference_runs:
-        result |= {
-            "reference_rmse": math.sqrt(max(each.square_sum / max(each.count, 1) for each in found.reference_runs)),
-            "reference_ulp_max": max(each.ulp_max for each in found.reference_runs),
-        }
+        squares = (each.square_sum / max(each.count, 1) for each in found.reference_runs)
+        result["reference_rmse"] = math.sqrt(max(squares))
+        result["reference_ulp_max"] = max(each.ulp_max for each in found.reference_runs)
     return result

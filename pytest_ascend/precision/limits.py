@@ -162,12 +162,9 @@ def _few_elements(found: Measurement, setting: Setting, use: Allowances) -> Find
 
 def _zero_errors(entries: Entries, setting: Setting) -> tuple[float, float]:
     """Return a lower and an upper bound of the largest error where zero was expected."""
-    zeros = entries.exponents == -ZERO_EXPONENT
-    tiniest = setting.format.tiniest
-    return (
-        float(entries.lower[zeros].max(initial=0.0)) * tiniest,
-        float(entries.upper[zeros].max(initial=0.0)) * tiniest,
-    )
+    zeros, tiniest = entries.exponents == -ZERO_EXPONENT, setting.format.tiniest
+    lower, upper = (float(each[zeros].max(initial=0.0)) * tiniest for each in (entries.lower, entries.upper))
+    return lower, upper
 
 
 def _with_zero(allowed: Limits, model: ErrorModel, reference_runs: Sequence[Entries], device: Octaves) -> Limits:
@@ -178,9 +175,8 @@ def _with_zero(allowed: Limits, model: ErrorModel, reference_runs: Sequence[Entr
     """
     setting, use = model.setting, model.use
     shown = max((_zero_errors(each, setting)[1] for each in reference_runs), default=0.0)
-    reach = 1
-    if device.count.sum() >= use.independent:
-        reach = int(np.searchsorted(np.cumsum(device.count[0]), use.independent)) + 1
+    is_many = device.count.sum() >= use.independent
+    reach = int(np.searchsorted(np.cumsum(device.count[0]), use.independent)) + 1 if is_many else 1
     zero = max(model.largest * shown, float(allowed.element[:reach].max()), setting.format.tiniest)
     return Limits(allowed.lowest, allowed.element, zero)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from pytest_ascend.precision.errors import Measurement
+from pytest_ascend.precision.errors import Measurement, Observer
 from pytest_ascend.precision.formats import Format
 from pytest_ascend.precision.limits import Finding
 from pytest_ascend.records.verdict import Rule as Known
@@ -20,19 +20,12 @@ Floats: TypeAlias = npt.NDArray[Any]
 Numbers: TypeAlias = Mapping[str, float]
 
 
-class Counting(Protocol):
-    """Something that a rule counts or sums over every chunk."""
-
-    def add(self, actual: Floats, expected: Floats, *reference_runs: Floats) -> None:
-        """Process a chunk of finite pairs (float64), with the reference runs there, finite or not."""
-
-
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One published rule during a pass: what it counts, and what returns the deciding finding after the pass."""
 
     finding: Callable[[Measurement], Finding]
-    counted: Sequence[Counting] = ()
+    counted: Sequence[Observer] = ()
 
     def add(self, actual: Floats, expected: Floats, *reference_runs: Floats) -> None:
         """Process a chunk."""
@@ -126,12 +119,9 @@ def thousandth(numbers: Numbers, _form: Format) -> Rule:
     """A share of the elements with a relative error of at most 0.1 %, which the sums have."""
 
     def finding(found: Measurement) -> Finding:
-        return Finding(
-            rule="share of elements beyond 0.1 %",
-            value=1 - found.actual.within[0] / found.actual.count if found.actual.count else 0.0,
-            limit=1 - numbers["share"],
-            allowed=lambda expected: 0.001 * np.abs(expected),
-        )
+        rule, count = "share of elements beyond 0.1 %", found.actual.count
+        share, limit = 1 - found.actual.within[0] / count if count else 0.0, 1 - numbers["share"]
+        return Finding(rule=rule, value=share, limit=limit, allowed=lambda expected: 0.001 * np.abs(expected))
 
     return Rule(finding)
 
@@ -224,24 +214,18 @@ def ratio(numbers: Numbers, _form: Format) -> Rule:
     """The device's errors over those of a second device, each of which counts as at least the floor."""
     sides = Sides(Tally(numbers), Tally(numbers))
 
-    def multiple(key: str, ours: float, theirs: float) -> float:
+    def compared(key: str, title: str) -> Finding:
+        ours, theirs = sides.ours.figures()[key], sides.theirs.figures()[key]
         if key != "small":
-            return ours / max(theirs, numbers["floor"])
-        if theirs == 0:
-            return _FROM_NOTHING if ours else 1.0
-        return ours / theirs
+            value = ours / max(theirs, numbers["floor"])
+        elif theirs:
+            value = ours / theirs
+        else:
+            value = _FROM_NOTHING if ours else 1.0
+        return Finding(rule=f"{title}, as a multiple of the second device's", value=value, limit=numbers[key])
 
     def finding(_: Measurement) -> Finding:
-        ours, theirs = sides.ours.figures(), sides.theirs.figures()
-        findings = [
-            Finding(
-                rule=f"{title}, as a multiple of the second device's",
-                value=multiple(key, ours[key], theirs[key]),
-                limit=numbers[key],
-            )
-            for key, title in _RATIOS.items()
-        ]
-        return max(findings, key=lambda each: each.used)
+        return max((compared(*each) for each in _RATIOS.items()), key=lambda each: each.used)
 
     return Rule(finding, [sides])
 

@@ -19,16 +19,6 @@ from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.system.errors import UsageError
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Promise:
-    """What PyTorch promises of an output besides its values; None if not checked."""
-
-    dtype: str | None = None
-    device: str | None = None
-    stride: bool | tuple[int, ...] | None = None
-    requires_grad: bool | None = None
-
-
 def as_tensor(value: Any, path: str, number: torch.dtype | None = None) -> torch.Tensor:
     """Return a tensor for anything that holds numbers; a Python float takes the dtype ``number``.
 
@@ -67,7 +57,7 @@ _KINDS = dict.fromkeys(FORMATS, "floating") | dict.fromkeys(REAL_PARTS, "complex
 
 
 def differences(
-    actual: torch.Tensor, expected: torch.Tensor, reference_runs: Sequence[torch.Tensor], promise: Promise, source: Any
+    actual: torch.Tensor, expected: torch.Tensor, reference_runs: Sequence[torch.Tensor], promise: Request, source: Any
 ) -> Iterator[str]:
     """Yield what is wrong with the attributes of ``actual``; ``source`` is the original value.
 
@@ -86,7 +76,10 @@ def differences(
         yield f"dtype: expected {name} numbers, got {dtype_name(actual.dtype)}"
     if actual.shape != expected.shape:
         yield f"shape: expected {tuple(expected.shape)}, got {tuple(actual.shape)}"
-    if promise.device is not None and not _is_on(actual.device, promise.device):
+    # Devices are compared by name: torch has no device "npu" before torch_npu is loaded.
+    own = actual.device
+    names = {own.type, str(own), *([f"{own.type}:0"] if own.index is None else [])}
+    if promise.device is not None and promise.device not in names:
         yield f"device: expected {promise.device}, got {actual.device}"
     if promise.stride is not None and promise.stride is not False:
         stride = expected.stride() if promise.stride is True else _checked(promise.stride, actual)
@@ -112,11 +105,6 @@ def significant(shape: Sequence[int], stride: Sequence[int]) -> list[int]:
     return [step for size, step in zip(shape, stride, strict=False) if size > 1]
 
 
-def _is_on(device: torch.device, promised: str) -> bool:
-    """Compare by name: torch has no device "npu" before torch_npu is loaded."""
-    return promised in (device.type, str(device)) or (promised == f"{device.type}:0" and device.index is None)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
     """How to judge: the standard, its changed limits with the reason for looser ones, and what is known.
@@ -130,7 +118,11 @@ class Request:
     accumulation: int | None = None
     scale: float | None = None
     branching: bool = False
-    promise: Promise = field(default_factory=Promise)
+    #: What PyTorch promises of an output besides its values; None if not checked.
+    dtype: str | None = None
+    device: str | None = None
+    stride: bool | tuple[int, ...] | None = None
+    requires_grad: bool | None = None
     #: Whether more reference runs can be computed if these do not explain an error.
     sampled: bool = False
 
@@ -146,20 +138,17 @@ class Request:
                 f"scale is {self.scale!r}", hint="give the usual sum of the terms' magnitudes, or leave it out"
             )
         if self.limits:
-            self._check_limits()
+            if not isinstance(self.limits, Mapping):
+                hint = "give limits by name, as in {'element_ulps': 1.0}"
+                raise UsageError(f"limits is {self.limits!r:.80}", hint=hint)
+            check_names(self.standard, self.limits)
+            for name, value in self.limits.items():
+                if not (_is_number(value) and value >= 0):
+                    raise UsageError(f"the limit {name} is {value!r:.80}", hint="give a number that is not negative")
         if self.waiver and not str(self.waiver).strip():
             raise UsageError("the waiver is blank", hint="say why the looser limit is right here")
-        requires_grad = self.promise.requires_grad
-        if requires_grad is not None and not isinstance(requires_grad, bool):
-            raise UsageError(f"requires_grad is {requires_grad!r}", hint="give True or False, or leave it out")
-
-    def _check_limits(self) -> None:
-        if not isinstance(self.limits, Mapping):
-            raise UsageError(f"limits is {self.limits!r:.80}", hint="give limits by name, as in {'element_ulps': 1.0}")
-        check_names(self.standard, self.limits)
-        for name, value in self.limits.items():
-            if not (_is_number(value) and value >= 0):
-                raise UsageError(f"the limit {name} is {value!r:.80}", hint="give a number that is not negative")
+        if not isinstance(self.requires_grad, bool | None):
+            raise UsageError(f"requires_grad is {self.requires_grad!r}", hint="give True or False, or leave it out")
 
 
 def _is_number(value: Any) -> bool:

@@ -102,7 +102,7 @@ def adjusted(standard: Standard, dtype: str, limits: Mapping[str, float], waiver
     numbers = standard.numbers(dtype)
     if not limits:
         return standard
-    looser = [key for key, value in limits.items() if is_looser(standard, key, value, numbers[key])]
+    looser = [key for key, x in limits.items() if (x > numbers[key] if key in standard.upper else x < numbers[key])]
     if looser and not waiver:
         raise UsageError(
             f"{looser[0]}={limits[looser[0]]:g} is looser than the {numbers[looser[0]]:g} of standard {standard.label}",
@@ -120,8 +120,3 @@ def check_names(standard: Standard, limits: Mapping[str, float]) -> None:
         raise UsageError(
             f"standard {standard.label} has no limit {unknown[0]!r}", hint=f"it has: {', '.join(sorted(known))}"
         )
-
-
-def is_looser(standard: Standard, key: str, value: float, usual: float) -> bool:
-    """Return whether ``value`` lets more pass than ``usual`` does."""
-    return value > usual if key in standard.upper else value < usual

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -92,19 +92,13 @@ class Spread:
         bins = (ulps.view(np.int64) >> 49) - ((1023 + LOWEST_ULP_EXPONENT) << 3)
         keys: Ints = np.minimum(np.maximum(bins, 0), BINS - 1) + octaves * BINS
         self.count(torch.from_numpy(keys))
-        large = ulps >= BEYOND_ULPS
-        if large.any():
-            self.note_beyond(octaves[large], ulps[large])
+        self.note_beyond(octaves, ulps)
 
     def note_beyond(self, octaves: Ints, ulps: Floats) -> None:
         """Keep the largest of these errors by octave; those below BEYOND_ULPS, which have bins, do no harm."""
         self._entries = None
-        for octave in np.unique(octaves).tolist():
-            self._keep_beyond(octave, float(ulps[octaves == octave].max()))
-
-    def _keep_beyond(self, octave: int, ulps: float) -> None:
-        if ulps >= BEYOND_ULPS:
-            self._beyond[octave] = max(self._beyond.get(octave, 0.0), ulps)
+        for octave in np.unique(octaves[ulps >= BEYOND_ULPS]).tolist():
+            self._beyond[octave] = max(self._beyond.get(octave, 0.0), float(ulps[octaves == octave].max()))
 
     def merge(self, other: Spread) -> None:
         """Add the counts of another pass."""
@@ -113,7 +107,7 @@ class Spread:
         if other._table is not None:
             self.count(torch.arange(other._lowest, other._lowest + other._table.size), other._table)
         for octave, ulps in other._beyond.items():
-            self._keep_beyond(octave, ulps)
+            self._beyond[octave] = max(self._beyond.get(octave, 0.0), ulps)
 
     def entries(self) -> Entries:
         """Return the table without empty entries."""
@@ -176,24 +170,6 @@ def percentiles(entries: Entries) -> dict[str, float]:
 SHARES = (0.001, 0.005, 0.01)
 
 
-#: Fields merged by their maximum, and by their sum.
-MAXIMA = ("abs_max", "rel_max", "ulp_max", "expected_max")
-TOTALS = (
-    "count",
-    "abs_sum",
-    "square_sum",
-    "rel_sum",
-    "ulp_sum",
-    "ulp_square_sum",
-    "outward_sum",
-    "upward_sum",
-    "expected_square_sum",
-    "actual_square_sum",
-    "product_sum",
-    "blocks",
-)
-
-
 @dataclass(slots=True)
 class Sums:
     """Sums of one side (a device's values, or a reference run) against the expected values.
@@ -233,13 +209,15 @@ class Sums:
         """Add the sums over the elements that follow."""
         if other.abs_max > self.abs_max or self.abs_argmax < 0:
             self.abs_argmax = other.abs_argmax
-        for name in MAXIMA:
-            setattr(self, name, max(getattr(self, name), getattr(other, name)))
-        for name in TOTALS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in SUMMED:
+            ours, theirs = getattr(self, name), getattr(other, name)
+            setattr(self, name, max(ours, theirs) if name.endswith("_max") else ours + theirs)
         self.within = [ours + theirs for ours, theirs in zip(self.within, other.within, strict=True)]
         self.spread.merge(other.spread)
 
+
+#: Fields that are added up when sums are merged; of those with "max", the larger one counts.
+SUMMED = tuple(each.name for each in fields(Sums) if each.name.endswith(("_sum", "_max", "count", "blocks")))
 
 #: Elements in a piece copied from a device other than the CPU: few transfers, little memory.
 FETCHED_AT_A_TIME = 1 << 20
@@ -305,8 +283,7 @@ class Buffer(NamedTuple):
     integer_tensor: Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkExtremes:
+class ChunkExtremes(NamedTuple):
     """The extremes of a chunk: the largest error, and the smallest and largest expected magnitude."""
 
     furthest: float
@@ -340,10 +317,8 @@ class Dense:
         np.subtract(actual.numpy(), expected.numpy(), out=difference.floats)
         np.abs(difference.floats, out=error.floats)
         np.abs(expected.numpy(), out=magnitude.floats)
-        largest, smallest = np.maximum.reduce, np.minimum.reduce
-        seen = ChunkExtremes(
-            *map(float, (largest(error.floats), smallest(magnitude.floats), largest(magnitude.floats)))
-        )
+        lowest, highest = np.minimum.reduce(magnitude.floats), np.maximum.reduce(magnitude.floats)
+        seen = ChunkExtremes(*map(float, (np.maximum.reduce(error.floats), lowest, highest)))
         if not (seen.furthest < math.inf and seen.highest <= sums.format.largest):
             return False
         if seen.furthest > sums.abs_max or sums.abs_argmax < 0:
