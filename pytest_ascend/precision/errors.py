@@ -36,6 +36,8 @@ Floats: TypeAlias = npt.NDArray[Any]
 
 #: Elements of a chunk, so that its arrays stay in a core's cache.
 CHUNK = 3 << 13
+#: The same of a quick look, which does little with each: smaller ones have threads wait for each other's Python.
+LOOK = 4 * CHUNK
 #: From so many elements on, so many threads share the work.
 PARALLEL_FROM, THREADS = 1 << 21, min(4, os.cpu_count() or 1)
 #: Below this, every figure is computed in float64, whatever the inputs are.
@@ -304,7 +306,7 @@ class QuickMeasurement:
 
     def place(self, actual: Tensor, expected: Tensor) -> int:
         """Return the number of the element with the largest error."""
-        part = slice(self.chunk, self.chunk + CHUNK)
+        part = slice(self.chunk, self.chunk + LOOK)
         gaps = actual.reshape(-1)[part].double() - expected.reshape(-1)[part].double()
         return self.chunk + int(gaps.abs().argmax())
 
@@ -325,7 +327,7 @@ def quick_measure(actual: Tensor, expected: Tensor, form: Format, *, only_roundi
     work = work_dtype((actual, expected))
     ours, theirs = actual.reshape(-1), expected.reshape(-1)
     length = ours.numel()
-    size = min(CHUNK if work is torch.float32 else CHUNK // 2, length)
+    size = min(LOOK if work is torch.float32 else LOOK // 2, length)
     share = -(-length // THREADS // size) * size if length >= PARALLEL_FROM else length
 
     def part(start: int) -> QuickMeasurement:
