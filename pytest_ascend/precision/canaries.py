@@ -10,7 +10,7 @@ import random
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -38,10 +38,6 @@ class _Place:
     inputs: Sequence[Tensor]
     neighbours: Sequence[Tensor]
     draw: random.Random
-
-
-#: Returns a wrong result in place of a tensor; None if there is none.
-_Make: TypeAlias = Callable[[_Place], Tensor | None]
 
 
 def _one_of(place: _Place, others: Sequence[Tensor]) -> Tensor | None:
@@ -79,27 +75,20 @@ def _shuffled(place: _Place) -> Tensor:
     return place.tensor.reshape(-1)[order].reshape(place.tensor.shape)
 
 
-CANARIES: Mapping[str, _Make] = {
+#: By kind: what returns a wrong result in place of a tensor; None if there is none.
+CANARIES: Mapping[str, Callable[[_Place], Tensor | None]] = {
     "zeros": lambda place: torch.zeros_like(place.tensor),
     "ones": lambda place: torch.ones_like(place.tensor),
     "an input": lambda place: _one_of(place, place.inputs),
     "a neighbour's result": lambda place: _one_of(place, place.neighbours),
-    "the last call's result": lambda place: _one_of(
-        place, [x for key, x in _last.items() if key == _kind(place.tensor)]
-    ),
+    "the last call's result": lambda place: _one_of(place, [*_last.values()]),
     "one element": _one_element,
     "one row": _one_row,
     "half precision": _half,
     "shuffled": _shuffled,
 }
-#: Those whose errors are as small as roundings of another format.
-_SMALL = "half precision"
 #: Larger tensors are not altered: nothing else is seen in them.
 _LARGEST = 1 << 16
-
-
-def _kind(tensor: Tensor) -> tuple[torch.Size, torch.dtype]:
-    return tensor.shape, tensor.dtype
 
 
 def _size(tensor: Tensor) -> Tensor:
@@ -150,20 +139,15 @@ class Canaries:
             for at in draw.sample(places, len(places)):
                 tensor, others = found[at], [each for place, each in enumerate(found) if place != at]
                 wrong = make(_Place(tensor, [each.detach().cpu() for each in inputs], others, draw))
-                if wrong is not None and is_wrong(wrong, tensor, 2.0**-18 if kind == _SMALL else LEAST):
-                    yield kind, _with(actual, at, wrong)
+                least = 2.0**-18 if kind == "half precision" else LEAST  # as small as roundings of another format
+                if wrong is not None and is_wrong(wrong, tensor, least):
+                    yield kind, _filled(actual, [*found[:at], wrong, *found[at + 1 :]])
                     break
-        _last.update((_kind(found[place]), found[place]) for place in places[:64])
+        _last.update(((found[place].shape, found[place].dtype), found[place]) for place in places[:64])
         while len(_last) > 64:
             del _last[next(iter(_last))]
 
 
-def _with(actual: Any, place: int, wrong: Tensor) -> Any:
-    """Return the same structure with another tensor in one place."""
-    left = [place]
-
-    def change(tensor: Tensor) -> Tensor:
-        left[0] -= 1
-        return wrong if left[0] == -1 else tensor
-
-    return mapped(actual, change)
+def _filled(structure: Any, tensors: Sequence[Tensor]) -> Any:
+    rest = iter(tensors)
+    return mapped(structure, lambda _: next(rest))

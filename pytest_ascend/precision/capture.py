@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -85,15 +86,6 @@ class Call:
         """The name, followed by the number of the call if the module is called repeatedly."""
         return f"{self.name or '(model)'}" + (f" (call {self.number + 1})" if self.number else "")
 
-    def is_repeated_by(self, other: Call) -> bool:
-        """Whether another call is of the same module and returned the same."""
-        ours, theirs = tensors_in(self.output), tensors_in(other.output)
-        return (
-            self.name == other.name
-            and len(ours) == len(theirs)
-            and all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
-        )
-
 
 #: Parameters that were replaced for one call: the module, the name, and the original parameter.
 Lent: TypeAlias = list[tuple[nn.Module, str, Any]]
@@ -126,39 +118,33 @@ class Recorder:
     @contextlib.contextmanager
     def recording(self) -> Iterator[Recorder]:
         """Install the hooks, and remove them at the end."""
-        handles = []
-        for name, module in self._model.named_modules():
-            handles.append(module.register_forward_pre_hook(self._entering(name), with_kwargs=True))
-            handles.append(module.register_forward_hook(self._leaving, with_kwargs=True))
-            handles.append(module.register_forward_hook(self._returning, always_call=True))
-        try:
+        with contextlib.ExitStack() as stack:
+            for name, module in self._model.named_modules():
+                enter = functools.partial(self._enter, name)
+                stack.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
+                stack.callback(module.register_forward_hook(self._leaving, with_kwargs=True).remove)
+                stack.callback(module.register_forward_hook(self._returning, always_call=True).remove)
             yield self
-        finally:
-            for handle in handles:
-                handle.remove()
 
-    def _entering(self, name: str) -> Callable[..., Any]:
-        def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            number = sum(call.name == name for call in self.calls)
-            given = (mapped(each, kept, others=self._named) for each in (args, kwargs))
-            call = Call(name, type(module).__name__, number, *given)
-            call.parent = self._open[-1] if self._open else None
-            self._open.append(call)
-            call.first = self._mark(call)
-            self._lent.append(self._lend(module, call))
-            self._handed.append([])
-            if getattr(module, "inplace", False):
-                self._watch((args, kwargs), call.grad_inputs)
-                return None
-            original = (args, tuple(kwargs.values()))
-            args, kwargs = (mapped(each, _own, into_objects=False) for each in (args, kwargs))
-            pairs = zip(_containers(original), _containers((args, tuple(kwargs.values()))), strict=True)
-            self._handed[-1] += [(ours, theirs, copy.copy(theirs)) for ours, theirs in pairs]
+    def _enter(self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        number = sum(call.name == name for call in self.calls)
+        given = (mapped(each, kept, others=self._named) for each in (args, kwargs))
+        call = Call(name, type(module).__name__, number, *given)
+        call.parent = self._open[-1] if self._open else None
+        self._open.append(call)
+        call.first = self._mark(call)
+        self._lent.append(self._lend(module, call))
+        self._handed.append([])
+        if getattr(module, "inplace", False):
             self._watch((args, kwargs), call.grad_inputs)
-            self._place((args, kwargs), call, is_input=True)
-            return args, kwargs
-
-        return enter
+            return None
+        original = (args, tuple(kwargs.values()))
+        args, kwargs = (mapped(each, _own, into_objects=False) for each in (args, kwargs))
+        pairs = zip(_containers(original), _containers((args, tuple(kwargs.values()))), strict=True)
+        self._handed[-1] += [(ours, theirs, copy.copy(theirs)) for ours, theirs in pairs]
+        self._watch((args, kwargs), call.grad_inputs)
+        self._place((args, kwargs), call, is_input=True)
+        return args, kwargs
 
     def _named(self, value: Any) -> Any:
         """Return what stands for a device, dtype or module among arguments."""
@@ -212,7 +198,7 @@ class Recorder:
                 for call in self._left(node, inner):
                     leak = Leak(self._spot((inner, number), call))
                     call.leaks.append(leak)
-                    node.register_hook(_from_edge(leak, place))
+                    node.register_hook(functools.partial(_keep_of_edge, leak, place))
 
     def _left(self, user: Any, made: Any) -> Iterator[Call]:
         """Yield the calls that made one node, where the other one, outside, uses its result in an unusual way."""
@@ -234,12 +220,15 @@ class Recorder:
         """Assign the gradients of recomputed (checkpointed) blocks to their first calls."""
         pending = list(self._repeated)
         for call in self.calls:
-            again = next((each for each in pending if call.is_repeated_by(each)), None)
-            if again is not None:
+            for again in pending:  # of the same module, and with the same result
+                ours, theirs = tensors_in(call.output), tensors_in(again.output)
+                if call.name != again.name or len(ours) != len(theirs) or not all(map(torch.equal, ours, theirs)):
+                    continue
                 pending.remove(again)
                 call.grad_inputs = _either(call.grad_inputs, again.grad_inputs)
                 call.grad_outputs = _either(call.grad_outputs, again.grad_outputs)
                 call.grad_parameters = again.grad_parameters | call.grad_parameters
+                break
 
     def take_left(self) -> None:
         """Assign to a module called once the gradients of parameters that it reads past their names, as LSTM does."""
@@ -262,20 +251,17 @@ class Recorder:
                 current = parameter if before is None else before
                 if current is not None and current.requires_grad:
                     alias = current.view_as(current)
-                    alias.register_hook(self._keeping(call, path, key))
+                    alias.register_hook(functools.partial(self._keep_of_parameter, call, path, key))
                     part.__dict__[key] = alias
                     lent.append((part, key, before))
         return lent
 
-    def _keeping(self, call: Call, path: str, key: str) -> Callable[[Tensor], None]:
-        def keep(gradient: Tensor) -> None:
-            owner = ".".join(filter(None, (call.name, path)))
-            if not path or not any(each.name == owner for each in self.calls):
-                name = ".".join(filter(None, (path, key)))
-                known = call.grad_parameters.get(name)
-                call.grad_parameters[name] = kept(gradient) if known is None else known + kept(gradient)
-
-        return keep
+    def _keep_of_parameter(self, call: Call, path: str, key: str, gradient: Tensor) -> None:
+        owner = ".".join(filter(None, (call.name, path)))
+        if not path or not any(each.name == owner for each in self.calls):
+            name = ".".join(filter(None, (path, key)))
+            known = call.grad_parameters.get(name)
+            call.grad_parameters[name] = kept(gradient) if known is None else known + kept(gradient)
 
     def _returning(self, _module: nn.Module, _args: Any, _output: Any) -> None:
         """Restore a module's parameters, even if its forward ends early, as in a checkpointed block."""
@@ -292,7 +278,7 @@ class Recorder:
         gradients.extend([None] * len(tensors))
         for place, tensor in enumerate(tensors):
             if tensor.requires_grad and torch.is_grad_enabled() and id(tensor) in handed:
-                tensor.register_hook(_into(gradients, place))  # type: ignore[no-untyped-call]
+                tensor.register_hook(functools.partial(_keep, gradients, place))  # type: ignore[no-untyped-call]
 
 
 def _containers(value: Any) -> Iterator[list[Any] | dict[Any, Any]]:
@@ -318,20 +304,14 @@ def _write_back(original: Any, handed: Any, before: Any) -> None:
         original[:] = parts.values()
 
 
-def _into(gradients: list[Tensor | None], place: int) -> Callable[[Tensor], None]:
-    def keep(gradient: Tensor) -> None:
-        before = gradients[place]
-        gradients[place] = kept(gradient) if before is None else before + kept(gradient)
-
-    return keep
+def _keep(gradients: list[Tensor | None], place: int, gradient: Tensor) -> None:
+    before = gradients[place]
+    gradients[place] = kept(gradient) if before is None else before + kept(gradient)
 
 
-def _from_edge(leak: Leak, place: int) -> Callable[[Any, Any], None]:
-    def keep(grad_inputs: Sequence[Tensor | None], _grad_outputs: Any) -> None:
-        gradient = grad_inputs[place]
-        leak.gradient = None if gradient is None else kept(gradient)
-
-    return keep
+def _keep_of_edge(leak: Leak, place: int, grad_inputs: Sequence[Tensor | None], _grad_outputs: Any) -> None:
+    gradient = grad_inputs[place]
+    leak.gradient = None if gradient is None else kept(gradient)
 
 
 def _number(node: Any) -> int:
@@ -344,26 +324,20 @@ def call_again(
     module: nn.Module, call: Call, args: Any, kwargs: Any, within: contextlib.AbstractContextManager[Any]
 ) -> tuple[Any, list[tuple[Tensor, Tensor]]]:
     """Call a module with other arguments; return its output, and pairs of a tensor and the gradient that it had."""
-    spots = [each.spot for each in call.leaks if each.spot is not None]
-    seen: dict[str, list[tuple[Any, Any]]] = {each.name: [] for each in spots}
-    handles = [
-        module.get_submodule(name).register_forward_hook(
-            lambda _, args, kwargs, output, into=into: into.append(((args, kwargs), output)), with_kwargs=True
-        )
-        for name, into in seen.items()
-    ]
-    try:
-        with within:
-            output = module(*args, **kwargs)
-    finally:
-        for handle in handles:
-            handle.remove()
-    leaving = [tensors_in(seen[each.name][each.number][not each.is_input])[each.place] for each in spots]
-    leaked = [each.gradient for each in call.leaks if each.spot is not None]
-    pairs = [
-        *zip(tensors_in(output), call.grad_outputs, strict=False),
-        *zip(leaving, leaked, strict=True),
-    ]
+    leaks = [(each.spot, each.gradient) for each in call.leaks if each.spot is not None]
+    seen: dict[str, list[tuple[Any, Any]]] = {spot.name: [] for spot, _ in leaks}
+    with contextlib.ExitStack() as stack:
+        for name, calls in seen.items():
+            handle = module.get_submodule(name).register_forward_hook(
+                lambda _, args, kwargs, output, into=calls: into.append(((args, kwargs), output)), with_kwargs=True
+            )
+            stack.callback(handle.remove)
+        stack.enter_context(within)
+        output = module(*args, **kwargs)
+    pairs = [*zip(tensors_in(output), call.grad_outputs, strict=False)]
+    for spot, gradient in leaks:
+        values = seen[spot.name][spot.number][0 if spot.is_input else 1]
+        pairs.append((tensors_in(values)[spot.place], gradient))
     return output, [
         (tensor, gradient.to(tensor.device, tensor.dtype))
         for tensor, gradient in pairs

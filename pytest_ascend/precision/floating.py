@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from pytest_ascend.precision.diagnosis import Sample, causes, index_of, map_of, pattern_of, worst_elements
+from pytest_ascend.precision.error_model import Finding, judge_by_model, judge_quickly
 from pytest_ascend.precision.errors import (
     CHUNK,
     FINITE,
@@ -26,7 +27,6 @@ from pytest_ascend.precision.errors import (
     quick_measure,
 )
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Allowances, Format, Setting
-from pytest_ascend.precision.limits import Finding, judge_by_model, judge_quickly
 from pytest_ascend.precision.rules import RULES
 from pytest_ascend.precision.settings import explain
 from pytest_ascend.precision.standards import ANY, DEFAULT, STANDARDS, Standard, adjusted

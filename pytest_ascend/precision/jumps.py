@@ -9,6 +9,7 @@ elements that change lie at a jump, and these are their other values.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import sub, truediv
 from typing import Any, TypeAlias
 
 import torch
@@ -25,28 +26,9 @@ REACH = 4.0
 _Decide: TypeAlias = Callable[..., Any]
 
 
-def _first(*args: Any, **_: Any) -> Any:
-    return args[0]
-
-
-def _second(*args: Any, **_: Any) -> Any:
-    return args[1]
-
-
-def _difference(a: Any, b: Any, **_: Any) -> Any:
-    return a - b
-
-
-def _quotient(a: Any, b: Any, **_: Any) -> Any:
-    return a / b
-
-
 def _of_moved(func: Any, args: Any, kwargs: Any, _: Tensor, moved: Tensor) -> Any:
-    return func(moved, *args[1:], **kwargs)
-
-
-def _of_second(func: Any, args: Any, kwargs: Any, _: Tensor, moved: Tensor) -> Any:
-    return func(args[0], moved, *args[2:], **kwargs)
+    place = 1 if func.overloadpacket.__name__ == "searchsorted" else 0
+    return func(*args[:place], moved, *args[place + 1 :], **kwargs)
 
 
 def _compared(func: Any, args: Any, kwargs: Any, number: Tensor, moved: Tensor) -> Any:
@@ -74,19 +56,20 @@ def _divided(func: Any, args: Any, kwargs: Any, number: Tensor, moved: Tensor) -
     return torch.where(number.isfinite(), rounded(moved), func(*args, **kwargs))
 
 
-#: By operator: the number that decides, and how the operator is computed if that number is another.
-DECIDING: Mapping[str, tuple[Callable[..., Any], _Decide]] = {
+#: By operator: the number that decides (an argument by its place, or made of the first two), and how the operator is
+#: computed if that number is another.
+DECIDING: Mapping[str, tuple[int | Callable[[Any, Any], Any], _Decide]] = {
     **dict.fromkeys(
         ("floor", "ceil", "round", "trunc", "sign", "sgn", "signbit", "heaviside", "bucketize", "argmax", "argmin"),
-        (_first, _of_moved),
+        (0, _of_moved),
     ),
-    "searchsorted": (_second, _of_second),
-    "frac": (_first, _frac),
-    **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne"), (_difference, _compared)),
-    "remainder": (_quotient, _remainder(torch.floor)),
-    "fmod": (_quotient, _remainder(torch.trunc)),
-    **dict.fromkeys(("floor_divide", "div"), (_quotient, _divided)),
-    "_to_copy": (_first, _of_moved),
+    "searchsorted": (1, _of_moved),
+    "frac": (0, _frac),
+    **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne"), (sub, _compared)),
+    "remainder": (truediv, _remainder(torch.floor)),
+    "fmod": (truediv, _remainder(torch.trunc)),
+    **dict.fromkeys(("floor_divide", "div"), (truediv, _divided)),
+    "_to_copy": (0, _of_moved),
 }
 
 
@@ -100,7 +83,8 @@ def deciding(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tenso
         return None
     if not any(isinstance(each, Tensor) and each.is_floating_point() for each in args[:2]):
         return None
-    found = DECIDING[name][0](*args)
+    by = DECIDING[name][0]
+    found = args[by] if isinstance(by, int) else by(*args[:2])
     return found if isinstance(found, Tensor) and found.is_floating_point() else None
 
 
@@ -121,7 +105,9 @@ class moved_decisions(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         own = self.seen.pop(0) if number is not None and self.seen else None
         if number is None or (own is not None and own.shape != number.shape):
             return func(*args, **kwargs)
-        reach = self._reach(number, own, exactly=all(map(self._holds, args[:2])))
+        # Whether the dtype holds the numbers of the call exactly, as it does not hold 0.1.
+        exactly = all(not isinstance(x, float) or x == float(torch.tensor(x, dtype=self.dtype)) for x in args[:2])
+        reach = self._reach(number, own, exactly=exactly)
         if reach is None:
             return func(*args, **kwargs)
         name, is_inplace = func.overloadpacket.__name__, func._schema.is_mutable  # noqa: SLF001 - no public name
@@ -130,10 +116,6 @@ class moved_decisions(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
             func = getattr(getattr(torch.ops.aten, name), func._overloadname)  # noqa: SLF001
         found = DECIDING[name][1](func, args, kwargs, number, number + reach * self._signs(number, name))
         return args[0].copy_(found) if is_inplace else found
-
-    def _holds(self, value: Any) -> bool:
-        """Whether a number in a call, such as 0.1, is one of the dtype."""
-        return not isinstance(value, float) or value == float(torch.tensor(value, dtype=self.dtype))
 
     def _reach(self, number: Tensor, own: Tensor | None, *, exactly: bool) -> Tensor | None:
         """Return how far each number may be off; None if a reference run knew all of them exactly."""

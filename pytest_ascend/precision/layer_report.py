@@ -100,7 +100,8 @@ class LayerReport:
         for layer in self.layers:
             if layer in heirs:
                 continue
-            words = [_word(layer.forward), _word(layer.backward)]
+            judged = (layer.forward, layer.backward)
+            words = ["-" if each is None else "agrees" if each.agrees else "WRONG" for each in judged]
             errors = f"{layer.input_error:9.2e}  {layer.output_error:9.2e}"
             line = f"{layer.label:{width}}  {layer.kind:18.18}  {errors}  {words[0]:7}  {words[1]:8}  {layer.note}"
             yield line.rstrip()
@@ -133,10 +134,6 @@ def _is_within(inner: Layer, outer: Layer) -> bool:
     return names[0] != names[1] and (not names[1] or names[0].startswith(f"{names[1]}."))
 
 
-def _word(verdict: Verdict | None) -> str:
-    return "-" if verdict is None else "agrees" if verdict.agrees else "WRONG"
-
-
 def relative_error(actual: Any, expected: Any) -> float:
     """Root mean square error relative to that of the expected values, over all floating tensors."""
     pairs = list(zip(tensors_in(actual), tensors_in(expected), strict=False)) if expected is not None else []
@@ -148,41 +145,28 @@ def relative_error(actual: Any, expected: Any) -> float:
 
 #: Height of the plot and of its margin, and width for each layer, in pixels.
 HEIGHT, MARGIN, STEP = 240, 40, 14
-COLOURS = {True: "#2a6f4e", False: "#c0392b"}
 
 
 def plot(layers: Sequence[Layer]) -> str:
     """Return an SVG with the relative error after each layer on a logarithmic axis; layers that are wrong are red."""
-    errors = [
-        (math.log10(layer.output_error) if math.isfinite(layer.output_error) and layer.output_error > 0 else None)
-        for layer in layers
-    ]
-    known = [each for each in errors if each is not None] or [-8.0, 0.0]
+    errors = [layer.output_error for layer in layers]
+    powers = [math.log10(each) if math.isfinite(each) and each > 0 else None for each in errors]
+    known = [each for each in powers if each is not None] or [-8.0, 0.0]
     low, high = math.floor(min(known)), max(math.ceil(max(known)), math.floor(min(known)) + 1)
     width = 2 * MARGIN + STEP * max(len(layers), 1)
-    size = f'width="{width}" height="{HEIGHT + 2 * MARGIN}"'
-    marks = "".join((*_grid(low, high, width), *_marks(layers, errors, low, high)))
-    title = "<title>Relative error after each layer</title>"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="10">{title}{marks}</svg>'
-    )
+    marks = ["<title>Relative error after each layer</title>"]
 
+    def height(exponent: float) -> float:
+        return MARGIN + HEIGHT * (high - exponent) / (high - low)
 
-def _height(exponent: float, low: int, high: int) -> float:
-    return MARGIN + HEIGHT * (high - exponent) / (high - low)
-
-
-def _grid(low: int, high: int, width: int) -> Iterator[str]:
     for power in range(low, high + 1):
-        y = _height(power, low, high)
-        yield f'<line x1="{MARGIN}" x2="{width - MARGIN}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>'
-        yield f'<text x="4" y="{y + 3:.1f}">1e{power}</text>'
-
-
-def _marks(layers: Sequence[Layer], errors: Sequence[float | None], low: int, high: int) -> Iterator[str]:
-    for place, (layer, error) in enumerate(zip(layers, errors, strict=True)):
+        y = height(power)
+        marks.append(f'<line x1="{MARGIN}" x2="{width - MARGIN}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
+        marks.append(f'<text x="4" y="{y + 3:.1f}">1e{power}</text>')
+    for place, (layer, error) in enumerate(zip(layers, powers, strict=True)):
         if error is not None:
-            x, y = MARGIN + STEP * (place + 0.5), _height(error, low, high)
-            colour = COLOURS[layer.agrees]
+            x, y, colour = MARGIN + STEP * (place + 0.5), height(error), "#2a6f4e" if layer.agrees else "#c0392b"
             text = escape(f"{layer.label} ({layer.kind}): {layer.output_error:.2e}")
-            yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"><title>{text}</title></circle>'
+            marks.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"><title>{text}</title></circle>')
+    size = f'width="{width}" height="{HEIGHT + 2 * MARGIN}" font-family="sans-serif" font-size="10"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(marks)}</svg>'

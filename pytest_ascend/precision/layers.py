@@ -6,6 +6,7 @@ layers are therefore no part of a layer's verdict: it is wrong only if it adds a
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -59,13 +60,13 @@ def layers(
         raise UsageError(f"autocast is {autocast!r:.80}", hint="give a dtype, such as torch.bfloat16, or leave it out")
     initialise(model, inputs, kwargs)
     on_device = copy.deepcopy(model).to(device)
-    args, named = (mapped(each, lambda tensor: moved(tensor, tensor.detach().to(device))) for each in (inputs, kwargs))
+    args, named = mapped((inputs, kwargs), lambda x: x.detach().to(device).clone().requires_grad_(x.requires_grad))
     with without_hf32(device) as note:
         _, calls = run(on_device, args, named, autocast, backward)
-    try:
-        reference = _in_float64(model, inputs, kwargs)
-    except Exception:  # noqa: BLE001 - a model that is written for one dtype; these errors are only shown
-        reference = []
+    reference: list[Call] = []  # of the model in float64 on the CPU
+    with contextlib.suppress(Exception), stand_ins([], wide=True):  # written for one dtype; its errors are only shown
+        inputs64, kwargs64 = mapped((inputs, kwargs), lambda tensor: widened(tensor.detach().cpu()))
+        reference = run(copy.deepcopy(model).cpu().double(), inputs64, kwargs64, None, False)[1]
     again = ModuleCopies(dict(copy.deepcopy(model).cpu().named_modules()), autocast, standard)
     truth = {(call.name, call.number): call for call in reference}
     innermost = [call for call in calls if not again.has_parts(call)]
@@ -81,27 +82,16 @@ def layers(
     if report.first is None:
         return report
     wrong = next(call for call, layer in zip(calls, report.layers, strict=True) if layer is report.first)
-    with without_hf32(device):
-        return replace(report, within=_within(on_device, wrong, device, autocast))
-
-
-def _in_float64(model: nn.Module, args: Any, kwargs: Any) -> list[Call]:
-    """Run a copy of a model in float64 on the CPU, and return the calls of its modules."""
-    wide = copy.deepcopy(model).cpu().double()
-    args, kwargs = (mapped(each, lambda tensor: widened(tensor.detach().cpu())) for each in (args, kwargs))
-    with stand_ins([], wide=True):
-        return run(wide, args, kwargs, None, False)[1]
-
-
-def _within(model: nn.Module, call: Call, device: str | torch.device, autocast: torch.dtype | None) -> str:
-    """Return the first operator of a wrong layer that is wrong by itself."""
     try:
-        name, count = first_wrong_operator(dict(model.named_modules()), call, device, autocast)
+        with without_hf32(device):
+            name, count = first_wrong_operator(dict(on_device.named_modules()), wrong, device, autocast)
     except RuntimeError as error:
-        return f"its operators cannot be run again by themselves: {str(error).splitlines()[0]}"
-    if name:
-        return f"within it, the first operator that is wrong by itself: {name}"
-    return f"run again, each of its {count} operators agrees by itself"
+        within = f"its operators cannot be run again by themselves: {str(error).splitlines()[0]}"
+    else:
+        within = f"within it, the first operator that is wrong by itself: {name}"
+        if not name:
+            within = f"run again, each of its {count} operators agrees by itself"
+    return replace(report, within=within)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,11 +194,6 @@ def gradients_of(call: Call) -> Gradients:
     """Return the gradients that a call has, of inputs and of parameters, by name."""
     inputs = {f"grad_input[{place}]": each for place, each in enumerate(call.grad_inputs) if each is not None}
     return inputs | {f"grad {name}": each for name, each in call.grad_parameters.items()}
-
-
-def moved(original: Tensor, tensor: Tensor) -> Tensor:
-    """Return a leaf that requires a gradient if the original does."""
-    return tensor.clone().requires_grad_(original.requires_grad)
 
 
 def check_module(model: object) -> None:

@@ -66,17 +66,11 @@ def leaves(whole: Leaf, depth: int = 0) -> Iterator[Leaf | StructureMismatch]:
             text = f"expected {len(expected)} parts, got {len(parts)}"
             text += f"; missing: {', '.join(missing[:8])}" if missing else ""
             yield StructureMismatch(whole.path, text + (f"; not expected: {', '.join(surplus[:8])}" if surplus else ""))
-        yield from _inner(whole, parts, expected, depth)
-
-
-def _inner(
-    whole: Leaf, parts: dict[Any, Any], expected: dict[Any, Any], depth: int
-) -> Iterator[Leaf | StructureMismatch]:
-    reference_runs = [_parts_of_run(one, children(whole.expected), whole.path) for one in whole.reference_runs]
-    for key, value in expected.items():
-        if key in parts:
-            path = whole.path + _step(whole.actual, key)
-            yield from leaves(Leaf(path, parts[key], value, tuple(one.get(key) for one in reference_runs)), depth + 1)
+        runs = [_parts_of_run(one, whole.expected, whole.path) for one in whole.reference_runs]
+        for key, value in expected.items():
+            if key in parts:
+                path = whole.path + _step(whole.actual, key)
+                yield from leaves(Leaf(path, parts[key], value, tuple(one.get(key) for one in runs)), depth + 1)
 
 
 def children(value: Any) -> dict[Any, Any] | None:
@@ -94,11 +88,11 @@ def children(value: Any) -> dict[Any, Any] | None:
     return None
 
 
-def is_holder(value: Any) -> bool:
+def is_holder(value: Any, depth: int = 0) -> bool:
     """Whether an object of an unknown class has tensors among its attributes, as a cache has."""
     if isinstance(value, type | torch.nn.Module) or callable(value) or not hasattr(value, "__dict__"):
         return False
-    return any(_holds_tensors(part, 0) for part in vars(value).values())
+    return any(_holds_tensors(part, depth) for part in vars(value).values())
 
 
 def _holds_tensors(value: Any, depth: int) -> bool:
@@ -106,13 +100,11 @@ def _holds_tensors(value: Any, depth: int) -> bool:
         return True
     if depth > DEEPEST or isinstance(value, str | bytes | int | float | np.ndarray | None):
         return False
-    if isinstance(value, Mapping):
-        return any(_holds_tensors(part, depth + 1) for part in value.values())
-    if isinstance(value, list | tuple | set | frozenset):
-        return any(_holds_tensors(part, depth + 1) for part in value)
-    if isinstance(value, type | torch.nn.Module) or callable(value) or not hasattr(value, "__dict__"):
-        return False
-    return any(_holds_tensors(part, depth + 1) for part in vars(value).values())
+    if isinstance(value, Mapping | list | tuple | set | frozenset):
+        return any(
+            _holds_tensors(part, depth + 1) for part in (value.values() if isinstance(value, Mapping) else value)
+        )
+    return is_holder(value, depth + 1)
 
 
 def mapped(
@@ -194,9 +186,9 @@ def tensors_in(value: Any, *, into_objects: bool = True) -> list[torch.Tensor]:
     return found
 
 
-def _parts_of_run(reference_runs: Any, expected: dict[Any, Any] | None, path: str) -> dict[Any, Any]:
-    parts = children(reference_runs)
-    if parts is None or expected is None or parts.keys() != expected.keys():
+def _parts_of_run(reference_runs: Any, expected: Any, path: str) -> dict[Any, Any]:
+    parts, wanted = children(reference_runs), children(expected)
+    if parts is None or wanted is None or parts.keys() != wanted.keys():
         raise UsageError(
             f"reference_runs does not have the structure of expected at {path}: it is {kind(reference_runs)}",
             hint="run the same function on the CPU for both; several reference runs go into precision.Samples",

@@ -7,11 +7,12 @@ import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from pytest_ascend.precision.choices import DRAWN_ON_CPU, RANDOM, OpenCall, OpenCalls, OperatorNames
 from pytest_ascend.precision.jumps import WAYS, moved_decisions
@@ -106,15 +107,13 @@ class Reference(Tensor):
             return made
         source = references[0].source
         leaves, spec = tree_flatten(made)
-
-        def ways(place: int) -> Ways:
-            return lambda mode, count: _applied(func, (args, kwargs), place, mode, count)
-
         kept = [
-            Reference.of(each, source, ways(place)) if isinstance(each, Tensor) and each.is_floating_point() else each
+            Reference.of(each, source, partial(_applied, func, (args, kwargs), place))
+            if isinstance(each, Tensor) and each.is_floating_point()
+            else each
             for place, each in enumerate(leaves)
         ]
-        return torch.utils._pytree.tree_unflatten(kept, spec)  # noqa: SLF001 - public under no other name
+        return tree_unflatten(kept, spec)
 
 
 def _of_class(value: Tensor, kind: type[Tensor]) -> Any:
@@ -136,7 +135,7 @@ def _applied(func: Any, arguments: tuple[Any, Any], place: int, mode: Mode, coun
     made = []
     for number in range(min(len(each) for each in reference_runs if each is not None)):
         own = [leaf if each is None else each[number] for leaf, each in zip(leaves, reference_runs, strict=True)]
-        given, named = torch.utils._pytree.tree_unflatten(own, spec)  # noqa: SLF001
+        given, named = tree_unflatten(own, spec)
         made.append(tree_flatten(func(*given, **named))[0][place])
     return tuple(made)
 
@@ -188,32 +187,28 @@ class Source:
                     self._called.append(autocast_of(next((each.device.type for each in tensors), "cpu")))
 
             handles.append(owner.register_forward_pre_hook(see, with_kwargs=True))
-        self.args, self.kwargs = (mapped(each, _on_cpu) for each in (self.args, dict(self.kwargs)))
+        self.args, self.kwargs = (
+            mapped(each, lambda x: _own(_strided(x), x.detach().cpu())) for each in (self.args, dict(self.kwargs))
+        )
 
     def exact(self) -> Any:
         """Compute in float64, and return references. Raises :class:`UsageError` if random numbers change the result."""
         with OpenCalls() as calls:
             found = self._compute(_widen, None, ())
         self._made_by = calls.that_made(found) if _owner(self.subject) is None else None
-        if self._draws and self.call is None:
-            self._refuse_random(found)
+        if self._draws and self.call is None:  # random numbers that a device would draw itself
+            with OperatorNames() as seen:
+                depends = self.depends_on_seed(found)
+            if (drawn := sorted(seen.names & RANDOM - DRAWN_ON_CPU)) and depends:
+                name = getattr(self.subject, "__name__", type(self.subject).__name__)
+                raise UsageError(
+                    f"{name} draws random numbers ({', '.join(drawn)}): a device draws others",
+                    hint="give the numbers as an argument, or switch dropout off: model.eval()",
+                )
         self._shapes = [_strided(each).shape for each in tensors_in(found)]
         if _owner(self.subject) is None:  # a function may capture what changes later: call it now
             self._leaves(Mode(self.autocast), USUAL)
-        places = iter(range(len(self._shapes)))
-        return mapped(found, lambda each: self._reference(each.detach(), next(places)))
-
-    def _refuse_random(self, found: Any) -> None:
-        """Raise :class:`UsageError` if the result depends on random numbers that a device would draw itself."""
-        with OperatorNames() as seen:
-            depends = self.depends_on_seed(found)
-        drawn = sorted(seen.names & RANDOM - DRAWN_ON_CPU)
-        if drawn and depends:
-            name = getattr(self.subject, "__name__", type(self.subject).__name__)
-            raise UsageError(
-                f"{name} draws random numbers ({', '.join(drawn)}): a device draws others",
-                hint="give the numbers as an argument, or switch dropout off: model.eval()",
-            )
+        return self.known(mapped(found, lambda each: each.detach()))
 
     def depends_on_seed(self, found: Any) -> bool:
         """Whether random numbers of another seed change the float64 result."""
@@ -230,8 +225,8 @@ class Source:
     def known(self, exact: Any) -> Any:
         """Return references for an already known float64 result."""
         self._shapes = [each.shape for each in tensors_in(exact)]
-        places = iter(range(len(self._shapes)))
-        return mapped(exact, lambda each: self._reference(each, next(places)))
+        ways = iter([partial(self._part, place) for place in range(len(self._shapes))])
+        return mapped(exact, lambda each: Reference.of(each, self, next(ways)))
 
     def mode(self, dtype: torch.dtype) -> Mode:
         """Return how a device computed a result of ``dtype``, as far as known."""
@@ -253,11 +248,8 @@ class Source:
         how = f", under autocast to {str(mode.autocast).removeprefix('torch.')}" if mode.autocast else ""
         return f"judged beside {count} results of the CPU in {name}{how}, in different orders of summation"
 
-    def _reference(self, value: Tensor, place: int) -> Tensor:
-        def ways(mode: Mode, count: int) -> tuple[Tensor, ...]:
-            return tuple(each[place] for each in self._leaves(mode, count) if len(each) > place)
-
-        return Reference.of(value, self, ways)
+    def _part(self, place: int, mode: Mode, count: int) -> tuple[Tensor, ...]:
+        return tuple(each[place] for each in self._leaves(mode, count) if len(each) > place)
 
     def _leaves(self, mode: Mode, count: int) -> list[list[Tensor]]:
         """Return the tensors of the output, computed once per reference run."""
@@ -273,7 +265,7 @@ class Source:
         return known
 
     def _reference_runs(self, mode: Mode, ways: Iterable[int]) -> Iterator[list[Tensor]]:
-        convert = _widen if mode.moved else _same if mode.dtype is None else _to(mode.dtype)
+        convert = _widen if mode.moved else partial(_to, mode.dtype)
         given = tensors_in((self.args, self.kwargs))
         for way in ways:
             order = other_order(way - 1)
@@ -369,10 +361,6 @@ def initialise(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
             module(*args, **kwargs)
 
 
-def _on_cpu(value: Tensor) -> Tensor:
-    return _own(_strided(value), value.detach().cpu())
-
-
 def _strided(value: Tensor) -> Tensor:
     if value.layout is not torch.strided:
         raise UsageError(f"no reference for a tensor of layout {value.layout}", hint="take and return its x.to_dense()")
@@ -384,12 +372,9 @@ def _widen(value: Tensor) -> Tensor:
     return _own(value, value.detach().to(dtype))
 
 
-def _same(value: Tensor) -> Tensor:
-    return _own(value, value.detach())
-
-
-def _to(dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    return lambda value: _own(value, value.detach().to(dtype if value.is_floating_point() else value.dtype))
+def _to(dtype: torch.dtype | None, value: Tensor) -> Tensor:
+    """Return a floating tensor in a dtype; unchanged if that is None, as any other is."""
+    return _own(value, value.detach().to(dtype if dtype is not None and value.is_floating_point() else value.dtype))
 
 
 def _own(original: Tensor, made: Tensor) -> Tensor:

@@ -60,8 +60,14 @@ def models(
         raise UsageError(
             f"names is {names!r:.80}", hint="give a mapping: {'name in the model': 'name in the original'}"
         )
-    pairs = dict(names) if names is not None else _shared(model, original)
-    _check_names(pairs, model, original)
+    ours, theirs = ({name for name, _ in each.named_modules()} for each in (model, original))
+    pairs = dict(names) if names is not None else {name: name for name, _ in model.named_modules() if name in theirs}
+    for wanted, known, title in ((pairs, ours, "model"), (pairs.values(), theirs, "original")):
+        if missing := [name for name in wanted if name not in known]:
+            raise UsageError(
+                f"the {title} has no module {missing[0]!r}",
+                hint="give names as named_modules() of the model lists them",
+            )
     outputs = partial(_calls_and_outputs, frozenset(pairs.values()))
     expected = Source(copy.deepcopy(original), inputs, kwargs, call=outputs, counts=COUNTS_OF_MANY).exact()
     args, named = (mapped(each, lambda tensor: tensor.to(device)) for each in (inputs, kwargs))
@@ -199,19 +205,3 @@ def _noise(exact: Tensor, dtype: torch.dtype) -> float:
     """Return the largest relative error of reference runs."""
     runs = exact.reference_runs(dtype) if isinstance(exact, Reference) else ()
     return max((relative_error(each, plain(exact)) for each in runs), default=0.0)
-
-
-def _shared(model: nn.Module, original: nn.Module) -> dict[str, str]:
-    known = {name for name, _ in original.named_modules()}
-    return {name: name for name, _ in model.named_modules() if name in known}
-
-
-def _check_names(pairs: Mapping[str, str], model: nn.Module, original: nn.Module) -> None:
-    for names, owner, title in ((pairs, model, "model"), (pairs.values(), original, "original")):
-        known = {name for name, _ in owner.named_modules()}
-        missing = [name for name in names if name not in known]
-        if missing:
-            raise UsageError(
-                f"the {title} has no module {missing[0]!r}",
-                hint="give names as named_modules() of the model lists them",
-            )

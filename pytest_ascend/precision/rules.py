@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from pytest_ascend.precision.error_model import Finding
 from pytest_ascend.precision.errors import Measurement, Observer
 from pytest_ascend.precision.formats import Format
-from pytest_ascend.precision.limits import Finding
 from pytest_ascend.records.verdict import Rule as Known
 from pytest_ascend.system.errors import UsageError
 

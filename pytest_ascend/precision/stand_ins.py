@@ -19,9 +19,6 @@ from pytest_ascend.system.dispatching import EagerDispatchMode, slow_dtypes
 #: torch's message for a kernel without a dtype.
 _LACKS = re.compile(r"not implemented for|Double|float64|Could not run|expected .* dtype|to be (Float|BFloat)", re.I)
 
-#: oneDNN's message for the same.
-_NO_PRIMITIVE = "could not create a primitive"
-
 
 def grouped_mm(
     left: Tensor, right: Tensor, *, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: Any = None
@@ -45,12 +42,7 @@ def grouped_mm(
     return made if out_dtype is None else made.to(out_dtype)
 
 
-def geglu(
-    x: Tensor,
-    dim: int = -1,
-    approximate: int = 1,
-    activate_left: bool = False,
-) -> tuple[Tensor, Tensor]:
+def geglu(x: Tensor, dim: int = -1, approximate: int = 1, activate_left: bool = False) -> tuple[Tensor, Tensor]:
     """Return one half gated by the GELU of the other, and that GELU, as torch_npu's ``npu_geglu`` does."""
     left, right = x.chunk(2, dim)
     if activate_left:
@@ -123,7 +115,8 @@ class stand_ins(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
             with without_onednn() if is_closed else contextlib.nullcontext():
                 return func(*args, **kwargs)
         except (RuntimeError, NotImplementedError, ValueError) as error:
-            if _NO_PRIMITIVE in str(error):  # oneDNN lacks it on this processor, as LSTM's in bfloat16 on some
+            if "could not create a primitive" in str(error):
+                # oneDNN lacks a kernel on this processor, as LSTM's in bfloat16 on some
                 with without_onednn():
                     return func(*args, **kwargs)
             name = str(getattr(func, "__name__", func)).partition(".")[0]
@@ -135,20 +128,13 @@ class stand_ins(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
             if known is not None:
                 made, how = known(*args, **kwargs), "from its definition"
             else:
-                given, named = (mapped(each, _narrow) for each in (args, dict(kwargs)))
-                made, how = mapped(func(*given, **named), _wide), "in float32"
+                given, named = mapped((args, dict(kwargs)), lambda x: x.float() if x.dtype is torch.float64 else x)
+                wide = mapped(func(*given, **named), lambda x: x.double() if x.dtype is torch.float32 else x)
+                made, how = wide, "in float32"
             text = f"the CPU has no kernel of {name} for this: that operator alone is computed {how}"
             if text not in self.notes:
                 self.notes.append(text)
             return made
-
-
-def _narrow(value: Tensor) -> Tensor:
-    return value.float() if value.dtype is torch.float64 else value
-
-
-def _wide(value: Tensor) -> Tensor:
-    return value.double() if value.dtype is torch.float32 else value
 
 
 def autocast_of(device_type: str) -> torch.dtype | None:
@@ -178,13 +164,11 @@ class autocast_elsewhere(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
             rounded = mapped((args, dict(kwargs)), lambda each: each.to(dtype) if each.dtype is torch.float32 else each)
             with torch.autocast("cpu", enabled=False):
                 return func(*rounded[0], **rounded[1])
-        if name != "cross_entropy" or not args:
-            return func(*args, **kwargs)
-        logits = args[0]
-        if not isinstance(logits, Tensor) or logits.dtype not in (torch.float16, torch.bfloat16):
+        dtype = getattr(args[0], "dtype", None) if name == "cross_entropy" and args else None
+        if dtype not in (torch.float16, torch.bfloat16):
             return func(*args, **kwargs)
         with torch.autocast("cpu", enabled=False):
-            return func(logits, *args[1:], **kwargs).float()
+            return func(*args, **kwargs).float()
 
 
 class without_float64(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
@@ -196,9 +180,8 @@ class without_float64(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         """Call a function with another dtype."""
         func = Tensor.float if func is Tensor.double else func
-        args, kwargs = tree_map(
-            lambda each: torch.float32 if each is torch.float64 else each, (args, dict(kwargs or {}))
-        )
+        given = args, dict(kwargs or {})
+        args, kwargs = tree_map(lambda each: torch.float32 if each is torch.float64 else each, given)
         return func(*args, **kwargs)
 
 
@@ -218,13 +201,10 @@ class products_in_float32(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         dtype = next((each.dtype for each in args if _is_slow(each)), None) if is_product else None
         if dtype is None:
             return function(*args, **kwargs)
-        made = function(*tree_map(_in_float32, args), **tree_map(_in_float32, dict(kwargs)))
+        args, kwargs = tree_map(lambda each: each.float() if _is_slow(each) else each, (args, dict(kwargs)))
+        made = function(*args, **kwargs)
         return tree_map(lambda each: each.to(dtype) if isinstance(each, Tensor) else each, made)
 
 
 def _is_slow(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype in slow_dtypes() and value.device.type == "cpu"
-
-
-def _in_float32(value: Any) -> Any:
-    return value.float() if _is_slow(value) else value

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,6 @@ from pytest_ascend.system.errors import UsageError
 #: between one and three times the noise are seen in the layer that makes them, not in what later ones make of it.
 NARROW = 0.55
 NARROWLY = "the whole output agrees, but narrowly: each layer was judged by itself"
-Accepts: TypeAlias = Callable[[Any], bool]
 P = ParamSpec("P")
 Found = TypeVar("Found", Verdict, LayerReport)
 #: What is said of a result that was judged by CANN's formulas.
@@ -71,8 +70,13 @@ def whole(
         for part in both.actual:
             found, accepts = both.sampled(part, canaries.one_of, standard)
             canaries.plant(found, accepts, (inputs, kwargs))
-    if not locate or (verdict.agrees and not _is_narrow(both.actual["output"], parts)):
+    if not locate:
         return verdict
+    if verdict.agrees:  # an output with 16 bits perhaps with more of its limit than correct devices use
+        is_short = any(each.dtype in SHORT for each in tensors_in(both.actual["output"]))
+        outputs = (each for each in parts if ".output" in each.path)
+        if not (is_short and any((each.metrics.get("limit_used") or 0) > NARROW for each in outputs)):
+            return verdict
     report = layers(both.model, *inputs, device=device, autocast=autocast, standard=standard, **kwargs)
     if verdict.agrees:
         first = report.first
@@ -84,13 +88,6 @@ def whole(
     where = layer or "each layer agrees by itself: what is wrong lies between them, or adds up over them"
     lines: Iterator[str] = filter(None, [where, report.within, verdict.message])
     return replace(verdict, headline=f"{where}; {verdict.headline}", message="\n".join(lines))
-
-
-def _is_narrow(output: Any, parts: Sequence[Verdict]) -> bool:
-    """Whether an output with 16 bits agrees, but with more of its limit than correct devices use."""
-    is_short = any(each.dtype in SHORT for each in tensors_in(output))
-    outputs = (each for each in parts if ".output" in each.path)
-    return is_short and any((each.metrics.get("limit_used") or 0) > NARROW for each in outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +113,20 @@ class ModuleResults:
     ) -> ModuleResults:
         """Compute both. Raises :class:`UsageError` for a model that uses random numbers outside dropout modules."""
         initialise(model, inputs, kwargs)
-        still, dropped = without_dropout(model)
+        still, dropped = copy.deepcopy(model), []
+        for name, module in still.named_modules():
+            if isinstance(module, DROPOUTS) and module.training and module.p:
+                module.p = 0.0
+                dropped.append(name or "(model)")
         source = Source(still, tuple(inputs), dict(kwargs), autocast, call=outputs_and_gradients, counts=COUNTS_OF_MANY)
         with OperatorNames() as seen:
             expected = source.exact()
         if (drawn := seen.names & RANDOM) and source.depends_on_seed(expected):
-            _refuse_random(still, inputs, kwargs, drawn)
+            where, drawn_by = _drawing(still, inputs, kwargs), ", ".join(sorted(drawn))
+            raise UsageError(
+                f"{type(model).__name__} draws random numbers ({drawn_by}) in {where}, others on each device",
+                hint="put the model into evaluation mode, with model.eval(), or set that dropout to 0",
+            )
         return cls(still, inputs, kwargs, autocast, expected, dropped).on(device)
 
     def on(self, device: torch.device) -> ModuleResults:
@@ -141,7 +146,9 @@ class ModuleResults:
             name = f"{type(self.model).__name__}.{part}"
             yield compare(self.actual[part], self.expected[part], name=name, standard=standard)
 
-    def sampled(self, part: str, one_of: Callable[[Sequence[str]], str], standard: str | None) -> tuple[Any, Accepts]:
+    def sampled(
+        self, part: str, one_of: Callable[[Sequence[str]], str], standard: str | None
+    ) -> tuple[Any, Callable[[Any], bool]]:
         """Return a part, of gradients one only, and a function that says whether another in its place agrees."""
         found, wanted = self.actual[part], self.expected[part]
         if part != "output" and found:
@@ -167,42 +174,17 @@ def outputs_and_gradients(
     model.zero_grad(set_to_none=True)
     with within:
         output = model(*args, **kwargs)
-    starts = _starts(output)
+    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    starts = [each for each in tensors_in(output) if each.requires_grad]
+    starts = [loss] if isinstance(loss, Tensor) and loss.requires_grad else starts
     if starts:
-        torch.autograd.backward(
-            starts, [seed_gradient(each) if each.dim() else torch.ones_like(each) for each in starts]
-        )
+        seeds = [seed_gradient(each) if each.dim() else torch.ones_like(each) for each in starts]
+        torch.autograd.backward(starts, seeds)
     return {
         "output": mapped(output, Tensor.detach),
         "grad_input": {name: each.grad for name, each in inputs.items() if each.grad is not None},
         "grad": {name: each.grad for name, each in model.named_parameters() if each.grad is not None},
     }
-
-
-def _starts(output: Any) -> list[Tensor]:
-    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
-    if isinstance(loss, Tensor) and loss.requires_grad:
-        return [loss]
-    return [each for each in tensors_in(output) if each.requires_grad]
-
-
-def without_dropout(model: nn.Module) -> tuple[nn.Module, list[str]]:
-    """Return a copy without active dropout, and the names of the modules that had it."""
-    still = copy.deepcopy(model)
-    names = []
-    for name, module in still.named_modules():
-        if isinstance(module, DROPOUTS) and module.training and module.p:
-            module.p = 0.0
-            names.append(name or "(model)")
-    return still, names
-
-
-def _refuse_random(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any], sampled: set[str]) -> None:
-    where = _drawing(model, inputs, kwargs)
-    raise UsageError(
-        f"{type(model).__name__} draws random numbers ({', '.join(sorted(sampled))}) in {where}, others on each device",
-        hint="put the model into evaluation mode, with model.eval(), or set that dropout to 0",
-    )
 
 
 def _drawing(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
@@ -211,12 +193,9 @@ def _drawing(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any])
     found: list[str] = []
     stack: list[tuple[str, OperatorNames]] = []
 
-    def enter(name: str) -> Any:
-        def hook(_module: nn.Module, _args: Any) -> None:
-            stack.append((name, OperatorNames()))
-            stack[-1][1].__enter__()  # type: ignore[no-untyped-call]
-
-        return hook
+    def enter(name: str, _module: nn.Module, _args: Any) -> None:
+        stack.append((name, OperatorNames()))
+        stack[-1][1].__enter__()  # type: ignore[no-untyped-call]
 
     def leave(_module: nn.Module, _args: Any, _output: Any) -> None:
         name, seen = stack.pop()
@@ -225,7 +204,7 @@ def _drawing(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any])
             found.append(name)
 
     for name, module in copied.named_modules():
-        module.register_forward_pre_hook(enter(name))
+        module.register_forward_pre_hook(functools.partial(enter, name))
         module.register_forward_hook(leave)
     args, named = (mapped(each, lambda tensor: tensor.detach().cpu()) for each in (inputs, dict(kwargs)))
     with torch.no_grad(), torch.random.fork_rng(devices=[]):

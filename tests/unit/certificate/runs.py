@@ -89,7 +89,7 @@ def release_for(fates: Mapping[str, ResultRecord]) -> Release:
         "manifest": json.dumps({"schema": 1, "cases": [to_builtins(case) for case in CASES]}).encode(),
         "goldens": b'{"goldens": {}}\n',
         "expectations": json.dumps({"schema": 2, "causes": known}).encode(),
-        "rules": b'{"pytest_ascend/precision/limits.py": "00", "suites/ops/test_ops.py": "11"}\n',
+        "rules": b'{"pytest_ascend/precision/error_model.py": "00", "suites/ops/test_ops.py": "11"}\n',
     }
     return Release(version=__version__, parts=parts)
 

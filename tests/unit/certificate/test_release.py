@@ -28,7 +28,7 @@ def test_expectations_of_ones_own_are_another_judge(tmp_path: Path) -> None:
 
 def test_the_rules_are_every_source_file_of_judges_and_suites() -> None:
     rules = json.loads(installed().parts["rules"])
-    assert {"pytest_ascend/precision/limits.py", "suites/ops/__init__.py"} <= set(rules)
+    assert {"pytest_ascend/precision/error_model.py", "suites/ops/__init__.py"} <= set(rules)
     assert not [name for name in rules if "__pycache__" in name or name.startswith("pytest_ascend/suites")]
 
 

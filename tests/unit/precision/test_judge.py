@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_ascend.precision.error_model import FEW, ErrorModel, Limits, inner_by_model, octaves
-from pytest_ascend.precision.errors import Measurement, QuickMeasurement, block_size, measure
-from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Setting
-from pytest_ascend.precision.limits import (
+from pytest_ascend.precision.error_model import (
     BIASED_FROM,
+    FEW,
+    ErrorModel,
     Finding,
+    Limits,
     _bias,
     _blocks,
     _rounding,
@@ -23,9 +23,13 @@ from pytest_ascend.precision.limits import (
     _with_zero,
     _within_reference_runs,
     biases,
+    inner_by_model,
     judge_by_model,
     judge_quickly,
+    octaves,
 )
+from pytest_ascend.precision.errors import Measurement, QuickMeasurement, block_size, measure
+from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Setting
 from pytest_ascend.precision.tallies import ZERO_EXPONENT, Entries
 
 USE, SINGLE = ALLOWANCES, FORMATS[torch.float32]
