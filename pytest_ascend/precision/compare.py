@@ -34,8 +34,6 @@ from pytest_ascend.system.errors import UsageError
 
 #: Rules that compare a device with reference runs.
 NEED_REFERENCE_RUNS = ("model", "ratio")
-#: Rules that no reference run has a part in.
-OF_ROUNDING = frozenset(map(str, (Rule.LARGEST_ULPS, Rule.RMS_ULPS, Rule.BIAS)))
 #: A rejection below this multiple of the limit is narrow. Correct layers have reached 1.2.
 NARROWLY = 1.5
 #: The same for tensors of so few elements that eight reference runs show few errors; two biases have reached 1.6.
@@ -138,7 +136,7 @@ def _judge(leaf: Leaf | StructureMismatch, request: Request) -> Verdict:
         return _refused(leaf.path, [f"expected {kind(leaf.expected)}, got {kind(leaf.actual)}"], request)
     if isinstance(leaf.expected, Reference):
         return _judge_reference(leaf, request)
-    return _judge_numbers(leaf, request, lambda: _beside(len(leaf.reference_runs), request))
+    return _judge_numbers(leaf, request, _beside(len(leaf.reference_runs), request))
 
 
 def _judge_reference(leaf: Leaf, request: Request) -> Verdict:
@@ -147,20 +145,21 @@ def _judge_reference(leaf: Leaf, request: Request) -> Verdict:
     own = replace(leaf, expected=plain(expected))
     actual = leaf.actual
     if leaf.reference_runs or request.standard.rule not in NEED_REFERENCE_RUNS or not isinstance(actual, torch.Tensor):
-        return _judge_numbers(own, request, lambda: "; ".join([_beside(len(leaf.reference_runs), request), *notes]))
+        return _judge_numbers(own, request, "; ".join([_beside(len(leaf.reference_runs), request), *notes]))
 
     def judged(count: int) -> Verdict:
         reference_runs = tuple(
             each for each in expected.reference_runs(actual.dtype, count) if each.dtype is actual.dtype
         )
-        said = expected.source.described(actual.dtype, len(reference_runs))
+        said = "; ".join([expected.source.described(actual.dtype, len(reference_runs)), *notes])
         beside = replace(own, reference_runs=reference_runs)
         sampled = replace(request, sampled=len(reference_runs) > 1)
-        verdict = _judge_numbers(beside, sampled, lambda: "; ".join([said, *notes]))
-        if verdict.limit is None or (verdict.agrees and verdict.limit.name in OF_ROUNDING):
+        verdict = _judge_numbers(beside, sampled, said)
+        of_rounding = (Rule.LARGEST_ULPS, Rule.RMS_ULPS, Rule.BIAS)  # in which reference runs have no part
+        if verdict.limit is None or (verdict.agrees and verdict.limit.name in map(str, of_rounding)):
             return verdict
         at_jumps = _at_jumps(beside, expected)
-        return verdict if at_jumps is None else _judge_numbers(at_jumps, sampled, lambda: "; ".join([said, *notes]))
+        return verdict if at_jumps is None else _judge_numbers(at_jumps, sampled, said)
 
     usual, *more = expected.source.counts
     narrowly = NARROWLY if actual.numel() >= FEW else NARROWLY_OF_FEW
@@ -195,15 +194,13 @@ def _with_formula(verdict: Verdict, actual: torch.Tensor, expected: torch.Tensor
     return replace(verdict, message="\n".join([*explain(verdict), verdict.message.splitlines()[-1]]))
 
 
-def _judge_numbers(leaf: Leaf, request: Request, beside: Callable[[], str]) -> Verdict:
+def _judge_numbers(leaf: Leaf, request: Request, beside: str) -> Verdict:
+    """Judge tensors, arrays and numbers; ``beside`` says by what."""
     number = torch.get_default_dtype()
     expected = as_tensor(leaf.expected, f"expected {leaf.path}", torch.float64)
     reference_runs = [as_tensor(each, f"reference run {leaf.path}", number) for each in leaf.reference_runs]
-    actual = as_tensor(
-        leaf.actual,
-        leaf.path,
-        reference_runs[0].dtype if reference_runs and reference_runs[0].is_floating_point() else number,
-    )
+    number = reference_runs[0].dtype if reference_runs and reference_runs[0].is_floating_point() else number
+    actual = as_tensor(leaf.actual, leaf.path, number)
     wrong = list(differences(actual, expected, reference_runs, request, leaf.actual))
     if wrong:
         return _refused(leaf.path, wrong, request)
@@ -222,7 +219,7 @@ def _judge_numbers(leaf: Leaf, request: Request, beside: Callable[[], str]) -> V
     else:
         chosen = reference_runs if request.sampled else ()
         verdict = judge_exact(leaf.path, actual, expected, request.standard, chosen)
-    return replace(verdict, message=f"{verdict.message}\n  {beside()}") if verdict.message else verdict
+    return replace(verdict, message=f"{verdict.message}\n  {beside}") if verdict.message else verdict
 
 
 def _beside(reference_runs: int, request: Request) -> str:

@@ -114,7 +114,12 @@ class moved_decisions(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         if is_inplace:
             name = name.removesuffix("_")
             func = getattr(getattr(torch.ops.aten, name), func._overloadname)  # noqa: SLF001
-        found = DECIDING[name][1](func, args, kwargs, number, number + reach * self._signs(number, name))
+        if self.way < 2 and not name.startswith("arg"):  # the largest stays the largest if all are moved
+            signs: Any = 1 - 2 * self.way
+        else:
+            chance = torch.Generator().manual_seed(self.way)
+            signs = torch.rand(number.shape, generator=chance, dtype=number.dtype, device="cpu").sub_(0.5).sign_()
+        found = DECIDING[name][1](func, args, kwargs, number, number + reach * signs)
         return args[0].copy_(found) if is_inplace else found
 
     def _reach(self, number: Tensor, own: Tensor | None, *, exactly: bool) -> Tensor | None:
@@ -129,12 +134,6 @@ class moved_decisions(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
                 return None
             share = max(share, float((error / size.clamp_min(torch.finfo(number.dtype).tiny)).max()))
         return REACH * share * size
-
-    def _signs(self, number: Tensor, name: str) -> Any:
-        if self.way < 2 and not name.startswith("arg"):  # the largest stays the largest if all are moved
-            return 1 - 2 * self.way
-        chance = torch.Generator().manual_seed(self.way)
-        return torch.rand(number.shape, generator=chance, dtype=number.dtype, device="cpu").sub_(0.5).sign_()
 
 
 def without_jumps(

@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -27,8 +28,6 @@ from pytest_ascend.precision.stand_ins import (
 )
 from pytest_ascend.system.dispatching import unseen
 from pytest_ascend.system.errors import UsageError
-
-_DOUBLE = {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
 
 
 class Mode(NamedTuple):
@@ -51,8 +50,6 @@ COUNTS = (2, 8)
 #: then exceeds what eight results suggest.
 COUNTS_OF_MANY = (2, 8, 32)
 USUAL = COUNTS[0]
-#: Seeds torch's generator, to tell whether a result depends on it.
-_OTHER_SEED = 2**31 - 1
 
 
 class Reference(Tensor):
@@ -103,7 +100,9 @@ class Reference(Tensor):
         plain_args, plain_kwargs = tree_map(plain, (args, dict(kwargs)))
         made = func(*plain_args, **plain_kwargs)
         references = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, Reference)]
-        if not references or not _is_pure(func):
+        name = str(getattr(func, "__name__", ""))
+        writes = name.startswith("__set") or (name.endswith("_") and not name.endswith("__"))
+        if not references or writes:
             return made
         source = references[0].source
         leaves, spec = tree_flatten(made)
@@ -122,20 +121,13 @@ def _of_class(value: Tensor, kind: type[Tensor]) -> Any:
         return value.as_subclass(kind)
 
 
-def _is_pure(func: Any) -> bool:
-    """Whether a function returns new tensors, and writes to none."""
-    name = str(getattr(func, "__name__", ""))
-    return not name.startswith("__set") and not (name.endswith("_") and not name.endswith("__"))
-
-
 def _applied(func: Any, arguments: tuple[Any, Any], place: int, mode: Mode, count: int) -> tuple[Tensor, ...]:
     """Return the results of a step for each reference run."""
     leaves, spec = tree_flatten(arguments)
-    reference_runs = [each.ways(mode, count) if isinstance(each, Reference) else None for each in leaves]
+    runs = [each.ways(mode, count) if isinstance(each, Reference) else repeat(each) for each in leaves]
     made = []
-    for number in range(min(len(each) for each in reference_runs if each is not None)):
-        own = [leaf if each is None else each[number] for leaf, each in zip(leaves, reference_runs, strict=True)]
-        given, named = tree_unflatten(own, spec)
+    for own in zip(*runs, strict=False):  # as many as the reference with the fewest has
+        given, named = tree_unflatten(list(own), spec)
         made.append(tree_flatten(func(*given, **named))[0][place])
     return tuple(made)
 
@@ -212,7 +204,7 @@ class Source:
 
     def depends_on_seed(self, found: Any) -> bool:
         """Whether random numbers of another seed change the float64 result."""
-        again = self._compute(_widen, None, (), seed=_OTHER_SEED)
+        again = self._compute(_widen, None, (), seed=2**31 - 1)
         pairs = zip(tensors_in(found), tensors_in(again), strict=False)
         return not all(a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
 
@@ -368,7 +360,7 @@ def _strided(value: Tensor) -> Tensor:
 
 
 def _widen(value: Tensor) -> Tensor:
-    dtype = _DOUBLE.get(value.dtype, torch.float64 if value.is_floating_point() else value.dtype)
+    dtype = torch.complex128 if value.is_complex() else torch.float64 if value.is_floating_point() else value.dtype
     return _own(value, value.detach().to(dtype))
 
 

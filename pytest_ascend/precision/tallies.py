@@ -59,7 +59,7 @@ class Spread:
     _beyond: dict[int, float] = field(default_factory=dict)
 
     def add(self, octaves: Ints, ulps: Floats) -> None:
-        """Add a few elements: the octave of each expected value (see :func:`octaves_and_inverse`) and its error."""
+        """Add a few elements: the octave of each expected value (its exponent's bits as float64) and its error."""
         if self._table is None and sum(each[1].size for each in self._exact) + ulps.size <= EXACT_UP_TO:
             self._exact.append((octaves, ulps))
             self._entries = None
@@ -132,17 +132,6 @@ def percentile(entries: Entries, share: float) -> float:
     order = np.argsort(entries.lower)
     below = np.cumsum(entries.counts[order])
     return float(entries.lower[order][np.searchsorted(below, share * below[-1])]) if below.size else 0.0
-
-
-def octaves_and_inverse(magnitude: Floats, form: Format) -> tuple[Ints, Floats]:
-    """Return the octave's number and the reciprocal of the ulp of each value (float64, positive or zero) in ``form``.
-
-    The latter is divided by ``2 ** (digits - 2)``, so that it stays finite for the smallest ulp.
-    """
-    raised = magnitude.view(np.int64) >> 52
-    bounded = np.maximum(raised, max(form.emin + 1023, 1))
-    inverse: Floats = ((2 * 1023 + 1 - bounded) << 52).view(np.float64)
-    return raised, inverse
 
 
 #: Percentiles of the error in every verdict.
@@ -362,12 +351,12 @@ class Dense:
 
     def _note_beyond(self, sums: Sums, seen: ChunkExtremes) -> None:
         """Keep errors too large for the spread's bins: the expected value is then much smaller than the error."""
-        _, error, magnitude, octaves, *_ = self._buffers
+        _, error, magnitude, octaves, inverse, _ = self._buffers
         bound = seen.furthest * 2.0**sums.format.digits / BEYOND_ULPS
         if seen.lowest < bound:
             places = np.flatnonzero((magnitude.floats < bound) & (error.floats > 0))
-            inverse = octaves_and_inverse(magnitude.floats[places].astype(np.float64), sums.format)[1]
-            ulps = error.floats[places].astype(np.float64) * inverse * 2.0 ** (sums.format.digits - 2)
+            errors, inverses = (each.floats[places].astype(np.float64) for each in (error, inverse))
+            ulps = errors * inverses * 2.0 ** (sums.format.digits - 2)
             sums.spread.note_beyond(octaves.integers[places] // BINS, ulps)
 
     def _add_figures(self, sums: Sums, actual: Tensor, expected: Tensor, seen: ChunkExtremes) -> None:
