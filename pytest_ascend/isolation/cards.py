@@ -9,6 +9,7 @@ import re
 import socket
 import tempfile
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,7 +80,7 @@ class Locks:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or Path(tempfile.gettempdir(), "pytest-ascend-cards")
         self._named = folder is not None
-        self._held: list[int] = []
+        self._held = contextlib.ExitStack()
 
     def take(self, cards: Sequence[Sequence[str]], wanted: int) -> tuple[int, ...]:
         """Lock up to ``wanted`` of the cards, each given by its names, that are free; return their indices.
@@ -105,27 +106,34 @@ class Locks:
 
     def release(self) -> None:
         """Release all cards."""
-        for each in self._held:
-            os.close(each)
-        self._held.clear()
+        self._held.close()
 
     def _hold(self, names: Sequence[str]) -> bool:
-        held = [_lock_file(self.folder / f"{name}.lock") for name in names]
-        # A given folder says who shares the cards: emulated cards of two tests are different ones.
-        held += [] if self._named else map(_claim_name, names)
-        if -1 in held:
-            for each in set(held) - {-1}:
-                os.close(each)
-            return False
-        self._held += held
+        with contextlib.ExitStack() as held:
+            for name in names:
+                file = _open_lock(self.folder / f"{name}.lock")
+                held.callback(os.close, file)
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return False
+                # A given folder says who shares the cards: emulated cards of two tests are different ones.
+                if self._named:
+                    continue
+                with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as claim:
+                    try:
+                        claim.bind(f"\0pytest-ascend-card-{name}")
+                    except OSError:  # another process in this network has the name
+                        return False
+                    held.callback(os.close, claim.detach())
+            self._held.callback(held.pop_all().close)
         return True
 
 
-def _lock_file(path: Path) -> int:
-    """Return an open, locked file, -1 if another process holds it. Raises OSError if it cannot be opened.
+def _open_lock(path: Path) -> int:
+    """Return an open file, made if need be, to be locked: to read, as a lock needs no right to write.
 
-    A file of another user in a folder with the sticky bit must not be opened with O_CREAT (fs.protected_regular), and
-    a lock needs no right to write.
+    A file of another user in a folder with the sticky bit must not be opened with O_CREAT (fs.protected_regular).
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
@@ -136,24 +144,7 @@ def _lock_file(path: Path) -> int:
     except PermissionError:
         if not path.exists():
             raise
-    found = os.open(path, flags)
-    try:
-        fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(found)
-        return -1
-    return found
-
-
-def _claim_name(name: str) -> int:
-    """Return a socket with this card's name in the network namespace, -1 if another process holds it."""
-    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    try:
-        claim.bind(f"\0pytest-ascend-card-{name}")
-    except OSError:
-        claim.close()
-        return -1
-    return claim.detach()
+    return os.open(path, flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +158,14 @@ class Assigned:
 
 @dataclass(kw_only=True, slots=True)
 class CardQueue:
-    """A card with its child: ``assigned`` waits for its start, ``current`` is running, ``reserved`` comes next.
+    """A card with its child: ``assigned`` waits for its start, ``current`` is running, ``following`` comes next.
 
-    ``ahead`` comes before ``reserved`` where there is one: the child was told already, and runs it once the current one
-    has passed, without waiting. If it does not, that is reserved again, and what was reserved is ``beyond``.
+    With ``ahead`` the child was told the first of these already, and runs it once the current one has passed, without
+    waiting. If that does not pass, the child drops it.
 
-    ``last`` is the child's latest task; its fixtures are set up for ``reserved``, or for another run of the same.
-    ``met`` are the subjects of the child's tasks; no child starts before ``not_before`` (of ``time.monotonic``). The
-    ``deadline`` is that of the child's start or case.
+    ``last`` is the child's latest task; its fixtures are set up for the first that follows, or for another run of the
+    same. ``met`` are the subjects of the child's tasks; no child starts before ``not_before`` (of ``time.monotonic``).
+    The ``deadline`` is that of the child's start or case.
     """
 
     card: Card
@@ -185,9 +176,8 @@ class CardQueue:
     runs: int = 0
     assigned: Assigned | None = None
     current: Assigned | None = None
-    ahead: Task | None = None
-    reserved: Task | None = None
-    beyond: Task | None = None
+    following: deque[Task] = field(default_factory=deque)
+    ahead: bool = False
     last: Task | None = None
     payloads: list[dict[str, Any]] = field(default_factory=list)
     deadline: Deadline = field(default_factory=lambda: Deadline(0, 0.0))
@@ -199,13 +189,13 @@ class CardQueue:
     @property
     def is_busy(self) -> bool:
         """Whether there is unfinished work here."""
-        return bool(self.assigned or self.current or self.ahead or self.reserved or self.beyond)
+        return bool(self.assigned or self.current or self.following)
 
     @property
     def group(self) -> str:
         """The group of the current tasks, "" for none."""
         assigned = self.assigned or self.current
-        task = self.beyond or self.reserved or (assigned.task if assigned else self.last)
+        task = self.following[-1] if self.following else assigned.task if assigned else self.last
         return task.group if task else ""
 
     def is_unfit(self) -> bool:
@@ -227,35 +217,17 @@ class CardQueue:
         self.met.clear()
         self.deadline = Deadline(child.pid, limit_s)
 
-    def give(self) -> None:
-        """Tell the child to run the assigned task."""
-        assert self.assigned is not None  # noqa: S101  (callers looked)
-        begun, self.assigned = self.assigned, None
-        self._tell(begun.task, is_ahead=False)
-        self._begin(begun)
+    def give(self, *, ahead: bool = False) -> None:
+        """Tell the child to run the assigned task, or ``ahead`` the first that follows, once the current one passed."""
+        begun, self.assigned, self.ahead = self.assigned, None, ahead
+        first, second, *_ = [*([begun.task] if begun else []), *self.following, None]
+        if self.child and first:
+            self.child.send(run=first.index, next=second.index if second else -1, ahead=ahead)
+        if begun:
+            self.begin(begun)
 
-    def give_ahead(self, following: Task | None) -> None:
-        """Tell the child to run the reserved task after the current one, if that passes, and reserve another one."""
-        self.ahead, self.reserved = self.reserved, following
-        if self.ahead:
-            self._tell(self.ahead, is_ahead=True)
-
-    def go_on(self) -> None:
-        """Note that the child runs what it was told ahead."""
-        assert self.ahead is not None  # noqa: S101  (callers looked)
-        task, self.ahead = self.ahead, None
-        self._begin(Assigned(task))
-
-    def recall(self) -> None:
-        """Note that the child drops what it was told ahead, if anything."""
-        if self.ahead:
-            self.beyond, self.reserved, self.ahead = self.reserved, self.ahead, None
-
-    def _tell(self, task: Task, *, is_ahead: bool) -> None:
-        if self.child:
-            self.child.send(run=task.index, next=self.reserved.index if self.reserved else -1, ahead=is_ahead)
-
-    def _begin(self, begun: Assigned) -> None:
+    def begin(self, begun: Assigned) -> None:
+        """Note that the child runs this now."""
         self.current, task = begun, begun.task
         self.runs += 1
         self.last = task

@@ -104,7 +104,10 @@ class Child:
                 if len(self._buffer) > MESSAGE_LIMIT_BYTES:
                     raise ValueError(f"a message of more than {MESSAGE_LIMIT_BYTES} bytes")
         *lines, self._buffer = self._buffer.split(b"\n")
-        return [_object(line) for line in lines]
+        messages = [json.loads(line) for line in lines]
+        if not all(isinstance(each, dict) for each in messages):
+            raise ValueError("a message that is not an object")
+        return messages
 
     def drain(self) -> None:
         """Read and discard messages, so that an ending child does not wait for a reader."""
@@ -232,13 +235,6 @@ def _live(main: Callable[[Channel], None], channel: Channel, parent: int, notes:
         os._exit(code)
 
 
-def _object(line: bytes) -> dict[str, Any]:
-    value = json.loads(line)
-    if not isinstance(value, dict):
-        raise ValueError("a message that is not an object")
-    return value
-
-
 def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped a process, as a debugger or job control does."""
     return _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[:1] in (["T"], ["t"])
@@ -344,19 +340,13 @@ def plogs(pid: int, since: float, environ: Mapping[str, str] = os.environ) -> It
         marks |= {each: f"({pid}," for each, _ in touched if each.name.startswith("plog")}
     # CANN begins a new file when one is full; no process needs more than four.
     for each, mark in list(marks.items())[-4:]:
-        with contextlib.suppress(OSError):
-            if log := _plog(each, mark):
-                yield f"CANN's log of the process, {each}:\n{log}"
-
-
-def _plog(path: Path, mark: str) -> str:
-    """Return both ends of a log, only lines that contain ``mark``; characters unsafe for a terminal become ``?``."""
-    with open_regular(path, sys.maxsize, follow=False) as file:
-        head = file.read(PLOG_END_BYTES)
-        left_out = max(0, os.fstat(file.fileno()).st_size - 2 * PLOG_END_BYTES)
-        file.seek(left_out, os.SEEK_CUR)
-        tail = file.read(PLOG_END_BYTES)
-    between = f"\n... {left_out:,} bytes ...\n".encode() if left_out else b""
-    lines = (head + between + tail).decode("utf-8", errors="replace").splitlines()
-    kept = (line for line in lines if mark in line)
-    return "\n".join("".join(c if c.isprintable() or c == "\t" else "?" for c in line) for line in kept)
+        with contextlib.suppress(OSError), open_regular(each, sys.maxsize, follow=False) as file:
+            head = file.read(PLOG_END_BYTES)
+            left_out = max(0, os.fstat(file.fileno()).st_size - 2 * PLOG_END_BYTES)
+            file.seek(left_out, os.SEEK_CUR)
+            between = f"\n... {left_out:,} bytes ...\n".encode() if left_out else b""
+            text = (head + between + file.read(PLOG_END_BYTES)).decode("utf-8", errors="replace")
+            kept = "\n".join(line for line in text.splitlines() if mark in line)
+            if kept:  # without what would move a terminal
+                shown = "".join(c if c.isprintable() or c in "\t\n" else "?" for c in kept)
+                yield f"CANN's log of the process, {each}:\n{shown}"

@@ -91,9 +91,7 @@ class Supervisor:
             patience_s = max(0.0, min(self._settings.end_limit_s, self._settings.deadline - time.monotonic()))
         finally:
             for lane in self._lanes:
-                is_idle = lane.current is None
-                self._put_back(lane)
-                lane.end(patience_s if is_idle else 0)
+                self._give_up(lane, 0.0 if lane.current else patience_s)
         self._report_decisions()
         for task in self._open:
             attempts = self._attempts[task.index]
@@ -121,33 +119,33 @@ class Supervisor:
         if lane.current:
             # The child is told its next task before it asks, if both are of bundled suites: waiting takes a tenth of
             # them. Others may be the last that a user wants to run.
-            following, now = lane.reserved, lane.current
-            if following is None or lane.ahead or self._again or now.alone:
+            if not lane.following or lane.ahead or self._again or lane.current.alone:
                 return
-            if now.task.group and following.group and following.deterministic == lane.deterministic:
-                lane.give_ahead(self._next(lane))
+            following = lane.following[0]
+            if lane.current.task.group and following.group and following.deterministic == lane.deterministic:
+                self._reserve(lane, 2)
+                lane.give(ahead=True)
             return
         lane.assigned = lane.assigned or self._pick(lane)
         if lane.assigned is None:
             return
         if lane.child and lane.is_unfit():
-            self._take_back(lane)
-            lane.end(self._settings.end_limit_s)
+            self._drop(lane, self._settings.end_limit_s)
         if lane.child is None:
             how = {"alone": lane.assigned.alone, "deterministic": lane.assigned.task.deterministic}
             child = self._listener.start(lane.card, **how)
             lane.began(child, limit_s=self._settings.start_limit_s, **how)
         elif lane.ready:
-            self._reserve(lane)
+            # Fixtures of wide scope are kept for the next case; so the child must know that case.
+            self._reserve(lane, 0 if lane.assigned.alone else 1)
             lane.give()
             self._feed(lane)  # what comes next
 
     def _pick(self, lane: CardQueue) -> Assigned | None:
         has_other = any(other is not lane and not other.card.quarantined for other in self._lanes)
         repeated = [each for each in self._again if each.task is lane.last and not each.alone and not has_other]
-        if not repeated and lane.reserved:
-            task, lane.reserved = lane.reserved, None
-            return Assigned(task)
+        if not repeated and lane.following:
+            return Assigned(lane.following.popleft())
         is_prompt = lane.child is None or not self._queue
         may_run = (each for each in self._again if is_prompt or not each.alone)
         repeated += [each for each in may_run if each.avoid != lane.card.label or not has_other]
@@ -159,9 +157,8 @@ class Supervisor:
 
     def _next(self, lane: CardQueue) -> Task | None:
         """Take the next task, if any: of the lane's group, or else the first of a group that no lane works on."""
-        if lane.beyond or not self._queue:
-            task, lane.beyond = lane.beyond, None
-            return task
+        if not self._queue:
+            return None
         at_work = {each.group for each in self._lanes} - {""}
         free = next((place for place, task in enumerate(self._queue) if task.group not in at_work), None)
         own = (place for place, task in enumerate(islice(self._queue, free)) if task.group == lane.group)
@@ -170,22 +167,21 @@ class Supervisor:
         del self._queue[place]
         return task
 
-    def _reserve(self, lane: CardQueue) -> None:
-        """Fixtures of wide scope are kept for the next case; so the child must know that case."""
-        if lane.assigned and not lane.assigned.alone and not lane.reserved:
-            lane.reserved = self._next(lane)
+    def _reserve(self, lane: CardQueue, count: int) -> None:
+        if len(lane.following) < count and (task := self._next(lane)):
+            lane.following.append(task)
 
-    def _take_back(self, lane: CardQueue) -> None:
-        lane.recall()
-        self._queue.extendleft(filter(None, (lane.beyond, lane.reserved)))
-        lane.reserved = lane.beyond = None
+    def _drop(self, lane: CardQueue, patience_s: float = 0.0) -> None:
+        """End a child, and put back what comes next."""
+        self._queue.extendleft(reversed(lane.following))
+        lane.following.clear()
+        lane.ahead = False
+        lane.end(patience_s)
 
-    def _put_back(self, lane: CardQueue) -> None:
-        """Release all that a lane holds, in its order."""
-        self._take_back(lane)
-        for held in (lane.assigned, lane.current):
-            if held:
-                self._queue.appendleft(held.task)
+    def _give_up(self, lane: CardQueue, patience_s: float = 0.0) -> None:
+        """End a child, and put back all that its lane holds, in its order."""
+        self._drop(lane, patience_s)
+        self._queue.extendleft(held.task for held in (lane.assigned, lane.current) if held)
         lane.assigned = lane.current = None
 
     # --- hearing ---
@@ -257,10 +253,6 @@ class Supervisor:
         else:
             self._started(lane, f"{reason}, before the first case")
 
-    def _drop(self, lane: CardQueue) -> None:
-        self._take_back(lane)
-        lane.end(0)
-
     # --- deciding ---
 
     def _conclude(self, lane: CardQueue, end: End, *, answer: str = "", reason: str = "", detail: str = "") -> None:
@@ -276,14 +268,12 @@ class Supervisor:
             payloads=tuple(lane.payloads),
         )
         if end is End.ANSWERED and answer == GOES_ON and lane.ahead:
-            lane.go_on()
-        else:
-            lane.recall()
+            lane.begin(Assigned(lane.following.popleft()))
+        lane.ahead = False
         if end is not End.ANSWERED:
             self._drop(lane)
         elif answer == "errored" and self._doubts < self._settings.doubts_limit:
-            self._take_back(lane)  # the error may have left this process in a bad state
-            lane.end(self._settings.end_limit_s)
+            self._drop(lane, self._settings.end_limit_s)  # the error may have left this process in a bad state
         task, attempts = held.task, self._attempts.setdefault(held.task.index, [])
         attempts.append(attempt)
         self._suspect(task, attempts)
@@ -313,8 +303,7 @@ class Supervisor:
         if lane.card.quarantined and not lane.is_given_up:
             lane.is_given_up = True
             self._listener.quarantined(lane.card)
-            self._put_back(lane)
-            lane.end(0)
+            self._give_up(lane)
 
     def _faulty(self) -> frozenset[str]:
         return frozenset(lane.card.label for lane in self._lanes if lane.card.quarantined)

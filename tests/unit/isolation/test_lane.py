@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +61,7 @@ def test_the_first_task_of_a_subject_has_more_time_and_the_child_hears_what_come
     made, limits = lane(), []
     tasks = [Task(index, 10.0, subject=subject, first_s=100.0) for index, subject in enumerate(("add", "add", "mul"))]
     for task, following in zip(tasks, (tasks[1], None, None), strict=True):
-        made.assigned, made.reserved = Assigned(task), following
+        made.assigned, made.following = Assigned(task), deque(filter(None, [following]))
         made.give()
         limits.append(made.deadline.limit_s)
         assert abs(made.deadline.at - time.monotonic() - limits[-1]) < 5
@@ -73,20 +74,17 @@ def test_the_first_task_of_a_subject_has_more_time_and_the_child_hears_what_come
     ]
 
 
-def test_what_is_told_ahead_is_begun_or_reserved_again() -> None:
-    made, tasks = lane(), [Task(index, 10.0, subject="add", first_s=100.0) for index in range(4)]
-    made.assigned, made.reserved = Assigned(tasks[0]), tasks[1]
+def test_what_is_told_ahead_is_begun_with_the_time_that_it_needs() -> None:
+    made, tasks = lane(), [Task(index, 10.0, subject="add", first_s=100.0) for index in range(3)]
+    made.assigned, made.following = Assigned(tasks[0]), deque(tasks[1:])
     made.give()
-    made.give_ahead(tasks[2])
-    assert (made.ahead, made.reserved, made.current.task) == (tasks[1], tasks[2], tasks[0])
-    for _ in range(2):  # the second time there is nothing to recall
-        made.recall()
-        assert (made.ahead, made.reserved, made.beyond) == (None, tasks[1], tasks[2])
-    made.beyond = None
-    made.give_ahead(None)
+    made.give(ahead=True)
+    assert (made.ahead, list(made.following), made.current.task) == (True, tasks[1:], tasks[0])
+    made.following.pop()
+    made.give(ahead=True)
     made.payloads.append({})
-    made.go_on()
-    assert (made.ahead, made.reserved, made.current.task, made.last) == (None, None, tasks[1], tasks[1])
+    made.begin(Assigned(made.following.popleft()))
+    assert (list(made.following), made.current.task, made.last) == ([], tasks[1], tasks[1])
     assert (made.payloads, made.deadline.limit_s, made.runs) == ([], 10.0, 2)
     assert made.child.messages[1:] == [{"run": 1, "next": 2, "ahead": True}, {"run": 1, "next": -1, "ahead": True}]
 
@@ -110,7 +108,7 @@ def test_only_who_is_at_something_can_be_late() -> None:
     made.current = Assigned(Task(0, 1.0))
     assert made.is_overdue()
     made.current = None
-    assert [made.is_busy, setattr(made, "reserved", Task(1, 1.0)), made.is_busy] == [False, None, True]
+    assert [made.is_busy, made.following.append(Task(1, 1.0)), made.is_busy] == [False, None, True]
 
 
 @dataclass
@@ -170,10 +168,12 @@ def test_the_group_at_work_is_that_of_what_comes_next_or_was_last() -> None:
     assert made.group == ""
     last, current, assigned, following = (Task(place, 1.0, group=each) for place, each in enumerate("abcd"))
     for name, value in (
-        ("last", last), ("current", Assigned(current)), ("assigned", Assigned(assigned)), ("reserved", following),
+        ("last", last), ("current", Assigned(current)), ("assigned", Assigned(assigned)),
     ):  # fmt: skip
         setattr(made, name, value)
         assert made.group == (value.task if isinstance(value, Assigned) else value).group
+    made.following += [last, following]
+    assert made.group == following.group
 
 
 @pytest.mark.parametrize("asked_for", [True, False])

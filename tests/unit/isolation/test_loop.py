@@ -444,23 +444,25 @@ def test_a_task_that_ran_last_is_repeated_before_what_is_reserved() -> None:
     [lane] = made._lanes
     last, following = task(0), task(1)
     again = Assigned(last, avoid="npu:0")
-    lane.last, lane.reserved, made._again = last, following, [again]
+    lane.last, made._again = last, [again]
+    lane.following.append(following)
     assert made._pick(lane) is again
     assert made._pick(lane) == Assigned(following)
-    assert lane.reserved is None
+    assert not lane.following
 
 
-def test_nothing_is_reserved_for_a_task_alone_nor_twice() -> None:
+@pytest.mark.parametrize(("alone", "reserved"), [(True, []), (False, [1])])
+def test_nothing_is_reserved_for_a_task_alone_nor_twice(alone: bool, reserved: list[int]) -> None:
     made = lanes(1, tasks=[task(1), task(2)])
     [lane] = made._lanes
-    lane.assigned = Assigned(task(0), alone=True)
-    made._reserve(lane)
-    assert lane.reserved is None
-    lane.assigned = Assigned(task(0))
-    made._reserve(lane)
-    made._reserve(lane)
-    assert (lane.reserved, [each.index for each in made._queue]) == (task(1), [2])
-    made._put_back(lane)
+    lane.child, lane.ready, lane.alone = Scripted(0, "", lambda index, child: []), True, alone  # type: ignore[assignment]
+    for _ in range(2):
+        lane.assigned = Assigned(task(0), alone=alone)
+        made._feed(lane)
+        assert [each.index for each in lane.following] == reserved
+        lane.current, lane.runs = None, 0
+    lane.current = Assigned(task(0), alone=alone)
+    made._give_up(lane)
     assert [each.index for each in made._queue] == [0, 1, 2]
     assert not lane.is_busy
 
@@ -518,25 +520,18 @@ def test_a_child_without_a_parent_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended == [0]
 
 
-@pytest.mark.parametrize("line", [b"[1]", b"1", b"x", b""])
-def test_a_message_is_an_object(line: bytes) -> None:
-    assert process._object(b'{"a": 1}') == {"a": 1}
-    with pytest.raises(ValueError, match=r"not an object|Expecting value"):
-        process._object(line)
-
-
 def test_a_log_of_cann_is_cut_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "PLOG_END_BYTES", 8)
-    path = tmp_path / "log"
+    path = tmp_path / "debug" / "plog" / "plog-12_0.log"
+    path.parent.mkdir(parents=True)
     for text, shown in (
         ("12345678abcdefgh", "12345678abcdefgh"),
         ("12345678-abcdefgh", "12345678\n... 1 bytes ...\nabcdefgh"),
         ("1234\x1b\t", "1234?\t"),
     ):
         path.write_text(text, encoding="utf-8")
-        assert process._plog(path, "") == shown
-    path.write_text("12 a\n13 b\n", encoding="utf-8")
-    assert process._plog(path, "13") == "13 b"
+        [log] = process.plogs(12, 0, {"ASCEND_PROCESS_LOG_PATH": str(tmp_path)})
+        assert log.partition("\n")[2] == shown
 
 
 def test_four_logs_of_a_process_are_kept_by_their_names(tmp_path: Path) -> None:

@@ -287,6 +287,18 @@ def test_who_does_not_answer_is_not_waited_for_and_not_left_behind() -> None:
     assert made.code() == -signal.SIGKILL
 
 
+@pytest.mark.parametrize("line", [b"[1]", b"1", b"x", b""])
+def test_a_message_is_an_object(line: bytes) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb"), os.fdopen(writing, "wb"):
+        made = Child(0, reading, writing, 0)
+        os.write(writing, b'{"a": 1}\n')
+        assert made.read() == [{"a": 1}]
+        os.write(writing, line + b"\n")
+        with pytest.raises(ValueError, match=r"not an object|Expecting value"):
+            made.read()
+
+
 def test_a_message_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "MESSAGE_LIMIT_BYTES", 1000)
     with child(lambda channel: channel.send(text="x" * 2000)) as made, pytest.raises(ValueError, match="of more than"):
