@@ -11,37 +11,33 @@ import torch
 
 from pytest_ascend.emulator.registry import L, T, gradients
 
-Corners = tuple[T, T, T, T]
-
-
-def _corners(boxes: T, trans: bool) -> Corners:
-    """Return left, top, right, bottom of (4, ...); with ``trans`` the input is centre, width and height."""
-    if not trans:
-        return boxes[0], boxes[1], boxes[2], boxes[3]
-    x, y, w, h = boxes.unbind(0)
-    return x - w / 2, y - h / 2, x + w / 2, y + h / 2
+#: The nearest and the farthest corner of each box, both (2, ...).
+Corners = tuple[T, T]
 
 
 def _pairs(boxes: T, truth: T, trans: bool, crossed: bool) -> tuple[Corners, Corners]:
-    """Return both in float32: pairwise, or with ``crossed`` each box (rows) with each true one."""
+    """Return the corners of both, in float32: pairwise, or with ``crossed`` each box (rows) with each true one.
+
+    Boxes are (4, ...): left, top, right, bottom; with ``trans`` centre, width and height.
+    """
     one, other = boxes.float(), truth.float()
     if crossed:
         one, other = one.unsqueeze(2), other.unsqueeze(1)
-    return _corners(one, trans), _corners(other, trans)
+    (a, b), (c, d) = one.split(2), other.split(2)
+    return ((a - b / 2, a + b / 2), (c - d / 2, c + d / 2)) if trans else ((a, b), (c, d))
 
 
 def _area(box: Corners) -> T:
-    return (box[2] - box[0]) * (box[3] - box[1])
+    return torch.mul(*(box[1] - box[0]))
 
 
 def _common(a: Corners, b: Corners) -> T:
-    width = (torch.minimum(a[2], b[2]) - torch.maximum(a[0], b[0])).clamp(min=0)
-    return width * (torch.minimum(a[3], b[3]) - torch.maximum(a[1], b[1])).clamp(min=0)
+    return torch.mul(*(torch.minimum(a[1], b[1]) - torch.maximum(a[0], b[0])).clamp(min=0))
 
 
-def _outer(a: Corners, b: Corners) -> tuple[T, T]:
+def _outer(a: Corners, b: Corners) -> T:
     """Return width and height of the box that encloses both."""
-    return torch.maximum(a[2], b[2]) - torch.minimum(a[0], b[0]), torch.maximum(a[3], b[3]) - torch.minimum(a[1], b[1])
+    return torch.maximum(a[1], b[1]) - torch.minimum(a[0], b[0])
 
 
 def _share(a: Corners, b: Corners, mode: str) -> tuple[T, T]:
@@ -53,19 +49,18 @@ def _share(a: Corners, b: Corners, mode: str) -> tuple[T, T]:
 
 def giou(a: Corners, b: Corners, mode: str) -> T:
     share, union = _share(a, b, mode)
-    width, height = _outer(a, b)
-    return share - (width * height - union) / (width * height)
+    whole = torch.mul(*_outer(a, b))
+    return share - (whole - union) / whole
 
 
 def diou(a: Corners, b: Corners, mode: str) -> T:
-    width, height = _outer(a, b)
-    apart = ((b[0] + b[2] - a[0] - a[2]) / 2).square() + ((b[1] + b[3] - a[1] - a[3]) / 2).square()
-    return _share(a, b, mode)[0] - apart / (width.square() + height.square())
+    apart = ((b[0] + b[1] - a[0] - a[1]) / 2).square().sum(0)
+    return _share(a, b, mode)[0] - apart / _outer(a, b).square().sum(0)
 
 
 def ciou_and_slant(a: Corners, b: Corners, mode: str) -> tuple[T, T]:
     """Return the measure, and the weighted difference of the aspect ratios, which its gradient needs."""
-    mine, theirs = (torch.atan((box[2] - box[0]) / (box[3] - box[1])) for box in (a, b))
+    mine, theirs = (torch.atan(torch.div(*(box[1] - box[0]))) for box in (a, b))
     differ = theirs - mine
     v = 4 / math.pi**2 * differ.square()
     alpha = v / (1 - _share(a, b, mode)[0] + v)
@@ -96,11 +91,11 @@ def iou(boxes: T, truth: T, mode: str, eps: float = 1.0, **_: Any) -> T:
     objdetect/iou_v2, commit 6ae87653464d; test/test_base_ops/test_iou.py of op-plugin, as on a 910B.
     """
     a, b = _pairs(truth.T, boxes.T, trans=False, crossed=True)
-    common, mine, theirs = _common(a, b), *(_area((x, y, right + eps, top + eps)) for x, y, right, top in (a, b))
+    common, mine, theirs = _common(a, b), *(_area((near, far + eps)) for near, far in (a, b))
     return (common / (mine + theirs - common if mode == "iou" else mine)).nan_to_num(nan=0.0)
 
 
-def _centres(boxes: T) -> Corners:
+def _centres(boxes: T) -> tuple[T, T, T, T]:
     """Return centre, width and height of rows of pixel indices; the last pixel belongs to the box."""
     left, top, right, bottom = boxes.float().unbind(-1)
     return (left + right) / 2, (top + bottom) / 2, right - left + 1, bottom - top + 1
@@ -126,19 +121,23 @@ def bounding_box_decode(
     return torch.stack([each.clamp(0, (right, bottom)[place % 2]) for place, each in enumerate(corners)], -1)
 
 
-def non_max_suppression(boxes: T, scores: T, most: T, limit: T, lowest: T, **_: bool) -> tuple[T, T]:
-    """Return the indices of boxes to keep, best first, padded with 0, and their number.
+def _kept(boxes: T, scores: T, most: int, limit: T | float, lowest: T | float) -> L:
+    """Return the indices of boxes to keep, best first.
 
     A box is dropped if it overlaps a better one by more than ``limit``, or its score is not above ``lowest``.
     """
-    corners, others = _pairs(boxes.T, boxes.T, trans=False, crossed=True)
-    share, _union = _share(corners, others, "iou")
-    kept: list[int] = []
+    share, _union = _share(*_pairs(boxes.T, boxes.T, trans=False, crossed=True), "iou")
+    kept: L = []
     for place in scores.argsort(descending=True, stable=True).tolist():
-        if len(kept) < int(most) and scores[place] > lowest and not (share[place, kept] > limit).any():
+        if len(kept) < most and scores[place] > lowest and not (share[place, kept] > limit).any():
             kept.append(place)
-    chosen = torch.zeros(int(most), dtype=torch.int32)
-    chosen[: len(kept)] = torch.tensor(kept, dtype=torch.int32)
+    return kept
+
+
+def non_max_suppression(boxes: T, scores: T, most: T, limit: T, lowest: T, **_: bool) -> tuple[T, T]:
+    """Return the indices of boxes to keep, best first, padded with 0, and their number."""
+    kept = _kept(boxes, scores, int(most), limit, lowest)
+    chosen = torch.tensor(kept + [0] * (int(most) - len(kept)), dtype=torch.int32)
     return chosen, torch.tensor(len(kept), dtype=torch.int32)
 
 
@@ -146,11 +145,8 @@ def non_max_suppression_with_mask(rows: T, *, iou_threshold: float) -> tuple[T, 
     """Return rows of corners and score, best first, where each was, and 1 for those to keep."""
     order = rows[:, 4].argsort(descending=True, stable=True)
     best = rows[order]
-    kept, count = non_max_suppression(
-        best[:, :4], best[:, 4], torch.tensor(len(best)), torch.tensor(iou_threshold), torch.tensor(-math.inf)
-    )
     mask = torch.zeros(len(best), dtype=torch.uint8)
-    mask[kept[: int(count)].long()] = 1
+    mask[_kept(best[:, :4], best[:, 4], len(best), iou_threshold, -math.inf)] = 1
     return best, order, mask
 
 
@@ -188,17 +184,14 @@ def _clipped(points: list[Point], other: list[Point]) -> list[Point]:
     return points
 
 
-def _area_of(points: list[Point]) -> float:
-    return abs(sum(a[0] * b[1] - b[0] * a[1] for a, b in _sides(points))) / 2
-
-
 def rotated_overlaps(boxes: T, others: T, *, trans: bool) -> T:
     """Return the common area of each box (row) with each other one, both (n, 5, boxes)."""
-    images = []
-    for mine, theirs in zip(boxes.mT.tolist(), others.mT.tolist(), strict=True):
-        shapes = [_turned_corners(each, trans) for each in theirs]
-        images.append([[_area_of(_clipped(_turned_corners(box, trans), each)) for each in shapes] for box in mine])
-    return torch.tensor(images).view(len(boxes), boxes.shape[2], others.shape[2])
+    areas = torch.zeros(len(boxes), boxes.shape[2], others.shape[2])
+    for image, (mine, theirs) in enumerate(zip(boxes.mT.tolist(), others.mT.tolist(), strict=True)):
+        for (row, box), (column, other) in itertools.product(enumerate(mine), enumerate(theirs)):
+            sides = _sides(_clipped(_turned_corners(box, trans), _turned_corners(other, trans)))
+            areas[image, row, column] = abs(sum(a[0] * b[1] - b[0] * a[1] for a, b in sides)) / 2
+    return areas
 
 
 def rotated_iou(boxes: T, others: T, *, trans: bool, mode: str, is_cross: bool, **_: float) -> T:
@@ -334,11 +327,8 @@ def batch_non_max_suppression(
         rows = []
         for index, marks in enumerate(its_scores.T):
             its = its_boxes[:, min(index, its_boxes.shape[1] - 1)]
-            kept, count = non_max_suppression(
-                its, marks, torch.tensor(max_size_per_class), torch.tensor(iou_threshold), torch.tensor(score_threshold)
-            )
-            best = kept[: int(count)].long()
-            rows.append(torch.cat([its[best], marks[best, None], torch.full((len(best), 1), float(index))], 1))
+            kept = _kept(its, marks, max_size_per_class, iou_threshold, score_threshold)
+            rows.append(torch.cat([its[kept], marks[kept, None], torch.full((len(kept), 1), float(index))], 1))
         merged = torch.cat(rows)
         best = merged[:, 4].argsort(descending=True, stable=True)[:max_total_size]
         found[image, : len(best)] = merged[best]
