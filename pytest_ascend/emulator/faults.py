@@ -54,7 +54,7 @@ def apply_faults(kernels: Iterable[Kernel], names: Iterable[str]) -> list[Kernel
     """Return the kernels with the named faults planted. Raises UsageError for an operator that is not emulated."""
     by_name = {kernel.name: kernel for kernel in kernels}
     for name in names:
-        if is_of_collectives(name):
+        if name.startswith(PREFIX):
             check(name)  # the library of collectives plants it
         elif is_device_fault(name):
             by_name = inject(by_name, name)
@@ -72,7 +72,7 @@ def with_faults(bodies: Mapping[str, Body], names: Iterable[str]) -> dict[str, B
     """Return what captured graphs do (``graphs.BODIES``), with the named faults planted."""
     found = dict(bodies)
     for name in names:
-        if not is_device_fault(name) and not is_of_collectives(name):
+        if not is_device_fault(name) and not name.startswith(PREFIX):
             for function, plant in find_fault(name).items():
                 if function in found:
                     found[function] = plant(found[function])
@@ -105,11 +105,6 @@ COLLECTIVE_FAULTS: Mapping[str, str] = _EFFECTS["collectives"]
 RUNTIME_FAULTS: Mapping[str, str] = _EFFECTS["runtime"]
 
 SETTINGS = ("rank", "collective", "after", "times", "rate", "bytes", "seconds")
-
-
-def is_of_collectives(text: str) -> bool:
-    """Whether a fault's name is of a collective, known or not."""
-    return text.startswith(PREFIX)
 
 
 def check(text: str) -> None:
@@ -166,55 +161,46 @@ def _in_eleven_bits(x: T) -> T:
     return ((x.contiguous().view(torch.int32) + 0x800) & ~0xFFF).view(torch.float32) if x.dtype is torch.float32 else x
 
 
-def _in_half(x: T) -> T:
-    return x.half().float() if x.dtype is torch.float32 else x
+def _through(dtype: torch.dtype, *of: torch.dtype) -> Change:
+    """Convert tensors of some dtypes to another one, and back."""
+    return lambda x: x.to(dtype).to(x.dtype) if x.dtype in of else x
 
 
-def _through_32_bits(x: T) -> T:
-    return x.int().to(x.dtype) if x.dtype is torch.int64 else x
-
-
-def _through_float(x: T) -> T:
-    return x if x.is_floating_point() or x.dtype is torch.bool else x.float().to(x.dtype)
+_in_half = _through(torch.float16, torch.float32)
+_in_32_bits = _through(torch.int32, torch.int64)
 
 
 # --- ways to make a body wrong ---
 
 
+def instead(wrong: Callable[..., Any]) -> Callable[[Body], Body]:
+    """Compute something else; the wrong body gets the correct one before its arguments."""
+    return partial(partial, wrong)
+
+
 def _given(change: Change, *places: int) -> Callable[[Body], Body]:
     """Change input tensors: those at these argument positions, or all."""
 
-    def plant(correct: Body) -> Body:
-        def body(*arguments: Any) -> Any:
-            chosen = places or range(len(arguments))
-            return correct(*(change(x) if i in chosen and isinstance(x, T) else x for i, x in enumerate(arguments)))
+    def wrong(correct: Body, *arguments: Any) -> Any:
+        chosen = places or range(len(arguments))
+        return correct(*(change(x) if i in chosen and isinstance(x, T) else x for i, x in enumerate(arguments)))
 
-        return body
-
-    return plant
+    return instead(wrong)
 
 
 def _gives(change: Change) -> Callable[[Body], Body]:
     """Change output tensors."""
 
-    def plant(correct: Body) -> Body:
-        def body(*arguments: Any) -> Any:
-            found = correct(*arguments)
-            return tuple(map(change, found)) if isinstance(found, tuple) else change(found)
+    def wrong(correct: Body, *arguments: Any) -> Any:
+        found = correct(*arguments)
+        return tuple(map(change, found)) if isinstance(found, tuple) else change(found)
 
-        return body
-
-    return plant
-
-
-def instead(wrong: Callable[..., Any]) -> Callable[[Body], Body]:
-    """Compute something else; the wrong body gets the correct one before its arguments."""
-    return lambda correct: lambda *given: wrong(correct, *given)
+    return instead(wrong)
 
 
 def _argument(place: int, value: Any) -> Callable[[Body], Body]:
     """Ignore an argument."""
-    return lambda correct: lambda *a: correct(*a[:place], value, *a[place + 1 :])
+    return instead(lambda correct, *given: correct(*given[:place], value, *given[place + 1 :]))
 
 
 def _of_next_block(scale: T) -> T:
@@ -278,22 +264,13 @@ def _only_dense(correct: Body, self: T, *rest: Any) -> None:
     correct(self if self.is_contiguous() else self.clone(), *rest)
 
 
-def _twice(correct: Body, self: T, *rest: Any) -> None:
-    correct(self, *rest)
-    correct(self, *rest)
-
-
-def _of_other_layout(correct: Body, left: T, right: T, *rest: Any) -> Any:
-    """Read a transposed matrix as if it were not, as a kernel that only knows the sizes does."""
-    return correct(left, right if right.is_contiguous() else _densely(right), *rest)
+def _twice(correct: Body, *given: Any) -> None:
+    correct(*given)
+    correct(*given)
 
 
 def _half_away(correct: Body, x: T) -> Any:  # noqa: ARG001
     return torch.where(x < 0, (x - 0.5).ceil(), (x + 0.5).floor()) if x.is_floating_point() else x
-
-
-def _upside_down(correct: Body, x: T, stable: bool, dim: int, descending: bool) -> Any:  # noqa: ARG001
-    return correct(x, stable, dim, False)
 
 
 def _last_row_left(found: T) -> T:
@@ -381,15 +358,12 @@ def _outputs(task: Task) -> list[torch.Tensor]:
 def _of_replay(change: Callable[[Graph], list[Task]]) -> Callable[[Body], Body]:
     """Carry out other tasks than the captured ones."""
 
-    def plant(_: Body) -> Body:
-        def body(graph: Graph) -> None:
-            graph.replays += 1
-            for task in change(graph):
-                carry_out(task)
+    def wrong(_: Body, graph: Graph) -> None:
+        graph.replays += 1
+        for task in change(graph):
+            carry_out(task)
 
-        return body
-
-    return plant
+    return instead(wrong)
 
 
 def _keep(task: Task, which: Callable[[torch.Tensor], bool]) -> None:
@@ -416,12 +390,11 @@ def _over_the_others(correct: Body, graph: Graph) -> None:
     """Write to the results of other graphs too, as graphs do whose private pools are one."""
     correct(graph)
     mine = [each for task in graph.tasks for each in _outputs(task)]
-    for other in list(GRAPHS.values()):
-        if other is not graph:
-            theirs = [each for task in other.tasks for each in _outputs(task)]
-            for target, value in zip(theirs, mine, strict=False):
-                if target.shape == value.shape and target.dtype == value.dtype:
-                    target.copy_(value)
+    for other in [each for each in GRAPHS.values() if each is not graph]:
+        theirs = [each for task in other.tasks for each in _outputs(task)]
+        for target, value in zip(theirs, mine, strict=False):
+            if target.shape == value.shape and target.dtype == value.dtype:
+                target.copy_(value)
 
 
 def _same_random_numbers(correct: Body, graph: Graph, task: Task) -> None:
@@ -470,11 +443,11 @@ FAULTS: dict[str, Fault] = {
     "tanh-ignores-strides": {"aclnnTanh": _given(_densely)},
     "sigmoid-ignores-offset": {"aclnnSigmoid": _given(_from_line_start)},
     "sub-ignores-stride-0": {"aclnnSub": _given(lambda x: _densely(x) if 0 in x.stride() and x.dim() > 3 else x)},
-    "mm-ignores-transposition": {"aclnnMm": instead(_of_other_layout)},
+    "mm-ignores-transposition": {"aclnnMm": _given(_densely, 1)},  # as a kernel that only knows the sizes
     "erf-leaves-tail": {"aclnnErf": _gives(_last_row_left)},
     # arguments
     "leaky_relu-ignores-slope": {"aclnnLeakyRelu": _argument(1, 0.01)},
-    "sort-ignores-descending": {"aclnnSort": instead(_upside_down)},
+    "sort-ignores-descending": {"aclnnSort": _argument(3, False)},
     "div-floor-truncates": {"aclnnDivMod": instead(lambda correct, x, y, mode: correct(x, y, 1 if mode else mode))},
     "var-ignores-correction": {"aclnnVarCorrection": _argument(2, 1)},
     "addcmul-ignores-value": {"aclnnAddcmul": _argument(3, 1)},
@@ -485,9 +458,9 @@ FAULTS: dict[str, Fault] = {
     "add-forgets-views": {"aclnnInplaceAdd": instead(_only_dense)},
     "mul-in-place-twice": {"aclnnInplaceMul": instead(_twice)},
     # integers
-    "cumsum-in-32-bits": {"aclnnCumsum": _gives(_through_32_bits)},
-    "eq-in-float32": {"aclnnEqTensor": _given(_through_float)},
-    "bitwise_or-in-32-bits": {"aclnnBitwiseOrTensor": _gives(_through_32_bits)},
+    "cumsum-in-32-bits": {"aclnnCumsum": _gives(_in_32_bits)},
+    "eq-in-float32": {"aclnnEqTensor": _given(_through(torch.float32, torch.int64, torch.int32))},
+    "bitwise_or-in-32-bits": {"aclnnBitwiseOrTensor": _gives(_in_32_bits)},
     # captured graphs: what a capture records, what a replay does, what an update changes
     "graph-reads-old-inputs": {"aclmdlRICaptureBegin": instead(_frozen)},
     "graph-runs-at-capture": {"aclmdlRICaptureBegin": instead(_at_capture)},
@@ -543,5 +516,5 @@ FAULTS: dict[str, Fault] = {
     "mx-rounds-half-away": {"aclnnDynamicMxQuantV3": _argument(2, "round")},
     "mx-nibbles-swapped": {"aclnnDynamicMxQuantV3": _gives(_nibbles_of_bytes_swapped)},
     "float8-saturates-nan": {"aclnnCast": instead(_largest_for_nan)},
-    "logits-in-bfloat16": {"aclnnMm": _gives(lambda x: x.bfloat16().float() if x.dtype is torch.float32 else x)},
+    "logits-in-bfloat16": {"aclnnMm": _gives(_through(torch.bfloat16, torch.float32))},
 }
