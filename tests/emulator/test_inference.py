@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -275,10 +276,10 @@ def test_one_more_token_attends_to_all_before_it(biased: bool, masked: bool, len
 def test_pages_packing_and_padding_change_no_bit() -> None:
     q, k, v = (floats(2, 3, n, 8, seed=n).half() for n in (QUERIES, 7, 7))
     lengths = [5, 7]
+    attend = functools.partial(inference.fused_infer_attention_score, numHeads=3, scale=SCALE)
+    how: dict[str, Any] = {"attenMask": PASSED, "sparseMode": 3, "softmaxLseFlag": True}
     alone = [
-        inference.infer(
-            q[i : i + 1], [k[i : i + 1, :, :n]], [v[i : i + 1, :, :n]], 3, SCALE, "BNSD", mask=PASSED, mode=3
-        )
+        attend(q[i : i + 1], [k[i : i + 1, :, :n]], [v[i : i + 1, :, :n]], layout="BNSD", **how)
         for i, n in enumerate(lengths)
     ]
     pages = [torch.full((5, 3, 4, 8), math.nan, dtype=torch.half) for _ in "kv"]
@@ -288,31 +289,30 @@ def test_pages_packing_and_padding_change_no_bit() -> None:
             for start, block in zip((0, 4), blocks, strict=True):
                 part = rows[place, :, start : lengths[place]][:, :4]
                 cache[block, :, : part.shape[1]] = part
-    how: dict[str, Any] = {"mask": PASSED, "mode": 3}
-    padding = (None, torch.tensor([2, 0]))
+    padding = torch.tensor([2, 0])
     left = [torch.stack((each[0].roll(0, 1), each[1])) for each in (k, v)]
     packed_q = q.transpose(1, 2).flatten(0, 1)
     packed_kv = [torch.cat([x[i, :, :n].transpose(0, 1) for i, n in enumerate(lengths)]) for x in (k, v)]
     variants = {
-        "pages": inference.infer(q, pages[:1], pages[1:], 3, SCALE, "BNSD", kv_lengths=lengths, table=table, **how),
-        "padding": inference.infer(
-            q, [left[0]], [left[1]], 3, SCALE, "BNSD", kv_lengths=lengths, padding=padding, **how
+        "pages": attend(q, pages[:1], pages[1:], layout="BNSD", actualSeqLengthsKv=lengths, blockTable=table, **how),
+        "padding": attend(
+            q, [left[0]], [left[1]], layout="BNSD", actualSeqLengthsKv=lengths, kvPaddingSize=padding, **how
         ),
-        "lists": inference.infer(q, list(k.split(1)), list(v.split(1)), 3, SCALE, "BNSD", kv_lengths=lengths, **how),
+        "lists": attend(q, list(k.split(1)), list(v.split(1)), layout="BNSD", actualSeqLengthsKv=lengths, **how),
     }
     for name, (out, lse) in variants.items():
         for place, (mine, its) in enumerate(alone):
             assert torch.equal(out[place : place + 1], mine), name
             assert torch.equal(lse[place : place + 1], its), name
-    out, lse = inference.infer(
-        packed_q, packed_kv[:1], packed_kv[1:], 3, SCALE, "TND", lengths=[4, 8], kv_lengths=[5, 12], **how
+    out, lse = attend(
+        packed_q, packed_kv[:1], packed_kv[1:], layout="TND", actualSeqLengths=[4, 8], actualSeqLengthsKv=[5, 12], **how
     )
     assert torch.equal(out, torch.cat([mine[0].transpose(0, 1) for mine, _ in alone]))
     assert lse.shape == (8, 3, 1)
     # Token by token is the whole prompt: the last queries see as many keys as they may.
     for row in range(QUERIES):
         keys = 5 - (QUERIES - 1 - row)
-        single, _ = inference.infer(q[:1, :, row : row + 1], [k[:1, :, :keys]], [v[:1, :, :keys]], 3, SCALE, "BNSD")
+        single, _ = attend(q[:1, :, row : row + 1], [k[:1, :, :keys]], [v[:1, :, :keys]], layout="BNSD")
         assert torch.equal(single[:, :, 0], alone[0][0][:, :, row])
 
 

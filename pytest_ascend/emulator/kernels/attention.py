@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -59,13 +59,6 @@ def to_bnsd(tensor: T, layout: str, depth: int) -> T:
     if layout.endswith("H"):
         tensor = tensor.view(*tensor.shape[:-1], -1, depth)
     return tensor.permute(_ORDERS[layout])
-
-
-def from_bnsd(tensor: T, layout: str) -> T:
-    """Undo :func:`to_bnsd`."""
-    order = _ORDERS[layout]
-    tensor = tensor.permute([order.index(axis) for axis in range(4)])
-    return tensor.flatten(-2) if layout.endswith("H") else tensor
 
 
 def attend(q: T, k: T, v: T, how: Attention) -> tuple[T, T]:
@@ -175,132 +168,98 @@ def masked_out(
     raise NotImplementedError(f"sparse mode {mode} is not implemented")
 
 
-def _drawn(q: T, k: T, keep_prob: float, seed: int | None, offset: int) -> Optional:
-    """Return dropout's mask as an Ascend 950 draws it itself: torch_npu passes it a seed and an offset, and no mask.
-
-    Source: op-plugin, FlashAttentionKernelNpuOpApi.cpp: only earlier chips get a mask of aclnnDropoutGenMaskV2.
-    """
-    if keep_prob >= 1 or seed is None:
-        return None
-    return drop_mask(1 - keep_prob, -(-q.shape[:3].numel() * k.shape[2] // 8), seed, offset)
-
-
-def _split(layout: str, heads: int, query: T, *others: T) -> tuple[T, ...]:
-    depth = query.shape[-1] // (heads if layout.endswith("H") else 1)
-    return tuple(to_bnsd(each, layout, depth) for each in (query, *others))
-
-
 #: The ``pseType`` by which the position bias is added before the scores are scaled: see aclnnFlashAttentionScoreV2.
 _ADD_AND_SCALE = 1
 
 
-def _how(
-    q: T, k: T, pse: Optional, drop: Optional, mask: Optional, prefix: L | None, scale: float, keep_prob: float,
-    before: int, after: int, mode: int, pse_type: int = _ADD_AND_SCALE,
-) -> Attention:  # fmt: skip
-    batch, heads, queries, _ = q.shape
-    keys = k.shape[2]
-    causal = mode == _LEFT_UP_CAUSAL and mask is not None
-    left_out = None if causal else masked_out(queries, keys, mask, prefix, before, after, mode)
-    keep = bits_of(drop, (batch, heads, queries, keys)) if drop is not None and keep_prob < 1 else None
-    return Attention(scale, causal, left_out, pse, keep, keep_prob, scales_bias=pse_type == _ADD_AND_SCALE)
+def _hows(
+    layout: str, queries: list[T], keys: list[T], pse: Optional, drop: Optional, mask: Optional, prefix: L | None,
+    scale: float, keep_prob: float, before: int, after: int, mode: int, pse_type: int, seed: int | None, offset: int,
+) -> Iterator[Attention]:  # fmt: skip
+    """Yield how each part attends. Dropout's bits follow one another: (batch, heads, queries, keys) of each part.
+
+    An Ascend 950 draws them itself: torch_npu passes it a seed and an offset, and no mask. Source: op-plugin,
+    FlashAttentionKernelNpuOpApi.cpp: only earlier chips get a mask of aclnnDropoutGenMaskV2.
+    """
+    if layout == "TND" and pse is not None:
+        raise NotImplementedError("a position bias is not implemented for the layout TND")
+    shapes = [torch.Size((*q.shape[:3], k.shape[2])) for q, k in zip(queries, keys, strict=True)]
+    if drop is None and seed is not None and keep_prob < 1:
+        drop = drop_mask(1 - keep_prob, -(-sum(each.numel() for each in shapes) // 8), seed, offset)
+    bits, used = None if drop is None or keep_prob >= 1 else bits_of(drop, (drop.numel() * 8,)), 0
+    for shape in shapes:
+        small = mask[..., : shape[2], : shape[3]] if mask is not None and mode <= _ALL_MASK else mask
+        causal = mode == _LEFT_UP_CAUSAL and mask is not None
+        left_out = None if causal else masked_out(shape[2], shape[3], small, prefix, before, after, mode)
+        keep = None if bits is None else bits[used : used + shape.numel()].view(shape)
+        used += shape.numel()
+        yield Attention(scale, causal, left_out, pse, keep, keep_prob, scales_bias=pse_type == _ADD_AND_SCALE)
 
 
-def _statistics(lse: T) -> tuple[T, T]:
-    """Return maximum and sum, each eight times as CANN stores them; see :mod:`attention` for their content."""
-    eight = lse.unsqueeze(-1).expand(*lse.shape, 8)
-    return eight, torch.ones(()).expand(eight.shape)
+def _parts(x: T, layout: str, depth: int, ends: L | None) -> list[T]:
+    """Return views as (batch, heads, sequence, depth): of all, or of each sequence where they are packed."""
+    if layout != "TND":
+        return [to_bnsd(x, layout, depth)]
+    spans = zip([0, *(ends or [])], ends or [], strict=False)
+    return [x[start:end].transpose(0, 1).unsqueeze(0) for start, end in spans]
 
 
 def flash_attention_score(
     query: T, key: T, value: T, pseShift: Optional, dropMask: Optional, attenMask: Optional, prefix: L | None,
     scale: float, keepProb: float, preTokens: int, nextTokens: int, headNum: int, layout: str, sparseMode: int,
-    pseType: int = _ADD_AND_SCALE, seed: int | None = None, offset: int = 0,
+    pseType: int = _ADD_AND_SCALE, seed: int | None = None, offset: int = 0, actualSeqQLen: L | None = None,
+    actualSeqKvLen: L | None = None,
 ) -> tuple[T, T, None, T]:  # fmt: skip
-    q, k, v = _split(layout, headNum, query, key, value)
-    drop = _drawn(q, k, keepProb, seed, offset) if dropMask is None else dropMask
-    how = _how(q, k, pseShift, drop, attenMask, prefix, scale, keepProb, preTokens, nextTokens, sparseMode, pseType)
-    out, lse = attend(q, k, v, how)
-    return (*_statistics(lse), None, from_bnsd(out, layout))
+    """Return maximum and sum, each eight times as CANN stores them (see :mod:`attention`), and the result."""
+    is_packed, depth = layout == "TND", query.shape[-1] // (headNum if layout.endswith("H") else 1)
+    out = query.new_zeros(*query.shape[:-1], (query if layout.endswith("H") else value).shape[-1])
+    queries, results = (_parts(each, layout, depth, actualSeqQLen) for each in (query, out))
+    keys, values = (_parts(each, layout, depth, actualSeqKvLen) for each in (key, value))
+    lse = torch.zeros(*(query.shape[:2] if is_packed else queries[0].shape[:3]), 1)
+    sums = _parts(lse, "TND" if is_packed else "BNSD", 1, actualSeqQLen)
+    hows = _hows(
+        layout, queries, keys, pseShift, dropMask, attenMask, prefix, scale, keepProb, preTokens, nextTokens,
+        sparseMode, pseType, seed, offset,
+    )  # fmt: skip
+    for q, k, v, result, total, how in zip(queries, keys, values, results, sums, hows, strict=True):
+        made, found = attend(q, k, v, how)
+        result.copy_(made)
+        total.copy_(found.unsqueeze(-1))
+    eight = lse.expand(*lse.shape[:-1], 8)
+    return eight, torch.ones(()).expand(eight.shape), None, out
 
 
 def flash_attention_score_grad(
     query: T, key: T, value: T, dy: T, pseShift: Optional, dropMask: Optional, attenMask: Optional,
     softmaxMax: T, softmaxSum: T, softmaxIn: Optional, attentionIn: T, prefix: L | None,
     scale: float, keepProb: float, preTokens: int, nextTokens: int, headNum: int, layout: str, sparseMode: int,
-    pseType: int = _ADD_AND_SCALE, seed: int | None = None, offset: int = 0,
+    pseType: int = _ADD_AND_SCALE, seed: int | None = None, offset: int = 0, actualSeqQLen: L | None = None,
+    actualSeqKvLen: L | None = None,
 ) -> tuple[T, T, T, Optional]:  # fmt: skip
     del softmaxIn  # the two statistics say it
-    q, k, v, grad, out = _split(layout, headNum, query, key, value, dy, attentionIn)
-    drop = _drawn(q, k, keepProb, seed, offset) if dropMask is None else dropMask
-    how = _how(q, k, pseShift, drop, attenMask, prefix, scale, keepProb, preTokens, nextTokens, sparseMode, pseType)
-    dq, dk, dv, dpse = attend_backward(grad, q, k, v, out, _log_sum_exp(softmaxMax, softmaxSum), how)
-    return from_bnsd(dq, layout), from_bnsd(dk, layout), from_bnsd(dv, layout), dpse
+    is_packed, depth = layout == "TND", query.shape[-1] // (headNum if layout.endswith("H") else 1)
+    gradients = [each.new_zeros(each.shape) for each in (query, key, value)]
+    lse = softmaxMax[..., :1] + softmaxSum[..., :1].log()
+    sums = _parts(lse, "TND" if is_packed else "BNSD", 1, actualSeqQLen)
+    queries, above, outs, dq = (
+        _parts(each, layout, depth, actualSeqQLen) for each in (query, dy, attentionIn, gradients[0])
+    )
+    keys, values, dk, dv = (_parts(each, layout, depth, actualSeqKvLen) for each in (key, value, *gradients[1:]))
+    hows = _hows(
+        layout, queries, keys, pseShift, dropMask, attenMask, prefix, scale, keepProb, preTokens, nextTokens,
+        sparseMode, pseType, seed, offset,
+    )  # fmt: skip
+    dpse: Optional = None
+    for grad, q, k, v, out, total, how, *targets in zip(
+        above, queries, keys, values, outs, sums, hows, dq, dk, dv, strict=True
+    ):
+        *made, dpse = attend_backward(grad, q, k, v, out, total.squeeze(-1), how)
+        for target, part in zip(targets, made, strict=True):
+            target.copy_(part)
+    return gradients[0], gradients[1], gradients[2], dpse
 
 
 @functools.wraps(flash_attention_score_grad)
 def flash_attention_score_grad_v4(**given: Any) -> tuple[T, T, T, None, None, Optional]:
     dq, dk, dv, dpse = flash_attention_score_grad(**given)
     return dq, dk, dv, None, None, dpse
-
-
-def _log_sum_exp(highest: T, total: T) -> T:
-    return highest[..., 0] + total[..., 0].log()
-
-
-def _packed(tensor: T, where: slice) -> T:
-    """Return one sequence of (tokens, heads, depth) as (1, heads, sequence, depth)."""
-    return tensor[where].transpose(0, 1).unsqueeze(0)
-
-
-def _packed_how(
-    q: T, k: T, pse: Optional, drop: Optional, mask: Optional, scale: float, keep_prob: float, before: int, after: int,
-    heads: int, q_ends: L, kv_ends: L, mode: int,
-) -> Iterator[tuple[slice, slice, Attention]]:  # fmt: skip
-    """Yield where queries and keys of each sequence in a packed batch are, and how it attends; lengths are cumulative.
-
-    The bits of dropout's mask follow one another, too: sequence after sequence, each (heads, queries, keys).
-    """
-    if pse is not None:
-        raise NotImplementedError("a position bias is not implemented for the layout TND")
-    bits = None if drop is None else bits_of(drop, (drop.numel() * 8,))
-    q_start = kv_start = used = 0
-    for q_end, kv_end in zip(q_ends, kv_ends, strict=True):
-        q_span, kv_span = slice(q_start, q_end), slice(kv_start, kv_end)
-        queries, keys = q_end - q_start, kv_end - kv_start
-        small = mask[:queries, :keys] if mask is not None and mode <= _ALL_MASK else mask
-        how = _how(_packed(q, q_span), _packed(k, kv_span), None, None, small, None, scale, 1.0, before, after, mode)
-        size = heads * queries * keys
-        keep = None if bits is None else bits[used : used + size].view(1, heads, queries, keys)
-        yield q_span, kv_span, replace(how, keep=keep, keep_prob=keep_prob)
-        q_start, kv_start, used = q_end, kv_end, used + size
-
-
-def flash_attention_var_len_score(
-    q: T, k: T, v: T, pse: Optional, drop: Optional, _padding: Optional, mask: Optional, _prefix: L | None,
-    q_ends: L, kv_ends: L, scale: float, keep_prob: float, before: int, after: int, heads: int,
-    _layout: str, _precise: int, mode: int,
-) -> tuple[T, T, None, T]:  # fmt: skip
-    out, lse = q.new_zeros(*q.shape[:2], v.shape[-1]), torch.zeros(q.shape[:2])
-    hows = _packed_how(q, k, pse, drop, mask, scale, keep_prob, before, after, heads, q_ends, kv_ends, mode)
-    for q_span, kv_span, how in hows:
-        part, part_lse = attend(_packed(q, q_span), _packed(k, kv_span), _packed(v, kv_span), how)
-        out[q_span], lse[q_span] = part[0].transpose(0, 1), part_lse[0].T
-    return (*_statistics(lse), None, out)
-
-
-def flash_attention_unpadding_score_grad(
-    q: T, k: T, v: T, dy: T, pse: Optional, drop: Optional, _padding: Optional, mask: Optional, highest: T, total: T,
-    _softmax: Optional, out: T, _prefix: L | None, q_ends: L, kv_ends: L, scale: float,
-    keep_prob: float, before: int, after: int, heads: int, _layout: str, _precise: int, mode: int,
-) -> tuple[T, T, T, None]:  # fmt: skip
-    gradients = dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
-    lse = _log_sum_exp(highest, total)
-    hows = _packed_how(q, k, pse, drop, mask, scale, keep_prob, before, after, heads, q_ends, kv_ends, mode)
-    for q_span, kv_span, how in hows:
-        part_dy, part_q, part_out = (_packed(each, q_span) for each in (dy, q, out))
-        part_k, part_v = (_packed(each, kv_span) for each in (k, v))
-        made = attend_backward(part_dy, part_q, part_k, part_v, part_out, lse[q_span].T.unsqueeze(0), how)
-        for target, span, part in zip(gradients, (q_span, kv_span, kv_span), made[:3], strict=True):
-            target[span] = part[0].transpose(0, 1)
-    return dq, dk, dv, None

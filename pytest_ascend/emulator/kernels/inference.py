@@ -96,65 +96,82 @@ def _whole_numbers(x: T, scale: Optional, offset: Optional, mode: int, place: in
     return (x.double() + (0 if offset is None else fitting(offset))) * fitting(scale)
 
 
-def infer(
-    query: T, key: Sequence[T], value: Sequence[T], heads: int, scale: float, layout: str, *,
-    kv_heads: int = 0, bias: Optional = None, mask: Optional = None, lengths: L | None = None,
-    kv_lengths: L | None = None, table: Optional = None, rope: tuple[Optional, Optional] = (None, None),
-    padding: tuple[Optional, Optional] = (None, None), prefix: tuple[Optional, Optional, int] = (None, None, 0),
-    sink: Optional = None, mode: int = 0, before: int = _ANY_TOKENS, after: int = _ANY_TOKENS,
-    scales: tuple[Optional, Optional, int] = (None, None, 0),
-    value_scales: tuple[Optional, Optional, int] = (None, None, 0),
-) -> tuple[T, T]:  # fmt: skip
+def fused_infer_attention_score(
+    query: T, key: Sequence[T], value: Sequence[T], numHeads: int, scale: float, layout: str,
+    pseShift: Optional = None, attenMask: Optional = None, actualSeqLengths: L | None = None,
+    actualSeqLengthsKv: L | None = None, numKeyValueHeads: int = 0, sparseMode: int = 0,
+    quantScale2: Optional = None, quantOffset2: Optional = None,
+    antiquantScale: Optional = None, antiquantOffset: Optional = None, blockTable: Optional = None,
+    queryPaddingSize: Optional = None, kvPaddingSize: Optional = None, keyAntiquantScale: Optional = None,
+    keyAntiquantOffset: Optional = None, valueAntiquantScale: Optional = None, valueAntiquantOffset: Optional = None,
+    keySharedPrefix: Optional = None, valueSharedPrefix: Optional = None, actualSharedPrefixLen: L | None = None,
+    preTokens: int = _ANY_TOKENS, nextTokens: int = _ANY_TOKENS, antiquantMode: int = 0, softmaxLseFlag: bool = False,
+    keyAntiquantMode: int = 0, valueAntiquantMode: int = 0, queryRope: Optional = None, keyRope: Optional = None,
+    learnableSink: Optional = None,
+) -> tuple[T, Optional]:  # fmt: skip
     """Attend in any layout, or ``LAYOUT_LAYOUT`` of queries and result.
 
     Returns the result in the query's dtype and the logarithms of sums: (batch, heads, queries, 1), or (tokens, heads,
     1) where sequences are packed.
     """
+    of_keys = (keyAntiquantScale, keyAntiquantOffset, keyAntiquantMode)
+    of_values = (valueAntiquantScale, valueAntiquantOffset, valueAntiquantMode)
+    if keyAntiquantScale is None and antiquantScale is not None:  # one tensor: of keys, then of values
+        of_keys, of_values = (
+            (antiquantScale[i], None if antiquantOffset is None else antiquantOffset[i], antiquantMode) for i in (0, 1)
+        )
     layout, _, out_layout = layout.partition("_")
-    out_layout, kv_heads = out_layout or layout, kv_heads or heads
-    queries = _alone(query, layout, heads, lengths, padding[0])
+    out_layout, heads, kv_heads = out_layout or layout, numHeads, numKeyValueHeads or numHeads
+    how_packed = (heads, actualSeqLengths, queryPaddingSize)
+    queries = _alone(query, layout, *how_packed)
     count = len(queries)
 
     def all_of(caches: Sequence[T]) -> list[T]:
         # The keys or values of each of ``count`` sequences: from pages, a tensor for each, or one for all
-        if table is not None:
-            if not kv_lengths:
+        if blockTable is not None:
+            if not actualSeqLengthsKv:
                 raise NotImplementedError("a cache in pages needs actual_seq_lengths_kv")
             pages = caches[0]  # (blocks, heads, block, depth), or (blocks, block, heads * depth), or NZ
             if pages.dim() == 3:
                 pages = pages.view(*pages.shape[:2], kv_heads, -1).transpose(1, 2)
             elif pages.dim() == 5:
                 pages = pages.permute(0, 1, 3, 2, 4).flatten(-2)
-            each_length = kv_lengths * count if len(kv_lengths) == 1 else kv_lengths
-            return [gathered(pages, blocks, length) for blocks, length in zip(table, each_length, strict=False)]
+            each_length = actualSeqLengthsKv * (count if len(actualSeqLengthsKv) == 1 else 1)
+            return [gathered(pages, blocks, length) for blocks, length in zip(blockTable, each_length, strict=False)]
         if len(caches) > 1:
             parts = [_alone(x, layout, kv_heads, None)[0] for x in caches]
-            return parts if not kv_lengths else [x[:, :n] for x, n in zip(parts, kv_lengths, strict=False)]
-        return _alone(caches[0], layout, kv_heads, kv_lengths, padding[1])
+            counts = actualSeqLengthsKv or [x.shape[1] for x in parts]
+            return [x[:, :n] for x, n in zip(parts, counts, strict=False)]
+        return _alone(caches[0], layout, kv_heads, actualSeqLengthsKv, kvPaddingSize)
 
     keys, values = all_of(key), all_of(value)
-    if rope[0] is not None and rope[1] is not None:
-        turned = zip(queries, _alone(rope[0], layout, heads, lengths, padding[0]), strict=True)
-        queries = [torch.cat(each, -1) for each in turned]
-        keys = [torch.cat(each, -1) for each in zip(keys, all_of([rope[1]]), strict=True)]
+    if queryRope is not None and keyRope is not None:
+        turned = _alone(queryRope, layout, *how_packed)
+        queries = [torch.cat(each, -1) for each in zip(queries, turned, strict=True)]
+        keys = [torch.cat(each, -1) for each in zip(keys, all_of([keyRope]), strict=True)]
     single = layout not in _PACKED and to_bnsd(query, layout, 1).shape[2] == 1 if layout != "NSD" else False
     made, sums = [], []
     for place, (q, k, v) in enumerate(zip(queries, keys, values, strict=True)):
-        k, v = _whole_numbers(k, *scales, place), _whole_numbers(v, *value_scales, place)  # noqa: PLW2901
-        if prefix[0] is not None and prefix[1] is not None:
-            first = slice(prefix[2] or None)
-            k = torch.cat((_alone(prefix[0], layout, kv_heads, None)[0][:, first], k), 1)  # noqa: PLW2901
-            v = torch.cat((_alone(prefix[1], layout, kv_heads, None)[0][:, first], v), 1)  # noqa: PLW2901
-        part = _mask_of(mask, place, q.shape[1], k.shape[1], rows_are_batches=single) if mode <= 1 else mask
-        left = masked_out(q.shape[1], k.shape[1], part, None, before, after, mode)
-        added = _mask_of(bias, place, q.shape[1], k.shape[1], rows_are_batches=False)
-        out, total = attend_alone(q, k, v, scale, left, added, sink)
+        k, v = _whole_numbers(k, *of_keys, place), _whole_numbers(v, *of_values, place)  # noqa: PLW2901
+        if keySharedPrefix is not None and valueSharedPrefix is not None:
+            first = slice((actualSharedPrefixLen or [0])[0] or None)
+            k = torch.cat((_alone(keySharedPrefix, layout, kv_heads, None)[0][:, first], k), 1)  # noqa: PLW2901
+            v = torch.cat((_alone(valueSharedPrefix, layout, kv_heads, None)[0][:, first], v), 1)  # noqa: PLW2901
+        part = attenMask
+        if sparseMode <= 1:
+            part = _mask_of(attenMask, place, q.shape[1], k.shape[1], rows_are_batches=single)
+        left = masked_out(q.shape[1], k.shape[1], part, None, preTokens, nextTokens, sparseMode)
+        added = _mask_of(pseShift, place, q.shape[1], k.shape[1], rows_are_batches=False)
+        out, total = attend_alone(q, k, v, scale, left, added, learnableSink)
         made.append(out)
         sums.append(total)
-    dtype = query.dtype if query.is_floating_point() else torch.float16
-    out = _placed(made, query, layout, out_layout, heads, lengths, padding[0]).to(dtype)
-    lse = _placed(sums, query, layout, "TND" if layout in _PACKED else "BNSD", heads, lengths, padding[0])
-    return out, lse.float()
+    out = _placed(made, query, layout, out_layout, *how_packed)
+    out = out.to(query.dtype if query.is_floating_point() else torch.float16)
+    if quantScale2 is not None:
+        out = to_int8(out.float() * quantScale2.float() + (0 if quantOffset2 is None else quantOffset2.float()))
+    if not softmaxLseFlag:
+        return out, None
+    return out, _placed(sums, query, layout, "TND" if layout in _PACKED else "BNSD", *how_packed).float()
 
 
 def _placed(
@@ -185,9 +202,9 @@ def prompt_flash_attention(
     actualSeqLengthsKv: L | None, numHeads: int, scale: float, layout: str, numKeyValueHeads: int,
     sparseMode: int,
 ) -> T:  # fmt: skip
-    return infer(
-        query, [key], [value], numHeads, scale, layout, kv_heads=numKeyValueHeads, bias=pseShift, mask=attenMask,
-        lengths=actualSeqLengths, kv_lengths=actualSeqLengthsKv, mode=sparseMode,
+    return fused_infer_attention_score(
+        query, [key], [value], numHeads, scale, layout, pseShift, attenMask, actualSeqLengths, actualSeqLengthsKv,
+        numKeyValueHeads, sparseMode,
     )[0]  # fmt: skip
 
 
@@ -197,40 +214,10 @@ def incre_flash_attention(
     scale: float, layout: str, numKeyValueHeads: int,
 ) -> T:  # fmt: skip
     mask = None if attenMask is None else attenMask.view(attenMask.shape[0], 1, -1)
-    return infer(
-        query, key, value, numHeads, scale, layout, kv_heads=numKeyValueHeads, bias=pseShift, mask=mask,
-        kv_lengths=actualSeqLengths, table=blocktable, padding=(None, kvPaddingSize),
+    return fused_infer_attention_score(
+        query, key, value, numHeads, scale, layout, pseShift, mask, None, actualSeqLengths, numKeyValueHeads,
+        blockTable=blocktable, kvPaddingSize=kvPaddingSize,
     )[0]  # fmt: skip
-
-
-def fused_infer_attention_score(
-    query: T, key: list[T], value: list[T], pseShift: Optional, attenMask: Optional,
-    actualSeqLengths: L | None, actualSeqLengthsKv: L | None, quantScale2: Optional, quantOffset2: Optional,
-    antiquantScale: Optional, antiquantOffset: Optional, blockTable: Optional, queryPaddingSize: Optional,
-    kvPaddingSize: Optional, keyAntiquantScale: Optional, keyAntiquantOffset: Optional,
-    valueAntiquantScale: Optional, valueAntiquantOffset: Optional, keySharedPrefix: Optional,
-    valueSharedPrefix: Optional, actualSharedPrefixLen: L | None, numHeads: int, scale: float, preTokens: int,
-    nextTokens: int, layout: str, numKeyValueHeads: int, sparseMode: int, antiquantMode: int,
-    softmaxLseFlag: bool, keyAntiquantMode: int, valueAntiquantMode: int, queryRope: Optional = None,
-    keyRope: Optional = None, learnableSink: Optional = None,
-) -> tuple[T, Optional]:  # fmt: skip
-    of_keys = (keyAntiquantScale, keyAntiquantOffset, keyAntiquantMode)
-    of_values = (valueAntiquantScale, valueAntiquantOffset, valueAntiquantMode)
-    if keyAntiquantScale is None and antiquantScale is not None:  # one tensor: of keys, then of values
-        of_keys, of_values = (
-            (antiquantScale[i], None if antiquantOffset is None else antiquantOffset[i], antiquantMode) for i in (0, 1)
-        )
-    shared = (actualSharedPrefixLen or [0])[0]
-    out, lse = infer(
-        query, key, value, numHeads, scale, layout, kv_heads=numKeyValueHeads, bias=pseShift, mask=attenMask,
-        lengths=actualSeqLengths, kv_lengths=actualSeqLengthsKv, table=blockTable, rope=(queryRope, keyRope),
-        padding=(queryPaddingSize, kvPaddingSize), prefix=(keySharedPrefix, valueSharedPrefix, shared),
-        sink=learnableSink, mode=sparseMode, before=preTokens, after=nextTokens, scales=of_keys,
-        value_scales=of_values,
-    )  # fmt: skip
-    if quantScale2 is not None:
-        out = to_int8(out.float() * quantScale2.float() + (0 if quantOffset2 is None else quantOffset2.float()))
-    return out, lse if softmaxLseFlag else None
 
 
 def ring_attention_update(
