@@ -212,4 +212,6 @@ def gradients(
         made = function(*given)
         made = made if isinstance(made, tuple) else (made,)
         pairs = [(y, d.to(dtype).clone().view(y.shape)) for y, d in zip(made, above, strict=False) if d is not None]
+        if not any(y.requires_grad for y, _ in pairs):  # no result depends on an argument
+            return tuple(map(torch.zeros_like, leaves))
         return torch.autograd.grad([y for y, _ in pairs], given, [d for _, d in pairs])

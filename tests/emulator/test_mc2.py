@@ -298,6 +298,15 @@ def test_blocks_of_rows_are_reordered_from_ranks_to_experts_and_back() -> None:
     counts = [1, 0, 2, 3, 1, 1]  # of two ranks for three experts each
     blocks = [torch.full((count, 1), float(place)) for place, count in enumerate(counts)]
     by_rank, by_expert = torch.cat(blocks), torch.cat([blocks[place] for place in (0, 3, 1, 4, 2, 5)])
-    assert mc2._turned(by_rank, counts, 2, by_expert=True).equal(by_expert)
-    assert mc2._turned(by_expert, counts, 2, by_expert=False).equal(by_rank)
-    assert mc2._by_rank(counts, 2) == [3, 5]
+    send = [[1, 0, 2, 0, 0, 0], [3, 1, 1, 0, 0, 0]]  # all to the first rank
+    here = [by_rank[:3], by_rank[3:]]
+    none = [0] * 6
+
+    def there_and_back(rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+        group, receive = Threads("the group"), counts if rank == 0 else none
+        found = group.to_experts(here[rank], send[rank], receive)
+        return found, group.from_experts(found, receive, send[rank])
+
+    for rank, (found, back) in enumerate(on_all(there_and_back)):
+        assert found.equal(by_expert if rank == 0 else by_expert[:0])
+        assert back.equal(here[rank])

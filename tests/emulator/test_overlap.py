@@ -18,7 +18,6 @@ from pytest_ascend.emulator.kernels.detection import (
     iou,
     non_max_suppression,
     ps_roi_pooling,
-    ps_roi_pooling_grad,
 )
 
 T = torch.Tensor
@@ -242,7 +241,7 @@ def test_a_region_without_pixels_is_zero_and_has_no_gradient() -> None:
     rois = torch.tensor([[0.0], [50.0], [50.0], [51.0], [51.0]])[None]
     how = {"spatial_scale": 1.0, "group_size": 2}
     assert not ps_roi_pooling(torch.ones(1, 8, 4, 4), rois, **how).any()
-    grad = ps_roi_pooling_grad(torch.ones(1, 2, 2, 2), rois, output_dim=2, input_size=[4, 4], **how)
+    grad = KERNELS["PSROIPoolingGradV2D"](torch.ones(1, 2, 2, 2), rois, output_dim=2, input_size=[4, 4], **how)
     assert (grad.shape, bool(grad.any())) == ((1, 8, 4, 4), False)
 
 
@@ -257,7 +256,7 @@ def test_the_gradient_of_pooling_by_differences() -> None:
     rois = torch.tensor([[0.0, 1, 0, 3, 2], [1, 0, 1, 2, 3]]).T[None].repeat(2, 1, 1)
     how = {"spatial_scale": 0.75, "group_size": 2}
     x, grad = torch.randn(2, 8, 4, 5, generator=torch.Generator().manual_seed(1)), torch.arange(32.0).view(4, 2, 2, 2)
-    found = ps_roi_pooling_grad(grad, rois, output_dim=2, input_size=[4, 5], **how)
+    found = KERNELS["PSROIPoolingGradV2D"](grad, rois, output_dim=2, input_size=[4, 5], **how)
     assert found.shape == x.shape
     moved = torch.randn(2, 8, 4, 5, generator=torch.Generator().manual_seed(2))
     by_hand = ((ps_roi_pooling(x + moved, rois, **how) - ps_roi_pooling(x, rois, **how)) * grad).sum()

@@ -26,21 +26,6 @@ def prelu_backward(grad: T, self: T, weight: T, *, out: tuple[T, T]) -> None:
     out[1].copy_(grad_weight.sum_to_size(by_channel.shape).view_as(out[1]))
 
 
-def softmax_backward(grad: T, output: T, dim: int, *, out: T) -> None:
-    grad, output = grad.contiguous(), output.contiguous()  # torch before 2.6 is wrong about other strides
-    if out.is_contiguous() and out.dtype == grad.dtype:
-        aten._softmax_backward_data.out(grad, output, dim, out.dtype, grad_input=out)
-    else:  # which torch's function would write as if it were contiguous
-        out.copy_(aten._softmax_backward_data(grad, output, dim, grad.dtype))
-
-
-def log_softmax_backward(grad: T, output: T, dim: int, *, out: T) -> None:
-    if out.is_contiguous() and out.dtype == grad.dtype:
-        aten._log_softmax_backward_data.out(grad, output, dim, out.dtype, out=out)
-    else:
-        out.copy_(aten._log_softmax_backward_data(grad, output, dim, grad.dtype))
-
-
 def mish_grad(grad: T, x: T, tanhx: T | None = None) -> T:
     """Differentiate Mish; ``tanhx`` is tanh(softplus(x)). Source: ops-nn e5c3fa9327ea, activation/mish_grad."""
     if tanhx is None:

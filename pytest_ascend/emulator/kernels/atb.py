@@ -22,7 +22,8 @@ _SPEC, _PAGED_COMPRESSED, _COMPRESSED, _NONE, _NORM, _ALIBI = 3, 5, 3, 0, 1, 2
 _PREFIX_ENCODER, _PA_ENCODER = 4, 3
 
 
-def _real(word: int) -> float:
+def real(word: int) -> float:
+    """Return the float32 of a word."""
     return float(struct.unpack("<f", struct.pack("<i", word))[0])
 
 
@@ -76,7 +77,7 @@ def _of_pages(keys: Any, values: Any, counts: L, table: Any, lengths: Any) -> li
 
 def paged_attention(*tensors: Optional, words: L) -> T:
     """Attend over pages; values are the first part of keys where ``mlaVHeadSize`` (word 12) gives its length."""
-    heads, scale, kind, calc, depth = words[0], _real(words[1]), words[3], words[9], words[12]
+    heads, scale, kind, calc, depth = words[0], real(words[1]), words[3], words[9], words[12]
     query, keys, *rest = tensors
     values = keys[..., :depth] if depth else rest.pop(0)  # type: ignore[index]
     table, lengths, *more = rest
@@ -90,7 +91,7 @@ def paged_attention(*tensors: Optional, words: L) -> T:
 
 def self_attention(*tensors: Optional, words: L) -> T:
     """Attend with sequences of rows (PA_ENCODER), or over pages with more queries than one (PREFIX_ENCODER)."""
-    heads, kv_heads, scale, calc, kind = words[2], words[3], _real(words[5]), words[8], words[13]
+    heads, kv_heads, scale, calc, kind = words[2], words[3], real(words[5]), words[8], words[13]
     query, key, value, *rest = tensors
     if words[0] or words[10] or query is None or key is None or value is None:
         raise NotImplementedError("quantized queries and clamped scores are not implemented")
@@ -135,24 +136,11 @@ def rope(query: T, key: T, cos: T, sin: T, _lengths: T, *, words: L) -> tuple[T,
     return made.view(query.shape), other.view(key.shape)
 
 
-def linear(x: T, weight: T, total: T, *, words: L) -> T:
-    """Add a product to what is there already; the bytes of the first word say which operands are transposed."""
-    left, right = x.float(), weight.float()
-    return total + (left.mT if words[0] & 1 else left) @ (right.mT if words[0] >> 8 & 1 else right)
-
-
 def elementwise(x: T, scale: T, offset: T, *, words: L) -> T:
     """Quantize by channel (type 17)."""
     if words[0] != 17:
         raise NotImplementedError(f"elementwise type {words[0]} is not implemented")
     return to_int8((x.float() / scale.float()).round() + (offset.float() if offset.numel() else 0))
-
-
-def rms_norm(x: T, gamma: T, beta: T, scale: T, offset: T, *, words: L) -> T:
-    """Normalize and quantize; the epsilon is the fourth word."""
-    wide = x.float()
-    normal = wide * (wide.square().mean(-1, keepdim=True) + _real(words[3])).rsqrt() * gamma.float() + beta.float()
-    return to_int8(normal / scale.float() + offset.float())
 
 
 def group_topk(x: T, _indices: T, *, words: L) -> T:

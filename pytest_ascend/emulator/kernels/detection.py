@@ -23,7 +23,7 @@ def _pairs(boxes: T, truth: T, trans: bool, crossed: bool) -> tuple[Corners, Cor
     one, other = boxes.float(), truth.float()
     if crossed:
         one, other = one.unsqueeze(2), other.unsqueeze(1)
-    (a, b), (c, d) = one.split(2), other.split(2)
+    (a, b), (c, d) = torch.split(one, 2), torch.split(other, 2)
     return ((a - b / 2, a + b / 2), (c - d / 2, c + d / 2)) if trans else ((a, b), (c, d))
 
 
@@ -260,18 +260,10 @@ _END_MODES = {0: (0, 0.0), 1: (1, 0.0), 2: (0, 0.5), 3: (0, 0.5)}
 def roi_align(x: T, rois: T, *, roi_end_mode: int = 1, **how: Any) -> T:
     """Pool images (n, channels, height, width) over regions: rows of image, left, top, right, bottom."""
     made = torch.zeros(len(rois), x.shape[1], how["pooled_height"], how["pooled_width"])
-    for pooled, roi in zip(made, rois.tolist(), strict=True):
+    for place, roi in enumerate(rois.tolist()):
         image, rows, columns = _aligned(roi, list(x.shape), **how, roi_end_mode=roi_end_mode)
-        pooled.copy_(rows @ x[image].float() @ columns.T)
+        made[place] = rows @ x[image].float() @ columns.T
     return made
-
-
-def roi_align_grad(grad: T, rois: T, *, xdiff_shape: L, roi_end_mode: int = 1, **how: Any) -> T:
-    found = torch.zeros(xdiff_shape)
-    for roi, its in zip(rois.tolist(), grad.float(), strict=True):
-        image, rows, columns = _aligned(roi, xdiff_shape, **how, roi_end_mode=roi_end_mode)
-        found[image] += rows.T @ its @ columns
-    return found
 
 
 def _region_parts(rois: T, scale: float, parts: int, size: L) -> Iterator[tuple[int, int, tuple[Any, ...]]]:
@@ -301,16 +293,6 @@ def ps_roi_pooling(x: T, rois: T, *, spatial_scale: float, group_size: int, **_:
     for number, part, where in _region_parts(rois, spatial_scale, group_size, list(x.shape)):
         made[number, :, part] = mine[where].mean((-2, -1))
     return made.view(*made.shape[:2], group_size, group_size)
-
-
-def ps_roi_pooling_grad(
-    grad: T, rois: T, *, spatial_scale: float, group_size: int, output_dim: int, input_size: list[int]
-) -> T:
-    found, wide = torch.zeros(len(rois), output_dim, group_size, group_size, *input_size), grad.float().flatten(2)
-    for number, part, where in _region_parts(rois, spatial_scale, group_size, input_size):
-        pixels = found[where]
-        pixels += wide[number, :, part, None, None] / pixels[0].numel()
-    return found.flatten(1, 3)
 
 
 def batch_non_max_suppression(

@@ -19,21 +19,9 @@ def fast_gelu(self: T) -> T:
     return x * torch.sigmoid(1.702 * x)
 
 
-def fast_gelu_backward(grad: T, self: T) -> T:
-    x = self.float()
-    share = torch.sigmoid(1.702 * x)
-    return grad.float() * (share + 1.702 * x * share * (1 - share))
-
-
 def swiglu(x: T, dim: int) -> T:
     gate, value = x.float().chunk(2, dim)
     return functional.silu(gate) * value
-
-
-def swiglu_grad(grad: T, x: T, dim: int) -> T:
-    grad = grad.float()
-    gate, value = x.float().chunk(2, dim)
-    return torch.cat([aten.silu_backward(grad * value, gate), grad * functional.silu(gate)], dim)
 
 
 def clipped_swiglu(x: T, _: T | None, dim: int, alpha: float, limit: float, bias: float, interleaved: bool) -> T:
@@ -54,13 +42,6 @@ def geglu(x: T, dim: int, approximate: int, activate_left: bool) -> tuple[T, T]:
     gate, value = x.float().chunk(2, dim)[:: 1 if activate_left else -1]
     gelu = aten.gelu(gate, approximate=APPROXIMATE[approximate])
     return gelu * value, gelu
-
-
-def geglu_backward(grad: T, x: T, gelu: T, dim: int, approximate: int, activate_left: bool) -> T:
-    grad, order = grad.float(), 1 if activate_left else -1
-    gate, value = x.float().chunk(2, dim)[::order]
-    of_gate = aten.gelu_backward(grad * value, gate, approximate=APPROXIMATE[approximate])
-    return torch.cat([of_gate, grad * gelu.float()][::order], dim)
 
 
 #: CANN's numbers for what is rotated together: both halves of a head, or neighbours.

@@ -19,11 +19,6 @@ def _indices(given: list[T | None]) -> list[T | None]:
     return [each if each is not None and each.numel() else None for each in given]
 
 
-def index(x: T, indices: list[T | None], out: T) -> None:
-    if out.numel():  # else an index may really be empty
-        aten.index.Tensor_out(x, _indices(indices), out=out)
-
-
 def index_put_(x: T, indices: list[T | None], values: T, accumulate: bool, _: bool) -> None:
     given = _indices(indices)
     if any(each is not None for each in given):  # else all indices are really empty

@@ -244,7 +244,11 @@ def grouped_matmul_v4(*given: Any) -> Lists:
     ends = None if groups is None else groups.cumsum(0) if counted else groups
     ends = None if ends is None else ends.tolist()
     if anti:
-        weight = [_by_group(w, s, o) for w, s, o in _aligned(_matrices(weight), anti, anti_offset)]
+        whole = [(whole_of(w).float(), s, o) for w, s, o in _aligned(_matrices(weight), anti, anti_offset)]
+        weight = [
+            (w + (0 if o is None else over_rows(o, len(w), len(w) // len(o)))) * over_rows(s, len(w), len(w) // len(s))
+            for w, s, o in whole
+        ]
     if not scale:
         return _multiply(x, weight, bias, ends, together=split in _ONE_RESULT)
     rows = _row_groups(x, ends)
@@ -264,14 +268,10 @@ def _aligned(weight: Lists, one: Lists, other: Lists | None) -> list[tuple[T, T,
     return list(zip(weight, first or [], second or [None] * len(weight), strict=True))
 
 
-def _by_group(weight: T, scale: T, offset: T | None) -> T:
-    """Return (weight + offset) * scale, with a scale for each column, or for groups of rows too."""
-    whole = whole_of(weight).float()
-
-    def wide(values: T) -> T:
-        return values.float().repeat_interleave(len(whole) // len(values), 0) if values.dim() > 1 else values.float()
-
-    return (whole + (0 if offset is None else wide(offset))) * wide(scale)
+def over_rows(values: T, rows: int, group: int) -> T:
+    """Return one scale for each row (of inputs) and column of a weight: given for all, by column, or for groups too."""
+    values = values.float()
+    return values.repeat_interleave(group, 0)[:rows] if group and values.dim() == 2 else values
 
 
 def whole_of(x: T) -> T:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.kernels.linear import scaled_product
+from pytest_ascend.emulator.kernels.linear import over_rows, scaled_product
 from pytest_ascend.emulator.kernels.normalization import add_rms_norm
 from pytest_ascend.emulator.kernels.quantization import to_int8
 from pytest_ascend.emulator.registry import L, T
@@ -35,12 +35,11 @@ class Group:
     """The ranks of a communicator, by torch_npu's name. Every call waits for the collective, and raises its error."""
 
     def __init__(self, name: str) -> None:
-        self._comm, ranks, rank = ctypes.c_void_p(), ctypes.c_uint32(), ctypes.c_uint32()
+        self._comm, ranks = ctypes.c_void_p(), ctypes.c_uint32()
         if library("libhccl.so").HcomGetCommHandleByGroup(name.encode(), ctypes.byref(self._comm)):
             raise RuntimeError(f"there is no communicator {name!r} in this process")
         library("libhccl.so").HcclGetRankSize(self._comm, ctypes.byref(ranks))
-        library("libhccl.so").HcclGetRankId(self._comm, ctypes.byref(rank))
-        self.ranks, self.rank = ranks.value, rank.value
+        self.ranks = ranks.value
 
     def _call(self, function: str, *arguments: Any) -> None:
         stream, late = _stream(os.getpid()), ctypes.c_int()
@@ -54,24 +53,25 @@ class Group:
         """Wait for all ranks."""
         self._call("HcclBarrier")
 
+    def _collected(self, function: str, x: T, rows: int, *operation: int) -> T:
+        """Call a collective, whose count is of the smaller of its two tensors, and return so many rows."""
+        x = x.contiguous()
+        out = x.new_empty(rows, *x.shape[1:])
+        count = ctypes.c_uint64(min(x.numel(), out.numel()))
+        self._call(function, _at(x), _at(out), count, _CODES[x.dtype], *operation)
+        return out
+
     def all_reduce(self, x: T) -> T:
         """Return the sum of all ranks' tensors."""
-        out = torch.empty_like(x := x.contiguous())
-        self._call("HcclAllReduce", _at(x), _at(out), ctypes.c_uint64(x.numel()), _CODES[x.dtype], _SUM)
-        return out
+        return self._collected("HcclAllReduce", x, len(x), _SUM)
 
     def reduce_scatter(self, x: T) -> T:
         """Return this rank's share of the rows of the sum."""
-        x = x.contiguous()
-        out = x.new_empty(len(x) // self.ranks, *x.shape[1:])
-        self._call("HcclReduceScatter", _at(x), _at(out), ctypes.c_uint64(out.numel()), _CODES[x.dtype], _SUM)
-        return out
+        return self._collected("HcclReduceScatter", x, len(x) // self.ranks, _SUM)
 
     def all_gather(self, x: T) -> T:
         """Return the rows of all ranks."""
-        out = (x := x.contiguous()).new_empty(len(x) * self.ranks, *x.shape[1:])
-        self._call("HcclAllGather", _at(x), _at(out), ctypes.c_uint64(x.numel()), _CODES[x.dtype])
-        return out
+        return self._collected("HcclAllGather", x, len(x) * self.ranks)
 
     def exchange(self, x: T, send: L, receive: L) -> T:
         """Send each rank its number of rows, in order of ranks, and return the rows received."""
@@ -90,6 +90,26 @@ class Group:
         """Send each rank its part of the columns, and return the received parts below one another."""
         rows = [len(x)] * self.ranks
         return self.exchange(torch.cat(x.chunk(self.ranks, 1)), rows, rows)
+
+    def to_experts(self, x: T, send: L, receive: L) -> T:
+        """Send rows to the experts' ranks, and return those received, in the order of this rank's experts.
+
+        Counts are the rows sent or received by rank and by expert of a rank.
+        """
+        received = self.exchange(x, self._by_rank(send), self._by_rank(receive))
+        return received[self._by_expert(receive)]
+
+    def from_experts(self, x: T, send: L, receive: L) -> T:
+        """Send rows in the order of experts back to the tokens' ranks, and return those received, by rank."""
+        return self.exchange(x[self._by_expert(send).argsort()], self._by_rank(send), self._by_rank(receive))
+
+    def _by_rank(self, counts: L) -> L:
+        return [int(each) for each in torch.tensor(counts).view(self.ranks, -1).sum(1)]
+
+    def _by_expert(self, counts: L) -> T:
+        """Return the places of rows, which are in the order of ranks, in the order of experts."""
+        expert = torch.arange(len(counts) // self.ranks).repeat(self.ranks)
+        return expert.repeat_interleave(torch.tensor(counts)).argsort(stable=True)
 
 
 def _at(x: T) -> ctypes.c_void_p:
@@ -136,28 +156,13 @@ def matmul_all_to_all(x1: T, x2: T, bias: T | None, axes: L | None, group: str, 
     return Group(group).columns_to_rows(_product(x1, x2, bias, turned=turned2))
 
 
-# --- products by expert: counts are the rows sent or received by rank (row) and expert of a rank (column) ---
-
-
-def _turned(x: T, counts: L, ranks: int, *, by_expert: bool) -> T:
-    """Reorder blocks of rows from ranks to experts, or back."""
-    experts = len(counts) // ranks
-    order = [(rank, expert) for rank in range(ranks) for expert in range(experts)]
-    target = sorted(order, key=lambda each: each[::-1])
-    have, want = (order, target) if by_expert else (target, order)
-    parts = dict(zip(have, torch.split(x, [counts[rank * experts + expert] for rank, expert in have]), strict=True))
-    return torch.cat([parts[each] for each in want])
+# --- products by expert ---
 
 
 def _of_experts(x: T, weight: T, counts: L, ranks: int, *, turned: bool) -> T:
     experts = len(counts) // ranks
     rows = [sum(counts[expert::experts]) for expert in range(experts)]
     return torch.cat([_product(a, b, turned=turned) for a, b in zip(torch.split(x, rows), weight, strict=True)])
-
-
-def _by_rank(counts: L, ranks: int) -> L:
-    experts = len(counts) // ranks
-    return [sum(counts[rank * experts : (rank + 1) * experts]) for rank in range(ranks)]
 
 
 def _beside(x: T | None, weight: T | None, *, turned: bool) -> T | None:
@@ -170,8 +175,7 @@ def all_to_all_grouped_matmul(
     turned: bool, shared_turned: bool,
 ) -> tuple[T, T | None, T]:  # fmt: skip
     us = Group(group)
-    received = us.exchange(rows, _by_rank(send, us.ranks), _by_rank(receive, us.ranks))
-    ordered = _turned(received, receive, us.ranks, by_expert=True)
+    ordered = us.to_experts(rows, send, receive)
     made = _of_experts(ordered, weight, receive, us.ranks, turned=turned)
     return made, _beside(shared, shared_weight, turned=shared_turned), ordered
 
@@ -182,9 +186,7 @@ def grouped_matmul_all_to_all(
 ) -> tuple[T, T | None]:  # fmt: skip
     us = Group(group)
     made = _of_experts(rows, weight, send, us.ranks, turned=turned)
-    there = _turned(made, send, us.ranks, by_expert=False)
-    back = us.exchange(there, _by_rank(send, us.ranks), _by_rank(receive, us.ranks))
-    return back, _beside(shared, shared_weight, turned=shared_turned)
+    return us.from_experts(made, send, receive), _beside(shared, shared_weight, turned=shared_turned)
 
 
 # --- experts: send every token to the experts chosen for it, and the results back ---
@@ -217,10 +219,9 @@ def dispatch(
     order, send = _order(expert_ids, experts)
     local = [experts // us.ranks] * us.ranks
     receive = us.exchange(torch.tensor(send).view(-1, 1), local, local).flatten().tolist()
-    copies = x[order // expert_ids.shape[1]]
-    came = us.exchange(copies, _by_rank(send, us.ranks), _by_rank(receive, us.ranks))
+    came = us.to_experts(x[order // expert_ids.shape[1]], send, receive)
     rows, _, index, tokens, received, *_ = out
-    rows[: len(came)] = _turned(came, receive, us.ranks, by_expert=True)
+    rows[: len(came)] = came
     by_expert = torch.tensor(receive).view(us.ranks, -1).T
     index.view(-1)[: len(order)] = order.argsort() - torch.tensor([0, *send]).cumsum(0)[expert_ids.flatten().long()]
     tokens.copy_(by_expert.sum(1) if counted else by_expert.sum(1).cumsum(0))
@@ -238,8 +239,7 @@ def combine(
     order, mine = _order(expert_ids, experts)
     ends = received.view(-1)[:experts].long()
     counts = torch.diff(ends, prepend=ends.new_zeros(1)).view(-1, us.ranks).T.flatten().tolist()
-    there = _turned(rows[: sum(counts)], counts, us.ranks, by_expert=False)
-    back = us.exchange(there, _by_rank(counts, us.ranks), _by_rank(mine, us.ranks))
+    back = us.from_experts(rows[: sum(counts)], counts, mine)
     copies = back.float()[order.argsort()].view(*expert_ids.shape, -1)
     summed = (copies * expert_scales.float().unsqueeze(-1)).sum(1)
     return (summed if shared is None else summed + shared.float()).to(rows.dtype)
@@ -305,10 +305,8 @@ def weight_quant_matmul_all_reduce(
 
     There is a scale per column, for all columns, or per ``group_size`` rows of a column.
     """
-    if group_size:
-        scale = scale.repeat_interleave(group_size, 0)[: len(x2)]
-        offset = None if offset is None else offset.repeat_interleave(group_size, 0)[: len(x2)]
-    weight = (x2.float() + (0 if offset is None else offset.float())) * scale.float()
+    shift = 0 if offset is None else over_rows(offset, len(x2), group_size)
+    weight = (x2.float() + shift) * over_rows(scale, len(x2), group_size)
     return matmul_all_reduce(x1, weight, bias, group, x3)
 
 

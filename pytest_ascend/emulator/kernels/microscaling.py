@@ -108,12 +108,6 @@ def _of_blocks(scale: T, axis: int, rows: int) -> T:
     return powers.movedim(axis, -2).flatten(-2).repeat_interleave(32, -1)[..., :rows].movedim(-1, axis)
 
 
-def anti_mx_quant(x: T, scale: T, axis: int, _: torch.dtype) -> T:
-    wide = numbers_of(x)
-    axis %= wide.dim()
-    return wide * _of_blocks(scale, axis, wide.shape[axis])
-
-
 def add_rms_norm_dynamic_mx_quant(
     x1: T, x2: T, gamma: T, beta: Optional, epsilon: float, algorithm: int, mode: str, dtype: torch.dtype, _: bool, *,
     out: tuple[T, T, T, Optional],

@@ -159,6 +159,12 @@ def root_mean_square(wide: T, gamma: T, eps: float) -> T:
     return wide.square().mean(list(range(wide.dim() - gamma.dim(), wide.dim())), keepdim=True).add(eps).rsqrt()
 
 
+def rms_normal(x: T, gamma: T, eps: float, beta: Optional = None) -> T:
+    """Return x over its root mean square, times gamma, plus beta, in float32."""
+    normal = x.float() * root_mean_square(x.float(), gamma, eps) * gamma.float()
+    return normal if beta is None else normal + beta.float()
+
+
 def rms_norm(x: T, gamma: T, eps: float) -> tuple[T, T]:
     """Return x over its root mean square, rounded once, and the reciprocal of that root in float32, dimensions kept."""
     wide = x.float()

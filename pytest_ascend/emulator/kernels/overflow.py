@@ -13,7 +13,8 @@ from pytest_ascend.emulator.registry import Kernel, T
 
 #: Families that move values without computing any, and such operators of other families: Inf stays Inf.
 _MOVING = ("shaping", "indexing", "overflow", "aclnnSWhere", "aclnnApplyTopKTopP")
-_status = {"overflow": False}
+#: Has a word after an overflow.
+_status: set[str] = set()
 
 
 def computes(kernel: Kernel) -> bool:
@@ -27,15 +28,5 @@ def saturate(results: Iterable[Any]) -> None:
         if isinstance(each, list):
             saturate(each)
         elif isinstance(each, T) and each.is_floating_point() and not each.isfinite().all():
-            _status["overflow"] = True
+            _status.add("overflow")
             each.nan_to_num_()
-
-
-def clear_status(status: T) -> T:
-    _status["overflow"] = False
-    return status.zero_()
-
-
-def clear_status_only() -> tuple[()]:
-    _status["overflow"] = False
-    return ()

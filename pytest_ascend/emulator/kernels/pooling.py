@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import L, T, aten, gradients
+from pytest_ascend.emulator.registry import L, T, aten
 
 # --- by name, as torch_npu calls them on chips before the 910B: paddings are before and after on each axis ---
 
@@ -21,11 +21,6 @@ def largest_3d(x: T, dilation: L, **window: Any) -> tuple[T, T]:
     ceil = window["pads"][::2] != window["pads"][1::2]
     found: tuple[T, T] = aten.max_pool3d_with_indices(x, *window_3d(**window), dilation[-3:], ceil)
     return found
-
-
-def max_pool2d_backward(x: T, grad: T, argmax: T, *, ksize: L, strides: L, **_: Any) -> T:  # noqa: ARG001
-    """Differentiate pooling over windows side by side, whose places follow from ``x``: torch_npu before 2.5."""
-    return gradients(lambda leaf: torch.nn.functional.max_pool2d(leaf, ksize[1:3], strides[1:3]), [x], grad)[0]
 
 
 def max_pool3d_grad(x: T, _: T, grad: T, **window: Any) -> T:

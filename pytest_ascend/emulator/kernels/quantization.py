@@ -9,7 +9,6 @@ import torch
 from pytest_ascend.emulator.choices import is_950
 from pytest_ascend.emulator.kernels.linear import scaled_product, scales_of, whole_of
 from pytest_ascend.emulator.kernels.microscaling import mx_product
-from pytest_ascend.emulator.kernels.normalization import root_mean_square
 from pytest_ascend.emulator.registry import Optional, T
 from pytest_ascend.emulator.tensors import POWERS, Refused
 
@@ -120,11 +119,6 @@ def to_19_bits(x: T) -> T:
     """Round float32 to the 19 bits that are kept, half to even."""
     bits = x.float().contiguous().view(torch.int32)
     return (bits + 0xFFF + (bits >> 13 & 1)).view(torch.float32)
-
-
-def rms_norm_quant(x: T, gamma: T, beta: T, scale: T, offset: T, eps: float) -> T:
-    normal = x.float() * root_mean_square(x.float(), gamma, eps) * gamma.float() + beta.float()
-    return to_int8(normal * scale.float() + offset.float())
 
 
 def quant_matmul_v5(

@@ -8,19 +8,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
-from pytest_ascend.emulator.kernels.atb import placed
+from pytest_ascend.emulator.kernels.atb import placed, real  # noqa: F401  (a row reads ``real``)
 from pytest_ascend.emulator.kernels.gated import HALF, rotary_position_embedding
 from pytest_ascend.emulator.kernels.inference import attend_alone, gathered
-from pytest_ascend.emulator.kernels.linear import scaled_product, whole_of
-from pytest_ascend.emulator.kernels.normalization import root_mean_square
+from pytest_ascend.emulator.kernels.linear import over_rows, scaled_product, whole_of
+from pytest_ascend.emulator.kernels.normalization import rms_normal
 from pytest_ascend.emulator.kernels.quantization import by_row, packed_in_words, to_int8
 from pytest_ascend.emulator.registry import L, Optional, T
-
-
-def _over_rows(values: T, rows: int, group: int) -> T:
-    """Return one scale for each row (of inputs) and column of a weight: given for all, by column, or for groups too."""
-    values = values.float()
-    return values.repeat_interleave(group, 0)[:rows] if group and values.dim() == 2 else values
 
 
 def weight_quant_batch_matmul(
@@ -31,8 +25,8 @@ def weight_quant_batch_matmul(
     Source: the golden of ops-nn e5c3fa9327ea; kernels of an A2 that make the whole weight first do the same.
     """
     whole = whole_of(weight).float()
-    scale = _over_rows(antiquantScale, len(whole), groupSize)
-    shift = 0 if antiquantOffset is None else _over_rows(antiquantOffset, len(whole), groupSize)
+    scale = over_rows(antiquantScale, len(whole), groupSize)
+    shift = 0 if antiquantOffset is None else over_rows(antiquantOffset, len(whole), groupSize)
     made = x.double() @ ((whole + shift).to(x.dtype) * scale).to(x.dtype).double()
     return made if bias is None else made + bias.double()
 
@@ -101,8 +95,7 @@ def kv_rms_norm_rope_cache(
 ) -> tuple[Optional, Optional]:  # fmt: skip
     """Normalize the first part of ``kv`` (batch, 1, length, depth), rotate the rest, and write both into caches."""
     depth, mode = gamma.shape[-1], cacheMode or "Norm"
-    wide = kv[..., :depth].float()
-    normal = wide * root_mean_square(wide, gamma, epsilon) * gamma.float()
+    normal = rms_normal(kv[..., :depth], gamma, epsilon)
     rotated = _interleaved_rope(kv[..., depth:], cos, sin)
     if mode not in ("Norm", "PA", "PA_BNSD"):
         raise NotImplementedError(f"cache_mode {mode} is not implemented")
@@ -124,18 +117,13 @@ def kv_rms_norm_rope_cache(
 # --- quantized norms and gates ---
 
 
-def _added_norm(x1: T, x2: T, gamma: T, beta: Optional, epsilon: float) -> tuple[T, T]:
-    total = x1.float() + x2.float()
-    normal = total * root_mean_square(total, gamma, epsilon) * gamma.float()
-    return total, normal if beta is None else normal + beta.float()
-
-
 def add_rms_norm_quant(
     x1: T, x2: T, gamma: T, scales1: T, scales2: Optional, zeroPoints1: Optional, zeroPoints2: Optional,
     epsilon: float, divMode: bool, beta: Optional = None,
 ) -> tuple[Optional, ...]:  # fmt: skip
     """Add, normalize, and quantize with given scales, which divide or multiply. V2 has the last result."""
-    total, normal = _added_norm(x1, x2, gamma, beta, epsilon)
+    total = x1.float() + x2.float()
+    normal = rms_normal(total, gamma, epsilon, beta)
 
     def quantized(scale: Optional, shift: Optional) -> Optional:
         if scale is None:
@@ -151,7 +139,8 @@ def add_rms_norm_dynamic_quant(
     outputMask: list[bool] | None,
 ) -> tuple[Optional, ...]:  # fmt: skip
     """Add, normalize, and quantize each row by its largest magnitude, after multiplying by smoothing factors."""
-    total, normal = _added_norm(x1, x2, gamma, beta, epsilon)
+    total = x1.float() + x2.float()
+    normal = rms_normal(total, gamma, epsilon, beta)
     asked = outputMask or [True, smooth2 is not None]
     (y1, scale1), (y2, scale2) = (
         by_row(normal if smooth is None else normal * smooth.float()) if is_asked else (None, None)
@@ -316,20 +305,18 @@ def mla_prolog(
     half, heads, depth = ropeSin.dtype, weightUk.shape[0], weightUk.shape[1]
     rows = tokenX.reshape(-1, tokenX.shape[-1])
     sin, cos = (each.reshape(len(rows), -1) for each in (ropeSin, ropeCos))
-    down = _product(rows, weightDq, scaleX, scaleWDq, half).float()
-    latent = down * root_mean_square(down, gammaCq, epsilonCq) * gammaCq.float() * qcQrScale
+    down = _product(rows, weightDq, scaleX, scaleWDq, half)
+    latent = rms_normal(down, gammaCq, epsilonCq) * qcQrScale
+    steps = None
     if weightUqQr.dtype is torch.int8:
-        smooth = latent if smoothScalesCq is None else latent * smoothScalesCq.float()
-        whole, steps = by_row(smooth)
-        up = _product(whole, weightUqQr, steps, scaleWUqQr, half)
-    else:
-        up = _product(latent.to(half), weightUqQr, None, None, half)
+        latent, steps = by_row(latent if smoothScalesCq is None else latent * smoothScalesCq.float())
+    up = _product(latent.to(half), weightUqQr, steps, scaleWUqQr, half)
     plain, turned = torch.split(up.view(len(rows), heads, -1), [depth, up.shape[-1] // heads - depth], -1)
     query = torch.einsum("thd,hdc->thc", plain.double(), weightUk.double())
     query_rope = _interleaved_rope(turned, cos.unsqueeze(1), sin.unsqueeze(1))
     both = _product(rows, weightDkvKr, scaleX, scaleWDkvKr, torch.float32)
     key, key_rope = torch.split(both, [gammaCkv.shape[-1], both.shape[-1] - gammaCkv.shape[-1]], -1)
-    stored = key * root_mean_square(key, gammaCkv, epsilonCkv) * gammaCkv.float() * kcScale
+    stored = rms_normal(key, gammaCkv, epsilonCkv) * kcScale
     for cache, found in ((kvCache, stored), (krCache, _interleaved_rope(key_rope, cos, sin))):
         cache.copy_(placed(found.to(cache.dtype), cache, cacheIndex.flatten()))
     shape = (*tokenX.shape[:-1], heads, -1)

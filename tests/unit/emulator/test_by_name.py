@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 
 from pytest_ascend.emulator.kernels import FAMILIES
-from pytest_ascend.emulator.kernels.pooling import max_pool2d_backward
 
 
 def test_the_gradient_of_adaptive_pooling_goes_to_the_largest() -> None:
@@ -14,7 +13,10 @@ def test_the_gradient_of_adaptive_pooling_goes_to_the_largest() -> None:
     pooled, argmax = F.adaptive_max_pool2d(x, (3, 4), return_indices=True)
     grad = torch.arange(72.0).view(2, 3, 3, 4)
     (expected,) = torch.autograd.grad(pooled, x, grad)
-    found = max_pool2d_backward(x.detach(), grad, argmax, ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], pads=[1, 0, 0, 1])
+    (backward,) = (
+        each.body for family in FAMILIES for each in family.by_name if each.name == "MaxPoolGradWithArgmaxV1"
+    )
+    found = backward(x.detach(), grad, argmax, ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], pads=[1, 0, 0, 1])
     assert torch.equal(found, expected)
 
 
