@@ -75,7 +75,8 @@ def trace(target: TargetModel, step: Step, ways: tuple[str, ...]) -> Traced:
                 return replace(with_values, reads_values=True, notes=(note,))
         notes.append(f"not traced with {way} tensors: {obstacle(traced)}")
     hint = "see that model(*inputs) and its backward pass run on the CPU; --no-training leaves the latter out"
-    raise UsageError(f"{target.name} does not run: " + "; ".join(notes), hint=hint)
+    # The last way is the CPU, whose message is in the words that users know.
+    raise UsageError(f"{target.name} does not run: {notes[-1]}", hint=hint)
 
 
 def fitting_batch(target: TargetModel, step: Step, capacity_bytes: int) -> int | None:

@@ -73,18 +73,13 @@ def parse_share(text: str) -> float:
 _LONGEST_S = 366 * 86400
 
 
-def parse_seconds(text: str) -> float:
-    """Return a positive number of seconds, up to a year. Raises UsageError for all else."""
+def parse_duration(text: str) -> float:
+    """Return the seconds, up to a year, of ``90``, ``90s``, ``30m`` or ``1h``. Raises UsageError for all else."""
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], 0)
     try:
-        value = float(text) if text.isascii() else 0.0
+        value = float(text[:-1] if unit else text) * (unit or 1) if text.isascii() else 0.0
     except ValueError:
         value = 0.0
     if not 0 < value < _LONGEST_S:
-        raise UsageError(f"{text}: invalid duration", hint="give seconds, such as 600")
+        raise UsageError(f"{text}: invalid duration", hint="seconds, minutes or hours, such as 600, 30m or 1h")
     return value
-
-
-def parse_duration(text: str) -> float:
-    """Return the seconds of ``90``, ``90s``, ``30m`` or ``1h``. Raises UsageError for all else."""
-    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], 0)
-    return parse_seconds(text[:-1] if unit else text) * (unit or 1)

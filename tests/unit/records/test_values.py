@@ -25,7 +25,6 @@ from pytest_ascend.system.text import (
     UNITS,
     one_line,
     parse_duration,
-    parse_seconds,
     parse_share,
     parse_size,
     visible,
@@ -40,21 +39,14 @@ CASE = Case(suite="ops", subject="relu", property="forward", dtype="float32", fa
 )
 def test_a_duration_is_a_number_with_a_unit_or_of_seconds(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
-    assert parse_seconds(str(seconds)) == seconds
 
 
 @pytest.mark.parametrize(
     "text", ["", "s", "h", "0", "-1", "31622400", "1e999", "nan", "inf", "1d", "1 hour", "\u0663", "1_"]
 )
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    for parse in (parse_duration, parse_seconds):
-        with pytest.raises(UsageError, match="invalid duration"):
-            parse(text)
-
-
-def test_units_are_of_durations_alone() -> None:
     with pytest.raises(UsageError, match="invalid duration"):
-        parse_seconds("1h")
+        parse_duration(text)
 
 
 @pytest.mark.parametrize(
