@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ascend.operators import sweep
-from pytest_ascend.operators.generator import Generated, generate
+from pytest_ascend.operators.generator import Generated, generate, resized
 from pytest_ascend.operators.operator import Operator
-from pytest_ascend.operators.shrinking import resized
 from pytest_ascend.operators.sweep import WrongCall
 from pytest_ascend.operators.sweep_reference import SPARE, Sweep
 from pytest_ascend.operators.target import BACKWARD, Target

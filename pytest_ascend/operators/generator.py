@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -297,3 +298,27 @@ def _may_vary(operator: Operator, leaf: Source, how: str, dtype: torch.dtype) ->
     # The spread of equal numbers is 0: a result scaled by it would be rounding errors alone.
     is_level = operator.one_set_of_inputs or (operator.exactness == FUNCTION and operator.terms > 1)
     return how == AS_THEY_ARE or not (how in {"few", "equal"} and is_level)
+
+
+def smaller(each: Generated) -> Iterator[Generated]:
+    """Yield the call with each size halved, then with each less by one."""
+    sizes = sorted({size for v in each.sample.values() for size in v.shape if size > 1}, reverse=True)
+    for size, to in [(size, size // 2) for size in sizes] + [(size, size - 1) for size in sizes]:
+        yield resized(each, size, to)
+
+
+def resized(each: Generated, size: int, to: int) -> Generated:
+    """Return the call with one size replaced."""
+    changed = each.sample.with_sources(partial(_cut, size=size, to=to))
+    name = f"call {each.number} of seed {each.seed}, made smaller: {call(*changed.args, **changed.kwargs).name}"
+    return replace(each, sample=replace(changed, name=name), resized=(*each.resized, (size, to)))
+
+
+def _cut(leaf: Any, size: int, to: int) -> Any:
+    if isinstance(leaf, Variant):
+        return replace(leaf, values=_cut(leaf.values, size, to))
+    if isinstance(leaf, Values):
+        return replace(leaf, shape=tuple(to if each == size else each for each in leaf.shape))
+    if isinstance(leaf, StoredTensor):
+        return leaf.cut(tuple(to if each == size else each for each in leaf.shape))
+    return leaf

@@ -1,32 +1,95 @@
-"""Recorded samples and their results, from the golden of a recorded operator."""
+"""Recorded operators: which there are, their samples and results from goldens, and arguments as JSON."""
 
 from __future__ import annotations
 
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import EllipsisType
 from typing import Any, TypeAlias
 
+import msgspec
 import torch
 
 from pytest_ascend.golden import Golden, GoldenStore
 from pytest_ascend.operators.callables import resolve
-from pytest_ascend.operators.operator import ALL_OUTPUTS, Operator
-from pytest_ascend.operators.recorded import Entry, unpack
+from pytest_ascend.operators.operator import ALL_OUTPUTS, BOOL, FLOATS, INTS, Operator
 from pytest_ascend.operators.reference import Definition, Results, Tensors
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.values import StoredTensor, laid_out
 from pytest_ascend.precision.formulas import active
 from pytest_ascend.records.case import REPEAT
+from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.dispatching import unseen
-from pytest_ascend.system.errors import GoldenError
+from pytest_ascend.system.errors import GoldenError, UsageError
+from pytest_ascend.system.files import read_regular
 
+#: The list of recorded operators, which is written when their goldens are built, and its largest size in bytes.
+PATH, LARGEST_BYTES = folder("suites") / "ops" / "recorded.json", 16 << 20
+#: Dtypes, in order of the number of their cases.
+_ORDER = (*FLOATS, "float64", "complex64", *INTS, *BOOL)
+#: The prefix of the goldens' ids.
+PREFIX = "ops/opinfo/"
 #: Layouts in which torch's CPU kernels were recorded, too.
 _LAYOUTS = ("transposed", "stepped")
-
 #: The format version in a golden's meta; others are not read.
 FORM = 1
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A recorded operator.
+
+    ``function`` is its name ("torch.linalg.det"); ``in_place`` that of the variant that changes its first argument, ""
+    if there is none. ``properties`` are the tested properties of each dtype. ``exactness`` is that of
+    :class:`Operator`.
+    """
+
+    name: str
+    function: str
+    family: str
+    exactness: str
+    properties: Mapping[str, tuple[str, ...]]
+    in_place: str = ""
+
+    @property
+    def golden_id(self) -> str:
+        """The id of its golden."""
+        return PREFIX + self.name
+
+    @property
+    def first_dtype(self) -> str:
+        """The dtype of properties that are tested in one dtype."""
+        return min(self.properties, key=_ORDER.index)
+
+
+def load(path: Path = PATH) -> dict[str, Entry]:
+    """Return all entries, by name. Raises UsageError if the file is missing or damaged."""
+    try:
+        entries = msgspec.json.decode(read_regular(path, LARGEST_BYTES), type=list[Entry])
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        hint = "reinstall pytest-ascend; in a checkout: pytest-ascend baseline build ops/opinfo"
+        raise UsageError(f"the list of recorded operators cannot be read: {path}: {error}", hint=hint) from error
+    return {each.name: each for each in entries}
+
+
+#: A tensor in a golden's table: its dtype, the dtype of its storage, its first element there, its shape.
+Row: TypeAlias = Sequence[Any]
+
+
+def unpack(arrays: Mapping[str, torch.Tensor], row: Row) -> torch.Tensor:
+    """Return the tensor of a row of the table. Raises ValueError or KeyError if it lies outside."""
+    name, storage, first, shape = row
+    dtype = getattr(torch, name)
+    count = math.prod(shape) * (2 if dtype.is_complex else 1)
+    part = arrays[storage][first : first + count]
+    if first < 0 or part.numel() != count:
+        raise ValueError(f"a tensor of {count} elements lies outside of what is stored")
+    if dtype.is_complex:
+        real = torch.float64 if dtype is torch.complex128 else torch.float32
+        # A copy: complex numbers begin at even elements only.
+        return torch.view_as_complex(part.to(real, copy=True).reshape(*shape, 2))
+    return part.to(dtype).reshape(shape).clone()
 
 
 def operator_of(entry: Entry) -> Operator:

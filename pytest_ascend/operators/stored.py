@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -25,8 +25,6 @@ from pytest_ascend.system.errors import GoldenError
 REFERENCE_RUN = ("~", "~stepped", "~transposed")
 #: The expected results, and the reference runs.
 _SIDES = 1 + len(REFERENCE_RUN)
-#: A shape that no result has.
-NO_ELEMENTS = (0, 0, 0, 0, 0)
 BACKWARD = "backward"
 
 
@@ -116,33 +114,3 @@ def _result(tensors: Mapping[str, torch.Tensor], name: str) -> tuple[torch.Tenso
     elif usual.shape != expected.shape:
         usual = expected.to(usual.dtype)
     return expected, usual, *(tensors.get(name + suffix, usual) for suffix in REFERENCE_RUN[1:])
-
-
-def named(dtype: str, part: str, sample: Sample, results: Results) -> Iterable[tuple[str, torch.Tensor]]:
-    """Yield names and tensors to store, as few as possible. Raises ValueError if only some exist."""
-    for position, (expected, *reference_runs) in enumerate(zip(results.expected, *results.reference_runs, strict=True)):
-        name = place(dtype, part, sample, position)
-        existing = [each for each in reference_runs if each is not None]
-        if expected is not None and len(existing) == len(reference_runs):
-            # What follows from the rest is left out: where the dtype holds the expected result, only that is stored,
-            # in the dtype; a reference run that is the expected result, rounded once, has no elements, and its dtype.
-            usual, *others = existing
-            exact = _same(expected, double(usual))
-            yield name, usual if exact else expected
-            different = [
-                (suffix, each) for suffix, each in zip(REFERENCE_RUN[1:], others, strict=True) if not _same(each, usual)
-            ]
-            if not exact:
-                rounded = _same(expected.to(usual.dtype), usual)
-                yield name + REFERENCE_RUN[0], usual.new_empty(*NO_ELEMENTS) if rounded else usual
-            yield from ((name + suffix, each) for suffix, each in different)
-        elif expected is not None or existing:
-            raise ValueError(f"{name}: only some of the results exist")
-
-
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors are equal, including the sign of zero."""
-    if one.dtype != other.dtype or not torch.equal(one.isnan(), other.isnan()):
-        return False
-    kept = ~one.isnan()
-    return torch.equal(one[kept], other[kept]) and torch.equal(one[kept].signbit(), other[kept].signbit())

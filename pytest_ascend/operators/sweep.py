@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
 from pytest_ascend.operators.call_judging import has_ties, judge_call, note_shortly
 from pytest_ascend.operators.calling import as_it_is, most_elements, moves_gradients, tensors
-from pytest_ascend.operators.generator import AXES, CONTIGUOUS, EXPANDED, IN_PLACE_EVERY, Generated
+from pytest_ascend.operators.generator import AXES, CONTIGUOUS, EXPANDED, IN_PLACE_EVERY, Generated, smaller
 from pytest_ascend.operators.judging import FEW, Joined, alike, call_digests, digest, is_as_near, is_unsure, joined
 from pytest_ascend.operators.operator import FUNCTION
 from pytest_ascend.operators.reference import Results, Tensors
-from pytest_ascend.operators.shrinking import shrunk
 from pytest_ascend.operators.sweep_reference import Sweep
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target
 from pytest_ascend.operators.templates import shift_of
@@ -34,6 +33,8 @@ _DIGEST_EVERY = 3
 _FORWARD_ALONE_EVERY = 3
 #: Of this many calls, one follows the same call in another dtype.
 _OTHER_DTYPE_EVERY = 9
+#: Attempts to shrink a failing call.
+ATTEMPTS = 60
 #: Of so many calls, wrong results are judged as well, if the case plants canaries.
 _PLANTED = 2
 
@@ -191,6 +192,18 @@ def _judge_or_shrink(target: Target, compare: PrecisionCompare, call: Call, actu
         smallest = shrunk(generated, lambda each: bool(wrong(each, PrecisionCompare(lambda _: None))))
         of_smaller = wrong(smallest, compare) if smallest is not generated else None
         raise WrongCall(str(of_smaller or error), smallest if of_smaller else generated, call.direction) from error
+
+
+def shrunk(each: Generated, fails: Callable[[Generated], bool]) -> Generated:
+    """Return the smallest call found that still fails: with sizes halved, or less by one."""
+    smallest, candidates = each, smaller(each)
+    for _ in range(ATTEMPTS):
+        candidate = next(candidates, None)
+        if candidate is None:
+            break
+        if fails(candidate):
+            smallest, candidates = candidate, smaller(candidate)
+    return smallest
 
 
 def _sweep_of(target: Target) -> Sweep:

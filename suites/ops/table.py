@@ -14,8 +14,7 @@ from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.callables import fits
 from pytest_ascend.operators.exploring import KEPT, kept
 from pytest_ascend.operators.operator import InputFactory, Operator
-from pytest_ascend.operators.recorded import Entry, load
-from pytest_ascend.operators.replay import operator_of, recording
+from pytest_ascend.operators.replay import Entry, load, operator_of, recording
 from pytest_ascend.operators.samples import LONG, USUAL_TERMS, Sample
 from pytest_ascend.system.dispatching import HALF
 

@@ -6,17 +6,19 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 import torch
+from msgspec import convert
 
 from pytest_ascend.golden import Content, GoldenRecipe, GoldenStore
-from pytest_ascend.operators import recorded
+from pytest_ascend.operators import replay
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.properties import chosen
 from pytest_ascend.operators.reference import Results, computed
 from pytest_ascend.operators.samples import Sample
-from pytest_ascend.operators.stored import BACKWARD, description, golden_id, named, stored_samples
+from pytest_ascend.operators.stored import BACKWARD, description, golden_id, stored_samples
 from suites.ops.table import OPERATORS
 
 from .database import database
+from .packing import named, save
 from .scientific import CATALOGUE
 from .second import DEFINITION, NUMPY, Limits, Reference, agreeing, references
 from .table import names
@@ -53,13 +55,13 @@ def goldens() -> Iterable[GoldenRecipe]:
 
 def built(store: GoldenStore) -> None:
     """Write the list of the recorded operators anew: what their goldens say of them."""
-    wanted = {recorded.PREFIX + name for name in names()}
+    wanted = {replay.PREFIX + name for name in names()}
     found = (store.read(each).meta["entry"] for each in store.ids() if each in wanted)
-    recorded.save(recorded.Entry.from_dict(each) for each in found)
+    save(convert(each, replay.Entry) for each in found)
 
 
 def _recording(name: str) -> GoldenRecipe:
-    golden_id = recorded.PREFIX + name
+    golden_id = replay.PREFIX + name
     return GoldenRecipe(id=golden_id, make=partial(_record, name), how=RECORDED_HOW, seed=golden_id)
 
 

@@ -6,24 +6,24 @@ import cmath
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 import torch
+from msgspec import to_builtins
 
 from pytest_ascend.errors import AscendError
 from pytest_ascend.golden import Content
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.calling import tensors
 from pytest_ascend.operators.operator import ALL_OUTPUTS, FUNCTION, MOVE, Operator
-from pytest_ascend.operators.recorded import Entry, Packed
-from pytest_ascend.operators.replay import FORM
+from pytest_ascend.operators.replay import FORM, Entry
 from pytest_ascend.operators.samples import Sample
 from suites.ops.table import is_recorded
 
 from .all_bits import ALL_BITS, in_all_bits
 from .computing import Subject, Tally, recorded, written
 from .database import database, function_name, in_place_name
+from .packing import Packed
 from .samples import KINDS, samples_of
 from .table import WITHOUT_OUT, family
 
@@ -55,7 +55,7 @@ def record(name: str) -> Content:
         raise AscendError(f"no sample of {name} can be recorded: {dict(tally.refused)}", hint=hint)
     meta = {
         "form": FORM,
-        "entry": asdict(_entry(subject, said, MOVE if True in moves and False not in moves else FUNCTION)),
+        "entry": to_builtins(_entry(subject, said, MOVE if True in moves and False not in moves else FUNCTION)),
         "admitted_by": dict(sorted(tally.admitted.items())),
         "refused": dict(sorted(tally.refused.items())),
         "table": packed.table,

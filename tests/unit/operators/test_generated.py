@@ -11,8 +11,7 @@ import torch
 from pytest_ascend.operators import Operator, call, templates
 from pytest_ascend.operators.calling import TooMuchError, bounded, is_affordable
 from pytest_ascend.operators.exploring import CALLS, Finding
-from pytest_ascend.operators.generator import NUMBERS, Generated, generate
-from pytest_ascend.operators.shrinking import resized, smaller
+from pytest_ascend.operators.generator import NUMBERS, Generated, generate, resized, smaller
 from pytest_ascend.operators.sweep_reference import SPARE
 from pytest_ascend.operators.values import StoredTensor, Variant, range_of, uniform
 

@@ -12,10 +12,10 @@ import torch
 
 from pytest_ascend.errors import GoldenError, UsageError
 from pytest_ascend.operators import replay
-from pytest_ascend.operators.recorded import Entry, Packed, load, save, unpack
-from pytest_ascend.operators.replay import Recording, Unwritable, read, write
+from pytest_ascend.operators.replay import Entry, Recording, Unwritable, load, read, unpack, write
 from pytest_ascend.operators.values import StoredTensor
 from pytest_ascend.records.case import REPEAT
+from tools.ops.packing import Packed, save
 
 T = torch.Tensor
 INF = math.inf
@@ -114,9 +114,6 @@ def test_entries_are_written_in_order_and_read_again(tmp_path: Path) -> None:
 def test_a_damaged_list_of_entries_is_one_message(tmp_path: Path, text: str) -> None:
     path = tmp_path / "recorded.json"
     path.write_text(text, encoding="utf-8")
-    if text == "{}":
-        assert load(path) == {}
-        return
     with pytest.raises(UsageError, match="the list of recorded operators cannot be read"):
         load(path)
     with pytest.raises(UsageError, match="cannot be read"):

@@ -14,8 +14,9 @@ from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators import Operator, call, stored
 from pytest_ascend.operators.reference import Results
 from pytest_ascend.operators.samples import Sample
-from pytest_ascend.operators.stored import NO_ELEMENTS, named, place
+from pytest_ascend.operators.stored import place
 from pytest_ascend.operators.values import Values
+from tools.ops.packing import NO_ELEMENTS, named, same
 
 T = torch.Tensor
 CPU = torch.device("cpu")
@@ -56,7 +57,7 @@ def test_only_what_does_not_follow_is_stored_and_all_comes_back(results: Results
         assert one[0] is not None
         assert other[0] is not None
         assert one[0].dtype == other[0].dtype
-        assert stored._same(one[0], other[0])
+        assert same(one[0], other[0])
 
 
 def test_a_run_that_is_what_is_expected_once_rounded_has_no_elements() -> None:
@@ -93,7 +94,7 @@ def test_gradients_that_do_not_exist_are_not_stored_and_come_back_as_none() -> N
     ],
 )
 def test_tensors_are_the_same_in_value_and_sign(one: T, other: T, is_same: bool) -> None:
-    assert stored._same(one, other) is is_same
+    assert same(one, other) is is_same
 
 
 def test_the_golden_of_other_inputs_is_refused(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.operators import Operator, call, call_judging, callables, shrinking, sweep
+from pytest_ascend.operators import Operator, call, call_judging, callables, sweep
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.checks import check
 from pytest_ascend.operators.failing import program
@@ -595,7 +595,7 @@ class Stale:
 def test_a_fault_that_depends_on_sizes_or_numbers_is_seen(
     name: str, dtype: str, fault: Function, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shrinking, "ATTEMPTS", 0)  # what is seen is asked, not how small it gets
+    monkeypatch.setattr(sweep, "ATTEMPTS", 0)  # what is seen is asked, not how small it gets
     with pytest.raises(Disagreement):
         judged(target(name, dtype, fault, calls=range(72)))
 
@@ -605,7 +605,7 @@ def test_a_fault_that_depends_on_sizes_or_numbers_is_seen(
 def test_the_gradient_of_a_mean_over_windows_may_not_be_off_by_eight_ulp(
     name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shrinking, "ATTEMPTS", 0)
+    monkeypatch.setattr(sweep, "ATTEMPTS", 0)
     operator = swept(name, dtype, GoldenStore(folder("baselines") / "golden"))
     case = Case(suite="ops", subject=name, property="sweep", dtype=dtype)
     made = Target(case, operator, Sweep.of(operator, dtype, range(24)), torch.device("cpu"))
@@ -635,7 +635,7 @@ def test_a_call_that_fails_is_made_smaller_and_has_a_program(tmp_path: Path) -> 
 
 
 def test_an_operator_of_ones_own_is_swept_where_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shrinking, "ATTEMPTS", 0)
+    monkeypatch.setattr(sweep, "ATTEMPTS", 0)
 
     def rows(make: Any) -> list[Any]:
         return [call(make.normal(3, 34)), call(make.normal(5, 7))]

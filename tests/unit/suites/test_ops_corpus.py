@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
 from pytest_ascend.errors import GoldenError, UsageError
 from pytest_ascend.golden import Golden, GoldenStore
-from pytest_ascend.operators import calling, recorded
+from pytest_ascend.operators import calling, replay
 from pytest_ascend.operators.callables import resolve
-from pytest_ascend.operators.recorded import Packed, same_bits, unpack
-from pytest_ascend.operators.replay import FORM, Recording, Unwritable, read, write
+from pytest_ascend.operators.replay import FORM, Entry, Recording, Unwritable, read, unpack, write
 from pytest_ascend.operators.samples import call
 from pytest_ascend.operators.target import Target, placed
 from pytest_ascend.operators.values import StoredTensor, laid_out
@@ -26,6 +26,7 @@ from suites.ops.exceptions import exceptions
 from suites.ops.table import OPERATORS, RECORDED, is_recorded
 from suites.ops.targets import target_of
 from tools.ops.choosing import choose
+from tools.ops.packing import Packed, same_bits, save
 from tools.ops.table import LEFT_OUT, WITHOUT_OUT, names
 
 TENSORS = (
@@ -196,12 +197,12 @@ def test_a_function_that_this_torch_lacks_says_so_when_it_is_called() -> None:
 def test_a_damaged_list_of_operators_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "operators.json").write_text('[{"name": "x"}]', encoding="utf-8")
     with pytest.raises(UsageError, match=r"operators\.json"):
-        recorded.load(tmp_path / "operators.json")
+        replay.load(tmp_path / "operators.json")
 
 
 def test_the_list_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    recorded.save(RECORDED.values(), tmp_path / "operators.json")
-    assert (tmp_path / "operators.json").read_bytes() == recorded.PATH.read_bytes()
+    save(RECORDED.values(), tmp_path / "operators.json")
+    assert (tmp_path / "operators.json").read_bytes() == replay.PATH.read_bytes()
 
 
 def test_what_is_recorded_is_what_is_to_be_recorded() -> None:
@@ -216,7 +217,7 @@ def test_the_suite_has_as_many_operators_as_it_says() -> None:
 def test_every_recorded_operator_has_a_golden_of_the_same_promises() -> None:
     """``baseline build`` writes the list from the goldens: what is edited by hand in one of them would be lost."""
     store = GoldenStore(folder("baselines") / "golden")
-    held = (recorded.Entry.from_dict(store.read(entry.golden_id).meta["entry"]) for entry in RECORDED.values())
+    held = (msgspec.convert(store.read(entry.golden_id).meta["entry"], Entry) for entry in RECORDED.values())
     assert [own.name for own, entry in zip(held, RECORDED.values(), strict=True) if own != entry] == []
 
 

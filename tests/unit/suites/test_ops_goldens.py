@@ -8,11 +8,11 @@ import torch
 
 from pytest_ascend.errors import GoldenError
 from pytest_ascend.golden import Content, Golden, GoldenStore, Provenance
-from pytest_ascend.operators import recorded, stored
+from pytest_ascend.operators import replay, stored
 from pytest_ascend.operators.operator import FAMILIES, FLOATS, Operator
 from pytest_ascend.operators.reference import Results, computed
 from pytest_ascend.operators.samples import call
-from pytest_ascend.operators.stored import golden_id, load, named, read
+from pytest_ascend.operators.stored import golden_id, load, read
 from pytest_ascend.operators.values import normal
 from pytest_ascend.system.bundled import folder
 from suites.ops import CASES
@@ -20,6 +20,7 @@ from suites.ops.exceptions import EXCEPTIONS
 from suites.ops.makers import exactly, unary
 from suites.ops.table import OPERATORS, RECORDED
 from tools.ops.goldens import admit, goldens, make
+from tools.ops.packing import named
 from tools.ops.table import names
 
 MADE = Provenance(how="a test", generator="ops@1", seed="", torch="", numpy="", machine="")
@@ -91,7 +92,7 @@ def test_a_wrong_result_is_not_admitted() -> None:
 
 def test_each_operator_offers_one_golden_that_says_who_admitted_it() -> None:
     offered = {recipe.id: recipe for recipe in goldens()}
-    wanted = {recorded.PREFIX + name for name in names()}
+    wanted = {replay.PREFIX + name for name in names()}
     assert offered.keys() == wanted | {golden_id(operator) for operator in OPERATORS.values()}
     made = offered["ops/exp"].make()
     assert isinstance(made, Content)

@@ -109,7 +109,7 @@ OWN = {
         "system/suites.py",
         "migration/output.py",
     ),  # the package's own data
-    *("operators/recorded.py", "isolation/cards.py"),
+    "isolation/cards.py",
     # What their own processes said, and /proc.
     *("upstream/child.py", "upstream/running.py", "certificate/rerun.py", "plugin/worker.py", "system/programs.py"),
     *("distributed/host.py", "distributed/rank.py", "distributed/ranks.py", "distributed/recorder.py"),
