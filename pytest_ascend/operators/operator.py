@@ -115,12 +115,14 @@ class InputFactory:
     """Makes input tensors on the CPU. Each call returns other numbers; a ``key`` always gives the same sequence.
 
     Tensors have the ``dtype`` of the case and require a gradient, unless ``grad=False``. A tensor made with its own
-    ``dtype=`` is the same in every case and has no gradient. ``sizes`` maps sizes to those that replace them.
+    ``dtype=`` is the same in every case and has no gradient. ``sizes`` maps sizes to those that replace them. With
+    ``grad=False`` none requires a gradient.
     """
 
     key: str
     dtype: torch.dtype
     sizes: Mapping[int, int] = field(default_factory=dict)
+    grad: bool = True
     _count: int = field(default=0, init=False)
 
     def normal(
@@ -161,7 +163,7 @@ class InputFactory:
 
     def _finished(self, made: torch.Tensor, dtype: torch.dtype | None, *, grad: bool) -> torch.Tensor:
         """Set requires_grad on a tensor of the case's dtype."""
-        return made.requires_grad_(grad and dtype is None and made.is_floating_point())
+        return made.requires_grad_(grad and self.grad and dtype is None and made.is_floating_point())
 
 
 FLOATS = ("float32", "float16", "bfloat16")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -12,14 +12,15 @@ import torch
 from packaging.version import Version
 
 from pytest_ascend.device import npu
-from pytest_ascend.operators import InputFactory, Operator, Sample
+from pytest_ascend.operators import Operator
 from pytest_ascend.operators.calling import double, on_tensors
+from pytest_ascend.operators.operator import Inputs
 
 
 def fused(
     name: str,
     definition: Callable[..., Any],
-    inputs: Callable[[InputFactory], Iterable[Sample]],
+    inputs: Inputs,
     *,
     part: str = "",
     through: Callable[..., Any] | None = None,
@@ -33,8 +34,10 @@ def fused(
     return Operator(name=own, function=function, definition=definition, inputs=inputs, **settings)
 
 
-#: An operator without gradients, which gets its inputs as they are made: in one layout, and finite.
-given_as_made: Callable[..., Operator] = partial(fused, grad=False, nonfinite=False, layouts=False)
+def given_as_made(name: str, definition: Callable[..., Any], inputs: Inputs, **settings: Any) -> Operator:
+    """Describe an operator without gradients, which gets its inputs as they are made: in one layout, and finite."""
+    without = lambda make: inputs(replace(make, grad=False))  # noqa: E731
+    return fused(name, definition, without, grad=False, nonfinite=False, layouts=False, **settings)
 
 
 def by_name(names: str, *results: int, **constants: Any) -> Callable[..., Any]:

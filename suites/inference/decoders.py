@@ -8,8 +8,9 @@ networks", ICLR 2025.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -20,7 +21,6 @@ from torch import Tensor
 from pytest_ascend.run import inputs
 
 Weights: TypeAlias = Mapping[str, Tensor]
-Shapes: TypeAlias = Iterator[tuple[str, tuple[int, ...]]]
 
 EPS, BASE, KERNEL = 1e-6, 10000.0, 4
 #: Token that an image's features replace, and patches along the side of a tile (448 / 14 has 32 of them).
@@ -91,9 +91,16 @@ class Run:
     #: Computes attention in the place of :func:`mix`, with a cache of its own.
     paged: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
 
-    def __call__(self, name: str, x: Tensor) -> Tensor:
-        """Multiply by a weight of the current module, and add its bias if it has one."""
-        made = F.linear(x, self.weights[f"{self.at}{name}.weight"], self.weights.get(f"{self.at}{name}.bias"))
+    def weight(self, name: str, *shape: int) -> Tensor:
+        """Return a weight of the current module, which is drawn if it is asked for the first time."""
+        key = f"{self.at}{name}"
+        return self.weights.drawn(key, shape) if isinstance(self.weights, Drawn) else self.weights[key]
+
+    def __call__(self, name: str, x: Tensor, out: int, *, bias: bool = False) -> Tensor:
+        """Multiply by a weight of the current module (out, features of x), and add its bias if it has one."""
+        made = F.linear(
+            x, self.weight(f"{name}.weight", out, x.shape[-1]), self.weight(f"{name}.bias", out) if bias else None
+        )
         down = self.weights.get(f"{self.at}{name}.lora_A.weight")
         return made if down is None else made + (x @ down.t()) @ self.weights[f"{self.at}{name}.lora_B.weight"].t()
 
@@ -101,7 +108,7 @@ class Run:
         """Divide by the root mean square, which is computed in float32."""
         wide = x if x.dtype is torch.float64 else x.float()
         made = wide * (wide.square().mean(-1, keepdim=True) + EPS).rsqrt()
-        weight = self.weights[f"{self.at}{name}.weight"]
+        weight = self.weight(f"{name}.weight", x.shape[-1])
         if self.arch.offset and "linear_attn" not in self.at:
             return (made * (self.arch.offset + weight.to(made.dtype))).to(x.dtype)
         return weight * made.to(x.dtype)
@@ -150,9 +157,10 @@ def in_int8(x: Tensor) -> Tensor:
 def attention(run: Run, x: Tensor) -> Tensor:
     """Attend with groups of query heads, norms of queries and keys, and a gate where there is one."""
     arch = run.arch
-    query = by_head(run("q_proj", x), arch.heads)
+    query = by_head(run("q_proj", x, arch.heads * arch.size * (1 + arch.gated), bias=arch.bias), arch.heads)
     query, gate = query.chunk(2, -1) if arch.gated else (query, None)
-    key, value = (by_head(run(name, x), arch.kv_heads) for name in ("k_proj", "v_proj"))
+    kept = arch.kv_heads * arch.size
+    key, value = (by_head(run(f"{name}_proj", x, kept, bias=arch.bias), arch.kv_heads) for name in "kv")
     if arch.qk_norm:
         query, key = run.norm("q_norm", query), run.norm("k_norm", key)
     query, key = rotated(run, query), rotated(run, key)
@@ -162,7 +170,8 @@ def attention(run: Run, x: Tensor) -> Tensor:
         mixed = mix(run, query, run.kept("key", key, 2), run.kept("value", value, 2))
     else:
         mixed = run.paged(query, key, value)
-    return run("o_proj", mixed if gate is None else mixed * gate.transpose(1, 2).flatten(2).sigmoid())
+    mixed = mixed if gate is None else mixed * gate.transpose(1, 2).flatten(2).sigmoid()
+    return run("o_proj", mixed, arch.width)
 
 
 def mix(run: Run, query: Tensor, key: Tensor, value: Tensor, chosen: Tensor | None = None) -> Tensor:
@@ -176,27 +185,28 @@ def mix(run: Run, query: Tensor, key: Tensor, value: Tensor, chosen: Tensor | No
 def latent(run: Run, x: Tensor) -> Tensor:
     """Attend with keys and values from a latent vector, which is cached; positions turn neighbours, not halves."""
     arch = run.arch
-    asked = run.norm("q_a_layernorm", run("q_a_proj", x))
+    asked = run.norm("q_a_layernorm", run("q_a_proj", x, arch.latent))
     chosen = indexed(run, x, asked) if arch.indexed else None
-    query = by_head(run("q_b_proj", asked), arch.heads)
-    small, turned = torch.split(run("kv_a_proj_with_mqa", x), [arch.latent, arch.rotated], -1)
+    query = by_head(run("q_b_proj", asked, arch.heads * (arch.size + arch.rotated)), arch.heads)
+    both = run("kv_a_proj_with_mqa", x, arch.latent + arch.rotated)
+    small, turned = torch.split(both, [arch.latent, arch.rotated], -1)
     plain, query = torch.split(query, [arch.size, arch.rotated], -1)
     turned = rotated(run, neighbours(turned[:, None]))
     small, turned = run.kept("latent", run.norm("kv_a_layernorm", small), 1), run.kept("turned", turned, 2)
-    key, value = torch.split(by_head(run("kv_b_proj", small), arch.heads), [arch.size, arch.size], -1)
+    key, value = by_head(run("kv_b_proj", small, arch.heads * 2 * arch.size), arch.heads).chunk(2, -1)
     query = torch.cat([plain, rotated(run, neighbours(query))], -1)
     key = torch.cat([key, turned.expand(-1, arch.heads, -1, -1)], -1)
-    return run("o_proj", mix(run, query, key, value, chosen))
+    return run("o_proj", mix(run, query, key, value, chosen), arch.width)
 
 
 def indexed(run: Run, x: Tensor, asked: Tensor) -> Tensor:
     """Return which keys a token attends to (batch, 1, tokens, keys): those with the best scores of the indexer."""
-    at, run.at, wide = run.at, f"{run.at}indexer.", wide_of(x)
-    query = rotated(run, by_head(run("wq_b", asked), run.arch.heads)).to(wide)
-    key = run.kept("key", rotated(run, layer_norm(run, "k_norm", run("wk", x))[:, None]), 2).to(wide)
-    share = run("weights_proj", x).to(wide).transpose(1, 2)[..., None] * run.arch.heads**-0.5
+    at, run.at, wide, heads, size = run.at, f"{run.at}indexer.", wide_of(x), run.arch.heads, run.arch.size
+    query = rotated(run, by_head(run("wq_b", asked, heads * size), heads)).to(wide)
+    key = run.kept("key", rotated(run, layer_norm(run, "k_norm", run("wk", x, size))[:, None]), 2).to(wide)
+    share = run("weights_proj", x, heads).to(wide).transpose(1, 2)[..., None] * heads**-0.5
     run.at = at
-    scores = (share * ((query @ key.mT) * run.arch.size**-0.5).relu()).sum(1, keepdim=True)
+    scores = (share * ((query @ key.mT) * size**-0.5).relu()).sum(1, keepdim=True)
     scores = scores.masked_fill(~run.mask, -torch.inf)
     best = scores.topk(min(run.arch.indexed, scores.shape[-1])).indices
     return torch.zeros_like(run.mask).scatter(-1, best, value=True)
@@ -211,16 +221,17 @@ def delta(run: Run, x: Tensor) -> Tensor:
     """Update a state by the gated delta rule, token by token; two value heads for each key head."""
     heads, size, wide = run.arch.kv_heads, run.arch.size, wide_of(x)
     x = x * run.valid[..., None]
-    mixed = torch.unflatten(run("in_proj_qkvz", x), -1, (heads, -1))
+    mixed = torch.unflatten(run("in_proj_qkvz", x, 6 * heads * size), -1, (heads, -1))
     query, key, value, z = torch.split(mixed, [size, size, 2 * size, 2 * size], -1)
-    beta, decay = torch.split(torch.unflatten(run("in_proj_ba", x), -1, (heads, -1)), [2, 2], -1)
+    beta, decay = torch.unflatten(run("in_proj_ba", x, 4 * heads), -1, (heads, -1)).chunk(2, -1)
     beta, decay = beta.flatten(2).sigmoid().to(wide), decay.flatten(2).to(wide)
-    decay = -run.weights[f"{run.at}A_log"].to(wide).exp() * F.softplus(decay + run.weights[f"{run.at}dt_bias"])
+    decay = F.softplus(decay + run.weight("dt_bias", 2 * heads)) * -run.weight("A_log", 2 * heads).to(wide).exp()
     wave = torch.cat([each.flatten(2) for each in (query, key, value)], -1).transpose(1, 2)
     before = run.cache.get(f"{run.at}wave", wave.new_zeros(*wave.shape[:2], KERNEL - 1))
     wave = torch.cat([before, wave], -1)
     run.cache[f"{run.at}wave"] = wave[..., 1 - KERNEL :]
-    wave = F.silu(F.conv1d(wave, run.weights[f"{run.at}conv1d.weight"], groups=wave.shape[1])).transpose(1, 2)
+    kernel = run.weight("conv1d.weight", wave.shape[1], 1, KERNEL)
+    wave = F.silu(F.conv1d(wave, kernel, groups=wave.shape[1])).transpose(1, 2)
     query, key, value = torch.split(wave, [heads * size, heads * size, 2 * heads * size], -1)
     query, key = (torch.unflatten(each, -1, (heads, -1)).repeat_interleave(2, 2).to(wide) for each in (query, key))
     query, key = (each * (each.square().sum(-1, keepdim=True) + EPS).rsqrt() for each in (query, key))
@@ -236,18 +247,20 @@ def delta(run: Run, x: Tensor) -> Tensor:
     made = torch.stack(found, 1).to(x.dtype)
     gate = F.silu(torch.unflatten(z, -1, (2, -1)).flatten(2, 3).to(wide))
     made = (run.norm("norm", made).to(wide) * gate).to(x.dtype)
-    return run("out_proj", made.flatten(2))
+    return run("out_proj", made.flatten(2), run.arch.width)
 
 
 def mlp(run: Run, x: Tensor, name: str = "") -> Tensor:
     """Multiply by the SiLU of a gate."""
-    return run(f"{name}down_proj", F.silu(run(f"{name}gate_proj", x)) * run(f"{name}up_proj", x))
+    inner = run.arch.of_expert if name else run.arch.inner
+    gate, up = (run(f"{name}{part}_proj", x, inner) for part in ("gate", "up"))
+    return run(f"{name}down_proj", F.silu(gate) * up, run.arch.width)
 
 
 def experts(run: Run, x: Tensor) -> Tensor:
     """Send each token to the experts with the largest probabilities."""
     flat = x.flatten(0, -2)
-    weight, index = run("gate", flat).softmax(-1, dtype=wide_of(x)).topk(run.arch.chosen)
+    weight, index = run("gate", flat, run.arch.experts).softmax(-1, dtype=wide_of(x)).topk(run.arch.chosen)
     return sent(run, flat, weight / weight.sum(-1, keepdim=True), index).view_as(x)
 
 
@@ -258,10 +271,9 @@ def wide_of(x: Tensor) -> torch.dtype:
 
 def grouped(run: Run, x: Tensor) -> Tensor:
     """Choose among the experts of the better of two groups by biased scores; a shared expert sees each token."""
-    flat, gate = x.flatten(0, -2), f"{run.at}gate."
-    wide = wide_of(x)
-    scores = F.linear(flat.to(wide), run.weights[f"{gate}weight"].to(wide)).sigmoid()
-    biased = scores + run.weights[f"{gate}e_score_correction_bias"]
+    flat, wide, count = x.flatten(0, -2), wide_of(x), run.arch.experts
+    scores = F.linear(flat.to(wide), run.weight("gate.weight", count, run.arch.width).to(wide)).sigmoid()
+    biased = scores + run.weight("gate.e_score_correction_bias", count)
     groups = torch.unflatten(biased, -1, (2, -1))
     best = groups.topk(2).values.sum(-1, keepdim=True)
     index = groups.masked_fill(best < best.amax(-2, keepdim=True), 0.0).flatten(-2).topk(run.arch.chosen).indices
@@ -272,27 +284,26 @@ def grouped(run: Run, x: Tensor) -> Tensor:
 
 def shared(run: Run, x: Tensor) -> Tensor:
     """Add an expert that sees each token, through a gate of its own."""
-    return experts(run, x) + run("shared_expert_gate", x).sigmoid() * mlp(run, x, "shared_expert.")
+    return experts(run, x) + run("shared_expert_gate", x, 1).sigmoid() * mlp(run, x, "shared_expert.")
 
 
 def sent(run: Run, x: Tensor, weight: Tensor, index: Tensor) -> Tensor:
     """Return the weighted sum of the experts' results; an expert of limited capacity drops later tokens."""
-    chosen = F.one_hot(index, run.arch.experts)
+    count, inner, width = run.arch.experts, run.arch.of_expert, run.arch.width
+    chosen = F.one_hot(index, count)
     if run.arch.capacity:
         place = chosen.flatten(0, 1).cumsum(0).view_as(chosen)
         chosen = chosen * (place <= run.arch.capacity)
     share = (chosen * weight[..., None]).sum(1).to(x.dtype)  # (tokens, experts)
-    both = torch.einsum("th,eih->eti", x, run.weights[f"{run.at}experts.gate_up_proj"])
+    both = torch.einsum("th,eih->eti", x, run.weight("experts.gate_up_proj", count, 2 * inner, width))
     gate, up = both.chunk(2, -1)
-    made = torch.einsum("eti,ehi->eth", F.silu(gate) * up, run.weights[f"{run.at}experts.down_proj"])
+    made = torch.einsum("eti,ehi->eth", F.silu(gate) * up, run.weight("experts.down_proj", count, width, inner))
     return torch.einsum("eth,te->th", made, share)
 
 
 #: Names of modules, and what computes them.
 MIXERS = {"attention": ("self_attn", attention), "latent": ("self_attn", latent), "delta": ("linear_attn", delta)}
 FEEDS = {"mlp": mlp, "experts": experts, "grouped": grouped, "shared": shared}
-#: Norms of the head that drafts: of the token, of what the last layer gave before it, and of the result.
-DRAFTING = ("enorm", "hnorm", "shared_head.norm")
 
 
 def forward(
@@ -311,7 +322,7 @@ def forward(
     """
     run = begun(arch, weights, torch.zeros_like(tokens) if segments is None else segments, cache)
     stem = arch.stem
-    x = F.embedding(tokens, weights[f"{stem}embed_tokens.weight"])
+    x = F.embedding(tokens, run.weight(f"{stem}embed_tokens.weight", arch.vocabulary, arch.width))
     if tiles is not None:
         features = seen(run, tiles)
         x = x.masked_scatter((tokens == IMAGE)[..., None].expand_as(x), features.to(x.dtype))
@@ -327,8 +338,8 @@ def begun(arch: Architecture, weights: Weights, segments: Tensor, cache: Mutable
     same = known[:, :, None] == known[:, None, :]
     order = torch.ones_like(same).tril()
     positions = ((same & order).sum(-1) - 1).masked_fill(known < 0, 0)[:, start:]
-    turn, mask = angles(arch, positions, weights["lm_head.weight"].dtype), (same & order)[:, None, start:]
-    return Run(arch, weights, positions, mask, segments >= 0, turn, cache)
+    turn = angles(arch, positions, next((each.dtype for each in weights.values()), torch.float32))
+    return Run(arch, weights, positions, (same & order)[:, None, start:], segments >= 0, turn, cache)
 
 
 def draft(arch: Architecture, weights: Weights, tokens: Tensor, hidden: Tensor) -> Tensor:
@@ -340,7 +351,7 @@ def draft(arch: Architecture, weights: Weights, tokens: Tensor, hidden: Tensor) 
     run = begun(arch, weights, torch.zeros_like(tokens))
     run.at = f"{arch.stem}layers.{number}."
     rows = run.norm("enorm", F.embedding(tokens, weights[f"{arch.stem}embed_tokens.weight"]))
-    x = run("eh_proj", torch.cat([rows, run.norm("hnorm", hidden)], -1))
+    x = run("eh_proj", torch.cat([rows, run.norm("hnorm", hidden)], -1), arch.width)
     x = layer(run, number, arch.mixers[-1], arch.feeds[-1], x)
     run.at = f"{arch.stem}layers.{number}."
     return F.linear(run.norm("shared_head.norm", x[:, -1]), weights["lm_head.weight"])
@@ -352,7 +363,7 @@ def layers(run: Run, x: Tensor) -> dict[str, Tensor]:
     for number, (mixer, feed) in enumerate(zip(arch.mixers, arch.feeds, strict=True)):
         x = layer(run, number, mixer, feed, x)
     run.at = ""
-    return {**run.states, "logits": run("lm_head", run.norm(f"{stem}norm", x))}
+    return {**run.states, "logits": run("lm_head", run.norm(f"{stem}norm", x), arch.vocabulary)}
 
 
 def layer(run: Run, number: int, mixer: str, feed: str, x: Tensor) -> Tensor:
@@ -368,145 +379,70 @@ def layer(run: Run, number: int, mixer: str, feed: str, x: Tensor) -> Tensor:
 
 def seen(run: Run, tiles: Tensor) -> Tensor:
     """Return the features of tiles (image tokens, width): an encoder, pixel shuffle, a projector."""
-    arch, tower = run.arch, "model.vision_tower."
-    weights = run.weights
-    kernel, bias = (weights[f"{tower}embeddings.patch_embeddings.projection.{each}"] for each in ("weight", "bias"))
+    arch, width, tower = run.arch, run.arch.width, "model.vision_tower."
+    run.at = f"{tower}embeddings."
+    kernel = run.weight("patch_embeddings.projection.weight", width, 3, PATCH, PATCH)
+    bias = run.weight("patch_embeddings.projection.bias", width)
     x = F.conv2d(tiles, kernel, bias, stride=PATCH).flatten(2).transpose(1, 2)
-    x = torch.cat([weights[f"{tower}embeddings.cls_token"].expand(len(x), -1, -1), x], 1)
-    x = x + weights[f"{tower}embeddings.position_embeddings"]
+    x = torch.cat([run.weight("cls_token", 1, 1, width).expand(len(x), -1, -1), x], 1)
+    x = x + run.weight("position_embeddings", 1, SIDE * SIDE + 1, width)
     for number in range(arch.vision):
         run.at = f"{tower}encoder.layer.{number}."
         y = layer_norm(run, "layernorm_before", x)
-        query, key, value = (by_head(run(f"attention.{name}_proj", y), arch.heads) for name in "qkv")
+        query, key, value = (by_head(run(f"attention.{name}_proj", y, width, bias=True), arch.heads) for name in "qkv")
         mixed = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
-        x = x + weights[f"{run.at}lambda_1"] * run("attention.projection_layer", mixed)
-        y = run("mlp.fc2", F.gelu(run("mlp.fc1", layer_norm(run, "layernorm_after", x)), approximate="tanh"))
-        x = x + weights[f"{run.at}lambda_2"] * y
+        x = x + run.weight("lambda_1", width) * run("attention.projection_layer", mixed, width, bias=True)
+        y = run("mlp.fc1", layer_norm(run, "layernorm_after", x), 2 * width, bias=True)
+        x = x + run.weight("lambda_2", width) * run("mlp.fc2", F.gelu(y, approximate="tanh"), width, bias=True)
         run.states[run.at[:-1]] = x
     side = SIDE // 2
-    x = x[:, 1:].reshape(len(x), side, 2, side, 2, arch.width).permute(0, 3, 1, 4, 2, 5)
+    x = x[:, 1:].reshape(len(x), side, 2, side, 2, width).permute(0, 3, 1, 4, 2, 5)
     run.at = "model.multi_modal_projector."
-    x = layer_norm(run, "layer_norm", x.permute(0, 2, 1, 4, 3, 5).reshape(len(x), side * side, 4 * arch.width))
-    return run("linear_2", F.gelu(run("linear_1", x), approximate="tanh")).flatten(0, 1)
+    x = layer_norm(run, "layer_norm", x.permute(0, 2, 1, 4, 3, 5).reshape(len(x), side * side, 4 * width))
+    x = F.gelu(run("linear_1", x, width, bias=True), approximate="tanh")
+    return run("linear_2", x, width, bias=True).flatten(0, 1)
 
 
 def layer_norm(run: Run, name: str, x: Tensor) -> Tensor:
     """Normalise with mean and variance."""
-    weight, bias = (run.weights[f"{run.at}{name}.{each}"] for each in ("weight", "bias"))
+    weight, bias = (run.weight(f"{name}.{each}", x.shape[-1]) for each in ("weight", "bias"))
     return F.layer_norm(x, x.shape[-1:], weight, bias, EPS)
 
 
 # --- weights ---
 
 
-def shapes(arch: Architecture) -> Shapes:
-    """Yield the name and shape of each weight, as transformers has them."""
-    stem, width, last = arch.stem, arch.width, len(arch.mixers)
-    yield f"{stem}embed_tokens.weight", (arch.vocabulary, width)
-    of_layers = list(zip(arch.mixers, arch.feeds, strict=True))
-    for number, (mixer, feed) in enumerate(of_layers + of_layers[-1:] * arch.drafts):
-        at = f"{stem}layers.{number}."
-        yield from ((f"{at}{MIXERS[mixer][0]}.{name}", shape) for name, shape in _parts(arch, mixer))
-        yield from ((f"{at}mlp.{name}", shape) for name, shape in _feed(arch, feed))
-        for name in ("input_layernorm", "post_attention_layernorm", *DRAFTING * (number == last)):
-            yield f"{at}{name}.weight", (width,)
-    if arch.drafts:
-        yield f"{stem}layers.{last}.eh_proj.weight", (width, 2 * width)
-    yield f"{stem}norm.weight", (width,)
-    yield "lm_head.weight", (arch.vocabulary, width)
-    if arch.vision:
-        yield from _vision(arch)
+class Drawn(dict[str, Tensor]):
+    """Weights of a model that are drawn when they are asked for, with the shape that they need."""
 
+    def __init__(self, name: str, arch: Architecture) -> None:
+        super().__init__()
+        self.name, self.offset = name, arch.offset
 
-def _linear(names: str, out: int, into: int, *, bias: bool = False, at: str = "") -> Shapes:
-    for name in names.split():
-        yield f"{at}{name}.weight", (out, into)
-        if bias:
-            yield f"{at}{name}.bias", (out,)
-
-
-def _vectors(names: str, size: int, at: str = "") -> Shapes:
-    return ((f"{at}{name}", (size,)) for name in names.split())
-
-
-def _parts(arch: Architecture, mixer: str) -> Shapes:
-    heads, kept, size, width = arch.heads, arch.kv_heads, arch.size, arch.width
-    if mixer == "attention":
-        yield from _linear("q_proj", heads * size * (1 + arch.gated), width, bias=arch.bias)
-        yield from _linear("k_proj v_proj", kept * size, width, bias=arch.bias)
-        yield from _linear("o_proj", width, heads * size)
-        if arch.qk_norm:
-            yield from _vectors("q_norm.weight k_norm.weight", size)
-    elif mixer == "latent":
-        yield from _linear("q_a_proj", arch.latent, width)
-        yield from _linear("q_b_proj", heads * (size + arch.rotated), arch.latent)
-        yield from _linear("kv_a_proj_with_mqa", arch.latent + arch.rotated, width)
-        yield from _linear("kv_b_proj", heads * 2 * size, arch.latent)
-        yield from _linear("o_proj", width, heads * size)
-        yield from _vectors("q_a_layernorm.weight kv_a_layernorm.weight", arch.latent)
-        if arch.indexed:
-            yield from _linear("indexer.wq_b", heads * size, arch.latent)
-            yield from _linear("indexer.wk", size, width)
-            yield from _linear("indexer.weights_proj", heads, width)
-            yield from _vectors("indexer.k_norm.weight indexer.k_norm.bias", size)
-    else:
-        yield from _linear("in_proj_qkvz", 6 * kept * size, width)
-        yield from _linear("in_proj_ba", 4 * kept, width)
-        yield from (("conv1d.weight", (4 * kept * size, 1, KERNEL)), ("norm.weight", (size,)))
-        yield from _vectors("A_log dt_bias", 2 * kept)
-        yield from _linear("out_proj", width, 2 * kept * size)
-
-
-def _gate(inner: int, width: int, at: str = "") -> Shapes:
-    yield from _linear("gate_proj up_proj", inner, width, at=at)
-    yield from _linear("down_proj", width, inner, at=at)
-
-
-def _feed(arch: Architecture, feed: str) -> Shapes:
-    if feed == "mlp":
-        yield from _gate(arch.inner, arch.width)
-        return
-    yield "gate.weight", (arch.experts, arch.width)
-    yield "experts.gate_up_proj", (arch.experts, 2 * arch.of_expert, arch.width)
-    yield "experts.down_proj", (arch.experts, arch.width, arch.of_expert)
-    if feed == "grouped":
-        yield "gate.e_score_correction_bias", (arch.experts,)
-        yield from _gate(arch.of_expert, arch.width, "shared_experts.")
-    if feed == "shared":
-        yield from _gate(arch.of_expert, arch.width, "shared_expert.")
-        yield "shared_expert_gate.weight", (1, arch.width)
-
-
-def _vision(arch: Architecture) -> Shapes:
-    tower, width = "model.vision_tower.", arch.width
-    yield f"{tower}embeddings.cls_token", (1, 1, width)
-    yield f"{tower}embeddings.position_embeddings", (1, SIDE * SIDE + 1, width)
-    yield f"{tower}embeddings.patch_embeddings.projection.weight", (width, 3, PATCH, PATCH)
-    yield f"{tower}embeddings.patch_embeddings.projection.bias", (width,)
-    for number in range(arch.vision):
-        layer = f"{tower}encoder.layer.{number}."
-        yield from _linear("q_proj k_proj v_proj projection_layer", width, width, bias=True, at=f"{layer}attention.")
-        yield from _linear("fc1", 2 * width, width, bias=True, at=f"{layer}mlp.")
-        yield from _linear("fc2", width, 2 * width, bias=True, at=f"{layer}mlp.")
-        for name in ("layernorm_before", "layernorm_after"):
-            yield from _vectors("weight bias", width, f"{layer}{name}.")
-        yield from _vectors("lambda_1 lambda_2", width, layer)
-    projector = "model.multi_modal_projector."
-    yield from _vectors("layer_norm.weight layer_norm.bias", 4 * width, projector)
-    yield from _linear("linear_1", width, 4 * width, bias=True, at=projector)
-    yield from _linear("linear_2", width, width, bias=True, at=projector)
+    def drawn(self, key: str, shape: tuple[int, ...]) -> Tensor:
+        """Return a weight: matrices by what they multiply, norms around one (zero where one is added)."""
+        if key not in self:
+            if len(shape) == 1:
+                scales = "norm" in key and key.endswith("weight") and (not self.offset or "linear_attn" in key)
+                made = inputs.uniform(f"inference/{self.name}/{key}", shape, low=scales - 0.25, high=scales + 0.25)
+            else:
+                terms = math.prod(shape[1:]) if "conv" in key or "projection.weight" in key else shape[-1]
+                made = inputs.normal(f"inference/{self.name}/{key}", shape, std=terms**-0.5)
+            self[key] = made.bfloat16().float()
+        return self[key]
 
 
 def weights(name: str, arch: Architecture) -> dict[str, Tensor]:
-    """Return the float32 weights of a model, which bfloat16 holds exactly: matrices by what they multiply, norms
-    around one (zero where one is added)."""
-    found = {}
-    for key, shape in shapes(arch):
-        if len(shape) == 1:
-            scales = "norm" in key and key.endswith("weight") and (not arch.offset or "linear_attn" in key)
-            made = inputs.uniform(f"inference/{name}/{key}", shape, low=scales - 0.25, high=scales + 0.25)
-        else:
-            terms = math.prod(shape[1:]) if "conv" in key or "projection.weight" in key else shape[-1]
-            made = inputs.normal(f"inference/{name}/{key}", shape, std=terms**-0.5)
-        found[key] = made.bfloat16().float()
+    """Return the float32 weights of a model, which bfloat16 holds exactly: those that a pass over a text asks for."""
+    return {key: each.clone() for key, each in _drawn(name, arch).items()}
+
+
+@functools.cache
+def _drawn(name: str, arch: Architecture) -> Drawn:
+    found, tokens = Drawn(name, arch), torch.full((1, (SIDE // 2) ** 2), IMAGE)
+    tiles = torch.zeros(1, 3, SIDE * PATCH, SIDE * PATCH) if arch.vision else None
+    with torch.no_grad():
+        forward(arch, found, tokens, tiles=tiles)
+        if arch.drafts:
+            draft(arch, found, tokens, torch.zeros(*tokens.shape, arch.width))
     return found

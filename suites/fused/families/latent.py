@@ -47,19 +47,19 @@ def _call_before_attention(apply: Any, *given: T, is_third: bool = False) -> Any
 
 def _weight(make: InputFactory, *shape: int) -> T:
     """Return a matrix whose parts of 64 rows are alike but for their sizes: quickly made, no part equals another."""
-    part = make.normal(64, shape[1], std=shape[0] ** -0.5, grad=False)
-    sizes = make.uniform(shape[0] // 64, 1, 1, low=0.5, high=1.5, grad=False)
+    part = make.normal(64, shape[1], std=shape[0] ** -0.5)
+    sizes = make.uniform(shape[0] // 64, 1, 1, low=0.5, high=1.5)
     return (part * sizes).view(shape)
 
 
 def _tokens(make: InputFactory) -> Iterator[Sample]:
-    heads, gamma = 2, [make.uniform(n, low=0.5, high=1.5, grad=False) for n in (_QUERY, _KEY)]
+    heads, gamma = 2, [make.uniform(n, low=0.5, high=1.5) for n in (_QUERY, _KEY)]
     yield call(
-        make.normal(3, _TOKEN, grad=False), _weight(make, _TOKEN, _QUERY), _weight(
+        make.normal(3, _TOKEN), _weight(make, _TOKEN, _QUERY), _weight(
             make, _QUERY, heads * (_HEAD + _ROPE)),
-        make.normal(heads, _HEAD, _KEY, std=_HEAD**-0.5, grad=False), _weight(make, _TOKEN, _KEY + _ROPE), *gamma,
-        *(make.uniform(3, _ROPE, grad=False) for _ in "sc"), torch.tensor([130, 7, 255]),
-        *(make.normal(2, 128, 1, n, grad=False) for n in (_KEY, _ROPE)),
+        make.normal(heads, _HEAD, _KEY, std=_HEAD**-0.5), _weight(make, _TOKEN, _KEY + _ROPE), *gamma,
+        *(make.uniform(3, _ROPE) for _ in "sc"), torch.tensor([130, 7, 255]),
+        *(make.normal(2, 128, 1, n) for n in (_KEY, _ROPE)),
     )  # fmt: skip
 
 
@@ -117,7 +117,7 @@ def _call_sparse(apply: Any, query: T, numbers: T, rope: T, steps: T, indices: T
 def _sparse_inputs(make: InputFactory) -> Iterator[Sample]:
     numbers = make.integers(2, 80, 1, 512, low=-127, high=128, dtype=torch.int8)
     steps = make.uniform(2, 80, 1, 4, low=0.005, high=0.02, dtype=torch.float32)
-    query, rope = make.normal(2, 6, 8, 576, grad=False), make.normal(2, 80, 1, 64, grad=False)
+    query, rope = make.normal(2, 6, 8, 576), make.normal(2, 80, 1, 64)
     yield call(query, numbers, rope, steps, chosen_keys(make), 0.04)
 
 
@@ -149,9 +149,9 @@ def _call_convolved(apply: Any, x: T, weight: T, states: T, ends: tuple[int, ...
 
 def _convolved_inputs(make: InputFactory) -> Iterator[Sample]:
     for ends in ((5, 8, 15, 19), (1, 2, 3, 4)):
-        x, weight = make.normal(ends[-1], 128, grad=False), make.normal(3, 128, grad=False)
+        x, weight = make.normal(ends[-1], 128), make.normal(3, 128)
         slots = torch.tensor([0, 3, 1, 5], dtype=torch.int32)
-        yield call(x, weight, make.normal(8, 2, 128, grad=False), ends, slots, torch.tensor(
+        yield call(x, weight, make.normal(8, 2, 128), ends, slots, torch.tensor(
             [0, 4, 0, 9], dtype=torch.int32))  # fmt: skip
 
 

@@ -158,21 +158,21 @@ def _kept(*given: T) -> tuple[T, ...]:
 
 
 def _decoding_inputs(make: InputFactory) -> Iterator[Sample]:
-    caches = [make.normal(12, 128, 32, grad=False) for _ in "kv"]
-    yield call(make.normal(3, 1, 64, grad=False), *caches, serving.new_table(make, 3, 4), [1, 129, 512])
+    caches = [make.normal(12, 128, 32) for _ in "kv"]
+    yield call(make.normal(3, 1, 64), *caches, serving.new_table(make, 3, 4), [1, 129, 512])
 
 
 def _prefill_inputs(make: InputFactory) -> Iterator[Sample]:
-    caches = [make.normal(3, 128, 32, grad=False) for _ in "kv"]
-    yield call(make.normal(12, 4, 16, grad=False), *caches, serving.new_table(make, 1, 3), 300)
+    caches = [make.normal(3, 128, 32) for _ in "kv"]
+    yield call(make.normal(12, 4, 16), *caches, serving.new_table(make, 1, 3), 300)
 
 
 def _lengths_inputs(make: InputFactory) -> Iterator[Sample]:
     """Yield lengths around 128, 512 and 2,048 up to 4,096; all sequences begin with other blocks of the same 32."""
     lengths = [1, 127, 129, 511, 513, 2047, 2048, 2049, 4095, 4096]
-    table, caches = serving.new_table(make, 1, 32), [make.normal(32, 128, 32, grad=False) for _ in "kv"]
+    table, caches = serving.new_table(make, 1, 32), [make.normal(32, 128, 32) for _ in "kv"]
     tables = torch.cat([table.roll(place, 1) for place in range(len(lengths))])
-    yield call(make.normal(len(lengths), 1, 64, grad=False), *caches, tables, lengths, _SCALE, _KV_HEADS)
+    yield call(make.normal(len(lengths), 1, 64), *caches, tables, lengths, _SCALE, _KV_HEADS)
 
 
 _relation: Callable[..., Operator] = partial(given_as_made, dtypes=HALVES[:1])
@@ -186,12 +186,12 @@ OPERATORS = in_family(
     _relation("npu_fused_infer_attention_score", _prefilled, _prefill_inputs, part="chunks", through=_prefill,
               outputs=("",) * 3, terms=300),
     _relation("npu_grouped_matmul", _multiplied, lambda d: [
-        call(d.normal(12, 64, grad=False), d.normal(4, 64, 32, grad=False), [4, 3, 0, 5])], part="permuted",
+        call(d.normal(12, 64), d.normal(4, 64, 32), [4, 3, 0, 5])], part="permuted",
         through=_experts, outputs=("",) * 3, terms=64),
     _relation("npu_fused_infer_attention_score", serving.paged, _lengths_inputs, part="lengths",
               through=serving.call_paged, outputs=("",), terms=4096),
     _relation("npu_moe_init_routing_v2", _sent, lambda d: [
-        call(d.normal(17, 16, grad=False), choices(d, 17, 8, 3), 8)], part="permuted", through=_routed,
+        call(d.normal(17, 16), choices(d, 17, 8, 3), 8)], part="permuted", through=_routed,
         outputs=("",) * 3, exact=True),
     _relation("npu_scatter_pa_kv_cache", _kept, serving.slots_inputs, part="permuted", through=_stored,
               outputs=("",) * 4, exact=True),

@@ -113,37 +113,29 @@ def new_table(make: InputFactory, batch: int, blocks: int) -> T:
 
 def _paged_inputs(make: InputFactory) -> Iterator[Sample]:
     def of(batch: int, blocks: int, width: int = 32) -> tuple[T, T, T]:
-        key, value = (make.normal(batch * blocks, 128, width, grad=False) for _ in "kv")
+        key, value = (make.normal(batch * blocks, 128, width) for _ in "kv")
         return key, value, new_table(make, batch, blocks)
 
     for name, lengths in (
         ("one key to one page", [1, 127, 128]), ("across a page", [129, 511, 513]), ("several pages", [767, 768, 512])
     ):  # fmt: skip
-        yield call(make.normal(3, 1, 64, grad=False), *of(3, 6), lengths, 0.25, 2, name=name)
+        yield call(make.normal(3, 1, 64), *of(3, 6), lengths, 0.25, 2, name=name)
     # A boolean mask of more than 512 keys: vllm-ascend#15503.
-    given = make.normal(2, 1, 64, grad=False), *of(2, 6)
+    given = make.normal(2, 1, 64), *of(2, 6)
     yield call(*given, [700, 768], 0.25, 2, atten_mask=make.mask(2, 1, 1, 768), name="mask")
     whole = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
     ends = [5, 6, 14]
     for name, lengths in (("packed", [5, 130, 64]), ("packed, chunks of prompts", [300, 512, 600])):
-        given = make.normal(14, 4, 16, grad=False), *of(3, 5)
+        given = make.normal(14, 4, 16), *of(3, 5)
         yield call(*given, lengths, 0.25, 2, ends=ends, atten_mask=whole, sparse_mode=3, name=name)
     # Minus infinity in a bias of 768: llama.cpp-omni#89.
-    given, bias = (make.normal(2, 1, 64, grad=False), *of(2, 6)), make.normal(2, 4, 1, 768, grad=False)
+    given, bias = (make.normal(2, 1, 64), *of(2, 6)), make.normal(2, 4, 1, 768)
     yield call(*given, [768, 640], 0.25, 2, pse_shift=bias, without=[64, 96], name="bias")
-    keys, table = make.normal(4, 128, 512, grad=False), new_table(make, 2, 2)
+    keys, table = make.normal(4, 128, 512), new_table(make, 2, 2)
     yield call(
-        make.normal(2, 32, 512, grad=False), keys, keys, table, [130, 256], 0.04, 1, ends=[1, 2],
-        query_rope=make.normal(2, 32, 64, grad=False), key_rope=make.normal(4, 128, 64, grad=False), name="MLA",
+        make.normal(2, 32, 512), keys, keys, table, [130, 256], 0.04, 1, ends=[1, 2],
+        query_rope=make.normal(2, 32, 64), key_rope=make.normal(4, 128, 64), name="MLA",
     )  # fmt: skip
-
-
-def _boost_paged(query: T, key: T, value: T, table: T, lengths: T, scale: float) -> T:
-    parts = []
-    for place, n in enumerate(lengths.tolist()):
-        k, v = (_read(x, table[place], n) for x in (key, value))
-        parts.append(one_sequence(query[place : place + 1], k, v, scale))
-    return torch.cat(parts)
 
 
 def _call_boost_paged(apply: Any, query: T, key: T, value: T, table: T, lengths: T, scale: float) -> T:
@@ -154,8 +146,8 @@ def _call_boost_paged(apply: Any, query: T, key: T, value: T, table: T, lengths:
 
 def _boost_inputs(make: InputFactory) -> Iterator[Sample]:
     for lengths in ([1, 128, 200], [129, 256, 64]):
-        caches = [make.normal(6, 128, 2, 32, grad=False) for _ in "kv"]
-        query, counts = make.normal(3, 8, 32, grad=False), torch.tensor(lengths, dtype=torch.int32)
+        caches = [make.normal(6, 128, 2, 32) for _ in "kv"]
+        query, counts = make.normal(3, 8, 32), torch.tensor(lengths, dtype=torch.int32)
         yield call(query, *caches, new_table(make, 3, 2), counts, 0.2)
 
 
@@ -248,8 +240,8 @@ def chosen_keys(make: InputFactory) -> T:
 
 def _sparse_inputs(make: InputFactory) -> Iterator[Sample]:
     indices = chosen_keys(make)
-    given = make.normal(2, 6, 8, 512, grad=False), make.normal(2, 80, 1, 512, grad=False)
-    yield call(*given, indices, make.normal(2, 6, 8, 64, grad=False), make.normal(2, 80, 1, 64, grad=False), 0.04)
+    given = make.normal(2, 6, 8, 512), make.normal(2, 80, 1, 512)
+    yield call(*given, indices, make.normal(2, 6, 8, 64), make.normal(2, 80, 1, 64), 0.04)
 
 
 def _delta_rule(q: T, k: T, v: T, state: T, lengths: T, g: T, beta: T, scale: float) -> tuple[T, T]:
@@ -271,12 +263,12 @@ def _delta_rule(q: T, k: T, v: T, state: T, lengths: T, g: T, beta: T, scale: fl
 
 def _delta_inputs(make: InputFactory, lengths: Sequence[int] = (3, 70)) -> Iterator[Sample]:
     rows = sum(lengths)
-    q, k = (make.normal(rows, 2, 16, std=0.25, grad=False) for _ in "qk")
+    q, k = (make.normal(rows, 2, 16, std=0.25) for _ in "qk")
     g = make.uniform(rows, 4, low=-1.0, high=0.0, dtype=torch.float32)
-    state = make.normal(len(lengths), 4, 16, 16, std=0.1, grad=False)
-    beta = make.uniform(rows, 4, low=0.1, high=0.9, grad=False)
+    state = make.normal(len(lengths), 4, 16, 16, std=0.1)
+    beta = make.uniform(rows, 4, low=0.1, high=0.9)
     counts = torch.tensor(lengths, dtype=torch.int32)
-    yield call(q, k, make.normal(rows, 4, 16, grad=False), state, counts, g, beta, 0.25)
+    yield call(q, k, make.normal(rows, 4, 16), state, counts, g, beta, 0.25)
 
 
 def _call_delta(apply: Any, q: T, k: T, v: T, state: T, lengths: T, g: T, beta: T, scale: float) -> Any:
@@ -327,8 +319,8 @@ def _mrope_inputs(make: InputFactory) -> Iterator[Sample]:
             (make.integers(5, high=40), [0, 0, 0]),
             (make.integers(3, 5, high=40), [16, 24, 24]),
         ):
-            rows = make.normal(5, 256, grad=False), make.normal(5, 128, grad=False)
-            yield call(positions, *rows, make.uniform(40, 128, grad=False), 128, sections, mode)
+            rows = make.normal(5, 256), make.normal(5, 128)
+            yield call(positions, *rows, make.uniform(40, 128), 128, sections, mode)
 
 
 def _kv_cache(kv: T, gamma: T, cos: T, sin: T, index: T, k_cache: T, ckv_cache: T) -> tuple[T, T]:
@@ -339,9 +331,9 @@ def _kv_cache(kv: T, gamma: T, cos: T, sin: T, index: T, k_cache: T, ckv_cache: 
 
 def _kv_inputs(make: InputFactory) -> Iterator[Sample]:
     slots = make.uniform(256, dtype=torch.float32).argsort()[:6].clone()
-    angles = [make.uniform(2, 1, 3, 64, grad=False) for _ in "cs"]
-    kv, gamma = make.normal(2, 1, 3, 576, grad=False), make.uniform(512, low=0.5, high=1.5, grad=False)
-    caches = [make.normal(2, 128, 1, depth, grad=False) for depth in (64, 512)]
+    angles = [make.uniform(2, 1, 3, 64) for _ in "cs"]
+    kv, gamma = make.normal(2, 1, 3, 576), make.uniform(512, low=0.5, high=1.5)
+    caches = [make.normal(2, 128, 1, depth) for depth in (64, 512)]
     yield call(kv, gamma, *angles, slots, *caches)
 
 
@@ -356,18 +348,10 @@ def _w8a16(x: T, weight: T, scale: T, offset: T | None = None, group: int = 0) -
 
 def _w8a16_inputs(make: InputFactory) -> Iterator[Sample]:
     weight = make.integers(128, 32, low=-128, high=128, dtype=torch.int8)
-    x, by_column = make.normal(5, 128, grad=False), make.uniform(32, low=0.01, high=0.1, grad=False)
+    x, by_column = make.normal(5, 128), make.uniform(32, low=0.01, high=0.1)
     yield call(x, weight, by_column, name="by column")
     yield call(x, weight, by_column, make.integers(32, low=-9, high=9).to(make.dtype), name="with an offset")
-    yield call(x, weight, make.uniform(4, 32, low=0.01, high=0.1, grad=False), None, 32, name="by group")
-
-
-def _int4(x: T, weight: T, scale: T) -> T:
-    return x @ (weight.double() * scale).to(x.dtype)
-
-
-def _call_int4(pack: Any, x: T, weight: T, scale: T) -> Any:
-    return npu.operator("npu_weight_quant_batchmatmul")(x, pack(weight), scale)
+    yield call(x, weight, make.uniform(4, 32, low=0.01, high=0.1), None, 32, name="by group")
 
 
 def _w8a8(x1: T, x2: T, scale: T, rows: T | None = None, bias: T | None = None) -> T:
@@ -430,8 +414,8 @@ def _norm_quant(x1: T, x2: T, gamma: T, scales: T, zero_points: T) -> tuple[T, T
 
 
 def _norm_inputs(make: InputFactory) -> Iterator[Sample]:
-    rows = make.normal(9, 64, grad=False), make.normal(9, 64, grad=False)
-    gamma = make.uniform(64, low=0.5, high=1.5, grad=False)
+    rows = make.normal(9, 64), make.normal(9, 64)
+    gamma = make.uniform(64, low=0.5, high=1.5)
     points = make.integers(64, low=-5, high=6, dtype=torch.int32)
     yield call(*rows, gamma, make.uniform(64, low=0.02, high=0.1, dtype=torch.float32), points)
 
@@ -444,16 +428,6 @@ def _norm_dynamic(x1: T, x2: T, gamma: T, smooth: T) -> tuple[T, T, T]:
 def _owners(counts: T) -> T:
     """Return the group of each row."""
     return torch.arange(len(counts)).repeat_interleave(counts)
-
-
-def _gate_quant(x: T, weight_scale: T, activation_scale: T, group_index: T) -> tuple[T, T]:
-    return by_row(swiglu(x.double() * weight_scale[_owners(group_index)] * activation_scale[:, None]))
-
-
-def _gate_inputs(make: InputFactory) -> Iterator[Sample]:
-    x = make.integers(9, 64, low=-20000, high=20000, dtype=torch.int32)
-    scales = [make.uniform(*shape, low=0.001, high=0.02, dtype=torch.float32) for shape in ((3, 64), (9,))]
-    yield call(x, *scales, torch.tensor([4, 0, 5]))
 
 
 def _call_grouped_gate(apply: Any, x: T, weight: T, scale: T, rows: T, ends: T) -> Any:
@@ -505,11 +479,6 @@ def call_routed(apply: Any, x: T, experts: T, count: int, first: int, last: int)
     return rows[: int(numbers.sum())], places, numbers
 
 
-def _routed_inputs(make: InputFactory) -> Iterator[Sample]:
-    for rows, experts, k, first, last in ((6, 4, 2, 0, 4), (17, 8, 3, 2, 6), (2049, 8, 2, 0, 8)):
-        yield call(make.normal(rows, 16, grad=False), choices(make, rows, experts, k), experts, first, last)
-
-
 def _rerouted(tokens: T, counts: T) -> tuple[T, T, T]:
     starts = torch.cat((counts.new_zeros(1), counts.flatten().cumsum(0)))
     order = [
@@ -521,104 +490,80 @@ def _rerouted(tokens: T, counts: T) -> tuple[T, T, T]:
     return tokens[order], torch.tensor(order, dtype=torch.int32), counts.sum(0)
 
 
-def _rerouted_inputs(make: InputFactory) -> Iterator[Sample]:
-    counts = make.integers(3, 5, high=4)
-    yield call(make.normal(int(counts.sum()), 16, grad=False), counts)
-
-
 _halves: Callable[..., Operator] = partial(given_as_made, dtypes=HALVES)
-_moved: Callable[..., Operator] = partial(given_as_made, exact=True)
+_moved: Callable[..., Operator] = partial(_halves, exact=True)
 _bf16: Callable[..., Operator] = partial(given_as_made, dtypes=("bfloat16",))
-_BOOST = {"through": _call_boost_paged, "terms": TERMS}
+_int8: Callable[..., Operator] = partial(given_as_made, dtypes=("int8",))
 
 OPERATORS = in_family(
     "serving",
     _halves("npu_fused_infer_attention_score", paged, _paged_inputs, part="paged", through=call_paged, terms=TERMS),
-    given_as_made(
-        "npu_grouped_matmul", _grouped_w8a8, partial(_grouped_inputs, torch.bfloat16, 32, 0.01, (4, 4, 9, 11)),
-        part="quantized", through=_call_grouped_w8a8, outputs=("bfloat16",), dtypes=("int8",),
-    ),
+    _int8("npu_grouped_matmul", _grouped_w8a8, partial(_grouped_inputs, torch.bfloat16, 32, 0.01, (4, 4, 9, 11)),
+          part="quantized", through=_call_grouped_w8a8, outputs=("bfloat16",)),
     _halves("npu_fused_infer_attention_score_v2", paged, _paged_inputs, through=_call_paged_v2, terms=TERMS),
-    _halves("_npu_paged_attention", _boost_paged, _boost_inputs, **_BOOST),
-    _halves(
-        "_npu_flash_attention", _boost_flash, lambda d: [call(
-            d.normal(40, 4, 32, grad=False), d.normal(40, 2, 32, grad=False), d.normal(40, 2, 32, grad=False),
-            torch.tensor([3, 37], dtype=torch.int32), 0.2)], through=_call_boost_flash, terms=TERMS,
-    ),
-    _moved("_npu_reshape_and_cache", written, slots_inputs, through=on_copies(2, 3), dtypes=HALVES),
-    _moved(
-        "npu_scatter_pa_kv_cache", written, slots_inputs, through=on_copies(2, 3, cache_mode="Norm"),
-        dtypes=HALVES,
-    ),
-    _moved(
-        "npu_gather_pa_kv_cache", _gathered, lambda d: [call(
-            d.normal(8, 8, 2, 16), d.normal(8, 8, 2, 16), new_table(d, 2, 4),
-            torch.tensor([9, 32], dtype=torch.int32))],
-        through=_call_gathered, dtypes=HALVES,
-    ),
-    given_as_made(
-        "npu_attention_update", _merged, lambda d: [call(
-            [d.normal(9, dtype=torch.float32) for _ in range(3)], [d.normal(9, 32, grad=False) for _ in range(3)])],
-        through=lambda apply, lse, parts: apply(lse, parts, 1), outputs=("", "float32"), dtypes=("float16", "bfloat16"),
-        terms=3,
-    ),
+    _halves("_npu_paged_attention", lambda query, key, value, table, lengths, scale: paged(
+        query, key, value, table, lengths.tolist(), scale, key.shape[2], ends=range(1, len(query) + 1)),
+        _boost_inputs, through=_call_boost_paged, terms=TERMS),
+    _halves("_npu_flash_attention", _boost_flash, lambda d: [call(
+        d.normal(40, 4, 32), d.normal(40, 2, 32), d.normal(40, 2, 32), torch.tensor([3, 37], dtype=torch.int32), 0.2)],
+        through=_call_boost_flash, terms=TERMS),
+    _moved("_npu_reshape_and_cache", written, slots_inputs, through=on_copies(2, 3)),
+    _moved("npu_scatter_pa_kv_cache", written, slots_inputs, through=on_copies(2, 3, cache_mode="Norm")),
+    _moved("npu_gather_pa_kv_cache", _gathered, lambda d: [call(
+        d.normal(8, 8, 2, 16), d.normal(8, 8, 2, 16), new_table(d, 2, 4), torch.tensor([9, 32], dtype=torch.int32))],
+        through=_call_gathered),
+    _halves("npu_attention_update", _merged, lambda d: [call(
+        [d.normal(9, dtype=torch.float32) for _ in range(3)], [d.normal(9, 32) for _ in range(3)])],
+        through=lambda apply, lse, parts: apply(lse, parts, 1), outputs=("", "float32"), terms=3),
     _bf16("npu_lightning_indexer", _indexer, lambda d: [call(
-        d.normal(2, 5, 64, 128, grad=False), d.normal(2, 70, 1, 128, grad=False),
-        d.uniform(2, 5, 64, low=0.1, grad=False), 16)], through=by_name(
+        d.normal(2, 5, 64, 128), d.normal(2, 70, 1, 128), d.uniform(2, 5, 64, low=0.1), 16)], through=by_name(
             "_ _ _ sparse_count", 0, layout_query="BSND", layout_key="BSND", sparse_mode=3), outputs=("int32",)),
     _bf16("npu_sparse_flash_attention", sparse, _sparse_inputs, through=_call_sparse, terms=TERMS),
     _bf16("npu_chunk_gated_delta_rule", _delta_rule, _delta_inputs, through=by_name(
         "_ _ _ initial_state actual_seq_lengths g beta scale"), terms=TERMS),
-    _bf16(
-        "npu_recurrent_gated_delta_rule", _delta_rule, partial(_delta_inputs, lengths=(1, 3)), through=_call_delta,
-        terms=TERMS,
-    ),
-    _halves(
-        "npu_interleave_rope", interleave_rope, lambda d: [call(
-            d.normal(2, 4, 1, 64, grad=False), d.uniform(2, 1, 1, 64, grad=False), d.uniform(2, 1, 1, 64, grad=False))],
-    ),
+    _bf16("npu_recurrent_gated_delta_rule", _delta_rule, partial(_delta_inputs, lengths=(1, 3)), through=_call_delta,
+          terms=TERMS),
+    _halves("npu_interleave_rope", interleave_rope, lambda d: [call(
+        d.normal(2, 4, 1, 64), d.uniform(2, 1, 1, 64), d.uniform(2, 1, 1, 64))]),
     _halves("npu_mrope", mrope, _mrope_inputs, through=by_name("_ _ _ _ _ mrope_section rotary_mode")),
-    _halves("npu_kv_rmsnorm_rope_cache", _kv_cache, _kv_inputs, through=on_copies(5, 6, cache_mode="PA"),
-            terms=512),
+    _halves("npu_kv_rmsnorm_rope_cache", _kv_cache, _kv_inputs, through=on_copies(5, 6, cache_mode="PA"), terms=512),
     _halves("npu_weight_quant_batchmatmul", _w8a16, _w8a16_inputs, through=by_name(
         "_ _ _ antiquant_offset antiquant_group_size"), terms=128),
-    _halves(
-        "npu_convert_weight_to_int4pack", _int4, lambda d: [call(
-            d.normal(5, 64, grad=False), d.integers(64, 64, low=-8, high=8, dtype=torch.int32),
-            d.uniform(64, low=0.01, high=0.1, grad=False))], through=_call_int4, terms=64,
-    ),
-    given_as_made("npu_quant_matmul", _w8a8, _w8a8_inputs, through=by_name(
-        "_ _ _ pertoken_scale bias", output_dtype=torch.bfloat16), outputs=("bfloat16",), dtypes=("int8",)),
+    _halves("npu_convert_weight_to_int4pack", _w8a16, lambda d: [call(
+        d.normal(5, 64), d.integers(64, 64, low=-8, high=8, dtype=torch.int32), d.uniform(64, low=0.01, high=0.1))],
+        through=lambda pack, x, weight, scale: npu.operator("npu_weight_quant_batchmatmul")(x, pack(weight), scale),
+        terms=64),
+    _int8("npu_quant_matmul", _w8a8, _w8a8_inputs, through=by_name(
+        "_ _ _ pertoken_scale bias", output_dtype=torch.bfloat16), outputs=("bfloat16",)),
     ties_forgiven(_halves("npu_add_rms_norm_quant", _norm_quant, _norm_inputs, through=by_name(
         "_ _ _ _ _", 0, 2, axis=-1, epsilon=1e-6, div_mode=True), outputs=("int8", ""), terms=64)),
-    ties_forgiven(_halves(
-        "npu_add_rms_norm_dynamic_quant", _norm_dynamic, lambda d: [call(
-            d.normal(9, 64, grad=False), d.normal(9, 64, grad=False), d.uniform(64, low=0.5, high=1.5, grad=False),
-            d.uniform(64, low=0.5, high=2, grad=False))],
-        through=by_name("_ _ _ smooth_scale1", 0, 3, 2, epsilon=1e-6), outputs=("int8", "float32", ""), terms=64,
-    )),
-    ties_forgiven(given_as_made("npu_dequant_swiglu_quant", _gate_quant, _gate_inputs, through=by_name(
+    ties_forgiven(_halves("npu_add_rms_norm_dynamic_quant", _norm_dynamic, lambda d: [call(
+        d.normal(9, 64), d.normal(9, 64), d.uniform(64, low=0.5, high=1.5), d.uniform(64, low=0.5, high=2))],
+        through=by_name("_ _ _ smooth_scale1", 0, 3, 2, epsilon=1e-6), outputs=("int8", "float32", ""), terms=64)),
+    ties_forgiven(given_as_made("npu_dequant_swiglu_quant", lambda x, weight_scale, activation_scale, groups: by_row(
+        swiglu(x.double() * weight_scale[_owners(groups)] * activation_scale[:, None])), lambda d: [call(
+            d.integers(9, 64, low=-20000, high=20000, dtype=torch.int32),
+            *(d.uniform(*shape, low=0.001, high=0.02, dtype=torch.float32) for shape in ((3, 64), (9,))),
+            torch.tensor([4, 0, 5]))], through=by_name(
         "_ weight_scale activation_scale group_index", activate_left=True, quant_mode=1),
         outputs=("int8", "float32"), dtypes=("int32",))),
     ties_forgiven(_halves(
         "npu_swiglu_quant", lambda x, smooth, counts: by_row(swiglu(x.double()) * smooth[_owners(counts)]),
-        lambda d: [call(d.normal(9, 64, grad=False), d.uniform(3, 32, low=0.5, high=2, dtype=torch.float32),
+        lambda d: [call(d.normal(9, 64), d.uniform(3, 32, low=0.5, high=2, dtype=torch.float32),
                         torch.tensor([4, 0, 5], dtype=torch.int32))],
         through=by_name("_ smooth_scales group_index", activate_left=True, quant_mode=1, group_list_type=1),
-        outputs=("int8", "float32"),
-    )),
-    ties_forgiven(given_as_made(
-        "npu_grouped_matmul_swiglu_quant", lambda *given: by_row(swiglu(_grouped_w8a8(*given))),
+        outputs=("int8", "float32"))),
+    ties_forgiven(_int8("npu_grouped_matmul_swiglu_quant", lambda *given: by_row(swiglu(_grouped_w8a8(*given))),
         partial(_grouped_inputs, torch.float32, 128, 0.02, (4, 4, 11)), through=_call_grouped_gate,
-        outputs=("int8", "float32"), dtypes=("int8",), terms=64,
-    )),
-    ties_forgiven(_halves(
-        "npu_kronecker_quant", _kronecker, lambda d: [call(
-            d.normal(3, 16, 64, grad=False), d.normal(16, 16, std=0.25, grad=False), d.normal(
-                64, 64, std=0.125, grad=False))],
-        through=_call_kronecker, outputs=("int8", "float32"), terms=64,
-    ), within=0.05),
-    _moved("npu_moe_init_routing_v2", routed, _routed_inputs, through=call_routed, outputs=("", "int32", "int64")),
-    _moved("npu_moe_re_routing", _rerouted, _rerouted_inputs, through=by_name("_ _", 0, 2, 3),
-           outputs=("", "int32", "int64"), dtypes=HALVES),
+        outputs=("int8", "float32"), terms=64)),
+    ties_forgiven(_halves("npu_kronecker_quant", _kronecker, lambda d: [call(
+        d.normal(3, 16, 64), d.normal(16, 16, std=0.25), d.normal(64, 64, std=0.125))],
+        through=_call_kronecker, outputs=("int8", "float32"), terms=64), within=0.05),
+    given_as_made("npu_moe_init_routing_v2", routed, lambda d: [
+        call(d.normal(rows, 16), choices(d, rows, experts, k), experts, first, last)
+        for rows, experts, k, first, last in ((6, 4, 2, 0, 4), (17, 8, 3, 2, 6), (2049, 8, 2, 0, 8))],
+        through=call_routed, outputs=("", "int32", "int64"), exact=True),
+    _moved("npu_moe_re_routing", _rerouted, lambda d: [
+        call(d.normal(int((counts := d.integers(3, 5, high=4)).sum()), 16), counts)],
+        through=by_name("_ _", 0, 2, 3), outputs=("", "int32", "int64")),
 )  # fmt: skip

@@ -96,9 +96,9 @@ def _blocks_inputs(make: InputFactory) -> Iterator[Sample]:
         rows = F.pad(hard, (0, -len(hard) % 31)).view(-1, 31)  # and one whose exponent is the largest
         rows = F.pad(rows, (0, 1), value=2.0 ** int(torch.tensor(kind.largest).log2()))
         yield call(make.given(rows.flatten().view(1, -1).tolist()), name, -1, name=f"{name}, every number")
-        x = make.normal(4, 96, grad=False) * 2.0 ** make.integers(4, 1, low=-6, high=6)
+        x = make.normal(4, 96) * 2.0 ** make.integers(4, 1, low=-6, high=6)
         yield call(x.to(make.dtype), name, -1, name=name)
-    x = make.normal(96, 8, grad=False)
+    x = make.normal(96, 8)
     x[:32, 2] = 0
     yield call(x, "float8_e4m3fn", 0, name="along rows")
 
@@ -216,12 +216,12 @@ OPERATORS = in_family(
     ),
     given_as_made(
         "npu_add_rms_norm_dynamic_mx_quant", added_norm, lambda d: [call(
-            d.normal(5, 128, grad=False), d.normal(5, 128, grad=False), d.uniform(128, low=0.5, high=1.5, grad=False))],
+            d.normal(5, 128), d.normal(5, 128), d.uniform(128, low=0.5, high=1.5))],
         through=_call_norm_blocks, dtypes=HALVES, terms=128,
     ),
     ties_forgiven(given_as_made(
-        "npu_dynamic_block_quant", _by_tile, lambda d: [call(d.normal(3, 300, grad=False), 1, 128), call(
-            d.normal(2, 3, 256, grad=False), 1, 128)],
+        "npu_dynamic_block_quant", _by_tile, lambda d: [call(d.normal(3, 300), 1, 128), call(
+            d.normal(2, 3, 256), 1, 128)],
         through=lambda apply, x, height, width: apply(
             x, dst_type=_INT8, row_block_size=height, col_block_size=width),
         outputs=("int8", "float32"), dtypes=HALVES,
