@@ -7,7 +7,7 @@ the deviation is known; if not, the case fails. So nothing hides behind a known 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -15,10 +15,50 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from pytest_ascend.environment.chips import multiplies
+from pytest_ascend.precision.nested import mapped
+from pytest_ascend.system.dispatching import EagerDispatchMode
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _GELUS = frozenset({"gelu", "gelu_", "gelu_backward"})
+
+
+class products_in_halves(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
+    """A context in which the CPU rounds the factors of float32 products to half precision, as some chips do.
+
+    ``used`` tells whether it rounded any. What errors of this size become within a network is seen only by computing
+    it: a batch norm over few elements multiplies them.
+    """
+
+    way = "halves"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = False
+
+    def __enter__(self) -> Any:
+        """Begin."""
+        _active.append(self)
+        return super().__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *exception: object) -> None:
+        """End."""
+        _active.remove(self)
+        super().__exit__(*exception)  # type: ignore[no-untyped-call]
+
+    def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Compute one operator."""
+        if multiplies(str(func).removeprefix("aten.")):
+            args, kwargs = mapped((args, dict(kwargs)), self._rounded)
+        return func(*args, **kwargs)
+
+    def _rounded(self, factor: Tensor) -> Tensor:
+        if factor.dtype is not torch.float32 or factor.device.type != "cpu":
+            return factor
+        self.used = True
+        return factor.half().float()
 
 
 class cann_formulas(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
@@ -31,6 +71,7 @@ class cann_formulas(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
     def __init__(self, *, on_device: bool = False) -> None:
         super().__init__()
         self.on_device, self.used, self._usual = on_device, False, functional.gelu
+        self.way = "device" if on_device else "reference"
 
     def __enter__(self) -> Any:
         """Begin."""
@@ -66,12 +107,12 @@ class cann_formulas(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
         return func(*args, **{**kwargs, "approximate": "tanh"})
 
 
-_active: list[cann_formulas] = []
+_active: list[cann_formulas | products_in_halves] = []
 
 
 def active() -> str:
-    """Return what computes by another formula than usual, "reference" or "device"; "" for none."""
-    return ("device" if _active[-1].on_device else "reference") if _active else ""
+    """Return what computes otherwise than usual: "reference", "device" or, for the reference, "halves"; "" for none."""
+    return _active[-1].way if _active else ""
 
 
 def once(function: Callable[P, R], *, of: str = "reference") -> Callable[P, R]:
@@ -81,8 +122,10 @@ def once(function: Callable[P, R], *, of: str = "reference") -> Callable[P, R]:
     result that another formula made counts as its use, as if it was computed again.
     """
 
-    def computed(is_other: bool, *args: Any, **kwargs: Any) -> tuple[R, bool]:
-        if not is_other:
+    ways = (of, "halves") if of == "reference" else (of,)
+
+    def computed(way: str, *args: Any, **kwargs: Any) -> tuple[R, bool]:
+        if not way:
             return function(*args, **kwargs), False
         before, _active[-1].used = _active[-1].used, False
         result = function(*args, **kwargs)
@@ -93,7 +136,7 @@ def once(function: Callable[P, R], *, of: str = "reference") -> Callable[P, R]:
 
     @functools.wraps(function)
     def found(*args: P.args, **kwargs: P.kwargs) -> R:
-        result, used = kept(active() == of, *args, **kwargs)
+        result, used = kept(active() if active() in ways else "", *args, **kwargs)
         if used:
             _active[-1].used = True
         return result  # type: ignore[no-any-return]

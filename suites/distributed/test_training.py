@@ -13,12 +13,10 @@ from torch import nn
 
 from pytest_ascend.device import Device
 from pytest_ascend.distributed.ranks import Ranks
-from pytest_ascend.environment.chips import multiplies
 from pytest_ascend.performance.timing import shares_the_host
-from pytest_ascend.precision.nested import mapped
+from pytest_ascend.precision.formulas import products_in_halves
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.records.verdict import HALVES, told
-from pytest_ascend.system.dispatching import EagerDispatchMode
 
 from . import STEP, TRAINING, speed, training
 
@@ -69,19 +67,10 @@ def test_training(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: 
     ascend_measure("error_over_allowed", share)
     said = f"{case.subject} on {count} ranks is off by {share:.3g} times what one process may be: {where}"
     if share > 1:
-        with _InHalves():
+        with products_in_halves():
             rounded = _of_each_rank(found, known(torch.float32))
         said += f"; {told([HALVES])}" if _worst(found, exact, rounded, torch.float16)[0] <= 1 else ""
     assert share <= 1, said
-
-
-class _InHalves(EagerDispatchMode):
-    """Rounds the factors of float32 products to half precision, as chips do whose matrix unit takes no float32."""
-
-    def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if multiplies(str(func).removeprefix("aten.")):
-            args, kwargs = mapped((args, dict(kwargs)), lambda x: x.half().float() if x.dtype is torch.float32 else x)
-        return func(*args, **kwargs)
 
 
 @pytest.mark.ascend_cases("distributed", STEP)

@@ -95,6 +95,7 @@ def test_a_planted_fault_is_caught_and_said_at_the_top(
 
 
 ON_A_310P = """
+import pytest
 import torch
 
 def test_exp(npu_device, precision_compare):
@@ -105,6 +106,16 @@ def test_product(npu_device, precision_compare):
     x = torch.linspace(-1, 1, 64 * 64).sin().view(64, 64)
     y = x.to(npu_device)
     precision_compare(y @ y, x.double() @ x.double(), reference_runs=x @ x, accumulation=64)
+
+X = torch.linspace(-1, 1, 64 * 64).sin().view(64, 64)
+BETWEEN = sum(float(x[7] @ x[9]) for x in (X.double(), X.half().double())) / 2
+
+def decided(x):  # half precision decides otherwise for one pair
+    return (x @ x.T > BETWEEN).float()
+
+@pytest.mark.parametrize("by", [1, 1.5])
+def test_decided(npu_device, precision_compare, by):
+    precision_compare(decided(X.to(npu_device)) * by, decided(X.double()), reference_runs=decided(X))
 
 def test_overflow(npu_device, ascend_measure):
     torch.full((3,), 12.0, dtype=torch.float16, device=npu_device).exp()
@@ -130,6 +141,8 @@ def test_an_old_chip_is_excused_for_products_alone_and_for_no_overflow_of_an_ear
         ascend_apart("--ascend-emulate=chip=310P", *options)
         outcomes = {line["node_id"].split("::")[1]: line["outcome"] for line in lines("record")}
         expected = {"test_exp": exp, "test_product": "waived", "test_overflow": "passed", "test_step": "passed"}
+        # What a small error becomes is seen by reference runs in half precision alone.
+        expected |= {"test_decided[1]": "waived", "test_decided[1.5]": "failed"}
         assert outcomes == expected
 
 
