@@ -147,7 +147,8 @@ class ModuleCopies:
             name=f"{call.label} backward",
             standard=self.standard,
         )
-        forward, backward = forward_of(call.output), backward_of(found)
+        # Figures that were computed when they are read would keep all reference runs of all layers until then.
+        forward, backward = forward_of(call.output).in_full(), backward_of(found).in_full()
         if not (forward.agrees and backward.agrees) and source.depends_on_seed(exact):
             return replace(layer, note="draws random numbers, others on each device: not judged")
         note = "has parts" if self.has_parts(call) else ""
