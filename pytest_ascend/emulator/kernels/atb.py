@@ -31,39 +31,32 @@ def _causal(queries: int, keys: int) -> T:
     return torch.arange(keys) > torch.arange(queries)[:, None] + (keys - queries)
 
 
-def _packed(q: T, sequences: list[tuple[int, T, T]], scale: float, masks: Any, heads: int) -> T:
+def _packed(
+    q: T, sequences: list[tuple[int, T, T]], scale: float, heads: int, kind: int, mask: Optional, *, compressed: int,
+    by_token: int | None = None,
+) -> T:  # fmt: skip
     """Attend with sequences whose queries follow one another: (queries, keys, values) of each.
 
-    Rows are (tokens, heads, depth), or the query's both last in one, and so is the result.
-    ``masks`` returns, for a number of queries and keys, and the first query, what is left out and what is added.
+    Rows are (tokens, heads, depth), or the query's both last in one, and so is the result. A mask of a ``compressed``
+    kind is causal, one ``by_token`` has a row for each query, and others have one for each key.
     """
     start, made = 0, []
     rows = q.reshape(q.shape[0], heads, -1)
+    if mask is not None and kind not in (compressed, by_token, _NONE, _NORM, _ALIBI):
+        raise NotImplementedError(f"mask type {kind} is not implemented")
     for queries, keys, values in sequences:
-        left_out, added = masks(queries, keys.shape[1], start)
+        left_out, added, count = None, None, keys.shape[1]
+        if kind == compressed:
+            left_out = _causal(queries, count)
+        elif kind != _NONE and mask is not None:
+            first = start if kind == by_token else count - queries
+            added = mask[..., first : first + queries, :count]
         each = rows[start : start + queries].transpose(0, 1)
         made.append(attend_alone(each, keys, values, scale, left_out, added)[0].transpose(0, 1))
         start += queries
     rest = q.new_zeros(max(0, q.shape[0] - start), *made[0].shape[1:], dtype=torch.float64)
     out = torch.cat([*made, rest]).to(q.dtype)
     return out if q.dim() == 3 else out.flatten(1)
-
-
-def _masks_of(kind: int, mask: Optional, *, compressed: int, by_token: int | None = None) -> Any:
-    """Return the function from queries, keys and the first query to what is left out, and what is added."""
-
-    def masks(queries: int, keys: int, start: int) -> tuple[Optional, Optional]:
-        if kind == compressed:
-            return _causal(queries, keys), None
-        if kind == _NONE or mask is None:
-            return None, None
-        if kind == by_token:
-            return None, mask[..., start : start + queries, :keys]
-        if kind in (_NORM, _ALIBI):
-            return None, mask[..., keys - queries : keys, :keys]
-        raise NotImplementedError(f"mask type {kind} is not implemented")
-
-    return masks
 
 
 def _of_pages(keys: Any, values: Any, counts: L, table: Any, lengths: Any) -> list[tuple[int, T, T]]:
@@ -85,8 +78,8 @@ def paged_attention(*tensors: Optional, words: L) -> T:
         raise NotImplementedError("quantized or compressed caches are not implemented")
     mask = more.pop(0) if kind != _NONE else None
     counts = more[0].tolist() if calc else [1] * len(lengths)  # type: ignore[arg-type, union-attr]
-    masks = _masks_of(kind, mask, compressed=_PAGED_COMPRESSED, by_token=_SPEC)
-    return _packed(query, _of_pages(keys, values, counts, table, lengths), scale, masks, heads)
+    pages = _of_pages(keys, values, counts, table, lengths)
+    return _packed(query, pages, scale, heads, kind, mask, compressed=_PAGED_COMPRESSED, by_token=_SPEC)
 
 
 def self_attention(*tensors: Optional, words: L) -> T:
@@ -106,7 +99,7 @@ def self_attention(*tensors: Optional, words: L) -> T:
         parts = [(n, rows[0][:, end - n : end], rows[1][:, end - n : end]) for n, end in zip(counts, ends, strict=True)]  # type: ignore[arg-type]
     else:
         raise NotImplementedError(f"attention of type {calc} is not implemented")
-    return _packed(query, parts, scale, _masks_of(kind, mask, compressed=_COMPRESSED), heads)
+    return _packed(query, parts, scale, heads, kind, mask, compressed=_COMPRESSED)
 
 
 def placed(rows: T, cache: T, slots: T) -> T:

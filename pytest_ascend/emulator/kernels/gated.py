@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from pytest_ascend.emulator.registry import Optional, T, aten
+from pytest_ascend.emulator.registry import Optional, T, aten, gradients
 
 #: CANN's numbers for the ways to compute GELU.
 APPROXIMATE = ("none", "tanh")
@@ -63,12 +63,9 @@ def rotary_position_embedding(x: T, cos: T, sin: T, mode: int) -> T:
 
 
 def rotary_position_embedding_grad(dy: T, cos: T, sin: T, x: Optional, mode: int) -> tuple[T, Optional, Optional]:
-    grad = dy.float()
-    dx = grad * cos.float() - _turned(grad * sin.float(), mode)
-    if x is None:
-        return dx, None, None
-    wide = x.float()
-    return dx, (grad * wide).sum_to_size(cos.shape), (grad * _turned(wide, mode)).sum_to_size(sin.shape)
+    leaves = [dy if x is None else x, cos, sin]
+    dx, dcos, dsin = gradients(lambda a, b, c: rotary_position_embedding(a, b, c, mode), leaves, dy)
+    return (dx, None, None) if x is None else (dx, dcos, dsin)
 
 
 def apply_rotary_pos_emb(query: T, key: T, cos: T, sin: T, _layout: int, mode: str = "half") -> None:

@@ -17,18 +17,10 @@ def _in_dtype_of(weight: Optional, *statistics: Optional) -> tuple[Optional, ...
     return tuple(each if each is None or weight is None else each.to(weight.dtype) for each in statistics)
 
 
-def batch_norm(
-    x: T, weight: Optional, bias: Optional, running_mean: Optional, running_var: Optional, training: bool,
-    momentum: float, eps: float, out: tuple[T, T, T],
-) -> None:  # fmt: skip
+def batch_norm(*given: Any) -> tuple[T, Optional, Optional]:
     """Normalize over the batch. ``saveInvstd`` is 1 / sqrt(var + eps), as on the A2 and A3 series (910B, 910_93)."""
-    arguments = (x, weight, bias, running_mean, running_var, training, momentum, eps)
-    if training and x.is_contiguous() and (x if weight is None else weight).dtype == out[1].dtype:
-        aten.native_batch_norm.out(*arguments, out=out[0], save_mean=out[1], save_invstd=out[2])
-        return
-    made = torch.native_batch_norm(*arguments)
-    for target, value in zip(out, made if training else made[:1], strict=False):
-        target.copy_(value)
+    out, mean, invstd = torch.native_batch_norm(*given)
+    return (out, mean, invstd) if given[5] else (out, None, None)  # in training
 
 
 def batch_norm_backward(
@@ -64,14 +56,6 @@ def _dense(*given: Any) -> Iterator[Any]:
     return (each.contiguous() if isinstance(each, T) else each for each in given)
 
 
-def group_norm(*given: Any) -> tuple[T, T, T]:
-    return torch.native_group_norm(*_dense(*given))
-
-
-def group_norm_backward(*given: Any) -> Three:
-    return aten.native_group_norm_backward(*_dense(*given))  # type: ignore[no-any-return]
-
-
 # --- over a batch shared by several devices: statistics of each, combined, and the same for gradients ---
 
 
@@ -88,6 +72,17 @@ def batch_norm_stats(x: T, eps: float) -> tuple[T, T]:
     return mean, (spread + eps).rsqrt()
 
 
+def _moved(
+    mean: T, spread: T, total: T, running_mean: Optional, running_var: Optional, momentum: float, eps: float
+) -> tuple[T, T]:
+    """Move running statistics towards those of a batch; return the mean, and the factor that normalizes."""
+    if running_mean is not None:
+        running_mean.lerp_(mean.to(running_mean.dtype), momentum)
+    if running_var is not None:
+        running_var.lerp_((spread * total / (total - 1)).to(running_var.dtype), momentum)
+    return mean, (spread + eps).rsqrt()
+
+
 def batch_norm_gather_stats(
     _: T, means: T, invstds: T, running_mean: Optional, running_var: Optional, momentum: float, eps: float, counts: T
 ) -> tuple[T, T]:
@@ -95,11 +90,7 @@ def batch_norm_gather_stats(
     total = weights.sum()
     mean = (means * weights).sum(0) / total
     spread = ((invstds.square().reciprocal() - eps + (means - mean).square()) * weights).sum(0) / total
-    if running_mean is not None:
-        running_mean.lerp_(mean.to(running_mean.dtype), momentum)
-    if running_var is not None:
-        running_var.lerp_((spread * total / (total - 1)).to(running_var.dtype), momentum)
-    return mean, (spread + eps).rsqrt()
+    return _moved(mean, spread, total, running_mean, running_var, momentum, eps)
 
 
 def batch_norm_reduce(x: T) -> tuple[T, T]:
@@ -108,23 +99,20 @@ def batch_norm_reduce(x: T) -> tuple[T, T]:
 
 
 def batch_norm_gather_sums(
-    sums: T, squares: T, counts: T, running_mean: T, running_var: T, momentum: float = 0.1, eps: float = 1e-5
-) -> tuple[T, T, T, T]:
-    """Return statistics of all ranks, and the running ones, from sums: older torch_npu has its own SyncBatchNorm."""
-    total = counts.sum()
-    mean = sums.sum(0) / total
-    spread = squares.sum(0) / total - mean.square()
-    running = (running_mean.lerp(mean, momentum), running_var.lerp(spread * total / (total - 1), momentum))
-    return mean, (spread + eps).rsqrt(), *running
-
-
-def batch_norm_gather_sums_aclnn(
     sums: T, squares: T, counts: T, running_mean: T, running_var: T, momentum: float, eps: float
 ) -> tuple[T, T]:
-    *made, mean, var = batch_norm_gather_sums(sums, squares, counts, running_mean, running_var, momentum, eps)
-    running_mean.copy_(mean)
-    running_var.copy_(var)
-    return made[0], made[1]
+    """Return statistics of all ranks from sums: older torch_npu has its own SyncBatchNorm."""
+    total = counts.sum()
+    mean = sums.sum(0) / total
+    return _moved(mean, squares.sum(0) / total - mean.square(), total, running_mean, running_var, momentum, eps)
+
+
+def batch_norm_gather_sums_by_name(
+    sums: T, squares: T, counts: T, *running: T, momentum: float = 0.1, eps: float = 1e-5
+) -> tuple[T, ...]:
+    """Return the running statistics too, instead of moving them in place."""
+    mean, var = (each.clone() for each in running)
+    return *batch_norm_gather_sums(sums, squares, counts, mean, var, momentum, eps), mean, var
 
 
 def batch_norm_reduce_backward(
@@ -200,7 +188,7 @@ def add_layer_norm(x1: T, x2: T, gamma: T, beta: T, bias: Optional, eps: float, 
 
 
 def group_norm_silu(x: T, gamma: Optional, beta: Optional, group: int, eps: float) -> tuple[T, T, T]:
-    y, mean, rstd = group_norm(x, gamma, beta, *x.shape[:2], x[0, 0].numel(), group, eps)
+    y, mean, rstd = torch.native_group_norm(*_dense(x, gamma, beta, *x.shape[:2], x[0, 0].numel(), group, eps))
     return torch.nn.functional.silu(y), mean, rstd
 
 
@@ -228,7 +216,8 @@ def deep_norm_grad(dy: T, x: T, gx: T, gamma: T, mean: T, rstd: T, alpha: float)
 def group_norm_swish(
     x: T, gamma: T, beta: T, groups: int, _: str | None, eps: float, swish: bool, scale: float
 ) -> tuple[T, T, T]:
-    y, mean, rstd = group_norm(x.float(), gamma.float(), beta.float(), *x.shape[:2], x[0, 0].numel(), groups, eps)
+    given = _dense(x.float(), gamma.float(), beta.float(), *x.shape[:2], x[0, 0].numel(), groups, eps)
+    y, mean, rstd = torch.native_group_norm(*given)
     return y * torch.sigmoid(scale * y) if swish else y, mean, rstd
 
 
@@ -243,4 +232,5 @@ def group_norm_swish_grad(
     y = normal * _of_channels(x, gamma.float()) + _of_channels(x, beta.float())
     share = torch.sigmoid(scale * y)
     grad = dy.float() * (share + scale * y * share * (1 - share))
-    return group_norm_backward(grad, x.float(), mean, rstd, gamma.float(), *sizes, [True, of_gamma, of_beta])
+    given = _dense(grad, x.float(), mean, rstd, gamma.float())
+    return aten.native_group_norm_backward(*given, *sizes, [True, of_gamma, of_beta])  # type: ignore[no-any-return]

@@ -33,7 +33,10 @@ def gating_top_k(
     scores = x.float().softmax(-1) if norm == 0 else x.float().sigmoid()
     wanted = scores if bias is None else scores + bias.float()
     if groups > 1:
-        wanted = wanted.masked_fill(~_in_best_groups(wanted, groups, k_group, select), float("-inf"))
+        by_group = wanted.view(len(wanted), groups, -1)  # the best by their best member, or the sum of the best two
+        rank = by_group.amax(-1) if select == 0 else by_group.topk(2, -1).values.sum(-1)
+        left_out = torch.ones_like(rank, dtype=torch.bool).scatter_(-1, _best(rank, k_group), value=False)
+        wanted = by_group.masked_fill(left_out.unsqueeze(-1), float("-inf")).view(wanted.shape)
     experts = _best(wanted, k)
     values = scores.gather(-1, experts)
     if norm == 1 or renorm:
@@ -44,14 +47,6 @@ def gating_top_k(
 def _best(x: T, k: int) -> T:
     """Return the indices of the k largest, of equal ones the first."""
     return torch.sort(x, dim=-1, descending=True, stable=True).indices[..., :k]
-
-
-def _in_best_groups(wanted: T, groups: int, k: int, select: int) -> T:
-    """Return which experts are in the k best groups: by their best member (0) or the sum of the best two (1)."""
-    by_group = wanted.view(len(wanted), groups, -1)
-    rank = by_group.amax(-1) if select == 0 else by_group.topk(2, -1).values.sum(-1)
-    best = torch.zeros_like(rank, dtype=torch.bool).scatter_(-1, _best(rank, k), value=True)
-    return best.unsqueeze(-1).expand_as(by_group).reshape(wanted.shape)
 
 
 def init_routing(x: T, rows: T, experts: T, active: int) -> tuple[T, T, T]:
@@ -92,21 +87,26 @@ def _chosen(x: T, slots: T, k: int) -> T:
     return x.float()[slots.clamp(min=0) // k] * (slots >= 0).unsqueeze(-1)
 
 
+def _quantized(rows: T, of: T, scale: Optional, offset: Optional, quant: int) -> tuple[T, Optional]:
+    """Quantize rows by a given scale and offset (0), or each by its largest, after its expert's scale (1)."""
+    if quant == 0 and scale is not None:
+        return (rows * scale.float() + (0 if offset is None else offset.float())).round().clamp(-128, 127), None
+    if scale is not None:  # one row for all experts, or one for each
+        rows = rows * (scale.float()[of] if len(scale) > 1 else scale.float())
+    return by_row(rows)
+
+
 def init_routing_v2(
     x: T, experts: T, scale: Optional, offset: Optional, active: int, capacity: int, count: int, drop: int, mode: int,
     _before: bool, quant: int = -1,
 ) -> tuple[T, T, T, T, Optional]:  # fmt: skip
     """Route rows, or in int8: by a given scale and offset (0), or each row by its largest, which is returned (1)."""
+    if quant == 0 and (scale is None or offset is None):
+        raise NotImplementedError("a given scale without offset is not implemented")
     slots, places = _slots(experts, active, capacity, count, drop)
     rows, steps = _chosen(x, slots, experts.shape[1]), None
-    if quant == 0:
-        if scale is None or offset is None:
-            raise NotImplementedError("a given scale without offset is not implemented")
-        rows = (rows * scale + offset).round().clamp(-128, 127)
-    elif quant > 0:
-        if scale is not None:  # one row for all experts, or one for each
-            rows = rows * (scale[experts.flatten().long()[slots.clamp(min=0)]] if len(scale) > 1 else scale)
-        rows, steps = by_row(rows)
+    if quant >= 0:
+        rows, steps = _quantized(rows, experts.flatten().long()[slots.clamp(min=0)], scale, offset, quant)
     rows = rows.view(count, capacity, -1) if drop else rows
     return rows, places, _counted(experts, count, mode), _counted(experts, count, 2), steps
 
@@ -130,17 +130,12 @@ def init_routing_v3(
         valid = int(mine.sum())
         slots = slots.masked_fill(torch.arange(len(slots)) >= valid, -1)
         slots, places = slots[: active if active > 0 else None], places.masked_fill(places >= valid, -1)
-    rows, steps = _chosen(x, slots, k), None
+    made = _chosen(x, slots, k)
     if quant < 0:
         steps = None if scale is None else _chosen(scale.view(-1, 1), slots, k).flatten()
-        made = rows.to(x.dtype)
-    elif quant == 0 and scale is not None:
-        made = (rows * scale.float() + (0 if offset is None else offset.float())).round().clamp(-128, 127)
     else:
-        if scale is not None:
-            of = (flat[slots.clamp(min=0)] - low).clamp(0, len(scale) - 1)
-            rows = rows * (scale.float()[of] if len(scale) > 1 else scale.float())
-        made, steps = by_row(rows)
+        of = (flat[slots.clamp(min=0)] - low).clamp(0, high - low - 1)
+        made, steps = _quantized(made, of, scale, offset, quant)
     numbers = (flat[mine] - low).bincount(minlength=high - low)
     pairs = torch.zeros(count, 2, dtype=numbers.dtype)
     used = numbers.nonzero().flatten()
@@ -193,17 +188,6 @@ def token_unpermute(permuted: T, places: T, probs: Optional, _padded: bool, _sha
     if probs is None:
         return rows
     return (rows.view(*probs.shape, -1) * probs.float().unsqueeze(-1)).sum(1)
-
-
-def token_unpermute_grad(
-    permuted: T, grad: T, places: T, probs: Optional, _padded: bool, _shape: L | None
-) -> tuple[T, Optional]:
-    source, wide = places.long(), grad.float()
-    if probs is None:
-        return torch.zeros(permuted.shape).index_copy_(0, source, wide), None
-    shares = (wide.unsqueeze(1) * probs.float().unsqueeze(-1)).flatten(0, 1)
-    of_probs = (permuted.float()[source].view(*probs.shape, -1) * wide.unsqueeze(1)).sum(-1)
-    return torch.zeros(permuted.shape).index_copy_(0, source, shares), of_probs
 
 
 def apply_top_k_top_p(logits: T, p: Optional, k: Optional) -> T:

@@ -193,14 +193,6 @@ def _filled(x: T, rows: int) -> T:
     return torch.cat((x, x.new_zeros(rows - len(x), *x.shape[1:])))
 
 
-def swiglu_quant(
-    x: T, quantScale: Optional, quantOffset: Optional, groupIndex: Optional, activateLeft: bool,
-    quantMode: str | None, groupListType: int,
-) -> tuple[T, Optional]:  # fmt: skip
-    counts = groupIndex if groupIndex is None or groupListType else groupIndex.diff(prepend=groupIndex.new_zeros(1))
-    return dequant_swiglu_quant(x, None, None, None, quantScale, quantOffset, counts, activateLeft, quantMode)
-
-
 # --- attention over chosen keys, and in parts ---
 
 

@@ -6,7 +6,7 @@ import torch
 
 from pytest_ascend.emulator.kernels.normalization import (
     batch_norm_gather_sums,
-    batch_norm_gather_sums_aclnn,
+    batch_norm_gather_sums_by_name,
     batch_norm_reduce,
 )
 
@@ -20,9 +20,9 @@ def test_statistics_from_sums_of_ranks_are_those_of_the_whole_batch() -> None:
     parts = x.split([3, 4])
     sums, squares = map(torch.stack, zip(*map(batch_norm_reduce, parts), strict=True))
     counts = torch.tensor([30, 40], dtype=torch.int32)
-    by_name = batch_norm_gather_sums(sums, squares, counts, *running, momentum=0.3, eps=1e-3)
+    by_name = batch_norm_gather_sums_by_name(sums, squares, counts, *running, momentum=0.3, eps=1e-3)
     torch.testing.assert_close(by_name, (mean, invstd, *expected))
     assert running[0].tolist() == [1, 1, 1]
 
-    found = batch_norm_gather_sums_aclnn(sums, squares, counts, *running, 0.3, 1e-3)
+    found = batch_norm_gather_sums(sums, squares, counts, *running, 0.3, 1e-3)
     torch.testing.assert_close((*found, *running), (mean, invstd, *expected))
