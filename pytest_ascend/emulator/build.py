@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import json
@@ -42,7 +43,13 @@ def emulated_cann() -> Path:
     torch_npu cannot be loaded beside this torch.
     """
     libraries = torch_npu_libraries()
-    compiler = _compiler()
+    wanted = os.environ.get("CC")
+    compiler = next(filter(None, map(shutil.which, [wanted] if wanted else ["cc", "gcc", "clang"])), None)
+    if compiler is None:
+        raise EmulatorUnavailable(
+            f"the emulated device needs a C compiler, and there is no {wanted or 'cc, gcc or clang'} on the PATH",
+            hint="install gcc (Debian, Ubuntu: apt install gcc; Fedora: dnf install gcc) or set CC to a compiler",
+        )
     clash = clashes(libraries)
     try:
         folder = cache_folder()
@@ -61,17 +68,6 @@ def emulated_cann() -> Path:
     return target
 
 
-def _compiler() -> str:
-    wanted = os.environ.get("CC")
-    for name in [wanted] if wanted else ["cc", "gcc", "clang"]:
-        if found := shutil.which(name):
-            return found
-    raise EmulatorUnavailable(
-        f"the emulated device needs a C compiler, and there is no {wanted or 'cc, gcc or clang'} on the PATH",
-        hint="install gcc (Debian, Ubuntu: apt install gcc; Fedora: dnf install gcc) or set CC to a compiler",
-    )
-
-
 def _key(compiler: str, libraries: list[Path], *, clash: bool = False) -> str:
     folders = (HERE, *(HERE / name for name in ("kernels", "runtime", "hccl")))
     sources = sorted(path for folder in folders for path in folder.glob("*.*"))
@@ -86,40 +82,37 @@ def _key(compiler: str, libraries: list[Path], *, clash: bool = False) -> str:
 
 
 def _build(compiler: str, libraries: list[Path], target: Path, *, clash: bool) -> None:
-    beside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f"{target.name}."))
+    home = Path(tempfile.mkdtemp(dir=target.parent, prefix=f"{target.name}."))
+    link = functools.partial(_link, compiler, home)
     try:
         for folder in ("lib64", "runtime", "compiler", "opp"):  # torch_npu looks for all of them
-            (beside / folder).mkdir()
-        _compile_all(compiler, libraries, beside, clash=clash)
+            (home / folder).mkdir()
+        needed, names = needed_from_cann(libraries)
+        runtime = sorted(each for each in (HERE / "runtime").glob("*.c") if each.name != "atb.c")
+        boost = HERE / "runtime" / "atb.c"
+        collectives = sorted((HERE / "hccl").glob("*.c"))
+        # An old torch_npu, whose libraries need libascendcl.so first, would find a stub there before the function.
+        absent = (needed | _SHARING) - _defined([*runtime, *collectives, boost])
+        missing = _write(home, "missing.c", missing_source(absent))
+        operators = _write(home, "operators.c", operators_source(declared_signatures()))
+        empty = _write(home, "empty.c", "typedef int nothing;\n")
+        others = _write(home, "others.c", _OPENS_CLASH) if clash else empty
+        link("libascendcl.so", [*runtime, missing], "-ldl", "-lpthread")
+        link("libopapi.so", [operators], "-lascendcl")
+        link("libhccl.so", collectives, "-lascendcl", "-lpthread", "-lm")
+        link("libhcomm.so", [empty], "-Wl,--no-as-needed", "-lhccl")
+        link("libatb.so", [boost], "-lascendcl")
+        if clash:
+            _link_clash(compiler, home)
+        for name in {*names, *_OPENED_AT_RUN_TIME} - {"libascendcl.so", "libopapi.so", "libhccl.so", "libatb.so"}:
+            link(name, [others], "-Wl,--no-as-needed", "-lascendcl", "-ldl")
         for path, text in ((PROGRAM, SCRIPT), (BESIDE, "")):
-            (beside / path).parent.mkdir(parents=True)
-            _write(beside, str(path), text).chmod(0o755)
-        beside.chmod(0o755)
-        beside.replace(target)
+            (home / path).parent.mkdir(parents=True)
+            _write(home, str(path), text).chmod(0o755)
+        home.chmod(0o755)
+        home.replace(target)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
-
-
-def _compile_all(compiler: str, libraries: list[Path], home: Path, *, clash: bool) -> None:
-    needed, names = needed_from_cann(libraries)
-    runtime = sorted(each for each in (HERE / "runtime").glob("*.c") if each.name != "atb.c")
-    boost = HERE / "runtime" / "atb.c"
-    collectives = sorted((HERE / "hccl").glob("*.c"))
-    # An old torch_npu, whose libraries need libascendcl.so first, would find a stub there before the function itself.
-    absent = (needed | _SHARING) - _defined([*runtime, *collectives, boost])
-    missing = _write(home, "missing.c", missing_source(absent))
-    operators = _write(home, "operators.c", operators_source(declared_signatures()))
-    empty = _write(home, "empty.c", "typedef int nothing;\n")
-    others = _write(home, "others.c", _OPENS_CLASH) if clash else empty
-    _link(compiler, home, "libascendcl.so", [*runtime, missing], "-ldl", "-lpthread")
-    _link(compiler, home, "libopapi.so", [operators], "-lascendcl")
-    _link(compiler, home, "libhccl.so", collectives, "-lascendcl", "-lpthread", "-lm")
-    _link(compiler, home, "libhcomm.so", [empty], "-Wl,--no-as-needed", "-lhccl")
-    _link(compiler, home, "libatb.so", [boost], "-lascendcl")
-    if clash:
-        _link_clash(compiler, home)
-    for name in {*names, *_OPENED_AT_RUN_TIME} - {"libascendcl.so", "libopapi.so", "libhccl.so", "libatb.so"}:
-        _link(compiler, home, name, [others], "-Wl,--no-as-needed", "-lascendcl", "-ldl")
+        shutil.rmtree(home, ignore_errors=True)
 
 
 #: For what processes share, which torch_npu looks up by name: without them it says only that a function is missing.

@@ -107,8 +107,11 @@ class DeviceFault:
             return False
         if self.numel and all(tensor.numel() != self.numel for tensor in tensors_in(values)):
             return False
-        if self.device != -1 and self.device != _current_device():
-            return False
+        if self.device != -1:
+            current = ctypes.c_int32(0)
+            runtime().aclrtGetDevice(ctypes.byref(current))
+            if self.device != runtime().emu_logical(current):
+                return False
         self.met += 1
         is_due = self.met > self.after and not (self.times and self.happened >= self.times)
         is_chosen = is_due and (self.rate >= 1 or random.random() < self.rate)  # noqa: S311 - chance, no secret
@@ -293,9 +296,3 @@ _AFTERWARDS: Mapping[str, Callable[[str, list[torch.Tensor]], None]] = {
     "noisy": _add_noise,
     "flushing": _flush,
 }
-
-
-def _current_device() -> int:
-    device = ctypes.c_int32(0)
-    runtime().aclrtGetDevice(ctypes.byref(device))
-    return int(runtime().emu_logical(device))

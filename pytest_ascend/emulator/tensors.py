@@ -90,10 +90,6 @@ class DeviceMemory:
             return torch.empty(shape, dtype=base.dtype)
         return base.as_strided(shape, strides, (data - self.address) // itemsize + offset)
 
-    def tensors(self, descriptor: int) -> list[torch.Tensor | None] | None:
-        """Return the tensors of a list, None for a null pointer."""
-        return [self.tensor(each) for each in _pointers(descriptor)] if descriptor else None
-
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """Return the tensors of an operator's inputs or outputs, those in lists and by name too."""
@@ -134,24 +130,17 @@ def scalar(descriptor: int) -> complex | None:
     return torch.frombuffer(bytearray(value), dtype=DTYPES[code])[0].item()
 
 
-def scalars(descriptor: int) -> list[complex | None] | None:
-    """Return the numbers of a list of scalars, None for a null pointer."""
-    return [scalar(each) for each in _pointers(descriptor)] if descriptor else None
+def _array(item: type[Any], read: Callable[[int], Any] | None = None) -> Callable[[int], list[Any] | None]:
+    """Return what reads a list, None for a null pointer; ``read`` follows the pointer that each item is."""
 
-
-def _pointers(descriptor: int) -> list[int]:
-    count, items = _TWO.from_address(descriptor)
-    return (ctypes.c_int64 * count).from_address(items)[:] if count else []
-
-
-def _array(item: type[Any]) -> Callable[[int], list[Any] | None]:
-    def read(descriptor: int) -> list[Any] | None:
+    def read_all(descriptor: int) -> list[Any] | None:
         if not descriptor:
             return None
         count, items = _TWO.from_address(descriptor)
-        return list((item * count).from_address(items)) if count else []
+        found = list((item * count).from_address(items)) if count else []
+        return [read(each) for each in found] if read else found
 
-    return read
+    return read_all
 
 
 def _float(bits: int) -> float:
@@ -162,9 +151,9 @@ def readers(memory: DeviceMemory) -> dict[str, Callable[[int], Any]]:
     """Return, for each type of a declaration, the function from a word to the kernel's argument."""
     return {
         "Tensor": memory.tensor,
-        "TensorList": memory.tensors,
+        "TensorList": _array(ctypes.c_int64, memory.tensor),
         "Scalar": scalar,
-        "ScalarList": scalars,
+        "ScalarList": _array(ctypes.c_int64, scalar),
         "IntArray": _array(ctypes.c_int64),
         "BoolArray": _array(ctypes.c_bool),
         "FloatArray": _array(ctypes.c_float),

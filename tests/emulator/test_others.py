@@ -140,8 +140,8 @@ def test_a_newer_chip_asks_for_the_status_and_clears_it_without_a_tensor() -> No
     ("name", "family", "computes"),
     [
         ("aclnnAdd", "elementwise", True),
-        ("aclnnCat", "shaping", False),
-        ("aclnnGather", "indexing", False),
+        ("aclnnCat", "movement", False),
+        ("aclnnGather", "movement", False),
         ("aclnnSWhere", "elementwise", False),
         ("aclnnApplyTopKTopP", "routing", False),
         ("NPUGetFloatStatus", "overflow", False),

@@ -20,9 +20,7 @@ from pytest_ascend.emulator.chip.products import PRODUCTS
 from pytest_ascend.emulator.chip.sums import SUMS
 from pytest_ascend.emulator.choices import EXACT, checked
 from pytest_ascend.emulator.registry import Body, Kernel
-from pytest_ascend.system.dispatching import EagerDispatchMode
-
-__all__ = ["Chip"]
+from pytest_ascend.system.dispatching import EagerDispatchMode, is_composed
 
 #: Name in torch, without the trailing underscore of in-place functions -> its replacement, of the call and the seed.
 _TABLE: Mapping[str, Callable[[Call, int], Any]] = {**FUNCTIONS, **SUMS, **PRODUCTS}
@@ -56,9 +54,8 @@ def _computes(func: torch._ops.OpOverload) -> Callable[[Call, int], Any] | None:
 @functools.cache
 def _is_composite(func: torch._ops.OpOverload) -> bool:
     """Whether torch only implements it by other functions, which may be in the tables."""
-    has = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001  no public name exists
-    name = func.name()  # type: ignore[no-untyped-call]
-    return has(name, "CompositeImplicitAutograd") and not has(name, "CPU")
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001  no public name exists
+    return is_composed(func) and not has_kernel(func.name(), "CPU")  # type: ignore[no-untyped-call]
 
 
 #: cubeMathType: a lower precision is allowed for float32, and the value that a chip then uses.
@@ -70,18 +67,17 @@ def apply_numerics(kernels: Iterable[Kernel], text: str) -> list[Kernel]:
     numerics = checked(text)
     if numerics == EXACT:
         return list(kernels)
-    seed = int(numerics.removeprefix("chip:"))
-    return [replace(each, body=_as_chip(each, seed)) for each in kernels]
+    return [replace(each, body=_as_chip(each, int(numerics.removeprefix("chip:")))) for each in kernels]
 
 
 def _as_chip(kernel: Kernel, seed: int) -> Body:
     names = [each.name for each in kernel.signature.parameters if each.is_input]
-    correct, cube = kernel.body, (names.index("cube") if "cube" in names else None)
+    cube = names.index("cube") if "cube" in names else None
 
     def body(*arguments: Any, **out: Any) -> Any:
         if cube is not None and arguments[cube] == _ALLOWED:
             arguments = (*arguments[:cube], _HF32, *arguments[cube + 1 :])
         with Chip(seed):
-            return correct(*arguments, **out)
+            return kernel.body(*arguments, **out)
 
     return body

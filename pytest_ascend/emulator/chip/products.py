@@ -27,13 +27,6 @@ def _is_inexact(*operands: T) -> bool:
     return all(each.is_floating_point() or each.is_complex() for each in operands)
 
 
-def _fit(left: T, right: T) -> bool:
-    """Whether two operands can be multiplied: blocks of them might fit although they do not."""
-    contracted = right.shape[0] if right.dim() == 1 else right.shape[-2]
-    batches = left.shape[:-2] == right.shape[:-2] if left.dim() == right.dim() else True
-    return left.dtype is right.dtype and left.shape[-1] == contracted and batches
-
-
 def parts(length: int, seed: int) -> Iterator[slice]:
     """Yield the blocks of a contracted dimension: at least two if there are two elements."""
     block = max(_BLOCKS[seed % len(_BLOCKS)], -(-length // _MOST_PARTS))
@@ -42,20 +35,13 @@ def parts(length: int, seed: int) -> Iterator[slice]:
         yield slice(start, min(start + block, length))
 
 
-def _total(pieces: Iterable[T]) -> T:
+def _added(pieces: Iterable[T]) -> T:
     """Add in place: nobody else uses the pieces."""
     return functools.reduce(T.add_, pieces)
 
 
 def _wide(x: T) -> T:
     return x.to(_WIDE.get(x.dtype, x.dtype))
-
-
-def _product(left: T, right: T, seed: int) -> T:
-    """Multiply as torch.matmul does, block by block, in at least float32."""
-    left, right, dim = _wide(left), _wide(right), max(-2, -right.dim())
-    blocks = parts(left.shape[-1], seed)
-    return _total(left[..., part] @ right.narrow(dim, part.start, part.stop - part.start) for part in blocks)
 
 
 @dataclass(frozen=True)
@@ -70,10 +56,15 @@ class Product:
     def __call__(self, call: Call, seed: int) -> Any:
         """Multiply, add, round once."""
         left, right = call.get(self.left), call.get(self.right)
-        if not _is_inexact(left, right) or not _fit(left, right):
-            return call.make()  # which raises for operands that do not fit
+        dim = max(-2, -right.dim())
+        fits = left.dtype is right.dtype and left.shape[-1] == right.shape[dim]
+        fits = fits and (left.dim() != right.dim() or left.shape[:-2] == right.shape[:-2])
+        if not _is_inexact(left, right) or not fits:  # blocks of operands might fit although these do not
+            return call.make()  # which raises
         dtype = call.targets()[0].dtype if call.written else call.get("out_dtype") or left.dtype
-        made = _product(left.conj() if self.conjugated else left, right, seed)
+        wide, other = _wide(left.conj() if self.conjugated else left), _wide(right)
+        blocks = parts(left.shape[-1], seed)
+        made = _added(wide[..., part] @ other.narrow(dim, part.start, part.stop - part.start) for part in blocks)
         made = made.sum(0) if self.over_batch else made
         if self.left != "self":
             alpha, beta = call.get("alpha", 1), call.get("beta", 1)
@@ -98,7 +89,7 @@ def _convolution(call: Call, seed: int) -> Any:
         once = {} if part.start == 0 else {"bias": None}
         return call.make({"input": wide[:, part], "weight": block, "bias": bias, **once})  # type: ignore[no-any-return]
 
-    return _total(map(piece, parts(x.shape[1], seed))).to(x.dtype)
+    return _added(map(piece, parts(x.shape[1], seed))).to(x.dtype)
 
 
 def _convolution_backward(call: Call, seed: int) -> Any:

@@ -11,9 +11,9 @@ from pytest_ascend.emulator.rows import family_of
 
 #: The module of each family, in the order in which the compiled entry points number their operators.
 _MODULES = (
-    *("activation", "atb", "convolution", "detection", "elementwise", "attention", "gated", "indexing", "inference"),
-    *("linear", "linear_algebra", "loss", "mc2", "microscaling", "normalization", "optimizer"),
-    *("overflow", "pooling", "quantization", "random", "recurrent", "reduction", "routing", "serving", "shaping"),
+    *("activation", "atb", "convolution", "detection", "elementwise", "attention", "inference", "linear"),
+    *("linear_algebra", "loss", "mc2", "movement", "normalization", "optimizer", "overflow", "pooling"),
+    *("quantization", "random", "recurrent", "reduction", "routing", "serving"),
 )
 FAMILIES: tuple[Family, ...] = tuple(family_of(name, import_module(f"{__name__}.{name}")) for name in _MODULES)
 

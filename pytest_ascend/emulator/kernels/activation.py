@@ -1,12 +1,16 @@
-"""Activation functions and their gradients."""
+"""Activation functions and their gradients, and rotations of positions.
+
+Those that only NPUs have as one operator have no match in PyTorch: they are computed in float32 and rounded once.
+"""
 
 from __future__ import annotations
 
 import math
 
 import torch
+from torch.nn import functional
 
-from pytest_ascend.emulator.registry import T, aten
+from pytest_ascend.emulator.registry import Optional, T, aten, gradients
 
 
 def gelu(self: T, *, out: T) -> T:
@@ -39,3 +43,94 @@ def nan_to_num(self: T, nan: float, posinf: float, neginf: float, *, out: T) -> 
     is_default = self.dtype == torch.float64
     high, low = (None if is_default and math.isinf(value) else value for value in (posinf, neginf))
     torch.nan_to_num(self, nan, high, low, out=out)
+
+
+#: CANN's numbers for the ways to compute GELU.
+APPROXIMATE = ("none", "tanh")
+
+
+def fast_gelu(self: T) -> T:
+    x = self.float()
+    return x * torch.sigmoid(1.702 * x)
+
+
+def swiglu(x: T, dim: int) -> T:
+    gate, value = x.float().chunk(2, dim)
+    return functional.silu(gate) * value
+
+
+def clipped_swiglu(x: T, _: T | None, dim: int, alpha: float, limit: float, bias: float, interleaved: bool) -> T:
+    """Return all rows; the values of those beyond the sum of the group index are unspecified."""
+    x = x.float()
+    gate, value = aten.unflatten(x, dim, (-1, 2)).unbind(dim % x.ndim + 1) if interleaved else x.chunk(2, dim)
+    gate, value = gate.clamp(max=limit), value.clamp(-limit, limit)
+    return gate * torch.sigmoid(alpha * gate) * (value + bias)
+
+
+def gelu_mul(x: T, approximate: str | None) -> T:
+    gate, value = x.float().chunk(2, -1)
+    gelu: T = aten.gelu(gate, approximate=approximate or "none")
+    return gelu * value
+
+
+def geglu(x: T, dim: int, approximate: int, activate_left: bool) -> tuple[T, T]:
+    gate, value = x.float().chunk(2, dim)[:: 1 if activate_left else -1]
+    gelu = aten.gelu(gate, approximate=APPROXIMATE[approximate])
+    return gelu * value, gelu
+
+
+#: CANN's numbers for what is rotated together: both halves of a head, or neighbours.
+HALF, INTERLEAVE = 0, 1
+
+
+def _turned(x: T, mode: int) -> T:
+    if mode == HALF:
+        first, second = x.chunk(2, -1)
+        return torch.cat((-second, first), -1)
+    if mode == INTERLEAVE:
+        return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+    raise NotImplementedError(f"rotary mode {mode} is not implemented")
+
+
+def rotary_position_embedding(x: T, cos: T, sin: T, mode: int) -> T:
+    wide = x.float()
+    return wide * cos.float() + _turned(wide, mode) * sin.float()
+
+
+def rotary_position_embedding_grad(dy: T, cos: T, sin: T, x: Optional, mode: int) -> tuple[T, Optional, Optional]:
+    leaves = [dy if x is None else x, cos, sin]
+    dx, dcos, dsin = gradients(lambda a, b, c: rotary_position_embedding(a, b, c, mode), leaves, dy)
+    return (dx, None, None) if x is None else (dx, dcos, dsin)
+
+
+def apply_rotary_pos_emb(query: T, key: T, cos: T, sin: T, _layout: int, mode: str = "half") -> None:
+    for x in (query, key):
+        x.copy_(rotary_position_embedding(x, cos, sin, INTERLEAVE if mode == "interleave" else HALF))
+
+
+def _of_sections(angles: T, sections: list[int], interleaved: bool) -> T:
+    """Choose for each frequency among positions (3, tokens, frequencies) of time, height and width."""
+    made = angles[0].clone()
+    if interleaved:
+        for axis in (1, 2):
+            made[:, axis : sections[axis] * 3 : 3] = angles[axis, :, axis : sections[axis] * 3 : 3]
+        return made
+    return torch.cat([part[axis] for axis, part in enumerate(torch.split(angles, sections, -1))], -1)
+
+
+def rope_with_cache(
+    positions: T, query: T, key: T, cache: T, sections: list[int] | None, head: int, is_neox: bool, cache_mode: int = 0
+) -> tuple[T, T]:
+    """Rotate the first dimensions of each head by cosines and sines of its position; the cache has one row for each."""
+    cos, sin = cache.float()[positions.long()].chunk(2, -1)
+    if positions.dim() == 2:
+        cos, sin = (_of_sections(each, list(sections or ()), cache_mode == 1) for each in (cos, sin))
+    mode = HALF if is_neox else INTERLEAVE
+    cos, sin = (torch.cat((x, x), -1) if is_neox else x.repeat_interleave(2, -1) for x in (cos, sin))
+    made = []
+    for x in (query, key):
+        heads = x.float().view(len(x), -1, head)
+        front, rest = heads[..., : cos.shape[-1]], heads[..., cos.shape[-1] :]
+        turned = rotary_position_embedding(front, cos.unsqueeze(1), sin.unsqueeze(1), mode)
+        made.append(torch.cat((turned, rest), -1).view(x.shape))
+    return made[0], made[1]

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.kernels.gated import HALF, INTERLEAVE, rotary_position_embedding
+from pytest_ascend.emulator.kernels.activation import HALF, INTERLEAVE, rotary_position_embedding
 from pytest_ascend.emulator.kernels.inference import attend_alone, gathered
 from pytest_ascend.emulator.kernels.quantization import to_int8
 from pytest_ascend.emulator.registry import L, Optional, T

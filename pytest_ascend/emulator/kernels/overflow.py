@@ -12,7 +12,7 @@ from typing import Any
 from pytest_ascend.emulator.registry import Kernel, T
 
 #: Families that move values without computing any, and such operators of other families: Inf stays Inf.
-_MOVING = ("shaping", "indexing", "overflow", "aclnnSWhere", "aclnnApplyTopKTopP")
+_MOVING = ("movement", "overflow", "aclnnSWhere", "aclnnApplyTopKTopP")
 #: Has a word after an overflow.
 _status: set[str] = set()
 

@@ -56,12 +56,8 @@ def resized(name: str, leading: int) -> Callable[..., T]:
         outer, axes = arguments[1], len(arguments) - leading
         inner = arguments[2] if is_backward else arguments[0].shape
         sizes = zip(arguments[leading:], inner[-axes:], outer[-axes:], strict=True) if axes else ()
-        scales = [scale if _gives(scale, before, after) else None for scale, before, after in sizes]
+        # If a caller gives sizes only, torch_npu passes 0, and before 2.6 passed 1.
+        scales = [each if each > 0 and (each != 1 or before == after) else None for each, before, after in sizes]
         return function(*arguments[:leading], *scales)  # type: ignore[no-any-return]
 
     return body
-
-
-def _gives(scale: float, before: int, after: int) -> bool:
-    """Whether a scale is given: if a caller gives sizes only, torch_npu passes 0, and before 2.6 passed 1."""
-    return scale > 0 and (scale != 1 or before == after)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from pytest_ascend.emulator.registry import L, T, aten
@@ -51,20 +52,16 @@ def rrelu_with_noise(x: T, noise: T, low: float, high: float, training: bool, se
 
 # --- dropout: a mask with one bit per element, least significant first, in whole bytes of uint8 ---
 
-_PLACES = torch.arange(8, dtype=torch.uint8)
-#: Byte -> its eight bits.
-_BITS = (torch.arange(256, dtype=torch.uint8)[:, None] >> _PLACES) & 1
-
 
 def bits_of(mask: T, shape: Sequence[int]) -> T:
     """Return the first bits of a mask, each in a number of its own."""
-    return _BITS[mask.int()].view(-1)[: math.prod(shape)].view(tuple(shape))
+    bits = np.unpackbits(mask.to(torch.uint8).numpy(), count=math.prod(shape), bitorder="little")
+    return torch.from_numpy(bits).view(tuple(shape))
 
 
 def in_bits(mask: T) -> T:
     """Pack flat elements into bits, the first one in the lowest bit of the first byte; the last byte ends with 0."""
-    padded = torch.nn.functional.pad(mask.to(torch.uint8), (0, -len(mask) % 8))
-    return (padded.view(-1, 8) << _PLACES).sum(1, dtype=torch.uint8)
+    return torch.from_numpy(np.packbits(mask.to(torch.uint8).numpy(), bitorder="little"))
 
 
 def drop_mask(probability: float, bytes_: int, seed: int | T, offset: int | T, more: int = 0) -> T:

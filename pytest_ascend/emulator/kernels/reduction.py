@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import L, Optional, T, aten
+from pytest_ascend.emulator.registry import L, Optional, T
 from pytest_ascend.emulator.tensors import Refused
 
 
@@ -73,18 +73,7 @@ def lp_norm_reduce(x: T, p: float, axes: L, keepdim: bool, epsilon: float) -> T:
 
 # --- distinct elements: their number depends on the data ---
 
-Distinct = tuple[T, Optional, T]
 
-
-def _asked(found: tuple[T, T, T], inverse: bool, counts: bool) -> Distinct:
+def asked(found: tuple[T, T, T], inverse: bool, counts: bool) -> tuple[T, Optional, T]:
     """Omit results that were not requested: torch_npu has no room for them."""
     return found[0], found[1] if inverse else None, found[2] if counts else found[2][:0]
-
-
-def unique2(x: T, _: bool, inverse: bool, counts: bool) -> Distinct:
-    return _asked(aten._unique2(x, True, inverse, counts), inverse, counts)
-
-
-def unique_consecutive(x: T, inverse: bool, counts: bool, dim: int) -> Distinct:
-    # torch_npu passes 1000 for "none, all elements in a row"
-    return _asked(aten.unique_consecutive(x, inverse, counts, None if dim == 1000 else dim), inverse, counts)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
+from pytest_ascend.emulator.kernels.activation import HALF, rotary_position_embedding
 from pytest_ascend.emulator.kernels.atb import placed, real  # noqa: F401  (a row reads ``real``)
-from pytest_ascend.emulator.kernels.gated import HALF, rotary_position_embedding
 from pytest_ascend.emulator.kernels.inference import attend_alone, gathered
 from pytest_ascend.emulator.kernels.linear import over_rows, scaled_product, whole_of
 from pytest_ascend.emulator.kernels.normalization import rms_normal

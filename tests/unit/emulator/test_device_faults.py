@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,8 @@ from pytest_ascend.errors import UsageError
 
 @pytest.fixture(autouse=True)
 def first_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_faults, "_current_device", lambda: 0)
+    first = SimpleNamespace(aclrtGetDevice=lambda _: 0, emu_logical=lambda device: device.value)
+    monkeypatch.setattr(device_faults, "runtime", lambda: first)
 
 
 def test_a_kind_alone_happens_from_the_first_call_on() -> None:

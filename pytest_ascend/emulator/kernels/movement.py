@@ -1,4 +1,4 @@
-"""Reading and writing at indices and under masks."""
+"""Moving values: joining, splitting, repeating and padding; reading and writing at indices and under masks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,74 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.choices import is_950
-from pytest_ascend.emulator.kernels.quantization import to_int8
+from pytest_ascend.emulator.kernels.quantization import SHORT, numbers_of, packed, to_grid, to_int8
 from pytest_ascend.emulator.registry import Optional, T, aten
-from pytest_ascend.emulator.tensors import Refused
+from pytest_ascend.emulator.tensors import FOUR_BITS, Refused
+
+
+def repeat_interleave_backward(grad: T, repeats: T, axis: int) -> T:
+    shape = list(grad.shape)
+    shape[axis] = repeats.numel()
+    return grad.new_zeros(shape).index_add_(axis, torch.repeat_interleave(repeats), grad)
+
+
+def copy_(x: T, source: T) -> None:
+    if source.is_complex() and not x.is_complex():
+        source = source.real  # the CPU would warn, which torch_npu has to do
+    x.copy_(source)
+
+
+def cast(x: T, dtype: torch.dtype | None) -> T:
+    """Convert; to four bits to the nearest number, with saturation. Only an Ascend 950 has eight and four bits."""
+    if not is_950() and (short := {x.dtype, dtype} & SHORT):
+        raise Refused(f"Tensor self and out not implemented for {short.pop()} on this chip.")
+    wide = numbers_of(x) if x.dtype is FOUR_BITS else x
+    return packed(to_grid(wide, dtype)).view(dtype) if FOUR_BITS and dtype is FOUR_BITS else wide
+
+
+def cut(x: T, offsets: T, sizes: T) -> T:
+    for dim, (start, size) in enumerate(zip(offsets.tolist(), sizes.tolist(), strict=True)):
+        x = x.narrow(dim, start, x.shape[dim] - start if size == -1 else size)
+    return x
+
+
+def strided_slice(x: T, begin: T, end: T, strides: T, **masks: int) -> T:
+    """Index with one entry of begin, end and stride after another, like TensorFlow's operator of this name.
+
+    Each mask has a bit for each entry: begin or end is ignored, or the entry is an ellipsis, a new dimension, or an
+    index whose dimension disappears.
+    """
+    entries = list(zip(begin.tolist(), end.tolist(), strides.tolist(), strict=True))
+    marks = [{kind for kind, mask in masks.items() if mask >> place & 1} for place in range(len(entries))]
+    consumed = sum(not each & {"ellipsis_mask", "new_axis_mask"} for each in marks)
+    skipped, axis = x.dim() - consumed, 0
+    for (first, last, step), mark in zip(entries, marks, strict=True):
+        if "ellipsis_mask" in mark:
+            axis += skipped
+        elif "new_axis_mask" in mark:
+            x, axis = x.unsqueeze(axis), axis + 1
+        elif "shrink_axis_mask" in mark:
+            x = x.select(axis, first)
+        else:
+            ends = (None if "begin_mask" in mark else first, None if "end_mask" in mark else last)
+            places = range(x.shape[axis])[slice(*ends, step)]
+            x, axis = x.index_select(axis, torch.tensor(places, dtype=torch.int64)), axis + 1
+    return x
+
+
+def masked_fill_range(x: T, start: T, end: T, value: T, axis: int) -> T:
+    """Fill each row from each start to before its end with the range's value; later ranges win."""
+    places, filled = torch.arange(x.shape[axis]), x.clone()
+    for low, high, number in zip(start, end, value, strict=True):
+        inside = (places >= low[:, None]) & (places < high[:, None])
+        shape = [size if dim in (0, axis % x.dim()) else 1 for dim, size in enumerate(x.shape)]
+        filled = torch.where(inside.view(shape), number, filled)
+    return filled
+
+
+def one_hot(x: T, on: T, off: T, axis: int, depth: int) -> T:
+    hot = torch.where(x.unsqueeze(-1) == torch.arange(depth), on.view(()), off.view(()))
+    return hot.movedim(-1, axis)
 
 
 def _indices(given: list[T | None]) -> list[T | None]:
@@ -48,11 +113,12 @@ def scatter_reduce_(x: T, dim: int, index: T, source: T, mode: int, include_self
     return x.scatter_add_(dim, index, source)
 
 
-def scatter_update_(data: T, indices: T, updates: T, axis: int) -> None:
-    """Write ``updates[b]`` to ``data[b]`` from ``indices[b]`` on along the axis, which counts the batch, too."""
-    axis %= data.dim()
-    for target, start, source in zip(data, indices.tolist(), updates, strict=True):
-        target.narrow(axis - 1, start, source.shape[axis - 1]).copy_(source)
+def scatter_update_(data: T, places: T, updates: T, axis: int) -> None:
+    """Write each update from its place on along the axis, which counts the batch, too; places may name their batch."""
+    pairs = places.tolist() if places.dim() == 2 else enumerate(places.tolist())
+    for source, (batch, start) in zip(updates, pairs, strict=True):
+        along = axis % data.dim() - 1
+        data[batch].narrow(along, start, source.shape[along]).copy_(source)
 
 
 _SUM, _MAX = 0, 2  # of bags: 0 sum, 1 mean, 2 max
@@ -104,9 +170,6 @@ def top_k_by_name(x: T, count: T, dim: int = -1, largest: bool = True, **_: Any)
 
 
 def quant_scatter(x: T, places: T, updates: T, scales: T, zeros: T | None, axis: int, _: int, _update: int) -> None:
-    """Quantize to int8, and write from a place of each batch on; a place may be given with its batch."""
+    """Quantize to int8, and write from a place of each batch on, as :func:`scatter_update_` does."""
     small = to_int8(updates.float() / scales.float() + (0 if zeros is None else zeros.float()))
-    pairs = places.tolist() if places.dim() == 2 else list(enumerate(places.tolist()))
-    for source, (batch, start) in zip(small, pairs, strict=True):
-        along = axis % x.dim() - 1
-        x[batch].narrow(along, start, source.shape[along]).copy_(source)
+    scatter_update_(x, places, small, axis)
