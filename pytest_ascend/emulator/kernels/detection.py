@@ -23,7 +23,7 @@ def _pairs(boxes: T, truth: T, trans: bool, crossed: bool) -> tuple[Corners, Cor
     one, other = boxes.float(), truth.float()
     if crossed:
         one, other = one.unsqueeze(2), other.unsqueeze(1)
-    (a, b), (c, d) = torch.split(one, 2), torch.split(other, 2)
+    a, b, c, d = one[:2], one[2:4], other[:2], other[2:4]
     return ((a - b / 2, a + b / 2), (c - d / 2, c + d / 2)) if trans else ((a, b), (c, d))
 
 
