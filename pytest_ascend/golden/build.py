@@ -75,12 +75,18 @@ def build(
         import torch  # noqa: PLC0415 - see reproducible
 
         machine = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
-        made_with = {"torch": torch.__version__, "numpy": numpy.__version__, "machine": machine}
+        made_with = {"torch": str(torch.__version__), "numpy": numpy.__version__, "machine": machine}
         for number, recipe in enumerate(chosen, start=1):
             progress.update(task, description=recipe.id)
             if not progress.console.is_terminal and (number % EVERY == 0 or number == len(chosen)):
                 progress.console.print(f"{number} of {len(chosen)}: {recipe.id}", markup=False)
-            golden = _follow(recipe)
+            try:
+                made = recipe.make()
+                content = made if isinstance(made, Content) else Content(made)
+                golden = Golden(id=recipe.id, tensors=content.tensors, meta={**recipe.meta, **content.meta})
+            except Exception as error:
+                message = f"the golden {recipe.id!r} could not be made: {type(error).__name__}: {error}"
+                raise AscendError(message, hint="nothing was written; correct its recipe and build again") from error
             generator = f"{recipe.id.split('/')[0]}@{recipe.version}"
             data = store.stage(golden, Provenance(how=recipe.how, generator=generator, seed=recipe.seed, **made_with))
             with contextlib.suppress(GoldenError):
@@ -88,7 +94,11 @@ def build(
                 if encode(old) != data:
                     progress.console.print(f"{golden.id}: {difference(old, golden)}", markup=False)
             progress.advance(task)
-    return store.flush(remove=_stale(store, known, only))
+    # Goldens that no recipe makes any more, of suites that have recipes: users' own goldens are left alone.
+    ids = {recipe.id for recipe in known}
+    suites = {each.split("/")[0] for each in ids}
+    there = [each for each in store.ids() if each.startswith(only)] if store.manifest.exists() else []
+    return store.flush(remove=[each for each in there if each.split("/")[0] in suites and each not in ids])
 
 
 @contextlib.contextmanager
@@ -125,24 +135,6 @@ def _share(old: Tensor, new: Tensor) -> float:
     largest = after[after.isfinite()].abs().max() if after.isfinite().any() else after.new_zeros(())
     share = float((before - after)[changed].abs().max() / largest.clamp_min(1e-300))
     return share if math.isfinite(share) else math.inf
-
-
-def _follow(recipe: GoldenRecipe) -> Golden:
-    try:
-        made = recipe.make()
-        content = made if isinstance(made, Content) else Content(made)
-        return Golden(id=recipe.id, tensors=content.tensors, meta={**recipe.meta, **content.meta})
-    except Exception as error:
-        message = f"the golden {recipe.id!r} could not be made: {type(error).__name__}: {error}"
-        raise AscendError(message, hint="nothing was written; correct its recipe and build again") from error
-
-
-def _stale(store: GoldenStore, recipes: list[GoldenRecipe], only: tuple[str, ...]) -> list[str]:
-    """List goldens that no recipe makes any more, of suites that have recipes: users' own goldens are left alone."""
-    made = {recipe.id for recipe in recipes}
-    suites = {each.split("/")[0] for each in made}
-    known = [each for each in store.ids() if each.startswith(only)] if store.manifest.exists() else []
-    return [each for each in known if each.split("/")[0] in suites and each not in made]
 
 
 def _files(suites: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from pytest_ascend.golden.build import ALL, load_recipes, tell_suites
 from pytest_ascend.golden.build import build as build_goldens
-from pytest_ascend.golden.store import Changes, GoldenStore
+from pytest_ascend.golden.store import GoldenStore
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.errors import UsageError
 
@@ -44,8 +44,11 @@ def build(baselines: Path | None, ids: tuple[str, ...]) -> None:
         changes = build_goldens(_store(baselines), recipes, only=ids or ALL, progress=progress)
     if baselines is None:
         tell_suites(folder("suites"), _store(None))
-    for line in _lines(changes):
-        console.print(line, markup=False)
+    for kind in ("added", "changed", "removed"):
+        for each in getattr(changes, kind):
+            console.print(f"{kind}: {each}", markup=False)
+    counts = (f"{len(getattr(changes, kind))} {kind}" for kind in changes.__slots__)
+    console.print(", ".join(counts), markup=False)
 
 
 @baseline.command()
@@ -90,7 +93,7 @@ def show(baselines: Path | None, golden_id: str) -> None:
     entry = store.entries()[golden_id]
     console = Console(highlight=False, soft_wrap=True)
     stored = {"file": store.path(golden_id), "bytes": entry.size_bytes, "sha256": entry.sha256}
-    made = {name: getattr(entry.made, name) for name in entry.made.__slots__}
+    made = {name: getattr(entry.made, name) for name in entry.made.__struct_fields__}
     stored |= {"revoked": store.revoked()[golden_id].reason} if golden_id in store.revoked() else {}
     # Of long lists only the lengths.
     meta = {key: f"{len(held)} entries" if isinstance(held, list) else held for key, held in golden.meta.items()}
@@ -107,9 +110,3 @@ def _store(baselines: Path | None) -> GoldenStore:
     if baselines is not None and not baselines.is_dir():
         raise UsageError(f"--baselines: {baselines} is not a folder", hint="make it first, or leave the option out")
     return GoldenStore((baselines or folder("baselines")) / "golden")
-
-
-def _lines(changes: Changes) -> list[str]:
-    """List what changed, and count the rest."""
-    lines = [f"{kind}: {each}" for kind in ("added", "changed", "removed") for each in getattr(changes, kind)]
-    return [*lines, ", ".join(f"{len(getattr(changes, kind))} {kind}" for kind in changes.__slots__)]

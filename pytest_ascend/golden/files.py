@@ -7,11 +7,12 @@ import hashlib
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
+from msgspec import Struct, ValidationError, convert, to_builtins
 
 from pytest_ascend.system.errors import GoldenError
 from pytest_ascend.system.files import cache_folder, canonical_json, read_regular, strict_json
@@ -142,8 +143,7 @@ ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*(/[A-Za-z0-9_][
 ID_LENGTH = 200
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Provenance:
+class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a golden was made.
 
     ``how`` is a sentence on how the values were computed, ``generator`` the code ("ops@1"), ``seed`` the inputs;
@@ -158,18 +158,12 @@ class Provenance:
     machine: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One golden in the manifest. ``sha256`` and ``size_bytes`` are those of its file."""
 
     sha256: str
     size_bytes: int
     made: Provenance
-
-    @classmethod
-    def of(cls, data: bytes, made: Provenance) -> Entry:
-        """Describe the bytes of a golden."""
-        return cls(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), made=made)
 
     def same_but_for_versions(self, other: Entry) -> bool:
         """Whether content and provenance are the same, apart from versions and machine."""
@@ -184,7 +178,7 @@ def is_id(text: str) -> bool:
 
 def encode_manifest(entries: Mapping[str, Entry]) -> bytes:
     """Return the canonical bytes of ``manifest.json``."""
-    body = {"schema": SCHEMA, "goldens": {name: asdict(entry) for name, entry in entries.items()}}
+    body = {"schema": SCHEMA, "goldens": to_builtins(entries)}
     signed = {**body, "sha256": hashlib.sha256(canonical_json(body).encode()).hexdigest()}
     return (canonical_json(signed, indent=1) + "\n").encode()
 
@@ -195,18 +189,11 @@ def decode_manifest(data: bytes) -> dict[str, Entry]:
     if not isinstance(body, dict) or body.get("schema") != SCHEMA:
         raise ValueError(f"its schema is not {SCHEMA}")
     try:
-        entries = {name: _entry(name, given) for name, given in body["goldens"].items()}
-    except (KeyError, TypeError, AttributeError) as error:
+        entries = convert(body["goldens"], dict[str, Entry])
+        if strange := [name for name in entries if not is_id(name)]:
+            raise TypeError(f"of {strange[0]!r}")
+    except (KeyError, TypeError, ValidationError) as error:
         raise ValueError(f"an entry is malformed: {error}") from error
     if encode_manifest(entries) != data:
         raise ValueError("its content does not match its own hash")
     return entries
-
-
-def _entry(name: str, given: Mapping[str, Any]) -> Entry:
-    made = Provenance(**given["made"])
-    entry = Entry(**{**given, "made": made})
-    texts = (entry.sha256, *asdict(made).values())
-    if not is_id(name) or type(entry.size_bytes) is not int or not all(isinstance(text, str) for text in texts):
-        raise TypeError(f"of {name!r}")
-    return entry

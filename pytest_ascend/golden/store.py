@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct, convert, to_builtins
 
 from pytest_ascend.golden.files import (
     BUILD,
@@ -32,8 +34,7 @@ NAME = "revoked.json"
 SCHEMA = 1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Revocation:
+class Revocation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why a golden is revoked, and the SHA-256 of its file."""
 
     sha256: str
@@ -79,7 +80,11 @@ class GoldenStore:
     def entries(self) -> dict[str, Entry]:
         """Return the manifest, by id. Raises GoldenError if it is missing or damaged."""
         if self._entries is None:
-            self._entries = self._load_manifest()
+            data = read_bounded(self.root, self.manifest, "")
+            try:
+                self._entries = decode_manifest(data)
+            except (ValueError, RecursionError) as error:
+                raise damaged(self.manifest, str(error), "") from error
         return dict(self._entries)
 
     def ids(self) -> tuple[str, ...]:
@@ -127,7 +132,7 @@ class GoldenStore:
             entry = Revocation(sha256=self.entries()[golden_id].sha256, reason=reason)
             self._revoked = None
             revoked = {**self.revoked(), golden_id: entry}
-            data = {"schema": SCHEMA, "revoked": {name: asdict(each) for name, each in revoked.items()}}
+            data = {"schema": SCHEMA, "revoked": to_builtins(revoked)}
             write_if_new(self.root / NAME, (canonical_json(data, indent=1) + "\n").encode())
         self._revoked = None
         return self.root / NAME
@@ -136,7 +141,8 @@ class GoldenStore:
         """Add a golden to the next :meth:`flush`, and return its bytes. Nothing is written yet."""
         self.path(golden.id)
         data = encode(golden)
-        self._staged[golden.id] = (data, Entry.of(data, made))
+        entry = Entry(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), made=made)
+        self._staged[golden.id] = (data, entry)
         return data
 
     def flush(self, *, remove: Iterable[str] = ()) -> Changes:
@@ -147,7 +153,8 @@ class GoldenStore:
         """
         self.root.mkdir(parents=True, exist_ok=True)
         with locked(self.root):
-            before = self._load_manifest() if self.manifest.exists() else {}
+            self._entries = None  # another process may have written it
+            before = self.entries() if self.manifest.exists() else {}
             after = {name: entry for name, entry in before.items() if name not in set(remove)}
             for name, (data, entry) in sorted(self._staged.items()):
                 old = before.get(name)
@@ -207,18 +214,9 @@ class GoldenStore:
             data = strict_json(read_bounded(self.root, path, ""))
             if data["schema"] != SCHEMA:
                 raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA}")
-            found = {name: Revocation(**given) for name, given in data["revoked"].items()}
-            for name, each in found.items():
-                is_text = isinstance(each.sha256, str) and isinstance(each.reason, str)
-                if not is_id(name) or not is_text or not each.reason:
-                    raise TypeError(f"of {name!r}")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            found = convert(data["revoked"], dict[str, Revocation])
+            if wrong := [name for name, each in found.items() if not is_id(name) or not each.reason]:
+                raise TypeError(f"of {wrong[0]!r}")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise damaged(path, str(error), "") from error
         return found
-
-    def _load_manifest(self) -> dict[str, Entry]:
-        data = read_bounded(self.root, self.manifest, "")
-        try:
-            return decode_manifest(data)
-        except (ValueError, RecursionError) as error:
-            raise damaged(self.manifest, str(error), "") from error
