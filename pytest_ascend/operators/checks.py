@@ -203,7 +203,7 @@ def _without_signed_zeros(results: Found) -> Found:
 def _out(target: Target, compare: PrecisionCompare) -> None:
     actual: Found = {}
     results: dict[str, Results] = {}
-    gaps: Found = {}
+    around: dict[str, torch.Tensor] = {}
     for sample in target.samples:
         stored = target.expect(Call(sample))
         for kind, whole in out_targets(stored.first, target.device).items():
@@ -215,28 +215,27 @@ def _out(target: Target, compare: PrecisionCompare) -> None:
             _demand(returned is part, f"{target.operator.name}: out= was not what it returned ({name})")
             actual[name], results[name] = target.fetched([part]), stored
             if kind == "stepped":
-                gaps[name] = _gaps(whole)
+                with unseen():
+                    around[name] = whole.to("cpu", copy=True)
     judge(target, compare, actual, results)
-    same(compare, gaps, _untouched(gaps), f"{target.operator.name}: beside out=")
+    _beside(compare, around, f"{target.operator.name}: beside out=")
 
 
-def _gaps(whole: torch.Tensor) -> Tensors:
-    """Return the part of a surrounding tensor without the elements."""
+def _beside(compare: PrecisionCompare, surroundings: Mapping[str, torch.Tensor], title: str) -> None:
+    """Compare what is around elements, with copies on the CPU: it is still poison."""
+    gaps: Found = {}
+    untouched: Found = {}
     with unseen():
-        left = whole.to("cpu", copy=True)
-        steps(left).copy_(poisoned(tuple(steps(left).shape), left.dtype))
-    return [left]
-
-
-def _untouched(gaps: Found) -> Found:
-    with unseen():
-        return {name: [poisoned(tuple(each.shape), each.dtype) for each in found] for name, found in gaps.items()}
+        for name, whole in surroundings.items():
+            steps(whole).copy_(poisoned(tuple(steps(whole).shape), whole.dtype))
+            gaps[name], untouched[name] = [whole], [poisoned(tuple(whole.shape), whole.dtype)]
+    same(compare, gaps, untouched, title)
 
 
 def _in_place(target: Target, compare: PrecisionCompare) -> None:
     actual: Found = {}
     results: dict[str, Results] = {}
-    gaps: Found = {}
+    around: dict[str, torch.Tensor] = {}
     for sample in target.samples:
         whole, view = Call(sample, direction=IN_PLACE), Call(sample, direction=IN_PLACE, label="stepped")
         results[whole.name] = results[view.name] = target.expect(whole)
@@ -247,9 +246,9 @@ def _in_place(target: Target, compare: PrecisionCompare) -> None:
         _demand(returned is first, f"{target.operator.name}_ returned another tensor than it was given")
         _demand(first._version > before, f"{target.operator.name}_ did not bump the tensor's version")  # noqa: SLF001
         actual[whole.name] = target.fetched([first])
-        actual[view.name], gaps[view.name] = _changed_within(target, view)
+        actual[view.name], around[view.name] = _changed_within(target, view)
     judge(target, compare, actual, results)
-    same(compare, gaps, _untouched(gaps), f"{target.operator.name}_: beside the view")
+    _beside(compare, around, f"{target.operator.name}_: beside the view")
     if target.operator.traits.keeps_size and not target.operator.one_set_of_inputs:
         # A tensor cannot grow in place: the other operand must not be broadcast silently.
         (first, *rest), kwargs = target.arguments(Call(target.samples[0], direction=IN_PLACE))
@@ -258,7 +257,7 @@ def _in_place(target: Target, compare: PrecisionCompare) -> None:
             raise Disagreement(f"{target.operator.name}_ took an operand that is larger than the tensor it changes")
 
 
-def _changed_within(target: Target, call: Call) -> tuple[Tensors, Tensors]:
+def _changed_within(target: Target, call: Call) -> tuple[Tensors, torch.Tensor]:
     """Change a view in place; return the view and its surroundings."""
     target.note(call)
     (first, *others), named = target.on_cpu(call.sample)
@@ -269,7 +268,8 @@ def _changed_within(target: Target, call: Call) -> tuple[Tensors, Tensors]:
         before = view.stride()
     target.operator.changes_first(view, *rest, **kwargs)
     left = steps(whole) if view.stride() == before else view  # an operator that changes strides has written nothing
-    return target.fetched([left]), _gaps(whole)
+    with unseen():
+        return target.fetched([left]), whole.to("cpu", copy=True)
 
 
 def _repeat(target: Target, compare: PrecisionCompare) -> None:

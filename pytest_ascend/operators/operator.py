@@ -129,13 +129,14 @@ class InputFactory:
         self, *shape: int, std: float = 1.0, dtype: torch.dtype | None = None, grad: bool = True
     ) -> torch.Tensor:
         """Return approximately normal values of mean 0."""
-        return self._floating("normal", shape, dtype, grad=grad, std=std)
+        return self._finished(self._made("normal", shape, dtype or self.dtype, std=std), dtype, grad=grad)
 
     def uniform(
         self, *shape: int, low: float = -1.0, high: float = 1.0, dtype: torch.dtype | None = None, grad: bool = True
     ) -> torch.Tensor:
         """Return uniformly distributed values in [low, high)."""
-        return self._floating("uniform", shape, dtype, grad=grad, low=low, high=high)
+        made = self._made("uniform", shape, dtype or self.dtype, low=low, high=high)
+        return self._finished(made, dtype, grad=grad)
 
     def integers(self, *shape: int, low: int = 0, high: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
         """Return integers in [low, high): indices, targets, counts."""
@@ -148,11 +149,6 @@ class InputFactory:
     def given(self, numbers: Sequence[Any], dtype: torch.dtype | None = None, *, grad: bool = False) -> torch.Tensor:
         """Return a tensor of these numbers, nested as given."""
         return self._finished(torch.tensor(numbers, dtype=torch.float64).to(dtype or self.dtype), dtype, grad=grad)
-
-    def _floating(
-        self, kind: str, shape: tuple[int, ...], dtype: torch.dtype | None, *, grad: bool, **how: float
-    ) -> torch.Tensor:
-        return self._finished(self._made(kind, shape, dtype or self.dtype, **how), dtype, grad=grad)
 
     def _made(self, kind: str, shape: tuple[int, ...], dtype: torch.dtype, **how: float) -> torch.Tensor:
         """Call the function of :mod:`pytest_ascend.run.inputs` named ``kind``."""

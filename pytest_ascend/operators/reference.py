@@ -95,9 +95,7 @@ class Definition:
         own, function = getattr(torch, dtype), self.operator.definition or self.operator.function
 
         def compute(change: Change) -> Tensors:
-            if backward:
-                return _gradients(function, self.operator, sample, own, change)
-            return [*forward(self.operator, function, *on_tensors(change, sample.arguments(self.operator.name, own)))]
+            return _run(function, self.operator, sample, own, change, backward=backward)
 
         with numbers_in_float64():
             expected = compute(double)
@@ -128,25 +126,17 @@ def computed(
     """
     kind, exactly = getattr(torch, dtype), operator.definition or operator.function
     given = sample.arguments(operator.name, kind)
-    if not backward:
-        with numbers_in_float64():
-            expected = forward(operator, exactly, *on_tensors(lambda each: double(_copy(each)), given))
-        in_layout = lambda layout: own_forward(operator, given, lambda each: layout(_copy(each), CPU), kind)  # noqa: E731
-        return Results([*expected], _in_each(layouts, in_layout))
+
+    def own(change: Change) -> Tensors:
+        return _run(operator.function, operator, sample, kind, change, given, backward=backward)
+
     with numbers_in_float64():
-        exact = _gradients(exactly, operator, sample, kind, double, given)
-    usual = _in_each(layouts, lambda layout: own_gradients(operator, sample, dtype, layout, given))
-    once = _rounded_once(lambda change: _gradients(operator.function, operator, sample, kind, change, given), kind)
-    return Results(exact, usual + once)
-
-
-def _in_each(layouts: Sequence[Layout], run: Callable[[Layout], Tensors]) -> tuple[Tensors, ...]:
-    """Return reference runs with inputs in each layout; the CPU need not take all but the first (view_as_complex)."""
-    found = [run(layout) for layout in layouts[:1]]
-    for layout in layouts[1:]:
+        exact = _run(exactly, operator, sample, kind, double, given, backward=backward)
+    runs = [_or_rounded(own, onto(CPU, layout), kind) for layout in layouts[:1]]
+    for layout in layouts[1:]:  # which the CPU need not take (view_as_complex)
         with contextlib.suppress(RuntimeError):
-            found.append(run(layout))
-    return tuple(found)
+            runs.append(_or_rounded(own, onto(CPU, layout), kind))
+    return Results(exact, (*runs, *(_rounded_once(own, kind) if backward else ())))
 
 
 def own_forward(operator: Operator, given: Any, change: Change, kind: torch.dtype) -> Tensors:
@@ -189,25 +179,33 @@ def _rounded_once(compute: Callable[[Change], Tensors], kind: torch.dtype) -> tu
     return (in_rounded_steps(lambda: compute(onto(CPU, contiguous))),) if kind in HALF and ROUNDED_INSIDE else ()
 
 
-def own_gradients(
-    operator: Operator, sample: Sample, dtype: str, layout: Layout = contiguous, given: Any = None
-) -> Tensors:
-    """Differentiate on the CPU in the dtype itself, with inputs in a layout; ``given`` are the sample's, if known."""
-    kind = getattr(torch, dtype)
-    return _or_rounded(
-        lambda change: _gradients(operator.function, operator, sample, kind, change, given), onto(CPU, layout), kind
-    )
+def own_gradients(operator: Operator, sample: Sample, kind: torch.dtype, given: Any) -> Tensors:
+    """Differentiate on the CPU in the dtype itself; ``given`` are the sample's arguments."""
+
+    def own(change: Change) -> Tensors:
+        return _run(operator.function, operator, sample, kind, change, given, backward=True)
+
+    return _or_rounded(own, onto(CPU), kind)
 
 
-def _gradients(  # noqa: PLR0917 - an operator, its call, and how its inputs are changed
-    function: Any, operator: Operator, sample: Sample, kind: torch.dtype, change: Change, given: Any = None
+def _run(  # noqa: PLR0917 - an operator, its call, and how its inputs are changed
+    function: Any,
+    operator: Operator,
+    sample: Sample,
+    kind: torch.dtype,
+    change: Change,
+    given: Any = None,
+    *,
+    backward: bool,
 ) -> Tensors:
-    """Differentiate with inputs and grad_outputs changed in the same way: to float64, or in layout."""
+    """Call, or differentiate, with inputs and grad_outputs changed in the same way: to float64, or in layout."""
     # What is given stays as it is: it neither requires gradients nor is changed.
     made = sample.arguments(operator.name, kind) if given is None else on_tensors(_copy, given)
     args, kwargs = on_tensors(change, made)
-    leaves = with_grad(sample, (args, kwargs), kind)
+    leaves = with_grad(sample, (args, kwargs), kind) if backward else []
     outputs = forward(operator, function, args, kwargs)
+    if not backward:
+        return [*outputs]
     return back(operator, outputs, leaves, lambda its: [change(up) for up in upstream(operator, sample, its, kind)])
 
 

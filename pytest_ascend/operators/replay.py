@@ -264,15 +264,10 @@ def read(data: Any, tensor: Read) -> Any:
     return _READERS[key](held, tensor)
 
 
-def _complex(held: Any, tensor: Read) -> complex:
-    real, imaginary = (read(each, tensor) for each in held)
-    return complex(real, imaginary)
-
-
 _READERS: Mapping[str, Callable[[Any, Read], Any]] = {
     "tensor": lambda held, tensor: tensor(held),
     "float": lambda held, _: float(held),
-    "complex": _complex,
+    "complex": lambda held, tensor: complex(*(read(each, tensor) for each in held)),
     "tuple": lambda held, tensor: tuple(read(each, tensor) for each in held),
     "slice": lambda held, _: slice(*held),
     "ellipsis": lambda *_: ...,

@@ -17,7 +17,6 @@ from pytest_ascend.operators.operator import FUNCTION
 from pytest_ascend.operators.reference import Results, Tensors
 from pytest_ascend.operators.sweep_reference import Sweep
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target
-from pytest_ascend.operators.templates import shift_of
 from pytest_ascend.precision import Verdict
 from pytest_ascend.precision.canaries import Canaries
 from pytest_ascend.records.case import Measure
@@ -259,7 +258,7 @@ def _directions(target: Target, each: Generated) -> Iterator[str]:
         is_asked &= not {"few", "equal", EXPANDED} & {*each.axes} and not (operator.terms > 1 and "one" in each.axes)
     if operator.gradient_of_result:
         is_asked &= most_elements([values.shape for values in each.sample.values()]) > FEW
-    is_asked &= (each.number + shift_of(operator, target.case.dtype)) % _FORWARD_ALONE_EVERY > 0
+    is_asked &= (each.number + operator.dtypes.index(target.case.dtype)) % _FORWARD_ALONE_EVERY > 0
     if operator.grad and target.dtype.is_floating_point and wants and is_asked:
         yield BACKWARD
     if operator.in_place and each.number % IN_PLACE_EVERY == 0:

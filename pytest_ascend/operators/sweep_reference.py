@@ -105,7 +105,7 @@ class Sweep:
         if self.definition:
             return self.expect(call.sample, self.dtype, backward=True).reference_runs[0]
         with bounded(self.operator, given):
-            return own_gradients(self.operator, call.sample, self.dtype, given=given)
+            return own_gradients(self.operator, call.sample, getattr(torch, self.dtype), given)
 
     def _changed(self, call: Call, given: Any) -> Tensors | None:
         with unseen():

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.operators import Operator, call, templates
+from pytest_ascend.operators import Operator, call
 from pytest_ascend.operators.calling import TooMuchError, bounded, is_affordable
 from pytest_ascend.operators.exploring import CALLS, Finding
-from pytest_ascend.operators.generator import NUMBERS, Generated, generate, resized, smaller
+from pytest_ascend.operators.generator import NUMBERS, Generated, generate, in_turn, kinds_of, resized, smaller
 from pytest_ascend.operators.sweep_reference import SPARE
 from pytest_ascend.operators.values import StoredTensor, Variant, range_of, uniform
 
@@ -100,9 +100,9 @@ def test_overloads_take_turns_however_many_calls_each_has() -> None:
     """Lists of numbers came eight times of eleven, and one number, which is another kernel's, hardly ever."""
     pairs, row = call(uniform(3, 4), uniform(3, 4)), call(uniform(3, 4), uniform(1, 4))
     calls = [pairs, *(call(uniform(3, 4), [n, 2.0]) for n in (1.0, 2.0, 3.0)), call(uniform(3, 4), 5.0), row]
-    kinds = templates.kinds_of([*enumerate(calls)])
+    kinds = kinds_of([*enumerate(calls)])
     assert kinds == [[0], [1, 2, 3], [4], [5]], "a tensor that is broadcast is another kind"
-    assert [templates.in_turn(kinds, turn) for turn in range(9)] == [0, 1, 4, 5, 0, 2, 4, 5, 0]
+    assert [in_turn(kinds, turn) for turn in range(9)] == [0, 1, 4, 5, 0, 2, 4, 5, 0]
 
 
 @pytest.mark.parametrize(

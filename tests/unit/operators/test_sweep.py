@@ -27,6 +27,7 @@ from pytest_ascend.operators.generator import (
     USUAL,
     generate,
     numbers_of,
+    templates_of,
 )
 from pytest_ascend.operators.judging import digest, is_as_near, overflows
 from pytest_ascend.operators.reference import Results
@@ -35,7 +36,6 @@ from pytest_ascend.operators.samples import TEMPLATE, Sample
 from pytest_ascend.operators.stored import stored_samples
 from pytest_ascend.operators.sweep_reference import CALLS, SPARE, Sweep
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target
-from pytest_ascend.operators.templates import templates_of
 from pytest_ascend.operators.values import Values, Variant, uniform
 from pytest_ascend.precision import Verdict
 from pytest_ascend.records.case import SWEEP_GENERATION, SWEEP_SEED, Case
