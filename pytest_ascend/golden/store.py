@@ -13,20 +13,8 @@ from pathlib import Path
 
 from msgspec import Struct, convert, to_builtins
 
-from pytest_ascend.golden.files import (
-    BUILD,
-    Entry,
-    Golden,
-    Provenance,
-    damaged,
-    decode,
-    decode_manifest,
-    encode,
-    encode_manifest,
-    is_id,
-    locked,
-    read_bounded,
-)
+from pytest_ascend.golden import files
+from pytest_ascend.golden.files import Entry, Golden, Provenance
 from pytest_ascend.system.errors import GoldenError
 from pytest_ascend.system.files import canonical_json, strict_json, write_if_new
 
@@ -71,7 +59,7 @@ class GoldenStore:
 
     def path(self, golden_id: str) -> Path:
         """Return the path of a golden. Raises GoldenError for an id that could lead out of the store."""
-        if not is_id(golden_id):
+        if not files.is_id(golden_id):
             raise GoldenError(
                 f"{golden_id!r} is not the id of a golden", path=str(self.root), hint="ids look like 'ops/relu'"
             )
@@ -80,11 +68,11 @@ class GoldenStore:
     def entries(self) -> dict[str, Entry]:
         """Return the manifest, by id. Raises GoldenError if it is missing or damaged."""
         if self._entries is None:
-            data = read_bounded(self.root, self.manifest, "")
+            data = files.read_bounded(self.root, self.manifest, "")
             try:
-                self._entries = decode_manifest(data)
+                self._entries = files.decode_manifest(data)
             except (ValueError, RecursionError) as error:
-                raise damaged(self.manifest, str(error), "") from error
+                raise files.damaged(self.manifest, str(error), "") from error
         return dict(self._entries)
 
     def ids(self) -> tuple[str, ...]:
@@ -109,11 +97,11 @@ class GoldenStore:
         if golden_id not in self._read:
             self._read[golden_id] = self._checked(path, golden_id)
         try:
-            golden = decode(self._read[golden_id])
+            golden = files.decode(self._read[golden_id])
         except ValueError as error:
-            raise damaged(path, str(error), golden_id) from error
+            raise files.damaged(path, str(error), golden_id) from error
         if golden.id != golden_id:
-            raise damaged(path, f"it holds the golden {golden.id!r}", golden_id)
+            raise files.damaged(path, f"it holds the golden {golden.id!r}", golden_id)
         return golden
 
     def revoked(self) -> dict[str, Revocation]:
@@ -128,7 +116,7 @@ class GoldenStore:
     def revoke(self, golden_id: str, reason: str) -> Path:
         """Revoke a golden in its present form, and return the path of the list. Raises GoldenError if there is none."""
         self.decoded(golden_id)
-        with locked(self.root):
+        with files.locked(self.root):
             entry = Revocation(sha256=self.entries()[golden_id].sha256, reason=reason)
             self._revoked = None
             revoked = {**self.revoked(), golden_id: entry}
@@ -140,7 +128,7 @@ class GoldenStore:
     def stage(self, golden: Golden, made: Provenance) -> bytes:
         """Add a golden to the next :meth:`flush`, and return its bytes. Nothing is written yet."""
         self.path(golden.id)
-        data = encode(golden)
+        data = files.encode(golden)
         entry = Entry(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), made=made)
         self._staged[golden.id] = (data, entry)
         return data
@@ -152,7 +140,7 @@ class GoldenStore:
         made them. Raises GoldenError if the present manifest is damaged.
         """
         self.root.mkdir(parents=True, exist_ok=True)
-        with locked(self.root):
+        with files.locked(self.root):
             self._entries = None  # another process may have written it
             before = self.entries() if self.manifest.exists() else {}
             after = {name: entry for name, entry in before.items() if name not in set(remove)}
@@ -160,7 +148,7 @@ class GoldenStore:
                 old = before.get(name)
                 after[name] = old if old and old.same_but_for_versions(entry) else entry
                 write_if_new(self.path(name), data)
-            write_if_new(self.manifest, encode_manifest(after))
+            write_if_new(self.manifest, files.encode_manifest(after))
             for name in before.keys() - after.keys():
                 self.path(name).unlink(missing_ok=True)
         staged = sorted(self._staged.keys() & before.keys())
@@ -193,16 +181,15 @@ class GoldenStore:
                 yield GoldenError(f"the manifest does not list {path}", path=str(path), hint=hint)
 
     def _checked(self, path: Path, golden_id: str) -> bytes:
-        """Return the bytes of a file if they match the manifest."""
         entry = self.entries().get(golden_id)
         if entry is None:
-            hint = f"run '{BUILD} {golden_id}', or update pytest-ascend"
+            hint = f"run '{files.BUILD} {golden_id}', or update pytest-ascend"
             raise GoldenError(f"no golden {golden_id!r}: the manifest does not list {path}", path=str(path), hint=hint)
-        data = read_bounded(self.root, path, golden_id)
+        data = files.read_bounded(self.root, path, golden_id)
         if len(data) != entry.size_bytes:
-            raise damaged(path, f"{len(data)} bytes instead of {entry.size_bytes}", golden_id)
+            raise files.damaged(path, f"{len(data)} bytes instead of {entry.size_bytes}", golden_id)
         if hashlib.sha256(data).hexdigest() != entry.sha256:
-            raise damaged(path, "its SHA-256 is not the one in the manifest", golden_id)
+            raise files.damaged(path, "its SHA-256 is not the one in the manifest", golden_id)
         return data
 
     def _load_revoked(self) -> dict[str, Revocation]:
@@ -211,12 +198,12 @@ class GoldenStore:
         if not path.exists():
             return {}
         try:
-            data = strict_json(read_bounded(self.root, path, ""))
+            data = strict_json(files.read_bounded(self.root, path, ""))
             if data["schema"] != SCHEMA:
                 raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA}")
             found = convert(data["revoked"], dict[str, Revocation])
-            if wrong := [name for name, each in found.items() if not is_id(name) or not each.reason]:
+            if wrong := [name for name, each in found.items() if not files.is_id(name) or not each.reason]:
                 raise TypeError(f"of {wrong[0]!r}")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise damaged(path, str(error), "") from error
+            raise files.damaged(path, str(error), "") from error
         return found

@@ -174,7 +174,6 @@ def _is_of_single_elements(operator: Operator, call: Call) -> bool:
 
 
 def _only(place: int, found: Tensors) -> Tensors:
-    """Return results without all but one, in its place."""
     return [each if place == number else None for number, each in enumerate(found)]
 
 

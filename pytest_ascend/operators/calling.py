@@ -288,7 +288,7 @@ def bounded(operator: Operator, given: Any) -> Iterator[None]:
         with without_modes(), Bounded(knows_sizes=not operator.one_set_of_inputs or _elements(shapes) <= _UNKNOWN):
             yield
         return
-    if not (_infers_small(operator, given, shapes) if is_small is None else is_small):
+    if not is_affordable(operator, given):
         raise TooMuchError
     with unseen():
         yield

@@ -12,20 +12,8 @@ from typing import Any, TypeAlias
 import pytest
 import torch
 
-from pytest_ascend.operators import sweep
+from pytest_ascend.operators import calling, sweep
 from pytest_ascend.operators.call_judging import determined
-from pytest_ascend.operators.calling import (
-    LAYOUTS,
-    as_it_is,
-    changes,
-    forward,
-    on_tensors,
-    out_targets,
-    poisoned,
-    steps,
-    surrounded,
-    tensors,
-)
 from pytest_ascend.operators.failing import program
 from pytest_ascend.operators.judging import alike, expected, matching_run, settings, signs
 from pytest_ascend.operators.operator import Operator
@@ -69,8 +57,7 @@ def judge(
 
 
 def _places(found: list[Any]) -> list[int]:
-    """Return where the numbers of results are in memory."""
-    return [each.data_ptr() for each in tensors(found)]
+    return [each.data_ptr() for each in calling.tensors(found)]
 
 
 def _judge(
@@ -126,7 +113,6 @@ def _checked(target: Target, compare: PrecisionCompare, calls: Iterable[Call]) -
 
 
 def _plain(target: Target, compare: PrecisionCompare) -> None:
-    """Call, or differentiate, each sample as it is."""
     direction = DIRECTIONS.get(target.case.property, "")
     _checked(target, compare, [Call(sample, direction=direction) for sample in target.samples])
 
@@ -151,9 +137,9 @@ def _in_layouts(target: Target) -> Iterator[Call]:
         if sample.group == LAYOUT:
             yield Call(sample)
             continue
-        given = tensors(target.on_cpu(sample))
+        given = calling.tensors(target.on_cpu(sample))
         for label, layout in target.layouts().items():
-            if any(changes(layout, each) for each in given):
+            if any(calling.changes(layout, each) for each in given):
                 yield Call(sample, layout, label=label)
 
 
@@ -164,7 +150,7 @@ def _strides(target: Target, device: torch.device) -> Found:
         for label, layout in target.layouts().items():
             call = Call(sample, layout, label=label)
             args, kwargs = target.arguments(call, device)
-            results = forward(target.operator, target.operator.function, args, kwargs)
+            results = calling.forward(target.operator, target.operator.function, args, kwargs)
             found[call.name] = [torch.tensor(each.stride()) for each in results]
     return found
 
@@ -174,7 +160,7 @@ def _backward_layout(target: Target, compare: PrecisionCompare) -> None:
     _checked(
         target,
         compare,
-        [Call(sample, LAYOUTS[each], BACKWARD, each) for sample in target.samples[:2] for each in layouts],
+        [Call(sample, calling.LAYOUTS[each], BACKWARD, each) for sample in target.samples[:2] for each in layouts],
     )
 
 
@@ -206,11 +192,11 @@ def _out(target: Target, compare: PrecisionCompare) -> None:
     around: dict[str, torch.Tensor] = {}
     for sample in target.samples:
         stored = target.expect(Call(sample))
-        for kind, whole in out_targets(stored.first, target.device).items():
+        for kind, whole in calling.out_targets(stored.first, target.device).items():
             call = Call(sample, label=kind)
             name = call.name
             args, kwargs = target.arguments(call)
-            part = steps(whole) if kind == "stepped" else whole
+            part = calling.steps(whole) if kind == "stepped" else whole
             returned = target.operator.function(*args, **kwargs, out=part)
             _demand(returned is part, f"{target.operator.name}: out= was not what it returned ({name})")
             actual[name], results[name] = target.fetched([part]), stored
@@ -227,8 +213,8 @@ def _beside(compare: PrecisionCompare, surroundings: Mapping[str, torch.Tensor],
     untouched: Found = {}
     with unseen():
         for name, whole in surroundings.items():
-            steps(whole).copy_(poisoned(tuple(steps(whole).shape), whole.dtype))
-            gaps[name], untouched[name] = [whole], [poisoned(tuple(whole.shape), whole.dtype)]
+            calling.steps(whole).copy_(calling.poisoned(tuple(calling.steps(whole).shape), whole.dtype))
+            gaps[name], untouched[name] = [whole], [calling.poisoned(tuple(whole.shape), whole.dtype)]
     same(compare, gaps, untouched, title)
 
 
@@ -262,12 +248,13 @@ def _changed_within(target: Target, call: Call) -> tuple[Tensors, torch.Tensor]:
     target.note(call)
     (first, *others), named = target.on_cpu(call.sample)
     with unseen():
-        given = (surrounded(first), *others), named
-        (whole, *rest), kwargs = placed(given, as_it_is, target.device)
-        view = steps(whole)
+        given = (calling.surrounded(first), *others), named
+        (whole, *rest), kwargs = placed(given, calling.as_it_is, target.device)
+        view = calling.steps(whole)
         before = view.stride()
     target.operator.changes_first(view, *rest, **kwargs)
-    left = steps(whole) if view.stride() == before else view  # an operator that changes strides has written nothing
+    # An operator that changes strides has written nothing.
+    left = calling.steps(whole) if view.stride() == before else view
     with unseen():
         return target.fetched([left]), whole.to("cpu", copy=True)
 
@@ -286,16 +273,16 @@ def _repeat(target: Target, compare: PrecisionCompare) -> None:
             # The memory of the next results gets a value that no result has.
             with unseen():
                 junk = [
-                    poisoned(tuple(each.shape), each.dtype).to(target.device)
+                    calling.poisoned(tuple(each.shape), each.dtype).to(target.device)
                     for each in first[call.name]
                     for _ in range(4)
                 ]
             del junk
             second[call.name] = computed()
-        after[sample.name] = on_tensors(torch.Tensor.cpu, (args, kwargs))
+        after[sample.name] = calling.on_tensors(torch.Tensor.cpu, (args, kwargs))
     name = target.operator.name
     same(compare, second, first, f"{name}, called again", standard="binary")
-    given, left = ({key: tensors(each) for key, each in found.items()} for found in (before, after))
+    given, left = ({key: calling.tensors(each) for key, each in found.items()} for found in (before, after))
     same(compare, left, given, f"{name}: its inputs, after the calls", standard="binary")
 
 
@@ -306,7 +293,9 @@ def _ways(target: Target, sample: Sample, args: Any, kwargs: Any) -> dict[str, C
     """
     operator = target.operator
     function = operator.function
-    ways: dict[str, Callable[[], list[Any]]] = {"": lambda: target.fetched(forward(operator, function, args, kwargs))}
+    ways: dict[str, Callable[[], list[Any]]] = {
+        "": lambda: target.fetched(calling.forward(operator, function, args, kwargs))
+    }
     if target.shows(sample, "in-place"):
         ways[IN_PLACE] = lambda: target.fetched([operator.changes_first(args[0].clone(), *args[1:], **kwargs)])
     is_of_one = operator.traits.is_of_one and len(sample.values()) == 1

@@ -318,7 +318,6 @@ def _functions(*names: str) -> tuple[str, ...]:
 
 
 def _plain(name: str) -> str:
-    """Return a name for a case id."""
     return re.sub(r"[^\w.+-]+", "_", name)[:100]
 
 

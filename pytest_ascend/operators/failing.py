@@ -16,18 +16,6 @@ import torch
 
 from pytest_ascend.golden.files import Golden, decode, encode
 from pytest_ascend.operators import calling
-from pytest_ascend.operators.calling import (
-    double,
-    forward,
-    on_tensors,
-    out_targets,
-    poisoned,
-    steps,
-    surrounded,
-    tensors,
-    upstream,
-    with_grad,
-)
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.reference import CPU, Tensors
 from pytest_ascend.operators.replay import Unwritable, operator_of, read, write
@@ -82,7 +70,7 @@ class SavedCall:
             return {"number": number, "complex": tensor.is_complex(), **laid}
 
         names = ("args", "kwargs", "grad_outputs", "expected", "reference")
-        values = on_tensors(lambda each: StoredTensor(tensor=each), [getattr(self, name) for name in names])
+        values = calling.on_tensors(lambda each: StoredTensor(tensor=each), [getattr(self, name) for name in names])
         meta = {name: write(value, keep) for name, value in zip(names, values, strict=True)}
         size = sum(each.untyped_storage().nbytes() for each in kept.values())
         if size > LARGEST_BYTES:
@@ -109,9 +97,9 @@ class SavedCall:
     def run(self, function: Callable[..., Any], device: torch.device) -> Tensors:
         """Call the function with these arguments on a device, and copy the results or gradients to the CPU."""
         args, kwargs = placed((self.args, dict(self.kwargs)), _in_memory, device)
-        leaves = [tensors((args, kwargs))[place].requires_grad_() for place in self.leaves]
+        leaves = [calling.tensors((args, kwargs))[place].requires_grad_() for place in self.leaves]
         found = function(*args, **kwargs)
-        found = tensors(args[0] if found is None else found)  # lists that are changed in place are not returned
+        found = calling.tensors(args[0] if found is None else found)  # lists that are changed in place are not returned
         if not leaves:
             return [each.detach().cpu() for each in found[: self.outputs or None]]
         attached = [each for each in found if each.requires_grad][: len(self.grad_outputs)]
@@ -163,11 +151,10 @@ def _kept(held: Mapping[str, torch.Tensor], row: _Row) -> torch.Tensor:
     size = offset + 1 + sum((count - 1) * step for count, step in zip(tensor.shape, stride, strict=True))
     if min([*stride, offset]) < 0 or size * tensor.element_size() > LARGEST_BYTES:
         raise ValueError(f"strides {[*stride]} from {offset} on reach beyond any memory")
-    return laid_out(tensor, stride, poisoned((size,), tensor.dtype), offset)
+    return laid_out(tensor, stride, calling.poisoned((size,), tensor.dtype), offset)
 
 
 def _in_memory(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Copy a tensor with all of its memory: gaps, strides and offset."""
     count = tensor.untyped_storage().nbytes() // tensor.element_size()
     there = tensor.as_strided((count,), (1,), 0).to(device, copy=True)
     return there.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
@@ -271,20 +258,27 @@ def _saved(
     is_back = call.direction == BACKWARD
     try:
         results = target.expect(call)
-        grad_outputs = _grad_outputs(target, call) if is_back else ()
+        grad_outputs: list[torch.Tensor] = []
+        if is_back:
+            operator, compute = target.operator, target.operator.definition or target.operator.function
+            plain = target.arguments(replace(call, layout=calling.as_it_is), CPU)
+            plain = calling.on_tensors(calling.double, plain) if operator.definition else plain
+            calling.with_grad(call.sample, plain, target.dtype)
+            above = calling.upstream(operator, call.sample, calling.forward(operator, compute, *plain), target.dtype)
+            grad_outputs = [call.layout(each, CPU) for each in above]
     except RuntimeError as error:
         raise Unwritable(f"the CPU does not compute it in {target.case.dtype}: {error}") from error
     if target.case.property == "in-place" and call.label == "stepped":
-        args = (steps(surrounded(args[0])), *args[1:])
+        args = (calling.steps(calling.surrounded(args[0])), *args[1:])
     if target.case.property == "out":
-        whole = out_targets(results.first, CPU)[call.label]
-        kwargs = {**kwargs, "out": steps(whole) if call.label == "stepped" else whole}
+        whole = calling.out_targets(results.first, CPU)[call.label]
+        kwargs = {**kwargs, "out": calling.steps(whole) if call.label == "stepped" else whole}
     wanted = [place for place, each in enumerate(call.sample.values()) if each.wants_grad(target.dtype)]
     return SavedCall(
         args=tuple(args),
         kwargs=kwargs,
         leaves=tuple(wanted) if is_back else (),
-        grad_outputs=grad_outputs,
+        grad_outputs=tuple(grad_outputs),
         outputs=0 if is_back else len(target.operator.outputs),
         expected=results.expected,
         reference=results.reference_runs[0],
@@ -292,14 +286,3 @@ def _saved(
         rule=rule,
         repeats=target.case.property == "repeat",
     )
-
-
-def _grad_outputs(target: Target, call: Call) -> tuple[torch.Tensor, ...]:
-    """Return the gradients of the outputs, on the CPU."""
-    operator = target.operator
-    args, kwargs = target.arguments(replace(call, layout=calling.as_it_is), CPU)
-    if operator.definition:
-        args, kwargs = on_tensors(double, (args, kwargs))
-    with_grad(call.sample, (args, kwargs), target.dtype)
-    outputs = forward(operator, operator.definition or operator.function, args, kwargs)
-    return tuple(call.layout(each, CPU) for each in upstream(operator, call.sample, outputs, target.dtype))

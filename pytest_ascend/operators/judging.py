@@ -12,17 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from pytest_ascend.operators import calling
 from pytest_ascend.operators.callables import NORMWISE
-from pytest_ascend.operators.calling import (
-    back,
-    double,
-    forward,
-    most_elements,
-    on_tensors,
-    tensors,
-    upstream,
-    with_grad,
-)
 from pytest_ascend.operators.operator import ARITHMETIC, FUNCTION, MOVE, Operator
 from pytest_ascend.operators.reference import Results, Tensors
 from pytest_ascend.operators.samples import EXACT, Sample
@@ -91,20 +82,20 @@ def sizes_of_sums(
     n terms of random sign reaches the root of n times their usual size: the sum of their magnitudes by the root of n.
     """
     has_sums = operator.traits.broadcasts if backward else operator.terms > 1
-    if not has_sums or not any(0 < each.numel() <= FEW for each in tensors(wanted)):
+    if not has_sums or not any(0 < each.numel() <= FEW for each in calling.tensors(wanted)):
         return []
     with unseen():
         args, kwargs = sample.arguments(operator.name, dtype)
-        shapes = [tuple(each.shape) for each in tensors((args, kwargs))]
+        shapes = [tuple(each.shape) for each in calling.tensors((args, kwargs))]
         found: Tensors
         try:
             if backward:
                 found = _magnitudes_in_gradients(operator, sample, dtype, np.broadcast_shapes(*shapes))
             else:
-                found = [*forward(operator, operator.function, *on_tensors(_magnitude, (args, kwargs)))]
+                found = [*calling.forward(operator, operator.function, *calling.on_tensors(_magnitude, (args, kwargs)))]
         except Exception:  # noqa: BLE001 - the operator takes no such numbers, or no such shapes
             return []
-        longest = most_elements(shapes) if backward else max(map(math.prod, shapes), default=0)
+        longest = calling.most_elements(shapes) if backward else max(map(math.prod, shapes), default=0)
         pairs = zip(found, wanted, strict=True)
         return [
             None if its is None or own is None or its.numel() > FEW else _size_of_sums(own, its, longest)
@@ -115,10 +106,10 @@ def sizes_of_sums(
 def _magnitudes_in_gradients(operator: Operator, sample: Sample, dtype: torch.dtype, whole: tuple[int, ...]) -> Tensors:
     """Return the sums of the magnitudes of each gradient's terms: one for each result an element is broadcast to."""
     given = sample.arguments(operator.name, dtype)
-    args, kwargs = on_tensors(lambda tensor: double(tensor).expand(whole).clone(), given)
-    leaves = with_grad(sample, (args, kwargs), dtype)
-    outputs = forward(operator, operator.function, args, kwargs)
-    found = back(operator, outputs, leaves, lambda outputs: upstream(operator, sample, outputs, dtype))
+    args, kwargs = calling.on_tensors(lambda tensor: calling.double(tensor).expand(whole).clone(), given)
+    leaves = calling.with_grad(sample, (args, kwargs), dtype)
+    outputs = calling.forward(operator, operator.function, args, kwargs)
+    found = calling.back(operator, outputs, leaves, lambda outputs: calling.upstream(operator, sample, outputs, dtype))
     own = [each.shape for each in sample.values() if each.wants_grad(dtype)]
     return [each if each is None else each.abs().sum_to_size(shape) for each, shape in zip(found, own, strict=True)]
 
@@ -140,13 +131,17 @@ def in_any_order(
         is_rounded = any(not own.equal(x.to(own.dtype)) and bool(own.isfinite().all()) for own, x in known)
         if not (is_rounded or operator.traits.sums_inputs):
             return results
-        args, kwargs = on_tensors(_magnitude if not backward else double, sample.arguments(operator.name, dtype))
+        args, kwargs = calling.on_tensors(
+            _magnitude if not backward else calling.double, sample.arguments(operator.name, dtype)
+        )
         try:
-            leaves = with_grad(sample, (args, kwargs), dtype) if backward else []
-            found: Tensors = [*forward(operator, operator.function, args, kwargs)]
+            leaves = calling.with_grad(sample, (args, kwargs), dtype) if backward else []
+            found: Tensors = [*calling.forward(operator, operator.function, args, kwargs)]
             if backward:
-                above = lambda outputs: [_magnitude(each) for each in upstream(operator, sample, outputs, dtype)]  # noqa: E731
-                found = back(operator, tensors(found), leaves, above)
+                upstream = partial(calling.upstream, operator, sample, dtype=dtype)
+                found = calling.back(
+                    operator, calling.tensors(found), leaves, lambda its: [_magnitude(each) for each in upstream(its)]
+                )
         except (RuntimeError, TypeError, ValueError):  # it takes no float64, or no positive numbers
             return results
         both = zip(results.expected, found, results.reference_runs[0], strict=True)
@@ -178,7 +173,7 @@ def _size_of_sums(magnitudes: torch.Tensor, wanted: torch.Tensor, longest: int) 
 
 
 def _magnitude(tensor: torch.Tensor) -> torch.Tensor:
-    return double(tensor).abs() if tensor.is_floating_point() else tensor
+    return calling.double(tensor).abs() if tensor.is_floating_point() else tensor
 
 
 def _usual_size(values: torch.Tensor) -> float:

@@ -105,10 +105,6 @@ def _differentiable(operator: Operator, dtype: str) -> tuple[Sample, ...]:
     return tuple(each for each in usual if any(values.wants_grad(kind) for values in each.values()))
 
 
-def _differentiable_in_layouts(operator: Operator, dtype: str) -> tuple[Sample, ...]:
-    return _differentiable(operator, dtype) if operator.layouts else ()
-
-
 def _with_out(operator: Operator, dtype: str) -> tuple[Sample, ...]:
     usual = _of_group(FORWARD)(operator, dtype)
     return (*usual[:2], *usual[2:][-1:]) if operator.out else ()
@@ -154,7 +150,7 @@ PROPERTIES: Mapping[str, Callable[[Operator, str], tuple[Sample, ...]]] = {
     "promotion": _of_group(PROMOTION),
     "layout": _layouts,
     "backward": _differentiable,
-    "backward-layout": _differentiable_in_layouts,
+    "backward-layout": lambda operator, dtype: _differentiable(operator, dtype) if operator.layouts else (),
     "exact": _exact,
     "out": _with_out,
     "in-place": _in_place,

@@ -9,20 +9,8 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from pytest_ascend.operators.calling import (
-    Layout,
-    back,
-    contiguous,
-    double,
-    forward,
-    map_storage,
-    on_tensors,
-    onto,
-    stepped,
-    transposed,
-    upstream,
-    with_grad,
-)
+from pytest_ascend.operators import calling
+from pytest_ascend.operators.calling import Layout
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.properties import chosen
 from pytest_ascend.operators.samples import EXACT, Sample
@@ -37,7 +25,7 @@ Change: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
 CPU = torch.device("cpu")
 #: The layouts of reference runs: the CPU uses other kernels for them, which round more often.
-SUM_LAYOUTS: tuple[Layout, ...] = (contiguous, stepped, transposed)
+SUM_LAYOUTS: tuple[Layout, ...] = (calling.contiguous, calling.stepped, calling.transposed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +86,7 @@ class Definition:
             return _run(function, self.operator, sample, own, change, backward=backward)
 
         with numbers_in_float64():
-            expected = compute(double)
+            expected = compute(calling.double)
         # A result has the dtype that the operator names for it, or is an integer.
         named = [getattr(torch, each) if each else own for each in self.operator.outputs]
         usual = [each.dtype if each is not None and not each.is_floating_point() else own for each in expected]
@@ -108,7 +96,7 @@ class Definition:
         in_float32 = compute(lambda each: each.float() if each.is_floating_point() else each)
         reference_runs = [_cast(expected, dtypes), _cast(in_float32, dtypes)]
         with contextlib.suppress(RuntimeError):  # the CPU lacks a step of the definition in a 16-bit dtype
-            reference_runs += [_cast(compute(onto(CPU, layout)), dtypes) for layout in SUM_LAYOUTS]
+            reference_runs += [_cast(compute(calling.onto(CPU, layout)), dtypes) for layout in SUM_LAYOUTS]
         reference_runs += [_cast(each, dtypes) for each in _rounded_once(compute, own)]
         return Results(expected, tuple(reference_runs))
 
@@ -131,11 +119,11 @@ def computed(
         return _run(operator.function, operator, sample, kind, change, given, backward=backward)
 
     with numbers_in_float64():
-        exact = _run(exactly, operator, sample, kind, double, given, backward=backward)
-    runs = [_or_rounded(own, onto(CPU, layout), kind) for layout in layouts[:1]]
+        exact = _run(exactly, operator, sample, kind, calling.double, given, backward=backward)
+    runs = [_or_rounded(own, calling.onto(CPU, layout), kind) for layout in layouts[:1]]
     for layout in layouts[1:]:  # which the CPU need not take (view_as_complex)
         with contextlib.suppress(RuntimeError):
-            runs.append(_or_rounded(own, onto(CPU, layout), kind))
+            runs.append(_or_rounded(own, calling.onto(CPU, layout), kind))
     return Results(exact, (*runs, *(_rounded_once(own, kind) if backward else ())))
 
 
@@ -143,7 +131,7 @@ def own_forward(operator: Operator, given: Any, change: Change, kind: torch.dtyp
     """Return what the CPU computes in the dtype itself from given inputs, changed."""
 
     def compute(change: Change) -> Tensors:
-        return list(forward(operator, operator.function, *on_tensors(change, given)))
+        return list(calling.forward(operator, operator.function, *calling.on_tensors(change, given)))
 
     return _or_rounded(compute, change, kind)
 
@@ -176,7 +164,9 @@ def _rounded_once(compute: Callable[[Change], Tensors], kind: torch.dtype) -> tu
     Chips do not. In half precision torch before 2.7 rounds the sum in the gradient of a softmax, which makes some
     elements zero. They are not far off then, and no measure for a result that is correct in all others too.
     """
-    return (in_rounded_steps(lambda: compute(onto(CPU, contiguous))),) if kind in HALF and ROUNDED_INSIDE else ()
+    if kind not in HALF or not ROUNDED_INSIDE:
+        return ()
+    return (in_rounded_steps(lambda: compute(calling.onto(CPU))),)
 
 
 def own_gradients(operator: Operator, sample: Sample, kind: torch.dtype, given: Any) -> Tensors:
@@ -185,7 +175,7 @@ def own_gradients(operator: Operator, sample: Sample, kind: torch.dtype, given: 
     def own(change: Change) -> Tensors:
         return _run(operator.function, operator, sample, kind, change, given, backward=True)
 
-    return _or_rounded(own, onto(CPU), kind)
+    return _or_rounded(own, calling.onto(CPU), kind)
 
 
 def _run(  # noqa: PLR0917 - an operator, its call, and how its inputs are changed
@@ -200,18 +190,20 @@ def _run(  # noqa: PLR0917 - an operator, its call, and how its inputs are chang
 ) -> Tensors:
     """Call, or differentiate, with inputs and grad_outputs changed in the same way: to float64, or in layout."""
     # What is given stays as it is: it neither requires gradients nor is changed.
-    made = sample.arguments(operator.name, kind) if given is None else on_tensors(_copy, given)
-    args, kwargs = on_tensors(change, made)
-    leaves = with_grad(sample, (args, kwargs), kind) if backward else []
-    outputs = forward(operator, function, args, kwargs)
+    made = sample.arguments(operator.name, kind) if given is None else calling.on_tensors(_copy, given)
+    args, kwargs = calling.on_tensors(change, made)
+    leaves = calling.with_grad(sample, (args, kwargs), kind) if backward else []
+    outputs = calling.forward(operator, function, args, kwargs)
     if not backward:
         return [*outputs]
-    return back(operator, outputs, leaves, lambda its: [change(up) for up in upstream(operator, sample, its, kind)])
+    return calling.back(
+        operator, outputs, leaves, lambda its: [change(up) for up in calling.upstream(operator, sample, its, kind)]
+    )
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy with the same strides."""
-    return map_storage(torch.clone, tensor)
+    return calling.map_storage(torch.clone, tensor)
 
 
 @contextlib.contextmanager

@@ -8,19 +8,11 @@ from typing import Any
 
 import torch
 
+from pytest_ascend.operators import reference
 from pytest_ascend.operators.calling import Layout, bounded, is_affordable, on_tensors, tensors
 from pytest_ascend.operators.generator import Generated, generate
 from pytest_ascend.operators.operator import Operator
-from pytest_ascend.operators.reference import (
-    CPU,
-    Definition,
-    Results,
-    Tensors,
-    can_hold,
-    computed,
-    own_forward,
-    own_gradients,
-)
+from pytest_ascend.operators.reference import CPU, Definition, Results, Tensors
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call
 from pytest_ascend.records.case import SWEEP_SEED
@@ -68,14 +60,14 @@ class Sweep:
         with unseen():
             if self.definition:
                 return self.definition.expect(sample, dtype, backward=backward)
-            return computed(self.operator, sample, dtype, backward=backward)
+            return reference.computed(self.operator, sample, dtype, backward=backward)
 
     def expect_beside(self, usual: Tensors, call: Call) -> Results | None:
         """Return the expected results with the only reference run that is known; None if they need more."""
         if self.definition or call.direction == IN_PLACE:
             return None
         with unseen():
-            exact = computed(self.operator, call.sample, self.dtype, (), backward=call.direction == BACKWARD)
+            exact = reference.computed(self.operator, call.sample, self.dtype, (), backward=call.direction == BACKWARD)
         return Results(exact.expected, (usual,))
 
     def usual(self, call: Call, given: Any) -> Tensors | None:
@@ -95,7 +87,7 @@ class Sweep:
             is_asked = is_affordable(self.operator, given)
             return self.expect(call.sample, self.dtype).reference_runs[0] if is_asked else None
         with bounded(self.operator, given):
-            found = own_forward(self.operator, given, _copied(call.layout), getattr(torch, self.dtype))
+            found = reference.own_forward(self.operator, given, _copied(call.layout), getattr(torch, self.dtype))
         if not any(each.numel() for each in tensors(found)):
             self.expect(call.sample, self.dtype)  # float64 refuses empty results that half precision lets pass
         return found
@@ -105,11 +97,11 @@ class Sweep:
         if self.definition:
             return self.expect(call.sample, self.dtype, backward=True).reference_runs[0]
         with bounded(self.operator, given):
-            return own_gradients(self.operator, call.sample, getattr(torch, self.dtype), given)
+            return reference.own_gradients(self.operator, call.sample, getattr(torch, self.dtype), given)
 
     def _changed(self, call: Call, given: Any) -> Tensors | None:
         with unseen():
-            if not can_hold(self.operator, given, _copied(call.layout), getattr(torch, self.dtype)):
+            if not reference.can_hold(self.operator, given, _copied(call.layout), getattr(torch, self.dtype)):
                 return None
             args, kwargs = on_tensors(_copied(call.layout), given)
             before = [each.shape for each in tensors(args[0])]

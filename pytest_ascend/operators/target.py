@@ -61,22 +61,21 @@ class Target:
         device: torch.device,
         origin: tuple[Sequence[str], str] | None = None,
     ) -> None:
-        self.case, self.operator, self.reference, self.device = case, operator, reference, device
+        self.case, self.operator, self.device = case, operator, device
         self.dtype: torch.dtype = getattr(torch, case.dtype)
-        self.samples = reference.samples(case.property, case.dtype)
         #: Where a program finds the operator of a user: the lines that import it, and its expression.
         self.origin = origin
-        self._inputs: dict[str, Any] = {}
-        self._grad_outputs: dict[str, list[torch.Tensor]] = {}
         #: What generated calls varied, and their number: see sweep.run.
         self.varied: Mapping[str, int] = {}
-        #: The calls that were made, by name, the latest last.
-        self.calls: dict[str, Call] = {}
+        self.ask(reference)
 
     def ask(self, reference: Reference) -> None:
         """Switch to another reference and its samples; inputs of the earlier ones are dropped."""
         self.reference, self.samples = reference, reference.samples(self.case.property, self.case.dtype)
-        self._inputs, self._grad_outputs, self.calls = {}, {}, {}
+        self._inputs: dict[str, Any] = {}
+        self._grad_outputs: dict[str, list[torch.Tensor]] = {}
+        #: The calls that were made, by name, the latest last.
+        self.calls: dict[str, Call] = {}
 
     @property
     def latest(self) -> Call:

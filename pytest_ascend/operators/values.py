@@ -197,16 +197,12 @@ NAMED: Mapping[str, Callable[[torch.finfo], float]] = {
 }
 
 
-def _uniform(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
-    if dtype.is_floating_point:
-        return inputs.uniform(key, values.shape, low=values.low, high=values.high, dtype=dtype)
-    return _integers(values, key, dtype)
-
-
-def _normal(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
-    if dtype.is_floating_point:
+def _drawn(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
+    if not dtype.is_floating_point:
+        return _integers(values, key, dtype)
+    if values.kind == "normal":
         return inputs.normal(key, values.shape, std=values.high, dtype=dtype)
-    return _integers(values, key, dtype)
+    return inputs.uniform(key, values.shape, low=values.low, high=values.high, dtype=dtype)
 
 
 def _integers(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
@@ -263,8 +259,7 @@ def _given(values: Values, _: str, dtype: torch.dtype) -> torch.Tensor:
 
 #: How each kind of values is made.
 KINDS: Mapping[str, Callable[[Values, str, torch.dtype], torch.Tensor]] = {
-    "uniform": _uniform,
-    "normal": _normal,
+    **dict.fromkeys(("uniform", "normal"), _drawn),
     "distinct": _distinct,
     "places": _places,
     "few": lambda values, key, _: _integers(values, key, torch.uint8),

@@ -158,7 +158,6 @@ def _in_turn(call: Call, other: Call, device: Device, benchmark: Any) -> tuple[l
 
 
 def _peak_bytes(make: Make, device: Device) -> int:
-    """Return the peak memory of preparing and calling, above what was in use before."""
     gc.collect()
     before = device.allocated_bytes()
     device.reset_peak_memory()

@@ -426,7 +426,6 @@ def _norm_dynamic(x1: T, x2: T, gamma: T, smooth: T) -> tuple[T, T, T]:
 
 
 def _owners(counts: T) -> T:
-    """Return the group of each row."""
     return torch.arange(len(counts)).repeat_interleave(counts)
 
 

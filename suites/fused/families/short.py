@@ -118,7 +118,6 @@ def _call_of_blocks(apply: Any, codes: T, scale: T, name: str) -> Any:
 
 
 def _some_codes(make: InputFactory, kind: Format, *shape: int) -> T:
-    """Return codes of numbers."""
     half = len(kind.magnitudes)
     codes = make.integers(*shape, high=2 * half)
     return torch.where(codes < half, codes, codes - half + len(kind.numbers) // 2).to(torch.uint8)
