@@ -70,10 +70,6 @@ def _image_calls(make: InputFactory) -> Iterator[Sample]:
     yield call(make.normal(2, 4, 9, 11), make.normal(6, 2, 3, 3, std=0.3), make.normal(6), [2, 1], [0, 1], [1, 2], 2)
 
 
-def _transposed_product(x: T, weight: T, perm_x1: list[int], perm_y: list[int]) -> T:
-    return (x.permute(perm_x1) @ weight).permute(perm_y)
-
-
 _product: Callable[..., Operator] = partial(fused, grad=False, terms=TERMS)
 
 _LINEAR = in_family(
@@ -85,7 +81,7 @@ _LINEAR = in_family(
     _product("npu_conv2d", F.conv2d, _image_calls),
     _product(
         "npu_transpose_batchmatmul",
-        _transposed_product,
+        lambda x, weight, perm_x1, perm_y: (x.permute(perm_x1) @ weight).permute(perm_y),
         lambda d: [call(d.normal(8, 3, 128), d.normal(3, 128, 128), perm_x1=[1, 0, 2], perm_y=[1, 0, 2])],
         dtypes=(*HALVES, "float32"),
     ),

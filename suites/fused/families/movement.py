@@ -35,10 +35,6 @@ def of(shape: tuple[int, ...], *arguments: tuple[Any, ...]) -> Callable[[InputFa
     return inputs
 
 
-def _confusion(x: T, perm: list[int], shape: list[int], transpose_first: bool) -> T:
-    return x.permute(perm).reshape(shape) if transpose_first else x.reshape(shape).permute(perm)
-
-
 def _slice(x: T, offsets: list[int], size: list[int]) -> T:
     return x[tuple(slice(start, start + count) for start, count in zip(offsets, size, strict=True))]
 
@@ -90,7 +86,7 @@ _MOVEMENT = in_family(
     _moved("npu_transpose", lambda x, perm: x.permute(perm), of((2, 3, 5, 7), ([0, 2, 3, 1],), ([3, 1, 2, 0],))),
     _exact(
         "npu_confusion_transpose",
-        _confusion,
+        lambda x, perm, shape, first: x.permute(perm).reshape(shape) if first else x.reshape(shape).permute(perm),
         of((2, 3, 4, 6), ([0, 2, 1, 3], [2, 4, 18], True), ([1, 0, 2], [6, 4, 6], False)),
     ),
     _moved("npu_reshape", lambda x, shape: x.reshape(shape), of((2, 3, 4), ([6, 4],), ([24],))),

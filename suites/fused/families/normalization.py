@@ -55,10 +55,6 @@ def _deep_norm(x: T, gx: T, beta: T, gamma: T, alpha: float = 0.3, epsilon: floa
     return gamma * (total - mean) * rstd + beta
 
 
-def _group_norm_silu(x: T, weight: T, bias: T, group: int, eps: float = 1e-5) -> T:
-    return F.silu(F.group_norm(x, group, weight, bias, eps))
-
-
 def _group_norm_swish(x: T, num_groups: int, weight: T, bias: T, eps: float = 1e-5, swish_scale: float = 1.0) -> T:
     normal = F.group_norm(x, num_groups, weight, bias, eps)
     return normal * torch.sigmoid(swish_scale * normal)
@@ -105,7 +101,7 @@ _NORMALIZATION = in_family(
     ),
     _normal(
         "npu_group_norm_silu",
-        _group_norm_silu,
+        lambda x, weight, bias, group, eps=1e-5: F.silu(F.group_norm(x, group, weight, bias, eps)),
         lambda d: [call(*_images(d), 3), call(*_images(d), 2, 1e-3)],
         outputs=("",),
         grad=False,
@@ -149,10 +145,6 @@ def gated(*arguments: dict[str, Any]) -> Callable[[InputFactory], Iterator[Sampl
     return inputs
 
 
-def _fast_gelu(x: T) -> T:
-    return x * torch.sigmoid(1.702 * x)
-
-
 def swiglu(x: T, dim: int = -1) -> T:
     gate, value = x.chunk(2, dim)
     return F.silu(gate) * value
@@ -177,7 +169,7 @@ def _clipped_swiglu(x: T, alpha: float = 1.702, limit: float = 7.0, bias: float 
 
 _ACTIVATION = in_family(
     "activation",
-    fused("npu_fast_gelu", _fast_gelu, elementwise()),
+    fused("npu_fast_gelu", lambda x: x * torch.sigmoid(1.702 * x), elementwise()),
     fused("npu_gelu", F.gelu, elementwise({"approximate": "tanh"}, {"approximate": "none"})),
     fused("npu_silu", F.silu, elementwise()),
     fused("npu_mish", F.mish, elementwise()),

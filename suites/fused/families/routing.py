@@ -73,10 +73,6 @@ def _finalize_inputs(make: InputFactory) -> Iterator[Sample]:
         yield call(*given, make.uniform(rows, k, low=0.1), order, choices(make, rows, experts, k))
 
 
-def _compute_expert_tokens(sorted_experts: T, num_expert: int) -> T:
-    return torch.bincount(sorted_experts.long(), minlength=num_expert).cumsum(0).int()
-
-
 def _permute(tokens: T, indices: T) -> tuple[T, T]:
     order = indices.flatten().argsort(stable=True)
     k = indices.numel() // indices.shape[0]
@@ -131,7 +127,7 @@ OPERATORS = in_family(
     fused("npu_moe_finalize_routing", _finalize, _finalize_inputs, grad=False, terms=8),
     fused(
         "npu_moe_compute_expert_tokens",
-        _compute_expert_tokens,
+        lambda experts, count: torch.bincount(experts.long(), minlength=count).cumsum(0).int(),
         lambda d: [call(d.integers(33, high=8, dtype=torch.int32).sort().values, 8)],
         dtypes=("int32",),
         grad=False,

@@ -84,11 +84,6 @@ def _blocks(x: T, name: str, axis: int) -> tuple[T, T]:
     return (packed(codes) if name == _FOUR else codes), pairs.to(torch.uint8)
 
 
-def _call_blocks(apply: Any, x: T, name: str, axis: int) -> Any:
-    made = apply(x, axis=axis, dst_type=_dtype(name))
-    return made[0].view(torch.uint8), made[1].view(torch.uint8)
-
-
 def _blocks_inputs(make: InputFactory) -> Iterator[Sample]:
     for name, kind in _FORMATS.items():
         hard = kind.hard()
@@ -110,11 +105,6 @@ def _of_blocks(codes: T, scale: T, name: str) -> T:
 def _factors(scale: T, axis: int) -> T:
     """Return a factor for each number along an axis, which has half as many scales as blocks: they are in pairs."""
     return scales(scale).movedim(axis - 1, -2).flatten(-2).repeat_interleave(32, -1).movedim(-1, axis)
-
-
-def _call_of_blocks(apply: Any, codes: T, scale: T, name: str) -> Any:
-    x = codes.view(getattr(torch, name))
-    return apply(x, scale.view(torch.float8_e8m0fnu), dst_type=torch.float32, src_type=_dtype(name))
 
 
 def _some_codes(make: InputFactory, kind: Format, *shape: int) -> T:
@@ -205,30 +195,24 @@ OPERATORS = in_family(
     _bytes("npu_dtype_cast", _numbers, lambda _: [call(torch.arange(256).to(torch.uint8).view(8, 32), name, name=name)
                                                   for name in _FORMATS],
            part="from", through=_call_numbers, outputs=("float32",), dtypes=("uint8",)),
-    _bytes("npu_dynamic_mx_quant", _blocks, _blocks_inputs, through=_call_blocks, outputs=("uint8", "uint8"),
-           dtypes=HALVES),
-    _bytes(
-        "npu_anti_mx_quant", _of_blocks, lambda d: [
-            call(_some_codes(d, E4M3, 3, 128), _some_scales(d, 3, 2, 2), "float8_e4m3fn"),
-            call(_some_codes(d, E5M2, 3, 128), _some_scales(d, 3, 2, 2), "float8_e5m2")],
-        through=_call_of_blocks, outputs=("float32",), dtypes=("uint8",),
-    ),
-    given_as_made(
-        "npu_add_rms_norm_dynamic_mx_quant", added_norm, lambda d: [call(
-            d.normal(5, 128), d.normal(5, 128), d.uniform(128, low=0.5, high=1.5))],
-        through=_call_norm_blocks, dtypes=HALVES, terms=128,
-    ),
-    ties_forgiven(given_as_made(
-        "npu_dynamic_block_quant", _by_tile, lambda d: [call(d.normal(3, 300), 1, 128), call(
-            d.normal(2, 3, 256), 1, 128)],
-        through=lambda apply, x, height, width: apply(
-            x, dst_type=_INT8, row_block_size=height, col_block_size=width),
-        outputs=("int8", "float32"), dtypes=HALVES,
-    )),
+    _bytes("npu_dynamic_mx_quant", _blocks, _blocks_inputs, through=lambda apply, x, name, axis: [
+        each.view(torch.uint8) for each in apply(x, axis=axis, dst_type=_dtype(name))], outputs=("uint8", "uint8"),
+        dtypes=HALVES),
+    _bytes("npu_anti_mx_quant", _of_blocks, lambda d: [
+        call(_some_codes(d, _FORMATS[name], 3, 128), _some_scales(d, 3, 2, 2), name)
+        for name in ("float8_e4m3fn", "float8_e5m2")],
+        through=lambda apply, codes, scale, name: apply(
+            codes.view(getattr(torch, name)), scale.view(torch.float8_e8m0fnu), dst_type=torch.float32,
+            src_type=_dtype(name)), outputs=("float32",), dtypes=("uint8",)),
+    given_as_made("npu_add_rms_norm_dynamic_mx_quant", added_norm, lambda d: [call(
+        d.normal(5, 128), d.normal(5, 128), d.uniform(128, low=0.5, high=1.5))],
+        through=_call_norm_blocks, dtypes=HALVES, terms=128),
+    ties_forgiven(given_as_made("npu_dynamic_block_quant", _by_tile, lambda d: [
+        call(d.normal(*shape), 1, 128) for shape in ((3, 300), (2, 3, 256))],
+        through=lambda apply, x, height, width: apply(x, dst_type=_INT8, row_block_size=height, col_block_size=width),
+        outputs=("int8", "float32"), dtypes=HALVES)),
     given_as_made("npu_quant_matmul", _product, _product_inputs, part="mx", through=_call_product,
                   outputs=("bfloat16",), dtypes=("uint8",)),
-    given_as_made(
-        "npu_transpose_quant_batchmatmul", _turned, _turned_inputs, through=_call_turned, outputs=("bfloat16",),
-        dtypes=("uint8",),
-    ),
+    given_as_made("npu_transpose_quant_batchmatmul", _turned, _turned_inputs, through=_call_turned,
+                  outputs=("bfloat16",), dtypes=("uint8",)),
 )  # fmt: skip
