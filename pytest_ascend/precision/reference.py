@@ -308,6 +308,7 @@ class Source:
         owner = _owner(self.subject)
         subject = self.subject if owner is None else _copied(self.subject, owner, convert)
         args, kwargs = (mapped(each, convert) for each in (self.args, self.kwargs))
+        _forget(owner)
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.random.fork_rng(devices=[]))
             torch.random.set_rng_state(self.random)
@@ -330,6 +331,17 @@ def _owner(subject: Any) -> nn.Module | None:
     """Return the module that is called, or whose method is called."""
     owner = getattr(subject, "__self__", None) if inspect.ismethod(subject) else subject
     return owner if isinstance(owner, nn.Module) else None
+
+
+def _forget(owner: nn.Module | None) -> None:
+    """Clear what methods keep of earlier calls: transformers caches position embeddings, and all runs would be one."""
+    for kind in {type(each) for each in owner.modules()} if owner else ():
+        for method in vars(kind).values():
+            function = getattr(method, "__func__", method)  # of a static method
+            kept = inspect.getclosurevars(function).nonlocals.values() if inspect.isfunction(function) else ()
+            for each in (function, *kept):
+                if callable(clear := getattr(each, "cache_clear", None)):
+                    clear()
 
 
 def _copied(subject: Any, owner: nn.Module, convert: Callable[[Any], Any] | None = None) -> Any:

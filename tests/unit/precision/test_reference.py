@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 
 import pytest
 import torch
@@ -55,6 +56,31 @@ def test_two_orders_give_two_results(given):
     first, second = cpu_reference(model, x, extra=extra)["logits"].reference_runs(torch.float32)
     assert not torch.equal(first, second)
     torch.testing.assert_close(first, second)
+
+
+def kept(function):
+    cached = functools.lru_cache(function)
+
+    @functools.wraps(function)
+    def of_outside(*args):
+        return cached(*args)
+
+    return of_outside
+
+
+@pytest.mark.parametrize("cache", [functools.lru_cache, kept])
+def test_what_a_method_keeps_of_a_run_is_computed_anew_in_the_next(cache) -> None:
+    class Positions(nn.Module):
+        @staticmethod
+        @cache
+        def positions(size: int, dtype: torch.dtype) -> torch.Tensor:
+            return (torch.arange(size, dtype=dtype) * 0.37).sin()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.positions(x.numel(), x.dtype)
+
+    runs = cpu_reference(Positions(), torch.zeros(999)).reference_runs(torch.float32, 4)
+    assert len({tuple(each.tolist()) for each in runs}) == 4
 
 
 def test_a_reference_is_a_tensor_like_any_other(given):
