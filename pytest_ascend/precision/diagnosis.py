@@ -22,6 +22,7 @@ from torch import Tensor
 
 from pytest_ascend.environment.chips import family
 from pytest_ascend.precision.formats import ALLOWANCES
+from pytest_ascend.precision.formulas import active
 from pytest_ascend.precision.settings import Request, explain
 from pytest_ascend.records.verdict import FLUSHES, HALVES, SATURATES, Verdict, Worst, told
 
@@ -394,7 +395,8 @@ def explained(verdict: Verdict, tensors: Sequence[Tensor], request: Request, jud
     actual, expected, *reference_runs = (each.detach().cpu() for each in tensors)
     shown = {name: SHOWN_AT[name](actual, expected) for name in SHOWN_AT if name in documented}
     names = [name for name, found in shown.items() if found.any()]
-    if actual.dtype is torch.float32 and request.standard.rule == "model" and (hf32 or HALVES in documented):
+    by_size = hf32 or (HALVES in documented and active() != "halves")
+    if actual.dtype is torch.float32 and request.standard.rule == "model" and by_size:
         names.append(HALVES)
     for chosen in (each for count in range(1, len(names) + 1) for each in combinations(names, count)):
         rest = torch.ones_like(actual, dtype=torch.bool)
