@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,17 +69,15 @@ class _Operators:
 aten: Any = _Operators(torch.ops.aten, "aten::")
 
 
-def _made_of(body: Any, deepest: int = 4) -> Iterator[Any]:
-    """Yield a function and those that it consists of: in partials and closures."""
-    yield body
-    if deepest:
-        inner = [body.func] if isinstance(body, functools.partial) else []
-        for cell in getattr(body, "__closure__", None) or ():
-            with contextlib.suppress(ValueError):  # a variable without a value yet
-                inner.append(cell.cell_contents)
-        for each in inner:
-            if callable(each):
-                yield from _made_of(each, deepest - 1)
+def _lacks(body: Any, deepest: int = 4) -> bool:
+    """Whether a function is a missing operator, or consists of one: in partials and closures."""
+    inner = [body.func] if isinstance(body, functools.partial) else []
+    for cell in getattr(body, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # a variable without a value yet
+            inner.append(cell.cell_contents)
+    return isinstance(body, MissingOperator) or (
+        deepest > 0 and any(_lacks(each, deepest - 1) for each in inner if callable(each))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,7 @@ class Family:
 
     def op(self, declaration: str, body: Body, *, into: bool = False) -> None:
         """Declare an operator: ``declaration`` as in :mod:`pytest_ascend.emulator.signature`."""
-        if any(isinstance(each, MissingOperator) for each in _made_of(body)):
+        if _lacks(body):
             self.left_out.append(parse(declaration).name)
             return
         signature = parse(declaration)
@@ -136,7 +134,7 @@ class Family:
 
     def named(self, name: str, body: Body, *, wide: bool = False) -> None:
         """Declare an operator that is called by its name (older API); ``wide`` computes it in float32."""
-        if any(isinstance(each, MissingOperator) for each in _made_of(body)):
+        if _lacks(body):
             self.left_out.append(name)
             return
         computed = (lambda *given, **how: body(*map(_wide, given), **how)) if wide else body

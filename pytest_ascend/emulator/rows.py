@@ -8,7 +8,7 @@ expression has the names of the declaration's parameters, of torch, and of that 
 - An expression without any input is a function that takes them in order: ``= torch.flip`` says the same.
 - ``function(**given)`` passes the inputs that the function has parameters for. A tensor, list or array for any other
   raises NotImplementedError; other numbers and texts are ignored: most set a chip's speed or precision. With
-  ``function(**given, out=out)`` it fills the outputs itself.
+  ``function(**given, out=out)`` it fills the outputs itself, with ``function(**given)[0]`` they are its first result.
 
 What CANN has on an Ascend 950 alone is below ``[module, on an Ascend 950]``, and refused on other chips.
 Below ``[module, by name]`` are operators of the older API: ``name = function``, or ``name(parameters) = expression``;
@@ -79,8 +79,8 @@ def add(family: Family, declaration: str, expression: str, names: dict[str, Any]
     inputs = [each for each in parameters if each.is_input]
     read = set(_READ.findall(expression))
     into = "out" in read and all(each.name != "out" for each in inputs)
-    if some := re.fullmatch(r"(.+)\(\*\*given(, out=out)?\)", expression):
-        body = _of_some(inputs, _evaluated(some[1], names))
+    if some := re.fullmatch(r"(.+)\(\*\*given(, out=out)?\)(\[0\])?", expression):
+        body = _of_some(inputs, _evaluated(some[1], names), takes_first=bool(some[3]))
     elif read.isdisjoint({"given", "out", *(each.name for each in inputs)}):
         body = _evaluated(expression, names)
     else:
@@ -100,7 +100,7 @@ def only_on_950(name: str, body: Body) -> Body:
     return checked
 
 
-def _of_some(inputs: Sequence[Parameter], function: Body) -> Body:
+def _of_some(inputs: Sequence[Parameter], function: Body, *, takes_first: bool) -> Body:
     known = set(inspect.signature(function).parameters)
 
     def body(*given: Any, **out: Any) -> Any:
@@ -108,7 +108,8 @@ def _of_some(inputs: Sequence[Parameter], function: Body) -> Body:
             if each.name not in known and each.type in CONTAINERS and value is not None and value != []:
                 raise NotImplementedError(f"{each.name} is not implemented")
         named = {each.name: value for each, value in zip(inputs, given, strict=True) if each.name in known}
-        return function(**named, **out)
+        made = function(**named, **out)
+        return made[0] if takes_first else made
 
     return body
 

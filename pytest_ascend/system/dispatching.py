@@ -132,14 +132,13 @@ class _StepsOfFloat32(EagerDispatchMode):
             with self, with_autograd():
                 return func.decompose(*args, **given[1])
         call = (func, *(getattr(each, "dtype", None) for each in args))
-        if func.overloadpacket.__name__ in ROUNDED_INSIDE or call in self.refused:
-            return _rounded_step(func, given)
-        try:
-            return func(*args, **given[1])
-        except RuntimeError as error:
-            if not lacks_half(error):
-                raise
-        self.refused.add(call)
+        if func.overloadpacket.__name__ not in ROUNDED_INSIDE and call not in self.refused:
+            try:
+                return func(*args, **given[1])
+            except RuntimeError as error:
+                if not lacks_half(error):
+                    raise
+            self.refused.add(call)
         return _rounded_step(func, given)
 
 

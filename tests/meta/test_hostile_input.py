@@ -27,7 +27,7 @@ from pytest_ascend.precision import standard_of
 from pytest_ascend.runlog.resuming import whole_part
 from pytest_ascend.runlog.writing import read
 from pytest_ascend.system.files import write_file
-from pytest_ascend.system.text import parse_seconds, parse_share, parse_size
+from pytest_ascend.system.text import parse_duration, parse_share, parse_size
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
 
@@ -218,7 +218,7 @@ OPTIONS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "--ascend-emulate=memory": (parse_size, (*TEXTS, "0", "1Q", "1e9G", "8 G B")),
     "--ascend-baselines=slowdown": (parse_share, (*TEXTS, "0", "100%", "5%%")),
     "--ascend-shard": (shards.parse, (*TEXTS, "0/2", "3/2", "1/0", "1/2/3")),
-    "--ascend-deadline": (parse_seconds, (*TEXTS, "0", "inf", "1 s")),
+    "--ascend-deadline": (parse_duration, (*TEXTS, "0", "inf", "1 h m")),
     "--ascend-standard": (standard_of, (*TEXTS[1:], "error-model@99", "__class__")),
     "--ascend-emulate=fault": (
         lambda text: apply_faults(all_kernels(), [text]),

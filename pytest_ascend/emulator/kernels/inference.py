@@ -97,7 +97,7 @@ def _whole_numbers(x: T, scale: Optional, offset: Optional, mode: int, place: in
 
 
 def fused_infer_attention_score(
-    query: T, key: Sequence[T], value: Sequence[T], numHeads: int, scale: float, layout: str,
+    query: T, key: Sequence[T] | T, value: Sequence[T] | T, numHeads: int, scale: float, layout: str,
     pseShift: Optional = None, attenMask: Optional = None, actualSeqLengths: L | None = None,
     actualSeqLengthsKv: L | None = None, numKeyValueHeads: int = 0, sparseMode: int = 0,
     quantScale2: Optional = None, quantOffset2: Optional = None,
@@ -126,8 +126,9 @@ def fused_infer_attention_score(
     queries = _alone(query, layout, *how_packed)
     count = len(queries)
 
-    def all_of(caches: Sequence[T]) -> list[T]:
+    def all_of(caches: Sequence[T] | T) -> list[T]:
         # The keys or values of each of ``count`` sequences: from pages, a tensor for each, or one for all
+        caches = [caches] if isinstance(caches, T) else caches
         if blockTable is not None:
             if not actualSeqLengthsKv:
                 raise NotImplementedError("a cache in pages needs actual_seq_lengths_kv")
@@ -148,7 +149,7 @@ def fused_infer_attention_score(
     if queryRope is not None and keyRope is not None:
         turned = _alone(queryRope, layout, *how_packed)
         queries = [torch.cat(each, -1) for each in zip(queries, turned, strict=True)]
-        keys = [torch.cat(each, -1) for each in zip(keys, all_of([keyRope]), strict=True)]
+        keys = [torch.cat(each, -1) for each in zip(keys, all_of(keyRope), strict=True)]
     single = layout not in _PACKED and to_bnsd(query, layout, 1).shape[2] == 1 if layout != "NSD" else False
     made, sums = [], []
     for place, (q, k, v) in enumerate(zip(queries, keys, values, strict=True)):
@@ -195,17 +196,6 @@ def _placed(
     for target, part in zip(_alone(out, out_layout, heads, lengths, padding), parts, strict=True):
         target.copy_(part)
     return out
-
-
-def prompt_flash_attention(
-    query: T, key: T, value: T, pseShift: Optional, attenMask: Optional, actualSeqLengths: L | None,
-    actualSeqLengthsKv: L | None, numHeads: int, scale: float, layout: str, numKeyValueHeads: int,
-    sparseMode: int,
-) -> T:  # fmt: skip
-    return fused_infer_attention_score(
-        query, [key], [value], numHeads, scale, layout, pseShift, attenMask, actualSeqLengths, actualSeqLengthsKv,
-        numKeyValueHeads, sparseMode,
-    )[0]  # fmt: skip
 
 
 def incre_flash_attention(

@@ -93,14 +93,6 @@ def _through_gates(dh: T, dc: T, cell: T, i: T, j: T, f: T, o: T, tanh: T) -> tu
     return torch.cat(sums, 1), dc * f
 
 
-def dynamic_rnn_v2(
-    x: T, of_input: T, of_state: T, bias: T | None, mask: T | None, *states: T, **how: Any
-) -> tuple[T, ...]:
-    """Run over the sequence with one weight for the inputs and one for the states."""
-    bias = of_input.new_zeros(of_input.shape[1]) if bias is None else bias
-    return dynamic_rnn(x, torch.cat([of_input, of_state]), bias, mask, *states, **how)
-
-
 def dynamic_rnn_v2_grad(
     x: T, of_input: T, of_state: T, y: T, hidden: T, cell: T, *rest: T, **how: Any
 ) -> tuple[T, ...]:

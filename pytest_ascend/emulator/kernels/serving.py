@@ -196,12 +196,6 @@ def _filled(x: T, rows: int) -> T:
 # --- attention over chosen keys, and in parts ---
 
 
-def attention_update(lse: list[T], parts: list[T], _type: int) -> tuple[T, T]:
-    """Merge parts of attention over different keys by their log-sum-exps."""
-    sums = torch.stack(lse).double()
-    return (torch.stack(parts).double() * sums.softmax(0).unsqueeze(-1)).sum(0), sums.logsumexp(0)
-
-
 def _sequences_of(x: T, layout: str, lengths: Optional) -> list[T]:
     """Return the rows of each sequence, (length, heads, ...); lengths are ends where sequences are packed."""
     if layout == "TND":
