@@ -115,10 +115,8 @@ def _runner(memory: DeviceMemory, runtime: Any) -> Callable[[int, int, int, int]
                 read, compute = call
                 if into:
                     graphs.add(into, name, stream, compute, *read(words, into))
-                elif measured.profilers.value:
-                    measured(name, stream, compute, *read(words, 0))
                 else:
-                    compute(*read(words, 0))
+                    measured(name, stream, compute, *read(words, 0))
         except TaskFailed as error:
             return error.code
         except SilentFailure:

@@ -22,6 +22,9 @@ _TWO = ctypes.c_int64 * 2
 #: ACL's numbers of E8M0 and four bits: the lists have no name for them, and say nothing.
 _NOT_LISTED = frozenset({37, 40})
 
+#: cubeMathType: a product is computed in the dtype of its operands, or in HF32.
+_KEEPS, _HF32 = 0, 3
+
 _Check = Callable[[Sequence[int]], None]
 
 
@@ -29,7 +32,7 @@ def check_of(signature: Signature, chip: str = DEFAULT_CHIP) -> _Check | None:
     """Return the function that checks the words of a call and raises Refused; None if there is nothing to check."""
     kind = family(chip)
     found = limits(signature.name.removeprefix("aclnn"), kind.name) if kind else Limits()
-    places = [each.name for each in signature.parameters]
+    places = names = [each.name for each in signature.parameters]
     if len(found.parameters) == len(places):  # CANN's names are known
         places = list(found.parameters)
     allowed = {
@@ -46,17 +49,24 @@ def check_of(signature: Signature, chip: str = DEFAULT_CHIP) -> _Check | None:
         if each.type in ("Tensor", "TensorList") and (name in allowed or without or name in found.ranked)
     ]
     promoted = [
-        ([places.index(name) for name in names.split() if name in places], names.split(), frozenset(listed))
-        for names, listed in found.together.items()
+        ([places.index(name) for name in both.split() if name in places], both.split(), frozenset(listed))
+        for both, listed in found.together.items()
     ]
-    keeps = _check_of_product(signature) if kind and kind.halves else None
+    # A chip whose cube unit does not take float32 refuses products of it, kept or in HF32. Source: CANN,
+    # CheckCubeMathType in the host code of operators that multiply (hicann/ops-nn, matmul/common).
+    cube = names.index("cube") if kind and kind.halves and "cube" in names else None
+    tensors = [place for place, each in enumerate(signature.parameters) if each.type == "Tensor" and each.is_input]
     is_documented = found.by == "page"  # of an empty tensor, which stands for none, a page does not say the dtype
-    if not looked_at and not promoted:
-        return keeps
+    if not looked_at and not promoted and cube is None:
+        return None
 
     def check(words: Sequence[int]) -> None:
-        if keeps:
-            keeps(words)
+        wide = (words[each] for each in tensors if words[each] and DTYPES.get(code_of(words[each])) is torch.float32)
+        if cube is not None and words[cube] in (_KEEPS, _HF32) and any(wide):
+            raise Refused(
+                "The soc version does not support bf16 / fp32 for calculations, please change the setting of "
+                "cubeMathType or the Dtype of input tensor."
+            )
         for place, is_list, name, codes, is_ranked, flag in looked_at:
             descriptor = words[place]
             if descriptor and is_list:
@@ -95,29 +105,3 @@ def _check_together(descriptors: Sequence[int], names: Sequence[str], lost: froz
 
 def _listed(names: frozenset[str]) -> str:
     return "".join(f"DT_{name}," for name in _NAMES.values() if name in names)
-
-
-#: cubeMathType: a product is computed in the dtype of its operands, or in HF32.
-_KEEPS, _HF32 = 0, 3
-
-
-def _check_of_product(signature: Signature) -> _Check | None:
-    """Return the check of a product on a chip whose cube unit does not take float32; None for other operators.
-
-    Source: CANN, CheckCubeMathType in the host code of operators that multiply (hicann/ops-nn, matmul/common).
-    """
-    names = [each.name for each in signature.parameters]
-    if "cube" not in names:
-        return None
-    cube = names.index("cube")
-    places = [place for place, each in enumerate(signature.parameters) if each.type == "Tensor" and each.is_input]
-
-    def check(words: Sequence[int]) -> None:
-        wide = any(words[place] and DTYPES.get(code_of(words[place])) is torch.float32 for place in places)
-        if wide and words[cube] in (_KEEPS, _HF32):
-            raise Refused(
-                "The soc version does not support bf16 / fp32 for calculations, please change the setting of "
-                "cubeMathType or the Dtype of input tensor."
-            )
-
-    return check

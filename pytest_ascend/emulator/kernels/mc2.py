@@ -143,17 +143,52 @@ def all_gather_matmul(x1: T, x2: T, bias: T | None, group: str, gathered: int) -
     return _product(whole, x2, bias), whole
 
 
-def all_to_all_matmul(x1: T, x2: T, bias: T | None, axes: L | None, group: str, turned2: bool) -> tuple[T, T]:
-    """Send each rank its part of the rows, put the received parts side by side, and multiply."""
+#: The scaling of x1, by CANN's numbers: by row, with given scales, or with scales computed from the rows.
+_BY_ROW, _FOUND = 3, 7
+#: The scaling of x2: by column.
+_BY_COLUMN = 2
+#: ACL's dtype -> torch's, of the dtypes that rows can be quantized to: int8, and float8 if torch has it.
+_QUANTIZED = {2: torch.int8, 35: torch.float8_e5m2, 36: torch.float8_e4m3fn}
+
+
+def _known(mode1: int, mode2: int, group_size: int, *modes: int) -> None:
+    if mode1 not in modes or mode2 != _BY_COLUMN or group_size:
+        raise NotImplementedError(f"quantization of x1 by mode {mode1}, of x2 by mode {mode2}: not implemented")
+
+
+def _found(x: T, to: torch.dtype) -> tuple[T, T]:
+    """Quantize each row by its largest magnitude. Return the result, and the scales."""
+    largest = torch.iinfo(to).max if to is torch.int8 else torch.finfo(to).max
+    scale = x.float().abs().amax(1) / largest
+    scale = torch.where(scale == 0, 1.0, scale)
+    parts = x.float() / scale.unsqueeze(1)
+    return (parts.round() if to is torch.int8 else parts).to(to), scale
+
+
+def all_to_all_matmul(
+    x1: T, x2: T, bias: T | None, axes: L | None, group: str, turned2: bool, scale1: T | None = None,
+    scale2: T | None = None, mode1: int = _BY_ROW, mode2: int = _BY_COLUMN, to: int = 0, group_size: int = 0,
+) -> tuple[T, T]:  # fmt: skip
+    """Send each rank its part of the rows, put the received parts side by side, and multiply; maybe quantized."""
     del axes  # there is one way
+    _known(mode1, mode2, group_size, _BY_ROW, _FOUND)
     received = Group(group).rows_to_columns(x1)
-    return _product(received, x2, bias, turned=turned2), received
+    if scale2 is None:
+        return _product(received, x2, bias, turned=turned2), received
+    a, scale = (received, scale1) if mode1 == _BY_ROW else _found(received, _QUANTIZED[to])
+    return scaled_product(a, x2.T if turned2 else x2, scale, scale2, bias), received
 
 
-def matmul_all_to_all(x1: T, x2: T, bias: T | None, axes: L | None, group: str, turned2: bool) -> T:
+def matmul_all_to_all(
+    x1: T, x2: T, bias: T | None, axes: L | None, group: str, turned2: bool, scale1: T | None = None,
+    scale2: T | None = None, mode1: int = _BY_ROW, mode2: int = _BY_COLUMN, group_size: int = 0,
+) -> T:  # fmt: skip
     """Multiply, send each rank its part of the columns, and put the received parts below one another."""
     del axes  # there is one way
-    return Group(group).columns_to_rows(_product(x1, x2, bias, turned=turned2))
+    _known(mode1, mode2, group_size, _BY_ROW)
+    if scale2 is None:
+        return Group(group).columns_to_rows(_product(x1, x2, bias, turned=turned2))
+    return Group(group).columns_to_rows(scaled_product(x1, x2.T if turned2 else x2, scale1, scale2, bias))
 
 
 # --- products by expert ---
@@ -262,14 +297,7 @@ def barrier(x: T, group: str) -> None:  # noqa: ARG001
     Group(group).barrier()
 
 
-# --- on quantized numbers: int8, and float8 if torch has it ---
-
-#: The scaling of x1, by CANN's numbers: by row, with given scales, or with scales computed from the rows.
-_BY_ROW, _FOUND = 3, 7
-#: The scaling of x2: by column.
-_BY_COLUMN = 2
-#: ACL's dtype -> torch's, of the dtypes that rows can be quantized to.
-_QUANTIZED = {2: torch.int8, 35: torch.float8_e5m2, 36: torch.float8_e4m3fn}
+# --- on quantized numbers ---
 
 
 def _reduced_in_int8(x: T, there: T, back: T, group: str) -> T:
@@ -308,39 +336,3 @@ def weight_quant_matmul_all_reduce(
     shift = 0 if offset is None else over_rows(offset, len(x2), group_size)
     weight = (x2.float() + shift) * over_rows(scale, len(x2), group_size)
     return matmul_all_reduce(x1, weight, bias, group, x3)
-
-
-def _known(mode1: int, mode2: int, group_size: int, *modes: int) -> None:
-    if mode1 not in modes or mode2 != _BY_COLUMN or group_size:
-        raise NotImplementedError(f"quantization of x1 by mode {mode1}, of x2 by mode {mode2}: not implemented")
-
-
-def _found(x: T, to: torch.dtype) -> tuple[T, T]:
-    """Quantize each row by its largest magnitude. Return the result, and the scales."""
-    largest = torch.iinfo(to).max if to is torch.int8 else torch.finfo(to).max
-    scale = x.float().abs().amax(1) / largest
-    scale = torch.where(scale == 0, 1.0, scale)
-    parts = x.float() / scale.unsqueeze(1)
-    return (parts.round() if to is torch.int8 else parts).to(to), scale
-
-
-def all_to_all_quant_matmul(
-    x1: T, x2: T, bias: T | None, scale1: T | None, scale2: T, group: str, axes: L | None, mode1: int, mode2: int,
-    to: int, group_size: int, turned2: bool,
-) -> tuple[T, T]:  # fmt: skip
-    """Send each rank its part of the rows, put the received parts side by side, quantize rows, and multiply."""
-    del axes  # there is one way
-    _known(mode1, mode2, group_size, _BY_ROW, _FOUND)
-    received = Group(group).rows_to_columns(x1)
-    a, scale = (received, scale1) if mode1 == _BY_ROW else _found(received, _QUANTIZED[to])
-    return scaled_product(a, x2.T if turned2 else x2, scale, scale2, bias), received
-
-
-def quant_matmul_all_to_all(
-    x1: T, x2: T, bias: T | None, scale1: T, scale2: T, axes: L | None, group: str, mode1: int, mode2: int,
-    group_size: int, turned2: bool,
-) -> T:  # fmt: skip
-    """Multiply and scale, send each rank its part of the columns, and put the received parts below one another."""
-    del axes  # there is one way
-    _known(mode1, mode2, group_size, _BY_ROW)
-    return Group(group).columns_to_rows(scaled_product(x1, x2.T if turned2 else x2, scale1, scale2, bias))
