@@ -131,7 +131,7 @@ def _moments(call: Call, seed: int) -> Any:
     divisor = max(0.0, count - float(1 if correction is None else correction))
     spread = (wide - mean).square_().sum(dims, keepdim=True) / divisor
     spread = spread.sqrt_() if name.startswith("std") else spread
-    results = [(each if keep else each.reshape(_reduced(x, dims))).to(x.dtype) for each in (spread, mean)]
+    results = [(each if keep else each.squeeze(tuple(dims))).to(x.dtype) for each in (spread, mean)]
     return tuple(results) if name.endswith("mean") else results[0]
 
 
@@ -155,12 +155,7 @@ def _log_sum_exp(call: Call, seed: int) -> Any:
     highest.masked_fill_(highest.isinf(), 0.0)
     total = nudge((wide - highest).exp_(), seed).sum(dims, keepdim=True)
     made = nudge(total.log_(), seed).add_(highest)
-    return call.give((made if keep else made.reshape(_reduced(x, dims))).to(x.dtype))
-
-
-def _reduced(x: T, dims: list[int]) -> list[int]:
-    gone = {dim % max(1, x.dim()) for dim in dims}
-    return [size for dim, size in enumerate(x.shape) if dim not in gone]
+    return call.give((made if keep else made.squeeze(tuple(dims))).to(x.dtype))
 
 
 def _running_sum(call: Call, seed: int) -> Any:

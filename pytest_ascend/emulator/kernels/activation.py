@@ -22,14 +22,6 @@ def gelu(self: T, *, out: T) -> T:
     return out.masked_fill_(self == torch.inf, torch.inf) if self.dtype == torch.float16 else out
 
 
-def prelu_backward(grad: T, self: T, weight: T, *, out: tuple[T, T]) -> None:
-    """Here weight is a vector, one number per channel; the forward reshapes it to broadcast."""
-    by_channel = weight.view([-1 if axis == 1 else 1 for axis in range(self.ndim)])
-    grad_input, grad_weight = aten._prelu_kernel_backward(grad, self, by_channel)
-    out[0].copy_(grad_input)
-    out[1].copy_(grad_weight.sum_to_size(by_channel.shape).view_as(out[1]))
-
-
 def mish_grad(grad: T, x: T, tanhx: T | None = None) -> T:
     """Differentiate Mish; ``tanhx`` is tanh(softplus(x)). Source: ops-nn e5c3fa9327ea, activation/mish_grad."""
     if tanhx is None:

@@ -95,15 +95,18 @@ def iou(boxes: T, truth: T, mode: str, eps: float = 1.0, **_: Any) -> T:
     return (common / (mine + theirs - common if mode == "iou" else mine)).nan_to_num(nan=0.0)
 
 
-def _centres(boxes: T) -> tuple[T, T, T, T]:
-    """Return centre, width and height of rows of pixel indices; the last pixel belongs to the box."""
-    left, top, right, bottom = boxes.float().unbind(-1)
-    return (left + right) / 2, (top + bottom) / 2, right - left + 1, bottom - top + 1
+def _centres(boxes: T, dim: int, beyond: int) -> tuple[T, ...]:
+    """Return centre, width and height of left, top, right and bottom along a dimension, and what else is there.
+
+    Of pixel indices the last pixel belongs to the box: it ends one ``beyond``.
+    """
+    left, top, right, bottom, *rest = boxes.float().unbind(dim)
+    return (left + right) / 2, (top + bottom) / 2, right - left + beyond, bottom - top + beyond, *rest
 
 
 def bounding_box_encode(anchors: T, truth: T, means: list[float], stds: list[float]) -> T:
-    px, py, pw, ph = _centres(anchors)
-    gx, gy, gw, gh = _centres(truth)
+    px, py, pw, ph = _centres(anchors, -1, 1)
+    gx, gy, gw, gh = _centres(truth, -1, 1)
     deltas = torch.stack([(gx - px) / pw, (gy - py) / ph, (gw / pw).log(), (gh / ph).log()], -1)
     return (deltas - torch.tensor(means)) / torch.tensor(stds)
 
@@ -111,7 +114,7 @@ def bounding_box_encode(anchors: T, truth: T, means: list[float], stds: list[flo
 def bounding_box_decode(
     rois: T, deltas: T, means: list[float], stds: list[float], max_shape: list[int], wh_ratio_clip: float
 ) -> T:
-    x, y, w, h = _centres(rois)
+    x, y, w, h = _centres(rois, -1, 1)
     dx, dy, dw, dh = (deltas.float() * torch.tensor(stds) + torch.tensor(means)).unbind(-1)
     limit = abs(math.log(wh_ratio_clip))
     width, height = w * dw.clamp(-limit, limit).exp(), h * dh.clamp(-limit, limit).exp()
@@ -202,23 +205,17 @@ def rotated_iou(boxes: T, others: T, *, trans: bool, mode: str, is_cross: bool, 
     return common / (mine.unsqueeze(-1) + theirs.unsqueeze(-2) - common if mode == "iou" else mine.unsqueeze(-1))
 
 
-def _centred(boxes: T) -> tuple[T, T, T, T, T]:
-    """Return centres, widths, heights and degrees of (n, 5, boxes): left, top, right, bottom and degrees."""
-    left, top, right, bottom, degrees = boxes.float().unbind(1)
-    return (left + right) / 2, (top + bottom) / 2, right - left, bottom - top, degrees
-
-
 def rotated_box_encode(anchors: T, truth: T, weight: list[float]) -> T:
     """Return how true boxes differ from anchors: in centres, in sizes by their logarithm, in tangents of angles."""
-    x, y, w, h, turn = _centred(anchors)
-    u, v, wide, high, turned = _centred(truth)
+    x, y, w, h, turn = _centres(anchors, 1, 0)
+    u, v, wide, high, turned = _centres(truth, 1, 0)
     tangents = turned.deg2rad().tan() - turn.deg2rad().tan()
     deltas = torch.stack([(u - x) / w, (v - y) / h, (wide / w).log(), (high / h).log(), tangents], 1)
     return deltas * torch.tensor(weight).view(-1, 1)
 
 
 def rotated_box_decode(anchors: T, deltas: T, weight: list[float]) -> T:
-    x, y, w, h, turn = _centred(anchors)
+    x, y, w, h, turn = _centres(anchors, 1, 0)
     dx, dy, dw, dh, tangents = (deltas.float() / torch.tensor(weight).view(-1, 1)).unbind(1)
     x, y, w, h = x + dx * w, y + dy * h, w * dw.exp(), h * dh.exp()
     turned = (tangents + turn.deg2rad().tan()).atan().rad2deg()

@@ -307,11 +307,8 @@ def ffn(x: T, weight1: T, weight2: T, tokens: list[int] | None, *given: Any) -> 
     return made
 
 
-def _two_layers(
-    x: T, weight1: T, weight2: T, bias1: T | None, bias2: T | None, scale: T | None, offset: T | None,
-    deq1: T | None, deq2: T | None, anti1: T | None, anti2: T | None, shift1: T | None, shift2: T | None,
-    *, activation: str,
-) -> T:  # fmt: skip
+def _two_layers(x: T, weight1: T, weight2: T, *given: T | None, activation: str) -> T:
+    bias1, bias2, scale, offset, deq1, deq2, anti1, anti2, shift1, shift2 = given
     inner = _layer(x, weight1, bias1, deq1, anti1, shift1)
     if deq1 is not None and deq1.dtype is torch.int64:  # scales of the matrix unit, whose result is float16
         inner = inner.half()

@@ -34,20 +34,6 @@ def distances(x1: T, x2: T, p: float, mode: int | None) -> T:
     return found.to(x1.dtype)
 
 
-def cdist_grad(grad: T, x1: T, x2: T, distance: T, p: float) -> T:
-    """Return the gradient of the first rows; all operands come expanded to (..., rows, other rows, columns).
-
-    An infinite p is passed as -1. With p = 0 a distance counts elements that differ, and has no slope.
-    """
-    apart = x1 - x2
-    if p == 0:
-        return apart.sum(-2).zero_()
-    if p == -1:
-        return (apart.sign() * (apart.abs() == distance) * grad).sum(-2)
-    share = apart.sign() * apart.abs().pow(p - 1) * grad / distance.pow(p - 1)
-    return share.masked_fill((distance == 0) | ((apart == 0) & (p < 2)), 0.0).sum(-2)
-
-
 def stft(
     x: T, window: T | None, n: int, hop: int, length: int, normalized: bool, onesided: bool, as_complex: bool
 ) -> T:

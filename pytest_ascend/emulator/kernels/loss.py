@@ -9,34 +9,13 @@ import torch.nn.functional as F  # noqa: N812  as everybody calls it
 
 from pytest_ascend.emulator.choices import is_950
 from pytest_ascend.emulator.kernels.random import bits_of, in_bits
-from pytest_ascend.emulator.registry import Optional, T, aten, gradients
+from pytest_ascend.emulator.registry import Optional, T, aten
 from pytest_ascend.emulator.tensors import Refused
 
 
 def mean_gradient(grad: T, x: T, reduction: int) -> T:
     """Return the gradient of each element of an unreduced loss."""
     return grad / x.numel() if reduction == 1 else grad
-
-
-def binary_cross_entropy_with_logits_backward(
-    grad: T, x: T, target: T, weight: Optional, pos_weight: Optional, reduction: int
-) -> T:
-    if pos_weight is None:
-        result = x.sigmoid().sub_(target).mul_(grad)
-    else:
-        weighted = pos_weight * target
-        result = (weighted + 1).sub_(target).mul_(x.sigmoid()).sub_(weighted).mul_(grad)
-    if weight is not None:
-        result.mul_(weight)
-    return result.div_(x.numel()) if reduction == 1 else result
-
-
-def kl_div_target_backward(grad: T, x: T, target: T, reduction: int, log_target: bool) -> T:
-    grad = mean_gradient(grad, x, reduction)
-    if log_target:
-        likely = target.exp()
-        return grad * (target - x) * likely + grad * likely
-    return torch.xlogy(grad, target) + grad * target / target - grad * x  # in the CPU's order: 0 gives a NaN there, too
 
 
 def ctc_loss(log_probs: T, targets: T, lengths: list[int], target_lengths: list[int], blank: int, zero: bool) -> Any:
@@ -80,14 +59,6 @@ def cross_entropy_loss(
     return loss.reshape(-1), shares
 
 
-def cross_entropy_loss_grad(
-    grad: T, shares: T, target: T, weight: Optional, _grad_z: Optional, _lse: Optional, reduction: str | None,
-    ignored: int, smoothing: float, _scale: float,
-) -> T:  # fmt: skip
-    """Differentiate the loss by the scores, using log-probabilities, whose softmax is the same."""
-    return gradients(lambda leaf: _loss(leaf, target.clone(), weight, reduction, ignored, smoothing), [shares], grad)[0]
-
-
 def _left_out(mask: Optional, like: T, triangular: bool) -> T:
     if triangular or mask is None:
         return torch.ones(like.shape[-2:], dtype=torch.bool).triu(1)
@@ -118,15 +89,11 @@ def fused_linear_online_max_sum(x: T, weight: T, target: T, first: int, last: in
     return largest, above.exp().sum(-1), predicted, in_bits(elsewhere), place, logits
 
 
-def _only_plain(smoothing: float) -> None:
-    if smoothing:
-        raise NotImplementedError("labelSmoothing is not implemented")
-
-
 def fused_cross_entropy_loss_with_max_sum(
     largest: T, total: T, predicted: T, smoothing: float, _x: Optional, _weight: Optional, logits: Optional
 ) -> tuple[T, Optional]:
-    _only_plain(smoothing)
+    if smoothing:
+        raise NotImplementedError("labelSmoothing is not implemented")
     shares = None if logits is None else (logits - largest[:, None]).exp() / total[:, None]
     return total.log() - predicted, shares
 
@@ -134,7 +101,8 @@ def fused_cross_entropy_loss_with_max_sum(
 def fused_linear_cross_entropy_loss_grad(
     grad: T, x: T, weight: T, mask: T, place: T, smoothing: float, largest: Optional, total: Optional, shares: Optional
 ) -> tuple[T, T]:
-    _only_plain(smoothing)
+    if smoothing:
+        raise NotImplementedError("labelSmoothing is not implemented")
     if shares is None:
         if largest is None or total is None:
             raise Refused("softmax must be given, or both logitsMax and sumExpLogits")

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import L, T, aten
+from pytest_ascend.emulator.registry import L, T, aten, gradients
 
 # --- by name, as torch_npu calls them on chips before the 910B: paddings are before and after on each axis ---
 
@@ -25,10 +25,8 @@ def largest_3d(x: T, dilation: L, **window: Any) -> tuple[T, T]:
 
 def max_pool3d_grad(x: T, _: T, grad: T, **window: Any) -> T:
     """Return the gradient of the maxima of windows without gaps: torch_npu does not pass the dilation on."""
-    indices = largest_3d(x, [1, 1, 1], **window)[1]
     depth, height, width = grad.shape[-3:]
-    indices, grad = indices[..., :depth, :height, :width].flatten(2), grad.float().flatten(2)
-    return torch.zeros(x.shape).flatten(2).scatter_add_(2, indices, grad).view(x.shape)
+    return gradients(lambda leaf: largest_3d(leaf, [1, 1, 1], **window)[0][..., :depth, :height, :width], [x], grad)[0]
 
 
 def avg_pool3d(

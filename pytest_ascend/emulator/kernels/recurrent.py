@@ -18,12 +18,14 @@ import torch
 from pytest_ascend.emulator.registry import T, gradients
 
 _REVERSED = "REDIRECTIONAL"
-_ORDER = "ifjo"
+#: PyTorch's order of the gates; the candidate has two letters.
+_ORDER, _ORDERS = "ifjo", ("ifjo", "ifco")
 
 
-def _check(gate_order: str, num_proj: int) -> None:
-    if gate_order not in {_ORDER, "ifco"} or num_proj:  # the candidate has two letters
-        raise NotImplementedError(f"gate_order {gate_order!r} and num_proj {num_proj} are not implemented")
+def _check(*, is_known: bool, **given: object) -> None:
+    if not is_known:
+        said = " and ".join(f"{name} {value!r}" for name, value in given.items())
+        raise NotImplementedError(f"{said} are not implemented")
 
 
 def _wide(*tensors: T) -> list[T]:
@@ -44,7 +46,7 @@ def dynamic_rnn(
 
     A state stays unchanged after the end of its sequence.
     """
-    _check(gate_order, num_proj)
+    _check(is_known=gate_order in _ORDERS and not num_proj, gate_order=gate_order, num_proj=num_proj)
     is_reversed, lasts = direction == _REVERSED, _lasts(mask, x, hidden)
     over_time = (x.flip(0), lasts.flip(0)) if is_reversed else (x, lasts)
     x, on_time, weight, bias, hidden, cell = _wide(*over_time, weight, bias, hidden, cell)
@@ -68,7 +70,7 @@ def dynamic_rnn_grad(
 ) -> tuple[T, ...]:  # fmt: skip
     """Run backward step by step, in float64: the stored gates are already rounded, and errors would grow."""
     h, c, dy, dh, dc, i, j, f, o, tanh, mask, *_ = rest
-    _check(gate_order, num_proj)
+    _check(is_known=gate_order in _ORDERS and not num_proj, gate_order=gate_order, num_proj=num_proj)
     is_reversed = how.get("direction") == _REVERSED
     over_time = (x, _lasts(mask, x, hidden), dy, h, c, i, j, f, o, tanh)
     x, lasts, dy, h, c, *gates = ((each.flip(0) if is_reversed else each).double() for each in over_time)
@@ -161,17 +163,12 @@ def lstm_backward(
     return dx, dhidden, dcell, dparams
 
 
-def _check_gru(gate_order: str, reset_after: bool) -> None:
-    if gate_order != "rzh" or not reset_after:
-        raise NotImplementedError(f"gate_order {gate_order!r} and reset_after {reset_after} are not implemented")
-
-
 def dynamic_gru(
     x: T, weight: T, weight_hidden: T, bias: T, bias_hidden: T, _lengths: T | None, hidden: T, *, gate_order: str,
     reset_after: bool, **_: Any,
 ) -> tuple[T, ...]:  # fmt: skip
     """Return the states twice, the gates update, reset and new, and the factor of the reset gate."""
-    _check_gru(gate_order, reset_after)
+    _check(is_known=gate_order == "rzh" and reset_after, gate_order=gate_order, reset_after=reset_after)
     x, weight, weight_hidden, bias, bias_hidden, hidden = _wide(x, weight, weight_hidden, bias, bias_hidden, hidden)
     hidden = hidden.reshape(hidden.shape[-2:])
     kept = []
@@ -190,7 +187,7 @@ def dynamic_gru_grad(
     x: T, weight: T, weight_hidden: T, _y: T, hidden: T, h: T, *rest: T, gate_order: str, reset_after: bool, **_: Any
 ) -> tuple[T, ...]:
     """Run backward step by step, in float64, as :func:`dynamic_rnn_grad` does."""
-    _check_gru(gate_order, reset_after)
+    _check(is_known=gate_order == "rzh" and reset_after, gate_order=gate_order, reset_after=reset_after)
     given = (each.double() for each in (x, weight, weight_hidden, hidden, h, *rest[:6]))
     x, weight, weight_hidden, first, h, dy, dh, updates, resets, news, of_state = given
     dh, first = dh.reshape(dh.shape[-2:]), first.reshape(1, *first.shape[-2:])
