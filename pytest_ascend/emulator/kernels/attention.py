@@ -1,20 +1,20 @@
 """Attention in one operator.
 
-``softmaxMax`` and ``softmaxSum`` hold the log-sum-exp and 1: ``exp(score - max) / sum`` is the softmax all the same,
-and torch's own kernel, which returns the log-sum-exp, needs the same bits in its backward.
+``softmaxMax`` and ``softmaxSum`` hold the log-sum-exp, which torch's own kernel returns, and 1: ``exp(score - max) /
+sum`` is the softmax all the same. Gradients are those of torch, which computes the attention again.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from pytest_ascend.emulator.kernels.random import bits_of, drop_mask
-from pytest_ascend.emulator.registry import L, MissingOperator, Optional, T, aten
+from pytest_ascend.emulator.registry import L, MissingOperator, Optional, T, aten, gradients
 
 #: Layout -> the order of batch, heads, sequence and depth, once H is split into heads and depth.
 _ORDERS = {
@@ -71,20 +71,25 @@ def attend(q: T, k: T, v: T, how: Attention) -> tuple[T, T]:
         forward = aten._scaled_dot_product_flash_attention_for_cpu
         dense = (_dense(each) for each in (q, k, v))
         return forward(*dense, 0.0, how.causal, attn_mask=how.added(q, k), scale=how.scale)  # type: ignore[no-any-return]
-    scores = _scores(q, k, how)
+    scores = q.float() @ k.float().mT
+    bias = 0.0 if how.bias is None else how.bias.float()
+    scores = (scores + bias) * how.scale if how.scales_bias else scores * how.scale + bias
+    left_out = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1) if how.causal else how.mask
+    scores = scores if left_out is None else scores.masked_fill(left_out, float("-inf"))
     lse = scores.logsumexp(-1)
+    none = lse.isneginf().unsqueeze(-1)  # all is masked out: weights are zero, and so are gradients
     # Not by ``lse``: of scores of some thousands it has three digits behind the point.
-    softmax = scores.softmax(-1).masked_fill(lse.isneginf().unsqueeze(-1), 0.0)
-    weights = _dropped(softmax, how)
+    weights = scores.masked_fill(none, 0.0).softmax(-1).masked_fill(none, 0.0)
+    weights = weights if how.keep is None else weights * how.keep / how.keep_prob
     return (weights @ v.float()).to(q.dtype), lse
 
 
 def _is_for_fused(q: T, k: T, v: T, how: Attention) -> bool:
     """Whether torch's fused kernels support these.
 
-    They add the bias last, in the dtype of the scores, and divide by zero if a dimension is empty.
+    They add the bias last, in the dtype of the scores, without a gradient, and divide by zero if a dimension is empty.
     """
-    is_plain = how.keep is None and (how.bias is None or not how.scales_bias)
+    is_plain = how.keep is None and (how.bias is None or not (how.scales_bias or how.bias.requires_grad))
     has_all = q.numel() > 0 and k.numel() > 0 and v.numel() > 0
     return _HAS_FUSED and is_plain and q.shape[-1] == v.shape[-1] and has_all
 
@@ -94,54 +99,18 @@ def _dense(x: T) -> T:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def attend_backward(dy: T, q: T, k: T, v: T, out: T, lse: T, how: Attention) -> tuple[T, T, T, Optional]:
-    """Return the gradients of query, key, value and bias (None without one)."""
-    kv_heads = k.shape[1]
-    k, v = _for_all_heads(k, q), _for_all_heads(v, q)
-    dbias: Optional = None
-    if how.bias is None and _is_for_fused(q, k, v, how):
-        backward = aten._scaled_dot_product_flash_attention_for_cpu_backward
-        mask = how.added(q, k)
-        dy, q, k, v, out = (_dense(each) for each in (dy, q, k, v, out))
-        dq, dk, dv = backward(dy, q, k, v, out, lse, 0.0, how.causal, attn_mask=mask, scale=how.scale)
-    else:
-        dq, dk, dv, dbias = _plain_backward(dy, q, k, v, lse, how)
-    return dq, _over_shared_heads(dk, kv_heads), _over_shared_heads(dv, kv_heads), dbias
+def attend_backward(dy: T, q: T, k: T, v: T, how: Attention) -> tuple[T, ...]:
+    """Return the gradients of query, key, value and, if there is one, bias."""
 
+    def attended(q: T, k: T, v: T, bias: Optional = None) -> T:
+        return attend(q, k, v, replace(how, bias=bias))[0]
 
-def _plain_backward(dy: T, q: T, k: T, v: T, lse: T, how: Attention) -> tuple[T, T, T, Optional]:
-    # A fully masked row has zero weights.
-    weights = (_scores(q, k, how) - lse.unsqueeze(-1)).exp().nan_to_num(0.0)
-    dy = dy.float()
-    dv = _dropped(weights, how).mT @ dy
-    dweights = _dropped(dy @ v.float().mT, how)
-    dscores = weights * (dweights - (dweights * weights).sum(-1, keepdim=True))
-    dbias = None if how.bias is None else dscores.sum_to_size(how.bias.shape) * (how.scale if how.scales_bias else 1)
-    return dscores @ k.float() * how.scale, dscores.mT @ q.float() * how.scale, dv, dbias
-
-
-def _scores(q: T, k: T, how: Attention) -> T:
-    scores = q.float() @ k.float().mT
-    bias = 0.0 if how.bias is None else how.bias.float()
-    scores = (scores + bias) * how.scale if how.scales_bias else scores * how.scale + bias
-    left_out = how.mask
-    if how.causal:
-        left_out = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-    return scores if left_out is None else scores.masked_fill(left_out, float("-inf"))
-
-
-def _dropped(weights: T, how: Attention) -> T:
-    return weights if how.keep is None else weights * how.keep / how.keep_prob
+    return gradients(attended, [q, k, v, *([] if how.bias is None else [how.bias])], dy, dtype=q.dtype)
 
 
 def _for_all_heads(kv: T, q: T) -> T:
     repeats = q.shape[1] // kv.shape[1]
     return kv if repeats == 1 else kv.repeat_interleave(repeats, 1)
-
-
-def _over_shared_heads(gradient: T, heads: int) -> T:
-    batches, several, *rest = gradient.shape
-    return gradient if several == heads else gradient.view(batches, heads, several // heads, *rest).sum(2)
 
 
 #: sparseMode, by CANN's numbers. The first two use the given mask; the others are made here, and the mask that is
@@ -236,27 +205,22 @@ def flash_attention_score_grad(
     pseType: int = _ADD_AND_SCALE, seed: int | None = None, offset: int = 0, actualSeqQLen: L | None = None,
     actualSeqKvLen: L | None = None,
 ) -> tuple[T, T, T, Optional]:  # fmt: skip
-    del softmaxIn  # the two statistics say it
-    is_packed, depth = layout == "TND", query.shape[-1] // (headNum if layout.endswith("H") else 1)
-    gradients = [each.new_zeros(each.shape) for each in (query, key, value)]
-    lse = softmaxMax[..., :1] + softmaxSum[..., :1].log()
-    sums = _parts(lse, "TND" if is_packed else "BNSD", 1, actualSeqQLen)
-    queries, above, outs, dq = (
-        _parts(each, layout, depth, actualSeqQLen) for each in (query, dy, attentionIn, gradients[0])
-    )
-    keys, values, dk, dv = (_parts(each, layout, depth, actualSeqKvLen) for each in (key, value, *gradients[1:]))
+    del softmaxMax, softmaxSum, softmaxIn, attentionIn  # found again
+    depth = query.shape[-1] // (headNum if layout.endswith("H") else 1)
+    targets = [each.new_zeros(each.shape) for each in (query, key, value)]
+    queries, above, dq = (_parts(each, layout, depth, actualSeqQLen) for each in (query, dy, targets[0]))
+    keys, values, dk, dv = (_parts(each, layout, depth, actualSeqKvLen) for each in (key, value, *targets[1:]))
     hows = _hows(
         layout, queries, keys, pseShift, dropMask, attenMask, prefix, scale, keepProb, preTokens, nextTokens,
         sparseMode, pseType, seed, offset,
     )  # fmt: skip
-    dpse: Optional = None
-    for grad, q, k, v, out, total, how, *targets in zip(
-        above, queries, keys, values, outs, sums, hows, dq, dk, dv, strict=True
-    ):
-        *made, dpse = attend_backward(grad, q, k, v, out, total.squeeze(-1), how)
-        for target, part in zip(targets, made, strict=True):
-            target.copy_(part)
-    return gradients[0], gradients[1], gradients[2], dpse
+    dpse: list[T] = []
+    for grad, q, k, v, how, *parts in zip(above, queries, keys, values, hows, dq, dk, dv, strict=True):
+        found = attend_backward(grad, q, k, v, how)
+        for part, made in zip(parts, found[:3], strict=True):
+            part.copy_(made)
+        dpse = list(found[3:])
+    return targets[0], targets[1], targets[2], dpse[0] if dpse else None
 
 
 @functools.wraps(flash_attention_score_grad)
