@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -81,7 +81,7 @@ _READS = "reads a value on the host: keep it on the device (torch.where, index_c
 _SIZES = "has a result whose size depends on data: give it a fixed size (torch.where, topk, a mask that multiplies)"
 _OUTSIDE = "compute it outside of the graph"
 _OLDER = "is computed by an operator of before aclnn, which torch_npu refuses in a capture: " + _OUTSIDE
-_FALLS_BACK = "is computed on the CPU: replace it by an operator that has a kernel, or compute it before the graph"
+_BY_CPU = "is computed on the CPU: replace it by an operator that has a kernel, or compute it before the graph"
 #: What a capture refuses (107027 and 107030), by operator or as recorded: what it does, and what to do instead.
 _REFUSED = {
     **dict.fromkeys(("_local_scalar_dense", "equal", "is_nonzero", "item"), _READS),
@@ -95,19 +95,6 @@ _RECORDED = {
     "copy": "copies between host and device: create it on the device (torch.full, torch.arange), or before the graph",
     "literal": "copies numbers of Python to the device (torch.tensor, x[[0, 1]]): do so before the graph",
 }
-
-
-def _hindrances(operator: Operator) -> Iterator[str]:
-    """Yield what keeps an operator out of a captured graph: its name and lines, and what to do."""
-    found: dict[str, list[str]] = {}
-    name = operator.name.removeprefix("aten::").partition(".")[0]
-    if name in _REFUSED or operator.standing == FALLBACK:
-        found[_REFUSED.get(name, _FALLS_BACK)] = [*operator.places]
-    for what, place in operator.refused:
-        found.setdefault(_RECORDED[what], []).append(place)
-    for remedy, places in found.items():
-        lines = ", ".join(list(filter(None, places))[:5])
-        yield f"{operator.name} ({lines}) {remedy}" if lines else f"{operator.name} {remedy}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,15 +133,20 @@ class Analysis:
         return tuple(sorted(bad, key=lambda each: (each.standing == FALLBACK, -each.moved_bytes, -each.all_calls)))
 
     @property
-    def heaviest(self) -> tuple[Operator, ...]:
-        """Operators by arithmetic, most first; those without a formula are left out."""
-        return tuple(sorted((each for each in self.operators if each.flops), key=lambda each: -each.flops))
-
-    @property
     def uncapturable(self) -> tuple[str, ...]:
         """What keeps forward and backward out of a captured graph: modules, operators with their lines; what to do."""
-        of_operators = (text for each in self.operators if {*each.calls} - {OPTIMIZER} for text in _hindrances(each))
-        return (*(f"{each} {_OLDER}" for each in self.older), *of_operators)
+        found = [f"{each} {_OLDER}" for each in self.older]
+        for operator in (each for each in self.operators if {*each.calls} - {OPTIMIZER}):
+            places_by_remedy: dict[str, list[str]] = {}
+            name = operator.name.removeprefix("aten::").partition(".")[0]
+            if name in _REFUSED or operator.standing == FALLBACK:
+                places_by_remedy[_REFUSED.get(name, _BY_CPU)] = [*operator.places]
+            for what, place in operator.refused:
+                places_by_remedy.setdefault(_RECORDED[what], []).append(place)
+            for remedy, places in places_by_remedy.items():
+                lines = ", ".join(list(filter(None, places))[:5])
+                found.append(f"{operator.name} ({lines}) {remedy}" if lines else f"{operator.name} {remedy}")
+        return tuple(found)
 
     @property
     def is_blocked(self) -> bool:

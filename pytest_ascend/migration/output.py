@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 from importlib.resources import files
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -38,10 +38,6 @@ PARTS = {
 Say: TypeAlias = Callable[[str], str]
 
 
-def _in(language: str) -> Say:
-    return partial(translated, language=language, of="analysis")
-
-
 def render(analysis: Analysis, language: str = ENGLISH) -> str:
     """Return the page of an analysis; every text on it is escaped."""
     style = (files("pytest_ascend.migration") / "templates" / "analysis.css").read_text(encoding="utf-8")
@@ -55,26 +51,11 @@ def render(analysis: Analysis, language: str = ENGLISH) -> str:
         lstrip_blocks=True,
     )
     environment.filters["size"] = lambda value: quantity("_bytes", value)
-    environment.filters["say"] = _in(language)
-    return environment.get_template("analysis.html").render(
-        analysis=analysis,
-        answer=answer(analysis),
-        headlines=list(headlines(analysis))[1:],
-        standings=STANDINGS,
-        severities=SEVERITIES,
-        bars=list(_bars(analysis)),
-        parts=PARTS,
-        version=__version__,
-        language=language,
-        style=Markup(style),  # noqa: S704 - a file of the package
-        style_hash=f"'sha256-{b64encode(sha256(style.encode()).digest()).decode()}'",
-    )
-
-
-def _bars(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    """Yield the parts of each peak, placed on a scale that ends at the chip's memory, or the largest peak."""
+    environment.filters["say"] = partial(translated, language=language, of="analysis")
+    # Each peak is drawn in parts, on a scale that ends at the chip's memory, or at the largest peak.
     capacity = analysis.chip.memory_bytes
     scale = max([capacity, *(each.peak for each in analysis.memory)])
+    bars = []
     for memory in analysis.memory:
         state = (memory.gradients, memory.optimizer) if memory.training_peak else (0, 0)
         sizes = [memory.parameters + memory.buffers, *state]
@@ -83,16 +64,26 @@ def _bars(analysis: Analysis) -> Iterator[dict[str, Any]]:
             {"name": name, "x": 1000 * sum(sizes[:at]) / scale, "width": 1000 * sizes[at] / scale, "bytes": sizes[at]}
             for at, name in enumerate(PARTS)
         ]
-        yield {"memory": memory, "parts": placed, "limit": 1000 * capacity / scale}
+        bars.append({"memory": memory, "parts": placed, "limit": 1000 * capacity / scale})
+    return environment.get_template("analysis.html").render(
+        analysis=analysis,
+        answer=answer(analysis),
+        headlines=list(headlines(analysis))[1:],
+        standings=STANDINGS,
+        severities=SEVERITIES,
+        bars=bars,
+        parts=PARTS,
+        version=__version__,
+        language=language,
+        style=Markup(style),  # noqa: S704 - a file of the package
+        style_hash=f"'sha256-{b64encode(sha256(style.encode()).digest()).decode()}'",
+    )
 
 
 #: The least width of a terminal at which a table has a column for shapes.
 WIDE = 110
 #: Rows of a table; the JSON and the page have all of them.
 ROWS = 12
-
-#: Columns whose cells may wrap between words.
-SENTENCES = ("what it means", "most often on")
 
 HOW = {
     "npu": "fake NPU tensors: what torch_npu dispatches to",
@@ -103,7 +94,7 @@ HOW = {
 
 def show(analysis: Analysis, language: str = ENGLISH) -> None:
     """Print tables of operators, memory and findings."""
-    console, say = Console(highlight=False), _in(language)
+    console, say = Console(highlight=False), partial(translated, language=language, of="analysis")
     for line in headlines(analysis):
         console.print(say(line), markup=False)
     if analysis.operators:
@@ -114,8 +105,8 @@ def show(analysis: Analysis, language: str = ENGLISH) -> None:
         console.print(table)
     if analysis.blocking:
         console.print(_operators("not on the NPU, the costliest first", analysis.blocking, console.width, say))
-    if analysis.heaviest:
-        console.print(_operators("most arithmetic", analysis.heaviest[:5], console.width, say))
+    if heaviest := sorted((each for each in analysis.operators if each.flops), key=lambda each: -each.flops):
+        console.print(_operators("most arithmetic", heaviest[:5], console.width, say))
     if analysis.memory:
         columns = ("batch", "weights", "gradients", "optimizer", "activations", "training", "inference")
         table = _table(*columns, title=f"memory, optimizer {analysis.optimizer}", say=say)
@@ -187,11 +178,11 @@ def _table(*columns: str, say: Say, title: str = "") -> Table:
     """Return a table. Names and figures never wrap, sentences do."""
     table = Table(title=escape(say(title)) or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(say(column), no_wrap=column not in SENTENCES, overflow="fold")
+        table.add_column(say(column), no_wrap=column not in ("what it means", "most often on"), overflow="fold")
     return table
 
 
-def _operators(title: str, operators: tuple[Operator, ...], width: int, say: Say) -> Table:
+def _operators(title: str, operators: Sequence[Operator], width: int, say: Say) -> Table:
     on_what = ("most often on",) if width >= WIDE else ()
     table = _table("operator", "standing", "calls", "data", "GFLOP", *on_what, title=title, say=say)
     for each in operators[:ROWS]:

@@ -30,9 +30,6 @@ OPTIMIZERS: Mapping[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] 
     "adamw": partial(torch.optim.AdamW, lr=1e-3),
 }
 
-#: Operators whose output size depends on the values of their input.
-BY_VALUES = ("nonzero", "bincount", "unique", "masked_select", "repeat_interleave")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Traced:
@@ -114,7 +111,8 @@ def obstacle(error: BaseException) -> str:
     text, place = str(error), (f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else "")
     found = re.search(r"aten[.:]+(\w+)|torch\.(\w+)\(\)", text)
     name = next(filter(None, found.groups()), "") if found else ""
-    if type(error).__name__ == "DynamicOutputShapeException" or name in BY_VALUES:
+    by_values = ("nonzero", "bincount", "unique", "masked_select", "repeat_interleave")
+    if type(error).__name__ == "DynamicOutputShapeException" or name in by_values:
         return f"{name}{place} gives a tensor whose size depends on the data (as routing to experts does)"
     if type(error).__name__ in {"DataDependentOutputException", "GuardOnDataDependentSymNode"} or name == "item":
         return f"the model reads a value{place} (.item(), .tolist(), if tensor: ...), and there are none"
@@ -135,18 +133,13 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def as_meta(each: Any) -> Any:
-    """Return a tensor or a module of the same shapes without values."""
-    return _empty(each, torch.device("meta"))
-
-
-def _empty(each: Any, device: torch.device) -> Any:
+def as_meta(each: Any, device: torch.device | str = "meta") -> Any:
     """Return a tensor, or a copy of a module with parameters and buffers, of the same shapes without values."""
     if isinstance(each, Tensor):
         return torch.empty_strided(each.size(), each.stride(), dtype=each.dtype, device=device)
     known: dict[int, Any] = {}
     for tensor in (*each.parameters(), *each.buffers()):
-        stand_in = _empty(tensor.detach(), device)
+        stand_in = as_meta(tensor.detach(), device)
         is_parameter = isinstance(tensor, nn.Parameter)
         known[id(tensor)] = nn.Parameter(stand_in, requires_grad=tensor.requires_grad) if is_parameter else stand_in
     return copy.deepcopy(each, known)  # what is in known counts as copied, and what is shared stays shared
@@ -155,17 +148,12 @@ def _empty(each: Any, device: torch.device) -> Any:
 def _run(target: TargetModel, step: Step, way: str, values: Values | None) -> Traced:
     """Run an inference and a training step with stand-ins for a model's tensors, and return what was recorded."""
     device = torch.device("npu", 0) if way == "npu" else torch.device(way)
-    model = copy.deepcopy(target.model) if way == "cpu" else _empty(target.model, device)
+    model = copy.deepcopy(target.model) if way == "cpu" else as_meta(target.model, device)
     model.train(step.training)
-    args, kwargs = target.mapped(lambda each: each if way == "cpu" else _empty(each, device))
+    args, kwargs = target.mapped(lambda each: each if way == "cpu" else as_meta(each, device))
     inputs = list(tensors_in((args, kwargs)))
     parameters, buffers = _bytes(model.parameters()), _bytes(model.buffers())
     before = parameters + buffers + _bytes(inputs)
-
-    def recorder() -> Recorder:
-        made = Recorder(values)
-        made.live.know((*model.parameters(), *model.buffers(), *inputs))
-        return made
 
     def forward() -> Any:
         if step.autocast is None:
@@ -173,13 +161,12 @@ def _run(target: TargetModel, step: Step, way: str, values: Values | None) -> Tr
         with torch.autocast("npu" if way == "npu" else "cpu", dtype=step.autocast):
             return model(*args, **kwargs)
 
-    inference = recorder()
+    inference, training = (Recorder(values, (*model.parameters(), *model.buffers(), *inputs)) for _ in range(2))
     with torch.no_grad(), inference:
         forward()
-    training = recorder()
     with torch.set_grad_enabled(step.training), training:
         output = forward()
-        kept = training.live.bytes
+        kept = training.bytes
         if step.training:
             training.phase = BACKWARD
             # Start from the loss if the model returns one, else from every output, adding no operators.
@@ -187,7 +174,7 @@ def _run(target: TargetModel, step: Step, way: str, values: Values | None) -> Tr
             loss = found.get("output.loss")
             if starts := [loss] if loss is not None else list(found.values()):
                 torch.autograd.backward(starts, [torch.empty_like(each) for each in starts])
-    peak = training.live.peak_bytes
+    peak = training.peak_bytes
     gradients = _bytes(each.grad for each in model.parameters() if each.grad is not None)
     state = 0
     trainable = [each for each in model.parameters() if each.requires_grad]
@@ -205,7 +192,7 @@ def _run(target: TargetModel, step: Step, way: str, values: Values | None) -> Tr
         optimizer=state,
         activations=kept if step.training else 0,
         training_peak=(peak + before + state) if step.training else 0,
-        inference_peak=inference.live.peak_bytes + before,
+        inference_peak=inference.peak_bytes + before,
     )
     return Traced(way=way, uses=training.uses, memory=memory)
 

@@ -30,9 +30,6 @@ from pytest_ascend.migration.target import TargetModel, target_model
 from pytest_ascend.migration.tracing import OperatorUse
 from pytest_ascend.records.census import KINDS
 
-#: Signatures that are kept of an operator, the most frequent ones.
-SIGNATURES_KEPT = 5
-
 _DTYPE = re.compile(r"\b(?:b?float\d+|u?int\d+|complex\d+|bool)\b")
 
 
@@ -56,7 +53,12 @@ def analyse(
     step = Step(optimizer=optimizer, autocast=getattr(torch, autocast) if autocast else None, training=training)
     first = target_model(empty.model, inputs, batches[0] if batches else None)
     others = [target_model(empty.model, inputs, each) for each in batches[1:] or (2 * first.batch,)]
-    targets = [_converted(each, dtype) for each in (first, *(replace(each, model=first.model) for each in others))]
+    targets = [first, *(replace(each, model=first.model) for each in others)]
+    if to := getattr(torch, dtype) if dtype else None:
+        first.model.to(to)
+        for at, each in enumerate(targets):
+            args, kwargs = each.mapped(lambda x: x.to(to) if x.is_floating_point() else x)
+            targets[at] = replace(each, args=args, kwargs=kwargs)
     traces = [trace(each, step, ways) for each in targets]
     given, traced = targets[0], traces[0]
     operators = [_operator(name, traced.uses, kind) for name in dict.fromkeys(name for _, name in traced.uses)]
@@ -65,8 +67,7 @@ def analyse(
     breaks = graph_breaks(given, reads_values=traced.reads_values) if compiled else None
     notes = [
         *(note for each in traces for note in each.notes),
-        *_roundings(operators, empty.chip),
-        *_objections(operators, empty.chip),
+        *_of_the_chip(operators, empty.chip),
     ]
     is_batch = len({sum(use.calls for use in each.uses.values()) for each in traces}) == 1
     if not is_batch:
@@ -104,38 +105,26 @@ _BECOMES = {
 }
 
 
-def _roundings(operators: Iterable[Operator], chip: Chip) -> Iterator[str]:
-    """Yield what becomes of float32 in a model's products on a chip, unless they keep it."""
-    its = family(chip.name)
-    wide = [each.name for each in operators if any("float32" in _DTYPE.findall(text) for text, _ in each.signatures)]
-    products = [name for each in wide if multiplies(name := each.removeprefix("aten::"))]
-    kinds = {CONVOLUTIONS if "conv" in name else MATRIX_PRODUCTS for name in products}
-    for kind, how in product_formats(its).items() if its else ():
-        if kind in kinds and how in _BECOMES:
-            yield f"float32 {kind} on {chip.name} {_BECOMES[how]}"
-
-
-def _objections(operators: Iterable[Operator], chip: Chip) -> Iterator[str]:
-    """Yield the objections to a model's operators, in the dtypes that they get, on a chip.
+def _of_the_chip(operators: Iterable[Operator], chip: Chip) -> Iterator[str]:
+    """Yield what becomes of float32 in a model's products on a chip, and the objections to its operators there.
 
     Observations on such a chip count before CANN's documentation.
     """
-    its = family(chip.name)
-    for each in operators if its else ():
+    if (its := family(chip.name)) is None:
+        return
+    wide = [each.name for each in operators if any("float32" in _DTYPE.findall(text) for text, _ in each.signatures)]
+    products = [name for each in wide if multiplies(name := each.removeprefix("aten::"))]
+    kinds = {CONVOLUTIONS if "conv" in name else MATRIX_PRODUCTS for name in products}
+    for kind, how in product_formats(its).items():
+        if kind in kinds and how in _BECOMES:
+            yield f"float32 {kind} on {chip.name} {_BECOMES[how]}"
+    for each in operators:
         name = each.name.removeprefix("aten::")
         dtypes = sorted({name for text, _ in each.signatures for name in _DTYPE.findall(text)})
         seen, source = measured.objections(name, dtypes, chip.name), ""
         if seen is None:
-            seen, source = objections(name, dtypes, its.name if its else ""), " (CANN's documentation of the operator)"
+            seen, source = objections(name, dtypes, its.name), " (CANN's documentation of the operator)"
         yield from (f"{each.name} on {chip.name}: {objection}{source}" for objection in seen)
-
-
-def _converted(given: TargetModel, dtype: str | None) -> TargetModel:
-    if dtype is None:
-        return given
-    to = getattr(torch, dtype)
-    args, kwargs = given.mapped(lambda each: each.to(to) if each.is_floating_point() else each)
-    return replace(given, model=given.model.to(to), args=args, kwargs=kwargs)
 
 
 def _operator(name: str, uses: Mapping[tuple[str, str], OperatorUse], kind: Kind) -> Operator:
@@ -148,7 +137,7 @@ def _operator(name: str, uses: Mapping[tuple[str, str], OperatorUse], kind: Kind
         calls={phase: use.calls for phase, use in own.items()},
         flops=sum(use.flops for use in own.values()),
         moved_bytes=sum(use.moved_bytes for use in own.values()),
-        signatures=tuple(signatures.most_common(SIGNATURES_KEPT)),
+        signatures=tuple(signatures.most_common(5)),
         places=tuple(dict.fromkeys(place for use in own.values() for place in use.places if place)),
         refused=tuple(dict.fromkeys(each for phase, use in own.items() if phase != OPTIMIZER for each in use.refused)),
     )

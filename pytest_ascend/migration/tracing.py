@@ -24,9 +24,6 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from pytest_ascend.system.dispatching import EagerDispatchMode
 
-#: Queries of a tensor that compute nothing.
-NO_OPERATORS = ("prim::", "profiler::")
-
 #: torch's formulas for multiplications and additions, by operator. torch 2.1 does not export its own.
 _FLOPS: Mapping[Any, Any] = getattr(flop_counter, "flop_registry", {})
 
@@ -51,33 +48,6 @@ class OperatorUse:
     signatures: Counter[str] = field(default_factory=Counter)
     places: dict[str, None] = field(default_factory=dict)
     refused: dict[tuple[str, str], None] = field(default_factory=dict)
-
-
-class LiveMemory:
-    """Memory of the tensors created and still referenced, and its peak, in bytes."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self.peak_bytes = 0
-        self._known: set[int] = set()
-
-    def add(self, tensor: Tensor) -> None:
-        """Count the storage of a tensor once, until it is freed."""
-        storage = tensor.untyped_storage()
-        key = storage._cdata  # noqa: SLF001 - the address that identifies the storage of two wrappers
-        if key not in self._known:
-            self._known.add(key)
-            self.bytes += storage.nbytes()
-            self.peak_bytes = max(self.peak_bytes, self.bytes)
-            weakref.finalize(storage, self._drop, key, storage.nbytes()).atexit = False
-
-    def know(self, tensors: Iterable[Tensor]) -> None:
-        """Exclude tensors that existed before."""
-        self._known.update(each.untyped_storage()._cdata for each in tensors)  # noqa: SLF001
-
-    def _drop(self, key: int, size: int) -> None:
-        self._known.discard(key)
-        self.bytes -= size
 
 
 class Values:
@@ -110,14 +80,19 @@ def _without_values(result: Any, device: torch.device | str) -> Any:
 
 
 class Recorder(EagerDispatchMode):
-    """Records every operator by phase and name. The caller sets ``phase``."""
+    """Records every operator by phase and name, which the caller sets, and the memory of what they make.
 
-    def __init__(self, values: Values | None = None) -> None:
+    ``bytes`` and ``peak_bytes`` count tensors that were created and are still referenced, without ``existing`` ones.
+    """
+
+    def __init__(self, values: Values | None, existing: Iterable[Tensor]) -> None:
         super().__init__()
         self.phase = "forward"
         self.values = values
         self.uses: dict[tuple[str, str], OperatorUse] = {}
-        self.live = LiveMemory()
+        self.bytes = self.peak_bytes = 0
+        # The address identifies the storage of two wrappers.
+        self._known = {each.untyped_storage()._cdata for each in existing}  # noqa: SLF001
         self._lines: dict[int, str] = {}
 
     def handle(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -128,7 +103,7 @@ class Recorder(EagerDispatchMode):
         else:
             result = func(*args, **kwargs)
         name = str(func.name())  # type: ignore[no-untyped-call]
-        if not name.startswith(NO_OPERATORS):
+        if not name.startswith(("prim::", "profiler::")):  # queries of a tensor that compute nothing
             use = self.uses.setdefault((self.phase, name), OperatorUse())
             given, out = list(tensors_in((args, kwargs))), list(tensors_in(result))
             use.places[place := self._place()] = None
@@ -140,13 +115,31 @@ class Recorder(EagerDispatchMode):
             if formula := _FLOPS.get(func.overloadpacket):
                 with contextlib.suppress(TypeError, ValueError, AssertionError, IndexError):  # fails on some arguments
                     use.flops += int(formula(*args, **kwargs, out_val=result))
-            for each in out:
-                self.live.add(each)
+            for storage in (each.untyped_storage() for each in out):
+                key, size = storage._cdata, storage.nbytes()  # noqa: SLF001
+                if key not in self._known:
+                    self._known.add(key)
+                    self.bytes += size
+                    self.peak_bytes = max(self.peak_bytes, self.bytes)
+                    weakref.finalize(storage, self._freed, key, size).atexit = False
         return result
 
+    def _freed(self, key: int, size: int) -> None:
+        self._known.discard(key)
+        self.bytes -= size
+
     def _place(self) -> str:
-        """Return the model's line of this call; of the backward pass, that of the forward operator."""
-        place = _place()
+        """Return the innermost line of this call that is in neither torch nor this package, "" without one.
+
+        In the backward pass it is that of the forward operator.
+        """
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - quicker than a traceback
+        while (
+            frame and (file := frame.f_code.co_filename) != _CALLER and (file.startswith(_NOT_THE_MODEL) or "<" in file)
+        ):
+            frame = frame.f_back
+        is_found = frame is not None and frame.f_code.co_filename != _CALLER
+        place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame and is_found else ""
         if self.phase == "forward":
             self._lines.setdefault(torch._C._autograd._get_sequence_nr() - 1, place)  # noqa: SLF001 - its only name
         elif not place and (node := torch._C._current_autograd_node()):  # noqa: SLF001 - its only name
@@ -168,20 +161,6 @@ def _refused(name: str, args: Sequence[Any], given: Sequence[Tensor], out: Seque
 #: Files whose lines are nobody's model, and the one that calls the model.
 _CALLER = str(Path(__file__).with_name("running.py"))
 _NOT_THE_MODEL = (str(Path(torch.__file__).parent), str(Path(__file__).resolve().parents[1]))
-
-
-def _place() -> str:
-    """Return the innermost line of the call that is in neither torch nor this package; "" without one."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - quicker than a traceback
-    while (
-        frame
-        and frame.f_code.co_filename != _CALLER
-        and (frame.f_code.co_filename.startswith(_NOT_THE_MODEL) or "<" in frame.f_code.co_filename)
-    ):
-        frame = frame.f_back
-    if frame is None or frame.f_code.co_filename == _CALLER:
-        return ""
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def tensors_in(tree: Any) -> Iterator[Tensor]:

@@ -11,7 +11,7 @@ import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -116,8 +116,3 @@ def move(model: nn.Module, key: str, by: int = 1) -> nn.Module:
             changed.view(bits).add_(step * by)
             parameter.copy_(changed)
     return model
-
-
-def widened(value: Any) -> Any:
-    """Return floating tensors in float64; other values unchanged."""
-    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
