@@ -11,15 +11,11 @@ from pytest_ascend.environment.evidence import COMPILER, HCCL, KERNELS, OPP, OPS
 from pytest_ascend.environment.stack import VARIABLES, same
 from pytest_ascend.environment.versions import satisfies
 
-#: A folder with fewer compiled operators holds only the toolkit's, none of the operators package.
-_FEWEST_KERNELS = 20
-
 _REQUIRED = re.compile(r"^required_package_([\w.-]+?)_version\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE)
 
 
 @rule("cann.absent")
 def absent(survey: Survey) -> Iterator[Observation]:
-    """An NPU, its driver or its tool, and no CANN."""
     if (survey.devices or survey.has_driver or survey.npu_smi.chips) and not survey.homes:
         yield Observation(
             "there is an NPU or its driver, but no CANN", ("no CANN in /usr/local/Ascend, nor in ~/Ascend",)
@@ -28,7 +24,6 @@ def absent(survey: Survey) -> Iterator[Observation]:
 
 @rule("cann.home-gone")
 def home_gone(survey: Survey) -> Iterator[Observation]:
-    """A variable that leads nowhere."""
     for name in VARIABLES:
         path = survey.environ.get(name)
         if path and survey.homes_of(name) is None:
@@ -37,7 +32,6 @@ def home_gone(survey: Survey) -> Iterator[Observation]:
 
 @rule("cann.not-sourced")
 def not_sourced(survey: Survey) -> Iterator[Observation]:
-    """CANN is installed, and its set_env.sh was not sourced."""
     missing = [name for name in ("ASCEND_HOME_PATH", "ASCEND_OPP_PATH") if not survey.environ.get(name)]
     if survey.home and missing:
         script = f"{survey.home.path.removesuffix('/latest')}/set_env.sh"
@@ -47,7 +41,6 @@ def not_sourced(survey: Survey) -> Iterator[Observation]:
 
 @rule("cann.other-operators")
 def other_operators(survey: Survey) -> Iterator[Observation]:
-    """Operators of another CANN than the rest."""
     opp, home = survey.environ.get("ASCEND_OPP_PATH", ""), survey.home
     if opp and home and home.source in VARIABLES:
         target = survey.machine.tree.target(opp)
@@ -61,7 +54,6 @@ def other_operators(survey: Survey) -> Iterator[Observation]:
 
 @rule("cann.library-path")
 def library_path(survey: Survey) -> Iterator[Observation]:
-    """Libraries of another CANN are found before those of the one in use."""
     if not survey.home or survey.home.source not in VARIABLES:
         return
     owners = [(entry, home) for entry in survey.library_path if (home := survey.owner(entry))]
@@ -94,7 +86,6 @@ def stubs(survey: Survey) -> Iterator[Observation]:
 
 @rule("cann.several")
 def several(survey: Survey) -> Iterator[Observation]:
-    """More than one CANN."""
     others = [home for home in survey.homes[1:] if home.target != survey.homes[0].target]
     if others:
         used = f"in use: {survey.homes[0].target} (by {survey.homes[0].source})"
@@ -105,7 +96,6 @@ def several(survey: Survey) -> Iterator[Observation]:
 
 @rule("cann.mixed")
 def mixed(survey: Survey) -> Iterator[Observation]:
-    """Parts of more than one release."""
     base = next((name for name in (TOOLKIT, RUNTIME) if survey.version(name)), "")
     for name in (RUNTIME, COMPILER, HCCL, OPP, KERNELS, OPS) if base else ():
         mine, other = survey.version(base), survey.version(name)
@@ -132,7 +122,6 @@ def constraints(survey: Survey) -> Iterator[Observation]:
 
 @rule("cann.architecture")
 def other_arch(survey: Survey) -> Iterator[Observation]:
-    """CANN for another processor."""
     if not survey.home or not survey.machine.arch:
         return
     folders = {name.removesuffix("-linux") for name in survey.machine.tree.names(survey.home.path)}
@@ -149,7 +138,7 @@ def no_kernels(survey: Survey) -> Iterator[Observation]:
         return
     folder = f"{survey.home.path}/opp/built-in/op_impl/ai_core/tbe/kernel"
     there = survey.machine.tree.names(f"{folder}/{survey.family.kernels}")
-    if len(there) < _FEWEST_KERNELS:
+    if len(there) < 20:  # with so few, a folder holds only the toolkit's, none of the operators package
         others = [name for name in survey.machine.tree.names(folder) if name.startswith("ascend")]
         evidence = (f"{folder}/{survey.family.kernels} has {len(there)} operators", f"there are: {_listed(others)}")
         yield Observation(f"CANN has no compiled operators for {survey.family.name}", evidence)

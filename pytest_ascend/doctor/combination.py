@@ -12,12 +12,9 @@ from pytest_ascend.environment.compatibility import INCOMPATIBLE, PAIRED, Statem
 from pytest_ascend.environment.evidence import CHIP, COMMIT, LIBRARIES, NNAL, PYTHON, RUNTIME, TOOLKIT, TORCH, TORCH_NPU
 from pytest_ascend.environment.versions import Version, is_version, matches, satisfies
 
-CHOOSE = "choose a row of the table in Ascend/pytorch's COMPATIBILITY.md, and install all of it"
-
 
 @rule("version.disagreement")
 def disagreement(survey: Survey) -> Iterator[Observation]:
-    """Two places have different versions of one component."""
     for component in survey.components.values():
         if component.disagreeing and component.name != CHIP:
             evidence = tuple(f"{each.source}: {each.value}" for each in component.evidence if not each.internal)
@@ -26,14 +23,12 @@ def disagreement(survey: Survey) -> Iterator[Observation]:
 
 @rule("torch.absent")
 def no_torch(survey: Survey) -> Iterator[Observation]:
-    """A machine for an NPU without torch."""
     if survey.concerns_ascend and not survey.version(TORCH):
         yield Observation("torch is not installed in this Python", ("no torch in the folders of Python's packages",))
 
 
 @rule("torch-npu.absent")
 def no_torch_npu(survey: Survey) -> Iterator[Observation]:
-    """A machine for an NPU with torch and without torch_npu."""
     if survey.concerns_ascend and survey.version(TORCH) and not survey.version(TORCH_NPU):
         pairs = survey.compatibility.paired(torch=_base(survey.version(TORCH)), cann=survey.cann)
         remedy = f"pip install torch-npu=={pairs[0]['torch_npu']}" if pairs else ""
@@ -42,7 +37,6 @@ def no_torch_npu(survey: Survey) -> Iterator[Observation]:
 
 @rule("combination.torch")
 def other_torch(survey: Survey) -> Iterator[Observation]:
-    """torch_npu for another torch."""
     torch, npu = survey.version(TORCH), survey.version(TORCH_NPU)
     needed = _needed_torch(survey)
     if torch and npu and needed and _base(torch) != needed:
@@ -82,7 +76,6 @@ def of_the_extra(survey: Survey) -> Iterator[Observation]:
 
 @rule("combination.unlisted")
 def unlisted(survey: Survey) -> Iterator[Observation]:
-    """An unknown version of torch_npu."""
     npu = _base(survey.version(TORCH_NPU))
     if npu and survey.concerns_ascend and not survey.compatibility.knows(npu):
         yield Observation(
@@ -92,7 +85,6 @@ def unlisted(survey: Survey) -> Iterator[Observation]:
 
 @rule("combination.ambiguous")
 def ambiguous(survey: Survey) -> Iterator[Observation]:
-    """A version number used for builds of two lines, without a commit to identify the build."""
     npu = _base(survey.version(TORCH_NPU))
     paired = {each["line"] for each in survey.compatibility.paired() if each["torch_npu"] == npu}
     lines = [line for line in survey.compatibility.lines(npu) if re.fullmatch(r"[\d.]+|[\d.]+rc\d+", line)]
@@ -104,7 +96,6 @@ def ambiguous(survey: Survey) -> Iterator[Observation]:
 
 @rule("combination.incompatible")
 def incompatible(survey: Survey) -> Iterator[Observation]:
-    """Versions documented as incompatible, or as belonging to other CANNs only."""
     npu, cann = _base(survey.version(TORCH_NPU)), survey.cann
     statements = _statements(survey)
     fitting = [each for each in statements if each.says != INCOMPATIBLE and speaks_of(each, cann)]
@@ -119,7 +110,6 @@ def incompatible(survey: Survey) -> Iterator[Observation]:
 
 @rule("combination.disputed")
 def disputed(survey: Survey) -> Iterator[Observation]:
-    """Versions documented as incompatible in one place and as compatible in another."""
     cann = survey.cann
     here = [each for each in _statements(survey) if speaks_of(each, cann)]
     if {each.says == INCOMPATIBLE for each in here} == {True, False} and not any(each.says == PAIRED for each in here):
@@ -129,7 +119,6 @@ def disputed(survey: Survey) -> Iterator[Observation]:
 
 @rule("combination.unpaired")
 def unpaired(survey: Survey) -> Iterator[Observation]:
-    """Versions documented to work, but not the recommended pair."""
     cann = survey.cann
     here = [each for each in _statements(survey) if speaks_of(each, cann)]
     says = {each.says for each in here}
@@ -140,7 +129,6 @@ def unpaired(survey: Survey) -> Iterator[Observation]:
 
 @rule("combination.undocumented")
 def undocumented(survey: Survey) -> Iterator[Observation]:
-    """A published torch_npu without a known CANN."""
     npu = _base(survey.version(TORCH_NPU))
     if npu and survey.concerns_ascend and survey.compatibility.knows(npu) and not survey.compatibility.statements(npu):
         what = f"no source says which CANN torch_npu {npu} belongs to"
@@ -149,7 +137,6 @@ def undocumented(survey: Survey) -> Iterator[Observation]:
 
 @rule("combination.python")
 def wrong_python(survey: Survey) -> Iterator[Observation]:
-    """A Python that torch_npu has no wheels for."""
     torch = _needed_torch(survey) or _base(survey.version(TORCH))
     known, source = survey.compatibility.python(torch)
     minor = ".".join(survey.version(PYTHON).split(".")[:2])
@@ -160,7 +147,6 @@ def wrong_python(survey: Survey) -> Iterator[Observation]:
 
 @rule("combination.libraries")
 def libraries(survey: Survey) -> Iterator[Observation]:
-    """A library of operators, or Triton's compiler, beside other versions than it was released with."""
     have = {"CANN": survey.cann, TORCH_NPU: _base(survey.version(TORCH_NPU))}
     have |= {name: _base(survey.version(name)) for name in (NNAL, *LIBRARIES)}
 
@@ -188,10 +174,6 @@ def _is_one(version: str, wanted: str) -> bool:
     return version == wanted or matches(version, wanted)
 
 
-#: How many combinations are offered at most.
-OFFERED = 4
-
-
 def nearest(survey: Survey) -> str:
     """Name the official combinations in which the fewest of torch, torch_npu and CANN change, nearest first."""
     here = {name: _base(survey.version(of)) for name, of in (("torch", TORCH), ("torch_npu", TORCH_NPU))}
@@ -214,7 +196,9 @@ def nearest(survey: Survey) -> str:
     pairs = dict.fromkeys(
         f"torch {r['torch']} + torch_npu {r['torch_npu']} + CANN {', '.join(r['cann'])}" for r in rows
     )
-    return f"the nearest official combinations: {'; '.join([*pairs][:OFFERED])}" if pairs else CHOOSE
+    if not pairs:
+        return "choose a row of the table in Ascend/pytorch's COMPATIBILITY.md, and install all of it"
+    return f"the nearest official combinations: {'; '.join([*pairs][:4])}"
 
 
 def _statements(survey: Survey) -> tuple[Statement, ...]:
@@ -252,7 +236,6 @@ def _as_of(survey: Survey) -> str:
 
 @rule("python.compiler-needs")
 def compiler_needs(survey: Survey) -> Iterator[Observation]:
-    """Python packages that CANN's compiler of operators imports."""
     missing = [name for name in TBE_NEEDS if name not in survey.packages]
     if survey.home and missing and survey.machine.packages:
         what = f"CANN's compiler of operators lacks {', '.join(missing)}"
@@ -261,7 +244,6 @@ def compiler_needs(survey: Survey) -> Iterator[Observation]:
 
 @rule("python.numpy")
 def new_numpy(survey: Survey) -> Iterator[Observation]:
-    """numpy 2 under a CANN that was made before it."""
     numpy, cann = survey.packages.get("numpy"), survey.cann
     if numpy and numpy.version[:2] == "2." and is_version(cann) and Version(cann) < Version("8.2.RC1"):
         yield Observation(f"numpy {numpy.version} is newer than CANN {cann}", (numpy.path,), "pip install 'numpy<2'")

@@ -19,14 +19,12 @@ MOUNT = "start the container with --device /dev/davinciN --device /dev/davinci_m
 
 @rule("ascend.absent")
 def no_sign(survey: Survey) -> Iterator[Observation]:
-    """There is nothing to diagnose."""
     if not survey.concerns_ascend:
         yield Observation("no trace of Ascend on this machine: no device, driver, CANN or variable")
 
 
 @rule("emulated")
 def emulated(survey: Survey) -> Iterator[Observation]:
-    """There is no NPU here."""
     if survey.environ.get(EMULATED_VARIABLE) == "1":
         aborts = "torch was built with CUDA: on an NPU, this torch_npu would abort beside it"
         evidence = ("PYTEST_ASCEND_EMULATED=1", *([aborts] if survey.environ.get(CLASH_VARIABLE) else []))
@@ -35,34 +33,34 @@ def emulated(survey: Survey) -> Iterator[Observation]:
 
 @rule("driver.absent")
 def no_driver(survey: Survey) -> Iterator[Observation]:
-    """CANN is here, and no driver."""
     if survey.home and not survey.has_driver and not survey.devices:
         yield Observation(
             "CANN is installed, but there is neither a driver nor a device",
             (f"CANN: {survey.home.path}" if survey.home else "", f"no {survey.driver_folder}", "no /dev/davinci0 ..."),
-            _mount(survey),
+            MOUNT if survey.is_container else "",
         )
 
 
 @rule("devices.absent")
 def no_devices(survey: Survey) -> Iterator[Observation]:
-    """A driver is here, and no device."""
     if survey.has_driver and not survey.devices:
         evidence = (f"{survey.driver_folder} is there", "/dev/davinci0 ... are not")
-        yield Observation("a driver is installed, but there is no device file", evidence, _mount(survey))
+        yield Observation(
+            "a driver is installed, but there is no device file", evidence, MOUNT if survey.is_container else ""
+        )
 
 
 @rule("driver.not-mounted")
 def driver_not_mounted(survey: Survey) -> Iterator[Observation]:
-    """Devices are here, and the driver's libraries are not."""
     if survey.devices and not survey.has_driver:
         evidence = (f"{survey.devices[0]} is there", f"{survey.driver_folder} is not")
-        yield Observation("there are devices, but the driver's files are missing", evidence, _mount(survey))
+        yield Observation(
+            "there are devices, but the driver's files are missing", evidence, MOUNT if survey.is_container else ""
+        )
 
 
 @rule("devices.control-files")
 def control_files(survey: Survey) -> Iterator[Observation]:
-    """A device without the files through which it is managed."""
     missing = [name for name in survey.control_files if not survey.machine.tree.exists(f"/dev/{name}")]
     if survey.devices and missing:
         evidence = (f"{survey.devices[0]} is there", *(f"/dev/{name} is not" for name in missing))
@@ -71,7 +69,6 @@ def control_files(survey: Survey) -> Iterator[Observation]:
 
 @rule("devices.permission")
 def no_permission(survey: Survey) -> Iterator[Observation]:
-    """The user may not open a device."""
     paths = (*survey.devices, *(f"/dev/{name}" for name in survey.control_files))
     closed = [path for path in paths if survey.machine.is_mine(path) is False]
     if closed:
@@ -96,7 +93,6 @@ def not_visible(survey: Survey) -> Iterator[Observation]:
 
 @rule("npu-smi.failed")
 def npu_smi_failed(survey: Survey) -> Iterator[Observation]:
-    """The driver's own tool cannot speak to the driver."""
     if survey.reply.late or survey.reply in (NOT_ASKED, NOT_INSTALLED):
         return
     if said := survey.npu_smi.failure or survey.reply.failure:
@@ -105,14 +101,12 @@ def npu_smi_failed(survey: Survey) -> Iterator[Observation]:
 
 @rule("npu-smi.late")
 def npu_smi_late(survey: Survey) -> Iterator[Observation]:
-    """The driver's own tool has not answered yet."""
     if survey.reply.late:
         yield Observation("npu-smi gave no answer in time", (f"npu-smi info {survey.reply.failure}",))
 
 
 @rule("driver.incomplete")
 def half_installed(survey: Survey) -> Iterator[Observation]:
-    """npu-smi says itself that the driver is not whole."""
     if survey.npu_smi.incomplete:
         yield Observation("npu-smi says that the driver may not be completely installed")
 
@@ -130,7 +124,6 @@ rule("health.unsure")(partial(unwell, healths=("Warning", "UNKNOWN")))
 
 @rule("devices.occupied")
 def occupied(survey: Survey) -> Iterator[Observation]:
-    """A device that another process uses."""
     for chip in survey.npu_smi.chips:
         if why := in_use(chip, survey.npu_smi.processes):
             yield Observation(f"{_called(survey, chip)} is in use: {why}", (_row(chip),), card=index_of(survey, chip))
@@ -138,14 +131,12 @@ def occupied(survey: Survey) -> Iterator[Observation]:
 
 @rule("devices.locks")
 def locked_for_few(survey: Survey) -> Iterator[Observation]:
-    """Locks of cards that other containers may not see."""
     if survey.is_container and survey.devices and not survey.environ.get("PYTEST_ASCEND_CARD_LOCKS"):
         yield Observation("runs in other containers may take the same cards: they do not see this container's locks")
 
 
 @rule("chip.several")
 def several_chips(survey: Survey) -> Iterator[Observation]:
-    """Chips of more than one kind in a machine."""
     names = list(dict.fromkeys(each.value for each in survey.components[CHIP].evidence))
     if len(names) > 1:
         yield Observation(f"the machine has chips of several kinds: {', '.join(names)}", ("npu-smi info",))
@@ -153,14 +144,12 @@ def several_chips(survey: Survey) -> Iterator[Observation]:
 
 @rule("chip.unknown")
 def unknown_chip(survey: Survey) -> Iterator[Observation]:
-    """An unknown chip."""
     if survey.version(CHIP) and survey.family is None:
         yield Observation(f"the chip {survey.version(CHIP)} is unknown to this release", (survey.source(CHIP),))
 
 
 @rule("unknown")
 def unknown(survey: Survey) -> Iterator[Observation]:
-    """Something that could not be determined, on a machine where it matters."""
     if not survey.concerns_ascend:
         return
     looked = {
@@ -181,10 +170,6 @@ def _smi(survey: Survey) -> str:
     return f"npu-smi ({survey.reply.failure[:120]})" if survey.reply.failure else "npu-smi info"
 
 
-def _mount(survey: Survey) -> str:
-    return MOUNT if survey.is_container else ""
-
-
 def _row(chip: Chip) -> str:
     used = f", {chip.memory_used_mb} of {chip.memory_total_mb} MB used" if chip.memory_used_mb >= 0 else ""
     return f"npu-smi info: NPU {chip.npu}, {chip.name[:20]}, bus {chip.bus or 'unknown'}{used}"
@@ -203,7 +188,6 @@ def _called(survey: Survey, chip: Chip) -> str:
 
 @rule("driver.firmware")
 def firmware_range(survey: Survey) -> Iterator[Observation]:
-    """A firmware that the driver does not name, or a driver that the firmware does not name."""
     folder = survey.driver_folder.removesuffix("driver")
     for mine, other, path, name in (
         (DRIVER, FIRMWARE, f"{folder}driver/version.info", "compatible_version_fw"),
@@ -217,7 +201,6 @@ def firmware_range(survey: Survey) -> Iterator[Observation]:
 
 @rule("driver.cann")
 def inner_versions(survey: Survey) -> Iterator[Observation]:
-    """A CANN of a line that the driver does not name."""
     path = f"{survey.driver_folder}/version.info"
     accepted = re.findall(r"V100R001C\d\d", field(survey.machine.tree.read(path).content, "compatible_version"))
     inner, record = survey.inner_version
@@ -228,7 +211,6 @@ def inner_versions(survey: Survey) -> Iterator[Observation]:
 
 @rule("driver.older")
 def older_driver(survey: Survey) -> Iterator[Observation]:
-    """A driver that is older than all that the CANN was released with."""
     released, source = survey.compatibility.hdk(survey.cann) if survey.cann else ((), "")
     driver = survey.version(DRIVER)
     is_950 = survey.family is not None and survey.family.name == "950"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 from pytest_ascend.doctor import cann, combination, devices, files, settings  # noqa: F401  they register their checks
-from pytest_ascend.doctor.findings import CHECKS, SEVERITIES, Diagnosis, Finding, Rule
+from pytest_ascend.doctor.findings import CHECKS, SEVERITIES, Diagnosis, Rule
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.compatibility import Compatibility, load
 from pytest_ascend.environment.machine import Machine
@@ -39,7 +39,8 @@ def examine(machine: Machine, compatibility: Compatibility | None = None) -> Dia
         environ = {name: value for name, value in machine.environ.items() if not name.startswith("ASCEND_")}
         machine = replace(machine, environ=environ)
     survey = Survey(machine, compatibility or load())
-    findings = sorted(_findings(survey), key=lambda finding: SEVERITIES.index(finding.severity))
+    found = [finding for rule in RULES for finding in islice(rule.findings(survey), MOST_OF_ONE)]
+    findings = sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
     where = "this machine" if survey.machine.is_this else f"the files below {survey.machine.tree.root}"
     return Diagnosis(
         machine=(f"{where}{', a container' if survey.is_container else ''}"),
@@ -67,11 +68,6 @@ def in_short(diagnosis: Diagnosis) -> tuple[str, ...]:
     """If an NPU does not work, return the errors, one per line, or a sentence that there are none."""
     lines = [f"{finding.what}; {finding.remedy} [{finding.id}]" for finding in diagnosis.errors]
     return tuple(lines) or ("nothing that it knows to look for; 'pytest-ascend doctor' shows what it saw",)
-
-
-def _findings(survey: Survey) -> Iterator[Finding]:
-    for rule in RULES:
-        yield from islice(rule.findings(survey), MOST_OF_ONE)
 
 
 def _described(component: Component) -> Mapping[str, Any]:

@@ -36,7 +36,6 @@ for _rule in (*dict.fromkeys(_RULES.values()), _UNREADABLE):
 
 @rule("file.no-version")
 def says_nothing(survey: Survey) -> Iterator[Observation]:
-    """Files that should say a version, and say none."""
     for path in survey.version_files:
         if path not in survey.machine.tree.problems and survey.machine.tree.exists(path):
             speaks = any(each.source.startswith(path) for c in survey.components.values() for each in c.evidence)
@@ -46,7 +45,6 @@ def says_nothing(survey: Survey) -> Iterator[Observation]:
 
 @rule("library.broken")
 def broken_libraries(survey: Survey) -> Iterator[Observation]:
-    """Libraries that no loader would take."""
     for library in libraries(survey):
         if library.problem:
             yield Observation(f"{library.path} is not a loadable library: {library.problem}", (library.path,))
@@ -54,7 +52,6 @@ def broken_libraries(survey: Survey) -> Iterator[Observation]:
 
 @rule("library.architecture")
 def foreign_libraries(survey: Survey) -> Iterator[Observation]:
-    """Libraries for another processor."""
     for library in libraries(survey):
         if library.arch and survey.machine.arch and library.arch != survey.machine.arch:
             evidence = (f"{library.path}: {library.arch}", f"this machine: {survey.machine.arch}")
@@ -63,7 +60,6 @@ def foreign_libraries(survey: Survey) -> Iterator[Observation]:
 
 @rule("library.needed")
 def unmet_libraries(survey: Survey) -> Iterator[Observation]:
-    """Libraries of CANN and the driver that are needed, and not in LD_LIBRARY_PATH."""
     # Without a driver its libraries are missing too, which need not be said once more.
     for library in libraries(survey) if survey.has_driver else ():
         if library.missing:

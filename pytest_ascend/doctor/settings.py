@@ -55,7 +55,6 @@ for _kind in (NUMBERS, ORDER, SPEED):
 
 @rule("settings.two-allocators")
 def two_allocators(survey: Survey) -> Iterator[Observation]:
-    """Two variables that exclude each other in torch_npu."""
     names = ("PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
     if all(survey.environ.get(name) for name in names) and survey.concerns_ascend:
         yield Observation("memory is configured twice", tuple(f"{name}={survey.environ[name][:100]}" for name in names))
@@ -63,7 +62,6 @@ def two_allocators(survey: Survey) -> Iterator[Observation]:
 
 @rule("settings.allocator")
 def clashing_allocator(survey: Survey) -> Iterator[Observation]:
-    """Settings of the allocator that exclude each other."""
     text = survey.environ.get("PYTORCH_NPU_ALLOC_CONF", "").replace(" ", "").lower()
     others = [name for name in ("max_split_size_mb", "garbage_collection_threshold") if name in text]
     if "expandable_segments:true" in text and others:

@@ -22,11 +22,6 @@ TBE_NEEDS = ("numpy", "decorator", "attrs", "psutil", "scipy")
 PACKAGES = frozenset({"torch", "torch-npu", "pytest-ascend", *TBE_NEEDS, *LIBRARIES})
 
 CONTROL_FILES = ("davinci_manager", "devmm_svm", "hisi_hdc")
-#: The 950's driver manages shared memory through another file.
-_NOT_OF_THE_950 = "devmm_svm"
-
-#: Files that tell a container from a machine.
-_CONTAINER = ("/.dockerenv", "/run/.containerenv")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +46,7 @@ class Survey:
     @property
     def is_container(self) -> bool:
         """Whether these are the files of a container."""
-        named = any(self.machine.tree.exists(path) for path in _CONTAINER)
+        named = any(self.machine.tree.exists(path) for path in ("/.dockerenv", "/run/.containerenv"))
         return named or bool(self.environ.get("KUBERNETES_SERVICE_HOST"))
 
     @cached_property
@@ -117,9 +112,9 @@ class Survey:
     @property
     def control_files(self) -> tuple[str, ...]:
         """The files below /dev through which the devices of this machine are managed."""
-        if self.family and self.family.name == "950":
-            return tuple(name for name in CONTROL_FILES if name != _NOT_OF_THE_950)
-        return CONTROL_FILES
+        # The 950's driver manages shared memory through another file.
+        is_950 = self.family is not None and self.family.name == "950"
+        return tuple(name for name in CONTROL_FILES if not (is_950 and name == "devmm_svm"))
 
     @cached_property
     def driver_folder(self) -> str:

@@ -35,8 +35,6 @@ SECTIONS: Mapping[str, Mapping[str, type]] = {
     "cann_mixes": {"toolkit": list, "ops": list, "source": str},
     "libraries": {"library": str, "version": str, "needs": list, "source": str},
 }
-#: Sections that data of earlier releases lacks.
-LATER = ("libraries",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +77,12 @@ class Compatibility:
         lines = {row["line"] for row in rows if row["line"] and row["says"] == PAIRED}
         lines |= {line for row in self.data["packages"] if row["torch_npu"] == torch_npu for line in row["lines"]}
         on_it = [(f"torch_npu {torch_npu}", row) for row in rows]
-        of_lines = [row for row in self.data["lines"] if any(_is_of(line, row["line"]) for line in lines)]
-        on_it += [(f"line {row['line']}", row) for row in of_lines]
+        for row in self.data["lines"]:
+            # 7.3.0 covers its correction 7.3.0.1, and 7.3.x covers 7.3.1 too.
+            line = re.escape(row["line"].removesuffix(".x"))
+            covered = rf"{line}\.[^-]*" if row["line"].endswith(".x") else rf"{line}(\.\d+)?"
+            if any(re.fullmatch(covered, each) for each in lines):
+                on_it.append((f"line {row['line']}", row))
         statements = [
             Statement(subject, row["says"], tuple(row["cann"]), self.where(row["source"])) for subject, row in on_it
         ]
@@ -134,7 +136,7 @@ def load(path: Path = BUNDLED) -> Compatibility:
             raise ValueError(f"its schema is not {SCHEMA}")
         _require(isinstance(data["as_of"], str) and isinstance(data["sources"], dict), "as_of or sources")
         _require(all(is_version(each) for each in data["cann_releases"]), "cann_releases")
-        data |= {section: [] for section in LATER if section not in data}
+        data.setdefault("libraries", [])  # which data of earlier releases lacks
         for section, fields in SECTIONS.items():
             for index, row in enumerate(data[section]):
                 where = f"{section}[{index}]"
@@ -155,10 +157,3 @@ def _is(value: object, kind: type) -> bool:
 def _require(right: bool, where: str) -> None:
     if not right:
         raise ValueError(f"{where} is not of the form that docs/doctor.md gives")
-
-
-def _is_of(line: str, pattern: str) -> bool:
-    """Whether a statement's pattern covers a line: 7.3.0 covers its correction 7.3.0.1, and 7.3.x covers 7.3.1 too."""
-    if pattern.endswith(".x"):
-        return line.startswith(pattern[:-1]) and "-" not in line
-    return re.fullmatch(rf"{re.escape(pattern)}(\.\d+)?", line) is not None

@@ -18,12 +18,11 @@ from pytest_ascend.system.files import read_regular, strict_json
 FOLDER = "contact"
 #: Ten times the size of the largest file of a chip.
 LARGEST_BYTES = 16 * 2**20
-_CHIP = re.compile(r"Ascend[\w-]{1,32}")
 
 
 def is_chip(name: str) -> bool:
     """Whether a name is a possible SoC name, so that it can name a folder."""
-    return _CHIP.fullmatch(name) is not None
+    return re.fullmatch(r"Ascend[\w-]{1,32}", name) is not None
 
 
 def of(chip: str, what: str) -> Mapping[str, Any]:

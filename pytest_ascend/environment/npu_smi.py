@@ -13,16 +13,9 @@ from itertools import islice
 #: A machine has at most 16 devices, with two rows each; longer text is not npu-smi's output.
 MOST_LINES = 4096
 
-HEALTHS = ("OK", "Warning", "Alarm", "Critical", "UNKNOWN")
-#: Tables are also copied by hand and from screenshots.
-_MISREAD = {"0K": "OK", "Ok": "OK"}
-
-#: Rebranded builds rename the chips.
-_BRANDED = ((r"I2(\w*)", r"310P\1"), (r"A2G(\w+)", r"910B\1"))
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 #: What a card has beside its chips.
 _BOARD = re.compile(r"mcu|3559", re.IGNORECASE)
-_USED_OF_TOTAL = re.compile(r"([0-9]+|NA|-)\s*/\s*([0-9]+|NA|-)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,7 +157,7 @@ def in_use(chip: Chip, processes: tuple[Process, ...]) -> str:
 def soc(name: str) -> str:
     """Return the SoC name for a printed name: "910B3" -> "Ascend910B3", "A2G3" -> "Ascend910B3"."""
     plain = name.removeprefix("Ascend").strip()
-    for branded, ours in _BRANDED:
+    for branded, ours in ((r"I2(\w*)", r"310P\1"), (r"A2G(\w+)", r"910B\1")):  # rebranded builds rename the chips
         plain = re.sub(rf"^{branded}$", ours, plain)
     return f"Ascend{plain}" if plain else ""
 
@@ -177,8 +170,8 @@ def _named(cells: list[str]) -> tuple[int, str, str] | None:
         number, name, health = cells[:3]
     else:
         return None
-    health = _MISREAD.get(health, health)
-    return (int(number), name, health) if health in HEALTHS else None
+    health = {"0K": "OK", "Ok": "OK"}.get(health, health)  # tables are also copied by hand and from screenshots
+    return (int(number), name, health) if health in ("OK", "Warning", "Alarm", "Critical", "UNKNOWN") else None
 
 
 def parse_common(text: str, chip: int = -1) -> dict[str, float]:
@@ -223,7 +216,7 @@ def _chip(first: tuple[int, str, str], second: list[str], *, has_physical: bool)
     npu, name, health = first
     numbers = re.match(r"(\d{1,9})(?:\s+(\d{1,9}))?$", second[0])
     bus = next((cell for cell in second if re.fullmatch(r"[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d", cell)), "")
-    pairs = _USED_OF_TOTAL.findall(second[-1])
+    pairs = re.findall(r"([0-9]+|NA|-)\s*/\s*([0-9]+|NA|-)", second[-1])
     used, total = pairs[-1] if pairs else ("-1", "-1")
     return Chip(
         npu=npu,

@@ -42,9 +42,6 @@ FILES = (
     ("etc/Ascend/ascend_cann_install.info", "record of an installed CANN"),
 )
 
-#: Variables that name a folder in whose folder "Ascend" CANN is installed without root's rights.
-HOMES = ("HOME", "CONDA_PREFIX")
-
 
 class Sign(NamedTuple):
     """One piece of evidence: its kind ("device file") and its place ("/dev/davinci0", "ASCEND_HOME_PATH=/x")."""
@@ -61,7 +58,8 @@ def signs(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> tu
 
     The emulated device's own variables do not count.
     """
-    folders = (Path(environ[variable]) / "Ascend" for variable in HOMES if environ.get(variable))
+    # CANN is installed without root's rights below these.
+    folders = (Path(environ[name]) / "Ascend" for name in ("HOME", "CONDA_PREFIX") if environ.get(name))
     tool = shutil.which("npu-smi", path=environ.get("PATH", ""))
     names = sorted(name for name in environ if name.startswith("ASCEND_") and environ.get(EMULATED_VARIABLE) != "1")
     return (

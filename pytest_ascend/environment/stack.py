@@ -141,6 +141,10 @@ def collect(device: str, *, emulated: bool, chip: str, machine: Machine | None =
             driver = running if is_version(running) else ""
     elif emulated:
         cann = f"emulated {os.environ.get(EMULATED_CANN_VARIABLE, '')}".strip()
+    processors = ""
+    with contextlib.suppress(OSError):
+        processors = Path("/proc/cpuinfo").read_text("utf-8", "replace")
+    cpu = re.search(r"^model name\s*:\s*(.+)$", processors, re.MULTILINE)
     return Stack(
         device=device,
         emulated=emulated,
@@ -156,14 +160,6 @@ def collect(device: str, *, emulated: bool, chip: str, machine: Machine | None =
         **{name.replace("-", "_"): version[name] if npu else "" for name in evidence.LIBRARIES},
         python=platform.python_version(),
         os=platform.platform(),
-        host=f"{platform.machine()}, {os.cpu_count()} CPUs{_cpu_name()}",
+        host=f"{platform.machine()}, {os.cpu_count()} CPUs{f', {cpu[1]}' if cpu else ''}",
         pytest_ascend=__version__,
     )
-
-
-def _cpu_name() -> str:
-    with contextlib.suppress(OSError):
-        text = Path("/proc/cpuinfo").read_text("utf-8", "replace")
-        if match := re.search(r"^model name\s*:\s*(.+)$", text, flags=re.MULTILINE):
-            return f", {match[1]}"
-    return ""

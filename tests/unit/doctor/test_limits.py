@@ -14,6 +14,7 @@ from pytest_ascend.doctor.findings import CHECKS, ERROR, NOTE, UNKNOWN, WARNING,
 from pytest_ascend.doctor.settings import SETTINGS
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment import compatibility
+from pytest_ascend.environment.machine import copied_machine
 from pytest_ascend.environment.npu_smi import Chip
 from tests.unit.options import paths, placeholders, unexplained
 
@@ -256,13 +257,13 @@ def test_places_that_disagree_are_listed_up_to_six() -> None:
     assert said(combination.disagreement, components={"driver": component}) == []
 
 
-def test_a_rule_is_listed_twenty_times(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_is_listed_twenty_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def check(_: object) -> Iterator[Observation]:
         yield from (Observation(f"seen {number}") for number in range(30))
 
     rules = tuple(Rule(id=name, severity=NOTE, check=check, why="w", remedy="r") for name in ("one", "two"))
     monkeypatch.setattr(examination, "RULES", rules)
-    found = list(examination._findings(survey()))
+    found = examination.examine(copied_machine(tmp_path, {}, None)).findings
     assert [each.what for each in found if each.id == "one"] == [f"seen {number}" for number in range(20)]
     assert len(found) == 40
 
