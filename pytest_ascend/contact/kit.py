@@ -161,7 +161,7 @@ def gather(kit: Kit) -> None:
     kit.look("doctor", lambda: examine(this_machine(kit.environ, limit_s=host.SMI_S)).to_dict())
     for name, limit_s in DEADLINES_S.items():
         kit.step(name, min(limit_s, kit.left_s - KEPT_S))
-    kit.look("identity", lambda: [each.to_dict() for each in host.cards(kit.environ, kit.data("numbering"))])
+    kit.look("identity", lambda: [asdict(each) for each in host.cards(kit.environ, kit.data("numbering"))])
     kit.look("clock", lambda: host.clock(kit.environ, lambda: kit.step("load", LOAD_S)))
     smoke(kit)
     for name, limit_s in LAST_S.items():

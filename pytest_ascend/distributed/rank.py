@@ -18,9 +18,6 @@ from pytest_ascend.isolation import Channel
 if TYPE_CHECKING:
     import torch
 
-#: torch's backend by the type of device.
-BACKENDS = {"npu": "hccl", "cuda": "nccl", "cpu": "gloo"}
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -88,7 +85,7 @@ class Work:
         else:
             device = torch.device(self.kind, self.devices[self.rank]) if self.kind != "cpu" else torch.device("cpu")
         distributed.init_process_group(
-            BACKENDS[self.kind],
+            {"npu": "hccl", "cuda": "nccl", "cpu": "gloo"}[self.kind],
             store=distributed.FileStore(str(self.store), count),  # type: ignore[attr-defined]
             rank=self.rank,
             world_size=count,

@@ -92,16 +92,12 @@ class Chip:
     half_flop_per_s: float = 0.0
     bytes_per_s: float = 0.0
 
-    @property
-    def is_ascend(self) -> bool:
-        """Whether it is an NPU. Other makers' chips are listed for comparison."""
-        return self.name.startswith("Ascend")
 
-
-#: One row per chip. A2: Ascend910B1 to B4-1; a card of an A3 has two of these dies, each a device of its own.
+#: One row per chip. A2: Ascend910B1 to B4-1; a card of an A3 has two of these dies, each a device of its own. Other
+#: makers' chips are listed for comparison.
 CHIPS = tuple(Chip(**each) for each in _DATA["chips"])
 #: The NPUs with known memory, by the names that a user may give.
-NPUS = tuple(each for each in CHIPS if each.is_ascend and each.memory_bytes)
+NPUS = tuple(each for each in CHIPS if each.name.startswith("Ascend") and each.memory_bytes)
 DEFAULT = "Ascend910B3"
 
 
@@ -136,9 +132,6 @@ def chip_of(driver_name: str) -> Chip | None:
     named = (each for each in CHIPS if each.name == driver_name)
     alike = (each for each in CHIPS if each.pattern and re.fullmatch(each.pattern, driver_name))
     return next(named, None) or next(alike, None)
-
-
-_BFLOAT16 = "BFLOAT16"
 
 
 @functools.cache
@@ -223,7 +216,7 @@ def limits(operator: str, family: str) -> Limits:
 
 
 def _lacking(family: str) -> tuple[str, ...]:
-    return (_BFLOAT16,) if any(each.name == family and not each.bfloat16 for each in FAMILIES) else ()
+    return ("BFLOAT16",) if any(each.name == family and not each.bfloat16 for each in FAMILIES) else ()
 
 
 @functools.cache
@@ -235,8 +228,8 @@ def _callers() -> Mapping[str, list[str]]:
     return found
 
 
-def _functions(operator: str) -> Sequence[str]:
-    """Return the CANN functions (without ``aclnn``) that a torch operator calls, by its overload or its name."""
+def documented(operator: str) -> Sequence[str]:
+    """Return the documented functions of CANN (without ``aclnn``) that a torch operator calls, by overload or name."""
     return _callers().get(operator) or _callers().get(operator.partition(".")[0]) or ()
 
 
@@ -253,7 +246,7 @@ def multiplies(operator: str) -> bool:
     packet = operator.partition(".")[0]
     if packet.startswith("upsample"):  # here "linear" is the kind of interpolation
         return False
-    takes_type = any(_operators()[each].get("multiplies") for each in _functions(operator))
+    takes_type = any(_operators()[each].get("multiplies") for each in documented(operator))
     return takes_type or _MULTIPLYING.search(packet) is not None
 
 
@@ -263,13 +256,8 @@ def objections(operator: str, dtypes: Iterable[str], family: str, *, own: bool =
     ``dtypes`` are torch's names, without "torch.". If torch_npu may call one of several functions, it is enough
     that one of them is supported. With ``own``, dtypes count only if other families support them.
     """
-    against = [tuple(_against(each, set(map(name_in_cann, dtypes)), family, own=own)) for each in _functions(operator)]
+    against = [tuple(_against(each, set(map(name_in_cann, dtypes)), family, own=own)) for each in documented(operator)]
     return () if not against or any(not each for each in against) else against[0]
-
-
-def documented(operator: str) -> bool:
-    """Whether CANN documents a function that a torch operator calls."""
-    return bool(_functions(operator))
 
 
 def _against(function: str, dtypes: set[str], family: str, *, own: bool) -> Iterable[str]:

@@ -48,10 +48,6 @@ def _code(code: str, says: str, kind: str, source: str) -> Code:
     return Code(code, says, kind, _DATA["sources"][source])
 
 
-#: Codes by number or name. What is not here falls under a rule of the numbering.
-CODES = {row[0]: _code(*row) for row in _DATA["codes"]}
-
-
 def _official() -> Iterator[Code]:
     """Yield every code of CANN's own tables, by its official name; see tools/cann_codes.py."""
     official = table("environment/cann_codes.json")
@@ -95,5 +91,6 @@ def _by_rule(code: str) -> Code | None:
     return None
 
 
-#: Every code: with the meaning above, or else with its official name.
-CODES = {**{each.code: each for each in _official()}, **CODES}
+#: Every code by number or name: with a meaning of ours, or else its official name. What is not here falls under a rule
+#: of the numbering.
+CODES = {**{each.code: each for each in _official()}, **{row[0]: _code(*row) for row in _DATA["codes"]}}

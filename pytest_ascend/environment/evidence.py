@@ -46,7 +46,6 @@ PARTS = {each.removeprefix("CANN "): each for each in (TOOLKIT, RUNTIME, COMPILE
 
 #: Components by their names in ``ascend_NAME_install.info``. A chip's operators are ``ascend_910b-ops``.
 _INSTALLED = {"toolkit": TOOLKIT, "nnae": TOOLKIT, "nnrt": TOOLKIT, "ops": OPS}
-_RUNNING = re.compile(r"^(\w+)_running_version=\[([^:\]\n]*):([^\]\n]+)\]", re.MULTILINE)
 
 ASCEND = "/usr/local/Ascend"
 ATB = (f"{ASCEND}/nnal/atb/latest/version.info", f"{ASCEND}/nnal/atb/version.info")
@@ -78,7 +77,8 @@ def cann(machine: Machine, home: str) -> Iterator[Evidence]:
                 path = f"{folder}/{name}"
                 yield from _known(component, field(machine.tree.read(path).content, "version"), path)
     path = f"{home}/version.cfg"
-    running = _RUNNING.findall(machine.tree.read(path).content)
+    text = machine.tree.read(path).content
+    running = re.findall(r"^(\w+)_running_version=\[([^:\]\n]*):([^\]\n]+)\]", text, re.MULTILINE)
     for part, _, public in running:
         if part in PARTS:
             yield from _known(PARTS[part], public, f"{path} ({part}_running_version)")

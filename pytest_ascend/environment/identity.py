@@ -43,10 +43,6 @@ class Identity:
         known += [f"bus {self.bus}"] if self.bus else []
         return f"npu:{self.index} ({', '.join(known)})" if known else f"npu:{self.index}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as builtins."""
-        return asdict(self)
-
 
 def observed(cards: Sequence[Identity], npu_smi: NpuSmi) -> list[dict[str, Any]]:
     """Return each card in every numbering, with its current state from npu-smi where known."""
@@ -56,7 +52,7 @@ def observed(cards: Sequence[Identity], npu_smi: NpuSmi) -> list[dict[str, Any]]
         if chip := _printed(card, npu_smi):
             state = {name: getattr(chip, name) for name in ("health", "memory_used_mb", "memory_total_mb")}
             state["in_use"] = in_use(chip, npu_smi.processes)
-        found.append({**card.to_dict(), **state})
+        found.append({**asdict(card), **state})
     return found
 
 

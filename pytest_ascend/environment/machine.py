@@ -21,11 +21,6 @@ from pytest_ascend.system.programs import Reply, run
 
 #: Version files have a few hundred bytes, install logs some kilobytes. Anything larger is neither.
 LARGEST_BYTES = 1 << 20
-#: As many links as Linux follows.
-MOST_LINKS = 40
-#: The most entries of a folder that are read.
-MOST_ENTRIES = 4096
-
 #: Why a file that exists was not read.
 LOOP = "a loop of links"
 TOO_LARGE = f"larger than {LARGEST_BYTES >> 20} MiB"
@@ -96,9 +91,9 @@ class Tree:
         return None
 
     def names(self, path: str) -> list[str]:
-        """Return the names in a folder, sorted; empty if it cannot be read."""
+        """Return the first 4096 names in a folder, sorted; empty if it cannot be read."""
         with contextlib.suppress(OSError), os.scandir(self.real(path)) as entries:
-            return sorted(entry.name for entry in islice(entries, MOST_ENTRIES))
+            return sorted(entry.name for entry in islice(entries, 4096))
         return []
 
     def read(self, path: str) -> Text:
@@ -128,15 +123,12 @@ class Tree:
                 here = step
                 continue
             links += 1
-            if links > MOST_LINKS:
+            if links > 40:  # as many as Linux follows
                 raise OSError(errno.ELOOP, LOOP, str(path))
             target = PurePosixPath(step.readlink())
             here = self.root if target.is_absolute() else here
             waiting.extend(reversed(target.parts[1:] if target.is_absolute() else target.parts))
         return here
-
-
-_INFO = re.compile(r"([A-Za-z0-9._-]+)-([^-]+)\.dist-info")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,7 +146,10 @@ def installed(machine: Machine, names: frozenset[str]) -> dict[str, Package]:
     """Return the distributions with these normalised names; of two, the one that an import would find."""
     found: dict[str, Package] = {}
     for folder in machine.packages:
-        for match in filter(None, map(_INFO.fullmatch, machine.tree.names(folder))):
+        names_here = (
+            re.fullmatch(r"([A-Za-z0-9._-]+)-([^-]+)\.dist-info", each) for each in machine.tree.names(folder)
+        )
+        for match in filter(None, names_here):
             name = re.sub(r"[-_.]+", "-", match[1]).lower()
             if name in names:
                 path = f"{folder}/{match[0]}/METADATA"
@@ -172,8 +167,7 @@ def installed(machine: Machine, names: frozenset[str]) -> dict[str, Package]:
 NPU_SMI_LIMIT_S = 1.2
 PATIENT_S = 20.0
 
-#: Folders of Python packages on another machine.
-_PACKAGE_FOLDERS = ("site-packages", "dist-packages")
+#: Where Python is on another machine.
 _PYTHON_HOMES = ("usr/local", "usr", "opt/conda", "root/miniconda3", "opt/venv", "usr/local/miniconda3")
 _PYTHON = re.compile(r"python3\.\d{1,2}")
 
@@ -272,5 +266,5 @@ def _package_folders(tree: Tree, environ: Mapping[str, str]) -> Iterator[str]:
     versioned = [f"usr/local/{name}" for name in tree.names("usr/local") if name.startswith("python3")]
     for home in (*active, *_PYTHON_HOMES, *versioned):
         for python in (name for name in tree.names(f"{home}/lib") if name.startswith("python3")):
-            folders = (f"/{home.strip('/')}/lib/{python}/{name}" for name in _PACKAGE_FOLDERS)
+            folders = (f"/{home.strip('/')}/lib/{python}/{name}" for name in ("site-packages", "dist-packages"))
             yield from (folder for folder in folders if tree.is_folder(folder))

@@ -22,10 +22,6 @@ from pytest_ascend.system.version import __version__
 #: The variables that set_env.sh sets: what the process uses counts before anything on the disk.
 VARIABLES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")
 
-#: Below a folder "Ascend", the newest layout first; then versions installed side by side.
-_LAYOUTS = ("cann", "ascend-toolkit/latest", "nnae/latest", "nnrt/latest")
-_SIBLINGS = (("", "cann-"), ("ascend-toolkit", ""), ("nnae", ""))
-
 
 @dataclass(frozen=True, slots=True)
 class CannHome:
@@ -66,8 +62,10 @@ def _candidates(machine: Machine) -> Iterator[tuple[str, str]]:
     named = ((machine.environ.get(name, ""), name) for name in VARIABLES)
     yield from ((path.rstrip("/"), name) for path, name in named if path.startswith("/"))
     for root in roots(machine):
-        yield from ((f"{root}/{layout}", root) for layout in _LAYOUTS)
-        for folder, prefix in _SIBLINGS:
+        # The newest layout comes first, then versions that are installed side by side.
+        for layout in ("cann", "ascend-toolkit/latest", "nnae/latest", "nnrt/latest"):
+            yield f"{root}/{layout}", root
+        for folder, prefix in (("", "cann-"), ("ascend-toolkit", ""), ("nnae", "")):
             parent = f"{root}/{folder}".rstrip("/")
             yield from (
                 (f"{parent}/{name}", root)

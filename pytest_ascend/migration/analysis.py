@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pytest_ascend.environment.chips import Chip
-from pytest_ascend.migration.blockers import BLOCKER
-from pytest_ascend.migration.sources import Finding
+from pytest_ascend.migration.sources import BLOCKER, Finding
 from pytest_ascend.records.census import FALLBACK, MISSING, NATIVE, OTHER_LAYOUT
 
 SCHEMA = 1

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pytest_ascend.migration.analysis import STANDINGS, Analysis, Operator
-from pytest_ascend.migration.blockers import BLOCKER, CHANGE, SEVERITIES, TRANSFER
+from pytest_ascend.migration.sources import BLOCKER, CHANGE, SEVERITIES, TRANSFER
 from pytest_ascend.records.census import MISSING
 from pytest_ascend.system.figures import quantity, visible
 from pytest_ascend.system.translation import ENGLISH, translated

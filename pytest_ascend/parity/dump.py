@@ -25,8 +25,6 @@ from pytest_ascend.system.programs import memory_limited
 DUMP = "dump.json"
 DUMP_LIMIT_BYTES = 512 * 2**20
 TENSOR_LIMIT_BYTES = 8 * 2**30
-#: Statistics that msprobe writes for every tensor, even without values.
-STATISTICS = ("Max", "Min", "Mean", "Norm")
 
 _CALL = re.compile(r"(?P<function>[A-Za-z]\w*(?:\.\w+)+)\.(?P<index>\d+)\.(?P<direction>forward|backward)")
 
@@ -140,12 +138,13 @@ def read_dump(path: Path) -> Dump:
     try:
         content = strict_json(read_regular(path, DUMP_LIMIT_BYTES), constants=True)
         data = content["data"] if isinstance(content, Mapping) else None
-    except OSError as error:
-        raise _refused(path, error.strerror or str(error)) from None
-    except (ValueError, KeyError) as error:
-        raise _refused(path, f"{type(error).__name__}: {str(error)[:200]}") from None
-    if not isinstance(data, Mapping):
-        raise _refused(path, "it has no 'data'")
+        why = "" if isinstance(data, Mapping) else "it has no 'data'"
+    except (OSError, ValueError, KeyError) as error:
+        said = (error.strerror or str(error)) if isinstance(error, OSError) else ""
+        why = said or f"{type(error).__name__}: {str(error)[:200]}"
+    if why or data is None:
+        hint = "name the dump.json that msprobe wrote, level L1 or mix"
+        raise UsageError(f"{path} is not an msprobe dump: {why}", hint=hint)
     entries: dict[str, dict[str, Any]] = {}
     other = 0
     for name, entry in data.items():
@@ -156,11 +155,6 @@ def read_dump(path: Path) -> Dump:
         call = entries.setdefault(f"{found['function']}.{found['index']}", {"function": found["function"]})
         call[found["direction"]] = entry
     return Dump(path, tuple(Call(name, **fields) for name, fields in entries.items()), other)
-
-
-def _refused(path: Path, why: str) -> UsageError:
-    hint = "name the dump.json that msprobe wrote, level L1 or mix"
-    return UsageError(f"{path} is not an msprobe dump: {why}", hint=hint)
 
 
 def tensors_of(entry: Any) -> Iterator[Mapping[str, Any]]:
@@ -174,5 +168,5 @@ def tensors_of(entry: Any) -> Iterator[Mapping[str, Any]]:
 
 def statistics(entry: Mapping[str, Any]) -> tuple[float, ...]:
     """Return what msprobe says of a tensor, NaN for what it does not say; for a comparison without values."""
-    found = (entry.get(name) for name in STATISTICS)
+    found = (entry.get(name) for name in ("Max", "Min", "Mean", "Norm"))
     return tuple(float(each) if isinstance(each, (int, float)) else math.nan for each in found)

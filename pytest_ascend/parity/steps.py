@@ -51,9 +51,6 @@ def _signs() -> Tensor:
     return inputs.signs("parity/fingerprint", PERIOD)
 
 
-#: The quantities of a step that go backward through comparisons, such as a ReLU's.
-BRANCHING = ("gradient", "optimizer state", "weight")
-
 #: Makes results comparable: takes a reference run's and the device's tensors by name, returns the former adapted.
 Fit: TypeAlias = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], Mapping[str, Tensor]]
 
@@ -96,7 +93,8 @@ def first_wrong(actual: Observed, right: Reference, *, branching: bool, fit: Fit
             {name: wanted[name] for name in shared},
             reference_runs=Samples({name: each[name] for name in shared} for each in reference_runs),
             name=quantity,
-            branching=branching and quantity in BRANCHING,
+            # These go backward through comparisons, such as a ReLU's.
+            branching=branching and quantity in ("gradient", "optimizer state", "weight"),
             accumulation=ALLOWANCES.terms if quantity == "running statistics" else None,
         )
         wrong = [name for name, leaf in zip(shared, verdict.leaves, strict=True) if not leaf.agrees]

@@ -31,9 +31,6 @@ LOSS_SCALE = 1024.0
 
 KINDS = ("curve", "weights", "state", "statistics")
 
-#: Names of the means of squares in the state of Adam, AMSGrad, RMSprop and Adadelta.
-MEANS_OF_SQUARES = frozenset({"exp_avg_sq", "max_exp_avg_sq", "square_avg", "acc_delta"})
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
@@ -142,11 +139,13 @@ def optimizer_state(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[st
     the bias of attention's keys, differs by a multiple of what reference runs do, and its square by the multiple's
     square.
     """
+    # Of Adam, AMSGrad, RMSprop and Adadelta.
+    means_of_squares = {"exp_avg_sq", "max_exp_avg_sq", "square_avg", "acc_delta"}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, Tensor) and value.dim():
                 kept = value.detach().cpu()
-                yield f"{name}.{key}", kept.sqrt() if key in MEANS_OF_SQUARES else kept
+                yield f"{name}.{key}", kept.sqrt() if key in means_of_squares else kept
 
 
 def running_statistics(model: nn.Module) -> dict[str, Tensor]:

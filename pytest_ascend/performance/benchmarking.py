@@ -268,16 +268,6 @@ class MemoryUse:
     by_step: tuple[int, ...]
     elsewhere: dict[int, int] = field(default_factory=dict)
 
-    @property
-    def steady_bytes(self) -> int:
-        """The memory held after the last step."""
-        return self.by_step[-1]
-
-    @property
-    def leaked_bytes_per_step(self) -> float:
-        """The growth per step, if there was any."""
-        return leak(self.by_step)
-
 
 def leak(by_step: Sequence[int]) -> float:
     """Return the bytes leaked per step, 0 if memory only fluctuates.

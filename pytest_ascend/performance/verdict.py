@@ -47,11 +47,6 @@ class Gate:
     tolerance: float = 0.05
     benchmarks: int = 1
 
-    @property
-    def level(self) -> float:
-        """Return the share of false alarms for one benchmark."""
-        return ALARMS / self.benchmarks
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
@@ -93,9 +88,14 @@ def judge(now: Estimate, baseline: Sequence[Estimate], noise: Noise, gate: Gate)
     freedom = noise.degrees_of_freedom
     p_value = tail(difference / deviation, freedom)
     reach = quantile(CONFIDENCE, freedom) * deviation
-    threshold = max(quantile(1 - gate.level, freedom) * deviation, math.log1p(NEGLIGIBLE))
+    # False alarms are shared out among all benchmarks.
+    threshold = max(quantile(1 - ALARMS / gate.benchmarks, freedom) * deviation, math.log1p(NEGLIGIBLE))
+    if difference > threshold:
+        answer = SLOWER
+    else:
+        answer = NOT_SLOWER if difference + reach < math.log1p(gate.tolerance) else CANNOT_TELL
     return Answer(
-        answer=_answer(difference, threshold, difference + reach, gate),
+        answer=answer,
         slowdown=math.expm1(difference),
         low=math.expm1(difference - reach),
         high=math.expm1(difference + reach),
@@ -103,12 +103,6 @@ def judge(now: Estimate, baseline: Sequence[Estimate], noise: Noise, gate: Gate)
         detectable=math.expm1(threshold + reach),
         p_value=p_value,
     )
-
-
-def _answer(difference: float, threshold: float, high: float, gate: Gate) -> str:
-    if difference > threshold:
-        return SLOWER
-    return NOT_SLOWER if high < math.log1p(gate.tolerance) else CANNOT_TELL
 
 
 #: Degrees of freedom in place of infinity, if all variances are equal.

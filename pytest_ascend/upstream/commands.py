@@ -16,6 +16,7 @@ import click
 from pytest_ascend.emulator.bootstrap import environment
 from pytest_ascend.emulator.choices import checked_memory
 from pytest_ascend.emulator.settings import EmulatorSettings
+from pytest_ascend.environment import cards
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.writing import read as read_log
 from pytest_ascend.system.errors import UsageError
@@ -50,10 +51,9 @@ def upstream() -> None:
 
 
 def _sample(_: click.Context, __: click.Parameter, text: str) -> tuple[int, int]:
-    few, _slash, of = text.partition("/")
-    if not (few.isdigit() and of.isdigit() and 0 < int(few) <= int(of)):
-        raise click.BadParameter(f"expected K/N such as 1/20, got {text!r}")
-    return int(few), int(of)
+    if sample := running.sample_of(text):
+        return sample
+    raise click.BadParameter(f"expected K/N such as 1/20, got {text!r}")
 
 
 def _memory(_: click.Context, __: click.Parameter, text: str) -> int:
@@ -179,7 +179,7 @@ def export(rules_file: Path | None, form: str, tests: Path | None, output: Path)
     """
     from pytest_ascend.upstream import rules
 
-    known, operators = rules.read(rules_file or rules.KNOWN), rules.operators_of_torch()
+    known, operators = rules.read(rules_file or cards.RULES), rules.operators_of_torch()
     if form == "configs":
         text = rules.as_configs(known, operators)
     elif tests is None:

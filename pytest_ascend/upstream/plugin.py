@@ -33,8 +33,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin without any test. Raises UsageError for a sample that is none."""
-    few, _, of = config.getoption("--upstream-sample").partition("/")
-    if not (few.isdigit() and of.isdigit() and 0 < int(few) <= int(of)):
+    few, _, of = (text := config.getoption("--upstream-sample")).partition("/")
+    if running.sample_of(text) is None:
         raise pytest.UsageError(f"--upstream-sample: expected K/N such as 1/20, got {few}/{of}")
     config.stash[_ROWS], config.stash[_SKIPPED] = [], {}
 
@@ -42,8 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the sample of what others' own options have left."""
-    few, _, of = config.getoption("--upstream-sample").partition("/")
-    choice = running.Choice(sample=(int(few), int(of)))
+    choice = running.Choice(sample=running.sample_of(config.getoption("--upstream-sample")) or (1, 1))
     kept = [each for each in items if choice.wants(*_names(each))]
     config.hook.pytest_deselected(items=[each for each in items if each not in set(kept)])
     items[:] = kept

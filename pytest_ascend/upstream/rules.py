@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pytest_ascend.environment import cards
 from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular
 from pytest_ascend.upstream.lists import LIMIT_BYTES, Listed
@@ -26,8 +25,6 @@ _PARTS = re.compile(
     r"(?P<what>test_\w+?)_(?:npu|privateuse1|cpu)(?:_(?P<dtype>(?:bool|u?int\d+|b?float\d+|complex\d+)\w*))?"
 )
 ANY = "*"
-#: What an Atlas A3 does not pass, by the even half of the list of Ascend/pytorch's CI; single tests left away.
-KNOWN = cards.RULES
 #: A rule may exclude so large a share of tests that are not listed; the rest is written as names.
 SPARED = 0.02
 #: A rule stands for so many tests at least.

@@ -37,8 +37,6 @@ from pytest_ascend.verdict.summary import summarise
 
 #: The file with why tests were skipped, by file of tests.
 SKIPPED = "skipped.json"
-#: How often a file is started anew for the tests that are left.
-STARTS = 12
 #: PyTorch's files whose tests are generic over devices.
 GENERIC = (
     *("nn/test_*.py", "optim/test_*.py", "test_ops.py", "test_unary_ufuncs.py", "test_binary_ufuncs.py"),
@@ -46,6 +44,13 @@ GENERIC = (
     *("test_type_promotion.py", "test_view_ops.py", "test_sort_and_select.py", "test_shape_ops.py"),
     *("test_tensor_creation_ops.py", "test_autograd.py"),
 )
+
+
+def sample_of(text: str) -> tuple[int, int] | None:
+    """Return K and N of a sample "K/N", such as 1/20; None for any other text."""
+    few, _, of = text.partition("/")
+    is_share = few.isdigit() and of.isdigit() and 0 < int(few) <= int(of)
+    return (int(few), int(of)) if is_share else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,7 +134,7 @@ def run(file: Path, choice: Choice, variables: Mapping[str, str]) -> Seen:
     """Run the tests of a file that are chosen."""
     seen = Seen(file, time.monotonic() + choice.file_s)
     with tempfile.TemporaryDirectory() as folder:
-        for _ in range(STARTS):
+        for _ in range(12):  # started anew for the tests that are left
             if not _process(Path(folder), seen, choice, variables) or time.monotonic() >= seen.end_s:
                 break
     return seen

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pytest_ascend.records.case import Case
 
 from .pipeline import AUGMENT, WORKERS
-from .rewritten import SLIPS as MISTAKES
+from .rewritten import SLIPS
 
-AUGMENTATIONS, SLIPS = tuple(AUGMENT), tuple(MISTAKES)
 #: Models whose rewritten form is equivalent, and the level of their case.
 REWRITTEN = {"small-vit": "standard", "vit_b_16": "full"}
 
 #: Subject, property, dtype, family, level. Models are exported as ONNX, and as CANN's offline models.
 _ROWS = (
-    *(("augmentation", name, "", "augmentation", "standard") for name in AUGMENTATIONS),
+    *(("augmentation", name, "", "augmentation", "standard") for name in AUGMENT),
     *(("input-pipeline", name, "", "input-pipeline", "standard") for name in WORKERS),
     *(
         (f"rewritten-{of}", "separate-projections", "float32", "rewritten-model", each)

@@ -29,7 +29,6 @@ def make_batch() -> tuple[Tensor, Tensor]:
 
 
 def train(model: nn.Module, images: Tensor, targets: Tensor) -> list[float]:
-    """Train, and return the losses."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     losses = []
     for _ in range(STEPS):
@@ -42,7 +41,6 @@ def train(model: nn.Module, images: Tensor, targets: Tensor) -> list[float]:
 
 
 def main() -> None:
-    """Train on CUDA."""
     if not torch.cuda.is_available():
         raise SystemExit("no CUDA device")
     torch.cuda.set_device(0)

@@ -27,12 +27,11 @@ from pytest_ascend.system.dispatching import without_modes
 #: ONNX opset versions: with LayerNormalization, and known to onnxruntime from 1.13 and to ATC.
 OPSET = 17
 INPUT, OUTPUT = "images", "logits"
-NEEDED = ("onnx", "onnxruntime")
 
 
 def lacking() -> str:
     """Return which package for exporting and running is missing, and how to get it; "" if none is."""
-    missing = [name for name in NEEDED if find_spec(name) is None]
+    missing = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
     how = "python -m pip install 'pytest-ascend[onnx]'"
     return f"exporting a model to ONNX needs {' and '.join(missing)}, not installed here: {how}" if missing else ""
 
@@ -57,7 +56,6 @@ def to_onnx(model: nn.Module, x: Tensor, path: Path) -> Path:
 
 
 def by_onnxruntime(path: Path, x: Tensor) -> Tensor:
-    """Run the model in a file on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

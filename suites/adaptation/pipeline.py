@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,23 +23,11 @@ SAMPLES, SIDE, BATCH, EPOCHS = 26, 20, 4, 2
 SEED = 2_147_483_659
 
 
-@dataclass(frozen=True, slots=True)
-class Workers:
-    """Settings of a DataLoader: its worker processes, and whether they persist between epochs."""
-
-    count: int
-    persistent: bool = False
-    pinned: bool = False
-
-
-#: By the name of a case.
-WORKERS: Mapping[str, Workers] = {
-    "workers-0": Workers(0),
-    "workers-1": Workers(1),
-    "workers-2": Workers(2),
-    "workers-4": Workers(4),
-    "workers-2-persistent": Workers(2, persistent=True),
-    "workers-2-pinned": Workers(2, pinned=True),
+#: Settings of a DataLoader, by the name of a case.
+WORKERS: Mapping[str, Mapping[str, Any]] = {
+    **{f"workers-{count}": {"num_workers": count} for count in (0, 1, 2, 4)},
+    "workers-2-persistent": {"num_workers": 2, "persistent_workers": True},
+    "workers-2-pinned": {"num_workers": 2, "pin_memory": True},
 }
 
 
@@ -51,7 +38,6 @@ class Augmented(Dataset[Tensor]):
         return SAMPLES
 
     def generator(self, index: int) -> torch.Generator:
-        """Return the generator of a sample."""
         return torch.Generator().manual_seed(SEED + index)
 
     def __getitem__(self, index: int) -> Tensor:
@@ -71,21 +57,18 @@ def shuffled() -> RandomSampler:
     return RandomSampler(range(SAMPLES), generator=torch.Generator().manual_seed(SEED))
 
 
-def epochs(data: Dataset[Tensor], workers: Workers, device: torch.device) -> dict[str, Tensor]:
+def epochs(data: Dataset[Tensor], workers: Mapping[str, Any], device: torch.device) -> dict[str, Tensor]:
     """Return each epoch's samples, sent to the device and back to the CPU: (SAMPLES, 3, 16, 16) by name.
 
     The sampler has a generator of its own. One shared with the loader would also supply the workers' seeds, less often
     with persistent workers, so that the order would differ from the second epoch on.
     """
-    settings: dict[str, Any] = {"num_workers": workers.count, "pin_memory": workers.pinned}
-    settings |= {"persistent_workers": workers.persistent} | (
-        {"multiprocessing_context": "fork"} if workers.count else {}
-    )
-    return collected(DataLoader(data, BATCH, sampler=shuffled(), **settings), device, non_blocking=workers.pinned)
+    forks: dict[str, Any] = {"multiprocessing_context": "fork"} if workers["num_workers"] else {}
+    loader = DataLoader(data, BATCH, sampler=shuffled(), **workers, **forks)
+    return collected(loader, device, non_blocking=workers.get("pin_memory", False))
 
 
 def collected(loader: DataLoader[Tensor], device: torch.device, *, non_blocking: bool = False) -> dict[str, Tensor]:
-    """Read some epochs, each batch through the device."""
     found = {}
     for epoch in range(EPOCHS):
         batches = [batch.to(device, non_blocking=non_blocking) for batch in loader]
@@ -94,7 +77,6 @@ def collected(loader: DataLoader[Tensor], device: torch.device, *, non_blocking:
 
 
 def expected(data: Callable[[int], Tensor]) -> dict[str, Tensor]:
-    """Return the same samples without a DataLoader, in the sampler's order."""
     order = shuffled()
     return {f"epoch {epoch}": torch.stack([data(index) for index in order]) for epoch in range(EPOCHS)}
 
@@ -140,7 +122,6 @@ def _grey(x: Tensor) -> Tensor:
 
 
 def contrast(x: Tensor, factor: float = 1.4) -> Tensor:
-    """Blend with the mean grey value of each image."""
     return _blended(x, _grey(x).mean((1, 2, 3), keepdim=True), factor)
 
 

@@ -24,9 +24,9 @@ from ..training import recipes as small
 class Original:
     """A vision transformer: its sizes, the names of its parts, and one input.
 
-    ``modules`` are the original's modules by the rewritten model's names; ``{}`` is a block's number. ``leading`` is
-    the parameter before the patches, ``places`` the position embedding; ``qkv`` are weight and bias of a block's joint
-    projection.
+    ``ends`` are the original's modules that do as the rewritten stem, norm and classifier; ``block`` is the name of a
+    block with ``{}`` for its number, ``parts`` are those of :data:`PARTS` in it. ``leading`` is the parameter before
+    the patches, ``places`` the position embedding; ``qkv`` are weight and bias of a block's joint projection.
     """
 
     make: Callable[[], nn.Module]
@@ -37,20 +37,24 @@ class Original:
     patch: int
     inner: int
     classes: int
-    modules: Mapping[str, str]
+    ends: tuple[str, str, str]
+    block: str
+    parts: tuple[str, ...]
     leading: str
     places: str
     qkv: tuple[str, str]
 
     @property
     def names(self) -> dict[str, str]:
-        """Return the map of names from the rewritten model to its original."""
-        numbers = range(self.depth)
-        return {
-            mine.format(number): theirs.format(number)
-            for mine, theirs in self.modules.items()
-            for number in (numbers if "{}" in mine else (0,))
-        }
+        blocks = [(f"blocks.{number}", self.block.format(number)) for number in range(self.depth)]
+        parts = zip(PARTS, self.parts, strict=True)
+        of_parts = {f"{mine}.{part}": f"{theirs}.{its}" for part, its in parts for mine, theirs in blocks}
+        stem, after, classifier = self.ends
+        return {"stem": stem, **of_parts, **dict(blocks), "after": after, "classifier": classifier}
+
+
+#: Parts of a rewritten block.
+PARTS = ("before", "attend.out", "attend", "between", "up", "act", "down")
 
 
 def _small_vit() -> nn.Module:
@@ -72,22 +76,12 @@ ORIGINALS: Mapping[str, Original] = {
         patch=small.PATCH,
         inner=2 * small.WIDTH,
         classes=small.CLASSES,
-        modules={
-            "stem": "patches",
-            "blocks.{}.before": "layers.{}.ln1",
-            "blocks.{}.attend.out": "layers.{}.attention.out",
-            "blocks.{}.attend": "layers.{}.attention",
-            "blocks.{}.between": "layers.{}.ln2",
-            "blocks.{}.up": "layers.{}.mlp.0",
-            "blocks.{}.act": "layers.{}.mlp.1",
-            "blocks.{}.down": "layers.{}.mlp.2",
-            "blocks.{}": "layers.{}",
-            "after": "ln",
-            "classifier": "head",
-        },
+        ends=("patches", "ln", "head"),
+        block="layers.{}",
+        parts=("ln1", "attention.out", "attention", "ln2", "mlp.0", "mlp.1", "mlp.2"),
         leading="token",
         places="places",
-        qkv=("layers.{}.attention.qkv.weight", "layers.{}.attention.qkv.bias"),
+        qkv=("attention.qkv.weight", "attention.qkv.bias"),
     ),
     "vit_b_16": Original(
         make=lambda: make_model("vit_b_16", MODES["float32"], torch.device("cpu")),
@@ -98,25 +92,12 @@ ORIGINALS: Mapping[str, Original] = {
         patch=architectures.PATCH,
         inner=architectures.MLP_WIDTH,
         classes=1000,
-        modules={
-            "stem": "conv_proj",
-            "blocks.{}.before": "encoder.layers.encoder_layer_{}.ln_1",
-            "blocks.{}.attend.out": "encoder.layers.encoder_layer_{}.self_attention.out_proj",
-            "blocks.{}.attend": "encoder.layers.encoder_layer_{}.self_attention",
-            "blocks.{}.between": "encoder.layers.encoder_layer_{}.ln_2",
-            "blocks.{}.up": "encoder.layers.encoder_layer_{}.mlp.0",
-            "blocks.{}.act": "encoder.layers.encoder_layer_{}.mlp.1",
-            "blocks.{}.down": "encoder.layers.encoder_layer_{}.mlp.3",
-            "blocks.{}": "encoder.layers.encoder_layer_{}",
-            "after": "encoder.ln",
-            "classifier": "heads.head",
-        },
+        ends=("conv_proj", "encoder.ln", "heads.head"),
+        block="encoder.layers.encoder_layer_{}",
+        parts=("ln_1", "self_attention.out_proj", "self_attention", "ln_2", "mlp.0", "mlp.1", "mlp.3"),
         leading="class_token",
         places="encoder.pos_embedding",
-        qkv=(
-            "encoder.layers.encoder_layer_{}.self_attention.in_proj_weight",
-            "encoder.layers.encoder_layer_{}.self_attention.in_proj_bias",
-        ),
+        qkv=("self_attention.in_proj_weight", "self_attention.in_proj_bias"),
     ),
 }
 
@@ -129,8 +110,6 @@ class TanhGelu(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention with separate projections for queries, keys and values."""
-
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads, self.causal = heads, False
@@ -159,8 +138,6 @@ class Block(nn.Module):
 
 
 class RewrittenViT(nn.Module):
-    """The vision transformer of an :class:`Original`, with its weights."""
-
     def __init__(self, of: Original, original: nn.Module) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, of.width, of.patch, of.patch)
@@ -173,7 +150,7 @@ class RewrittenViT(nn.Module):
             if not any(True for _ in module.children()):
                 module.load_state_dict(original.get_submodule(theirs).state_dict())
         for number, block in enumerate(self.blocks):
-            thirds = (original.get_parameter(key.format(number)).chunk(3) for key in of.qkv)
+            thirds = (original.get_parameter(f"{of.block.format(number)}.{key}").chunk(3) for key in of.qkv)
             for name, weight, bias in zip("qkv", *thirds, strict=True):
                 block.get_submodule(f"attend.{name}").load_state_dict({"weight": weight, "bias": bias})
 

@@ -25,7 +25,7 @@ from pytest_ascend.run.comparing import PrecisionCompare
 from ..models import goldens
 from ..models.computation import BATCH, MODES, make
 from ..models.weights import images
-from . import AUGMENTATIONS, CASES, cuda_program
+from . import CASES, cuda_program
 from .export import LIBRARY, by_ascendcl, by_onnxruntime, check_installed, find_atc, to_om, to_onnx
 from .pipeline import AUGMENT, WORKERS, Augmented, bits, epochs, expected
 from .rewritten import ORIGINALS, SLIPS, RewrittenViT
@@ -43,7 +43,7 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 LIMIT_S = 300
 
 
-@pytest.mark.ascend_cases("adaptation", *AUGMENTATIONS)
+@pytest.mark.ascend_cases("adaptation", *AUGMENT)
 def test_augmentation(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     images = inputs.uniform("adaptation/images", (2, 3, 32, 32), low=0.0, high=1.0)
     augment = AUGMENT[case.property]

@@ -34,7 +34,6 @@ class Copy:
         return f"{'to' if self.to_device else 'from'}-device-{size}-{'pinned' if self.pinned else 'pageable'}"
 
     def make(self, device: torch.device) -> Call:
-        """Prepare it."""
         host = torch.ones(self.size_bytes // 4)
         if self.pinned and device.type != "cpu":
             host = host.pin_memory()
@@ -52,12 +51,10 @@ Make: TypeAlias = Callable[[list[Tensor]], torch.optim.Optimizer]
 class OptimizerVariant:
     """An optimizer in one of its implementations; ``fused`` makes one that only an NPU has."""
 
-    name: str
     usual: Make
     fused: Make | None = None
 
     def make(self, device: torch.device) -> Call:
-        """Prepare a step over 64 parameters of 128x128, with constant gradients."""
         parameters: list[Tensor] = [torch.nn.Parameter(torch.ones(128, 128, device=device)) for _ in range(64)]
         for parameter in parameters:
             parameter.grad = torch.full_like(parameter, 1e-3)
@@ -66,24 +63,21 @@ class OptimizerVariant:
         return chosen(parameters).step
 
 
-def _ways(name: str, optimizer: Callable[..., torch.optim.Optimizer], fused: str) -> Iterator[OptimizerVariant]:
-    """Yield an optimizer parameter by parameter, with torch's foreach, and as one operator of torch_npu over all."""
-    foreach = partial(optimizer, lr=1e-3, foreach=True)
-    yield OptimizerVariant(f"{name}-loop", partial(optimizer, lr=1e-3, foreach=False))
-    yield OptimizerVariant(f"{name}-foreach", foreach)
-    yield OptimizerVariant(f"{name}-fused", foreach, lambda parameters: npu.optimizer(fused)(parameters, lr=1e-3))
+def _ways(optimizer: Callable[..., torch.optim.Optimizer], fused: str) -> dict[str, OptimizerVariant]:
+    """Return an optimizer parameter by parameter, with torch's foreach, and as one operator of torch_npu over all."""
+    name, foreach = optimizer.__name__.lower(), partial(optimizer, lr=1e-3, foreach=True)
+    return {
+        f"{name}-loop": OptimizerVariant(partial(optimizer, lr=1e-3, foreach=False)),
+        f"{name}-foreach": OptimizerVariant(foreach),
+        f"{name}-fused": OptimizerVariant(foreach, lambda parameters: npu.optimizer(fused)(parameters, lr=1e-3)),
+    }
 
 
-OPTIMIZERS = {
-    each.name: each
-    for each in (*_ways("sgd", torch.optim.SGD, "NpuFusedSGD"), *_ways("adamw", torch.optim.AdamW, "NpuFusedAdamW"))
-}
+OPTIMIZERS = {**_ways(torch.optim.SGD, "NpuFusedSGD"), **_ways(torch.optim.AdamW, "NpuFusedAdamW")}
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Settings of a DataLoader."""
-
     workers: int
     pinned: bool
     prefetched: int

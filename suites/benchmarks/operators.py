@@ -41,8 +41,6 @@ class Row:
     integers: Mapping[int, int] = field(default_factory=dict)
 
     def make(self, sizes: Sizes, dtype: torch.dtype) -> Callable[[torch.device], Call]:
-        """Return a function that prepares the call on a device."""
-
         def prepared(device: torch.device) -> Call:
             sets = [self._inputs(sizes, dtype, device, seed) for seed in range(ROTATED)]
             count = 0

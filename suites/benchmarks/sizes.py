@@ -31,7 +31,6 @@ HOST = Sizes(batch=1, pixels=48, layers=1, context=128, steps=12, patience_s=0.5
 
 
 def sizes_of(device: Device) -> Sizes:
-    """Return the sizes for a device."""
     return HOST if shares_the_host(device) else HARDWARE
 
 

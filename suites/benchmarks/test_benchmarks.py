@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pytest_ascend.device import Device, npu
-from pytest_ascend.performance.benchmarking import AscendBenchmark, Work, use_of
+from pytest_ascend.performance.benchmarking import AscendBenchmark, Work, leak, use_of
 from pytest_ascend.performance.estimate import PLACES
 from pytest_ascend.performance.timing import Call
 from pytest_ascend.records.case import Case, Measure
@@ -79,9 +79,10 @@ def test_memory(case: Case, _ascend_device: Device, ascend_measure: Measure) -> 
     use = use_of(step, _ascend_device, steps=sizes.steps)
     ascend_measure("items_per_call", sizes.batch)
     ascend_measure("peak_memory_bytes", use.peak_bytes)
-    ascend_measure("steady_memory_bytes", use.steady_bytes)
+    ascend_measure("steady_memory_bytes", use.by_step[-1])
     ascend_measure("memory_by_step_bytes", [float(each) for each in use.by_step])
-    assert not use.leaked_bytes_per_step, f"{use.leaked_bytes_per_step:.0f} bytes stay behind each step"
+    leaked = leak(use.by_step)
+    assert not leaked, f"{leaked:.0f} bytes stay behind each step"
     assert not use.elsewhere, f"memory was taken on other devices: {use.elsewhere} (bytes by index)"
 
 

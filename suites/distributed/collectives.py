@@ -49,7 +49,6 @@ class Members:
 
     @property
     def count(self) -> int:
-        """The number of ranks."""
         return len(self.ranks)
 
     def __call__(self, collective: Callable[..., Any], *given: Any) -> None:

@@ -68,7 +68,6 @@ def _inner(how: str, count: int) -> int:
 
 
 def run(place: Place, how: str, dtype: str) -> dict[str, Any]:
-    """Call the operator on this rank."""
     backend: Any = dist.distributed_c10d._get_default_group()._get_backend(place.device)  # noqa: SLF001  (no other)
     base, _, kind = how.partition(".")
     call = _operator(FORTH.get(how, base))
@@ -222,7 +221,6 @@ def _products(how: str, dtype: str, count: int) -> list[Expected]:
 
 
 def expected(how: str, dtype: str, rank: int, count: int) -> Expected:
-    """Return a rank's result by definition."""
     if "." in how:
         return _expected_of_quantized(how, dtype, count)
     if how in EXPERT:

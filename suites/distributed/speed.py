@@ -169,7 +169,6 @@ def steps(place: Place, name: str, small: bool) -> dict[str, Any]:
 
 
 def counts(ranks: int) -> list[int]:
-    """Return 1, 2, 4 ... and all."""
     return [*(2**power for power in range(ranks.bit_length()) if 2**power < ranks), ranks]
 
 
@@ -228,7 +227,6 @@ def _done(result: T) -> torch.futures.Future[T]:
 
 
 def slowest(by_rank: Sequence[Sequence[float]]) -> float:
-    """Return the median over rounds of the slowest rank's time."""
     return float(median(max(each) for each in zip(*by_rank, strict=True)))
 
 

@@ -57,7 +57,6 @@ def test_data(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: Meas
 
 
 def refused(place: Place, how: str) -> dict[str, Any]:
-    """Make a forbidden call in a group of its own, and return the error."""
     group, last = dist.new_group(list(range(place.count))), place.rank == place.count - 1
     x = torch.ones(8, device=place.device)
     try:

@@ -152,7 +152,6 @@ def _redistributed(ranks: Ranks, count: int, _: Path) -> tuple[dict[str, T], Kno
 
 
 def _checkpoint(ranks: Ranks, count: int, folder: Path) -> tuple[dict[str, T], Known]:
-    """Save on all ranks, and load on the same number and on two."""
     ranks.run(count, training.checkpoint, path=str(folder / "saved"))
     found = _numbered(ranks.run(count, training.checkpoint, path=str(folder / "saved"), load=True))
     if count > 2:

@@ -20,14 +20,11 @@ CLIP = 0.05
 
 
 class Unused(nn.Module):
-    """A model with an unused part."""
-
     def __init__(self) -> None:
         super().__init__()
         self.used, self.unused = make("perceptron"), nn.Linear(4, 4)
 
     def forward(self, x: T) -> T:
-        """Skip the second layer."""
         return self.used(x)  # type: ignore[no-any-return]
 
 
@@ -96,7 +93,6 @@ def make(name: str) -> nn.Module:
 
 
 def inputs(name: str) -> tuple[T, T]:
-    """Return a batch, and its targets."""
     generator = torch.Generator().manual_seed(1)
     shape = {"convolution": (3, 10, 10), "decoder": (6, 32), "seeing": (10, 32)}.get(name, (32,))
     target = (6, 32) if name in ("decoder", "seeing") else (32,)
@@ -107,12 +103,10 @@ def inputs(name: str) -> tuple[T, T]:
 
 
 def trained(model: nn.Module, x: T, y: T, *, clip: bool = False) -> dict[str, T]:
-    """Train one process on the whole batch; return losses, gradient norm, weights and the optimizer's momentum."""
     return _told(model, *_stepped(model, x, y, mean=torch.Tensor.detach, clip=clip))
 
 
 def reference(name: str, dtype: torch.dtype, *, clip: bool = False) -> dict[str, T]:
-    """Train on the CPU in one process."""
     x, y = (each.to(dtype) for each in inputs(name))
     return trained(make(name).to(dtype), x, y, clip=clip)
 
@@ -180,7 +174,6 @@ def _stepped(
 def data_parallel(
     place: Place, name: str, clip: bool = False, micro: int = 1, hook: str = "", sync: bool = False
 ) -> Any:
-    """Train with DistributedDataParallel."""
     model = make(name).to(place.device)
     if sync:
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
@@ -195,7 +188,6 @@ def data_parallel(
 
 
 def zero(place: Place, name: str) -> Any:
-    """Train with DDP and an optimizer with sharded state."""
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
     model = nn.parallel.DistributedDataParallel(make(name).to(place.device))
@@ -205,7 +197,6 @@ def zero(place: Place, name: str) -> Any:
 
 
 def fully_sharded_1(place: Place, name: str) -> Any:
-    """Train with FullyShardedDataParallel."""
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     device_id = place.device if place.device.type != "cpu" else None
@@ -217,7 +208,6 @@ def fully_sharded_1(place: Place, name: str) -> Any:
 
 
 def fully_sharded_2(place: Place, name: str, clip: bool = False) -> Any:
-    """Train with fully_shard."""
     from torch.distributed.fsdp import fully_shard
 
     mesh = _mesh(place)

@@ -36,11 +36,9 @@ class Maker:
     device: torch.device
 
     def f(self, *shape: int, dtype: torch.dtype = torch.float32, grad: bool = False) -> T:
-        """Return a tensor of ones."""
         return torch.ones(shape, dtype=dtype, device=self.device, requires_grad=grad)
 
     def i(self, *values: int, dtype: torch.dtype = torch.int64) -> T:
-        """Return a tensor of these integers."""
         return torch.tensor(values, dtype=dtype, device=self.device)
 
 

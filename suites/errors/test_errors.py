@@ -16,7 +16,6 @@ from . import BY_CASE, DATA, Maker, Refusal
 
 
 def refused(refusal: Refusal, device: torch.device) -> Exception | None:
-    """Make the call; return its exception, None if it succeeded."""
     try:
         refusal.call(Maker(device))
         if device.type != "cpu":

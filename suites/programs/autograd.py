@@ -145,7 +145,6 @@ def _checked(at: At, name: str) -> None:
 
 
 def _accumulated(at: At) -> None:
-    """Gradients add up in .grad over passes and over uses of a weight, and only of what asks for one."""
     weight, frozen = torch.ones(7, 5, device=at.device, requires_grad=True), torch.ones(7, device=at.device)
     x = inputs.integers("autograd/x", (3, 5), low=-3, high=4).float()
     for turn in range(1, 4):
@@ -160,8 +159,6 @@ def _accumulated(at: At) -> None:
 
 
 def _in_place(at: At) -> None:
-    """Gradients through views that are changed in place, and hooks, as on the CPU."""
-
     def run(device: torch.device) -> list[T]:
         seen: list[T] = []
         x = inputs.integers("autograd/in-place", (6, 8), low=-4, high=5).float().to(device).requires_grad_()

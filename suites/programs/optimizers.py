@@ -112,7 +112,6 @@ def _first_steps(at: At, dtypes: tuple[torch.dtype, ...]) -> None:
 
 
 def _first_fused_step(at: At) -> None:
-    """SGD's first step in one operator, which torch has since 2.3."""
     if "fused" not in inspect.signature(torch.optim.SGD).parameters:
         raise NotImplementedError(f"torch {torch.__version__} has no fused SGD; 2.3 has")
     for dtype in (torch.float32, torch.float16):
@@ -147,7 +146,6 @@ def _stepped(name: str, how: str, dtype: torch.dtype, device: torch.device) -> d
 
 
 def _grown(at: At) -> None:
-    """The scale doubles after as many steps without an overflow as it is told, not before, and is halved by one."""
     scale = torch.full((1,), 1024.0, device=at.device)
     tracker, found = torch.zeros(1, dtype=torch.int32, device=at.device), []
     for bad in (0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0):

@@ -24,8 +24,6 @@ def _places(*shape: int, high: int) -> T:
 
 
 class Recurrent(nn.Module):
-    """A recurrent layer, its sequence and its last states as one result."""
-
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
         self.layer = layer
@@ -36,8 +34,6 @@ class Recurrent(nn.Module):
 
 
 class Of(nn.Module):
-    """A module of one input, with a function around it."""
-
     def __init__(self, function: Callable[[nn.Module, T], T], inner: nn.Module) -> None:
         super().__init__()
         self.inner, self.function = inner, function
@@ -161,7 +157,6 @@ def _statistics(at: At) -> None:
 
 
 def _padding_stays(at: At) -> None:
-    """The row of padding gets no gradient, and its vector is used as it is; others get one for each use."""
     for index in (0, 16):
         layer = nn.Embedding(17, 6, padding_idx=index).to(at.device)
         places = torch.tensor([[0, 16, 3], [0, 3, 3]])

@@ -36,7 +36,6 @@ class Drawing:
     gradient: Callable[[T], T] | None = None
 
     def count(self, dtype: str) -> int:
-        """Return the number of elements to draw."""
         return COUNT_IN_16_BITS if dtype in ("float16", "bfloat16") else COUNT
 
 
@@ -74,7 +73,6 @@ def _without_replacement(x: T) -> T:
 
 
 def _permuted(x: T) -> T:
-    """Return a permutation, after checking that each number occurs in it."""
     found = torch.randperm(x.numel(), device=x.device)
     assert torch.equal(found.cpu().sort().values, torch.arange(x.numel())), "not every number is there once"
     return found

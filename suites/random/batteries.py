@@ -151,7 +151,6 @@ def _calls(device: torch.device, count: int) -> Iterator[Finding | str]:
 
 
 def _probabilities(device: torch.device) -> Iterator[Finding]:
-    """Draw with probabilities in between 256ths, and with small ones."""
     ones = torch.ones(2**21, device=device)
     for p in (25.5 / 256, 0.5 + 0.5 / 256, 1 - 7.5 / 256, 1e-4, 1 - 1e-4):
         yield _share(f"bernoulli_({p:.6g})", ones.clone().bernoulli_(p).cpu(), p)
@@ -188,7 +187,6 @@ def _sure(device: torch.device) -> Iterator[str]:
 
 
 def _classes(device: torch.device) -> Iterator[Finding]:
-    """Draw from many classes of unequal weight."""
     weights = (torch.arange(1000.0) % 37 + 0.25) * (torch.arange(1000) % 5 != 0)
     drawn = torch.multinomial(weights.to(device), 2**20, replacement=True).cpu()
     shares = (weights.double() / weights.double().sum())[weights > 0]
@@ -212,7 +210,6 @@ def _wide(device: torch.device) -> Iterator[Finding | str]:
 
 
 def _permutations(device: torch.device) -> Iterator[Finding | str]:
-    """Permute few numbers often, and many once."""
     few = torch.stack([torch.randperm(6, device=device) for _ in range(600)]).cpu()
     yield _poisson("permutations of six that change nothing", int((few == torch.arange(6)).all(1).sum()), 600 / 720)
     for place in (0, 5):

@@ -53,7 +53,6 @@ def discrete(probabilities: tuple[float, ...], first: int = 0, *, step: float = 
 
 
 def even(count: int, first: int = 0) -> Distribution:
-    """Return the uniform distribution of ``count`` consecutive integers."""
     return discrete((1 / count,) * count, first)
 
 
@@ -84,18 +83,15 @@ def cauchy(median: float, scale: float) -> Distribution:
 
 
 def log_normal(mean: float, std: float) -> Distribution:
-    """Return the log-normal distribution."""
     return continuous(lambda x: torch.special.ndtr((x.log() - mean) / std), lambda x: x > 0)
 
 
 def geometric(probability: float) -> Distribution:
-    """Return the distribution of the number of trials until a success."""
     shares = [probability * (1 - probability) ** k for k in range(12)]
     return discrete((*shares, 1 - sum(shares)), 1, more=True)
 
 
 def poisson(rate: float) -> Distribution:
-    """Return Poisson's distribution."""
     shares = [math.exp(-rate) * rate**k / math.factorial(k) for k in range(15)]
     return discrete((*shares, 1 - sum(shares)), more=True)
 

@@ -122,7 +122,6 @@ def test_backward(case: Case, npu_device: torch.device, precision_compare: Preci
 def _forward_and_backward(
     function: Callable[..., torch.Tensor], given: Sequence[torch.Tensor], above: torch.Tensor
 ) -> dict[str, torch.Tensor]:
-    """Return the result and the gradients of queries, keys and values, on the CPU."""
     leaves = [each.clone().requires_grad_() for each in given]
     result = function(*leaves)
     gradients = torch.autograd.grad(result, leaves, above)

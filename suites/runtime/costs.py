@@ -73,7 +73,6 @@ def _elementwise(at: At) -> Mapping[str, Callable[[], object]]:
 
 
 def _small(at: At) -> Mapping[str, Callable[[], object]]:
-    """Return calls of one element: what a call costs beside its work."""
     x = torch.rand(1, 1, device=at.device) + 0.5
     return {
         "add": lambda: x + x, "add 1": lambda: x + 1, "mul": lambda: x * x, "exp": x.exp, "sum": x.sum,
@@ -153,7 +152,6 @@ def _soak(at: At, calls: int) -> None:
 
 
 def _held(at: At) -> tuple[int, int]:
-    """Return the bytes of tensors on the device, and those that the host holds."""
     return 0 if at.device.type == "cpu" else int(at.backend.memory_allocated()), host_bytes()
 
 

@@ -182,7 +182,6 @@ def _casts(at: At) -> None:
 
 
 def _large_integers(at: At) -> None:
-    """Integers beyond 2^24 and 2^53 stay exact: no operator on integers goes through floating numbers."""
     x = torch.tensor([2**24 + 1, 2**31 - 1, -(2**31) - 1, 2**53 + 1, -(2**53) - 1, 2**62 + 1, 3, 0]).repeat(40)
     calls: dict[str, Callable[[T], T]] = {
         "add": lambda y: y + 1, "sub": lambda y: y - y.flip(0), "mul": lambda y: y * 3, "neg": torch.neg,

@@ -34,7 +34,6 @@ class At:
         return getattr(torch, self.device.type)
 
     def wait(self) -> None:
-        """Wait until the device has finished all its work."""
         if self.device.type != "cpu":
             self.backend.synchronize()
 
@@ -86,7 +85,6 @@ def _work(device: torch.device) -> tuple[T, int]:
 
 
 def fetched(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Return results on the CPU, detached."""
     return {name: each.detach().cpu() if isinstance(each, T) else each for name, each in results.items()}
 
 

@@ -72,7 +72,6 @@ def _deterministic() -> Iterator[None]:
 
 
 def _interleaved(at: At, rounds: int, names: tuple[str, ...]) -> None:
-    """Calls repeat while others, with other sizes and dtypes, run between them."""
     x, small = _given(at, "x"), _given(at, "y", 7)
     with _deterministic():
         first = {name: _found(CALLS[name], x) for name in names}
@@ -88,7 +87,6 @@ def _interleaved(at: At, rounds: int, names: tuple[str, ...]) -> None:
 
 
 def _refilled(at: At) -> None:
-    """The same memory with other numbers gives other results; and the first numbers the first results again."""
     x = _given(at, "x")
     with _deterministic():
         for name, function in CALLS.items():
@@ -164,7 +162,6 @@ def _other_arguments(at: At) -> None:
 
 
 def _refused_between(at: At) -> None:
-    """A call that is refused leaves nothing behind."""
     x = _given(at, "x")
     with _deterministic():
         first = {name: _found(CALLS[name], x) for name in _FEW}
@@ -196,8 +193,6 @@ def _settings_between(at: At) -> None:
 
 
 def _correct(at: At) -> None:
-    """The calls themselves are right, the second as well as the first."""
-
     def twice(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
         x = _given(at, "x", device=device).to(dtype)
         left_out = ("half", "sort", "topk", "nonzero", "masked_select", "argmax", "gelu")

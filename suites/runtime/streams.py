@@ -100,7 +100,6 @@ def _blocking_copy(at: At) -> None:
 
 
 def _in_order(at: At) -> None:
-    """Copies and kernels of one stream are carried out in the order of the program."""
     source, target = _host(), _host()
     for _ in range(3):
         with _on(at, at.backend.Stream()):
@@ -145,7 +144,6 @@ _ORDERS: Mapping[str, tuple[Callable[[At, Any, Any], None], str]] = {
 
 
 def _across(at: At, way: str) -> None:
-    """Work of one stream is seen by another that waits for it, back and forth."""
     order, cause = _ORDERS[way]
     one, two = at.backend.Stream(), at.backend.Stream()
     x, found = torch.zeros(COUNT, dtype=torch.int32, device=at.device), []
@@ -164,7 +162,6 @@ def _across(at: At, way: str) -> None:
 
 
 def _fork_and_join(at: At) -> None:
-    """Each of eight streams fills its part of a tensor; the current stream waits for all of them."""
     whole = torch.zeros(8, COUNT, dtype=torch.int32, device=at.device)
     streams = [at.backend.Stream() for _ in range(8)]
     for number, stream in enumerate(streams):
@@ -181,7 +178,6 @@ def _fork_and_join(at: At) -> None:
 
 
 def _record_stream(at: At) -> None:
-    """Memory that another stream uses is not given away before it is done."""
     side, found = at.backend.Stream(), []
     for turn in range(4):
         x = numbered(COUNT, turn).to(at.device)
@@ -199,7 +195,6 @@ def _record_stream(at: At) -> None:
 
 
 def _pinned_again(at: At) -> None:
-    """Pinned memory is not given away before the copy from it is done."""
     found = []
     for turn in range(4):
         at.busy()
@@ -244,7 +239,6 @@ def _elapsed(at: At) -> None:
 
 
 def _of_current(at: At) -> None:
-    """The stream that a program sets is the current one, within the context and not after it."""
     before, side = at.backend.current_stream(), at.backend.Stream()
     with at.backend.stream(side):
         inside = at.backend.current_stream()
@@ -253,7 +247,6 @@ def _of_current(at: At) -> None:
 
 
 def _backward(at: At) -> None:
-    """Gradients of work in a side stream are there for the current stream when backward() returns."""
     side = at.backend.Stream()
     weight = torch.ones(COUNT, device=at.device, requires_grad=True)
     for turn in range(1, 4):

@@ -39,7 +39,6 @@ class Computation:
 
 
 def _way_back(function: Callable[..., T], x: T, *rest: Any) -> T:
-    """Return the gradient of a function by its first argument."""
     leaf = x.detach().requires_grad_()
     with torch.enable_grad():
         result = function(leaf, *rest)

@@ -47,7 +47,6 @@ PARTS = {"the first row": slice(0, 1), "the third row": slice(2, 3), "two rows":
 
 
 def drawn(case: Case, device: torch.device) -> tuple[Computation, Sample]:
-    """Return the function, and its arguments on the device."""
     computation = _BY_NAME[case.subject]
     made = computation.inputs(InputFactory(f"stability/{computation.name}", getattr(torch, case.dtype)))
 
@@ -65,7 +64,6 @@ def results(computation: Computation, call: Sample) -> list[torch.Tensor]:
 
 @contextlib.contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """Turn deterministic algorithms on or off within a context."""
     before = torch.get_deterministic_debug_mode()
     # As use_deterministic_algorithms does, which also imports torch's compiler.
     torch.set_deterministic_debug_mode("error" if wanted else "default")

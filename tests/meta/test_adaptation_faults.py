@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
 from types import MethodType
 
 import pytest
@@ -20,7 +19,6 @@ from suites.adaptation.pipeline import (
     SEED,
     WORKERS,
     Augmented,
-    Workers,
     bits,
     collected,
     epochs,
@@ -129,7 +127,7 @@ def agrees(actual: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
 @FORKED
 @pytest.mark.parametrize("name", WORKERS)
 def test_a_pipeline_that_is_seeded_by_sample_is_right_with_any_workers(name: str) -> None:
-    data, workers = Augmented(), replace(WORKERS[name], pinned=False)  # to pin memory takes a device
+    data, workers = Augmented(), {**WORKERS[name], "pin_memory": False}  # to pin memory takes a device
     assert agrees(epochs(data, workers, CPU), expected(data.__getitem__))
 
 
@@ -137,8 +135,8 @@ def test_a_pipeline_that_is_seeded_by_sample_is_right_with_any_workers(name: str
 @pytest.mark.parametrize("dataset", [SeededByWorker, SeededByCalls])
 def test_a_pipeline_that_depends_on_the_worker_is_seen(dataset: type[Augmented]) -> None:
     without = expected(dataset().__getitem__)
-    assert agrees(epochs(dataset(), Workers(0), CPU), without)
-    assert not agrees(epochs(dataset(), Workers(2), CPU), without)
+    assert agrees(epochs(dataset(), WORKERS["workers-0"], CPU), without)
+    assert not agrees(epochs(dataset(), WORKERS["workers-2"], CPU), without)
 
 
 @FORKED

@@ -16,7 +16,7 @@ def test_every_figure_has_a_source_and_every_npu_a_family():
 
 
 def test_a_chip_is_found_by_its_own_name_before_any_pattern():
-    assert [each.name for each in CHIPS if each.is_ascend and chip_of(each.name) != each] == []
+    assert [each.name for each in CHIPS if each.name.startswith("Ascend") and chip_of(each.name) != each] == []
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,9 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.migration import output
 from pytest_ascend.migration.analysis import Analysis, Memory, Operator
 from pytest_ascend.migration.analyze import analyze
-from pytest_ascend.migration.blockers import CUDA_SOURCE, KEYWORDS, METHODS, NAMES, STRINGS, Blocker
 from pytest_ascend.migration.census import encode
 from pytest_ascend.migration.running import largest_batch
-from pytest_ascend.migration.sources import Finding
+from pytest_ascend.migration.sources import CUDA_SOURCE, KEYWORDS, METHODS, NAMES, STRINGS, Blocker, Finding
 from pytest_ascend.records.census import Census
 from pytest_ascend.system.files import write_file
 from pytest_ascend.system.translation import translated

@@ -10,9 +10,8 @@ import pytest
 from pytest_ascend.environment.chips import npu_of
 from pytest_ascend.errors import UsageError
 from pytest_ascend.migration.analysis import Analysis
-from pytest_ascend.migration.blockers import BLOCKER, CHANGE
 from pytest_ascend.migration.output import headlines
-from pytest_ascend.migration.sources import scan, scan_text
+from pytest_ascend.migration.sources import BLOCKER, CHANGE, scan, scan_text
 
 
 def found(text: str) -> list[tuple[int, str, str]]:

@@ -25,6 +25,7 @@ from pytest_ascend.performance.benchmarking import (
     clock_remarks,
     figures,
     host_conditions,
+    leak,
     remarks,
     shares_of_peak,
 )
@@ -322,7 +323,7 @@ def test_work_whose_amount_is_not_known_has_no_rate() -> None:
 
 def test_memory_is_what_is_held_after_the_last_step() -> None:
     found = MemoryUse(peak_bytes=9, by_step=(0, 1000, 2000, 3000))
-    assert (found.steady_bytes, found.leaked_bytes_per_step, found.elsewhere) == (3000, 1000, {})
+    assert (found.by_step[-1], leak(found.by_step), found.elsewhere) == (3000, 1000, {})
 
 
 @pytest.mark.parametrize(("own", "others"), [(0, {1: 10, 2: 20}), (1, {0: 0, 2: 20}), (None, {1: 10, 2: 20})])
