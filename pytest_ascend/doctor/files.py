@@ -23,7 +23,7 @@ _UNREADABLE = "file.unreadable"
 
 def unusable(survey: Survey, name: str) -> Iterator[Observation]:
     """Yield the files that one of the rules reports, after all that matter were read."""
-    _ = survey.components, survey.cann_packages, survey.inner_version, survey.version_files
+    _ = survey.inner_version, survey.version_files
     for path, problem in sorted(survey.machine.tree.problems.items()):
         if _RULES.get(problem, _UNREADABLE) == name:
             said = f"cannot be read: {problem}" if name == _UNREADABLE else f"is {problem}"

@@ -1,21 +1,18 @@
-"""The facts about one machine that the rules use, each determined once, on first use."""
+"""The facts about one machine that the rules use, each determined once."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
-from pytest_ascend.environment.chips import Family, family
+from pytest_ascend.environment.chips import family
 from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.environment.evidence import CHIP, LIBRARIES, RUNTIME, TOOLKIT, field
-from pytest_ascend.environment.identity import Identity, identities
-from pytest_ascend.environment.machine import Machine, Package, installed
-from pytest_ascend.environment.npu_smi import NpuSmi, parse, parse_map
-from pytest_ascend.environment.signs import Sign, signs
-from pytest_ascend.environment.stack import CannHome, Component, driver_root, gather, homes
-from pytest_ascend.system.programs import Reply
+from pytest_ascend.environment.identity import identities
+from pytest_ascend.environment.machine import Machine, installed
+from pytest_ascend.environment.npu_smi import parse, parse_map
+from pytest_ascend.environment.signs import signs
+from pytest_ascend.environment.stack import CannHome, driver_root, gather, homes
 
 #: What CANN's own compiler of operators (TBE) imports, beside numpy.
 TBE_NEEDS = ("numpy", "decorator", "attrs", "psutil", "scipy")
@@ -24,66 +21,58 @@ PACKAGES = frozenset({"torch", "torch-npu", "pytest-ascend", *TBE_NEEDS, *LIBRAR
 CONTROL_FILES = ("davinci_manager", "devmm_svm", "hisi_hdc")
 
 
-@dataclass(frozen=True, eq=False)
 class Survey:
-    """One machine, and the compatibility data for its stack."""
+    """One machine, and the compatibility data for its stack. npu-smi is waited for after files were read."""
 
-    machine: Machine
-    compatibility: Compatibility
-
-    @cached_property
-    def signs(self) -> tuple[Sign, ...]:
-        """Every trace of Ascend; a torch_npu in Python does not, as it is there for the emulated device."""
-        here = () if self.machine.is_this else ("PATH", "HOME", "CONDA_PREFIX")
-        environ = {name: value for name, value in self.environ.items() if name not in here}
-        return signs(environ, self.machine.tree.root)
-
-    @property
-    def environ(self) -> Mapping[str, str]:
-        """The variables of the machine."""
-        return self.machine.environ
-
-    @property
-    def is_container(self) -> bool:
-        """Whether these are the files of a container."""
-        named = any(self.machine.tree.exists(path) for path in ("/.dockerenv", "/run/.containerenv"))
-        return named or bool(self.environ.get("KUBERNETES_SERVICE_HOST"))
-
-    @cached_property
-    def homes(self) -> tuple[CannHome, ...]:
-        """Every CANN, the one in use first."""
-        return homes(self.machine)
-
-    @property
-    def home(self) -> CannHome | None:
-        """The CANN in use."""
-        return next(iter(self.homes), None)
-
-    @cached_property
-    def packages(self) -> dict[str, Package]:
-        """The Python packages that matter, by name."""
-        return installed(self.machine, PACKAGES)
-
-    @cached_property
-    def reply(self) -> Reply:
-        """What npu-smi printed."""
-        return self.machine.npu_smi()
-
-    @cached_property
-    def npu_smi(self) -> NpuSmi:
-        """The parsed output of npu-smi."""
-        return parse(self.reply.text)
-
-    @cached_property
-    def identities(self) -> tuple[Identity, ...]:
-        """Every device that torch would see, in every numbering."""
-        numbers = [int(path.removeprefix("/dev/davinci")) for path in self.devices]
-        return identities(self.environ, numbers, self.npu_smi, parse_map(self.machine.npu_smi_map().text))
-
-    @cached_property
-    def components(self) -> dict[str, Component]:
-        """Every component with its evidence."""
-        return gather(self.machine, self.home, self.packages, self.npu_smi)
+    def __init__(self, machine: Machine, compatibility: Compatibility) -> None:
+        self.machine, self.compatibility = machine, compatibility
+        #: The variables of the machine.
+        self.environ = environ = machine.environ
+        tree = machine.tree
+        here = () if machine.is_this else ("PATH", "HOME", "CONDA_PREFIX")
+        #: Every trace of Ascend; a torch_npu in Python is none, as it is there for the emulated device.
+        self.signs = signs({name: value for name, value in environ.items() if name not in here}, tree.root)
+        #: Whether these are the files of a container.
+        named = any(map(tree.exists, ("/.dockerenv", "/run/.containerenv")))
+        self.is_container = named or bool(environ.get("KUBERNETES_SERVICE_HOST"))
+        #: Every CANN, the one in use first.
+        self.homes = homes(machine)
+        self.home = next(iter(self.homes), None)
+        #: Whether there is anything to diagnose.
+        self.concerns_ascend = bool(self.signs or self.homes)
+        #: The folders of LD_LIBRARY_PATH.
+        folders = environ.get("LD_LIBRARY_PATH", "").split(":")[:512]
+        self.library_path = tuple(each for each in folders if each.startswith("/"))
+        #: Where the driver is, or would be; and whether its files are here: its libraries or its version.
+        self.driver_folder = driver = f"{driver_root(machine)}/driver"
+        self.has_driver = tree.is_folder(f"{driver}/lib64") or tree.exists(f"{driver}/version.info")
+        names = [name for name in tree.names("/dev") if re.fullmatch(r"davinci\d{1,3}", name)]
+        numbered = sorted((int(name[7:]), f"/dev/{name}") for name in names)
+        #: The device files of NPUs.
+        self.devices = tuple(path for _, path in numbered)
+        #: The Python packages that matter, by name.
+        self.packages = installed(machine, PACKAGES)
+        #: What npu-smi printed, and its parsed output.
+        self.reply = machine.npu_smi()
+        self.npu_smi = parse(self.reply.text)
+        #: Every device that torch would see, in every numbering.
+        mapped = parse_map(machine.npu_smi_map().text)
+        self.identities = identities(environ, [number for number, _ in numbered], self.npu_smi, mapped)
+        #: Every component with its evidence.
+        self.components = gather(machine, self.home, self.packages, self.npu_smi)
+        #: The version of CANN: that of the toolkit, or else of the runtime; and the chips' family, None if unknown.
+        self.cann = self.version(TOOLKIT) or self.version(RUNTIME)
+        self.family = family(self.version(CHIP))
+        # The 950's driver manages shared memory through another file.
+        is_950 = self.family is not None and self.family.name == "950"
+        #: The files below /dev through which the devices of this machine are managed.
+        self.control_files = tuple(name for name in CONTROL_FILES if not (is_950 and name == "devmm_svm"))
+        #: The packages of the CANN in use, each with the file of its version and requirements.
+        self.cann_packages: dict[str, str] = {}
+        if home := self.home.path if self.home else "":
+            places = [(name, f"{home}/share/info/{name}/version.info") for name in tree.names(f"{home}/share/info")]
+            places += [(name, f"{home}/{name}/version.info") for name in tree.names(home)]
+            self.cann_packages = {name: path for name, path in reversed(places) if tree.exists(path)}
 
     def version(self, name: str) -> str:
         """Return the version of a component, "" where unknown."""
@@ -93,70 +82,16 @@ class Survey:
         """Return a component's version, and where it was found."""
         return next((f"{each.source}: {name} {each.value}" for each in self.components[name].evidence), "")
 
-    @property
-    def cann(self) -> str:
-        """Return the version of CANN: that of the toolkit, or else of the runtime."""
-        return self.version(TOOLKIT) or self.version(RUNTIME)
-
-    @cached_property
-    def family(self) -> Family | None:
-        """The family of the chips, None if unknown."""
-        return family(self.version(CHIP))
-
-    @cached_property
-    def devices(self) -> tuple[str, ...]:
-        """The device files of NPUs."""
-        names = [name for name in self.machine.tree.names("/dev") if re.fullmatch(r"davinci\d{1,3}", name)]
-        return tuple(f"/dev/{name}" for name in sorted(names, key=lambda name: int(name[7:])))
-
-    @property
-    def control_files(self) -> tuple[str, ...]:
-        """The files below /dev through which the devices of this machine are managed."""
-        # The 950's driver manages shared memory through another file.
-        is_950 = self.family is not None and self.family.name == "950"
-        return tuple(name for name in CONTROL_FILES if not (is_950 and name == "devmm_svm"))
-
-    @cached_property
-    def driver_folder(self) -> str:
-        """Where the driver is, or would be."""
-        return f"{driver_root(self.machine)}/driver"
-
-    @cached_property
-    def has_driver(self) -> bool:
-        """Whether the driver's files are here: its libraries or its version."""
-        tree, folder = self.machine.tree, self.driver_folder
-        return tree.is_folder(f"{folder}/lib64") or tree.exists(f"{folder}/version.info")
-
-    @property
-    def concerns_ascend(self) -> bool:
-        """Whether there is anything to diagnose."""
-        return bool(self.signs or self.homes)
-
     def homes_of(self, variable: str) -> CannHome | None:
         """Return the CANN that a variable names, None if it names none."""
         target = self.machine.tree.target(self.environ.get(variable, "").rstrip("/"))
         return next((home for home in self.homes if home.target == target), None)
-
-    @cached_property
-    def library_path(self) -> tuple[str, ...]:
-        """The folders of LD_LIBRARY_PATH."""
-        return tuple(each for each in self.environ.get("LD_LIBRARY_PATH", "").split(":")[:512] if each.startswith("/"))
 
     def owner(self, folder: str) -> CannHome | None:
         """Return the CANN that a folder belongs to."""
         paths = (f"{folder}/", f"{self.machine.tree.target(folder)}/")
         owned = (home for home in self.homes for path in paths if path.startswith((f"{home.path}/", f"{home.target}/")))
         return next(owned, None)
-
-    @cached_property
-    def cann_packages(self) -> dict[str, str]:
-        """The packages of the CANN in use, each with the file of its version and requirements."""
-        if not self.home:
-            return {}
-        tree, home = self.machine.tree, self.home.path
-        places = [(name, f"{home}/share/info/{name}/version.info") for name in tree.names(f"{home}/share/info")]
-        places += [(name, f"{home}/{name}/version.info") for name in tree.names(home)]
-        return {name: path for name, path in reversed(places) if tree.exists(path)}
 
     def cann_package_version(self, name: str) -> str:
         """Return the public version of a package of CANN, "" if it is not installed or has an internal version."""

@@ -90,12 +90,8 @@ def judge(now: Estimate, baseline: Sequence[Estimate], noise: Noise, gate: Gate)
     reach = quantile(CONFIDENCE, freedom) * deviation
     # False alarms are shared out among all benchmarks.
     threshold = max(quantile(1 - ALARMS / gate.benchmarks, freedom) * deviation, math.log1p(NEGLIGIBLE))
-    if difference > threshold:
-        answer = SLOWER
-    else:
-        answer = NOT_SLOWER if difference + reach < math.log1p(gate.tolerance) else CANNOT_TELL
     return Answer(
-        answer=answer,
+        answer=_answer(difference, threshold, difference + reach, gate),
         slowdown=math.expm1(difference),
         low=math.expm1(difference - reach),
         high=math.expm1(difference + reach),
@@ -103,6 +99,12 @@ def judge(now: Estimate, baseline: Sequence[Estimate], noise: Noise, gate: Gate)
         detectable=math.expm1(threshold + reach),
         p_value=p_value,
     )
+
+
+def _answer(difference: float, threshold: float, high: float, gate: Gate) -> str:
+    if difference > threshold:
+        return SLOWER
+    return NOT_SLOWER if high < math.log1p(gate.tolerance) else CANNOT_TELL
 
 
 #: Degrees of freedom in place of infinity, if all variances are equal.

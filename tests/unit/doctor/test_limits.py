@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +17,8 @@ from pytest_ascend.environment import compatibility
 from pytest_ascend.environment.machine import copied_machine
 from pytest_ascend.environment.npu_smi import Chip
 from tests.unit.options import paths, placeholders, unexplained
+
+from .trees import build
 
 LONG = "x" * 2000
 
@@ -414,36 +416,46 @@ def test_the_public_version_of_a_package_is_told_from_an_internal_one(text: str,
     assert Survey.cann_package_version(facts, "runtime") == ""
 
 
-def test_packages_are_found_in_both_places_the_newer_one_first() -> None:
-    known = {"/c/share/info/runtime/version.info": "", "/c/runtime/version.info": "", "/c/hccl/version.info": ""}
-    tree = tree_of(known, info=["runtime", "gone"], c=["runtime", "hccl", "bin"])
-    found = Survey.cann_packages.func(survey(home=home("/c"), machine=SimpleNamespace(tree=tree)))
+def surveyed(root: Path, files_of: Iterable[str] = (), **environ: str) -> Survey:
+    build(root, dict.fromkeys(files_of, ""))
+    return Survey(copied_machine(root, environ, None), compatibility.load())
+
+
+def test_packages_are_found_in_both_places_the_newer_one_first(tmp_path: Path) -> None:
+    known = (
+        "share/info/runtime/version.info",
+        "runtime/version.info",
+        "hccl/version.info",
+        "share/info/gone/x",
+        "bin/x",
+    )
+    found = surveyed(tmp_path, [f"c/{each}" for each in known], ASCEND_HOME_PATH="/c").cann_packages
     assert found == {"runtime": "/c/share/info/runtime/version.info", "hccl": "/c/hccl/version.info"}
-    assert Survey.cann_packages.func(survey(home=None)) == {}
+    (tmp_path / "empty").mkdir()
+    assert surveyed(tmp_path / "empty").cann_packages == {}
 
 
 @pytest.mark.parametrize(
     ("environ", "exists", "is_one"),
-    [({}, (), False), ({"KUBERNETES_SERVICE_HOST": "h"}, (), True), ({}, ("/.dockerenv",), True),
-     ({}, ("/run/.containerenv",), True)],
+    [({}, (), False), ({"KUBERNETES_SERVICE_HOST": "h"}, (), True), ({}, (".dockerenv",), True),
+     ({}, ("run/.containerenv",), True)],
 )  # fmt: skip
 def test_a_container_is_told_by_its_files_or_its_variable(
-    environ: dict[str, str], exists: tuple[str, ...], is_one: bool
+    environ: dict[str, str], exists: tuple[str, ...], is_one: bool, tmp_path: Path
 ) -> None:
-    machine = SimpleNamespace(tree=SimpleNamespace(exists=exists.__contains__))
-    assert Survey.is_container.fget(survey(environ=environ, machine=machine)) is is_one  # type: ignore[attr-defined]
+    assert surveyed(tmp_path, exists, **environ).is_container is is_one
 
 
-def test_devices_are_in_the_order_of_their_numbers() -> None:
+def test_devices_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     names = ["davinci10", "davinci2", "davinci_manager", "davinci1000", "xdavinci1"]
-    facts = survey(machine=SimpleNamespace(tree=tree_of({}, dev=names)))
-    assert Survey.devices.func(facts) == ("/dev/davinci2", "/dev/davinci10")
+    assert surveyed(tmp_path, [f"dev/{each}" for each in names]).devices == ("/dev/davinci2", "/dev/davinci10")
 
 
-def test_the_950_has_no_file_for_shared_memory() -> None:
+def test_the_950_has_no_file_for_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def control(name: str | None) -> tuple[str, ...]:
         kind = SimpleNamespace(name=name) if name else None
-        return Survey.control_files.fget(survey(family=kind))  # type: ignore[attr-defined, no-any-return]
+        monkeypatch.setattr("pytest_ascend.doctor.survey.family", lambda _: kind)
+        return surveyed(tmp_path).control_files
 
     assert control("950") == ("davinci_manager", "hisi_hdc")
     assert control("910B") == control(None) == ("davinci_manager", "devmm_svm", "hisi_hdc")
@@ -563,7 +575,7 @@ def test_the_nearest_combinations_change_the_fewest_components(
 
 def test_without_versions_the_table_is_named() -> None:
     facts = {"version": lambda name: "", "cann": "", "compatibility": compatibility.load()}
-    assert combination.nearest(survey(**facts)) == combination.CHOOSE
+    assert combination.nearest(survey(**facts)).startswith("choose a row of the table in Ascend")
 
 
 def test_options_are_explained_and_files_are_paths() -> None:
