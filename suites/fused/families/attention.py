@@ -20,13 +20,9 @@ TERMS = 96
 
 
 def _to_heads(x: T, layout: str, heads: int) -> T:
-    """Return (batch, heads, sequence, depth)."""
-    if layout == "BNSD":
-        return x
-    if layout == "BSND":
-        return x.transpose(1, 2)
-    x = x if layout == "BSH" else x.transpose(0, 1)
-    return x.reshape(*x.shape[:2], heads, -1).transpose(1, 2)
+    """Return (batch, heads, sequence, depth); H is heads and depth in one dimension."""
+    x, names = torch.unflatten(x, -1, (heads, -1)) if "H" in layout else x, layout.replace("H", "ND")
+    return x.permute([names.index(each) for each in "BNSD"])
 
 
 def _attention(
@@ -40,13 +36,8 @@ def _attention(
     scores = q @ k.transpose(-1, -2) * scale
     scores = scores if bias is None else scores + bias
     scores = scores if left_out is None else scores.masked_fill(left_out, float("-inf"))
-    x = scores.softmax(-1) @ v
-    if layout == "BNSD":
-        return x
-    x = x.transpose(1, 2)
-    if layout == "BSND":
-        return x
-    return x.flatten(2) if layout == "BSH" else x.flatten(2).transpose(0, 1)
+    x = (scores.softmax(-1) @ v).permute(["BNSD".index(each) for each in layout.replace("H", "ND")])
+    return x.flatten(2) if "H" in layout else x
 
 
 def _fusion(

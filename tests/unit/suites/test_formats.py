@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from suites.fused.formats import E2M1, E4M3, E5M2, Format, packed, scales, unpacked
+from suites.fused.families.short import E2M1, E4M3, E5M2, Format, packed, scales, unpacked
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 NAMES = {"float8_e4m3fn": E4M3, "float8_e5m2": E5M2, "float4_e2m1fn": E2M1}
