@@ -187,9 +187,9 @@ def _atk(row: Mapping[str, Any], index: int) -> Call:
         value = [_atk_value(each) for each in given] if isinstance(given, list) else _atk_value(given)
         first = value[0] if isinstance(value, list) and value else value
         dtype = dtype or (first.dtype if isinstance(first, TensorSpec) else "")
-        kind = (given[0] if isinstance(given, list) and given else given)["type"]
-        if kind.startswith("attr"):
-            name_of = str((given[0] if isinstance(given, list) else given).get("name") or f"attribute{len(kwargs)}")
+        head = given[0] if isinstance(given, list) and given else given
+        if head["type"].startswith("attr"):
+            name_of = str(head.get("name") or f"attribute{len(kwargs)}")
             if name_of not in NOT_TORCHS:
                 kwargs.append((name_of, value))
         else:

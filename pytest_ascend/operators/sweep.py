@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
@@ -169,16 +169,16 @@ def _passes_quickly(target: Target, compare: PrecisionCompare, call: Call, pair:
 
 
 def _judge_or_shrink(target: Target, compare: PrecisionCompare, call: Call, actual: Tensors) -> None:
-    """Judge a call. Raises WrongCall, with the smallest one that fails in the same way."""
+    """Judge a call. Raises WrongCall, with the smallest one found that fails in the same way."""
     generated = call.origin
     assert generated  # noqa: S101 - all calls of a sweep are generated
 
     def wrong(candidate: Generated, compare: PrecisionCompare) -> Disagreement | None:
-        smaller = _call(target, candidate, call.direction)
+        of_candidate = _call(target, candidate, call.direction)
         try:
-            pair = _pair(target, smaller)
+            pair = _pair(target, of_candidate)
             if pair and not _alike(pair):
-                judge_call(target, compare, smaller, pair[0], target.expect(smaller))
+                judge_call(target, compare, of_candidate, pair[0], target.expect(of_candidate))
         except Disagreement as error:
             return error
         except Exception:  # noqa: BLE001 - another fault, or an illegal call
@@ -188,21 +188,15 @@ def _judge_or_shrink(target: Target, compare: PrecisionCompare, call: Call, actu
     try:
         judge_call(target, compare, call, actual, target.expect(call))
     except Disagreement as error:
-        smallest = shrunk(generated, lambda each: bool(wrong(each, PrecisionCompare(lambda _: None))))
+        smallest, candidates = generated, smaller(generated)
+        for _ in range(ATTEMPTS):
+            candidate = next(candidates, None)
+            if candidate is None:
+                break
+            if wrong(candidate, PrecisionCompare(lambda _: None)):
+                smallest, candidates = candidate, smaller(candidate)
         of_smaller = wrong(smallest, compare) if smallest is not generated else None
         raise WrongCall(str(of_smaller or error), smallest if of_smaller else generated, call.direction) from error
-
-
-def shrunk(each: Generated, fails: Callable[[Generated], bool]) -> Generated:
-    """Return the smallest call found that still fails: with sizes halved, or less by one."""
-    smallest, candidates = each, smaller(each)
-    for _ in range(ATTEMPTS):
-        candidate = next(candidates, None)
-        if candidate is None:
-            break
-        if fails(candidate):
-            smallest, candidates = candidate, smaller(candidate)
-    return smallest
 
 
 def _sweep_of(target: Target) -> Sweep:

@@ -122,18 +122,10 @@ def _by_torch_npu(_layers: nn.Module, x: Tensor) -> Tensor:
     return fused(q, k, v, q.shape[1], "BNSD", scale=1 / math.sqrt(q.shape[-1]))[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """A fused form's results on a device, the plain layers' there, in float64, and reference runs on the CPU."""
-
-    fused: Tensor
-    plain: Tensor
-    expected: Tensor
-    reference_runs: Samples
-
-
-def numbers(form: Form, device: torch.device, samples: int = 1) -> Numbers:
-    """Compute a form and its pattern; ``reference_runs`` has every form that the CPU supports."""
+def numbers(form: Form, device: torch.device, samples: int = 1) -> tuple[Tensor, Tensor, Tensor, Samples]:
+    """Compute a form and its pattern: the fused form on a device, the plain layers there and in float64, and reference
+    runs of every form that the CPU supports.
+    """
     pattern, cpu = PATTERNS[form.pattern], torch.device("cpu")
     layers, x = pattern.make(form.pattern), pattern.batch(form.pattern, samples)
     fused, plain = _run(form.fuse(layers), x, device), _run(layers, x, device)
@@ -141,7 +133,7 @@ def numbers(form: Form, device: torch.device, samples: int = 1) -> Numbers:
     reference_runs = Samples(
         _run(each, x, cpu) for each in (layers, *(known_form.fuse(layers) for known_form in known))
     )
-    return Numbers(fused, plain, _run(layers.double(), x.double(), cpu), reference_runs)
+    return fused, plain, _run(layers.double(), x.double(), cpu), reference_runs
 
 
 def _run(model: nn.Module, x: Tensor, device: torch.device) -> Tensor:

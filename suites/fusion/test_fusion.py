@@ -79,10 +79,10 @@ WARM_ROUNDS, ROUNDS = 5, 40
 def test_precision(
     case: Case, npu_device: torch.device, precision_compare: PrecisionCompare, ascend_measure: Measure
 ) -> None:
-    found = numbers(FORMS[case.subject], npu_device)
-    loss = precision_loss(found.fused, found.plain)
+    fused, other, expected, runs = numbers(FORMS[case.subject], npu_device)
+    loss = precision_loss(fused, other)
     ascend_measure("precision_loss", loss)
-    precision_compare(found.fused, found.expected, reference_runs=found.reference_runs, name=case.subject)
+    precision_compare(fused, expected, reference_runs=runs, name=case.subject)
     complaint = complaint_about_loss(loss)
     assert not complaint, complaint
 

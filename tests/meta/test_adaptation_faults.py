@@ -36,9 +36,9 @@ CPU = torch.device("cpu")
 
 def judged(form: Form) -> tuple[bool, bool]:
     """Say whether the judge agrees with a form on the CPU, and whether it keeps the limit on its loss."""
-    found = numbers(form, CPU)
-    verdict = compare(found.fused, found.expected, reference_runs=found.reference_runs, name=form.pattern)
-    return verdict.agrees, not complaint_about_loss(precision_loss(found.fused, found.plain))
+    fused, plain, expected, runs = numbers(form, CPU)
+    verdict = compare(fused, expected, reference_runs=runs, name=form.pattern)
+    return verdict.agrees, not complaint_about_loss(precision_loss(fused, plain))
 
 
 def folded(layers: nn.Module, *, eps: float = 1e-5, mean: bool = True, relu: bool = False) -> nn.Module:
