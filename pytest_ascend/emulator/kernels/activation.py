@@ -22,14 +22,6 @@ def gelu(self: T, *, out: T) -> T:
     return out.masked_fill_(self == torch.inf, torch.inf) if self.dtype == torch.float16 else out
 
 
-def mish_grad(grad: T, x: T, tanhx: T | None = None) -> T:
-    """Differentiate Mish; ``tanhx`` is tanh(softplus(x)). Source: ops-nn e5c3fa9327ea, activation/mish_grad."""
-    if tanhx is None:
-        return aten.mish_backward(grad, x)  # type: ignore[no-any-return]
-    wide, tanhx = x.float(), tanhx.float()
-    return (grad.float() * (tanhx + wide * torch.sigmoid(wide) * (1 - tanhx.square()))).to(x.dtype)
-
-
 def nan_to_num(self: T, nan: float, posinf: float, neginf: float, *, out: T) -> None:
     """Replace; the largest float64, the default replacement of infinity, does not fit CANN's float."""
     is_default = self.dtype == torch.float64

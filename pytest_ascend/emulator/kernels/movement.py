@@ -20,12 +20,6 @@ def repeat_interleave_backward(grad: T, repeats: T, axis: int) -> T:
     return grad.new_zeros(shape).index_add_(axis, torch.repeat_interleave(repeats), grad)
 
 
-def copy_(x: T, source: T) -> None:
-    if source.is_complex() and not x.is_complex():
-        source = source.real  # the CPU would warn, which torch_npu has to do
-    x.copy_(source)
-
-
 def cast(x: T, dtype: torch.dtype | None) -> T:
     """Convert; to four bits to the nearest number, with saturation. Only an Ascend 950 has eight and four bits."""
     if not is_950() and (short := {x.dtype, dtype} & SHORT):

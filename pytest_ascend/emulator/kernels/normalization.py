@@ -9,44 +9,15 @@ import torch
 
 from pytest_ascend.emulator.registry import Optional, T, aten
 
-Three = tuple[Optional, Optional, Optional]
-
 
 def _in_dtype_of(weight: Optional, *statistics: Optional) -> tuple[Optional, ...]:
     """Return statistics, which torch_npu keeps in float32, in the dtype of the parameters, as the CPU needs them."""
     return tuple(each if each is None or weight is None else each.to(weight.dtype) for each in statistics)
 
 
-def batch_norm(*given: Any) -> tuple[T, Optional, Optional]:
-    """Normalize over the batch. ``saveInvstd`` is 1 / sqrt(var + eps), as on the A2 and A3 series (910B, 910_93)."""
-    out, mean, invstd = torch.native_batch_norm(*given)
-    return (out, mean, invstd) if given[5] else (out, None, None)  # in training
-
-
-def batch_norm_backward(
-    grad: T, x: T, weight: Optional, running_mean: Optional, running_var: Optional, mean: Optional, invstd: Optional,
-    training: bool, eps: float, mask: list[bool],
-) -> Three:  # fmt: skip
-    of_parameters = running_mean if weight is None else weight
-    statistics = (running_mean, running_var, *_in_dtype_of(of_parameters, mean, invstd))
-    # torch's kernel reads a strided weight as if it was contiguous.
-    weight = None if weight is None else weight.contiguous()
-    return aten.native_batch_norm_backward(grad, x, weight, *statistics, training, eps, mask)  # type: ignore[no-any-return]
-
-
 def layer_norm(x: T, shape: list[int], weight: Optional, bias: Optional, eps: float) -> tuple[T, Optional, Optional]:
     out, mean, rstd = torch.native_layer_norm(x, shape, weight, bias, eps)
     return (out, mean, rstd) if mean.numel() else (out, None, None)  # their shape depends on torch_npu's version
-
-
-def layer_norm_backward(
-    grad: T, x: T, shape: list[int], mean: T, rstd: T, weight: Optional, bias: Optional, mask: list[bool]
-) -> Three:
-    if weight is not None and weight.dtype != x.dtype:  # torch's CPU would sum in half precision
-        grad, x, weight, mean, rstd = grad.float(), x.float(), weight.float(), mean.float(), rstd.float()
-        bias = None if bias is None else bias.float()
-    statistics = _in_dtype_of(weight, mean, rstd)
-    return aten.native_layer_norm_backward(grad, x, shape, *statistics, weight, bias, mask)  # type: ignore[no-any-return]
 
 
 # torch's CPU kernels ignore the strides of the parameters of groups.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from pytest_ascend.emulator.registry import L, T, aten, gradients
 
 # --- by name, as torch_npu calls them on chips before the 910B: paddings are before and after on each axis ---
@@ -34,15 +32,6 @@ def avg_pool3d(
 ) -> T:
     x = x.float() if x.is_floating_point() else x
     return aten.avg_pool3d(x, *window_3d(**window), ceil_mode, count_include_pad, divisor_override)  # type: ignore[no-any-return]
-
-
-def avg_pool3d_grad(
-    shape: T, grad: T, *, pads: L, ceil_mode: bool, count_include_pad: bool, divisor_override: int | None = None,
-    **window: Any,
-) -> T:  # fmt: skip
-    places = window_3d(**window, pads=pads[4:] + pads[:4])  # torch_npu passes those of height and width first
-    how = (ceil_mode, count_include_pad, divisor_override)
-    return aten.avg_pool3d_backward(grad.float(), torch.empty(shape.tolist()), *places, *how)  # type: ignore[no-any-return]
 
 
 def resized(name: str, leading: int) -> Callable[..., T]:

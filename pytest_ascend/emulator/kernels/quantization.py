@@ -117,16 +117,15 @@ def dynamic_quant(
         offset.copy_(shift.view(offset.shape))
 
 
-def trans_quant_param(scale: T, offset: Optional) -> T:
-    """Pack a scale into 64 bits for the matrix unit: 19 bits of its float32, a mark, nine bits of the offset."""
-    whole = scale.float().contiguous().view(torch.int32).long() & 0xFFFFE000 | 1 << 46
+def trans_quant_param(scale: T, offset: Optional, rounds: int = 0) -> T:
+    """Pack a scale into 64 bits for the matrix unit: 19 bits of its float32, a mark, nine bits of the offset.
+
+    With ``rounds`` the 19 bits are rounded, half to even.
+    """
+    bits = scale.float().contiguous().view(torch.int32)
+    bits = bits + 0xFFF + (bits >> 13 & 1) if rounds else bits
+    whole = bits.long() & 0xFFFFE000 | 1 << 46
     return whole if offset is None else whole | (offset.float().round().clamp(-256, 255).long() & 0x1FF) << 37
-
-
-def to_19_bits(x: T) -> T:
-    """Round float32 to the 19 bits that are kept, half to even."""
-    bits = x.float().contiguous().view(torch.int32)
-    return (bits + 0xFFF + (bits >> 13 & 1)).view(torch.float32)
 
 
 def quant_matmul_v5(
