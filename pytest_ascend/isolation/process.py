@@ -74,8 +74,7 @@ class Channel:
         line = self._reading.readline()
         if not line:
             os._exit(0)
-        message: dict[str, Any] = json.loads(line)
-        return message
+        return json.loads(line)  # type: ignore[no-any-return]
 
 
 class Child:
@@ -136,19 +135,16 @@ class Child:
 
     def notes(self) -> str:
         """Return the stacks and messages that the process left behind, and CANN's log of it."""
-        output = os.pread(self._notes, self._noted(), 0).decode(errors="replace").strip()
+        output = os.pread(self._notes, os.fstat(self._notes).st_size, 0).decode(errors="replace").strip()
         return "\n\n".join(filter(None, (output, *plogs(self.pid, self._started))))
-
-    def _noted(self) -> int:
-        return os.fstat(self._notes).st_size
 
     def ask_for_stacks(self, patience_s: float = 2.0) -> str:
         """Return the Python stacks of the process, "" if it does not write them in time."""
-        before = self._noted()
+        before = os.fstat(self._notes).st_size
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, STACKS_SIGNAL)
         end = time.monotonic() + patience_s
-        while time.monotonic() < end and self._noted() == before:
+        while time.monotonic() < end and os.fstat(self._notes).st_size == before:
             time.sleep(0.02)
         time.sleep(0.05)
         return self.notes()

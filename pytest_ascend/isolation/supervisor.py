@@ -255,18 +255,12 @@ class Supervisor:
 
     # --- deciding ---
 
-    def _conclude(self, lane: CardQueue, end: End, *, answer: str = "", reason: str = "", detail: str = "") -> None:
+    def _conclude(self, lane: CardQueue, end: End, **said: str) -> None:
+        """Decide on the current task; ``said`` are the answer, the reason and the detail of the attempt."""
         held, lane.current = lane.current, None
         assert held is not None  # noqa: S101  (callers looked)
-        attempt = Attempt(
-            card=lane.card.label,
-            end=end,
-            answer=answer,
-            reason=reason,
-            detail=detail,
-            alone=held.alone,
-            payloads=tuple(lane.payloads),
-        )
+        attempt = Attempt(card=lane.card.label, end=end, alone=held.alone, payloads=tuple(lane.payloads), **said)
+        answer = attempt.answer
         if end is End.ANSWERED and answer == GOES_ON and lane.ahead:
             lane.begin(Assigned(lane.following.popleft()))
         lane.ahead = False

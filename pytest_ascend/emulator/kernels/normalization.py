@@ -91,10 +91,8 @@ def batch_norm_reduce_backward(
 ) -> tuple[Optional, ...]:
     sums = grad.float().sum(_but_channels(x))
     products = (grad.float() * (x.float() - _of_channels(x, mean))).sum(_but_channels(x))
-    return (
-        sums if of_input else None, products if of_input else None, products * invstd if of_weight else None,
-        sums if of_bias else None,
-    )  # fmt: skip
+    made = ((sums, of_input), (products, of_input), (products * invstd, of_weight), (sums, of_bias))
+    return tuple(each if is_asked else None for each, is_asked in made)
 
 
 def batch_norm_elemt(x: T, weight: Optional, bias: Optional, mean: T, invstd: T, _: float) -> T:
@@ -158,11 +156,6 @@ def add_layer_norm(x1: T, x2: T, gamma: T, beta: T, bias: Optional, eps: float, 
     return y, mean, rstd, x if keep else None
 
 
-def group_norm_silu(x: T, gamma: Optional, beta: Optional, group: int, eps: float) -> tuple[T, T, T]:
-    y, mean, rstd = torch.native_group_norm(*_dense(x, gamma, beta, *x.shape[:2], x[0, 0].numel(), group, eps))
-    return torch.nn.functional.silu(y), mean, rstd
-
-
 def _layer_gradients(dy: T, x: T, mean: T, rstd: T, gamma: T) -> tuple[T, T, T]:
     wide = gamma.float()
     return aten.native_layer_norm_backward(dy.float(), x, gamma.shape, mean, rstd, wide, wide, [True] * 3)  # type: ignore[no-any-return]
@@ -185,9 +178,9 @@ def deep_norm_grad(dy: T, x: T, gx: T, gamma: T, mean: T, rstd: T, alpha: float)
 
 
 def group_norm_swish(
-    x: T, gamma: T, beta: T, groups: int, _: str | None, eps: float, swish: bool, scale: float
+    x: T, gamma: Optional, beta: Optional, groups: int, _: str | None, eps: float, swish: bool, scale: float
 ) -> tuple[T, T, T]:
-    given = _dense(x.float(), gamma.float(), beta.float(), *x.shape[:2], x[0, 0].numel(), groups, eps)
+    given = _dense(x, gamma, beta, *x.shape[:2], x[0, 0].numel(), groups, eps)
     y, mean, rstd = torch.native_group_norm(*given)
     return y * torch.sigmoid(scale * y) if swish else y, mean, rstd
 
