@@ -80,7 +80,9 @@ def accuracy(device: str, form: str) -> None:
     click.echo(f"| function | {' | '.join(f'{each}, ulp | at' for each in DTYPES)} |")
     click.echo("|---|" + "---|---|" * len(DTYPES))
     for row in rows:
-        click.echo(f"| {row['function']} | {' | '.join(_cell(row[each]) for each in DTYPES)} |")
+        found = [row[each] for each in DTYPES]
+        cells = ("none |" if each["ulp"] is None else f"{each['ulp']} | {each['at']:.6g}" for each in found)
+        click.echo(f"| {row['function']} | {' | '.join(cells)} |")
 
 
 def worst(name: str, dtype: str, device: torch.device) -> dict[str, Any]:
@@ -185,7 +187,3 @@ def too_far(
         wrong, count, dtype = wrong + int((error > limit).sum()), count + len(every), str(every.dtype)
     said = f"{wrong:,} of {count:,} results are too far off; at {at:.9g} {found:.4g} ulp, {allowed:.4g} allowed"
     return found, at, f"{name} in {dtype.removeprefix('torch.')}: {said}" if wrong else ""
-
-
-def _cell(found: dict[str, Any]) -> str:
-    return "none |" if found["ulp"] is None else f"{found['ulp']} | {found['at']:.6g}"

@@ -91,16 +91,11 @@ def read(  # noqa: PLR0917
     Raises GoldenError as :func:`load` does.
     """
     tensors = load(store, operator).tensors
-    with unseen():
-        return _results(tensors, dtype, part, sample, count)
-
-
-def _results(tensors: Mapping[str, torch.Tensor], dtype: str, part: str, sample: Sample, count: int) -> Results:
     names = (place(dtype, part, sample, position) for position in itertools.count())
     found = list(itertools.islice(names, count) if count else itertools.takewhile(tensors.__contains__, names))
-    expected, *reference_runs = (
-        zip(*(_result(tensors, name) for name in found), strict=True) if found else [()] * _SIDES
-    )
+    with unseen():
+        sides = zip(*(_result(tensors, name) for name in found), strict=True) if found else [()] * _SIDES
+        expected, *reference_runs = sides
     return Results(list(expected), tuple(map(list, reference_runs)))
 
 

@@ -132,29 +132,9 @@ def _stored(apply: Any, key: T, value: T, key_cache: T, value_cache: T, slots: T
     return *write(apply, key, value, *caches, slots), *write(apply, *rows, *caches, slots.flip(0))
 
 
-def _decoded(query: T, key: T, value: T, table: T, lengths: Sequence[int]) -> tuple[T, ...]:
-    return *(serving.paged(query, key, value, table, lengths, _SCALE, _KV_HEADS),) * 5, torch.ones(3, dtype=torch.bool)
-
-
-def _paged(query: T, key: T, value: T, table: T, lengths: Sequence[int]) -> tuple[T, ...]:
-    return (serving.paged(query, key, value, table, lengths, _SCALE, _KV_HEADS),) * len(_PAGES)
-
-
 def _prefilled(query: T, key: T, value: T, table: T, length: int) -> tuple[T, ...]:
     ends = [len(query)]
     return (serving.paged(query, key, value, table, [length], _SCALE, _KV_HEADS, sparse_mode=3, ends=ends),) * 3
-
-
-def _multiplied(x: T, weight: T, counts: Sequence[int]) -> tuple[T, ...]:
-    return (torch.cat([a @ b for a, b in zip(torch.split(x, list(counts)), weight, strict=True)]),) * 3
-
-
-def _sent(x: T, experts: T, count: int) -> tuple[T, ...]:
-    return (serving.routed(x, experts, count, 0, count)[0],) * 3
-
-
-def _kept(*given: T) -> tuple[T, ...]:
-    return serving.written(*given) * 2
 
 
 def _decoding_inputs(make: InputFactory) -> Iterator[Sample]:
@@ -175,24 +155,28 @@ def _lengths_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(make.normal(len(lengths), 1, 64), *caches, tables, lengths, _SCALE, _KV_HEADS)
 
 
+_attended: Callable[..., T] = partial(serving.paged, scale=_SCALE, kv_heads=_KV_HEADS)
 _relation: Callable[..., Operator] = partial(given_as_made, dtypes=HALVES[:1])
 
 OPERATORS = in_family(
     "serving",
-    _relation("npu_fused_infer_attention_score", _decoded, _decoding_inputs, part="decoding", through=_decoding,
-              outputs=(*("",) * 5, "bool"), terms=512),
-    _relation("npu_fused_infer_attention_score", _paged, _decoding_inputs, part="pages", through=_in_pages,
-              outputs=("",) * 4, terms=512),
+    _relation("npu_fused_infer_attention_score", lambda *given: (
+        *(_attended(*given),) * 5, torch.ones(3, dtype=torch.bool)), _decoding_inputs,
+        part="decoding", through=_decoding, outputs=(*("",) * 5, "bool"), terms=512),
+    _relation("npu_fused_infer_attention_score", lambda *given: (_attended(*given),) * 4,
+              _decoding_inputs, part="pages", through=_in_pages, outputs=("",) * 4, terms=512),
     _relation("npu_fused_infer_attention_score", _prefilled, _prefill_inputs, part="chunks", through=_prefill,
               outputs=("",) * 3, terms=300),
-    _relation("npu_grouped_matmul", _multiplied, lambda d: [
+    _relation("npu_grouped_matmul", lambda x, weight, counts: (
+        torch.cat([a @ b for a, b in zip(torch.split(x, counts), weight, strict=True)]),) * 3, lambda d: [
         call(d.normal(12, 64), d.normal(4, 64, 32), [4, 3, 0, 5])], part="permuted",
         through=_experts, outputs=("",) * 3, terms=64),
     _relation("npu_fused_infer_attention_score", serving.paged, _lengths_inputs, part="lengths",
               through=serving.call_paged, outputs=("",), terms=4096),
-    _relation("npu_moe_init_routing_v2", _sent, lambda d: [
+    _relation("npu_moe_init_routing_v2", lambda x, experts, count: (
+        serving.routed(x, experts, count, 0, count)[0],) * 3, lambda d: [
         call(d.normal(17, 16), choices(d, 17, 8, 3), 8)], part="permuted", through=_routed,
         outputs=("",) * 3, exact=True),
-    _relation("npu_scatter_pa_kv_cache", _kept, serving.slots_inputs, part="permuted", through=_stored,
-              outputs=("",) * 4, exact=True),
+    _relation("npu_scatter_pa_kv_cache", lambda *given: serving.written(*given) * 2, serving.slots_inputs,
+              part="permuted", through=_stored, outputs=("",) * 4, exact=True),
 )  # fmt: skip

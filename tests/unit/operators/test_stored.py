@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,7 +30,14 @@ def operator(function: Any = torch.square, calls: Any = None, **settings: Any) -
 def kept_and_read(results: Results, count: int = 0) -> tuple[dict[str, T], Results]:
     sample = Sample(name="s", args=())
     tensors = dict(named("float16", "forward", sample, results))
-    return tensors, stored._results(tensors, "float16", "forward", sample, count)
+    return tensors, read_of(tensors, sample, count)
+
+
+def read_of(tensors: dict[str, T], sample: Sample, count: int = 0) -> Results:
+    store: Any = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stored, "load", lambda *_: SimpleNamespace(tensors=tensors))
+        return stored.read(store, operator(), "float16", "forward", sample, count)
 
 
 HALF = torch.tensor([1.0, -0.0, math.nan]).half()
@@ -72,7 +80,7 @@ def test_gradients_that_do_not_exist_are_not_stored_and_come_back_as_none() -> N
     assert list(tensors) == [place("float16", "forward", Sample(name="s", args=()), 1)]
     assert [each is None for each in again.expected] == [True, False]
     assert all(run[0] is None and run[1] is not None for run in again.reference_runs)
-    empty = stored._results({}, "float16", "forward", Sample(name="s", args=()), 0)
+    empty = read_of({}, Sample(name="s", args=()))
     assert (empty.expected, len(empty.reference_runs)) == ([], 3)
     for broken in (
         Results([None], ([HALF],) * 3),
@@ -98,8 +106,6 @@ def test_tensors_are_the_same_in_value_and_sign(one: T, other: T, is_same: bool)
 
 
 def test_the_golden_of_other_inputs_is_refused(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from types import SimpleNamespace
-
     tested, store = operator(dtypes=("float32", "float16")), GoldenStore(tmp_path)
     said = {dtype: stored.description(tested, dtype) for dtype in tested.dtypes}
     assert all(len(each) == 16 for each in said.values())
