@@ -79,7 +79,11 @@ class Expectation:
             return False
         if self.chips and not any(fnmatch.fnmatchcase(stack.chip, each) for each in self.chips):
             return False
-        return all(_contains(allowed, getattr(stack, part)) for part, allowed in self.versions.items())
+        try:
+            versions = [(Version(getattr(stack, part)), allowed) for part, allowed in self.versions.items()]
+        except InvalidVersion:
+            return False
+        return all(allowed.contains(version, prereleases=True) for version, allowed in versions)
 
     def matches(self, case_id: str) -> bool:
         """Whether it applies to this case."""
@@ -248,10 +252,3 @@ def _matches(pattern: str, case_id: str) -> bool:
 def _pattern(text: str) -> tuple[str, re.Pattern[str]]:
     """Return the fixed prefix of a pattern, for quick rejection, and the compiled pattern."""
     return re.split(r"[*?\[]", text, maxsplit=1)[0], re.compile(fnmatch.translate(text))
-
-
-def _contains(allowed: SpecifierSet, version: str) -> bool:
-    try:
-        return allowed.contains(Version(version), prereleases=True)
-    except InvalidVersion:
-        return False
