@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -235,61 +235,55 @@ def _interpolation(start: float, extent: float, parts: int, samples: int, size: 
     return (weights.clamp(min=0) * inside[:, None]).view(parts, count, size).mean(1)
 
 
-def _aligned(
-    roi: list[float], size: L, spatial_scale: float, pooled_height: int, pooled_width: int, sample_num: int,
-    roi_end_mode: int,
-) -> tuple[int, T, T]:  # fmt: skip
-    """Return a region's image, and the matrices that pool its rows and its columns. Source: arXiv:1703.06870."""
-    if roi_end_mode not in _END_MODES:
-        raise NotImplementedError(f"roi_end_mode {roi_end_mode}")
-    beyond, shift = _END_MODES[roi_end_mode]
-    made = []
-    for first, last, parts, each in ((2, 4, pooled_height, size[-2]), (1, 3, pooled_width, size[-1])):
-        start, end = roi[first] * spatial_scale - shift, (roi[last] + beyond) * spatial_scale - shift
-        made.append(_interpolation(start, max(end - start, 0.0 if shift else 1.0), parts, sample_num, each))
-    return int(roi[0]), made[0], made[1]
-
-
 #: How a region of pixels becomes one of the image: pixels added to its end, and the place of a pixel's centre.
 _END_MODES = {0: (0, 0.0), 1: (1, 0.0), 2: (0, 0.5), 3: (0, 0.5)}
 
 
-def roi_align(x: T, rois: T, *, roi_end_mode: int = 1, **how: Any) -> T:
-    """Pool images (n, channels, height, width) over regions: rows of image, left, top, right, bottom."""
-    made = torch.zeros(len(rois), x.shape[1], how["pooled_height"], how["pooled_width"])
+def roi_align(
+    x: T, rois: T, *, spatial_scale: float, pooled_height: int, pooled_width: int, sample_num: int,
+    roi_end_mode: int = 1,
+) -> T:  # fmt: skip
+    """Pool images (n, channels, height, width) over regions: rows of image, left, top, right, bottom.
+
+    Source: arXiv:1703.06870.
+    """
+    if roi_end_mode not in _END_MODES:
+        raise NotImplementedError(f"roi_end_mode {roi_end_mode}")
+    beyond, shift = _END_MODES[roi_end_mode]
+    made = torch.zeros(len(rois), x.shape[1], pooled_height, pooled_width)
     for place, roi in enumerate(rois.tolist()):
-        image, rows, columns = _aligned(roi, list(x.shape), **how, roi_end_mode=roi_end_mode)
-        made[place] = rows @ x[image].float() @ columns.T
+        pools = []  # of rows and of columns
+        for first, last, parts, size in ((2, 4, pooled_height, x.shape[-2]), (1, 3, pooled_width, x.shape[-1])):
+            start, end = roi[first] * spatial_scale - shift, (roi[last] + beyond) * spatial_scale - shift
+            pools.append(_interpolation(start, max(end - start, 0.0 if shift else 1.0), parts, sample_num, size))
+        made[place] = pools[0] @ x[int(roi[0])].float() @ pools[1].T
     return made
 
 
-def _region_parts(rois: T, scale: float, parts: int, size: L) -> Iterator[tuple[int, int, tuple[Any, ...]]]:
-    """Yield numbers of a region and a part, and where its pixels are in (n, channels, parts, parts, height, width).
+def ps_roi_pooling(x: T, rois: T, *, spatial_scale: float, group_size: int, **_: Any) -> T:
+    """Pool images over regions: each part of one is the mean over its pixels of its own channels, 0 if it has none.
 
     Regions are (m, 5, k) of image, left, top, right and bottom. Source: R-FCN, arXiv:1605.06409, with its published
     roundings.
     """
-    for number, (image, left, top, right, bottom) in enumerate(rois.mT.flatten(0, 1).tolist()):
-        x0, y0 = round(left) * scale, round(top) * scale
-        step_x = max((round(right) + 1) * scale - x0, 0.1) / parts
-        step_y = max((round(bottom) + 1) * scale - y0, 0.1) / parts
-        for row, column in itertools.product(range(parts), repeat=2):
-            rows, columns = _span(y0 + row * step_y, step_y, size[-2]), _span(x0 + column * step_x, step_x, size[-1])
-            if rows.start < rows.stop and columns.start < columns.stop:
-                yield number, row * parts + column, (int(image), slice(None), row, column, rows, columns)
-
-
-def _span(start: float, step: float, size: int) -> slice:
-    return slice(min(max(math.floor(start), 0), size), min(max(math.ceil(start + step), 0), size))
-
-
-def ps_roi_pooling(x: T, rois: T, *, spatial_scale: float, group_size: int, **_: Any) -> T:
-    """Pool images over regions: each part of one is the mean over its pixels of its own channels, 0 if it has none."""
     mine = x.float().view(len(x), -1, group_size, group_size, *x.shape[-2:])
-    made = torch.zeros(rois.shape[0] * rois.shape[2], mine.shape[1], group_size**2)
-    for number, part, where in _region_parts(rois, spatial_scale, group_size, list(x.shape)):
-        made[number, :, part] = mine[where].mean((-2, -1))
-    return made.view(*made.shape[:2], group_size, group_size)
+    made = torch.zeros(rois.shape[0] * rois.shape[2], mine.shape[1], group_size, group_size)
+    for number, (image, left, top, right, bottom) in enumerate(rois.mT.flatten(0, 1).tolist()):
+        x0, y0 = round(left) * spatial_scale, round(top) * spatial_scale
+        step_x = max((round(right) + 1) * spatial_scale - x0, 0.1) / group_size
+        step_y = max((round(bottom) + 1) * spatial_scale - y0, 0.1) / group_size
+        for row, column in itertools.product(range(group_size), repeat=2):
+            pixels = mine[int(image), :, row, column]
+            rows, columns = (
+                slice(min(max(math.floor(start), 0), size), min(max(math.ceil(start + step), 0), size))
+                for start, step, size in (
+                    (y0 + row * step_y, step_y, x.shape[-2]),
+                    (x0 + column * step_x, step_x, x.shape[-1]),
+                )
+            )
+            if pixels[:, rows, columns].numel():
+                made[number, :, row, column] = pixels[:, rows, columns].mean((-2, -1))
+    return made
 
 
 def batch_non_max_suppression(

@@ -300,16 +300,6 @@ def barrier(x: T, group: str) -> None:  # noqa: ARG001
 # --- on quantized numbers ---
 
 
-def _reduced_in_int8(x: T, there: T, back: T, group: str) -> T:
-    """Sum over ranks in int8: parts of rows are sent with one scale per column, their sums with another."""
-    us, rows = Group(group), x.view(-1, x.shape[-1])
-    padded = torch.nn.functional.pad(to_int8(rows.float() / there.float()), (0, 0, 0, -len(rows) % us.ranks))
-    share = [len(padded) // us.ranks] * us.ranks
-    received = us.exchange(padded, share, share).view(us.ranks, share[0], -1)
-    summed = (received.float() * there.float()).sum(0)
-    return (us.all_gather(to_int8(summed / back.float()))[: len(rows)].float() * back.float()).to(x.dtype).view_as(x)
-
-
 def quant_matmul_all_reduce(
     x1: T, x2: T, bias: T | None, x3: T | None, scale: T, group: str, token_scale: T | None = None,
     there: T | None = None, back: T | None = None, group_size: int = 0,
@@ -323,7 +313,13 @@ def quant_matmul_all_reduce(
     made = made if x3 is None else made + x3
     if there is None or back is None:
         return Group(group).all_reduce(made)
-    return _reduced_in_int8(made, there, back, group)
+    # Parts of rows are sent with one scale per column, their sums with another.
+    us, rows = Group(group), made.view(-1, made.shape[-1])
+    padded = torch.nn.functional.pad(to_int8(rows.float() / there.float()), (0, 0, 0, -len(rows) % us.ranks))
+    share = [len(padded) // us.ranks] * us.ranks
+    received = us.exchange(padded, share, share).view(us.ranks, share[0], -1)
+    summed = us.all_gather(to_int8((received.float() * there.float()).sum(0) / back.float()))
+    return (summed[: len(rows)].float() * back.float()).to(made.dtype).view_as(made)
 
 
 def weight_quant_matmul_all_reduce(

@@ -216,15 +216,10 @@ _ROUNDED: dict[str, Callable[[T], T]] = {
 }
 
 
-def _exponent(x: T) -> T:
-    """Return the exponent of each magnitude: 0 for 1, 1 for 2 and 3."""
-    return torch.frexp(x).exponent - 1
-
-
 def to_grid(x: T, dtype: Any, mode: str = "rint") -> T:
     """Round to the nearest number of a format, and saturate; NaN is 0."""
     digits, _, largest, smallest = _ELEMENTS[dtype]
-    step = torch.exp2((_exponent(x.abs()).clamp(min=smallest) - digits).double())
+    step = torch.exp2(((torch.frexp(x).exponent - 1).clamp(min=smallest) - digits).double())
     return (_ROUNDED[mode](x / step) * step).clamp(-largest, largest).nan_to_num(0.0)
 
 
@@ -235,7 +230,7 @@ def _shared_exponents(most: T, dtype: Any, algorithm: int, low: float) -> T:
         mantissa, exponent = torch.frexp((most.float().clamp(min=low) / largest).double())
         found = (exponent - (mantissa == 0.5).int()).double()  # frexp: 0.5 is a power of two
     else:
-        found = _exponent(most).double() - emax
+        found = (torch.frexp(most).exponent - 1).double() - emax
     found = torch.where(most == 0, -float(_BIAS), found).masked_fill(~most.isfinite(), float("nan"))
     return torch.where(found > _BIAS, float("nan"), found.clamp(min=-_BIAS))
 

@@ -76,12 +76,6 @@ def _slots(experts: T, active: int, capacity: int, count: int, drop: int) -> tup
     return slots, places
 
 
-def _counted(experts: T, count: int, mode: int) -> T:
-    """Return the number of rows of each expert (2), or of it and all before (1)."""
-    tokens = experts.flatten().long().bincount(minlength=count)[:count]
-    return tokens.cumsum(0) if mode == 1 else tokens
-
-
 def _chosen(x: T, slots: T, k: int) -> T:
     """Return the rows of some choices; zeros where there is none."""
     return x.float()[slots.clamp(min=0) // k] * (slots >= 0).unsqueeze(-1)
@@ -100,7 +94,10 @@ def init_routing_v2(
     x: T, experts: T, scale: Optional, offset: Optional, active: int, capacity: int, count: int, drop: int, mode: int,
     _before: bool, quant: int = -1,
 ) -> tuple[T, T, T, T, Optional]:  # fmt: skip
-    """Route rows, or in int8: by a given scale and offset (0), or each row by its largest, which is returned (1)."""
+    """Route rows, or in int8: by a given scale and offset (0), or each row by its largest, which is returned (1).
+
+    ``mode``: the number of rows of each expert (2), or of it and all before (1).
+    """
     if quant == 0 and (scale is None or offset is None):
         raise NotImplementedError("a given scale without offset is not implemented")
     slots, places = _slots(experts, active, capacity, count, drop)
@@ -108,7 +105,8 @@ def init_routing_v2(
     if quant >= 0:
         rows, steps = _quantized(rows, experts.flatten().long()[slots.clamp(min=0)], scale, offset, quant)
     rows = rows.view(count, capacity, -1) if drop else rows
-    return rows, places, _counted(experts, count, mode), _counted(experts, count, 2), steps
+    tokens = experts.flatten().long().bincount(minlength=count)[:count]
+    return rows, places, tokens.cumsum(0) if mode == 1 else tokens, tokens, steps
 
 
 def init_routing_v3(
