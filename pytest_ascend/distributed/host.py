@@ -23,10 +23,6 @@ from pytest_ascend.isolation.process import is_stopped
 START_LIMIT_S = 120.0
 #: Seconds that the other ranks have to answer after one failed.
 PATIENCE_S = 8.0
-#: Bytes of a rank's output that a report contains.
-SHOWN_BYTES = 3000
-#: Bytes of it that are searched for the rank that it waited for.
-SEARCHED_BYTES = 1 << 18
 
 #: How the other ranks name one that they wait for in vain.
 _NAMED = re.compile(r"EI000[26].{0,400}?(?:remote )?rank \[(\d+)\]", re.DOTALL)
@@ -118,12 +114,12 @@ def _blamed(
     messages |= {number: f"{how}\n{group[number].notes()}" for number, how in ended.items()}
     messages |= {number: f"no answer\n{group[number].ask_for_stacks(1.0)}" for number in silent}
     stopped = [number for number in silent if is_stopped(group[number].pid)]  # whatever the other ranks report
-    printed = dict.fromkeys(messages, "")
+    printed = dict.fromkeys(messages, "")  # the end of it is searched, and the end of that shown
     for number in messages:
         with contextlib.suppress(OSError):
-            said = rank.output_file(of.store, number).read_bytes()[-SEARCHED_BYTES:]
+            said = rank.output_file(of.store, number).read_bytes()[-(1 << 18) :]
             printed[number] = said.decode(errors="replace").strip()
-    detail = "\n".join(f"rank {n}: {text}\n{printed[n][-SHOWN_BYTES:]}".strip() for n, text in sorted(messages.items()))
+    detail = "\n".join(f"rank {n}: {text}\n{printed[n][-3000:]}".strip() for n, text in sorted(messages.items()))
     texts = (*messages.values(), *printed.values())
     named = [int(each) for text in texts for each in _NAMED.findall(text) if int(each) < len(group)]
     # The one that others waited for; else one that ended, one that hangs, or one that raised.

@@ -89,7 +89,16 @@ class Ranks:
         devices = [*self._devices, *(each for each in range(count) if each not in self._devices)]
         call = {"count": count, "kind": self.kind, "devices": devices[:count]}
         child.send(**call, function=name, arguments=arguments, limit_s=limit_s, folder=str(folder))
-        message = self._answer(child, limit_s + host.START_LIMIT_S)
+        deadline, found = Deadline(child.pid, limit_s + host.START_LIMIT_S), child.read()
+        while not (found or deadline.is_over() or child.code() is not None):
+            time.sleep(0.001)
+            found = child.read()
+        if not found:
+            why = "gave no answer" if child.code() is None else f"ended with {child.code()}"
+            said = child.notes()
+            self.close()
+            raise RankFailed(f"the host of the ranks {why}", rank=-1, detail=said)
+        message = found[0]
         if "failure" in message:
             raise RankFailed(message["failure"], rank=message["rank"], detail=message["detail"])
         from safetensors.torch import load_file
@@ -112,19 +121,6 @@ class Ranks:
 
     def _new_folder(self) -> Path:
         return Path(tempfile.mkdtemp(prefix="pytest-ascend-ranks-", dir=self._within))
-
-    def _answer(self, child: Child, limit_s: float) -> Mapping[str, Any]:
-        deadline = Deadline(child.pid, limit_s)
-        while not deadline.is_over():
-            if found := child.read():
-                return found[0]
-            if child.code() is not None:
-                break
-            time.sleep(0.001)
-        why = "gave no answer" if child.code() is None else f"ended with {child.code()}"
-        failure = {"failure": f"the host of the ranks {why}", "rank": -1, "detail": child.notes()}
-        self.close()
-        return failure
 
 
 def _fresh(folder: Path, environ: Mapping[str, str]) -> Child:

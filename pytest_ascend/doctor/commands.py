@@ -29,11 +29,8 @@ from pytest_ascend.system.translation import ENGLISH, language_option, translate
 
 _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "cyan", UNKNOWN: "magenta"}
 _PLURALS = {ERROR: "errors", WARNING: "warnings", NOTE: "notes", UNKNOWN: "unknown"}
-#: How many digits of a commit are shown.
-_COMMIT = 12
 #: Longest version or place that is shown in whole; --json has all.
 _WIDEST = 32
-
 
 #: Translates a sentence into the reader's language.
 Say: TypeAlias = Callable[[str], str]
@@ -93,7 +90,7 @@ def _stack(diagnosis: Diagnosis, say: Say) -> Table:
 
 def _version(component: Mapping[str, Any]) -> str:
     version = one_line(str(component["version"]))
-    return version[:_COMMIT] if component["name"] == COMMIT else version[:_WIDEST]
+    return version[:12] if component["name"] == COMMIT else version[:_WIDEST]
 
 
 def _sources(component: Mapping[str, Any], say: Say) -> Text:

@@ -82,8 +82,6 @@ _OURS = re.compile(
     r"lib(ascend\w*|acl\w*|hccl\w*|runtime|ge_\w+|graph\w*|opapi|nnopbase|msprof\w*|c_sec|mmpa|slog|alog|error_manager"
     r"|profapi|platform|register|exe_graph|ascendalog|unified_dlog|metadef|drv\w*|dcmi\w*)\.so[.\d]*"
 )
-#: Tags are read up to this many; libraries have some dozens.
-_MOST_TAGS = 2000
 #: Ten times the largest library of CANN; only its header is read.
 _LARGEST_BYTES = 8 << 30
 
@@ -127,7 +125,7 @@ def _header(path: Path) -> tuple[str, list[str]]:
         arch, needed = _ARCHITECTURES.get(str(elf["e_machine"]), str(elf["e_machine"])), []
         for segment in (each for each in elf.iter_segments() if isinstance(each, DynamicSegment)):
             for count, tag in enumerate(segment.iter_tags()):
-                if count > _MOST_TAGS:
+                if count > 2000:  # libraries have some dozens
                     raise ValueError("its dynamic section has no end")
                 if tag.entry.d_tag == "DT_NEEDED":
                     needed.append(str(getattr(tag, "needed", "")))

@@ -19,8 +19,6 @@ WARNING = "warning"
 NOTE = "note"
 #: Could not be found out.
 UNKNOWN = "unknown"
-#: Longest sentence or piece of evidence that is kept.
-_LONGEST = 600
 
 #: The worst first.
 SEVERITIES = (ERROR, WARNING, NOTE, UNKNOWN)
@@ -81,7 +79,7 @@ class Rule:
 
 def _plain(text: str) -> str:
     """Make foreign text harmless: files, variables and process names may hold anything."""
-    return one_line(text)[:_LONGEST]
+    return one_line(text)[:600]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

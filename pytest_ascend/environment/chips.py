@@ -57,23 +57,22 @@ def product_formats(kind: Family) -> dict[str, str]:
 Mode: TypeAlias = bool | int | str
 
 PRECISION_MODE = "ACL_PRECISION_MODE"
-#: The settings of every run, so that float32 is computed as float32, by operators that are compiled kernels.
-_PINNED: Mapping[str, Mode] = {
-    "conv.allow_hf32": False,
-    "matmul.allow_hf32": False,
-    "allow_internal_format": False,
-    "jit_compile": False,
-    PRECISION_MODE: "must_keep_origin_dtype",
-}
 
 
 def pinned(chip: str) -> dict[str, Mode]:
     """Return the torch_npu settings of a run on a chip, such as "Ascend910B3".
 
-    A chip whose matrix unit does not take float32 refuses products that must keep it (CANN, aclnnMatmul: cubeMathType).
+    They compute float32 as float32, by operators that are compiled kernels. A chip whose matrix unit does not take
+    float32 refuses products that must keep it (CANN, aclnnMatmul: cubeMathType).
     """
     kind = family(chip)
-    return {**_PINNED, PRECISION_MODE: "allow_fp32_to_fp16"} if kind and kind.halves else dict(_PINNED)
+    return {
+        "conv.allow_hf32": False,
+        "matmul.allow_hf32": False,
+        "allow_internal_format": False,
+        "jit_compile": False,
+        PRECISION_MODE: "allow_fp32_to_fp16" if kind and kind.halves else "must_keep_origin_dtype",
+    }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -233,10 +232,6 @@ def documented(operator: str) -> Sequence[str]:
     return _callers().get(operator) or _callers().get(operator.partition(".")[0]) or ()
 
 
-#: Operators of the matrix unit whose pages do not list cubeMathType, or that torch decomposes below its dispatcher.
-_MULTIPLYING = re.compile(r"conv|lstm|gru|rnn|attention|matmul|linear|einsum|pinv|(^|_)b?mm")
-
-
 @functools.cache
 def multiplies(operator: str) -> bool:
     """Whether a torch operator, such as "mm.out", multiplies on the chip's matrix unit.
@@ -246,8 +241,10 @@ def multiplies(operator: str) -> bool:
     packet = operator.partition(".")[0]
     if packet.startswith("upsample"):  # here "linear" is the kind of interpolation
         return False
-    takes_type = any(_operators()[each].get("multiplies") for each in documented(operator))
-    return takes_type or _MULTIPLYING.search(packet) is not None
+    if any(_operators()[each].get("multiplies") for each in documented(operator)):
+        return True
+    # Of these the pages do not list cubeMathType, or torch decomposes them below its dispatcher.
+    return re.search(r"conv|lstm|gru|rnn|attention|matmul|linear|einsum|pinv|(^|_)b?mm", packet) is not None
 
 
 def objections(operator: str, dtypes: Iterable[str], family: str, *, own: bool = False) -> tuple[str, ...]:

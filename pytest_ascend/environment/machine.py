@@ -199,14 +199,13 @@ class Machine:
         """Whether it is the machine that this runs on, not a copy of another's files."""
         return self.tree.root == Path("/")
 
-    def is_mine(self, path: str, bits: int = 0o6) -> bool | None:
+    def is_mine(self, path: str) -> bool | None:
         """Whether the user may read and write ``path``, by its mode; None if it does not exist."""
         status = self.tree.status(path)
         if status is None:
             return None
-        mode = status.st_mode
         shift = 6 if status.st_uid == self.uid else 3 if status.st_gid in self.groups else 0
-        return self.uid == 0 or (mode >> shift) & bits == bits
+        return self.uid == 0 or (status.st_mode >> shift) & 0o6 == 0o6
 
 
 def this_machine(environ: Mapping[str, str] = os.environ, *, limit_s: float = NPU_SMI_LIMIT_S) -> Machine:
@@ -231,18 +230,18 @@ def this_machine(environ: Mapping[str, str] = os.environ, *, limit_s: float = NP
     )
 
 
-def copied_machine(root: Path, environ: Mapping[str, str], npu_smi: str | None, npu_smi_map: str = "") -> Machine:
+def copied_machine(root: Path, environ: Mapping[str, str], npu_smi: str | None) -> Machine:
     """Return a machine of the files below ``root``: a mounted image, a container's file system, a copy.
 
-    ``environ`` are its variables, ``npu_smi`` and ``npu_smi_map`` the output of ``npu-smi info`` and ``info -m``
-    there. Permissions are judged for its root user.
+    ``environ`` are its variables, ``npu_smi`` the output of ``npu-smi info`` there. Permissions are judged for its root
+    user.
     """
     tree = Tree(root)
     packages = tuple(_package_folders(tree, environ))  # an active environment comes first
     # The architecture of a copy follows from the name of its dynamic loader.
     names = [name for folder in ("lib64", "lib", "usr/lib64", "usr/lib") for name in tree.names(folder)]
     loaders = {"ld-linux-aarch64.so.1": "aarch64", "ld-linux-x86-64.so.2": "x86_64"}
-    reply, reply_map = NOT_ASKED if npu_smi is None else Reply(npu_smi), Reply(npu_smi_map)
+    reply = NOT_ASKED if npu_smi is None else Reply(npu_smi)
     return Machine(
         tree=tree,
         environ=environ,
@@ -252,7 +251,6 @@ def copied_machine(root: Path, environ: Mapping[str, str], npu_smi: str | None, 
         uid=0,
         groups=frozenset({0}),
         npu_smi=lambda: reply,
-        npu_smi_map=lambda: reply_map,
     )
 
 

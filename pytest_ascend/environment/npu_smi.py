@@ -94,7 +94,10 @@ def parse(text: str) -> NpuSmi:
         elif first and len(cells) >= 3:
             chips.append(_chip(first, cells, has_physical=has_physical))
             first = None
-    failures = (line.strip()[:200] for line in islice(text.splitlines(), MOST_LINES) if _FAILURE.search(line))
+    # npu-smi's messages when it cannot query devices, or has none. Source: its own source, and reports of users.
+    words = r"(?:module|driver) initiali[sz]e failed|DrvMng\w+ failed|There is no NPU card|drv init fail"
+    lines = islice(text.splitlines(), MOST_LINES)
+    failures = (line.strip()[:200] for line in lines if re.search(words, line, re.IGNORECASE))
     return NpuSmi(
         tool=tool,
         driver=driver,
@@ -104,11 +107,6 @@ def parse(text: str) -> NpuSmi:
         failure="" if chips else "; ".join(islice(failures, 4)),
     )
 
-
-#: npu-smi's messages when it cannot query devices, or has none. Source: its own source, and reports of users.
-_FAILURE = re.compile(
-    r"(?:module|driver) initiali[sz]e failed|DrvMng\w+ failed|There is no NPU card|drv init fail", re.I
-)
 
 #: Memory in use on an idle card, in MB, with a margin. Source: tables of npu-smi of idle machines: 2.7 to
 #: 3.5 GB on 910B and 910_93, 4.4 GB on a 950, 0.9 to 2 GB on 310P and the first 910.

@@ -6,7 +6,6 @@ import contextlib
 import os
 import platform
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,8 +35,18 @@ def homes(machine: Machine) -> tuple[CannHome, ...]:
     """Return every CANN on the machine once; the one that this process would use comes first."""
     # What a folder that looks like a CANN has; an empty one, left by an uninstaller, has none of it.
     signs = {"version.cfg", "opp", "runtime", "compiler", "lib64", "aarch64-linux", "x86_64-linux", "share", "toolkit"}
+    named = ((machine.environ.get(name, ""), name) for name in VARIABLES)
+    candidates = [(path.rstrip("/"), name) for path, name in named if path.startswith("/")]
+    for root in roots(machine):
+        # The newest layout comes first, then versions that are installed side by side.
+        layouts = ("cann", "ascend-toolkit/latest", "nnae/latest", "nnrt/latest")
+        candidates += [(f"{root}/{layout}", root) for layout in layouts]
+        for folder, prefix in (("", "cann-"), ("ascend-toolkit", ""), ("nnae", "")):
+            parent = f"{root}/{folder}".rstrip("/")
+            versions = [name for name in machine.tree.names(parent) if name.startswith(prefix)]
+            candidates += [(f"{parent}/{name}", root) for name in versions if name.removeprefix(prefix)[:1].isdigit()]
     found: dict[str, CannHome] = {}
-    for path, source in _candidates(machine):
+    for path, source in candidates:
         target = machine.tree.target(path)
         if machine.tree.is_folder(path) and signs.intersection(machine.tree.names(path)):
             found.setdefault(target, CannHome(path, target, source))
@@ -56,22 +65,6 @@ def driver_root(machine: Machine) -> str:
     """Return the folder of driver and firmware: the recorded one, else the usual one."""
     text = machine.tree.read("/etc/ascend_install.info").content
     return field(text, "Driver_Install_Path_Param").rstrip("/") or ASCEND
-
-
-def _candidates(machine: Machine) -> Iterator[tuple[str, str]]:
-    named = ((machine.environ.get(name, ""), name) for name in VARIABLES)
-    yield from ((path.rstrip("/"), name) for path, name in named if path.startswith("/"))
-    for root in roots(machine):
-        # The newest layout comes first, then versions that are installed side by side.
-        for layout in ("cann", "ascend-toolkit/latest", "nnae/latest", "nnrt/latest"):
-            yield f"{root}/{layout}", root
-        for folder, prefix in (("", "cann-"), ("ascend-toolkit", ""), ("nnae", "")):
-            parent = f"{root}/{folder}".rstrip("/")
-            yield from (
-                (f"{parent}/{name}", root)
-                for name in machine.tree.names(parent)
-                if name.startswith(prefix) and name.removeprefix(prefix)[:1].isdigit()
-            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,17 +20,12 @@ from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import canonical_json, write_file
 from pytest_ascend.system.translation import language_option
 
-#: The exit code if something keeps the model from running.
-FOUND = 1
-
 #: Kinds of stand-in tensors, the most informative first; the first needs torch_npu.
 WAYS = ("npu", "meta", "cpu")
 OFF_DEVICE = ("meta", "cpu")
 
 OPTIMIZER = click.Choice(("adamw", "adam", "momentum", "sgd", "none"))
 DTYPES = ("float32", "bfloat16", "float16", "float64")
-#: No training has a larger batch.
-MOST_BATCH = 10**9
 
 _path = click.Path(path_type=Path)
 
@@ -42,7 +37,7 @@ def _batches(ctx: click.Context, parameter: click.Parameter, value: str) -> tupl
         sizes = tuple(int(part) for part in value.split(","))
     except ValueError:
         sizes = (0,)
-    if not 1 <= min(sizes) <= max(sizes) < MOST_BATCH:
+    if not 1 <= min(sizes) <= max(sizes) < 10**9:  # no training has a larger batch
         raise UsageError(f"--batch {value[:80]}: no batch sizes", hint="give whole numbers with commas, as in 1,8,32")
     return tuple(sorted(set(sizes)))
 
@@ -103,7 +98,7 @@ def analyze(
     if html:
         write_file(html, output.render(analysis, language))
         click.echo(f"page: {html}", err=as_json)
-    sys.exit(FOUND if analysis.is_blocked else 0)
+    sys.exit(1 if analysis.is_blocked else 0)
 
 
 def _standings(census_file: Path | None) -> tuple[Kind, str, tuple[str, ...]]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from pytest_ascend.device import npu
 from pytest_ascend.environment.chips import NPUS, Chip, documented, family, objections, product_formats
@@ -107,21 +106,14 @@ class OnChip:
         """Return the operators with an objection."""
         return {name: objections for name, objections in self.objections.items() if objections}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return builtins only."""
-        return {
-            "chip": self.chip,
-            "bfloat16": self.bfloat16,
-            "float32_products": dict(self.float32_products),
-            "documented": len(self.objections),
-            "objections": {name: list(objections) for name, objections in self.objected.items()},
-        }
-
 
 def encode(census: Census, on_chip: OnChip | None = None) -> str:
     """Return the text of a census, one line per operator: the same wheel gives the same bytes on every machine."""
-    more = {"on_chip": on_chip.to_dict()} if on_chip else {}
-    return canonical_json({**census.to_dict(), **more}, indent=1) + "\n"
+    known = census.to_dict()
+    if on_chip:
+        objected = {name: list(objections) for name, objections in on_chip.objected.items()}
+        known["on_chip"] = {**asdict(on_chip), "documented": len(on_chip.objections), "objections": objected}
+    return canonical_json(known, indent=1) + "\n"
 
 
 def read(path: Path) -> Census:

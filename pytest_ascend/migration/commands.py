@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -14,7 +13,7 @@ from rich.table import Column, Table
 
 from pytest_ascend.environment.chips import npu_of
 from pytest_ascend.migration.census import NAMESPACES, OnChip, bring_up, encode, read, take
-from pytest_ascend.records.census import KINDS, PARTS, Census, Difference, compare
+from pytest_ascend.records.census import KINDS, PARTS, Census, compare
 from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import canonical_json, write_file
 
@@ -88,7 +87,19 @@ def diff(old: Path, new: Path, as_json: bool) -> None:
     removed are listed separately. torch_npu's own operators come first. Exit code 1 if anything was lost.
     """
     difference = compare(read(old), read(new))
-    click.echo(canonical_json(difference.to_dict(), indent=1) if as_json else "\n".join(_lines(difference)))
+    if as_json:
+        click.echo(canonical_json(difference.to_dict(), indent=1))
+        sys.exit(1 if difference.lost else 0)
+    click.echo(f"old: {_versions(difference.old)}\nnew: {_versions(difference.new)}")
+    for part in PARTS:
+        for name, change in getattr(difference, part).items():
+            click.echo(f"{part:<8} {name}: {change.before} -> {change.after}")
+    counts = {part: len(getattr(difference, part)) for part in PARTS}
+    # Changes that torch_npu did not make.
+    other = {"removed": "removed by torch itself", "added": "added by torch itself"}
+    click.echo(
+        ", ".join(f"{counts[part]:,} {other.get(part, part)}" for part in PARTS if part not in other or counts[part])
+    )
     sys.exit(1 if difference.lost else 0)
 
 
@@ -116,20 +127,6 @@ def _table(taken: Census) -> Table:
     for kind, meaning in KINDS.items():
         table.add_row(kind, *(f"{counts[namespace, kind]:,}" for namespace in NAMESPACES), meaning)
     return table
-
-
-def _lines(difference: Difference) -> Iterator[str]:
-    yield f"old: {_versions(difference.old)}"
-    yield f"new: {_versions(difference.new)}"
-    for part in PARTS:
-        for name, change in getattr(difference, part).items():
-            yield f"{part:<8} {name}: {change.before} -> {change.after}"
-    counts = {part: len(getattr(difference, part)) for part in PARTS}
-    yield ", ".join(f"{counts[part]:,} {_SAID.get(part, part)}" for part in PARTS if part not in _SAID or counts[part])
-
-
-#: Changes that torch_npu did not make.
-_SAID = {"removed": "removed by torch itself", "added": "added by torch itself"}
 
 
 def _versions(taken: Census) -> str:

@@ -31,12 +31,6 @@ _SHAPE = re.compile(
 #: Most elements of one input: 4 GiB of float32.
 MOST_ELEMENTS = 2**30
 
-#: Below what integers are drawn where nothing says it: a valid index of almost any embedding.
-FEW = 2
-
-#: What generators are set to before a factory is called.
-SEED = 0
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetModel:
@@ -148,9 +142,9 @@ def made(factory: Any, name: str) -> tuple[nn.Module, Any]:
 
 def seed() -> None:
     """Seed every generator that a factory may draw from: weights and inputs are the same in each run and process."""
-    random.seed(SEED)
-    np.random.seed(SEED)
-    torch.manual_seed(SEED)
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
 
 
 def called_with(given: Any, batch: int | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -208,7 +202,8 @@ def _parsed(text: str) -> list[tuple[list[int], torch.dtype, int]]:
             raise UsageError(f"{part!r} is not a shape with a torch dtype", hint=hint)
         shape = [int(size) for size in match["shape"].split("x")]
         _refuse_large(math.prod(shape), part)
-        found.append((shape, dtype, int(match["below"] or FEW)))
+        # Where nothing says it, integers are below 2: a valid index of almost any embedding.
+        found.append((shape, dtype, int(match["below"] or 2)))
     return found
 
 

@@ -194,18 +194,15 @@ class Generation:
                 f"of {int(self.best[row, place])}, whose logit is {float(self.behind()[row, place]):.3g} larger "
                 f"({float(self.margin()[row, place]):.3g} allowed)"
             )
-        if verdict.path.startswith("tokens"):
-            return "; ".join([*found, self._layer()])
-        wrong = [each.path.partition("['")[2].removesuffix("']") for each in verdict.leaves if not each.agrees]
-        return "; ".join([*found, f"first wrong layer: {wrong[0] or 'logits'}"])
-
-    def _layer(self) -> str:
+        if not verdict.path.startswith("tokens"):
+            wrong = [each.path.partition("['")[2].removesuffix("']") for each in verdict.leaves if not each.agrees]
+            return "; ".join([*found, f"first wrong layer: {wrong[0] or 'logits'}"])
         for name, actual in self.actual.tensors().items():
             exact = self.exact.tensors()[name]
             off = max(float((each.tensors()[name].double() - exact).norm()) for each in self.reference_runs)
             if not float((actual.double() - exact).norm()) <= ALLOWANCES.largest * off:
-                return f"first wrong layer: {name}"
-        return "no layer is further off than reference runs"
+                return "; ".join([*found, f"first wrong layer: {name}"])
+        return "; ".join([*found, "no layer is further off than reference runs"])
 
     def figures(self) -> Iterator[tuple[str, float | list[float]]]:
         """Yield what is recorded of a language model, of the device and of the CPU in the same dtype."""

@@ -65,7 +65,13 @@ class ModelParity:
                         self.measure(name, value)
                     found.judge(self.compare)
                 else:
-                    self._compare(what, *dtypes)
+                    # Outputs or gradients are judged as precision.whole does.
+                    model = _still(self.target.model).to(dtypes[0])
+                    args, kwargs = moved(CPU, dtypes[0], (self.target.args, dict(self.target.kwargs)))
+                    with torch.set_grad_enabled(what == "gradients"):
+                        both = ModuleResults.of(model, args, kwargs, self.device.torch_device(), dtypes[1])
+                        actual, expected = (_judged(what, each) for each in (both.actual, both.expected))
+                        self.compare(actual, expected, name=what)
 
     def _memory(self) -> None:
         """Measure the peak memory of a training, and check that it does not grow with steps."""
@@ -80,15 +86,6 @@ class ModelParity:
         # The gradients of the first training still exist when the second begins.
         kept = sum(each.numel() * each.element_size() for each in model.parameters())
         self.compare(again <= first + kept + first // 50, True, name="memory does not grow from training to training")
-
-    def _compare(self, what: str, dtype: torch.dtype, autocast: torch.dtype | None) -> None:
-        """Judge outputs or gradients as :func:`pytest_ascend.precision.whole` does."""
-        model = _still(self.target.model).to(dtype)
-        args, kwargs = moved(CPU, dtype, (self.target.args, dict(self.target.kwargs)))
-        with torch.set_grad_enabled(what == "gradients"):
-            both = ModuleResults.of(model, args, kwargs, self.device.torch_device(), autocast)
-            actual, expected = (_judged(what, each) for each in (both.actual, both.expected))
-            self.compare(actual, expected, name=what)
 
     def _compare_training(self, dtype: torch.dtype, autocast: torch.dtype | None) -> None:
         actual, right = self._on_both(training, dtype, autocast)

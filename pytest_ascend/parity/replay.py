@@ -79,8 +79,15 @@ def judge(dump: Dump) -> Iterator[CallVerdict]:
     """
     work = [(call, each) for call in dump.calls for each in ("forward", "backward") if getattr(call, each)]
     done = 0
+
+    def judge_rest(channel: Channel) -> None:
+        torch.set_num_threads(min(torch.get_num_threads(), MOST_THREADS))
+        for call, direction in work[done:]:
+            with memory_limited(allowed.memory_bytes(dump.bytes(call.forward) + dump.bytes(call.backward))):
+                channel.send(**asdict(_judged(dump, call, direction)))
+
     while done < len(work):
-        child = start(partial(_judge_all, dump, work[done:]))
+        child = start(judge_rest)
         deadline, why = Deadline(child.pid, CALL_LIMIT_S), ""
         while done < len(work) and not why:
             over = child.code()
@@ -99,13 +106,6 @@ def judge(dump: Dump) -> Iterator[CallVerdict]:
         if why:
             yield CallVerdict(work[done][0].name, work[done][1], NOT_JUDGED, why)
             done += 1
-
-
-def _judge_all(dump: Dump, work: Sequence[tuple[Call, str]], channel: Channel) -> None:
-    torch.set_num_threads(min(torch.get_num_threads(), MOST_THREADS))
-    for call, direction in work:
-        with memory_limited(allowed.memory_bytes(dump.bytes(call.forward) + dump.bytes(call.backward))):
-            channel.send(**asdict(_judged(dump, call, direction)))
 
 
 def _judged(dump: Dump, call: Call, direction: str) -> CallVerdict:

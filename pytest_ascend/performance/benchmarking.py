@@ -33,8 +33,6 @@ from pytest_ascend.system.programs import run
 BUDGET_S = 1.0
 #: What an emulated device gets, whose times say nothing of any device: seconds at most, and rounds at least.
 EMULATED_BUDGET_S, EMULATED_ROUNDS = 0.2, 3
-#: A device's own clock and the host's differ by launching and waiting; a larger difference means that one is wrong.
-CLOCKS_AGREE = 0.05
 
 PERCENTILES = {"latency_p50_us": 50.0, "latency_p95_us": 95.0, "latency_p99_us": 99.0}
 
@@ -165,7 +163,7 @@ def clock_remarks(timing: Timing) -> tuple[str, ...]:
     if not timing.device_us:
         return ()
     device, host = float(np.median(timing.device_us)), float(np.median(timing.latencies_us))
-    if device <= host * (1 + CLOCKS_AGREE):
+    if device <= host * 1.05:  # they differ by launching and waiting
         return ()
     return (f"the device's clock says {device:.0f} us, and the host waited {host:.0f} us: one of the clocks is wrong",)
 
@@ -185,10 +183,6 @@ def shares_of_peak(driver_name: str, dtype: str, flop_per_s: float, bytes_per_s:
     return {**compute, **memory}
 
 
-#: A machine on which others want more than this share of the processors is busy.
-BUSY_LOAD = 0.5
-#: A clock below this share of its rated one is throttled.
-THROTTLED = 0.95
 #: Limit for npu-smi in seconds; it waits for a driver that may hang.
 ANSWER_S = 5.0
 
@@ -240,11 +234,11 @@ def remarks(conditions: Mapping[str, float]) -> tuple[str, ...]:
     """Return sentences on why times on this machine are unreliable."""
     found = []
     load = conditions.get("host_load_per_cpu", 0.0)
-    # One processor is ours.
-    if load - 1 / (os.cpu_count() or 1) > BUSY_LOAD:
+    # One processor is ours; where others want half of them all, the machine is busy.
+    if load - 1 / (os.cpu_count() or 1) > 0.5:
         found.append(f"the machine was busy: {load:.1f} processes wanted each of its {os.cpu_count()} processors")
     clock, rated = conditions.get("npu_frequency_mhz", 0.0), conditions.get("npu_rated_frequency_mhz", 0.0)
-    if rated and clock < THROTTLED * rated:
+    if rated and clock < 0.95 * rated:
         found.append(f"the card was throttled: {clock:.0f} of {rated:.0f} MHz")
     if others := shared(conditions):
         found.append(f"others used the card: {others}")
@@ -253,8 +247,6 @@ def remarks(conditions: Mapping[str, float]) -> tuple[str, ...]:
 
 #: Steps before memory is measured: the first ones create the optimizer's state and fill caches.
 WARM_STEPS = 3
-#: Allocators round up to this; smaller changes are ignored (torch's caching allocators: 512 bytes).
-SMALLEST_BYTES = 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -277,7 +269,8 @@ def leak(by_step: Sequence[int]) -> float:
     """
     half = len(by_step) // 2
     earlier, later = by_step[:half], by_step[half:]
-    if not earlier or min(later) < max(earlier) + SMALLEST_BYTES:
+    # Smaller changes are ignored: torch's caching allocators round up to 512 bytes.
+    if not earlier or min(later) < max(earlier) + 512:
         return 0.0
     return (by_step[-1] - by_step[0]) / max(1, len(by_step) - 1)
 

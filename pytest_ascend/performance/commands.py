@@ -84,10 +84,7 @@ def _measure(scratch: Path, runs: int, chosen: Sequence[str], console: Console) 
 
 
 def _table(made: Baseline) -> Table:
-    """Return a table of the benchmarks, with what a run compared with this baseline could detect.
-
-    The table has the smallest slow-down that is called slower, and the one that is detected with 95 % certainty.
-    """
+    """Return a table of the benchmarks: from which slow-down on a run is called slower, and 95 % certain to be seen."""
     table = Table(Column("benchmark", overflow="fold"), "median us", "runs differ by", "slower from", "seen from")
     gate = Gate(benchmarks=len(made.noise))
     for name, runs in made.benchmarks.items():

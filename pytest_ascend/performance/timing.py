@@ -30,12 +30,8 @@ Make: TypeAlias = "Callable[[torch.device], Call]"
 
 #: A shorter round would mostly measure the clock and the synchronisation.
 ROUND_US = 200.0
-#: Work that takes so long is not called several times per round, however quick the next call may be.
-LONG_US = 100 * ROUND_US
 #: A device is warm when the median of this many rounds is within STABLE of the previous ones'.
 WARM_ROUNDS, STABLE = 5, 0.02
-#: Share of the time budget after which it counts as warm anyway.
-WARM_SHARE = 0.3
 #: Fewest and most rounds. The run log does not accept longer series.
 FEWEST, MOST = 5, 10_000
 
@@ -144,7 +140,8 @@ def time_rounds(
         peer()
     rounds = Rounds(call=call, device=device, peer=peer)
     rounds.calls = _calls(rounds)
-    count = _count(_warm_up(rounds, budget_s * WARM_SHARE), budget_s, fewest)
+    # After three tenths of the budget a device counts as warm anyway.
+    count = _count(_warm_up(rounds, budget_s * 0.3), budget_s, fewest)
     rounds.peers_us.clear()
     if preparations > 1:
         # Prepare the work at other addresses: earlier preparations are kept until the end.
@@ -205,7 +202,7 @@ def _calls(rounds: Rounds) -> int:
     quickest_us = math.inf
     for _ in range(3):
         quickest_us = min(quickest_us, _first_us(rounds.call, rounds.device))
-        if quickest_us > LONG_US:
+        if quickest_us > 100 * ROUND_US:  # it is not called several times, however quick the next call may be
             return 1
     return max(1, math.ceil(ROUND_US / quickest_us))
 

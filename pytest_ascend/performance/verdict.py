@@ -111,8 +111,6 @@ def _answer(difference: float, threshold: float, high: float, gate: Gate) -> str
 MANY = 1e6
 #: A smaller standard deviation is a clock's resolution.
 LEAST_DEVIATION = 5e-4
-#: With fewer runs a slope is a guess.
-FEWEST_FOR_A_LINE = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,7 +148,8 @@ def line_through(runs: Sequence[Estimate]) -> Line:
     level = Line(value=float(values.mean()), pace=float(paces.mean()), runs=len(runs))
     apart = paces - paces.mean()
     spread = float(apart @ apart)
-    if len(runs) < FEWEST_FOR_A_LINE or spread < len(runs) * LEAST_DEVIATION**2:
+    # With few runs a slope is a guess.
+    if len(runs) < 6 or spread < len(runs) * LEAST_DEVIATION**2:
         return level
     return replace(level, slope=float(apart @ values) / spread, spread=spread)
 

@@ -24,8 +24,6 @@ from typing import Any
 from pytest_ascend.records.census import FALLBACK, NATIVE
 from pytest_ascend.run.outcomes import classify
 
-_DETAIL_CHARACTERS = 6000
-
 
 class _Results(unittest.TestResult):
     """Writes an event when a test begins, and one when it is over. Its first result that is not a pass counts."""
@@ -81,7 +79,7 @@ class _Results(unittest.TestResult):
             error = error.__cause__  # PyTorch's tests raise which sample it was from what the operator raised
         is_emulated = emulator.is_active()
         found = classify(error, emulated=is_emulated, missing=emulator.missing() if is_emulated else ())
-        self._note(test, found.name, found.reason, found.detail[-_DETAIL_CHARACTERS:])
+        self._note(test, found.name, found.reason, found.detail[-6000:])
 
     addFailure = addError  # noqa: N815
 

@@ -185,8 +185,7 @@ def export(rules_file: Path | None, form: str, tests: Path | None, output: Path)
     elif tests is None:
         raise UsageError(f"--as {form} names tests", hint="add --tests with the names of all tests")
     else:
-        writers = {"disabled": rules.as_disabled, "ids": rules.as_node_ids, "lines": rules.as_lines}
-        text = writers[form](rules.excluded(known, lists.ids(tests), operators))
+        text = rules.as_list(rules.excluded(known, lists.ids(tests), operators), form)
     if str(output) == "-":
         click.echo(text, nl=False)
     else:

@@ -15,17 +15,15 @@ from pytest_ascend.upstream.lists import Listed, half
 
 SAME, OTHER, PASSES = "does not pass, same reason", "does not pass, another reason", "passes here"
 BOTH_PASS, ONLY_HERE, OWN = "passes", "does not pass here", "torch_npu itself refuses"
-#: A number by itself, not one within a name.
-_NUMBER = re.compile(r"(?<!\w)[-+]?\d[\d.]*(e[-+]?\d+)?")
-#: What CANN's host code says of a dtype or rank that it does not take.
-_SAYS = re.compile(r"emulated CANN: (.{1,120})|(aclnn\w+: EZ\d+: .{1,120})")
 
 
 def cause(outcome: Outcome) -> str:
     """Return the root cause of what did not pass: the message with its numbers taken out."""
-    said = _SAYS.search(outcome.detail)
+    # What CANN's host code says of a dtype or rank that it does not take counts before the message.
+    said = re.search(r"emulated CANN: (.{1,120})|(aclnn\w+: EZ\d+: .{1,120})", outcome.detail)
     text = (said[1] or said[2]) if said else outcome.reason[:120]
-    return f"{outcome.name}: {_NUMBER.sub('N', text)}"
+    by_itself = r"(?<!\w)[-+]?\d[\d.]*(e[-+]?\d+)?"  # not a number within a name
+    return f"{outcome.name}: {re.sub(by_itself, 'N', text)}"
 
 
 #: torch_npu's own words, before it calls CANN: the same on a card with the same torch_npu. Lists are of other releases.

@@ -137,22 +137,18 @@ def excluded(rules: Iterable[Rule], ids: Iterable[str], operators: Collection[st
     return found
 
 
-def as_disabled(out: Mapping[str, Rule]) -> str:
-    """Write torch's form of a list, which DISABLED_TESTS_FILE takes."""
-    names = (each.split("::")[-2:] for each in out)
-    rows = {f"{test} (__main__.{cls})": ["", [""]] for cls, test in names}
+def as_list(out: Mapping[str, Rule], form: str) -> str:
+    """Write a list: "lines" of node ids, by "ids" with the reasons, or "disabled" for torch's DISABLED_TESTS_FILE."""
+    if form == "lines":
+        return "".join(f"{json.dumps({'nodeid': each})}\n" for each in out)
+    rows: dict[str, Any] = {}
+    for each, rule in out.items():
+        cls, test = each.split("::")[-2:]
+        if form == "disabled":
+            rows[f"{test} (__main__.{cls})"] = ["", [""]]
+        else:
+            rows[each] = {"category": rule.source, "reason": rule.reason, "issue": ""}
     return json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
-
-
-def as_node_ids(out: Mapping[str, Rule]) -> str:
-    """Write a list by node id, with the reasons."""
-    rows = {each: {"category": rule.source, "reason": rule.reason, "issue": ""} for each, rule in out.items()}
-    return json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
-
-
-def as_lines(out: Mapping[str, Rule]) -> str:
-    """Write a node id a line."""
-    return "".join(f"{json.dumps({'nodeid': each})}\n" for each in out)
 
 
 _CONFIGS = """# Written by pytest-ascend upstream export. Import it before the tests, with torch 2.13 or later.

@@ -76,35 +76,17 @@ def _ways(optimizer: Callable[..., torch.optim.Optimizer], fused: str) -> dict[s
 OPTIMIZERS = {**_ways(torch.optim.SGD, "NpuFusedSGD"), **_ways(torch.optim.AdamW, "NpuFusedAdamW")}
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    workers: int
-    pinned: bool
-    prefetched: int
-    batch: int
-
-    @property
-    def name(self) -> str:
-        """The full name, for a measurement."""
-        return f"workers_{self.workers}_pinned_{self.pinned}_prefetch_{self.prefetched}_batch_{self.batch}".lower()
-
-    def samples_to(self, device: torch.device, samples: int) -> Iterator[Tensor]:
-        """Yield the batches of ``samples`` small images on the device."""
-        data, prefetched = TensorDataset(torch.ones(samples, 3, 64, 64)), self.prefetched if self.workers else None
-        loader = DataLoader(
-            data, self.batch, num_workers=self.workers, pin_memory=self.pinned, prefetch_factor=prefetched
-        )
-        for (images,) in loader:
-            yield images.to(device, non_blocking=self.pinned)
+#: Settings of a DataLoader: workers, whether memory is pinned, batches that a worker fetches ahead, and their size.
+PIPELINES = ((0, False, 2, 16), (0, False, 2, 64), (2, False, 2, 16), (2, False, 4, 64), (2, True, 2, 64))
 
 
-PIPELINES = (
-    Pipeline(workers=0, pinned=False, prefetched=2, batch=16),
-    Pipeline(workers=0, pinned=False, prefetched=2, batch=64),
-    Pipeline(workers=2, pinned=False, prefetched=2, batch=16),
-    Pipeline(workers=2, pinned=False, prefetched=4, batch=64),
-    Pipeline(workers=2, pinned=True, prefetched=2, batch=64),
-)
+def samples_to(
+    device: torch.device, samples: int, *, workers: int, pinned: bool, ahead: int, batch: int
+) -> Iterator[Tensor]:
+    """Yield the batches of ``samples`` small images on the device."""
+    data, factor = TensorDataset(torch.ones(samples, 3, 64, 64)), ahead if workers else None
+    for (images,) in DataLoader(data, batch, num_workers=workers, pin_memory=pinned, prefetch_factor=factor):
+        yield images.to(device, non_blocking=pinned)
 
 
 def augmentation(batch: int) -> Callable[[torch.device], Call]:

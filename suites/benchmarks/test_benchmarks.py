@@ -17,7 +17,7 @@ from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.system.dispatching import EagerDispatchMode
 
 from . import AUGMENTATION, LAUNCH, PIPELINE
-from .host_work import COPIES, OPTIMIZERS, PIPELINES, augmentation
+from .host_work import COPIES, OPTIMIZERS, PIPELINES, augmentation, samples_to
 from .models import MODES, WORKS, batch_of, inference, model_of, training
 from .operators import BY_NAME
 from .sizes import HOST, preparations, sizes_of
@@ -194,12 +194,13 @@ def test_optimizer(case: Case, _ascend_device: Device, ascend_benchmark: AscendB
 def test_input_pipeline(npu_device: torch.device, _ascend_device: Device, ascend_measure: Measure) -> None:
     """Time an epoch under each setting, and name the best by its measurement."""
     rates = {}
-    for pipeline in PIPELINES:
+    for workers, pinned, ahead, batch in PIPELINES:
         start, count = time.perf_counter(), 0
-        for images in pipeline.samples_to(npu_device, SAMPLES):
+        for images in samples_to(npu_device, SAMPLES, workers=workers, pinned=pinned, ahead=ahead, batch=batch):
             count += len(images)
         _ascend_device.synchronize()
         assert count == SAMPLES
-        rates[pipeline.name] = count / (time.perf_counter() - start)
-        ascend_measure(f"{pipeline.name}_samples_per_s", rates[pipeline.name])
+        name = f"workers_{workers}_pinned_{pinned}_prefetch_{ahead}_batch_{batch}".lower()
+        rates[name] = count / (time.perf_counter() - start)
+        ascend_measure(f"{name}_samples_per_s", rates[name])
     ascend_measure(f"best_is_{max(rates, key=rates.__getitem__)}", 1.0)

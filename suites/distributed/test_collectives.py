@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -37,8 +37,14 @@ def test_collective(
         share, where = max(shares)
         ascend_measure("error_over_allowed", share)
         assert share <= 1, f"{case.subject} is off by {share:.3g} times what rounding allows: {where}"
-        if case.family == "all_reduce":
-            _same_bits(case, answers, names)
+        for name in names if case.family == "all_reduce" else ():
+            first, *others = _part(case, name, count)[1]
+            for rank in others:
+                same = torch.equal(answers[rank].tensors[name], answers[first].tensors[name])
+                assert same, f"rank {rank} has other bits than rank {first}: {name}"
+        if case.subject == "all_reduce.deterministic":
+            times = list(answers[0].tensors.values())
+            assert all(torch.equal(each, times[0]) for each in times), "the same sum has other bits"
         return
     how, actual, moved = collectives.what(case.subject).removesuffix(".coalesced"), {}, {}
     for name, rank in results:
@@ -94,15 +100,3 @@ def _share(case: Case, answers: Sequence[Answer], rank: int, name: str) -> tuple
     else:
         wanted, allowed = collectives.expected_sum(operation, case.dtype, size, tuple(members))
     return collectives.worst(actual, wanted, allowed), where
-
-
-def _same_bits(case: Case, answers: Sequence[Answer], names: Iterable[str]) -> None:
-    """Every rank of a group gets the same bits, and with deterministic algorithms on every call."""
-    for name in names:
-        first, *others = _part(case, name, len(answers))[1]
-        for rank in others:
-            same = torch.equal(answers[rank].tensors[name], answers[first].tensors[name])
-            assert same, f"rank {rank} has other bits than rank {first}: {name}"
-    if case.subject == "all_reduce.deterministic":
-        times = list(answers[0].tensors.values())
-        assert all(torch.equal(each, times[0]) for each in times), "the same sum has other bits"

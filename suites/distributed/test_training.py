@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -88,19 +89,17 @@ def _worst(
     found: Mapping[str, T], exact: Mapping[str, T], reference_runs: Mapping[str, T], dtype: torch.dtype
 ) -> tuple[float, str]:
     """Return the largest error as a share of the allowed one, and whose it is; ``dtype`` is that of roundings."""
-    least = torch.finfo(dtype).eps
-    return max((_share(x, exact[name], reference_runs[name], least), name) for name, x in found.items())
-
-
-def _share(actual: T, exact: T, reference_runs: T, least: float) -> float:
-    if actual.shape != exact.shape:
-        return float("inf")
-    if not actual.numel():
-        return 0.0
-    error = float((actual.double() - exact.double()).abs().max())
-    off = float((reference_runs.double() - exact.double()).abs().max())
-    allowed = REFERENCE_TIMES * off + ROUNDINGS * least * float(exact.double().abs().max())
-    return error / allowed if allowed and error == error else (0.0 if error == 0 else float("inf"))  # noqa: PLR0124
+    shares = []
+    for name, actual in found.items():
+        right, run = exact[name].double(), reference_runs[name].double()
+        share = 0.0 if actual.shape == right.shape else math.inf
+        if actual.numel() and not share:
+            error = float((actual.double() - right).abs().max())
+            rounding = ROUNDINGS * torch.finfo(dtype).eps * float(right.abs().max())
+            allowed = REFERENCE_TIMES * float((run - right).abs().max()) + rounding
+            share = error / allowed if allowed and not math.isnan(error) else (0.0 if error == 0 else math.inf)
+        shares.append((share, name))
+    return max(shares)
 
 
 def _numbered(answers: Sequence[Any]) -> dict[str, T]:

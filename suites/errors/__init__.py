@@ -38,8 +38,8 @@ class Maker:
     def f(self, *shape: int, dtype: torch.dtype = torch.float32, grad: bool = False) -> T:
         return torch.ones(shape, dtype=dtype, device=self.device, requires_grad=grad)
 
-    def i(self, *values: int, dtype: torch.dtype = torch.int64) -> T:
-        return torch.tensor(values, dtype=dtype, device=self.device)
+    def i(self, *values: int) -> T:
+        return torch.tensor(values, dtype=torch.int64, device=self.device)
 
 
 def _over_third(name: str, m: Maker) -> Any:

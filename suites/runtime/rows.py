@@ -88,10 +88,10 @@ def fetched(results: Mapping[str, Any]) -> dict[str, Any]:
     return {name: each.detach().cpu() if isinstance(each, T) else each for name, each in results.items()}
 
 
-def numbered(count: int, start: int = 0, device: torch.device = CPU) -> T:
+def numbered(count: int, start: int = 0) -> T:
     """Return int32 numbers that differ from place to place, and from start to start: a lost or moved block shows."""
     places = torch.arange(start, start + count, dtype=torch.int64)
-    return ((places * 2654435761) & 0x7FFFFFFF).to(torch.int32).to(device)
+    return ((places * 2654435761) & 0x7FFFFFFF).to(torch.int32)
 
 
 def cases_of(suite: str, tables: Mapping[str, Mapping[str, Row]]) -> Iterator[Case]:

@@ -234,8 +234,8 @@ def test_lists_become_rules_and_rules_lists(tmp_path: Path) -> None:
     made.write_text(rules.write(found), encoding="utf-8")
     out = rules.excluded(rules.read(made), IDS, OPERATORS)
     assert sorted(out) == sorted(refused)
-    for form in (rules.as_node_ids, rules.as_disabled):
-        known.write_text(form(out), encoding="utf-8")
+    for form in ("ids", "disabled"):
+        known.write_text(rules.as_list(out, form), encoding="utf-8")
         again = lists.read([known])
         assert [each for each in IDS if again.of(*each.split("::", 1))] == [each for each in IDS if each in out]
 
