@@ -48,10 +48,13 @@ class Reference:
         """Return the right tensors of one kind."""
         return dict(self.exact[kind])
 
-    def spread(self, kind: str, name: str) -> tuple[list[float], list[float]]:
-        """Return the smallest and the largest value of the reference runs at each element of one tensor."""
-        values = torch.stack([each[kind][name].double() for each in self.reference_runs])
-        return values.amin(0).tolist(), values.amax(0).tolist()
+    def losses(self, actual: Tensor) -> Iterator[tuple[str, list[float]]]:
+        """Yield the measurements of a device's loss curve (steps,), beside the right one and the ends of reference runs."""
+        yield "loss_actual", actual.double().tolist()
+        yield "loss_expected", self.exact["curve"]["losses"].tolist()
+        runs = torch.stack([each["curve"]["losses"].double() for each in self.reference_runs])
+        yield "loss_low", runs.amin(0).tolist()
+        yield "loss_high", runs.amax(0).tolist()
 
     def samples(self, kind: str) -> Samples:
         """Return reference runs of one kind."""

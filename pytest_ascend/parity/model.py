@@ -92,11 +92,8 @@ class ModelParity:
         # Devices have their own lists of what autocast does, and results may have other dtypes.
         fit = _as if autocast is not None else None
         for kind, found in actual.items():
-            if kind == "curve":
-                self.measure("loss_actual", found["losses"].double().tolist())
-                self.measure("loss_expected", right.expected(kind)["losses"].tolist())
-                for end, values in zip(("loss_low", "loss_high"), right.spread(kind, "losses"), strict=True):
-                    self.measure(end, values)
+            for name, values in right.losses(found["losses"]) if kind == "curve" else ():
+                self.measure(name, values)
             if found:
                 runs = right.samples(kind)
                 self.compare(

@@ -74,11 +74,9 @@ def test_automatic_migration(
     losses = json.loads(lines[0].removeprefix("losses: "))
     with one_thread():
         right = reference(cuda_program.make_model(), _trained, _trained)
-    ascend_measure("loss_actual", losses)
-    ascend_measure("loss_expected", right.expected("curve")["losses"].tolist())
-    for end, values in zip(("loss_low", "loss_high"), right.spread("curve", "losses"), strict=True):
-        ascend_measure(end, values)
     actual = torch.tensor(losses, dtype=torch.float32)
+    for name, values in right.losses(actual):
+        ascend_measure(name, values)
     precision_compare({"losses": actual}, right.expected("curve"), reference_runs=right.samples("curve"), name="curve")
 
 

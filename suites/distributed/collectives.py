@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from pytest_ascend.distributed.rank import Place
 
+from ..runtime.rows import deterministic
 from . import REDUCTIONS
 
 T = torch.Tensor
@@ -145,14 +146,11 @@ def _coalesced(place: Place, collective: str, dtype: str) -> dict[str, Any]:
 
 
 def _repeated(place: Place, dtype: str) -> dict[str, Any]:
-    torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms would also import torch's compiler
-    try:
-        found = {}
+    found = {}
+    with deterministic():
         for again in range(6):
             found[f"all, time {again}"] = x = sent(place.rank, SIZES["many"], dtype).to(place.device)
             dist.all_reduce(x)
-    finally:
-        torch.set_deterministic_debug_mode("default")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -82,6 +83,18 @@ def _work(device: torch.device) -> tuple[T, int]:
         torch.mm(matrix, matrix)[0, 0].item()
         took = time.perf_counter() - start
     return matrix, max(1, round(BUSY_S / took))
+
+
+@contextlib.contextmanager
+def deterministic(wanted: bool = True) -> Iterator[None]:
+    """Turn deterministic algorithms on or off within a context."""
+    before = torch.get_deterministic_debug_mode()
+    # As use_deterministic_algorithms does, which also imports torch's compiler.
+    torch.set_deterministic_debug_mode("error" if wanted else "default")
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(before)
 
 
 def fetched(results: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 from pytest_ascend.operators.calling import tensors
 from pytest_ascend.run import inputs
 
-from .rows import SMOKE, STANDARD, At, Row, T
+from .rows import SMOKE, STANDARD, At, Row, T, deterministic
 
 #: Calls of one matrix (rows, 64), of all kinds of kernels. Those that add numbers in one place do it exactly.
 CALLS: Mapping[str, Callable[[T], object]] = {
@@ -61,19 +61,9 @@ def _found(function: Callable[[T], object], x: T) -> list[T]:
     return [each.cpu() for each in tensors(function(x))]
 
 
-@contextlib.contextmanager
-def _deterministic() -> Iterator[None]:
-    before = torch.get_deterministic_debug_mode()
-    torch.set_deterministic_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.set_deterministic_debug_mode(before)
-
-
 def _interleaved(at: At, rounds: int, names: tuple[str, ...]) -> None:
     x, small = _given(at, "x"), _given(at, "y", 7)
-    with _deterministic():
+    with deterministic():
         first = {name: _found(CALLS[name], x) for name in names}
         for turn in range(rounds):
             between = small.half().float() if turn % 2 else x * (turn + 2)
@@ -88,7 +78,7 @@ def _interleaved(at: At, rounds: int, names: tuple[str, ...]) -> None:
 
 def _refilled(at: At) -> None:
     x = _given(at, "x")
-    with _deterministic():
+    with deterministic():
         for name, function in CALLS.items():
             first = _found(function, x)
             x.copy_(_given(at, "z"))
@@ -100,7 +90,7 @@ def _refilled(at: At) -> None:
 
 def _resized(at: At) -> None:
     """Other shapes between, larger, smaller and empty, with the same number of elements too."""
-    with _deterministic():
+    with deterministic():
         for name, function in CALLS.items():
             x = _given(at, "x", 32)
             first = _found(function, x)
@@ -122,7 +112,7 @@ def _many(at: At, times: int, names: tuple[str, ...]) -> None:
     counter = torch.zeros(257, dtype=torch.int32, device=at.device)
     for name in names:
         function = CALLS[name]
-        with _deterministic():
+        with deterministic():
             wanted = torch.stack([tensors(function(each))[0] for each in given])
             found = torch.stack([tensors(function(given[i % 2]))[0] for i in range(times)])
         wrong[name] = (found.view(-1, 2, *found.shape[1:]) != wanted).flatten(2).any(-1).cpu()
@@ -163,7 +153,7 @@ def _other_arguments(at: At) -> None:
 
 def _refused_between(at: At) -> None:
     x = _given(at, "x")
-    with _deterministic():
+    with deterministic():
         first = {name: _found(CALLS[name], x) for name in _FEW}
         for name, before in first.items():
             with contextlib.suppress(RuntimeError, IndexError):
@@ -176,7 +166,7 @@ def _refused_between(at: At) -> None:
 def _settings_between(at: At) -> None:
     """Autocast and inference mode leave nothing behind; autocast sees weights that were changed."""
     x, weight = _given(at, "x"), _given(at, "w", 5).requires_grad_()
-    with _deterministic(), torch.no_grad():
+    with deterministic(), torch.no_grad():
         first = {name: _found(CALLS[name], x) for name in _FEW}
         linear = F.linear(x, weight).cpu()
         for turn in range(2):

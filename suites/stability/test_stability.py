@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,6 +14,7 @@ from pytest_ascend.operators.calling import on_tensors, tensors
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.comparing import PrecisionCompare
 
+from ..runtime.rows import deterministic
 from . import BATCH, COMPUTATIONS, DETERMINISM, PROMISED, STALE, Computation
 
 #: By name, 32 bits that fill memory: NaN in float32; large numbers in any format; NaN in 16 bits and -1 in integers;
@@ -60,17 +60,6 @@ def drawn(case: Case, device: torch.device) -> tuple[Computation, Sample]:
 def results(computation: Computation, call: Sample) -> list[torch.Tensor]:
     with torch.no_grad():
         return [each.detach().cpu() for each in tensors(computation.function(*call.args, **call.kwargs))]
-
-
-@contextlib.contextmanager
-def deterministic(wanted: bool) -> Iterator[None]:
-    before = torch.get_deterministic_debug_mode()
-    # As use_deterministic_algorithms does, which also imports torch's compiler.
-    torch.set_deterministic_debug_mode("error" if wanted else "default")
-    try:
-        yield
-    finally:
-        torch.set_deterministic_debug_mode(before)
 
 
 @pytest.mark.ascend_cases("stability", DETERMINISM)

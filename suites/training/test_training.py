@@ -267,11 +267,8 @@ def test_training(
     run, kind = RUN_OF[case.id]
     _ascend_reproduce(computation(run).reproduce(case.id, npu_device))
     actual, right = trained(run)
-    if kind == "curve":
-        ascend_measure("loss_actual", actual[kind]["losses"].double().tolist())
-        ascend_measure("loss_expected", right.expected(kind)["losses"].tolist())
-        for end, values in zip(("loss_low", "loss_high"), right.spread(kind, "losses"), strict=True):
-            ascend_measure(end, values)
+    for name, values in right.losses(actual[kind]["losses"]) if kind == "curve" else ():
+        ascend_measure(name, values)
     found, wanted = actual[kind], right.expected(kind)
     shared = found.keys() & wanted.keys()
     # Rounding moves some values across the kink of a ReLU, which shows in some gradients but in no sum.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pytest_ascend.precision.formulas import products_in_halves
 from suites.distributed import training
-from suites.distributed.test_training import _InHalves, _worst
+from suites.distributed.test_training import _worst
 
 MODELS = ("perceptron", "decoder")
 
@@ -18,7 +19,7 @@ def trained(model: str, dtype: torch.dtype) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("model", MODELS)
 def test_products_in_half_precision_are_seen_and_explained(model: str) -> None:
     exact, usual = trained(model, torch.float64), trained(model, torch.float32)
-    with _InHalves():
+    with products_in_halves():
         found, rounded = ({name: x.clone() for name, x in trained(model, torch.float32).items()} for _ in range(2))
     assert _worst(found, exact, usual, torch.float32)[0] > 1
     assert _worst(found, exact, rounded, torch.float16)[0] <= 1
@@ -28,7 +29,7 @@ def test_products_in_half_precision_are_seen_and_explained(model: str) -> None:
 def test_half_precision_excuses_no_rank_that_trains_alone(model: str) -> None:
     exact = trained(model, torch.float64)
     x, y = (each[: len(each) // 2] for each in training.inputs(model))
-    with _InHalves():
+    with products_in_halves():
         alone = training.trained(training.make(model), x, y)
         rounded = trained(model, torch.float32)
     assert _worst(alone, exact, rounded, torch.float16)[0] > 1
