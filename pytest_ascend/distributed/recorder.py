@@ -178,7 +178,7 @@ class Recorder:
 
         @functools.wraps(given)
         def called(*args: Any, **kwargs: Any) -> Any:
-            tensors = list(_tensors((args, kwargs)))
+            tensors = _tensors((args, kwargs))
             if self.busy or not self.is_recorded or not tensors or kwargs.get("async_op"):
                 return given(*args, **kwargs)
             before = self.timed(lambda: [fingerprint(each) for each in tensors])()
@@ -195,14 +195,11 @@ class Recorder:
         self.note("collective", name=name, op=op, group=group, before=before, after=after)
 
 
-def _tensors(value: Any) -> Iterator[Any]:
+def _tensors(value: Any) -> list[Any]:
     import torch
+    from torch.utils._pytree import tree_flatten
 
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict | list | tuple):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(each)
+    return [each for each in tree_flatten(value)[0] if isinstance(each, torch.Tensor)]
 
 
 def install(folder: Path) -> None:

@@ -80,8 +80,6 @@ def render(analysis: Analysis, language: str = ENGLISH) -> str:
     )
 
 
-#: The least width of a terminal at which a table has a column for shapes.
-WIDE = 110
 #: Rows of a table; the JSON and the page have all of them.
 ROWS = 12
 
@@ -183,7 +181,7 @@ def _table(*columns: str, say: Say, title: str = "") -> Table:
 
 
 def _operators(title: str, operators: Sequence[Operator], width: int, say: Say) -> Table:
-    on_what = ("most often on",) if width >= WIDE else ()
+    on_what = ("most often on",) if width >= 110 else ()  # shapes need a wide terminal
     table = _table("operator", "standing", "calls", "data", "GFLOP", *on_what, title=title, say=say)
     for each in operators[:ROWS]:
         on = f"{each.signatures[0][0]} ({each.signatures[0][1]}x)" if each.signatures else ""

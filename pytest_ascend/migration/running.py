@@ -204,9 +204,6 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 #: Steps of the search, and its precision as a share of the batch.
 STEPS, EXACTNESS = 8, 0.02
 
-#: If memory does not grow from one batch to the next, something else is larger: jump far ahead.
-FAR = 1024
-
 #: No tensor has more rows.
 LARGEST = 2**31
 
@@ -246,5 +243,6 @@ def _next(points: dict[int, int], capacity_bytes: int, fits: int, fails: int | N
         beside = fits + max(1, int(EXACTNESS * fits))
         return guess if guess is not None and beside < guess < last else beside
     if guess is None:
-        return None if fails is not None else min(last * FAR, LARGEST)
+        # Memory does not grow from one batch to the next, as something else is larger: jump far ahead.
+        return None if fails is not None else min(last * 1024, LARGEST)
     return min(max(guess, fits + 1), LARGEST if fails is None else fails - 1)

@@ -74,15 +74,9 @@ SKIPPED = {".git", ".tox", ".venv", "venv", "__pycache__", "build", "dist", "nod
 #: Larger files are generated.
 LARGEST_BYTES = 4 * 2**20
 
-#: Calls whose strings are for people to read.
-SAYING = {"print", "debug", "info", "warning", "warn", "error", "exception", "log", "critical"}
-
 _PYTHON, _NOTEBOOK, _CUDA = "*.py", "*.ipynb", ("*.cu", "*.cuh")
 _REQUIREMENTS = ("requirements*.txt", "requirements*.in", "pyproject.toml", "setup.cfg", "environment*.y*ml", "Pipfile")
 _SHELL = ("*.sh", "Dockerfile*", "*.dockerfile")
-
-#: A name at the beginning of a line or of a string: a list of dependencies may stand on one line.
-_PACKAGE = re.compile(r"""(?:^\W*|["'])([A-Za-z][\w.-]*)""")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,7 +157,9 @@ def scan_lines(
             for pattern, blocker in patterns.items()
             if (match := pattern.search(text))
         ]
-        named = dict.fromkeys(each.replace("-", "_").lower() for each in _PACKAGE.findall(text)) if packages else ()
+        # A package's name begins a line, or a string: a list of dependencies may stand on one line.
+        begins = re.findall(r"""(?:^\W*|["'])([A-Za-z][\w.-]*)""", text) if packages else []
+        named = dict.fromkeys(each.replace("-", "_").lower() for each in begins)
         found += [_finding(path, number, name, each) for name in named for each in NAMES if each.name == name]
     return found
 
@@ -236,7 +232,8 @@ class _Visitor(ast.NodeVisitor):
                 if keyword.arg == name and ast.unparse(keyword.value).startswith(begins):
                     known.add(keyword)
                     self._note(node, f"{name}={ast.unparse(keyword.value)}", blocker)
-        if called not in SAYING:
+        # The strings of these are for people to read.
+        if called not in ("print", "debug", "info", "warning", "warn", "error", "exception", "log", "critical"):
             for argument in (*node.args, *(each.value for each in node.keywords if each not in known)):
                 self._strings(argument)
         self.generic_visit(node)

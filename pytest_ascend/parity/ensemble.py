@@ -49,7 +49,7 @@ class Reference:
         return dict(self.exact[kind])
 
     def losses(self, actual: Tensor) -> Iterator[tuple[str, list[float]]]:
-        """Yield the measurements of a device's loss curve (steps,), beside the right one and the ends of reference runs."""
+        """Yield the measurements of a device's loss curve (steps,): it, the right one, the ends of reference runs."""
         yield "loss_actual", actual.double().tolist()
         yield "loss_expected", self.exact["curve"]["losses"].tolist()
         runs = torch.stack([each["curve"]["losses"].double() for each in self.reference_runs])

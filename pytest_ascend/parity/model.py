@@ -88,7 +88,7 @@ class ModelParity:
         self.compare(again <= first + kept + first // 50, True, name="memory does not grow from training to training")
 
     def _compare_training(self, dtype: torch.dtype, autocast: torch.dtype | None) -> None:
-        actual, right = self._on_both(training, dtype, autocast)
+        actual, right = self._on_both(train, dtype, autocast)
         # Devices have their own lists of what autocast does, and results may have other dtypes.
         fit = _as if autocast is not None else None
         for kind, found in actual.items():
@@ -108,21 +108,21 @@ class ModelParity:
     def _on_both(
         self, by: Callable[..., Observed], dtype: torch.dtype, autocast: torch.dtype | None
     ) -> tuple[Observed, Reference]:
-        compute = partial(by, self.target)
+        """Return the results of a few steps of AdamW, or by :func:`trace` the fingerprints of all that is in them."""
         model = _still(self.target.model).to(dtype)
-        actual = compute(copy.deepcopy(model), self.device.torch_device(), autocast)
-        exactly, in_dtype = (partial(compute, device=CPU, autocast=each) for each in (None, autocast))
-        return actual, reference(model, exactly, in_dtype, autocast, MOVES, orders=by is traced)
+        actual = by(copy.deepcopy(model), _recipe(self.target, autocast), self.device.torch_device())
+        exactly, in_dtype = (partial(by, recipe=_recipe(self.target, each)) for each in (None, autocast))
+        return actual, reference(model, exactly, in_dtype, autocast, MOVES, orders=by is trace)
 
     def _first_wrong_step(
         self, dtype: torch.dtype, autocast: torch.dtype | None, fit: Fit | None, actual: Observed, _: Verdict
     ) -> str:
-        found = first_wrong(*self._on_both(traced, dtype, autocast), branching=True, fit=fit)
+        found = first_wrong(*self._on_both(trace, dtype, autocast), branching=True, fit=fit)
         if found:
             return found
         none = "trained again to find the first wrong step, no single step is further off than reference runs"
         model = _still(self.target.model).to(dtype)
-        again = training(self.target, copy.deepcopy(model), self.device.torch_device(), autocast)
+        again = train(copy.deepcopy(model), _recipe(self.target, autocast), self.device.torch_device())
         same = all(torch.equal(each, again[kind][name]) for kind in actual for name, each in actual[kind].items())
         return f"{none}: the error adds up" if same else f"{none}, and results change from one training to the next"
 
@@ -134,16 +134,6 @@ def _as(run: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> dict[str, Ten
 def _still(model: nn.Module) -> nn.Module:
     """Return a copy in evaluation mode: what is random in training cannot be compared."""
     return copy.deepcopy(model).eval()
-
-
-def training(target: TargetModel, model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> Observed:
-    """Return the result of a few steps of AdamW, in evaluation mode."""
-    return train(model, _recipe(target, autocast), device)
-
-
-def traced(target: TargetModel, model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> Observed:
-    """Return fingerprints of the quantities in every step of the same training."""
-    return trace(model, _recipe(target, autocast), device)
 
 
 def _recipe(target: TargetModel, autocast: torch.dtype | None) -> Recipe:
@@ -179,7 +169,7 @@ def computed(
     """Return what a case compares, computed by a copy of the model in a dtype: by kind, and then by name."""
     model = _still(target.model).to(device, dtype)
     if what == "training":
-        return training(target, model, device, autocast)
+        return train(model, _recipe(target, autocast), device)
     args, kwargs = moved(device, dtype, (target.args, dict(target.kwargs)))
     with torch.set_grad_enabled(what == "gradients"):
         found = outputs_and_gradients(model, args, kwargs, casting(device.type, autocast))

@@ -40,10 +40,6 @@ def quantile(probability: float, degrees_of_freedom: float) -> float:
     return -float(special.stdtrit(degrees_of_freedom, 1 - probability))
 
 
-#: The share of the rounds, the quickest, that counts without a peer.
-QUICKEST = 0.1
-#: Consecutive rounds share disturbances, so that the error is estimated from means of blocks.
-BLOCKS = 8
 #: Places in memory for work with a peer, one block of rounds each, and the minimum of rounds per block.
 PLACES, FEWEST_AT_A_PLACE = 32, 3
 #: Factors from a median absolute deviation to a standard deviation, and from a mean's error to a median's (normal).
@@ -97,7 +93,8 @@ def _checked(times_us: Sequence[float]) -> Floats:
 
 
 def _quickest(values: Floats) -> float:
-    return float(np.sort(values)[: max(1, round(len(values) * QUICKEST))].mean())
+    """Return the mean of the tenth of the rounds that counts without a peer."""
+    return float(np.sort(values)[: max(1, round(len(values) * 0.1))].mean())
 
 
 def _error(times: Floats) -> float:
@@ -105,7 +102,7 @@ def _error(times: Floats) -> float:
 
     The quickest rounds are in the calm blocks, and only they count: the noisier half of the blocks is ignored.
     """
-    blocks = min(BLOCKS, len(times) // 2)
+    blocks = min(8, len(times) // 2)  # consecutive rounds share disturbances
     if blocks < 2:
         return float("inf")
     found = np.array([_quickest(part) for part in np.array_split(times, blocks)])

@@ -13,8 +13,6 @@ from typing import Any
 
 from pytest_ascend.device import Device
 
-#: Operators kept of a profile, most expensive first.
-KEPT = 12
 #: Calls that are profiled at most, within PATIENCE_S: their minimum counts, as for times.
 CALLS, PATIENCE_S = 3, 0.2
 
@@ -54,7 +52,7 @@ def profile_of(call: Callable[[], object], device: Device, profiler: Callable[[]
         except Exception as error:  # noqa: BLE001 - a missing profile must not lose the benchmark
             reason = f"torch_npu.profiler gave nothing: {type(error).__name__}: {error}"
     times_us = times_us or _host_us(call)
-    longest = sorted(times_us, key=times_us.__getitem__, reverse=True)[:KEPT]
+    longest = sorted(times_us, key=times_us.__getitem__, reverse=True)[:12]
     remarks = (f"the profile is the host's: {reason}",) if reason else ()
     return Profile(times_us={name: times_us[name] for name in longest}, remarks=remarks)
 

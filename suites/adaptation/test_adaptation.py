@@ -113,9 +113,6 @@ def test_slip(case: Case, npu_device: torch.device, ascend_measure: Measure) -> 
     assert report.first.label == expected, f"begins in {expected}, seen first in:\n" + "\n".join(report.explain())
 
 
-CLASSES = 1000
-
-
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """Yield a folder that is removed afterwards: models are large."""
@@ -150,7 +147,7 @@ def test_offline(
     onnx = to_onnx(make(case.subject, MODES["float32"], npu_device), x, folder / "model.onnx")
     om = to_om(atc, onnx, x.shape, _ascend_device.chip())
     _ascend_device.synchronize()
-    logits = by_ascendcl(om, x, (BATCH, CLASSES), ctypes.CDLL(LIBRARY))
+    logits = by_ascendcl(om, x, (BATCH, 1000), ctypes.CDLL(LIBRARY))
     _judge(logits.cpu(), case.subject, golden_store, precision_compare)
 
 

@@ -147,10 +147,6 @@ def test_captured(
     ascend_benchmark(prepared, Work(items=sizes.batch), budget_s=1.0 if sizes is HOST else 2.0)
 
 
-#: Seconds of rounds: if the device shares the host's processor, inputs at many addresses are used in turn.
-BUDGET_S = 1.5
-
-
 @pytest.mark.ascend_cases("benchmarks", "latency")
 def test_operator(case: Case, _ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
     sizes, dtype = sizes_of(_ascend_device), getattr(torch, case.dtype)
@@ -159,7 +155,8 @@ def test_operator(case: Case, _ascend_device: Device, ascend_benchmark: AscendBe
         return
     row = BY_NAME[case.subject]
     places = preparations(_ascend_device, row.held_bytes(sizes, dtype), PLACES)
-    ascend_benchmark(row.make(sizes, dtype), row.work(sizes, dtype), budget_s=BUDGET_S, preparations=places)
+    # If the device shares the host's processor, inputs at many addresses are used in turn.
+    ascend_benchmark(row.make(sizes, dtype), row.work(sizes, dtype), budget_s=1.5, preparations=places)
 
 
 @pytest.mark.ascend_case(LAUNCH)

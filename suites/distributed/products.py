@@ -27,11 +27,8 @@ BACK = {
     "npu_moe_distribute_combine_add_rms_norm": "npu_moe_distribute_combine_add_rms_norm",
 }
 NORMALIZED = "npu_moe_distribute_combine_add_rms_norm"
-FORTH = {NORMALIZED: "npu_moe_distribute_dispatch_v2"}
 #: Kind of int8 weights -> number of row groups with a scale and an offset of their own.
 WEIGHTS = {"int8-weight": 1, "int8-weight-groups": 4}
-#: The scales for quantization in transit between ranks.
-WAY = ("comm_quant_scale_1", "comm_quant_scale_2")
 
 
 def made(rank: int, name: str, dtype: str, *shape: int) -> T:
@@ -70,7 +67,7 @@ def _inner(how: str, count: int) -> int:
 def run(place: Place, how: str, dtype: str) -> dict[str, Any]:
     backend: Any = dist.distributed_c10d._get_default_group()._get_backend(place.device)  # noqa: SLF001  (no other)
     base, _, kind = how.partition(".")
-    call = _operator(FORTH.get(how, base))
+    call = _operator("npu_moe_distribute_dispatch_v2" if how == NORMALIZED else base)
     name, rank, count = backend.get_hccl_comm_name(place.rank), place.rank, place.count
 
     def of(key: str, *shape: int) -> T:
@@ -115,7 +112,9 @@ def quantized(how: str, dtype: str, rank: int, count: int) -> dict[str, T]:
     if kind in ("int8-token", "int8-way"):
         wide = scale if of is torch.bfloat16 else scale.float()
         found |= {"dequant_scale": wide, "pertoken_scale": made(rank, "token scale", "float32", ROWS).abs()}
-        return found | (dict(zip(WAY, _on_the_way(dtype, count), strict=True)) if kind == "int8-way" else {})
+        if kind == "int8-way":  # with scales for quantization in transit between ranks
+            found["comm_quant_scale_1"], found["comm_quant_scale_2"] = _on_the_way(dtype, count)
+        return found
     return found | {"dequant_scale": scale if of is torch.bfloat16 else scale.float().view(torch.int32).long()}
 
 

@@ -21,8 +21,6 @@ from .rows import SMOKE, STANDARD, At, Row
 MIB = 2**20
 #: How many times longer than its neighbours a call may take, and the seconds that count as nothing.
 TIMES, NOTHING_S = 20.0, 2e-4
-#: Bytes that the host may hold more after a thousand calls: a leak of 64 KiB a call would be 62 MiB.
-HOST_GROWTH = 24 * MIB
 
 
 def _least_s(at: At, call: Callable[[], object], rounds: int) -> float:
@@ -147,7 +145,7 @@ def _soak(at: At, calls: int) -> None:
         at.wait()
         grown, host_grown = (now - then for now, then in zip(_held(at), before, strict=True))
         at.holds(grown <= MIB // 4, f"{calls:,} calls of {name} leave {grown:,} bytes on the device")
-        limit = HOST_GROWTH * max(calls, 250) // 1000
+        limit = 24 * MIB * max(calls, 250) // 1000  # a leak of 64 KiB a call would be 62 MiB after a thousand
         at.holds(host_grown <= limit, f"{calls:,} calls of {name} leave {host_grown:,} bytes on the host")
 
 

@@ -21,19 +21,14 @@ from . import BATCH, COMPUTATIONS, DETERMINISM, PROMISED, STALE, Computation
 #: zeros, which hide many a mistake.
 PATTERNS = {"NaN": 0x7FC00000, "0x7F": 0x7F7F7F7F, "0xFF": -1, "zeros": 0}
 
-#: Bytes of one tensor: the caching allocators of torch and torch_npu split tensors up to 1 MiB from segments of their
-#: own, in steps of 512 bytes.
-SIZES = tuple(2**exponent for exponent in range(20, 8, -1))
-#: Gaps of any size between tensors in use are filled piece by piece.
-GAPS = 3
-
 
 def poison(device: torch.device, pattern: int) -> None:
     """Fill the memory for the next small tensors: what the allocator holds and nothing uses."""
     if device.type != "cpu":
         getattr(torch, device.type).empty_cache()
-        # Allocators add some bytes to each tensor, which must not change its size class.
-        counts = [(size - 64) // 4 for size in SIZES for _ in range(GAPS)]
+        # Caching allocators split tensors up to 1 MiB from segments of their own, in steps of 512 bytes, and add some
+        # bytes to each, which must not change its size class. Gaps are filled piece by piece.
+        counts = [(2**exponent - 64) // 4 for exponent in range(20, 8, -1) for _ in range(3)]
         held = [torch.full((count,), pattern, dtype=torch.int32, device=device) for count in counts]
         held.clear()
 
