@@ -179,9 +179,6 @@ _WITH_MAX_WORKSPACE = re.compile(r"aclnn(FusedInferAttention|FlashAttentionVarLe
 #: more, which are emulated too. Whoever looks one up gets what its resolver returns.
 _ONLY_ON = {"aclnnLSTM": "Ascend950"}
 
-#: Operators of ATB get a context, whose second word is the stream: see runtime/atb.c.
-_STREAM_OF_CONTEXT = "((void **)stream)[1]"
-
 
 def operators_source(signatures: Iterable[Signature]) -> str:
     """Return the source of libopapi.so. The order of the signatures is that of the operators' indices."""
@@ -200,7 +197,8 @@ def operators_source(signatures: Iterable[Signature]) -> str:
         if chip := _ONLY_ON.get(name):
             parts.append(on_one_chip(name=name, chip=chip, length=len(chip)))
         else:
-            parts.append(second(name=name, stream=_STREAM_OF_CONTEXT if name.startswith("Atb") else "stream"))
+            # Operators of ATB get a context, whose second word is the stream: see runtime/atb.c.
+            parts.append(second(name=name, stream="((void **)stream)[1]" if name.startswith("Atb") else "stream"))
     return "\n".join(parts)
 
 

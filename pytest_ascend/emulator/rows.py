@@ -32,9 +32,6 @@ from pytest_ascend.emulator.registry import Body, Family, MissingOperator, T, at
 from pytest_ascend.emulator.signature import CONTAINERS, Parameter, parse
 from pytest_ascend.emulator.tensors import Refused
 
-_ROW = re.compile(r"(\w+(?:\([^()]*\))?) = (.+)")
-
-
 #: The names that expressions have everywhere.
 COMMON = {"torch": torch, "aten": aten, "gradients": gradients, "T": T}
 
@@ -48,7 +45,7 @@ def sections() -> dict[str, list[tuple[str, str]]]:
         if line.startswith("["):
             rows = found[line.strip("[]")] = []
         elif line and not line.startswith("#"):
-            row = _ROW.fullmatch(line)
+            row = re.fullmatch(r"(\w+(?:\([^()]*\))?) = (.+)", line)
             if not row:
                 raise ValueError(f"operators.txt: expected 'declaration = expression', got {line!r}")
             rows.append((row[1], row[2]))

@@ -30,8 +30,6 @@ C_TYPES = {
 
 ROLES = ("in", "inout", "out", "dynamic")
 
-_DECLARATION = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
-
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -58,7 +56,7 @@ class Signature:
 @functools.cache
 def parse(declaration: str) -> Signature:
     """Parse a declaration. Raises ValueError that quotes the invalid part."""
-    match = _DECLARATION.fullmatch(declaration.strip())
+    match = re.fullmatch(r"(\w+)\((.*)\)", declaration.strip(), re.DOTALL)
     if not match:
         raise ValueError(f"expected 'aclnnName(type name, ...)', got {declaration!r}")
     name, inside = match.groups()

@@ -13,7 +13,7 @@ import torch
 from torch._C._dynamo import eval_frame
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_map_only
 
 T = TypeVar("T")
 HALF = (torch.float16, torch.bfloat16)
@@ -139,7 +139,18 @@ class _StepsOfFloat32(EagerDispatchMode):
                 if not lacks_half(error):
                     raise
             self.refused.add(call)
-        return _rounded_step(func, given)
+        wide = tree_map(_widened, given)
+        found = func(*wide[0], **wide[1])
+        pairs = zip(tree_flatten(given)[0], tree_flatten(wide)[0], strict=True)
+        half = [(mine, theirs) for mine, theirs in pairs if mine is not theirs and isinstance(mine, torch.Tensor)]
+        if func._schema.is_mutable:  # noqa: SLF001 - public under no other name
+            for mine, theirs in half:
+                mine.copy_(theirs)
+            changed = {id(theirs): mine for mine, theirs in half}
+            return tree_map(lambda value: changed.get(id(value), value), found)
+        asked = given[1].get("dtype") or (half[0][0].dtype if half else None)
+        kind = asked if asked in HALF else torch.float32
+        return tree_map_only(torch.Tensor, lambda x: x.to(kind) if x.dtype is torch.float32 else x, found)
 
 
 @functools.cache
@@ -147,21 +158,6 @@ def is_composed(operator: Any) -> bool:
     """Whether torch composes the operator of others, and its gradient of theirs."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
     return bool(has_kernel(operator.name(), "CompositeImplicitAutograd"))
-
-
-def _rounded_step(func: Any, given: tuple[Sequence[Any], dict[str, Any]]) -> Any:
-    wide = tree_map(_widened, given)
-    found = func(*wide[0], **wide[1])
-    pairs = zip(tree_flatten(given)[0], tree_flatten(wide)[0], strict=True)
-    half = [(mine, theirs) for mine, theirs in pairs if mine is not theirs and isinstance(mine, torch.Tensor)]
-    if func._schema.is_mutable:  # noqa: SLF001 - public under no other name
-        for mine, theirs in half:
-            mine.copy_(theirs)
-        changed = {id(theirs): mine for mine, theirs in half}
-        return tree_map(lambda value: changed.get(id(value), value), found)
-    asked = given[1].get("dtype") or (half[0][0].dtype if half else None)
-    kind = asked if asked in HALF else torch.float32
-    return tree_map(lambda value: value.to(kind) if getattr(value, "dtype", None) is torch.float32 else value, found)
 
 
 def _widened(value: Any) -> Any:

@@ -26,9 +26,6 @@ DIGITS_LIMIT = 20
 #: Most values in one text; the frozen manifest has 200,000, and an empty list of two bytes takes 60 of memory.
 VALUES_LIMIT = 2_500_000
 
-#: Logs have lines of some KB.
-_BUFFER_BYTES = 1 << 18
-
 
 def open_regular(path: Path, limit_bytes: int, *, follow: bool = True) -> BinaryIO:
     """Open a regular file to read; ``follow`` allows ``path`` to be a symbolic link.
@@ -38,7 +35,7 @@ def open_regular(path: Path, limit_bytes: int, *, follow: bool = True) -> Binary
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     try:
-        file = os.fdopen(os.open(path, flags), "rb", _BUFFER_BYTES)
+        file = os.fdopen(os.open(path, flags), "rb", 1 << 18)  # logs have lines of some KB
     except ValueError as error:  # a NUL inside of the name
         raise OSError(errno.EINVAL, str(error)) from error
     status = os.fstat(file.fileno())

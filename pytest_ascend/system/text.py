@@ -69,10 +69,6 @@ def parse_share(text: str) -> float:
     return share
 
 
-#: One year: no run takes longer.
-_LONGEST_S = 366 * 86400
-
-
 def parse_duration(text: str) -> float:
     """Return the seconds, up to a year, of ``90``, ``90s``, ``30m`` or ``1h``. Raises UsageError for all else."""
     unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], 0)
@@ -80,6 +76,6 @@ def parse_duration(text: str) -> float:
         value = float(text[:-1] if unit else text) * (unit or 1) if text.isascii() else 0.0
     except ValueError:
         value = 0.0
-    if not 0 < value < _LONGEST_S:
+    if not 0 < value < 366 * 86400:  # no run takes longer
         raise UsageError(f"{text}: invalid duration", hint="seconds, minutes or hours, such as 600, 30m or 1h")
     return value
