@@ -21,7 +21,6 @@ _SAID = (
     (r"(contiguous_format)", r"{0}"),
     (r"acl not supported: (?:aclnn)?(\w+)", r"(?i)aclnn(Inplace)?{0}"),
 )
-_WHERE = re.compile(r"^(_refs_)?(nn_functional_|nn_|special_)?")
 
 
 def is_said(reason: str, message: str) -> bool:
@@ -44,7 +43,7 @@ def _rules() -> dict[tuple[str, str], list[dict[str, Any]]]:
 
 def _plain(operator: str) -> str:
     """Return an operator's name without where Python has it: relu of _refs_nn_functional_relu and of nn.ReLU."""
-    return _WHERE.sub("", operator.replace(".", "_")).lower()
+    return re.sub(r"^(_refs_)?(nn_functional_|nn_|special_)?", "", operator.replace(".", "_")).lower()
 
 
 def seen(operator: str, dtype: str, message: str) -> str:

@@ -44,10 +44,6 @@ class Code:
     source: str
 
 
-def _code(code: str, says: str, kind: str, source: str) -> Code:
-    return Code(code, says, kind, _DATA["sources"][source])
-
-
 def _official() -> Iterator[Code]:
     """Yield every code of CANN's own tables, by its official name; see tools/cann_codes.py."""
     official = table("environment/cann_codes.json")
@@ -87,10 +83,11 @@ def codes_in(text: str) -> Iterator[Code]:
 def _by_rule(code: str) -> Code | None:
     for pattern, says, kind, source in _DATA["numbering"]:
         if re.fullmatch(pattern, code):
-            return _code(code, says, kind, source)
+            return Code(code, says, kind, _DATA["sources"][source])
     return None
 
 
 #: Every code by number or name: with a meaning of ours, or else its official name. What is not here falls under a rule
 #: of the numbering.
-CODES = {**{each.code: each for each in _official()}, **{row[0]: _code(*row) for row in _DATA["codes"]}}
+CODES = {each.code: each for each in _official()}
+CODES |= {code: Code(code, says, kind, _DATA["sources"][source]) for code, says, kind, source in _DATA["codes"]}

@@ -29,6 +29,11 @@ class Version:
             raise ValueError(f"{text[:LONGEST]!r} is no version")
         self.text = text
         self.key = tuple((_STAGES[(stage or "")], int(number)) for stage, number in _PART.findall(text.lower()))
+        trimmed = list(self.key)
+        while trimmed and trimmed[-1] == (_STAGES[""], 0):
+            trimmed.pop()
+        # Padded, so that 25.0 equals 25.0.0 and a release follows its RCs.
+        self._padded = (*trimmed, *[(_STAGES[""], 0)] * (10 - len(trimmed)))
 
     @property
     def release(self) -> tuple[int, ...]:
@@ -36,23 +41,16 @@ class Version:
         return tuple(number for _, number in itertools.takewhile(lambda part: part[0] == _STAGES[""], self.key))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Version) and self._padded() == other._padded()
+        return isinstance(other, Version) and self._padded == other._padded
 
     def __lt__(self, other: Version) -> bool:
-        return self._padded() < other._padded()
+        return self._padded < other._padded
 
     def __hash__(self) -> int:
-        return hash(self._padded())
+        return hash(self._padded)
 
     def __str__(self) -> str:
         return self.text
-
-    def _padded(self) -> tuple[tuple[int, int], ...]:
-        """Return the key, padded so that 25.0 equals 25.0.0 and a release follows its RCs."""
-        trimmed = list(self.key)
-        while trimmed and trimmed[-1] == (_STAGES[""], 0):
-            trimmed.pop()
-        return (*trimmed, *[(_STAGES[""], 0)] * (10 - len(trimmed)))
 
 
 def is_version(text: str) -> bool:

@@ -66,7 +66,13 @@ def census(
         click.echo("\n".join([*lines, f"{len(names):,} {kind}", ""]))
     console = Console(highlight=False)
     console.print(_versions(taken), markup=False)
-    console.print(_table(taken))
+    counts = taken.counts()
+    totals = {name: f"{sum(counts[name, kind] for kind in KINDS):,}" for name in NAMESPACES}
+    columns = [Column(f"{name}::", total, justify="right") for name, total in totals.items()]
+    table = Table(Column("kind", "all"), *columns, "what it means", show_footer=True)
+    for kind, meaning in KINDS.items():
+        table.add_row(kind, *(f"{counts[name, kind]:,}" for name in NAMESPACES), meaning)
+    console.print(table)
     if on_chip:
         console.print(_on_chip(on_chip), markup=False)
     console.print(SCOPE, markup=False)
@@ -115,18 +121,6 @@ def _on_chip(found: OnChip) -> str:
     formats = ", ".join(f"{kind} {how}" for kind, how in found.float32_products.items())
     default = f"Float32 there by torch_npu's defaults: {formats}."
     return "\n".join([first, *counts, *none, default, "Which: --show native"])
-
-
-def _table(taken: Census) -> Table:
-    counts = taken.counts()
-    totals = [f"{sum(counts[namespace, kind] for kind in KINDS):,}" for namespace in NAMESPACES]
-    of_namespaces = [
-        Column(f"{name}::", total, justify="right") for name, total in zip(NAMESPACES, totals, strict=True)
-    ]
-    table = Table(Column("kind", "all"), *of_namespaces, "what it means", show_footer=True)
-    for kind, meaning in KINDS.items():
-        table.add_row(kind, *(f"{counts[namespace, kind]:,}" for namespace in NAMESPACES), meaning)
-    return table
 
 
 def _versions(taken: Census) -> str:

@@ -25,12 +25,6 @@ T = torch.Tensor
 #: Computes the results of one process on the CPU, by name, in a dtype.
 Known: TypeAlias = Callable[[torch.dtype], dict[str, T]]
 
-#: The error of a rank relative to one process in float32: gradients are summed in another order, and three steps
-#: amplify the difference.
-REFERENCE_TIMES = 16.0
-#: In addition, a few roundings of the largest element.
-ROUNDINGS = 32.0
-
 #: Kind of training -> the function that ranks run, and its arguments, the model first.
 PARALLEL: Mapping[str, tuple[Callable[..., Any], str, dict[str, Any]]] = {
     "ddp": (training.data_parallel, "perceptron", {}),
@@ -95,8 +89,10 @@ def _worst(
         share = 0.0 if actual.shape == right.shape else math.inf
         if actual.numel() and not share:
             error = float((actual.double() - right).abs().max())
-            rounding = ROUNDINGS * torch.finfo(dtype).eps * float(right.abs().max())
-            allowed = REFERENCE_TIMES * float((run - right).abs().max()) + rounding
+            # A rank sums gradients in another order than one process, and three steps amplify the difference. A few
+            # roundings of the largest element are allowed beside it.
+            rounding = 32 * torch.finfo(dtype).eps * float(right.abs().max())
+            allowed = 16 * float((run - right).abs().max()) + rounding
             share = error / allowed if allowed and not math.isnan(error) else (0.0 if error == 0 else math.inf)
         shares.append((share, name))
     return max(shares)

@@ -14,9 +14,6 @@ from pytest_ascend.run import inputs
 
 from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T
 
-#: A number that no input has: it fills the memory around views.
-GUARD = 77.0
-
 
 @dataclass(frozen=True, slots=True)
 class Function:
@@ -93,7 +90,8 @@ def _leaves(name: str, function: Function, device: torch.device, dtype: torch.dt
     for place, shape in enumerate(function.shapes):
         values = inputs.normal(f"autograd/{name}/{place}", shape)
         values = values.abs() + 0.25 if function.positive else values
-        whole = torch.full((*shape[:-1], shape[-1] * 2 + 3), GUARD, dtype=torch.float32)
+        # No input has the number that fills the memory around views.
+        whole = torch.full((*shape[:-1], shape[-1] * 2 + 3), 77.0, dtype=torch.float32)
         whole[..., 3 : 3 + 2 * shape[-1] : 2] = values
         wholes.append(whole.to(dtype).to(device).requires_grad_())
         views.append(wholes[-1][..., 3 : 3 + 2 * shape[-1] : 2])
