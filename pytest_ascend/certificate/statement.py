@@ -40,6 +40,7 @@ def statement(
     """
     run = candidate.summary.run
     finished = run.footer.finished if run.footer else run.header.started
+    challenge = run.header.options.get("challenge")
     found = Counter((each.case.suite, each.outcome_name) for each in candidate.results)
     return {
         "schema": SCHEMA,
@@ -57,7 +58,8 @@ def statement(
             "started": run.header.started,
             "finished": finished,
             "level": run.header.level,
-            "challenge": _challenge(run),
+            # The seed that the verifier chose for generated calls.
+            "challenge": "" if challenge is None else str(int(challenge)),
         },
         "time_stamps": time_stamps(run),
         "counts": {
@@ -97,12 +99,6 @@ def time_stamps(run: Run) -> list[dict[str, str]]:
         {"authority": each.authority, "time": moment_of(each.answer, each.digest).isoformat(timespec="seconds")}
         for each in stamps
     ]
-
-
-def _challenge(run: Run) -> str:
-    """Return the seed that the verifier chose for generated calls, "" for none."""
-    found = run.header.options.get("challenge")
-    return "" if found is None else str(int(found))
 
 
 def not_covered(candidate: Candidate) -> list[str]:

@@ -59,7 +59,8 @@ class Notebook:
                     return
                 self.note(question)
                 answer = ask()
-                if _is_refusal(answer) and (wrong := health()):
+                said = answer.get("said", "") if isinstance(answer, dict) else answer
+                if isinstance(said, str) and re.match(r"\w+: ", said) and (wrong := health()):  # a refusal
                     # After a fatal error every later answer of this process would be one; another one continues.
                     sys.exit(f"the device is lost after {answer!s:.300}: {wrong}")
                 self.note(question, answer)
@@ -74,11 +75,6 @@ class Notebook:
                 place = place.setdefault(each, {})
             place[last] = answer
         return found
-
-
-def _is_refusal(answer: Any) -> bool:
-    text = answer if isinstance(answer, str) else str(answer.get("said", "")) if isinstance(answer, dict) else ""
-    return re.match(r"\w+: ", text) is not None
 
 
 def _health() -> str:

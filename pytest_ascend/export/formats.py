@@ -236,17 +236,14 @@ def github(summary: Summary) -> str:
     """Return workflow commands that GitHub shows beside a pull request: one for each cause, the worst first."""
     lines = []
     for cause in causes_of(summary.results)[:ANNOTATIONS_LIMIT]:
-        title = _command_property(f"{cause.outcome}: {cause.title} ({len(cause.cases):,} cases)")
+        title = _command_data(f"{cause.outcome}: {cause.title} ({len(cause.cases):,} cases)")
+        title = title.replace(":", "%3A").replace(",", "%2C")  # which end a property
         lines.append(f"::error title={title}::{_command_data(f'{cause.representative.case.id}: {cause.finding}')}\n")
     return "".join((*lines, f"::notice title=pytest-ascend::{_command_data(summary.verdict.sentence)}\n"))
 
 
 def _command_data(text: str) -> str:
     return evidence.line(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _command_property(text: str) -> str:
-    return _command_data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 FORMATS: Mapping[str, Callable[[Summary], str]] = {

@@ -19,6 +19,8 @@ from pytest_ascend.verdict.summary import Summary
 
 #: Relative change of a time, throughput or size that is reported.
 SPEED_SHARE = 0.1
+#: Whether less is better, by the ending of a figure's name; other figures have no direction.
+_LESS_IS_BETTER = {"_per_s": False, "_us": True, "_ms": True, "_s": True, "_bytes": True}
 
 REGRESSION, FIX, OTHER, NEW, VANISHED = "regression", "fix", "other", "new", "vanished"
 ERROR_DRIFT, SLOWER, FASTER = "error-drift", "slower", "faster"
@@ -195,19 +197,14 @@ def _drifts(old: ResultRecord, new: ResultRecord, speed_share: float) -> Iterato
     if before is not None and after is not None and after > 1.1 * before + 0.5:
         yield change(ERROR_DRIFT, "error_ulp", before, after, after / before if before else math.inf)
     for name, after in new.measurements.items():
-        before, less_is_better = old.measurements.get(name, 0.0), _direction(name)
+        before = old.measurements.get(name, 0.0)
+        less_is_better = next((less for ending, less in _LESS_IS_BETTER.items() if name.endswith(ending)), None)
         if less_is_better is None or not before > 0 or not after > 0 or not _is_beyond_spread(name, old, new):
             continue
         slowdown = after / before if less_is_better else before / after
         factor = max(slowdown, 1 / slowdown)
         if factor >= 1 + speed_share:
             yield change(SLOWER if slowdown > 1 else FASTER, name, before, after, factor)
-
-
-def _direction(name: str) -> bool | None:
-    """Return whether less is better, by the ending of a figure's name; None for other figures."""
-    endings = {"_per_s": False, "_us": True, "_ms": True, "_s": True, "_bytes": True}
-    return next((less for ending, less in endings.items() if name.endswith(ending)), None)
 
 
 def _is_beyond_spread(name: str, old: ResultRecord, new: ResultRecord) -> bool:
@@ -222,11 +219,8 @@ def _is_beyond_spread(name: str, old: ResultRecord, new: ResultRecord) -> bool:
     ]
     if not stem or any(len(each) < 5 for each in samples):
         return True
-    (low, high), (other_low, other_high) = (_notch(each) for each in samples)
-    return high < other_low or other_high < low
-
-
-def _notch(values: Sequence[float]) -> tuple[float, float]:
-    first, _, third = quantiles(values, n=4)
-    half = 1.57 * (third - first) / math.sqrt(len(values))
-    return median(values) - half, median(values) + half
+    reach = 0.0
+    for values in samples:
+        first, _, third = quantiles(values, n=4)
+        reach += 1.57 * (third - first) / math.sqrt(len(values))
+    return abs(median(samples[0]) - median(samples[1])) > reach

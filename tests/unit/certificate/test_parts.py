@@ -369,9 +369,9 @@ def test_what_is_not_covered_is_stated(summary: Any, tier: str, outside: int) ->
 
 
 @pytest.mark.parametrize(("given", "said"), [(None, ""), (0, "0"), (77, "77"), ("5", "5")])
-def test_a_challenge_is_a_whole_number(given: object, said: str) -> None:
-    run: Any = SimpleNamespace(header=SimpleNamespace(options={} if given is None else {"challenge": given}))
-    assert statement._challenge(run) == said
+def test_a_challenge_is_a_whole_number(summary: Any, given: object, said: str) -> None:
+    header = replace(summary.run.header, options={} if given is None else {"challenge": given})
+    assert stated(replace(summary, run=replace(summary.run, header=header)))["run"]["challenge"] == said
 
 
 def test_a_number_is_of_the_content_and_not_of_the_day() -> None:

@@ -246,7 +246,7 @@ def test_an_annotation_for_each_of_the_ten_worst_causes() -> None:
     assert found[0].startswith("::error title=failed%3A ")
     assert found[-1].startswith("::notice title=pytest-ascend::Does not conform")
     assert formats._command_data("5%\r") == "5%25\\r"
-    assert formats._command_property("a: b, 5%") == "a%3A b%2C 5%25"
+    assert "(1%2C000 cases)::" in formats.github(one(*[record(reason="a")] * 1000))
 
 
 def beside_of(*events: Any, **more: Any) -> list[Line]:

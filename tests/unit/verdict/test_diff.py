@@ -161,6 +161,8 @@ def test_errors_by_different_standards_are_not_compared():
     [
         ("latency_us", 100.0, 120.0, "slower"),
         ("latency_us", 120.0, 100.0, "faster"),
+        ("load_ms", 100.0, 120.0, "slower"),
+        ("start_s", 100.0, 120.0, "slower"),
         ("throughput_per_s", 100.0, 80.0, "slower"),
         ("peak_memory_bytes", 100.0, 150.0, "slower"),
         ("latency_us", 100.0, 105.0, None),

@@ -211,18 +211,14 @@ def test_a_spread_is_considered_from_five_samples_on(samples: int, counts: bool)
     assert bool(found.changes["slower"]) is counts
 
 
-def test_a_notch_is_the_median_and_its_uncertainty() -> None:
-    low, high = diff._notch([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
-    half = 1.57 * (6.0 - 2.0) / math.sqrt(7)
-    assert (low, high) == (pytest.approx(4 - half), pytest.approx(4 + half))
-
-
-@pytest.mark.parametrize(
-    ("name", "less"),
-    [("a_us", True), ("a_ms", True), ("a_s", True), ("a_bytes", True), ("a_per_s", False), ("rounds", None)],
-)
-def test_less_is_better_by_the_unit(name: str, less: bool | None) -> None:
-    assert diff._direction(name) is less
+@pytest.mark.parametrize(("share", "counts"), [(0.99, False), (1.01, True)])
+def test_medians_differ_where_their_uncertainties_do_not_overlap(share: float, counts: bool) -> None:
+    samples = [70.0, 80.0, 90.0, 100.0, 110.0, 120.0, 130.0]
+    apart = share * 2 * 1.57 * (120.0 - 80.0) / math.sqrt(7)
+    before = measured(100.0, {"latency_us": samples})
+    for sign, kind in ((1, "slower"), (-1, "faster")):
+        after = measured(100.0 + sign * apart, {"latency_us": [each + sign * apart for each in samples]})
+        assert bool(diff.compare(before, after).changes[kind]) is counts
 
 
 def test_runs_are_comparable_where_both_covered_a_level() -> None:
