@@ -144,14 +144,13 @@ def of_host(interpreter: Interpreter, function: Function) -> dict[str, Any]:
         each_takes = set(PROBED).intersection(*(takes.get(name, PROBED) for name in inputs))
         if together and (lost := [each for each in PROBED if each in each_takes - together]):
             found["together"] = {" ".join(inputs): lost}
-    if ranks := [name for name in tensors if _limited(interpreter, function, name)]:
+    within, beyond = (
+        [name for name in tensors if interpreter.refuses(function, {name: Tensor(rank=rank)})]
+        for rank in (MOST_DIMENSIONS, MOST_DIMENSIONS + 1)
+    )
+    if ranks := [name for name in beyond if name not in within]:
         found["rank"] = ranks
     return found
-
-
-def _limited(interpreter: Interpreter, function: Function, name: str) -> bool:
-    beyond, within = ({name: Tensor(rank=rank)} for rank in (MOST_DIMENSIONS + 1, MOST_DIMENSIONS))
-    return bool(interpreter.refuses(function, beyond)) and not interpreter.refuses(function, within)
 
 
 def of_definition(sources: Sources, operator: str, chip: str) -> Lists:

@@ -103,13 +103,9 @@ def _packets(space: str) -> Iterator[tuple[str, Any]]:
         packet = getattr(getattr(torch.ops, space), name, None)
         named = set(packet.overloads()) if packet is not None else set()
         ours = [each for each in found if (each.overload_name or "default") in named]
-        if any(_is_plain(each) for each in ours):
+        plain = (each for each in ours if all(PLAIN.fullmatch(str(of.type)) for of in each.arguments))
+        if any("Tensor" in str(of.type) for each in plain for of in each.returns):
             yield name, packet
-
-
-def _is_plain(schema: Any) -> bool:
-    taken = all(PLAIN.fullmatch(str(each.type)) for each in schema.arguments)
-    return taken and any("Tensor" in str(each.type) for each in schema.returns)
 
 
 if __name__ == "__main__":

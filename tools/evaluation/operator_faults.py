@@ -198,15 +198,13 @@ def explored(suite: Suite, trial: Trial, names: Iterable[str], seconds: float) -
 KNOWN = tuple[dict[str, list[tuple[str, torch.dtype]]], dict[str, set[str]], dict[str, Seen]]
 
 
-def _dtype(_: type, text: str) -> torch.dtype:
-    return getattr(torch, text.removeprefix("torch."))
-
-
 def known_calls(results: Path, only: Sequence[str]) -> tuple[Suite, dict[str, list[tuple[str, torch.dtype]]]]:
     """Return the suite, and who calls each kernel: found out, or read where it is known already."""
     suite, file = Suite(), results / "calls.json"
     if file.exists():
-        callers, suite.calls, seen = msgspec.json.decode(file.read_bytes(), type=KNOWN, dec_hook=_dtype)
+        callers, suite.calls, seen = msgspec.json.decode(
+            file.read_bytes(), type=KNOWN, dec_hook=lambda _, text: getattr(torch, text.removeprefix("torch."))
+        )
         SWITCH.seen.update(seen)
     else:
         callers = reached(only)

@@ -35,7 +35,9 @@ _BITS_OF_FLOAT64 = 53
 
 def in_all_bits(subject: Subject, dtype: str, taken: Counter[str]) -> Iterator[Sample]:
     """Yield samples of which some are to be kept, the best first; none of an operator that shows nothing."""
-    telling = _telling(subject, dtype, torch.clone) or _telling(subject, dtype, _in_fractions)
+    telling = _telling(subject, dtype, torch.clone)
+    if not telling:  # with all bits in place of whole numbers, in their order, those that were equal equal
+        telling = _telling(subject, dtype, lambda tensor: tensor * (1 + 3.0**-5))
     tried = itertools.islice(in_turn(telling), _TRIED)
     for sample in sorted(tried, key=lambda each: _lacks_gradient(subject, each, dtype)):
         yield named(replace(sample, all_bits=True), taken, f", all bits of {dtype}")
@@ -47,11 +49,6 @@ def _telling(subject: Subject, dtype: str, change: Change) -> list[Sample]:
     known = (info for info in subject.infos if drawn_in in info.supported_dtypes("cpu"))
     candidates = (sample for info in known for sample in drawn(operator, info, drawn_in, change))
     return [each for each in candidates if _is_telling(operator, each, dtype)]
-
-
-def _in_fractions(tensor: torch.Tensor) -> torch.Tensor:
-    """Return numbers with all bits in place of whole ones, in their order, those that were equal equal."""
-    return tensor * (1 + 3.0**-5)
 
 
 def _lacks_gradient(subject: Subject, sample: Sample, dtype: str) -> bool:

@@ -62,11 +62,7 @@ def size(sample: Sample) -> int:
 def features(sample: Sample) -> set[Hashable]:
     """Return what a sample shows: each argument's value, each tensor's dimensions, whether it is empty or strided."""
     found: set[Hashable] = {("positions", len(sample.args)), ("named", tuple(sorted(sample.kwargs)))}
-    for position, argument in enumerate(sample.args):
-        found |= set(_of(position, argument))
-    for name, argument in sample.kwargs.items():
-        found |= set(_of(name, argument))
-    return found
+    return found.union(*(_of(place, each) for place, each in (*enumerate(sample.args), *sample.kwargs.items())))
 
 
 def _of(place: Hashable, argument: object) -> Iterator[Hashable]:

@@ -136,11 +136,8 @@ def _shown(subject: Subject, sample: Sample, dtype: str, results: Results) -> It
 
 def _same_in_layouts(results: Results) -> bool:
     usual, *others = results.reference_runs
-    for one, *rest in zip(usual, *others, strict=True):
-        for other in rest:
-            if one is not None and other is not None and (one.shape != other.shape or not _near(one, other)):
-                return False
-    return True
+    pairs = ((one, other) for one, *rest in zip(usual, *others, strict=True) for other in rest)
+    return all(one is None or other is None or (one.shape == other.shape and _near(one, other)) for one, other in pairs)
 
 
 def _near(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -49,7 +49,12 @@ def goldens() -> Iterable[GoldenRecipe]:
             )
             for operator in OPERATORS.values()
         ),
-        *map(_recording, names()),
+        *(
+            GoldenRecipe(
+                id=replay.PREFIX + name, make=partial(_record, name), how=RECORDED_HOW, seed=replay.PREFIX + name
+            )
+            for name in names()
+        ),
     ]
 
 
@@ -58,11 +63,6 @@ def built(store: GoldenStore) -> None:
     wanted = {replay.PREFIX + name for name in names()}
     found = (store.read(each).meta["entry"] for each in store.ids() if each in wanted)
     save(convert(each, replay.Entry) for each in found)
-
-
-def _recording(name: str) -> GoldenRecipe:
-    golden_id = replay.PREFIX + name
-    return GoldenRecipe(id=golden_id, make=partial(_record, name), how=RECORDED_HOW, seed=golden_id)
 
 
 def _record(name: str) -> Content:

@@ -44,7 +44,8 @@ def agreeing(
         if found is None:
             continue
         asked = True
-        if _same(expected, found, limits):
+        pairs = list(zip(expected, found, strict=False))
+        if len(expected) == len(found) and all(_close(*each, limits) for each in pairs):
             return name
     return None if asked else NONE
 
@@ -57,22 +58,18 @@ def references(
         function = arrays[operator.name]
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            given, named = on_tensors(_array, (args, kwargs))
+            given, named = on_tensors(lambda each: each.detach().numpy(), (args, kwargs))
             return function(*given, **named)
 
         yield NUMPY, call
+    is_own = operator.name in DECOMPOSED  # it gives something else than torch's function of that name
     for info in infos[:1]:
         if operator.name.startswith("_foreach_") and info.ref is not None:
             yield DEFINITION, _one_by_one(info.ref)
-        elif getattr(info, "ref", None) is not None and not _is_own(operator):
+        elif getattr(info, "ref", None) is not None and not is_own:
             yield NUMPY, _by_numpy(info)
-    if operator.name in definitions() and not _is_own(operator):
+    if operator.name in definitions() and not is_own:
         yield DEFINITION, definitions()[operator.name]
-
-
-def _is_own(operator: Operator) -> bool:
-    """Whether something else is given than what torch's function of that name gives: see corpus/callables.py."""
-    return operator.name in DECOMPOSED
 
 
 def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,10 +85,6 @@ def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
         ]
 
     return call
-
-
-def _array(tensor: torch.Tensor) -> Any:
-    return tensor.detach().numpy()
 
 
 def _by_numpy(info: Any) -> Callable[..., Any]:
@@ -118,18 +111,10 @@ def _called(function: Callable[..., Any], operator: Operator, sample: Sample, dt
         return None
 
 
-def _same(expected: Tensors, found: list[torch.Tensor], limits: Limits) -> bool:
-    if len(expected) != len(found):
-        return False
-    return all(one is not None and _close(one, other, limits) for one, other in zip(expected, found, strict=True))
-
-
-def _close(one: torch.Tensor, other: torch.Tensor, limits: Limits) -> bool:
-    if one.shape != other.shape:
+def _close(one: torch.Tensor | None, other: torch.Tensor, limits: Limits) -> bool:
+    if one is None or one.shape != other.shape or other.is_complex() != one.is_complex():
         return False
     wide = torch.complex128 if one.is_complex() else torch.float64
-    if other.is_complex() != one.is_complex():
-        return False
     exact = not one.is_floating_point() and not one.is_complex()
     return torch.allclose(one.to(wide), other.to(wide), *((0.0, 0.0) if exact else limits), equal_nan=True)
 
