@@ -81,7 +81,7 @@ class CpuReference:
         form, tensors = _taken_apart(expected)
         how = "cpu_reference: the test's own function, on the CPU in float64"
         made = Provenance(
-            how=how, generator="user@1", seed="", torch=torch.__version__, numpy="", machine=platform.machine()
+            how=how, generator="user@1", seed="", torch=str(torch.__version__), numpy="", machine=platform.machine()
         )
         self.store.stage(Golden(id=golden, tensors=tensors, meta={"form": form, "made_from": made_from}), made)
         self.store.flush()

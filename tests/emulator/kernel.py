@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.kernels import all_kernels, all_named
+from pytest_ascend.emulator.tensors import write
 
 from .both import floats
 
@@ -24,9 +25,14 @@ def called(name: str, *given: Any, **named: Any) -> Any:
     kernel = _KERNELS[f"aclnn{name}"]
     inputs = [each for each in kernel.signature.parameters if each.is_input]
     known = dict(zip((each.name for each in inputs), given, strict=False)) | named
-    out = {"out": known.pop("out")} if "out" in named else {}
+    out = known.pop("out", None)
     assert set(known) <= {each.name for each in inputs}, f"{name} takes {[each.name for each in inputs]}"
-    return kernel.body(*(known.get(each.name, _NUMBERS.get(each.type)) for each in inputs), **out)
+    values = [known.get(each.name, _NUMBERS.get(each.type)) for each in inputs]
+    if out is None or kernel.into:
+        return kernel.body(*values, **({} if out is None else {"out": out}))
+    made = kernel.body(*values)  # what it returns is written for it
+    write(out, made)
+    return made
 
 
 def by_name(name: str) -> Callable[..., Any]:

@@ -121,7 +121,8 @@ def test_a_link_filters_by_outcome(opened: Open) -> None:
 
 def test_rows_are_made_as_they_are_looked_at(opened: Open) -> None:
     tab = opened("run")
-    assert tab.evaluate("document.querySelectorAll('*').length") < 3_000
+    # 3,003 once all is shown, 2,995 a moment before; 22,000 cases would be hundreds of thousands.
+    assert tab.evaluate("document.querySelectorAll('*').length") < 3_100
     first = tab.locator("#list tbody tr").count()
     assert first < len(CASES)
     tab.locator("#list").scroll_into_view_if_needed()
