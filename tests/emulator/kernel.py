@@ -25,7 +25,7 @@ def called(name: str, *given: Any, **named: Any) -> Any:
     kernel = _KERNELS[f"aclnn{name}"]
     inputs = [each for each in kernel.signature.parameters if each.is_input]
     known = dict(zip((each.name for each in inputs), given, strict=False)) | named
-    out = known.pop("out", None)
+    out = known.pop("out") if "out" in named else None  # else it may be one of the arguments in order
     assert set(known) <= {each.name for each in inputs}, f"{name} takes {[each.name for each in inputs]}"
     values = [known.get(each.name, _NUMBERS.get(each.type)) for each in inputs]
     if out is None or kernel.into:
