@@ -101,16 +101,6 @@ def _dtypes(text: str) -> list[str]:
     return [word for word in dict.fromkeys(words) if word in DATA["dtypes"]]
 
 
-def used_by(path: Path) -> dict[str, list[str]]:
-    """Return which operators of torch call a function, by its name without ``aclnn``."""
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file, delimiter="\t"))
-    return {
-        row["name"].removeprefix("aclnn"): sorted({name for name in re.split(r"[,; ]+", row["used_by"]) if name})
-        for row in rows
-    }
-
-
 Lists = dict[str, list[str]]
 
 
@@ -151,24 +141,6 @@ def of_host(interpreter: Interpreter, function: Function) -> dict[str, Any]:
     if ranks := [name for name in beyond if name not in within]:
         found["rank"] = ranks
     return found
-
-
-def of_definition(sources: Sources, operator: str, chip: str) -> Lists:
-    """Return the dtypes of an operator whose host code is made of its definition, by parameter."""
-    return {
-        name: [each for each in PROBED if f"DT_{each}" in listed]
-        for name, listed in sources.kernels.get(operator, {}).get(CHIPS[chip][2], {}).items()
-        if listed
-    }
-
-
-def of_page(tensors: Lists, lost: Lists, chip: str) -> Lists:
-    """Return the dtypes of an operator's page, by parameter, without those that a note takes back."""
-    kept = {
-        name: [each for each in PROBED if each in listed and each not in lost.get(chip, ())]
-        for name, listed in tensors.items()
-    }
-    return {name: listed for name, listed in kept.items() if listed}
 
 
 def differences(source: Lists, page: Lists) -> Lists:
@@ -219,13 +191,17 @@ def row(operator: str, page: str, sources: Sources, host: tuple[list[str], dict[
     )
     on, tensors = products(page), {**parameters(page), **DATA["corrected"].get(operator, {})}
     lost = without(page, {each for listed in tensors.values() for each in listed})
+    tensors = {name: listed for name, listed in tensors.items() if name not in scalars}
     names, checked = host
     takes, differs, by = {}, {}, {}
     for chip in CHIPS:
-        documented = of_page(tensors, lost, chip) if on.get(chip) else {}
-        documented = {name: listed for name, listed in documented.items() if name not in scalars}
-        own = checked.get(chip, {})
-        mine = own.get("takes", {}) if names else of_definition(sources, operator, chip)
+        documented, own = {}, checked.get(chip, {})
+        for name, listed in tensors.items() if on.get(chip) else ():
+            if left := [each for each in PROBED if each in listed and each not in lost.get(chip, ())]:
+                documented[name] = left
+        defined = sources.kernels.get(operator, {}).get(CHIPS[chip][2], {}).items()
+        made = {name: [each for each in PROBED if f"DT_{each}" in listed] for name, listed in defined if listed}
+        mine = own.get("takes", {}) if names else made  # host code, where there is none, is made of the definition
         is_understood = bool(mine or own.get("together"))
         takes[chip] = mine if is_understood else documented
         if operator in DATA["not_followed"]:
@@ -254,7 +230,9 @@ def main() -> None:
     parser.add_argument("--used-by", required=True, type=Path)
     parser.add_argument("--output", type=Path, default=TARGET)
     given = parser.parse_args()
-    callers = used_by(given.used_by)
+    with given.used_by.open(newline="", encoding="utf-8") as file:
+        pairs = [(each["name"], each["used_by"]) for each in csv.DictReader(file, delimiter="\t")]
+    callers = {name.removeprefix("aclnn"): sorted({*re.split(r"[,; ]+", by)} - {""}) for name, by in pairs}
     checkouts = {each.partition("=")[0]: Path(each.partition("=")[2]) for each in given.checkouts}
     said, origins, read = {}, [], Sources()
     for repository, checkout in checkouts.items():

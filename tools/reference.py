@@ -21,7 +21,7 @@ from typing import Any
 import click
 
 from pytest_ascend import plugin
-from pytest_ascend.cli import COMMANDS, cli
+from pytest_ascend.cli import cli
 from pytest_ascend.errors import EXIT_CODES
 from pytest_ascend.plugin import options
 from pytest_ascend.records.outcome import OUTCOMES
@@ -41,6 +41,7 @@ def page(language: int) -> str:
     def word(key: str) -> str:
         return WORDS[key][language]
 
+    files, variables = ([(f"`{name}`", says) for name, says in TEXTS[of].items()] for of in ("files", "variables"))
     former = ((f"`{old}`", f"`{new}`") for old, new in options.former_names().items())
     sections: tuple[tuple[str, tuple[str, ...], Iterable[tuple[str, ...]]], ...] = (
         (f"## {word('options')}", ("option", "meaning"), options_of_pytest()),
@@ -49,13 +50,13 @@ def page(language: int) -> str:
         (f"## {word('exit')}", ("code", "meaning"), EXIT_CODES.items()),
         (f"## {word('fixtures')}", ("fixture", "meaning"), fixtures()),
         (f"## {word('markers')}", ("marker", "meaning"), markers()),
-        (f"## {word('files')}", ("file", "meaning"), coded(TEXTS["files"])),
-        (f"## {word('variables')}", ("variable", "meaning"), coded(TEXTS["variables"])),
+        (f"## {word('files')}", ("file", "meaning"), files),
+        (f"## {word('variables')}", ("variable", "meaning"), variables),
     )
     parts = ["\n".join(TEXTS["introductions"][language])]
     for title, heads, rows in sections:
         parts += [title, "\n".join(table([word(each) for each in heads], rows))]
-    parts += [f"## {word('commands')}", *commands((word("option"), word("meaning")))]
+    parts += [f"## {word('commands')}", *commands(cli, "pytest-ascend", (word("option"), word("meaning")))]
     return anchored("\n\n".join(part.strip() for part in parts) + "\n", language)
 
 
@@ -64,11 +65,6 @@ def anchored(text: str, language: int) -> str:
     for english, own in (words for words in WORDS.values() if language and words[0][0].isupper()):
         text = text.replace(f"## {own}\n", f'<a id="{english.lower().replace(" ", "-")}"></a>\n\n## {own}\n')
     return text
-
-
-def coded(names: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield names as code, with what they mean."""
-    return ((f"`{name}`", says) for name, says in names.items())
 
 
 def options_of_pytest() -> Iterator[tuple[str, str]]:
@@ -109,22 +105,15 @@ def markers() -> Iterator[tuple[str, str]]:
         yield f"`{name})`", says
 
 
-def commands(heads: tuple[str, str]) -> Iterator[str]:
-    """Yield each command of pytest-ascend with its options."""
-    context = click.Context(cli, info_name="pytest-ascend")
-    for name in sorted(COMMANDS):
-        command = cli.get_command(context, name)
-        if command is not None:
-            yield from _command(command, f"pytest-ascend {name}", heads)
-
-
-def _command(command: click.Command, path: str, heads: tuple[str, str]) -> Iterator[str]:
+def commands(command: click.Command, path: str, heads: tuple[str, str]) -> Iterator[str]:
+    """Yield a command with its options, and before it those of its group."""
+    context = click.Context(command, info_name=path)
     if isinstance(command, click.Group):
-        for name in sorted(command.commands):
-            yield from _command(command.commands[name], f"{path} {name}", heads)
+        for name in command.list_commands(context):
+            if its := command.get_command(context, name):
+                yield from commands(its, f"{path} {name}", heads)
         if not command.invoke_without_command:
             return
-    context = click.Context(command, info_name=path)
     usage = " ".join(command.collect_usage_pieces(context))
     yield f"### {path}"
     yield f"`{path} {usage}`"

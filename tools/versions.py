@@ -272,15 +272,6 @@ def _inert(text: str) -> str:
     return f"`{' '.join(text.replace('`', chr(39)).split())}`"
 
 
-def play(given: argparse.Namespace, known: dict[str, Any], programs: Path) -> None:
-    """Run the level on each chip, and as each release of CANN, and keep what was seen."""
-    chips = [(f"chip {each}", f"--ascend-emulate=chip={each}") for each in given.chip]
-    for name, option in [*chips, *((f"CANN {each}", f"--ascend-emulate=cann={each}") for each in given.cann)]:
-        known[f"{name}, {given.level}"] = seen(programs, given.level, (option,))
-        _keep(PLAYED, known)
-    _keep(PLAYED, known | dict(map(played, given.log)))
-
-
 def _kept(file: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     return found
@@ -322,11 +313,14 @@ def main() -> int:
     given = parser.parse_args()
     if given.check:
         return max(check(version, given.python, given.level) for version in given.versions)
-    known = _kept(SEEN)
-    play(given, _kept(PLAYED), Path(sys.executable).parent)
+    here, known, emulated = Path(sys.executable).parent, _kept(SEEN), _kept(PLAYED)
+    chips = [(f"chip {each}", f"--ascend-emulate=chip={each}") for each in given.chip]
+    for name, option in [*chips, *((f"CANN {each}", f"--ascend-emulate=cann={each}") for each in given.cann)]:
+        emulated[f"{name}, {given.level}"] = seen(here, given.level, (option,))
+        _keep(PLAYED, emulated)
+    _keep(PLAYED, emulated | dict(map(played, given.log)))
     for version in given.versions:
         with tempfile.TemporaryDirectory(prefix=f"torch_npu-{version}-", ignore_cleanup_errors=True) as folder:
-            here = Path(sys.executable).parent
             programs = here if given.here else installed(version, given.python, Path(folder))
             found = seen(programs, given.level, keep=given.keep and given.keep / version)
         known = {**_kept(SEEN), version: found}  # another run of this command may have seen another version meanwhile

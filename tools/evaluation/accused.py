@@ -52,21 +52,8 @@ def switch(device: str) -> str:
     return "npu"
 
 
-class Function(torch.nn.Module):
-    """A function of tensors as a module."""
-
-    def __init__(self, call: Any) -> None:
-        super().__init__()
-        self.call = call
-
-    def forward(self, *tensors: torch.Tensor) -> Any:
-        """Call it, for its first result."""
-        found = self.call(*tensors)
-        return found if isinstance(found, torch.Tensor) else found[0]
-
-
-def function_of(name: str) -> tuple[Function, tuple[torch.Tensor, ...]]:
-    """Return a function of torch's database, and the inputs of its largest sample in float32."""
+def function_of(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+    """Return a function of torch's database as a module, and the inputs of its largest sample in float32."""
     info = database()[name][0]
     samples = info.sample_inputs("cpu", torch.float32)
     of_tensors = [each for each in samples if isinstance(each.input, torch.Tensor)]
@@ -75,13 +62,16 @@ def function_of(name: str) -> tuple[Function, tuple[torch.Tensor, ...]]:
     sample = max(of_tensors, key=lambda each: each.input.numel())
     places = [i for i, each in enumerate(sample.args) if isinstance(each, torch.Tensor)]
 
-    def call(first: Any, *others: Any) -> Any:
-        args = list(sample.args)
-        for place, tensor in zip(places, others, strict=True):
-            args[place] = tensor
-        return info.op(first, *args, **sample.kwargs)
+    class Function(torch.nn.Module):
+        def forward(self, first: Any, *others: Any) -> Any:
+            """Call it, for its first result."""
+            args = list(sample.args)
+            for place, tensor in zip(places, others, strict=True):
+                args[place] = tensor
+            found = info.op(first, *args, **sample.kwargs)
+            return found if isinstance(found, torch.Tensor) else found[0]
 
-    return Function(call), (sample.input, *(sample.args[i] for i in places))
+    return Function(), (sample.input, *(sample.args[i] for i in places))
 
 
 def architectures() -> dict[str, Any]:

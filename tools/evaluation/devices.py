@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +37,6 @@ AVERAGE_NOT_DIVIDED = {"aclnnInplaceDivs": lambda _: lambda *_: None}
 COPY_IGNORES_STRIDES = {"aclnnInplaceCopy": _copied_densely}
 
 
-def hccl_faults() -> Iterator[str]:
-    """Yield each fault of HCCL that changes data, and two around it."""
-    from pytest_ascend.emulator.faults import COLLECTIVE_FAULTS, PREFIX
-
-    yield from (f"{PREFIX}{each}{SETTINGS.get(each, '')}" for each in COLLECTIVE_FAULTS if each not in ENDS)
-    yield from (f"{__name__}:{each}" for each in ("AVERAGE_NOT_DIVIDED", "COPY_IGNORES_STRIDES"))
-
-
 @click.command(help=__doc__.replace("\n\n    ", "\n\n\b\n    "))
 @click.argument("arguments", nargs=-1)
 @click.option("--fault", "faults", multiple=True, help="A fault, as --ascend-emulate=fault takes it; repeatable.")
@@ -54,7 +45,13 @@ def hccl_faults() -> Iterator[str]:
 @click.option("--seed", default=0, help="Of the first of --chips.")
 def main(arguments: tuple[str, ...], faults: tuple[str, ...], hccl: bool, chips: int, seed: int) -> None:
     """Run the cases on each device, and print a row for each."""
-    devices = [(fault, True) for fault in (*faults, *(hccl_faults() if hccl else ()))]
+    faulty = [*faults]
+    if hccl:
+        from pytest_ascend.emulator.faults import COLLECTIVE_FAULTS, PREFIX
+
+        faulty += [f"{PREFIX}{each}{SETTINGS.get(each, '')}" for each in COLLECTIVE_FAULTS if each not in ENDS]
+        faulty += [f"{__name__}:{each}" for each in ("AVERAGE_NOT_DIVIDED", "COPY_IGNORES_STRIDES")]
+    devices = [(fault, True) for fault in faulty]
     devices += [(f"chip:{each}", False) for each in range(seed, seed + chips)]
     wrong = 0
     for name, is_faulty in devices:

@@ -77,32 +77,31 @@ def _count(shapes: Any) -> int:
     return int(np.prod(shapes or 1))
 
 
-def _smaller(row: Row) -> Row:
-    """Return a case whose large sizes are small ones, in shapes and attributes; a multiple stays a multiple."""
-    if _count(row["input_shapes"]) <= MOST:
-        return row
-    made: dict[int, int] = {}
-    for size in sorted({each for each in tree_leaves(row["input_shapes"]) if type(each) is int}):
-        base = next((each for each in made if each > 1 and size > 16 and not size % each and size <= 4 * each), None)
-        made[size] = size if size <= 4 else size // base * made[base] if base else min(size, 4 + 2 * len(made))
-    sized = {name: row.get(name) for name in ("input_shapes", "output_shapes", "attributes")}
-    return {**row, **tree_map(lambda each: made.get(each, each) if type(each) is int else each, sized)}
+def _case(texts: Mapping[str, str]) -> Row:
+    """Return a case with shapes, a dtype for each of them, and attributes, whatever the columns are named.
 
-
-def _plain(row: Row) -> Row:
-    """Return a case with shapes, a dtype for each of them, and attributes, whatever the columns are named."""
+    Large sizes are small ones, in shapes and attributes; a multiple stays a multiple.
+    """
+    row = {name: _value(text) for name, text in texts.items()}
     shapes = next((row[each] for each in _SHAPES if row.get(each) is not None), ())
     dtypes = next((row[each] for each in _DTYPES if row.get(each)), ())
     shapes = (shapes,) if shapes and isinstance(shapes[0], int) else shapes
     attributes = next((row[each] for each in _ATTRIBUTES if isinstance(row.get(each), dict) and row[each]), {})
-    said = {"input_shapes": shapes, "input_dtypes": tuple(_at(dtypes, i) for i in range(len(shapes)))}
-    return {**row, **said, "attributes": attributes}
+    row |= {"input_shapes": shapes, "input_dtypes": tuple(_at(dtypes, i) for i in range(len(shapes)))}
+    row["attributes"] = attributes
+    if _count(shapes) <= MOST:
+        return row
+    made: dict[int, int] = {}
+    for size in sorted({each for each in tree_leaves(shapes) if type(each) is int}):
+        base = next((each for each in made if each > 1 and size > 16 and not size % each and size <= 4 * each), None)
+        made[size] = size if size <= 4 else size // base * made[base] if base else min(size, 4 + 2 * len(made))
+    sized = {name: row.get(name) for name in ("input_shapes", "output_shapes", "attributes")}
+    return row | tree_map(lambda each: made.get(each, each) if type(each) is int else each, sized)
 
 
 def _cases(rows: Sequence[Row], calls: int) -> Iterator[Row]:
     """Yield cases with seeds: rows from all over the files, then the same with another floating dtype."""
-    parsed = [{name: _value(text) for name, text in row.items()} for row in rows[:: max(1, len(rows) // (2 * calls))]]
-    chosen = [_smaller(_plain(row)) for row in parsed]
+    chosen = [_case(row) for row in rows[:: max(1, len(rows) // (2 * calls))]]
     for again in range(1 + 3 * calls // max(1, len(chosen))):
         for place, row in enumerate(chosen):
             text = repr((row["input_dtypes"], row.get("output_dtypes")))

@@ -20,8 +20,9 @@ from suites.fused import OPERATORS
 SERVING = frozenset(json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")))
 
 
-def called() -> set[str]:
-    """Call each operator once, and return the names of those that arrive at the dispatcher."""
+@click.command(help=__doc__)
+def main() -> None:
+    """Call each operator once, and print both numbers of those that arrive at the dispatcher."""
     with OperatorWatch("npu") as watch:
         for operator in OPERATORS:
             dtype = getattr(torch, operator.dtypes[0])
@@ -36,12 +37,6 @@ def called() -> set[str]:
                     first.float().sum().backward()
             except (NotImplementedError, RuntimeError) as error:
                 click.echo(f"{operator.name}: {str(error).splitlines()[0][:120]}")
-    return {name.partition("::")[2] for name in watch.called if name.startswith(("npu::", "atb::"))}
-
-
-@click.command(help=__doc__)
-def main() -> None:
-    """Call, and print both numbers."""
-    names = called()
+    names = {name.partition("::")[2] for name in watch.called if name.startswith(("npu::", "atb::"))}
     click.echo(f"{len(names)} operators of torch_npu, {len(names & SERVING)} of {len(SERVING)} that serving needs")
     click.echo(f"of those not: {' '.join(sorted(SERVING - names)) or 'none'}")

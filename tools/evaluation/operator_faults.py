@@ -8,6 +8,7 @@ Each trial is a line in the folder of results, and is not made again. Needs the 
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import time
@@ -15,7 +16,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -113,9 +113,8 @@ def _silently(run: Callable[[], Any]) -> Any:
 
 def faults(seed: int, callers: Mapping[str, object]) -> Iterator[Fault]:
     """Draw faults without end: kernel, effect and condition evenly, as far as they can go together."""
-    chance, kernels, number = random.Random(seed), sorted(callers), -1  # noqa: S311  (no secret)
-    while True:
-        number += 1
+    chance, kernels = random.Random(seed), sorted(callers)  # noqa: S311  (no secret)
+    for number in itertools.count():
         kernel = chance.choice(kernels)
         fault = Fault(number, kernel, chance.choice(sorted(EFFECTS)), chance.choice(sorted(CONDITIONS)))
         if plant(fault, seed):
@@ -215,28 +214,6 @@ def known_calls(results: Path, only: Sequence[str]) -> tuple[Suite, dict[str, li
     return suite, callers
 
 
-def tried(
-    suite: Suite,
-    fault: Fault,
-    seed: int,
-    callers: Sequence[tuple[str, object]],
-    levels: Sequence[str],
-    explore_s: float,
-) -> Trial:
-    """Try a planted fault."""
-    found, call = shown(fault, seed, callers)
-    trial = Trial(fault, found, call=call)
-    plant(fault, seed)
-    torch.npu.empty_cache()  # of faults before, it may hold the right results of the same calls
-    if trial.shown:
-        names = {name for name, _ in callers}
-        trial = judged(suite, trial, seed, names, levels)
-        if trial.level == NOT_EXPLORED and explore_s:
-            trial = explored(suite, trial, names, explore_s)
-    SWITCH.clear()
-    return trial
-
-
 def all_trials(results: Path, seed: int) -> dict[int, Trial]:
     """Read what was tried of a seed, by number: the last line of each counts."""
     rows = (row for file in sorted(results.glob(f"faults-{seed}-*.jsonl")) for row in lines_of(file))
@@ -307,12 +284,20 @@ def main(
         # Without a limit the system would end the process for a call that asks for more.
         with memory_limited(MEMORY_BYTES), lines.open("ab", buffering=0) as file:
             suite, callers = known_calls(results, only)
-            for fault in islice(faults(seed, callers), place, count, parts):
+            for fault in itertools.islice(faults(seed, callers), place, count, parts):
                 if fault.number in known:
                     continue
                 # A wrong kernel may end the process: then this line stands, and it is not tried again.
                 file.write(msgspec.json.encode(Trial(fault, "", "crashed")) + b"\n")
-                trial = tried(suite, fault, seed, callers[fault.kernel], levels, explore_s)
+                found, call = shown(fault, seed, callers[fault.kernel])
+                trial, names = Trial(fault, found, call=call), {name for name, _ in callers[fault.kernel]}
+                plant(fault, seed)
+                torch.npu.empty_cache()  # of faults before, it may hold the right results of the same calls
+                if found:
+                    trial = judged(suite, trial, seed, names, levels)
+                    if trial.level == NOT_EXPLORED and explore_s:
+                        trial = explored(suite, trial, names, explore_s)
+                SWITCH.clear()
                 file.write(msgspec.json.encode(trial) + b"\n")
                 if trial.shown:
                     said = f"{fault.effect}, by {fault.condition}: {trial.level} {trial.case}"

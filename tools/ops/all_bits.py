@@ -11,7 +11,6 @@ from dataclasses import replace
 import torch
 
 from pytest_ascend.operators.calling import double, forward, on_tensors
-from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.reference import SUM_LAYOUTS
 from pytest_ascend.operators.samples import Sample
 
@@ -44,11 +43,19 @@ def in_all_bits(subject: Subject, dtype: str, taken: Counter[str]) -> Iterator[S
 
 
 def _telling(subject: Subject, dtype: str, change: Change) -> list[Sample]:
-    """Return the calls that can be recorded and show something."""
-    drawn_in, operator = getattr(torch, dtype), subject.operator
+    """Return the calls that can be recorded, and give something else where their inputs are cut."""
+    drawn_in, operator, (_, bits, least) = getattr(torch, dtype), subject.operator, ALL_BITS[dtype]
     known = (info for info in subject.infos if drawn_in in info.supported_dtypes("cpu"))
-    candidates = (sample for info in known for sample in drawn(operator, info, drawn_in, change))
-    return [each for each in candidates if _is_telling(operator, each, dtype)]
+    found = []
+    for sample in (each for info in known for each in drawn(operator, info, drawn_in, change)):
+        if is_usable(operator, drawn_in, sample, _LARGEST):
+            given = sample.arguments(operator.name, drawn_in)
+            with contextlib.suppress(Exception), quiet():  # whatever it says, it is no call to be told from another one
+                usual = forward(operator, operator.function, *on_tensors(double, given))
+                other = forward(operator, operator.function, *on_tensors(lambda each: cut(each, bits), given))
+                if any(_differ(*pair, least) for pair in zip(usual, other, strict=True)):
+                    found.append(sample)
+    return found
 
 
 def _lacks_gradient(subject: Subject, sample: Sample, dtype: str) -> bool:
@@ -57,19 +64,6 @@ def _lacks_gradient(subject: Subject, sample: Sample, dtype: str) -> bool:
         return False
     with quiet():
         return gradients_of(subject, sample, dtype, Tally(), SUM_LAYOUTS[:1]) is None
-
-
-def _is_telling(operator: Operator, sample: Sample, dtype: str) -> bool:
-    """Whether a call can be recorded, and gives something else where its inputs are cut."""
-    drawn_in, (_, bits, least) = getattr(torch, dtype), ALL_BITS[dtype]
-    if not is_usable(operator, drawn_in, sample, _LARGEST):
-        return False
-    given = sample.arguments(operator.name, drawn_in)
-    with contextlib.suppress(Exception), quiet():  # whatever it says, it is no call to be told from another one
-        usual = forward(operator, operator.function, *on_tensors(double, given))
-        other = forward(operator, operator.function, *on_tensors(lambda each: cut(each, bits), given))
-        return any(_differ(*pair, least) for pair in zip(usual, other, strict=True))
-    return False
 
 
 def cut(tensor: torch.Tensor, bits: int) -> torch.Tensor:

@@ -102,7 +102,10 @@ def _computed(operator: Operator, sample: Sample, dtype: str) -> tuple[Results, 
     if any(each.shape and 0 not in each.shape for each in sample.values()):
         with contextlib.suppress(Exception):
             results = computed(operator, sample, dtype)
-            if _same_in_layouts(results):
+            usual, *others = results.reference_runs
+            pairs = ((one, other) for one, *rest in zip(usual, *others, strict=True) for other in rest)
+            existing = ((one, other) for one, other in pairs if one is not None and other is not None)
+            if all(one.shape == other.shape and _near(one, other) for one, other in existing):
                 return results, True
     return computed(operator, sample, dtype, SUM_LAYOUTS[:1]), False
 
@@ -127,17 +130,13 @@ def gradients_of(
 
 def _shown(subject: Subject, sample: Sample, dtype: str, results: Results) -> Iterator[str]:
     """Yield what else the CPU does with this sample as it should."""
-    operator, kind = subject.operator, getattr(torch, dtype)
-    if subject.has_out and _works(lambda: _out_works(operator, sample, kind, results)):
-        yield "out"
-    if subject.in_place and _works(lambda: _in_place_works(subject, sample, kind, results)):
-        yield "in-place"
-
-
-def _same_in_layouts(results: Results) -> bool:
-    usual, *others = results.reference_runs
-    pairs = ((one, other) for one, *rest in zip(usual, *others, strict=True) for other in rest)
-    return all(one is None or other is None or (one.shape == other.shape and _near(one, other)) for one, other in pairs)
+    kind = getattr(torch, dtype)
+    with contextlib.suppress(Exception):  # what the CPU refuses is asked of nobody
+        if subject.has_out and _out_works(subject, sample, kind, results):
+            yield "out"
+    with contextlib.suppress(Exception):
+        if subject.in_place and _in_place_works(subject, sample, kind, results):
+            yield "in-place"
 
 
 def _near(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -146,20 +145,14 @@ def _near(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.allclose(one, other, 0 if exact else limit, 0 if exact else limit, equal_nan=True)
 
 
-def _works(trial: Callable[[], bool]) -> bool:
-    try:
-        return trial()
-    except Exception:  # noqa: BLE001 - what the CPU refuses is asked of nobody
-        return False
-
-
-def _out_works(operator: Operator, sample: Sample, kind: torch.dtype, results: Results) -> bool:
+def _out_works(subject: Subject, sample: Sample, kind: torch.dtype, results: Results) -> bool:
     if len(results.reference_runs[0]) != 1:
         return False
     for kind_of_target, whole in out_targets(results.first, CPU).items():
         target = steps(whole) if kind_of_target == "stepped" else whole
-        args, kwargs = sample.arguments(operator.name, kind)
-        if operator.function(*args, **kwargs, out=target) is not target or not _near(target, results.first):
+        args, kwargs = sample.arguments(subject.operator.name, kind)
+        returned = subject.operator.function(*args, **kwargs, out=target)
+        if returned is not target or not _near(target, results.first):
             return False
     return True
 

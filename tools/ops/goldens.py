@@ -18,6 +18,7 @@ from pytest_ascend.operators.stored import BACKWARD, description, golden_id, sto
 from suites.ops.table import OPERATORS
 
 from .database import database
+from .operators import record
 from .packing import named, save
 from .scientific import CATALOGUE
 from .second import DEFINITION, NUMPY, Limits, Reference, agreeing, references
@@ -51,7 +52,7 @@ def goldens() -> Iterable[GoldenRecipe]:
         ),
         *(
             GoldenRecipe(
-                id=replay.PREFIX + name, make=partial(_record, name), how=RECORDED_HOW, seed=replay.PREFIX + name
+                id=replay.PREFIX + name, make=partial(record, name), how=RECORDED_HOW, seed=replay.PREFIX + name
             )
             for name in names()
         ),
@@ -63,12 +64,6 @@ def built(store: GoldenStore) -> None:
     wanted = {replay.PREFIX + name for name in names()}
     found = (store.read(each).meta["entry"] for each in store.ids() if each in wanted)
     save(convert(each, replay.Entry) for each in found)
-
-
-def _record(name: str) -> Content:
-    from .operators import record
-
-    return record(name)
 
 
 def _catalogued(operator: Operator) -> Content:

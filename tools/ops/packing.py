@@ -38,12 +38,8 @@ class Packed:
         usual = (torch.bool,) if flat.dtype is torch.bool else _FLOATING if flat.is_floating_point() else _INTEGERS
         storage = next(each for each in usual if same_bits(flat.to(each).to(flat.dtype), flat))
         stored = flat.to(storage)
-        key = (
-            str(tensor.dtype),
-            tuple(tensor.shape),
-            str(storage),
-            (stored.view(torch.uint8).numpy().tobytes() if stored.numel() else b""),
-        )
+        bits = stored.view(torch.uint8).numpy().tobytes() if stored.numel() else b""
+        key = (tensor.dtype, tensor.shape, storage, bits)
         if key not in self._known:
             self._known[key] = len(self.table)
             name = str(stored.dtype).removeprefix("torch.")

@@ -130,31 +130,23 @@ def gradient_agrees(operator: Operator, sample: Sample, dtype: str, expected: Te
     ways = [_direction(f"{operator.name}/{sample.name}/{i}", each) for i, each in enumerate(leaves)]
     pairs = zip(expected, ways, strict=True)
     by_gradient = sum(_inner(each, way) for each, way in pairs if each is not None)
-    there, back = (_scalar(operator, args, kwargs, leaves, ways, grad_outputs, step) for step in (STEP, -STEP))
+
+    def beside(step: float) -> float:
+        """Call at a point beside, and return the product with the gradient of the output."""
+        usual = [each.detach().clone() for each in leaves]
+        with torch.no_grad():
+            for leaf, way in zip(leaves, ways, strict=True):
+                leaf.add_(way, alpha=step)
+            outputs = [each.clone() for each in forward(operator, operator.function, args, kwargs)]
+            for leaf, before in zip(leaves, usual, strict=True):
+                leaf.copy_(before)
+        attached = [each for each in outputs if each.is_floating_point() or each.is_complex()]
+        return sum(_inner(one, other) for one, other in zip(attached, grad_outputs, strict=False))
+
+    there, back = beside(STEP), beside(-STEP)
     difference = (there - back) / (2 * STEP)
     size = max((abs(difference), abs(by_gradient), 1e-3, abs(there) * 1e-4))
     return bool(abs(difference - by_gradient) <= NEAR * size)
-
-
-def _scalar(
-    operator: Operator,
-    args: Any,
-    kwargs: Mapping[str, Any],
-    leaves: list[torch.Tensor],
-    ways: list[torch.Tensor],
-    grad_outputs: list[torch.Tensor],
-    step: float,
-) -> float:
-    """Call at a point beside, and return the product with the gradient of the output."""
-    usual = [each.detach().clone() for each in leaves]
-    with torch.no_grad():
-        for leaf, way in zip(leaves, ways, strict=True):
-            leaf.add_(way, alpha=step)
-        outputs = [each.clone() for each in forward(operator, operator.function, args, kwargs)]
-        for leaf, before in zip(leaves, usual, strict=True):
-            leaf.copy_(before)
-    attached = [each for each in outputs if each.is_floating_point() or each.is_complex()]
-    return sum(_inner(one, other) for one, other in zip(attached, grad_outputs, strict=False))
 
 
 def _inner(one: torch.Tensor, other: torch.Tensor) -> float:
