@@ -7,7 +7,7 @@ import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias
 
@@ -336,12 +336,21 @@ def _owner(subject: Any) -> nn.Module | None:
 def _forget(owner: nn.Module | None) -> None:
     """Clear what methods keep of earlier calls: transformers caches position embeddings, and all runs would be one."""
     for kind in {type(each) for each in owner.modules()} if owner else ():
-        for method in vars(kind).values():
-            function = getattr(method, "__func__", method)  # of a static method
-            kept = inspect.getclosurevars(function).nonlocals.values() if inspect.isfunction(function) else ()
-            for each in (function, *kept):
-                if callable(clear := getattr(each, "cache_clear", None)):
-                    clear()
+        for clear in _caches(kind):  # type: ignore[arg-type]  # a class is hashable
+            clear()
+
+
+@lru_cache(maxsize=256)
+def _caches(kind: type) -> tuple[Callable[[], object], ...]:
+    """Return what clears the caches of a class's own methods, of those within decorators too."""
+    found: list[Any] = []
+    for method in vars(kind).values():
+        function = getattr(method, "__func__", method)  # of a static method
+        found.append(function)
+        for cell in getattr(function, "__closure__", None) or ():
+            with contextlib.suppress(ValueError):  # a variable that has no value yet
+                found.append(cell.cell_contents)
+    return tuple(each.cache_clear for each in found if callable(getattr(each, "cache_clear", None)))
 
 
 def _copied(subject: Any, owner: nn.Module, convert: Callable[[Any], Any] | None = None) -> Any:

@@ -96,10 +96,10 @@ class CaseContext:
         found = self._explained(error) if how.used else None
         if not how.used and HALVES in of_chip()[0] and (not by_size or HALVES in frozenset().union(*named)):
             usual, blind, rounds = self.verdicts, list(self.blind), products_in_halves()
-            explanation = self._explained(self._run_again(test, rounds))
+            halved = self._run_again(test, rounds)
             self.blind[:] = blind  # for half precision, as these are
-            names, found = {HALVES}, explanation if rounds.used else None
-            if found is None and rounds.used and by_size:
+            names, found = {HALVES}, self._explained(halved) if rounds.used else None
+            if found is None and rounds.used and by_size and isinstance(halved, AssertionError) and self.is_wrong():
                 self.measurements, self.series = kept
                 return f"{message}\n  more than products of float32 in half precision explain"
             self.verdicts = usual if found is None else self.verdicts
