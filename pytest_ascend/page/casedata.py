@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 import zlib
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from pytest_ascend.records.case import Case
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.runlog import codec
@@ -35,6 +36,8 @@ TEXT_BUDGET_BYTES = 2_000_000
 #: The same for programs of non-conformant cases, and of conformant ones.
 SNIPPETS_BUDGET_BYTES = {False: 1_000_000, True: 300_000}
 _LONG = 200
+#: A line of a diagnosis: the code of CANN that it is about, its meaning, and the source.
+_LINE = re.compile(r"( *(?:[A-Z]*\d+: )?)(.*?)((?: \((?:CANN|hicann/|torch_npu/).*\))?)")
 _LEFT_OUT = "(left out to keep this page small; the log has it)"
 
 
@@ -57,9 +60,10 @@ class _Texts:
 def index_of(summary: Summary, causes: Mapping[str, int]) -> dict[str, Any]:
     """Return builtins for :func:`pytest_ascend.runlog.codec.for_script`; ``causes`` has a case's cause by id."""
     text, columns = _Texts(), [each for each in columns_of("page") if each.name not in ("outcome", "case")]
-    rows = []
+    rows, by_suite = [], dict[str, list[Case]]()
     for result in summary.results:
         case = result.case
+        by_suite.setdefault(figures.one_line(case.suite), []).append(case)
         parts = (case.suite, case.subject, case.property, case.dtype, case.family)
         row = [*(text(figures.one_line(part)) for part in parts), ORDER.index(result.outcome_name)]
         row.append(causes.get(case.id, -1))
@@ -73,38 +77,31 @@ def index_of(summary: Summary, causes: Mapping[str, int]) -> dict[str, Any]:
         "fields": INDEX_FIELDS,
         "columns": [{"name": each.name, "number": each.is_number} for each in columns],
         "outcomes": list(ORDER),
-        "suites": _suites(summary.results),
+        # The layout of each suite's cases: letters for its properties, its dtypes in order.
+        "suites": {
+            suite: {
+                "grid": describe(suite).grid,
+                "letters": abbreviations(list(dict.fromkeys(figures.one_line(each.property) for each in cases))),
+                "dtypes": [figures.one_line(each) for each in sorted({each.dtype for each in cases}, key=dtype_key)],
+            }
+            for suite, cases in by_suite.items()
+        },
         "cases": rows,
         "texts": list(text.known),
     }
-
-
-def _suites(results: Sequence[ResultRecord]) -> dict[str, Any]:
-    """Return the layout of each suite's cases: letters for its properties, its dtypes in order."""
-    by_suite: dict[str, list[ResultRecord]] = {}
-    for each in results:
-        by_suite.setdefault(figures.one_line(each.case.suite), []).append(each)
-    found = {}
-    for suite, members in by_suite.items():
-        properties = list(dict.fromkeys(figures.one_line(each.case.property) for each in members))
-        dtypes = sorted({each.case.dtype for each in members}, key=dtype_key)
-        found[suite] = {
-            "grid": describe(suite).grid,
-            "letters": abbreviations(properties),
-            "dtypes": [figures.one_line(each) for each in dtypes],
-        }
-    return found
 
 
 def details_of(summary: Summary) -> str:
     """Return the details of all cases as JSON, compressed by zlib, in base64, which cannot close an element."""
     packing = _Packing()
     cases = [packing.case(result, summary.lines.get(result.case.id)) for result in summary.results]
+    units = {name: figures.unit(name) for shape in packing.shapes for name in shape}
+    labels = {name: f"{figures.words(name)} ({unit})" if unit else figures.words(name) for name, unit in units.items()}
     details = {
         "fields": DETAIL_FIELDS,
         "verdictFields": VERDICT_FIELDS,
         "cases": cases,
-        "shapes": [[_label(name) for name in shape] for shape in packing.shapes],
+        "shapes": [list(map(labels.get, shape)) for shape in packing.shapes],
         "texts": list(packing.text.known),
         "chinese": packing.chinese,
     }
@@ -191,13 +188,3 @@ class _Packing:
             [figures.rounded(value) for value in metrics.values()],
             [self.verdict(leaf, whole=False) for leaf in leaves] if len(leaves) > 1 else 0,
         ]
-
-
-#: A line of a diagnosis: the code of CANN that it is about, its meaning, and the source.
-_LINE = re.compile(r"( *(?:[A-Z]*\d+: )?)(.*?)((?: \((?:CANN|hicann/|torch_npu/).*\))?)")
-
-
-def _label(name: str) -> str:
-    label = figures.words(name)
-    unit = figures.unit(name)
-    return f"{label} ({unit})" if unit else label

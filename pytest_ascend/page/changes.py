@@ -22,7 +22,7 @@ from pytest_ascend.verdict.causes import Cause
 from pytest_ascend.verdict.columns import link
 from pytest_ascend.verdict.diff import CANNOT_TELL, FAILS_ON, KINDS, NEW, NO, REGRESSION, YES, Change, Diff
 from pytest_ascend.verdict.phrase import Phrase, commas, counted, in_both, say
-from pytest_ascend.verdict.summary import Summary, notice
+from pytest_ascend.verdict.summary import notice
 
 #: Version of the JSON, raised whenever a reader of an older one would misread it.
 SCHEMA = 1
@@ -171,26 +171,20 @@ def lines(diff: Diff, limit: int = LINES_LIMIT) -> Iterator[Line]:
         yield Line(str(note), "yellow")
     for kind in KINDS:
         if kind == REGRESSION:
-            told, what = map(_told_cause, by_size(diff)), " causes"
+            told, what = [], " causes"
+            for cause in by_size(diff):
+                example = evidence.line(cause.representative.case.id)
+                many = f"{len(cause.cases):,} cases, such as {example}: " if len(cause.cases) > 1 else ""
+                told.append(f"{cause.outcome:<12} {cause.title}: {many}{cause.finding}")
         else:
-            told, what = map(_told_change, diff.changes[kind]), ""
-        if listed := list(told):
+            rows, what = (_row(change, linked=False) for change in diff.changes[kind]), ""
+            told = [f"{row.id}: {row.before} -> {row.after}  {row.finding}".rstrip() for row in rows]
+        if told:
             yield Line(f"{say(f'diff.{kind}')} ({len(diff.changes[kind]):,})", _COLOURS.get(kind, ""), bold=True)
-            yield from (Line(f"  {each}") for each in listed[:limit])
-            if len(listed) > limit:
-                yield Line(f"  ... and {len(listed) - limit:,} more{what}")
+            yield from (Line(f"  {each}") for each in told[:limit])
+            if len(told) > limit:
+                yield Line(f"  ... and {len(told) - limit:,} more{what}")
     yield Line(str(sentence(diff)), colour, bold=True)
-
-
-def _told_cause(cause: Cause) -> str:
-    example = evidence.line(cause.representative.case.id)
-    many = f"{len(cause.cases):,} cases, such as {example}: " if len(cause.cases) > 1 else ""
-    return f"{cause.outcome:<12} {cause.title}: {many}{cause.finding}"
-
-
-def _told_change(change: Change) -> str:
-    row = _row(change, linked=False)
-    return f"{row.id}: {row.before} -> {row.after}{f'  {row.finding}' if row.finding else ''}"
 
 
 def markdown(diff: Diff, limit: int = LINES_LIMIT) -> str:
@@ -219,29 +213,29 @@ def to_dict(diff: Diff) -> dict[str, Any]:
         "schema": SCHEMA,
         "answer": diff.answer,
         "says": str(answer(diff)),
-        "before": _run(diff.before),
-        "after": _run(diff.after),
+        **{
+            name: {
+                "run_id": each.run.header.run_id,
+                "stack": asdict(each.run.header.stack),
+                "verdict": to_builtins(each.verdict.in_footer()),
+            }
+            for name, each in (("before", diff.before), ("after", diff.after))
+        },
         "components": {name: list(pair) for name, pair in diff.components.items()},
         "notes": [str(each) for each in notes(diff)],
         "counts": {**{kind: len(diff.changes[kind]) for kind in KINDS}, "unchanged": diff.unchanged},
-        "changes": [_change(each) for kind in KINDS for each in diff.changes[kind]],
-    }
-
-
-def _run(summary: Summary) -> dict[str, Any]:
-    header = summary.run.header
-    return {"run_id": header.run_id, "stack": asdict(header.stack), "verdict": to_builtins(summary.verdict.in_footer())}
-
-
-def _change(change: Change) -> dict[str, Any]:
-    is_new_deviation = change.kind == NEW and not OUTCOMES[change.after].conforms
-    return {
-        "kind": change.kind,
-        "case": change.id,
-        "before": change.before,
-        "after": change.after,
-        "finding": change.finding,
-        "name": change.name,
-        "factor": change.factor,
-        "deviates": is_new_deviation or change.kind == REGRESSION,
+        "changes": [
+            {
+                "kind": each.kind,
+                "case": each.id,
+                "before": each.before,
+                "after": each.after,
+                "finding": each.finding,
+                "name": each.name,
+                "factor": each.factor,
+                "deviates": kind == REGRESSION or (kind == NEW and not OUTCOMES[each.after].conforms),
+            }
+            for kind in KINDS
+            for each in diff.changes[kind]
+        ],
     }

@@ -12,7 +12,6 @@ import statistics
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import quantiles
 
 from pytest_ascend.runlog import codec
 from pytest_ascend.system import figures
@@ -41,8 +40,8 @@ ROWS_LIMIT = 1_000
 class Text:
     """Text at a position; ``anchor`` is SVG's text-anchor."""
 
-    x: str
-    y: str
+    x: float
+    y: float
     anchor: str
     words: Phrase | str
 
@@ -109,29 +108,35 @@ def curve(
     finite = [value for value in (*actual, *expected, *low, *high) if math.isfinite(value)] or [0.0]
     x, y = across(max(len(actual) - 1, 1)), upright(min(finite), max(finite))
     differences = [one - other for one, other in zip(actual, expected, strict=False)]
-    band = [[each - right for each, right in zip(side, expected, strict=False)] for side in (low, high)]
-    largest = max((abs(each) for each in (*differences, *band[0], *band[1]) if math.isfinite(each)), default=0.0) or 1.0
+    least, most = ([each - right for each, right in zip(side, expected, strict=False)] for side in (low, high))
+    largest = max((abs(each) for each in (*differences, *least, *most) if math.isfinite(each)), default=0.0) or 1.0
     below = Axis(-largest * 1.05, largest * 1.05, HEIGHT + DIFFERENCE - BOTTOM, HEIGHT)
-    bands = [_band(low, high, x, y), _band(band[0], band[1], x, below)] if low and high else []
+    said = {
+        "name": in_both(figures.words(stem), "findings"),
+        "n": f"{len(actual):,}",
+        "distance": figures.quantity(stem, max(map(abs, differences), default=0.0)),
+    }
+    caption, bands = say("chart.curve", **said), []
+    if low and high:
+        inside = (one <= each <= other for one, each, other in zip(least, differences, most, strict=False))
+        caption = say("chart.curve-spread", outside=f"{sum(not each for each in inside):,}", **said)
+        bands = [Shape(_band(low, high, x, y), "spread"), Shape(_band(least, most, x, below), "spread")]
+    rules, marks = graduated(y)
     return Chart(
         title=title,
         href=href,
-        caption=_curve_in_words(stem, len(actual), differences, *(band if bands else ())),
-        rules=(*rules(y), horizontal(below.at(0))),
+        caption=caption,
+        rules=(*rules, horizontal(below.at(0))),
         shapes=(
-            *(Shape(each, "spread") for each in bands),
+            *bands,
             Shape(polyline(expected, x, y), "line wide s2"),
             Shape(polyline(actual, x, y), "line s1"),
             Shape(polyline(differences, x, below), "line s1"),
         ),
         texts=(
-            *y_texts(y),
-            *(
-                Text(f"{LEFT - 6}", f"{below.at(each) + 4:.1f}", "end", f"{each:.2g}")
-                for each in (-largest, 0, largest)
-            ),
-            Text(f"{LEFT}", f"{HEIGHT + DIFFERENCE - 6}", "start", "1"),
-            Text(f"{WIDTH - RIGHT}", f"{HEIGHT + DIFFERENCE - 6}", "end", f"{len(actual):,}"),
+            *marks,
+            *(Text(LEFT - 6, below.at(each) + 4, "end", f"{each:.2g}") for each in (-largest, 0, largest)),
+            *ends("1", f"{len(actual):,}", HEIGHT + DIFFERENCE - 6),
         ),
         numbers=_numbers(
             ("step", "actual", "expected", "difference"),
@@ -142,22 +147,9 @@ def curve(
     )
 
 
-def _curve_in_words(stem: str, steps: int, differences: Sequence[float], *band: Sequence[float]) -> Phrase:
-    """Return the caption of a curve; ``band`` is empty, or the smallest and largest differences of reference runs."""
-    values = {
-        "name": in_both(figures.words(stem), "findings"),
-        "n": f"{steps:,}",
-        "distance": figures.quantity(stem, max(map(abs, differences), default=0.0)),
-    }
-    if not band:
-        return say("chart.curve", **values)
-    outside = sum(not least <= each <= most for least, each, most in zip(band[0], differences, band[1], strict=False))
-    return say("chart.curve-spread", outside=f"{outside:,}", **values)
-
-
 def _band(low: Sequence[float], high: Sequence[float], x: Axis, y: Axis) -> str:
     """Return the area between two lines; "" if they are not finite."""
-    if not low or not all(map(math.isfinite, (*low, *high))):
+    if not all(map(math.isfinite, (*low, *high))):
         return ""
     back = "".join(f"L{x.at(index):.1f} {y.at(value):.1f}" for index, value in reversed(list(enumerate(low))))
     return f"{polyline(high, x, y)}{back}Z"
@@ -171,41 +163,46 @@ def distribution(title: str, href: str, name: str, values: Sequence[float], base
     values, baseline = plottable(values), plottable(baseline)
     low = min((*values, *baseline))
     x = across(max(_end(each) for each in (values, baseline) if each), low)
-    edges = _edges(x, len(values))
+    bins = min(max(5, round(math.sqrt(len(values)) * 2)), BINS_LIMIT)
+    edges = [x.low + (x.high - x.low) * index / bins for index in range(bins)]
     now, before = _shares(values, edges), _shares(baseline, edges)
-    y = Axis(0, max((*now, *before)), HEIGHT - BOTTOM, TOP)
-    first, middle, third = quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
-    marks = [Shape(vertical(x.at(each)), looks) for each, looks in ((first, "quartile"), (middle, "median"))]
-    outline = [Shape(steps(before, y), "line s2")] if baseline else []
-    width = (WIDTH - LEFT - RIGHT) / len(now)
-    bars = [
-        Shape(
-            box(LEFT + n * width, y.at(share), width - 1, HEIGHT - BOTTOM), "bar s1", f"{round(share * len(values)):,}"
-        )
-        for n, share in enumerate(now)
-        if share
-    ]
-    quartiles = {
+    y, foot, width = Axis(0, max((*now, *before)), HEIGHT - BOTTOM, TOP), HEIGHT - BOTTOM, (WIDTH - LEFT - RIGHT) / bins
+    first, middle, third = _quartiles(values)
+    shapes = []
+    for n, share in enumerate(now):
+        if share:
+            column = f"M{LEFT + n * width:.1f} {foot:.1f}V{y.at(share):.1f}h{width - 1:.1f}V{foot:.1f}Z"
+            shapes.append(Shape(column, "bar s1", f"{round(share * len(values)):,}"))
+    for place, looks in ((first, "quartile"), (middle, "median"), (third, "quartile")):
+        shapes.append(Shape(f"M{x.at(place):.1f} {TOP}V{foot}", looks))
+    said = {
         "name": in_both(figures.words(name), "findings"),
         "n": f"{len(values):,}",
         "median": figures.quantity(name, middle),
         "low": figures.quantity(name, min(values)),
         "high": figures.quantity(name, max(values)),
     }
+    caption, columns, rows = (
+        say("chart.samples", **said),
+        [f"from ({figures.unit(name)})", "share of samples"],
+        [edges, now],
+    )
+    if baseline:
+        shapes.append(
+            Shape(f"M{LEFT} {foot}" + "".join(f"V{y.at(each):.1f}h{width:.2f}" for each in before), "line s2")
+        )
+        caption = say("chart.beside", then=figures.quantity(name, statistics.median_high(baseline)), **said)
+        columns.append("share of baseline")
+        rows.append(before)
     beyond = "≥ " if max((*values, *baseline)) > x.high else ""
     return Chart(
         title=title,
         href=href,
-        caption=say("chart.beside", then=figures.quantity(name, statistics.median_high(baseline)), **quartiles)
-        if baseline
-        else say("chart.samples", **quartiles),
-        rules=(horizontal(HEIGHT - BOTTOM),),
-        shapes=(*bars, *marks, Shape(vertical(x.at(third)), "quartile"), *outline),
-        texts=x_ends(figures.quantity(name, low), f"{beyond}{figures.quantity(name, x.high)}"),
-        numbers=_numbers(
-            (f"from ({figures.unit(name)})", "share of samples", *(["share of baseline"] if baseline else [])),
-            list(zip(edges, now, before, strict=True) if baseline else zip(edges, now, strict=True)),
-        ),
+        caption=caption,
+        rules=(horizontal(foot),),
+        shapes=tuple(shapes),
+        texts=ends(figures.quantity(name, low), f"{beyond}{figures.quantity(name, x.high)}"),
+        numbers=_numbers(columns, list(zip(*rows, strict=True))),
         legend=((say("chart.now"), 1), (say("chart.baseline"), 2)) if baseline else (),
     )
 
@@ -232,7 +229,10 @@ def depth(title: str, href: str, outputs: Sequence[Tensor], gradients: Sequence[
     if len(drawable) < 2:
         return None
     worst = max(tensors, key=lambda each: each.used)
-    lines = [[_power(getattr(each, name)) for each in tensors] for name in ("actual", "reference", "allowed")]
+    lines = [
+        [math.log10(value) if 0 < (value := getattr(each, name)) <= LARGEST else math.nan for each in tensors]
+        for name in ("actual", "reference", "allowed")
+    ]
     finite = [each for line in lines for each in line if math.isfinite(each)]
     x, y = across(max(len(tensors) - 1, 1)), upright(math.floor(min(finite)), math.ceil(max(finite)) or 1e-9)
     bad = [
@@ -240,20 +240,19 @@ def depth(title: str, href: str, outputs: Sequence[Tensor], gradients: Sequence[
         for place, each in enumerate(tensors)
         if not each.agrees and math.isfinite(lines[0][place])
     ]
-    places = range(math.ceil(y.low), math.floor(y.high) + 1)
-    between = [vertical(x.at(len(outputs) - 0.5))] if outputs and gradients else []
-    named = [(x.at(0), "start", say("chart.outputs"))] if outputs else []
+    powers = range(math.ceil(y.low), math.floor(y.high) + 1)
+    between = [f"M{x.at(len(outputs) - 0.5):.1f} {TOP}V{HEIGHT - BOTTOM}"] if outputs and gradients else []
+    shown = {
+        "n": f"{len(tensors):,}",
+        "outputs": f"{len(outputs):,}",
+        "path": worst.path,
+        "used": figures.used(worst.used),
+    }
     return Chart(
         title=title,
         href=href,
-        caption=say(
-            "chart.depth",
-            n=f"{len(tensors):,}",
-            outputs=f"{len(outputs):,}",
-            path=worst.path,
-            used=figures.used(worst.used),
-        ),
-        rules=(*(horizontal(y.at(each)) for each in places), *between),
+        caption=say("chart.depth", **shown),
+        rules=(*(horizontal(y.at(each)) for each in powers), *between),
         shapes=(
             Shape(polyline(lines[2], x, y), "line s3 dashed"),
             Shape(polyline(lines[1], x, y), "line s2"),
@@ -261,12 +260,8 @@ def depth(title: str, href: str, outputs: Sequence[Tensor], gradients: Sequence[
             *bad,
         ),
         texts=(
-            *(
-                Text(f"{LEFT - 6}", f"{y.at(each) + 4:.1f}", "end", f"1e{each}")
-                for each in places[:: max(1, len(places) // 5)]
-            ),
-            *(Text(f"{place:.1f}", f"{HEIGHT - 6}", anchor, words) for place, anchor, words in named),
-            *([Text(f"{WIDTH - RIGHT}", f"{HEIGHT - 6}", "end", say("chart.gradients"))] if gradients else []),
+            *(Text(LEFT - 6, y.at(each) + 4, "end", f"1e{each}") for each in powers[:: max(1, len(powers) // 5)]),
+            *ends(say("chart.outputs") if outputs else "", say("chart.gradients") if gradients else ""),
         ),
         numbers=_numbers(
             ("tensor", "device", "CPU in that dtype", "allowed"),
@@ -274,10 +269,6 @@ def depth(title: str, href: str, outputs: Sequence[Tensor], gradients: Sequence[
         ),
         legend=((say("chart.device"), 1), (say("chart.cpu"), 2), (say("chart.allowed"), 3)),
     )
-
-
-def _power(value: float) -> float:
-    return math.log10(value) if 0 < value <= LARGEST else math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,16 +290,16 @@ def slowdowns(title: str, found: Sequence[Slowdown]) -> Chart:
     shapes, texts = [], []
     for place, each in enumerate(found):
         y = 24 + place * SLOWDOWN_ROW
-        looks = "s1" if each.agrees else "bad"
-        ends = [x.at(end) if math.isfinite(end) else edge for end, edge in ((each.low, x.start), (each.high, x.end))]
-        shapes.append(Shape(f"M{ends[0]:.1f} {y}H{ends[1]:.1f}", f"line {looks}"))
-        shapes.append(Shape(dot(x.at(each.value), y), f"dot {looks}", f"{each.name}: {100 * each.value:+.1f} %"))
-        texts.append(Text("12", f"{y - 7}", "start", f"{each.name}: {100 * each.value:+.1f} %"))
+        looks, label = "s1" if each.agrees else "bad", f"{each.name}: {100 * each.value:+.1f} %"
+        left, right = (
+            x.at(end) if math.isfinite(end) else edge for end, edge in ((each.low, x.start), (each.high, x.end))
+        )
+        shapes += [
+            Shape(f"M{left:.1f} {y}H{right:.1f}", f"line {looks}"),
+            Shape(dot(x.at(each.value), y), f"dot {looks}", label),
+        ]
+        texts.append(Text(12, y - 7, "start", label))
     height = 24 + len(found) * SLOWDOWN_ROW + 10
-    ends_ = (
-        Text("12", f"{height - 4}", "start", f"{100 * low:+.0f} %"),
-        Text(f"{WIDTH - RIGHT}", f"{height - 4}", "end", f"{100 * high:+.0f} %"),
-    )
     slower = sum(not each.agrees for each in found)
     return Chart(
         title=title,
@@ -316,7 +307,7 @@ def slowdowns(title: str, found: Sequence[Slowdown]) -> Chart:
         caption=say("chart.slowdowns", n=f"{len(found):,}", slower=f"{slower:,}"),
         rules=(f"M{x.at(0):.1f} {TOP}V{height - 16}",),
         shapes=tuple(shapes),
-        texts=(*texts, *ends_),
+        texts=(*texts, *ends(f"{100 * low:+.0f} %", f"{100 * high:+.0f} %", height - 4, 12)),
         numbers=_numbers(
             ("benchmark", "slow-down", "low", "high"), [(each.name, each.value, each.low, each.high) for each in found]
         ),
@@ -340,6 +331,7 @@ def row(
     """
     values = plottable(value for _, value in points)
     x, y = across(len(points) - 1), upright(0.0, max(values))
+    rules, marks = graduated(y, name)
     dots = tuple(
         Shape(dot(x.at(index), y.at(value)), "dot s1", f"{label}: {figures.quantity(name, value)}")
         for index, ((label, _), value) in enumerate(zip(points, values, strict=True))
@@ -348,9 +340,9 @@ def row(
         title=title,
         href=href,
         caption=caption,
-        rules=rules(y, name),
+        rules=rules,
         shapes=(Shape(polyline(values, x, y), "line s1"), *dots),
-        texts=(*y_texts(y, name), *x_labels(x, labels)),
+        texts=(*marks, *x_labels(x, labels)),
         numbers=_numbers((over, name), points),
     )
 
@@ -372,22 +364,21 @@ def _rounded(value: object) -> object:
     return float(f"{value:.6g}") if math.isfinite(value) else str(value)
 
 
+def _quartiles(values: Sequence[float]) -> Sequence[float]:
+    return statistics.quantiles(values, n=4) if len(values) > 1 else [*values] * 3
+
+
 def _end(values: Sequence[float]) -> float:
-    first, _, third = quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
+    first, _, third = _quartiles(values)
     fence = third + FENCE * (third - first)
     return min(max(values), fence) if fence > first else max(values)
-
-
-def _edges(x: Axis, count: int) -> list[float]:
-    bins = min(max(5, round(math.sqrt(count) * 2)), BINS_LIMIT)
-    return [x.low + (x.high - x.low) * index / bins for index in range(bins)]
 
 
 def _shares(values: Sequence[float], edges: Sequence[float]) -> list[float]:
     """Return the share of the values in each interval; the last one has all larger ones."""
     counts = [0] * len(edges)
     for value in values:
-        counts[max(bisect_right(edges, value) - 1, 0)] += 1
+        counts[bisect_right(edges, value) - 1] += 1
     return [count / (len(values) or 1) for count in counts]
 
 
@@ -427,29 +418,19 @@ def ticks(axis: Axis, count: int = 4, *, binary: bool = False) -> list[float]:
     return [number * step for number in range(first, math.floor(axis.high / step) + 1)]
 
 
-def rules(axis: Axis, name: str = "") -> tuple[str, ...]:
-    """Return a horizontal line at each tick."""
-    return tuple(horizontal(axis.at(each)) for each in _ticks_of(axis, name))
-
-
-def y_texts(axis: Axis, name: str = "") -> tuple[Text, ...]:
-    """Return the tick labels of a vertical axis, in the unit of ``name``."""
-    return tuple(
-        Text(f"{LEFT - 6}", f"{axis.at(each) + 4:.1f}", "end", figures.brief(name, each) if name else f"{each:.4g}")
-        for each in _ticks_of(axis, name)
+def graduated(axis: Axis, name: str = "") -> tuple[tuple[str, ...], tuple[Text, ...]]:
+    """Return a line across at each tick of a vertical axis, and the labels of the ticks in the unit of ``name``."""
+    places = [(axis.at(each), each) for each in ticks(axis, binary=figures.unit(name) == "B")]
+    labels = (
+        Text(LEFT - 6, at + 4, "end", figures.brief(name, each) if name else f"{each:.4g}") for at, each in places
     )
+    return tuple(horizontal(at) for at, _ in places), tuple(labels)
 
 
-def _ticks_of(axis: Axis, name: str) -> list[float]:
-    return ticks(axis, binary=figures.unit(name) == "B")
-
-
-def x_ends(first: str, last: str) -> tuple[Text, ...]:
-    """Return labels below both ends of an axis."""
-    return (
-        Text(f"{LEFT}", f"{HEIGHT - 6}", "start", first),
-        Text(f"{WIDTH - RIGHT}", f"{HEIGHT - 6}", "end", last),
-    )
+def ends(first: Phrase | str, last: Phrase | str, y: float = HEIGHT - 6, left: float = LEFT) -> tuple[Text, ...]:
+    """Return labels below both ends of an axis; an empty one is left out."""
+    both = (Text(left, y, "start", first), Text(WIDTH - RIGHT, y, "end", last))
+    return tuple(each for each in both if each.words)
 
 
 def x_labels(axis: Axis, labels: Sequence[str]) -> tuple[Text, ...]:
@@ -457,7 +438,7 @@ def x_labels(axis: Axis, labels: Sequence[str]) -> tuple[Text, ...]:
     step = math.ceil(len(labels) / LABELS_LIMIT)
     last = len(labels) - 1 or None  # its label would be cut at the edge
     return tuple(
-        Text(f"{axis.at(index):.1f}", f"{HEIGHT - 6}", "end" if index == last else "middle", labels[index])
+        Text(axis.at(index), HEIGHT - 6, "end" if index == last else "middle", labels[index])
         for index in range(0, len(labels), step)
     )
 
@@ -472,25 +453,9 @@ def polyline(values: Sequence[float], x: Axis, y: Axis) -> str:
     return "".join(path)
 
 
-def steps(values: Sequence[float], y: Axis) -> str:
-    """Return the outline of columns of equal width."""
-    width = (WIDTH - LEFT - RIGHT) / len(values)
-    return f"M{LEFT} {HEIGHT - BOTTOM}" + "".join(f"V{y.at(each):.1f}h{width:.2f}" for each in values)
-
-
 def horizontal(y: float) -> str:
     """Return a line across."""
     return f"M{LEFT} {y:.1f}H{WIDTH - RIGHT}"
-
-
-def vertical(x: float) -> str:
-    """Return a line from top to bottom."""
-    return f"M{x:.1f} {TOP}V{HEIGHT - BOTTOM}"
-
-
-def box(x: float, top: float, width: float, bottom: float) -> str:
-    """Return a column."""
-    return f"M{x:.1f} {bottom:.1f}V{top:.1f}h{width:.1f}V{bottom:.1f}Z"
 
 
 def dot(x: float, y: float) -> str:

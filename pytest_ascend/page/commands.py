@@ -25,10 +25,6 @@ from pytest_ascend.verdict.diff import CANNOT_TELL, ERROR_DRIFT, FAILS_ON, SLOWE
 from pytest_ascend.verdict.summary import Summary, exit_code, summarise
 
 PATH = click.Path(path_type=Path)
-#: Kinds of change that may fail a comparison.
-MAY_FAIL_ON = (*FAILS_ON, ERROR_DRIFT, SLOWER)
-
-
 #: The format that the ending of a file's name implies.
 _ENDINGS = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json", ".txt": "terminal"}
 
@@ -95,7 +91,7 @@ def export(context: click.Context, run: Path, form: str, output: Path | None, *,
 @click.option(
     "--fail-on",
     multiple=True,
-    type=click.Choice(MAY_FAIL_ON),
+    type=click.Choice((*FAILS_ON, ERROR_DRIFT, SLOWER)),
     default=FAILS_ON,
     show_default=True,
     help="A kind of change that makes the exit code 1; repeatable.",

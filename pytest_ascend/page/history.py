@@ -6,7 +6,6 @@ for other programs.
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,7 +37,6 @@ from pytest_ascend.verdict.summary import Summary
 SCHEMA = 1
 #: The site's own file of runs in short, so that a site that grows reads each log once.
 INDEX = "index.msgpack"
-_INDEX_LIMIT_BYTES = 256 << 20
 #: Causes, cases and benchmarks of one combination that the page lists.
 CAUSES_LIMIT, CASES_LIMIT, CHARTS_LIMIT = 100, 50, 24
 #: Runs beside each other in the row of a case, and cases of one run whose outcomes are kept.
@@ -83,7 +81,7 @@ def points_of(logs: Iterable[Path], site: Path) -> list[Point]:
     """
     found, known = _Index(), _Index()
     with suppress(OSError, msgspec.MsgspecError, LookupError, ValueError):
-        stored = msgspec.msgpack.decode(read_regular(site / INDEX, _INDEX_LIMIT_BYTES), type=_Index)
+        stored = msgspec.msgpack.decode(read_regular(site / INDEX, 256 << 20), type=_Index)
         if all(str(phrase) for each in stored.values() for phrase in (each.label, each.opening) if phrase):
             known = stored
     for log in logs:
@@ -204,24 +202,23 @@ def _combination(number: int, title: str, runs: Sequence[Point]) -> View:
         title=title,
         label=runs[-1].label,
         trend=_trend(runs),
-        runs=tuple(_row(each) for each in reversed(runs)),
+        runs=tuple(
+            View(
+                started=_day(each),
+                opening=each.opening,
+                kind=each.kind,
+                share=figures.share(each.passed, each.total),
+                passed=f"{each.passed:,} / {each.total:,}",
+                causes=f"{len(each.causes):,}",
+                run=each.run_id[:12],
+                page=each.page,
+            )
+            for each in reversed(runs)
+        ),
         causes=tuple(_causes(runs))[:CAUSES_LIMIT],
         cases=tuple(cases_of(runs)),
         families=tuple(by_family(runs[-1].families)),
         charts=tuple(_benchmarks(runs))[:CHARTS_LIMIT],
-    )
-
-
-def _row(point: Point) -> View:
-    return View(
-        started=_day(point),
-        opening=point.opening,
-        kind=point.kind,
-        share=figures.share(point.passed, point.total),
-        passed=f"{point.passed:,} / {point.total:,}",
-        causes=f"{len(point.causes):,}",
-        run=point.run_id[:12],
-        page=point.page,
     )
 
 
@@ -232,11 +229,15 @@ def _day(point: Point) -> str:
 def _trend(runs: Sequence[Point]) -> Chart | None:
     if len(runs) < 2:
         return None
-    points = [(_day(each), 100 * each.passed / each.total if each.total else 0.0) for each in runs]
-    first, last = (f"{points[place][1]:.2f} %" for place in (0, -1))
+    shares = [100 * each.passed / each.total if each.total else 0.0 for each in runs]
+    first, last = (f"{shares[place]:.2f} %" for place in (0, -1))
     caption = say("history.share", n=f"{len(runs):,}", first=first, last=last)
-    labels = [each.started[5:10] for each in runs]
-    return chart.row("", "", caption, "passed_percent", points, over="run", labels=labels)
+    return _over(runs, "", caption, "passed_percent", shares)
+
+
+def _over(runs: Sequence[Point], title: str, caption: Phrase, name: str, values: Sequence[float]) -> Chart:
+    points = list(zip(map(_day, runs), values, strict=True))
+    return chart.row(title, "", caption, name, points, over="run", labels=[each.started[5:10] for each in runs])
 
 
 def _causes(runs: Sequence[Point]) -> Iterator[View]:
@@ -281,28 +282,23 @@ def cases_of(runs: Sequence[Point]) -> Iterator[tuple[str, tuple[str, ...]]]:
 def _benchmarks(runs: Sequence[Point]) -> Iterator[Chart]:
     """Draw each benchmark over the runs that measured it, with the latest verdict; emulated devices are left out."""
     runs = [each for each in runs if not each.label]
-    names = dict.fromkeys(name for point in runs for name in point.benchmarks)
-    for case, figure in names:
-        found = [(point, *point.benchmarks[case, figure]) for point in runs if (case, figure) in point.benchmarks]
-        values = [value for _, value, _ in found]
-        if len(found) < 2 or not chart.is_plottable(values) or min(values) < 0 or not all(map(math.isfinite, values)):
+    for case, figure in dict.fromkeys(name for point in runs for name in point.benchmarks):
+        those = [point for point in runs if (case, figure) in point.benchmarks]
+        values = [point.benchmarks[case, figure][0] for point in those]
+        if len(those) < 2 or not chart.is_plottable(values) or min(values) < 0:
             continue
         first, last = (figures.quantity(figure, value) for value in (values[0], values[-1]))
         caption = say(
             "history.benchmark",
             name=in_both(figures.words(figure), "findings"),
-            n=f"{len(found):,}",
+            n=f"{len(those):,}",
             first=first,
             last=last,
-            verdict=found[-1][2] or "–",
+            verdict=those[-1].benchmarks[case, figure][1] or "–",
         )
-        points = [(_day(point), value) for point, value, _ in found]
-        labels = [point.started[5:10] for point, *_ in found]
-        yield chart.row(case, "", caption, figure, points, over="run", labels=labels)
+        yield _over(those, case, caption, figure, values)
 
 
 def logs_below(path: Path) -> list[Path]:
     """Return the logs at a path: a log, that of a report folder, or all in the folders below it."""
-    if not path.is_dir():
-        return [path]
-    return sorted(path.rglob("run*.jsonl"))
+    return sorted(path.rglob("run*.jsonl")) if path.is_dir() else [path]

@@ -48,21 +48,17 @@ def render_diff(diff: Diff) -> str:
         label=label_of(after) or label_of(before) or SILENCE,
         heading=say(f"diff.heading.{diff.answer}"),
         changes=changes_of(diff, linked=False),
-        sides=(_side("diff.before", diff.before), _side("diff.after", diff.after)),
+        sides=tuple(
+            View(
+                title=say(f"diff.{name}"),
+                opening=each.verdict.opening,
+                body=each.verdict.body,
+                combination=tuple(combination(each.run.header.stack)),
+            )
+            for name, each in (("before", diff.before), ("after", diff.after))
+        ),
     )
     return place("diff.html", ("common.js",), page, {"changes": change_data(diff, linked=False)})
-
-
-def _side(key: str, summary: Summary) -> View:
-    return View(
-        title=say(key),
-        opening=summary.verdict.opening,
-        body=summary.verdict.body,
-        combination=tuple(combination(summary.run.header.stack)),
-    )
-
-
-_TEMPLATES = files("pytest_ascend.page") / "templates"
 
 
 @without_garbage_collection()
@@ -81,7 +77,10 @@ def place(template: str, scripts: tuple[str, ...], page: object, data: Mapping[s
 
     ``details`` is base64 of more data, unpacked when needed.
     """
-    style, script = _asset("page.css"), Markup("").join(_asset(name) for name in scripts)
+    folder = files("pytest_ascend.page") / "templates"
+    # Files of the package are trusted.
+    style, *each = (Markup((folder / name).read_text(encoding="utf-8")) for name in ("page.css", *scripts))  # noqa: S704
+    script = Markup("").join(each)
     words = {"words": {code: {**table(code), **headings(code)} for code in LANGUAGES}, "symbols": SYMBOLS}
     # What for_script returns has nothing that could end the element.
     data_, words_ = (Markup(codec.for_script(each)) for each in (data, words))  # noqa: S704
@@ -168,11 +167,6 @@ def _key(phrase: Phrase) -> str:
 def _finalize(value: Any) -> Any:
     """Make invisible characters visible in every text, even if the page forgot to."""
     return figures.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _asset(name: str) -> Markup:
-    """Return a file of the package, which is trusted."""
-    return Markup((_TEMPLATES / name).read_text(encoding="utf-8"))  # noqa: S704
 
 
 def _hash(inline: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,8 @@ NAMES_LIMIT = 5
 CHARTS_LIMIT = 120
 #: The most telling figures of a benchmark; the benchmarks' come before other suites'.
 _FIRST = (
-    "device_p50_us",
-    "latency_p50_us",
-    "throughput_items_per_s",
-    "best_throughput_items_per_s",
-    "peak_memory_bytes",
+    *("device_p50_us", "latency_p50_us", "throughput_items_per_s"),
+    *("best_throughput_items_per_s", "peak_memory_bytes"),
 )
 #: Suffixes of the names of figures that are a speed or a size.
 _SPEEDS = ("_us", "_ms", "_s", "_bytes")
@@ -147,9 +144,6 @@ def _charts(runs: Sequence[Summary]) -> Iterator[Chart]:
         )
 
 
-RANKS: Mapping[str, int] = {name: rank for rank, name in enumerate(ORDER)}
-
-
 def scan(path: Path, measured: str = "") -> Summary:
     """Summarise the log at ``path``, without results of cases that passed by comparisons.
 
@@ -178,10 +172,10 @@ def scan(path: Path, measured: str = "") -> Summary:
 
 
 def tallies(summary: Summary) -> dict[tuple[str, str, str], list[int]]:
-    """Count the cases of each (suite, family, subject) by rank (see ``RANKS``)."""
-    ranks = {each.case.id: RANKS[each.outcome_name] for each in summary.results}
+    """Count the cases of each (suite, family, subject) by rank, the place in ``ORDER``."""
+    ranks = {each.case.id: ORDER.index(each.outcome_name) for each in summary.results}
     found: dict[tuple[str, str, str], list[int]] = {}
     for case in summary.run.header.manifest:
         tally = found.setdefault((case.suite, case.family, case.subject), [0] * len(ORDER))
-        tally[ranks.get(case.id, RANKS[Passed.name])] += 1
+        tally[ranks.get(case.id, ORDER.index(Passed.name))] += 1
     return found

@@ -5,10 +5,10 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import islice
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from pytest_ascend.page import View
@@ -55,12 +55,8 @@ _NO_VERSIONS = ("device", "emulated")
 _SEVERITIES = ("error", "warning", "note", "unknown")
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A name and its value; an empty value is shown as unknown."""
-
-    name: Phrase | str
-    value: Phrase | str
+#: A name and its value; an empty value is shown as unknown.
+Fact: TypeAlias = tuple[Phrase | str, Phrase | str]
 
 
 def page_of(summary: Summary, *, against: Summary | None = None) -> View:
@@ -80,8 +76,10 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> View:
     shown = tuple(suites(results, emulated=header.stack.emulated))
     titled = [(each.id, each.title, each.cases) for each in (*causes, *lacking)]
     titled += [(f"known:{each.cause}", each.cause, each.cases) for each in known]
-    cases = sum(len(each.cases) for each in known)
-    standards = Counter(each.standard for result in results for each in result.verdicts)
+    waived = SILENCE
+    if cases := sum(len(each.cases) for each in known):
+        waived = say("cause.known", cases=counted("cases", cases), causes=counted("causes", len(known)))
+    standards = Counter(each.standard for result in results for each in result.verdicts).most_common(50)
     used = ((evidence.limit_used(each), each.case.id) for each in results if each.outcome.name == Passed.name)
     not_npu = " not-npu" if summary.verdict.notice else ""
     passed = " well" if summary.verdict.opening.key == "verdict.model.passed" else ""
@@ -108,17 +106,13 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> View:
         tiles=tuple(_tiles(summary)),
         combination=tuple(combination(header.stack)),
         run_facts=tuple(_run_facts(summary)),
-        run_line=tuple(each.value for each in _run_facts(summary) if each.name != say("run.run")),
+        run_line=tuple(value for name, value in _run_facts(summary) if name != say("run.run")),
         causes=cards[:SEEN_LIMIT],
         small_causes=cards[SEEN_LIMIT:ROWS_LIMIT],
         first_causes=cards[:FIRST_LIMIT],
         more_causes=f"{len(cards) - FIRST_LIMIT:,}" if len(cards) > FIRST_LIMIT else "",
         by_cause=say("cause.n", cases=counted("cases", summary.deviations), causes=counted("causes", len(bad))),
-        known=(
-            say("cause.known", cases=counted("cases", cases), causes=counted("causes", len(known)))
-            if cases
-            else SILENCE
-        ),
+        known=waived,
         suites=shown,
         stages=tuple(
             each
@@ -134,13 +128,12 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> View:
         absent_count=f"{counts[NotRun.name] + counts[NotEmulated.name]:,}",
         waivers=tuple(waiver(each, header.started) for each in known[:ROWS_LIMIT]),
         waived_count=f"{counts[Waived.name] + counts[Disputed.name]:,}",
-        loosened=tuple(Fact(each.case.id, evidence.loosened(each)) for each in loosened[:ROWS_LIMIT]),
+        loosened=tuple((each.case.id, evidence.loosened(each)) for each in loosened[:ROWS_LIMIT]),
         columns=columns_of("page"),
         standards=tuple(
-            Fact(evidence.line(name) or "–", say("run.comparisons", n=f"{count:,}"))
-            for name, count in standards.most_common(50)
+            (evidence.line(name) or "–", say("run.comparisons", n=f"{count:,}")) for name, count in standards
         ),
-        options=tuple(Fact(evidence.line(key), _option(value)) for key, value in header.options.items()),
+        options=tuple((evidence.line(key), _option(value)) for key, value in header.options.items()),
         log=log,
         data={
             **index_of(summary, {each.case.id: n for n, (_, _, those) in enumerate(titled) for each in those}),
@@ -157,7 +150,7 @@ def combination(stack: Stack) -> Iterator[Fact]:
     """Yield every part of a stack with its version; optional ones where they are installed."""
     for each in fields(stack):
         if each.name not in _NO_VERSIONS and (each.name not in OPTIONAL or getattr(stack, each.name)):
-            yield Fact(say(f"stack.{each.name}"), evidence.line(str(getattr(stack, each.name))))
+            yield say(f"stack.{each.name}"), evidence.line(str(getattr(stack, each.name)))
 
 
 def label_of(stack: Stack) -> Phrase:
@@ -207,15 +200,15 @@ def _run_facts(summary: Summary) -> Iterator[Fact]:
     header, footer = summary.run.header, summary.run.footer
     started, reason = moment(header.started), evidence.line(header.selection.reason)
     part = say("run.subset-by", reason=in_both(reason, "findings")) if reason else say("run.subset")
-    yield Fact(say("run.level"), header.level)
-    yield Fact(say("run.selection"), part if header.selection.kind == SUBSET else say("run.full"))
+    yield say("run.level"), header.level
+    yield say("run.selection"), part if header.selection.kind == SUBSET else say("run.full")
     executed = say("run.executed-of", n=f"{summary.executed:,}", cases=counted("cases", summary.total))
-    yield Fact(say("run.executed"), executed)
-    yield Fact(say("run.started"), figures.moment(started))
+    yield say("run.executed"), executed
+    yield say("run.started"), figures.moment(started)
     if footer:
         took_s = (moment(footer.finished) - started).total_seconds()
-        yield Fact(say("run.took"), in_both(figures.duration(took_s), "findings") if took_s >= 1 else "< 1 s")
-    yield Fact(say("run.run"), evidence.line(header.run_id))
+        yield say("run.took"), in_both(figures.duration(took_s), "findings") if took_s >= 1 else "< 1 s"
+    yield say("run.run"), evidence.line(header.run_id)
 
 
 def _option(value: Any) -> str:

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
 
-from pytest_ascend.page import chart
+from pytest_ascend.page import View, chart
 from pytest_ascend.page.chart import Chart
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.record import ResultRecord
@@ -24,13 +23,9 @@ from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.files import read_regular
 from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.columns import link
-from pytest_ascend.verdict.phrase import Phrase, in_both, say
+from pytest_ascend.verdict.phrase import in_both, say
 
-FILE = Path("published", "figures.json")
 SCHEMA = 2
-LARGEST_BYTES = 1 << 20
-#: Suites with published figures.
-MEASURING = ("benchmarks", "distributed")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,8 +49,8 @@ class Published:
 @cache
 def published() -> Sequence[Published]:
     """Return the bundled figures. Raises ValueError for a file of another schema."""
-    path = folder("baselines") / FILE
-    data = codec.loads(read_regular(path, LARGEST_BYTES).decode("utf-8"))
+    path = folder("baselines") / "published" / "figures.json"
+    data = codec.loads(read_regular(path, 1 << 20).decode("utf-8"))
     if data["schema"] != SCHEMA:
         raise ValueError(f"{path} is of schema {data['schema']!r}, and this release reads {SCHEMA}")
     return msgspec.convert(data["figures"], list[Published])
@@ -63,7 +58,7 @@ def published() -> Sequence[Published]:
 
 def published_of(case: Case) -> Iterator[Published]:
     """Yield the published figures of the quantity that a case measures."""
-    for each in published() if case.suite in MEASURING else ():
+    for each in published() if case.suite in ("benchmarks", "distributed") else ():
         is_same = (case.subject, case.property) == (each.subject, each.property)
         if is_same and (not each.dtypes or case.dtype in each.dtypes):
             yield each
@@ -81,40 +76,25 @@ OPERATORS_LIMIT = 2000
 SPEED_UP = "speed_up"
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A row of a table: a case, its link, and a text per further column."""
+def tables(results: Sequence[ResultRecord], *, emulated: bool = False) -> Iterator[View]:
+    """Yield the tables for the results of a suite; no published figure stands beside one of an emulated device.
 
-    id: str
-    href: str
-    cells: tuple[Phrase | str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FigureTable:
-    """A table over cases; ``lead`` explains it, ``columns`` are the headings after the case."""
-
-    title: Phrase
-    lead: Phrase
-    columns: tuple[Phrase, ...]
-    lines: tuple[Line, ...]
+    ``lead`` explains a table, ``columns`` are the headings after the case; a line has a text per column.
+    """
+    beside = () if emulated else _beside(results)
+    for name, columns, lines, limit in (
+        ("speed-up", ("usual", "time", "factor"), _speed_ups(results), LINES_LIMIT),
+        ("published", ("figure", "own", "elsewhere", "stack", "source"), beside, LINES_LIMIT),
+        ("accuracy", ("ulp", "at"), _accuracies(results), LINES_LIMIT),
+        ("inputs", ("calls", *_KINDS), _variations(results), OPERATORS_LIMIT),
+    ):
+        if found := tuple(islice(lines, limit)):
+            headings = tuple(say(f"{name}.{each}") for each in columns)
+            yield View(title=say(f"{name}.title"), lead=say(f"{name}.lead"), columns=headings, lines=found)
 
 
-def tables(results: Sequence[ResultRecord], *, emulated: bool = False) -> Iterator[FigureTable]:
-    """Yield the tables for the results of a suite; no published figure stands beside one of an emulated device."""
-    gained = speed_ups(results)
-    yield from _table("speed-up", ("usual", "time", "factor"), _speed_ups(results, gained))
-    beside = () if emulated else _beside(results, gained)
-    yield from _table("published", ("figure", "own", "elsewhere", "stack", "source"), beside)
-    yield from _table("accuracy", ("ulp", "at"), _accuracies(results))
-    yield from _table("inputs", ("calls", *_KINDS), _variations(results), OPERATORS_LIMIT)
-
-
-def _table(name: str, columns: Sequence[str], lines: Iterable[Line], limit: int = LINES_LIMIT) -> Iterator[FigureTable]:
-    """Yield the table of some rows, whose texts begin with its name; nothing without rows."""
-    if found := tuple(islice(lines, limit)):
-        of_columns = tuple(say(f"{name}.{each}") for each in columns)
-        yield FigureTable(title=say(f"{name}.title"), lead=say(f"{name}.lead"), columns=of_columns, lines=found)
+def _line(case_id: str, *cells: str) -> View:
+    return View(id=evidence.line(case_id), href=link(case_id), cells=cells)
 
 
 #: What generated calls vary: each case's log has the counts, as "asked_size_empty".
@@ -122,7 +102,7 @@ _KINDS = ("arguments", "size", "values", "layout", "way")
 _ASKED, _ARGUMENTS = "asked_", "asked_arguments"
 
 
-def _variations(results: Sequence[ResultRecord]) -> Iterator[Line]:
+def _variations(results: Sequence[ResultRecord]) -> Iterator[View]:
     """Yield a row per operator: what its generated calls varied, and how often, over all dtypes."""
     found: dict[str, Counter[str]] = {}
     for result in results:
@@ -133,73 +113,60 @@ def _variations(results: Sequence[ResultRecord]) -> Iterator[Line]:
             counts.update(varied)
             counts |= arguments
     for subject in sorted(found, key=figures.sort_key):
-        counts = found[subject]
-        kinds = (_counted(counts, f"{_ASKED}{kind}") for kind in _KINDS)
-        yield Line(evidence.line(subject), f"#cases?q={quote(subject)}", (f"{counts[f'{_ASKED}calls']:,}", *kinds))
+        cells = [f"{found[subject][f'{_ASKED}calls']:,}"]
+        for kind in _KINDS:  # most frequent first, as "edge 6, one 2"
+            name = f"{_ASKED}{kind}"
+            told = [
+                f"{each.removeprefix(f'{name}_').replace('_', ' ')} {n:,}"
+                for each, n in found[subject].most_common()
+                if each.startswith(f"{name}_")
+            ]
+            cells.append(f"{found[subject][name]:,}" if name in found[subject] else evidence.line(", ".join(told)))
+        yield View(id=evidence.line(subject), href=f"#cases?q={quote(subject)}", cells=cells)
 
 
-def _accuracies(results: Sequence[ResultRecord]) -> Iterator[Line]:
+def _accuracies(results: Sequence[ResultRecord]) -> Iterator[View]:
     """Yield the largest error of each function over all inputs of a dtype, in ulp, and where it is."""
     for result in results:
         found = [result.measurements.get(f"error_{name}") for name in ("ulp", "at")]
         if result.case.property == "accuracy" and None not in found:
-            cells = tuple(figures.number(float(each or 0.0)) for each in found)
-            yield Line(evidence.line(result.case.id), link(result.case.id), cells)
+            yield _line(result.case.id, *(figures.number(float(each or 0.0)) for each in found))
 
 
-def _counted(counts: Mapping[str, int], kind: str) -> str:
-    """Return the variations of a kind, most frequent first, as "edge 6, one 2"."""
-    if kind in counts:
-        return f"{counts[kind]:,}"
-    of_kind = {name.removeprefix(f"{kind}_"): n for name, n in counts.items() if name.startswith(f"{kind}_")}
-    told = (f"{name.replace('_', ' ')} {n:,}" for name, n in sorted(of_kind.items(), key=lambda each: -each[1]))
-    return evidence.line(", ".join(told))
+def _times(results: Sequence[ResultRecord]) -> Iterator[tuple[str, str, float, float]]:
+    """Yield id, name, time in float32 and own time of each case whose work was done in float32, too."""
+    by_case = {result.case.id: result for result in results if result.case.suite == "benchmarks"}
+    for case_id, result in by_case.items():
+        usual = by_case.get(result.case.but(dtype=USUAL).id, result)
+        both = (each for each in _TIMES if each in usual.measurements and each in result.measurements)
+        name = next(both, "")
+        if usual is not result and result.measurements.get(name, 0) > 0:
+            yield case_id, name, usual.measurements[name], result.measurements[name]
 
 
 def speed_ups(results: Sequence[ResultRecord]) -> Mapping[str, float]:
     """Return by case id how many times faster than float32 the same work was in the case's dtype, in the same run."""
-    by_case = {result.case.id: result for result in results if result.case.suite == "benchmarks"}
-    found = {}
-    for name, result in by_case.items():
-        usual = by_case.get(result.case.but(dtype=USUAL).id)
-        if usual is None or usual is result:
-            continue
-        both = (time for time in _TIMES if time in usual.measurements and time in result.measurements)
-        time = next(both, None)
-        if time and result.measurements[time] > 0:
-            found[name] = usual.measurements[time] / result.measurements[time]
-    return found
+    return {case_id: usual / own for case_id, _, usual, own in _times(results)}
 
 
-def _speed_ups(results: Sequence[ResultRecord], gained: Mapping[str, float]) -> Iterator[Line]:
-    by_case = {result.case.id: result for result in results}
-    for case_id, factor in gained.items():
-        result = by_case[case_id]
-        times = []
-        for each in (by_case[result.case.but(dtype=USUAL).id], result):
-            name = next(time for time in _TIMES if time in each.measurements)
-            times.append(figures.quantity(name, each.measurements[name]))
-        yield Line(evidence.line(case_id), link(case_id), (*times, _figure(SPEED_UP, factor)))
+def _speed_ups(results: Sequence[ResultRecord]) -> Iterator[View]:
+    for case_id, name, usual, own in _times(results):
+        both = (figures.quantity(name, each) for each in (usual, own))
+        yield _line(case_id, *both, _figure(SPEED_UP, usual / own))
 
 
-def _beside(results: Sequence[ResultRecord], gained: Mapping[str, float]) -> Iterator[Line]:
+def _beside(results: Sequence[ResultRecord]) -> Iterator[View]:
+    gained = speed_ups(results)
     for result in results:
         own = {**result.measurements, **({SPEED_UP: gained[result.case.id]} if result.case.id in gained else {})}
         batch = own.get("items_per_call")  # a published figure's may differ
         told = f" (batch {figures.number(batch)})" if batch else ""
         for each in published_of(result.case):
-            if each.measurement in own:
-                yield Line(
-                    evidence.line(result.case.id),
-                    link(result.case.id),
-                    (
-                        figures.words(each.measurement),
-                        f"{_figure(each.measurement, own[each.measurement])}{told}",
-                        f"{_figure(each.measurement, each.value)} ({each.work})",
-                        each.stack,
-                        each.source,
-                    ),
-                )
+            name = each.measurement
+            if name in own:
+                elsewhere = f"{_figure(name, each.value)} ({each.work})"
+                measured = f"{_figure(name, own[name])}{told}"
+                yield _line(result.case.id, figures.words(name), measured, elsewhere, each.stack, each.source)
 
 
 def _figure(name: str, value: float) -> str:
@@ -222,8 +189,8 @@ _BY = {
 _NOT_ALONE = ("peer_us", *(places for _, places in _BY.values() if places))
 BASELINE = "baseline_"
 _PARTS_OF_CURVES = ("_actual", "_expected", "_low", "_high")
-#: Benchmarks in the chart of slow-downs, and the metric names of a slow-down and its interval.
-SLOWDOWNS_LIMIT, _INTERVAL = 40, ("slowdown", "low", "high")
+#: Benchmarks in the chart of slow-downs.
+SLOWDOWNS_LIMIT = 40
 #: A property of a model -> its part of the chart.
 _PARTS = {"forward": "outputs", "layers": "outputs", "generate": "outputs", "gradients": "gradients"}
 
@@ -243,8 +210,9 @@ def charts(results: Iterable[ResultRecord]) -> tuple[Chart, ...]:
 def _slowdowns(results: Sequence[ResultRecord]) -> Iterator[Chart]:
     found = []
     for result, verdict in ((one, each) for one in results for each in one.verdicts):
-        interval = [value for name in _INTERVAL if isinstance(value := verdict.metrics.get(name), int | float)]
-        if len(interval) == len(_INTERVAL) and math.isfinite(interval[0]):
+        metrics = (verdict.metrics.get(name) for name in ("slowdown", "low", "high"))
+        interval = [each for each in metrics if isinstance(each, int | float)]
+        if len(interval) == 3 and math.isfinite(interval[0]):
             found.append(chart.Slowdown(evidence.line(result.case.id), verdict.agrees, *interval))
     if found:
         found.sort(key=lambda each: (each.agrees, -each.value))

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from pytest_ascend.cli import cli
 from pytest_ascend.errors import UsageError
 from pytest_ascend.page import history as of
-from pytest_ascend.page.history import Point, _benchmarks, _causes, cases_of
+from pytest_ascend.page.history import Point, _combination, cases_of
 from pytest_ascend.page.matrix import scan
 from pytest_ascend.page.page import by_family
 from tests.unit.runlog import synthetic
@@ -110,7 +110,8 @@ def test_causes_of_the_latest_run_come_first_and_then_the_larger():
         point("03", [("small", 2), ("large", 7), ("as large", 7)]),
     ]
     assert [
-        (each.title, each.cases, each.runs, each.first[8:10], each.last[8:10], each.is_gone) for each in _causes(runs)
+        (each.title, each.cases, each.runs, each.first[8:10], each.last[8:10], each.is_gone)
+        for each in _combination(0, "", runs).causes
     ] == [
         ("title of as large", "7", "1 / 3", "03", "03", False),
         ("title of large", "7", "1 / 3", "03", "03", False),
@@ -150,7 +151,7 @@ def test_benchmarks_of_two_runs_are_drawn_and_no_emulated_ones():
         point("03", benchmarks=[("add", 2.0), ("odd", float("inf")), ("below", 1.0), ("none", 0.0)]),
         point("04", benchmarks=[("none", 0.0)]),
     ]
-    drawn = {each.title: each for each in _benchmarks(runs)}
+    drawn = {each.title: each for each in _combination(0, "", runs).charts}
     assert list(drawn) == ["add", "none"]
     assert [row[1] for row in json.loads(drawn["add"].numbers)["rows"]] == [0.5, 2.0]
     assert str(drawn["add"].caption).startswith("latency")

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from pytest_ascend.page import chart
-from pytest_ascend.verdict.phrase import Phrase
+from pytest_ascend.verdict.phrase import SILENCE, Phrase
 
 
 def said(phrase: Phrase) -> dict[str, str]:
@@ -16,9 +16,9 @@ def said(phrase: Phrase) -> dict[str, str]:
 
 
 def test_a_curve_in_words_counts_what_is_outside_of_the_spread() -> None:
-    plain = chart._curve_in_words("loss", 1200, [0.1, -0.5])
+    plain = chart.curve("m", "", "loss", [0.1, -0.5] * 600, [0.0] * 1200).caption
     assert (plain.key, said(plain)) == ("chart.curve", {"name": "loss", "n": "1,200", "distance": "0.5"})
-    beside = chart._curve_in_words("loss", 3, [0.1, -0.5, 0.2], [-0.1, -0.1, -0.1], [0.1, 0.1, 0.1])
+    beside = chart.curve("m", "", "loss", [0.1, -0.5, 0.2], [0.0] * 3, spread=([-0.1] * 3, [0.1] * 3)).caption
     assert (beside.key, beside.values["outside"]) == ("chart.curve-spread", "2")
 
 
@@ -43,22 +43,26 @@ def test_the_lines_of_a_curve_have_the_colours_of_its_legend() -> None:
     assert drawn.height == chart.HEIGHT + chart.DIFFERENCE
 
 
-def test_the_end_of_a_distribution_leaves_far_values_out() -> None:
-    assert chart._end([5.0]) == 5.0
-    assert chart._end([1.0, 2.0, 3.0]) == 3.0
-    values = [*map(float, range(1, 12)), 1000.0]  # whose quartiles are 3.25 and 9.75
-    assert chart._end(values) == 9.75 + chart.FENCE * 6.5
-    assert chart._end([2.0] * 9) == 2.0
-    assert chart._end([2.0] * 9 + [7.0]) == 7.0, "equal quartiles have no fence"
+@pytest.mark.parametrize(
+    ("values", "end"),
+    [
+        ([5.0], "10"),
+        ([1.0, 2.0, 3.0], "3"),
+        ([*map(float, range(1, 12)), 1000.0], "≥ 35.75"),  # quartiles are 3.25 and 9.75, and four of their ranges above
+        ([2.0] * 9, "4"),
+        ([2.0] * 9 + [7.0], "7"),  # equal quartiles have no fence
+    ],
+)
+def test_the_end_of_a_distribution_leaves_far_values_out(values: list[float], end: str) -> None:
+    assert chart.distribution("t", "", "", values).texts[1].words == end
 
 
 def test_intervals_and_shares() -> None:
-    edges = chart._edges(chart.Axis(10.0, 20.0, 0, 1), 1)
-    assert edges == pytest.approx([10, 12, 14, 16, 18])
-    assert len(chart._edges(chart.Axis(0.0, 1.0, 0, 1), 100)) == 20
-    assert len(chart._edges(chart.Axis(0.0, 1.0, 0, 1), 10**6)) == chart.BINS_LIMIT
-    assert chart._shares([9.0, 10.0, 12.0, 99.0], edges) == [0.5, 0.25, 0, 0, 0.25]
-    assert chart._shares([], edges) == [0] * 5
+    rows = json.loads(chart.distribution("t", "", "", [10.0, 20.0], [10.0, 12.0, 20.0, 20.0]).numbers)["rows"]
+    assert [edge for edge, *_ in rows] == [10, 12, 14, 16, 18]
+    assert [share for *_, share in rows] == [0.25, 0.25, 0, 0, 0.5]
+    for count, bins in ((100, 20), (10**4, chart.BINS_LIMIT)):
+        assert len(json.loads(chart.distribution("t", "", "", [1.0, 2.0] * (count // 2)).numbers)["rows"]) == bins
 
 
 @pytest.mark.parametrize("baseline", [(), (2.0, 4.0, 6.0)])
@@ -106,7 +110,9 @@ def test_a_line_has_gaps_where_there_is_no_number() -> None:
 
 
 def test_numbers_behind_a_chart_have_six_digits() -> None:
-    found = json.loads(chart._numbers(["a\n", "b"], [[1.23456789, 7], [math.inf, "x"]] * chart.ROWS_LIMIT))
+    points = [("x", 1.23456789), ("y", math.inf)] * chart.ROWS_LIMIT
+    drawn = chart.row("t", "", SILENCE, "b", points, over="a\n", labels=["x"] * len(points))
+    found = json.loads(drawn.numbers)
     assert found["columns"] == [r"a\n", "b"]
-    assert found["rows"][:2] == [[1.23457, 7], ["inf", "x"]]
+    assert found["rows"][:2] == [["x", 1.23457], ["y", "inf"]]
     assert len(found["rows"]) == chart.ROWS_LIMIT

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
+from base64 import b64decode
 from typing import Any
 
 import pytest
 
 from pytest_ascend.page import casedata, changes, history, tables
-from pytest_ascend.page.casedata import _Packing, _Texts
+from pytest_ascend.page.chart import Chart
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.verdict import Limit, Verdict
+from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import Run, Selection
-from pytest_ascend.verdict.diff import Change
+from pytest_ascend.verdict.diff import KINDS, Change, Diff, compare
 from pytest_ascend.verdict.phrase import SILENCE, say
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
@@ -47,7 +50,8 @@ def point(**fields: Any) -> history.Point:
 
 
 def test_a_run_is_a_row() -> None:
-    row = history._row(point(causes={"a": (1, "t", "failed"), "b": (1, "t", "failed")}, passed=3000, total=4000))
+    given = point(causes={"a": (1, "t", "failed"), "b": (1, "t", "failed")}, passed=3000, total=4000)
+    (row,) = history._combination(0, "t", [given]).runs
     assert (row.started, row.kind, row.share, row.passed, row.causes) == (
         "2026-01-02 03:04", "conforms", "75.0 %", "3,000 / 4,000", "2",
     )  # fmt: skip
@@ -94,9 +98,8 @@ def test_the_history_for_programs_has_each_run_once_in_order() -> None:
 
 
 def test_a_trend_takes_two_runs() -> None:
-    assert history._trend([point()]) is None
-    drawn = history._trend([point(), point(passed=4, started="2026-02-03T00:00:00")])
-    assert drawn is not None
+    assert history._combination(0, "t", [point()]).trend is None
+    drawn = history._combination(0, "t", [point(), point(passed=4, started="2026-02-03T00:00:00")]).trend
     assert drawn.caption.values == {"n": "2", "first": "75.00 %", "last": "100.00 %"}
     assert [row[1] for row in json.loads(drawn.numbers)["rows"]] == [75.0, 100.0]
     assert {each.words for each in drawn.texts} >= {"01-02", "02-03"}
@@ -110,36 +113,43 @@ def test_a_combination_has_its_latest_run_first() -> None:
 
 
 def test_a_cause_without_words_is_named_by_its_id() -> None:
-    (cause,) = history._causes([point(causes={"failed:x": (1200, "", "failed")})])
+    (cause,) = history._combination(0, "t", [point(causes={"failed:x": (1200, "", "failed")})]).causes
     assert (cause.title, cause.outcome, cause.cases, cause.runs) == ("failed:x", "failed", "1,200", "1 / 1")
 
 
 # --- comparisons ---
 
 
+def compared(**fields: Any) -> Diff:
+    """Return a comparison of two runs with one change."""
+    given = Change(id="i", **fields)
+    one = summarise(Run(header=synthetic.header([Case(suite="ops", subject="relu", property="forward")]), records=()))
+    return synthetic.replace(compare(one, one), changes={kind: [given] * (kind == given.kind) for kind in KINDS})
+
+
 @pytest.mark.parametrize(
     ("kind", "after", "deviates"),
     [("new", "failed", True), ("new", "passed", False), ("new", "waived", False), ("regression", "failed", True),
-     ("fix", "passed", False), ("other", "failed", False)],
+     ("fix", "passed", False)],
 )  # fmt: skip
 def test_a_change_for_programs_says_whether_it_deviates(kind: str, after: str, deviates: bool) -> None:
-    given = Change(kind=kind, id="i", before="b", after=after, finding="f", name="n", factor=2.0)
-    assert changes._change(given) == {
+    given = compared(kind=kind, before="b", after=after, finding="f", name="n", factor=2.0)
+    assert changes.to_dict(given)["changes"] == [{
         "kind": kind, "case": "i", "before": "b", "after": after, "finding": "f", "name": "n", "factor": 2.0,
         "deviates": deviates,
-    }  # fmt: skip
+    }]  # fmt: skip
 
 
 def test_a_change_links_to_its_case_where_the_page_has_it() -> None:
     for after, linked, href in (("failed", True, "#case=i"), ("failed", False, ""), ("", True, "")):
-        row = changes._row(Change(kind="new", id="i", before="", after=after), linked)
-        assert (row.id, row.href) == ("i", href)
+        (row,) = changes.change_data(compared(kind="new", before="", after=after), linked=linked)["new"]
+        assert row[:2] == ["i", href]
 
 
 def test_a_factor_is_told_unless_it_is_endless() -> None:
     def told(factor: float) -> str:
-        given = Change(kind="slower", id="i", before="1 µs", after="3 µs", name="latency_us", factor=factor)
-        return changes._row(given, True).finding
+        given = compared(kind="slower", before="1 µs", after="3 µs", name="latency_us", factor=factor)
+        return changes.change_data(given)["slower"][0][-1]
 
     assert "× 2.5" in told(2.5)
     assert "×" not in told(math.inf)
@@ -148,45 +158,46 @@ def test_a_factor_is_told_unless_it_is_endless() -> None:
 # --- all cases ---
 
 
-def test_texts_are_kept_once_and_long_ones_up_to_a_budget() -> None:
-    texts = _Texts()
-    assert [texts("a"), texts("b"), texts("a")] == [0, 1, 0]
-    texts.budget_bytes = 300
-    assert texts("x" * 201) == 2
-    assert texts("y" * 201) == 3
-    assert list(texts.known)[3] == casedata._LEFT_OUT
-    assert texts("x" * 201) == 2, "which is there already"
-    assert texts("z" * 200) == 4, "short ones cost nothing"
+def packed(*records: ResultRecord) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the details of cases by field, and what they share."""
+    summary = summarise(Run(header=synthetic.header([each.case for each in records]), records=records))
+    data = codec.loads(zlib.decompress(b64decode(casedata.details_of(summary))).decode())
+    return [dict(zip(casedata.DETAIL_FIELDS, each, strict=True)) for each in data["cases"]], data
 
 
-def test_programs_are_whole_or_left_out_by_a_budget_of_their_own() -> None:
-    packing = _Packing()
-    packing.snippets_budget_bytes = {True: 50, False: 500}
+def test_texts_are_kept_once_and_long_ones_up_to_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(casedata, "TEXT_BUDGET_BYTES", 300)
+    messages = ("x" * 201, "y" * 201, "x" * 201, "z" * 200)  # one that is there already, and short ones, cost nothing
+    cases, data = packed(record(verdicts=tuple(verdict(False, message=each) for each in messages)))
+    place = casedata.VERDICT_FIELDS.index("message")
+    told = [data["texts"][each[place]] for each in cases[0]["verdicts"]]
+    assert told == [messages[0], casedata._LEFT_OUT, messages[2], messages[3]]
+    assert len(set(data["texts"])) == len(data["texts"])
+
+
+def test_programs_are_whole_or_left_out_by_a_budget_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(casedata, "SNIPPETS_BUDGET_BYTES", {True: 50, False: 500})
     failed, waived = (record(outcome=outcome, snippet="x" * 100, reason="r") for outcome in ("failed", "waived"))
-    assert packing.snippet(failed) == 0
-    assert packing.snippet(waived) == 1
-    assert list(packing.text.known) == ["x" * 100, f"# {casedata._LEFT_OUT}"]
-    assert packing.snippet(record()) == 2
-    assert list(packing.text.known)[2] == ""
+    for given, wanted in ((failed, "x" * 100), (waived, f"# {casedata._LEFT_OUT}"), (record(), "")):
+        (case,), data = packed(given)
+        assert data["texts"][case["snippet"]] == wanted
 
 
 def test_shapes_of_figures_are_kept_once() -> None:
-    packing, place = _Packing(), casedata.VERDICT_FIELDS.index("shape")
-    for metrics, number in (({"a": 1.0, "b": 2.0}, 0), ({"a": 1.0}, 1), ({"a": 3.0, "c": None, "b": 4.0}, 0)):
-        assert packing.verdict(verdict(metrics=metrics), whole=False)[place] == number
-    assert list(packing.shapes) == [("a", "b"), ("a",)]
-    assert casedata._label("latency_us") == "latency (µs)"
-    assert casedata._label("max_abs") == "max abs"
+    given = ({"latency_us": 1.0, "max_abs": 2.0}, {"latency_us": 1.0}, {"latency_us": 3.0, "c": None, "max_abs": 4.0})
+    cases, data = packed(record(verdicts=tuple(verdict(metrics=each) for each in given)))
+    place = casedata.VERDICT_FIELDS.index("shape")
+    assert [each[place] for each in cases[0]["verdicts"]] == [0, 1, 0]
+    assert data["shapes"] == [["latency (µs)", "max abs"], ["latency (µs)"]]
 
 
 def test_a_case_is_packed_field_by_field() -> None:
-    packing = _Packing()
     given = record(
         node_id="a.py::test[x]", fallbacks=("aten::a",), measurements={"latency_us": 2.0}, verdicts=(verdict(),)
     )
-    found = dict(zip(casedata.DETAIL_FIELDS, packing.case(given, 7), strict=True))
-    texts = list(packing.text.known)
-    assert (texts[found["file"]], texts[found["parameters"]], found["line"]) == ("a.py::test", "[x]", 7)
+    (found,), data = packed(given)
+    texts = data["texts"]
+    assert (texts[found["file"]], texts[found["parameters"]]) == ("a.py::test", "[x]")
     assert [[texts[each] for each in pair] for pair in found["measures"]] == [["latency", "2 µs"]]
     assert [texts[each] for each in found["fallbacks"]] == ["aten::a"]
     assert len(found["verdicts"]) == 1
@@ -198,23 +209,24 @@ def test_a_case_is_packed_field_by_field() -> None:
 )
 def test_tensors_are_wanted_of_models_and_of_faults(suite: str, outcome: str, whole: bool) -> None:
     found = (verdict(leaves=(verdict(path="a"), verdict(path="b"))),)
-    packed = _Packing().case(record(suite, outcome=outcome, reason="r", verdicts=found), None)
-    ((*_, leaves),) = packed[casedata.DETAIL_FIELDS.index("verdicts")]
+    (case,), _ = packed(record(suite, outcome=outcome, reason="r", verdicts=found))
+    ((*_, leaves),) = case["verdicts"]
     assert bool(leaves) is whole
 
 
 def test_of_too_many_tensors_the_wrong_ones_are_kept() -> None:
     leaves = tuple(verdict(place != 450, path=f"l{place}") for place in range(451))
-    packing = _Packing()
-    given = packing.verdict(verdict(leaves=leaves), whole=True)
-    kept = dict(zip(casedata.VERDICT_FIELDS, given, strict=True))["leaves"]
+    (case,), data = packed(record("models", verdicts=(verdict(leaves=leaves),)))
+    ((*_, kept),) = case["verdicts"]
     assert len(kept) == 400
-    assert (kept[0][0], list(packing.text.known)[kept[0][1]]) == (0, "l450")
+    assert (kept[0][0], data["texts"][kept[0][1]]) == (0, "l450")
 
 
 def test_the_layout_of_each_suite() -> None:
-    given = [record(property_="forward"), record(property_="backward", dtype="int8"), record("mine", dtype="bool")]
-    found = casedata._suites(given)
+    given = [Case(suite="ops", subject="relu", property=name, dtype=dtype)
+             for name, dtype in (("forward", "float32"), ("backward", "int8"))]  # fmt: skip
+    given.append(Case(suite="mine", subject="relu", property="forward", dtype="bool"))
+    found = casedata.index_of(summarise(Run(header=synthetic.header(given), records=())), {})["suites"]
     assert list(found) == ["ops", "mine"]
     assert found["ops"]["letters"] == {"forward": "F", "backward": "B"}
     assert found["ops"]["dtypes"] == ["float32", "int8"]
@@ -236,10 +248,18 @@ def test_a_speed_up_is_of_the_case_in_float32() -> None:
 
 
 def test_variations_are_counted_by_kind_most_frequent_first() -> None:
-    counts = {"asked_size_edge": 6, "asked_size_one": 1, "asked_size_at_the_head": 6000, "asked_calls": 7}
-    assert tables._counted(counts, "asked_size") == "at the head 6,000, edge 6, one 1"
-    assert tables._counted({"asked_arguments": 1200}, "asked_arguments") == "1,200"
-    assert tables._counted(counts, "asked_values") == ""
+    counts = {"asked_size_edge": 6, "asked_size_one": 1, "asked_size_at_the_head": 6000, "asked_calls": 7,
+              "asked_arguments": 1200}  # fmt: skip
+    (found,) = tables.tables([record(measurements=counts)])
+    assert found.lines[0].cells == ["7", "1,200", "at the head 6,000, edge 6, one 1", "", "", ""]
+
+
+def drawn_of(*records: ResultRecord) -> dict[str, Chart]:
+    return {each.caption.key: each for each in tables.charts(records)}
+
+
+USUAL_LEAVES = tuple(verdict(path=f"l{place}", metrics={"rmse": 1.0, "limit_used": 0.5, "reference_rmse": 0.1})
+                     for place in range(8))  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -255,37 +275,40 @@ def test_variations_are_counted_by_kind_most_frequent_first() -> None:
     ],
 )
 def test_the_errors_of_one_tensor(metrics: dict[str, float], limit: Limit | None, allowed: float | None) -> None:
-    found = tables._tensor(verdict(metrics=metrics, limit=limit, path="layer"))
+    leaves = (verdict(metrics=metrics, limit=limit, path="layer"), *USUAL_LEAVES)
+    (found,) = tables.charts([record("models", "vit", verdicts=(verdict(leaves=leaves),))])
+    path, actual, reference, told = json.loads(found.numbers)["rows"][0]
     if allowed is None:
-        assert found is None
+        assert path == "l0"
     else:
-        assert found is not None
-        assert (found.path, found.agrees, found.actual, found.reference) == ("layer", True, 1.0, 0.1)
-        assert found.allowed == allowed or (math.isnan(found.allowed) and math.isnan(allowed))
+        assert (path, actual, reference) == ("layer", 1.0, 0.1)
+        assert float(told) == allowed or (math.isnan(allowed) and told == "nan")
 
 
 @pytest.mark.parametrize(("count", "drawn"), [(8, True), (7, False)])
 def test_a_model_is_drawn_from_eight_tensors_on(count: int, drawn: bool) -> None:
-    figures = {"rmse": 1.0, "limit_used": 0.5, "reference_rmse": 0.1}
-    leaves = tuple(verdict(path=f"l{place}", metrics=figures) for place in range(count))
-    given = record("models", "vit", "gradients", verdicts=(verdict(leaves=leaves),))
-    assert [each.title for each in tables._depths([given])] == ["vit float32"] * drawn
-    assert not list(tables._depths([record("ops", "vit", "gradients", verdicts=(verdict(leaves=leaves),))]))
-    assert not list(tables._depths([record("models", "vit", "loss", verdicts=(verdict(leaves=leaves),))]))
-    cast = record("models", "vit", "autocast-forward", verdicts=(verdict(leaves=leaves),))
-    assert [each.title for each in tables._depths([cast])] == ["vit autocast float32"] * drawn
+    leaves = USUAL_LEAVES[:count]
+
+    def titles(suite: str, property_: str) -> list[str]:
+        return [
+            each.title for each in tables.charts([record(suite, "vit", property_, verdicts=(verdict(leaves=leaves),))])
+        ]
+
+    assert titles("models", "gradients") == ["vit float32"] * drawn
+    assert titles("ops", "gradients") == titles("models", "loss") == []
+    assert titles("models", "autocast-forward") == ["vit autocast float32"] * drawn
 
 
 def test_figures_over_a_quantity() -> None:
     series = {"latency_by_batch_us": (3.0, 1.0), "batch_size": (8.0, 16.0), "loss_by_step": (5.0, 4.0, 2.0)}
-    found = {each.caption.key: each for each in tables._rows(record(series=series))}
+    found = drawn_of(record(series=series))
     said = {name: str(value) for name, value in found["chart.by-batch"].caption.values.items()}
     assert said == {"name": "latency", "n": "16", "low": "1 µs", "high": "3 µs"}
     said = {name: str(value) for name, value in found["chart.by-step"].caption.values.items()}
     assert said == {"name": "loss", "n": "3", "low": "2", "high": "5"}
     for wrong in ({"a_by_step": (-1.0, 2.0)}, {"a_by_step": (math.nan, 2.0)}, {"a_by_batch": (1.0,), "batch_size": ()},
-                  {"a_by_batch": (1.0, 2.0), "batch_size": (8.0,)}, {"a": (1.0,)}):  # fmt: skip
-        assert not list(tables._rows(record(series=wrong)))
+                  {"a_by_batch": (1.0, 2.0), "batch_size": (8.0,)}):  # fmt: skip
+        assert not drawn_of(record(series=wrong))
 
 
 def test_series_are_curves_and_distributions() -> None:
@@ -294,7 +317,6 @@ def test_series_are_curves_and_distributions() -> None:
         "latency_us": (1.0, 2.0, 3.0), "baseline_latency_us": (1.0, 1.5), "peer_us": (1.0, 2.0), "a_by_step": (1.0,),
         "alone_actual": (1.0,), "bad_us": (math.nan,),
     }  # fmt: skip
-    found = list(tables._series(record(series=series)))
-    assert [each.caption.key for each in found] == ["chart.curve-spread", "chart.beside"]
+    assert list(drawn_of(record(series=series))) == ["chart.by-step", "chart.curve-spread", "chart.beside"]
     plain = {key: value for key, value in series.items() if not key.startswith(("baseline", "loss_low"))}
-    assert [each.caption.key for each in tables._series(record(series=plain))] == ["chart.curve", "chart.samples"]
+    assert list(drawn_of(record(series=plain))) == ["chart.by-step", "chart.curve", "chart.samples"]

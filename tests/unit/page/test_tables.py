@@ -104,17 +104,17 @@ def test_what_generated_calls_varied_is_counted_by_operator():
         step(latency_p50_us=300.0),
     ]
     add, relu = rows(results, "inputs.title")
-    assert (add.id, add.cells) == ("add", ("5", "3", "", "", "", ""))
-    assert relu.cells == (
+    assert (add.id, add.cells) == ("add", ["5", "3", "", "", "", ""])
+    assert relu.cells == [
         "35", "1", "edge 17, empty 3", "special at the head 2", "transposed 2", "forward 12, in place 4"
-    )  # fmt: skip
+    ]  # fmt: skip
     assert not rows([step(latency_p50_us=300.0)], "inputs.title")
 
 
 def test_what_a_log_claims_to_have_varied_is_shown_as_text():
     forged = swept("<b>relu</b>", **{"calls": 10**30, "size_<script>": 2, "values_x": float("nan"), "way_x": -1})
     [line] = rows([forged], "inputs.title")
-    assert line.cells == ("0", "", "<script> 2", "", "", "")  # which the template escapes
+    assert line.cells == ["0", "", "<script> 2", "", "", ""]  # which the template escapes
     page = render(summarise(Run(header=synthetic.header([forged.case]), records=(forged,))))
     assert "<script> 2" not in page
     assert "<b>relu" not in page

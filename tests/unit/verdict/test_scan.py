@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pytest_ascend.errors import RunLogError
-from pytest_ascend.page.matrix import RANKS, scan, tallies
+from pytest_ascend.page.matrix import scan, tallies
 from pytest_ascend.runlog.contents import SCHEMA
 from pytest_ascend.runlog.writing import read
 from pytest_ascend.verdict.summary import ORDER, summarise
@@ -36,7 +36,7 @@ def test_a_subject_is_tallied_over_all_its_cases(log):
     found = tallies(scan(log))["ops", "activation", "relu"]
     whole = [each for each in summarise(read(log)).results if each.case.subject == "relu"]
     assert sum(found) == len(whole)
-    assert found[RANKS["failed"]] == sum(each.outcome.name == "failed" for each in whole)
+    assert found[ORDER.index("failed")] == sum(each.outcome.name == "failed" for each in whole)
 
 
 def test_figures_are_kept_by_case(log):
