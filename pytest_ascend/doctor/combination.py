@@ -1,4 +1,4 @@
-"""Rules on versions: whether CANN, torch, torch_npu and Python belong together."""
+"""Checks of versions: whether CANN, torch, torch_npu and Python belong together."""
 
 from __future__ import annotations
 
@@ -6,147 +6,106 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pytest_ascend.doctor.findings import Observation, rule
+from pytest_ascend.doctor.findings import Observation, check
 from pytest_ascend.doctor.survey import TBE_NEEDS, Survey
 from pytest_ascend.environment.compatibility import INCOMPATIBLE, PAIRED, Statement
 from pytest_ascend.environment.evidence import CHIP, COMMIT, LIBRARIES, NNAL, PYTHON, RUNTIME, TOOLKIT, TORCH, TORCH_NPU
 from pytest_ascend.environment.versions import Version, is_version, matches, satisfies
 
 
-@rule("version.disagreement")
-def disagreement(survey: Survey) -> Iterator[Observation]:
+@check
+def packages(survey: Survey) -> Iterator[Observation]:
+    """What Python has of torch, torch_npu and what CANN's compiler needs."""
     for component in survey.components.values():
         if component.disagreeing and component.name != CHIP:
             evidence = tuple(f"{each.source}: {each.value}" for each in component.evidence if not each.internal)
-            yield Observation(f"sources disagree on the version of {component.name}", evidence[:6])
-
-
-@rule("torch.absent")
-def no_torch(survey: Survey) -> Iterator[Observation]:
-    if survey.concerns_ascend and not survey.version(TORCH):
-        yield Observation("torch is not installed in this Python", ("no torch in the folders of Python's packages",))
-
-
-@rule("torch-npu.absent")
-def no_torch_npu(survey: Survey) -> Iterator[Observation]:
-    if survey.concerns_ascend and survey.version(TORCH) and not survey.version(TORCH_NPU):
-        pairs = survey.compatibility.paired(torch=_base(survey.version(TORCH)), cann=survey.cann)
-        remedy = f"pip install torch-npu=={pairs[0]['torch_npu']}" if pairs else ""
-        yield Observation("torch_npu is not installed in this Python", (survey.source(TORCH),), remedy)
-
-
-@rule("combination.torch")
-def other_torch(survey: Survey) -> Iterator[Observation]:
+            what = f"sources disagree on the version of {component.name}"
+            yield Observation("version.disagreement", what, evidence[:6])
     torch, npu = survey.version(TORCH), survey.version(TORCH_NPU)
+    if survey.concerns_ascend and not torch:
+        evidence = ("no torch in the folders of Python's packages",)
+        yield Observation("torch.absent", "torch is not installed in this Python", evidence)
+    elif survey.concerns_ascend and not npu:
+        pairs = survey.compatibility.paired(torch=_base(torch), cann=survey.cann)
+        remedy = f"pip install torch-npu=={pairs[0]['torch_npu']}" if pairs else ""
+        what = "torch_npu is not installed in this Python"
+        yield Observation("torch-npu.absent", what, (survey.source(TORCH),), remedy)
     needed = _needed_torch(survey)
     if torch and npu and needed and _base(torch) != needed:
         evidence = (survey.source(TORCH), survey.source(TORCH_NPU), f"torch_npu {npu} was built for torch {needed}")
-        yield Observation(f"torch_npu {npu} is not for torch {torch}", evidence, f"pip install torch=={needed}")
+        what, remedy = f"torch_npu {npu} is not for torch {torch}", f"pip install torch=={needed}"
+        yield Observation("combination.torch", what, evidence, remedy)
+    # A torch with an accelerator of its own. Source: _check_device_conflict in torch_npu/__init__.py.
+    if (package := survey.packages.get("torch")) and npu and survey.concerns_ascend:
+        path = f"{package.folder}/torch/version.py"
+        text = survey.machine.tree.read(path).content
+        if built := re.search(r"^cuda\s*(?::[^=\n]*)?=\s*['\"]([\d.]+)['\"]", text, re.MULTILINE):
+            remedy = f"pip install torch=={_base(torch)}+cpu from PyTorch's index of CPU builds"
+            what = f"torch {_base(torch)} was built for CUDA {built[1]}"
+            yield Observation("torch.cuda", what, (f"{path}: cuda = '{built[1]}'",), remedy)
+    lacking = [name for name in TBE_NEEDS if name not in survey.packages]
+    if survey.home and lacking and survey.machine.packages:
+        what, remedy = f"CANN's compiler of operators lacks {', '.join(lacking)}", f"pip install {' '.join(lacking)}"
+        yield Observation("python.compiler-needs", what, ("not in Python's packages",), remedy)
+    numpy, cann = survey.packages.get("numpy"), survey.cann
+    if numpy and numpy.version[:2] == "2." and is_version(cann) and Version(cann) < Version("8.2.RC1"):
+        what = f"numpy {numpy.version} is newer than CANN {cann}"
+        yield Observation("python.numpy", what, (numpy.path,), "pip install 'numpy<2'")
 
 
-@rule("torch.cuda")
-def torch_with_cuda(survey: Survey) -> Iterator[Observation]:
-    """A torch with an accelerator of its own. Source: _check_device_conflict in torch_npu/__init__.py."""
-    package = survey.packages.get("torch")
-    if not package or not survey.version(TORCH_NPU) or not survey.concerns_ascend:
-        return
-    path = f"{package.folder}/torch/version.py"
-    text = survey.machine.tree.read(path).content
-    built = re.search(r"^cuda\s*(?::[^=\n]*)?=\s*['\"]([\d.]+)['\"]", text, re.MULTILINE)
-    if built:
-        version = _base(survey.version(TORCH))
-        remedy = f"pip install torch=={version}+cpu from PyTorch's index of CPU builds"
-        yield Observation(f"torch {version} was built for CUDA {built[1]}", (f"{path}: cuda = '{built[1]}'",), remedy)
-
-
-@rule("torch.emulated-extra")
-def of_the_extra(survey: Survey) -> Iterator[Observation]:
-    """The torch_npu of the extra "emulated" in place of the one that belongs to this machine's CANN."""
-    mine, npu, cann = survey.packages.get("pytest-ascend"), _base(survey.version(TORCH_NPU)), survey.cann
+@check
+def combination(survey: Survey) -> Iterator[Observation]:
+    """What is stated of this torch_npu with this CANN, if anything is."""
+    npu, cann, data = _base(survey.version(TORCH_NPU)), survey.cann, survey.compatibility
+    # torch_npu is installed on laptops too, for the emulated device: there versions do not matter.
+    statements = data.statements(npu) if npu and survey.concerns_ascend else ()
+    here = [each for each in statements if speaks_of(each, cann)]
+    says = {each.says for each in here}
+    # The torch_npu of the extra "emulated" in place of the one that belongs to this machine's CANN.
+    mine = survey.packages.get("pytest-ascend")
     needs = mine.requires if mine else ()
     pins = (re.match(r"torch-npu\s*\(?==\s*([\w.]+).*extra == .emulated", each) for each in needs)
-    fits = any(each.says == PAIRED and speaks_of(each, cann) for each in _statements(survey))
-    if cann and not fits and npu in (pin[1] for pin in pins if pin):
-        yield Observation(
-            f"torch_npu {npu} is the one that pytest-ascend[emulated] installs, and not one of CANN {cann}",
-            (survey.source(TORCH_NPU), mine.path if mine else ""),
-            "install the torch and torch_npu of this CANN again, and pytest-ascend without [emulated]",
-        )
-
-
-@rule("combination.unlisted")
-def unlisted(survey: Survey) -> Iterator[Observation]:
-    npu = _base(survey.version(TORCH_NPU))
-    if npu and survey.concerns_ascend and not survey.compatibility.knows(npu):
-        yield Observation(
-            f"there is no compatibility data on torch_npu {npu}", (survey.source(TORCH_NPU), _as_of(survey))
-        )
-
-
-@rule("combination.ambiguous")
-def ambiguous(survey: Survey) -> Iterator[Observation]:
-    npu = _base(survey.version(TORCH_NPU))
-    paired = {each["line"] for each in survey.compatibility.paired() if each["torch_npu"] == npu}
-    lines = [line for line in survey.compatibility.lines(npu) if re.fullmatch(r"[\d.]+|[\d.]+rc\d+", line)]
+    if mine and cann and PAIRED not in says and npu in (pin[1] for pin in pins if pin):
+        what = f"torch_npu {npu} is the one that pytest-ascend[emulated] installs, and not one of CANN {cann}"
+        remedy = "install the torch and torch_npu of this CANN again, and pytest-ascend without [emulated]"
+        yield Observation("torch.emulated-extra", what, (survey.source(TORCH_NPU), mine.path), remedy)
+    as_of = f"compatibility data as of {data.as_of}"
+    if npu and survey.concerns_ascend and not data.knows(npu):
+        what = f"there is no compatibility data on torch_npu {npu}"
+        yield Observation("combination.unlisted", what, (survey.source(TORCH_NPU), as_of))
+    elif npu and survey.concerns_ascend and not statements:
+        what = f"no source says which CANN torch_npu {npu} belongs to"
+        yield Observation("combination.undocumented", what, (survey.source(TORCH_NPU), as_of), nearest(survey))
+    paired = {each["line"] for each in data.paired() if each["torch_npu"] == npu}
+    lines = [line for line in data.lines(npu) if re.fullmatch(r"[\d.]+|[\d.]+rc\d+", line)]
     if npu and paired and lines and not paired & set(lines):
         disagreement = f"the table has it in line {', '.join(sorted(paired))}, the tags in {', '.join(sorted(lines))}"
-        commit = survey.source(COMMIT) or "its commit is not known"
-        yield Observation(f"the number {npu} was given to two different builds of torch_npu", (disagreement, commit))
+        evidence: tuple[str, ...] = (disagreement, survey.source(COMMIT) or "its commit is not known")
+        what = f"the number {npu} was given to two different builds of torch_npu"
+        yield Observation("combination.ambiguous", what, evidence)
+    if statements and cann and not says - {INCOMPATIBLE}:
+        used = survey.source(TOOLKIT if survey.version(TOOLKIT) else RUNTIME)
+        evidence = (survey.source(TORCH_NPU), used, *(str(each) for each in statements[:4]))
+        what = f"torch_npu {npu} does not belong to CANN {cann}"
+        yield Observation("combination.incompatible", what, evidence, nearest(survey))
+    elif says and PAIRED not in says:
+        is_disputed = INCOMPATIBLE in says
+        pair = f"torch_npu {npu} with CANN {cann}"
+        what = f"sources disagree on {pair}" if is_disputed else f"{pair} is not the recommended pair"
+        evidence = tuple(str(each) for each in here[: 6 if is_disputed else 4])
+        yield Observation(f"combination.{'disputed' if is_disputed else 'unpaired'}", what, evidence, nearest(survey))
 
 
-@rule("combination.incompatible")
-def incompatible(survey: Survey) -> Iterator[Observation]:
-    npu, cann = _base(survey.version(TORCH_NPU)), survey.cann
-    statements = _statements(survey)
-    fitting = [each for each in statements if each.says != INCOMPATIBLE and speaks_of(each, cann)]
-    if statements and cann and not fitting:
-        evidence = (
-            survey.source(TORCH_NPU),
-            survey.source(TOOLKIT if survey.version(TOOLKIT) else RUNTIME),
-            *(str(each) for each in statements[:4]),
-        )
-        yield Observation(f"torch_npu {npu} does not belong to CANN {cann}", evidence, nearest(survey))
-
-
-@rule("combination.disputed")
-def disputed(survey: Survey) -> Iterator[Observation]:
-    cann = survey.cann
-    here = [each for each in _statements(survey) if speaks_of(each, cann)]
-    if {each.says == INCOMPATIBLE for each in here} == {True, False} and not any(each.says == PAIRED for each in here):
-        what = f"sources disagree on torch_npu {_base(survey.version(TORCH_NPU))} with CANN {cann}"
-        yield Observation(what, tuple(str(each) for each in here[:6]), nearest(survey))
-
-
-@rule("combination.unpaired")
-def unpaired(survey: Survey) -> Iterator[Observation]:
-    cann = survey.cann
-    here = [each for each in _statements(survey) if speaks_of(each, cann)]
-    says = {each.says for each in here}
-    if here and PAIRED not in says and INCOMPATIBLE not in says:
-        what = f"torch_npu {_base(survey.version(TORCH_NPU))} with CANN {cann} is not the recommended pair"
-        yield Observation(what, tuple(str(each) for each in here[:4]), nearest(survey))
-
-
-@rule("combination.undocumented")
-def undocumented(survey: Survey) -> Iterator[Observation]:
-    npu = _base(survey.version(TORCH_NPU))
-    if npu and survey.concerns_ascend and survey.compatibility.knows(npu) and not survey.compatibility.statements(npu):
-        what = f"no source says which CANN torch_npu {npu} belongs to"
-        yield Observation(what, (survey.source(TORCH_NPU), _as_of(survey)), nearest(survey))
-
-
-@rule("combination.python")
-def wrong_python(survey: Survey) -> Iterator[Observation]:
+@check
+def released(survey: Survey) -> Iterator[Observation]:
+    """Pythons and libraries that were not released for what is beside them."""
     torch = _needed_torch(survey) or _base(survey.version(TORCH))
     known, source = survey.compatibility.python(torch)
     minor = ".".join(survey.version(PYTHON).split(".")[:2])
     if survey.version(TORCH_NPU) and survey.concerns_ascend and minor and known and minor not in known:
-        evidence = (survey.source(PYTHON), f"for torch {torch}: {', '.join(known)} ({source})")
-        yield Observation(f"Python {minor} is not supported by torch_npu for torch {torch}", evidence)
-
-
-@rule("combination.libraries")
-def libraries(survey: Survey) -> Iterator[Observation]:
+        evidence: tuple[str, ...] = (survey.source(PYTHON), f"for torch {torch}: {', '.join(known)} ({source})")
+        what = f"Python {minor} is not supported by torch_npu for torch {torch}"
+        yield Observation("combination.python", what, evidence)
     have = {"CANN": survey.cann, TORCH_NPU: _base(survey.version(TORCH_NPU))}
     have |= {name: _base(survey.version(name)) for name in (NNAL, *LIBRARIES)}
 
@@ -159,12 +118,11 @@ def libraries(survey: Survey) -> Iterator[Observation]:
         row = min(rows, key=lambda each: len(lacking(each)), default=None)
         if row and (wrong := lacking(row)):
             names = [each.rpartition(" ")[0] for each in wrong]
-            mine = f"{library} {have[library]}"
-            wanted = f"{mine}: {', '.join(row['needs'])} ({survey.compatibility.where(row['source'])})"
-            yield Observation(
-                f"{mine} was not released for what is beside it: it needs {', '.join(wrong)}",
-                (survey.source(library), wanted, *(f"{name} {have[name]}" for name in names)),
-            )
+            its = f"{library} {have[library]}"
+            wanted = f"{its}: {', '.join(row['needs'])} ({survey.compatibility.where(row['source'])})"
+            what = f"{its} was not released for what is beside it: it needs {', '.join(wrong)}"
+            evidence = (survey.source(library), wanted, *(f"{name} {have[name]}" for name in names))
+            yield Observation("combination.libraries", what, evidence)
 
 
 def _is_one(version: str, wanted: str) -> bool:
@@ -201,12 +159,6 @@ def nearest(survey: Survey) -> str:
     return f"the nearest official combinations: {'; '.join([*pairs][:4])}"
 
 
-def _statements(survey: Survey) -> tuple[Statement, ...]:
-    # torch_npu is installed on laptops too, for the emulated device: there versions do not matter.
-    npu = _base(survey.version(TORCH_NPU))
-    return survey.compatibility.statements(npu) if npu and survey.concerns_ascend else ()
-
-
 def speaks_of(statement: Statement, cann: str) -> bool:
     """Whether a statement is about this CANN, or about the release that it is a correction of (8.5.1 of 8.5.0)."""
     line = ".".join(cann.split(".")[:2])
@@ -228,22 +180,3 @@ def _needed_torch(survey: Survey) -> str:
 
 def _base(version: str) -> str:
     return version.partition("+")[0]
-
-
-def _as_of(survey: Survey) -> str:
-    return f"compatibility data as of {survey.compatibility.as_of}"
-
-
-@rule("python.compiler-needs")
-def compiler_needs(survey: Survey) -> Iterator[Observation]:
-    missing = [name for name in TBE_NEEDS if name not in survey.packages]
-    if survey.home and missing and survey.machine.packages:
-        what = f"CANN's compiler of operators lacks {', '.join(missing)}"
-        yield Observation(what, ("not in Python's packages",), f"pip install {' '.join(missing)}")
-
-
-@rule("python.numpy")
-def new_numpy(survey: Survey) -> Iterator[Observation]:
-    numpy, cann = survey.packages.get("numpy"), survey.cann
-    if numpy and numpy.version[:2] == "2." and is_version(cann) and Version(cann) < Version("8.2.RC1"):
-        yield Observation(f"numpy {numpy.version} is newer than CANN {cann}", (numpy.path,), "pip install 'numpy<2'")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pytest_ascend.doctor.examination import examine
-from pytest_ascend.doctor.findings import ERROR, NOTE, SEVERITIES, UNKNOWN, WARNING, Diagnosis, Finding
+from pytest_ascend.doctor.findings import ERROR, NOTE, SEVERITIES, UNKNOWN, WARNING, Diagnosis
 from pytest_ascend.environment.compatibility import BUNDLED, load
 from pytest_ascend.environment.evidence import COMMIT, LIBRARIES
 from pytest_ascend.environment.machine import NPU_SMI_LIMIT_S, Machine, copied_machine, this_machine
@@ -42,9 +42,8 @@ def show(console: Console, diagnosis: Diagnosis, language: str = ENGLISH) -> Non
     console.print(Text(say(f"pytest-ascend doctor: {diagnosis.machine}"), style="bold"))
     console.print()
     console.print(_stack(diagnosis, say))
-    missing = [
-        str(each["name"]) for each in diagnosis.components if not each["version"] and each["name"] not in LIBRARIES
-    ]
+    unknown = [str(each["name"]) for each in diagnosis.components if not each["version"]]
+    missing = [name for name in unknown if name not in LIBRARIES]
     if missing:
         console.print(Text(say(f"not found: {', '.join(missing)}")), soft_wrap=False)
     for finding in diagnosis.findings:
@@ -57,7 +56,8 @@ def show(console: Console, diagnosis: Diagnosis, language: str = ENGLISH) -> Non
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(style="dim", no_wrap=True)
         table.add_column(overflow="fold")
-        for name, text in _lines(finding):
+        seen = [("seen" if index == 0 else "", each) for index, each in enumerate(finding.evidence)]
+        for name, text in (*seen, ("why", finding.why), ("do", finding.remedy)):
             table.add_row(say(name), Text(text if name == "seen" else say(text)))
         console.print(Group(head, Padding(table, (0, 0, 0, 2))))
     console.print()
@@ -73,8 +73,11 @@ def closing(diagnosis: Diagnosis) -> str:
 
 def _stack(diagnosis: Diagnosis, say: Say) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    known = [each for each in diagnosis.components if each["version"]]
-    rows = [(say(str(each["name"])), _version(each), _sources(each, say)) for each in known]
+    rows = []
+    for each in diagnosis.components:
+        if version := one_line(str(each["version"])):
+            shown = version[: 12 if each["name"] == COMMIT else _WIDEST]
+            rows.append((say(str(each["name"])), shown, _sources(each, say)))
     # On a narrow terminal the places are shortened.
     table.add_column(no_wrap=True, min_width=max((cell_len(name) for name, _, _ in rows), default=0))
     table.add_column(style="bold", no_wrap=True, min_width=max((len(version) for _, version, _ in rows), default=0))
@@ -88,32 +91,17 @@ def _stack(diagnosis: Diagnosis, say: Say) -> Table:
     return table
 
 
-def _version(component: Mapping[str, Any]) -> str:
-    version = one_line(str(component["version"]))
-    return version[:12] if component["name"] == COMMIT else version[:_WIDEST]
-
-
 def _sources(component: Mapping[str, Any], say: Say) -> Text:
     """Name the best place that says a version, and say how many others agree and disagree."""
     evidence, differing = component["evidence"], component["disagreeing"]
     text = Text()
     if differing:
         text.append(say(f"{len(differing)} disagree") + "  ", style="bold yellow")
-    text.append(_short(one_line(evidence[0]["source"])))
+    source = one_line(evidence[0]["source"])
+    # The end of a long path tells more than its beginning.
+    text.append(source if len(source) <= _WIDEST else f".../{'/'.join(source.rsplit('/', 2)[-2:])}")
     agreeing = len(evidence) - len(differing) - 1
     return text.append(say(f" and {agreeing} more")) if agreeing else text
-
-
-def _short(source: str) -> str:
-    """Return the end of a long path, which tells more than its beginning."""
-    return source if len(source) <= _WIDEST else f".../{'/'.join(source.rsplit('/', 2)[-2:])}"
-
-
-def _lines(finding: Finding) -> Iterator[tuple[str, str]]:
-    for index, each in enumerate(finding.evidence):
-        yield "seen" if index == 0 else "", each
-    yield "why", finding.why
-    yield "do", finding.remedy
 
 
 _LARGEST_BYTES = 1 << 20

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from itertools import islice
-from typing import Any
 
 from pytest_ascend.doctor import cann, combination, devices, files, settings  # noqa: F401  they register their checks
-from pytest_ascend.doctor.findings import CHECKS, SEVERITIES, Diagnosis, Rule
+from pytest_ascend.doctor.findings import CHECKS, SEVERITIES, Diagnosis, Observation, Rule
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.compatibility import Compatibility, load
 from pytest_ascend.environment.machine import Machine
 from pytest_ascend.environment.signs import EMULATED_VARIABLE
-from pytest_ascend.environment.stack import Component
 from pytest_ascend.system.bundled import table
 from pytest_ascend.system.text import one_line
 
 #: All rules. Findings of one severity are in this order: causes of other findings come first.
 RULES = tuple(
-    Rule(id=name, severity=severity, check=CHECKS[name], why=why, remedy=remedy)
+    Rule(id=name, severity=severity, why=why, remedy=remedy)
     for name, (severity, why, remedy) in table("doctor/rules.json").items()
 )
 
@@ -39,12 +35,23 @@ def examine(machine: Machine, compatibility: Compatibility | None = None) -> Dia
         environ = {name: value for name, value in machine.environ.items() if not name.startswith("ASCEND_")}
         machine = replace(machine, environ=environ)
     survey = Survey(machine, compatibility or load())
-    found = [finding for rule in RULES for finding in islice(rule.findings(survey), MOST_OF_ONE)]
+    seen: dict[str, list[Observation]] = {}
+    for each in (observation for check in CHECKS for observation in check(survey)):
+        seen.setdefault(each.rule, []).append(each)
+    found = [rule.finding(each) for rule in RULES for each in seen.get(rule.id, ())[:MOST_OF_ONE]]
     findings = sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
     where = "this machine" if survey.machine.is_this else f"the files below {survey.machine.tree.root}"
     return Diagnosis(
         machine=(f"{where}{', a container' if survey.is_container else ''}"),
-        components=tuple(_described(component) for component in survey.components.values()),
+        components=tuple(
+            {
+                "name": each.name,
+                "version": each.version,
+                "evidence": [{"value": e.value, "source": e.source, "internal": e.internal} for e in each.evidence],
+                "disagreeing": [e.source for e in each.disagreeing],
+            }
+            for each in survey.components.values()
+        ),
         findings=tuple(findings),
         settings=settings.in_force(survey),
         devices=tuple(
@@ -68,9 +75,3 @@ def in_short(diagnosis: Diagnosis) -> tuple[str, ...]:
     """If an NPU does not work, return the errors, one per line, or a sentence that there are none."""
     lines = [f"{finding.what}; {finding.remedy} [{finding.id}]" for finding in diagnosis.errors]
     return tuple(lines) or ("nothing that it knows to look for; 'pytest-ascend doctor' shows what it saw",)
-
-
-def _described(component: Component) -> Mapping[str, Any]:
-    evidence = [{"value": each.value, "source": each.source, "internal": each.internal} for each in component.evidence]
-    disagreeing = [each.source for each in component.disagreeing]
-    return {"name": component.name, "version": component.version, "evidence": evidence, "disagreeing": disagreeing}

@@ -1,74 +1,35 @@
-"""Rules on files that are there and cannot be used: damaged, foreign, or not what they are called."""
+"""Checks of files that are there and cannot be used: damaged, foreign, or not what they are called."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache, partial
 from pathlib import Path
 
 from elftools.elf.dynamic import DynamicSegment
 from elftools.elf.elffile import ELFFile
 
-from pytest_ascend.doctor.findings import Observation, rule
+from pytest_ascend.doctor.findings import Observation, check
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment.machine import BINARY, LOOP, NOT_A_FILE, TOO_LARGE
 from pytest_ascend.system.files import open_regular
 
 #: What is wrong with a file -> the rule that reports it. Others may not be read by this user, or by the disk.
 _RULES = {BINARY: "file.damaged", TOO_LARGE: "file.damaged", NOT_A_FILE: "file.damaged", LOOP: "file.loop"}
-_UNREADABLE = "file.unreadable"
 
 
-def unusable(survey: Survey, name: str) -> Iterator[Observation]:
-    """Yield the files that one of the rules reports, after all that matter were read."""
-    _ = survey.inner_version, survey.version_files
-    for path, problem in sorted(survey.machine.tree.problems.items()):
-        if _RULES.get(problem, _UNREADABLE) == name:
-            said = f"cannot be read: {problem}" if name == _UNREADABLE else f"is {problem}"
-            yield Observation(f"{path} {said}", (path,))
-
-
-for _rule in (*dict.fromkeys(_RULES.values()), _UNREADABLE):
-    rule(_rule)(partial(unusable, name=_rule))
-
-
-@rule("file.no-version")
-def says_nothing(survey: Survey) -> Iterator[Observation]:
-    for path in survey.version_files:
-        if path not in survey.machine.tree.problems and survey.machine.tree.exists(path):
-            speaks = any(each.source.startswith(path) for c in survey.components.values() for each in c.evidence)
-            if not speaks:
-                yield Observation(f"{path} has no version", (path,))
-
-
-@rule("library.broken")
-def broken_libraries(survey: Survey) -> Iterator[Observation]:
-    for library in libraries(survey):
-        if library.problem:
-            yield Observation(f"{library.path} is not a loadable library: {library.problem}", (library.path,))
-
-
-@rule("library.architecture")
-def foreign_libraries(survey: Survey) -> Iterator[Observation]:
-    for library in libraries(survey):
-        if library.arch and survey.machine.arch and library.arch != survey.machine.arch:
-            evidence = (f"{library.path}: {library.arch}", f"this machine: {survey.machine.arch}")
-            yield Observation(f"{library.path} is for another processor", evidence)
-
-
-@rule("library.needed")
-def unmet_libraries(survey: Survey) -> Iterator[Observation]:
-    # Without a driver its libraries are missing too, which need not be said once more.
-    for library in libraries(survey) if survey.has_driver else ():
-        if library.missing:
-            evidence = (
-                f"{library.path} needs {', '.join(library.missing[:6])}",
-                (f"looked in {len(survey.library_path)} folders of LD_LIBRARY_PATH and beside it"),
-            )
-            name = library.path.rpartition("/")[2]
-            yield Observation(f"{name} needs {library.missing[0]}, which is not found", evidence)
+@check
+def unusable(survey: Survey) -> Iterator[Observation]:
+    """Files that cannot be read or say nothing; the other checks have read all that matter."""
+    _, tree = survey.inner_version, survey.machine.tree
+    files = survey.version_files
+    for path, problem in sorted(tree.problems.items()):
+        said = f"is {problem}" if problem in _RULES else f"cannot be read: {problem}"
+        yield Observation(_RULES.get(problem, "file.unreadable"), f"{path} {said}", (path,))
+    for path in files:
+        speaks = any(each.source.startswith(path) for c in survey.components.values() for each in c.evidence)
+        if path not in tree.problems and tree.exists(path) and not speaks:
+            yield Observation("file.no-version", f"{path} has no version", (path,))
 
 
 #: The libraries through which torch_npu reaches the NPU: those of CANN, and the driver's.
@@ -86,36 +47,33 @@ _OURS = re.compile(
 _LARGEST_BYTES = 8 << 30
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Library:
-    """One shared library. ``problem`` says why it cannot be loaded; ``missing`` are the libraries that it lacks."""
-
-    path: str
-    problem: str = ""
-    arch: str = ""
-    missing: tuple[str, ...] = ()
-
-
-@lru_cache(maxsize=1)  # several rules ask, about one machine
-def libraries(survey: Survey) -> tuple[Library, ...]:
-    """Read the libraries of the CANN in use and of the driver, as far as they are there."""
+@check
+def loadable(survey: Survey) -> Iterator[Observation]:
+    """Libraries of the CANN in use and of the driver, as far as they are there, that the loader would refuse."""
+    tree, mine = survey.machine.tree, survey.machine.arch
     places = [f"{survey.home.path}/lib64/{name}" for name in CANN_LIBRARIES] if survey.home else []
     places += [f"{survey.driver_folder}/lib64/{name}" for name in DRIVER_LIBRARIES]
     # The names of libraries that a loader would find: in LD_LIBRARY_PATH, beside the library, in the system's folders.
     folders = [*survey.library_path, *(path.rpartition("/")[0] for path in places), "/usr/lib64", "/usr/lib", "/lib64"]
-    folders += [f"/usr/lib/{survey.machine.arch}-linux-gnu", "/usr/local/lib"]
-    found = frozenset(name for folder in dict.fromkeys(folders) for name in survey.machine.tree.names(folder))
-    return tuple(_read(survey, path, found) for path in places if survey.machine.tree.exists(path))
-
-
-def _read(survey: Survey, path: str, found: frozenset[str]) -> Library:
-    try:
-        arch, needed = _header(survey.machine.tree.real(path))
-    except Exception as error:  # noqa: BLE001 (a damaged file makes pyelftools raise anything, assertions too)
-        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return Library(path=path, problem=said[:100] or type(error).__name__)
-    missing = tuple(name for name in needed if _OURS.fullmatch(name) and name not in found)
-    return Library(path=path, arch=arch, missing=missing)
+    folders += [f"/usr/lib/{mine}-linux-gnu", "/usr/local/lib"]
+    found = frozenset(name for folder in dict.fromkeys(folders) for name in tree.names(folder))
+    for path in filter(tree.exists, places):
+        try:
+            arch, needed = _header(tree.real(path))
+        except Exception as error:  # noqa: BLE001 (a damaged file makes pyelftools raise anything, assertions too)
+            said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            what = f"{path} is not a loadable library: {said[:100] or type(error).__name__}"
+            yield Observation("library.broken", what, (path,))
+            continue
+        if mine and arch != mine:
+            evidence = (f"{path}: {arch}", f"this machine: {mine}")
+            yield Observation("library.architecture", f"{path} is for another processor", evidence)
+        missing = [name for name in needed if _OURS.fullmatch(name) and name not in found]
+        # Without a driver its libraries are missing too, which need not be said once more.
+        if missing and survey.has_driver:
+            looked = f"looked in {len(survey.library_path)} folders of LD_LIBRARY_PATH and beside it"
+            what = f"{path.rpartition('/')[2]} needs {missing[0]}, which is not found"
+            yield Observation("library.needed", what, (f"{path} needs {', '.join(missing[:6])}", looked))
 
 
 def _header(path: Path) -> tuple[str, list[str]]:

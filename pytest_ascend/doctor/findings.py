@@ -26,11 +26,13 @@ SEVERITIES = (ERROR, WARNING, NOTE, UNKNOWN)
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a rule found: ``what`` in a sentence, the ``evidence`` line by line, and a specific remedy, if any.
+    """What a check found: the ``rule`` that says more of it, ``what`` in a sentence, the ``evidence`` line by line.
 
-    ``card`` is torch's index of the device that it is about, -1 for one that torch does not see, None for the machine.
+    ``remedy`` is more specific than the rule's, if not "". ``card`` is torch's index of the device that it is about, -1
+    for one that torch does not see, None for the machine.
     """
 
+    rule: str
     what: str
     evidence: tuple[str, ...] = ()
     remedy: str = ""
@@ -39,42 +41,36 @@ class Observation:
 
 Check = Callable[["Survey"], Iterator[Observation]]
 
-#: The function that looks for each rule's situation, by the rule's id.
-CHECKS: dict[str, Check] = {}
+#: The functions that look at a machine, each for the situations of some rules.
+CHECKS: list[Check] = []
 
 
-def rule(name: str) -> Callable[[Check], Check]:
-    """Register a function as the check of a rule, which is a row of ``rules.json``."""
-
-    def register(check: Check) -> Check:
-        CHECKS[name] = check
-        return check
-
-    return register
+def check(function: Check) -> Check:
+    """Register a function that yields what it found; each rule that it names is a row of ``rules.json``."""
+    CHECKS.append(function)
+    return function
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """What to look for, its severity, why it matters, what to do."""
+    """A situation: its severity, why it matters, what to do."""
 
     id: str
     severity: str
-    check: Check
     why: str
     remedy: str
 
-    def findings(self, survey: Survey) -> Iterator[Finding]:
-        """Look at one machine."""
-        for seen in self.check(survey):
-            yield Finding(
-                id=self.id,
-                severity=self.severity,
-                what=_plain(seen.what),
-                evidence=tuple(_plain(each) for each in seen.evidence if each),
-                why=self.why,
-                remedy=_plain(seen.remedy or self.remedy),
-                card=seen.card,
-            )
+    def finding(self, seen: Observation) -> Finding:
+        """Return what a check found, in words that are safe to show."""
+        return Finding(
+            id=self.id,
+            severity=self.severity,
+            what=_plain(seen.what),
+            evidence=tuple(_plain(each) for each in seen.evidence if each),
+            why=self.why,
+            remedy=_plain(seen.remedy or self.remedy),
+            card=seen.card,
+        )
 
 
 def _plain(text: str) -> str:

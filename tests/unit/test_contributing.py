@@ -125,6 +125,7 @@ import json, pathlib
 import pytest_ascend
 assert pathlib.Path(pytest_ascend.__file__).is_relative_to(pathlib.Path.cwd())
 from pytest_ascend.doctor import RULES
+from pytest_ascend.doctor.settings import debug_sync
 from pytest_ascend.emulator.faults import find_fault
 from pytest_ascend.environment import compatibility
 from pytest_ascend.environment.chips import family
@@ -145,7 +146,7 @@ for value, agrees in ((1.004, True), (1.006, False)):
     assert compare(torch.tensor([value]), torch.tensor([1.0]), standard="half-percent").agrees is agrees
 (rule,) = (each for each in RULES if each.id == "settings.debug-sync")
 class Survey: environ = {"MY_DEBUG_SYNC": "1"}
-assert list(rule.check(Survey))
+assert [each.rule for each in debug_sync(Survey)] == [rule.id]
 assert "family" in [each.name for each in columns_of("page")]
 assert "2.99.0" in compatibility.BUNDLED.read_text("utf-8") and compatibility.load()
 assert family("Ascend970X").name == "970"

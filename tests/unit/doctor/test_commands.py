@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pytest_ascend.doctor.commands import _lines, doctor
-from pytest_ascend.doctor.devices import _row
-from pytest_ascend.doctor.findings import Finding
-from pytest_ascend.environment.npu_smi import Chip
+from pytest_ascend.doctor.commands import doctor
 from pytest_ascend.errors import UsageError
 
 from .hostile import HOSTILE
@@ -82,17 +79,6 @@ def test_a_broken_machine_says_what_why_and_what_to_do(tmp_path: Path) -> None:
     said = " ".join(result.output.split())
     assert "torch_npu 2.1.0.post10 does not belong to CANN 8.5.0" in said
     assert "combinations: torch 2.1.0 + torch_npu 2.1.0.post10 + CANN 8.0.0" in said
-
-
-def test_what_was_seen_is_told_first_and_named_once() -> None:
-    finding = Finding(id="a.b", severity="error", what="what", evidence=("one", "two"), why="because", remedy="mend it")
-    assert list(_lines(finding)) == [("seen", "one"), ("", "two"), ("why", "because"), ("do", "mend it")]
-
-
-@pytest.mark.parametrize(("used", "said"), [(-1, ""), (0, ", 0 of 65536 MB used"), (1, ", 1 of 65536 MB used")])
-def test_a_row_of_npu_smi_tells_the_memory_in_use_where_that_is_known(used: int, said: str) -> None:
-    chip = Chip(npu=3, name="910B3", health="OK", memory_used_mb=used, memory_total_mb=65536)
-    assert _row(chip) == f"npu-smi info: NPU 3, 910B3, bus unknown{said}"
 
 
 def test_warnings_alone_are_no_failure(tmp_path: Path) -> None:

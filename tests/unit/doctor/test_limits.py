@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from pytest_ascend.doctor import cann, combination, commands, devices, examination, files, settings
-from pytest_ascend.doctor.findings import CHECKS, ERROR, NOTE, UNKNOWN, WARNING, Diagnosis, Finding, Observation, Rule
+from pytest_ascend.doctor.findings import ERROR, NOTE, UNKNOWN, WARNING, Check, Diagnosis, Finding, Observation, Rule
 from pytest_ascend.doctor.settings import SETTINGS
 from pytest_ascend.doctor.survey import Survey
 from pytest_ascend.environment import compatibility
@@ -23,31 +26,53 @@ from .trees import build
 LONG = "x" * 2000
 
 
+class Nothing(str):
+    """No text, no number of things, and whatever else it is asked for."""
+
+    __slots__ = ()
+
+    def __getattr__(self, _: str) -> Nothing:
+        return self
+
+    def __call__(self, *_: object) -> Nothing:
+        return self
+
+    def __getitem__(self, _: object) -> Nothing:
+        return self
+
+
+class Facts(SimpleNamespace):
+    """Some facts on a machine; of others there is nothing."""
+
+    def __getattr__(self, _: str) -> Nothing:
+        return Nothing()
+
+
 def survey(**facts: Any) -> Any:
-    """Return what a rule asks for, and no more."""
-    return SimpleNamespace(**{"environ": {}, "concerns_ascend": True, "family": None, **facts})
+    """Return a machine of which some facts are known."""
+    return Facts(**{"environ": {}, "concerns_ascend": True, "family": None, "inner_version": ("", ""), **facts})
 
 
-def said(check: Callable[[Any], Iterator[Observation]], **facts: Any) -> list[Observation]:
-    return list(check(survey(**facts)))
+def said(check: Check, rule: str, **facts: Any) -> list[Observation]:
+    return [each for each in check(survey(**facts)) if each.rule == rule]
 
 
 def home(path: str, target: str = "", source: str = "found") -> Any:
-    return SimpleNamespace(path=path, target=target or path, source=source)
+    return Facts(path=path, target=target or path, source=source)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_setting_is_told_unless_it_is_at_its_default(name: str) -> None:
     setting = SETTINGS[name]
-    kinds = {each: CHECKS[f"settings.{each}"] for each in (settings.NUMBERS, settings.ORDER, settings.SPEED)}
-    for changes, check in kinds.items():
-        found = said(check, environ={name: LONG})
+    for changes in ("numbers", "order", "speed"):
+        check = f"settings.{changes}"
+        found = said(settings.changed, check, environ={name: LONG})
         assert len(found) == (changes == setting.changes)
         assert [each.evidence for each in found] == [(f"{name}={LONG[:200]}",)] * len(found)
-        assert said(check) == []
-        assert said(check, environ={name: LONG}, concerns_ascend=False) == []
+        assert said(settings.changed, check) == []
+        assert said(settings.changed, check, environ={name: LONG}, concerns_ascend=False) == []
         for default in setting.defaults:
-            assert said(check, environ={name: default.upper()}) == []
+            assert said(settings.changed, check, environ={name: default.upper()}) == []
     assert settings.in_force(survey(environ={name: LONG, "HOME": "/"})) == {name: LONG[:200]}
 
 
@@ -61,7 +86,7 @@ def test_a_setting_is_told_unless_it_is_at_its_default(name: str) -> None:
     ],
 )
 def test_two_allocators_are_one_too_many(environ: dict[str, str], concerns: bool, count: int) -> None:
-    found = said(settings.two_allocators, environ=environ, concerns_ascend=concerns)
+    found = said(settings.allocators, "settings.two-allocators", environ=environ, concerns_ascend=concerns)
     assert len(found) == count
     if found:
         assert found[0].evidence == (f"PYTORCH_NPU_ALLOC_CONF={LONG[:100]}", "PYTORCH_ALLOC_CONF=b")
@@ -78,7 +103,7 @@ def test_two_allocators_are_one_too_many(environ: dict[str, str], concerns: bool
     ],
 )
 def test_segments_that_expand_go_with_no_limit_of_their_size(text: str, count: int) -> None:
-    found = said(settings.clashing_allocator, environ={"PYTORCH_NPU_ALLOC_CONF": text})
+    found = said(settings.allocators, "settings.allocator", environ={"PYTORCH_NPU_ALLOC_CONF": text})
     assert len(found) == count
     if found:
         assert found[0].evidence[0] == f"PYTORCH_NPU_ALLOC_CONF={text.replace(' ', '').lower()[:200]}"
@@ -86,21 +111,27 @@ def test_segments_that_expand_go_with_no_limit_of_their_size(text: str, count: i
 
 def test_a_variable_that_leads_nowhere_is_shown_in_part() -> None:
     name = cann.VARIABLES[0]
-    [found] = said(cann.home_gone, environ={name: LONG}, homes_of=lambda _: None)
+    [found] = said(cann.environment, "cann.home-gone", environ={name: LONG}, homes_of=lambda _: None)
     assert found.evidence == (f"{name}={LONG[:200]}",)
-    assert said(cann.home_gone, environ={name: LONG}, homes_of=lambda _: home("/a")) == []
-    assert said(cann.home_gone, environ={name: ""}, homes_of=lambda _: None) == []
+    assert said(cann.environment, "cann.home-gone", environ={name: LONG}, homes_of=lambda _: home("/a")) == []
+    assert said(cann.environment, "cann.home-gone", environ={name: ""}, homes_of=lambda _: None) == []
 
 
 def test_operators_elsewhere_are_shown_in_part() -> None:
-    tree = SimpleNamespace(target=lambda path: path)
+    tree = Facts(target=lambda path: path)
     used = home("/opt/cann", source=cann.VARIABLES[0])
-    facts = {"machine": SimpleNamespace(tree=tree), "home": used}
-    [found] = said(cann.other_operators, environ={"ASCEND_OPP_PATH": f"/{LONG}"}, **facts)
+    facts = {"machine": Facts(tree=tree), "home": used}
+    [found] = said(cann.environment, "cann.other-operators", environ={"ASCEND_OPP_PATH": f"/{LONG}"}, **facts)
     assert found.evidence[0] == f"ASCEND_OPP_PATH=/{LONG[:199]}"
-    assert said(cann.other_operators, environ={"ASCEND_OPP_PATH": "/opt/cann/opp"}, **facts) == []
+    assert said(cann.environment, "cann.other-operators", environ={"ASCEND_OPP_PATH": "/opt/cann/opp"}, **facts) == []
     assert (
-        said(cann.other_operators, environ={"ASCEND_OPP_PATH": "/else"}, **{**facts, "home": home("/opt/cann")}) == []
+        said(
+            cann.environment,
+            "cann.other-operators",
+            environ={"ASCEND_OPP_PATH": "/else"},
+            **{**facts, "home": home("/opt/cann")},
+        )
+        == []
     )
 
 
@@ -109,10 +140,10 @@ def test_of_several_canns_four_are_listed(count: int, shown: int) -> None:
     homes = [home(f"/cann{number}", source="a variable") for number in range(count)]
     owners = {f"/cann{number}/lib64": each for number, each in enumerate(homes)}
     paths = {"library_path": tuple(owners), "owner": owners.get, "home": homes[0]}
-    found = said(cann.two_cann, **paths)
+    found = said(cann.several, "cann.two-in-library-path", **paths)
     assert [len(each.evidence) for each in found] == [shown] * bool(shown)
-    assert said(cann.two_cann, **{**paths, "home": home("/other")}) == []
-    found = said(cann.several, homes=homes)
+    assert said(cann.several, "cann.two-in-library-path", **{**paths, "home": home("/other")}) == []
+    found = said(cann.several, "cann.several", homes=homes)
     assert [each.what for each in found] == [f"{count} CANNs are installed"] * (count > 1)
     assert [len(each.evidence) for each in found] == [min(count, 5)] * (count > 1)
 
@@ -120,49 +151,51 @@ def test_of_several_canns_four_are_listed(count: int, shown: int) -> None:
 def test_without_any_folder_in_the_library_path_the_one_in_use_is_missing() -> None:
     used = home("/opt/cann", source=cann.VARIABLES[0])
     facts = {"home": used, "owner": {"/opt/cann/lib64": used}.get}
-    [found] = said(cann.library_path, library_path=("/usr/lib",), **facts)
+    [found] = said(cann.several, "cann.library-path", library_path=("/usr/lib",), **facts)
     assert found.what == "LD_LIBRARY_PATH has no folder of the CANN in use"
     assert found.evidence == (f"{cann.VARIABLES[0]}=/opt/cann", "no folder of it in LD_LIBRARY_PATH")
-    assert said(cann.library_path, library_path=("/usr/lib", "/opt/cann/lib64"), **facts) == []
-    assert said(cann.library_path, library_path=(), **{**facts, "home": home("/opt/cann")}) == []
+    assert said(cann.several, "cann.library-path", library_path=("/usr/lib", "/opt/cann/lib64"), **facts) == []
+    assert said(cann.several, "cann.library-path", library_path=(), **{**facts, "home": home("/opt/cann")}) == []
 
 
 def packages(*lines: str) -> dict[str, Any]:
-    content = SimpleNamespace(content="\n".join(lines))
+    content = Facts(content="\n".join(lines))
     return {
         "cann_packages": {"runtime": "/version.info"},
-        "machine": SimpleNamespace(tree=SimpleNamespace(read=lambda _: content)),
+        "machine": Facts(tree=Facts(read=lambda _: content)),
         "cann_package_version": lambda name: "8.0.0",
     }
 
 
 def test_constraints_are_read_up_to_a_number_and_shown_in_part() -> None:
     wrong = 'required_package_p{}_version=">=9.0"'
-    assert len(said(cann.constraints, **packages(*(wrong.format(number) for number in range(70))))) == 64
-    assert said(cann.constraints, **packages('required_package_p_version=">=7.0"')) == []
-    assert said(cann.constraints, **{**packages(wrong), "cann_package_version": lambda name: ""}) == []
+    assert len(said(cann.parts, "cann.constraint", **packages(*(wrong.format(number) for number in range(70))))) == 64
+    assert said(cann.parts, "cann.constraint", **packages('required_package_p_version=">=7.0"')) == []
+    assert said(cann.parts, "cann.constraint", **{**packages(wrong), "cann_package_version": lambda name: ""}) == []
     long = ">=9.0" + ",>=9.0" * 20
-    [found] = said(cann.constraints, **packages(f'required_package_p_version="{long}"'))
+    [found] = said(cann.parts, "cann.constraint", **packages(f'required_package_p_version="{long}"'))
     assert found.evidence[0] == f"/version.info: required_package_p_version={long[:40]}"
     assert found.what == f"CANN's package runtime needs p {long[:40]}, but 8.0.0 is installed"
 
 
 @pytest.mark.parametrize(("count", "few"), [(19, True), (20, False)])
 def test_a_folder_of_few_operators_is_the_toolkits(count: int, few: bool) -> None:
-    tree = SimpleNamespace(
+    tree = Facts(
         is_folder=lambda _: True,
         names=lambda path: [f"ascend{n}" for n in range(count if path.endswith("/ascend910b") else 8)],
     )
     facts = {
         "home": home("/c"),
-        "family": SimpleNamespace(kernels="ascend910b", name="910B"),
-        "machine": SimpleNamespace(tree=tree),
+        "family": Facts(kernels="ascend910b", name="910B"),
+        "machine": Facts(tree=tree),
     }
-    found = said(cann.no_kernels, **facts)
+    found = said(cann.machine, "cann.kernels", **facts)
     assert bool(found) is few
     if few:
         assert found[0].evidence[1] == "there are: " + ", ".join(f"ascend{n}" for n in range(6))
-    assert cann._listed([]) == "none"
+    facts["machine"] = Facts(tree=Facts(is_folder=lambda _: True, names=lambda _: []))
+    [found] = said(cann.machine, "cann.kernels", **facts)
+    assert found.evidence[1] == "there are: none"
 
 
 @pytest.mark.parametrize(("count", "shown"), [(1, 1), (4, 4), (5, 4)])
@@ -170,9 +203,9 @@ def test_files_that_are_closed_are_listed_up_to_four(count: int, shown: int) -> 
     facts = {
         "devices": tuple(f"/dev/davinci{n}" for n in range(count)),
         "control_files": (),
-        "machine": SimpleNamespace(is_mine=lambda _: False, tree=SimpleNamespace(status=lambda _: None)),
+        "machine": Facts(is_mine=lambda _: False, tree=Facts(status=lambda _: None)),
     }
-    [found] = said(devices.no_permission, **facts)
+    [found] = said(devices.access, "devices.permission", **facts)
     assert len(found.evidence) == shown
     more = f" and {count - 1} more" if count > 1 else ""
     assert found.what == f"this user may not use /dev/davinci0{more}"
@@ -191,23 +224,26 @@ def test_files_that_are_closed_are_listed_up_to_four(count: int, shown: int) -> 
     ],
 )
 def test_visible_devices_are_those_that_there_are(text: str, wrong: str) -> None:
-    found = said(devices.not_visible, environ={"ASCEND_RT_VISIBLE_DEVICES": text}, devices=("/dev/a", "/dev/b"))
+    found = said(
+        devices.access, "devices.visible", environ={"ASCEND_RT_VISIBLE_DEVICES": text}, devices=("/dev/a", "/dev/b")
+    )
     assert bool(found) is (bool(wrong) or not text)
     if wrong:
         assert found[0].what.endswith(repr(wrong))
-    assert said(devices.not_visible, environ={"ASCEND_RT_VISIBLE_DEVICES": text}, devices=()) == []
-    assert said(devices.not_visible, devices=("/dev/a",)) == []
+    assert said(devices.access, "devices.visible", environ={"ASCEND_RT_VISIBLE_DEVICES": text}, devices=()) == []
+    assert said(devices.access, "devices.visible", devices=("/dev/a",)) == []
 
 
 def test_foreign_texts_of_devices_are_shown_in_part() -> None:
-    [found] = said(devices.not_visible, environ={"ASCEND_RT_VISIBLE_DEVICES": LONG}, devices=("/dev/a",))
+    [found] = said(devices.access, "devices.visible", environ={"ASCEND_RT_VISIBLE_DEVICES": LONG}, devices=("/dev/a",))
     assert found.what.endswith(repr(LONG[:20]))
     assert found.evidence[0] == f"ASCEND_RT_VISIBLE_DEVICES={LONG[:80]}"
-    reply = SimpleNamespace(late=False, failure="")
-    [found] = said(devices.npu_smi_failed, reply=reply, npu_smi=SimpleNamespace(failure=LONG))
+    reply = Facts(late=False, failure="")
+    [found] = said(devices.of_npu_smi, "npu-smi.failed", reply=reply, npu_smi=Facts(failure=LONG))
     assert found.evidence == (f"npu-smi info: {LONG[:200]}",)
-    assert devices._smi(survey(reply=SimpleNamespace(failure=LONG))) == f"npu-smi ({LONG[:120]})"
-    assert devices._smi(survey(reply=reply)) == "npu-smi info"
+    for failure, looked in ((LONG, f"npu-smi ({LONG[:120]})"), ("", "npu-smi info")):
+        [found] = said(devices.unknown, "unknown", reply=Facts(failure=failure))
+        assert found.evidence[0] == f"chip: looked at {looked}"
 
 
 def chip(**changes: Any) -> Chip:
@@ -220,63 +256,70 @@ def chip(**changes: Any) -> Chip:
     [("OK", ""), ("Alarm", "bad"), ("Critical", "bad"), ("Warning", "unsure"), ("UNKNOWN", "unsure")],
 )
 def test_health_is_good_bad_or_unsure(health: str, rule: str) -> None:
-    facts = {"npu_smi": SimpleNamespace(chips=(chip(health=health),)), "identities": ()}
-    for name, check in (("bad", CHECKS["health.bad"]), ("unsure", CHECKS["health.unsure"])):
-        found = said(check, **facts)
+    facts = {"npu_smi": Facts(chips=(chip(health=health),)), "identities": ()}
+    for name in ("bad", "unsure"):
+        found = said(devices.of_npu_smi, f"health.{name}", **facts)
         assert [each.what for each in found] == [f"NPU 0, which torch does not see, has the health {health}"] * (
             rule == name
         )
         assert [each.card for each in found] == [-1] * (rule == name)
 
 
-def test_a_chip_in_a_row_is_named_in_part() -> None:
-    assert devices._row(chip(name=LONG)) == f"npu-smi info: NPU 0, {LONG[:20]}, bus b, 5 of 9 MB used"
-    assert devices._row(chip(memory_used_mb=0, bus="")) == "npu-smi info: NPU 0, 910B3, bus unknown, 0 of 9 MB used"
-    assert devices._row(chip(memory_used_mb=-1)) == "npu-smi info: NPU 0, 910B3, bus b"
+@pytest.mark.parametrize(
+    ("changes", "row"),
+    [
+        ({"name": LONG}, f"{LONG[:20]}, bus b, 5 of 9 MB used"),
+        ({"memory_used_mb": 0, "bus": ""}, "910B3, bus unknown, 0 of 9 MB used"),
+        ({"memory_used_mb": -1}, "910B3, bus b"),
+    ],
+)
+def test_a_chip_in_a_row_is_named_in_part(changes: dict[str, Any], row: str) -> None:
+    told = Facts(chips=(chip(health="Alarm", **changes),))
+    [found] = said(devices.of_npu_smi, "health.bad", npu_smi=told)
+    assert found.evidence == (f"npu-smi info: NPU 0, {row}",)
 
 
 def test_a_driver_shows_what_it_accepts_in_part() -> None:
     names = ",".join(f"V100R001C{number}" for number in range(10, 22))
-    tree = SimpleNamespace(read=lambda _: SimpleNamespace(content=f"compatible_version={names}"))
+    tree = Facts(read=lambda _: Facts(content=f"compatible_version={names}"))
     facts = {
         "driver_folder": "/d",
-        "machine": SimpleNamespace(tree=tree),
+        "machine": Facts(tree=tree),
         "cann": "8",
         "inner_version": ("V100R001C99B1", "/r"),
+        "compatibility": Facts(hdk=lambda _: ((), "")),
     }
-    [found] = said(devices.inner_versions, **facts)
+    [found] = said(devices.driver_versions, "driver.cann", **facts)
     assert found.evidence[0].count("V100R001C") == 8
     assert found.what == "CANN 8 (V100R001C99) is of a line that the driver does not accept"
-    assert said(devices.inner_versions, **{**facts, "inner_version": ("V100R001C12SPC9", "/r")}) == []
+    assert said(devices.driver_versions, "driver.cann", **{**facts, "inner_version": ("V100R001C12SPC9", "/r")}) == []
 
 
 def test_places_that_disagree_are_listed_up_to_six() -> None:
-    evidence = tuple(SimpleNamespace(source=f"s{n}", value=f"{n}", internal=n == 0) for n in range(9))
-    component = SimpleNamespace(name="driver", disagreeing=evidence[:1], evidence=evidence)
-    [found] = said(combination.disagreement, components={"driver": component})
+    evidence = tuple(Facts(source=f"s{n}", value=f"{n}", internal=n == 0) for n in range(9))
+    component = Facts(name="driver", disagreeing=evidence[:1], evidence=evidence)
+    [found] = said(combination.packages, "version.disagreement", components={"driver": component})
     assert found.evidence == tuple(f"s{n}: {n}" for n in range(1, 7))
     component.disagreeing = ()
-    assert said(combination.disagreement, components={"driver": component}) == []
+    assert said(combination.packages, "version.disagreement", components={"driver": component}) == []
 
 
 def test_a_rule_is_listed_twenty_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def check(_: object) -> Iterator[Observation]:
-        yield from (Observation(f"seen {number}") for number in range(30))
+        yield from (Observation(name, f"seen {number}") for number in range(30) for name in ("one", "two"))
 
-    rules = tuple(Rule(id=name, severity=NOTE, check=check, why="w", remedy="r") for name in ("one", "two"))
+    rules = tuple(Rule(id=name, severity=NOTE, why="w", remedy="r") for name in ("one", "two"))
     monkeypatch.setattr(examination, "RULES", rules)
+    monkeypatch.setattr(examination, "CHECKS", [check])
     found = examination.examine(copied_machine(tmp_path, {}, None)).findings
     assert [each.what for each in found if each.id == "one"] == [f"seen {number}" for number in range(20)]
     assert len(found) == 40
 
 
 def test_texts_of_a_finding_are_bounded_and_on_one_line() -> None:
-    def check(_: object) -> Iterator[Observation]:
-        yield Observation(f"\n{LONG}", (LONG, ""), "", card=3)
-        yield Observation("what", (), LONG)
-
-    rule = Rule(id="id", severity=ERROR, check=check, why="why", remedy="usual")
-    one, other = rule.findings(survey())
+    rule = Rule(id="id", severity=ERROR, why="why", remedy="usual")
+    one = rule.finding(Observation("id", f"\n{LONG}", (LONG, ""), "", card=3))
+    other = rule.finding(Observation("id", "what", (), LONG))
     assert (one.what, one.evidence, one.remedy, one.card) == (f"\\n{LONG}"[:600], (LONG[:600],), "usual", 3)
     assert (other.remedy, other.card) == (LONG[:600], None)
     assert one.to_dict()["card"] == 3
@@ -318,47 +361,51 @@ def component(**changes: Any) -> dict[str, Any]:
     return {"name": "driver", "version": "1", "evidence": [{"source": "s"}] * 3, "disagreeing": [], **changes}
 
 
+def shown(*findings: Finding, **changes: Any) -> list[str]:
+    """Return the lines of what the command prints."""
+    console = Console(file=StringIO(), width=200)
+    commands.show(console, replace(diagnosis(*findings), components=(component(**changes),)))
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+
+
 def test_a_version_is_shown_in_part_and_a_commit_in_less() -> None:
-    assert commands._version(component(version=LONG)) == LONG[:32]
-    assert commands._version(component(version=LONG, name="torch_npu commit")) == LONG[:12]
+    assert shown(version=LONG)[2] == f"driver  {LONG[:32]}  s and 2 more"
+    assert shown(version=LONG, name="torch_npu commit")[2] == f"torch_npu commit  {LONG[:12]}  s and 2 more"
 
 
 def test_places_are_counted_beside_the_best() -> None:
-    def shown(**changes: Any) -> str:
-        return commands._sources(component(**changes), lambda text: text).plain
-
-    assert shown() == "s and 2 more"
-    assert shown(evidence=[{"source": "s"}]) == "s"
-    assert shown(disagreeing=["t"]) == "1 disagree  s and 1 more"
-    assert shown(disagreeing=["t", "u"]) == "2 disagree  s"
-    assert commands._short("x" * 32) == "x" * 32
-    assert commands._short(f"/{'x' * 20}/{'y' * 20}/z/w") == ".../z/w"
+    for changes, said in (
+        ({}, "s and 2 more"),
+        ({"evidence": [{"source": "s"}]}, "s"),
+        ({"disagreeing": ["t"]}, "1 disagree  s and 1 more"),
+        ({"disagreeing": ["t", "u"]}, "2 disagree  s"),
+        ({"evidence": [{"source": "x" * 32}]}, "x" * 32),
+        ({"evidence": [{"source": f"/{'x' * 20}/{'y' * 20}/z/w"}]}, ".../z/w"),
+    ):
+        assert shown(**changes)[2] == f"driver  1  {said}"
 
 
 def test_evidence_has_one_heading() -> None:
-    assert list(commands._lines(finding(ERROR))) == [("seen", "e"), ("", "f"), ("why", "why"), ("do", "do")]
+    assert shown(finding(ERROR))[4:9] == ["ERROR  w x  [x]", "  seen  e", "        f", "  why   why", "  do    do"]
 
 
-def test_a_library_lists_six_that_it_lacks_and_its_problem_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (ValueError(LONG), LONG[:100]),
+        (PermissionError(13, "Permission denied"), "Permission denied"),
+        (AssertionError(), "AssertionError"),
+    ],
+)
+def test_a_library_lists_its_problem_in_part(error: Exception, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_: Path) -> Any:
-        raise ValueError(LONG)
+        raise error
 
     monkeypatch.setattr(files, "_header", fails)
-    tree = SimpleNamespace(real=lambda path: path)
-    found = files._read(survey(machine=SimpleNamespace(tree=tree)), "/lib.so", frozenset())
-    assert (found.path, found.problem, found.arch, found.missing) == ("/lib.so", LONG[:100], "", ())
-
-    def denied(_: Path) -> Any:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(files, "_header", denied)
-    assert files._read(survey(machine=SimpleNamespace(tree=tree)), "/x", frozenset()).problem == "Permission denied"
-
-    def silent(_: Path) -> Any:
-        raise AssertionError
-
-    monkeypatch.setattr(files, "_header", silent)
-    assert files._read(survey(machine=SimpleNamespace(tree=tree)), "/x", frozenset()).problem == "AssertionError"
+    path = f"/c/lib64/{files.CANN_LIBRARIES[0]}"
+    facts = {"home": home("/c"), "machine": Facts(tree=Facts(exists=path.__eq__, names=lambda _: []))}
+    [found] = said(files.loadable, "library.broken", **facts)
+    assert (found.what, found.evidence) == (f"{path} is not a loadable library: {problem}", (path,))
 
 
 def test_of_damaged_output_256_devices_are_kept() -> None:
@@ -374,8 +421,8 @@ def test_this_machine_is_waited_for_as_long_as_asked(
 
 
 def tree_of(files_of: dict[str, str], **folders: list[str]) -> Any:
-    return SimpleNamespace(
-        read=lambda path: SimpleNamespace(content=files_of.get(path, ""), exists=path in files_of),
+    return Facts(
+        read=lambda path: Facts(content=files_of.get(path, ""), exists=path in files_of),
         exists=files_of.__contains__,
         names=lambda path: folders.get(path.rpartition("/")[2], []),
     )
@@ -394,7 +441,7 @@ def tree_of(files_of: dict[str, str], **folders: list[str]) -> Any:
 )
 def test_the_inner_version_is_read_of_each_kind_of_cann(kind: str, arch: str, inner: str, found: str) -> None:
     path = f"/c/{arch}-linux/ascend_{kind}_install.info"
-    facts = survey(home=home("/c"), machine=SimpleNamespace(tree=tree_of({path: f"innerversion={inner}"})))
+    facts = survey(home=home("/c"), machine=Facts(tree=tree_of({path: f"innerversion={inner}"})))
     assert Survey.inner_version.func(facts) == ((found, path) if found else ("", ""))
     assert Survey.inner_version.func(survey(home=None)) == ("", "")
 
@@ -410,7 +457,7 @@ def test_the_inner_version_is_read_of_each_kind_of_cann(kind: str, arch: str, in
     ],
 )
 def test_the_public_version_of_a_package_is_told_from_an_internal_one(text: str, version: str) -> None:
-    facts = survey(cann_packages={"op_compiler": "/v"}, machine=SimpleNamespace(tree=tree_of({"/v": text})))
+    facts = survey(cann_packages={"op_compiler": "/v"}, machine=Facts(tree=tree_of({"/v": text})))
     for name in ("op_compiler", "op-compiler"):
         assert Survey.cann_package_version(facts, name) == version
     assert Survey.cann_package_version(facts, "runtime") == ""
@@ -453,7 +500,7 @@ def test_devices_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
 
 def test_the_950_has_no_file_for_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def control(name: str | None) -> tuple[str, ...]:
-        kind = SimpleNamespace(name=name) if name else None
+        kind = Facts(name=name) if name else None
         monkeypatch.setattr("pytest_ascend.doctor.survey.family", lambda _: kind)
         return surveyed(tmp_path).control_files
 
@@ -473,8 +520,8 @@ def test_the_950_has_no_file_for_shared_memory(tmp_path: Path, monkeypatch: pyte
     ],
 )
 def test_a_folder_belongs_to_the_cann_above_it(folder: str, owner: str | None) -> None:
-    tree = SimpleNamespace(target=lambda path: path.replace("/link", "/real/b"))
-    facts = survey(homes=(home("/a"), home("/b", "/real/b")), machine=SimpleNamespace(tree=tree))
+    tree = Facts(target=lambda path: path.replace("/link", "/real/b"))
+    facts = survey(homes=(home("/a"), home("/b", "/real/b")), machine=Facts(tree=tree))
     found = Survey.owner(facts, folder)
     assert (found.path if found else None) == owner
 
@@ -492,8 +539,8 @@ def test_a_folder_belongs_to_the_cann_above_it(folder: str, owner: str | None) -
     ],
 )
 def test_numpy_2_goes_with_the_cann_that_was_made_after_it(numpy: str, version: str, count: int) -> None:
-    packages = {"numpy": SimpleNamespace(version=numpy, path="/p")} if numpy else {}
-    assert len(said(combination.new_numpy, packages=packages, cann=version)) == count
+    packages = {"numpy": Facts(version=numpy, path="/p")} if numpy else {}
+    assert len(said(combination.packages, "python.numpy", packages=packages, cann=version)) == count
 
 
 @pytest.mark.parametrize(("there", "packages", "count"), [(True, ("numpy",), 1), (False, ("numpy",), 0), (True, (), 0)])
@@ -501,13 +548,13 @@ def test_the_compiler_lacks_packages_where_there_is_a_cann_and_a_python(
     there: bool, packages: tuple[str, ...], count: int
 ) -> None:
     facts = {"home": home("/c") if there else None, "packages": dict.fromkeys(packages)}
-    found = said(combination.compiler_needs, machine=SimpleNamespace(packages=packages), **facts)
+    found = said(combination.packages, "python.compiler-needs", machine=Facts(packages=packages), **facts)
     assert [each.what for each in found] == [
         "CANN's compiler of operators lacks decorator, attrs, psutil, scipy"
     ] * count
     every = dict.fromkeys(("numpy", "decorator", "attrs", "psutil", "scipy"))
-    machine = SimpleNamespace(packages=("x",))
-    assert said(combination.compiler_needs, machine=machine, home=home("/c"), packages=every) == []
+    machine = Facts(packages=("x",))
+    assert said(combination.packages, "python.compiler-needs", machine=machine, home=home("/c"), packages=every) == []
 
 
 @pytest.mark.parametrize(
@@ -525,7 +572,7 @@ def test_the_compiler_lacks_packages_where_there_is_a_cann_and_a_python(
 def test_a_statement_speaks_of_the_corrections_of_its_release(
     cann_version: str, says: str, named: str, speaks: bool
 ) -> None:
-    statement: Any = SimpleNamespace(says=says, cann=("1.0.0", named))
+    statement: Any = Facts(says=says, cann=("1.0.0", named))
     assert combination.speaks_of(statement, cann_version) is speaks
 
 
@@ -542,11 +589,11 @@ def test_a_statement_speaks_of_the_corrections_of_its_release(
 def test_the_torch_that_is_needed_is_pinned_or_of_the_same_number(
     requires: tuple[str, ...], version: str, needed: str
 ) -> None:
-    package = SimpleNamespace(requires=requires)
+    package = Facts(requires=requires)
     facts = {"packages": {"torch-npu": package}, "version": lambda name: version}
     assert combination._needed_torch(survey(**facts)) == needed
     assert combination._needed_torch(survey(**{**facts, "packages": {}})) == combination._needed_torch(
-        survey(**{**facts, "packages": {"torch-npu": SimpleNamespace(requires=())}})
+        survey(**{**facts, "packages": {"torch-npu": Facts(requires=())}})
     )
 
 
