@@ -7,19 +7,19 @@ of in-toto statements v1; the envelope follows https://github.com/secure-systems
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pytest_ascend.certificate import package, signing
 from pytest_ascend.certificate.requirements import is_limit
+from pytest_ascend.certificate.timestamp import INSTALL
 from pytest_ascend.certificate.words import parts_of
 from pytest_ascend.records.outcome import Passed
-from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.text import visible
 from pytest_ascend.verdict import evidence
@@ -28,7 +28,6 @@ from pytest_ascend.verdict.summary import Summary
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 PAYLOAD = "application/vnd.in-toto+json"
-INSTALL = "pip install 'pytest-ascend[certificate]'"
 #: The limit of characters in a cell of a workbook; Excel's is 32,767.
 _CELL_CHARACTERS = 2_000
 #: The largest width of a column.
@@ -51,10 +50,7 @@ def in_toto(claims: Mapping[str, Any], summary: Summary, key: Ed25519PrivateKey)
     statement = {
         "_type": STATEMENT,
         "subject": [
-            {
-                "name": f"certificate {claims['id']}",
-                "digest": {"sha256": hashlib.sha256(package.encoded(claims)).hexdigest()},
-            },
+            {"name": f"certificate {claims['id']}", "digest": {"sha256": sha256(package.encoded(claims)).hexdigest()}},
             {
                 "name": f"torch_npu {stack['torch_npu']}",
                 "digest": {"gitCommit": str(stack["torch_npu_commit"])},
@@ -112,34 +108,36 @@ def workbook(claims: Mapping[str, Any], summary: Summary) -> bytes:
 _Row = Sequence[Any]
 
 
-def _sheets(claims: Mapping[str, Any], summary: Summary) -> dict[str, Iterable[_Row]]:
-    results = [each for each in summary.results if each.case.suite in claims["counts"]]
-    deviating = [each for each in results if each.outcome_name != Passed.name]
+def _sheets(claims: Mapping[str, Any], summary: Summary) -> dict[str, list[_Row]]:
+    cases: list[_Row] = [
+        (
+            *("Case", "Suite", "Subject", "Property", "Dtype", "Outcome"),
+            *("Limit used", "Judged by", "Duration (s)", "Finding"),
+        )
+    ]
+    deviations: list[_Row] = [("Case", "Outcome", "Kind", "Reason", "Source", "Until")]
+    for each in summary.results:
+        case, used, outcome, waiver = each.case, evidence.limit_used(each), each.outcome_name, each.waiver or {}
+        if case.suite not in claims["counts"]:
+            continue
+        named = (case.id, case.suite, case.subject, case.property, case.dtype, outcome)
+        standards = ", ".join(dict.fromkeys(verdict.standard for verdict in each.verdicts))
+        cases.append((*named, "" if used is None else used, standards, each.duration_s, evidence.finding(each)))
+        if outcome != Passed.name:
+            kind = "lacking by design" if is_limit(each) else "defect" if waiver else "computed by the CPU"
+            reason = waiver.get("reason") or each.reason
+            deviations.append((case.id, outcome, kind, reason, waiver.get("issue", ""), waiver.get("expires", "")))
+    counts = [(suite, *pair) for suite, found in claims["counts"].items() for pair in found.items()]
+    machine: list[_Row] = [("Component", "Version", "Seen in")]
+    for part in summary.run.header.doctor.get("components", ()):
+        seen = "; ".join(f"{one.get('value')}: {one.get('source')}" for one in part.get("evidence", ()))
+        machine.append((str(part.get("name", "")), str(part.get("version", "")), seen))
     return {
-        "Certificate": _facts(claims),
-        "Summary": [
-            ("Suite", "Outcome", "Cases"),
-            *((suite, *pair) for suite, counts in claims["counts"].items() for pair in counts.items()),
-        ],
-        "Cases": [
-            (
-                *("Case", "Suite", "Subject", "Property", "Dtype", "Outcome"),
-                *("Limit used", "Judged by", "Duration (s)", "Finding"),
-            ),
-            *map(_case, results),
-        ],
-        "Deviations": [("Case", "Outcome", "Kind", "Reason", "Source", "Until"), *map(_deviation, deviating)],
-        "Machine": [
-            ("Component", "Version", "Seen in"),
-            *(
-                (
-                    str(each.get("name", "")),
-                    str(each.get("version", "")),
-                    "; ".join(f"{one.get('value')}: {one.get('source')}" for one in each.get("evidence", ())),
-                )
-                for each in summary.run.header.doctor.get("components", ())
-            ),
-        ],
+        "Certificate": list(_facts(claims)),
+        "Summary": [("Suite", "Outcome", "Cases"), *counts],
+        "Cases": cases,
+        "Deviations": deviations,
+        "Machine": machine,
     }
 
 
@@ -158,23 +156,5 @@ def _facts(claims: Mapping[str, Any]) -> Iterator[_Row]:
     if claims.get("confirms"):
         yield "confirms", f"the certificate {claims['confirms']['id']} by {claims['confirms']['issuer']}"
     yield from (("not covered", each) for each in claims["not_covered"])
-    yield (
-        "note",
-        "If the log is true, the run earns the tier. Independent of Huawei, who has neither issued nor reviewed it.",
-    )
-
-
-def _case(result: ResultRecord) -> _Row:
-    case, used = result.case, evidence.limit_used(result)
-    standards = ", ".join(dict.fromkeys(verdict.standard for verdict in result.verdicts))
-    return (
-        *(case.id, case.suite, case.subject, case.property, case.dtype, result.outcome_name),
-        *("" if used is None else used, standards, result.duration_s, evidence.finding(result)),
-    )
-
-
-def _deviation(result: ResultRecord) -> _Row:
-    waiver = result.waiver or {}
-    kind = "lacking by design" if is_limit(result) else "defect" if waiver else "computed by the CPU"
-    reason = waiver.get("reason") or result.reason
-    return result.case.id, result.outcome_name, kind, reason, waiver.get("issue", ""), waiver.get("expires", "")
+    note = "If the log is true, the run earns the tier. Independent of Huawei, who has neither issued nor reviewed it."
+    yield "note", note

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -169,23 +170,21 @@ def _refuse_unconfirmed(theirs: tuple[Package, Candidate], key: str, candidate: 
 
 def _equal_times(theirs: Sequence[ResultRecord], mine: Sequence[ResultRecord]) -> Iterator[float]:
     """Yield the shares of equal durations, of equal measured times, and of equal samples of times, in two runs."""
-    runs = [list(_times(of)) for of in (theirs, mine)]
     for kind in ("duration_s", "measurements", "series"):
-        one, other = ({key: time for key, time in run if key[0] == kind} for run in runs)
+        one, other = (dict(_times(of, kind)) for of in (theirs, mine))
         both = one.keys() & other.keys()
         if len(both) >= _FEWEST_TIMES:
             yield sum(one[key] == other[key] for key in both) / len(both)
 
 
-def _times(results: Sequence[ResultRecord]) -> Iterator[tuple[tuple[str, str, str, int], float]]:
+def _times(results: Sequence[ResultRecord], kind: str) -> Iterator[tuple[tuple[str, str, int], float]]:
     """Yield the times of a run, and figures computed from them, each with a key by which the other run has it."""
     for result in results:
-        single = {name: (value,) for name, value in result.measurements.items()}
-        kinds = {"duration_s": {"duration_s": (result.duration_s,)}, "measurements": single, "series": result.series}
-        for kind, found in kinds.items():
-            for name, values in found.items():
-                times = enumerate(values) if name.endswith(("_s", "_ms", "_us")) else ()
-                yield from (((kind, result.case.id, name, place), each) for place, each in times if each)
+        found: Mapping[str, Any] = {kind: result.duration_s} if kind == "duration_s" else getattr(result, kind)
+        for name, given in found.items():
+            times = given if kind == "series" else (given,)
+            if name.endswith(("_s", "_ms", "_us")):
+                yield from (((result.case.id, name, place), each) for place, each in enumerate(times) if each)
 
 
 def ended(claims: Any, *, on: date, compatibility: Compatibility, revocations: Revocations | None) -> Iterator[str]:
@@ -274,26 +273,23 @@ def disagreements(claimed: Summary, found: Summary) -> list[str]:
     theirs = {each.case.id: each for each in claimed.results}
     for each in found.results:
         known = theirs.get(each.case.id)
-        differing = [*_other_comparisons(known, each), *_other_bits(known, each, is_npu=is_npu)] if known else []
-        if differing and each.case.id not in messages:
-            messages[each.case.id] = f"{each.case.id}: {differing[0]}"
+        if known and each.case.id not in messages:
+            for why in islice(_differing(known, each, is_npu=is_npu), 1):
+                messages[each.case.id] = f"{each.case.id}: {why}"
     return [figures.one_line(sentence) for sentence in messages.values()]
 
 
-def _other_comparisons(claimed: ResultRecord, found: ResultRecord) -> Iterator[str]:
+def _differing(claimed: ResultRecord, found: ResultRecord, *, is_npu: bool) -> Iterator[str]:
+    """Yield which comparisons, and which outputs, of a case are others than was claimed."""
     if evidence.below(claimed) == evidence.below(found) == Passed.name:
         parts = ([leaf for each in of.verdicts for leaf in each.leaves or (each,)] for of in (claimed, found))
         said, here = ([int(leaf.metrics.get("count", 0)) for leaf in leaves] for leaves in parts)
         if said != here:
             yield f"has {len(said):,} comparisons of {sum(said):,} elements, and {len(here):,} of {sum(here):,} here"
-
-
-def _other_bits(claimed: ResultRecord, found: ResultRecord, *, is_npu: bool) -> Iterator[str]:
-    if evidence.below(found) == "not-run" or not found.digests:
-        return
-    if not claimed.digests:
+    digests = {} if evidence.below(found) == "not-run" else found.digests
+    if digests and not claimed.digests:
         yield "has no digests of its outputs"
-    for name, mine in found.digests.items():
+    for name, mine in digests.items():
         theirs = claimed.digests.get(name)
         if theirs is None or theirs.inputs != mine.inputs:
             yield f"{name} is of other inputs"

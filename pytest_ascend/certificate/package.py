@@ -32,12 +32,7 @@ STATEMENT, SIGNATURE, LOG = "certificate.json", "certificate.sig", "run.jsonl"
 #: The statement as text: file -> language.
 WORDS = {"certificate.txt": "en", "certificate.zh.txt": "zh"}
 #: Parts of a release -> their file.
-EVIDENCE = {
-    "manifest": "manifest.json",
-    "goldens": "goldens.json",
-    "expectations": "expectations.json",
-    "rules": "rules.json",
-}
+EVIDENCE = {name: f"{name}.json" for name in ("manifest", "goldens", "expectations", "rules")}
 #: The folder of the certificate that this one confirms, complete, as its issuer made it.
 CONFIRMED = "confirmed"
 FILES = (STATEMENT, SIGNATURE, *WORDS, LOG, *EVIDENCE.values())
@@ -91,7 +86,7 @@ def write(
     ``confirmed`` is the folder of the certificate that it confirms, which is copied into it. Raises UsageError if the
     folder exists or cannot be written; nothing is left behind then.
     """
-    listed = {name: _listed(content) for name, content in sorted(parts.items())} | {LOG: _copied(log, None)}
+    listed = {name: _listed(io.BytesIO(content)) for name, content in sorted(parts.items())} | {LOG: _listed(log)}
     signed = {**{name: value for name, value in claims.items() if name != "id"}, "parts": listed}
     signed["id"] = identity(signed)
     text = encoded(signed)
@@ -108,7 +103,7 @@ def write(
         for name, content in files.items():
             (beside / name).write_bytes(content)
         with (beside / LOG).open("wb") as copy:
-            _copied(log, copy)
+            _listed(log, copy)
         if confirmed:
             shutil.copytree(confirmed, beside / CONFIRMED)
         beside.rename(folder)
@@ -134,14 +129,14 @@ def opened(folder: Path, key: Ed25519PublicKey) -> Iterator[Package]:
             raise _altered(name)
     parts = {name: _bytes(folder / name, PART_LIMIT_BYTES) for name in EVIDENCE.values()}
     for name, content in parts.items():
-        if claims["parts"].get(name) != _listed(content):
+        if claims["parts"].get(name) != _listed(io.BytesIO(content)):
             raise _altered(name)
     listed = claims["parts"].get(LOG)
     size = listed.get("size_bytes") if isinstance(listed, dict) else None
     with tempfile.TemporaryFile(prefix="pytest-ascend-") as log:
         try:
             with open_regular(folder / LOG, SIZE_LIMIT_BYTES, follow=False) as file:
-                if os.fstat(file.fileno()).st_size != size or _copied(file, log) != listed:
+                if os.fstat(file.fileno()).st_size != size or _listed(file, log) != listed:
                     raise _altered(LOG)
         except OSError as error:
             raise CertificateError(f"{LOG} cannot be read: {error.strerror or error}", part=LOG) from error
@@ -201,20 +196,14 @@ def digest(folder: Path) -> str:
 def _signature(content: bytes) -> dict[str, str]:
     try:
         fields = strict_json(content)
-        right = set(fields) == {"sha256", "key", "signature"} and all(isinstance(each, str) for each in fields.values())
-        if (
-            not right
-            or encoded(fields) != content
-            or not all(signing.is_digest(fields[name]) for name in ("sha256", "key"))
+        right = set(fields) == {"sha256", "key", "signature"} and isinstance(fields["signature"], str)
+        if not (
+            right and all(map(signing.is_digest, (fields["sha256"], fields["key"]))) and encoded(fields) == content
         ):
             raise ValueError("of another form")
     except (ValueError, TypeError) as error:
         raise _altered(SIGNATURE) from error
     return dict(fields)
-
-
-def _listed(content: bytes) -> dict[str, Any]:
-    return _copied(io.BytesIO(content), None)
 
 
 def _altered(part: str) -> CertificateError:
@@ -248,7 +237,7 @@ def _bytes(path: Path, limit_bytes: int) -> bytes:
         raise CertificateError(f"{path.name} cannot be read: {error.strerror or error}", part=path.name) from error
 
 
-def _copied(file: BinaryIO, copy: BinaryIO | None) -> dict[str, Any]:
+def _listed(file: BinaryIO, copy: BinaryIO | None = None) -> dict[str, Any]:
     """Return SHA-256 and size of a file, read in steps of 1 MiB, and write it to ``copy``."""
     digest, size = hashlib.sha256(), 0
     file.seek(0)

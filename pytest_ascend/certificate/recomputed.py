@@ -154,9 +154,9 @@ def options(candidate: Candidate) -> Iterator[str]:
     asked = (name for name, usual in usual_of.items() if given.get(name, usual) != usual)
     again = (f"--ascend-{'certify=challenge' if each == 'challenge' else each}={given[each]}" for each in asked)
     yield from differs("the arguments", sorted(given.get("arguments", ())), sorted(again))
-    modes, timing = pinned(head.stack.chip), dict(given.get("timing", {}))
-    for name in sorted({*modes, *dict(given.get("numerics") or {})}):
-        yield from differs(f"the setting {name}", dict(given.get("numerics") or {}).get(name), modes.get(name))
+    modes, timing, numerics = pinned(head.stack.chip), dict(given.get("timing", {})), dict(given.get("numerics") or {})
+    for name in sorted({*modes, *numerics}):
+        yield from differs(f"the setting {name}", numerics.get(name), modes.get(name))
         yield from differs(f"the setting {name} of timing", timing.get(name), modes.get(name))
     yield from (f"the run had {each}" for each in timing if each.startswith("emulated"))
     yield from differs("the cards of timing", timing.get("cards"), cards or 1)
@@ -453,20 +453,8 @@ def _device(card: Mapping[str, Any], seen: Mapping[tuple[Any, Any], Any]) -> Any
     return next(alike, None)
 
 
-#: What follows from the log and the release alone.
-OF_THE_LOG: Mapping[str, Callable[[Candidate], Iterator[str]]] = {
-    "header": header,
-    "records": records,
-    "attempts": attempts,
-    "known-deviations": known_deviations,
-    "chain": chain,
-    "time-stamps": time_stamps,
-    "clock": clock,
-}
+_Check = Callable[["Candidate"], Iterator[str]]
+#: What follows from the log and the release alone. The id of a refusal is the name of its function.
+OF_THE_LOG: tuple[_Check, ...] = (header, records, attempts, known_deviations, chain, time_stamps, clock)
 #: What an NPU's machine must say; an emulated device has none.
-OF_THE_MACHINE: Mapping[str, Callable[[Candidate], Iterator[str]]] = {
-    "options": options,
-    "versions": versions,
-    "machine": machine,
-    "devices": devices,
-}
+OF_THE_MACHINE: tuple[_Check, ...] = (options, versions, machine, devices)

@@ -7,8 +7,7 @@ them; a verifier compares both with an installation of the same release.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,11 +17,6 @@ from pytest_ascend.system.bundled import PACKAGE, folder
 from pytest_ascend.system.errors import AscendError, GoldenError
 from pytest_ascend.system.files import canonical_json, read_regular
 from pytest_ascend.system.version import __version__
-
-#: Folders in an installed package that are not our code.
-_BUNDLED = ("suites", "baselines")
-_MADE = (".pyc", ".so", ".o")
-_LARGEST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,25 +36,25 @@ def used(suites: Path, baselines: Path, expectations: Sequence[Path]) -> dict[st
 
     ``expectations`` are all files of known deviations: with any in addition to the bundled one, the hash differs.
     """
-    return Release(version=__version__, parts=_parts(suites, baselines, expectations, _bytes)).hashes()
+    return Release(version=__version__, parts=_parts(suites, baselines, expectations, absent=b"")).hashes()
 
 
 def installed() -> Release:
     """Return this installation's parts. Raises GoldenError if one of its goldens was altered."""
     suites, baselines = folder("suites"), folder("baselines")
-    parts = _parts(suites, baselines, (baselines / "expectations.json",), _read)
+    parts = _parts(suites, baselines, (baselines / "expectations.json",))
     for problem in altered_goldens(baselines / "golden", parts["goldens"]):
         raise problem
     return Release(version=__version__, parts=parts)
 
 
 def _parts(
-    suites: Path, baselines: Path, expectations: Sequence[Path], content: Callable[[Path], bytes]
+    suites: Path, baselines: Path, expectations: Sequence[Path], absent: bytes | None = None
 ) -> Mapping[str, bytes]:
     return {
-        "manifest": content(suites / "manifest.json"),
-        "goldens": content(baselines / "golden" / "manifest.json"),
-        "expectations": b"".join(map(content, expectations)),
+        "manifest": _read(suites / "manifest.json", absent),
+        "goldens": _read(baselines / "golden" / "manifest.json", absent),
+        "expectations": b"".join(_read(each, absent) for each in expectations),
         "rules": rules(suites),
     }
 
@@ -86,31 +80,29 @@ def rules(suites: Path) -> bytes:
     All of them matter: source, the known deviations of operators (``operators.json``), compatibility data, the division
     into shards. Compiled files do not count.
     """
-    mine = {f"pytest_ascend/{path.relative_to(PACKAGE).as_posix()}": path for path in _files(PACKAGE)}
-    mine = {name: path for name, path in mine.items() if path.relative_to(PACKAGE).parts[0] not in _BUNDLED}
-    theirs = {f"suites/{path.relative_to(suites).as_posix()}": path for path in _files(suites)}
-    hashes = {name: hashlib.sha256(_read(path)).hexdigest() for name, path in {**mine, **theirs}.items()}
+    paths = {f"suites/{path.relative_to(suites).as_posix()}": path for path in _files(suites)}
+    for path in _files(PACKAGE):
+        below = path.relative_to(PACKAGE)
+        if below.parts[0] not in ("suites", "baselines"):  # folders in an installed package that are not our code
+            paths[f"pytest_ascend/{below.as_posix()}"] = path
+    hashes = {name: hashlib.sha256(_read(path)).hexdigest() for name, path in paths.items()}
     return f"{canonical_json(hashes, indent=1)}\n".encode()
 
 
 def _files(root: Path) -> Iterator[Path]:
     """Yield the files of a release, without files compiled from them and hidden files."""
     for path in sorted(root.rglob("*")):
-        parts = path.relative_to(root).parts
-        is_hidden = any(part.startswith((".", "__pycache__")) for part in parts)
-        if not is_hidden and path.suffix not in _MADE and path.is_file():
+        is_hidden = any(part.startswith((".", "__pycache__")) for part in path.relative_to(root).parts)
+        if not is_hidden and path.suffix not in (".pyc", ".so", ".o") and path.is_file():
             yield path
 
 
-def _bytes(path: Path) -> bytes:
-    with suppress(OSError):
-        return read_regular(path, _LARGEST_BYTES)
-    return b""
-
-
-def _read(path: Path) -> bytes:
+def _read(path: Path, absent: bytes | None = None) -> bytes:
+    """Return the content of a file; of one that cannot be read ``absent``, or raise AscendError."""
     try:
-        return read_regular(path, _LARGEST_BYTES)
+        return read_regular(path, 64 << 20)
     except OSError as error:
+        if absent is not None:
+            return absent
         message = f"this installation cannot judge: {path}: {error.strerror or error}"
         raise AscendError(message, hint="reinstall pytest-ascend") from error

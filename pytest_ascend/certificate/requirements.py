@@ -29,8 +29,6 @@ from pytest_ascend.runlog.reading import broken_chain
 from pytest_ascend.system.suites import WaiverLimits, describe
 from pytest_ascend.verdict.summary import Summary
 
-#: Findings of the doctor that are not errors of the device or the stack, but make speed measurements unreliable.
-_DISTURBING = ("devices.occupied",)
 #: Planted errors and correct results that the judge is tested with in every run (``plugin/self_test.py``).
 PLANTED, CORRECT = 15, 5
 _MIXED = ("cann.mixed", "version.disagreement", "cann.other-operators", "cann.library-path", "chip.several")
@@ -90,12 +88,15 @@ class Refusal:
 
 def refusals(candidate: Candidate) -> tuple[Refusal, ...]:
     """Return every reason why this cannot be certified; none means that it can."""
-    skipped = _OF_AN_NPU if candidate.summary.run.header.stack.emulated else set()
-    skipped = skipped | (_OF_A_WHOLE_RUN if candidate.tier.sample else set())
+    skipped: set[Callable[[Candidate], Iterator[str]]] = set()
+    if candidate.summary.run.header.stack.emulated:  # it has no machine, which is the reason for its refusal
+        skipped |= {unhealthy, mixed, disturbed, *recomputed.OF_THE_MACHINE}
+    if candidate.tier.sample:  # which may be of a few cases, since it certifies nothing
+        skipped |= {subset, missing}
     return tuple(
         Refusal(name, reason)
         for name, requirement in REQUIREMENTS.items()
-        if name not in skipped
+        if requirement not in skipped
         for reason in _checked(requirement, candidate)
     )
 
@@ -109,7 +110,7 @@ def _checked(requirement: Callable[[Candidate], Iterator[str]], candidate: Candi
         yield f"the log cannot be judged: {type(error).__name__}: {error}"
 
 
-def not_an_npu(candidate: Candidate) -> Iterator[str]:
+def device(candidate: Candidate) -> Iterator[str]:
     """Only an NPU can be certified."""
     stack = candidate.summary.run.header.stack
     if candidate.tier.sample:
@@ -120,7 +121,7 @@ def not_an_npu(candidate: Candidate) -> Iterator[str]:
         yield f"the run was on the device {stack.device!r}, which is no NPU"
 
 
-def a_subset(candidate: Candidate) -> Iterator[str]:
+def subset(candidate: Candidate) -> Iterator[str]:
     """The run must not be restricted to a selection of cases."""
     selection, level = candidate.summary.run.header.selection, candidate.summary.run.header.level
     if selection.kind != FULL:
@@ -129,7 +130,7 @@ def a_subset(candidate: Candidate) -> Iterator[str]:
         yield f"the run was at level {level}; the tier {candidate.tier.name} asks for {candidate.tier.level}"
 
 
-def not_ended(candidate: Candidate) -> Iterator[str]:
+def incomplete(candidate: Candidate) -> Iterator[str]:
     """The run must be complete, and its log consistent."""
     if not candidate.summary.run.ended or candidate.summary.run.footer is None:
         yield "the run was stopped before its end"
@@ -193,7 +194,7 @@ def is_limit(result: ResultRecord) -> bool:
     return (result.waiver or {}).get("kind") == LIMIT
 
 
-def judged_otherwise(candidate: Candidate) -> Iterator[str]:
+def release(candidate: Candidate) -> Iterator[str]:
     """The run must have been judged by this release, complete and unaltered."""
     used, mine = candidate.summary.run.header.used, candidate.release.hashes()
     version = candidate.summary.run.header.stack.pytest_ascend
@@ -202,17 +203,14 @@ def judged_otherwise(candidate: Candidate) -> Iterator[str]:
     if not used:
         yield "the log does not say by what the run was judged"
         return
-    for name, what in _PARTS.items():
+    for name, what in (
+        ("manifest", "frozen cases"),
+        ("goldens", "goldens"),
+        ("expectations", "known deviations"),
+        ("rules", "suites and judges"),
+    ):
         if used.get(name) != mine[name]:
-            yield f"{what} of the run are not those of this release"
-
-
-_PARTS = {
-    "manifest": "the frozen cases",
-    "goldens": "the goldens",
-    "expectations": "the known deviations",
-    "rules": "the suites and judges",
-}
+            yield f"the {what} of the run are not those of this release"
 
 
 def tampered(candidate: Candidate) -> Iterator[str]:
@@ -250,23 +248,24 @@ def mixed(candidate: Candidate) -> Iterator[str]:
 
 def disturbed(candidate: Candidate) -> Iterator[str]:
     """Benchmarks need a device without other processes, and figures."""
-    if candidate.tier.quiet:
-        yield from (
-            f"the device was in use: {each['what']}" for each in candidate.findings if each.get("id") in _DISTURBING
-        )
-        yield from (
-            f"npu:{card['index']} was not ours alone {event.when} the run: {card['in_use']}"
-            for event in candidate.cards
-            for card in event.cards
-            if card.get("in_use")
-        )
-        measured = [each for each in candidate.of(Passed.name) if each.case.suite == "benchmarks"]
-        others = ((each.case.id, shared(each.measurements)) for each in measured)
-        yield from (f"{name}: others used the card: {how}" for name, how in others if how)
-        finite = {each.case.id: [*map(math.isfinite, each.measurements.values())] for each in measured}
-        empty = [name for name, those in finite.items() if not those or not all(those)]
-        if empty:
-            yield f"{counted_cases(len(empty))} without a figure that is a number: {named(empty)}"
+    if not candidate.tier.quiet:
+        return
+    for each in candidate.findings:
+        if each.get("id") == "devices.occupied":
+            yield f"the device was in use: {each['what']}"
+    for event in candidate.cards:
+        for card in event.cards:
+            if card.get("in_use"):
+                yield f"npu:{card['index']} was not ours alone {event.when} the run: {card['in_use']}"
+    measured = {
+        each.case.id: each.measurements for each in candidate.of(Passed.name) if each.case.suite == "benchmarks"
+    }
+    for name, figures in measured.items():
+        if how := shared(figures):
+            yield f"{name}: others used the card: {how}"
+    empty = [name for name, those in measured.items() if not those or not all(map(math.isfinite, those.values()))]
+    if empty:
+        yield f"{counted_cases(len(empty))} without a figure that is a number: {named(empty)}"
 
 
 def blind(candidate: Candidate) -> Iterator[str]:
@@ -285,28 +284,14 @@ def blind(candidate: Candidate) -> Iterator[str]:
     yield from (f"the device {each.card} was taken out: {each.reason}" for each in out)
 
 
+#: The functions above and those that compute the log again, each by its name, in the order of reasons.
 REQUIREMENTS: dict[str, Callable[[Candidate], Iterator[str]]] = {
-    "device": not_an_npu,
-    "subset": a_subset,
-    "incomplete": not_ended,
-    "missing": missing,
-    "failures": failures,
-    "fallbacks": fallbacks,
-    "waivers": waivers,
-    "limits": limits,
-    "release": judged_otherwise,
-    "tampered": tampered,
-    "unhealthy": unhealthy,
-    "mixed": mixed,
-    "disturbed": disturbed,
-    "blind": blind,
-    **recomputed.OF_THE_LOG,
-    **recomputed.OF_THE_MACHINE,
+    each.__name__.replace("_", "-"): each
+    for each in (
+        *(device, subset, incomplete, missing, failures, fallbacks, waivers, limits, release, tampered),
+        *(unhealthy, mixed, disturbed, blind, *recomputed.OF_THE_LOG, *recomputed.OF_THE_MACHINE),
+    )
 }
-#: Requirements on the machine: an emulated device has none, which is the reason for its refusal.
-_OF_AN_NPU = {"unhealthy", "mixed", "disturbed", *recomputed.OF_THE_MACHINE}
-#: A sample may be of a few cases, since it certifies nothing.
-_OF_A_WHOLE_RUN = {"subset", "missing"}
 
 
 def _shares(

@@ -13,10 +13,9 @@ from random import Random, SystemRandom
 
 from pytest_ascend.certificate.judgement import disagreements
 from pytest_ascend.certificate.recomputed import PLACE
-from pytest_ascend.certificate.statement import can_run_again
+from pytest_ascend.certificate.statement import NOT_EXECUTED, can_run_again
 from pytest_ascend.certificate.words import counted_cases, named
 from pytest_ascend.records.case import Stack
-from pytest_ascend.records.outcome import NotEmulated, NotRun
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.writing import read
 from pytest_ascend.system.bundled import folder
@@ -24,7 +23,6 @@ from pytest_ascend.system.errors import AscendError, UsageError
 from pytest_ascend.system.text import visible
 from pytest_ascend.verdict.summary import Summary, summarise
 
-_NOT_EXECUTED = (NotRun.name, NotEmulated.name)
 #: Exit codes of a run that finished, with a log of what was executed.
 _ENDED = (0, 1, 5, 7)
 _SHOWN_LINES = 12
@@ -58,11 +56,9 @@ def rerun(claimed: Summary, count: int, *, device: str = "auto", chance: Random 
         found = _executed(claimed, sampled, device, Path(scratch))
     recorded, mine = claimed.run.header.stack, found.run.header.stack
     if mine.device == "npu" and recorded.chip != mine.chip and not mine.emulated:
-        message = (
-            f"the run was on {recorded.chip}, and this device is {mine.chip or mine.device}: nothing can be compared"
-        )
-        raise UsageError(message, hint="re-execute on any NPU of the same chip")
-    known = {each.case.id for each in found.results if each.outcome_name not in _NOT_EXECUTED}
+        here = f"the run was on {recorded.chip}, and this device is {mine.chip or mine.device}"
+        raise UsageError(f"{here}: nothing can be compared", hint="re-execute on any NPU of the same chip")
+    known = {each.case.id for each in found.results if each.outcome_name not in NOT_EXECUTED}
     absent = [each.case.id for each in sampled if each.case.id not in known]
     not_executed = [f"{counted_cases(len(absent))} could not be executed here: {named(absent)}"] if absent else []
     return Rerun(

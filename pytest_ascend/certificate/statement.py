@@ -114,9 +114,12 @@ def not_covered(candidate: Candidate) -> list[str]:
     ]
 
 
+NOT_EXECUTED = (NotRun.name, NotEmulated.name)
+
+
 def can_run_again(result: ResultRecord) -> bool:
     """Whether ``verify --rerun`` can draw a case: it was executed, and needs no second device."""
-    return result.case.suite != "distributed" and result.outcome_name not in (NotRun.name, NotEmulated.name)
+    return result.case.suite != "distributed" and result.outcome_name not in NOT_EXECUTED
 
 
 def identity(content: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from cryptography import x509
 
@@ -47,9 +47,8 @@ def take(authority: str, line: bytes) -> str:
     time-stamp of this line.
     """
     if not authority.startswith(("http://", "https://")):
-        raise UsageError(
-            f"{authority!r} is not the address of a time-stamp authority", hint="give http://... or https://..."
-        )
+        message = f"{authority!r} is not the address of a time-stamp authority"
+        raise UsageError(message, hint="give http://... or https://...")
     library = _library()
     query = library.TimestampRequestBuilder().data(line).hash_algorithm(library.HashAlgorithm.SHA256)
     query = query.nonce(nonce=True).cert_request(cert_request=True).build()
@@ -58,11 +57,8 @@ def take(authority: str, line: bytes) -> str:
     try:
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310
             content = answer.read(_LARGEST_BYTES)
-        response = library.decode_timestamp_response(content)
-        if (
-            response.tst_info.nonce != query.nonce
-            or response.tst_info.message_imprint.message != query.message_imprint.message
-        ):
+        stamp, wanted = library.decode_timestamp_response(content).tst_info, query.message_imprint.message
+        if stamp.nonce != query.nonce or stamp.message_imprint.message != wanted:
             raise ValueError("it stamped something else")
     except (OSError, ValueError) as error:
         why = one_line(str(getattr(error, "reason", "") or error))[:200]
@@ -79,8 +75,7 @@ def moment_of(answer: str, digest: str) -> datetime:
     response = _decoded(answer)
     if response.tst_info.message_imprint.message.hex() != digest:
         raise TimestampError("a time-stamp is of another line", hint="ask the issuer for the log as it was written")
-    moment: datetime = response.tst_info.gen_time
-    return moment
+    return cast("datetime", response.tst_info.gen_time)
 
 
 def check(answer: str, digest: str, roots: Sequence[x509.Certificate]) -> None:

@@ -151,9 +151,9 @@ def test_outputs_that_must_be_equal_are(
 ) -> None:
     record = runs.passed(runs.CASES[3])
     theirs, ours = (replace(record, digests=each) for each in (claimed, mine))
-    assert list(judgement._other_bits(theirs, ours, is_npu=True)) == said
+    assert list(judgement._differing(theirs, ours, is_npu=True)) == said
     not_run = replace(ours, outcome=OUTCOMES["not-run"](reason="late"))
-    assert list(judgement._other_bits(theirs, not_run, is_npu=True)) == []
+    assert list(judgement._differing(theirs, not_run, is_npu=True)) == []
 
 
 @pytest.mark.parametrize(

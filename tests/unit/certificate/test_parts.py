@@ -282,7 +282,9 @@ def test_the_files_of_a_release_are_those_that_somebody_wrote(tmp_path: Path) ->
     for name in ("a.py", "b/c.json", "b/d.pyc", "b/e.so", "b/f.o", ".git/x", "__pycache__/y.py", "b/.hidden"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name, encoding="utf-8")
-    assert [str(each.relative_to(tmp_path)) for each in release._files(tmp_path)] == ["a.py", "b/c.json"]
+    assert [each for each in json.loads(release.rules(tmp_path)) if each.startswith("suites/")] == [
+        "suites/a.py", "suites/b/c.json",
+    ]  # fmt: skip
 
 
 def test_the_rules_are_the_package_and_the_suites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,10 +299,16 @@ def test_the_rules_are_the_package_and_the_suites(tmp_path: Path, monkeypatch: p
     }
 
 
-def test_what_is_missing_has_no_bytes_for_a_run_and_is_an_error_for_a_judge(tmp_path: Path) -> None:
-    assert release._bytes(tmp_path / "none") == b""
-    with pytest.raises(AscendError, match=r"this installation cannot judge: .*none"):
-        release._read(tmp_path / "none")
+def test_what_is_missing_has_no_bytes_for_a_run_and_is_an_error_for_a_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release, "PACKAGE", tmp_path / "package")
+    nothing = hashlib.sha256(b"").hexdigest()
+    found = release.used(tmp_path, tmp_path, [tmp_path / "none"])
+    assert [found[name] for name in ("manifest", "goldens", "expectations")] == [nothing] * 3
+    monkeypatch.setattr(release, "folder", lambda name: tmp_path / name)
+    with pytest.raises(AscendError, match=r"this installation cannot judge: .*manifest.json"):
+        release.installed()
 
 
 @pytest.mark.parametrize(
@@ -432,7 +440,7 @@ def test_a_file_is_copied_to_its_last_byte(tmp_path: Path, size: int) -> None:
     (tmp_path / "a").write_bytes(content)
     with (tmp_path / "a").open("rb") as file, (tmp_path / "b").open("wb") as copy:
         file.seek(min(size, 1))
-        found = package._copied(file, copy)
-        assert package._copied(file, None) == found
+        found = package._listed(file, copy)
+        assert package._listed(file) == found
     assert found == {"sha256": hashlib.sha256(content).hexdigest(), "size_bytes": size}
     assert (tmp_path / "b").read_bytes() == content

@@ -181,7 +181,8 @@ def test_the_rows_of_the_other_sheets() -> None:
     ]
     assert sheets["Machine"] == [("Component", "Version", "Seen in"), ("CANN", "8", "x: x; x: x"), ("", "", "")]
     bare = replace(runs.passed(runs.CASES[4]), verdicts=(), outcome=OUTCOMES["failed"](reason="r"))
-    assert export._case(bare)[5:8] == ("failed", "", "")
+    summary.results = [bare]
+    assert export._sheets({**CLAIMS, "counts": {"ops": {"failed": 1}}}, summary)["Cases"][1][5:8] == ("failed", "", "")
 
 
 def test_a_cell_is_a_number_or_a_text_and_the_heading_stays(monkeypatch: pytest.MonkeyPatch) -> None:
