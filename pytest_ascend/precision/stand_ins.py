@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from pytest_ascend.precision.nested import mapped, tensors_in
-from pytest_ascend.system.dispatching import EagerDispatchMode, slow_dtypes
+from pytest_ascend.system.dispatching import EagerDispatchMode, slow_dtypes, without_modes
 
 #: torch's message for a kernel without a dtype.
 _LACKS = re.compile(r"not implemented for|Double|float64|Could not run|expected .* dtype|to be (Float|BFloat)", re.I)
@@ -152,8 +152,9 @@ ROUNDED_ELSEWHERE = frozenset(("addmv", "addr", "mv"))
 class autocast_elsewhere(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
     """A context in which autocast on the CPU does what it does on NPUs and GPUs, where the lists differ.
 
-    Some products have rounded inputs. ``cross_entropy`` takes logarithms in the logits' dtype: torch gives the inner
-    softmax the dtype of its input, and the CPU's autocast widens that input first.
+    Some products have rounded inputs. ``pinverse`` is on the CPU's list of float32 alone; ``linalg.pinv``, the same
+    products after a decomposition, is on none. ``cross_entropy`` takes logarithms in the logits' dtype: torch gives the
+    inner softmax the dtype of its input, and the CPU's autocast widens that input first.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
@@ -164,6 +165,10 @@ class autocast_elsewhere(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
             rounded = mapped((args, dict(kwargs)), lambda each: each.to(dtype) if each.dtype is torch.float32 else each)
             with torch.autocast("cpu", enabled=False):
                 return func(*rounded[0], **rounded[1])
+        if name == "pinverse":
+            # Dispatch modes would hide from autocast the products within.
+            with without_modes():
+                return torch.linalg.pinv(*args, **{"rcond": 1e-15, **kwargs} if len(args) == 1 else kwargs)
         dtype = getattr(args[0], "dtype", None) if name == "cross_entropy" and args else None
         if dtype not in (torch.float16, torch.bfloat16):
             return func(*args, **kwargs)

@@ -94,3 +94,9 @@ def test_products_are_rounded_under_autocast_as_elsewhere() -> None:
         assert torch.equal(torch.mv(matrix, vector), rounded)
     with autocast_elsewhere():
         assert torch.mv(matrix, vector).dtype is torch.float32
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.pinverse(matrix).dtype is torch.float32
+        with autocast_elsewhere():
+            assert torch.pinverse(matrix).dtype is matrix.pinverse(1e-15).dtype is torch.bfloat16
+    with autocast_elsewhere():
+        assert torch.equal(matrix.pinverse(rcond=1e-3), torch.linalg.pinv(matrix, rcond=1e-3))
