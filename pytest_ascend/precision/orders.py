@@ -220,6 +220,9 @@ def _rounded(usual: Any, exact: Any) -> Any:
     outwards = (exact.abs() - nearest.double().abs()).sign().to(bits.dtype)
     order = _order.get()
     chosen = _by_chance(bits) if order > EARLY else bits & 3 == order % 4 if order else bits & 1 == 1
+    if order > EARLY and not order % 2 and usual.dtype is torch.float16:
+        # Where a chip computes in float16 itself, it can be off by a unit either way; and 1 - sigmoid multiplies that.
+        outwards = -outwards
     moves = chosen & nearest.isfinite() & (nearest != 0)
     return torch.where(moves, bits + outwards, bits).view(nearest.dtype)
 
