@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_ascend.performance.benchmarking import AscendBenchmark
     from pytest_ascend.performance.comparison import Comparison
     from pytest_ascend.plugin.session import RunSetup
-    from pytest_ascend.records.case import Measure
+    from pytest_ascend.records.case import Case, Measure
     from pytest_ascend.run.case_context import CaseContext, Reproduce
     from pytest_ascend.run.comparing import PrecisionCompare
     from pytest_ascend.run.reference import CpuReference
@@ -46,9 +46,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
             raise pytest.UsageError(f"{', '.join(vain)} without --ascend does nothing\n  hint: add --ascend")
         disable_backend_autoload()
         return
-    from pytest_ascend.plugin import hooks
+    from pytest_ascend.plugin.startup import set_up
 
-    early_config.stash[SETUP] = hooks.set_up(early_config, args)
+    early_config.stash[SETUP] = set_up(early_config, args)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -65,9 +65,9 @@ def pytest_configure(config: pytest.Config) -> None:
         options.expand(config.option)
         # pytest refuses "=" in an expression; no case has it in its name, though some are of the argument out=.
         config.option.keyword = config.option.keyword.replace("out=", "out")
-        from pytest_ascend.plugin import hooks
+        from pytest_ascend.plugin.hooks import register
 
-        hooks.register(config, config.stash.get(SETUP, None))
+        register(config, config.stash.get(SETUP, None))
 
 
 def pytest_pycollect_makeitem(collector: pytest.Module, name: str, obj: object) -> list[pytest.Item] | None:
@@ -81,16 +81,11 @@ def pytest_pycollect_makeitem(collector: pytest.Module, name: str, obj: object) 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrise tests marked ``ascend_cases`` with their cases, and tests of a user's model with its cases."""
-    marked, fixtures = metafunc.definition.get_closest_marker, metafunc.fixturenames
-    if marked("ascend_cases") or marked("ascend_explores"):
-        from pytest_ascend.plugin import collection
+    marked, fixtures = metafunc.definition.get_closest_marker, {"ascend_model_case", "_ascend_community_case"}
+    if marked("ascend_cases") or marked("ascend_explores") or not fixtures.isdisjoint(metafunc.fixturenames):
+        from pytest_ascend.plugin.collection import parametrize
 
-        (collection.parametrize if marked("ascend_cases") else collection.explored)(metafunc)
-    if "_ascend_community_case" in fixtures or "ascend_model_case" in fixtures:
-        from pytest_ascend.plugin import user_model
-
-        is_model = "ascend_model_case" in fixtures
-        (user_model.parametrize if is_model else user_model.parametrize_community)(metafunc)
+        parametrize(metafunc)
 
 
 @pytest.fixture
@@ -102,9 +97,21 @@ def ascend_model_case(
     _ascend_reproduce: Callable[[Reproduce], None],
 ) -> Callable[[], None]:
     """Run one case of your own model: ``@pytest.mark.ascend_model(factory, inputs)``, or ``--ascend-model``."""
-    from pytest_ascend.plugin import user_model
+    from pytest_ascend.migration.target import target_model
+    from pytest_ascend.parity.model import ModelParity, computation
 
-    return user_model.case_of(request, _ascend_device, precision_compare, ascend_measure, _ascend_reproduce)
+    case: Case = request.param
+    marker, option = request.node.get_closest_marker("ascend_model"), request.config.getoption
+    factory, given = option("ascend_model"), option("ascend_model_input")
+    if marker and marker.args:
+        factory, given = (*marker.args, marker.kwargs.get("inputs"))[:2]
+    if isinstance(factory, str) and isinstance(given, str | None):
+        _ascend_reproduce(computation(case, factory, given or "").reproduce(case.id, _ascend_device.torch_device()))
+
+    def run() -> None:
+        ModelParity(target_model(factory, given), _ascend_device, precision_compare, ascend_measure).check(case)
+
+    return run
 
 
 @pytest.fixture
@@ -114,10 +121,23 @@ def _ascend_community_case(
     cpu_reference: CpuReference,
     precision_compare: PrecisionCompare,
 ) -> Callable[[], None]:
-    """Run one case of the folder given by ``--ascend-cases``."""
-    from pytest_ascend.plugin import user_model
+    """Run one case of the folder given by ``--ascend-cases``; one that cannot run is skipped with the reason."""
+    from pytest_ascend.operators import community
+    from pytest_ascend.system.errors import UsageError
 
-    return user_model.community_case(request, npu_device, cpu_reference, precision_compare)
+    folder = request.config.stash[SETUP].options.cases
+    assert folder is not None  # noqa: S101  (there are no cases without one)
+    call = community.read(folder)[request.param]
+    if call.why:
+        pytest.skip(call.why)
+
+    def run() -> None:
+        try:
+            community.compute(call, npu_device, cpu_reference, precision_compare)
+        except UsageError as error:
+            pytest.skip(error.message)
+
+    return run
 
 
 @pytest.fixture
@@ -125,9 +145,22 @@ def _model_parity(
     _ascend_device: Device, precision_compare: PrecisionCompare, ascend_measure: Measure
 ) -> Callable[..., None]:
     """Judge a model on the device: ``_model_parity(model, *inputs, property="gradients", dtype="float32")``."""
-    from pytest_ascend.plugin import user_model
+    from pytest_ascend.migration.target import TargetModel
+    from pytest_ascend.parity.model import ModelParity
+    from pytest_ascend.plugin.collection import OF_MODELS, OF_TEXTS
+    from pytest_ascend.records.case import Case
+    from pytest_ascend.system.errors import UsageError
 
-    return user_model.parity(_ascend_device, precision_compare, ascend_measure)
+    def judge(model: Any, *args: Any, property: str = "forward", dtype: str = "float32", **kwargs: Any) -> None:  # noqa: A002
+        known = [each[:2] for each in (*OF_MODELS, *OF_TEXTS)]
+        if (property, dtype) not in known:
+            hint = f"choose one of {', '.join(f'{what} in {of}' for what, of in known)}"
+            raise UsageError(f"models are not tested for {property} in {dtype}", hint=hint)
+        target = TargetModel(name=type(model).__name__, model=model, args=args, kwargs=kwargs)
+        case = Case(suite="user", subject=target.name, property=property, dtype=dtype)
+        ModelParity(target, _ascend_device, precision_compare, ascend_measure).check(case)
+
+    return judge
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,25 @@ _KNOWN_PLUGINS = (
     *("_pytest", "pytest_ascend", "xdist", "_hypothesis_pytestplugin", "pytest_html", "pytest_benchmark"),
     *("pytest_timeout", "random_order", "pytest_randomly"),
 )
+#: Property and dtype of each case of a user's model, and the lowest level at which it runs.
+OF_MODELS = (
+    ("forward", "float32", "smoke"),
+    ("forward", "bfloat16", "standard"),
+    ("forward", "float16", "standard"),
+    ("autocast-forward", "bfloat16", "standard"),
+    ("autocast-forward", "float16", "full"),
+    ("layers", "float32", "standard"),
+    ("gradients", "float32", "standard"),
+    ("training", "float32", "standard"),
+    ("autocast-training", "bfloat16", "standard"),
+    ("memory", "float32", "standard"),
+)
+#: The same of a folder of transformers whose model continues texts.
+OF_TEXTS = (
+    ("generate", "float32", "standard"),
+    ("generate", "bfloat16", "standard"),
+    ("autocast-generate", "bfloat16", "standard"),
+)
 #: The cases to build, by the node id of the test function.
 _TO_BUILD: pytest.StashKey[dict[str, tuple[Case, ...] | None]] = pytest.StashKey()
 
@@ -73,8 +92,28 @@ def cases_to_build(collector: Any, name: str, function: object) -> tuple[Case, .
     return known[key]
 
 
-def explored(metafunc: pytest.Metafunc) -> None:
-    """Parametrise a test marked ``ascend_explores`` with the cases that ``-k`` may select, and how each explores."""
+def parametrize(metafunc: pytest.Metafunc) -> None:
+    """Parametrise a test marked ``ascend_cases`` or ``ascend_explores``, of a user's model or of a folder of cases."""
+    definition, found = metafunc.definition, None
+    if definition.get_closest_marker("ascend_cases"):
+        name, found = "case", cases_to_build(definition.parent, definition.name, metafunc.function)
+    elif definition.get_closest_marker("ascend_explores"):
+        _explored(metafunc)
+    if "ascend_model_case" in metafunc.fixturenames:
+        name, found = "ascend_model_case", _of_model(metafunc)
+    elif "_ascend_community_case" in metafunc.fixturenames:
+        from pytest_ascend.operators import community  # noqa: PLC0415 - loads torch
+
+        setup = metafunc.config.stash.get(SETUP, None)
+        if not setup or not setup.options.cases:
+            raise UsageError(f"{definition.nodeid} needs a folder with cases", hint="give --ascend-cases=DIR")
+        name, found = "_ascend_community_case", tuple(community.read(setup.options.cases))
+    if found is not None:
+        metafunc.parametrize(name, found, ids=[case.id for case in found], indirect=name != "case")
+
+
+def _explored(metafunc: pytest.Metafunc) -> None:
+    """Parametrise with the cases that ``-k`` may select, and how each explores."""
     from pytest_ascend.operators.exploring import cases  # noqa: PLC0415  (loads torch)
 
     setup, name, collector = metafunc.config.stash[SETUP], metafunc.definition.name, metafunc.definition.parent
@@ -93,11 +132,23 @@ def explored(metafunc: pytest.Metafunc) -> None:
     )
 
 
-def parametrize(metafunc: pytest.Metafunc) -> None:
-    """Parametrise a test marked ``ascend_cases`` with one ``case`` for each that is to be built."""
-    cases = cases_to_build(metafunc.definition.parent, metafunc.definition.name, metafunc.function)
-    if cases is not None:
-        metafunc.parametrize("case", cases, ids=[case.id for case in cases])
+def _of_model(metafunc: pytest.Metafunc) -> tuple[Case, ...]:
+    """Return the cases of the model that a marker or the command line names. Raises UsageError if none does."""
+    from pytest_ascend.migration import pretrained  # noqa: PLC0415 - loads torch
+    from pytest_ascend.migration.target import name_of  # noqa: PLC0415
+
+    marker = metafunc.definition.get_closest_marker("ascend_model")
+    name = name_of(marker.args[0]) if marker and marker.args else metafunc.config.getoption("ascend_model")
+    if not name:
+        raise UsageError(
+            f"{metafunc.definition.nodeid} uses ascend_model_case, and nothing names a model",
+            hint="mark it: @pytest.mark.ascend_model(factory, inputs), or give --ascend-model=package.module:factory",
+        )
+    continues = pretrained.is_folder(name) and pretrained.generates(name)
+    return tuple(
+        Case(suite="user", subject=name, property=what, dtype=dtype, family="models", level=level)
+        for what, dtype, level in (*OF_MODELS, *(OF_TEXTS if continues else ()))
+    )
 
 
 def _selected(collector: Any, name: str, function: object, args: Sequence[str]) -> tuple[Case, ...]:

@@ -27,7 +27,7 @@ from pytest_ascend.plugin.collection import take_cases
 from pytest_ascend.plugin.keys import CASE, CONTEXT, STATE
 from pytest_ascend.plugin.progress import ProgressLine, folded
 from pytest_ascend.plugin.session import RunSetup, header_lines, whole
-from pytest_ascend.plugin.startup import one_clear_message, set_up
+from pytest_ascend.plugin.startup import one_clear_message
 from pytest_ascend.plugin.state import RunState
 from pytest_ascend.records.outcome import Errored, Failed
 from pytest_ascend.run import benchmarked
@@ -36,7 +36,6 @@ from pytest_ascend.system.errors import DeviceUnavailable, RunLogError
 from pytest_ascend.system.programs import without_garbage_collection
 from pytest_ascend.system.text import one_line, visible
 
-__all__ = ["register", "set_up"]
 #: Exit code if the log cannot be written: an infrastructure failure, not the device's.
 CANNOT_WRITE = 7
 
@@ -53,13 +52,10 @@ def register(config: pytest.Config, setup: RunSetup | None) -> None:
         config.option.dist, config.option.tx = "no", []
     config.stash[STATE] = run = RunState(config, setup)
     # pytest calls the plugin registered last first.
-    plugins: dict[str, object] = {}
     if run.recorder:  # in the process that collects the results
-        plugins = {"integrations": reports.Integrations(), "progress": ProgressLine(config, run.recorder)}
-
-    plugins |= {"collection": CollectionHooks(run), "execution": ExecutionHooks(run), "reporting": ReportingHooks(run)}
-    for name, plugin in plugins.items():
-        config.pluginmanager.register(plugin, f"ascend-{name}")
+        config.pluginmanager.register(reports.Integrations(), "ascend-integrations")
+        config.pluginmanager.register(ProgressLine(config, run.recorder), "ascend-progress")
+    config.pluginmanager.register(Hooks(run), "ascend-hooks")
     if setup.scope != selection.OWN:
         # The ini-file is about other tests, and may call files and functions otherwise.
         config.addinivalue_line("python_files", "test_*.py")
@@ -75,20 +71,18 @@ def _not_the_users_doing(setup: RunSetup) -> list[str]:
     return [f"ignore:::{module}" for module in emulator.kernel_modules()]
 
 
-def _handle_interrupts(how: Any) -> None:
-    signal.signal(signal.SIGINT, how)
-
-
 def _end_at_once(*_: object) -> None:
     os.write(2, b"\ninterrupted while it ended: ended at once; --ascend-resume continues\n")
     os._exit(int(pytest.ExitCode.INTERRUPTED))
 
 
-class CollectionHooks:
-    """Hooks that collect, deselect and plan."""
+class Hooks:
+    """The hooks of a run, in the order in which pytest calls them."""
 
     def __init__(self, run: RunState) -> None:
         self.run = run
+
+    # --- collecting, deselecting and planning ---
 
     def pytest_report_header(self) -> list[str]:
         """Report what will be tested."""
@@ -196,12 +190,7 @@ class CollectionHooks:
         if self.run.recorder:
             self.run.begin(collected)
 
-
-class ExecutionHooks:
-    """Hooks that run a test."""
-
-    def __init__(self, run: RunState) -> None:
-        self.run = run
+    # --- running a test ---
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Run the tests in child processes if the device may crash the process that uses it."""
@@ -258,21 +247,14 @@ class ExecutionHooks:
         """Put the record of the case into pytest's report."""
         option, usual = item.config.option, item.config.option.tbstyle
         # Of bundled cases as Python writes tracebacks: few are read, and pytest parses whole files for its own.
-        option.tbstyle = "native" if self._is_short(item) else usual
+        is_short = item.nodeid in self.run.folded and self.run.tells_little
+        option.tbstyle = "native" if is_short else usual
         try:
             report = yield
         finally:
             option.tbstyle = usual
-        if CONTEXT in item.stash:
-            self._conclude(item, item.stash[CONTEXT], call, report)
-        return report
-
-    def _is_short(self, item: pytest.Item) -> bool:
-        return item.nodeid in self.run.folded and self.run.tells_little
-
-    def _conclude(
-        self, item: pytest.Item, context: CaseContext, call: pytest.CallInfo[None], report: pytest.TestReport
-    ) -> None:
+        if (context := item.stash.get(CONTEXT, None)) is None:
+            return report
         if call.excinfo is not None and context.error_outcome is None:
             reports.note_error(context, call.excinfo.value, report, self.run.device, self.run.missing())
             # An emulated device cannot be lost, but a planted fault may make its results wrong.
@@ -286,17 +268,13 @@ class ExecutionHooks:
             if "latency_us" not in context.series:
                 benchmarked.take(context, getattr(item, "funcargs", {}).get("benchmark"))
         if report.when == "call" or (report.when == "setup" and context.error_outcome):
-            reports.restate(report, context.outcome(), is_short=self._is_short(item))
+            reports.restate(report, context.outcome(), is_short=is_short)
         if report.when == "teardown":
             report.user_properties.append((reports.RECORD_PROPERTY, reports.as_builtins(context.record())))
             del item.stash[CONTEXT]  # pytest keeps every item, and a context holds all tensors of its case
+        return report
 
-
-class ReportingHooks:
-    """Hooks for results: the log, the terminal, the exit code."""
-
-    def __init__(self, run: RunState) -> None:
-        self.run = run
+    # --- results: the log, the terminal, the exit code ---
 
     def pytest_report_teststatus(self, report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, str] | None:
         """Return a separate category for outcomes that pytest does not have.
@@ -323,7 +301,7 @@ class ReportingHooks:
         if self.run.recorder and is_main and usual is not signal.SIG_IGN:  # as a shell's job in the background
             # Without a traceback where the user interrupts the ending: the log has every line.
             signal.signal(signal.SIGINT, _end_at_once)
-            self.run.config.add_cleanup(partial(_handle_interrupts, usual))
+            self.run.config.add_cleanup(partial(signal.signal, signal.SIGINT, usual))  # type: ignore[arg-type]
         with _able_to_go_on(self.run):
             if self.run.recorder:
                 session.exitstatus = self.run.recorder.close(int(exitstatus))

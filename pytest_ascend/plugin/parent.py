@@ -56,7 +56,12 @@ def run(run: RunState, session: pytest.Session) -> bool:
         indices = dict.fromkeys((*(card.index for card in cards), *rank_devices))
         used = [run.setup.prepared.identity(index) for index in indices]
         _note_cards(run.recorder, used, "before")
-        Parent(run, run.recorder, session, cards).run()
+        parent = Parent(run, run.recorder, session, cards)
+        settings = Settings(deadline=run.setup.deadline(len(session.items)))
+        left, why = Supervisor(parent.tasks(), cards, parent, settings, earlier=parent.earlier_attempts()).run()
+        if why and why != "stopped" and left:
+            parent.lose(left, why)
+            run.recorder.stopped = why
         gc.freeze()  # no test ran in this process: pytest need not look for leaks among torch's objects
         _note_cards(run.recorder, used, "after")
     finally:
@@ -74,14 +79,6 @@ def _note_cards(recorder: RunRecorder, cards: Sequence[Identity], when: str) -> 
     if device.kind == "npu":
         npu_smi = NpuSmi() if device.emulated else parse(this_machine(limit_s=PATIENT_S).npu_smi().text)
         recorder.note(Cards(when=when, cards=convert(observed(cards, npu_smi), tuple[CardStatus, ...])))
-
-
-def limit_s(recorded_s: float | None) -> float:
-    """Return the time limit of a case in seconds, from an earlier run of this stack; None without one.
-
-    Machines are shared, and kernels may be compiled again; the first one on a fresh NPU for minutes.
-    """
-    return 900.0 if recorded_s is None else 60.0 + 20.0 * recorded_s
 
 
 def _cards(setup: RunSetup, locks: Locks, wanted: int | str, ranks: int = 0) -> tuple[list[Card], tuple[int, ...]]:
@@ -127,14 +124,6 @@ class Parent:
         self._session = session
         self._cards = cards
         self._has_self_test = False
-
-    def run(self) -> None:
-        """Run everything, and report what could not be run."""
-        settings = Settings(deadline=self._setup.deadline(len(self._session.items)))
-        left, why = Supervisor(self._tasks(), self._cards, self, settings, earlier=self._earlier_attempts()).run()
-        if why and why != "stopped" and left:
-            self._lose(left, why)
-            self._recorder.stopped = why
 
     # --- called by the supervisor ---
 
@@ -186,7 +175,7 @@ class Parent:
         """Tell pytest, and through it the log."""
         item, last = self._session.items[task.index], attempts[-1]
         if decision is Decision.LOST:
-            self._lose([task], f"{last.reason}, {len(attempts)} times")
+            self.lose([task], f"{last.reason}, {len(attempts)} times")
             reports = [_report(item, f"not run: {last.reason}", "not-run", None)]
         elif last.end is not End.ANSWERED:
             reason = "; then: ".join(_told(each) for each in attempts)
@@ -217,29 +206,28 @@ class Parent:
 
     # --- the rest ---
 
-    def _tasks(self) -> list[Task]:
+    def tasks(self) -> list[Task]:
+        """Return the collected tests as tasks, in the order in which they run."""
         options, recorder = self._setup.options, self._recorder
         tasks, lengths = [], defaultdict[str, float](float)
         for index, item in enumerate(self._session.items):
-            case, group = item.stash.get(CASE, None), ""
-            known = recorder.recorded.get(case.id) if case else None
-            limit = options.case_deadline_s or limit_s(known) + options.explore_s
+            # Machines are shared, and kernels may be compiled again; the first one on a fresh NPU for minutes.
+            case, group, usual_s = item.stash.get(CASE, None), "", 900.0
+            if case and case.id in recorder.recorded:
+                usual_s = 60.0 + 20.0 * recorder.recorded[case.id]
+            limit_s = options.case_deadline_s or usual_s + options.explore_s
+            if case is None:
+                tasks.append(Task(index, limit_s, is_case=False))
+                continue
             # An operator's first call in a process loads and, if it is called by its name, compiles it: for minutes.
-            first_s = 0.0 if options.case_deadline_s or case is None else 240.0
-            if case and item.nodeid in self._bundled:
+            first_s = 0.0 if options.case_deadline_s else 240.0
+            if item.nodeid in self._bundled:
                 # Its tests share results: those of an operator or model, or the ranks.
                 group = case.suite if case.suite == DISTRIBUTED else f"{case.suite}/{case.subject}"
                 lengths[group] += recorder.durations.get(case.id, USUAL_S)
+            repeats = case.property in EQUAL_BITS
             tasks.append(
-                Task(
-                    index,
-                    limit,
-                    is_case=case is not None,
-                    subject=case.subject if case else "",
-                    first_s=first_s,
-                    deterministic=case is not None and case.property in EQUAL_BITS,
-                    group=group,
-                )
+                Task(index, limit_s, subject=case.subject, first_s=first_s, deterministic=repeats, group=group)
             )
         if len(self._cards) > 1:
             # Long groups go first, so that no card waits for another at the end; a user's tests keep their order,
@@ -248,7 +236,7 @@ class Parent:
         # Tests that need another kind of process go last, so that few processes are started.
         return sorted(tasks, key=lambda task: task.deterministic)
 
-    def _earlier_attempts(self) -> dict[int, list[Attempt]]:
+    def earlier_attempts(self) -> dict[int, list[Attempt]]:
         """Return the attempts of an earlier part of this run at cases that it did not decide."""
         found = defaultdict[int, list[Attempt]](list)
         indices = {item.stash[CASE].id: i for i, item in enumerate(self._session.items) if CASE in item.stash}
@@ -260,7 +248,8 @@ class Parent:
                 found[indices[event.case]].append(attempt)
         return found
 
-    def _lose(self, tasks: Sequence[Task], why: str) -> None:
+    def lose(self, tasks: Sequence[Task], why: str) -> None:
+        """Record tasks that did not run."""
         items = (self._session.items[task.index] for task in tasks)
         self._recorder.lose([item.stash[CASE].id for item in items if CASE in item.stash], why)
 

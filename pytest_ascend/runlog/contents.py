@@ -268,17 +268,14 @@ Line: TypeAlias = Header | ResultRecord | Event | Footer
 class Run:
     """A run log in memory, from which pages, terminal summaries and comparisons are made.
 
-    ``ended`` says whether the run ended by itself; ``problems`` are sentences on what is missing from the log; ``path``
-    is the file, "" for none. ``lines`` has the line of each record in the file; without it, record ``i`` is in line
-    ``i + 2``.
-    ``broken`` is the first line that does not continue the chain of hashes, 0 for none; ``head`` is the digest of the
-    last line.
+    ``ended`` says whether the run ended by itself; ``path`` is the file, "" for none. ``lines`` has the line of each
+    record in the file; without it, record ``i`` is in line ``i + 2``. ``broken`` is the first line that does not
+    continue the chain of hashes, 0 for none; ``head`` is the digest of the last line.
     """
 
     header: Header
     records: tuple[ResultRecord, ...]
     footer: Footer | None = None
-    problems: tuple[str, ...] = ()
     path: str = ""
     ended: bool = True
     events: tuple[Event, ...] = ()

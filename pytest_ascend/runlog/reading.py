@@ -38,9 +38,9 @@ _RERUN = "run the suite again; the page cannot be made from a log that cannot be
 def read(path: Path) -> Run:
     """Read the run log ``path``.
 
-    A log without footer, with fewer records than its manifest, or with a broken chain of hashes is returned with
-    ``problems``. Raises RunLogError, naming file and line, for a log that is missing, damaged, cut within a line, of
-    another schema, or has a case twice or one that is not in its manifest.
+    A log without footer, with fewer records than its manifest, or with a broken chain of hashes is returned too. Raises
+    RunLogError, naming file and line, for a log that is missing, damaged, cut within a line, of another schema, or has
+    a case twice or one that is not in its manifest.
     """
     with opened(path) as file:
         return read_from(path, file)
@@ -68,7 +68,8 @@ def read_from(path: Path, file: BinaryIO) -> Run:
 class LogReader:
     """Reads the lines of one file once, and knows the current line for messages.
 
-    After :meth:`records`, ``events`` and ``lines`` (the line of each record) are complete; ``footer`` may be None.
+    After :meth:`run` or :meth:`outlines`, ``events`` and ``lines`` (the line of each record) are complete; ``footer``
+    may be None.
     """
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
@@ -95,32 +96,21 @@ class LogReader:
     @without_garbage_collection()
     def run(self) -> Run:
         """Read all lines, in their order."""
-        records, count, problems = tuple(self.records()), len(self.header.manifest), []
-        if self.footer is None:
-            problems.append("The log has no footer: the run was stopped before its end.")
-        if len(records) < count:
-            problems.append(f"{count - len(records)} of {count} cases have no record.")
-        if self.broken:
-            problems.append(broken_chain(self.broken))
+        records = tuple(self._records(_after_header))  # which are to be read before what they leave in this object
         return Run(
             header=self.header,
             records=records,
             events=tuple(self.events),
             lines=tuple(self.lines),
             footer=self.footer,
-            problems=tuple(problems),
             path=str(self.path),
             ended=self.footer is not None,
             broken=self.broken,
             head=self.head,
         )
 
-    def records(self) -> Iterator[ResultRecord]:
-        """Read the lines after the header and yield the records, each of another case of the manifest."""
-        return self._records(_after_header)
-
     def outlines(self, measured: str = "") -> Iterator[ResultRecord | PlainPass]:
-        """Read the lines as :meth:`records` does, but not the figures of cases that passed by comparisons.
+        """Read the lines after the header, but not the figures of cases that passed by comparisons.
 
         Measurements are read of cases whose ids begin with ``measured``.
         """
@@ -137,6 +127,7 @@ class LogReader:
         return self._records(outline)
 
     def _records(self, check: Callable[[bytes], R | Event | Footer]) -> Iterator[R]:
+        """Yield the records, each of another case of the manifest."""
         expected = {case.id for case in self.header.manifest}
         while self.footer is None and (line := self._line(RECORD_LIMIT_BYTES)):
             found = self._checked(check, line)

@@ -65,12 +65,11 @@ class RunLog:
         except (TypeError, ValueError) as error:
             hint = "give every case its own id, and options that are text, numbers or lists of them"
             raise RunLogError(str(error), path=str(path), hint=hint) from None
-        lock = _lock(path)
-        with _opening(path, lock):
+        with _locked(path) as lock:
             _set_aside(path)
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
             log = cls(path, Run(header=header, records=()), file, lock, durable=durable)
-            log._write(line, chains=False)
+            log._write(line)
             # Make the name of a new file as durable as its content
             descriptor = os.open(path.parent, os.O_RDONLY)
             try:
@@ -85,15 +84,14 @@ class RunLog:
 
         Raises RunLogError for the log of another run than ``header`` describes, and as :meth:`create` and ``read`` do.
         """
-        lock = _lock(path)
-        with _opening(path, lock):
+        with _locked(path) as lock:
             if found := whole_part(path):
                 refuse_another(path, found[0], header)
                 log = cls(path, found[0], os.open(path, os.O_WRONLY | os.O_APPEND), lock)
                 os.ftruncate(log._file, found[1])
                 log.note(Resumed(at=now(), records=len(log._records)))
                 return log
-        lock.release()
+            lock.release()
         return cls.create(path, header)
 
     def append(self, record: ResultRecord) -> ResultRecord:
@@ -167,12 +165,12 @@ class RunLog:
                     os.close(file)
                 self._lock.release()
 
-    def _write(self, line: bytes, *, chains: bool = True) -> None:
+    def _write(self, line: bytes) -> None:
         """Write the whole line or none of it, as far as the disk allows, with the hash of the line before."""
         if self._file < 0:
             raise RunLogError(f"the run log {self.path} is closed", path=str(self.path), hint="begin a new run")
         before, written = os.fstat(self._file).st_size, line[:-1]
-        if chains and self.header.chain:
+        if self._head and self.header.chain:
             written = codec.chained(written, self._head)
         left = written + b"\n"
         with _told(self.path):
@@ -214,18 +212,8 @@ def _told(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _opening(path: Path, lock: FileLock) -> Iterator[None]:
-    """Release the lock where a log cannot be opened."""
-    try:
-        with _told(path):
-            yield
-    except RunLogError:
-        lock.release()
-        raise
-
-
-def _lock(path: Path) -> FileLock:
-    """Lock the folder for this run, without waiting."""
+def _locked(path: Path) -> Iterator[FileLock]:
+    """Lock the folder for this run, without waiting; release it where its log cannot be opened."""
     lock = FileLock(path.with_name(f".{path.name}.lock"))
     with _told(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -237,7 +225,11 @@ def _lock(path: Path) -> FileLock:
                 path=str(path),
                 hint="wait for it, or give this run a folder of its own: --ascend-report=DIR",
             ) from None
-    return lock
+        try:
+            yield lock
+        except (OSError, RunLogError):
+            lock.release()
+            raise
 
 
 def _set_aside(path: Path) -> None:

@@ -38,7 +38,7 @@ def test_a_log_is_read_back_as_it_was_written(log, path):
     records = (log.append(synthetic.passed(RELU)), log.append(synthetic.passed(GELU)))
     log.finish(summarise(log.contents()).footer(synthetic.FINISHED))
     run = read(path)
-    assert (run.header, run.records, run.problems) == (log.header, records, ())
+    assert (run.header, run.records, run.broken) == (log.header, records, 0)
     assert run.footer is not None
     assert run.footer.verdict.kind == "conforms"
 
