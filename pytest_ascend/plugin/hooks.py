@@ -26,7 +26,7 @@ from pytest_ascend.plugin import options, parent, reports
 from pytest_ascend.plugin.collection import take_cases
 from pytest_ascend.plugin.keys import CASE, CONTEXT, STATE
 from pytest_ascend.plugin.progress import ProgressLine, folded
-from pytest_ascend.plugin.session import RunSetup, header_lines, whole
+from pytest_ascend.plugin.session import RunSetup, header_lines
 from pytest_ascend.plugin.startup import one_clear_message
 from pytest_ascend.plugin.state import RunState
 from pytest_ascend.records.outcome import Errored, Failed
@@ -141,7 +141,7 @@ class Hooks:
         setup, shard = self.run.setup, self.run.setup.options.shard
         if shard is None:
             return
-        planned = whole(setup, self.run.collected(items)).cases
+        planned = setup.whole(self.run.collected(items)).cases
         mine = shards.part(planned, shards.load(setup.suites), shard)
         cases = {item: item.stash.get(CASE, None) for item in items}
         self.run.elsewhere = {item.nodeid: case for item, case in cases.items() if case and case.id not in mine}

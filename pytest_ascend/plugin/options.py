@@ -163,7 +163,6 @@ def _attribute(name: str) -> str:
 
 
 def _text_name(of: Field[Any]) -> str:
-
     return _attribute(of.metadata["old"] or of.metadata["name"])
 
 

@@ -5,6 +5,7 @@ A loosened, broken or replaced judge is noticed before the first case, and the l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
@@ -17,7 +18,6 @@ T: TypeAlias = torch.Tensor
 
 
 def _with(index: int, value: float) -> Callable[[T], T]:
-
     def change(x: T) -> T:
         changed = x.clone()
         changed.view(-1)[index] = value
@@ -44,7 +44,12 @@ PLANTED: Mapping[str, tuple[torch.dtype, Callable[[T], T]]] = {
     "one integer is off by one": (torch.int64, lambda x: _with(5, float(x.view(-1)[5]) + 1)(x)),
     "one truth is false": (torch.bool, lambda x: _with(7, not bool(x.view(-1)[7]))(x)),
 }
-_WITH_NAN, _WITH_INFINITY = "a NaN is dropped", ("an infinity has the other sign", "an infinity is saturated")
+#: What one of the right numbers is, by the name of an error.
+_AMONG = {
+    "a NaN is dropped": math.nan,
+    "an infinity has the other sign": math.inf,
+    "an infinity is saturated": math.inf,
+}
 #: Correct results, each of another dtype.
 CORRECT = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool)
 
@@ -67,11 +72,8 @@ def score(standard: str) -> SelfTest:
 
 def _agrees(dtype: torch.dtype, name: str, change: Callable[[T], T], standard: str) -> bool:
     expected = _expected(dtype, name)
-    actual = change(expected.to(dtype))
-    reference_runs = expected.to(dtype)  # some standards compare with a second device, which is correct here
-    return precision.compare(
-        actual, expected, reference_runs=reference_runs, standard=standard or None, dtype=dtype
-    ).agrees
+    run = expected.to(dtype)  # some standards compare with a second device, which is correct here
+    return precision.compare(change(run), expected, reference_runs=run, standard=standard or None, dtype=dtype).agrees
 
 
 def _expected(dtype: torch.dtype, name: str) -> T:
@@ -81,6 +83,4 @@ def _expected(dtype: torch.dtype, name: str) -> T:
         return numbers > 0
     if not dtype.is_floating_point:
         return (numbers * 100).to(dtype)
-    if name == _WITH_NAN:
-        return _with(41, float("nan"))(numbers)
-    return _with(41, float("inf"))(numbers) if name in _WITH_INFINITY else numbers
+    return _with(41, _AMONG[name])(numbers) if name in _AMONG else numbers

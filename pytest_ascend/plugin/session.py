@@ -42,12 +42,8 @@ from pytest_ascend.verdict.summary import Summary, exit_code, notice, summarise
 
 LOG = "run.jsonl"
 PAGE = "conformance.html"
-
-
 #: pytest's exit codes that take precedence over a verdict: interrupted, internal error, usage error.
 PYTEST_ONLY = (2, 3, 4)
-
-
 #: The suite that needs several devices.
 DISTRIBUTED = "distributed"
 
@@ -83,6 +79,11 @@ class RunSetup:
         if case.suite == DISTRIBUTED and not self.ranks:
             return False
         return concerns(case, self.options.level, self.prepared.device.kind)
+
+    def whole(self, collected: CollectedCases) -> Plan:
+        """Plan the run, including all shards."""
+        frozen, level, by = filter(self.concerns, manifest.load(self.suites)), self.options.level, self.narrowed_by
+        return plan(collected, frozen, level=level, scope=self.scope, paths=self.paths, narrowed_by=by)
 
     def usual_cards(self, expected_s: float) -> int:
         """Return the default number of devices: one, but of emulated ones in a long run as many as processors allow."""
@@ -243,7 +244,7 @@ class RunRecorder:
 
     def _header(self, collected: CollectedCases) -> contents.Header:
         setup, frozen = self.setup, manifest.load(self.setup.suites)
-        planned, shard, of = whole(setup, collected), self.setup.options.shard, None
+        planned, shard, of = setup.whole(collected), setup.options.shard, None
         mine, kind = planned.cases, contents.SUBSET if planned.narrowed else contents.FULL
         selection = contents.Selection(kind, planned.narrowed)
         if shard is not None:
@@ -280,18 +281,6 @@ class RunRecorder:
             used=used(setup.suites, setup.options.baselines, setup.expected_by),
             shard=of,
         )
-
-
-def whole(setup: RunSetup, collected: CollectedCases) -> Plan:
-    """Plan the run, including all shards."""
-    return plan(
-        collected,
-        filter(setup.concerns, manifest.load(setup.suites)),
-        level=setup.options.level,
-        scope=setup.scope,
-        paths=setup.paths,
-        narrowed_by=setup.narrowed_by,
-    )
 
 
 def header_lines(setup: RunSetup, stack: Stack, diagnosis: Diagnosis | None = None) -> Iterator[str]:

@@ -49,42 +49,42 @@ def narrowing(namespace: argparse.Namespace) -> tuple[str, ...]:
 
 
 @without_garbage_collection()
+@one_clear_message()
 def set_up(config: pytest.Config, args: list[str]) -> RunSetup:
     """Read the options and start the device; without a path in ``args``, add the bundled suites."""
     namespace, here = config.known_args_namespace, config.invocation_params.dir
-    with one_clear_message():
-        settings, suites = options.read(namespace, here), folder("suites").resolve()
-        instead = {
-            "user/model.py": settings.model,
-            "user/cases.py": settings.cases,
-            "user/library.py": settings.library,
-            "ops/exploring.py": settings.explore_s,
-        }
-        if settings.suites:
-            _put(namespace, args, *(suites / name for name in settings.suites))
-        elif not namespace.file_or_dir and (path := next((name for name, given in instead.items() if given), "")):
-            _put(namespace, args, suites / path)
-        paths = tuple(namespace.file_or_dir)
-        scope = selection.scope(paths, suites, here)
-        # Cases of others may compute for days, or end their process.
-        isolation = "on" if settings.cases and settings.isolation == "auto" else settings.isolation
-        prepared = prepare(settings.device, settings=settings.emulator, isolation=isolation)
-        if settings.standard:  # after the device was started
-            from pytest_ascend import precision  # noqa: PLC0415  (loads torch)
+    settings, suites = options.read(namespace, here), folder("suites").resolve()
+    instead = {
+        "user/model.py": settings.model,
+        "user/cases.py": settings.cases,
+        "user/library.py": settings.library,
+        "ops/exploring.py": settings.explore_s,
+    }
+    if settings.suites:
+        _put(namespace, args, *(suites / name for name in settings.suites))
+    elif not namespace.file_or_dir and (path := next((name for name, given in instead.items() if given), "")):
+        _put(namespace, args, suites / path)
+    paths = tuple(namespace.file_or_dir)
+    scope = selection.scope(paths, suites, here)
+    # Cases of others may compute for days, or end their process.
+    isolation = "on" if settings.cases and settings.isolation == "auto" else settings.isolation
+    prepared = prepare(settings.device, settings=settings.emulator, isolation=isolation)
+    if settings.standard:  # after the device was started
+        from pytest_ascend import precision  # noqa: PLC0415  (loads torch)
 
-            precision.standard_of(settings.standard)
-        if settings.cases:
-            from pytest_ascend.operators import community  # noqa: PLC0415  (loads torch)
+        precision.standard_of(settings.standard)
+    if settings.cases:
+        from pytest_ascend.operators import community  # noqa: PLC0415  (loads torch)
 
-            community.read(settings.cases)
-        if settings.library:
-            from pytest_ascend.operators import libraries  # noqa: PLC0415  (loads torch)
+        community.read(settings.cases)
+    if settings.library:
+        from pytest_ascend.operators import libraries  # noqa: PLC0415  (loads torch)
 
-            libraries.load(settings.library)
-        if settings.model:
-            from pytest_ascend.migration import target  # noqa: PLC0415  (loads torch)
+        libraries.load(settings.library)
+    if settings.model:
+        from pytest_ascend.migration import target  # noqa: PLC0415  (loads torch)
 
-            target.refuse_unusable(settings.model, settings.model_input)
+        target.refuse_unusable(settings.model, settings.model_input)
     if scope != selection.OWN:
         # The conftests of the current folder are for other tests, and the suites may be in its virtual environment,
         # which pytest skips.
@@ -94,9 +94,8 @@ def set_up(config: pytest.Config, args: list[str]) -> RunSetup:
     setup = RunSetup(
         options=settings, paths=paths, narrowed_by=narrowing(namespace), scope=scope, suites=suites, prepared=prepared
     )
-    with one_clear_message():
-        # The known deviations of this combination: the bundled ones, then the user's.
-        return replace(setup, expectations=expectations.load(setup.expected_by, setup.stack()))
+    # The known deviations of this combination: the bundled ones, then the user's.
+    return replace(setup, expectations=expectations.load(setup.expected_by, setup.stack()))
 
 
 def _put(namespace: argparse.Namespace, args: list[str], *paths: Path) -> None:
