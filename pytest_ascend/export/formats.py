@@ -143,26 +143,21 @@ def document(summary: Summary) -> str:
         "stack": asdict(header.stack),
         "verdict": to_builtins(summary.verdict.in_footer()),
         "counts": dict(summary.counts),
-        "causes": [_cause(each) for each in causes],
+        "causes": [
+            {
+                "id": each.id,
+                "outcome": each.outcome,
+                "title": each.title,
+                "cases": len(each.cases),
+                "of": each.ran or len(each.cases),
+                "example": evidence.line(each.representative.case.id),
+                "finding": each.finding,
+            }
+            for each in causes
+        ],
         "cases": [_row(each, by_case) for each in summary.results],
     }
-    return _json(found) + "\n"
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, allow_nan=False)
-
-
-def _cause(cause: Cause) -> dict[str, Any]:
-    return {
-        "id": cause.id,
-        "outcome": cause.outcome,
-        "title": cause.title,
-        "cases": len(cause.cases),
-        "of": cause.ran or len(cause.cases),
-        "example": evidence.line(cause.representative.case.id),
-        "finding": cause.finding,
-    }
+    return json.dumps(found, allow_nan=False) + "\n"
 
 
 def _row(result: ResultRecord, causes: Mapping[str, str]) -> dict[str, Any]:
@@ -200,8 +195,10 @@ def relay(summary: Summary) -> str:
         ],
         "triage-verdict": _triage(causes_of(summary.results)),
     }
-    texts = {name: value if isinstance(value, str) else _json(value) for name, value in inputs.items()}
-    return _json(texts) + "\n"
+    texts = {
+        name: value if isinstance(value, str) else json.dumps(value, allow_nan=False) for name, value in inputs.items()
+    }
+    return json.dumps(texts) + "\n"
 
 
 def _cut(text: str, size_bytes: int) -> str:
@@ -213,7 +210,6 @@ def _class_name(result: ResultRecord) -> str:
 
 
 def _triage(causes: tuple[Cause, ...]) -> dict[str, Any]:
-    """Return the triage category of most of the deviating cases, and how clear it is."""
     votes: Counter[str] = Counter()
     for cause in causes:
         is_machines = cause.representative.diagnosis.get("kind") in _INFRASTRUCTURE

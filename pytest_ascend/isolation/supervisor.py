@@ -86,7 +86,12 @@ class Supervisor:
                     self._look_at(lane)  # a driver may hold a process that was killed
                     self._feed(lane)
                 self._report_decisions()
-                self._listen()
+                lanes = [(lane, lane.child) for lane in self._lanes if lane.child]
+                latest = min([lane.deadline.at for lane, _ in lanes] + [self._settings.deadline])
+                wait([child.reading for _, child in lanes], timeout=max(0.0, min(TICK_S, latest - time.monotonic())))
+                for lane, child in lanes:
+                    if lane.child is child:
+                        self._attend(lane, child)
                 why = self._reason_to_stop()
             patience_s = max(0.0, min(self._settings.end_limit_s, self._settings.deadline - time.monotonic()))
         finally:
@@ -185,14 +190,6 @@ class Supervisor:
         lane.assigned = lane.current = None
 
     # --- hearing ---
-
-    def _listen(self) -> None:
-        lanes = [(lane, lane.child) for lane in self._lanes if lane.child]
-        latest = min([lane.deadline.at for lane, _ in lanes] + [self._settings.deadline])
-        wait([child.reading for _, child in lanes], timeout=max(0.0, min(TICK_S, latest - time.monotonic())))
-        for lane, child in lanes:
-            if lane.child is child:
-                self._attend(lane, child)
 
     def _attend(self, lane: CardQueue, child: Child) -> None:
         code = child.code()  # before reading: the pipe holds all messages of a dead child

@@ -284,7 +284,6 @@ def _amend(reports: Sequence[pytest.TestReport], decision: Decision, attempts: S
 
 
 def _report(item: pytest.Item, text: str, outcome: str, record: ResultRecord | None) -> pytest.TestReport:
-    """Make the report of a test whose process died before reporting."""
     properties = {OUTCOME_PROPERTY: outcome, RECORD_PROPERTY: record}
     return pytest.TestReport(
         nodeid=item.nodeid,

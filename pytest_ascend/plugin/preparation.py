@@ -36,8 +36,6 @@ REMEDIES: list[tuple[str, str]] = table("plugin/remedies.json")
 OTHERWISE = "see that 'python -c \"import torch_npu\"' works and that npu-smi info lists the device"
 #: Limit of the emulated runtime.
 EMULATED_DEVICES = 16
-
-
 #: Hint where the emulated device does not come up.
 EMULATED = (
     "install what it runs, pip install 'pytest-ascend[emulated]'; or, if the soc version is unsupported, the torch_npu "
@@ -155,7 +153,6 @@ def _emulated(request: Request, settings: EmulatorSettings, *, isolated: bool) -
 
 
 def _told(npu: Npu, count: int) -> dict[str, Any]:
-
     return {"chip": npu.chip(), "numerics": npu.pin_numerics(), **numbering(count)}
 
 
@@ -186,7 +183,13 @@ def _npu(request: Request, found: Sequence[Sign], probe: Callable[[int], Answer]
     answer = probe(request.index)
     if answer.failure:
         remedy = next((remedy for pattern, remedy in REMEDIES if re.search(pattern, answer.failure)), OTHERWISE)
-        raise DeviceUnavailable(_explained(request, found, answer), hint=f"{remedy}\n  hint: {EMULATE}")
+        asked = "this machine shows signs of Ascend" if request.kind == "auto" else f"npu:{request.index} was asked for"
+        evidence = "".join(f"\n  found: {sign}" for sign in found) or "\n  found: no sign of Ascend on this machine"
+        said = "".join(f"\n  doctor: {line}" for line in in_short(examine(this_machine(limit_s=PATIENT_S))))
+        raise DeviceUnavailable(
+            f"{asked}, but the NPU does not come up{evidence}\n  failed: {answer.failure}{said}",
+            hint=f"{remedy}\n  hint: {EMULATE}",
+        )
     with _comes_up(f"npu:{request.index}", hint=OTHERWISE):
         npu = Npu(request.index)
         numerics = dict(_asked_apart(npu)["numerics"]) if isolated else npu.pin_numerics()
@@ -226,13 +229,6 @@ def _comes_up(name: str, *, hint: str) -> Iterator[None]:
             cause = cause.__cause__
         message = f"{name} does not come up in this process: {', because of '.join(causes)}"
         raise DeviceUnavailable(message, hint=hint) from error
-
-
-def _explained(request: Request, found: Sequence[Sign], answer: Answer) -> str:
-    asked = "this machine shows signs of Ascend" if request.kind == "auto" else f"npu:{request.index} was asked for"
-    evidence = "".join(f"\n  found: {sign}" for sign in found) or "\n  found: no sign of Ascend on this machine"
-    said = "".join(f"\n  doctor: {line}" for line in in_short(examine(this_machine(limit_s=PATIENT_S))))
-    return f"{asked}, but the NPU does not come up{evidence}\n  failed: {answer.failure}{said}"
 
 
 def _other(request: Request, devices: int) -> Prepared:

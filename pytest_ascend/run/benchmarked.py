@@ -20,19 +20,16 @@ def take(context: CaseContext, fixture: Any) -> None:
         context.series["latency_us"] = tuple(float(each) * 1e6 for each in stats.data[:SERIES_POINTS_LIMIT])
 
 
-def told(config: Any, since: int) -> list[dict[str, Any]]:
-    """Return what the tests of this process measured, from the ``since``-th benchmark on, as builtins."""
+def taken(config: Any) -> list[dict[str, Any]]:
+    """Take from this process's pytest-benchmark what it measured since the last call, as builtins."""
     session, names = getattr(config, "_benchmarksession", None), ("group", "extra_info", "iterations")
+    if session is None:
+        return []
+    found, session.benchmarks[:] = list(session.benchmarks), []
     return [
         {**{name: getattr(metadata, name) for name in names}, "seconds": list(metadata.stats.data)}
-        for metadata in (session.benchmarks[since:] if session else ())
+        for metadata in found
     ]
-
-
-def count(config: Any) -> int:
-    """Return how many benchmarks this process has measured."""
-    session = getattr(config, "_benchmarksession", None)
-    return len(session.benchmarks) if session else 0
 
 
 def put_back(config: Any, item: Any, data: dict[str, Any]) -> None:

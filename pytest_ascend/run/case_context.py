@@ -177,7 +177,6 @@ class CaseContext:
         return Waived(reason=f"judged by looser limits than the standard's: {waivers}") if waivers else Passed()
 
     def _waivers(self) -> str:
-        """Return the reasons for comparisons with looser limits than their standard's."""
         return "; ".join(dict.fromkeys(verdict.waiver for verdict in self.verdicts if verdict.waiver))
 
     def snippet(self) -> str:

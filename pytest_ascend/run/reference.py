@@ -123,7 +123,6 @@ def _taken_apart(expected: Any) -> tuple[str, dict[str, torch.Tensor]]:
 
 
 def _digest(subject: Any, inputs: Any, kwargs: Any) -> str:
-
     state, digest = subject.state_dict() if isinstance(subject, torch.nn.Module) else {}, hashlib.sha256()
     for tensor in tree_flatten((state, inputs, kwargs))[0]:
         if isinstance(tensor, torch.Tensor):

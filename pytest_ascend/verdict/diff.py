@@ -124,7 +124,6 @@ def compare(before: Summary, after: Summary, *, speed_share: float = SPEED_SHARE
 
 
 def _changes(old: ResultRecord | None, new: ResultRecord, speed_share: float, header: Header) -> Iterator[Change]:
-    """Yield what changed of a case; ``header`` is the later run's."""
     case_id, finding = new.case.id, evidence.finding(new)
     if old is None:
         yield Change(kind=NEW, id=case_id, before="", after=new.outcome_name, finding=finding)
@@ -178,8 +177,6 @@ def _kind(before: str, after: str) -> str:
 
 
 def _drifts(old: ResultRecord, new: ResultRecord, speed_share: float) -> Iterator[Change]:
-    """Yield which figures of a case that passes in both runs changed."""
-
     def change(kind: str, name: str, before: float, after: float, factor: float) -> Change:
         was, is_now = (
             figures.used(each) if name == "limit_used" else figures.quantity(name, each) for each in (before, after)

@@ -83,7 +83,6 @@ def _checked(runs: Sequence[Run]) -> list[Run]:
 
 
 def _whole(ordered: Sequence[Run], first: Header) -> Header:
-    """Return the header of the whole run of these shards."""
     headers, shard = [run.header for run in ordered], _shard(ordered[0])
     manifest = tuple(sorted((case for each in headers for case in each.manifest), key=lambda case: case.id))
     if digest(case.id for case in manifest) != shard.digest:

@@ -211,8 +211,11 @@ def _contradictions(summary: Summary) -> Iterator[str]:
 def _verdict(summary: Summary) -> RunVerdict:
     said, cases = notice(summary.run.header.stack), counted("cases", summary.total)
     gaps, found = _gaps(summary, cases), say("verdict.nothing", cases=cases)
-    if summary.executed:
-        found = _bad(summary, cases) if summary.deviations else _well(summary, cases)
+    if summary.deviations:
+        bad = tuple(counted_outcome(name, summary.counts[name]) for name in _DEVIATIONS if summary.counts[name])
+        found = say("verdict.bad", found=bad, cases=cases)
+    elif summary.executed:
+        found = _well(summary, cases)
     # Only a subset has tests of the user's: in the bundled suites pytest alone decides nothing.
     is_whole = not _is_incomplete(summary) and not summary.counts[NotJudged.name]
     if summary.run.header.selection.kind == SUBSET:
@@ -251,11 +254,6 @@ def _of_subset(summary: Summary, body: Phrase) -> tuple[Phrase, Phrase]:
     return say(f"verdict.model.{ending}", model=one_line(model)) if model else say(f"verdict.subset.{ending}"), body
 
 
-def _bad(summary: Summary, cases: Phrase) -> Phrase:
-    found = tuple(counted_outcome(name, summary.counts[name]) for name in _DEVIATIONS if summary.counts[name])
-    return say("verdict.bad", found=found, cases=cases)
-
-
 def _well(summary: Summary, cases: Phrase) -> Phrase:
     passed, total = summary.counts[Passed.name], summary.total
     if passed == total:
@@ -268,8 +266,7 @@ def _well(summary: Summary, cases: Phrase) -> Phrase:
 
 def _gaps(summary: Summary, cases: Phrase) -> tuple[Phrase, ...]:
     unjudged = summary.counts[NotJudged.name] if summary.run.header.selection.kind != SUBSET else 0
-    missing = [say("verdict.missing", n=f"{summary.missing:,}", cases=cases)] if summary.missing else []
-    missing += [counted("verdict.not-judged", unjudged)] if unjudged else []
-    stopped = [] if summary.run.ended else [say("verdict.stopped")]
-    contradicted = [say("verdict.contradicted")] if summary.contradictions else []
-    return (*missing, *stopped, *contradicted)
+    gaps = [say("verdict.missing", n=f"{summary.missing:,}", cases=cases)] if summary.missing else []
+    gaps += [counted("verdict.not-judged", unjudged)] if unjudged else []
+    gaps += [] if summary.run.ended else [say("verdict.stopped")]
+    return (*gaps, say("verdict.contradicted")) if summary.contradictions else tuple(gaps)

@@ -146,8 +146,9 @@ def test_an_attachment_keeps_20000_characters() -> None:
 def test_junit_has_a_line_for_each_case_and_the_relay_its_limits() -> None:
     assert formats.junit(one(record(), record("passed", ""))).count("\n    <testcase ") == 2
     assert (formats.RELAY_TESTS, formats.RELAY_MESSAGE, formats.RELAY_TRACE) == (1_000, 1_000, 4_000)
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        formats._json([float("nan")])
+    for write in (formats.document, formats.relay):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            write(one(record(duration_s=float("nan"))))
 
 
 @pytest.mark.parametrize("first", "=+-@\t\r")
@@ -186,11 +187,12 @@ def test_a_document_has_the_run_its_causes_and_its_cases() -> None:
 
 
 @pytest.mark.parametrize(("ran", "of"), [(0, 2), (5, 5)])
-def test_a_cause_is_of_the_cases_that_ran_or_of_its_own(ran: int, of: int) -> None:
+def test_a_cause_is_of_the_cases_that_ran_or_of_its_own(ran: int, of: int, monkeypatch: pytest.MonkeyPatch) -> None:
     cause: Any = SimpleNamespace(
-        id="i", outcome="failed", title="t", cases=(1, 2), ran=ran, representative=record(), finding="f"
+        id="i", outcome="failed", title="t", cases=[record()] * 2, ran=ran, representative=record(), finding="f"
     )
-    assert formats._cause(cause)["of"] == of
+    monkeypatch.setattr(formats, "causes_of", lambda _: [cause])
+    assert json.loads(formats.document(one(record())))["causes"][0]["of"] == of
 
 
 @pytest.mark.parametrize(("size", "cut"), [(0, ""), (2, ""), (3, "\u8bef"), (5, "\u8bef"), (6, "\u8bef\u8bef")])

@@ -155,14 +155,14 @@ def test_warnings_while_it_comes_up_are_no_failures() -> None:
 def test_what_was_found_and_what_failed_are_told(kind: str, asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "in_short", lambda _: ["one", "two"])
     found = (Sign("environment variable", "A=1"), Sign("file", "/b"))
-    told = preparation._explained(Request(kind=kind, index=1), found, Answer(failure="it broke"))
-    assert told.startswith(asked)
-    assert [line.strip() for line in told.splitlines()[1:]] == [
+    answer = Answer(failure="it broke")
+    with pytest.raises(DeviceUnavailable, match=asked) as raised:
+        preparation._npu(Request(kind=kind, index=1), found, lambda _: answer, isolated=True)
+    assert [line.strip() for line in raised.value.message.splitlines()[1:]] == [
         *(f"found: {each}" for each in found), "failed: it broke", "doctor: one", "doctor: two",
     ]  # fmt: skip
-    assert "found: no sign of Ascend" in preparation._explained(
-        Request(kind=kind, index=1), (), Answer(failure="it broke")
-    )
+    with pytest.raises(DeviceUnavailable, match="found: no sign of Ascend"):
+        preparation._npu(Request(kind=kind, index=1), (), lambda _: answer, isolated=True)
 
 
 def test_cards_have_a_number_whether_or_not_they_are_known() -> None:

@@ -67,16 +67,15 @@ def test_what_a_child_measured_is_put_back_as_it_was_and_the_last_attempt_stands
     other = SimpleNamespace(name="test_y", nodeid="t.py::test_y")
     for each, seconds in ((item, [1.0]), (other, [5.0]), (item, SECONDS)):
         benchmarked.put_back(parent, each, told(seconds))
-    assert benchmarked.count(parent) == 2
-    assert benchmarked.told(parent, since=1) == [told()]
-    assert benchmarked.told(parent, since=0) == [told([5.0]), told()]
     kept: Metadata = parent._benchmarksession.benchmarks[1]
     assert (kept.name, kept.fullname, kept.param, kept.params) == ("test_x[a]", "t.py::test_x[a]", "a", PARAMS)
     assert (kept.group, kept.iterations, kept.has_error) == ("g", 2, False)
     assert [(each.name, each.param) for each in parent._benchmarksession.benchmarks[:1]] == [("test_y", None)]
+    assert benchmarked.taken(parent) == [told([5.0]), told()]
+    assert benchmarked.taken(parent) == [], "each is taken once"
 
 
 def test_without_pytest_benchmark_nothing_is_kept() -> None:
     bare = SimpleNamespace()
     benchmarked.put_back(bare, SimpleNamespace(name="x", nodeid="x"), told())
-    assert (benchmarked.count(bare), benchmarked.told(bare, since=0)) == (0, [])
+    assert benchmarked.taken(bare) == []
