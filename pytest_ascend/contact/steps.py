@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ascend.contact.questions import LISTS, STEPS, Questions, answered
-from pytest_ascend.isolation import start
+from pytest_ascend.isolation.process import start
 
 MARK = "pytest-ascend contact: "
 #: Format of the kit, raised whenever an older reader would misread it.

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ascend.distributed import rank
-from pytest_ascend.isolation import Channel, Child, Deadline, start
 from pytest_ascend.isolation.attempts import how_it_ended
-from pytest_ascend.isolation.process import is_stopped
+from pytest_ascend.isolation.process import Channel, Child, Deadline, is_stopped, start
 
 #: Seconds for new processes to open their devices and find each other, in addition to a call's limit.
 START_LIMIT_S = 120.0

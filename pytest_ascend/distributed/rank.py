@@ -13,7 +13,7 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ascend.isolation import Channel
+from pytest_ascend.isolation.process import Channel
 
 if TYPE_CHECKING:
     import torch

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.distributed import host
-from pytest_ascend.isolation import Child, Deadline, start
+from pytest_ascend.isolation.process import Child, Deadline, start
 from pytest_ascend.system.errors import FailedElsewhere
 
 if TYPE_CHECKING:

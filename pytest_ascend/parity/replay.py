@@ -17,7 +17,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pytest_ascend import precision
-from pytest_ascend.isolation import Channel, Deadline, start
+from pytest_ascend.isolation.process import Channel, Deadline, start
 from pytest_ascend.parity.dump import Call, Dump, Unreadable, find_dumps, read_dump, statistics, tensors_of
 from pytest_ascend.run import allowed
 from pytest_ascend.run.reference import cpu_reference

@@ -250,8 +250,8 @@ def read(namespace: argparse.Namespace, invocation_folder: Path) -> Options:
     found = {each.name: _value(each, getattr(namespace, _text_name(each)), invocation_folder) for each in _OWN}
     settings = emulated.read({each.name: getattr(namespace, _text_name(each)) for each in emulated.OPTIONS})
     # The number of devices: with isolation, what pytest-xdist's -n says, if it is installed
-    given = getattr(namespace, "numprocesses", None)
-    cards: int | str = "auto" if given in {"auto", "logical"} else int(given or 0)
+    processes = getattr(namespace, "numprocesses", None)
+    cards: int | str = "auto" if processes in {"auto", "logical"} else int(processes or 0)
     found["suites"] = tuple(name.strip() for each in found["suites"] for name in each.split(",") if name.strip())
     _refuse_pairs(namespace, found["suites"])
     # A debugger needs the terminal, and therefore this process.
@@ -264,7 +264,16 @@ def read(namespace: argparse.Namespace, invocation_folder: Path) -> Options:
         if not log.is_file():
             problem = f"--ascend-against={namespace.ascend_against}: there is no run log {log}"
             raise UsageError(problem, hint="give an earlier report folder")
-    found["baselines"] = _baselines(namespace.ascend_baselines, found["baselines"], stores=found["store_goldens"])
+    stores, given, goldens = found["store_goldens"], namespace.ascend_baselines, found["baselines"]
+    if given is None and stores:
+        raise UsageError(
+            "--ascend-baselines=update=yes would write into the bundled baselines",
+            hint="name a folder of your own: --ascend-baselines=DIR,update=yes",
+        )
+    if given is None:
+        found["baselines"] = folder("baselines")
+    elif not goldens.is_dir() and (goldens.exists() or not stores):
+        raise UsageError(f"--ascend-baselines={given}: there is no folder {goldens}", hint="name a folder with goldens")
     emulator = EmulatorSettings(devices=0 if isinstance(cards, str) else cards, **settings)
     return Options(**found, cards=cards, emulator=emulator, former=tuple(former))
 
@@ -313,16 +322,3 @@ def _refuse_pairs(namespace: argparse.Namespace, suites: Sequence[str]) -> None:
     for name, excluded in given.items():
         if both := [what for what, other in (excluded or {}).items() if other]:
             raise UsageError(f"{name} and {both[0]} exclude each other", hint="give one of the two")
-
-
-def _baselines(given: str | None, path: Path, *, stores: bool) -> Path:
-    if given is None and stores:
-        raise UsageError(
-            "--ascend-baselines=update=yes would write into the bundled baselines",
-            hint="name a folder of your own: --ascend-baselines=DIR,update=yes",
-        )
-    if given is None:
-        return folder("baselines")
-    if not path.is_dir() and (path.exists() or not stores):
-        raise UsageError(f"--ascend-baselines={given}: there is no folder {path}", hint="name a folder with goldens")
-    return path

@@ -20,9 +20,10 @@ from pytest_ascend.coverage.shards import USUAL_S
 from pytest_ascend.environment.identity import Identity, observed
 from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.environment.npu_smi import NpuSmi, parse
-from pytest_ascend.isolation import Attempt, Card, Child, Settings, Supervisor, Task, start
-from pytest_ascend.isolation.attempts import Decision, End
-from pytest_ascend.isolation.cards import Locks
+from pytest_ascend.isolation.attempts import Attempt, Decision, End
+from pytest_ascend.isolation.cards import Card, Locks
+from pytest_ascend.isolation.process import Child, Task, start
+from pytest_ascend.isolation.supervisor import Settings, Supervisor
 from pytest_ascend.plugin.keys import CASE
 from pytest_ascend.plugin.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, record_of, restored
 from pytest_ascend.plugin.session import DISTRIBUTED, RunRecorder, RunSetup

@@ -162,7 +162,7 @@ def _asked_apart(npu: Npu, count: int = 0) -> dict[str, Any]:
     Without ``count``, the process opens no other card (:func:`show_only`).
     """
     from pytest_ascend.device.npu import show_only
-    from pytest_ascend.isolation import Channel, start
+    from pytest_ascend.isolation.process import Channel, start
 
     def ask(channel: Channel) -> None:
         try:

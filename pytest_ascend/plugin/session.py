@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 
 from msgspec import convert
@@ -183,8 +182,7 @@ class RunRecorder:
             if not may_fail:
                 raise
             reason = error.message
-        digest_ = sha256(log.last_line).hexdigest()
-        log.note(contents.TimeStamped(authority=authority, digest=digest_, answer=answer, reason=reason))
+        log.note(contents.TimeStamped(authority=authority, digest=log.head, answer=answer, reason=reason))
 
     @property
     def events(self) -> tuple[contents.Event, ...]:

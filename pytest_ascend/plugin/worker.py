@@ -17,8 +17,7 @@ from msgspec import to_builtins
 
 from pytest_ascend.coverage import selection
 from pytest_ascend.device import Device
-from pytest_ascend.isolation import Channel
-from pytest_ascend.isolation.process import GOES_ON
+from pytest_ascend.isolation.process import GOES_ON, Channel
 from pytest_ascend.plugin.keys import RANKS, STATE
 from pytest_ascend.plugin.reports import RECORD_PROPERTY
 from pytest_ascend.plugin.session import RunSetup

@@ -32,6 +32,8 @@ SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
 FROM_TABLE, TABLE = "sweep/", 1 << 20
 #: Words per chunk, so that temporaries stay in a core's cache.
 CHUNK = 1 << 15
+#: The first multiples of the step, modulo 2**64.
+_MULTIPLES = np.arange(1, CHUNK + 1, dtype=np.uint64) * STEP
 #: The standard deviation of the sum of four independent integers that are even below 2**16.
 STD_OF_SUM = math.sqrt((2**32 - 1) / 3)
 #: Numpy's types by torch's names.
@@ -43,19 +45,12 @@ LOW_HALVES = np.uint64(0x0000FFFF0000FFFF)
 def words(key: str, count: int, *, start: int = 0) -> Words:
     """Return ``count`` 64-bit words of the stream ``key``, from position ``start`` on."""
     first = np.uint64((_place(key) + start * int(STEP)) % 2**64)
-    # Multiples of the step from 1 to ``count``, modulo 2**64.
-    multiples = _first_multiples()[:count] if count <= CHUNK else np.arange(1, count + 1, dtype=np.uint64) * STEP
+    multiples = _MULTIPLES[:count] if count <= CHUNK else np.arange(1, count + 1, dtype=np.uint64) * STEP
     return mix(multiples + first)
 
 
 def _place(key: str) -> int:
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "little")
-
-
-@functools.cache
-def _first_multiples() -> Words:
-    found: Words = np.arange(1, CHUNK + 1, dtype=np.uint64) * STEP
-    return found
 
 
 class Chance:

@@ -43,11 +43,9 @@ class RunLog:
         self._lock = lock
         self._durable = durable
         self._synced_s = -math.inf
-        self._head = run.head
-        #: The last line without its end, for time-stamps.
-        self.last_line = b""
+        #: The last line without its end, for time-stamps, and its digest.
+        self.last_line, self.head = b"", run.head
         self._records = list(run.records)
-        self._lines = [run.line(index) for index in range(len(run.records))]
         self._events = list(run.events)
         #: The ids of the cases that have no record yet.
         self.waiting = {case.id for case in run.header.manifest} - {record.case.id for record in run.records}
@@ -121,7 +119,6 @@ class RunLog:
         self._write(line)
         self.waiting.remove(case_id)
         self._records.append(record)
-        self._lines.append(1 + len(self._records) + len(self._events))
         return record
 
     def note(self, event: Event) -> None:
@@ -136,15 +133,9 @@ class RunLog:
         self._events.append(event)
 
     def contents(self, *, ended: bool = True) -> Run:
-        """Return the log so far, for a summary; ``ended`` says that it is complete."""
-        return Run(
-            header=self.header,
-            records=tuple(self._records),
-            path=str(self.path),
-            ended=ended,
-            events=tuple(self._events),
-            lines=tuple(self._lines),
-        )
+        """Return the log so far, for a summary, without the lines; ``ended`` says that it is complete."""
+        records, events = tuple(self._records), tuple(self._events)
+        return Run(header=self.header, records=records, path=str(self.path), ended=ended, events=events)
 
     def finish(self, footer: Footer) -> None:
         """Write the footer and close the log. Without it a log says that its run was stopped before its end."""
@@ -170,8 +161,8 @@ class RunLog:
         if self._file < 0:
             raise RunLogError(f"the run log {self.path} is closed", path=str(self.path), hint="begin a new run")
         before, written = os.fstat(self._file).st_size, line[:-1]
-        if self._head and self.header.chain:
-            written = codec.chained(written, self._head)
+        if self.head and self.header.chain:
+            written = codec.chained(written, self.head)
         left = written + b"\n"
         with _told(self.path):
             try:
@@ -184,7 +175,7 @@ class RunLog:
                 with contextlib.suppress(OSError):
                     os.ftruncate(self._file, before)
                 raise
-        self._head, self.last_line = codec.digest_of(written), written
+        self.head, self.last_line = codec.digest_of(written), written
 
 
 def _line(data: Line, limit_bytes: int, path: Path) -> bytes:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pytest_ascend.isolation import Card, Child, Task
-from pytest_ascend.isolation.cards import Assigned, CardQueue
+from pytest_ascend.isolation.cards import Assigned, Card, CardQueue
+from pytest_ascend.isolation.process import Child, Task
 
 
 @dataclass

@@ -14,20 +14,12 @@ from typing import Any
 
 import pytest
 
-from pytest_ascend.isolation import (
-    Attempt,
-    Card,
-    Channel,
-    Child,
-    Settings,
-    Supervisor,
-    Task,
-    process,
-    supervisor,
-)
 from pytest_ascend.isolation import cards as cards_module
-from pytest_ascend.isolation.attempts import Decision, End
-from pytest_ascend.isolation.cards import Assigned
+from pytest_ascend.isolation import process, supervisor
+from pytest_ascend.isolation.attempts import Attempt, Decision, End
+from pytest_ascend.isolation.cards import Assigned, Card
+from pytest_ascend.isolation.process import Channel, Child, Task
+from pytest_ascend.isolation.supervisor import Settings, Supervisor
 from pytest_ascend.plugin.parent import _recorded
 
 #: What a child does with a task: the messages that it sends, or the exit code that it dies with.

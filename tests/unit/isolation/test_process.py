@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from pytest_ascend.isolation import Channel, Child, process, start
-from pytest_ascend.isolation.process import native, plogs
+from pytest_ascend.isolation import process
+from pytest_ascend.isolation.process import Channel, Child, native, plogs, start
 
 
 @contextmanager

@@ -109,7 +109,7 @@ class Child:
 def test_what_a_child_says_is_returned_and_what_fails_there_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[bool] = []
     npu: Any = SimpleNamespace(load=lambda: loaded.append(True))
-    monkeypatch.setattr("pytest_ascend.isolation.start", Child)
+    monkeypatch.setattr("pytest_ascend.isolation.process.start", Child)
     monkeypatch.setattr(preparation, "_told", lambda *given: {"given": given})
     assert preparation._asked_apart(npu, 3) == {"given": (npu, 3)}
     assert loaded == [True], "before the fork, so that children need not"

@@ -381,7 +381,7 @@ def test_a_writer_knows_what_it_waits_for_and_what_it_wrote(tmp_path: Path) -> N
     assert log.waiting == {CASES[1].id, CASES[2].id}
     assert log.last_line + b"\n" == log.path.read_bytes().splitlines(keepends=True)[-1]
     found = log.contents(ended=False)
-    assert (found.ended, found.lines, found.path, len(found.records)) == (False, (2,), str(log.path), 1)
+    assert (found.ended, found.path, len(found.records)) == (False, str(log.path), 1)
     assert log.contents().ended
     log.close()
     log.close()
@@ -457,9 +457,8 @@ def test_a_continued_log_says_so_and_knows_its_records(tmp_path: Path) -> None:
     log = RunLog.resume(tmp_path / "run.jsonl", synthetic.header(CASES))
     [event] = log.contents().events
     assert isinstance(event, Resumed)
-    assert (event.records, log.waiting, log.contents().lines) == (2, {CASES[2].id}, (2, 3))
+    assert (event.records, log.waiting) == (2, {CASES[2].id})
     log.append(synthetic.passed(CASES[2]))
-    assert log.contents().lines == (2, 3, 5)
     log.close()
     assert read(log.path).lines == (2, 3, 5)
 
