@@ -69,6 +69,12 @@ class _Operators:
 aten: Any = _Operators(torch.ops.aten, "aten::")
 
 
+def gap(when: object, what: str) -> None:
+    """Raise NotImplementedError where a kernel is asked for what CANN's operator does, and the kernel does not."""
+    if when:
+        raise NotImplementedError(what)
+
+
 def _lacks(body: Any, deepest: int = 4) -> bool:
     """Whether a function is a missing operator, or consists of one: in partials and closures."""
     inner = [body.func] if isinstance(body, functools.partial) else []

@@ -10,6 +10,8 @@ expression has the names of the declaration's parameters, of torch, and of that 
   raises NotImplementedError; other numbers and texts are ignored: most set a chip's speed or precision. With
   ``function(**given, out=out)`` it fills the outputs itself, with ``function(**given)[0]`` they are its first result.
 
+What an expression has beside them is told after it, step by step: ``where gate, value = x.chunk(2, -1)``.
+
 What CANN has on an Ascend 950 alone is below ``[module, on an Ascend 950]``, and refused on other chips.
 Below ``[module, by name]`` are operators of the older API: ``name = function``, or ``name(parameters) = expression``;
 below ``[module, by name in float32]`` those that compute half precision in float32.
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,12 +31,12 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.choices import is_950
-from pytest_ascend.emulator.registry import Body, Family, MissingOperator, T, aten, gradients
+from pytest_ascend.emulator.registry import Body, Family, MissingOperator, T, aten, gap, gradients
 from pytest_ascend.emulator.signature import CONTAINERS, Parameter, parse
 from pytest_ascend.emulator.tensors import Refused
 
 #: The names that expressions have everywhere.
-COMMON = {"torch": torch, "aten": aten, "gradients": gradients, "T": T}
+COMMON = {"math": math, "torch": torch, "aten": aten, "gap": gap, "gradients": gradients, "T": T}
 
 
 @functools.cache
@@ -116,8 +119,10 @@ def _function(parameters: str, expression: str, names: dict[str, Any]) -> Body:
     for name in re.findall(r"\baten(?:\.\w+)+", expression):
         if isinstance(found := _evaluated(name, names), MissingOperator):
             return found
-    body: Body = _evaluated(f"lambda {parameters}: {expression}", names)
-    return body
+    result, *steps = expression.split(" where ")
+    made: dict[str, Body] = {}
+    exec("\n ".join([f"def body({parameters}):", *steps, f"return {result}"]), names, made)  # noqa: S102  a part of the package
+    return made["body"]
 
 
 def _evaluated(expression: str, names: dict[str, Any]) -> Any:

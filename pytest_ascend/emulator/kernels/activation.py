@@ -43,20 +43,6 @@ def swiglu(x: T, dim: int) -> T:
     return functional.silu(gate) * value
 
 
-def clipped_swiglu(x: T, _: T | None, dim: int, alpha: float, limit: float, bias: float, interleaved: bool) -> T:
-    """Return all rows; the values of those beyond the sum of the group index are unspecified."""
-    x = x.float()
-    gate, value = aten.unflatten(x, dim, (-1, 2)).unbind(dim % x.ndim + 1) if interleaved else x.chunk(2, dim)
-    gate, value = gate.clamp(max=limit), value.clamp(-limit, limit)
-    return gate * torch.sigmoid(alpha * gate) * (value + bias)
-
-
-def gelu_mul(x: T, approximate: str | None) -> T:
-    gate, value = x.float().chunk(2, -1)
-    gelu: T = aten.gelu(gate, approximate=approximate or "none")
-    return gelu * value
-
-
 def geglu(x: T, dim: int, approximate: int, activate_left: bool) -> tuple[T, T]:
     gate, value = x.float().chunk(2, dim)[:: 1 if activate_left else -1]
     gelu = aten.gelu(gate, approximate=APPROXIMATE[approximate])

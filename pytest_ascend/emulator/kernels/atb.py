@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.kernels.activation import HALF, INTERLEAVE, rotary_position_embedding
+from pytest_ascend.emulator.kernels.activation import HALF, INTERLEAVE, rotary_position_embedding  # noqa: F401  (rows)
 from pytest_ascend.emulator.kernels.inference import attend_alone, gathered
-from pytest_ascend.emulator.kernels.quantization import to_int8
+from pytest_ascend.emulator.kernels.quantization import to_int8  # noqa: F401  (a row reads it)
 from pytest_ascend.emulator.registry import L, Optional, T
 
 #: PagedAttentionParam.MaskType, and what both kinds of attention call a causal mask that is given in part.
@@ -109,40 +109,6 @@ def placed(rows: T, cache: T, slots: T) -> T:
     flat = made.view(-1, *made.shape[2:])
     flat[slots[slots >= 0]] = rows[slots >= 0].reshape(-1, *flat.shape[1:])
     return made
-
-
-def reshape_and_cache(*tensors: T, words: L) -> Any:
-    """Write keys, and values if there are any, into slots of caches."""
-    if words[0] or words[1] > 1:
-        raise NotImplementedError("compressed caches, and caches in NZ, are not implemented")
-    if len(tensors) == 3:
-        return placed(*tensors)
-    key, value, keys, values, slots = tensors
-    return placed(key, keys, slots), placed(value, values, slots)
-
-
-def rope(query: T, key: T, cos: T, sin: T, _lengths: T, *, words: L) -> tuple[T, T]:
-    """Rotate (tokens, heads * depth): halves of each head with coefficient 2, else neighbours."""
-    mode = HALF if words[0] == 2 else INTERLEAVE
-    both = (x.reshape(len(cos), -1, cos.shape[-1]) for x in (query, key))
-    made, other = (rotary_position_embedding(x, cos.unsqueeze(1), sin.unsqueeze(1), mode) for x in both)
-    return made.view(query.shape), other.view(key.shape)
-
-
-def elementwise(x: T, scale: T, offset: T, *, words: L) -> T:
-    """Quantize by channel (type 17)."""
-    if words[0] != 17:
-        raise NotImplementedError(f"elementwise type {words[0]} is not implemented")
-    return to_int8((x.float() / scale.float()).round() + (offset.float() if offset.numel() else 0))
-
-
-def group_topk(x: T, _indices: T, *, words: L) -> T:
-    """Set all but the best ``k`` groups to zero: by their largest, or by the sum of their n largest."""
-    groups, k, flag, n = words[0], words[1], words[2] & 0xFFFF, words[2] >> 16
-    parts = x.view(len(x), groups, -1)
-    rank = parts.float().topk(n if flag else 1, -1).values.sum(-1)
-    left_out = rank.argsort(dim=-1, descending=True, stable=True)[:, k:]
-    return parts.scatter(1, left_out.unsqueeze(-1).expand(-1, -1, parts.shape[-1]), 0).view(x.shape)
 
 
 def ring_mla(

@@ -144,15 +144,6 @@ def non_max_suppression(boxes: T, scores: T, most: T, limit: T, lowest: T, **_: 
     return chosen, torch.tensor(len(kept), dtype=torch.int32)
 
 
-def non_max_suppression_with_mask(rows: T, *, iou_threshold: float) -> tuple[T, T, T]:
-    """Return rows of corners and score, best first, where each was, and 1 for those to keep."""
-    order = rows[:, 4].argsort(descending=True, stable=True)
-    best = rows[order]
-    mask = torch.zeros(len(best), dtype=torch.uint8)
-    mask[_kept(best[:, :4], best[:, 4], len(best), iou_threshold, -math.inf)] = 1
-    return best, order, mask
-
-
 Point = tuple[float, float]
 
 
@@ -195,31 +186,6 @@ def rotated_overlaps(boxes: T, others: T, *, trans: bool) -> T:
             sides = _sides(_clipped(_turned_corners(box, trans), _turned_corners(other, trans)))
             areas[image, row, column] = abs(sum(a[0] * b[1] - b[0] * a[1] for a, b in sides)) / 2
     return areas
-
-
-def rotated_iou(boxes: T, others: T, *, trans: bool, mode: str, is_cross: bool, **_: float) -> T:
-    if not is_cross:
-        raise NotImplementedError("is_cross=False is not implemented")
-    common = rotated_overlaps(boxes, others, trans=trans)
-    mine, theirs = ((x[:, 2] - x[:, 0]) * (x[:, 3] - x[:, 1]) if trans else x[:, 2] * x[:, 3] for x in (boxes, others))
-    return common / (mine.unsqueeze(-1) + theirs.unsqueeze(-2) - common if mode == "iou" else mine.unsqueeze(-1))
-
-
-def rotated_box_encode(anchors: T, truth: T, weight: list[float]) -> T:
-    """Return how true boxes differ from anchors: in centres, in sizes by their logarithm, in tangents of angles."""
-    x, y, w, h, turn = _centres(anchors, 1, 0)
-    u, v, wide, high, turned = _centres(truth, 1, 0)
-    tangents = turned.deg2rad().tan() - turn.deg2rad().tan()
-    deltas = torch.stack([(u - x) / w, (v - y) / h, (wide / w).log(), (high / h).log(), tangents], 1)
-    return deltas * torch.tensor(weight).view(-1, 1)
-
-
-def rotated_box_decode(anchors: T, deltas: T, weight: list[float]) -> T:
-    x, y, w, h, turn = _centres(anchors, 1, 0)
-    dx, dy, dw, dh, tangents = (deltas.float() / torch.tensor(weight).view(-1, 1)).unbind(1)
-    x, y, w, h = x + dx * w, y + dy * h, w * dw.exp(), h * dh.exp()
-    turned = (tangents + turn.deg2rad().tan()).atan().rad2deg()
-    return torch.stack([x - w / 2, y - h / 2, x + w / 2, y + h / 2, turned], 1)
 
 
 def _interpolation(start: float, extent: float, parts: int, samples: int, size: int) -> T:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -56,16 +55,3 @@ ROUNDING = (None, "trunc", "floor")
 
 
 # --- by name (older API), as torch_npu calls operators with jit_compile=True; half precision computes in float32 ---
-
-
-def logarithm(x: T, base: float = -1.0, scale: float = 1.0, shift: float = 0.0) -> T:
-    """Return the logarithm of ``scale * x + shift``; a base of -1 is e. Source: ops-math c41933244c31, math/log."""
-    x = x if (scale, shift) == (1.0, 0.0) else scale * x + shift
-    known = {-1.0: torch.log, 2.0: torch.log2, 10.0: torch.log10}
-    return known[base](x) if base in known else torch.log(x) / math.log(base)
-
-
-def exponential(x: T, base: float = -1.0, scale: float = 1.0, shift: float = 0.0) -> T:
-    """Return ``base ** (scale * x + shift)``; a base of -1 is e. Source: ops-math c41933244c31, math/exp."""
-    x = x if (scale, shift) == (1.0, 0.0) else scale * x + shift
-    return torch.exp(x if base == -1.0 else x * math.log(base))

@@ -117,15 +117,6 @@ def added_bmm(self: T, left: T, right: T, beta: Any, alpha: Any, cube: int, out:
     out.copy_(torch.add(scaled.to(dtype), total.to(dtype), alpha=alpha))
 
 
-def transpose_batch_mat_mul(
-    x1: T, x2: T, bias: T | None, scale: T | None, perm1: list[int], perm2: list[int], perm: list[int], cube: int,
-    _: int,
-) -> T:  # fmt: skip
-    if bias is not None or scale is not None:
-        raise NotImplementedError("bias and scale are not implemented for npu_transpose_batchmatmul")
-    return torch.bmm(*narrowed(cube, x1.permute(perm1), x2.permute(perm2))).permute(perm)
-
-
 def mat_mul(
     left: T, right: T, bias: T | None = None, *, transpose_x1: bool = False, transpose_x2: bool = False, **_: int
 ) -> T:
@@ -145,14 +136,6 @@ _THEN: Mapping[str, Callable[[T, Any], T]] = {
     "gelu_erf": lambda y, _: torch.ops.aten.gelu(y),
     "gelu_tanh": lambda y, _: F.gelu(y, approximate="tanh"),
 }
-
-
-def fused_matmul(x1: T, x2: T, bias: T | None, x3: T | None, then: str, cube: int) -> T:
-    if then not in _THEN:
-        raise NotImplementedError(f"fusing a product with {then!r} is not emulated")
-    x1, x2 = widened(*narrowed(cube, x1, x2))
-    made = x1 @ x2 if bias is None else torch.addmm(bias.to(x1.dtype), x1, x2)
-    return _THEN[then](made, None if x3 is None else x3.to(made.dtype))
 
 
 #: cubeMathType, by CANN's numbers. If a lower precision is merely allowed, chips that take float32 do not use it here,

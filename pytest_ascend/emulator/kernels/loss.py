@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  as everybody calls it
 
 from pytest_ascend.emulator.choices import is_950
-from pytest_ascend.emulator.kernels.random import bits_of, in_bits
+from pytest_ascend.emulator.kernels.random import bits_of, in_bits  # noqa: F401  (a row reads ``in_bits``)
 from pytest_ascend.emulator.registry import Optional, T, aten
 from pytest_ascend.emulator.tensors import Refused
 
@@ -48,17 +48,6 @@ def _loss(shares: T, target: T, weight: Optional, reduction: str | None, ignored
     )
 
 
-def cross_entropy_loss(
-    x: T, target: T, weight: Optional, reduction: str | None, ignored: int, smoothing: float, _scale: float,
-    z_loss: bool,
-) -> tuple[T, T]:  # fmt: skip
-    if z_loss:
-        raise NotImplementedError("return_zloss is not implemented")
-    shares = x.float().log_softmax(-1)
-    loss = _loss(shares, target, weight, reduction, ignored, smoothing)
-    return loss.reshape(-1), shares
-
-
 def _left_out(mask: Optional, like: T, triangular: bool) -> T:
     if triangular or mask is None:
         return torch.ones(like.shape[-2:], dtype=torch.bool).triu(1)
@@ -76,26 +65,6 @@ def scaled_masked_softmax_backward(grad: T, y: T, mask: Optional, scale: float, 
 
 # A cross entropy with classes split among devices, each with those from vocabStartIndex to vocabEndIndex. Source:
 # CANN's pages of the three operators. Logits are (rows, classes), all other tensors have one number per row.
-
-
-def fused_linear_online_max_sum(x: T, weight: T, target: T, first: int, last: int) -> tuple[T, T, T, T, T, T]:
-    """Return each row's largest logit, and relative to it the sum of exponentials and the target's logit."""
-    logits = x @ weight.T
-    largest = logits.amax(-1)
-    above = logits - largest[:, None]
-    elsewhere = (target < first) | (target > last)
-    place = (target - first).masked_fill(elsewhere, 0)
-    predicted = above.gather(1, place.long()[:, None])[:, 0].masked_fill(elsewhere, 0.0)
-    return largest, above.exp().sum(-1), predicted, in_bits(elsewhere), place, logits
-
-
-def fused_cross_entropy_loss_with_max_sum(
-    largest: T, total: T, predicted: T, smoothing: float, _x: Optional, _weight: Optional, logits: Optional
-) -> tuple[T, Optional]:
-    if smoothing:
-        raise NotImplementedError("labelSmoothing is not implemented")
-    shares = None if logits is None else (logits - largest[:, None]).exp() / total[:, None]
-    return total.log() - predicted, shares
 
 
 def fused_linear_cross_entropy_loss_grad(

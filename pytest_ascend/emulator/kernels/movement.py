@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from pytest_ascend.emulator.choices import is_950
-from pytest_ascend.emulator.kernels.quantization import SHORT, numbers_of, packed, to_grid, to_int8
-from pytest_ascend.emulator.registry import Optional, T, aten
+from pytest_ascend.emulator.kernels.quantization import SHORT, numbers_of, packed, to_grid, to_int8  # noqa: F401  (rows)
+from pytest_ascend.emulator.registry import T, aten
 from pytest_ascend.emulator.tensors import FOUR_BITS, Refused
-
-
-def repeat_interleave_backward(grad: T, repeats: T, axis: int) -> T:
-    shape = list(grad.shape)
-    shape[axis] = repeats.numel()
-    return grad.new_zeros(shape).index_add_(axis, torch.repeat_interleave(repeats), grad)
 
 
 def cast(x: T, dtype: torch.dtype | None) -> T:
@@ -118,52 +111,8 @@ def scatter_update_(data: T, places: T, updates: T, axis: int) -> None:
 _SUM, _MAX = 0, 2  # of bags: 0 sum, 1 mean, 2 max
 
 
-def embedding_bag(
-    weight: T, indices: T, offsets: T, scale: bool, mode: int, *rest: Any
-) -> tuple[T, Optional, T, Optional]:
-    """Return the bags, and the other results as far as torch_npu allocates them: on an Ascend 950 only useful ones.
-
-    There the sizes have as many entries as there are offsets; the last offset may end the last bag.
-    """
-    output, bag, size, largest = aten._embedding_bag(weight, indices, offsets, scale, mode, *rest)
-    _, _, ends, padding = rest
-    if ends and is_950():
-        size = torch.cat([size, size.new_zeros(1)])
-    return output, None if mode == _SUM and padding < 0 else bag, size, largest if mode == _MAX else None
-
-
-def embedding_bag_by_name(
-    weight: T, indices: T, offsets: T, weights: T | None = None, *, mode: str, padding_idx: int, **how: bool
-) -> tuple[T, Optional, T, Optional]:
-    """Return the bags, of which bag each index is, their sizes, and the largest elements, as an old torch_npu asks."""
-    rest = (how["sparse"], weights, how["include_last_offset"], padding_idx)
-    number = ("sum", "mean", "max").index(mode)
-    output, bag, size, largest = aten._embedding_bag(weight, indices, offsets, False, number, *rest)
-    # For a sum torch_npu makes room for a bag of each index, and drops it.
-    return output, bag if bag.numel() else None, size, largest if number == _MAX else None
-
-
-def coalesce_sparse(distinct: T, places: T, indices: T, values: T) -> tuple[T, T]:
-    """Sum the values at the same indices. ``places`` has each element's row among the distinct ones."""
-    rows = distinct.numel()
-    new_indices = indices.new_empty(rows, indices.shape[1]).index_copy_(0, places.long(), indices)
-    return new_indices, values.new_zeros(rows, *values.shape[1:]).index_add_(0, places.long(), values)
-
-
 _REDUCTIONS: dict[str, Callable[..., T]] = {
     "none": torch.scatter,
     "add": torch.scatter_add,
     "mul": functools.partial(torch.scatter_reduce, reduce="prod"),
 }
-
-
-def top_k_by_name(x: T, count: T, dim: int = -1, largest: bool = True, **_: Any) -> tuple[T, T]:
-    """Return values and their indices, sorted; equal values keep the order of their indices."""
-    values, places = x.sort(dim=dim, descending=largest, stable=True)
-    return values.narrow(dim, 0, int(count)), places.narrow(dim, 0, int(count))
-
-
-def quant_scatter(x: T, places: T, updates: T, scales: T, zeros: T | None, axis: int, _: int, _update: int) -> None:
-    """Quantize to int8, and write from a place of each batch on, as :func:`scatter_update_` does."""
-    small = to_int8(updates.float() / scales.float() + (0 if zeros is None else zeros.float()))
-    scatter_update_(x, places, small, axis)

@@ -40,19 +40,6 @@ def apply_adam_w(
     return var * (1 - lr * decay) - lr * step, m, v
 
 
-def apply_bert_adam(
-    var: T, m: T, v: T, lr: T, beta1: T, beta2: T, epsilon: T, grad: T, max_norm: T, norm: T, decay: T,
-    *_: T, adam_mode: str,
-) -> Adam:  # fmt: skip
-    """Step one parameter, in float32, without a correction for the first steps; large gradients are clipped."""
-    if adam_mode != "adam":
-        raise NotImplementedError(f"adam_mode {adam_mode} is not implemented")
-    if max_norm > 0 and norm > max_norm:
-        grad = grad * (max_norm / norm)
-    m, v = _moments(m, v, grad, beta1, beta2)
-    return var - lr * (m / (v.sqrt() + epsilon) + decay * var), m, v
-
-
 def in_place(step: Callable[..., Adam], *tensors: T, **how: bool) -> None:
     for target, made in zip(tensors[:3], step(*tensors, **how), strict=True):
         target.copy_(made)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pytest_ascend.emulator.registry import L, T, aten, gradients
+from pytest_ascend.emulator.registry import L, T, aten
 
 # --- by name, as torch_npu calls them on chips before the 910B: paddings are before and after on each axis ---
 
@@ -19,12 +19,6 @@ def largest_3d(x: T, dilation: L, **window: Any) -> tuple[T, T]:
     ceil = window["pads"][::2] != window["pads"][1::2]
     found: tuple[T, T] = aten.max_pool3d_with_indices(x, *window_3d(**window), dilation[-3:], ceil)
     return found
-
-
-def max_pool3d_grad(x: T, _: T, grad: T, **window: Any) -> T:
-    """Return the gradient of the maxima of windows without gaps: torch_npu does not pass the dilation on."""
-    depth, height, width = grad.shape[-3:]
-    return gradients(lambda leaf: largest_3d(leaf, [1, 1, 1], **window)[0][..., :depth, :height, :width], [x], grad)[0]
 
 
 def avg_pool3d(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from pytest_ascend.emulator.registry import L, T, aten
+from pytest_ascend.emulator.registry import T, aten
 
 _64_BITS = 0xFFFF_FFFF_FFFF_FFFF
 
@@ -31,15 +31,6 @@ def normal_(x: T, mean: float, std: float, seed: int | T, offset: int | T, more:
         x.normal_(mean, std, generator=drawn)
     else:  # half precision is rounded once; CANN takes integers too, and truncates fractions
         x.copy_(torch.empty(x.shape).normal_(mean, std, generator=drawn))
-
-
-def random_choice(x: T, *, count: int, seed: int, seed2: int) -> tuple[T, T]:
-    """Return places of some of the true elements, in order and padded with 0, and which of them are no padding."""
-    places = x.nonzero()
-    chosen = torch.randperm(len(places), generator=generator(seed, seed2))[:count].sort().values
-    found = torch.zeros(count, x.dim(), dtype=torch.int64)
-    found[: len(chosen)] = places[chosen]
-    return found, torch.arange(count) < len(chosen)
 
 
 def rrelu_with_noise(x: T, noise: T, low: float, high: float, training: bool, seed: int, offset: int) -> T:
@@ -72,18 +63,6 @@ def drop_mask(probability: float, bytes_: int, seed: int | T, offset: int | T, m
 
 def dropout_by_bytes(x: T, kept: T, keep: T) -> T:
     return x.float() * kept / float(keep)
-
-
-def add_softmax_dropout(x: T, y: T, kept: T, *, alpha: float, input_keep_prob: float, axis: L) -> tuple[T, T]:
-    """Return the softmax of x + alpha * y, and what dropout leaves of it; the mask may be longer than needed."""
-    softmax = x.float().add(y.float(), alpha=alpha).softmax(axis[0])
-    return softmax, dropout_by_bytes(softmax, kept[: x.numel()].view(x.shape), torch.tensor(input_keep_prob))
-
-
-def add_softmax_dropout_grad(grad: T, kept: T, softmax: T, *, alpha: float, input_keep_prob: float, axes: L) -> T:
-    through = dropout_by_bytes(grad, kept[: grad.numel()].view(grad.shape), torch.tensor(input_keep_prob))
-    made: T = aten._softmax_backward_data(through, softmax.float(), axes[0], torch.float32)
-    return made.mul_(alpha)
 
 
 def dropout_do_mask(x: T, mask: T, probability: float) -> T:

@@ -95,36 +95,6 @@ def _through_gates(dh: T, dc: T, cell: T, i: T, j: T, f: T, o: T, tanh: T) -> tu
     return torch.cat(sums, 1), dc * f
 
 
-def dynamic_rnn_v2_grad(
-    x: T, of_input: T, of_state: T, y: T, hidden: T, cell: T, *rest: T, **how: Any
-) -> tuple[T, ...]:
-    """Run backward as :func:`dynamic_rnn_grad` does; a cell, which has one step, may omit that dimension."""
-    h, c, dy, *others = (each if each.dim() in {0, 3} else each[None] for each in (rest[:3] + rest[5:11]))
-    steps = x if x.dim() == 3 else x[None]
-    weight = torch.cat([of_input, of_state])
-    dw, db, dx, dh, dc = dynamic_rnn_grad(steps, weight, weight, y, hidden, cell, h, c, dy, *rest[3:5], *others, **how)
-    return dw[: len(of_input)], dw[len(of_input) :], db, dx.view(x.shape), dh, dc
-
-
-def fused_lstm_cell(of_input: T, of_state: T, cell: T, *biases: T | None) -> tuple[T, T, T]:
-    """Return state, cell and the gates i, f, j (the candidate), o, from the two halves of their sums."""
-    of_input, of_state, cell, *added = _wide(of_input, of_state, cell, *(each for each in biases if each is not None))
-    sums = (of_input + of_state + sum(added)).chunk(4, 1)
-    i, f, j, o = sums[0].sigmoid(), sums[1].sigmoid(), sums[2].tanh(), sums[3].sigmoid()
-    cell = f * cell + i * j
-    return o * cell.tanh(), cell, torch.cat([i, f, j, o], 1)
-
-
-def fused_lstm_cell_backward(
-    dh: T | None, dc: T | None, cell: T, after: T, gates: T, has_bias: bool
-) -> tuple[T, T, T | None]:
-    cell, after, gates = _wide(cell, after, gates)
-    dh, dc = (torch.zeros_like(cell) if each is None else each.to(cell.dtype) for each in (dh, dc))
-    i, f, j, o = gates.chunk(4, 1)
-    sums, inner = _through_gates(dh, dc, cell, i, j, f, o, after.tanh())
-    return sums, inner, sums.sum(0) if has_bias else None
-
-
 def lstm(
     x: T, params: list[T], states: list[T], batch_sizes: T | None, has_bias: bool, _layers: int, _dropout: float,
     train: bool, bidirectional: bool, batch_first: bool,

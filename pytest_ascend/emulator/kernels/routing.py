@@ -18,13 +18,6 @@ def gating_top_k_softmax(x: T, finished: Optional, k: int) -> tuple[T, T, T]:
     return values, experts, torch.arange(values.numel()).view(k, -1).T.reshape(values.shape)
 
 
-def gating_top_k_softmax_v2(x: T, finished: Optional, k: int, renorm: int, keep: bool) -> tuple[T, T, Optional]:
-    """Return the k largest probabilities, made to add up to 1 with ``renorm``, their experts, and all probabilities."""
-    values, experts, _rows = gating_top_k_softmax(x, finished, k)
-    shares = x.float().softmax(-1) if keep and not renorm else None
-    return values / values.sum(-1, keepdim=True) if renorm else values, experts, shares
-
-
 def gating_top_k(
     x: T, bias: Optional, k: int, k_group: int, groups: int, select: int, renorm: int, norm: int, keep: bool,
     factor: float, eps: float,
@@ -47,14 +40,6 @@ def gating_top_k(
 def _best(x: T, k: int) -> T:
     """Return the indices of the k largest, of equal ones the first."""
     return torch.sort(x, dim=-1, descending=True, stable=True).indices[..., :k]
-
-
-def init_routing(x: T, rows: T, experts: T, active: int) -> tuple[T, T, T]:
-    """Return rows in order of their experts, the position of each copy of a row, and the experts in order."""
-    ordered, order = experts.flatten().sort(stable=True)
-    source = rows.flatten()[order].long()
-    places = torch.empty_like(source).scatter_(0, source, torch.arange(len(source)))
-    return x[source % len(x)][: min(len(x), active) * experts.shape[1]], places, ordered
 
 
 def _slots(experts: T, active: int, capacity: int, count: int, drop: int) -> tuple[T, T]:
@@ -144,18 +129,6 @@ def init_routing_v3(
     return made, index, kinds[count_type] if counts else None, steps
 
 
-def re_routing(tokens: T, counts: T, scales: Optional, _: int, index_type: int) -> tuple[T, Optional, T, T]:
-    """Order rows by expert that came by rank, then by expert; ``counts`` is (ranks, experts)."""
-    if index_type:
-        raise NotImplementedError(f"idx_type {index_type} is not implemented")
-    owner = torch.arange(counts.shape[1]).repeat(counts.shape[0]).repeat_interleave(counts.flatten().long())
-    order = owner.argsort(stable=True)
-    index = torch.nn.functional.pad(order, (0, len(tokens) - len(order)))
-    chosen = tokens.view(torch.uint8) if tokens.element_size() == 1 else tokens
-    made = chosen[index].view(tokens.dtype)
-    return made, None if scales is None else scales[index], index.int(), counts.sum(0)
-
-
 def finalize_routing(
     rows: T, places: T, x1: Optional, x2: Optional, bias: Optional, scales: Optional, experts: Optional, mode: int = 0
 ) -> T:
@@ -172,13 +145,6 @@ def finalize_routing(
     for skipped in (x1, x2):
         total = total if skipped is None else total + skipped.float()
     return total
-
-
-def token_permute(tokens: T, indices: T, count: int, _: bool) -> tuple[T, T]:
-    """Return tokens in order of their experts, and the position of each copy of a token."""
-    order = indices.flatten().argsort(stable=True)
-    copies = indices.numel() // max(1, len(tokens))
-    return tokens[(order // copies)[: count or None]], order.argsort()
 
 
 def token_unpermute(permuted: T, places: T, probs: Optional, _padded: bool, _shape: L | None) -> T:

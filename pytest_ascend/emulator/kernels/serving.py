@@ -75,14 +75,6 @@ def gather_pa_kv_cache(
             start += count
 
 
-def paged_cache_load(
-    keys: T, values: T, table: T, lengths: T, key: T, value: T, starts: Optional, cfg: int, ends: bool, _has: bool
-) -> None:
-    if cfg == 0:
-        raise NotImplementedError("a cache in NZ is not implemented")
-    gather_pa_kv_cache(keys, values, table, lengths, key, value, starts, None, ends)
-
-
 def _interleaved_rope(x: T, cos: T, sin: T) -> T:
     """Rotate pairs of neighbours, which come out as halves."""
     return rotary_position_embedding(torch.cat((x[..., ::2], x[..., 1::2]), -1), cos, sin, HALF)

@@ -20,7 +20,18 @@ def _kernel(declaration: str, expression: str) -> Kernel:
     return family.kernels[0]
 
 
-@pytest.mark.parametrize("expression", ["torch.sub", "torch.sub(*given)", "self - y", "of(-1)", "of(-1)(*given)"])
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "torch.sub",
+        "torch.sub(*given)",
+        "self - y",
+        "of(-1)",
+        "of(-1)(*given)",
+        "a - b where a, b = self, y",
+        "b where b = y.clone() where b[:] = self - y",
+    ],
+)
 def test_what_an_expression_gives_is_the_output(expression: str) -> None:
     made = _kernel("aclnnA(Tensor self, Tensor y, out Tensor out)", expression)
     assert (made.into, made.body(torch.ones(2), torch.ones(2)).tolist()) == (False, [0, 0])
@@ -43,9 +54,14 @@ def test_a_tensor_named_out_that_is_changed_is_an_input() -> None:
 
 def test_a_row_of_what_torch_lacks_is_left_out() -> None:
     family = Family("of a test")
-    for expression in ("aten.no_such_name.default", "aten.no_such_name(x)", "aten.add.no_such_overload(x, out=out)"):
+    for expression in (
+        "aten.no_such_name.default",
+        "aten.no_such_name(x)",
+        "aten.add.no_such_overload(x, out=out)",
+        "y where y = aten.no_such_name(x)",
+    ):
         rows.add(family, "aclnnA(Tensor x, out Tensor out)", expression, {"aten": aten})
-    assert (family.kernels, family.left_out) == ([], ["aclnnA"] * 3)
+    assert (family.kernels, family.left_out) == ([], ["aclnnA"] * 4)
 
 
 def test_a_function_gets_the_inputs_that_it_names_and_no_other_tensor_may_be_given() -> None:
@@ -64,9 +80,12 @@ def test_each_expression_reads_names_that_there_are() -> None:
         module = import_module(f"{kernels.__name__}.{section.partition(',')[0]}")
         for declaration, expression in pairs:
             known = {*re.findall(r"\w+", declaration), *vars(module), *rows.COMMON, *vars(builtins), "given", "out"}
-            tree = list(ast.walk(ast.parse(expression)))
+            result, *steps = expression.split(" where ")
+            tree = list(ast.walk(ast.parse("\n".join([*steps, result]))))
             known |= {each.arg for each in tree if isinstance(each, ast.arg)}
-            read = {each.id for each in tree if isinstance(each, ast.Name)}
+            named = [each for each in tree if isinstance(each, ast.Name)]
+            known |= {each.id for each in named if isinstance(each.ctx, ast.Store)}
+            read = {each.id for each in named}
             wrong += [f"{declaration}: {name}" for name in read - known]
     assert sum(map(len, rows.sections().values())) > 300
     assert not wrong
