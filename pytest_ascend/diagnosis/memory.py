@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import re
 import traceback
@@ -15,8 +16,11 @@ from torch import Tensor, nn
 
 from pytest_ascend.migration.running import Step, as_meta, fitting_batch, quiet
 from pytest_ascend.migration.target import TargetModel
+from pytest_ascend.migration.tracing import size_bytes
+from pytest_ascend.system.figures import quantity
 from pytest_ascend.system.text import parse_size
 
+_size = functools.partial(quantity, "_bytes")
 #: Modules and tensors that are named.
 NAMED = 5
 
@@ -27,9 +31,19 @@ def findings(error: BaseException, device_type: str) -> tuple[str, ...]:
     """Return lines on the memory of a device at the moment of an error, as far as its traceback still holds it."""
     frames = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)]
     call = _outermost_call(frames)
+    if call is None:
+        return tuple(_largest(None, device_type))
+    names = {id(each): name for name, each in call.model.named_modules() if name}
+    # The innermost module of the model that was being called
+    inner = next((each for each in reversed(frames) if id(each.get("self")) in names), None)
+    sizes: Counter[str] = Counter()
+    for name, parameter in call.model.named_parameters():
+        for each in (parameter, parameter.grad):
+            if each is not None and each.device.type == device_type:
+                sizes[_part(name.rpartition(".")[0])] += size_bytes(each)
     return (
-        *_running(call, frames),
-        *_by_module(call, device_type),
+        *([f"it ran: {names[id(inner['self'])]} ({type(inner['self']).__name__})"] if inner else []),
+        *_shares("parameters and gradients", sizes, call),
         *_activations(call),
         *_largest(call, device_type),
         *_fitting(call, str(error)),
@@ -48,28 +62,9 @@ def _outermost_call(frames: list[dict[str, Any]]) -> TargetModel | None:
     return None if module is None else TargetModel(name=type(module).__name__, model=module)
 
 
-def _running(call: TargetModel | None, frames: list[dict[str, Any]]) -> Iterator[str]:
-    """Name the innermost module of the model that was being called."""
-    names = {} if call is None else {id(each): name for name, each in call.model.named_modules() if name}
-    inner = next((each for each in reversed(frames) if id(each.get("self")) in names), None)
-    if inner is not None:
-        yield f"it ran: {names[id(inner['self'])]} ({type(inner['self']).__name__})"
-
-
-def _by_module(call: TargetModel | None, device_type: str) -> Iterator[str]:
-    if call is None:
-        return
-    sizes: Counter[str] = Counter()
-    for name, parameter in call.model.named_parameters():
-        for each in (parameter, parameter.grad):
-            if each is not None and each.device.type == device_type:
-                sizes[_part(name.rpartition(".")[0])] += _bytes(each)
-    yield from _shares("parameters and gradients", sizes, call)
-
-
-def _activations(call: TargetModel | None) -> Iterator[str]:
+def _activations(call: TargetModel) -> Iterator[str]:
     """Say what each module keeps for the backward pass, by a forward pass on meta tensors."""
-    if call is None or not torch.is_grad_enabled() or not (call.args or call.kwargs):
+    if not torch.is_grad_enabled() or not (call.args or call.kwargs):
         return
     sizes: Counter[str] = Counter()
     running = [""]
@@ -77,7 +72,7 @@ def _activations(call: TargetModel | None) -> Iterator[str]:
     def keep(saved: Tensor) -> Tensor:
         if saved.untyped_storage()._cdata not in known:  # noqa: SLF001 - meta tensors have no address
             known[saved.untyped_storage()._cdata] = saved  # noqa: SLF001 - kept, so that no other takes its place
-            sizes[running[-1]] += _bytes(saved)
+            sizes[running[-1]] += size_bytes(saved)
         return saved
 
     try:
@@ -114,21 +109,21 @@ def _largest(call: TargetModel | None, device_type: str) -> Iterator[str]:
             # Sparse, fake and other wrapped tensors have no storage to ask; what they wrap has its own.
             with contextlib.suppress(Exception):
                 key = each.untyped_storage().data_ptr()
-                known[key] = max(known.get(key, each), each, key=lambda one: (id(one) in names, _bytes(one)))
-    largest = sorted(known.values(), key=_bytes, reverse=True)[:NAMED]
+                known[key] = max(known.get(key, each), each, key=lambda one: (id(one) in names, size_bytes(one)))
+    largest = sorted(known.values(), key=size_bytes, reverse=True)[:NAMED]
     if largest:
-        total = _size(sum(map(_bytes, known.values())))
-        forms = [f"{str(each.dtype)[6:]}{list(each.shape)} {_size(_bytes(each))}" for each in largest]
+        total = _size(sum(map(size_bytes, known.values())))
+        forms = [f"{str(each.dtype)[6:]}{list(each.shape)} {_size(size_bytes(each))}" for each in largest]
         shown = ", ".join(
             f"{names.get(id(each), 'a tensor')} {form}" for each, form in zip(largest, forms, strict=True)
         )
         yield f"{len(known)} tensors on the device hold {total}; the largest: {shown}"
 
 
-def _fitting(call: TargetModel | None, message: str) -> Iterator[str]:
+def _fitting(call: TargetModel, message: str) -> Iterator[str]:
     """Estimate by tracing the call on meta tensors, which takes no memory, what batch would fit."""
     match = _CAPACITY.search(message)
-    if call is None or not (call.args or call.kwargs) or match is None:
+    if not (call.args or call.kwargs) or match is None:
         return
     capacity = parse_size((match[1] or match[2]).replace(" ", ""))
     training = torch.is_grad_enabled() and any(each.requires_grad for each in call.model.parameters())
@@ -139,14 +134,3 @@ def _fitting(call: TargetModel | None, message: str) -> Iterator[str]:
         return
     if fits is not None:
         yield f"a batch of {call.batch} was given; by a trace of {call.name} up to {fits} should fit {_size(capacity)}"
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
-def _size(size: int) -> str:
-    for unit, bits in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size >= 1 << bits:
-            return f"{size / (1 << bits):.3g} {unit}"
-    return f"{size} B"

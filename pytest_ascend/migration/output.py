@@ -113,8 +113,14 @@ def show(analysis: Analysis, language: str = ENGLISH) -> None:
             sizes = (*parts, each.training_peak, each.inference_peak)
             table.add_row(f"{each.batch:,}", *(quantity("_bytes", value) for value in sizes))
         console.print(table)
-    for indent, line in _findings(analysis, say):
-        console.print(Padding(Text(line), (0, 0, 0, indent)))
+    # The findings by their remedy, then by what it is for, then by place
+    for severity, instead in dict.fromkeys((each.severity, each.instead) for each in analysis.findings):
+        console.print(Text(f"\n{say(severity)}: {say(instead)}"))
+        own = [each for each in analysis.findings if (each.severity, each.instead) == (severity, instead)]
+        for says, places in groupby(sorted(own, key=lambda each: each.says), key=lambda each: each.says):
+            console.print(Padding(Text(say(says)), (0, 0, 0, 2)))
+            for place in places:
+                console.print(Padding(Text(f"{place.path}:{place.line}  {place.what}"), (0, 0, 0, 4)))
     for note in analysis.notes:
         console.print(say(f"note: {note}"), markup=False)
 
@@ -191,14 +197,3 @@ def _operators(title: str, operators: Sequence[Operator], width: int, say: Say) 
     if len(operators) > ROWS:
         table.add_row(say(f"and {len(operators) - ROWS} more: --json or --html"))
     return table
-
-
-def _findings(analysis: Analysis, say: Say) -> Iterator[tuple[int, str]]:
-    """Yield the findings as (indent, line): the remedy, what it is for, and the places."""
-    for severity, instead in dict.fromkeys((each.severity, each.instead) for each in analysis.findings):
-        own = [each for each in analysis.findings if (each.severity, each.instead) == (severity, instead)]
-        yield 0, ""
-        yield 0, f"{say(severity)}: {say(instead)}"
-        for says, places in groupby(sorted(own, key=lambda each: each.says), key=lambda each: each.says):
-            yield 2, say(says)
-            yield from ((4, f"{each.path}:{each.line}  {each.what}") for each in places)

@@ -24,49 +24,38 @@ BLOCKER, CHANGE, ADVICE = "blocker", "change", "advice"
 SEVERITIES = (BLOCKER, CHANGE, ADVICE)
 
 
-@dataclass(frozen=True, slots=True)
-class Blocker:
-    """A module, class or function by its full name, with its effect. ``name`` covers everything below it."""
-
-    name: str
-    severity: str
-    says: str
-    instead: str
-    source: str
-
-
 _DATA: Mapping[str, Any] = table("migration/blockers.json")
 
 
-def _blocker(name: str, severity: str, says: str, instead: str, source: str) -> Blocker:
-    return Blocker(name, severity, says, instead, _DATA["sources"][source])
+def _meaning(severity: str, says: str, instead: str, source: str) -> dict[str, str]:
+    """Return what something in a source means on an NPU, as a finding says it."""
+    return {"severity": severity, "says": says, "instead": instead, "source": _DATA["sources"][source]}
 
 
 #: The source of what one import solves.
 TRANSFER = str(_DATA["sources"]["transfer"])
 
-#: Full dotted names, however they are imported. The longest match counts.
-NAMES = tuple(_blocker(*row) for row in _DATA["names"])
+#: Modules, classes and functions by full dotted names, however they are imported. A name covers everything below it,
+#: and the longest match counts.
+NAMES = {name: _meaning(*row) for name, *row in _DATA["names"]}
 
 #: Methods and attributes that matter on an NPU on any object.
-METHODS = {name: _blocker(name, *row) for name, row in _DATA["methods"].items()}
+METHODS = {name: _meaning(*row) for name, row in _DATA["methods"].items()}
 
 #: Keywords of calls with values that matter: how the value begins, as written in Python.
-KEYWORDS = {(name, begins): _blocker(name, *row) for name, begins, *row in _DATA["keywords"]}
+KEYWORDS = {(name, begins): _meaning(*row) for name, begins, *row in _DATA["keywords"]}
 
 #: Strings in arguments, defaults, comparisons and keys that name a device, a backend or a tool: by a pattern of them.
-STRINGS = {re.compile(pattern): _blocker(pattern, *row) for pattern, row in _DATA["strings"].items()}
-
-
-def _texts(key: str) -> Mapping[re.Pattern[str], Blocker]:
-    return {re.compile(pattern): _blocker(pattern, *row) for pattern, *row in _DATA[key]}
+STRINGS = {re.compile(pattern): _meaning(*row) for pattern, row in _DATA["strings"].items()}
 
 
 #: Patterns in lists of requirements (whole packages are among NAMES), and in shell scripts and Dockerfiles.
-PACKAGES, SHELL = _texts("packages"), _texts("shell")
+PACKAGES, SHELL = (
+    {re.compile(pattern): _meaning(*row) for pattern, *row in _DATA[key]} for key in ("packages", "shell")
+)
 
 #: A file of CUDA kernels.
-CUDA_SOURCE = _blocker("CUDA source", *_DATA["cuda_source"])
+CUDA_SOURCE = _meaning(*_DATA["cuda_source"])
 
 #: Folders without source of the user's.
 SKIPPED = {".git", ".tox", ".venv", "venv", "__pycache__", "build", "dist", "node_modules", "site-packages"}
@@ -137,7 +126,7 @@ def _scan_file(name: str, source: bytes, path: str) -> list[Finding]:
             found += scan_text(python, f"{path}[cell {number}]")
         return found
     if is_one_of(*_CUDA):
-        return [_finding(path, 1, name, CUDA_SOURCE)]
+        return [Finding(path=path, line=1, what=name, **CUDA_SOURCE)]
     if is_one_of(*_REQUIREMENTS):
         return scan_lines(source, path, PACKAGES, packages=True)
     if is_one_of(*_SHELL):
@@ -146,27 +135,20 @@ def _scan_file(name: str, source: bytes, path: str) -> list[Finding]:
 
 
 def scan_lines(
-    source: bytes, path: str, patterns: Mapping[re.Pattern[str], Blocker], *, packages: bool = False
+    source: bytes, path: str, patterns: Mapping[re.Pattern[str], Mapping[str, str]], *, packages: bool = False
 ) -> list[Finding]:
     """Return the findings outside of comments; ``packages``: each line may begin with a package's name."""
     found = []
     for number, line in enumerate(source.decode(errors="replace").splitlines(), start=1):
         text = line.partition("#")[0]
-        found += [
-            _finding(path, number, match[0], blocker)
-            for pattern, blocker in patterns.items()
-            if (match := pattern.search(text))
-        ]
+        matches = ((pattern.search(text), meaning) for pattern, meaning in patterns.items())
+        seen = [(match[0], meaning) for match, meaning in matches if match]
         # A package's name begins a line, or a string: a list of dependencies may stand on one line.
         begins = re.findall(r"""(?:^\W*|["'])([A-Za-z][\w.-]*)""", text) if packages else []
         named = dict.fromkeys(each.replace("-", "_").lower() for each in begins)
-        found += [_finding(path, number, name, each) for name in named for each in NAMES if each.name == name]
+        seen += [(name, NAMES[name]) for name in named if name in NAMES]
+        found += [Finding(path=path, line=number, what=what, **meaning) for what, meaning in seen]
     return found
-
-
-def _finding(path: str, line: int, what: str, blocker: Blocker) -> Finding:
-    known = {name: getattr(blocker, name) for name in ("severity", "says", "instead", "source")}
-    return Finding(path=path, line=line, what=what, **known)
 
 
 def scan_text(source: str | bytes, path: str) -> list[Finding]:
@@ -228,10 +210,10 @@ class _Visitor(ast.NodeVisitor):
             self._note(node, f".{called}()", METHODS[called])
         known = set()  # keywords that say more than a device in their value does
         for keyword in node.keywords:
-            for (name, begins), blocker in KEYWORDS.items():
+            for (name, begins), meaning in KEYWORDS.items():
                 if keyword.arg == name and ast.unparse(keyword.value).startswith(begins):
                     known.add(keyword)
-                    self._note(node, f"{name}={ast.unparse(keyword.value)}", blocker)
+                    self._note(node, f"{name}={ast.unparse(keyword.value)}", meaning)
         # The strings of these are for people to read.
         if called not in ("print", "debug", "info", "warning", "warn", "error", "exception", "log", "critical"):
             for argument in (*node.args, *(each.value for each in node.keywords if each not in known)):
@@ -270,25 +252,23 @@ class _Visitor(ast.NodeVisitor):
             self._string(node, node.value, repr(node.value))
 
     def _string(self, node: ast.AST, value: str, what: str) -> None:
-        for pattern, blocker in STRINGS.items():
+        for pattern, meaning in STRINGS.items():
             if pattern.fullmatch(value):
-                self._note(node, what, blocker)
+                self._note(node, what, meaning)
 
     def _name(self, node: ast.AST, full: str) -> None:
-        fitting = [each for each in NAMES if full == each.name or full.startswith(f"{each.name}.")]
-        blocker = max(fitting, key=lambda each: len(each.name), default=None)
-        if blocker is None:
-            return
-        is_package = "." not in blocker.name  # the import is enough; uses below it would only repeat it
-        if not is_package or all(each.says != blocker.says for each in self.found.values()):
-            self._note(node, blocker.name if is_package else full, blocker)
+        fitting = [each for each in NAMES if full == each or full.startswith(f"{each}.")]
+        name = max(fitting, key=len, default="")
+        is_package = "." not in name  # the import is enough; uses below it would only repeat it
+        if name and not (is_package and any(each.says == NAMES[name]["says"] for each in self.found.values())):
+            self._note(node, name if is_package else full, NAMES[name])
 
-    def _note(self, node: ast.AST, what: str, blocker: Blocker) -> None:
+    def _note(self, node: ast.AST, what: str, meaning: Mapping[str, str]) -> None:
         line = int(getattr(node, "lineno", 0))
         # One line often names a module and then its function: the longer name is more specific.
         for (at, other), finding in list(self.found.items()):
-            if at == line and finding.says == blocker.says and (what in other or other in what):
+            if at == line and finding.says == meaning["says"] and (what in other or other in what):
                 if len(other) >= len(what):
                     return
                 del self.found[at, other]
-        self.found[line, what] = _finding(self.path, line, what, blocker)
+        self.found[line, what] = Finding(path=self.path, line=line, what=what, **meaning)

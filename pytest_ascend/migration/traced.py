@@ -11,19 +11,8 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.environment import measured
-from pytest_ascend.environment.chips import (
-    CONVOLUTIONS,
-    IN_HALVES,
-    IN_HF32,
-    MATRIX_PRODUCTS,
-    REFUSED,
-    Chip,
-    family,
-    multiplies,
-    objections,
-    product_formats,
-)
+from pytest_ascend.environment import chips, measured
+from pytest_ascend.environment.chips import CONVOLUTIONS, IN_HALVES, IN_HF32, MATRIX_PRODUCTS, REFUSED
 from pytest_ascend.migration.analysis import COMPOSITE, OPTIMIZER, PHASES, STANDINGS, UNKNOWN, Analysis, Kind, Operator
 from pytest_ascend.migration.running import Step, as_meta, fitting_batch, obstacle, quiet, trace
 from pytest_ascend.migration.target import TargetModel, target_model
@@ -65,10 +54,7 @@ def analyse(
     order = list(STANDINGS)
     operators.sort(key=lambda each: (-order.index(each.standing), -each.all_calls, each.name))
     breaks = graph_breaks(given, reads_values=traced.reads_values) if compiled else None
-    notes = [
-        *(note for each in traces for note in each.notes),
-        *_of_the_chip(operators, empty.chip),
-    ]
+    notes = [*(note for each in traces for note in each.notes), *_of_the_chip(operators, empty.chip)]
     is_batch = len({sum(use.calls for use in each.uses.values()) for each in traces}) == 1
     if not is_batch:
         notes.append("the number of operators grows with the first dimension, as steps of a sequence: is it the batch?")
@@ -79,7 +65,12 @@ def analyse(
         way=traced.way,
         optimizer=optimizer if training else "none",
         operators=tuple(operators),
-        older=tuple(_older(given.model)),
+        older=tuple(
+            f"{name or 'the model'} ({own})"
+            for name, module in given.model.named_modules()
+            for kind, own in _OLDER.items()
+            if isinstance(module, kind)
+        ),
         graph_breaks=breaks,
         memory=tuple(each.memory for each in traces),
         largest_batch=fitting_batch(given, step, empty.chip.memory_bytes) if searches else None,
@@ -92,11 +83,6 @@ def analyse(
 _OLDER = {torch.nn.LSTM: "DynamicRNN", torch.nn.GRU: "DynamicGRUV2", torch.nn.LSTMCell: "DynamicRNNV2"}
 
 
-def _older(model: torch.nn.Module) -> Iterator[str]:
-    for name, module in model.named_modules():
-        yield from (f"{name or 'the model'} ({own})" for kind, own in _OLDER.items() if isinstance(module, kind))
-
-
 #: What becomes of float32 in a product, and what to do about it.
 _BECOMES = {
     IN_HF32: "round their factors to HF32 by default; torch.npu.conv.allow_hf32 = False keeps float32",
@@ -105,17 +91,17 @@ _BECOMES = {
 }
 
 
-def _of_the_chip(operators: Iterable[Operator], chip: Chip) -> Iterator[str]:
+def _of_the_chip(operators: Iterable[Operator], chip: chips.Chip) -> Iterator[str]:
     """Yield what becomes of float32 in a model's products on a chip, and the objections to its operators there.
 
     Observations on such a chip count before CANN's documentation.
     """
-    if (its := family(chip.name)) is None:
+    if (its := chips.family(chip.name)) is None:
         return
     wide = [each.name for each in operators if any("float32" in _DTYPE.findall(text) for text, _ in each.signatures)]
-    products = [name for each in wide if multiplies(name := each.removeprefix("aten::"))]
+    products = [name for each in wide if chips.multiplies(name := each.removeprefix("aten::"))]
     kinds = {CONVOLUTIONS if "conv" in name else MATRIX_PRODUCTS for name in products}
-    for kind, how in product_formats(its).items():
+    for kind, how in chips.product_formats(its).items():
         if kind in kinds and how in _BECOMES:
             yield f"float32 {kind} on {chip.name} {_BECOMES[how]}"
     for each in operators:
@@ -123,7 +109,7 @@ def _of_the_chip(operators: Iterable[Operator], chip: Chip) -> Iterator[str]:
         dtypes = sorted({name for text, _ in each.signatures for name in _DTYPE.findall(text)})
         seen, source = measured.objections(name, dtypes, chip.name), ""
         if seen is None:
-            seen, source = objections(name, dtypes, its.name), " (CANN's documentation of the operator)"
+            seen, source = chips.objections(name, dtypes, its.name), " (CANN's documentation of the operator)"
         yield from (f"{each.name} on {chip.name}: {objection}{source}" for objection in seen)
 
 

@@ -33,8 +33,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin without any test. Raises UsageError for a sample that is none."""
-    few, _, of = (text := config.getoption("--upstream-sample")).partition("/")
-    if running.sample_of(text) is None:
+    if running.sample_of(text := config.getoption("--upstream-sample")) is None:
+        few, _, of = text.partition("/")
         raise pytest.UsageError(f"--upstream-sample: expected K/N such as 1/20, got {few}/{of}")
     config.stash[_ROWS], config.stash[_SKIPPED] = [], {}
 
@@ -69,16 +69,13 @@ def pytest_runtest_makereport(
 
         is_emulated = emulator.is_active()
         missing = emulator.missing() if is_emulated else ()
-        outcome = classify(_raised(call.excinfo.value), emulated=is_emulated, missing=missing)
+        error = call.excinfo.value
+        if isinstance(error, AssertionError) and str(error).startswith("Device raised "):
+            error = RuntimeError(str(error))  # an assertion of TorchCTS quotes what the device raised
+        outcome = classify(error, emulated=is_emulated, missing=missing)
     if outcome:
         item.config.stash[_ROWS].append(running.record(file, name, outcome, call.duration))
     return report
-
-
-def _raised(error: BaseException) -> BaseException:
-    """Return what the device raised where an assertion of TorchCTS quotes it."""
-    is_quoted = isinstance(error, AssertionError) and str(error).startswith("Device raised ")
-    return RuntimeError(str(error)) if is_quoted else error
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -49,15 +49,11 @@ class Rule:
     spared: int = 0
 
 
-class _Test(NamedTuple):
-    """The id of a test, and what rules tell tests apart by: class, beginning of the name, operator, dtype."""
+def _parsed(ids: Iterable[str], operators: Collection[str]) -> Iterator[tuple[str, tuple[str, str, str, str]]]:
+    """Yield the id of each test, and what rules tell tests apart by: class, beginning of the name, operator, dtype.
 
-    id: str
-    of: tuple[str, str, str, str]
-
-
-def _parsed(ids: Iterable[str], operators: Collection[str]) -> Iterator[_Test]:
-    """Tell the test, the operator and the dtype of each name: the longest known operator that it ends in."""
+    The operator is the longest known one that a name ends in.
+    """
     for each in ids:
         cls, name = each.split("::")[-2:]
         match = _PARTS.fullmatch(name)
@@ -66,7 +62,7 @@ def _parsed(ids: Iterable[str], operators: Collection[str]) -> Iterator[_Test]:
         ends = ("_".join(words[start:]) for start in range(2, len(words)))
         operator = next((end for end in ends if end in operators), "")
         prefix = what.removesuffix(f"_{operator}") if operator else what
-        yield _Test(each, (re.sub("PRIVATEUSE1|NPU", "", cls), prefix, operator, dtype))
+        yield each, (re.sub("PRIVATEUSE1|NPU", "", cls), prefix, operator, dtype)
 
 
 def operators_of_torch() -> dict[str, str]:
@@ -90,16 +86,16 @@ def derive(listed: Listed, ids: Iterable[str], source: str, operators: Collectio
     tests, then one of its tests, at last single tests.
     """
     every = list(_parsed(ids, operators))
-    reasons = {each.id: entry.reason for each in every if (entry := listed.of(*each.id.split("::", 1)))}
+    reasons = {each: entry.reason for each, _ in every if (entry := listed.of(*each.split("::", 1)))}
     left, found = set(reasons), list[tuple[tuple[Any, ...], int, int]]()
     for kind in _KINDS:
-        groups: dict[tuple[str, ...], list[_Test]] = {}
-        for each in every:
-            if each.of[_OPERATOR] or _OPERATOR not in kind or len(kind) > 2:
-                groups.setdefault(tuple(each.of[at] if at in kind else ANY for at in range(4)), []).append(each)
+        groups: dict[tuple[str, ...], list[str]] = {}
+        for each, of in every:
+            if of[_OPERATOR] or _OPERATOR not in kind or len(kind) > 2:
+                groups.setdefault(tuple(of[at] if at in kind else ANY for at in range(4)), []).append(each)
         for named, group in groups.items():
-            fresh = [each.id for each in group if each.id in left]
-            spared = sum(each.id not in reasons for each in group)
+            fresh = [each for each in group if each in left]
+            spared = sum(each not in reasons for each in group)
             if fresh and (kind is _KINDS[-1] or (len(fresh) >= FEWEST and spared <= SPARED * len(group))):
                 reason = Counter(reasons[each] for each in fresh).most_common(1)[0][0]
                 found.append(((reason, *((each,) for each in named)), len(fresh), spared))
@@ -131,9 +127,9 @@ def excluded(rules: Iterable[Rule], ids: Iterable[str], operators: Collection[st
     found: dict[str, Rule] = {}
     for rule in rules:
         wanted = [None if ANY in each else each for each in (rule.classes, rule.tests, rule.operators, rule.dtypes)]
-        for each in every:
-            if all(want is None or one in want for want, one in zip(wanted, each.of, strict=True)):
-                found.setdefault(each.id, rule)
+        for each, of in every:
+            if all(want is None or one in want for want, one in zip(wanted, of, strict=True)):
+                found.setdefault(each, rule)
     return found
 
 
