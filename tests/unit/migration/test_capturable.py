@@ -12,7 +12,7 @@ from pytest_ascend.environment.chips import DEFAULT, npu_of
 from pytest_ascend.migration.analysis import Analysis, Operator
 from pytest_ascend.migration.running import Step, trace
 from pytest_ascend.migration.target import TargetModel
-from pytest_ascend.migration.traced import _older, graph_breaks
+from pytest_ascend.migration.traced import analyse, graph_breaks
 from pytest_ascend.records.census import FALLBACK, NATIVE
 
 
@@ -43,9 +43,21 @@ def test_reads_masks_and_fallbacks_are_listed_with_their_lines_and_nothing_else(
     assert all("(model.py:7)" in each for each in found)
 
 
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        several = (nn.LSTM(4, 4), nn.RNN(4, 4), nn.GRU(4, 4), nn.GRUCell(4, 4), nn.LSTMCell(4, 4))
+        for place, each in enumerate(several):
+            self.add_module(str(place), each)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+
 def test_recurrent_modules_that_torch_npu_refuses_in_a_capture_are_listed_by_name() -> None:
-    model = nn.Sequential(nn.LSTM(4, 4), nn.RNN(4, 4), nn.GRU(4, 4), nn.GRUCell(4, 4), nn.LSTMCell(4, 4))
-    found = Analysis(chip=npu_of(DEFAULT), older=tuple(_older(model))).uncapturable
+    empty = Analysis(chip=npu_of(DEFAULT), model=f"{__name__}:Recurrent")
+    how = {"batches": (), "dtype": None, "autocast": None, "optimizer": "none", "training": False, "compiled": False}
+    found = analyse(empty, lambda _: NATIVE, ("cpu",), inputs="2x4", **how).uncapturable
     assert [each.partition(" is ")[0] for each in found] == ["0 (DynamicRNN)", "2 (DynamicGRUV2)", "4 (DynamicRNNV2)"]
 
 
