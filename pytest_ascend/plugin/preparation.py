@@ -22,8 +22,6 @@ from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.environment.npu_smi import NpuSmi, parse_map
 from pytest_ascend.environment.npu_smi import parse as parse_table
 from pytest_ascend.environment.signs import EMULATED_VARIABLE, Sign, signs
-from pytest_ascend.performance.settings import VARIABLES, Settings
-from pytest_ascend.performance.timing import shares_the_host
 from pytest_ascend.system.bundled import table
 from pytest_ascend.system.errors import DeviceUnavailable, UsageError
 
@@ -246,21 +244,3 @@ def _other(request: Request, devices: int) -> Prepared:
         cuda, chip = open_cuda(request.index)
         return Prepared(device=cuda, chip=chip, indices=(request.index,))
     return Prepared(device=Cpu(), chip=Cpu().chip(), indices=tuple(range(max(1, devices))))
-
-
-def settings_of(prepared: Prepared, *, cards: int | str, environ: Mapping[str, str]) -> Settings:
-    """Return what changes times: ``cards`` in use at once, torch's threads while work is timed, numerics, variables."""
-    import torch
-
-    found = {
-        "cards": cards,
-        "cpus": len(os.sched_getaffinity(0)),
-        "torch_threads": prepared.threads if prepared.isolated else torch.get_num_threads(),
-        **prepared.numerics,
-    }
-    if shares_the_host(prepared.device):
-        found["torch_threads"] = 1
-    if prepared.device.emulated:
-        emulator = prepared.emulator or EmulatorSettings()
-        found |= {"emulated_numerics": emulator.numerics, "emulated_memory_bytes": emulator.memory_bytes}
-    return {**found, **{name: environ[name] for name in VARIABLES if name in environ}}

@@ -127,7 +127,9 @@ def folded(terminal: Any, bundled: Collection[str], *, all_warnings: bool) -> It
 
     They are in the run log and on the page, and on the terminal by cause. pytest's last line still counts them.
     """
-    kept = {name: list(terminal.stats[name]) for name in _FOLDED if name in terminal.stats}
+    # pytest's short summary has these, and our own.
+    names = ("failed", "error", "warnings", "unsupported", "fallback", "flaky", "waived", "not-emulated")
+    kept = {name: list(terminal.stats[name]) for name in names if name in terminal.stats}
     warned = 0
     for name, reports in kept.items() if bundled else ():
         left = [each for each in reports if getattr(each, "nodeid", "") not in bundled]
@@ -139,7 +141,3 @@ def folded(terminal: Any, bundled: Collection[str], *, all_warnings: bool) -> It
         yield warned
     finally:
         terminal.stats.update(kept)
-
-
-#: Categories of pytest's short summary, and our own.
-_FOLDED = ("failed", "error", "warnings", "unsupported", "fallback", "flaky", "waived", "not-emulated")

@@ -19,18 +19,20 @@ from pytest_ascend.coverage import expectations, manifest, shards
 from pytest_ascend.coverage.expectations import Expectations
 from pytest_ascend.coverage.selection import CollectedCases, Plan, concerns, plan
 from pytest_ascend.doctor import Diagnosis, examine
+from pytest_ascend.emulator.settings import EmulatorSettings
 from pytest_ascend.environment import measured
 from pytest_ascend.environment.machine import PATIENT_S, this_machine
 from pytest_ascend.environment.stack import collect
-from pytest_ascend.performance.settings import NAME, Settings
+from pytest_ascend.performance.settings import NAME, VARIABLES, Settings
+from pytest_ascend.performance.timing import shares_the_host
 from pytest_ascend.plugin.options import Options
-from pytest_ascend.plugin.preparation import Prepared, settings_of
+from pytest_ascend.plugin.preparation import Prepared
 from pytest_ascend.records.bounds import now
 from pytest_ascend.records.case import OPTIONAL, Case, Stack
 from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog import contents
-from pytest_ascend.runlog.resuming import recorded
+from pytest_ascend.runlog.reading import recorded
 from pytest_ascend.runlog.writing import RunLog, read
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.errors import AscendError
@@ -41,8 +43,6 @@ from pytest_ascend.verdict.summary import Summary, exit_code, notice, summarise
 
 LOG = "run.jsonl"
 PAGE = "conformance.html"
-#: pytest's exit codes that take precedence over a verdict: interrupted, internal error, usage error.
-PYTEST_ONLY = (2, 3, 4)
 #: The suite that needs several devices.
 DISTRIBUTED = "distributed"
 
@@ -116,8 +116,18 @@ class RunSetup:
         return collect(device.kind, emulated=device.emulated, chip=self.prepared.chip)
 
     def timing(self) -> Settings:
-        """Return the settings that change how long work takes."""
-        return settings_of(self.prepared, cards=self.options.cards or 1, environ=os.environ)
+        """Return what changes times: cards in use at once, torch's threads while work is timed, numerics, variables."""
+        import torch
+
+        prepared, threads = self.prepared, 1
+        if not shares_the_host(prepared.device):
+            threads = prepared.threads if prepared.isolated else torch.get_num_threads()
+        cards, cpus = self.options.cards or 1, len(os.sched_getaffinity(0))
+        found = {"cards": cards, "cpus": cpus, "torch_threads": threads, **prepared.numerics}
+        if prepared.device.emulated:
+            emulator = prepared.emulator or EmulatorSettings()
+            found |= {"emulated_numerics": emulator.numerics, "emulated_memory_bytes": emulator.memory_bytes}
+        return found | {name: os.environ[name] for name in VARIABLES if name in os.environ}
 
 
 class RunRecorder:
@@ -217,7 +227,9 @@ class RunRecorder:
         """
         if self._log is None or self.summary is not None:
             return exit_status
-        ended, is_late = exit_status not in PYTEST_ONLY, time.monotonic() > self.setup.deadline(len(self.cases))
+        is_late = time.monotonic() > self.setup.deadline(len(self.cases))
+        # An interruption, an internal error and a wrong usage take precedence over a verdict.
+        ended = exit_status not in (2, 3, 4)
         if ended and is_late and self._log.waiting and not self.stopped:
             self.stopped = "the deadline of the run passed"
             self.lose(sorted(self._log.waiting), self.stopped)

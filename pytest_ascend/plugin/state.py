@@ -16,7 +16,7 @@ from pytest_ascend.plugin.keys import CASE, NOT_BUILT, SETUP
 from pytest_ascend.plugin.session import RunRecorder, RunSetup
 from pytest_ascend.plugin.startup import one_clear_message
 from pytest_ascend.records.case import Case
-from pytest_ascend.runlog.resuming import recorded
+from pytest_ascend.runlog.reading import recorded
 
 
 class RunState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -12,12 +13,12 @@ from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 import msgspec
 
 from pytest_ascend.records.bounds import Number
-from pytest_ascend.records.case import Case
+from pytest_ascend.records.case import Case, Stack
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import EVENTS, SCHEMA, SCHEMAS, Event, Footer, Header, Run, TimeStamped
 from pytest_ascend.system.errors import RunLogError
-from pytest_ascend.system.files import open_regular
+from pytest_ascend.system.files import open_regular, read_regular
 from pytest_ascend.system.programs import without_garbage_collection
 
 S = TypeVar("S")
@@ -58,6 +59,35 @@ def opened(path: Path) -> Iterator[BinaryIO]:
             path=str(path),
             hint="give the file run.jsonl, or the folder that holds it, of a run of pytest --ascend",
         ) from error
+
+
+def whole_part(path: Path) -> tuple[Run, int] | None:
+    """Return the content of a log up to its last complete line, without footer, and its length in bytes.
+
+    None if there is no log, or its header is incomplete. Raises RunLogError for one that is damaged before its end.
+    """
+    if not path.exists():
+        return None
+    data = read_regular(path, SIZE_LIMIT_BYTES)
+    data = data[: data.rfind(b"\n") + 1]
+    last = data.rfind(b"\n", 0, -1) + 1
+    if data[last:].startswith(b'{"type":"footer"'):
+        data = data[:last]
+    return (read_from(path, io.BytesIO(data)), len(data)) if data else None
+
+
+def recorded(folder: Path, stack: Stack | None = None) -> dict[str, float]:
+    """Return the duration of each case in the last run of a report folder, in seconds; nothing without one.
+
+    With a ``stack``, a run of another stack does not count: a case of a second there may be compiled for a minute here.
+    """
+    try:
+        found = whole_part(folder / "run.jsonl")
+    except (RunLogError, OSError):  # a damaged log, which is about to be replaced, must not stop the run
+        return {}
+    if not found or (stack is not None and found[0].header.stack != stack):
+        return {}
+    return {record.case.id: record.duration_s for record in found[0].records}
 
 
 def read_from(path: Path, file: BinaryIO) -> Run:

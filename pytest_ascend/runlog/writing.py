@@ -10,9 +10,11 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 from msgspec import structs
@@ -22,8 +24,7 @@ from pytest_ascend.records.outcome import Errored
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import CHAIN, SCHEMA, Attempted, Event, Footer, Header, Line, Resumed, Run
-from pytest_ascend.runlog.reading import HEADER_LIMIT_BYTES, RECORD_LIMIT_BYTES, read
-from pytest_ascend.runlog.resuming import refuse_another, whole_part
+from pytest_ascend.runlog.reading import HEADER_LIMIT_BYTES, RECORD_LIMIT_BYTES, broken_chain, read, whole_part
 from pytest_ascend.system.errors import RunLogError
 
 __all__ = ["RunLog", "read"]
@@ -31,6 +32,11 @@ __all__ = ["RunLog", "read"]
 DETAIL_LIMIT_CHARACTERS = 200_000
 #: Seconds within which lines are forced to the disk together: each time takes as long as most cases, and cards wait.
 SYNC_S = 0.2
+#: Options that affect results.
+DECIDING_OPTIONS = (
+    *("standard", "faults", "numerics", "expectations", "challenge"),
+    *("emulated_memory_bytes", "emulated_numerics", "emulated_cann", "emulated_chip"),
+)
 
 
 class RunLog:
@@ -231,3 +237,35 @@ def _set_aside(path: Path) -> None:
             older = (previous.with_name(f"{previous.stem}-{number}{previous.suffix}") for number in count(2))
             previous.replace(next(each for each in older if not each.exists()))
         path.replace(previous)
+
+
+def refuse_another(path: Path, run: Run, wanted: Header) -> None:
+    """Raise RunLogError, naming the difference, if this run may not continue another."""
+    if run.broken:
+        hint = "begin a new run without --ascend-resume: a log that was altered cannot be continued"
+        raise RunLogError(
+            f"the run in {path} cannot be continued: {broken_chain(run.broken)}", path=str(path), hint=hint
+        )
+    differences = list(_differences(run.header, wanted))
+    if differences:
+        raise RunLogError(
+            f"the run in {path} cannot be continued by this one, as they differ in\n  " + "\n  ".join(differences[:8]),
+            path=str(path),
+            hint="start it as it was started then, or begin a new run without --ascend-resume",
+        )
+
+
+def _differences(found: Header, wanted: Header) -> Iterator[str]:
+    compared: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
+        "stack": (asdict(found.stack), asdict(wanted.stack)),
+        "used": ({**dict.fromkeys(wanted.used, ""), **found.used}, wanted.used),
+        "options": (dict.fromkeys(DECIDING_OPTIONS) | dict(found.options), wanted.options),
+        "run": ({"level": found.level}, {"level": wanted.level}),
+    }
+    for name, (there, here) in compared.items():
+        for key in DECIDING_OPTIONS if name == "options" else there:
+            if there[key] != here.get(key):
+                yield f"{name}.{key}: {there[key]!r} in that run, {here.get(key)!r} in this one"
+    before, after = {case.id for case in found.manifest}, {case.id for case in wanted.manifest}
+    for case_id in sorted(before ^ after)[:3]:
+        yield f"manifest: the case {case_id!r} is only in {'that' if case_id in before else 'this'} run"

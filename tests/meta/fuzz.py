@@ -492,7 +492,7 @@ def _readers() -> Mapping[str, tuple[str, Callable[[Path], object]]]:
     from pytest_ascend.page.matrix import render_matrix
     from pytest_ascend.page.matrix import scan as scan_run
     from pytest_ascend.performance import baseline
-    from pytest_ascend.runlog.resuming import whole_part
+    from pytest_ascend.runlog.reading import whole_part
     from pytest_ascend.runlog.writing import read
     from pytest_ascend.verdict.summary import summarise
     from tests.unit.runlog import synthetic

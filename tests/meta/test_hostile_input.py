@@ -24,7 +24,7 @@ from pytest_ascend.golden import Golden, GoldenStore
 from pytest_ascend.golden.files import Provenance
 from pytest_ascend.page import html
 from pytest_ascend.precision import standard_of
-from pytest_ascend.runlog.resuming import whole_part
+from pytest_ascend.runlog.reading import whole_part
 from pytest_ascend.runlog.writing import read
 from pytest_ascend.system.files import write_file
 from pytest_ascend.system.text import parse_duration, parse_share, parse_size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from pytest_ascend.performance.commands import baseline_of
 from pytest_ascend.performance.comparison import Comparison
 from pytest_ascend.performance.estimate import estimate
 from pytest_ascend.performance.settings import VARIABLES, differences
-from pytest_ascend.plugin.preparation import Prepared, settings_of
+from pytest_ascend.plugin.options import Options
+from pytest_ascend.plugin.preparation import Prepared
+from pytest_ascend.plugin.session import RunSetup
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
@@ -28,6 +31,12 @@ from .test_baseline import NAME, STACK, made
 
 SETTINGS = {"torch_threads": 8, "matmul.allow_hf32": False, "TASK_QUEUE_ENABLE": "1"}
 SLOW = estimate([200.0] * 10)
+
+
+def settings_of(prepared: Prepared, *, cards: int, environ: Mapping[str, str]) -> Mapping[str, object]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "environ", environ)
+        return RunSetup(options=Options(cards=cards), scope="", suites=Path(), prepared=prepared).timing()
 
 
 def test_what_is_in_force_is_found() -> None:

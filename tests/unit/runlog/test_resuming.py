@@ -11,7 +11,7 @@ from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import Header, Lost, Resumed
-from pytest_ascend.runlog.resuming import recorded
+from pytest_ascend.runlog.reading import recorded
 from pytest_ascend.runlog.writing import RunLog, read
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog.synthetic import header, op_cases, replace

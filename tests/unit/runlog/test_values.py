@@ -13,7 +13,7 @@ import pytest
 
 from pytest_ascend.errors import RunLogError
 from pytest_ascend.records.outcome import Errored
-from pytest_ascend.runlog import codec, contents, reading, resuming, writing
+from pytest_ascend.runlog import codec, contents, reading, writing
 from pytest_ascend.runlog.contents import (
     EVENTS,
     Attempted,
@@ -463,36 +463,36 @@ def test_a_continued_log_says_so_and_knows_its_records(tmp_path: Path) -> None:
     assert read(log.path).lines == (2, 3, 5)
 
 
-@pytest.mark.parametrize("option", resuming.DECIDING_OPTIONS)
+@pytest.mark.parametrize("option", writing.DECIDING_OPTIONS)
 def test_each_option_that_decides_results_keeps_runs_apart(option: str) -> None:
     header = synthetic.header(CASES)
     other = replace(header, options={**header.options, option: "x"})
-    assert list(resuming._differences(header, other)) == [f"options.{option}: None in that run, 'x' in this one"]
-    assert list(resuming._differences(other, header)) == [f"options.{option}: 'x' in that run, None in this one"]
-    assert list(resuming._differences(other, other)) == []
+    assert list(writing._differences(header, other)) == [f"options.{option}: None in that run, 'x' in this one"]
+    assert list(writing._differences(other, header)) == [f"options.{option}: 'x' in that run, None in this one"]
+    assert list(writing._differences(other, other)) == []
 
 
 def test_what_only_one_run_was_judged_by_is_a_difference_and_three_cases_are_named() -> None:
     header = synthetic.header(CASES)
     used = replace(header, used={"rules": "r"})
-    assert list(resuming._differences(header, used)) == ["used.rules: '' in that run, 'r' in this one"]
+    assert list(writing._differences(header, used)) == ["used.rules: '' in that run, 'r' in this one"]
     many = replace(header, manifest=(*CASES, *synthetic.other_cases()[:4]))
-    said = list(resuming._differences(header, many))
+    said = list(writing._differences(header, many))
     assert len(said) == 3
     assert all(each.endswith("is only in this run") for each in said)
-    assert next(resuming._differences(many, header)).endswith("is only in that run")
+    assert next(writing._differences(many, header)).endswith("is only in that run")
 
 
 def test_eight_differences_are_named() -> None:
     run = Run(header=synthetic.header(CASES), records=())
-    other = replace(run.header, options=dict.fromkeys(resuming.DECIDING_OPTIONS, "x"))
-    assert len(resuming.DECIDING_OPTIONS) == 9
+    other = replace(run.header, options=dict.fromkeys(writing.DECIDING_OPTIONS, "x"))
+    assert len(writing.DECIDING_OPTIONS) == 9
     with pytest.raises(RunLogError) as caught:
-        resuming.refuse_another(Path("x"), run, other)
+        writing.refuse_another(Path("x"), run, other)
     assert len(caught.value.message.splitlines()) == 1 + 8
-    resuming.refuse_another(Path("x"), run, run.header)
+    writing.refuse_another(Path("x"), run, run.header)
     with pytest.raises(RunLogError, match="Line 7 does not continue the chain"):
-        resuming.refuse_another(Path("x"), replace(run, broken=7), run.header)
+        writing.refuse_another(Path("x"), replace(run, broken=7), run.header)
 
 
 def test_a_log_is_read_line_by_line(whole: bytes) -> None:
