@@ -147,15 +147,6 @@ def _open_lock(path: Path) -> int:
     return os.open(path, flags)
 
 
-@dataclass(frozen=True, slots=True)
-class Assigned:
-    """A task for a card. If ``alone``, it gets its own process; ``avoid`` is the card of an earlier attempt."""
-
-    task: Task
-    alone: bool = False
-    avoid: str = ""
-
-
 @dataclass(kw_only=True, slots=True)
 class CardQueue:
     """A card with its child: ``assigned`` waits for its start, ``current`` is running, ``following`` comes next.
@@ -174,8 +165,8 @@ class CardQueue:
     alone: bool = False
     deterministic: bool = False
     runs: int = 0
-    assigned: Assigned | None = None
-    current: Assigned | None = None
+    assigned: Task | None = None
+    current: Task | None = None
     following: deque[Task] = field(default_factory=deque)
     ahead: bool = False
     last: Task | None = None
@@ -194,8 +185,7 @@ class CardQueue:
     @property
     def group(self) -> str:
         """The group of the current tasks, "" for none."""
-        assigned = self.assigned or self.current
-        task = self.following[-1] if self.following else assigned.task if assigned else self.last
+        task = self.following[-1] if self.following else self.assigned or self.current or self.last
         return task.group if task else ""
 
     def is_unfit(self) -> bool:
@@ -203,7 +193,7 @@ class CardQueue:
         wanted = self.assigned
         if wanted is None:
             return False
-        is_other = (wanted.alone, wanted.task.deterministic) != (self.alone, self.deterministic)
+        is_other = (wanted.alone, wanted.deterministic) != (self.alone, self.deterministic)
         return is_other or (wanted.alone and self.runs > 0)
 
     def is_overdue(self) -> bool:
@@ -220,17 +210,16 @@ class CardQueue:
     def give(self, *, ahead: bool = False) -> None:
         """Tell the child to run the assigned task, or ``ahead`` the first that follows, once the current one passed."""
         begun, self.assigned, self.ahead = self.assigned, None, ahead
-        first, second, *_ = [*([begun.task] if begun else []), *self.following, None]
+        first, second, *_ = [*([begun] if begun else []), *self.following, None]
         if self.child and first:
             self.child.send(run=first.index, next=second.index if second else -1, ahead=ahead)
         if begun:
             self.begin(begun)
 
-    def begin(self, begun: Assigned) -> None:
+    def begin(self, task: Task) -> None:
         """Note that the child runs this now."""
-        self.current, task = begun, begun.task
+        self.current = self.last = task
         self.runs += 1
-        self.last = task
         self.payloads = []
         self.deadline.allow(task.limit_s + (0.0 if task.subject in self.met else task.first_s))
         self.met.add(task.subject)

@@ -36,7 +36,8 @@ class Task:
     ``is_case`` is false for an ordinary test, whose answer is final. The first task of a ``subject`` in a
     process may take ``first_s`` longer: an operator is loaded, and maybe compiled, when it is called first.
     ``deterministic`` needs a process that enabled determinism before its first operator. Tasks of one ``group`` run one
-    after another, in one process if possible: they share the results of the first.
+    after another, in one process if possible: they share the results of the first. One that runs again may need a
+    process of its own (``alone``), and another card than that of the last attempt (``avoid``).
     """
 
     index: int
@@ -46,6 +47,8 @@ class Task:
     first_s: float = 0.0
     deterministic: bool = False
     group: str = ""
+    alone: bool = False
+    avoid: str = ""
 
 
 #: The answer after which a child begins what it was told ahead; after any other it drops that.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from multiprocessing.connection import wait
 from typing import Any, Protocol
 
 from pytest_ascend.isolation.attempts import DOUBTFUL, Attempt, Decision, End, decide, how_it_ended
-from pytest_ascend.isolation.cards import Assigned, Card, CardQueue
+from pytest_ascend.isolation.cards import Card, CardQueue
 from pytest_ascend.isolation.process import GOES_ON, Child, Task, is_stopped, native
 
 #: Seconds after which a dead child is noticed even if another process keeps its pipe open.
@@ -68,7 +68,7 @@ class Supervisor:
         earlier: Mapping[int, Sequence[Attempt]] | None = None,
     ) -> None:
         self._queue = deque(tasks)
-        self._again: list[Assigned] = []
+        self._again: list[Task] = []
         self._attempts = {index: list(attempts) for index, attempts in (earlier or {}).items()}
         self._lanes = [CardQueue(card=card) for card in cards]
         self._listener = listener
@@ -103,7 +103,7 @@ class Supervisor:
             telling = [each for each in attempts if each.card not in self._faulty()] or attempts
             is_flaky = len({each.result for each in telling if each.counts}) > 1
             self._listener.decided(task, Decision.FLAKY if is_flaky else Decision.ACCEPT, telling)
-        return [*self._queue, *(each.task for each in self._again)], why
+        return [*self._queue, *self._again], why
 
     def _reason_to_stop(self) -> str:
         if any(self._attempts[task.index][-1].result != "passed" for task, _ in self._decisions):
@@ -127,7 +127,7 @@ class Supervisor:
             if not lane.following or lane.ahead or self._again or lane.current.alone:
                 return
             following = lane.following[0]
-            if lane.current.task.group and following.group and following.deterministic == lane.deterministic:
+            if lane.current.group and following.group and following.deterministic == lane.deterministic:
                 self._reserve(lane, 2)
                 lane.give(ahead=True)
             return
@@ -137,7 +137,7 @@ class Supervisor:
         if lane.child and lane.is_unfit():
             self._drop(lane, self._settings.end_limit_s)
         if lane.child is None:
-            how = {"alone": lane.assigned.alone, "deterministic": lane.assigned.task.deterministic}
+            how = {"alone": lane.assigned.alone, "deterministic": lane.assigned.deterministic}
             child = self._listener.start(lane.card, **how)
             lane.began(child, limit_s=self._settings.start_limit_s, **how)
         elif lane.ready:
@@ -146,19 +146,19 @@ class Supervisor:
             lane.give()
             self._feed(lane)  # what comes next
 
-    def _pick(self, lane: CardQueue) -> Assigned | None:
+    def _pick(self, lane: CardQueue) -> Task | None:
         has_other = any(other is not lane and not other.card.quarantined for other in self._lanes)
-        repeated = [each for each in self._again if each.task is lane.last and not each.alone and not has_other]
+        last = lane.last.index if lane.last else -1
+        repeated = [each for each in self._again if each.index == last and not each.alone and not has_other]
         if not repeated and lane.following:
-            return Assigned(lane.following.popleft())
+            return lane.following.popleft()
         is_prompt = lane.child is None or not self._queue
         may_run = (each for each in self._again if is_prompt or not each.alone)
         repeated += [each for each in may_run if each.avoid != lane.card.label or not has_other]
         if repeated:
             self._again.remove(repeated[0])
             return repeated[0]
-        following = self._next(lane)
-        return Assigned(following) if following else None
+        return self._next(lane)
 
     def _next(self, lane: CardQueue) -> Task | None:
         """Take the next task, if any: of the lane's group, or else the first of a group that no lane works on."""
@@ -186,7 +186,8 @@ class Supervisor:
     def _give_up(self, lane: CardQueue, patience_s: float = 0.0) -> None:
         """End a child, and put back all that its lane holds, in its order."""
         self._drop(lane, patience_s)
-        self._queue.extendleft(held.task for held in (lane.assigned, lane.current) if held)
+        held = (each for each in (lane.assigned, lane.current) if each)
+        self._queue.extendleft(replace(each, alone=False, avoid="") for each in held)
         lane.assigned = lane.current = None
 
     # --- hearing ---
@@ -254,18 +255,18 @@ class Supervisor:
 
     def _conclude(self, lane: CardQueue, end: End, **said: str) -> None:
         """Decide on the current task; ``said`` are the answer, the reason and the detail of the attempt."""
-        held, lane.current = lane.current, None
-        assert held is not None  # noqa: S101  (callers looked)
-        attempt = Attempt(card=lane.card.label, end=end, alone=held.alone, payloads=tuple(lane.payloads), **said)
+        task, lane.current = lane.current, None
+        assert task is not None  # noqa: S101  (callers looked)
+        attempt = Attempt(card=lane.card.label, end=end, alone=task.alone, payloads=tuple(lane.payloads), **said)
         answer = attempt.answer
         if end is End.ANSWERED and answer == GOES_ON and lane.ahead:
-            lane.begin(Assigned(lane.following.popleft()))
+            lane.begin(lane.following.popleft())
         lane.ahead = False
         if end is not End.ANSWERED:
             self._drop(lane)
         elif answer == "errored" and self._doubts < self._settings.doubts_limit:
             self._drop(lane, self._settings.end_limit_s)  # the error may have left this process in a bad state
-        task, attempts = held.task, self._attempts.setdefault(held.task.index, [])
+        attempts = self._attempts.setdefault(task.index, [])
         attempts.append(attempt)
         self._suspect(task, attempts)
         decision = decide(attempts, faulty=self._faulty(), is_case=task.is_case)
@@ -274,7 +275,7 @@ class Supervisor:
             decision = Decision.ACCEPT if self._doubts > self._settings.doubts_limit else decision
         if decision in {Decision.AGAIN, Decision.ALONE}:
             self._listener.attempted(task, attempt)
-            self._again.append(Assigned(task, alone=decision is Decision.ALONE, avoid=attempt.card))
+            self._again.append(replace(task, alone=decision is Decision.ALONE, avoid=attempt.card))
         elif decision is Decision.FLAKY and len(self._lanes) > 1:
             self._listener.attempted(task, attempt)
             self._open.append(task)  # a card may turn out to be faulty, which invalidates its answers

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_ascend.isolation.cards import Assigned, Card, CardQueue
+from pytest_ascend.isolation.cards import Card, CardQueue
 from pytest_ascend.isolation.process import Child, Task
 
 
@@ -50,10 +50,10 @@ def test_a_process_is_fit_for_what_it_was_started_for_and_one_that_is_alone_for_
 ) -> None:
     made = lane(alone=alone)
     for index in range(runs):
-        made.assigned = Assigned(Task(index, 1.0), alone=alone)
+        made.assigned = Task(index, 1.0, alone=alone)
         made.give()
     assert made.runs == runs
-    made.assigned = Assigned(Task(99, 1.0), alone=wanted)
+    made.assigned = Task(99, 1.0, alone=wanted)
     assert made.is_unfit() is unfit
 
 
@@ -61,11 +61,11 @@ def test_the_first_task_of_a_subject_has_more_time_and_the_child_hears_what_come
     made, limits = lane(), []
     tasks = [Task(index, 10.0, subject=subject, first_s=100.0) for index, subject in enumerate(("add", "add", "mul"))]
     for task, following in zip(tasks, (tasks[1], None, None), strict=True):
-        made.assigned, made.following = Assigned(task), deque(filter(None, [following]))
+        made.assigned, made.following = task, deque(filter(None, [following]))
         made.give()
         limits.append(made.deadline.limit_s)
         assert abs(made.deadline.at - time.monotonic() - limits[-1]) < 5
-        assert (made.assigned, made.current.task, made.last) == (None, task, task)
+        assert (made.assigned, made.current, made.last) == (None, task, task)
     assert limits == [110.0, 10.0, 110.0]
     assert made.child.messages == [
         {"run": 0, "next": 1, "ahead": False},
@@ -76,22 +76,22 @@ def test_the_first_task_of_a_subject_has_more_time_and_the_child_hears_what_come
 
 def test_what_is_told_ahead_is_begun_with_the_time_that_it_needs() -> None:
     made, tasks = lane(), [Task(index, 10.0, subject="add", first_s=100.0) for index in range(3)]
-    made.assigned, made.following = Assigned(tasks[0]), deque(tasks[1:])
+    made.assigned, made.following = tasks[0], deque(tasks[1:])
     made.give()
     made.give(ahead=True)
-    assert (made.ahead, list(made.following), made.current.task) == (True, tasks[1:], tasks[0])
+    assert (made.ahead, list(made.following), made.current) == (True, tasks[1:], tasks[0])
     made.following.pop()
     made.give(ahead=True)
     made.payloads.append({})
-    made.begin(Assigned(made.following.popleft()))
-    assert (list(made.following), made.current.task, made.last) == ([], tasks[1], tasks[1])
+    made.begin(made.following.popleft())
+    assert (list(made.following), made.current, made.last) == ([], tasks[1], tasks[1])
     assert (made.payloads, made.deadline.limit_s, made.runs) == ([], 10.0, 2)
     assert made.child.messages[1:] == [{"run": 1, "next": 2, "ahead": True}, {"run": 1, "next": -1, "ahead": True}]
 
 
 def test_a_fresh_child_has_met_nothing_and_done_nothing() -> None:
     made = lane()
-    made.assigned = Assigned(Task(0, 1.0, subject="add", first_s=3.0))
+    made.assigned = Task(0, 1.0, subject="add", first_s=3.0)
     made.give()
     made.began(Heard(), alone=True, limit_s=7.0)  # type: ignore[arg-type]
     assert (made.runs, made.met, made.last, made.alone, made.ready) == (0, set(), None, True, False)
@@ -105,7 +105,7 @@ def test_only_who_is_at_something_can_be_late() -> None:
     assert made.is_overdue()  # at its start
     made.ready = True
     assert not made.is_overdue()  # waits for work
-    made.current = Assigned(Task(0, 1.0))
+    made.current = Task(0, 1.0)
     assert made.is_overdue()
     made.current = None
     assert [made.is_busy, made.following.append(Task(1, 1.0)), made.is_busy] == [False, None, True]
@@ -167,11 +167,9 @@ def test_the_group_at_work_is_that_of_what_comes_next_or_was_last() -> None:
     made = lane()
     assert made.group == ""
     last, current, assigned, following = (Task(place, 1.0, group=each) for place, each in enumerate("abcd"))
-    for name, value in (
-        ("last", last), ("current", Assigned(current)), ("assigned", Assigned(assigned)),
-    ):  # fmt: skip
+    for name, value in (("last", last), ("current", current), ("assigned", assigned)):
         setattr(made, name, value)
-        assert made.group == (value.task if isinstance(value, Assigned) else value).group
+        assert made.group == value.group
     made.following += [last, following]
     assert made.group == following.group
 
@@ -180,5 +178,5 @@ def test_the_group_at_work_is_that_of_what_comes_next_or_was_last() -> None:
 def test_a_process_is_fit_for_determinism_where_it_was_started_with_it(asked_for: bool) -> None:
     made = lane()
     made.began(Heard(), alone=False, limit_s=5, deterministic=True)  # type: ignore[arg-type]
-    made.assigned = Assigned(Task(0, 1.0, deterministic=asked_for))
+    made.assigned = Task(0, 1.0, deterministic=asked_for)
     assert made.is_unfit() is not asked_for

@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from pytest_ascend.isolation import cards as cards_module
 from pytest_ascend.isolation import process, supervisor
 from pytest_ascend.isolation.attempts import Attempt, Decision, End
-from pytest_ascend.isolation.cards import Assigned, Card
+from pytest_ascend.isolation.cards import Card
 from pytest_ascend.isolation.process import Channel, Child, Task
 from pytest_ascend.isolation.supervisor import Settings, Supervisor
 from pytest_ascend.plugin.parent import _recorded
@@ -411,7 +412,7 @@ def test_a_lane_takes_of_its_group_or_of_one_that_nobody_works_on(
 def test_what_is_tried_again_is_tried_elsewhere_where_there_is_another_card() -> None:
     made = lanes()
     first, second = made._lanes
-    again = Assigned(task(0), avoid="npu:0")
+    again = replace(task(0), avoid="npu:0")
     made._again = [again]
     assert made._pick(first) is None
     assert made._pick(second) is again
@@ -423,10 +424,10 @@ def test_what_is_tried_again_is_tried_elsewhere_where_there_is_another_card() ->
 def test_what_is_tried_again_alone_waits_for_a_fresh_process_while_there_is_other_work() -> None:
     made = lanes(1, tasks=[task(1)])
     [lane] = made._lanes
-    alone = Assigned(task(0), alone=True)
+    alone = replace(task(0), alone=True)
     made._again = [alone]
     lane.child = object()  # type: ignore[assignment]
-    assert made._pick(lane) == Assigned(task(1))
+    assert made._pick(lane) == task(1)
     assert made._pick(lane) is alone, "nothing else is left"
     assert made._pick(lane) is None
 
@@ -435,11 +436,11 @@ def test_a_task_that_ran_last_is_repeated_before_what_is_reserved() -> None:
     made = lanes(1)
     [lane] = made._lanes
     last, following = task(0), task(1)
-    again = Assigned(last, avoid="npu:0")
+    again = replace(last, avoid="npu:0")
     lane.last, made._again = last, [again]
     lane.following.append(following)
     assert made._pick(lane) is again
-    assert made._pick(lane) == Assigned(following)
+    assert made._pick(lane) == following
     assert not lane.following
 
 
@@ -449,11 +450,11 @@ def test_nothing_is_reserved_for_a_task_alone_nor_twice(alone: bool, reserved: l
     [lane] = made._lanes
     lane.child, lane.ready, lane.alone = Scripted(0, "", lambda index, child: []), True, alone  # type: ignore[assignment]
     for _ in range(2):
-        lane.assigned = Assigned(task(0), alone=alone)
+        lane.assigned = replace(task(0), alone=alone)
         made._feed(lane)
         assert [each.index for each in lane.following] == reserved
         lane.current, lane.runs = None, 0
-    lane.current = Assigned(task(0), alone=alone)
+    lane.current = replace(task(0), alone=alone)
     made._give_up(lane)
     assert [each.index for each in made._queue] == [0, 1, 2]
     assert not lane.is_busy
