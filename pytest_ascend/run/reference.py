@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten
 
-from pytest_ascend.device import Device
 from pytest_ascend.golden import Golden, GoldenStore, Provenance
 from pytest_ascend.precision.reference import Source, plain
 from pytest_ascend.precision.stand_ins import autocast_of
@@ -129,20 +127,3 @@ def _digest(subject: Any, inputs: Any, kwargs: Any) -> str:
             digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def latencies_us(call: Callable[[], object], device: Device, *, rounds: int, warm_ups: int = 2) -> tuple[float, ...]:
-    """Call ``call`` repeatedly and return the time of each round in us, including synchronisation.
-
-    The first ``warm_ups`` calls, which load or compile kernels, are not counted.
-    """
-    for _ in range(warm_ups):
-        call()
-    device.synchronize()
-    found = []
-    for _ in range(rounds):
-        start = time.perf_counter_ns()
-        call()
-        device.synchronize()
-        found.append((time.perf_counter_ns() - start) / 1000)
-    return tuple(found)

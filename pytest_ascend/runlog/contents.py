@@ -293,8 +293,3 @@ class Run:
         known = {record.case.id for record in self.records}
         found = (event for event in self.events if isinstance(event, Lost))
         return {case: event.reason for event in found for case in event.cases if case not in known}
-
-    @property
-    def missed_faults(self) -> tuple[str, ...]:
-        """Return the names of planted faults that the judge of this run did not detect."""
-        return tuple(each for event in self.events if isinstance(event, SelfTest) for each in event.missed)

@@ -26,7 +26,7 @@ from pytest_ascend.records.outcome import (
     Waived,
 )
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.runlog.contents import SUBSET, Footer, FooterVerdict, Run
+from pytest_ascend.runlog.contents import SUBSET, Footer, FooterVerdict, Run, SelfTest
 from pytest_ascend.runlog.reading import broken_chain
 from pytest_ascend.system.text import one_line
 from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, in_both, say
@@ -193,8 +193,9 @@ def results_of(run: Run, left_out: Collection[str] = ()) -> Iterator[ResultRecor
 
 
 def _contradictions(summary: Summary) -> Iterator[str]:
-    for missed in summary.run.missed_faults:
-        yield f"The judge of this run did not see a planted fault: {missed}."
+    for event in summary.run.events:
+        for missed in event.missed if isinstance(event, SelfTest) else ():
+            yield f"The judge of this run did not see a planted fault: {missed}."
     if summary.run.broken:
         yield broken_chain(summary.run.broken)
     if footer := summary.run.footer:

@@ -20,7 +20,7 @@ from pytest_ascend.errors import DeviceUnavailable, UsageError
 from pytest_ascend.plugin import preparation
 from pytest_ascend.plugin.preparation import EMULATED_DEVICES, Prepared, prepare
 from pytest_ascend.run.outcomes import classify
-from pytest_ascend.run.reference import CpuReference, cpu_reference, latencies_us
+from pytest_ascend.run.reference import CpuReference, cpu_reference
 
 SAID = {"chip": "Ascend910B3", "numerics": {"a": 1}, "physical": list(range(16)), "buses": [""] * 16}
 
@@ -251,12 +251,3 @@ def test_references_pass_on_every_argument(tmp_path: Any) -> None:
     manifest = GoldenStore(tmp_path).read("mine/sum")
     assert manifest.meta["form"] == "tensor"
     assert len(manifest.meta["made_from"]) == 64
-
-
-def test_warm_ups_are_not_counted() -> None:
-    calls: list[str] = []
-    device: Any = SimpleNamespace(synchronize=lambda: calls.append("wait"))
-    times = latencies_us(lambda: calls.append("call"), device, rounds=2, warm_ups=3)
-    assert len(times) == 2
-    assert all(each >= 0 for each in times)
-    assert calls == ["call"] * 3 + ["wait"] + ["call", "wait"] * 2

@@ -9,7 +9,7 @@ import torch
 
 from pytest_ascend.errors import GoldenError, UsageError
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.run.reference import CpuReference, cpu_reference, latencies_us
+from pytest_ascend.run.reference import CpuReference, cpu_reference
 
 
 def test_a_module_is_computed_in_float64_and_left_as_it_is() -> None:
@@ -107,23 +107,3 @@ def test_a_missing_golden_says_how_to_store_it(tmp_path: Path) -> None:
     with pytest.raises(GoldenError) as raised:
         CpuReference(GoldenStore(tmp_path))(torch.neg, torch.ones(1), golden="mine/block")
     assert "--ascend-baselines=update=yes" in raised.value.hint
-
-
-class Clocked:
-    """A device on which work takes as long as it is waited for: 7 us each time, after a call of 3 us."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now_ns = 0
-        monkeypatch.setattr("pytest_ascend.run.reference.time.perf_counter_ns", lambda: self.now_ns)
-
-    def call(self) -> None:
-        self.now_ns += 3_000
-
-    def synchronize(self) -> None:
-        self.now_ns += 7_000
-
-
-def test_a_round_is_a_call_and_the_wait_for_it_after_two_to_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = Clocked(monkeypatch)
-    assert latencies_us(device.call, device, rounds=3) == (10.0, 10.0, 10.0)  # type: ignore[arg-type]
-    assert device.now_ns == 2 * 3_000 + 7_000 + 3 * 10_000

@@ -200,8 +200,8 @@ def test_the_self_test_of_earlier_logs_is_read_by_its_former_names(path, schema,
     header, *rest = path.read_text(encoding="utf-8").splitlines(keepends=True)
     event = {"type": "event", "kind": kind, "planted": 15, "detected": 14, "honest": 5, "missed": ["relu"]}
     path.write_text("".join((header, json.dumps(event) + "\n", *rest)), encoding="utf-8")
-    assert read(path).missed_faults == ("relu",)
-    assert next(each for each in read(path).events if isinstance(each, SelfTest)).correct == 5
+    test = next(each for each in read(path).events if isinstance(each, SelfTest))
+    assert (test.missed, test.correct) == (("relu",), 5)
 
 
 def test_what_the_doctor_found_is_read_and_checked(path):

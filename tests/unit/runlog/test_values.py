@@ -329,7 +329,7 @@ def test_a_run_knows_what_was_lost_and_missed() -> None:
     missed = SelfTest(planted=2, detected=0, correct=0, missed=("x", "y"))
     run = Run(header=synthetic.header(CASES), records=records, events=(lost, missed, replace(missed, missed=("z",))))
     assert run.lost == {CASES[1].id: "r"}
-    assert run.missed_faults == ("x", "y", "z")
+    assert [each.rpartition(": ")[2] for each in summarise(run).contradictions] == ["x.", "y.", "z."]
     assert (run.line(0), run.line(7)) == (2, 9)
     assert replace(run, lines=(5,)).line(0) == 5
     assert replace(run, lines=(5,)).line(1) == 3
