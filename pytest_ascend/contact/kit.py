@@ -17,9 +17,8 @@ from typing import Any
 import click
 
 from pytest_ascend.contact import host
-from pytest_ascend.contact.questions import LISTS
 from pytest_ascend.contact.redaction import Redaction
-from pytest_ascend.contact.steps import MARK, SCHEMA, Notebook
+from pytest_ascend.contact.steps import SCHEMA, Notebook
 from pytest_ascend.contact.summary import page
 from pytest_ascend.doctor import examine
 from pytest_ascend.environment.machine import this_machine
@@ -51,11 +50,8 @@ LAST_S: Mapping[str, float] = {
 }
 #: The limit of the whole in seconds; what does not fit is left out, and marked so.
 WHOLE_S = 600.0
-SMOKE_S = 150.0
-LOAD_S = 60.0
-#: Seconds reserved for the steps after the run of level smoke, and for that run and them.
-FOR_LAST_S = 110.0
-KEPT_S = SMOKE_S + FOR_LAST_S + 20.0
+#: The limit of the run of level smoke, and the seconds that are kept for the steps after it.
+SMOKE_S, FOR_LAST_S = 150.0, 110.0
 #: How often a list of questions is started: each time, the question at which the last process died is skipped.
 MOST_DEATHS = 10
 #: Seconds of a step that are reserved for its end.
@@ -89,40 +85,31 @@ class Kit:
         """Return the seconds left of the whole."""
         return WHOLE_S - (time.monotonic() - self.began)
 
-    def ask(self, name: str, command: list[str], limit_s: float) -> Answer:
-        """Run one step in a child process; however it ends, that is an answer."""
-        began = time.monotonic()
-        limit_s = min(limit_s, self.left_s)
-        if limit_s < ENDING_S:
-            return self.add(Answer(name=name, status="late", output="no time was left for it"), began)
-        reply = run(command, self.environ, limit_s)
-        data = _marked(reply.text)
-        status = "late" if reply.late else "done" if data is not None else "failed"
-        output = reply.failure if data is not None else f"{reply.failure}\n{reply.text[-20_000:]}".strip()
-        return self.add(Answer(name=name, status=status, data=data, output=output), began)
-
     def step(self, name: str, limit_s: float) -> Answer:
-        """Run one step of :mod:`pytest_ascend.contact.steps`, or one with a list of questions."""
-        command = [sys.executable, "-m", "pytest_ascend.contact.steps", name]
-        return self._list(name, command, limit_s) if name in LISTS else self.ask(name, command, limit_s)
+        """Run one step of :mod:`pytest_ascend.contact.steps`."""
+        return self.ask(name, [sys.executable, "-m", "pytest_ascend.contact.steps", name], limit_s)
 
-    def _list(self, name: str, command: list[str], limit_s: float) -> Answer:
-        """Ask a list of questions; if a process dies at one, another continues with the next."""
+    def ask(self, name: str, command: list[str], limit_s: float) -> Answer:
+        """Run one step in a child process; however it ends, that is an answer.
+
+        If the process dies at a question of a list, another continues with the next.
+        """
         began, end = time.monotonic(), time.monotonic() + min(limit_s, self.left_s)
         deaths: list[str] = []
-        status, book, printed = "late", None, "no time was left for it"
+        status, data, output = "late", None, "no time was left for it"
         with tempfile.NamedTemporaryFile(prefix="pytest-ascend-contact-") as file:
             while len(deaths) < MOST_DEATHS and (left_s := end - time.monotonic()) > ENDING_S:
                 reply = run([*command, file.name, f"{end - ENDING_S:.1f}"], self.environ, left_s)
-                book, printed = Notebook(Path(file.name)), f"{reply.failure}\n{reply.text[-20_000:]}".strip()
-                status = "late" if reply.late else "done" if _marked(reply.text) is not None else "failed"
+                data, book = reply.answer, Notebook(Path(file.name))
+                printed = f"{reply.failure}\n{reply.text[-20_000:]}".strip()
+                status = "late" if reply.late else "done" if data is not None else "failed"
+                output = reply.failure if status == "done" else printed
                 if status == "done" or not book.asked:
                     break
-                book.died(f"the process {reply.failure}")
+                book.note(book.asked, f"the process {reply.failure}")
                 deaths.append(f"{book.asked}: the process {printed[-2000:]}")
-            book = Notebook(Path(file.name))
-        output = "\n".join(deaths) if deaths else "" if status == "done" else printed
-        return self.add(Answer(name=name, status=status, data=book.nested() or None, output=output), began)
+            data = Notebook(Path(file.name)).nested() or data or None
+        return self.add(Answer(name=name, status=status, data=data, output="\n".join(deaths) or output), began)
 
     def look(self, name: str, work: Callable[[], Any]) -> None:
         """Run something that needs no device, and so no child process."""
@@ -146,23 +133,15 @@ class Kit:
         return found if isinstance(found, dict) else {}
 
 
-def _marked(text: str) -> Any:
-    line = next((line for line in reversed(text.splitlines()) if line.startswith(MARK)), "")
-    try:
-        return json.loads(line.removeprefix(MARK)) if line else None
-    except ValueError:
-        return None
-
-
 def gather(kit: Kit) -> None:
     """Run all steps, harmless ones first."""
     kit.look("npu-smi", lambda: host.npu_smi(kit.environ, kit.files))
     kit.look("machine", lambda: host.machine(kit.environ))
     kit.look("doctor", lambda: examine(this_machine(kit.environ, limit_s=host.SMI_S)).to_dict())
     for name, limit_s in DEADLINES_S.items():
-        kit.step(name, min(limit_s, kit.left_s - KEPT_S))
+        kit.step(name, min(limit_s, kit.left_s - SMOKE_S - FOR_LAST_S - 20))
     kit.look("identity", lambda: [asdict(each) for each in host.cards(kit.environ, kit.data("numbering"))])
-    kit.look("clock", lambda: host.clock(kit.environ, lambda: kit.step("load", LOAD_S)))
+    kit.look("clock", lambda: host.clock(kit.environ, lambda: kit.step("load", 60)))
     smoke(kit)
     for name, limit_s in LAST_S.items():
         kit.step(name, limit_s)
@@ -177,8 +156,7 @@ def smoke(kit: Kit) -> None:
         command += [f"--ascend-device={'emulated' if kit.emulated else 'npu'}", f"--ascend-report={folder}/report"]
         reply = run([*command, f"--ascend-deadline={limit_s:.0f}"], kit.environ, limit_s + 20)
         log = Path(folder, "report", "run.jsonl")
-        has_log = log.exists()
-        if has_log:
+        if has_log := log.exists():
             kit.files["smoke/run.jsonl"] = log.read_text(encoding="utf-8", errors="replace")
     status = "done" if has_log else "late" if reply.late else "failed"
     data = {"log": "smoke/run.jsonl", "ended": reply.failure or "exit code 0"} if has_log else None
@@ -234,15 +212,13 @@ def contact(context: click.Context, output: Path, device: str) -> None:
     if context.invoked_subcommand:
         return
     if not output.parent.is_dir():
-        raise UsageError(
-            f"the folder of {output} does not exist", hint="name a file in a folder that is there: -o contact.zip"
-        )
+        hint = "name a file in a folder that is there: -o contact.zip"
+        raise UsageError(f"the folder of {output} does not exist", hint=hint)
     if output.is_dir() or not os.access(output if output.exists() else output.parent, os.W_OK):
         raise UsageError(f"{output} cannot be written", hint="name a file in a folder of yours: -o contact.zip")
     if device == "npu" and not signs():
-        raise DeviceUnavailable(
-            "this machine shows no sign of Ascend", hint="to see the kit at work: --device emulated"
-        )
+        hint = "to see the kit at work: --device emulated"
+        raise DeviceUnavailable("this machine shows no sign of Ascend", hint=hint)
     is_active = os.environ.get(EMULATED_VARIABLE) == "1"
     emulated = device == "emulated" or (device == "auto" and (is_active or not signs()))
     # torch must not autoload torch_npu, which would hide failures.

@@ -203,20 +203,15 @@ def _histogram(name: str, text: str) -> Any:
     """Return how many points are 0, 1, 2 ... ulps off; 64 stands for more. Raises what the device does."""
     torch = _torch()
     dtype = getattr(torch, text)
+    integer, lowest = (torch.int32, -(2**31)) if text == "float32" else (torch.int16, -(2**15))
     low, high = (1.01, 9.0) if name == "acosh" else (0.01, 0.99)
     x = torch.linspace(low, high, 4096, dtype=torch.float64).to(dtype)
-    off = _ulps(_call(name, x.npu(), torch).cpu(), _call(name, x.double(), torch), dtype, torch)
-    counts = Counter(min(each, 64) for each in off)
+    ordered = []  # the bits of both as whole numbers in the order of the values, one apart for each ulp
+    for each in (_call(name, x.npu(), torch).cpu(), _call(name, x.double(), torch)):
+        bits = torch.nan_to_num(each.to(dtype)).view(integer).to(torch.int64)
+        ordered.append(torch.where(bits < 0, lowest - bits, bits))
+    counts = Counter(min(int(each), 64) for each in (ordered[0] - ordered[1]).abs())
     return {str(each): counts[each] for each in sorted(counts)}
-
-
-def _ulps(actual: Any, expected: Any, dtype: Any, torch: Any) -> list[int]:
-    """Return the distance of each value from the expected one in ulps, rounded."""
-    integer = torch.int32 if dtype == torch.float32 else torch.int16
-    sides = [torch.nan_to_num(each.to(dtype)).view(integer).to(torch.int64) for each in (actual, expected)]
-    lowest = -(2 ** (31 if dtype == torch.float32 else 15))
-    ordered = [torch.where(each < 0, lowest - each, each) for each in sides]
-    return [int(each) for each in (ordered[0] - ordered[1]).abs()]
 
 
 def _error(work: Callable[[Any], Any]) -> dict[str, Any]:

@@ -23,8 +23,6 @@ _COMMON = {
     *("python", "root", "runner", "server", "smoke", "system", "test", "torch", "user", "work", "worker"),
 }
 _STRUCK_OUT = "[struck out]"
-_FIRST_USER = 1000
-_NOBODY = 65534
 
 #: The text behind these names, up to the end of the line or text, is private.
 _KEY = r"""\b (?: (?:product[ _-]?)? serial [ _-]? (?:number|num|no\.?|id)? | sn | chip[ _-]?sn | uuid | guid
@@ -66,7 +64,7 @@ class Redaction:
         # People's home folders, longest first; then names of machines and of people.
         people: list[pwd.struct_passwd] = []
         with contextlib.suppress(OSError):
-            people = [each for each in pwd.getpwall() if _FIRST_USER <= each.pw_uid < _NOBODY]
+            people = [each for each in pwd.getpwall() if 1000 <= each.pw_uid < 65534]  # people, and not nobody
         homes = {each.pw_dir for each in people} | {str(Path.home())}
         homes -= {"/", "/root", "/nonexistent", "/home"}
         folders = (re.escape(each.rstrip("/")) for each in sorted(homes, key=len, reverse=True))

@@ -20,8 +20,8 @@ from typing import Any
 
 from pytest_ascend.contact.questions import LISTS, STEPS, Questions, answered
 from pytest_ascend.isolation.process import start
+from pytest_ascend.system.programs import tell
 
-MARK = "pytest-ascend contact: "
 #: Format of the kit, raised whenever an older reader would misread it.
 SCHEMA = 1
 
@@ -37,11 +37,6 @@ class Notebook:
             question, *answer = json.loads(line)
             self.asked = "" if answer else question
             self.answers |= {question: answer[0]} if answer else {}
-
-    def died(self, why: str) -> None:
-        """Write down how the question ended that the process did not survive."""
-        if self.asked:
-            self.note(self.asked, why)
 
     def note(self, *line: Any) -> None:
         """Write a question, or a question and its answer."""
@@ -203,16 +198,12 @@ ONES: Mapping[str, Callable[[], Mapping[str, Any]]] = {
 
 
 def main(name: str, notebook: str = "", end: str = "inf") -> None:
-    """Print the answer of one step, or write those of a list to the notebook."""
-    if name in ONES:
-        sys.stdout.write(f"\n{MARK}{json.dumps(ONES[name](), default=str)}\n")
-        return
-    import torch_npu  # noqa: F401  (torch does not load it by itself here)
-
+    """Tell the answer of one step, or write those of a list to the notebook."""
+    if name not in ONES:
+        import torch_npu  # noqa: F401  (torch does not load it by itself here)
     if name in LISTS:
         Notebook(Path(notebook)).work(LISTS[name](_fresh), float(end), _health)
-    answer = {} if name in LISTS else STEPS[name]()
-    sys.stdout.write(f"\n{MARK}{json.dumps(answer, default=str)}\n")
+    tell({} if name in LISTS else {**ONES, **STEPS}[name]())
 
 
 if __name__ == "__main__":

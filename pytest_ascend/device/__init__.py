@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,20 +54,25 @@ class Device:
 
     @property
     def module(self) -> Any:
-        """Return torch's module of the kind, such as ``torch.cuda``."""
+        """Return torch's module of the kind, such as ``torch.cuda``; None for the CPU."""
         import torch
 
         return getattr(torch, self.kind)
+
+    def _asked(self, name: str, otherwise: Any) -> Any:
+        """Return what a function of torch's module says of this device."""
+        module = self.module
+        return getattr(module, name)(self.index) if module else otherwise
 
     def torch_device(self) -> torch.device:
         """Return the device as torch knows it, with its index."""
         import torch
 
-        return torch.device(self.kind, self.index)
+        return torch.device(self.label)
 
     def synchronize(self) -> None:
         """Wait until all launched work is done. Raises the device's errors."""
-        self.module.synchronize(self.index)
+        self._asked("synchronize", None)
 
     def overflowed(self) -> bool:
         """Whether anything overflowed since the last call, if the device keeps a status of that."""
@@ -74,20 +80,21 @@ class Device:
 
     def events(self) -> tuple[Any, Any] | None:
         """Return two events with ``record()`` and ``elapsed_time()`` in ms; None where only the host has a clock."""
-        return self.module.Event(enable_timing=True), self.module.Event(enable_timing=True)
+        module = self.module
+        return (module.Event(enable_timing=True), module.Event(enable_timing=True)) if module else None
 
     def chip(self) -> str:
-        """Return the name of the chip, "" if unknown."""
-        return str(self.module.get_device_name(self.index))
+        """Return the name of the chip, "" if unknown; of the CPU its architecture."""
+        return str(self._asked("get_device_name", platform.machine()))
 
     def allocated_bytes(self) -> int:
         """Return how much memory tensors hold now, 0 where the device cannot tell."""
-        return int(self.module.memory_allocated(self.index))
+        return int(self._asked("memory_allocated", 0))
 
     def reset_peak_memory(self) -> None:
         """Restart measuring peak memory."""
-        self.module.reset_peak_memory_stats(self.index)
+        self._asked("reset_peak_memory_stats", None)
 
     def peak_memory_bytes(self) -> int:
         """Return the most memory that tensors held at a time since the last reset, 0 where the device cannot tell."""
-        return int(self.module.max_memory_allocated(self.index))
+        return int(self._asked("max_memory_allocated", 0))

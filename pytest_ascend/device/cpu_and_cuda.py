@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import ast
 import os
-import platform
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pytest_ascend.device import Device
 from pytest_ascend.system.errors import DeviceUnavailable
 from pytest_ascend.system.programs import run
 
-if TYPE_CHECKING:
-    import torch
-
 #: Loading CUDA's libraries takes a quarter of a minute on a cold machine.
 LIMIT_S = 180.0
+#: Tells the names of the GPUs that torch sees.
+_NAMES = """
+import torch
+from pytest_ascend.system.programs import tell
+tell([torch.cuda.get_device_name(each) for each in range(torch.cuda.device_count())])
+"""
 
 
-@dataclass(frozen=True, slots=True)
-class Cuda(Device):
-    """The GPU with this index."""
-
-    kind: str = "cuda"
-
-
-#: Prints the names of the GPUs that torch sees.
-_NAMES = "import torch; n = torch.cuda; print('cuda:', [n.get_device_name(i) for i in range(n.device_count())])"
-
-
-def open_cuda(index: int) -> tuple[Cuda, str]:
+def open_cuda(index: int) -> tuple[Device, str]:
     """Return the GPU with this index and its name; products and convolutions then do without TF32 and 16-bit sums.
 
     Another process asks for the name: once this one has used CUDA, the processes forked from it cannot. Raises
@@ -39,9 +28,7 @@ def open_cuda(index: int) -> tuple[Cuda, str]:
     """
     import torch
 
-    reply = run([sys.executable, "-c", _NAMES], dict(os.environ), LIMIT_S)
-    answers = [line.removeprefix("cuda:") for line in reply.text.splitlines() if line.startswith("cuda:")]
-    names = ast.literal_eval(answers[-1].strip()) if answers else []
+    names = run([sys.executable, "-c", _NAMES], dict(os.environ), LIMIT_S).answer or []
     if index >= len(names):
         message = f"cuda:{index} was asked for, and torch {torch.__version__} sees {len(names)} CUDA devices"
         hint = "install a torch built for CUDA and its driver, or choose another --ascend-device"
@@ -50,7 +37,7 @@ def open_cuda(index: int) -> tuple[Cuda, str]:
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-    return Cuda(index), names[index]
+    return Device(index, kind="cuda"), names[index]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,29 +51,6 @@ class Cpu(Device):
         """Return "cpu"."""
         return "cpu"
 
-    def torch_device(self) -> torch.device:
-        """Return the device as torch knows it."""
-        import torch
-
-        return torch.device("cpu")
-
-    def synchronize(self) -> None:
-        """Do nothing: everything is done already."""
-
-    def events(self) -> None:
+    @property
+    def module(self) -> None:
         """Return nothing."""
-
-    def chip(self) -> str:
-        """Return the architecture."""
-        return platform.machine()
-
-    def allocated_bytes(self) -> int:
-        """Return 0."""
-        return 0
-
-    def reset_peak_memory(self) -> None:
-        """Do nothing."""
-
-    def peak_memory_bytes(self) -> int:
-        """Return 0."""
-        return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import sys
 import warnings
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.device import Device
+from pytest_ascend.device.probe import device_count
 from pytest_ascend.environment.chips import PRECISION_MODE, Mode, pinned
 from pytest_ascend.environment.identity import VISIBLE
 
@@ -59,10 +59,7 @@ def show_only(indices: Sequence[int]) -> Sequence[int]:
         os.environ[VISIBLE] = ",".join(entries[each].strip() for each in shown if each < len(entries))
     else:
         os.environ[VISIBLE] = ",".join(map(str, shown))
-    count = ctypes.c_uint32(0)
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL("libascendcl.so").aclrtGetDeviceCount(ctypes.byref(count))
-    return [shown.index(each) for each in indices] if count.value == len(indices) else indices
+    return [shown.index(each) for each in indices] if device_count() == len(indices) else indices
 
 
 def knows_infinities() -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import random
 import re
@@ -17,14 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_ascend.system.programs import Reply, run
+from pytest_ascend.system.programs import run, tell
 
 #: The first use of a healthy NPU takes up to half a minute; kernels may have to be compiled.
 LIMIT_S = 180.0
 #: An NPU's messages that it is not free yet, as after a process was killed; it is tried again after a pause.
 BUSY, BUSY_PAUSE_S = re.compile(r"EL0005|resources? (?:is|are) busy", re.IGNORECASE), 5.0
-
-_MARK = "pytest-ascend probe: "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,8 +49,8 @@ def ask(index: int, *, limit_s: float = LIMIT_S, command: Sequence[str] = ()) ->
     end, left_s = time.monotonic() + limit_s, limit_s
     while True:
         reply = run(asking, environment, left_s)
-        if told := _told(reply):
-            answer = Answer(**told)
+        if reply.answer:
+            answer = Answer(**reply.answer)
         elif reply.late:
             answer = Answer(failure=f"it {reply.failure}")
         else:
@@ -65,15 +62,9 @@ def ask(index: int, *, limit_s: float = LIMIT_S, command: Sequence[str] = ()) ->
         time.sleep(BUSY_PAUSE_S)
 
 
-def _told(reply: Reply) -> dict[str, Any]:
-    """Return what this module printed last, as a program; empty without an answer."""
-    answers = [line.removeprefix(_MARK) for line in reply.text.splitlines() if line.startswith(_MARK)]
-    return json.loads(answers[-1]) if answers else {}
-
-
 def _question(index: int) -> dict[str, Any]:
     # Another process counts: CANN reads which cards are visible once, and this one must not open another card.
-    told = _told(run([sys.executable, "-m", "pytest_ascend.device.probe"], dict(os.environ), LIMIT_S))
+    told = run([sys.executable, "-m", "pytest_ascend.device.probe"], dict(os.environ), LIMIT_S).answer or {}
     from pytest_ascend.device.npu import Npu, show_only
 
     shown = show_only([index])[0] if index < told.get("count", 0) else index
@@ -87,14 +78,12 @@ def _question(index: int) -> dict[str, Any]:
     return {"failure": known_answer(npu.torch_device()), "chip": npu.chip(), **(told or {"count": count})}
 
 
-def counted() -> dict[str, Any]:
-    """Return how many devices CANN's runtime shows, and their names; no device is opened."""
+def device_count() -> int:
+    """Return how many devices CANN's runtime shows; none is opened."""
     count = ctypes.c_uint32(0)
-    try:
+    with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libascendcl.so").aclrtGetDeviceCount(ctypes.byref(count))
-    except (OSError, AttributeError):
-        return {}
-    return {"count": count.value, **numbering(count.value)} if count.value else {}
+    return count.value
 
 
 def numbering(count: int) -> dict[str, list[Any]]:
@@ -140,12 +129,16 @@ def known_answer(device: Any) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the answer of the NPU whose index is the only argument; without one, what the runtime shows."""
+    """Tell the answer of the NPU whose index is the only argument; without one, what the runtime shows."""
     try:
-        answer = _question(int(arguments[0])) if arguments else counted()
+        if arguments:
+            answer = _question(int(arguments[0]))
+        else:
+            count = device_count()
+            answer = {"count": count, **numbering(count)} if count else {}
     except Exception as error:  # noqa: BLE001  (whatever a broken stack raises is the answer)
         answer = {"failure": f"{type(error).__name__}: {error}"}
-    sys.stdout.write(f"\n{_MARK}{json.dumps(answer)}\n")
+    tell(answer)
 
 
 if __name__ == "__main__":

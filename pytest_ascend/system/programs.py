@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import json
 import os
 import re
 import resource
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 #: How long to wait for a killed program to end.
 _KILLED_S = 0.2
@@ -21,6 +24,8 @@ _KILLED_S = 0.2
 _STARTING_S = 180.0
 #: Far more than the output on the largest machines; of stderr the end is kept.
 _MOST_OUTPUT, _MOST_COMPLAINTS = 1 << 20, 4096
+#: Begins the line that is a program's answer, among what libraries print.
+MARK = "pytest-ascend answer: "
 
 
 def process_began() -> float:
@@ -85,6 +90,19 @@ class Reply:
     text: str = ""
     failure: str = ""
     late: bool = False
+
+    @property
+    def answer(self) -> Any:
+        """What the program told last by :func:`tell`; None without an answer, or with half of one."""
+        line = next((line for line in reversed(self.text.splitlines()) if line.startswith(MARK)), "")
+        with contextlib.suppress(ValueError):
+            return json.loads(line.removeprefix(MARK))
+        return None
+
+
+def tell(answer: Any) -> None:
+    """Print an answer, as JSON on a line of its own, for the process that runs this program."""
+    sys.stdout.write(f"\n{MARK}{json.dumps(answer, default=str)}\n")
 
 
 def run(command: Sequence[str], environ: Mapping[str, str], limit_s: float) -> Reply:

@@ -142,7 +142,7 @@ def test_a_deviation_is_confirmed_on_the_chip_that_showed_it(
 def test_a_step_that_hangs_or_fails_is_a_finding() -> None:
     made = Kit(environ={"PATH": "/usr/bin:/bin"}, emulated=False, say=lambda line: None)
     assert made.ask("hangs", ["sleep", "60"], 0.3).status == "late"
-    failed = made.ask("fails", ["sh", "-c", "echo on the way; exit 3"], 10)
+    failed = made.ask("fails", ["sh", "-c", "echo on the way; exit 3"], 20)
     assert failed.status == "failed"
     assert "on the way" in failed.output
 

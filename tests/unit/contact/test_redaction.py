@@ -16,6 +16,7 @@ import pytest
 from pytest_ascend.contact import host, kit, redaction
 from pytest_ascend.contact.kit import Kit
 from pytest_ascend.contact.redaction import Redaction
+from pytest_ascend.system.programs import MARK
 
 Person = namedtuple("Person", "pw_name pw_uid pw_dir")
 
@@ -137,7 +138,7 @@ def packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     program.write_text(NPU_SMI, encoding="utf-8")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     said = json.dumps({text: [text, {"in": text}] for text in PRIVATE})
-    step = f"import sys; print({said!r}); print('\\n{kit.MARK}' + {said!r}); sys.exit(len(sys.argv) % 2)"
+    step = f"import sys; print({said!r}); print('\\n{MARK}' + {said!r}); sys.exit(len(sys.argv) % 2)"
     environ = {
         **os.environ,
         "PATH": f"{program.parent}:/usr/bin:/bin",

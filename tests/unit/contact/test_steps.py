@@ -11,7 +11,8 @@ import pytest
 from pytest_ascend.contact import kit as kits
 from pytest_ascend.contact import steps
 from pytest_ascend.contact.kit import Answer, Kit
-from pytest_ascend.contact.steps import MARK, Notebook
+from pytest_ascend.contact.steps import Notebook
+from pytest_ascend.system.programs import MARK
 
 #: A step of ten questions, of which those that are named kill their process or hang.
 STEP = f"""
@@ -36,7 +37,7 @@ def _quick_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _asked(dies: str = "", hangs: str = "", limit_s: float = 60) -> Answer:
     made = Kit(environ={"PYTHONPATH": ":".join(sys.path)}, emulated=False, say=lambda line: None)
-    return made._list("numbers", [sys.executable, "-c", STEP, dies, hangs], limit_s)
+    return made.ask("numbers", [sys.executable, "-c", STEP, dies, hangs], limit_s)
 
 
 def _told(answer: Answer) -> dict[int, object]:
@@ -98,7 +99,7 @@ def test_where_every_question_kills_somebody_gives_up(monkeypatch: pytest.Monkey
 
 def test_a_step_that_cannot_begin_says_why() -> None:
     made = Kit(environ={}, emulated=False, say=lambda line: None)
-    answer = made._list("numbers", [sys.executable, "-c", "raise SystemExit('no torch here')"], 30)
+    answer = made.ask("numbers", [sys.executable, "-c", "raise SystemExit('no torch here')"], 30)
     assert (answer.status, answer.data) == ("failed", None)
     assert "no torch here" in answer.output
 

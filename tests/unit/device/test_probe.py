@@ -11,6 +11,7 @@ import torch
 
 from pytest_ascend.device import probe
 from pytest_ascend.device.probe import Answer, ask, known_answer
+from pytest_ascend.system.programs import MARK
 from tests import forks
 
 
@@ -52,7 +53,7 @@ def test_silence_is_no_health() -> None:
 
 
 def test_an_answer_is_found_among_what_libraries_print() -> None:
-    code = f"print('[W] noise'); print({probe._MARK!r} + '{{\"chip\": \"Ascend910B3\", \"count\": 8}}'); print('bye')"
+    code = f"print('[W] noise'); print({MARK!r} + '{{\"chip\": \"Ascend910B3\", \"count\": 8}}'); print('bye')"
     assert asked(code) == Answer(chip="Ascend910B3", count=8)
 
 
@@ -75,5 +76,5 @@ def test_the_process_that_asks_opens_no_other_card() -> None:
     code += "print(torch.npu.device_count(), torch.npu.current_device(), os.environ['ASCEND_RT_VISIBLE_DEVICES'])"
     done = forks.run("pytest_ascend.cli", "emulate", "--physical=4,6", "--", sys.executable, "-c", code)
     found, seen = done.stdout.strip().splitlines()[-2:]
-    assert json.loads(found.removeprefix(probe._MARK))["physical"] == [4, 6], done.stderr
+    assert json.loads(found.removeprefix(MARK))["physical"] == [4, 6], done.stderr
     assert seen == "1 0 1"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.device.cpu_and_cuda import Cuda
+from pytest_ascend.device import Device
 from pytest_ascend.device.npu import Npu
 from pytest_ascend.device.probe import Answer
 from pytest_ascend.emulator import EmulatorSettings
@@ -251,6 +251,8 @@ def test_the_device_that_was_asked_for_is_the_first_of_all(monkeypatch: pytest.M
 
 
 def test_a_gpu_is_the_only_device_of_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_ascend.device.cpu_and_cuda.open_cuda", lambda index: (Cuda(index), f"GPU {index}"))
+    monkeypatch.setattr(
+        "pytest_ascend.device.cpu_and_cuda.open_cuda", lambda index: (Device(index, kind="cuda"), f"GPU {index}")
+    )
     prepared = prepare("cuda:3", look=tuple, probe=never)
-    assert (prepared.device, prepared.chip, prepared.indices) == (Cuda(3), "GPU 3", (3,))
+    assert (prepared.device, prepared.chip, prepared.indices) == (Device(3, kind="cuda"), "GPU 3", (3,))
