@@ -18,7 +18,7 @@ import click
 
 from pytest_ascend.contact import host
 from pytest_ascend.contact.redaction import Redaction
-from pytest_ascend.contact.steps import SCHEMA, Notebook
+from pytest_ascend.contact.steps import ONES, SCHEMA, Notebook
 from pytest_ascend.contact.summary import page
 from pytest_ascend.doctor import examine
 from pytest_ascend.environment.machine import this_machine
@@ -86,8 +86,9 @@ class Kit:
         return WHOLE_S - (time.monotonic() - self.began)
 
     def step(self, name: str, limit_s: float) -> Answer:
-        """Run one step of :mod:`pytest_ascend.contact.steps`."""
-        return self.ask(name, [sys.executable, "-m", "pytest_ascend.contact.steps", name], limit_s)
+        """Run one step of :mod:`pytest_ascend.contact.steps` or :mod:`pytest_ascend.contact.questions`."""
+        module = f"pytest_ascend.contact.{'steps' if name in ONES else 'questions'}"
+        return self.ask(name, [sys.executable, "-m", module, name], limit_s)
 
     def ask(self, name: str, command: list[str], limit_s: float) -> Answer:
         """Run one step in a child process; however it ends, that is an answer.

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any
 
+from pytest_ascend.contact.steps import Notebook, Questions, answered
+from pytest_ascend.device.fallback import OperatorWatch
+from pytest_ascend.device.probe import known_answer
 from pytest_ascend.system.bundled import module
+from pytest_ascend.system.programs import tell
 
-#: Calls a function in a new thread, and returns its result, or the error as text.
-Fresh: TypeAlias = Callable[[Callable[[], Any]], Any]
-#: Questions by name, as "abs/float32", with functions that answer them and never raise.
-Questions: TypeAlias = Iterator[tuple[str, Callable[[], Any]]]
+#: Any, since type checkers do not know ``npu()``, which torch_npu adds to tensors.
+torch: Any = importlib.import_module("torch")
+tree_map_only: Any = importlib.import_module("torch.utils._pytree").tree_map_only
 
 _UNARY = """
     abs acos acosh asin asinh atan atanh ceil cos cosh digamma erf erfc erfinv exp exp2 expm1 floor frac lgamma log
@@ -30,50 +36,37 @@ _REDUCING = "sum mean prod amax amin argmax any all std var cumsum cumprod sort 
 _DTYPES = "float32 float16 bfloat16 float64 int8 uint8 int16 int32 int64 bool complex64 complex128"
 _RANDOM = "matmul sum mean cumsum batch_norm layer_norm softmax index_add scatter_add conv2d"
 UNARY, BINARY, REDUCING, DTYPES, RANDOM = (each.split() for each in (_UNARY, _BINARY, _REDUCING, _DTYPES, _RANDOM))
-OTHER: Mapping[str, Callable[[Any, Any], Any]] = {
-    "matmul": lambda x, _: x @ x,
-    "softmax": lambda x, torch: torch.softmax(x, -1),
-    "layer_norm": lambda x, torch: torch.nn.functional.layer_norm(x, x.shape[-1:]),
-    "batch_norm": lambda x, torch: torch.nn.functional.batch_norm(x, None, None, training=True),
-    "conv2d": lambda x, torch: torch.nn.functional.conv2d(x[None, None], x[None, None, :3, :3]),
-    "gelu": lambda x, torch: torch.nn.functional.gelu(x),
-    "silu": lambda x, torch: torch.nn.functional.silu(x),
-    "index_select": lambda x, torch: x.index_select(0, torch.arange(2, device=x.device)),
-    "index_add": lambda x, torch: x.index_add(0, torch.zeros(len(x), dtype=torch.int64, device=x.device), x),
-    "scatter_add": lambda x, torch: x.scatter_add(0, torch.zeros(x.shape, dtype=torch.int64, device=x.device), x),
-    "topk": lambda x, _: x.topk(2),
-    "where": lambda x, torch: torch.where(x > 0, x, -x),
-    "cat": lambda x, torch: torch.cat([x, x]),
-    "flip": lambda x, _: x.flip(0),
-    "tril": lambda x, _: x.tril(),
-    "clamp": lambda x, _: x.clamp(0, 1),
+OTHER: Mapping[str, Callable[[Any], Any]] = {
+    "matmul": lambda x: x @ x,
+    "softmax": lambda x: torch.softmax(x, -1),
+    "layer_norm": lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]),
+    "batch_norm": lambda x: torch.nn.functional.batch_norm(x, None, None, training=True),
+    "conv2d": lambda x: torch.nn.functional.conv2d(x[None, None], x[None, None, :3, :3]),
+    "gelu": torch.nn.functional.gelu,
+    "silu": torch.nn.functional.silu,
+    "index_select": lambda x: x.index_select(0, torch.arange(2, device=x.device)),
+    "index_add": lambda x: x.index_add(0, torch.zeros(len(x), dtype=torch.int64, device=x.device), x),
+    "scatter_add": lambda x: x.scatter_add(0, torch.zeros(x.shape, dtype=torch.int64, device=x.device), x),
+    "topk": lambda x: x.topk(2),
+    "where": lambda x: torch.where(x > 0, x, -x),
+    "cat": lambda x: torch.cat([x, x]),
+    "flip": lambda x: x.flip(0),
+    "tril": torch.tril,
+    "clamp": lambda x: x.clamp(0, 1),
 }
 FUNCTIONS = [*(each for each in UNARY if each not in ("isnan", "isinf", "logical_not", "bitwise_not")), "gelu"]
 
 
-def answered(work: Callable[[], Any], most: int = 300) -> Any:
-    """Return the result, or the error as text of at most so many characters: a refusal is an answer."""
-    try:
-        return work()
-    except Exception as error:  # noqa: BLE001
-        return f"{type(error).__name__}: {error}"[:most]
-
-
-def _torch() -> Any:
-    """Return torch, typed as Any: type checkers do not know ``npu()``, which torch_npu adds to tensors."""
-    return importlib.import_module("torch")
-
-
-def _call(name: str, x: Any, torch: Any) -> Any:
+def _call(name: str, x: Any) -> Any:
     if name in OTHER:
-        return OTHER[name](x, torch)
+        return OTHER[name](x)
     function = getattr(torch, name)
     if name in BINARY:
         return function(x, x)
     return function(x, -1) if name in REDUCING else function(x)
 
 
-def dtypes(_: Fresh) -> Questions:
+def dtypes() -> Questions:
     """Call every operator of the suite once in each dtype: what computes it, or what the error says."""
     operators = module("suites.ops.table").OPERATORS
     for dtype in DTYPES:
@@ -83,22 +76,15 @@ def dtypes(_: Fresh) -> Questions:
 
 def _taken(operator: Any, dtype: str) -> dict[str, Any]:
     """Return what computes an operator: "npu", "cpu" or "" for nothing, and through which torch operators."""
-    torch = _torch()
-
-    from torch.utils._pytree import tree_map_only
-
-    from pytest_ascend.device.fallback import OperatorWatch
-
     real, dtype_asked = dtype.replace("complex64", "float32").replace("complex128", "float64"), getattr(torch, dtype)
     try:
         args, kwargs = operator.samples(real)[0].arguments(operator.name, getattr(torch, real))
     except ArithmeticError as error:
         return {"by": "?", "said": f"no call can be made in this dtype: {error}"}
     if real != dtype:  # inputs are sampled as real numbers
+        real_dtype = getattr(torch, real)
         args, kwargs = tree_map_only(
-            torch.Tensor,
-            lambda each: each.to(dtype_asked) if each.dtype == getattr(torch, real) else each,
-            (args, kwargs),
+            torch.Tensor, lambda x: x.to(dtype_asked) if x.dtype == real_dtype else x, (args, kwargs)
         )
 
     def on_cpu() -> str:  # if that fails too, it says nothing about the device
@@ -117,7 +103,7 @@ def _taken(operator: Any, dtype: str) -> dict[str, Any]:
     return {"by": "cpu" if watch.seen else "npu", "of": list(watch.called)}
 
 
-def determinism(fresh: Fresh) -> Questions:
+def determinism() -> Questions:
     """Compute the same eight times, with determinism off, on and off again, at two sizes, each in a new thread.
 
     The answer is the number of different results.
@@ -125,24 +111,27 @@ def determinism(fresh: Fresh) -> Questions:
     for name in RANDOM:
         for size in (64, 512):
             for switch in ("off", "on", "off again"):
-                asked = partial(fresh, partial(_different, name, size, switch=switch == "on"))
+                asked = partial(_fresh, partial(_different, name, size, switch=switch == "on"))
                 yield f"{name}/{size}/{switch}", asked
 
 
+def _fresh(work: Callable[[], Any]) -> Any:
+    """Call in a new thread: only the first setting of determinism in a thread counts."""
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(answered, work, 500).result()
+
+
 def _different(name: str, size: int, *, switch: bool) -> int:
-    torch = _torch()
     torch.use_deterministic_algorithms(switch)
     try:
         x = torch.randn(size, size, generator=torch.Generator().manual_seed(1)).npu()
-        return len({_call(name, x, torch).cpu().numpy().tobytes() for _ in range(8)})
+        return len({_call(name, x).cpu().numpy().tobytes() for _ in range(8)})
     finally:
         torch.use_deterministic_algorithms(False)
 
 
-def special(_: Fresh) -> Questions:
+def special() -> Questions:
     """Test denormals, overflow, HF32, the width of accumulation, large integers and ties."""
-    torch = _torch()
-
     half, double = torch.float16, torch.float64
     tiny, tiny_half = torch.tensor([1e-40, 1e-44, -1e-39]), torch.tensor([6e-8, 3e-6], dtype=half)
     large = torch.tensor([2**31, 2**53 + 1, -(2**31) - 1, 2**62], dtype=torch.int64)
@@ -182,7 +171,6 @@ def _listed(work: Callable[[], Any]) -> Any:
 
 def _bits(allow_hf32: bool) -> Any:
     """Multiply 1 + 2^-8 ... 1 + 2^-23 by 1 as matrices; what remains beside 1 shows how many bits the inputs keep."""
-    torch = _torch()
     torch.npu.matmul.allow_hf32 = allow_hf32
     try:
         one = torch.ones(1, 1).npu()
@@ -192,7 +180,7 @@ def _bits(allow_hf32: bool) -> Any:
         torch.npu.matmul.allow_hf32 = False
 
 
-def ulps(_: Fresh) -> Questions:
+def ulps() -> Questions:
     """Count the errors of functions in ulps, in float32 and float16, at 4,096 points each."""
     for name in FUNCTIONS:
         for dtype in ("float32", "float16"):
@@ -201,25 +189,22 @@ def ulps(_: Fresh) -> Questions:
 
 def _histogram(name: str, text: str) -> Any:
     """Return how many points are 0, 1, 2 ... ulps off; 64 stands for more. Raises what the device does."""
-    torch = _torch()
     dtype = getattr(torch, text)
     integer, lowest = (torch.int32, -(2**31)) if text == "float32" else (torch.int16, -(2**15))
     low, high = (1.01, 9.0) if name == "acosh" else (0.01, 0.99)
     x = torch.linspace(low, high, 4096, dtype=torch.float64).to(dtype)
     ordered = []  # the bits of both as whole numbers in the order of the values, one apart for each ulp
-    for each in (_call(name, x.npu(), torch).cpu(), _call(name, x.double(), torch)):
+    for each in (_call(name, x.npu()).cpu(), _call(name, x.double())):
         bits = torch.nan_to_num(each.to(dtype)).view(integer).to(torch.int64)
         ordered.append(torch.where(bits < 0, lowest - bits, bits))
     counts = Counter(min(int(each), 64) for each in (ordered[0] - ordered[1]).abs())
     return {str(each): counts[each] for each in sorted(counts)}
 
 
-def _error(work: Callable[[Any], Any]) -> dict[str, Any]:
-    torch = _torch()
-
+def _error(work: Callable[[], Any]) -> dict[str, Any]:
     answer: dict[str, Any] = {"raised": "nothing did"}
     try:
-        result = work(torch)
+        result = work()
         answer["raised"] = "waiting"
         torch.npu.synchronize()
         answer["raised"] = "reading"
@@ -237,8 +222,6 @@ def _error(work: Callable[[Any], Any]) -> dict[str, Any]:
 
 def load() -> dict[str, Any]:
     """Keep the card busy for ten seconds, so that another process can read its clock."""
-    torch = _torch()
-
     x = torch.ones(2048, 2048, dtype=torch.float16, device="npu")
     end, count = time.monotonic() + 10, 0
     while time.monotonic() < end:
@@ -250,18 +233,25 @@ def load() -> dict[str, Any]:
 
 STEPS: Mapping[str, Callable[[], dict[str, Any]]] = {
     # Rows and a card that do not exist, more memory than there is, a product in a dtype that no NPU takes.
-    "error-index": partial(_error, lambda torch: torch.ones(4, 4, device="npu")[torch.tensor([9], device="npu")]),
-    "error-memory": partial(_error, lambda torch: torch.empty(2**44, dtype=torch.uint8, device="npu")),
+    "error-index": partial(_error, lambda: torch.ones(4, 4, device="npu")[torch.tensor([9], device="npu")]),
+    "error-memory": partial(_error, lambda: torch.empty(2**44, dtype=torch.uint8, device="npu")),
     "error-dtype": partial(
-        _error, lambda torch: torch.linalg.matrix_power(torch.ones(4, 4, dtype=torch.float64, device="npu"), 2)
+        _error, lambda: torch.linalg.matrix_power(torch.ones(4, 4, dtype=torch.float64, device="npu"), 2)
     ),
-    "error-device": partial(_error, lambda torch: torch.ones(2, device="npu:99")),
+    "error-device": partial(_error, lambda: torch.ones(2, device="npu:99")),
     "load": load,
 }
 #: Steps with many questions.
-LISTS: Mapping[str, Callable[[Fresh], Questions]] = {
-    "dtypes": dtypes,
-    "determinism": determinism,
-    "special": special,
-    "ulps": ulps,
-}
+LISTS: Mapping[str, Callable[[], Questions]] = {each.__name__: each for each in (dtypes, determinism, special, ulps)}
+
+
+def main(name: str, notebook: str, end: str) -> None:
+    """Tell the answer of one step, or write those of a list to the notebook."""
+    importlib.import_module("torch_npu")  # torch does not load it by itself here
+    if name in LISTS:  # whatever a dead device raises is the finding
+        Notebook(Path(notebook)).work(LISTS[name](), float(end), lambda: str(answered(lambda: known_answer("npu"))))
+    tell({} if name in LISTS else STEPS[name]())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,7 +1,7 @@
-"""The kit's questions that need torch, each in a process of its own.
+"""The kit's questions that need torch, each in a process of its own, which tells the answer.
 
-Run as a module with the name of a step, it prints the answer as one line of JSON. A step with many questions writes
-each answer to a file at once, so that one that kills or hangs the process costs no other. Nothing here judges.
+A step with many questions (``questions.py``) writes each answer to a file at once, so that one that kills or hangs the
+process costs no other. Nothing here judges.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from pytest_ascend.contact.questions import LISTS, STEPS, Questions, answered
 from pytest_ascend.isolation.process import start
 from pytest_ascend.system.programs import tell
 
+#: Questions by name, as "abs/float32", with functions that answer them and never raise.
+Questions: TypeAlias = Iterator[tuple[str, Callable[[], Any]]]
 #: Format of the kit, raised whenever an older reader would misread it.
 SCHEMA = 1
 
@@ -72,10 +72,12 @@ class Notebook:
         return found
 
 
-def _health() -> str:
-    from pytest_ascend.device.probe import known_answer
-
-    return str(answered(lambda: known_answer("npu")))  # whatever a dead device raises is the finding
+def answered(work: Callable[[], Any], most: int = 300) -> Any:
+    """Return the result, or the error as text of at most so many characters: a refusal is an answer."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001
+        return f"{type(error).__name__}: {error}"[:most]
 
 
 def threads_and_handlers() -> dict[str, Any]:
@@ -182,12 +184,6 @@ def numbering() -> dict[str, Any]:
     return asked(torch.npu.device_count())  # type: ignore[attr-defined]
 
 
-def _fresh(work: Callable[[], Any]) -> Any:
-    """Call in a new thread: only the first setting of determinism in a thread counts."""
-    with ThreadPoolExecutor(1) as executor:
-        return executor.submit(answered, work, 500).result()
-
-
 ONES: Mapping[str, Callable[[], Mapping[str, Any]]] = {
     "threads": threads_and_handlers,
     "forks": forks,
@@ -197,14 +193,5 @@ ONES: Mapping[str, Callable[[], Mapping[str, Any]]] = {
 }
 
 
-def main(name: str, notebook: str = "", end: str = "inf") -> None:
-    """Tell the answer of one step, or write those of a list to the notebook."""
-    if name not in ONES:
-        import torch_npu  # noqa: F401  (torch does not load it by itself here)
-    if name in LISTS:
-        Notebook(Path(notebook)).work(LISTS[name](_fresh), float(end), _health)
-    tell({} if name in LISTS else {**ONES, **STEPS}[name]())
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    tell(ONES[sys.argv[1]]())

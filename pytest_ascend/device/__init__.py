@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -32,6 +34,14 @@ def parse(text: str) -> Request:
         hint = "give auto, npu, npu:N, emulated, emulated:N, cuda, cuda:N or cpu"
         raise UsageError(f"--ascend-device={text}: there is no such device", hint=hint)
     return Request(kind=kind, index=int(index or 0))
+
+
+def device_count() -> int:
+    """Return how many devices CANN's runtime shows; none is opened."""
+    count = ctypes.c_uint32(0)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libascendcl.so").aclrtGetDeviceCount(ctypes.byref(count))
+    return count.value
 
 
 @dataclass(frozen=True, slots=True)

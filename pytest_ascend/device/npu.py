@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_ascend.device import Device
-from pytest_ascend.device.probe import device_count
+from pytest_ascend.device import Device, device_count
 from pytest_ascend.environment.chips import PRECISION_MODE, Mode, pinned
 from pytest_ascend.environment.identity import VISIBLE
 

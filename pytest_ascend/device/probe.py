@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_ascend.device import device_count
 from pytest_ascend.system.programs import run, tell
 
 #: The first use of a healthy NPU takes up to half a minute; kernels may have to be compiled.
@@ -76,14 +77,6 @@ def _question(index: int) -> dict[str, Any]:
     if index >= count:
         return {"failure": f"torch_npu sees {count} NPUs", "count": count}
     return {"failure": known_answer(npu.torch_device()), "chip": npu.chip(), **(told or {"count": count})}
-
-
-def device_count() -> int:
-    """Return how many devices CANN's runtime shows; none is opened."""
-    count = ctypes.c_uint32(0)
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL("libascendcl.so").aclrtGetDeviceCount(ctypes.byref(count))
-    return count.value
 
 
 def numbering(count: int) -> dict[str, list[Any]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations, islice
 from typing import Any
 
 from pytest_ascend.system.bundled import table
@@ -42,11 +42,11 @@ def _found(what: str, step: int, where: str, **facts: Any) -> Finding:
 
 
 def findings(ranks: Mapping[int, Sequence[Line]]) -> list[Finding]:
-    """Return causes, earliest step first, then notes."""
+    """Return causes, of each kind the first that is found, earliest step first, then notes."""
     checks = (_data, _epochs, _skipped, _collectives, _gradients, _buffers, _random, _batch_norm)
-    found = [each for check in checks for each in check(ranks)]
+    found = [each for check in checks for each in islice(check(ranks), 1)]
     if all(each.is_note for each in found):
-        found += _weights(ranks)
+        found += islice(_weights(ranks), 1)
     return sorted(found, key=lambda each: (each.is_note, each.step))
 
 
@@ -80,7 +80,7 @@ def _data(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
         for rank, lines in _of(ranks, "data").items()
     }
     hits = []
-    for (a, of_a), (b, of_b) in itertools.combinations(sorted(rows.items()), 2):
+    for (a, of_a), (b, of_b) in combinations(sorted(rows.items()), 2):
         for step in sorted(set(of_a) & set(of_b)):
             mine, theirs = set(of_a[step]), set(of_b[step])
             if len(mine) > 1 and len(mine & theirs) >= SHARE * len(mine):
@@ -98,7 +98,6 @@ def _epochs(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
             key = (each["sampler"], each["epoch"])
             if each["shuffle"] and key in seen:
                 yield _found("epoch", each["step"], f"rank {rank}", epoch=each["epoch"])
-                return
             seen.add(key)
 
 
@@ -113,7 +112,6 @@ def _skipped(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
             alone = [rank for rank, mine in zip(passes, counts, strict=True) if mine != usual]
             who = f"rank{'s' if len(alone) > 1 else ''} {', '.join(map(str, alone))}"
             yield _found("skipped", step, who, more=max(counts) - usual)
-            return
 
 
 # --- gradients and collectives ---
@@ -148,11 +146,9 @@ def _gradients(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
         if apart:
             what = "nothing-reduced" if len(apart) == len(by_name) else "some-not-reduced"
             yield _found(what, step, f"parameter {apart[0]}", names=", ".join(apart[:5]))
-            return
         checked = {name: lines for name, lines in by_name.items() if all(each["local"] for each in lines)}
         if found := _wrongly_reduced(step, checked, len(ranks)):
             yield found
-            return
 
 
 def _wrongly_reduced(step: int, by_name: Mapping[str, list[Line]], ranks: int) -> Finding | None:
@@ -212,7 +208,6 @@ def _collectives(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
         if words:
             where = f"all_reduce number {index + 1}, {op}"
             yield _found("collective", step, where, number=index + 1, op=op, words=words)
-            return
 
 
 # --- other state of the ranks ---
@@ -224,7 +219,6 @@ def _buffers(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
             known = {each["of"][name]["crc"] for each in several if name in each["of"]}
             if len(known) > 1:
                 yield _found("buffers", several[0]["step"], f"buffer {name}")
-                return
 
 
 def _random(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
@@ -254,7 +248,6 @@ def _weights(ranks: Mapping[int, Sequence[Line]]) -> Iterator[Finding]:
         if len(set(known.values())) > 1:
             odd = [rank for rank, crc in known.items() if crc != known[min(known)]]
             yield _found("weights", key[0], f"parameter {key[1]}", odd=odd, name=key[1], first=min(known))
-            return
 
 
 def against(ranks: Mapping[int, Sequence[Line]], reference: Mapping[int, Sequence[Line]]) -> list[Finding]:

@@ -17,6 +17,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch.optim import optimizer as optimizers
+from torch.utils._pytree import tree_flatten
+from torch.utils.data import DistributedSampler
+
 #: Elements of a tensor that are used, beside the last ones; and the number of pieces that they are summed in.
 SAMPLE, TAIL, PIECES = 1 << 15, 16, 4
 #: Rows of a batch that get their own fingerprint.
@@ -25,8 +30,6 @@ ROWS = 512
 
 def fingerprint(tensor: Any) -> dict[str, Any]:
     """Return a tensor's fingerprint: weighted sums of pieces, magnitudes, the same of its last elements, a CRC."""
-    import torch
-
     x = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     x = x.detach().reshape(-1)
     stride = max(1, x.numel() // SAMPLE)
@@ -96,8 +99,6 @@ class Recorder:
 
     def entering(self, module: Any, args: Any) -> None:
         """Before a module is called: note the outermost one's data, and the buffers of the outermost but wrappers."""
-        import torch
-
         self.depth += 1
         wraps = isinstance(module, torch.nn.parallel.DistributedDataParallel)
         if self.depth == 1 and module.training and torch.is_grad_enabled():
@@ -113,8 +114,6 @@ class Recorder:
             self.note("buffers", of=buffers)
 
     def _note_model(self, module: Any) -> None:
-        import torch
-
         self.is_wrapped = isinstance(module, torch.nn.parallel.DistributedDataParallel)
         fresh = [(n, p) for n, p in module.named_parameters() if id(p) not in self.names]
         for name, parameter in fresh:
@@ -149,8 +148,6 @@ class Recorder:
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
         """Note the weights, and the device's next random numbers."""
-        import torch
-
         if self.is_recorded:
             for name, parameter in self._parameters(optimizer):
                 self.note("weight", name=name, of=fingerprint(parameter))
@@ -163,8 +160,6 @@ class Recorder:
 
     def leaving(self, module: Any, *_: Any) -> None:
         """After a module was called."""
-        import torch
-
         self.depth -= 1
         if self.depth == 0 and module.training and torch.is_grad_enabled():
             self.passes += 1
@@ -196,25 +191,18 @@ class Recorder:
 
 
 def _tensors(value: Any) -> list[Any]:
-    import torch
-    from torch.utils._pytree import tree_flatten
-
     return [each for each in tree_flatten(value)[0] if isinstance(each, torch.Tensor)]
 
 
 def install(folder: Path) -> None:
     """Record this process if it is a rank: to ``rank-N.jsonl`` in the folder."""
-    import torch
-    from torch.optim import optimizer
-    from torch.utils.data import DistributedSampler
-
     recorder = Recorder(folder / f"rank-{int(os.environ['RANK'])}.jsonl")
     recorder.note("start", ranks=int(os.environ.get("WORLD_SIZE", "1")), command=sys.argv)
     atexit.register(recorder.close)
     torch.nn.modules.module.register_module_forward_pre_hook(recorder.timed(recorder.entering))
     torch.nn.modules.module.register_module_forward_hook(recorder.timed(recorder.leaving), always_call=True)
-    optimizer.register_optimizer_step_pre_hook(recorder.timed(recorder.before_step))
-    optimizer.register_optimizer_step_post_hook(recorder.timed(recorder.after_step))
+    optimizers.register_optimizer_step_pre_hook(recorder.timed(recorder.before_step))
+    optimizers.register_optimizer_step_post_hook(recorder.timed(recorder.after_step))
     for name in ("all_reduce", "broadcast", "all_gather_into_tensor", "reduce_scatter_tensor"):
         setattr(torch.distributed, name, recorder.collective(name, getattr(torch.distributed, name)))
     begins = DistributedSampler.__iter__

@@ -7,9 +7,10 @@ used.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct, convert, to_builtins
 
@@ -18,6 +19,7 @@ from pytest_ascend.golden.files import Entry, Golden, Provenance
 from pytest_ascend.system.errors import GoldenError
 from pytest_ascend.system.files import canonical_json, strict_json, write_if_new
 
+T = TypeVar("T")
 NAME = "revoked.json"
 SCHEMA = 1
 
@@ -60,20 +62,22 @@ class GoldenStore:
     def path(self, golden_id: str) -> Path:
         """Return the path of a golden. Raises GoldenError for an id that could lead out of the store."""
         if not files.is_id(golden_id):
-            raise GoldenError(
-                f"{golden_id!r} is not the id of a golden", path=str(self.root), hint="ids look like 'ops/relu'"
-            )
+            message = f"{golden_id!r} is not the id of a golden"
+            raise GoldenError(message, path=str(self.root), hint="ids look like 'ops/relu'")
         return self.root / f"{golden_id}{SUFFIX}"
 
     def entries(self) -> dict[str, Entry]:
         """Return the manifest, by id. Raises GoldenError if it is missing or damaged."""
         if self._entries is None:
-            data = files.read_bounded(self.root, self.manifest, "")
-            try:
-                self._entries = files.decode_manifest(data)
-            except (ValueError, RecursionError) as error:
-                raise files.damaged(self.manifest, str(error), "") from error
+            self._entries = self._parsed(self.manifest, files.decode_manifest)
         return dict(self._entries)
+
+    def _parsed(self, path: Path, decode: Callable[[bytes], T]) -> T:
+        data = files.read_bounded(self.root, path, "")
+        try:
+            return decode(data)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise files.damaged(path, str(error), "") from error
 
     def ids(self) -> tuple[str, ...]:
         """Return all ids, sorted."""
@@ -107,7 +111,8 @@ class GoldenStore:
     def revoked(self) -> dict[str, Revocation]:
         """Return the revocations in force, by id: the golden still has the revoked content. Raises GoldenError."""
         if self._revoked is None:
-            self._revoked = self._load_revoked()
+            path = self.root / NAME
+            self._revoked = self._parsed(path, _revocations) if path.exists() else {}
         known = self.entries()
         return {
             name: each for name, each in self._revoked.items() if name in known and known[name].sha256 == each.sha256
@@ -192,18 +197,12 @@ class GoldenStore:
             raise files.damaged(path, "its SHA-256 is not the one in the manifest", golden_id)
         return data
 
-    def _load_revoked(self) -> dict[str, Revocation]:
-        """Return the revocations in the list, by id; empty without a list. Raises GoldenError on a damaged list."""
-        path = self.root / NAME
-        if not path.exists():
-            return {}
-        try:
-            data = strict_json(files.read_bounded(self.root, path, ""))
-            if data["schema"] != SCHEMA:
-                raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA}")
-            found = convert(data["revoked"], dict[str, Revocation])
-            if wrong := [name for name, each in found.items() if not files.is_id(name) or not each.reason]:
-                raise TypeError(f"of {wrong[0]!r}")
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise files.damaged(path, str(error), "") from error
-        return found
+
+def _revocations(data: bytes) -> dict[str, Revocation]:
+    content = strict_json(data)
+    if content["schema"] != SCHEMA:
+        raise ValueError(f"its schema is {content['schema']!r}, not {SCHEMA}")
+    found = convert(content["revoked"], dict[str, Revocation])
+    if wrong := [name for name, each in found.items() if not files.is_id(name) or not each.reason]:
+        raise TypeError(f"of {wrong[0]!r}")
+    return found

@@ -54,13 +54,6 @@ def read_regular(path: Path, limit_bytes: int, *, follow: bool = True) -> bytes:
         return file.read(min(max(os.fstat(file.fileno()).st_size, 1 << 20), limit_bytes))
 
 
-def holds(path: Path, data: bytes) -> bool:
-    """Return whether ``path`` is a regular file, and no link, with exactly this content."""
-    with contextlib.suppress(OSError):
-        return read_regular(path, len(data), follow=False) == data
-    return False
-
-
 def write_file(path: Path, data: bytes | str) -> None:
     """Write a file beside, then replace ``path``, so that nobody reads half of it. Text is written as UTF-8.
 
@@ -125,8 +118,10 @@ def write_between(path: Path, mark: str, text: str, limit_bytes: int = 64 << 20)
 
 def write_if_new(path: Path, data: bytes) -> None:
     """Write a file as :func:`write_file` does; one that already holds ``data`` is left alone."""
-    if not holds(path, data):
-        write_file(path, data)
+    with contextlib.suppress(OSError):
+        if read_regular(path, len(data), follow=False) == data:
+            return
+    write_file(path, data)
 
 
 def canonical_json(data: Any, *, indent: int | None = None) -> str:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from pytest_ascend.contact import steps
 from pytest_ascend.contact.questions import LISTS, STEPS
 from pytest_ascend.contact.summary import page
 from pytest_ascend.device.probe import numbering
@@ -14,7 +13,7 @@ from pytest_ascend.device.probe import numbering
 
 def _asked(name: str, *beginnings: str) -> dict[str, Any]:
     """Ask the questions of a list that begin so."""
-    questions = LISTS[name](steps._fresh)
+    questions = LISTS[name]()
     return {each: ask() for each, ask in questions if each.startswith(beginnings or "")}
 
 

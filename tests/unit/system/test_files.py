@@ -11,7 +11,7 @@ import pytest
 
 import pytest_ascend
 from pytest_ascend.errors import UsageError
-from pytest_ascend.system.files import holds, read_regular, strict_json, write_file
+from pytest_ascend.system.files import read_regular, strict_json, write_file, write_if_new
 
 
 def test_a_regular_file_is_read_and_nothing_else(tmp_path: Path) -> None:
@@ -36,11 +36,13 @@ def test_a_regular_file_is_read_and_nothing_else(tmp_path: Path) -> None:
         read_regular(Path("/dev/zero"), 9)
 
 
-def test_a_file_holds_what_it_holds(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"content")
-    assert holds(tmp_path / "file", b"content")
-    assert not holds(tmp_path / "file", b"conten")
-    assert not holds(tmp_path / "file", b"contents")
+def test_a_file_that_has_the_content_already_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    for data, is_kept in ((b"content", True), (b"conten", False), (b"contents", False)):
+        before = path.stat().st_ino
+        write_if_new(path, data)
+        assert (path.read_bytes(), path.stat().st_ino == before) == (data, is_kept)
 
 
 def test_only_a_regular_file_is_replaced(tmp_path: Path) -> None:
