@@ -13,7 +13,6 @@ STEPS = 10
 
 
 def make_model() -> nn.Module:
-    """Return a classifier with weights from a formula."""
     model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.SiLU(), nn.Flatten(), nn.Linear(8 * 64, 5))
     with torch.no_grad():
         for place, parameter in enumerate(model.parameters()):
@@ -23,7 +22,6 @@ def make_model() -> nn.Module:
 
 
 def make_batch() -> tuple[Tensor, Tensor]:
-    """Return images (4, 3, 8, 8) and their classes."""
     values = torch.arange(4 * 3 * 64, dtype=torch.float64)
     return torch.cos(values * 0.37).reshape(4, 3, 8, 8).float(), torch.tensor([0, 3, 1, 4])
 

@@ -43,7 +43,6 @@ def check_installed() -> None:
 
 
 def to_onnx(model: nn.Module, x: Tensor, path: Path) -> Path:
-    """Export ``model`` in evaluation mode, by tracing it with ``x``, and return the file."""
     # torch before 2.5 has only the tracing exporter; later versions need a setting.
     traced: dict[str, Any] = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
     settings: dict[str, Any] = {"input_names": [INPUT], "output_names": [OUTPUT], "opset_version": OPSET, **traced}

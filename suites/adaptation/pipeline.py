@@ -53,7 +53,6 @@ class Augmented(Dataset[Tensor]):
 
 
 def shuffled() -> RandomSampler:
-    """Return the order of the samples, different in each epoch."""
     return RandomSampler(range(SAMPLES), generator=torch.Generator().manual_seed(SEED))
 
 
@@ -82,7 +81,6 @@ def expected(data: Callable[[int], Tensor]) -> dict[str, Tensor]:
 
 
 def bits(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return float32 as integers with the same bits, which are equal only if all bits are."""
     return {name: tensor.view(torch.int32) for name, tensor in tensors.items()}
 
 
@@ -109,7 +107,6 @@ def rotation(x: Tensor, degrees: float = 30.0) -> Tensor:
 
 
 def affine(x: Tensor) -> Tensor:
-    """Scale by 0.8, shear and shift."""
     return _warped(x, ((1.25, 0.2, 0.1), (0.0, 1.25, -0.2)))
 
 
@@ -139,7 +136,6 @@ def hue(x: Tensor, shift: float = 0.15) -> Tensor:
 
 
 def gaussian_blur(x: Tensor, size: int = 5, sigma: float = 1.2) -> Tensor:
-    """Convolve each channel with a Gaussian, with mirrored borders."""
     places = torch.linspace(-(size - 1) / 2, (size - 1) / 2, size, dtype=x.dtype, device=x.device)
     weights = torch.exp(-0.5 * (places / sigma) ** 2)
     weights = weights / weights.sum()

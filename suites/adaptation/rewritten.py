@@ -14,9 +14,8 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 
 from ..models import architectures
-from ..models.computation import MODES
+from ..models.computation import MODES, images
 from ..models.computation import make as make_model
-from ..models.weights import images
 from ..training import recipes as small
 
 
@@ -123,8 +122,6 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then two linear layers, each added to its input."""
-
     def __init__(self, width: int, heads: int, inner: int, eps: float) -> None:
         super().__init__()
         self.before, self.attend = nn.LayerNorm(width, eps), Attention(width, heads)

@@ -23,8 +23,7 @@ from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
 
 from ..models import goldens
-from ..models.computation import BATCH, MODES, make
-from ..models.weights import images
+from ..models.computation import BATCH, MODES, images, make
 from . import CASES, cuda_program
 from .export import LIBRARY, by_ascendcl, by_onnxruntime, check_installed, find_atc, to_om, to_onnx
 from .pipeline import AUGMENT, WORKERS, Augmented, bits, epochs, expected
@@ -140,7 +139,6 @@ def test_offline(
     precision_compare: PrecisionCompare,
     folder: Path,
 ) -> None:
-    """ATC's build of the same file gives the same numbers on the NPU."""
     atc = find_atc(_ascend_device)
     check_installed()
     x = images(BATCH).to(npu_device)

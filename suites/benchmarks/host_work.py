@@ -29,7 +29,6 @@ class Copy:
 
     @property
     def name(self) -> str:
-        """The full name, as in "to-device-16MiB-pinned"."""
         size = f"{self.size_bytes // MIB}MiB" if self.size_bytes >= MIB else f"{self.size_bytes // 1024}KiB"
         return f"{'to' if self.to_device else 'from'}-device-{size}-{'pinned' if self.pinned else 'pageable'}"
 
@@ -83,7 +82,6 @@ PIPELINES = ((0, False, 2, 16), (0, False, 2, 64), (2, False, 2, 16), (2, False,
 def samples_to(
     device: torch.device, samples: int, *, workers: int, pinned: bool, ahead: int, batch: int
 ) -> Iterator[Tensor]:
-    """Yield the batches of ``samples`` small images on the device."""
     data, factor = TensorDataset(torch.ones(samples, 3, 64, 64)), ahead if workers else None
     for (images,) in DataLoader(data, batch, num_workers=workers, pin_memory=pinned, prefetch_factor=factor):
         yield images.to(device, non_blocking=pinned)

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from pytest_ascend.performance.timing import Call
 
 from ..models.architectures import VisionTransformer
-from ..models.computation import MODELS, Mode, empty
-from ..models.weights import images, targets
+from ..models.computation import MODELS, Mode, empty, images, targets
 from .sizes import Sizes
 
 #: Modes of computing, by the dtype name of the case.
@@ -39,13 +38,10 @@ def model_of(name: str, sizes: Sizes) -> nn.Module:
 
 
 def batch_of(name: str, sizes: Sizes, batch: int) -> Tensor:
-    """Return images on the CPU; a ViT takes only its own size."""
     return images(batch, 224 if name == "vit_b_16" else sizes.pixels)
 
 
 def inference(name: str, mode: Mode, sizes: Sizes, batch: int) -> Callable[[torch.device], Call]:
-    """Prepare one forward pass in evaluation mode."""
-
     def prepared(device: torch.device) -> Call:
         model = model_of(name, sizes).eval().to(device=device, dtype=mode.dtype)
         x = batch_of(name, sizes, batch).to(device=device, dtype=mode.dtype)
@@ -61,8 +57,6 @@ def inference(name: str, mode: Mode, sizes: Sizes, batch: int) -> Callable[[torc
 
 
 def training(name: str, mode: Mode, sizes: Sizes, batch: int) -> Callable[[torch.device], Call]:
-    """Prepare one step: forward, loss, backward, the model's optimizer."""
-
     def prepared(device: torch.device) -> Call:
         model = model_of(name, sizes).train().to(device=device, dtype=mode.dtype)
         x = batch_of(name, sizes, batch).to(device=device, dtype=mode.dtype)

@@ -65,7 +65,6 @@ class Row:
         )
 
     def held_bytes(self, sizes: Sizes, dtype: torch.dtype) -> int:
-        """Return the bytes that the inputs of one preparation take."""
         return ROTATED * sum(each.nbytes for each in self._inputs(sizes, dtype, torch.device("meta"), 0))
 
     def _inputs(self, sizes: Sizes, dtype: torch.dtype, device: torch.device, seed: int) -> list[Tensor]:

@@ -172,7 +172,6 @@ def _gathered_as_list(us: Members, x: T, *, uneven: bool = False) -> T:
 
 
 def _gathered_strided(us: Members, x: T) -> T:
-    """Gather into column-major matrices."""
     rows = 17 if x.numel() % 17 == 0 else 1
     out = [torch.empty(x.numel() // rows, rows, dtype=x.dtype, device=x.device).T for _ in range(us.count)]
     us(dist.all_gather, out, x.view(rows, -1))
@@ -257,7 +256,6 @@ MOVES: Mapping[str, Callable[[Members, T], T]] = {
 
 
 def what(subject: str) -> str:
-    """Return the collective of a subject that also names a group or mode."""
     return subject.removesuffix(".subgroups").removesuffix(".async").removesuffix(".captured")
 
 
@@ -284,7 +282,6 @@ known = functools.lru_cache(maxsize=16)(sent)
 
 @functools.lru_cache(maxsize=2)
 def expected_sum(operation: str, dtype: str, size: int, ranks: tuple[int, ...]) -> tuple[T, T]:
-    """Return the ranks' result of a reduction over what each sent, and its allowed error."""
     return expected_reduction([known(each, size, dtype, operation) for each in ranks], operation)
 
 

@@ -43,7 +43,6 @@ def counts(source: int, target: int, count: int) -> list[int]:
 
 
 def chosen(rank: int, count: int) -> T:
-    """Return the experts of each token of a rank."""
     generator = torch.Generator().manual_seed(77 + rank)
     return torch.stack([torch.randperm(EXPERTS * count, generator=generator)[:CHOSEN] for _ in range(TOKENS)]).int()
 
@@ -135,7 +134,6 @@ def _int8(rank: int, name: str, *shape: int) -> T:
 
 
 def _parts(how: str, dtype: str, count: int) -> tuple[list[T], list[T]]:
-    """Return what each rank adds, in float64, and the sums of magnitudes."""
     parts, sizes = [], []
     for rank in range(count):
         given = quantized(how, dtype, rank, count)
@@ -186,7 +184,6 @@ def _normalizing(rank: int, dtype: str) -> dict[str, T]:
 
 
 def _normalized(sums: Expected, rank: int, dtype: str) -> Expected:
-    """Return the results after adding the residual and RMS normalization, and the sum."""
     given, unit = _normalizing(rank, dtype), torch.finfo(getattr(torch, dtype)).eps / 2
     gamma, residual = given["gamma"].double(), given["residual_x"].double().squeeze(1)
     x = sums[0] + residual

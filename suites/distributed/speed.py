@@ -233,7 +233,6 @@ def slowest(by_rank: Sequence[Sequence[float]]) -> float:
 def figures_of_collective(
     how: str, sizes: Sequence[int], by_rank: Sequence[Sequence[Sequence[float]]]
 ) -> Iterator[tuple[str, float | list[float]]]:
-    """Yield the measurements of a collective from the seconds of each rank, size and round."""
     seconds = [slowest(each) for each in zip(*by_rank, strict=True)]
     rates = [size / each * 1e-9 for size, each in zip(sizes, seconds, strict=True)]
     on_bus = [BUS[how](len(by_rank)) * each for each in rates]

@@ -77,7 +77,6 @@ def test_speed(case: Case, _ascend_ranks: tuple[Ranks, int], _ascend_device: Dev
 
 
 def _part(case: Case, name: str, count: int) -> tuple[int, list[int]]:
-    """Return the size of a named result, and its ranks."""
     group, _, size = name.partition(", ")
     return collectives.SIZES.get(size, collectives.SIZES["many"]), collectives.members_of(case.subject, count)[group]
 

@@ -23,7 +23,6 @@ from . import DATA, FAILURE, REFUSAL
 
 
 def shard(place: Place, length: int, epoch: int, skip: int = 0) -> dict[str, Any]:
-    """Return the elements of this rank, by torch's sampler and a DataLoader."""
     data = torch.utils.data.TensorDataset(torch.arange(length))
     sampler: DistributedSampler[Any] = DistributedSampler(data, place.count, place.rank, shuffle=True, seed=7)
     sampler.set_epoch(epoch)
@@ -119,7 +118,6 @@ def test_refusal(case: Case, _ascend_ranks: tuple[Ranks, int], ascend_measure: M
 
 
 def failing(place: Place, how: str, victim: int) -> dict[str, Any]:
-    """Let one rank die, hang or raise while the others sum."""
     x = torch.ones(1000, device=place.device)
     dist.all_reduce(x)
     x.cpu()

@@ -103,7 +103,6 @@ def _numbered(answers: Sequence[Any]) -> dict[str, T]:
 
 
 def _of_each_rank(found: Mapping[str, T], known: Mapping[str, T]) -> dict[str, T]:
-    """Return what is known for a rank, or for all of them."""
     return {name: known[name if name in known else name.partition(": ")[2]] for name in found}
 
 

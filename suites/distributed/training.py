@@ -226,7 +226,6 @@ def _mesh(place: Place) -> Any:
 
 
 def tensor_parallel(place: Place, name: str, sequence: bool = False) -> Any:
-    """Train with matrices split by columns, then by rows."""
     from torch.distributed.tensor import Shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -249,7 +248,6 @@ def tensor_parallel(place: Place, name: str, sequence: bool = False) -> Any:
 
 
 def pipeline(place: Place, name: str, schedule: str) -> Any:
-    """Compute gradients of one step with the layers split among ranks."""
     from torch.distributed import pipelining
 
     layers = list(make(name).children())
@@ -273,7 +271,6 @@ def pipeline(place: Place, name: str, schedule: str) -> Any:
 
 
 def experts(place: Place) -> Any:
-    """Send each token to its expert's rank and back, by two uneven all_to_all with gradients."""
     from torch.distributed.nn.functional import all_to_all_single
 
     x, _ = _part(place, "perceptron")
@@ -313,7 +310,6 @@ def redistributed(place: Place) -> Any:
 
 
 def checkpoint(place: Place, path: str, load: bool = False) -> Any:
-    """Save a sharded model, or load it on any number of ranks."""
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_model_state_dict
     from torch.distributed.fsdp import fully_shard

@@ -5,9 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
-
-import torch
 
 from pytest_ascend.operators import Operator, cases_of
 from pytest_ascend.operators.properties import usual_level
@@ -19,29 +16,25 @@ _FAMILIES = (normalization, attention, linear, routing, training, movement, serv
 
 #: Operators without generated calls, with the reason.
 NOT_SWEPT: Mapping[str, str] = {
-    **dict.fromkeys(
-        (
+    name: why
+    for why, names in {
+        "its sizes go with each other, or with numbers among its arguments": (
             *("npu_fusion_attention", "npu_grouped_matmul", "npu_moe_token_unpermute", "npu_slice", "npu_quantize"),
             *("npu_rms_norm_quant", "npu_moe_init_routing", "npu_moe_finalize_routing", "npu_masked_fill_range"),
         ),
-        "its sizes go with each other, or with numbers among its arguments",
-    ),
-    **dict.fromkeys(("npu_dynamic_quant", "npu_anti_quant"), "its scales have sizes of their own"),
-    **dict.fromkeys(
-        ("npu_moe_gating_top_k", "npu_moe_gating_top_k_softmax", "npu_top_k_top_p"),
-        "of equal elements any may be chosen",
-    ),
-    **dict.fromkeys(
-        (each.name for each in (*serving.OPERATORS, *short.OPERATORS, *latent.OPERATORS, *relations.OPERATORS)),
-        "its sizes go with numbers among its arguments",
-    ),
-    **dict.fromkeys(("npu_iou", "npu_ptiou", "npu_reshape"), "its results are known to deviate"),
+        "its scales have sizes of their own": ("npu_dynamic_quant", "npu_anti_quant"),
+        "of equal elements any may be chosen": (
+            "npu_moe_gating_top_k",
+            "npu_moe_gating_top_k_softmax",
+            "npu_top_k_top_p",
+        ),
+        "its sizes go with numbers among its arguments": [
+            each.name for family in (serving, short, latent, relations) for each in family.OPERATORS
+        ],
+        "its results are known to deviate": ("npu_iou", "npu_ptiou", "npu_reshape"),
+    }.items()
+    for name in names
 }
-
-
-def _has_halves(x: torch.Tensor, *_: Any, dim: int = -1, **__: Any) -> bool:
-    return x.shape[dim] % 2 == 0
-
 
 #: Which of the generated calls an operator takes, where it does not take all that its definition does.
 _TAKES: Mapping[str, Callable[..., bool]] = {
@@ -49,7 +42,10 @@ _TAKES: Mapping[str, Callable[..., bool]] = {
         ("npu_group_norm_silu", "npu_group_norm_swish", "npu_moe_token_permute", "npu_conv2d"),
         lambda x, *_, **__: x.numel() > 0,
     ),
-    **dict.fromkeys(("npu_swiglu", "npu_geglu", "npu_gelu_mul", "npu_clipped_swiglu", "npu_rotary_mul"), _has_halves),
+    **dict.fromkeys(
+        ("npu_swiglu", "npu_geglu", "npu_gelu_mul", "npu_clipped_swiglu", "npu_rotary_mul"),
+        lambda x, *_, dim=-1, **__: x.shape[dim] % 2 == 0,
+    ),
     # Whether a row has a spread that is more than the distance of two numbers.
     **dict.fromkeys(("npu_add_layer_norm", "npu_deep_norm"), lambda x, *_, **__: x.shape[-1] > 2),
 }
@@ -59,7 +55,6 @@ OPERATORS: tuple[Operator, ...] = tuple(
     for family in _FAMILIES
     for operator in family.OPERATORS
 )
-
 
 #: Operators with much to compute, whose results are asked for once at level standard. CANN fixes the sizes of latent
 #: attention (7,168 numbers in a token: its third version at standard); relations call an operator several times.
@@ -80,7 +75,10 @@ def __getattr__(name: str) -> tuple[Case, ...]:
     """Make ``CASES`` when it is asked for: samples are drawn for it, and a run takes its cases from the manifest."""
     if name != "CASES":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    cases = (case for operator in OPERATORS for case in cases_of(operator, suite="fused", level=_level))
-    first = {operator.name: operator.dtypes[0] for operator in OPERATORS}
     # Many generated calls of level full are made in the first dtype of an operator alone.
-    return tuple(case for case in cases if case.property != "sweep-more" or case.dtype == first[case.subject])
+    return tuple(
+        case
+        for operator in OPERATORS
+        for case in cases_of(operator, suite="fused", level=_level)
+        if case.property != "sweep-more" or case.dtype == operator.dtypes[0]
+    )

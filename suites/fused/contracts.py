@@ -149,7 +149,6 @@ def _stored(apply: Any, key: T, cache: T, slots: T) -> T:
 
 
 def _in_vocabulary(x: T, start: int, end: int, padding: int, added: int, added_end: int) -> tuple[T, T]:
-    """Return tokens as rows of this rank's part of an embedding, 0 for those of others; and which are others'."""
     own, more = (x >= start) & (x < end), (x >= added) & (x < added_end)
     moved = torch.where(own, x - start, x - (added - (end - start) - padding))
     return moved.where(own | more, 0), ~(own | more)

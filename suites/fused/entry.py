@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from packaging.version import Version
@@ -16,15 +16,11 @@ from pytest_ascend.operators import Operator
 from pytest_ascend.operators.calling import double, on_tensors
 from pytest_ascend.operators.operator import Inputs
 
+Function: TypeAlias = Callable[..., Any]
+
 
 def fused(
-    name: str,
-    definition: Callable[..., Any],
-    inputs: Inputs,
-    *,
-    part: str = "",
-    through: Callable[..., Any] | None = None,
-    **settings: Any,
+    name: str, definition: Function, inputs: Inputs, *, part: str = "", through: Any = None, **settings: Any
 ) -> Operator:
     """Describe ``torch_npu.NAME``, or a ``part`` of what it does; settings are those of :class:`Operator`.
 
@@ -34,13 +30,13 @@ def fused(
     return Operator(name=own, function=function, definition=definition, inputs=inputs, **settings)
 
 
-def given_as_made(name: str, definition: Callable[..., Any], inputs: Inputs, **settings: Any) -> Operator:
+def given_as_made(name: str, definition: Function, inputs: Inputs, **settings: Any) -> Operator:
     """Describe an operator without gradients, which gets its inputs as they are made: in one layout, and finite."""
-    without = lambda make: inputs(replace(make, grad=False))  # noqa: E731
-    return fused(name, definition, without, grad=False, nonfinite=False, layouts=False, **settings)
+    settings |= {"grad": False, "nonfinite": False, "layouts": False}
+    return fused(name, definition, lambda make: inputs(replace(make, grad=False)), **settings)
 
 
-def by_name(names: str, *results: int, **constants: Any) -> Callable[..., Any]:
+def by_name(names: str, *results: int, **constants: Any) -> Function:
     """Return what calls an operator with arguments of these names, "_" where they go by place, and ``constants``.
 
     Of several results it returns those at the places ``results``.
@@ -55,7 +51,7 @@ def by_name(names: str, *results: int, **constants: Any) -> Callable[..., Any]:
     return through
 
 
-def on_copies(*places: int, **constants: Any) -> Callable[..., Any]:
+def on_copies(*places: int, **constants: Any) -> Function:
     """Return what calls an operator with copies of the tensors that it writes, and returns these."""
 
     def through(apply: Any, *given: Any) -> Any:
@@ -79,13 +75,12 @@ ON_950 = frozenset({
 
 
 def only_on_950(name: str) -> None:
-    """Raise NotImplementedError on another chip."""
     chip = npu.chip()
     if chip and not chip.startswith("Ascend950"):
         raise NotImplementedError(f"CANN documents {name} for an Ascend 950 alone")
 
 
-def called(name: str, through: Callable[..., Any] | None, *args: Any, **kwargs: Any) -> Any:
+def called(name: str, through: Function | None, *args: Any, **kwargs: Any) -> Any:
     """Call ``torch_npu.NAME``, through ``through`` if given.
 
     Raises NotImplementedError for an earlier form of it, and on a chip for which CANN does not document it.
@@ -109,27 +104,25 @@ def ties_forgiven(operator: Operator, within: float = 2e-3) -> Operator:
     return replace(operator, definition=partial(_rounded, exact, operator.outputs), function=function)
 
 
-def _rounded(exact: Callable[..., Any], dtypes: Sequence[str], *args: Any, **kwargs: Any) -> Any:
+def _in_int8(x: torch.Tensor) -> torch.Tensor:
+    return x.round().clamp(-128, 127).to(torch.int8)
+
+
+def _rounded(exact: Function, dtypes: Sequence[str], *args: Any, **kwargs: Any) -> Any:
     pairs = zip(exact(*args, **kwargs), dtypes, strict=True)
-    return tuple(x.round().clamp(-128, 127).to(torch.int8) if dtype == "int8" else x for x, dtype in pairs)
+    return tuple(_in_int8(x) if dtype == "int8" else x for x, dtype in pairs)
 
 
-def _rounded_alike(
-    function: Callable[..., Any], exact: Callable[..., Any], within: float, *args: Any, **kwargs: Any
-) -> Any:
+def _rounded_alike(function: Function, exact: Function, within: float, *args: Any, **kwargs: Any) -> Any:
     given, named = on_tensors(lambda each: double(each.detach().cpu()), (args, kwargs))
-    pairs = zip(function(*args, **kwargs), exact(*given, **named), strict=True)
-    return tuple(_at_ties(*pair, within) for pair in pairs)
-
-
-def _at_ties(actual: torch.Tensor, exact: torch.Tensor, within: float) -> torch.Tensor:
-    if actual.dtype is not torch.int8:
-        return actual
-    found = actual.cpu()
-    is_tie = ((exact - exact.floor() - 0.5).abs() < within) & ((found - exact).abs() < 0.5 + within)
-    return torch.where(is_tie, exact.round().clamp(-128, 127).to(torch.int8), found).to(actual.device)
+    made = list(function(*args, **kwargs))
+    for place, (actual, right) in enumerate(zip(made, exact(*given, **named), strict=True)):
+        if actual.dtype is torch.int8:
+            found = actual.cpu()
+            is_tie = ((right - right.floor() - 0.5).abs() < within) & ((found - right).abs() < 0.5 + within)
+            made[place] = torch.where(is_tie, _in_int8(right), found).to(actual.device)
+    return tuple(made)
 
 
 def in_family(family: str, *operators: Operator) -> tuple[Operator, ...]:
-    """Put operators into a family."""
     return tuple(replace(each, family=family) for each in operators)

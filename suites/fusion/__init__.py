@@ -1,10 +1,155 @@
-"""The cases of the fusion suite: each fused form, by property."""
+"""Commonly fused patterns, forms that compute the same with fewer or cheaper kernels, and their cases."""
 
 from __future__ import annotations
 
-from pytest_ascend.records.case import Case
+import copy
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from .patterns import FORMS
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from pytest_ascend.device import npu
+from pytest_ascend.precision import Samples
+from pytest_ascend.records.case import Case
+from pytest_ascend.run import inputs
+
+CHANNELS, SIDE, WIDTH, TOKENS, HEADS, DEPTH = 64, 28, 768, 197, 12, 64
+
+
+class Attention(nn.Module):
+    """Queries, keys and values (N, 3, heads, tokens, depth) to (N, heads, tokens, depth), in two products."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = x.unbind(1)
+        mixed: Tensor = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).softmax(-1) @ v
+        return mixed
+
+
+class Rewritten(nn.Module):
+    def __init__(self, layers: nn.Module, compute: Callable[[Any, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layers, self.compute = layers, compute
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.compute(self.layers, x)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    layers: Callable[[], nn.Module]
+    sample: tuple[int, ...]
+
+    def make(self, name: str) -> nn.Module:
+        """Return the layers in evaluation mode, float32 on the CPU, with weights from a formula of ``name``."""
+        model = self.layers().eval()
+        with torch.no_grad():
+            for key, tensor in model.state_dict().items():
+                if tensor.is_floating_point():
+                    tensor.copy_(_weights(f"fusion/{name}/{key}", tensor))
+        return model
+
+    def batch(self, name: str, count: int) -> Tensor:
+        return inputs.normal(f"fusion/{name}/input", (count, *self.sample))
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """``fuse`` makes the fused form of a pattern's layers. ``everywhere``: it needs no operator of torch_npu."""
+
+    pattern: str
+    fuse: Callable[[nn.Module], nn.Module]
+    everywhere: bool = True
+
+
+def _weights(key: str, like: Tensor) -> Tensor:
+    if key.endswith("running_var") or (key.endswith("weight") and like.dim() == 1):
+        return inputs.uniform(key, like.shape, low=0.75, high=1.25)
+    reach = math.sqrt(3 / like[0].numel()) if like.dim() > 1 else 0.25
+    return inputs.uniform(key, like.shape, low=-reach, high=reach)
+
+
+def _convolution() -> nn.Conv2d:
+    return nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, bias=False)
+
+
+PATTERNS: Mapping[str, Pattern] = {
+    "conv-bn": Pattern(lambda: nn.Sequential(_convolution(), nn.BatchNorm2d(CHANNELS)), (CHANNELS, SIDE, SIDE)),
+    "conv-bn-relu": Pattern(
+        lambda: nn.Sequential(_convolution(), nn.BatchNorm2d(CHANNELS), nn.ReLU()), (CHANNELS, SIDE, SIDE)
+    ),
+    "linear-relu": Pattern(lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()), (TOKENS, WIDTH)),
+    "layer-norm-gelu": Pattern(lambda: nn.Sequential(nn.LayerNorm(WIDTH), nn.GELU()), (TOKENS, WIDTH)),
+    "attention": Pattern(Attention, (3, HEADS, TOKENS, DEPTH)),
+}
+
+
+def _by(compute: Callable[[Any, Tensor], Tensor]) -> Callable[[nn.Module], nn.Module]:
+    return lambda layers: Rewritten(copy.deepcopy(layers), compute).eval()
+
+
+def _folded(layers: nn.Module) -> nn.Module:
+    """Fold the normalisation into the convolution's weights; a ReLU then works in place."""
+    convolution, norm, *rest = layers.children()
+    assert isinstance(convolution, nn.Conv2d)
+    assert isinstance(norm, nn.BatchNorm2d)
+    return nn.Sequential(fuse_conv_bn_eval(convolution, norm), *(nn.ReLU(inplace=True) for _ in rest)).eval()
+
+
+def _product_with_relu(layers: Any, x: Tensor) -> Tensor:
+    rows, weight, bias = x.flatten(0, 1), layers[0].weight.t(), layers[0].bias
+    made: Tensor = npu.operator("npu_fused_matmul")(rows, weight, bias=bias, fused_op_type="relu")
+    return made.reshape(*x.shape[:2], -1)
+
+
+def _normed_for_inference(layers: Any, x: Tensor) -> Tensor:
+    norm = layers[0]
+    return F.gelu(npu.operator("npu_layer_norm_eval")(x, [x.shape[-1]], norm.weight, norm.bias, 1e-5))
+
+
+def _by_torch_npu(_layers: nn.Module, x: Tensor) -> Tensor:
+    q, k, v = x.unbind(1)
+    fused: Callable[..., tuple[Tensor, ...]] = npu.operator("npu_fusion_attention")
+    return fused(q, k, v, q.shape[1], "BNSD", scale=1 / math.sqrt(q.shape[-1]))[0]
+
+
+def numbers(form: Form, device: torch.device, samples: int = 1) -> tuple[Tensor, Tensor, Tensor, Samples]:
+    """Compute a form and its pattern: the fused form on a device, the plain layers there and in float64, and reference
+    runs of every form that the CPU supports.
+    """
+    pattern, cpu = PATTERNS[form.pattern], torch.device("cpu")
+    layers, x = pattern.make(form.pattern), pattern.batch(form.pattern, samples)
+    fused, plain = _run(form.fuse(layers), x, device), _run(layers, x, device)
+    known = [each for each in FORMS.values() if each.pattern == form.pattern and each.everywhere]
+    reference_runs = Samples(
+        _run(each, x, cpu) for each in (layers, *(known_form.fuse(layers) for known_form in known))
+    )
+    return fused, plain, _run(layers.double(), x.double(), cpu), reference_runs
+
+
+def _run(model: nn.Module, x: Tensor, device: torch.device) -> Tensor:
+    with torch.no_grad():
+        out: Tensor = copy.deepcopy(model).to(device)(x.to(device))
+    return out.cpu()
+
+
+#: By name, as in the cases: the pattern, and how it is fused.
+FORMS: Mapping[str, Form] = {
+    "conv-bn.folded": Form("conv-bn", _folded),
+    "conv-bn-relu.folded": Form("conv-bn-relu", _folded),
+    "linear-relu.in-place": Form("linear-relu", _by(lambda layers, x: layers[0](x).relu_())),
+    "linear-relu.npu_fused_matmul": Form("linear-relu", _by(_product_with_relu), everywhere=False),
+    "layer-norm-gelu.in-place": Form("layer-norm-gelu", _by(lambda layers, x: torch.ops.aten.gelu_(layers[0](x)))),
+    "layer-norm-gelu.npu_layer_norm_eval": Form("layer-norm-gelu", _by(_normed_for_inference), everywhere=False),
+    "attention.scaled_dot_product_attention": Form(
+        "attention", _by(lambda _, x: F.scaled_dot_product_attention(x[:, 0], x[:, 1], x[:, 2]))
+    ),
+    "attention.npu_fusion_attention": Form("attention", _by(_by_torch_npu), everywhere=False),
+}
 
 #: Forms that need an operator which not every chip has.
 OF_SOME_CHIPS = {"linear-relu.npu_fused_matmul"}

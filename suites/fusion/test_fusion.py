@@ -19,7 +19,7 @@ from pytest_ascend.records.verdict import HALVES, told
 from pytest_ascend.run.comparing import PrecisionCompare
 
 from ..benchmarks.sizes import sizes_of
-from .patterns import FORMS, PATTERNS, Form, numbers
+from . import FORMS, PATTERNS, Form, numbers
 
 #: Largest difference from the plain form, relative to the plain form's largest value.
 PRECISION_LOSS = 1e-4
@@ -49,7 +49,6 @@ def saved(ratio: Estimate) -> tuple[float, float, float]:
 
 
 def complaint_about_loss(loss: float) -> str:
-    """Return a message if too much precision is lost, else ""."""
     if loss <= PRECISION_LOSS:
         return ""
     message = f"the fused form is {loss:.2g} of the largest value off the plain one, {PRECISION_LOSS:g} allowed"
@@ -64,7 +63,6 @@ def complaint_about_time(share: float, low: float, high: float) -> str:
 
 
 def complaint_about_memory(fused_bytes: int, plain_bytes: int) -> str:
-    """Return a message if too much memory is used, else ""."""
     if fused_bytes <= MEMORY_RATIO * plain_bytes:
         return ""
     ratio = fused_bytes / plain_bytes
@@ -89,7 +87,6 @@ def test_precision(
 
 @pytest.mark.ascend_cases("fusion", "time")
 def test_time(case: Case, _ascend_device: Device, benchmark: Any, ascend_measure: Measure) -> None:
-    """Time both forms in turn. Only an NPU's own time is judged."""
     form, batch = FORMS[case.subject], sizes_of(_ascend_device).batch
     fused, other = (_prepared(form, batch, fused=each)(_ascend_device.torch_device()) for each in (True, False))
     with one_thread(_ascend_device):

@@ -80,8 +80,6 @@ ALIASES: tuple[Pattern, ...] = (
 
 
 def _exported(function: Pattern, x: Tensor, y: Tensor) -> Callable[[Tensor, Tensor], Any]:
-    """Export a function, save it, and return what is loaded of it."""
-
     class Module(torch.nn.Module):
         def forward(self, x: Tensor, y: Tensor) -> object:
             return function(x, y)

@@ -95,13 +95,11 @@ class Server:
         self.graphs: dict[int, Captured] = {}
 
     def empty_cache(self) -> list[tuple[Tensor, Tensor]]:
-        """Return keys and values of each layer, by page."""
         layers, width = self.cached
         shape = (PAGES, PAGE, width)
         return [tuple(torch.zeros(shape, device=self.device, dtype=HALF) for _ in "kv") for _ in range(layers)]  # type: ignore[misc]
 
     def new_buffers(self, size: int) -> dict[str, Tensor]:
-        """Return the inputs of a step on the device."""
         names = ("tokens", "positions", "slots")
         integers = {name: torch.zeros(size, dtype=torch.int64, device=self.device) for name in names}
         tables = torch.zeros(size, OF_REQUEST, dtype=torch.int32, device=self.device)
@@ -148,7 +146,6 @@ class Server:
         return out
 
     def capture(self) -> None:
-        """Capture all sizes, the largest first, from one pool."""
         for size in SIZES:
             self.forward(size, self.buffers, [1] * size, self.empty_cache(), None)
             made = self.graphs[size] = Captured(_torch.npu.NPUGraph())
@@ -160,7 +157,6 @@ class Server:
     # --- what a server may do wrong ---
 
     def padding(self) -> Any:
-        """Return what rows of padding hold."""
         return 0.0
 
     def reduced(self, hidden: Tensor) -> Tensor:
@@ -168,7 +164,6 @@ class Server:
         return hidden * self.scale
 
     def write(self, batch: Batch) -> None:
-        """Write a step's numbers into the buffers that the graphs read."""
         for name, buffer in self.buffers.items():
             values = torch.tensor(getattr(batch, name), dtype=buffer.dtype).view(-1, *buffer.shape[1:])
             buffer[: len(values)].copy_(values)
@@ -188,7 +183,6 @@ class Server:
                 event.record(self.updating)
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
-        """Decode a token of each request by a replay."""
         made = self.graphs[len(batch.tokens)]
         self.write(batch)
         made.graph.replay()

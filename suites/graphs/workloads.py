@@ -33,7 +33,6 @@ Same: TypeAlias = Callable[..., None]
 
 
 def captured(work: Callable[[], Any], **settings: Any) -> tuple[Any, Any]:
-    """Capture a computation. Returns the graph, and the result that each replay writes."""
     graph = _torch.npu.NPUGraph()
     with _torch.npu.graph(graph, **settings):
         result = work()
@@ -51,7 +50,6 @@ def warm_up(*steps: Callable[[], object]) -> None:
 
 
 def numbers(device: torch.device, seed: int, *shape: int) -> Tensor:
-    """Return normal numbers of a seed, the same on any device."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(device)
 
 
@@ -67,7 +65,6 @@ class Watched(EagerDispatchMode):
         self.results: list[Tensor] = []
 
     def handle(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run an operator, and copy what it gives."""
         made = func(*args, **kwargs)
         for each in [] if func.is_view else tensors(made)[:1]:
             self.names.append(func.overloadpacket.__name__)
@@ -140,7 +137,6 @@ def operator(name: str, dtype: str, device: torch.device, same: Same) -> None:
 
 
 def model(made: nn.Module, device: torch.device, same: Same, *shape: int) -> None:
-    """Check a model in eval mode with inputs of a shape."""
     made, x = made.to(device).eval(), numbers(device, 0, *shape)
     replays(lambda: made(x), [x], [[numbers(device, 1, *shape)]], same)
 
@@ -209,7 +205,6 @@ def copies(device: torch.device, same: Same) -> None:
 
 
 def streams(device: torch.device, same: Same) -> None:
-    """Fork to a second stream and join it again, in a graph."""
     x, side = numbers(device, 0, 64), _torch.npu.Stream()
 
     def work() -> Tensor:
@@ -253,7 +248,6 @@ def growing_cache(device: torch.device, same: Same) -> None:
 
 
 def twins(device: torch.device) -> tuple[nn.Module, nn.Module, Tensor, Tensor]:
-    """Return a small model twice, its inputs and its targets."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).to(device)
     return net, copy.deepcopy(net), numbers(device, 0, 4, 8), numbers(device, 1, 4, 4)
@@ -265,7 +259,6 @@ def same_parameters(mine: nn.Module, theirs: Iterable[Tensor], same: Same, where
 
 
 def training_step(device: torch.device, same: Same) -> None:
-    """Capture forward, backward, loss scaling and the optimizer; compare losses, gradients and parameters."""
     eager, graphed, x, y = twins(device)
 
     def of(net: nn.Module) -> Callable[[], Tensor]:
@@ -433,7 +426,6 @@ def many_graphs(device: torch.device, same: Same) -> None:
 
 
 def thread(device: torch.device, same: Same) -> None:
-    """Capture in another thread, and replay in this one."""
     x = numbers(device, 0, 32)
 
     def work() -> tuple[Any, Any]:
@@ -486,7 +478,6 @@ def host_function(device: torch.device, same: Same) -> None:
 
 
 def beside_eager_work(device: torch.device, same: Same) -> None:
-    """Replay on one stream while eager work runs on another."""
     x, y, side = numbers(device, 0, 64), numbers(device, 1, 64), _torch.npu.Stream()
     graph, result = captured(lambda: torch.exp(x * 2))
     for number in range(1, 4):

@@ -59,7 +59,6 @@ class Architecture:
 
     @property
     def stem(self) -> str:
-        """The name of the text model."""
         return "model.language_model." if self.vision else "model."
 
 
@@ -114,7 +113,6 @@ class Run:
         return weight * made.to(x.dtype)
 
     def kept(self, name: str, x: Tensor, dim: int) -> Tensor:
-        """Append to the cache of the current module, and return all."""
         before = self.cache.get(f"{self.at}{name}")
         self.cache[f"{self.at}{name}"] = found = x if before is None else torch.cat([before, x], dim)
         return found
@@ -144,7 +142,6 @@ def rotated(run: Run, x: Tensor) -> Tensor:
 
 
 def by_head(x: Tensor, heads: int) -> Tensor:
-    """Return (batch, heads, tokens, size) of (batch, tokens, heads * size)."""
     return torch.unflatten(x, -1, (heads, -1)).transpose(1, 2)
 
 
@@ -251,7 +248,6 @@ def delta(run: Run, x: Tensor) -> Tensor:
 
 
 def mlp(run: Run, x: Tensor, name: str = "") -> Tensor:
-    """Multiply by the SiLU of a gate."""
     inner = run.arch.of_expert if name else run.arch.inner
     gate, up = (run(f"{name}{part}_proj", x, inner) for part in ("gate", "up"))
     return run(f"{name}down_proj", F.silu(gate) * up, run.arch.width)
@@ -265,7 +261,6 @@ def experts(run: Run, x: Tensor) -> Tensor:
 
 
 def wide_of(x: Tensor) -> torch.dtype:
-    """Return the dtype of what routers compute."""
     return torch.float64 if x.dtype is torch.float64 else torch.float32
 
 
@@ -283,7 +278,6 @@ def grouped(run: Run, x: Tensor) -> Tensor:
 
 
 def shared(run: Run, x: Tensor) -> Tensor:
-    """Add an expert that sees each token, through a gate of its own."""
     return experts(run, x) + run("shared_expert_gate", x, 1).sigmoid() * mlp(run, x, "shared_expert.")
 
 
@@ -404,7 +398,6 @@ def seen(run: Run, tiles: Tensor) -> Tensor:
 
 
 def layer_norm(run: Run, name: str, x: Tensor) -> Tensor:
-    """Normalise with mean and variance."""
     weight, bias = (run.weight(f"{name}.{each}", x.shape[-1]) for each in ("weight", "bias"))
     return F.layer_norm(x, x.shape[-1:], weight, bias, EPS)
 

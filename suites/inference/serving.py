@@ -37,8 +37,6 @@ class Text(Request):
 
 
 class FusedRun(Run):
-    """Norms by torch_npu's operator."""
-
     def norm(self, name: str, x: Tensor) -> Tensor:
         import torch_npu
 
@@ -62,7 +60,6 @@ class Decoding(Server):
     def forward(
         self, size: int, inputs: dict[str, Tensor], lengths: list[int], cache: Any, made: Captured | None
     ) -> dict[str, Tensor]:
-        """Compute a step for all rows, each of one token."""
         given = {name: each[:size] for name, each in inputs.items()}
         positions, numbers = given["positions"][None], iter(range(len(ARCH.mixers)))
 
@@ -113,7 +110,6 @@ class Decoding(Server):
 
 
 def prompt(number: int, length: int) -> list[int]:
-    """Return the prompt of a request."""
     return inputs.integers(f"inference/request {number}", (length,), low=0, high=ARCH.vocabulary).tolist()
 
 
@@ -137,6 +133,5 @@ def served(device: torch.device, kind: type[Decoding] = Decoding) -> Generation:
 
 
 def _alone(texts: list[Text], new: int, given: dict[str, Tensor]) -> Continuation:
-    """Return what each text alone gives at the places where the server generated tokens."""
     rows = [text.tokens[: length + new - 1] for text, (_, length, _) in zip(texts, REQUESTS, strict=True)]
     return continuation([last_places(ARCH, given, torch.tensor([row], device=CPU), new) for row in rows])

@@ -22,7 +22,6 @@ DETERMINISTIC = {"HCCL_DETERMINISTIC": "strict", "LCCL_DETERMINISTIC": "1", "ATB
 
 
 def first_layer(verdict: Verdict) -> str:
-    """Name the first wrong result."""
     wrong = next(leaf.path for leaf in verdict.leaves if not leaf.agrees)
     return f"first wrong layer: {wrong.partition(chr(39))[2].rpartition(chr(39))[0]}"
 

@@ -48,7 +48,6 @@ class Texts:
         self.images: Sequence[Tensor | None] = self.tiles or [None] * len(self.rows)
 
     def each(self, parts: Callable[[int], list[int]]) -> States:
-        """Compute each text alone, in parts of these lengths."""
         found = []
         for number, row in enumerate(self.rows):
             kept: dict[str, Any] = {}
@@ -97,7 +96,6 @@ class Texts:
         return {name: x[valid] if x.shape[:2] == valid.shape else x.flatten(0, -2) for name, x in made.items()}
 
     def packed(self) -> States:
-        """Compute both texts in one row, where neither sees the other."""
         segments = torch.cat([torch.full_like(row, number) for number, row in enumerate(self.rows)], 1)
         images = torch.cat(self.tiles) if self.tiles else None
         made = forward(self.arch, self.weights, torch.cat(self.rows, 1), segments=segments, tiles=images)
@@ -109,7 +107,6 @@ class Texts:
         return {"log-probabilities": logs[0] - logs[1]}
 
     def greedy(self) -> Continuation:
-        """Continue each text with the cache by the best tokens."""
         ends, chosen = [], []
         for number, row in enumerate(self.rows):
             kept: dict[str, Any] = {}
@@ -203,7 +200,6 @@ WAYS: Mapping[str, Callable[[Texts], States]] = {
 
 
 def prepared(model: str, way: str) -> tuple[Architecture, dict[str, Tensor]]:
-    """Return the architecture and float32 weights of a case."""
     arch = replace(ARCHITECTURES[model], drafts=way == "speculative")
     found = weights(model, arch)
     if way == "capacity":
@@ -224,7 +220,6 @@ def prepared(model: str, way: str) -> tuple[Architecture, dict[str, Tensor]]:
 
 
 def merged(given: Weights) -> dict[str, Tensor]:
-    """Add adapters to their weights."""
     found = {name: each for name, each in given.items() if ".lora_" not in name}
     for name in [name for name in given if name.endswith("lora_A.weight")]:
         stem = name.removesuffix("lora_A.weight")
@@ -242,7 +237,6 @@ def moved(given: Weights, number: int) -> dict[str, Tensor]:
 
 
 def cast(given: Weights, dtype: torch.dtype, device: torch.device = CPU) -> dict[str, Tensor]:
-    """Return weights in a dtype on a device."""
     return {name: each.to(device, dtype) for name, each in given.items()}
 
 

@@ -85,8 +85,6 @@ EPS = 1e-6
 
 
 class SelfAttention(nn.Module):
-    """Self-attention of all tokens: (N, tokens, width) to the same."""
-
     def __init__(self) -> None:
         super().__init__()
         self.in_proj_weight = nn.Parameter(0.02 * torch.randn(3 * WIDTH, WIDTH))
@@ -103,8 +101,6 @@ class SelfAttention(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Attention, then two linear layers, each added to its input: (N, tokens, width) to the same."""
-
     def __init__(self) -> None:
         super().__init__()
         self.ln_1 = nn.LayerNorm(WIDTH, eps=EPS)

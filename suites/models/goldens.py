@@ -102,7 +102,6 @@ HOW_REFERENCE_RUNS = "{mode} on the CPU in {ways} ways; of each tensor the {kept
 
 
 def goldens() -> Iterator[GoldenRecipe]:
-    """Yield the goldens: one per model in float64, and one per mode."""
     for model, mode in (*((model, EXACT) for model in MODELS), *(run[:2] for run in RUNS)):
         ways = len(WAYS.get((model, mode), ()))
         how = HOW_REFERENCE_RUNS.format(mode=mode, ways=ways, kept=min(KEPT_WAYS, ways)) if ways else HOW_EXACT
@@ -116,7 +115,6 @@ def expected(store: GoldenStore, model: str, what: str) -> dict[str, Tensor]:
 
 
 def reference_runs(store: GoldenStore, model: str, mode: str, what: str) -> Samples:
-    """Return reference runs for the property ``what``. Raises GoldenError."""
     tensors = store.read(_id(model, mode)).tensors
     ways = sorted({name.split("/")[0] for name in tensors})
     return Samples(_unpack(tensors, f"{way}/{what}/") for way in ways)
@@ -124,7 +122,6 @@ def reference_runs(store: GoldenStore, model: str, mode: str, what: str) -> Samp
 
 @cache
 def _computed(model: str, mode: str, prepare: Prepare = as_it_is) -> Observed:
-    """Compute all properties of a model, once for several goldens of a build: it is small."""
     return forward(model, MODES[mode], CPU, prepare) | train(model, MODES[mode], CPU, prepare)
 
 

@@ -18,10 +18,9 @@ from pytest_ascend.precision.formulas import once
 from pytest_ascend.precision.stand_ins import products_in_float32
 
 from .computation import MODES as WITH_GOLDENS
-from .computation import Mode, make
+from .computation import Mode, images, make, targets
 from .goldens import CPU
 from .variants import Variant
-from .weights import images, targets
 
 MODES: Mapping[str, Mode] = {
     **WITH_GOLDENS,

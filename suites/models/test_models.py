@@ -26,11 +26,10 @@ from pytest_ascend.run.comparing import PrecisionCompare
 from . import CASES_OF_RUN, OF_ALONE, OF_RUNS, OF_VARIANTS
 from .computation import MODES as WITH_GOLDENS
 from .computation import Observed as Trained
-from .computation import forward, train, weights
+from .computation import forward, images, train, weights
 from .goldens import expected, reference_runs
 from .passing import ALIKE, MODES, copied, one_pass, right, short
 from .variants import ALONE, VARIANT_OF, Variant
-from .weights import images
 
 
 def agreement(classes: Tensor, exact: Tensor) -> float:
@@ -176,7 +175,6 @@ def test_model(
 
 
 def computation_of_run(model: str, mode: str, what: str) -> Computation:
-    """Return how a program repeats a case."""
     call = f"suite.{'forward' if what == 'forward' else 'train'}({model!r}, suite.MODES[{{!r}}], {{}})"
     return Computation(
         imports=("from pytest_ascend.system.bundled import module",),

@@ -32,7 +32,6 @@ class Variant:
     channels_last: bool
 
     def case(self, aspect: str) -> Case:
-        """Return the case of one aspect."""
         layout, mode = "channels-last" if self.channels_last else "", "train" if self.training else "eval"
         return case_of(self.model, self.mode, mode, f"batch-{self.batch}", layout, aspect=aspect)
 

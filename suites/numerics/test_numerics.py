@@ -18,8 +18,21 @@ from pytest_ascend.precision import Samples
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
-from . import DETERMINISTIC, FRACTION_BITS, MODES, OVERFLOWS, PRODUCTS, Product, ends, half, hf32, saturated
-from .every import CASTS, inputs_of, integers
+from . import (
+    CASTS,
+    DETERMINISTIC,
+    FRACTION_BITS,
+    MODES,
+    OVERFLOWS,
+    PRODUCTS,
+    Product,
+    ends,
+    half,
+    hf32,
+    inputs_of,
+    integers,
+    saturated,
+)
 
 T = torch.Tensor
 _BY_NAME = {product.name: product for product in PRODUCTS}

@@ -15,9 +15,8 @@ from pytest_ascend.operators.replay import Entry
 from pytest_ascend.operators.sweep_reference import CALLS
 from pytest_ascend.records.case import REPEAT, Case
 
-from ..numerics.every import ACCURACY
-from .exceptions import RARE, exceptions
-from .table import FINDINGS, OPERATORS, RECORDED, is_recorded
+from ..numerics import ACCURACY
+from .table import FINDINGS, OPERATORS, RARE, RECORDED, exceptions, is_recorded
 
 #: Less usual integers: tested for their values, and for the rest at level full.
 NARROW = INTS[2:]
@@ -96,7 +95,6 @@ def _swept(entry: Entry, dtype: str, *, first: bool) -> tuple[str, ...]:
 
 
 def _is_swept(entry: Entry, dtype: str) -> bool:
-    """Whether calls are generated for a recorded operator: its inputs may have any order and size."""
     special = exceptions(entry.name)
     is_free = (entry.family not in _NOT_SWEPT_FAMILIES or special.calls) and not special.no_calls
     is_free &= entry.name not in OPERATORS or bool(OPERATORS[entry.name].sweep)

@@ -38,7 +38,6 @@ def numbers(*values: Number, shape: tuple[int, ...] | None = None) -> Values:
 
 
 def pairs(values: Iterable[Number]) -> tuple[Values, Values]:
-    """Describe two tensors that hold every pair of these numbers."""
     all_of = tuple(values)
     rows = numbers(*(each for each in all_of for _ in all_of))
     return rows, numbers(*(all_of * len(all_of)))
@@ -58,12 +57,10 @@ def exactly(*samples: Sample) -> Inputs:
 
 
 def of_integers(*samples: Sample) -> Inputs:
-    """Use these samples for integer dtypes."""
     return lambda make: () if make.dtype.is_floating_point else samples
 
 
 def together(*makers: Inputs) -> Inputs:
-    """Use the samples of all these makers."""
     return lambda make: (sample for maker in makers for sample in maker(make))
 
 

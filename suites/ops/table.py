@@ -1,10 +1,14 @@
-"""Every operator of the suite by name, and the source of its expected results."""
+"""Every operator of the suite by name, what is special about it, and what a case of it is about.
+
+That is its operator with the golden, or the generated calls that it makes.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +16,64 @@ import torch
 
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.callables import fits
-from pytest_ascend.operators.exploring import KEPT, kept
+from pytest_ascend.operators.exploring import FOUND, KEPT, kept, sweep_of
 from pytest_ascend.operators.operator import InputFactory, Operator
 from pytest_ascend.operators.replay import Entry, load, operator_of, recording
 from pytest_ascend.operators.samples import LONG, USUAL_TERMS, Sample
+from pytest_ascend.operators.stored import StoredGolden
+from pytest_ascend.operators.sweep_reference import CALLS, Sweep
+from pytest_ascend.operators.target import Target
+from pytest_ascend.records.case import SWEEP_SEED, Case
 from pytest_ascend.system.dispatching import HALF
 
-from .exceptions import exceptions
 from .families import arithmetic, elementwise, indexing, linear, movement, network, reduction
 from .makers import exactly, together
 from .templates import FURTHER, INSTEAD
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exceptions:
+    """What is special about one operator. A text is the reason.
+
+    Of recorded operators are ``at_smoke``: generated calls at level smoke, since they reach kernels that no operator of
+    the catalogue does; ``calls``: generated ones although the family has none, ``no_calls``: none; ``one_dtype``: in a
+    first dtype only, ``no_integers``: not in integers; ``not_repeated``: need not repeat bit for bit, since PyTorch
+    does not promise it. Of all operators are ``no_gradients``: generated calls do not run backward, and ``settings`` of
+    :class:`~pytest_ascend.operators.Operator` that are other in generated calls: layouts in which torch_npu refuses or
+    miscomputes the gradient, or on which the result depends; distances and means that are infinite or NaN by the way
+    of computing them; places of equal elements, any of which may be given; means over windows, which are sums.
+    ``left_out``: what is not tested, and what torch_npu 2.13.0 does instead.
+    """
+
+    at_smoke: bool = False
+    calls: bool = False
+    no_calls: str = ""
+    one_dtype: str = ""
+    no_integers: str = ""
+    no_gradients: str = ""
+    not_repeated: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+def _load(name: str) -> Any:
+    return json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+
+
+#: By the operator's name.
+EXCEPTIONS: Mapping[str, Exceptions] = {name: Exceptions(**row) for name, row in _load("exceptions.json").items()}
+_USUAL = Exceptions()
+
+
+def exceptions(name: str) -> Exceptions:
+    return EXCEPTIONS.get(name, _USUAL)
+
+
+_REACH = _load("kernel_reach.json")
+#: Operators with more generated calls than others: each makes a fifth or more of the calls of a kernel that fewer than
+#: sixty different calls reached. And recorded ones with fewer, which make less than a twentieth of the calls of each of
+#: their kernels. Counted by the evaluation ``operator-reach`` while each operator had 24 calls, or 42 in few dtypes.
+RARE, SHARED = frozenset(_REACH["rare"]), frozenset(_REACH["shared"])
 
 _FAMILIES = (arithmetic, elementwise, indexing, linear, movement, network, reduction)
 #: Every operator of the catalogue, by name.
@@ -176,7 +228,6 @@ FINDINGS = kept(Path(__file__).with_name(KEPT))
 
 
 def is_recorded(name: str, dtype: str) -> bool:
-    """Whether the samples of an operator in a dtype are recorded."""
     return name not in OPERATORS or dtype not in OPERATORS[name].dtypes
 
 
@@ -201,8 +252,10 @@ def swept(name: str, dtype: str, store: GoldenStore) -> Operator:
 
 
 def _changed(name: str) -> dict[str, Any]:
-    """Return the settings of an operator that are other in generated calls."""
-    return {**exceptions(name).changed, **({"sweep": _LEGAL[name]} if name in _LEGAL else {})}
+    special = exceptions(name)
+    given = {key: tuple(each) if isinstance(each, list) else each for key, each in special.settings.items()}
+    given |= {"grad": False} if special.no_gradients else {}
+    return given | ({"sweep": _LEGAL[name]} if name in _LEGAL else {})
 
 
 def _can_grow(sample: Sample) -> bool:
@@ -213,3 +266,43 @@ def _can_grow(sample: Sample) -> bool:
     is_continuous = sample.kwargs.get("mode", "nearest") not in ("nearest", "nearest-exact", "area")
     factor = sample.kwargs.get("scale_factor")
     return factor is None or is_continuous or float(factor).is_integer()
+
+
+#: Where the calls of operators with rare kernels end, and those with shared ones, at level standard and at full.
+_CALLS_OF_RARE, _CALLS_OF_SHARED = (60, 240), (12, 108)
+#: The threes of calls that a case makes at level smoke, where who runs it after each change waits for it: other dtypes
+#: have those of float32. Large tensors and many rows, the third and sixth, take two fifths of the time.
+_AT_SMOKE = {"float16": (1, 4, 7), "bfloat16": (1, 4, 7), "int32": (0, 1), "int64": (0, 1), "float32": (0, 4, 6, 7)}
+
+
+def target_of(
+    case: Case, device: torch.device, store: GoldenStore, seed: int | str = SWEEP_SEED, level: str = "standard"
+) -> Target:
+    """Return the operator of a case with its golden; generated calls follow from ``seed``, and how many from ``level``.
+
+    Raises GoldenError.
+    """
+    if case.property == FOUND:
+        operator = swept(case.subject, case.dtype, store)
+        return Target(case, operator, sweep_of(operator, case.dtype, FINDINGS), device)
+    if case.property in CALLS:
+        operator = swept(case.subject, case.dtype, store)
+        return Target(case, operator, Sweep.of(operator, case.dtype, *calls_of(case, level), seed=seed), device)
+    if is_recorded(case.subject, case.dtype):
+        entry = RECORDED[case.subject]
+        operator = operator_of(entry)
+        return Target(case, operator, recording(store, entry.golden_id).of(operator), device)
+    operator = OPERATORS[case.subject]
+    return Target(case, operator, StoredGolden(operator, store), device)
+
+
+def calls_of(case: Case, level: str = "standard") -> tuple[range, ...]:
+    """Return which generated calls a case makes in a run of a level; those of standard are not made again at full."""
+    if level == "smoke":
+        return tuple(range(3 * three, 3 * three + 3) for three in _AT_SMOKE.get(case.dtype, _AT_SMOKE["float32"]))
+    first, last = CALLS["sweep"].stop, CALLS["sweep-more"].stop
+    if case.subject in RARE:
+        first, last = _CALLS_OF_RARE
+    elif case.subject in SHARED:
+        first, last = _CALLS_OF_SHARED
+    return (range(first) if case.property == "sweep" else range(first, last),)

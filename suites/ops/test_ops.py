@@ -19,7 +19,7 @@ from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from .targets import target_of
+from .table import target_of
 
 
 @pytest.fixture
@@ -31,7 +31,6 @@ def target(
     _ascend_sweep_seed: str,
     pytestconfig: pytest.Config,
 ) -> Target:
-    """Return the operator under test."""
     level = pytestconfig.getoption("ascend_level") or "standard"
     made = target_of(case, npu_device, golden_store, _ascend_sweep_seed, level)
     _ascend_reproduce(partial(program, made), saves=True)
@@ -39,8 +38,6 @@ def target(
 
 
 def _test_of(*properties: str) -> Callable[..., None]:
-    """Return the test of the cases with these properties."""
-
     @pytest.mark.ascend_cases("ops", *properties)
     def test(target: Target, precision_compare: PrecisionCompare, ascend_measure: Measure) -> None:
         check(target, precision_compare)

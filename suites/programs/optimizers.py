@@ -183,7 +183,6 @@ def _skipped(at: At) -> None:
 
 
 def _clipped(at: At) -> None:
-    """The norm of many gradients, and what clipping by norm and by value leaves of them."""
     for count, norm in ((3, 2.0), (70, 2.0), (70, float("inf")), (70, 1.0), (259, 2.0)):
 
         def clip(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
@@ -225,7 +224,6 @@ LISTS: Mapping[str, Callable[[list[T], list[T]], Any]] = {
 
 
 def _lists(at: At) -> None:
-    """Lists of up to 259 tensors of different sizes, with views and empty tensors among them."""
     for count in (1, 33, 259):
         for name, function in LISTS.items() if count == 33 else [*LISTS.items()][::4]:
 

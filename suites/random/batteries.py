@@ -29,7 +29,6 @@ def _normal_tail(z: float) -> float:
 
 
 def _poisson(what: str, count: int, mean: float) -> Finding:
-    """Return the p-value of a number of rare events, on both sides."""
     k, rate = torch.tensor(float(count), dtype=torch.float64), torch.tensor(mean, dtype=torch.float64)
     below = float(torch.special.gammaincc(k + 1, rate))
     above = float(torch.special.gammainc(k, rate)) if count else 1.0
@@ -44,7 +43,6 @@ def _share(what: str, hits: T, p: float) -> Finding:
 
 
 def _correlation(what: str, x: T, y: T) -> Finding:
-    """Return the p-value of the correlation of two sequences of mean 0 and variance 1."""
     return Finding(what, _normal_tail(float(torch.dot(x, y)) / math.sqrt(len(x))))
 
 
@@ -198,7 +196,6 @@ def _classes(device: torch.device) -> Iterator[Finding]:
 
 
 def _wide(device: torch.device) -> Iterator[Finding | str]:
-    """Draw integers from ranges that are wide, narrow, and no power of two."""
     for low, high in ((-(2**62), 2**62), (0, 2**63 - 1), (-5, 2**33 + 5), (0, 3 * 2**40), (-(2**31), 2**31)):
         x = torch.randint(low, high, (2**18,), device=device).cpu()
         if bool(((x < low) | (x >= high)).any()):

@@ -72,7 +72,6 @@ def normal(mean: float = 0.0, std: float = 1.0) -> Distribution:
 
 
 def exponential(rate: float) -> Distribution:
-    """Return the exponential distribution, without 0, since a logarithm is taken."""
     return continuous(lambda x: -torch.expm1(-rate * x), lambda x: x > 0)
 
 

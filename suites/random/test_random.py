@@ -14,7 +14,7 @@ from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import BACKWARD, BATTERY, DISTRIBUTION, DRAWINGS, GRADIENT, SEED, STATE, attention
+from . import BACKWARD, BATTERY, DISTRIBUTION, DRAWINGS, GRADIENT, MASKED, SEED, STATE, attend, composed, given
 from .batteries import BATTERIES
 from .statistics import FALSE_ALARM, judge, repeated
 
@@ -109,13 +109,13 @@ def test_gradient(case: Case, npu_device: torch.device, precision_compare: Preci
 def test_backward(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     """Attention with dropout, and its gradients, are those of the weights that its result shows to be kept."""
     torch.manual_seed(10)
-    given = attention.given(getattr(torch, case.dtype))
-    above = inputs.uniform("random/attention/above", given[0].shape, dtype=given[0].dtype)
-    drop = partial(attention.attend, is_masked=attention.MASKED[case.subject])
-    actual = _forward_and_backward(drop, [each.to(npu_device) for each in given], above.to(npu_device))
-    known = partial(attention.composed, is_kept=actual["result"] != 0)
-    exact = _forward_and_backward(known, [each.double() for each in given], above.double())
-    in_dtype = _forward_and_backward(known, given, above)
+    x = given(getattr(torch, case.dtype))
+    above = inputs.uniform("random/attention/above", x[0].shape, dtype=x[0].dtype)
+    drop = partial(attend, is_masked=MASKED[case.subject])
+    actual = _forward_and_backward(drop, [each.to(npu_device) for each in x], above.to(npu_device))
+    known = partial(composed, is_kept=actual["result"] != 0)
+    exact = _forward_and_backward(known, [each.double() for each in x], above.double())
+    in_dtype = _forward_and_backward(known, x, above)
     precision_compare(actual, exact, reference_runs=Samples([in_dtype]), name=case.subject)
 
 

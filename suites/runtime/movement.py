@@ -164,7 +164,6 @@ def _ties(at: At, dtype: torch.dtype) -> None:
 
 
 def _casts(at: At) -> None:
-    """Casts between integers, floats and bool, at the ends of the formats where PyTorch defines them."""
     ends = (2**24 + 1, 2**31 - 1, -(2**31), 2**53 + 1, 2**62 + 1)
     whole = torch.tensor([0, 1, -1, 127, -128, 255, 256, -32768, 65535, *ends])
     parts = torch.tensor([0.0, -0.0, 0.5, -0.5, 0.999, -1.5, 2.5, 100.7, -100.7, 2.0**20 + 0.5, float(2**30), -1e9])

@@ -87,7 +87,6 @@ def _work(device: torch.device) -> tuple[T, int]:
 
 @contextlib.contextmanager
 def deterministic(wanted: bool = True) -> Iterator[None]:
-    """Turn deterministic algorithms on or off within a context."""
     before = torch.get_deterministic_debug_mode()
     # As use_deterministic_algorithms does, which also imports torch's compiler.
     torch.set_deterministic_debug_mode("error" if wanted else "default")

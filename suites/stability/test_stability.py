@@ -102,7 +102,6 @@ def test_batch_invariance(
 
 
 def _rows(call: Sample, part: slice) -> Sample:
-    """Return the call for these rows of the first tensor, and of others of the same length."""
     first, kept = call.args[0], []
     for each in call.args:
         is_batch = isinstance(each, torch.Tensor) and (each is first or each.shape in (first.shape, (len(first),)))

@@ -59,8 +59,6 @@ WIDTH, HEADS, DEPTH, PATCH = 64, 4, 2, 8
 
 
 class Attention(nn.Module):
-    """Self-attention of all tokens: (N, tokens, WIDTH) to the same."""
-
     def __init__(self) -> None:
         super().__init__()
         self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
@@ -75,8 +73,6 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention, then two linear layers, each added to its input."""
-
     def __init__(self) -> None:
         super().__init__()
         self.ln1, self.attention = nn.LayerNorm(WIDTH, eps=1e-6), Attention()
@@ -136,7 +132,6 @@ def images(key: str, count: int = BATCH) -> Tensor:
 
 
 def targets(key: str, count: int = BATCH) -> Tensor:
-    """Return the int64 class of each image."""
     return inputs.integers(f"training/{key}/targets", (count,), low=0, high=CLASSES)
 
 
@@ -187,12 +182,10 @@ OPTIMIZERS: Mapping[str, OptimizerRecipe] = {
 
 
 def cross_entropy(output: Tensor, batch: Batch) -> Tensor:
-    """Return the cross entropy of logits, in float32 at least."""
     return F.cross_entropy(output if output.dtype is torch.float64 else output.float(), batch.target)
 
 
 def recipe(optimizer: str, mode: str = "float32", *, on_device: bool = False, steps: int = STEPS) -> Recipe:
-    """Return the training with these names; ``on_device`` uses the optimizer that only a device has."""
     chosen = OPTIMIZERS[optimizer]
     return Recipe(
         batches=batches(),
@@ -205,5 +198,4 @@ def recipe(optimizer: str, mode: str = "float32", *, on_device: bool = False, st
 
 
 def batches() -> tuple[Batch, ...]:
-    """Return the batches of a training: images, with their classes as the target."""
     return tuple(Batch((images(f"batch {number}"),), {}, targets(f"batch {number}")) for number in range(BATCHES))

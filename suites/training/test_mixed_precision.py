@@ -77,8 +77,6 @@ def given(lower: torch.dtype) -> Given:
 
 
 def _of(names: str, module: Any, *inputs: str) -> dict[str, Callable[[Given], Any]]:
-    """Return functions of a module by their names, of these inputs."""
-
     def of(name: str) -> Callable[[Given], Any]:
         return lambda t: getattr(module, name)(*(getattr(t, each) for each in inputs))
 
@@ -146,7 +144,6 @@ class CaseContext:
         return self.now()
 
     def now(self) -> list[torch.Tensor]:
-        """Return the present weights, on the CPU."""
         return [weight.detach().cpu().clone() for weight in self.weights]
 
 

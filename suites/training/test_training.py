@@ -27,7 +27,6 @@ HALF = 6
 
 
 def saved(state: Any) -> io.BytesIO:
-    """Write a checkpoint as users do."""
     file = io.BytesIO()
     torch.save(state, file)
     file.seek(0)
@@ -35,13 +34,10 @@ def saved(state: Any) -> io.BytesIO:
 
 
 def through_file(state: Any, **settings: Any) -> Any:
-    """Write a checkpoint and read it again."""
     return torch.load(saved(state), weights_only=True, **settings)
 
 
 class Training:
-    """A model with everything that a checkpoint holds."""
-
     def __init__(self, device: torch.device, *, scaled: bool = False) -> None:
         self.device = device
         self.model = make("small-vit").to(device)
@@ -53,7 +49,6 @@ class Training:
         self.parts: dict[str, Any] = {name: part for name, part in parts.items() if part is not None}
 
     def steps(self, first: int, last: int) -> Iterator[Tensor]:
-        """Train, with random noise on the images, and yield the losses."""
         for step in range(first, last):
             batch = self.batches[step % len(self.batches)]
             images = batch.args[0] + 0.1 * torch.randn(batch.args[0].shape, device=self.device)
@@ -71,7 +66,6 @@ class Training:
         return {**state, "generator": module_of(self.device).get_rng_state()}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore everything from a checkpoint."""
         for name, part in self.parts.items():
             part.load_state_dict(state[name])
         module_of(self.device).set_rng_state(state["generator"].cpu())
@@ -237,7 +231,6 @@ def trained(npu_device: torch.device) -> Trained:
 
 
 def on_device(run: Run, by: Train, device: torch.device) -> Observed:
-    """Train with ``by`` on the device."""
     with one_thread():
         return by(make(run.model), recipe(run.optimizer, run.mode, on_device=True), device)
 
@@ -287,7 +280,6 @@ def test_training(
 
 
 def computation(run: Run) -> Computation:
-    """Return how a program repeats a training."""
     in_mode = f"{run.optimizer!r}, {run.mode!r}"
     return Computation(
         imports=("from pytest_ascend.parity.training import train", "from pytest_ascend.system.bundled import module"),

@@ -22,7 +22,7 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.system.bundled import folder
 from suites.ops import CASES
-from suites.ops.targets import target_of
+from suites.ops.table import target_of
 from suites.random import CASES as RANDOM
 from suites.random import test_random
 from tests.meta.kernel_switch import SWITCH

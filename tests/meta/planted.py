@@ -140,7 +140,7 @@ def said(case: Case, level: str) -> str:
         if case.suite == "ops":
             from pytest_ascend.golden import GoldenStore
             from pytest_ascend.system.bundled import folder
-            from suites.ops.targets import target_of
+            from suites.ops.table import target_of
 
             store = GoldenStore(folder("baselines") / "golden")
             known["target"] = target_of(case, known["npu_device"], store, level=level)

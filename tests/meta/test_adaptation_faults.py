@@ -25,7 +25,7 @@ from suites.adaptation.pipeline import (
     expected,
 )
 from suites.adaptation.rewritten import ORIGINALS, SLIPS, RewrittenViT
-from suites.fusion.patterns import FORMS, Form, Rewritten, numbers
+from suites.fusion import FORMS, Form, Rewritten, numbers
 from suites.fusion.test_fusion import complaint_about_loss, precision_loss
 
 CPU = torch.device("cpu")

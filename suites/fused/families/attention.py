@@ -28,7 +28,6 @@ def _to_heads(x: T, layout: str, heads: int) -> T:
 def _attention(
     query: T, key: T, value: T, heads: int, layout: str, scale: float, left_out: T | None = None, bias: T | None = None
 ) -> T:
-    """Attend; keys and values may have fewer heads than queries."""
     q = _to_heads(query, layout, heads)
     kv_heads = key.shape[-1] // q.shape[-1] if layout.endswith("H") else heads
     k, v = (_to_heads(each, layout, kv_heads) for each in (key, value))
@@ -105,7 +104,6 @@ def _both_rotary(query: T, key: T, cos: T, sin: T) -> tuple[T, T]:
 
 
 def _in_copies(apply: Any, query: T, key: T, *rest: Any) -> Any:
-    """Call with copies: the operator changes its queries and keys in place."""
     return apply(query.clone(), key.clone(), *rest)
 
 

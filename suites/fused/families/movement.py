@@ -130,7 +130,6 @@ _MOVEMENT = in_family(
 
 
 def _corners(boxes: T, trans: bool) -> tuple[T, T, T, T]:
-    """Return left, top, right, bottom of boxes (4, n): unchanged, or from centre and size."""
     x, y, w, h = boxes[0], boxes[1], boxes[2], boxes[3]
     return (x - w / 2, y - h / 2, x + w / 2, y + h / 2) if trans else (x, y, w, h)
 
@@ -199,7 +198,6 @@ def _row_pairs(make: InputFactory) -> Iterator[Sample]:
 
 
 def _encode(anchors: T, truth: T, *moments: float) -> T:
-    """Return the offsets of the centres, relative to the anchor's size, and the logarithms of the size ratios."""
     px, py, pw, ph = _centres(anchors)
     gx, gy, gw, gh = _centres(truth)
     deltas = torch.stack([(gx - px) / pw, (gy - py) / ph, (gw / pw).log(), (gh / ph).log()], -1)

@@ -70,7 +70,6 @@ def _decoding(apply: Any, query: T, key: T, value: T, table: T, lengths: Sequenc
 
 
 def _in_pages(apply: Any, query: T, key: T, value: T, table: T, lengths: Sequence[int]) -> tuple[T, ...]:
-    """Return what the same keys give in pages of 128, 64, 32 and 16."""
     found = []
     for size in _PAGES:
         parts = key.shape[1] // size
@@ -96,7 +95,6 @@ def _prefill(apply: Any, query: T, key: T, value: T, table: T, length: int) -> t
 
 
 def _turned(rows: T, numbers: Sequence[int]) -> T:
-    """Return the rows of each expert, from the last expert to the first."""
     return torch.cat(torch.split(rows, list(numbers))[::-1])
 
 

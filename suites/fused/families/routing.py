@@ -16,7 +16,6 @@ T = torch.Tensor
 
 
 def choices(make: InputFactory, rows: int, experts: int, k: int, dtype: torch.dtype = torch.int32) -> T:
-    """Return ``k`` different experts for each row."""
     return make.uniform(rows, experts, dtype=torch.float32).argsort(-1)[:, :k].to(dtype)
 
 
@@ -59,7 +58,6 @@ def _init_inputs(make: InputFactory) -> Iterator[Sample]:
 
 
 def _finalize(rows: T, skip1: T, skip2: T | None, bias: T, scales: T, source: T, experts: T) -> T:
-    """Add, for each row, the results of its experts."""
     count, k = scales.shape
     parts = rows[source.long().view(k, count)].transpose(0, 1)
     total = (scales.unsqueeze(-1) * (parts + bias[experts.long()])).sum(1)

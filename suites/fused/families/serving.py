@@ -107,7 +107,6 @@ def _call_paged_v2(apply: Any, *given: Any, **named: Any) -> Any:
 
 
 def new_table(make: InputFactory, batch: int, blocks: int) -> T:
-    """Return a table in which no block is used twice."""
     return make.uniform(batch * blocks, dtype=torch.float32).argsort().int().view(batch, blocks)
 
 

@@ -47,7 +47,6 @@ class Format:
 
     @property
     def largest(self) -> float:
-        """The largest number."""
         return float(self.magnitudes[-1])
 
     @cached_property
@@ -92,7 +91,6 @@ def packed(codes: T) -> T:
 
 
 def unpacked(x: T) -> T:
-    """Return the codes of four bits, two of each byte."""
     return torch.stack((x & 15, x >> 4), -1).flatten(-2)
 
 

@@ -38,7 +38,6 @@ def _cross_entropy(x: T, target: T, reduction: str = "mean", label_smoothing: fl
 
 
 def _state(make: InputFactory) -> tuple[T, T, T, T]:
-    """Return weights, both moments, and a gradient."""
     shape = (33, 17)
     moments = make.normal(*shape, std=0.1, grad=False), make.uniform(*shape, low=0.01, high=0.1, grad=False)
     return make.normal(*shape, grad=False), *moments, make.normal(*shape, grad=False)

@@ -108,7 +108,6 @@ def _slices(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _assigned(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Write to every other row and the last column of a copy."""
     copy = tensor.clone()
     copy[::2] = other[: copy[::2].shape[0]]
     copy[..., -1] = 3
@@ -176,7 +175,6 @@ def _conversions(make: InputFactory) -> Iterator[Sample]:
 
 
 def _made(function: Any, like: torch.Tensor, *numbers: Any) -> Any:
-    """Make a tensor with the dtype and on the device of another."""
     return function(*numbers, dtype=like.dtype, device=like.device)
 
 

@@ -43,9 +43,7 @@ from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 from pytest_ascend.run.inputs import Chance
 from pytest_ascend.system.bundled import folder
 from suites.ops import CASES
-from suites.ops.exceptions import RARE, SHARED
-from suites.ops.table import OPERATORS, RECORDED, swept
-from suites.ops.targets import calls_of
+from suites.ops.table import OPERATORS, RARE, RECORDED, SHARED, calls_of, swept
 
 T = torch.Tensor
 Function = Callable[..., Any]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pytest_ascend.performance.estimate import estimate
-from suites.fusion.patterns import FORMS, PATTERNS
+from suites.fusion import FORMS, PATTERNS
 from suites.fusion.test_fusion import (
     complaint_about_loss,
     complaint_about_memory,

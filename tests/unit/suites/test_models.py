@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from suites.models.computation import MODELS, MODES, make
-from suites.models.weights import images, state, targets
+from suites.models.computation import MODELS, MODES, images, make, state, targets
 
 CPU = torch.device("cpu")
 Shapes = dict[str, tuple[int, ...]]

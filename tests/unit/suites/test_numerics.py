@@ -9,8 +9,7 @@ import torch
 
 from pytest_ascend import precision
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
-from suites.numerics import OVERFLOWS, PRODUCTS, Product, ends, half, saturated
-from suites.numerics.every import CASTS, OF_INTEGERS, integers
+from suites.numerics import CASTS, OF_INTEGERS, OVERFLOWS, PRODUCTS, Product, ends, half, integers, saturated
 from suites.numerics.test_numerics import ROUNDS, compare
 
 MODES = [pytest.param(each, id=each.name) for each in PRODUCTS]

@@ -22,9 +22,7 @@ from pytest_ascend.operators.target import Target, placed
 from pytest_ascend.operators.values import StoredTensor, laid_out
 from pytest_ascend.system.bundled import folder
 from suites.ops import CASES, REPEAT
-from suites.ops.exceptions import exceptions
-from suites.ops.table import OPERATORS, RECORDED, is_recorded
-from suites.ops.targets import target_of
+from suites.ops.table import OPERATORS, RECORDED, exceptions, is_recorded, target_of
 from tools.ops.choosing import choose
 from tools.ops.packing import Packed, same_bits, save
 from tools.ops.table import LEFT_OUT, WITHOUT_OUT, names

@@ -16,9 +16,8 @@ from pytest_ascend.operators.stored import golden_id, load, read
 from pytest_ascend.operators.values import normal
 from pytest_ascend.system.bundled import folder
 from suites.ops import CASES
-from suites.ops.exceptions import EXCEPTIONS
 from suites.ops.makers import exactly, unary
-from suites.ops.table import OPERATORS, RECORDED
+from suites.ops.table import EXCEPTIONS, OPERATORS, RECORDED
 from tools.ops.goldens import admit, goldens, make
 from tools.ops.packing import named
 from tools.ops.table import names

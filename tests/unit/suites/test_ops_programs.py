@@ -18,7 +18,7 @@ from pytest_ascend.operators.target import Call, Target
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.system.bundled import folder
 from suites.ops import CASES
-from suites.ops.targets import target_of
+from suites.ops.table import target_of
 
 CPU = torch.device("cpu")
 BY_ID = {case.id: case for case in CASES}

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from pytest_ascend.precision import stand_ins
+from suites.models.computation import images
 from suites.models.passing import short, strided
 from suites.models.variants import RESNET50, VARIANTS, VIT_B_16
-from suites.models.weights import images
 
 MODES = {"float32", "bfloat16", "float16", "autocast-bfloat16", "autocast-float16"}
 VALUES = (MODES, {1, 3, 8}, {False, True}, {False, True})
