@@ -66,10 +66,7 @@ VIT_B_16 = (
     ("autocast-float16", 1, False, False),
 )
 
-VARIANTS = (
-    *(Variant("resnet50", *row) for row in RESNET50),
-    *(Variant("vit_b_16", *row) for row in VIT_B_16),
-)
+VARIANTS = (*(Variant("resnet50", *row) for row in RESNET50), *(Variant("vit_b_16", *row) for row in VIT_B_16))
 
 #: A case -> its variant, and the aspect that it is about.
 VARIANT_OF = {variant.case(aspect): (variant, aspect) for variant in VARIANTS for aspect in ASPECTS}

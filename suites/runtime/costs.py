@@ -35,11 +35,7 @@ def _least_s(at: At, call: Callable[[], object], rounds: int) -> float:
 
 
 def _alike(
-    at: At,
-    what: str,
-    calls: Callable[[At], Mapping[str, Callable[[], object]]],
-    rounds: int = 4,
-    usual_is: str = "",
+    at: At, what: str, calls: Callable[[At], Mapping[str, Callable[[], object]]], rounds: int = 4, usual_is: str = ""
 ) -> None:
     """No call takes many times what the median of its neighbours does, or the call ``usual_is``."""
     took = {name: _least_s(at, call, rounds) for name, call in calls(at).items()}

@@ -11,7 +11,7 @@ import torch
 from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import HALVES
 
-from ..entry import fused, in_family
+from ..entry import fused, in_family, on_copies
 
 T = torch.Tensor
 
@@ -26,31 +26,23 @@ def _to_heads(x: T, layout: str, heads: int) -> T:
 
 
 def _attention(
-    query: T, key: T, value: T, heads: int, layout: str, scale: float, left_out: T | None = None, bias: T | None = None
-) -> T:
-    q = _to_heads(query, layout, heads)
-    kv_heads = key.shape[-1] // q.shape[-1] if layout.endswith("H") else heads
-    k, v = (_to_heads(each, layout, kv_heads) for each in (key, value))
-    k, v = (each.repeat_interleave(q.shape[1] // each.shape[1], 1) for each in (k, v))
-    scores = q @ k.transpose(-1, -2) * scale
-    scores = scores if bias is None else scores + bias
-    scores = scores if left_out is None else scores.masked_fill(left_out, float("-inf"))
-    x = (scores.softmax(-1) @ v).permute(["BNSD".index(each) for each in layout.replace("H", "ND")])
-    return x.flatten(2) if "H" in layout else x
-
-
-def _fusion(
-    q: T, k: T, v: T, head_num: int, input_layout: str, atten_mask: T | None = None, pse: T | None = None,
-    scale: float = 1.0, sparse_mode: int = 0,
+    query: T, key: T, value: T, num_heads: int, input_layout: str, scale: float = 1.0, atten_mask: T | None = None,
+    pse: T | None = None, sparse_mode: int = 0, num_key_value_heads: int = 0,  # noqa: ARG001 - which the keys tell
 ) -> T:  # fmt: skip
-    if sparse_mode:  # the given mask is compressed; it stands for "no key after the query"
-        heads = _to_heads(q, input_layout, head_num)
-        atten_mask = torch.ones(heads.shape[2], heads.shape[2], dtype=torch.bool).triu(1)
+    q = _to_heads(query, input_layout, num_heads)
+    kv_heads = key.shape[-1] // q.shape[-1] if input_layout.endswith("H") else num_heads
+    k, v = (_to_heads(each, input_layout, kv_heads) for each in (key, value))
+    k, v = (each.repeat_interleave(q.shape[1] // each.shape[1], 1) for each in (k, v))
     # The position bias is added before the scores are scaled: see the formula of aclnnFlashAttentionScore.
-    return _attention(q, k, v, head_num, input_layout, scale, atten_mask, None if pse is None else pse * scale)
+    scores = q @ k.transpose(-1, -2) * scale + (0 if pse is None else pse * scale)
+    if sparse_mode:  # the given mask is compressed; it stands for "no key after the query"
+        atten_mask = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).triu(1)
+    scores = scores if atten_mask is None else scores.masked_fill(atten_mask, float("-inf"))
+    x = (scores.softmax(-1) @ v).permute(["BNSD".index(each) for each in input_layout.replace("H", "ND")])
+    return x.flatten(2) if "H" in input_layout else x
 
 
-def _triple(make: InputFactory, *shape: int, keys: tuple[int, ...] | None = None) -> tuple[T, T, T]:
+def _triple(make: InputFactory, *shape: int, keys: tuple[int, ...] = ()) -> tuple[T, T, T]:
     return make.normal(*shape), make.normal(*(keys or shape)), make.normal(*(keys or shape))
 
 
@@ -66,8 +58,8 @@ def _fusion_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(*_triple(make, 1, 2, 32, 16), 2, "BNSD", scale=0.25, pse=make.normal(1, 2, 32, 32, grad=False))
 
 
-def _prompt(q: T, k: T, v: T, num_heads: int, input_layout: str, scale_value: float, atten_mask: T | None = None) -> T:
-    return _attention(q, k, v, num_heads, input_layout, scale_value, atten_mask)
+def _prompt(query: T, key: T, value: T, scale_value: float, **how: Any) -> T:
+    return _attention(query, key, value, scale=scale_value, **how)
 
 
 def _prompt_inputs(make: InputFactory) -> Iterator[Sample]:
@@ -103,10 +95,6 @@ def _both_rotary(query: T, key: T, cos: T, sin: T) -> tuple[T, T]:
     return _rotary(query, cos, sin), _rotary(key, cos, sin)
 
 
-def _in_copies(apply: Any, query: T, key: T, *rest: Any) -> Any:
-    return apply(query.clone(), key.clone(), *rest)
-
-
 def _masked_softmax(x: T, mask: T, scale: float = 1.0, fixed_triu_mask: bool = False) -> T:
     left_out = torch.ones(x.shape[-2:], dtype=torch.bool).triu(1) if fixed_triu_mask else mask
     # CANN adds -10000 rather than minus infinity: masked scores have no weight in any dtype.
@@ -114,8 +102,8 @@ def _masked_softmax(x: T, mask: T, scale: float = 1.0, fixed_triu_mask: bool = F
 
 
 def _masked_inputs(make: InputFactory) -> Iterator[Sample]:
-    yield call(make.normal(2, 3, 32, 64), make.mask(2, 1, 32, 64), 0.5, False)
-    yield call(make.normal(1, 2, 64, 64), make.mask(1, 1, 64, 64), 2.0, False)
+    for batch, heads, rows, scale in ((2, 3, 32, 0.5), (1, 2, 64, 2.0)):
+        yield call(make.normal(batch, heads, rows, 64), make.mask(batch, 1, rows, 64), scale, False)
 
 
 def _token_angles(make: InputFactory) -> Iterator[Sample]:
@@ -129,21 +117,17 @@ def _infer_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(*given, num_heads=4, num_key_value_heads=2, input_layout="BNSD", scale=0.25)
 
 
-def _infer(q: T, k: T, v: T, num_heads: int, input_layout: str, scale: float, num_key_value_heads: int = 0) -> T:  # noqa: ARG001
-    return _attention(q, k, v, num_heads, input_layout, scale)
-
-
 _inference: Callable[..., Operator] = partial(fused, dtypes=HALVES, grad=False, terms=TERMS, nonfinite=False)
 _ALL = ("float16", "bfloat16", "float32")
 
 OPERATORS = in_family(
     "attention",
     # CANN's documentation promises nothing for a row with NaN or infinities: here and in _inference.
-    fused("npu_fusion_attention", _fusion, _fusion_inputs, outputs=("",), dtypes=_ALL, terms=TERMS, nonfinite=False),
+    fused("npu_fusion_attention", _attention, _fusion_inputs, outputs=("",), dtypes=_ALL, terms=TERMS, nonfinite=False),
     _inference("npu_prompt_flash_attention", _prompt, _prompt_inputs),
     _inference("npu_incre_flash_attention", _prompt, _incremental_inputs),
-    _inference("npu_fused_infer_attention_score", _infer, _infer_inputs, outputs=("",)),
+    _inference("npu_fused_infer_attention_score", _attention, _infer_inputs, outputs=("",)),
     fused("npu_rotary_mul", _rotary, _rotary_inputs),
-    fused("npu_apply_rotary_pos_emb", _both_rotary, _token_angles, through=_in_copies, dtypes=_ALL, grad=False),
+    fused("npu_apply_rotary_pos_emb", _both_rotary, _token_angles, through=on_copies(0, 1), dtypes=_ALL, grad=False),
     fused("npu_scaled_masked_softmax", _masked_softmax, _masked_inputs, dtypes=_ALL, terms=TERMS),
 )

@@ -13,7 +13,7 @@ from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import HALVES
 
 from ..entry import given_as_made, in_family
-from .serving import causal, chosen_keys, interleave_rope, normalized, sparse, written
+from .serving import causal, chosen_keys, codes, interleave_rope, normalized, sparse, written
 
 T = torch.Tensor
 
@@ -39,24 +39,20 @@ def _call_before_attention(apply: Any, *given: T, is_third: bool = False) -> Any
     *head, slots, keys, ropes = given
     caches = keys.clone(), ropes.clone()
     if is_third:
-        query, rope, *_ = apply(*head, *caches, cache_index=slots)
-        return query, rope, *caches
-    query, rope, keys, ropes, *_ = apply(*head, slots, *caches)
-    return query, rope, keys, ropes
+        return *apply(*head, *caches, cache_index=slots)[:2], *caches
+    return apply(*head, slots, *caches)[:4]
 
 
 def _weight(make: InputFactory, *shape: int) -> T:
     """Return a matrix whose parts of 64 rows are alike but for their sizes: quickly made, no part equals another."""
     part = make.normal(64, shape[1], std=shape[0] ** -0.5)
-    sizes = make.uniform(shape[0] // 64, 1, 1, low=0.5, high=1.5)
-    return (part * sizes).view(shape)
+    return (part * make.uniform(shape[0] // 64, 1, 1, low=0.5, high=1.5)).view(shape)
 
 
 def _tokens(make: InputFactory) -> Iterator[Sample]:
     heads, gamma = 2, [make.uniform(n, low=0.5, high=1.5) for n in (_QUERY, _KEY)]
     yield call(
-        make.normal(3, _TOKEN), _weight(make, _TOKEN, _QUERY), _weight(
-            make, _QUERY, heads * (_HEAD + _ROPE)),
+        make.normal(3, _TOKEN), _weight(make, _TOKEN, _QUERY), _weight(make, _QUERY, heads * (_HEAD + _ROPE)),
         make.normal(heads, _HEAD, _KEY, std=_HEAD**-0.5), _weight(make, _TOKEN, _KEY + _ROPE), *gamma,
         *(make.uniform(3, _ROPE) for _ in "sc"), torch.tensor([130, 7, 255]),
         *(make.normal(2, 128, 1, n) for n in (_KEY, _ROPE)),
@@ -72,28 +68,28 @@ def _scores(query: T, key: T, weights: T, query_scale: T, key_scale: T) -> T:
     return (scores * key_scale.double()[:, None, :, 0]).masked_fill(causal(query.shape[1], key.shape[1]), -torch.inf)
 
 
-def _best_scores(query: T, key: T, weights: T, query_scale: T, key_scale: T, count: int) -> tuple[T, T]:
+def _best_scores(*given: Any) -> tuple[T, T]:
     """Return the scores of the best keys, and how many are chosen: of equal scores any may be."""
-    best = _scores(query, key, weights, query_scale, key_scale).topk(count, -1).values
+    best = _scores(*given[:-1]).topk(given[-1], -1).values
     return best.masked_fill(best.isneginf(), 0), (~best.isneginf()).sum(-1)
 
 
-def _call_best(apply: Any, query: T, key: T, weights: T, query_scale: T, key_scale: T, count: int) -> Any:
-    made = apply(
-        query, key, weights, query_scale, key_scale, 0, 0, actual_seq_lengths_key=torch.full(
-            (len(key),), key.shape[1], dtype=torch.int32, device=key.device), sparse_count=count, sparse_mode=3,
-    )  # fmt: skip
+def _lengths(x: T) -> T:
+    return torch.full((len(x),), x.shape[1], dtype=torch.int32, device=x.device)
+
+
+def _call_best(apply: Any, *given: Any) -> Any:
+    *x, count = given
+    made = apply(*x, 0, 0, actual_seq_lengths_key=_lengths(x[1]), sparse_count=count, sparse_mode=3)
     chosen, device = made.cpu()[:, :, 0].long(), made.device
-    given = (each.cpu() for each in (query, key, weights, query_scale, key_scale))
     is_there = torch.tensor([[row.unique().numel() == len(row) for row in rows - torch.arange(count) * (rows < 0)]
                              for rows in chosen])  # fmt: skip
-    found = _scores(*given).gather(-1, chosen.clamp(min=0)).masked_fill(chosen < 0, 0)
+    found = _scores(*(each.cpu() for each in x)).gather(-1, chosen.clamp(min=0)).masked_fill(chosen < 0, 0)
     return found.bfloat16().to(device), ((chosen >= 0).sum(-1) * is_there).to(device)
 
 
 def _indexer_inputs(make: InputFactory) -> Iterator[Sample]:
-    query = make.integers(2, 5, 64, 128, low=-128, high=128, dtype=torch.int8)
-    key = make.integers(2, 70, 1, 128, low=-128, high=128, dtype=torch.int8)
+    query, key = codes(make, 2, 5, 64, 128), codes(make, 2, 70, 1, 128)
     scales = [make.uniform(*shape, low=0.001, high=0.01, dtype=torch.float16) for shape in ((2, 5, 64), (2, 70, 1))]
     yield call(query, key, make.uniform(2, 5, 64, low=0.1, high=1, dtype=torch.float16), *scales, 16)
 
@@ -107,11 +103,9 @@ def _sparse(query: T, numbers: T, rope: T, steps: T, indices: T, scale: float) -
 def _call_sparse(apply: Any, query: T, numbers: T, rope: T, steps: T, indices: T, scale: float) -> Any:
     host = [each.cpu().contiguous().view(torch.int8) for each in (numbers, rope, steps)]
     key = torch.cat(host, -1).to(query.device)
-    lengths = [torch.full((len(x),), x.shape[1], dtype=torch.int32, device=query.device) for x in (query, key)]
-    return apply(
-        query, key, key, indices, scale, 2, 2, actual_seq_lengths_query=lengths[0], actual_seq_lengths_kv=lengths[1],
-        sparse_mode=3, attention_mode=2, quant_scale_repo_mode=1, tile_size=128, rope_head_dim=64,
-    )  # fmt: skip
+    lengths = {"actual_seq_lengths_query": _lengths(query), "actual_seq_lengths_kv": _lengths(key)}
+    how = {"sparse_mode": 3, "attention_mode": 2, "quant_scale_repo_mode": 1, "tile_size": 128, "rope_head_dim": 64}
+    return apply(query, key, key, indices, scale, 2, 2, **lengths, **how)
 
 
 def _sparse_inputs(make: InputFactory) -> Iterator[Sample]:
@@ -133,26 +127,20 @@ def _convolved(x: T, weight: T, states: T, ends: tuple[int, ...], slots: T, comp
         made[start:end] = sum(weight[tap] * whole[tap : tap + end - start] for tap in range(width)) + x[start:end]
         longer = torch.cat((state[: 0 if not computed[place] else len(state) - width + 1], whole))
         kept = min(len(state), len(longer))
-        state[len(state) - kept :] = longer[len(longer) - kept :]
+        state[-kept:] = longer[-kept:]
     return made, states
 
 
 def _call_convolved(apply: Any, x: T, weight: T, states: T, ends: tuple[int, ...], slots: T, computed: T) -> Any:
-    states = states.clone()
-    starts = torch.tensor([0, *ends], dtype=torch.int32, device=x.device)
-    made = apply(
-        x, weight, states, query_start_loc=starts, cache_indices=slots, num_computed_tokens=computed,
-        residual_connection=1, pad_slot_id=-1,
-    )  # fmt: skip
-    return made, states
+    states, starts = states.clone(), torch.tensor([0, *ends], dtype=torch.int32, device=x.device)
+    places = {"query_start_loc": starts, "cache_indices": slots, "num_computed_tokens": computed}
+    return apply(x, weight, states, **places, residual_connection=1, pad_slot_id=-1), states
 
 
 def _convolved_inputs(make: InputFactory) -> Iterator[Sample]:
     for ends in ((5, 8, 15, 19), (1, 2, 3, 4)):
-        x, weight = make.normal(ends[-1], 128), make.normal(3, 128)
-        slots = torch.tensor([0, 3, 1, 5], dtype=torch.int32)
-        yield call(x, weight, make.normal(8, 2, 128), ends, slots, torch.tensor(
-            [0, 4, 0, 9], dtype=torch.int32))  # fmt: skip
+        given = make.normal(ends[-1], 128), make.normal(3, 128), make.normal(8, 2, 128)
+        yield call(*given, ends, *(torch.tensor(each, dtype=torch.int32) for each in ([0, 3, 1, 5], [0, 4, 0, 9])))
 
 
 _bf16: Callable[..., Operator] = partial(given_as_made, dtypes=("bfloat16",))

@@ -13,6 +13,7 @@ from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import HALVES
 
 from ..entry import fused, in_family
+from .normalization import rms_norm
 
 T = torch.Tensor
 
@@ -26,8 +27,8 @@ def _linear_inputs(make: InputFactory) -> Iterator[Sample]:
 
 
 def _batched_inputs(make: InputFactory) -> Iterator[Sample]:
-    yield call(make.normal(3, 5, 129), make.normal(3, 129, 7), [])
-    yield call(make.normal(2, 4, 16), make.normal(2, 16, 8), [])
+    for batch, rows, terms, columns in ((3, 5, 129, 7), (2, 4, 16, 8)):
+        yield call(make.normal(batch, rows, terms), make.normal(batch, terms, columns), [])
 
 
 def _grouped(x: list[T], weight: list[T], group_list: T | None = None) -> list[T]:
@@ -46,10 +47,9 @@ def _grouped_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(rows, weights, group_list=torch.tensor([4, 4, 11]), name="rows of one tensor")
 
 
-def _call_grouped(multiply: Any, x: list[T], weight: list[T], group_list: T | None = None) -> Any:
-    if group_list is None:
-        return multiply(x, weight, group_type=-1)
-    return multiply(x, weight, group_list=group_list, split_item=3, group_type=0, group_list_type=0)
+def _call_grouped(multiply: Any, x: list[T], weight: list[T], **groups: T) -> Any:
+    how = {"split_item": 3, "group_type": 0, "group_list_type": 0} if groups else {"group_type": -1}
+    return multiply(x, weight, **groups, **how)
 
 
 _ACTIVATIONS: Mapping[str, Callable[[T], T]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
@@ -60,14 +60,13 @@ def _ffn(x: T, weight1: T, weight2: T, activation: str) -> T:
 
 
 def _ffn_inputs(make: InputFactory) -> Iterator[Sample]:
-    for activation in _ACTIVATIONS:
-        given = make.normal(7, 64), make.normal(64, 96, std=0.1), make.normal(96, 32, std=0.1)
-        yield call(*given, activation)
+    for each in _ACTIVATIONS:
+        yield call(make.normal(7, 64), make.normal(64, 96, std=0.1), make.normal(96, 32, std=0.1), each)
 
 
 def _image_calls(make: InputFactory) -> Iterator[Sample]:
-    yield call(make.normal(2, 4, 9, 11), make.normal(6, 4, 3, 3, std=0.3), make.normal(6), [1, 1], [1, 1], [1, 1], 1)
-    yield call(make.normal(2, 4, 9, 11), make.normal(6, 2, 3, 3, std=0.3), make.normal(6), [2, 1], [0, 1], [1, 2], 2)
+    for into, *how in ((4, [1, 1], [1, 1], [1, 1], 1), (2, [2, 1], [0, 1], [1, 2], 2)):
+        yield call(make.normal(2, 4, 9, 11), make.normal(6, into, 3, 3, std=0.3), make.normal(6), *how)
 
 
 _product: Callable[..., Operator] = partial(fused, grad=False, terms=TERMS)
@@ -94,12 +93,10 @@ def _clear(make: InputFactory, *shape: int, high: int = 100) -> T:
     return (whole + make.integers(*shape, low=-1, high=2) * 0.125).to(make.dtype)
 
 
-def _quantize(x: T, scales: T, zero_points: T | None, dtype: torch.dtype, axis: int = 1, div_mode: bool = True) -> T:
+def _quantize(x: T, scales: T, zero_points: T | None, _: torch.dtype, axis: int, __: bool) -> T:
     shape = [-1 if i == axis % x.ndim else 1 for i in range(x.ndim)]
-    scaled = x / scales.view(shape) if div_mode else x * scales.view(shape)
-    shifted = (scaled if zero_points is None else scaled + zero_points.view(shape)).round()  # half to even
-    low, high = {torch.qint8: (-128, 127), torch.quint8: (0, 255)}[dtype]
-    return shifted.clamp(low, high).to(torch.int8 if dtype is torch.qint8 else torch.uint8)
+    scaled = x / scales.view(shape) + (0 if zero_points is None else zero_points.view(shape))
+    return scaled.round().clamp(-128, 127).to(torch.int8)  # half to even
 
 
 def _quantize_inputs(make: InputFactory) -> Iterator[Sample]:
@@ -114,8 +111,7 @@ def _quantize_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(codes, torch.full((8,), 2.0), odd, torch.qint8, 1, True, name="ties beside a zero point")
 
 
-def _dynamic(x: T, smooth_scales: T | None = None) -> tuple[T, T]:
-    x = x if smooth_scales is None else x * smooth_scales
+def _dynamic(x: T) -> tuple[T, T]:
     scale = x.abs().amax(-1) / 127
     return (x / scale.unsqueeze(-1)).round().to(torch.int8), scale
 
@@ -127,8 +123,8 @@ def _dynamic_inputs(make: InputFactory) -> Iterator[Sample]:
         yield call((whole * 2.0 ** make.integers(*shape[:-1], 1, low=-6, high=3)).to(make.dtype))
 
 
-def _anti_quant(x: T, scale: T, offset: T | None = None, dst_dtype: torch.dtype | None = None) -> T:  # noqa: ARG001
-    return (x.to(scale.dtype) if offset is None else x.to(scale.dtype) + offset) * scale
+def _anti_quant(x: T, scale: T, offset: T | None = None, **_: torch.dtype) -> T:
+    return (x.to(scale.dtype) + (0 if offset is None else offset)) * scale
 
 
 def _anti_inputs(make: InputFactory) -> Iterator[Sample]:
@@ -140,9 +136,8 @@ def _anti_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(x, scale, offset=make.given([3.0] * 64, torch.float32), dst_dtype=torch.float16)
 
 
-def _rms_norm_quant(x: T, gamma: T, beta: T, scale: T, offset: T, epsilon: float = 1e-6) -> T:
-    normal = x * x.square().mean(-1, keepdim=True).add(epsilon).rsqrt() * gamma + beta
-    return (normal * scale + offset).round().clamp(-128, 127).to(torch.int8)
+def _rms_norm_quant(x: T, gamma: T, beta: T, scale: T, offset: T) -> T:
+    return ((rms_norm(x, gamma)[0] + beta) * scale + offset).round().clamp(-128, 127).to(torch.int8)
 
 
 def _rms_inputs(make: InputFactory) -> Iterator[Sample]:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators import InputFactory, Operator, Sample, call
-from pytest_ascend.operators.operator import FLOATS
+from pytest_ascend.operators.operator import FLOATS, Inputs
 
 from ..entry import fused, in_family
 
@@ -25,28 +25,22 @@ def _values(make: InputFactory, *shape: int) -> T:
     return make.integers(*shape, low=-(2**31), high=2**31, dtype=make.dtype)
 
 
-def of(shape: tuple[int, ...], *arguments: tuple[Any, ...]) -> Callable[[InputFactory], Iterator[Sample]]:
+def of(shape: tuple[int, ...], *arguments: tuple[Any, ...]) -> Inputs:
     """Yield one tensor of this shape with each set of further arguments."""
-
-    def inputs(make: InputFactory) -> Iterator[Sample]:
-        for rest in arguments:
-            yield call(_values(make, *shape), *rest)
-
-    return inputs
+    return lambda make: (call(_values(make, *shape), *rest) for rest in arguments)
 
 
 def _slice(x: T, offsets: list[int], size: list[int]) -> T:
     return x[tuple(slice(start, start + count) for start, count in zip(offsets, size, strict=True))]
 
 
-def _one_hot(x: T, num_classes: int = -1, depth: int = 1, on_value: float = 1, off_value: float = 0) -> T:  # noqa: ARG001
+def _one_hot(x: T, depth: int, on_value: float = 1, off_value: float = 0) -> T:
     return torch.where(x.unsqueeze(-1) == torch.arange(depth), float(on_value), float(off_value))
 
 
-def _scatter_nd_update(x: T, indices: T, updates: T) -> T:
-    changed = x.clone()
-    changed[tuple(indices.long().unbind(-1))] = updates
-    return changed
+def _one_hot_inputs(make: InputFactory) -> Iterator[Sample]:
+    yield call(make.integers(17, high=5, dtype=torch.int32), depth=5)
+    yield call(make.integers(2, 3, high=4, dtype=torch.int32), depth=4, on_value=2, off_value=-1)
 
 
 def _scatter_inputs(make: InputFactory) -> Iterator[Sample]:
@@ -54,17 +48,15 @@ def _scatter_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(_values(make, 4, 5, 6).detach(), torch.tensor([[3, 4], [0, 0]]), _values(make, 2, 6).detach())
 
 
-def _masked_fill_range(x: T, start: T, end: T, value: T, axis: int = -1) -> T:
-    places = torch.arange(x.shape[axis])
-    changed = x.clone()
-    for i in range(start.shape[0]):
-        inside = (places >= start[i][:, None]) & (places < end[i][:, None])
-        changed = torch.where(inside, value[i], changed)
-    return changed
+def _masked_fill_range(x: T, starts: T, ends: T, values: T) -> T:
+    places = torch.arange(x.shape[-1])
+    for start, end, value in zip(starts, ends, values, strict=True):
+        x = torch.where((places >= start[:, None]) & (places < end[:, None]), value, x)
+    return x
 
 
 def _fill_inputs(make: InputFactory) -> Iterator[Sample]:
-    edges = [torch.tensor([[1, 2, 0, 4]], dtype=torch.int32), torch.tensor([[3, 4, 5, 9]], dtype=torch.int32)]
+    edges = [torch.tensor([each], dtype=torch.int32) for each in ([1, 2, 0, 4], [3, 4, 5, 9])]
     yield call(_values(make, 4, 9).detach(), *edges, torch.tensor([1], dtype=make.dtype))
 
 
@@ -93,24 +85,10 @@ _MOVEMENT = in_family(
     _moved("npu_broadcast", lambda x, size: x.expand(size), of((3, 1, 5), ([3, 4, 5],), ([2, 3, 1, 5],))),
     _moved("npu_slice", _slice, of((5, 6, 7), ([1, 0, 2], [3, 6, 4]))),
     _moved("npu_pad", lambda x, paddings: F.pad(x, (*paddings[2:], *paddings[:2])), of((4, 5), ([1, 2, 0, 3],))),
-    _moved(
-        "npu_one_hot",
-        _one_hot,
-        lambda d: [
-            call(d.integers(17, high=5, dtype=torch.int32), depth=5),
-            call(d.integers(2, 3, high=4, dtype=torch.int32), depth=4, on_value=2, off_value=-1),
-        ],
-        outputs=("float32",),
-        dtypes=("int32",),
-    ),
-    _moved("npu_scatter_nd_update", _scatter_nd_update, _scatter_inputs),
+    _moved("npu_one_hot", _one_hot, _one_hot_inputs, outputs=("float32",), dtypes=("int32",)),
+    _moved("npu_scatter_nd_update", lambda x, i, to: x.index_put((*i.long().unbind(-1),), to), _scatter_inputs),
     _moved("npu_masked_fill_range", _masked_fill_range, _fill_inputs, dtypes=("float32", "float16", "int32")),
-    _moved(
-        "npu_sort_v2",
-        lambda x, dim=-1, descending=False: x.sort(dim, descending).values,
-        of((5, 33), (), (-1, True)),
-        dtypes=("float16",),
-    ),
+    _moved("npu_sort_v2", lambda x, *how: x.sort(*how).values, of((5, 33), (), (-1, True)), dtypes=("float16",)),
     _moved("npu_stride_copy", torch.as_strided, of((4, 6), ([3, 2], [6, 2], 1)), layouts=False),
     _moved(
         "npu_sign_bits_pack",
@@ -130,7 +108,7 @@ _MOVEMENT = in_family(
 
 
 def _corners(boxes: T, trans: bool) -> tuple[T, T, T, T]:
-    x, y, w, h = boxes[0], boxes[1], boxes[2], boxes[3]
+    x, y, w, h = boxes
     return (x - w / 2, y - h / 2, x + w / 2, y + h / 2) if trans else (x, y, w, h)
 
 
@@ -147,17 +125,17 @@ def _overlap(one: T, other: T, trans: bool) -> tuple[T, T, T, T, T]:
     return inside / union, union, outer_width, outer_height, distance
 
 
-def _giou(one: T, other: T, trans: bool = False, **_settings: Any) -> T:
+def _giou(one: T, other: T, trans: bool, **_: Any) -> T:
     iou, union, width, height, _apart = _overlap(one, other, trans)
     return (iou - (width * height - union) / (width * height)).unsqueeze(1)
 
 
-def _diou(one: T, other: T, trans: bool = False, **_settings: Any) -> T:
+def _diou(one: T, other: T, trans: bool, **_: Any) -> T:
     iou, _union, width, height, distance = _overlap(one, other, trans)
     return (iou - distance / (width.square() + height.square())).unsqueeze(0)
 
 
-def _ciou(one: T, other: T, trans: bool = False, **_settings: Any) -> T:
+def _ciou(one: T, other: T, trans: bool, **_: Any) -> T:
     corners = _corners(one, trans), _corners(other, trans)
     ratios = [torch.atan((right - left) / (bottom - top)) for left, top, right, bottom in corners]
     v = (4 / math.pi**2) * (ratios[1] - ratios[0]).square()
@@ -180,11 +158,9 @@ def _iou(boxes: T, truth: T, mode: int = 0) -> T:
 def _pairs(make: InputFactory) -> Iterator[Sample]:
     """Yield pairs of nearby boxes (4, n) with centres and sizes."""
     for count in (16, 33):
-        boxes = []
-        for _ in range(2):
-            parts = make.uniform(2, count, low=4, high=6), make.uniform(2, count, low=2, high=4)
-            boxes.append(torch.cat(parts).detach().requires_grad_())
-        yield call(*boxes, trans=True, is_cross=False)
+        ends = (4, 6), (2, 4)
+        boxes = [torch.cat([make.uniform(2, count, low=low, high=high) for low, high in ends]) for _ in range(2)]
+        yield call(*(each.detach().requires_grad_() for each in boxes), trans=True, is_cross=False)
 
 
 def _rows(make: InputFactory, count: int) -> T:
@@ -195,6 +171,10 @@ def _rows(make: InputFactory, count: int) -> T:
 def _row_pairs(make: InputFactory) -> Iterator[Sample]:
     yield call(_rows(make, 16), _rows(make, 33))
     yield call(_rows(make, 16), _rows(make, 16), mode=1)
+
+
+def _row_pair(make: InputFactory) -> Iterator[Sample]:
+    yield call(_rows(make, 16), _rows(make, 16), 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0)
 
 
 def _encode(anchors: T, truth: T, *moments: float) -> T:
@@ -219,12 +199,7 @@ _DETECTION = in_family(
     _boxes("npu_ciou", _ciou, _pairs, grad=False),
     _boxes("npu_iou", _iou, _row_pairs, grad=False),
     _boxes("npu_ptiou", _iou, _row_pairs, grad=False),
-    _boxes(
-        "npu_bounding_box_encode",
-        _encode,
-        lambda d: [call(_rows(d, 16), _rows(d, 16), 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0)],
-        grad=False,
-    ),
+    _boxes("npu_bounding_box_encode", _encode, _row_pair, grad=False),
 )
 
 OPERATORS = (*_MOVEMENT, *_DETECTION)

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators import InputFactory, Operator, Sample, call
+from pytest_ascend.operators.operator import Inputs
 
 from ..entry import fused, in_family
 
@@ -19,16 +20,17 @@ T = torch.Tensor
 TERMS = 1032
 
 
-def rows(tensors: int, *weights: str, **named: Any) -> Callable[[InputFactory], Iterator[Sample]]:
+def rows(tensors: int, *weights: str, **named: Any) -> Inputs:
     """Yield tensors of one shape, and weights ("scale" around 1, "shift" around 0) of the last dimension."""
-
-    def inputs(make: InputFactory) -> Iterator[Sample]:
-        for shape in ((2, 3, 64), (5, 1032), (17, 16)):
-            given = [make.normal(*shape) for _ in range(tensors)]
-            low = {"scale": 0.5, "shift": -0.5}
-            yield call(*given, *(make.uniform(shape[-1], low=low[w], high=low[w] + 1) for w in weights), **named)
-
-    return inputs
+    low = {"scale": 0.5, "shift": -0.5}
+    return lambda make: (
+        call(
+            *(make.normal(*shape) for _ in range(tensors)),
+            *(make.uniform(shape[-1], low=low[each], high=low[each] + 1) for each in weights),
+            **named,
+        )
+        for shape in ((2, 3, 64), (5, 1032), (17, 16))
+    )
 
 
 def rms_norm(x: T, gamma: T, epsilon: float = 1e-6) -> tuple[T, T]:
@@ -43,16 +45,15 @@ def add_rms_norm(x1: T, x2: T, gamma: T, epsilon: float = 1e-6) -> tuple[T, T, T
 
 def _add_layer_norm(x1: T, x2: T, gamma: T, beta: T, epsilon: float = 1e-5, additional_output: bool = False) -> Any:
     x = x1 + x2
-    mean = x.mean(-1, keepdim=True)
     rstd = x.var(-1, correction=0, keepdim=True).add(epsilon).rsqrt()
-    return F.layer_norm(x, gamma.shape, gamma, beta, epsilon), mean, rstd, *([x] if additional_output else [])
+    normal = F.layer_norm(x, gamma.shape, gamma, beta, epsilon)
+    return normal, x.mean(-1, keepdim=True), rstd, *([x] if additional_output else [])
 
 
 def _deep_norm(x: T, gx: T, beta: T, gamma: T, alpha: float = 0.3, epsilon: float = 1e-6) -> T:
     total = alpha * x + gx
-    mean = total.mean(-1, keepdim=True)
-    rstd = (total - mean).square().mean(-1, keepdim=True).add(epsilon).rsqrt()
-    return gamma * (total - mean) * rstd + beta
+    total = total - total.mean(-1, keepdim=True)
+    return gamma * total * total.square().mean(-1, keepdim=True).add(epsilon).rsqrt() + beta
 
 
 def _group_norm_swish(x: T, num_groups: int, weight: T, bias: T, eps: float = 1e-5, swish_scale: float = 1.0) -> T:
@@ -64,19 +65,22 @@ def _images(make: InputFactory) -> tuple[T, T, T]:
     return make.normal(2, 6, 5, 7), make.uniform(6, low=0.5, high=1.5), make.uniform(6)
 
 
+def _swish_inputs(make: InputFactory) -> Iterator[Sample]:
+    settings: tuple[dict[str, Any], ...] = ({}, {"swish_scale": 1.5, "eps": 1e-3})
+    for how in settings:
+        x, weight, bias = _images(make)
+        yield call(x, 3, weight, bias, **how)
+
+
 _normal: Callable[..., Operator] = partial(fused, terms=TERMS)
+_forward: Callable[..., Operator] = partial(_normal, grad=False)
+_ROOT = ("", "float32")
 
 _NORMALIZATION = in_family(
     "normalization",
-    _normal("npu_rms_norm", rms_norm, rows(1, "scale"), outputs=("", "float32")),
-    _normal(
-        "npu_gemma_rms_norm",
-        lambda x, gamma, epsilon=1e-6: rms_norm(x, 1 + gamma, epsilon),
-        rows(1, "shift"),
-        outputs=("", "float32"),
-        grad=False,
-    ),
-    _normal("npu_add_rms_norm", add_rms_norm, rows(2, "scale", epsilon=1e-5), outputs=("", "float32", ""), grad=False),
+    _normal("npu_rms_norm", rms_norm, rows(1, "scale"), outputs=_ROOT),
+    _forward("npu_gemma_rms_norm", lambda x, gamma: rms_norm(x, 1 + gamma), rows(1, "shift"), outputs=_ROOT),
+    _forward("npu_add_rms_norm", add_rms_norm, rows(2, "scale", epsilon=1e-5), outputs=(*_ROOT, "")),
     _normal(
         "npu_add_layer_norm",
         _add_layer_norm,
@@ -106,43 +110,25 @@ _NORMALIZATION = in_family(
         outputs=("",),
         grad=False,
     ),
-    _normal(
-        "npu_group_norm_swish",
-        _group_norm_swish,
-        lambda d: [_swish(d), _swish(d, swish_scale=1.5, eps=1e-3)],
-        outputs=("",),
-    ),
+    _normal("npu_group_norm_swish", _group_norm_swish, _swish_inputs, outputs=("",)),
 )
 
 
-def _swish(make: InputFactory, **named: Any) -> Sample:
-    x, weight, bias = _images(make)
-    return call(x, 3, weight, bias, **named)
-
-
-def elementwise(*arguments: dict[str, Any]) -> Callable[[InputFactory], Iterator[Sample]]:
+def elementwise(*arguments: dict[str, Any]) -> Inputs:
     """Yield calls of sizes around vector lengths, and one for each set of further arguments."""
-
-    def inputs(make: InputFactory) -> Iterator[Sample]:
-        for shape in ((2, 3, 5, 7), (1, 257), (1025,), (16,), (15,)):
-            yield call(make.uniform(*shape, low=-6, high=6))
-        yield call(make.given([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 8.0, -8.0, 20.0, -20.0]), name="chosen")
-        for named in arguments:
-            yield call(make.uniform(3, 85, low=-6, high=6), **named)
-
-    return inputs
+    return lambda make: [
+        *(call(make.uniform(*shape, low=-6, high=6)) for shape in ((2, 3, 5, 7), (1, 257), (1025,), (16,), (15,))),
+        call(make.given([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 8.0, -8.0, 20.0, -20.0]), name="chosen"),
+        *(call(make.uniform(3, 85, low=-6, high=6), **named) for named in arguments),
+    ]
 
 
-def gated(*arguments: dict[str, Any]) -> Callable[[InputFactory], Iterator[Sample]]:
+def gated(*arguments: dict[str, Any]) -> Inputs:
     """Yield calls that halve a dimension, and one for each set of further arguments."""
-
-    def inputs(make: InputFactory) -> Iterator[Sample]:
-        for shape in ((2, 3, 5, 32), (4, 514), (3, 2)):
-            yield call(make.uniform(*shape, low=-5, high=5))
-        for named in arguments:
-            yield call(make.uniform(6, 4, 64, low=-5, high=5), **named)
-
-    return inputs
+    return lambda make: [
+        *(call(make.uniform(*shape, low=-5, high=5)) for shape in ((2, 3, 5, 32), (4, 514), (3, 2))),
+        *(call(make.uniform(6, 4, 64, low=-5, high=5), **named) for named in arguments),
+    ]
 
 
 def swiglu(x: T, dim: int = -1) -> T:

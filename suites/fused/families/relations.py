@@ -46,12 +46,11 @@ def _decoding(apply: Any, query: T, key: T, value: T, table: T, lengths: Sequenc
     rows = [each[table.long()].flatten(1, 2) for each in (key, value)]
     how = {"num_heads": 4, "num_key_value_heads": _KV_HEADS, "scale": _SCALE, "input_layout": "BSH"}
     first, last = run(query, key, value, table, lengths), len(key) - 1 - table
-    stale = [each.clone() for each in (key, value)]
-    for cache in stale:
-        for blocks, count in zip(table.long(), lengths, strict=True):
-            rest = cache[blocks].flatten(0, 1)
-            rest[count:] = 7.0
-            cache[blocks] = rest.view(-1, *cache.shape[1:])
+    is_beyond = torch.arange(rows[0].shape[1], device=key.device) >= torch.tensor(lengths, device=key.device)[:, None]
+    stale = [  # no block is in the table twice
+        each.index_copy(0, table.flatten().long(), old.masked_fill(is_beyond[..., None], 7.0).view(-1, *each.shape[1:]))
+        for each, old in zip((key, value), rows, strict=True)
+    ]
     shared = torch.cat([table[:1, :1].expand(len(table), 1), table[:, 1:]], 1)
     copied = [each.index_copy(0, table[:, 0].long(), each[shared[:, 0].long()]) for each in (key, value)]
     same = (
@@ -72,25 +71,22 @@ def _decoding(apply: Any, query: T, key: T, value: T, table: T, lengths: Sequenc
 def _in_pages(apply: Any, query: T, key: T, value: T, table: T, lengths: Sequence[int]) -> tuple[T, ...]:
     found = []
     for size in _PAGES:
-        parts = key.shape[1] // size
-        tables = table[..., None] * parts + torch.arange(parts, device=table.device, dtype=table.dtype)
+        parts = torch.arange(key.shape[1] // size, device=table.device, dtype=table.dtype)
+        tables = (table[..., None] * len(parts) + parts).flatten(1)
         caches = [each.reshape(-1, size, each.shape[-1]) for each in (key, value)]
-        found.append(serving.call_paged(apply, query, *caches, tables.flatten(1), lengths, _SCALE, _KV_HEADS))
+        found.append(serving.call_paged(apply, query, *caches, tables, lengths, _SCALE, _KV_HEADS))
     return tuple(found)
 
 
 def _prefill(apply: Any, query: T, key: T, value: T, table: T, length: int) -> tuple[T, ...]:
     """Return what a prompt gives at once, in two chunks, and token by token."""
-    mask = torch.ones(2048, 2048, dtype=torch.bool, device=query.device).triu(1)
+    how = {"atten_mask": torch.ones(2048, 2048, dtype=torch.bool, device=query.device).triu(1), "sparse_mode": 3}
 
     def run(start: int, end: int) -> Any:
-        return serving.call_paged(
-            apply, query[start:end], key, value, table, [length - count + end], _SCALE, _KV_HEADS,
-            ends=[end - start], atten_mask=mask, sparse_mode=3,
-        )  # fmt: skip
+        given = query[start:end], key, value, table, [length - len(query) + end], _SCALE, _KV_HEADS
+        return serving.call_paged(apply, *given, ends=[end - start], **how)
 
-    count = len(query)
-    ways = ((0, count), (0, 5, count), range(count + 1))
+    ways = ((0, len(query)), (0, 5, len(query)), range(len(query) + 1))
     return tuple(torch.cat([run(*pair) for pair in pairwise(cuts)]) for cuts in ways)
 
 
@@ -131,8 +127,7 @@ def _stored(apply: Any, key: T, value: T, key_cache: T, value_cache: T, slots: T
 
 
 def _prefilled(query: T, key: T, value: T, table: T, length: int) -> tuple[T, ...]:
-    ends = [len(query)]
-    return (serving.paged(query, key, value, table, [length], _SCALE, _KV_HEADS, sparse_mode=3, ends=ends),) * 3
+    return (_attended(query, key, value, table, [length], sparse_mode=3, ends=[len(query)]),) * 3
 
 
 def _decoding_inputs(make: InputFactory) -> Iterator[Sample]:

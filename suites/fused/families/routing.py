@@ -13,6 +13,8 @@ from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from ..entry import fused, in_family
 
 T = torch.Tensor
+#: Rows, experts, and experts of a row.
+_SIZES = ((6, 4, 2), (17, 8, 3))
 
 
 def choices(make: InputFactory, rows: int, experts: int, k: int, dtype: torch.dtype = torch.int32) -> T:
@@ -26,12 +28,10 @@ def separate(make: InputFactory, rows: int, experts: int) -> T:
 
 
 def _gating(x: T, finished: T | None = None, k: int = 1) -> tuple[T, T, T]:
-    shares = x.softmax(-1)
+    shares, rows = x.softmax(-1), torch.arange(x.shape[0] * k, dtype=torch.int32).view(k, -1).T
     experts = torch.sort(shares, dim=-1, descending=True, stable=True).indices[:, :k]  # of equal ones, the first
-    values = shares.gather(-1, experts)
-    rows = torch.arange(x.shape[0] * k, dtype=torch.int32).view(k, -1).T
-    experts = experts if finished is None else experts.masked_fill(finished[:, None], x.shape[-1])
-    return values, experts.int(), rows
+    chosen = experts if finished is None else experts.masked_fill(finished[:, None], x.shape[-1])
+    return shares.gather(-1, experts), chosen.int(), rows
 
 
 def _gating_inputs(make: InputFactory) -> Iterator[Sample]:
@@ -45,14 +45,12 @@ def _gating_inputs(make: InputFactory) -> Iterator[Sample]:
 def _init_routing(x: T, row_idx: T, expert_idx: T, active_num: int) -> tuple[T, T, T]:
     count = min(x.shape[0], active_num) * expert_idx.shape[1]
     experts, order = expert_idx.flatten().sort(stable=True)
-    source = row_idx.flatten()[order]
-    places = torch.empty_like(source)
-    places[source.long()] = torch.arange(source.numel(), dtype=source.dtype)
-    return x[source.long() % x.shape[0]][:count], places, experts
+    source = row_idx.flatten()[order].long()
+    return x[source % x.shape[0]][:count], source.argsort().int(), experts
 
 
 def _init_inputs(make: InputFactory) -> Iterator[Sample]:
-    for rows, experts, k in ((6, 4, 2), (17, 8, 3)):
+    for rows, experts, k in _SIZES:
         columns = torch.arange(rows * k, dtype=torch.int32).view(k, rows).T.contiguous()
         yield call(make.normal(rows, 32), columns, choices(make, rows, experts, k), rows)
 
@@ -65,10 +63,15 @@ def _finalize(rows: T, skip1: T, skip2: T | None, bias: T, scales: T, source: T,
 
 
 def _finalize_inputs(make: InputFactory) -> Iterator[Sample]:
-    for rows, experts, k in ((6, 4, 2), (17, 8, 3)):
+    for rows, experts, k in _SIZES:
         order = make.uniform(rows * k, dtype=torch.float32).argsort().int()
         given = make.normal(rows * k, 32), make.normal(rows, 32), make.normal(rows, 32), make.normal(experts, 32)
         yield call(*given, make.uniform(rows, k, low=0.1), order, choices(make, rows, experts, k))
+
+
+def _permute_inputs(make: InputFactory) -> Iterator[Sample]:
+    for (rows, width), experts, k in (((6, 32), 4, 2), ((17, 16), 8, 3)):
+        yield call(make.normal(rows, width), choices(make, rows, experts, k, torch.int64))
 
 
 def _permute(tokens: T, indices: T) -> tuple[T, T]:
@@ -79,9 +82,7 @@ def _permute(tokens: T, indices: T) -> tuple[T, T]:
 
 def _unpermute(permuted: T, sorted_indices: T, probs: T | None = None) -> T:
     rows = permuted[sorted_indices.long()]
-    if probs is None:
-        return rows
-    return (rows.view(*probs.shape, -1) * probs.unsqueeze(-1)).sum(1)
+    return rows if probs is None else (rows.view(*probs.shape, -1) * probs.unsqueeze(-1)).sum(1)
 
 
 def _unpermute_inputs(make: InputFactory) -> Iterator[Sample]:
@@ -104,9 +105,12 @@ def _sampling_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(separate(make, 5, 40), make.given([0.3, 0.5, 0.7, 0.8, 0.9]), ks)
 
 
+def _grouped_inputs(make: InputFactory) -> Iterator[Sample]:
+    return (call(separate(make, rows, 16), k=4, norm_type=1) for rows in (9, 2048, 8192))
+
+
 def _gating_grouped(x: T, k: int, **_: Any) -> tuple[T, T]:
-    scores = x.sigmoid()
-    values, experts = scores.topk(k, -1)
+    values, experts = x.sigmoid().topk(k, -1)
     return values / (values.sum(-1, keepdim=True) + 1e-20), experts.int()
 
 
@@ -116,11 +120,7 @@ _GRADIENTS: dict[str, Any] = {"dtypes": ("bfloat16", "float16", "float32"), "ter
 OPERATORS = in_family(
     "routing",
     _routed("npu_moe_gating_top_k_softmax", _gating, _gating_inputs, outputs=("", "int32", "int32")),
-    _routed(
-        "npu_moe_gating_top_k",
-        _gating_grouped,
-        lambda d: [call(separate(d, rows, 16), k=4, norm_type=1) for rows in (9, 2048, 8192)],
-    ),
+    _routed("npu_moe_gating_top_k", _gating_grouped, _grouped_inputs),
     fused("npu_moe_init_routing", _init_routing, _init_inputs, outputs=("", "int32", "int32"), grad=False, exact=True),
     fused("npu_moe_finalize_routing", _finalize, _finalize_inputs, grad=False, terms=8),
     fused(
@@ -131,16 +131,7 @@ OPERATORS = in_family(
         grad=False,
         exact=True,
     ),
-    fused(
-        "npu_moe_token_permute",
-        _permute,
-        lambda d: [
-            call(d.normal(6, 32), choices(d, 6, 4, 2, torch.int64)),
-            call(d.normal(17, 16), choices(d, 17, 8, 3, torch.int64)),
-        ],
-        outputs=("", "int32"),
-        **_GRADIENTS,
-    ),
+    fused("npu_moe_token_permute", _permute, _permute_inputs, outputs=("", "int32"), **_GRADIENTS),
     fused("npu_moe_token_unpermute", _unpermute, _unpermute_inputs, **_GRADIENTS),
     fused("npu_top_k_top_p", _top_k_top_p, _sampling_inputs, grad=False, exact=True),
 )

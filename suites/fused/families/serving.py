@@ -55,10 +55,8 @@ def paged(
 
     The bias is minus infinity for the keys between the two numbers of ``without``.
     """
-    depth = key.shape[-1] // kv_heads
+    depth, starts, made = key.shape[-1] // kv_heads, [0, *ends[:-1]], []
     whole = query if query_rope is None else torch.cat((query, query_rope), -1)
-    starts = [0, *ends[:-1]]
-    made = []
     for place, length in enumerate(lengths):
         q = whole[starts[place] : ends[place]] if ends else whole[place].view(query.shape[1], -1, depth)
         k, v = (_read(x.view(*x.shape[:2], kv_heads, -1), block_table[place], length) for x in (key, value))
@@ -77,12 +75,10 @@ def _without(bias: T, keys: Sequence[int]) -> T:
     return bias.masked_fill((places >= keys[0]) & (places < keys[1]), -_INF)
 
 
-def call_paged(apply: Any, *given: Any, **named: Any) -> Any:
-    without = named.pop("without", None)
+def call_paged(apply: Any, *given: Any, ends: Any = (), without: Any = (), **named: Any) -> Any:
     if without:
         named["pse_shift"] = _without(named["pse_shift"], without)
     query, key, value, table, lengths, scale, kv_heads = given
-    ends = named.pop("ends", None)
     heads = query.shape[1] if ends else query.shape[-1] // (key.shape[-1] // kv_heads)
     how = {"actual_seq_lengths": list(ends), "input_layout": "TND"} if ends else {"input_layout": "BSH"}
     return apply(
@@ -123,10 +119,9 @@ def _paged_inputs(make: InputFactory) -> Iterator[Sample]:
     given = make.normal(2, 1, 64), *of(2, 6)
     yield call(*given, [700, 768], 0.25, 2, atten_mask=make.mask(2, 1, 1, 768), name="mask")
     whole = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
-    ends = [5, 6, 14]
     for name, lengths in (("packed", [5, 130, 64]), ("packed, chunks of prompts", [300, 512, 600])):
         given = make.normal(14, 4, 16), *of(3, 5)
-        yield call(*given, lengths, 0.25, 2, ends=ends, atten_mask=whole, sparse_mode=3, name=name)
+        yield call(*given, lengths, 0.25, 2, ends=[5, 6, 14], atten_mask=whole, sparse_mode=3, name=name)
     # Minus infinity in a bias of 768: llama.cpp-omni#89.
     given, bias = (make.normal(2, 1, 64), *of(2, 6)), make.normal(2, 4, 1, 768)
     yield call(*given, [768, 640], 0.25, 2, pse_shift=bias, without=[64, 96], name="bias")
@@ -138,7 +133,7 @@ def _paged_inputs(make: InputFactory) -> Iterator[Sample]:
 
 
 def _call_boost_paged(apply: Any, query: T, key: T, value: T, table: T, lengths: T, scale: float) -> T:
-    out = torch.empty(*query.shape[:2], value.shape[-1], dtype=query.dtype, device=query.device)
+    out = query.new_empty(*query.shape[:2], value.shape[-1])
     apply(query, key, value, key.shape[2], query.shape[1], scale, table, lengths.cpu(), out)
     return out
 
@@ -183,14 +178,12 @@ def slots_inputs(make: InputFactory) -> Iterator[Sample]:
 
 
 def _gathered(key_cache: T, value_cache: T, tables: T, lengths: T) -> tuple[T, T]:
-    pairs = list(zip(tables, lengths.tolist(), strict=True))
-    keys, values = (torch.cat([_read(x, blocks, n) for blocks, n in pairs]) for x in (key_cache, value_cache))
+    keys, values = (torch.cat([*map(partial(_read, x), tables, lengths.tolist())]) for x in (key_cache, value_cache))
     return keys, values
 
 
 def _call_gathered(apply: Any, key_cache: T, value_cache: T, tables: T, lengths: T) -> Any:
-    rows = int(lengths.sum())
-    made = [torch.zeros(rows, *x.shape[2:], dtype=x.dtype, device=x.device) for x in (key_cache, value_cache)]
+    made = [x.new_zeros(int(lengths.sum()), *x.shape[2:]) for x in (key_cache, value_cache)]
     apply(key_cache, value_cache, tables, lengths, *made)
     return made
 
@@ -215,13 +208,10 @@ def _indexer(query: T, key: T, weights: T, count: int) -> T:
 def sparse(query: T, key: T, indices: T, query_rope: T, key_rope: T, scale: float) -> T:
     """Attend over chosen keys: all that are not chosen are left out."""
     q, k = torch.cat((query, query_rope), -1), torch.cat((key, key_rope), -1)
-    made = []
-    for place in range(len(q)):
-        chosen = torch.zeros(q.shape[1], k.shape[1] + 1, dtype=torch.bool).scatter_(
-            1, indices[place, :, 0].long() % (k.shape[1] + 1), value=True
-        )
-        made.append(one_sequence(q[place], k[place], key[place], scale, ~chosen[:, :-1]))
-    return torch.stack(made)
+    count = k.shape[1] + 1  # with one in which -1 is written
+    left_out = torch.ones(*q.shape[:2], count, dtype=torch.bool)
+    left_out = left_out.scatter_(2, indices[:, :, 0].long() % count, value=False)[..., :-1]
+    return torch.stack([one_sequence(*each[:3], scale, each[3]) for each in zip(q, k, key, left_out, strict=True)])
 
 
 def _call_sparse(apply: Any, query: T, key: T, indices: T, query_rope: T, key_rope: T, scale: float) -> Any:
@@ -232,14 +222,12 @@ def _call_sparse(apply: Any, query: T, key: T, indices: T, query_rope: T, key_ro
 def chosen_keys(make: InputFactory) -> T:
     """Return up to 32 of 80 keys for six queries of two sequences, none behind its own place; the rest is -1."""
     order = make.uniform(2, 6, 80, dtype=torch.float32).argsort(-1)
-    later = order > torch.arange(74, 80)[:, None]
-    chosen = order.masked_fill(later, 80)[..., :32].sort(-1).values.int()
+    chosen = order.masked_fill(order > torch.arange(74, 80)[:, None], 80)[..., :32].sort(-1).values.int()
     return torch.where(chosen == 80, -1, chosen).unsqueeze(2)
 
 
 def _sparse_inputs(make: InputFactory) -> Iterator[Sample]:
-    indices = chosen_keys(make)
-    given = make.normal(2, 6, 8, 512), make.normal(2, 80, 1, 512)
+    indices, given = chosen_keys(make), [make.normal(*shape) for shape in ((2, 6, 8, 512), (2, 80, 1, 512))]
     yield call(*given, indices, make.normal(2, 6, 8, 64), make.normal(2, 80, 1, 64), 0.04)
 
 
@@ -264,9 +252,8 @@ def _delta_inputs(make: InputFactory, lengths: Sequence[int] = (3, 70)) -> Itera
     rows = sum(lengths)
     q, k = (make.normal(rows, 2, 16, std=0.25) for _ in "qk")
     g = make.uniform(rows, 4, low=-1.0, high=0.0, dtype=torch.float32)
-    state = make.normal(len(lengths), 4, 16, 16, std=0.1)
+    state, counts = make.normal(len(lengths), 4, 16, 16, std=0.1), torch.tensor(lengths, dtype=torch.int32)
     beta = make.uniform(rows, 4, low=0.1, high=0.9)
-    counts = torch.tensor(lengths, dtype=torch.int32)
     yield call(q, k, make.normal(rows, 4, 16), state, counts, g, beta, 0.25)
 
 
@@ -274,12 +261,9 @@ def _call_delta(apply: Any, q: T, k: T, v: T, state: T, lengths: T, g: T, beta: 
     """Keep the state of every token; the sequence's first one has the initial state."""
     ends = lengths.cpu().cumsum(0).tolist()
     places = torch.arange(len(q), dtype=torch.int32, device=q.device)
-    states = torch.zeros(len(q), *state.shape[1:], dtype=state.dtype, device=q.device)
-    for place, start in enumerate([0, *ends[:-1]]):
-        states[start] = state[place]
-    made = apply(
-        q, k, v, states, beta=beta, scale=scale, actual_seq_lengths=lengths, ssm_state_indices=places, g=g
-    )  # fmt: skip
+    states = state.new_zeros(len(q), *state.shape[1:])
+    states[[0, *ends[:-1]]] = state
+    made = apply(q, k, v, states, beta=beta, scale=scale, actual_seq_lengths=lengths, ssm_state_indices=places, g=g)
     return made, states[[end - 1 for end in ends]]
 
 
@@ -287,8 +271,7 @@ def _call_delta(apply: Any, q: T, k: T, v: T, state: T, lengths: T, g: T, beta: 
 
 
 def interleave_rope(x: T, cos: T, sin: T) -> T:
-    even, odd = x[..., ::2], x[..., 1::2]
-    half = x.shape[-1] // 2
+    even, odd, half = x[..., ::2], x[..., 1::2], x.shape[-1] // 2
     first = even * cos[..., :half] - odd * sin[..., :half]
     return torch.cat((first, odd * cos[..., half:] + even * sin[..., half:]), -1)
 
@@ -314,10 +297,8 @@ def mrope(positions: T, q: T, k: T, cache: T, head_size: int, sections: list[int
 
 def _mrope_inputs(make: InputFactory) -> Iterator[Sample]:
     for mode in ("half", "interleave"):
-        for positions, sections in (
-            (make.integers(5, high=40), [0, 0, 0]),
-            (make.integers(3, 5, high=40), [16, 24, 24]),
-        ):
+        both = make.integers(5, high=40), make.integers(3, 5, high=40)
+        for positions, sections in zip(both, ([0, 0, 0], [16, 24, 24]), strict=True):
             rows = make.normal(5, 256), make.normal(5, 128)
             yield call(positions, *rows, make.uniform(40, 128), 128, sections, mode)
 
@@ -339,15 +320,17 @@ def _kv_inputs(make: InputFactory) -> Iterator[Sample]:
 # --- quantized products ---
 
 
+def codes(make: InputFactory, *shape: int) -> T:
+    return make.integers(*shape, low=-128, high=128, dtype=torch.int8)
+
+
 def _w8a16(x: T, weight: T, scale: T, offset: T | None = None, group: int = 0) -> T:
-    wide = weight.double()
     scale = scale.repeat_interleave(group, 0) if group else scale
-    return x @ ((wide if offset is None else wide + offset) * scale).to(x.dtype)
+    return x @ ((weight.double() + (0 if offset is None else offset)) * scale).to(x.dtype)
 
 
 def _w8a16_inputs(make: InputFactory) -> Iterator[Sample]:
-    weight = make.integers(128, 32, low=-128, high=128, dtype=torch.int8)
-    x, by_column = make.normal(5, 128), make.uniform(32, low=0.01, high=0.1)
+    weight, x, by_column = codes(make, 128, 32), make.normal(5, 128), make.uniform(32, low=0.01, high=0.1)
     yield call(x, weight, by_column, name="by column")
     yield call(x, weight, by_column, make.integers(32, low=-9, high=9).to(make.dtype), name="with an offset")
     yield call(x, weight, make.uniform(4, 32, low=0.01, high=0.1), None, 32, name="by group")
@@ -359,8 +342,7 @@ def _w8a8(x1: T, x2: T, scale: T, rows: T | None = None, bias: T | None = None) 
 
 
 def _w8a8_inputs(make: InputFactory) -> Iterator[Sample]:
-    x1 = make.integers(7, 300, low=-128, high=128, dtype=torch.int8)
-    x2 = make.integers(300, 32, low=-128, high=128, dtype=torch.int8)
+    x1, x2 = codes(make, 7, 300), codes(make, 300, 32)
     scale, rows = (make.uniform(n, low=0.001, high=0.01, dtype=torch.float32) for n in (32, 7))
     bias = make.integers(32, low=-1000, high=1000, dtype=torch.int32)
     yield call(x1, x2, scale.bfloat16(), name="by column")
@@ -369,7 +351,7 @@ def _w8a8_inputs(make: InputFactory) -> Iterator[Sample]:
 
 
 def _grouped_w8a8(x: T, weight: T, scale: T, rows: T, ends: T) -> T:
-    owner = torch.tensor([int((ends <= row).sum()) for row in range(len(x))])
+    owner = torch.searchsorted(ends, torch.arange(len(x)), right=True)
     return torch.einsum("rk,rkn->rn", x.double(), weight.double()[owner]) * scale[owner] * rows[:, None]
 
 
@@ -383,11 +365,9 @@ def _call_grouped_w8a8(apply: Any, x: T, weight: T, scale: T, rows: T, ends: T) 
 def _grouped_inputs(
     scales: torch.dtype, columns: int, high: float, ends: Sequence[int], make: InputFactory
 ) -> Iterator[Sample]:
-    shapes = (ends[-1], 64), (len(ends), 64, columns)
-    x, weight = (make.integers(*shape, low=-128, high=128, dtype=torch.int8) for shape in shapes)
-    scale, rows = (
-        make.uniform(*shape, low=0.001, high=high, dtype=torch.float32) for shape in ((len(ends), columns), ends[-1:])
-    )
+    x, weight = (codes(make, *shape) for shape in ((ends[-1], 64), (len(ends), 64, columns)))
+    shapes = (len(ends), columns), ends[-1:]
+    scale, rows = (make.uniform(*shape, low=0.001, high=high, dtype=torch.float32) for shape in shapes)
     yield call(x, weight, scale.to(scales), rows, torch.tensor(ends), name="an expert without rows")
 
 
@@ -413,8 +393,7 @@ def _norm_quant(x1: T, x2: T, gamma: T, scales: T, zero_points: T) -> tuple[T, T
 
 
 def _norm_inputs(make: InputFactory) -> Iterator[Sample]:
-    rows = make.normal(9, 64), make.normal(9, 64)
-    gamma = make.uniform(64, low=0.5, high=1.5)
+    rows, gamma = (make.normal(9, 64), make.normal(9, 64)), make.uniform(64, low=0.5, high=1.5)
     points = make.integers(64, low=-5, high=6, dtype=torch.int32)
     yield call(*rows, gamma, make.uniform(64, low=0.02, high=0.1, dtype=torch.float32), points)
 
@@ -447,8 +426,7 @@ def _kronecker(x: T, p1: T, p2: T) -> tuple[T, T]:
 def _call_kronecker(apply: Any, x: T, p1: T, p2: T) -> Any:
     """Unpack the four bits of each number, the first of eight lowest."""
     words, scale = apply(x, p1, p2)
-    host = words.cpu()
-    numbers = torch.stack([(host >> (4 * place)) & 15 for place in range(8)], -1).flatten(-2)
+    numbers = torch.stack([(words.cpu() >> (4 * place)) & 15 for place in range(8)], -1).flatten(-2)
     return ((numbers + 8) % 16 - 8).to(torch.int8).to(words.device), scale
 
 
@@ -457,12 +435,10 @@ def _call_kronecker(apply: Any, x: T, p1: T, p2: T) -> Any:
 
 def routed(x: T, experts: T, _: int, first: int, last: int) -> tuple[T, T, T]:
     """Order the rows of a range of experts. Return them, where each choice went, and numbers by expert."""
-    flat = experts.flatten().tolist()
-    order = [place for each in range(first, last) for place, expert in enumerate(flat) if expert == each]
-    places = torch.full((len(flat),), -1, dtype=torch.int32)
+    flat, places = experts.flatten(), torch.full((experts.numel(),), -1, dtype=torch.int32)
+    order = torch.cat([(flat == each).nonzero().flatten() for each in range(first, last)])
     places[order] = torch.arange(len(order), dtype=torch.int32)
-    numbers = torch.tensor([flat.count(each) for each in range(first, last)])
-    return x[torch.tensor(order) // experts.shape[1]], places, numbers
+    return x[order // experts.shape[1]], places, torch.bincount(flat, minlength=last)[first:last]
 
 
 def call_rows(apply: Any, x: T, experts: T, count: int, first: int, last: int) -> Any:
@@ -478,14 +454,9 @@ def call_routed(apply: Any, x: T, experts: T, count: int, first: int, last: int)
 
 
 def _rerouted(tokens: T, counts: T) -> tuple[T, T, T]:
-    starts = torch.cat((counts.new_zeros(1), counts.flatten().cumsum(0)))
-    order = [
-        row
-        for expert in range(counts.shape[1])
-        for rank in range(counts.shape[0])
-        for row in range(*starts[rank * counts.shape[1] + expert :][:2].tolist())
-    ]
-    return tokens[order], torch.tensor(order, dtype=torch.int32), counts.sum(0)
+    experts = torch.arange(counts.shape[1]).repeat(len(counts)).repeat_interleave(counts.flatten())
+    order = experts.argsort(stable=True)
+    return tokens[order], order.int(), counts.sum(0)
 
 
 _halves: Callable[..., Operator] = partial(given_as_made, dtypes=HALVES)

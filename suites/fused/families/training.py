@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators import InputFactory, Sample, call
+from pytest_ascend.operators.operator import Inputs
 
 from ..entry import fused, in_family
 
@@ -33,26 +34,35 @@ def _loss_inputs(make: InputFactory) -> Iterator[Sample]:
 
 
 def _cross_entropy(x: T, target: T, reduction: str = "mean", label_smoothing: float = 0.0) -> T:
-    """Return the loss; the operator returns a scalar with one dimension."""
+    """Return the loss, as the operator does with one dimension."""
     return F.cross_entropy(x, target, reduction=reduction, label_smoothing=label_smoothing).reshape(-1)
 
 
-def _state(make: InputFactory) -> tuple[T, T, T, T]:
-    shape = (33, 17)
-    moments = make.normal(*shape, std=0.1, grad=False), make.uniform(*shape, low=0.01, high=0.1, grad=False)
-    return make.normal(*shape, grad=False), *moments, make.normal(*shape, grad=False)
+#: All of them are exact in float32, so that rounding them does not matter.
+BETAS, POWERS, RATE, DECAY = (0.875, 0.984375), (0.25, 0.875), 0.0078125, 0.125
+
+
+def _state(*decay: float) -> Inputs:
+    def inputs(make: InputFactory) -> Iterator[Sample]:
+        moments = make.normal(33, 17, std=0.1, grad=False), make.uniform(33, 17, low=0.01, high=0.1, grad=False)
+        ends = make.normal(33, 17, grad=False), make.normal(33, 17, grad=False)
+        yield call(ends[0], *moments, ends[1], POWERS, RATE, *decay, BETAS, 1e-8)
+
+    return inputs
+
+
+def _moments(m: T, v: T, grad: T, betas: Any) -> tuple[T, T]:
+    return betas[0] * m + (1 - betas[0]) * grad, betas[1] * v + (1 - betas[1]) * grad.square()
 
 
 def _adam(var: T, m: T, v: T, grad: T, powers: Any, lr: float, betas: Any, eps: float) -> Any:
-    m = betas[0] * m + (1 - betas[0]) * grad
-    v = betas[1] * v + (1 - betas[1]) * grad.square()
+    m, v = _moments(m, v, grad, betas)
     rate = lr * (1 - powers[1]) ** 0.5 / (1 - powers[0])
     return var - rate * m / (v.sqrt() + eps), m, v
 
 
 def _adam_w(var: T, m: T, v: T, grad: T, powers: Any, lr: float, decay: float, betas: Any, eps: float) -> Any:
-    m = betas[0] * m + (1 - betas[0]) * grad
-    v = betas[1] * v + (1 - betas[1]) * grad.square()
+    m, v = _moments(m, v, grad, betas)
     # A power is that of the last step: the operator multiplies by beta once more.
     first, second = (1 - power * beta for power, beta in zip(powers, betas, strict=True))
     step = (m / first) / ((v / second).sqrt() + eps)
@@ -64,28 +74,14 @@ def _call_adam(options: tuple[Any, ...], apply: Any, var: T, m: T, v: T, grad: T
     return apply(*powers, *rates, *betas, eps, grad, *options, out=[each.clone() for each in (var, m, v)])
 
 
-#: All of them are exact in float32, so that rounding them does not matter.
-BETAS, POWERS, RATE, DECAY = (0.875, 0.984375), (0.25, 0.875), 0.0078125, 0.125
+_adams = partial(fused, grad=False, terms=4)
 
 OPERATORS = in_family(
     "training",
     fused("npu_softmax_cross_entropy_with_logits", _softmax_cross_entropy, _softmax_inputs, terms=33),
     fused("npu_cross_entropy_loss", _cross_entropy, _loss_inputs, outputs=("",), terms=561),
-    fused(
-        "npu_apply_adam",
-        _adam,
-        lambda d: [call(*_state(d), POWERS, RATE, BETAS, 1e-8)],
-        through=partial(_call_adam, (False, False)),
-        dtypes=("float32", "float16"),
-        grad=False,
-        terms=4,
+    _adams(
+        "npu_apply_adam", _adam, _state(), through=partial(_call_adam, (False, False)), dtypes=("float32", "float16")
     ),
-    fused(
-        "npu_apply_adam_w",
-        _adam_w,
-        lambda d: [call(*_state(d), POWERS, RATE, DECAY, BETAS, 1e-8)],
-        through=partial(_call_adam, (None, False, False)),
-        grad=False,
-        terms=4,
-    ),
+    _adams("npu_apply_adam_w", _adam_w, _state(DECAY), through=partial(_call_adam, (None, False, False))),
 )

@@ -96,8 +96,7 @@ _diagonals = exactly(
 )
 _permuted = exactly(*_calls(((2, 0, 1),), ((-1, 1, 0),)), call(normal(3, 5, 7, 4), (3, 1, 0, 2), group=TEMPLATE))
 _swapped = exactly(
-    *_calls((0, 1), (-1, 0)),
-    *(call(normal(*shape), 0, -1, group=TEMPLATE) for shape in ((5, 7), (3, 5, 7, 4))),
+    *_calls((0, 1), (-1, 0)), *(call(normal(*shape), 0, -1, group=TEMPLATE) for shape in ((5, 7), (3, 5, 7, 4)))
 )
 _expanded = exactly(call(normal(3, 1), (2, 3, 4)), call(normal(1, 5), (-1, 5)), call(normal(), (3, 2), group=SHAPES))
 _windows = exactly(call(normal(17), 0, 5, 3), call(normal(3, 17), -1, 4, 5))
