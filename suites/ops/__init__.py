@@ -70,14 +70,9 @@ def _recorded() -> Iterator[Case]:
             recorded = entry.properties[dtype]
             repeats = "forward" in recorded and not exceptions(entry.name).not_repeated
             for property_ in (*((*recorded, REPEAT) if repeats else recorded), *_swept(entry, dtype, first=first)):
-                yield Case(
-                    suite="ops",
-                    subject=entry.name,
-                    property=property_,
-                    dtype=dtype,
-                    family=family,
-                    level=_level_of_recorded(entry.name, property_, dtype, first=first),
-                )
+                level = _level_of_recorded(entry.name, property_, dtype, first=first)
+                of = {"subject": entry.name, "property": property_, "dtype": dtype, "family": family}
+                yield Case(suite="ops", **of, level=level)
 
 
 def _swept(entry: Entry, dtype: str, *, first: bool) -> tuple[str, ...]:
@@ -102,20 +97,10 @@ def _is_swept(entry: Entry, dtype: str) -> bool:
 
 
 @cache
-def _cases() -> tuple[Case, ...]:
-    return (
-        *cases_of(*OPERATORS.values(), suite="ops", level=_level),
-        *_recorded(),
-        *cases_of_findings(
-            FINDINGS,
-            {name: each.family for name, each in RECORDED.items()}
-            | {name: each.family for name, each in OPERATORS.items()},
-        ),
-    )
-
-
 def __getattr__(name: str) -> tuple[Case, ...]:
     """Compute ``CASES`` on first use: a run takes its cases from the manifest, and making them takes seconds."""
-    if name == "CASES":
-        return _cases()
-    raise AttributeError(name)
+    if name != "CASES":
+        raise AttributeError(name)
+    families = {name: each.family for table in (RECORDED, OPERATORS) for name, each in table.items()}
+    found = cases_of_findings(FINDINGS, families)
+    return (*cases_of(*OPERATORS.values(), suite="ops", level=_level), *_recorded(), *found)

@@ -6,16 +6,21 @@ length divides, so that layouts matter.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from pytest_ascend.operators.operator import ALL_OUTPUTS, InputFactory, Inputs, Operator
 from pytest_ascend.operators.samples import PROMOTION, SHAPES, SPECIAL, Sample, call
 from pytest_ascend.operators.values import Number, Values, given, normal, uniform
+
+Shape: TypeAlias = tuple[int, ...]
+Ends: TypeAlias = tuple[float, float]
+Named: TypeAlias = Mapping[str, Any]
 
 IMAGE = (2, 3, 5, 7)
 SIZES = ((), (0,), (2, 0, 3), (1,), (15,), (16,), (17,), (1, 257))
@@ -32,15 +37,22 @@ PAIRED: tuple[Number, ...] = ("nan", "inf", "-inf", 0.0, -0.0, 1.0, -2.5, "max",
 _WORDS: Mapping[str, float] = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 
-def numbers(*values: Number, shape: tuple[int, ...] | None = None) -> Values:
+def numbers(*values: Number, shape: Shape | None = None) -> Values:
     """Describe a tensor of these numbers; "nan", "inf", "-inf" and the names of values.py are numbers too."""
     return given(*(_WORDS.get(each, each) if isinstance(each, str) else each for each in values), shape=shape)
 
 
-def pairs(values: Iterable[Number]) -> tuple[Values, Values]:
-    all_of = tuple(values)
-    rows = numbers(*(each for each in all_of for _ in all_of))
-    return rows, numbers(*(all_of * len(all_of)))
+def by(*args: Any, **named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Describe further arguments of a call, by place and by name."""
+    return args, named
+
+
+def over(
+    given: Values | tuple[Values, ...], *ways: tuple[tuple[Any, ...], dict[str, Any]], **each: Any
+) -> Iterator[Sample]:
+    """Yield a call of one or several tensors with each of these further arguments; ``each`` are those of all."""
+    tensors = given if isinstance(given, tuple) else (given,)
+    return (call(*tensors, *args, **named, **each) for args, named in ways)
 
 
 def in_family(family: str, *operators: Operator) -> tuple[Operator, ...]:
@@ -69,9 +81,9 @@ def unary(
     high: float = 4.0,
     *,
     special: tuple[Number, ...] = NONFINITE,
-    arguments: tuple[Mapping[str, Any], ...] = (),
-    always: Mapping[str, Any] | None = None,
-    whole: tuple[float, float] | None = None,
+    arguments: tuple[Named, ...] = (),
+    always: Named | None = None,
+    whole: Ends | None = None,
 ) -> Inputs:
     """Make samples of elements from [low, high]; non-finite ones; all sizes; ``arguments`` are varied keywords.
 
@@ -104,11 +116,11 @@ def binary(
     low: float = -4.0,
     high: float = 4.0,
     *,
-    second: tuple[float, float] | None = None,
-    whole: tuple[float, float] | None = None,
+    second: Ends | None = None,
+    whole: Ends | None = None,
     special: tuple[Number, ...] = PAIRED,
     scalars: tuple[float, ...] = (),
-    arguments: tuple[Mapping[str, Any], ...] = (),
+    arguments: tuple[Named, ...] = (),
     partners: tuple[str, ...] = PARTNERS,
     second_grad: bool = True,
 ) -> Inputs:
@@ -118,9 +130,7 @@ def binary(
     """
     other = second or (low, high)
 
-    def both(
-        left: tuple[int, ...], right: tuple[int, ...], ends: tuple[float, float] = (low, high), *, grad: bool = True
-    ) -> tuple[Values, Values]:
+    def both(left: Shape, right: Shape, ends: Ends = (low, high), *, grad: bool = True) -> tuple[Values, Values]:
         first = uniform(*left, low=ends[0], high=ends[1], grad=grad)
         return first, uniform(*right, low=other[0], high=other[1], grad=grad and second_grad)
 
@@ -133,11 +143,10 @@ def binary(
             yield call(*both((257,), (257,), ends), **named)
         if make.dtype.is_floating_point and special:
             for named in ({}, *arguments):
-                yield call(*pairs(special), group=SPECIAL, **named)
+                pairs = itertools.product(special, special)
+                yield call(*(numbers(*each) for each in zip(*pairs, strict=True)), group=SPECIAL, **named)
             yield from (call(numbers(*special), each, group=SPECIAL) for each in scalars)
-        for shape in SIZES:
-            yield call(*both(shape, shape), group=SHAPES)
-        for left, right in BROADCAST:
+        for left, right in (*zip(SIZES, SIZES, strict=True), *BROADCAST):
             yield call(*both(left, right), group=SHAPES)
         # The conversion of a negative number to unsigned is unspecified.
         least = 0 if make.dtype is torch.uint8 else -math.inf
@@ -145,51 +154,37 @@ def binary(
         for each in legal:
             if make.dtype.is_floating_point or (make.dtype is not torch.bool and each == int(each)):
                 yield call(both((257,), ())[0], each)
-        if partners:
-            yield from mixed((max(low, least), high), (max(other[0], least), other[1]), partners)
-            yield from (call(both((3, 5), ())[0], each, group=PROMOTION) for each in legal)
+        for partner in partners:  # without dimensions the second one has a lower priority in promotion
+            for shape in ((3, 5), ()):
+                beside = uniform(*shape, low=max(other[0], least), high=other[1], dtype=partner)
+                yield call(uniform(3, 5, low=max(low, least), high=high), beside, group=PROMOTION)
+        for each in legal if partners else ():
+            yield call(both((3, 5), ())[0], each, group=PROMOTION)
 
     return samples
 
 
-def mixed(first: tuple[float, float], other: tuple[float, float], partners: Iterable[str]) -> Iterator[Sample]:
-    """Yield tensors of two dtypes; the second, of lower priority in promotion, with dimensions and without."""
-    left = uniform(3, 5, low=first[0], high=first[1])
-    for partner in partners:
-        right = uniform(3, 5, low=other[0], high=other[1], dtype=partner)
-        yield call(left, right, group=PROMOTION)
-        yield call(left, uniform(low=other[0], high=other[1], dtype=partner), group=PROMOTION)
-
-
 #: Dimensions that a reduction goes over.
-DIMS: tuple[Mapping[str, Any], ...] = (
-    {"dim": 0},
-    {"dim": -1},
-    {"dim": -2, "keepdim": True},
-    {"dim": (0, 2)},
-    {"dim": (-1, 1), "keepdim": True},
-)
-ONE_DIM: tuple[Mapping[str, Any], ...] = ({"dim": 0}, {"dim": -1}, {"dim": -2, "keepdim": True}, {"dim": 1})
+_DIMS: tuple[Named, ...] = ({"dim": 0}, {"dim": -1}, {"dim": -2, "keepdim": True})
+DIMS, ONE_DIM = (*_DIMS, {"dim": (0, 2)}, {"dim": (-1, 1), "keepdim": True}), (*_DIMS, {"dim": 1})
 
 
 def reduction(
     low: float = -2.0,
     high: float = 2.0,
     *,
-    dims: tuple[Mapping[str, Any], ...] = DIMS,
+    dims: tuple[Named, ...] = DIMS,
     whole: bool = True,
     long: int = 4099,
     empty: bool = True,
-    arguments: tuple[Mapping[str, Any], ...] = (),
+    arguments: tuple[Named, ...] = (),
     special: bool = True,
 ) -> Inputs:
     """Make samples of full and partial reductions; NaN at the start, middle and end; a long row; sizes."""
-    shape = (5, 6, 7)
 
     def samples(make: InputFactory) -> Iterator[Sample]:
-        over = ({}, *dims) if whole else dims
-        for named in (*over, *arguments):
-            yield call(uniform(*shape, low=low, high=high), **named)
+        for named in (*([{}] if whole else []), *dims, *arguments):
+            yield call(uniform(5, 6, 7, low=low, high=high), **named)
         if long:
             # Of one sign, so that a sum kept in 16 bits stops growing.
             yield call(uniform(9, long, low=0, high=3, grad=False), dim=-1)
@@ -200,9 +195,8 @@ def reduction(
             yield call(uniform(*size, low=low, high=high), dim=0, group=SHAPES)
         if whole:
             yield call(uniform(low=low, high=high), group=SHAPES)
-        if empty:
-            yield call(uniform(3, 0, low=low, high=high), dim=-1, group=SHAPES)
-        yield call(uniform(3, 0, low=low, high=high), dim=0, group=SHAPES)
+        for dim in (-1, 0) if empty else (0,):
+            yield call(uniform(3, 0, low=low, high=high), dim=dim, group=SHAPES)
 
     return samples
 
@@ -221,7 +215,7 @@ ROWS: tuple[tuple[Number, ...], ...] = (
 )
 
 
-def _with_nonfinite(*arguments: Mapping[str, Any]) -> Iterator[Sample]:
+def _with_nonfinite(*arguments: Named) -> Iterator[Sample]:
     flat = tuple(each for row in ROWS for each in row)
     columns = tuple(row[place] for place in range(len(ROWS[0])) for row in ROWS)
     for named in arguments:
@@ -229,7 +223,7 @@ def _with_nonfinite(*arguments: Mapping[str, Any]) -> Iterator[Sample]:
         yield call(numbers(*columns, shape=(5, len(ROWS))), group=SPECIAL, name=f"columns, {named}", **named)
 
 
-def along(*arguments: Mapping[str, Any], source: Values | None = None, long: int = 0) -> Inputs:
+def along(*arguments: Named, source: Values | None = None, long: int = 0) -> Inputs:
     """Make calls along a dimension of a small tensor (softmax, cumsum, sort), each with these named arguments."""
     tensor = source or normal(3, 5, 7, std=2.0)
 
@@ -240,10 +234,8 @@ def along(*arguments: Mapping[str, Any], source: Values | None = None, long: int
             yield call(uniform(2, long, low=-0.5, high=1.0, grad=False), dim=-1)
         if make.dtype.is_floating_point:
             yield from _with_nonfinite({"dim": -1}, {"dim": 0})
-        for size in (1, 15, 16, 17, 257):
-            yield call(uniform(size, low=-4, high=4, grad=False), dim=0, group=SHAPES)
-        yield call(uniform(0, 3, low=-4, high=4), dim=0, group=SHAPES)
-        yield call(uniform(3, 0, low=-4, high=4), dim=0, group=SHAPES)
+        for shape in ((1,), (15,), (16,), (17,), (257,), (0, 3), (3, 0)):
+            yield call(uniform(*shape, low=-4, high=4, grad=len(shape) > 1), dim=0, group=SHAPES)
 
     return samples
 
@@ -251,7 +243,7 @@ def along(*arguments: Mapping[str, Any], source: Values | None = None, long: int
 def with_loss_shapes(
     low: float = -3.0,
     high: float = 3.0,
-    second: tuple[float, float] | None = None,
+    second: Ends | None = None,
     reductions: tuple[str, ...] = ("mean", "sum", "none"),
     *,
     of_both: bool = True,

@@ -351,7 +351,7 @@ def _w8a8_inputs(make: InputFactory) -> Iterator[Sample]:
 
 
 def _grouped_w8a8(x: T, weight: T, scale: T, rows: T, ends: T) -> T:
-    owner = torch.searchsorted(ends, torch.arange(len(x)), right=True)
+    owner = (ends <= torch.arange(len(x))[:, None]).sum(1)
     return torch.einsum("rk,rkn->rn", x.double(), weight.double()[owner]) * scale[owner] * rows[:, None]
 
 

@@ -10,7 +10,7 @@ from pytest_ascend.operators.operator import ALL, ARITHMETIC, BOOL, DENSE, FLOAT
 from pytest_ascend.operators.samples import PROMOTION, SHAPES, SPECIAL, TEMPLATE, call
 from pytest_ascend.operators.values import few, given, mask, normal, uniform
 
-from ..makers import IMAGE, PARTNERS, binary, exactly, in_family, numbers, together
+from ..makers import IMAGE, PARTNERS, binary, by, exactly, in_family, numbers, over, together
 
 _NUMBERS = FLOATS + INTS
 _SCALARS = (2.5, -3)
@@ -27,6 +27,7 @@ _shift = partial(_bits, out=False, layouts=DENSE)
 _choice = partial(Operator, exactness=ARITHMETIC, out=True)
 
 _whole = binary(-100, 100, whole=_WIDE, special=(), scalars=(5,), partners=("int64", "int32", "uint8", "bool"))
+_far = binary(-99, 99, whole=_WIDE)
 _shifts = binary(-60, 60, second=(0, 3), special=(), scalars=(2,), partners=())
 #: The gradient by the second is a whole number of times, which a rounded quotient may correctly miss by one.
 _divided = binary(-90, 90, second=(1, 9), special=(), second_grad=False, scalars=(2.5, 4))
@@ -39,27 +40,24 @@ _reversed = together(
 )
 _quotients = binary(-90, 90, second=(1, 9), special=(), scalars=(4,))
 _powers = binary(0.25, 3, second=(-2, 3), special=(), scalars=(2, 3, 0.5), partners=())
+_image = uniform(*IMAGE)
 _three = exactly(
-    call(uniform(*IMAGE), uniform(*IMAGE), uniform(*IMAGE, low=0.5, high=3)),
-    call(uniform(*IMAGE), uniform(*IMAGE), uniform(*IMAGE, low=0.5, high=3), value=0.5),
+    *over((_image, _image, uniform(*IMAGE, low=0.5, high=3)), by(), by(value=0.5)),
     call(uniform(5, 1), uniform(1, 7), uniform(7, low=0.5, high=3), value=-2, group=SHAPES),
     call(uniform(), uniform(3, 1), uniform(1, 4, low=0.5, high=3), group=SHAPES),
     call(uniform(0, 3), uniform(0, 1), uniform(3, low=0.5, high=3), group=SHAPES),
     call(numbers("nan", 1, 2, "inf"), numbers(1, "nan", "inf", 2), numbers(1, 2, 4, "-inf"), group=SPECIAL),
 )
 _weights = exactly(
-    call(uniform(*IMAGE), uniform(*IMAGE), uniform(*IMAGE, low=0, high=1)),
-    call(uniform(*IMAGE), uniform(*IMAGE), 0.25),
+    *over((_image, _image), by(uniform(*IMAGE, low=0, high=1)), by(0.25)),
     call(uniform(257), uniform(257), 0.75),
     call(uniform(3, 1), uniform(1, 4), uniform(4, low=0, high=1), group=SHAPES),
     call(numbers("nan", 1, 2), numbers(1, "nan", 4), 0.5, group=SPECIAL),
 )
 _chosen = exactly(
-    call(mask(*IMAGE), normal(*IMAGE), normal(*IMAGE)),
-    call(mask(5, 7), normal(*IMAGE), normal(7)),
+    *(call(mask(*IMAGE), normal(*IMAGE), normal(*IMAGE)), call(mask(5, 7), normal(*IMAGE), normal(7))),
     call(mask(1025), uniform(1025, low=-90, high=90, grad=False), uniform(1025, low=-90, high=90, grad=False)),
-    call(mask(3, 1), normal(1, 4), normal(), group=SHAPES),
-    call(mask(0, 1), normal(1, 4), normal(), group=SHAPES),
+    *(call(mask(rows, 1), normal(1, 4), normal(), group=SHAPES) for rows in (3, 0)),
     call(mask(), normal(3), normal(), group=SHAPES),
     call(mask(5), numbers("nan", 1, "inf", -0.0, 0.0), numbers(1, "nan", -0.0, "-inf", 2), group=SPECIAL),
     *(
@@ -78,13 +76,11 @@ _ARITHMETIC = in_family(
     _function("div", torch.div, binary(second=_divisors, scalars=_SCALARS), ALL, signed_zero=True),
     _step("div.rounding_mode", torch.div, binary(-90, 90, second=(1, 9), special=(), arguments=_modes)),
     _step("floor_divide", torch.floor_divide, _quotients, out=True, in_place=True),
-    _exact("remainder", torch.remainder, _divided, _NUMBERS, nonfinite=False),
-    _exact("fmod", torch.fmod, _divided, _NUMBERS, nonfinite=False),
+    *(_exact(name, getattr(torch, name), _divided, _NUMBERS, nonfinite=False) for name in ("remainder", "fmod")),
     _function("pow", torch.pow, _powers, nonfinite=False),
     _function("atan2", torch.atan2, binary(special=(0.0, -0.0, 1.0, -1.0, "nan", "inf"), partners=())),
     Operator("logaddexp", torch.logaddexp, binary(-30, 30, special=(1.0, "nan", "-inf", "inf", -2.0), partners=())),
-    _choice("maximum", torch.maximum, binary(-99, 99, whole=_WIDE), ALL, compares=True),
-    _choice("minimum", torch.minimum, binary(-99, 99, whole=_WIDE), ALL, compares=True),
+    *(_choice(name, getattr(torch, name), _far, ALL, compares=True) for name in ("maximum", "minimum")),
     *(_bits(name, getattr(torch, name), _whole, INTS + BOOL) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")),
     _shift("bitwise_left_shift", torch.bitwise_left_shift, _shifts, INTS[:2]),
     _shift("bitwise_right_shift", torch.bitwise_right_shift, _shifts, INTS[:2]),
@@ -99,20 +95,17 @@ _LARGE = (2**24 + 1, 2**31 + 1, 2**53 + 1, -(2**40) - 1, 2**24 + 2, 2**62 + 2)
 #: Many equal pairs, and integers that float cannot distinguish.
 _odd, _even = given(*_LARGE, dtype="int64"), given(*(each - each % 2 for each in _LARGE), dtype="int64")
 _ties = exactly(
-    call(few(1025), few(1025)),
-    call(few(3, 5), 2),
-    call(few(17, 1), few(3), group=SHAPES),
-    call(_odd, _even, group=SHAPES),
+    *(call(few(1025), few(1025)), call(few(3, 5), 2)),
+    *(call(*each, group=SHAPES) for each in ((few(17, 1), few(3)), (_odd, _even))),
 )
 _ordered = together(binary(-3, 3, scalars=(1, 0.5)), _ties)
 _compare = partial(_bits, dtypes=ALL)
+_row, _nonfinite = few(257, high=9), (numbers("nan", "inf", "-inf", 1.0), numbers("nan", "inf", "inf", 1.0))
 _near = exactly(
-    call(few(257, high=9), few(257, high=9), atol=1.0, rtol=0.0),
-    call(few(257, high=9), few(257, high=9), rtol=0.5),
-    call(few(257, high=9), few(257, high=9), equal_nan=True, group=TEMPLATE),
+    *over((_row, _row), by(atol=1.0, rtol=0.0), by(rtol=0.5)),
+    call(_row, _row, equal_nan=True, group=TEMPLATE),
     call(few(5, 7, high=9), few(7, high=9), atol=2.0, equal_nan=True, group=TEMPLATE),
-    call(numbers("nan", "inf", "-inf", 1.0), numbers("nan", "inf", "inf", 1.0), equal_nan=True, group=SPECIAL),
-    call(numbers("nan", "inf", "-inf", 1.0), numbers("nan", "inf", "inf", 1.0), group=SPECIAL),
+    *over(_nonfinite, by(equal_nan=True), by(), group=SPECIAL),
 )
 
 _COMPARISON = in_family(

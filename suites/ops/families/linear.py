@@ -14,7 +14,7 @@ from pytest_ascend.operators.operator import ARITHMETIC, Inputs, Operator
 from pytest_ascend.operators.samples import EXACT, SHAPES, SPECIAL, TEMPLATE, Sample, call
 from pytest_ascend.operators.values import Values, codes, mask, normal, rising, uniform, whole
 
-from ..makers import exactly, in_family, numbers
+from ..makers import by, exactly, in_family, numbers, over
 
 _TERMS = 4097
 _product = partial(Operator, exactness=ARITHMETIC, terms=_TERMS, exact_sums=True)
@@ -38,25 +38,15 @@ _matrices = (
     call(normal(2, 0), normal(0, 3), group=SHAPES),
     call(numbers("nan", 1, 0, 2, shape=(2, 2)), numbers(1, 2, 3, "inf", shape=(2, 2)), group=SPECIAL),
 )
-_any = (
-    *_matrices,
-    call(normal(17), normal(17)),
-    call(normal(5, 17), normal(17)),
-    call(normal(17), normal(17, 5)),
-    call(normal(2, 1, 5, 17), normal(3, 17, 4)),
-    call(normal(3, 5, 7), normal(7, 4)),
-    call(normal(3, 5, 7), normal(7)),
-)
+_SHAPES = ((17,), (17,)), ((5, 17), (17,)), ((17,), (17, 5)), ((2, 1, 5, 17), (3, 17, 4)), ((3, 5, 7), (7, 4))
+_any = (*_matrices, *(call(normal(*a), normal(*b)) for a, b in (*_SHAPES, ((3, 5, 7), (7,)))))
 
 
 def _times_vector(*rows: int) -> Inputs:
     """Return vectors times a vector, or as many as ``rows`` in matrices: of usual length, and of long ones."""
-    first, other = rows[:1], rows[1:]
-    return exactly(
-        call(normal(*first, 17), normal(17)),
-        call(_long(*other, _TERMS), _long(_TERMS)),
-        _exactly(whole(*other, _MANY), rising(_MANY, high=2)),
-    )
+    usual, other = call(normal(*rows[:1], 17), normal(17)), rows[1:]
+    longer = call(_long(*other, _TERMS), _long(_TERMS)), _exactly(whole(*other, _MANY), rising(_MANY, high=2))
+    return exactly(usual, *longer)
 
 
 _batches = exactly(
@@ -66,26 +56,24 @@ _batches = exactly(
     call(normal(0, 3, 5), normal(0, 5, 2), group=SHAPES),
     call(normal(6, 7, 3), normal(6, 3, 9), group=TEMPLATE),
 )
-_scaled: tuple[dict[str, Any], ...] = ({}, {"beta": 0.5, "alpha": 2}, {"beta": 0, "alpha": 1})
+_scaled = by(), by(beta=0.5, alpha=2), by(beta=0, alpha=1)
 _added = exactly(
-    *(call(normal(5, 7), normal(5, 17), normal(17, 7), **each) for each in _scaled),
+    *over((normal(5, 7), normal(5, 17), normal(17, 7)), *_scaled),
     _exactly(whole(3, 5), whole(3, _MANY), rising(_MANY, 5, dim=0), beta=-2),
     call(normal(7), normal(5, 17), normal(17, 7), group=SHAPES),
     *(call(normal(*bias), normal(5, 9), normal(9, 7), beta=-1.5, group=TEMPLATE) for bias in ((5, 1), (1, 7), ())),
     call(numbers("nan", "inf", shape=(1, 2)), normal(1, 4), normal(4, 2), beta=0, group=SPECIAL),
 )
 _batches_added = exactly(
-    *(call(normal(3, 5, 7), normal(3, 5, 17), normal(3, 17, 7), **each) for each in _scaled),
+    *over((normal(3, 5, 7), normal(3, 5, 17), normal(3, 17, 7)), *_scaled),
     _exactly(whole(2, 3, 5), whole(2, 3, _MANY), rising(2, _MANY, 5, dim=1), beta=-2),
     *(call(normal(*bias), normal(3, 5, 9), normal(3, 9, 7), group=TEMPLATE) for bias in ((5, 1), (7,), (3, 1, 7))),
 )
 _vectors_added = exactly(
-    *(call(normal(5), normal(5, 17), normal(17), **each) for each in _scaled),
-    _exactly(whole(5), whole(5, _MANY), rising(_MANY)),
+    *over((normal(5), normal(5, 17), normal(17)), *_scaled), _exactly(whole(5), whole(5, _MANY), rising(_MANY))
 )
 _linear = exactly(
-    call(normal(5, 17), normal(7, 17)),
-    call(normal(5, 17), normal(7, 17), normal(7)),
+    *over((normal(5, 17), normal(7, 17)), by(), by(normal(7))),
     call(normal(2, 3, 17), normal(5, 17), normal(5)),
     call(_long(5, _TERMS), _long(7, _TERMS), _long(7)),
     _exactly(whole(5, _MANY), rising(3, _MANY), whole(3)),
@@ -93,19 +81,10 @@ _linear = exactly(
     call(normal(9), normal(7, 9), normal(7), group=TEMPLATE),
     call(normal(2, 3, 4, 9), normal(7, 9), group=TEMPLATE),
 )
-_heads = (2, 2, 9, 8)
-_others = (2, 2, 11, 8)
-
-
-def _attention(**named: Any) -> Sample:
-    return call(normal(*_heads), normal(*_others), normal(*_others), **named)
-
-
+_heads, _others = normal(2, 2, 9, 8), normal(2, 2, 11, 8)
 _attended = exactly(
-    _attention(),
-    _attention(scale=0.25),
-    _attention(attn_mask=normal(9, 11)),
-    call(normal(*_heads), normal(*_heads), normal(*_heads), is_causal=True),
+    *over((_heads, _others, _others), by(), by(scale=0.25), by(attn_mask=normal(9, 11))),
+    call(_heads, _heads, _heads, is_causal=True),
 )
 
 
@@ -155,7 +134,7 @@ _nothing = numbers(*(0.0,) * 5, *(1.0,) * 5, *(0.0, 1.0) * 5, shape=(4, 5))
 #: Fewer heads of keys than of queries, and fully masked rows.
 _grouped = exactly(
     *(
-        call(normal(2, 6, 9, 8), normal(2, few, 11, 8), normal(2, few, 11, 8), enable_gqa=True, **named)
+        call(normal(2, 6, 9, 8), *(normal(2, few, 11, 8),) * 2, enable_gqa=True, **named)
         for few, named in ((1, {}), (3, {"is_causal": True}), (2, {"attn_mask": mask(9, 11)}))
     ),
     _attend(4, 5, 8, attn_mask=replace(_nothing, dtype="bool")),

@@ -13,7 +13,7 @@ from pytest_ascend.operators.operator import ALL, ARITHMETIC, FLOATS, INTS, MOVE
 from pytest_ascend.operators.samples import SHAPES, SPECIAL, TEMPLATE, Sample, call
 from pytest_ascend.operators.values import Number, Values, normal, uniform
 
-from ..makers import ENDS, exactly, in_family, numbers, unary
+from ..makers import ENDS, by, exactly, in_family, numbers, over, unary
 
 _move = partial(Operator, dtypes=ALL, exactness=MOVE)
 _view = partial(_move, strides=True)
@@ -21,36 +21,30 @@ _view = partial(_move, strides=True)
 _WIDE = 2.0**42
 
 
-def _calls(*arguments: tuple[Any, ...], shape: tuple[int, ...] = (3, 5, 7), **named: Any) -> tuple[Sample, ...]:
-    return tuple(call(normal(*shape), *each, **named) for each in arguments)
+def _calls(*arguments: tuple[Any, ...]) -> tuple[Sample, ...]:
+    return tuple(call(normal(3, 5, 7), *each) for each in arguments)
+
+
+def _lists(*rows: tuple[Any, ...], **named: Any) -> Iterator[Sample]:
+    """Yield calls of lists of tensors of these shapes; last is the dimension of each row, or how it is indexed."""
+    for *shapes, how in rows:
+        yield call([normal(*each) for each in shapes], **{"dim" if isinstance(how, int) else "indexing": how}, **named)
 
 
 _joined = exactly(
-    call([normal(2, 3, 5), normal(4, 3, 5)], dim=0),
-    call([normal(2, 3, 5), normal(2, 1, 5), normal(2, 4, 5)], dim=-2),
-    call([normal(2, 3, 5), normal(2, 3, 17)], dim=-1),
-    call([normal(17), normal(0), normal(256)], dim=0, group=SHAPES),
-    call([normal(1)], dim=0, group=SHAPES),
-    call([normal(3, 5), normal(4, 5)], dim=0, group=TEMPLATE),
-    call([normal(5, 3), normal(5, 4), normal(5, 2)], dim=1, group=TEMPLATE),
-    call([normal(7), normal(9), normal(8), normal(10), normal(11)], dim=0, group=TEMPLATE),
-    call([normal(2, 3, 4, 5), normal(2, 6, 4, 5)], dim=1, group=TEMPLATE),
+    *_lists(((2, 3, 5), (4, 3, 5), 0), ((2, 3, 5), (2, 1, 5), (2, 4, 5), -2), ((2, 3, 5), (2, 3, 17), -1)),
+    *_lists(((17,), (0,), (256,), 0), ((1,), 0), group=SHAPES),
+    *_lists(((3, 5), (4, 5), 0), ((5, 3), (5, 4), (5, 2), 1), group=TEMPLATE),
+    *_lists(((7,), (9,), (8,), (10,), (11,), 0), ((2, 3, 4, 5), (2, 6, 4, 5), 1), group=TEMPLATE),
 )
 _grids = exactly(
-    call([normal(17), normal(5)], indexing="ij"),
-    call([normal(5), normal(17)], indexing="xy"),
-    call([normal(3), normal(), normal(7)], indexing="ij"),
-    call([normal(3), normal(2), normal(7)], indexing="xy"),
-    call([normal(257)], indexing="ij"),
-    call([normal(0), normal(5)], indexing="xy", group=SHAPES),
+    *_lists(((17,), (5,), "ij"), ((5,), (17,), "xy"), ((3,), (), (7,), "ij"), ((3,), (2,), (7,), "xy"), ((257,), "ij")),
+    *_lists(((0,), (5,), "xy"), group=SHAPES),
 )
 _stacked = exactly(
-    call([normal(3, 5), normal(3, 5)], dim=0),
-    call([normal(3, 5), normal(3, 5), normal(3, 5)], dim=-1),
-    call([normal(3, 5), normal(3, 5)], dim=1),
-    call([normal(), normal()], dim=0, group=SHAPES),
-    call([normal(7)] * 5, dim=0, group=TEMPLATE),
-    call([normal(3, 5, 4)] * 2, dim=2, group=TEMPLATE),
+    *_lists(((3, 5), (3, 5), 0), ((3, 5), (3, 5), (3, 5), -1), ((3, 5), (3, 5), 1)),
+    *_lists(((), (), 0), group=SHAPES),
+    *_lists((*((7,),) * 5, 0), (*((3, 5, 4),) * 2, 2), group=TEMPLATE),
 )
 _flips = exactly(
     *_calls(([0],), ([-1],), ([0, 2],), ([1, -1],)), call(normal(257), [0]), call(normal(0, 3), [0], group=SHAPES)
@@ -60,40 +54,33 @@ _rolls = exactly(
 )
 _triangles = exactly(*_calls((0,), (1,), (-2,)), call(normal(17, 15), 3), call(normal(0, 3), group=SHAPES))
 _repeats = exactly(*_calls((2, 1, 3), (2, 3, 1, 2)), call(normal(17), 3), call(normal(3), 0, group=SHAPES))
+_counts = uniform(4, low=1, high=3, dtype="int64")
 _each = exactly(
     *_calls((2,)),
-    call(normal(3, 5), 3, dim=0),
-    call(normal(3, 5), 2, dim=-1),
-    call(normal(4, 2, 5), uniform(4, low=1, high=3, dtype="int64"), dim=0),
-    call(normal(2, 4, 5), uniform(4, low=1, high=3, dtype="int64"), dim=1),
+    *over(normal(3, 5), by(3, dim=0), by(2, dim=-1)),
+    *(call(normal(4, 2, 5), _counts, dim=0), call(normal(2, 4, 5), _counts, dim=1)),
 )
+_image = normal(2, 3, 5, 7)
 _pads = exactly(
-    call(normal(2, 3, 5, 7), (1, 2)),
-    call(normal(2, 3, 5, 7), (1, 2, 3, 0), value=2),
-    call(normal(2, 3, 5, 7), (0, -1, 2, -2), value=3),
-    call(normal(17), (3, 0)),
-    call(normal(0, 3), (1, 1), group=SHAPES),
+    *over(_image, by((1, 2)), by((1, 2, 3, 0), value=2), by((0, -1, 2, -2), value=3)),
+    *(call(normal(17), (3, 0)), call(normal(0, 3), (1, 1), group=SHAPES)),
 )
+_reflect, _replicate, _circular = ({"mode": each} for each in ("reflect", "replicate", "circular"))
 _mirrors = exactly(
-    call(normal(2, 3, 5, 7), (1, 2, 3, 0), mode="reflect"),
-    call(normal(2, 3, 17), (2, 3), mode="reflect"),
-    call(normal(3, 9), (3, 1), mode="reflect", group=TEMPLATE),
-    call(normal(3, 5, 7), (0, 2, 1, 3), mode="reflect", group=TEMPLATE),
-    call(normal(2, 3, 4, 5, 6), (1, 0, 2, 1, 1, 2), mode="reflect", group=TEMPLATE),
+    *(call(_image, (1, 2, 3, 0), **_reflect), call(normal(2, 3, 17), (2, 3), **_reflect)),
+    call(normal(3, 9), (3, 1), **_reflect, group=TEMPLATE),
+    call(normal(3, 5, 7), (0, 2, 1, 3), **_reflect, group=TEMPLATE),
+    call(normal(2, 3, 4, 5, 6), (1, 0, 2, 1, 1, 2), **_reflect, group=TEMPLATE),
 )
 _edges = exactly(
-    call(normal(2, 3, 5, 7), (1, 2, 3, 0), mode="replicate"),
-    call(normal(2, 3, 17), (2, 3), mode="replicate"),
-    call(normal(3, 9), (3, 12), mode="replicate", group=TEMPLATE),
-    call(normal(3, 5, 7), (0, 9, 1, 3), mode="replicate", group=TEMPLATE),
+    *(call(_image, (1, 2, 3, 0), **_replicate), call(normal(2, 3, 17), (2, 3), **_replicate)),
+    call(normal(3, 9), (3, 12), **_replicate, group=TEMPLATE),
+    call(normal(3, 5, 7), (0, 9, 1, 3), **_replicate, group=TEMPLATE),
 )
 _around = exactly(
-    call(normal(2, 3, 5, 7), (1, 2, 3, 0), mode="circular"),
-    call(normal(2, 3, 9), (2, 3), mode="circular", group=TEMPLATE),
+    *(call(_image, (1, 2, 3, 0), **_circular), call(normal(2, 3, 9), (2, 3), **_circular, group=TEMPLATE)),
 )
-_diagonals = exactly(
-    call(normal(5)), call(normal(5), 2), call(normal(5), -1), call(normal(4, 6)), call(normal(4, 6), 1)
-)
+_diagonals = exactly(*over(normal(5), by(), by(2), by(-1)), *over(normal(4, 6), by(), by(1)))
 _permuted = exactly(*_calls(((2, 0, 1),), ((-1, 1, 0),)), call(normal(3, 5, 7, 4), (3, 1, 0, 2), group=TEMPLATE))
 _swapped = exactly(
     *_calls((0, 1), (-1, 0)), *(call(normal(*shape), 0, -1, group=TEMPLATE) for shape in ((5, 7), (3, 5, 7, 4)))
@@ -115,8 +102,7 @@ def _assigned(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 _put_in = (
     call(uniform(5, 6, 7), uniform(5, 2, 7), dim=1, start=2, end=6, step=2),
-    call(uniform(8), uniform(3), start=-3),
-    call(uniform(4, 3), uniform(4, 3)),
+    *(call(uniform(8), uniform(3), start=-3), call(uniform(4, 3), uniform(4, 3))),
 )
 
 _MOVEMENT = in_family(
@@ -177,14 +163,6 @@ def _made(function: Any, like: torch.Tensor, *numbers: Any) -> Any:
     return function(*numbers, dtype=like.dtype, device=like.device)
 
 
-def _filled_with(tensor: torch.Tensor, number: float) -> torch.Tensor:
-    return tensor.clone().fill_(number)
-
-
-def _copied_from(tensor: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-    return tensor.clone().copy_(source)
-
-
 _numbers = FLOATS + INTS
 _fixed = partial(Operator, dtypes=ALL, exactness=MOVE, grad=False)
 _ranges = exactly(call(_like, 17), call(_like, 3, 20, 2), call(_like, 9, -3, -1), call(_like, 5, 5, group=SHAPES))
@@ -200,8 +178,12 @@ _CREATION = in_family(
     _fixed("zeros_like", torch.zeros_like, _filled),
     _fixed("ones_like", torch.ones_like, _filled),
     _fixed("full_like", torch.full_like, exactly(call(_like, 3), call(_like, 1, group=SHAPES, name="one"))),
-    _fixed("fill_", _filled_with, exactly(call(_like, 3), call(normal(3, 5, 7, grad=False), 1))),
-    _fixed("copy_", _copied_from, _sources, dtypes=_numbers, grad=True),
+    _fixed(
+        "fill_",
+        lambda x, number: x.clone().fill_(number),
+        exactly(call(_like, 3), call(normal(3, 5, 7, grad=False), 1)),
+    ),
+    _fixed("copy_", lambda x, source: x.clone().copy_(source), _sources, dtypes=_numbers, grad=True),
     _fixed("arange", partial(_made, torch.arange), _ranges, dtypes=_numbers),
     Operator("linspace", partial(_made, torch.linspace), _spaces, grad=False, exactness=ARITHMETIC, terms=16),
     _fixed("eye", partial(_made, torch.eye), exactly(call(_like, 5), call(_like, 3, 4))),

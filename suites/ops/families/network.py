@@ -13,7 +13,7 @@ from pytest_ascend.operators.operator import ARITHMETIC, DENSE, FLOATS, INTS, Op
 from pytest_ascend.operators.samples import EXACT, SHAPES, SPECIAL, TEMPLATE, Sample, call
 from pytest_ascend.operators.values import Values, distinct, given, integers, normal, rising, uniform, whole
 
-from ..makers import along, exactly, in_family, numbers, together, unary, with_loss_shapes
+from ..makers import along, by, exactly, in_family, numbers, over, together, unary, with_loss_shapes
 
 _convolution = partial(Operator, exactness=ARITHMETIC, terms=256, exact_sums=True)
 _IMAGE = (2, 4, 6, 7)
@@ -39,54 +39,53 @@ _in_one = exactly(
     call(normal(2, 4, 17), normal(5, 4, 3), normal(5)),
     call(normal(2, 4, 17), normal(6, 2, 3), normal(6), stride=2, padding=2, dilation=2, groups=2),
     call(whole(1, 5461, 3), rising(2, 5461, 3, dim=1, high=2), group=EXACT),
-    call(normal(2, 4, 17), normal(5, 4, 1), group=TEMPLATE),
-    call(normal(2, 4, 17), normal(5, 4, 3), stride=3, padding=1, group=TEMPLATE),
+    *over(normal(2, 4, 17), by(normal(5, 4, 1)), by(normal(5, 4, 3), stride=3, padding=1), group=TEMPLATE),
     call(normal(4, 17), normal(5, 4, 3), normal(5), group=TEMPLATE),
 )
 _transposed = exactly(
     call(normal(2, 4, 5, 6), normal(4, 3, 3, 3), normal(3)),
     call(normal(2, 4, 5, 6), normal(4, 3, 3, 2), normal(6), stride=2, padding=1, output_padding=1, groups=2),
-    call(normal(2, 4, 5, 6), normal(4, 3, 1, 2), stride=(1, 2), group=TEMPLATE),
-    call(normal(2, 4, 5, 6), normal(4, 3, 3, 2), dilation=(1, 2), group=TEMPLATE),
+    *over(
+        normal(2, 4, 5, 6),
+        by(normal(4, 3, 1, 2), stride=(1, 2)),
+        by(normal(4, 3, 3, 2), dilation=(1, 2)),
+        group=TEMPLATE,
+    ),
 )
 _plane: Values = distinct(1, 3, 7, 9)
+_four: Values = normal(2, 3, 7, 9)
 _maxima = exactly(
-    call(_plane, 2),
-    call(_plane, 3, stride=2, padding=1),
-    call(_plane, 3, stride=2, ceil_mode=True),
-    call(_plane, (2, 3), stride=(1, 2)),
-    call(_plane, 2, dilation=2),
+    *over(_plane, by(2), by(3, stride=2, padding=1), by(3, stride=2, ceil_mode=True)),
+    *over(_plane, by((2, 3), stride=(1, 2)), by(2, dilation=2)),
     call(distinct(3, 7, 9), 2, group=TEMPLATE),
     call(distinct(2, 3, 7, 9), (3, 2), stride=(2, 1), padding=1, group=TEMPLATE),
     call(numbers(1, "nan", 2, 3, "-inf", "-inf", 0.5, "-inf", 1, shape=(1, 1, 3, 3)), 2, stride=1, group=SPECIAL),
 )
 _means = exactly(
-    call(normal(2, 3, 7, 9), 2),
-    call(normal(2, 3, 7, 9), 3, stride=2, padding=1),
-    call(normal(2, 3, 7, 9), 3, stride=2, padding=1, count_include_pad=False),
-    call(normal(2, 3, 7, 9), 3, stride=2, ceil_mode=True),
-    call(normal(2, 3, 7, 9), (2, 3), divisor_override=5),
+    *over(_four, by(2), by(3, stride=2, padding=1), by(3, stride=2, padding=1, count_include_pad=False)),
+    *over(_four, by(3, stride=2, ceil_mode=True), by((2, 3), divisor_override=5)),
     call(rising(2, 1, 128, 128, dim=-2, high=2), 128, group=EXACT),
     call(normal(3, 7, 9), 2, group=TEMPLATE),
-    call(normal(2, 3, 7, 9), (3, 2), stride=(1, 2), padding=(1, 0), group=TEMPLATE),
+    call(_four, (3, 2), stride=(1, 2), padding=(1, 0), group=TEMPLATE),
 )
 _to_size = exactly(
-    call(normal(2, 3, 7, 9), 1),
+    call(_four, 1),
     call(rising(2, 1, 128, 128, dim=-2, high=2), 1, group=EXACT),
     call(rising(2, 1, 128, 256, dim=-2, high=2), (1, 2), group=EXACT),
-    call(normal(2, 3, 7, 9), (3, 4)),
-    call(normal(2, 3, 7, 9), (None, 5)),
-    call(normal(2, 3, 8, 8), 4),
+    *(*over(_four, by((3, 4)), by((None, 5))), call(normal(2, 3, 8, 8), 4)),
     call(normal(3, 7, 9), (2, 6), group=TEMPLATE),
 )
 _maxima_to_size = exactly(call(_plane, 1), call(_plane, (3, 4)), call(distinct(2, 3, 7, 9), (None, 5), group=TEMPLATE))
 
 
+def _weights(*shape: int) -> tuple[Values, Values]:
+    return uniform(*shape, low=0.5, high=2), normal(*shape)
+
+
 def _channels(*shape: int, **named: Any) -> Sample:
     """Return running mean and variance, weight and bias, as batch_norm takes them."""
-    count = shape[1]
-    running = (normal(count, grad=False), uniform(count, low=0.5, high=2, grad=False))
-    return call(normal(*shape), *running, uniform(count, low=0.5, high=2), normal(count), **named)
+    running = normal(shape[1], grad=False), uniform(shape[1], low=0.5, high=2, grad=False)
+    return call(normal(*shape), *running, *_weights(shape[1]), **named)
 
 
 def _batch_norm(values: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor, *rest: Any, **named: Any) -> Any:
@@ -104,46 +103,30 @@ _batches = exactly(
     call(normal(4, 3, 5, 7), normal(3, grad=False), uniform(3, low=0.5, high=2, grad=False), training=True),
 )
 _layers = exactly(
-    call(normal(3, 5, 17), (17,)),
-    call(normal(3, 5, 17), (17,), uniform(17, low=0.5, high=2), normal(17)),
-    call(normal(3, 5, 17), (5, 17), uniform(5, 17, low=0.5, high=2), normal(5, 17), eps=0.25),
-    call(normal(2, 257), (257,), uniform(257, low=0.5, high=2), normal(257)),
+    *over(normal(3, 5, 17), by((17,)), by((17,), *_weights(17)), by((5, 17), *_weights(5, 17), eps=0.25)),
+    call(normal(2, 257), (257,), *_weights(257)),
     call(uniform(2, 1025, low=0, high=3, grad=False), (1025,)),
     call(numbers(1, "nan", 2, 1, 2, 4, shape=(2, 3)), (3,), group=SPECIAL),
 )
 _groups = exactly(
-    call(normal(2, 6, 5, 7), 3),
-    call(normal(2, 6, 5, 7), 2, uniform(6, low=0.5, high=2), normal(6)),
-    call(normal(3, 4, 9), 1, uniform(4, low=0.5, high=2), normal(4), eps=0.25),
-    call(normal(9, 6), 2, uniform(6, low=0.5, high=2), normal(6), group=TEMPLATE),
-    call(normal(2, 6, 3, 4, 5), 3, uniform(6, low=0.5, high=2), normal(6), group=TEMPLATE),
+    *over(normal(2, 6, 5, 7), by(3), by(2, *_weights(6))),
+    call(normal(3, 4, 9), 1, *_weights(4), eps=0.25),
+    *(call(normal(*shape), n, *_weights(6), group=TEMPLATE) for shape, n in (((9, 6), 2), ((2, 6, 3, 4, 5), 3))),
 )
 _lengths = exactly(
     call(normal(5, 7), p=2.0, dim=1), call(normal(3, 5, 7), p=1.0, dim=0), call(normal(5, 7), dim=-1, eps=4.0)
 )
-_small = (2, 3, 5, 6)
+_small, _corners = normal(2, 3, 5, 6), by(size=(7, 9), align_corners=True)
 _nearest = exactly(
-    call(normal(*_small), scale_factor=2),
-    call(normal(*_small), size=(7, 9)),
-    call(normal(*_small), size=(3, 4)),
-    call(normal(2, 3, 7), size=(11,)),
-    call(normal(2, 3, 7), size=(4,)),
-    call(normal(2, 3, 7), scale_factor=2),
-    call(normal(2, 3, 4, 5, 6), size=(5, 3, 8)),
-    call(normal(2, 3, 4, 5, 6), size=(3, 7, 4)),
-    call(normal(2, 3, 4, 5, 6), scale_factor=2),
+    *over(_small, by(scale_factor=2), by(size=(7, 9)), by(size=(3, 4))),
+    *over(normal(2, 3, 7), by(size=(11,)), by(size=(4,)), by(scale_factor=2)),
+    *over(normal(2, 3, 4, 5, 6), by(size=(5, 3, 8)), by(size=(3, 7, 4)), by(scale_factor=2)),
 )
 _bilinear = exactly(
-    call(normal(*_small), scale_factor=2),
-    call(normal(*_small), size=(7, 9), align_corners=True),
-    call(normal(*_small), size=(7, 9), align_corners=False),
-    call(normal(*_small), size=(3, 4)),
+    *over(_small, by(scale_factor=2), _corners, by(size=(7, 9), align_corners=False), by(size=(3, 4))),
 )
 _bicubic = exactly(
-    call(normal(*_small), size=(7, 9), align_corners=True),
-    call(normal(*_small), size=(7, 9)),
-    call(normal(*_small), scale_factor=2, group=TEMPLATE),
-    call(normal(*_small), size=(3, 4), group=TEMPLATE),
+    *over(_small, _corners, by(size=(7, 9))), *over(_small, by(scale_factor=2), by(size=(3, 4)), group=TEMPLATE)
 )
 
 _NETWORK = in_family(
@@ -159,13 +142,9 @@ _NETWORK = in_family(
     Operator("layer_norm", F.layer_norm, _layers, terms=1025),
     Operator("group_norm", F.group_norm, _groups, terms=256),
     Operator("normalize", F.normalize, _lengths, terms=16, nonfinite=False),
-    Operator("interpolate.nearest", partial(F.interpolate, mode="nearest"), _nearest, exactness=ARITHMETIC, terms=16),
-    Operator(
-        "interpolate.nearest-exact",
-        partial(F.interpolate, mode="nearest-exact"),
-        _nearest,
-        exactness=ARITHMETIC,
-        terms=16,
+    *(
+        Operator(f"interpolate.{each}", partial(F.interpolate, mode=each), _nearest, exactness=ARITHMETIC, terms=16)
+        for each in ("nearest", "nearest-exact")
     ),
     Operator("interpolate.bilinear", partial(F.interpolate, mode="bilinear"), _bilinear, terms=16, nonfinite=False),
     Operator("interpolate.bicubic", partial(F.interpolate, mode="bicubic"), _bicubic, terms=64, nonfinite=False),
@@ -173,31 +152,21 @@ _NETWORK = in_family(
 
 
 _loss = partial(Operator, terms=257)
-_REDUCTIONS = ("mean", "sum", "none")
-
-
-def _classes(scores: Values, targets: Values, **named: Any) -> tuple[Sample, ...]:
-    return tuple(call(scores, targets, reduction=each, **named) for each in _REDUCTIONS)
-
-
-_scores, _targets = normal(17, 5), integers(17, low=0, high=4)
+_REDUCTIONS = tuple(by(reduction=each) for each in ("mean", "sum", "none"))
+_scored = normal(17, 5), integers(17, low=0, high=4)
 _weight = uniform(5, low=0.25, high=2, grad=False)
-_weighted = _classes(_scores, _targets, weight=_weight)
+_usual = *over(_scored, *_REDUCTIONS), *over(_scored, *_REDUCTIONS, weight=_weight), call(*_scored, ignore_index=2)
+_picture = normal(3, 5, 4, 2), integers(3, 4, 2, low=0, high=4)
 _entropies = exactly(
-    *_classes(_scores, _targets),
-    *_weighted,
-    call(_scores, _targets, ignore_index=2),
-    call(_scores, _targets, label_smoothing=0.25),
-    call(normal(3, 5, 4, 2), integers(3, 4, 2, low=0, high=4)),
-    call(_scores, uniform(17, 5, low=0, high=1, grad=False)),
+    *_usual,
+    call(*_scored, label_smoothing=0.25),
+    call(*_picture),
+    call(_scored[0], uniform(17, 5, low=0, high=1, grad=False)),
     call(normal(7, 6), uniform(7, 6, low=0, high=1)),
-    call(normal(3, 5, 4, 2), integers(3, 4, 2, low=0, high=4), weight=_weight, reduction="none", group=TEMPLATE),
+    call(*_picture, weight=_weight, reduction="none", group=TEMPLATE),
 )
-_pictures = tuple(
-    call(normal(3, 5, 4, 2), integers(3, 4, 2, low=0, high=4), group=TEMPLATE, **named)
-    for named in ({"reduction": "none"}, {"weight": _weight, "reduction": "none"}, {"ignore_index": 1})
-)
-_likelihoods = exactly(*_classes(_scores, _targets), *_weighted, call(_scores, _targets, ignore_index=2), *_pictures)
+_pictures = by(reduction="none"), by(weight=_weight, reduction="none"), by(ignore_index=1)
+_likelihoods = exactly(*_usual, *over(_picture, *_pictures, group=TEMPLATE))
 _own_weight = uniform(5, 51, low=0.25, high=2, grad=False)
 
 
@@ -220,7 +189,7 @@ _divergences = together(
 
 _steps = (uniform(9, 2, 5, low=-4, high=-0.5), integers(2, 3, low=1, high=4))
 _alignments = exactly(
-    *(call(*_steps, given(9, 7, dtype="int64"), given(3, 2, dtype="int64"), reduction=each) for each in _REDUCTIONS),
+    *over((*_steps, given(9, 7, dtype="int64"), given(3, 2, dtype="int64")), *_REDUCTIONS),
     call(uniform(6, 4, low=-4, high=-0.5), given(1, 3, dtype="int64"), (6,), (2,), blank=2),
 )
 
@@ -242,9 +211,11 @@ _LOSS = in_family(
 
 _piecewise = partial(Operator, exactness=ARITHMETIC)
 _both_ways = partial(Operator, in_place=True, out=True)
+_shrunk = unary(-2, 2, arguments=({"lambd": 1.0},))
 _dims = ({"dim": -1}, {"dim": 0}, {"dim": 1}, {"dim": -2})
 _slopes = tuple(
-    call(normal(*shape), uniform(count, low=0, high=1)) for shape, count in (((2, 3, 5, 7), 1), ((17, 3), 3))
+    call(normal(*shape), uniform(count, low=0, high=1))
+    for shape, count in (((2, 3, 5, 7), 1), ((17, 3), 3), ((2, 3, 5), 3))
 )
 _thresholds = (call(uniform(2, 3, 5, 7, low=-2, high=2), 0.5, -7.0), call(uniform(257, low=-2, high=2), -0.5, 20.0))
 _halves = (call(normal(3, 4, 10), dim=-1), call(normal(3, 4, 10), dim=1), call(normal(34, 3), dim=0))
@@ -254,17 +225,14 @@ _ACTIVATION = in_family(
     _piecewise("relu", torch.relu, unary(), FLOATS + INTS, in_place=True),
     _piecewise("relu6", F.relu6, unary(-9, 9)),
     Operator("leaky_relu", F.leaky_relu, unary(arguments=({"negative_slope": 0.25},))),
-    Operator("elu", F.elu, unary(arguments=({"alpha": 0.5},))),
-    Operator("celu", F.celu, unary(arguments=({"alpha": 0.5},))),
+    *(Operator(name, getattr(F, name), unary(arguments=({"alpha": 0.5},))) for name in ("elu", "celu")),
     Operator("selu", F.selu, unary()),
     Operator("gelu", F.gelu, unary(-6, 6, arguments=({"approximate": "none"},)), layouts=DENSE),
     Operator("silu", F.silu, unary(-6, 6)),
     Operator("mish", F.mish, unary(-6, 6)),
     _piecewise("hardtanh", F.hardtanh, unary(arguments=({"min_val": -0.5, "max_val": 2.0},))),
-    Operator("hardswish", F.hardswish, unary(-5, 5)),
-    Operator("hardsigmoid", F.hardsigmoid, unary(-5, 5)),
-    _piecewise("hardshrink", F.hardshrink, unary(-2, 2, arguments=({"lambd": 1.0},))),
-    _piecewise("softshrink", F.softshrink, unary(-2, 2, arguments=({"lambd": 1.0},))),
+    *(Operator(name, getattr(F, name), unary(-5, 5)) for name in ("hardswish", "hardsigmoid")),
+    *(_piecewise(name, getattr(F, name), _shrunk) for name in ("hardshrink", "softshrink")),
     Operator("softplus", F.softplus, unary(arguments=({"beta": 2.0, "threshold": 3.0},))),
     Operator("softsign", F.softsign, unary()),
     _both_ways("sigmoid", torch.sigmoid, unary(-9, 9), gradient_of_result=True),
@@ -272,10 +240,9 @@ _ACTIVATION = in_family(
     _both_ways("tanh", torch.tanh, unary(), gradient_of_result=True),
     Operator("tanhshrink", F.tanhshrink, unary(), terms=2),
     _piecewise("threshold", F.threshold, exactly(*_thresholds, call(uniform(), 0.5, -7.0, group=SHAPES))),
-    Operator("prelu", F.prelu, exactly(*_slopes, call(normal(2, 3, 5), uniform(3, low=0, high=1))), terms=256),
+    Operator("prelu", F.prelu, exactly(*_slopes), terms=256),
     Operator("glu", F.glu, exactly(*_halves)),
-    Operator("softmax", F.softmax, along(*_dims, long=1025), terms=1025),
-    Operator("log_softmax", F.log_softmax, along(*_dims, long=1025), terms=1025),
+    *(Operator(name, getattr(F, name), along(*_dims, long=1025), terms=1025) for name in ("softmax", "log_softmax")),
     Operator("softmin", F.softmin, along({"dim": -1}, {"dim": 0}), terms=64),
 )
 
