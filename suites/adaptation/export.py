@@ -16,7 +16,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -34,12 +33,6 @@ def lacking() -> str:
     missing = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
     how = "python -m pip install 'pytest-ascend[onnx]'"
     return f"exporting a model to ONNX needs {' and '.join(missing)}, not installed here: {how}" if missing else ""
-
-
-def check_installed() -> None:
-    """Skip the test if a package is missing: that is no error of the device."""
-    if missing := lacking():
-        pytest.skip(missing)
 
 
 def to_onnx(model: nn.Module, x: Tensor, path: Path) -> Path:

@@ -21,8 +21,6 @@ from pytest_ascend.run import inputs
 SAMPLES, SIDE, BATCH, EPOCHS = 26, 20, 4, 2
 #: Added to a sample's index; and the seed of the order.
 SEED = 2_147_483_659
-
-
 #: Settings of a DataLoader, by the name of a case.
 WORKERS: Mapping[str, Mapping[str, Any]] = {
     **{f"workers-{count}": {"num_workers": count} for count in (0, 1, 2, 4)},
@@ -68,11 +66,8 @@ def epochs(data: Dataset[Tensor], workers: Mapping[str, Any], device: torch.devi
 
 
 def collected(loader: DataLoader[Tensor], device: torch.device, *, non_blocking: bool = False) -> dict[str, Tensor]:
-    found = {}
-    for epoch in range(EPOCHS):
-        batches = [batch.to(device, non_blocking=non_blocking) for batch in loader]
-        found[f"epoch {epoch}"] = torch.cat([batch.cpu() for batch in batches])
-    return found
+    found = [[batch.to(device, non_blocking=non_blocking) for batch in loader] for _ in range(EPOCHS)]
+    return {f"epoch {epoch}": torch.cat([batch.cpu() for batch in each]) for epoch, each in enumerate(found)}
 
 
 def expected(data: Callable[[int], Tensor]) -> dict[str, Tensor]:
@@ -100,14 +95,10 @@ def _warped(x: Tensor, matrix: tuple[tuple[float, ...], ...]) -> Tensor:
     return F.grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
 
 
-def rotation(x: Tensor, degrees: float = 30.0) -> Tensor:
-    """Rotate about the centre, bilinear, with zeros outside."""
-    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+def rotation(x: Tensor) -> Tensor:
+    """Rotate by 30 degrees about the centre, bilinear, with zeros outside."""
+    cos, sin = math.cos(math.radians(30)), math.sin(math.radians(30))
     return _warped(x, ((cos, sin, 0.0), (-sin, cos, 0.0)))
-
-
-def affine(x: Tensor) -> Tensor:
-    return _warped(x, ((1.25, 0.2, 0.1), (0.0, 1.25, -0.2)))
 
 
 def _blended(first: Tensor, second: Tensor, share: float) -> Tensor:
@@ -116,10 +107,6 @@ def _blended(first: Tensor, second: Tensor, share: float) -> Tensor:
 
 def _grey(x: Tensor) -> Tensor:
     return (x * _channels(GREY, x)).sum(1, keepdim=True)
-
-
-def contrast(x: Tensor, factor: float = 1.4) -> Tensor:
-    return _blended(x, _grey(x).mean((1, 2, 3), keepdim=True), factor)
 
 
 def hue(x: Tensor, shift: float = 0.15) -> Tensor:
@@ -147,9 +134,9 @@ AUGMENT: Mapping[str, Callable[[Tensor], Tensor]] = {
     "horizontal-flip": lambda x: x.flip(-1),
     "vertical-flip": lambda x: x.flip(-2),
     "rotation": rotation,
-    "affine": affine,
+    "affine": lambda x: _warped(x, ((1.25, 0.2, 0.1), (0.0, 1.25, -0.2))),
     "brightness": lambda x: (1.3 * x).clamp(0, 1),
-    "contrast": contrast,
+    "contrast": lambda x: _blended(x, _grey(x).mean((1, 2, 3), keepdim=True), 1.4),
     "saturation": lambda x: _blended(x, _grey(x), 0.6),
     "hue": hue,
     "gaussian-blur": gaussian_blur,

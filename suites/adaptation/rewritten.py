@@ -5,9 +5,11 @@ It takes its weights from an original; a map of names relates their modules.
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
@@ -21,26 +23,21 @@ from ..training import recipes as small
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Original:
-    """A vision transformer: its sizes, the names of its parts, and one input.
+    """A vision transformer: its heads and blocks, the names of its parts, and one input.
 
     ``ends`` are the original's modules that do as the rewritten stem, norm and classifier; ``block`` is the name of a
-    block with ``{}`` for its number, ``parts`` are those of :data:`PARTS` in it. ``leading`` is the parameter before
-    the patches, ``places`` the position embedding; ``qkv`` are weight and bias of a block's joint projection.
+    block with ``{}`` for its number, ``parts`` are those of :data:`PARTS` in it. ``given`` are the parameter before the
+    patches and the position embedding; ``qkv`` are weight and bias of a block's joint projection.
     """
 
     make: Callable[[], nn.Module]
     input: Callable[[], Tensor]
-    width: int
     heads: int
     depth: int
-    patch: int
-    inner: int
-    classes: int
     ends: tuple[str, str, str]
     block: str
     parts: tuple[str, ...]
-    leading: str
-    places: str
+    given: tuple[str, str]
     qkv: tuple[str, str]
 
     @property
@@ -69,33 +66,23 @@ ORIGINALS: Mapping[str, Original] = {
     "small-vit": Original(
         make=_small_vit,
         input=lambda: small.images("rewritten", 2),
-        width=small.WIDTH,
         heads=small.HEADS,
         depth=small.DEPTH,
-        patch=small.PATCH,
-        inner=2 * small.WIDTH,
-        classes=small.CLASSES,
         ends=("patches", "ln", "head"),
         block="layers.{}",
         parts=("ln1", "attention.out", "attention", "ln2", "mlp.0", "mlp.1", "mlp.2"),
-        leading="token",
-        places="places",
+        given=("token", "places"),
         qkv=("attention.qkv.weight", "attention.qkv.bias"),
     ),
     "vit_b_16": Original(
         make=lambda: make_model("vit_b_16", MODES["float32"], torch.device("cpu")),
         input=lambda: images(1),
-        width=architectures.WIDTH,
         heads=architectures.HEADS,
         depth=architectures.LAYERS,
-        patch=architectures.PATCH,
-        inner=architectures.MLP_WIDTH,
-        classes=1000,
         ends=("conv_proj", "encoder.ln", "heads.head"),
         block="encoder.layers.encoder_layer_{}",
         parts=("ln_1", "self_attention.out_proj", "self_attention", "ln_2", "mlp.0", "mlp.1", "mlp.3"),
-        leading="class_token",
-        places="encoder.pos_embedding",
+        given=("class_token", "encoder.pos_embedding"),
         qkv=("self_attention.in_proj_weight", "self_attention.in_proj_bias"),
     ),
 }
@@ -109,10 +96,13 @@ class TanhGelu(nn.Module):
 
 
 class Attention(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, heads: int, joint: Sequence[Tensor], out: nn.Module) -> None:
         super().__init__()
         self.heads, self.causal = heads, False
-        self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.q, self.k, self.v = (nn.Linear(len(joint[1]) // 3, len(joint[1]) // 3) for _ in "qkv")
+        for each, weight, bias in zip((self.q, self.k, self.v), *(part.chunk(3) for part in joint), strict=True):
+            each.load_state_dict({"weight": weight, "bias": bias})
+        self.out = out
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (each(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in (self.q, self.k, self.v))
@@ -122,11 +112,13 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, width: int, heads: int, inner: int, eps: float) -> None:
+    def __init__(self, of: Original, original: nn.Module) -> None:
         super().__init__()
-        self.before, self.attend = nn.LayerNorm(width, eps), Attention(width, heads)
-        self.between, self.act = nn.LayerNorm(width, eps), nn.GELU()
-        self.up, self.drop, self.down = nn.Linear(width, inner), nn.Dropout(0.0), nn.Linear(inner, width)
+        parts = dict(zip(PARTS, (original.get_submodule(each) for each in of.parts), strict=True))
+        joint = [original.get_parameter(each) for each in of.qkv]
+        self.before, self.attend = parts["before"], Attention(of.heads, joint, parts["attend.out"])
+        self.between, self.act, self.up = (parts[each] for each in ("between", "act", "up"))
+        self.drop, self.down = nn.Dropout(0.0), parts["down"]
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attend(self.before(x))
@@ -135,21 +127,16 @@ class Block(nn.Module):
 
 
 class RewrittenViT(nn.Module):
+    """Takes copies of an original's parts, with a projection each for queries, keys and values."""
+
     def __init__(self, of: Original, original: nn.Module) -> None:
         super().__init__()
-        self.stem = nn.Conv2d(3, of.width, of.patch, of.patch)
-        self.token = nn.Parameter(original.get_parameter(of.leading).detach().clone())
-        self.places = nn.Parameter(original.get_parameter(of.places).detach().clone())
-        self.blocks = nn.ModuleList(Block(of.width, of.heads, of.inner, 1e-6) for _ in range(of.depth))
-        self.after, self.classifier = nn.LayerNorm(of.width, 1e-6), nn.Linear(of.width, of.classes)
-        for mine, theirs in of.names.items():
-            module = self.get_submodule(mine)
-            if not any(True for _ in module.children()):
-                module.load_state_dict(original.get_submodule(theirs).state_dict())
-        for number, block in enumerate(self.blocks):
-            thirds = (original.get_parameter(f"{of.block.format(number)}.{key}").chunk(3) for key in of.qkv)
-            for name, weight, bias in zip("qkv", *thirds, strict=True):
-                block.get_submodule(f"attend.{name}").load_state_dict({"weight": weight, "bias": bias})
+        original = copy.deepcopy(original)
+        stem, after, classifier = (original.get_submodule(each) for each in of.ends)
+        self.stem, (self.token, self.places) = stem, (original.get_parameter(each) for each in of.given)
+        blocks = (original.get_submodule(of.block.format(number)) for number in range(of.depth))
+        self.blocks = nn.ModuleList(Block(of, each) for each in blocks)
+        self.after, self.classifier = after, classifier
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = self.stem(x).flatten(2).transpose(1, 2)
@@ -160,11 +147,10 @@ class RewrittenViT(nn.Module):
         return logits
 
 
-@dataclass(frozen=True, slots=True)
-class PlantedMistake:
-    """A change that breaks the model, in the last block.
+class PlantedMistake(NamedTuple):
+    """A change that breaks the model, and the module in its last block whose input is right and whose output is wrong.
 
-    ``where`` is the module in it whose input is right and whose output is wrong; "" is the block itself.
+    "" is the block itself.
     """
 
     change: Callable[[nn.Module], None]

@@ -25,7 +25,7 @@ from pytest_ascend.run.comparing import PrecisionCompare
 from ..models import goldens
 from ..models.computation import BATCH, MODES, images, make
 from . import CASES, cuda_program
-from .export import LIBRARY, by_ascendcl, by_onnxruntime, check_installed, find_atc, to_om, to_onnx
+from .export import LIBRARY, by_ascendcl, by_onnxruntime, find_atc, lacking, to_om, to_onnx
 from .pipeline import AUGMENT, WORKERS, Augmented, bits, epochs, expected
 from .rewritten import ORIGINALS, SLIPS, RewrittenViT
 
@@ -119,14 +119,20 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
+def exported(model: str, x: torch.Tensor, folder: Path) -> Path:
+    """Export a model, or skip the test if a package is missing: that is no error of the device."""
+    if missing := lacking():
+        pytest.skip(missing)
+    return to_onnx(make(model, MODES["float32"], x.device), x, folder / "model.onnx")
+
+
 @pytest.mark.ascend_cases("adaptation", "onnx")
 def test_onnx(
     case: Case, npu_device: torch.device, golden_store: GoldenStore, precision_compare: PrecisionCompare, folder: Path
 ) -> None:
     """A model traced on the device and run by onnxruntime gives the results that torch promises."""
-    check_installed()
     x = images(BATCH)
-    path = to_onnx(make(case.subject, MODES["float32"], npu_device), x.to(npu_device), folder / "model.onnx")
+    path = exported(case.subject, x.to(npu_device), folder)
     _judge(by_onnxruntime(path, x), case.subject, golden_store, precision_compare)
 
 
@@ -140,10 +146,8 @@ def test_offline(
     folder: Path,
 ) -> None:
     atc = find_atc(_ascend_device)
-    check_installed()
     x = images(BATCH).to(npu_device)
-    onnx = to_onnx(make(case.subject, MODES["float32"], npu_device), x, folder / "model.onnx")
-    om = to_om(atc, onnx, x.shape, _ascend_device.chip())
+    om = to_om(atc, exported(case.subject, x, folder), x.shape, _ascend_device.chip())
     _ascend_device.synchronize()
     logits = by_ascendcl(om, x, (BATCH, 1000), ctypes.CDLL(LIBRARY))
     _judge(logits.cpu(), case.subject, golden_store, precision_compare)

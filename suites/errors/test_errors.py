@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -12,12 +14,12 @@ from pytest_ascend.records.outcome import NotEmulated, Unsupported
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.run.outcomes import classify
 
-from . import BY_CASE, DATA, Maker, Refusal
+from . import BY_CASE, DATA, Maker
 
 
-def refused(refusal: Refusal, device: torch.device) -> Exception | None:
+def refused(call: Callable[[Maker], object], device: torch.device) -> Exception | None:
     try:
-        refusal.call(Maker(device))
+        call(Maker(device))
         if device.type != "cpu":
             getattr(torch, device.type).synchronize(device)
     except Exception as error:  # noqa: BLE001 - whatever is raised is the finding
@@ -29,26 +31,20 @@ def refused(refusal: Refusal, device: torch.device) -> Exception | None:
 def test_refused(
     case: Case, npu_device: torch.device, _ascend_device: Device, precision_compare: PrecisionCompare
 ) -> None:
-    refusal = BY_CASE[case]
-    wanted, found = refused(refusal, torch.device("cpu")), refused(refusal, npu_device)
-    assert wanted is not None, f"PyTorch itself does not refuse: {refusal.name}"
-    assert found is not None, f"{refusal.name}: nothing was raised; the CPU raises {described(wanted)}"
+    name, call = BY_CASE[case]
+    wanted, found = refused(call, torch.device("cpu")), refused(call, npu_device)
+    assert wanted is not None, f"PyTorch itself does not refuse: {name}"
+    assert found is not None, f"{name}: nothing was raised; the CPU raises {described(wanted)}"
     outcome = classify(found, emulated=_ascend_device.emulated)
     if isinstance(outcome, (Unsupported, NotEmulated)) and not isinstance(wanted, NotImplementedError):
         own = classify(wanted, emulated=False)
         if not isinstance(own, Unsupported):  # the CPU's error is not about support here: the device lacks the operator
             raise found
-    assert isinstance(found, kind(wanted, refusal)), (
-        f"{refusal.name}: {described(found)}; the CPU raises {described(wanted)}"
-    )
-    precision_compare(known_answer(npu_device), "", name=f"the device after {refusal.name}")
-
-
-def kind(wanted: Exception, refusal: Refusal) -> tuple[type[Exception], ...]:
-    """Return the exceptions that a caller may expect: the CPU's type; NotImplementedError is a RuntimeError, too."""
-    if isinstance(wanted, RuntimeError) or refusal.family == DATA:
-        return (RuntimeError, type(wanted))
-    return (type(wanted),)
+    # A caller may expect the CPU's type; NotImplementedError is a RuntimeError, too.
+    is_runtime = isinstance(wanted, RuntimeError) or case.family == DATA
+    kinds = (RuntimeError, type(wanted)) if is_runtime else type(wanted)
+    assert isinstance(found, kinds), f"{name}: {described(found)}; the CPU raises {described(wanted)}"
+    precision_compare(known_answer(npu_device), "", name=f"the device after {name}")
 
 
 def described(error: Exception) -> str:

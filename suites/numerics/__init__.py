@@ -44,9 +44,6 @@ def saturated(x: T, dtype: torch.dtype) -> T:
     return x.nan_to_num(0.0, largest, -largest).clamp(-largest, largest)
 
 
-#: Bits of HF32's fraction; public sources name both.
-FRACTION_BITS = (10, 11)
-
 #: The factor of the second input and divisor of the first: far outside float16, with the same products.
 WIDE = 2.0**24
 
@@ -82,6 +79,11 @@ def hf32(x: T, fraction_bits: int) -> T:
 def half(x: T) -> T:
     return x.half().float()
 
+
+#: With both numbers of bits that public sources name.
+_HF32 = partial(hf32, fraction_bits=10), partial(hf32, fraction_bits=11)
+#: Mode -> how it may round inputs; in other modes they stay float32.
+ROUNDS = {"conv-hf32": _HF32, "matmul-hf32": _HF32, "half-allowed": (half, *_HF32)}
 
 _conv2d = partial(F.conv2d, padding=1)
 _IMAGES, _KERNELS = (2, 16, 12, 13), (24, 16, 3, 3)

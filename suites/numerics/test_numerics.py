@@ -6,7 +6,7 @@ one right result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -18,32 +18,10 @@ from pytest_ascend.precision import Samples
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
-from . import (
-    CASTS,
-    DETERMINISTIC,
-    FRACTION_BITS,
-    MODES,
-    OVERFLOWS,
-    PRODUCTS,
-    Product,
-    ends,
-    half,
-    hf32,
-    inputs_of,
-    integers,
-    saturated,
-)
+from . import CASTS, DETERMINISTIC, MODES, OVERFLOWS, PRODUCTS, ROUNDS, Product, ends, inputs_of, integers, saturated
 
 T = torch.Tensor
 _BY_NAME = {product.name: product for product in PRODUCTS}
-_HF32 = tuple(lambda x, bits=bits: hf32(x, bits) for bits in FRACTION_BITS)
-
-#: Mode -> how it may round inputs; in other modes they stay float32.
-ROUNDS: Mapping[str, Sequence[Callable[[T], T]]] = {
-    "conv-hf32": _HF32,
-    "matmul-hf32": _HF32,
-    "half-allowed": (half, *_HF32),
-}
 
 
 @pytest.mark.ascend_cases("numerics", *MODES)
@@ -90,12 +68,12 @@ def test_inf_nan(
     dtype, has_infinities = getattr(torch, case.dtype), knows_infinities()
     ascend_measure("mode_inf_nan", float(has_infinities))
     x = ends(dtype)
-    found = {name: function(x.to(npu_device)).cpu() for name, function in OVERFLOWS.items()}
-    reference_runs = {name: function(x) for name, function in OVERFLOWS.items()}
-    expected = {name: function(x.double()) for name, function in OVERFLOWS.items()}
-    if not has_infinities:
-        reference_runs = {name: saturated(each, dtype) for name, each in reference_runs.items()}
-        expected = {name: saturated(each, dtype) for name, each in expected.items()}
+    found, expected, reference_runs = (
+        {name: function(each).cpu() for name, function in OVERFLOWS.items()}
+        for each in (x.to(npu_device), x.double(), x)
+    )
+    for results in () if has_infinities else (expected, reference_runs):
+        results |= {name: saturated(each, dtype) for name, each in results.items()}
     mode = "infinities" if has_infinities else "saturation"
     precision_compare(found, expected, reference_runs=reference_runs, name=f"overflow, in the mode of {mode}")
 

@@ -13,9 +13,8 @@ from pytest_ascend.operators.operator import FLOATS
 from pytest_ascend.records.case import Case
 from pytest_ascend.run import inputs
 
-from . import statistics
+from . import statistics as of
 from .batteries import BATTERIES
-from .statistics import Distribution
 
 T = torch.Tensor
 
@@ -32,12 +31,9 @@ class Drawing:
 
     name: str
     draw: Callable[[T], T]
-    distribution: Distribution
+    distribution: of.Distribution
     dtypes: tuple[str, ...] = ("float32",)
     gradient: Callable[[T], T] | None = None
-
-    def count(self, dtype: str) -> int:
-        return COUNT_IN_16_BITS if dtype in ("float16", "bfloat16") else COUNT
 
 
 def _like(function: Callable[..., T]) -> Callable[[T], T]:
@@ -80,6 +76,12 @@ def _permuted(x: T) -> T:
 
 
 _WEIGHTS = (0.05, 0.1, 0.05, 0.2, 0.3, 0.1, 0.15, 0.05)
+_dropped = partial(F.dropout, p=0.2)
+_rrelu = partial(F.rrelu, lower=0.125, upper=0.375, training=True)
+
+
+def _classes(x: T) -> T:
+    return torch.multinomial(torch.tensor(_WEIGHTS, device=x.device), x.numel(), replacement=True)
 
 
 def _shifted_normal(x: T) -> T:
@@ -139,88 +141,54 @@ def _unit(key: T) -> T:
 
 INTS = ("int64", "int32", "uint8")
 
+_HALVES = of.discrete((0.5, 0.5), step=2)
 DRAWINGS: tuple[Drawing, ...] = (
-    Drawing("rand", _like(torch.rand), statistics.below_one(), FLOATS),
-    Drawing("rand_like", torch.rand_like, statistics.below_one()),
-    Drawing("uniform_", lambda x: x.uniform_(-2, 3), statistics.uniform(-2, 3), FLOATS),
-    Drawing("randn", _like(torch.randn), statistics.normal(), FLOATS),
-    Drawing("randn_like", torch.randn_like, statistics.normal()),
-    Drawing("normal_", lambda x: x.normal_(1, 2), statistics.normal(1, 2), FLOATS),
-    Drawing("normal", _shifted_normal, statistics.normal()),
-    Drawing(
-        "randint", lambda x: torch.randint(3, 13, x.shape, device=x.device, dtype=x.dtype), statistics.even(10, 3), INTS
-    ),
-    Drawing("randint.high", _wide, statistics.bits(2**40, low_bits=False), ("int64",)),
-    Drawing("randint.low", _wide, statistics.bits(2**40, low_bits=True), ("int64",)),
-    Drawing("random_", lambda x: x.random_(7), statistics.even(7), ("float32", *INTS)),
-    Drawing("random_.whole", lambda x: x.random_(), statistics.bits(2**24, low_bits=False)),
-    Drawing("random_.bool", lambda x: x.random_(), statistics.even(2), ("bool",)),
-    Drawing("randperm", _permuted, statistics.bits(COUNT, low_bits=False), ("int64",)),
-    Drawing(
-        "bernoulli", lambda x: torch.bernoulli(torch.full_like(x, 0.25)), statistics.discrete((0.75, 0.25)), FLOATS
-    ),
-    Drawing("bernoulli_", lambda x: x.bernoulli_(0.3), statistics.discrete((0.7, 0.3)), ("float32", "int32", "bool")),
-    Drawing(
-        "multinomial",
-        lambda x: torch.multinomial(torch.tensor(_WEIGHTS, device=x.device), x.numel(), replacement=True),
-        statistics.discrete(_WEIGHTS),
-    ),
-    Drawing("multinomial.without_replacement", _without_replacement, statistics.even(8)),
-    Drawing("exponential_", lambda x: x.exponential_(1.5), statistics.exponential(1.5), ("float32", "float16")),
-    Drawing("geometric_", lambda x: x.geometric_(0.3), statistics.geometric(0.3), ("float32", "int32")),
-    Drawing("cauchy_", lambda x: x.cauchy_(1, 2), statistics.cauchy(1, 2)),
-    Drawing("log_normal_", lambda x: x.log_normal_(0.5, 0.75), statistics.log_normal(0.5, 0.75)),
-    Drawing("poisson", lambda x: torch.poisson(torch.full_like(x, 3.5)), statistics.poisson(3.5)),
-    Drawing(
-        "dropout",
-        lambda x: F.dropout(torch.ones_like(x), 0.2),
-        statistics.discrete((0.2, 0.8), step=1.25),
-        FLOATS,
-        gradient=lambda x: F.dropout(x, 0.2),
-    ),
-    Drawing(
-        "dropout2d", lambda x: _in_channels(x, lambda y: F.dropout2d(y, 0.5)), statistics.discrete((0.5, 0.5), step=2)
-    ),
-    Drawing(
-        "dropout3d",
-        lambda x: _in_channels(x, lambda y: F.dropout3d(y.unsqueeze(2), 0.5)),
-        statistics.discrete((0.5, 0.5), step=2),
-    ),
-    Drawing("alpha_dropout", _alpha_dropped, statistics.discrete((_P, 1 - _P))),
-    Drawing(
-        "rrelu",
-        lambda x: -F.rrelu(-torch.ones_like(x), 0.125, 0.375, training=True),
-        statistics.uniform(0.125, 0.375),
-        gradient=lambda x: F.rrelu(x, 0.125, 0.375, training=True),
-    ),
+    Drawing("rand", _like(torch.rand), of.below_one(), FLOATS),
+    Drawing("rand_like", torch.rand_like, of.below_one()),
+    Drawing("uniform_", lambda x: x.uniform_(-2, 3), of.uniform(-2, 3), FLOATS),
+    Drawing("randn", _like(torch.randn), of.normal(), FLOATS),
+    Drawing("randn_like", torch.randn_like, of.normal()),
+    Drawing("normal_", lambda x: x.normal_(1, 2), of.normal(1, 2), FLOATS),
+    Drawing("normal", _shifted_normal, of.normal()),
+    Drawing("randint", _like(partial(torch.randint, 3, 13)), of.even(10, 3), INTS),
+    Drawing("randint.high", _wide, of.bits(2**40, low_bits=False), ("int64",)),
+    Drawing("randint.low", _wide, of.bits(2**40, low_bits=True), ("int64",)),
+    Drawing("random_", lambda x: x.random_(7), of.even(7), ("float32", *INTS)),
+    Drawing("random_.whole", lambda x: x.random_(), of.bits(2**24, low_bits=False)),
+    Drawing("random_.bool", lambda x: x.random_(), of.even(2), ("bool",)),
+    Drawing("randperm", _permuted, of.bits(COUNT, low_bits=False), ("int64",)),
+    Drawing("bernoulli", lambda x: torch.bernoulli(torch.full_like(x, 0.25)), of.discrete((0.75, 0.25)), FLOATS),
+    Drawing("bernoulli_", lambda x: x.bernoulli_(0.3), of.discrete((0.7, 0.3)), ("float32", "int32", "bool")),
+    Drawing("multinomial", _classes, of.discrete(_WEIGHTS)),
+    Drawing("multinomial.without_replacement", _without_replacement, of.even(8)),
+    Drawing("exponential_", lambda x: x.exponential_(1.5), of.exponential(1.5), ("float32", "float16")),
+    Drawing("geometric_", lambda x: x.geometric_(0.3), of.geometric(0.3), ("float32", "int32")),
+    Drawing("cauchy_", lambda x: x.cauchy_(1, 2), of.cauchy(1, 2)),
+    Drawing("log_normal_", lambda x: x.log_normal_(0.5, 0.75), of.log_normal(0.5, 0.75)),
+    Drawing("poisson", lambda x: torch.poisson(torch.full_like(x, 3.5)), of.poisson(3.5)),
+    Drawing("dropout", lambda x: _dropped(torch.ones_like(x)), of.discrete((0.2, 0.8), step=1.25), FLOATS, _dropped),
+    Drawing("dropout2d", lambda x: _in_channels(x, lambda y: F.dropout2d(y, 0.5)), _HALVES),
+    Drawing("dropout3d", lambda x: _in_channels(x, lambda y: F.dropout3d(y.unsqueeze(2), 0.5)), _HALVES),
+    Drawing("alpha_dropout", _alpha_dropped, of.discrete((_P, 1 - _P))),
+    Drawing("rrelu", lambda x: -_rrelu(-torch.ones_like(x)), of.uniform(0.125, 0.375), gradient=_rrelu),
     *(
-        Drawing(name, partial(kept, is_masked=masked), statistics.discrete((DROPPED, 1 - DROPPED)), FLOATS)
+        Drawing(name, partial(kept, is_masked=masked), of.discrete((DROPPED, 1 - DROPPED)), FLOATS)
         for name, masked in MASKED.items()
     ),
 )
-
-
-DISTRIBUTION, SEED, STATE, GRADIENT, BACKWARD = "distribution", "seed", "state", "gradient", "backward"
-BATTERY = "battery"
 
 
 def _cases() -> Iterator[Case]:
     case = partial(Case, suite="random", family="random")
     for drawing in DRAWINGS:
         for dtype in drawing.dtypes:
-            is_first = dtype == drawing.dtypes[0]
-            for property_, is_asked in (
-                (DISTRIBUTION, True),
-                (SEED, is_first),
-                (STATE, is_first),
-                (GRADIENT, is_first and drawing.gradient),
-                (BACKWARD, drawing.name in MASKED),
-            ):
-                if is_asked:
-                    level = "smoke" if property_ == SEED and "." not in drawing.name else "standard"
-                    yield case(subject=drawing.name, property=property_, dtype=dtype, level=level)
+            of_first = ("seed", "state", *(["gradient"] if drawing.gradient else []))
+            asked = "distribution", *(of_first if dtype == drawing.dtypes[0] else ())
+            for property_ in (*asked, "backward") if drawing.name in MASKED else asked:
+                level = "smoke" if property_ == "seed" and "." not in drawing.name else "standard"
+                yield case(subject=drawing.name, property=property_, dtype=dtype, level=level)
     for name, (level, _) in BATTERIES.items():
-        yield case(subject=name, property=BATTERY, level=level)
+        yield case(subject=name, property="battery", level=level)
 
 
 CASES: tuple[Case, ...] = tuple(_cases())

@@ -46,9 +46,18 @@ def _correlation(what: str, x: T, y: T) -> Finding:
     return Finding(what, _normal_tail(float(torch.dot(x, y)) / math.sqrt(len(x))))
 
 
+def _fits(what: str, cells: T, shares: T) -> Finding:
+    return Finding(what, chi_square(torch.bincount(cells, minlength=len(shares))[None], shares)[0])
+
+
 def _even(what: str, cells: T, count: int) -> Finding:
-    shares = torch.full((count,), 1 / count, dtype=torch.float64)
-    return Finding(what, chi_square(torch.bincount(cells, minlength=count)[None], shares)[0])
+    return _fits(what, cells, torch.full((count,), 1 / count, dtype=torch.float64))
+
+
+def _ends(u: T, *ends: float, of: str = "") -> Iterator[Finding]:
+    for end in ends:
+        yield _poisson(f"{of}numbers in the lowest {end:.2g}", int((u < end).sum()), len(u) * end)
+        yield _poisson(f"{of}numbers in the highest {end:.2g}", int((u >= 1 - end).sum()), len(u) * end)
 
 
 def _of_uniform(u: T) -> Iterator[Finding]:
@@ -68,21 +77,14 @@ def _of_uniform(u: T) -> Iterator[Finding]:
     gaps = (hits.diff() - 1).clamp(max=60)
     shares = torch.tensor([0.125 * 0.875**k for k in range(60)], dtype=torch.float64)
     shares = torch.cat([shares, 1 - shares.sum(0, keepdim=True)])
-    yield Finding("gaps between small numbers", chi_square(torch.bincount(gaps, minlength=61)[None], shares)[0])
-    days = whole[: 2**16].view(64, 1024).sort(-1).values
-    spacings = days.diff(dim=-1).sort(-1).values
+    yield _fits("gaps between small numbers", gaps, shares)
+    spacings = whole[: 2**16].view(64, 1024).sort(-1).values.diff(dim=-1).sort(-1).values
     yield _poisson("birthday spacings that repeat", int((spacings.diff(dim=-1) == 0).sum()), 64 * 2**30 / (4 * 2**22))
-    for end in (2**-8, 2**-12, 2**-16):
-        yield _poisson(f"numbers in the lowest {end:.2g}", int((u < end).sum()), count * end)
-        yield _poisson(f"numbers in the highest {end:.2g}", int((u >= 1 - end).sum()), count * end)
+    yield from _ends(u, 2**-8, 2**-12, 2**-16)
     # Numbers of 23 bits, as a significand is filled, collide twice as often as those of 24: fewer bits show.
     collisions, most = 2**20 - len(torch.unique(u[: 2**20])), 2**40 / 2 / 2**23
     z = (collisions - most) / math.sqrt(most)
     yield Finding(f"equal numbers: {collisions:,}, {most:,.0f} with 23 bits", _normal_tail(z) if z > 0 else 1.0)
-
-
-def _large_uniform(device: torch.device) -> Iterator[Finding]:
-    yield from _of_uniform(torch.rand(LARGE, device=device).cpu().double())
 
 
 def _large_normal(device: torch.device) -> Iterator[Finding]:
@@ -116,9 +118,7 @@ def _one_call(device: torch.device) -> Iterator[Finding | str]:
             yield f"{name}: {shared:,} times, the same three numbers in a row, or their negatives"
         u = (x if name == "rand" else torch.special.ndtr(x.cpu())).cpu().double()
         yield _even(f"{name} in 64 cells", (u * 64).long().clamp(0, 63), 64)
-        for end in (2**-8, 2**-12):
-            yield _poisson(f"{name}: numbers in the lowest {end:.2g}", int((u < end).sum()), count * end)
-            yield _poisson(f"{name}: numbers in the highest {end:.2g}", int((u >= 1 - end).sum()), count * end)
+        yield from _ends(u, 2**-8, 2**-12, of=f"{name}: ")
         if name == "rand" and not bool((u < 1).all()):
             yield "rand: 1 is no number below 1"
     chosen = torch.multinomial(torch.ones(2**12, 8, device=device), 4, replacement=False).cpu()
@@ -170,15 +170,12 @@ def _sure(device: torch.device) -> Iterator[str]:
         "dropout(0)": (F.dropout(ones, 0.0), ones),
         "randint of one number": (torch.randint(5, 6, (4099,), device=device), torch.full((4099,), 5, device=device)),
         "randperm of two": (torch.randperm(2, device=device).sort().values, torch.arange(2, device=device)),
-        "a class of probability 1": (
-            torch.multinomial(ones[:9] * torch.eye(9, device=device)[7], 1),
-            ones[:1].long() * 7,
-        ),
+        "a class of probability 1": (torch.multinomial(torch.eye(9, device=device)[7], 1), ones[:1].long() * 7),
         "all classes that can be drawn": (torch.multinomial(weights, 994).sort().values, weights.nonzero().flatten()),
     }
     for name, (found, right) in wanted.items():
-        if not torch.equal(found.cpu(), right.cpu()):
-            yield f"{name}: {int((found.cpu() != right.cpu()).sum())} numbers cannot be"
+        if wrong := int((found.cpu() != right.cpu()).sum()):
+            yield f"{name}: {wrong} numbers cannot be"
     never = torch.multinomial(weights, 2**18, replacement=True).cpu()
     if wrong := int((weights.cpu()[never] == 0).sum()):
         yield f"multinomial: {wrong} draws of classes with probability 0"
@@ -191,8 +188,7 @@ def _classes(device: torch.device) -> Iterator[Finding]:
     counts = torch.bincount(drawn, minlength=1000)[weights > 0]
     yield Finding("classes", chi_square(counts[None], shares)[0])
     rows = torch.multinomial(weights[1:5].to(device).expand(2**16, 4), 1).cpu().flatten()
-    share = weights[1:5].double() / weights[1:5].double().sum()
-    yield Finding("classes by row", chi_square(torch.bincount(rows, minlength=4)[None], share)[0])
+    yield _fits("classes by row", rows, weights[1:5].double() / weights[1:5].double().sum())
 
 
 def _wide(device: torch.device) -> Iterator[Finding | str]:
@@ -232,7 +228,7 @@ BATTERIES: Mapping[str, tuple[str, Row]] = {
     "classes": ("standard", _classes),
     "wide-ranges": ("smoke", _wide),
     "permutations": ("smoke", _permutations),
-    "large-uniform": ("standard", _large_uniform),
+    "large-uniform": ("standard", lambda device: _of_uniform(torch.rand(LARGE, device=device).cpu().double())),
     "large-normal": ("standard", _large_normal),
     "large-exponential": ("full", _large_exponential),
 }

@@ -97,13 +97,10 @@ def poisson(rate: float) -> Distribution:
 
 def bits(high: int, *, low_bits: bool) -> Distribution:
     """Return the distribution of integers in [0, high), in cells by their highest or their lowest four bits."""
-    scale = high // CELLS
-
-    def cell(x: T) -> T:
-        return (x.long() % CELLS) if low_bits else (x.long() // scale).clamp(0, CELLS - 1)
-
     return Distribution(
-        possible=lambda x: (x >= 0) & (x.double() <= high), cell=cell, probabilities=(1 / CELLS,) * CELLS
+        possible=lambda x: (x >= 0) & (x.double() <= high),
+        cell=lambda x: x.long() % CELLS if low_bits else (x.long() // (high // CELLS)).clamp(0, CELLS - 1),
+        probabilities=(1 / CELLS,) * CELLS,
     )
 
 
@@ -129,20 +126,22 @@ def judge(cells: torch.Tensor, probabilities: Sequence[float]) -> Finding:
     """
     if abs(sum(probabilities) - 1) > 1e-9:
         raise ValueError(f"probabilities add up to {sum(probabilities)}")
-    found = list(_findings(cells, torch.tensor(probabilities, dtype=torch.float64)))
-    worst = min(found, key=lambda each: each.probability)
+    return worst_of(list(_findings(cells, torch.tensor(probabilities, dtype=torch.float64))))
+
+
+def worst_of(found: Sequence[Finding]) -> Finding:
+    """Return the worst finding, corrected for their number."""
+    worst = min(found, key=lambda each: each.probability, default=Finding("", 1.0))
     return Finding(worst.what, min(1.0, worst.probability * len(found)))
 
 
 def repeated(values: torch.Tensor) -> str:
     """Return which blocks are equal number by number; "" if none are. Blocks of a few bits would be, by chance."""
-    blocks = _blocks(values.reshape(-1).contiguous()).cpu()
     seen: dict[bytes, int] = {}
-    for number, block in enumerate(blocks):
-        key = block.view(torch.uint8).numpy().tobytes()
-        if key in seen:
-            return f"block {number} of {BLOCK} elements repeats block {seen[key]}"
-        seen[key] = number
+    for number, block in enumerate(_blocks(values.reshape(-1).contiguous()).cpu()):
+        first = seen.setdefault(block.view(torch.uint8).numpy().tobytes(), number)
+        if first != number:
+            return f"block {number} of {BLOCK} elements repeats block {first}"
     return ""
 
 
@@ -163,16 +162,13 @@ def _findings(cells: torch.Tensor, probabilities: torch.Tensor) -> Iterator[Find
     mean = (probabilities * ranks).sum()
     score = ((ranks - mean) / (probabilities * (ranks - mean).square()).sum().sqrt())[cells]
     for distance in (1, 2, 8, 64, 256, BLOCK):
-        if (pairs := len(score) - distance) >= BLOCK:
-            correlation = float((score[:-distance] * score[distance:]).sum()) / math.sqrt(pairs)
-        else:
-            correlation = 0.0
+        pairs = len(score) - distance
+        correlation = float((score[:-distance] * score[distance:]).sum()) / math.sqrt(pairs) if pairs >= BLOCK else 0.0
         yield Finding(f"elements {distance} apart", math.erfc(abs(correlation) / math.sqrt(2)))
 
 
 def _blocks(values: torch.Tensor) -> torch.Tensor:
-    whole = values.numel() // BLOCK * BLOCK
-    return values[:whole].view(-1, BLOCK)
+    return values[: values.numel() // BLOCK * BLOCK].view(-1, BLOCK)
 
 
 def chi_square(counts: torch.Tensor, probabilities: torch.Tensor) -> list[float]:
@@ -184,5 +180,4 @@ def chi_square(counts: torch.Tensor, probabilities: torch.Tensor) -> list[float]
         expected = torch.cat([expected[~rare], expected[rare].sum().unsqueeze(0)])
     statistic = ((counts - expected).square() / expected.clamp(min=1e-300)).sum(1)
     freedom = torch.tensor((len(expected) - 1) / 2, dtype=torch.float64)
-    found: list[float] = torch.special.gammaincc(freedom, statistic / 2).tolist()
-    return found
+    return [float(each) for each in torch.special.gammaincc(freedom, statistic / 2)]

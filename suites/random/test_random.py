@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_ascend.operators.operator import HALVES
 from pytest_ascend.precision import Samples
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
 
-from . import BACKWARD, BATTERY, DISTRIBUTION, DRAWINGS, GRADIENT, MASKED, SEED, STATE, attend, composed, given
+from . import COUNT, COUNT_IN_16_BITS, DRAWINGS, MASKED, attend, composed, given
 from .batteries import BATTERIES
-from .statistics import FALSE_ALARM, judge, repeated
+from .statistics import FALSE_ALARM, judge, repeated, worst_of
 
 _BY_NAME = {drawing.name: drawing for drawing in DRAWINGS}
 
@@ -26,18 +27,14 @@ UNWRITTEN = {True: float("nan"), False: -11}
 
 def drawn(case: Case, device: torch.device) -> torch.Tensor:
     """Draw, and copy to the CPU. The memory of the result is filled with the impossible value before."""
-    drawing, dtype = _BY_NAME[case.subject], getattr(torch, case.dtype)
-    junk = (
-        torch.full((drawing.count(case.dtype),), UNWRITTEN[dtype.is_floating_point], dtype=torch.float64)
-        .to(dtype)
-        .to(device)
-    )
+    dtype, count = getattr(torch, case.dtype), COUNT_IN_16_BITS if case.dtype in HALVES else COUNT
+    junk = torch.full((count,), UNWRITTEN[dtype.is_floating_point], dtype=torch.float64).to(dtype).to(device)
     target = junk.clone()
     del junk
-    return drawing.draw(target).detach().cpu()
+    return _BY_NAME[case.subject].draw(target).detach().cpu()
 
 
-@pytest.mark.ascend_cases("random", DISTRIBUTION)
+@pytest.mark.ascend_cases("random", "distribution")
 def test_distribution(case: Case, npu_device: torch.device, ascend_measure: Measure) -> None:
     torch.manual_seed(2024)
     distribution, values = _BY_NAME[case.subject].distribution, drawn(case, npu_device).flatten()
@@ -53,21 +50,19 @@ def test_distribution(case: Case, npu_device: torch.device, ascend_measure: Meas
         pytest.fail(f"not the distribution of {case.subject}: {worst.what}, probability {worst.probability:.1e}")
 
 
-@pytest.mark.ascend_cases("random", BATTERY)
+@pytest.mark.ascend_cases("random", "battery")
 def test_battery(case: Case, npu_device: torch.device, ascend_measure: Measure) -> None:
     torch.manual_seed(2025)
     found = list(BATTERIES[case.subject][1](npu_device))
     impossible = [each for each in found if isinstance(each, str)]
     assert not impossible, "; ".join(impossible)
-    measured = [each for each in found if not isinstance(each, str)]
-    worst = min(measured, key=lambda each: each.probability, default=None)
-    probability = min(1.0, worst.probability * len(measured)) if worst else 1.0
-    ascend_measure("p_value_corrected", probability)
-    if worst and probability < FALSE_ALARM:
-        pytest.fail(f"{case.subject}: {worst.what}: probability {probability:.1e}")
+    worst = worst_of([each for each in found if not isinstance(each, str)])
+    ascend_measure("p_value_corrected", worst.probability)
+    if worst.probability < FALSE_ALARM:
+        pytest.fail(f"{case.subject}: {worst.what}: probability {worst.probability:.1e}")
 
 
-@pytest.mark.ascend_cases("random", SEED)
+@pytest.mark.ascend_cases("random", "seed")
 def test_seed(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     torch.manual_seed(7)
     first, second = drawn(case, npu_device), drawn(case, npu_device)
@@ -80,21 +75,20 @@ def test_seed(case: Case, npu_device: torch.device, precision_compare: Precision
     assert not torch.equal(first, other), f"{case.subject}: another seed gives the same numbers"
 
 
-@pytest.mark.ascend_cases("random", STATE)
+@pytest.mark.ascend_cases("random", "state")
 def test_state(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     torch.manual_seed(9)
     drawn(case, npu_device)
-    on_cpu = npu_device.type == "cpu"
-    module: Any = torch.random if on_cpu else getattr(torch, npu_device.type)
-    which = () if on_cpu else (npu_device,)
+    module: Any = torch.random if npu_device.type == "cpu" else getattr(torch, npu_device.type)
+    which = () if npu_device.type == "cpu" else (npu_device,)
     kept = module.get_rng_state(*which)
-    first = [drawn(case, npu_device), drawn(case, npu_device)]
+    first = [drawn(case, npu_device) for _ in range(2)]
     module.set_rng_state(kept, *which)
-    again = [drawn(case, npu_device), drawn(case, npu_device)]
+    again = [drawn(case, npu_device) for _ in range(2)]
     precision_compare(again, first, standard="binary", name=f"{case.subject}, from a state that was kept")
 
 
-@pytest.mark.ascend_cases("random", GRADIENT)
+@pytest.mark.ascend_cases("random", "gradient")
 def test_gradient(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     """Elements dropped forward are dropped backward, and the scale is the same."""
     function = _BY_NAME[case.subject].gradient
@@ -105,7 +99,7 @@ def test_gradient(case: Case, npu_device: torch.device, precision_compare: Preci
     precision_compare(gradient.cpu(), -result.detach().cpu(), standard="binary", name=f"gradient of {case.subject}")
 
 
-@pytest.mark.ascend_cases("random", BACKWARD)
+@pytest.mark.ascend_cases("random", "backward")
 def test_backward(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     """Attention with dropout, and its gradients, are those of the weights that its result shows to be kept."""
     torch.manual_seed(10)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
@@ -17,6 +17,7 @@ from pytest_ascend.operators import InputFactory, Sample, call
 from pytest_ascend.records.case import Case
 
 T = torch.Tensor
+Inputs: TypeAlias = Callable[[InputFactory], Sample]
 
 #: Whether a row of the result depends only on its own row of the input, bit by bit: promised, reported without being
 #: required, or meaningless since rows are mixed.
@@ -33,7 +34,7 @@ class Computation:
 
     name: str
     function: Callable[..., Any]
-    inputs: Callable[[InputFactory], Sample]
+    inputs: Inputs
     rows: str = MIXED
     adds: bool = False
 
@@ -45,15 +46,15 @@ def _way_back(function: Callable[..., T], x: T, *rest: Any) -> T:
         return torch.autograd.grad(result, leaf, torch.ones_like(result))[0]
 
 
-def _one(*shape: int, **named: Any) -> Callable[[InputFactory], Sample]:
+def _one(*shape: int, **named: Any) -> Inputs:
     return lambda d: call(d.normal(*shape, grad=False), **named)
 
 
-def _two(left: tuple[int, ...], right: tuple[int, ...], **named: Any) -> Callable[[InputFactory], Sample]:
+def _two(left: tuple[int, ...], right: tuple[int, ...], **named: Any) -> Inputs:
     return lambda d: call(d.normal(*left, grad=False), d.normal(*right, grad=False), **named)
 
 
-def _picked(*shape: int, count: int, dim: int = 0) -> Callable[[InputFactory], Sample]:
+def _picked(*shape: int, count: int, dim: int = 0) -> Inputs:
     return lambda d: call(d.normal(*shape, grad=False), dim, d.integers(count, high=shape[dim]))
 
 
@@ -65,12 +66,8 @@ def _accumulated(x: T, _dim: int, index: T, source: T) -> T:
     return x.index_put((index,), source, accumulate=True)
 
 
-def _looked_up(d: InputFactory) -> Sample:
-    return call(d.normal(17, 33, grad=False), d.integers(129, high=17))
-
-
-def _labelled(d: InputFactory) -> Sample:
-    return call(d.normal(33, 17, grad=False), d.integers(33, high=17))
+def _with_places(rows: int, columns: int, count: int, high: int) -> Inputs:
+    return lambda d: call(d.normal(rows, columns, grad=False), d.integers(count, high=high))
 
 
 def _attention(d: InputFactory) -> Sample:
@@ -80,12 +77,12 @@ def _attention(d: InputFactory) -> Sample:
 _IMAGE = (3, 6, 19, 21)
 _pooled = partial(F.max_pool2d, kernel_size=3, stride=1)
 _interpolated = partial(F.interpolate, size=(31, 13), mode="bilinear", align_corners=False)
+_looked_up, _labelled = _with_places(17, 33, 129, 17), _with_places(33, 17, 33, 17)
+_row, _rows, _long, _image = _one(33, 17), _one(33, 257), _one(33, 1025), _one(*_IMAGE)
 
 
-def _of_rows(
-    rows: str, *computations: tuple[str, Callable[..., Any], Callable[[InputFactory], Sample]]
-) -> Iterable[Computation]:
-    return (Computation(name, function, inputs, rows) for name, function, inputs in computations)
+def _of_rows(rows: str, *computations: tuple[str, Callable[..., Any], Inputs]) -> Iterable[Computation]:
+    return (Computation(*each, rows) for each in computations)
 
 
 COMPUTATIONS: tuple[Computation, ...] = (
@@ -94,66 +91,56 @@ COMPUTATIONS: tuple[Computation, ...] = (
         ("add", torch.add, _two((33, 257), (33, 257))),
         ("mul", torch.mul, _two((33, 257), (257,))),
         ("div", torch.div, _two((33, 257), (33, 257))),
-        ("exp", torch.exp, _one(33, 257)),
-        ("tanh", torch.tanh, _one(33, 257)),
-        ("erf", torch.erf, _one(33, 257)),
-        ("sigmoid", torch.sigmoid, _one(33, 257)),
-        ("gelu", F.gelu, _one(33, 257)),
-        ("silu", F.silu, _one(33, 257)),
-        ("relu", F.relu, _one(33, 257)),
+        *((name, getattr(torch, name), _rows) for name in ("exp", "tanh", "erf", "sigmoid")),
+        *((name, getattr(F, name), _rows) for name in ("gelu", "silu", "relu")),
         ("clamp", torch.clamp, _one(33, 257, min=-0.5, max=0.5)),
         ("where", lambda x, y: torch.where(x > y, x, y), _two((33, 257), (33, 257))),
-        ("sort", torch.sort, _one(33, 257)),
-        ("topk", partial(torch.topk, k=9), _one(33, 257)),
-        ("amax", partial(torch.amax, dim=-1), _one(33, 257)),
-        ("argmax", partial(torch.argmax, dim=-1), _one(33, 257)),
-        ("max_pool2d", partial(F.max_pool2d, kernel_size=3), _one(*_IMAGE)),
-        ("flip", partial(torch.flip, dims=(-1,)), _one(33, 257)),
-        ("pad", partial(F.pad, pad=(3, 2)), _one(33, 257)),
+        ("sort", torch.sort, _rows),
+        ("topk", partial(torch.topk, k=9), _rows),
+        *((name, partial(getattr(torch, name), dim=-1), _rows) for name in ("amax", "argmax")),
+        ("max_pool2d", partial(F.max_pool2d, kernel_size=3), _image),
+        ("flip", partial(torch.flip, dims=(-1,)), _rows),
+        ("pad", partial(F.pad, pad=(3, 2)), _rows),
         ("tril", torch.tril, _one(5, 33, 31)),
-        ("interpolate.nearest", partial(F.interpolate, size=(31, 13)), _one(*_IMAGE)),
-        ("to.float16", lambda x: x.half(), _one(33, 257)),
+        ("interpolate.nearest", partial(F.interpolate, size=(31, 13)), _image),
+        ("to.float16", lambda x: x.half(), _rows),
     ),
     *_of_rows(
         REPORTED,
-        ("sum", partial(torch.sum, dim=-1), _one(33, 1025)),
-        ("mean", partial(torch.mean, dim=-1), _one(33, 1025)),
-        ("var", partial(torch.var, dim=-1), _one(33, 1025)),
-        ("cumsum", partial(torch.cumsum, dim=-1), _one(33, 257)),
-        ("softmax", partial(torch.softmax, dim=-1), _one(33, 257)),
-        ("log_softmax", partial(torch.log_softmax, dim=-1), _one(33, 257)),
-        ("layer_norm", lambda x: F.layer_norm(x, x.shape[-1:]), _one(33, 257)),
-        ("group_norm", lambda x: F.group_norm(x, 3), _one(*_IMAGE)),
+        *((name, partial(getattr(torch, name), dim=-1), _long) for name in ("sum", "mean", "var")),
+        *((name, partial(getattr(torch, name), dim=-1), _rows) for name in ("cumsum", "softmax", "log_softmax")),
+        ("layer_norm", lambda x: F.layer_norm(x, x.shape[-1:]), _rows),
+        ("group_norm", lambda x: F.group_norm(x, 3), _image),
         ("linear", F.linear, _two((33, 129), (65, 129))),
         ("mm", torch.mm, _two((33, 129), (129, 65))),
         ("bmm", torch.matmul, _two((5, 33, 65), (65, 17))),
         ("conv2d", F.conv2d, _two(_IMAGE, (8, 6, 3, 3))),
         ("conv_transpose2d", F.conv_transpose2d, _two(_IMAGE, (6, 8, 3, 3))),
-        ("avg_pool2d", partial(F.avg_pool2d, kernel_size=3), _one(*_IMAGE)),
-        ("adaptive_avg_pool2d", partial(F.adaptive_avg_pool2d, output_size=(4, 5)), _one(*_IMAGE)),
-        ("interpolate.bilinear", _interpolated, _one(*_IMAGE)),
+        ("avg_pool2d", partial(F.avg_pool2d, kernel_size=3), _image),
+        ("adaptive_avg_pool2d", partial(F.adaptive_avg_pool2d, output_size=(4, 5)), _image),
+        ("interpolate.bilinear", _interpolated, _image),
         ("cross_entropy", partial(F.cross_entropy, reduction="none"), _labelled),
     ),
     Computation("scaled_dot_product_attention", F.scaled_dot_product_attention, _attention),
-    Computation("sum.all", torch.sum, _one(33, 1025)),
-    Computation("norm", torch.linalg.vector_norm, _one(33, 1025)),
-    Computation("batch_norm", lambda x: F.batch_norm(x, None, None, training=True), _one(*_IMAGE)),
+    Computation("sum.all", torch.sum, _long),
+    Computation("norm", torch.linalg.vector_norm, _long),
+    Computation("batch_norm", lambda x: F.batch_norm(x, None, None, training=True), _image),
     Computation("cat", lambda x, y: torch.cat([x, y], 1), _two((33, 17), (33, 31))),
     Computation("index_select", torch.index_select, _picked(33, 17, count=65)),
     Computation("embedding", lambda weight, index: F.embedding(index, weight), _looked_up),
-    Computation("nonzero", lambda x: torch.nonzero(x > 0.5), _one(33, 17)),
-    Computation("masked_select", lambda x: x[x > 0.5], _one(33, 17)),
-    Computation("unique", lambda x: torch.unique(x.round()), _one(33, 17)),
+    Computation("nonzero", lambda x: torch.nonzero(x > 0.5), _row),
+    Computation("masked_select", lambda x: x[x > 0.5], _row),
+    Computation("unique", lambda x: torch.unique(x.round()), _row),
     Computation("index_add", torch.index_add, _added, adds=True),
     Computation("scatter_add", torch.scatter_add, lambda d: _added(d, 9), adds=True),
     Computation("index_put.accumulate", _accumulated, _added, adds=True),
     Computation("index_select.backward", partial(_way_back, torch.index_select), _picked(33, 17, count=257), adds=True),
     Computation("embedding.backward", lambda w, i: _way_back(lambda x: F.embedding(i, x), w), _looked_up, adds=True),
-    Computation("max_pool2d.backward", partial(_way_back, _pooled), _one(*_IMAGE), adds=True),
-    Computation("interpolate.bilinear.backward", partial(_way_back, _interpolated), _one(*_IMAGE), adds=True),
+    Computation("max_pool2d.backward", partial(_way_back, _pooled), _image, adds=True),
+    Computation("interpolate.bilinear.backward", partial(_way_back, _interpolated), _image, adds=True),
     Computation("conv2d.backward", partial(_way_back, F.conv2d), _two(_IMAGE, (8, 6, 3, 3)), adds=True),
-    Computation("layer_norm.backward", partial(_way_back, lambda x: F.layer_norm(x, x.shape[-1:])), _one(33, 257)),
-    Computation("softmax.backward", partial(_way_back, partial(torch.softmax, dim=-1)), _one(33, 257)),
+    Computation("layer_norm.backward", partial(_way_back, lambda x: F.layer_norm(x, x.shape[-1:])), _rows),
+    Computation("softmax.backward", partial(_way_back, partial(torch.softmax, dim=-1)), _rows),
     Computation("cross_entropy.backward", partial(_way_back, F.cross_entropy), _labelled),
 )
 

@@ -102,14 +102,12 @@ def test_batch_invariance(
 
 
 def _rows(call: Sample, part: slice) -> Sample:
-    first, kept = call.args[0], []
-    for each in call.args:
-        is_batch = isinstance(each, torch.Tensor) and (each is first or each.shape in (first.shape, (len(first),)))
-        kept.append(each[part].clone() if is_batch else each)
-    return Sample(name=call.name, args=tuple(kept), kwargs=call.kwargs)
+    shapes = call.args[0].shape, call.args[0].shape[:1]
+    has_rows = (isinstance(each, torch.Tensor) and each.shape in shapes for each in call.args)
+    args = (each[part].clone() if has else each for each, has in zip(call.args, has_rows, strict=True))
+    return Sample(name=call.name, args=tuple(args), kwargs=call.kwargs)
 
 
 def _differing_share(alone: Mapping[str, list[torch.Tensor]], wanted: Mapping[str, list[torch.Tensor]]) -> float:
     pairs = [pair for name, found in alone.items() for pair in zip(found, wanted[name], strict=True)]
-    differing = sum(int((mine != other).sum()) for mine, other in pairs)
-    return differing / max(sum(mine.numel() for mine, _ in pairs), 1)
+    return sum(int((mine != other).sum()) for mine, other in pairs) / max(sum(mine.numel() for mine, _ in pairs), 1)

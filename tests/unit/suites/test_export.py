@@ -22,6 +22,7 @@ from pytest_ascend.precision import compare
 from pytest_ascend.run.outcomes import classify
 from suites.adaptation import conftest as at_start
 from suites.adaptation import export
+from suites.adaptation import test_adaptation as suite
 from suites.training import recipes
 
 
@@ -52,7 +53,7 @@ def test_a_missing_package_is_said_with_what_helps(monkeypatch: pytest.MonkeyPat
     )
     said = r"needs onnxruntime, not installed here: .*pip install 'pytest-ascend\[onnx\]'"
     with pytest.raises(pytest.skip.Exception, match=said):  # not run, and no error of the device
-        export.check_installed()
+        suite.exported("resnet50", torch.zeros(1), Path())
     items = [SimpleNamespace(name=f"test_onnx[{name}]") for name in "ab"] + [SimpleNamespace(name="test_other")]
     (line,) = at_start.pytest_report_collectionfinish(items)
     assert re.fullmatch(f"ascend: 2 cases will not run: .*{said}", line)
@@ -61,7 +62,7 @@ def test_a_missing_package_is_said_with_what_helps(monkeypatch: pytest.MonkeyPat
 
 def test_where_all_is_installed_nothing_is_said() -> None:
     assert at_start.pytest_report_collectionfinish([SimpleNamespace(name="test_onnx[a]")]) == []
-    export.check_installed()
+    assert export.lacking() == ""
 
 
 # --- offline models ---

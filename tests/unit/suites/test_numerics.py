@@ -9,8 +9,8 @@ import torch
 
 from pytest_ascend import precision
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
-from suites.numerics import CASTS, OF_INTEGERS, OVERFLOWS, PRODUCTS, Product, ends, half, integers, saturated
-from suites.numerics.test_numerics import ROUNDS, compare
+from suites.numerics import CASTS, OF_INTEGERS, OVERFLOWS, PRODUCTS, ROUNDS, Product, ends, half, integers, saturated
+from suites.numerics.test_numerics import compare
 
 MODES = [pytest.param(each, id=each.name) for each in PRODUCTS]
 Change = Callable[[torch.Tensor], torch.Tensor]
