@@ -20,6 +20,8 @@ from pytest_ascend.system.text import one_line
 
 #: Note for a case that failed on a chip with an overflow status instead of Inf and NaN.
 OVERFLOWED = "the NPU's status says that something overflowed in this case"
+#: Note for one on a chip that multiplies in half precision, whose error is beyond that of reference runs that do so.
+MORE_THAN_HALVES = "more than products of float32 in half precision explain"
 #: Longest reason that is kept for a missing program.
 REASON_CHARACTERS = 200
 #: Takes the verdict that disagreed, or None, and returns a program. May raise ValueError with the reason why there is
@@ -101,7 +103,8 @@ class CaseContext:
             names, found = {HALVES}, self._explained(halved) if rounds.used else None
             if found is None and rounds.used and by_size and isinstance(halved, AssertionError) and self.is_wrong():
                 self.measurements, self.series = kept
-                return f"{message}\n  more than products of float32 in half precision explain"
+                self.verdicts = [_with(each, MORE_THAN_HALVES) for each in self.verdicts]
+                return f"{message}\n  {MORE_THAN_HALVES}"
             self.verdicts = usual if found is None else self.verdicts
         self.measurements, self.series = kept
         if found is not None:
@@ -216,8 +219,12 @@ def _as_told(verdict: Verdict, names: Sequence[str]) -> Verdict:
     if verdict.agrees:
         return verdict
     leaves = tuple(each if each is verdict else _as_told(replace(each, leaves=()), names) for each in verdict.leaves)
-    made = replace(verdict, pattern=told(names), leaves=leaves)
-    return replace(made, message=f"{verdict.message}\n  {told(names)}")
+    return _with(replace(verdict, pattern=told(names), leaves=leaves), told(names))
+
+
+def _with(verdict: Verdict, line: str) -> Verdict:
+    """Return a verdict that says one thing more, if it disagrees."""
+    return verdict if verdict.agrees else replace(verdict, message=f"{verdict.message}\n  {line}")
 
 
 def _is_number(value: object) -> TypeGuard[float]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pytest_ascend.run.case_context import MORE_THAN_HALVES
 from tests.integration.conftest import Run
 
 pytestmark = pytest.mark.skipif(not importlib.util.find_spec("torch_npu"), reason="needs torch_npu")
@@ -102,10 +103,11 @@ def test_exp(npu_device, precision_compare):
     x = torch.linspace(-4, 4, 999)
     precision_compare(x.to(npu_device).exp(), x.double().exp(), reference_runs=x.exp())
 
-def test_product(npu_device, precision_compare):
+@pytest.mark.parametrize("by", [1, 1.004])
+def test_product(npu_device, precision_compare, by):
     x = torch.linspace(-1, 1, 64 * 64).sin().view(64, 64)
     y = x.to(npu_device)
-    precision_compare(y @ y, x.double() @ x.double(), reference_runs=x @ x, accumulation=64)
+    precision_compare(y @ y * by, x.double() @ x.double(), reference_runs=x @ x, accumulation=64)
 
 X = torch.linspace(-1, 1, 64 * 64).sin().view(64, 64)
 BETWEEN = sum(float(x[7] @ x[9]) for x in (X.double(), X.half().double())) / 2
@@ -140,10 +142,13 @@ def test_an_old_chip_is_excused_for_products_alone_and_for_no_overflow_of_an_ear
     for options, exp in (((), "passed"), (("--ascend-emulate=fault=coarse:EXP",), "failed")):
         ascend_apart("--ascend-emulate=chip=310P", *options)
         outcomes = {line["node_id"].split("::")[1]: line["outcome"] for line in lines("record")}
-        expected = {"test_exp": exp, "test_product": "waived", "test_overflow": "passed", "test_step": "passed"}
+        expected = {"test_exp": exp, "test_product[1]": "waived", "test_overflow": "passed", "test_step": "passed"}
         # What a small error becomes is seen by reference runs in half precision alone.
-        expected |= {"test_decided[1]": "waived", "test_decided[1.5]": "failed"}
+        expected |= {"test_decided[1]": "waived", "test_decided[1.5]": "failed", "test_product[1.004]": "failed"}
         assert outcomes == expected
+        (scaled,) = (line for line in lines("record") if line["node_id"].endswith("test_product[1.004]"))
+        assert MORE_THAN_HALVES in scaled["detail"]
+        assert MORE_THAN_HALVES in scaled["verdicts"][0]["message"]
 
 
 def test_numerics_of_a_chip_are_said_and_written_down(ascend_apart: Run, cases: Path, lines: Lines) -> None:
