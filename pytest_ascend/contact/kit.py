@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -9,17 +10,18 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pytest_ascend.contact import host
 from pytest_ascend.contact.redaction import Redaction
 from pytest_ascend.contact.steps import ONES, SCHEMA, Notebook
-from pytest_ascend.contact.summary import page
 from pytest_ascend.doctor import examine
 from pytest_ascend.environment.machine import this_machine
 from pytest_ascend.environment.signs import EMULATED_VARIABLE, signs
@@ -185,6 +187,39 @@ def pack(kit: Kit, path: Path) -> None:
         for name, text in texts.items():
             archive.writestr(name, text)
     write_file(path, packed.getvalue())
+
+
+def page(about: Mapping[str, Any], answers: Sequence[Mapping[str, Any]], log: str = "") -> str:
+    """Return the page: ``about`` describes the kit, ``answers`` are its steps, ``log`` is that of the run."""
+    steps = []
+    for each in answers:
+        # The beginning of an answer; what level smoke came to; without either, the last line that was printed.
+        last = (line.strip() for line in reversed(each["output"].splitlines()))
+        beginning, whole = next(filter(None, last), "")[:400], ""
+        if each["data"] is not None:
+            data = json.dumps(each["data"], ensure_ascii=False).replace('"', "")[:400]
+            beginning = _smoke(log) if each["name"] == "smoke" else data
+            whole = json.dumps(each["data"], indent=1, ensure_ascii=False)
+        whole += f"\n\n{each['output']}" if each["output"] else ""
+        steps.append((each, beginning, whole[:400_000]))
+    loader = PackageLoader("pytest_ascend.contact", "")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("summary.html").render(about=about, steps=steps)
+
+
+def _smoke(log: str) -> str:
+    outcomes: Counter[str] = Counter()
+    planned = 0
+    for line in log.splitlines():
+        with contextlib.suppress(ValueError, RecursionError):
+            record = json.loads(line)
+            kind = record.get("type") if isinstance(record, dict) else ""
+            planned = len(record.get("manifest", ())) if kind == "header" else planned
+            outcomes.update([str(record.get("outcome"))] if kind == "record" else [])
+    counts = ", ".join(f"{count} {name}" for name, count in outcomes.most_common())
+    return f"{counts}, of {planned} cases" if counts else "did not run"
 
 
 def _json(value: Any) -> str:

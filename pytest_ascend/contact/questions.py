@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ascend.contact.steps import Notebook, Questions, answered
-from pytest_ascend.device.fallback import OperatorWatch
+from pytest_ascend.device.dispatcher import OperatorWatch
 from pytest_ascend.device.probe import known_answer
 from pytest_ascend.system.bundled import module
 from pytest_ascend.system.programs import tell

@@ -25,11 +25,6 @@ def _npu() -> Any:
     return torch.npu  # type: ignore[attr-defined]
 
 
-def load() -> None:
-    """Import torch_npu, which registers its kernels with torch; no device is touched."""
-    _npu()
-
-
 def operator(name: str) -> Any:
     """Return ``torch_npu.NAME``. Raises NotImplementedError without torch_npu, or if it has no such operator."""
     torch_npu = sys.modules.get("torch_npu")
@@ -182,8 +177,8 @@ class Npu(Device):
         return torch.device("npu", self.index)
 
     def load(self) -> None:
-        """Import torch_npu and touch no device."""
-        load()
+        """Import torch_npu, which registers its kernels with torch; no device is touched."""
+        _npu()
 
     def memory_elsewhere_bytes(self) -> int:
         """Return the card's memory in use outside this process's allocator: by its context, and by others."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ascend.distributed import host
+from pytest_ascend.distributed import rank
 from pytest_ascend.isolation.process import Child, Deadline, start
 from pytest_ascend.system.errors import FailedElsewhere
 
@@ -69,7 +69,7 @@ class Ranks:
     def prepare(self) -> None:
         """Fork the host. Call it before this process uses a device."""
         self._folder = folder = self._new_folder()
-        self._host = start(lambda channel: host.live(channel, folder))
+        self._host = start(lambda channel: rank.live(channel, folder))
 
     def run(
         self, count: int, function: Callable[..., Any], *, limit_s: float = LIMIT_S, **arguments: Any
@@ -89,7 +89,7 @@ class Ranks:
         devices = [*self._devices, *(each for each in range(count) if each not in self._devices)]
         call = {"count": count, "kind": self.kind, "devices": devices[:count]}
         child.send(**call, function=name, arguments=arguments, limit_s=limit_s, folder=str(folder))
-        deadline, found = Deadline(child.pid, limit_s + host.START_LIMIT_S), child.read()
+        deadline, found = Deadline(child.pid, limit_s + rank.START_LIMIT_S), child.read()
         while not (found or deadline.is_over() or child.code() is not None):
             time.sleep(0.001)
             found = child.read()
@@ -128,7 +128,7 @@ def _fresh(folder: Path, environ: Mapping[str, str]) -> Child:
     to_host, to_us = os.pipe(), os.pipe()
     notes = os.memfd_create("notes")
     process = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-m", host.__name__, str(folder), str(to_host[0]), str(to_us[1])],
+        [sys.executable, "-m", rank.__name__, str(folder), str(to_host[0]), str(to_us[1])],
         pass_fds=(to_host[0], to_us[1]),
         stdin=subprocess.DEVNULL,
         stdout=notes,

@@ -48,7 +48,7 @@ def bring_up(*, emulated: bool = False, look: Callable[[], Sequence[Sign]] = sig
     # If torch_npu does not load, the error should come from this import, not from torch's.
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     try:
-        npu.load()
+        npu.Npu().load()
     except AscendError:
         raise
     except Exception as error:

@@ -15,7 +15,6 @@ from pytest_ascend.page.chart import Chart
 from pytest_ascend.page.page import label_of
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.runlog.contents import Run
 from pytest_ascend.runlog.reading import LogReader, PlainPass, opened
 from pytest_ascend.system import figures
 from pytest_ascend.system.programs import without_garbage_collection
@@ -153,17 +152,7 @@ def scan(path: Path, measured: str = "") -> Summary:
     with opened(path) as file, without_garbage_collection():
         log = LogReader(path, file)
         found = {each.case.id: each for each in log.outlines(measured)}
-    records = tuple(each for each in found.values() if isinstance(each, ResultRecord))
-    run = Run(
-        header=log.header,
-        records=records,
-        footer=log.footer,
-        path=str(path),
-        ended=log.footer is not None,
-        events=tuple(log.events),
-        broken=log.broken,
-        head=log.head,
-    )
+    run = log.run_of(tuple(each for each in found.values() if isinstance(each, ResultRecord)))
     plain = {name for name, each in found.items() if isinstance(each, PlainPass)}
     results = tuple(results_of(run, plain))
     counts = Counter(each.outcome_name for each in results)

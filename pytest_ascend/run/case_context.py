@@ -238,7 +238,7 @@ def watching(context: CaseContext, device: Device, *, timed: bool) -> Iterator[N
     A ``timed`` test is not watched, because watching takes some microseconds an operator. The overflow status of an
     earlier case is cleared.
     """
-    from pytest_ascend.device.fallback import FallbackWatch
+    from pytest_ascend.device.dispatcher import FallbackWatch
 
     device.overflowed()
     watch = FallbackWatch(device.kind) if device.falls_back and not timed else None

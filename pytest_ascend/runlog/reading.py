@@ -127,11 +127,15 @@ class LogReader:
     def run(self) -> Run:
         """Read all lines, in their order."""
         records = tuple(self._records(_after_header))  # which are to be read before what they leave in this object
+        return self.run_of(records, tuple(self.lines))
+
+    def run_of(self, records: tuple[ResultRecord, ...], lines: tuple[int, ...] = ()) -> Run:
+        """Return the run that was read, with some of its records."""
         return Run(
             header=self.header,
             records=records,
             events=tuple(self.events),
-            lines=tuple(self.lines),
+            lines=lines,
             footer=self.footer,
             path=str(self.path),
             ended=self.footer is not None,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from pytest_ascend.contact.kit import page
 from pytest_ascend.contact.questions import LISTS, STEPS
-from pytest_ascend.contact.summary import page
 from pytest_ascend.device.probe import numbering
 
 

@@ -91,7 +91,7 @@ def calls(every: int, rounds: int) -> None:
     judge.
     """
     emulator.activate()
-    from pytest_ascend.device.fallback import FallbackWatch
+    from pytest_ascend.device.dispatcher import FallbackWatch
     from tests.meta.kernel_cases import STANDARD, complaint, emulated
 
     cases, sums = STANDARD[::every], dict[str, list[float]]()

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import torch
 
-from pytest_ascend.device.fallback import OperatorWatch
+from pytest_ascend.device.dispatcher import OperatorWatch
 from pytest_ascend.operators import InputFactory
 from pytest_ascend.operators.calling import on_tensors
 from suites.fused import OPERATORS

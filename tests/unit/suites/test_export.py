@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from pytest_ascend.device.cpu_and_cuda import Cpu
-from pytest_ascend.device.fallback import FallbackWatch
+from pytest_ascend.device.dispatcher import FallbackWatch
 from pytest_ascend.device.npu import Npu
 from pytest_ascend.precision import compare
 from pytest_ascend.run.outcomes import classify

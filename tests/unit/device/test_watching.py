@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from pytest_ascend.device import dispatcher
-from pytest_ascend.device.dispatcher import OWN
-from pytest_ascend.device.fallback import FallbackWatch, falls_back, is_differentiated_inside
+from pytest_ascend.device.dispatcher import OWN, FallbackWatch, falls_back, is_differentiated_inside
 
 
 @pytest.fixture(autouse=True)
