@@ -1,8 +1,7 @@
 """Operators and the eleven properties each is tested for: bundled ones, torch_npu's own, and users' and vendors'."""
 
 from pytest_ascend.operators.checks import conformance_tests
-from pytest_ascend.operators.operator import InputFactory, Operator
-from pytest_ascend.operators.properties import cases_of
+from pytest_ascend.operators.operator import InputFactory, Operator, cases_of
 from pytest_ascend.operators.samples import Sample, call
 
 #: The former name of Sample.

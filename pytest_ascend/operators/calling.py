@@ -14,17 +14,15 @@ import torch
 from pytest_ascend.operators.operator import ALL_OUTPUTS, MOVE, Operator
 from pytest_ascend.operators.samples import EXACT, Sample, leaves, on_leaves
 from pytest_ascend.operators.values import CHANGES, Variant
+from pytest_ascend.precision.nested import widened
 from pytest_ascend.run import inputs
 from pytest_ascend.system.dispatching import EagerDispatchMode, is_composed, unseen, with_autograd, without_modes
 
-_DOUBLE = torch.float64
 #: Dtypes to round to in turn, for numbers that every floating dtype can hold.
 _FOR_ALL = (torch.bfloat16, torch.float16)
 
-#: Elements of the largest result.
-LARGEST_RESULT = 1 << 19
-#: Results of one call: a row split into single elements takes as long as all other calls together.
-_MOST = 1 << 10
+#: Elements of the largest result, and most results: a row split into single elements takes as long as all other calls.
+LARGEST_RESULT, _MOST = 1 << 19, 1 << 10
 #: Shape inference takes longer than most calls. It is left out up to so many elements, where results have at most as
 #: many as all pairs of these.
 _SMALL = 1 << 10
@@ -85,25 +83,20 @@ def upstream(
 ) -> list[torch.Tensor]:
     """Return the gradients of the outputs for a backward pass: one CPU tensor for each output that gets one."""
     attached = differentiated_outputs(operator, outputs)
-    keys = [f"{sample.stream(operator.name)}/up/{position}" for position in range(len(attached))]
+    keyed = [(f"{sample.stream(operator.name)}/up/{position}", each) for position, each in enumerate(attached)]
     if sample.group == EXACT:
         # Where gradients of 64 rows are added, these are sums that float32 holds and half precision does not.
         low, high = (-127, 256) if dtype is torch.float32 else (-1, 2)
-        return [
-            inputs.integers(f"{key}/whole", each.shape, low=low, high=high).to(dtype)
-            for key, each in zip(keys, attached, strict=True)
-        ]
+        return [inputs.integers(f"{key}/whole", each.shape, low=low, high=high).to(dtype) for key, each in keyed]
     if operator.one_set_of_inputs:
         held_by = (real(dtype),) if sample.all_bits else _FOR_ALL
-        return [_normal(key, each, held_by) for key, each in zip(keys, attached, strict=True)]
-    sampled = [_drawn(key, each.shape, dtype) for key, each in zip(keys, attached, strict=True)]
+        return [_normal(key, each, held_by) for key, each in keyed]
     changes = [change for each in sample.values() if isinstance(each, Variant) for change in each.changes]
     special = [change for change in changes if change.startswith("special")]
+    sampled = [(key, _drawn(key, each.shape, dtype)) for key, each in keyed]
     if special and moves_gradients(operator):
-        return [
-            CHANGES[special[0]](each, key) if each.numel() else each for key, each in zip(keys, sampled, strict=True)
-        ]
-    return sampled
+        return [CHANGES[special[0]](each, key) if each.numel() else each for key, each in sampled]
+    return [each for _, each in sampled]
 
 
 @functools.lru_cache(maxsize=4)
@@ -117,7 +110,7 @@ def _normal(key: str, output: torch.Tensor, held_by: Sequence[torch.dtype]) -> t
     sampled = _drawn(key, (*output.shape, 2) if output.is_complex() else output.shape, torch.float32)
     for dtype in held_by:
         sampled = sampled.to(dtype)
-    sampled = sampled.to(_DOUBLE)
+    sampled = sampled.double()
     return (torch.view_as_complex(sampled) if output.is_complex() else sampled).to(output.dtype)
 
 
@@ -141,11 +134,14 @@ def back(
     return list(torch.autograd.grad(attached, leaves, incoming, allow_unused=True))
 
 
-def double(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a floating tensor in float64, a complex one in complex128, others unchanged."""
-    if tensor.is_complex():
-        return tensor.to(torch.complex128)
-    return tensor.to(_DOUBLE) if tensor.is_floating_point() else tensor
+def magnitude(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the magnitudes of a floating tensor's numbers in float64, others unchanged."""
+    return widened(tensor).abs() if tensor.is_floating_point() else tensor
+
+
+def directions(key: str, like: torch.Tensor) -> torch.Tensor:
+    """Return 1 or -1 for each element, at random."""
+    return inputs.signs(key, max(like.numel(), 1))[: like.numel()].reshape(like.shape)
 
 
 #: Elements before the first one, and between two.
@@ -298,7 +294,16 @@ def is_affordable(operator: Operator, given: Any) -> bool:
     """Whether all results and intermediate results of a call are small enough, without computing them."""
     shapes = [tuple(each.shape) for each in tensors(given)]
     is_small = _is_small(operator, shapes)
-    return _infers_small(operator, given, shapes) if is_small is None else is_small
+    if is_small is not None:
+        return is_small
+    try:  # by shape inference
+        with without_modes(), Bounded():
+            forward(operator, operator.function, *on_tensors(lambda each: each.to("meta"), given))
+    except TooMuchError:
+        return False
+    except Exception:  # noqa: BLE001 - data-dependent sizes cannot be known beforehand
+        return not operator.one_set_of_inputs or _elements(shapes) <= _UNKNOWN
+    return True
 
 
 def _is_small(operator: Operator, shapes: Sequence[tuple[int, ...]]) -> bool | None:
@@ -310,18 +315,6 @@ def _is_small(operator: Operator, shapes: Sequence[tuple[int, ...]]) -> bool | N
     if operator.traits.never_grows or _is_pointwise(operator.name):
         return most_elements(shapes) <= LARGEST_RESULT
     return None
-
-
-def _infers_small(operator: Operator, given: Any, shapes: Sequence[tuple[int, ...]]) -> bool:
-    """Whether all results are small enough, by shape inference."""
-    try:
-        with without_modes(), Bounded():
-            forward(operator, operator.function, *on_tensors(lambda each: each.to("meta"), given))
-    except TooMuchError:
-        return False
-    except Exception:  # noqa: BLE001 - data-dependent sizes cannot be known beforehand
-        return not operator.one_set_of_inputs or _elements(shapes) <= _UNKNOWN
-    return True
 
 
 def _elements(shapes: Sequence[tuple[int, ...]]) -> int:

@@ -13,14 +13,12 @@ import pytest
 import torch
 
 from pytest_ascend.operators import calling, sweep
-from pytest_ascend.operators.call_judging import determined
 from pytest_ascend.operators.failing import program
-from pytest_ascend.operators.judging import alike, expected, matching_run, settings, signs
-from pytest_ascend.operators.operator import Operator
-from pytest_ascend.operators.properties import cases_of
+from pytest_ascend.operators.judging import alike, determined, expected, matching_run, settings, signs
+from pytest_ascend.operators.operator import Operator, cases_of
 from pytest_ascend.operators.reference import CPU, Definition, Results, Tensors
 from pytest_ascend.operators.samples import LAYOUT, USUAL_TERMS, Sample
-from pytest_ascend.operators.sweep_reference import CALLS, Sweep
+from pytest_ascend.operators.sweep import CALLS, Sweep
 from pytest_ascend.operators.target import BACKWARD, DIRECTIONS, IN_PLACE, Call, Target, placed
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
@@ -100,9 +98,8 @@ def _checked(target: Target, compare: PrecisionCompare, calls: Iterable[Call]) -
     stored: dict[str, Results] = {}
     backward = False
     for call in calls:
-        if call.sample.name not in stored:
-            stored[call.sample.name] = target.expect(call)
-        found, right = target.execute(call), stored[call.sample.name]
+        right = stored.get(call.sample.name) or stored.setdefault(call.sample.name, target.expect(call))
+        found = target.execute(call)
         if (pair := determined(target, call, found, right)) and matching_run(found, right) is None:
             found, promised = ([*each.values()] for each in pair)
             right = Results(promised, (promised,))
@@ -156,12 +153,8 @@ def _strides(target: Target, device: torch.device) -> Found:
 
 
 def _backward_layout(target: Target, compare: PrecisionCompare) -> None:
-    layouts = ("transposed", "stepped")
-    _checked(
-        target,
-        compare,
-        [Call(sample, calling.LAYOUTS[each], BACKWARD, each) for sample in target.samples[:2] for each in layouts],
-    )
+    pairs = [(sample, layout) for sample in target.samples[:2] for layout in ("transposed", "stepped")]
+    _checked(target, compare, [Call(sample, calling.LAYOUTS[each], BACKWARD, each) for sample, each in pairs])
 
 
 def _exact(target: Target, compare: PrecisionCompare) -> None:
@@ -194,15 +187,14 @@ def _out(target: Target, compare: PrecisionCompare) -> None:
         stored = target.expect(Call(sample))
         for kind, whole in calling.out_targets(stored.first, target.device).items():
             call = Call(sample, label=kind)
-            name = call.name
             args, kwargs = target.arguments(call)
             part = calling.steps(whole) if kind == "stepped" else whole
             returned = target.operator.function(*args, **kwargs, out=part)
-            _demand(returned is part, f"{target.operator.name}: out= was not what it returned ({name})")
-            actual[name], results[name] = target.fetched([part]), stored
+            _demand(returned is part, f"{target.operator.name}: out= was not what it returned ({call.name})")
+            actual[call.name], results[call.name] = target.fetched([part]), stored
             if kind == "stepped":
                 with unseen():
-                    around[name] = whole.to("cpu", copy=True)
+                    around[call.name] = whole.to("cpu", copy=True)
     judge(target, compare, actual, results)
     _beside(compare, around, f"{target.operator.name}: beside out=")
 
@@ -272,11 +264,8 @@ def _repeat(target: Target, compare: PrecisionCompare) -> None:
             first[call.name] = computed()
             # The memory of the next results gets a value that no result has.
             with unseen():
-                junk = [
-                    calling.poisoned(tuple(each.shape), each.dtype).to(target.device)
-                    for each in first[call.name]
-                    for _ in range(4)
-                ]
+                forms = [(tuple(each.shape), each.dtype) for each in first[call.name]] * 4
+                junk = [calling.poisoned(*form).to(target.device) for form in forms]
             del junk
             second[call.name] = computed()
         after[sample.name] = calling.on_tensors(torch.Tensor.cpu, (args, kwargs))
@@ -291,11 +280,8 @@ def _ways(target: Target, sample: Sample, args: Any, kwargs: Any) -> dict[str, C
 
     Backward only with one gradient, of a single number each: no device promises the order of sums.
     """
-    operator = target.operator
-    function = operator.function
-    ways: dict[str, Callable[[], list[Any]]] = {
-        "": lambda: target.fetched(calling.forward(operator, function, args, kwargs))
-    }
+    operator, ways = target.operator, dict[str, Callable[[], list[Any]]]()
+    ways[""] = lambda: target.fetched(calling.forward(operator, operator.function, args, kwargs))
     if target.shows(sample, "in-place"):
         ways[IN_PLACE] = lambda: target.fetched([operator.changes_first(args[0].clone(), *args[1:], **kwargs)])
     is_of_one = operator.traits.is_of_one and len(sample.values()) == 1
@@ -338,12 +324,10 @@ def conformance_tests(
     name the test's file. Raises UsageError as :func:`cases_of` does.
     """
     table = {operator.name: operator for operator in operators}
-    cases = cases_of(*operators, suite=suite) if suite == USER else ()
-    chosen = (
-        pytest.mark.parametrize("case", cases, ids=[case.id for case in cases])
-        if suite == USER
-        else pytest.mark.ascend_cases(suite)
-    )
+    chosen = pytest.mark.ascend_cases(suite)
+    if suite == USER:
+        cases = cases_of(*operators, suite=suite)
+        chosen = pytest.mark.parametrize("case", cases, ids=[case.id for case in cases])
 
     @chosen
     def test(

@@ -117,11 +117,10 @@ def read(folder: Path) -> dict[Case, Call]:
         for call in _calls(path):
             if call.why:
                 reasons[call.why] += 1
-            else:
-                case = Case(
-                    suite="user", subject=f"{subject}/{call.name}", property=FORWARD, dtype=call.dtype, family=subject
-                )
-                found.setdefault(case, call)
+                continue
+            name = f"{subject}/{call.name}"
+            case = Case(suite="user", subject=name, property=FORWARD, dtype=call.dtype, family=subject)
+            found.setdefault(case, call)
         for index, (why, count) in enumerate(reasons.items()):
             case = Case(suite="user", subject=subject, property=f"{NOT_RUN}-{index}", family=subject)
             found[case] = Call(name=subject, why=f"{count} cases of {path.name}: {why}")
@@ -165,29 +164,24 @@ def _atk_rows(data: bytes) -> list[Mapping[str, Any]]:
     if b'"inputs"' not in data or b'"name"' not in data:
         return []
     found = strict_json(data)
-    rows = found if isinstance(found, list) else [found]
-    return [
-        each for each in rows if isinstance(each, Mapping) and isinstance(each.get("inputs"), list) and "name" in each
-    ]
+    rows = [each for each in (found if isinstance(found, list) else [found]) if isinstance(each, Mapping)]
+    return [each for each in rows if isinstance(each.get("inputs"), list) and "name" in each]
 
 
 def _atk(row: Mapping[str, Any], index: int) -> Call:
-    executor = str(row.get("api_type") or PLAIN)
-    name = f"{row.get('aclnn_name') or row['name']}-{row.get('id', index)}"
+    executor, aclnn = str(row.get("api_type") or PLAIN), row.get("aclnn_name")
+    name = f"{aclnn or row['name']}-{row.get('id', index)}"
     if row.get("expected_error_msg"):
         raise _Refused("expects an error of aclnn")
     named = NAMED.fullmatch(executor)
     if executor != PLAIN and not named:
         raise _Refused(f"the executor {executor} is a program of its own")
-    functions = _functions(named[1]) if named else _functions(str(row["name"]), str(row.get("aclnn_name") or ""))
-    args: list[Any] = []
-    kwargs: list[tuple[str, Any]] = []
-    dtype = ""
+    functions = _functions(named[1]) if named else _functions(str(row["name"]), str(aclnn or ""))
+    args, kwargs, dtype = list[Any](), list[tuple[str, Any]](), ""
     for given in row["inputs"]:
         value = [_atk_value(each) for each in given] if isinstance(given, list) else _atk_value(given)
-        first = value[0] if isinstance(value, list) and value else value
+        first, head = (each[0] if isinstance(each, list) and each else each for each in (value, given))
         dtype = dtype or (first.dtype if isinstance(first, TensorSpec) else "")
-        head = given[0] if isinstance(given, list) and given else given
         if head["type"].startswith("attr"):
             name_of = str(head.get("name") or f"attribute{len(kwargs)}")
             if name_of not in NOT_TORCHS:
@@ -223,21 +217,16 @@ def _ttk(row: Mapping[str, str], index: int) -> Call:
         raise _Refused("it is of a kernel, not of a function")
     if row.get("expected_error") or row.get("expected_error_msg"):
         raise _Refused("expects an error of aclnn")
-    if any(
-        _literal(row.get(name), ()) for name in ("tensor_storage_shapes", "tensor_view_strides", "tensor_view_offsets")
-    ):
+    of_strides = ("tensor_storage_shapes", "tensor_view_strides", "tensor_view_offsets")
+    if any(_literal(row.get(name), ()) for name in of_strides):
         raise _Refused("tensors with strides of their own are not made yet")
     shapes = list(_literal(row["tensor_view_shapes"], ()))
     dtypes = _stretched(_literal(row.get("tensor_dtypes"), ("float32",)), len(shapes))
     ranges = _stretched(_literal(row.get("input_data_ranges"), ((-1, 1),)), len(shapes))
     outputs = {position % len(shapes) for position in _literal(row.get("output_tensor_indexes"), ()) if shapes}
-    if api.endswith("_"):
-        outputs = set()  # the tensor itself
-    args = [
-        _nested(shape, dtype, bounds)
-        for position, (shape, dtype, bounds) in enumerate(zip(shapes, dtypes, ranges, strict=True))
-        if position not in outputs
-    ]
+    given = enumerate(zip(shapes, dtypes, ranges, strict=True))
+    # What changes a tensor in place has that tensor for its output.
+    args = [_nested(*each) for position, each in given if api.endswith("_") or position not in outputs]
     attributes = _literal(row.get("attributes"), {})
     first = next((each for each in args if isinstance(each, TensorSpec)), None)
     return Call(
@@ -269,9 +258,7 @@ def _stretched(values: Any, count: int) -> list[Any]:
 def _nested(shape: Any, dtype: Any, bounds: Any) -> Any:
     """Return a tensor, or a list of tensors if the shape is a list of shapes."""
     if shape and not isinstance(shape[0], int):
-        return [
-            _nested(*each) for each in zip(shape, _stretched(dtype, len(shape)), [bounds] * len(shape), strict=True)
-        ]
+        return [_nested(*each, bounds) for each in zip(shape, _stretched(dtype, len(shape)), strict=True)]
     return _given(shape, str(dtype), bounds)
 
 

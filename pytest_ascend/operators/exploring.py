@@ -17,8 +17,7 @@ from typing import Any
 from pytest_ascend.operators import sweep
 from pytest_ascend.operators.generator import Generated, generate, resized
 from pytest_ascend.operators.operator import Operator
-from pytest_ascend.operators.sweep import WrongCall
-from pytest_ascend.operators.sweep_reference import SPARE, Sweep
+from pytest_ascend.operators.sweep import SPARE, Sweep, WrongCall
 from pytest_ascend.operators.target import BACKWARD, Target
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.records.verdict import Verdict

@@ -21,6 +21,7 @@ from pytest_ascend.operators.reference import CPU, Tensors
 from pytest_ascend.operators.replay import Unwritable, operator_of, read, write
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target, placed
 from pytest_ascend.operators.values import StoredTensor, laid_out
+from pytest_ascend.precision.nested import widened
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.program import difference, passes, pinning, worst_leaf
 from pytest_ascend.system import bundled
@@ -171,11 +172,9 @@ def program(target: Target, folder: Path, verdict: Verdict | None) -> str:
     leaf = worst_leaf(verdict) if verdict else None
     path = leaf.path if leaf else ""
     found = next((call for name, call in target.calls.items() if f"[{name!r}]" in path), None)
-    call = found or target.latest
-    worst = leaf.worst if leaf and found else None
+    call, (worst, limit) = found or target.latest, (leaf.worst, leaf.limit) if leaf and found else (None, None)
     # Paths that begin differently are of strides or signs, with other indices.
     element = (place_of(path), worst.index) if worst and path.startswith(f"{target.operator.name}[") else None
-    limit = leaf.limit if leaf and found else None
     imports, function = _function(target, changes=call.direction == IN_PLACE)
     saved = _saved(target, call, element, (limit.name, float(limit.value)) if limit else ("", 0.0))
     file = folder / f"{re.sub(r'[^A-Za-z0-9_.+-]', '_', target.case.id.replace('/', '.'))[:180]}.safetensors"
@@ -223,25 +222,18 @@ def bundled_operator(name: str) -> Operator:
         raise UsageError(f"{name} is no bundled operator", hint="use the release that wrote the program") from None
 
 
-@functools.cache
-def _public_names() -> Mapping[int, str]:
-    """Return the public names of torch's functions by identity; these are never garbage-collected."""
-    found: dict[int, str] = {}
-    for where in _PUBLIC:
-        holder = functools.reduce(getattr, where.split(".")[1:], torch)
-        for name, each in vars(holder).items():
-            if callable(each) and not isinstance(each, type):
-                found.setdefault(id(each), f"{where}.{name}")
-    return found
-
-
 def _public_name(function: Any) -> str:
     """Return the name of a torch function, "" for any other."""
     if isinstance(function, torch._ops.OpOverloadPacket | torch._ops.OpOverload):  # noqa: SLF001
         return f"torch.ops.{function}"
-    found, name = _public_names().get(id(function), ""), str(getattr(function, "__name__", ""))
+    for where in _PUBLIC:
+        holder = functools.reduce(getattr, where.split(".")[1:], torch)
+        for name, each in vars(holder).items():
+            if each is function and callable(each) and not isinstance(each, type):
+                return f"{where}.{name}"
     # Methods of a base class of Tensor are not in its own dictionary.
-    return found or (f"torch.Tensor.{name}" if name and getattr(torch.Tensor, name, None) is function else "")
+    name = str(getattr(function, "__name__", ""))
+    return f"torch.Tensor.{name}" if name and getattr(torch.Tensor, name, None) is function else ""
 
 
 def place_of(path: str) -> int:
@@ -262,7 +254,7 @@ def _saved(
         if is_back:
             operator, compute = target.operator, target.operator.definition or target.operator.function
             plain = target.arguments(replace(call, layout=calling.as_it_is), CPU)
-            plain = calling.on_tensors(calling.double, plain) if operator.definition else plain
+            plain = calling.on_tensors(widened, plain) if operator.definition else plain
             calling.with_grad(call.sample, plain, target.dtype)
             above = calling.upstream(operator, call.sample, calling.forward(operator, compute, *plain), target.dtype)
             grad_outputs = [call.layout(each, CPU) for each in above]
@@ -273,7 +265,7 @@ def _saved(
     if target.case.property == "out":
         whole = calling.out_targets(results.first, CPU)[call.label]
         kwargs = {**kwargs, "out": calling.steps(whole) if call.label == "stepped" else whole}
-    wanted = [place for place, each in enumerate(call.sample.values()) if each.wants_grad(target.dtype)]
+    wanted = (place for place, each in enumerate(call.sample.values()) if each.wants_grad(target.dtype))
     return SavedCall(
         args=tuple(args),
         kwargs=kwargs,

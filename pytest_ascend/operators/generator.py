@@ -44,14 +44,10 @@ LARGE = (65_535, 65_536, 65_537)
 #: Most elements of all tensors together: of a usual call, and of the largest.
 USUAL, LARGEST = 1 << 13, 1 << 17
 
-#: Dimensions of three calls of these, in turn; 0 leaves them as the table has them.
-DEPTHS = (0, 2, 3, 0, 5, 1, 2)
-#: Tensors in each list of three calls, in turn; 0 leaves the lists as they are.
-LISTS = (0, 24, 9, 1)
-#: The size of one more leading dimension.
-_MORE = 6
-#: Sizes for a call whose dimensions are all equal, from the last dimension on.
-_APART = (9, 7, 5, 3, 2, 4, 10)
+#: Dimensions of three calls of these, in turn, and tensors in each of their lists; 0 leaves them as the table has them.
+DEPTHS, LISTS = (0, 2, 3, 0, 5, 1, 2), (0, 24, 9, 1)
+#: The size of one more leading dimension; sizes for a call whose dimensions are all equal, from the last one on.
+_MORE, _APART = 6, (9, 7, 5, 3, 2, 4, 10)
 
 AS_THEY_ARE = "as they are"
 EDGY = "edges"
@@ -161,15 +157,12 @@ def templates_of(operator: Operator, dtype: str) -> list[tuple[int, Sample]]:
     """Return the calls to start from, with their places: the usual ones, and those of several shapes."""
     samples = (each for each in operator.samples(dtype) if each.group != EXACT)
     usual = [(place, each) for place, each in enumerate(samples) if each.values()]
-    kept = [
-        (place, each)
-        for place, each in usual
-        if not any(isinstance(v, Values) and v.kind == "given" for v in each.values())
-        and (
-            each.group in {FORWARD, TEMPLATE}
-            or (each.group == SHAPES and len(each.sizes()) > 1 and len(each.values()) > 1)
-        )
-    ]
+    kept = []
+    for place, each in usual:
+        has_given = any(isinstance(v, Values) and v.kind == "given" for v in each.values())
+        has_several = each.group == SHAPES and len(each.sizes()) > 1 and len(each.values()) > 1
+        if not has_given and (has_several or each.group in {FORWARD, TEMPLATE}):
+            kept.append((place, each))
     with_given = [(place, each) for place, each in usual if each.group == FORWARD]
     # Numbers without dimensions are used as in the table; what is empty stays so in every size.
     resizable, given = ([each for each in found if each[1].sizes()] for found in (kept, with_given))
@@ -244,18 +237,18 @@ def with_rank(operator: Operator, template: Sample, number: int) -> Sample:
     """Return the call with tensors of more dimensions, or fewer, where the operator takes any."""
     sources = template.values()
     most = max((len(each.shape) for each in sources), default=0)
-    if (
-        can_regenerate(operator, template)
-        or not most
-        or any(isinstance(each, Values) and each.kind == "given" for each in sources)
-    ):
+    has_given = any(isinstance(each, Values) and each.kind == "given" for each in sources)
+    if can_regenerate(operator, template) or not most or has_given:
         return template
     depth = DEPTHS[number % len(DEPTHS)]
     try:
         np.broadcast_shapes(*(each.shape for each in sources))
     except ValueError:  # a weight of each channel
         return template
-    if not operator.traits.is_pointwise and not _is_elementwise_loss(operator, template):
+    # A loss may compare two tensors element by element, in any number of dimensions.
+    is_alike = len(sources) > 1 and len({each.shape for each in sources}) == 1 and not any(map(is_index, sources))
+    is_elementwise_loss = is_alike and "reduction" in template.kwargs and operator.traits.has_losses
+    if not operator.traits.is_pointwise and not is_elementwise_loss:
         depth = most + 1 if operator.traits.takes_batches and depth == DEPTHS[1] else 0
 
     # If all dimensions have the same size, none could be changed alone.
@@ -270,19 +263,10 @@ def with_rank(operator: Operator, template: Sample, number: int) -> Sample:
         shape = tuple(own.get(len(shape) - i, size) if size > 1 else size for i, size in enumerate(shape))
         if shape == leaf.shape:
             return leaf
-        if isinstance(leaf, Values):
-            return replace(leaf, shape=shape)
-        return leaf.picked(shape, f"{operator.name}/{number}/deepened")
+        key = f"{operator.name}/{number}/deepened"
+        return replace(leaf, shape=shape) if isinstance(leaf, Values) else leaf.picked(shape, key)
 
     return template.with_sources(changed)
-
-
-def _is_elementwise_loss(operator: Operator, template: Sample) -> bool:
-    """Whether the call is of a loss that compares two tensors element by element, in any number of dimensions."""
-    sources = template.values()
-    is_loss = "reduction" in template.kwargs and operator.traits.has_losses
-    is_alike = len(sources) > 1 and len({each.shape for each in sources}) == 1
-    return is_loss and is_alike and not any(map(is_index, sources))
 
 
 def is_index(leaf: Source) -> bool:
@@ -434,20 +418,17 @@ def _changed(  # noqa: PLR0917  (an operator, its call, and what is changed)
     def changed(leaf: Any) -> Any:
         if not isinstance(leaf, (Values, StoredTensor)):
             return leaf
-        own = leaf
+        own, shape = leaf, tuple(sizes.get(size, size) for size in leaf.shape)
         if isinstance(leaf, Values):
-            own = replace(
-                leaf, shape=tuple(sizes.get(size, size) for size in leaf.shape), high=_last(leaf, template, sizes)
-            )
+            own = replace(leaf, shape=shape, high=_last(leaf, template, sizes))
         elif operator.one_set_of_inputs:
-            own = leaf.picked(tuple(sizes.get(size, size) for size in leaf.shape), f"{key}/{next(places)}")
+            own = leaf.picked(shape, f"{key}/{next(places)}")
         varies = any(leaf is each for each in varied) and change != AS_THEY_ARE
         return Variant(values=own, how=change) if varies and _may_vary(operator, leaf, change, kind) else own
 
     sample = template.with_sources(changed)
     args, kwargs = with_sizes(sample.args, sizes), with_sizes(dict(sample.kwargs), sizes)
-    resized = call(*args, **kwargs)
-    return replace(sample, args=args, kwargs=kwargs, name=resized.name)
+    return replace(sample, args=args, kwargs=kwargs, name=call(*args, **kwargs).name)
 
 
 def _last(leaf: Values, template: Sample, sizes: Mapping[int, int]) -> float:
@@ -502,8 +483,7 @@ def resized(each: Generated, size: int, to: int) -> Generated:
 def _cut(leaf: Any, size: int, to: int) -> Any:
     if isinstance(leaf, Variant):
         return replace(leaf, values=_cut(leaf.values, size, to))
-    if isinstance(leaf, Values):
-        return replace(leaf, shape=tuple(to if each == size else each for each in leaf.shape))
-    if isinstance(leaf, StoredTensor):
-        return leaf.cut(tuple(to if each == size else each for each in leaf.shape))
-    return leaf
+    if not isinstance(leaf, Values | StoredTensor):
+        return leaf
+    shape = tuple(to if each == size else each for each in leaf.shape)
+    return replace(leaf, shape=shape) if isinstance(leaf, Values) else leaf.cut(shape)

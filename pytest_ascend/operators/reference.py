@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import functools
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import torch
 
+from pytest_ascend.golden import Golden, GoldenStore
 from pytest_ascend.operators import calling
 from pytest_ascend.operators.calling import Layout
-from pytest_ascend.operators.operator import Operator
-from pytest_ascend.operators.properties import chosen
+from pytest_ascend.operators.operator import ARITHMETIC, MOVE, STORED, Operator, chosen
 from pytest_ascend.operators.samples import EXACT, Sample
-from pytest_ascend.precision.formulas import active
+from pytest_ascend.precision.nested import widened
+from pytest_ascend.precision.stand_ins import active
 from pytest_ascend.system.dispatching import HALF, ROUNDED_INSIDE, in_rounded_steps, lacks_half, unseen
+from pytest_ascend.system.errors import GoldenError
 
 #: Outputs or gradients, in order; None for a gradient that does not exist.
 Tensors: TypeAlias = list[torch.Tensor | None]
@@ -86,7 +91,7 @@ class Definition:
             return _run(function, self.operator, sample, own, change, backward=backward)
 
         with numbers_in_float64():
-            expected = compute(calling.double)
+            expected = compute(widened)
         # A result has the dtype that the operator names for it, or is an integer.
         named = [getattr(torch, each) if each else own for each in self.operator.outputs]
         usual = [each.dtype if each is not None and not each.is_floating_point() else own for each in expected]
@@ -119,7 +124,7 @@ def computed(
         return _run(operator.function, operator, sample, kind, change, given, backward=backward)
 
     with numbers_in_float64():
-        exact = _run(exactly, operator, sample, kind, calling.double, given, backward=backward)
+        exact = _run(exactly, operator, sample, kind, widened, given, backward=backward)
     runs = [_or_rounded(own, calling.onto(CPU, layout), kind) for layout in layouts[:1]]
     for layout in layouts[1:]:  # which the CPU need not take (view_as_complex)
         with contextlib.suppress(RuntimeError):
@@ -134,14 +139,6 @@ def own_forward(operator: Operator, given: Any, change: Change, kind: torch.dtyp
         return list(calling.forward(operator, operator.function, *calling.on_tensors(change, given)))
 
     return _or_rounded(compute, change, kind)
-
-
-def can_hold(operator: Operator, given: Any, change: Change, kind: torch.dtype) -> bool:
-    """Whether integers can hold the first result: torch 2.8 and 2.9 die of changing some in place (mvlgamma_)."""
-    if kind.is_floating_point or kind.is_complex:
-        return True
-    first = own_forward(operator, given, change, kind)[0]
-    return first is None or torch.can_cast(first.dtype, kind)
 
 
 def _or_rounded(compute: Callable[[Change], Tensors], change: Change, kind: torch.dtype) -> Tensors:
@@ -190,7 +187,8 @@ def _run(  # noqa: PLR0917 - an operator, its call, and how its inputs are chang
 ) -> Tensors:
     """Call, or differentiate, with inputs and grad_outputs changed in the same way: to float64, or in layout."""
     # What is given stays as it is: it neither requires gradients nor is changed.
-    made = sample.arguments(operator.name, kind) if given is None else calling.on_tensors(_copy, given)
+    copied = functools.partial(calling.map_storage, torch.clone)
+    made = sample.arguments(operator.name, kind) if given is None else calling.on_tensors(copied, given)
     args, kwargs = calling.on_tensors(change, made)
     leaves = calling.with_grad(sample, (args, kwargs), kind) if backward else []
     outputs = calling.forward(operator, function, args, kwargs)
@@ -199,11 +197,6 @@ def _run(  # noqa: PLR0917 - an operator, its call, and how its inputs are chang
     return calling.back(
         operator, outputs, leaves, lambda its: [change(up) for up in calling.upstream(operator, sample, its, kind)]
     )
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy with the same strides."""
-    return calling.map_storage(torch.clone, tensor)
 
 
 @contextlib.contextmanager
@@ -215,3 +208,139 @@ def numbers_in_float64() -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(usual)
+
+
+#: Suffixes of a result's name: the reference runs by torch's CPU kernels in the dtype of the case, from contiguous
+#: inputs and from those of other layouts.
+REFERENCE_RUN = ("~", "~stepped", "~transposed")
+#: The expected results, and the reference runs.
+_SIDES = 1 + len(REFERENCE_RUN)
+BACKWARD = "backward"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGolden:
+    """The reference of an operator of the catalogue: its golden. Raises GoldenError as :func:`load` does."""
+
+    operator: Operator
+    store: GoldenStore
+
+    def samples(self, property_: str, dtype: str) -> tuple[Sample, ...]:
+        """Return the samples for a property in a dtype."""
+        return chosen(self.operator, property_, dtype)
+
+    def expect(self, sample: Sample, dtype: str, *, backward: bool = False) -> Results:
+        """Return the stored results of a call, or its gradients: one for each input that has one."""
+        if active() == "reference" or sample.group == EXACT:
+            return Definition(self.operator).expect(sample, dtype, backward=backward)
+        count = sum(values.wants_grad(getattr(torch, dtype)) for values in sample.values()) if backward else 0
+        return read(self.store, self.operator, dtype, BACKWARD if backward else "forward", sample, count)
+
+
+def golden_id(operator: Operator) -> str:
+    """Return the id of an operator's golden."""
+    return f"ops/{operator.name}"
+
+
+def place(dtype: str, part: str, sample: Sample, position: int) -> str:
+    """Return the name of one tensor: of its dtype, "forward" or "backward", sample, and output or input."""
+    return f"{dtype}/{part}/{sample.name}/{position}"
+
+
+def stored_samples(operator: Operator, dtype: str) -> tuple[Sample, ...]:
+    """Return the samples with stored results: of properties that need results of their own."""
+    found = [sample for group in STORED for sample in chosen(operator, group, dtype)]
+    return tuple({sample.name: sample for sample in found}.values())
+
+
+def description(operator: Operator, dtype: str) -> str:
+    """Return a hash of a golden's inputs: if it differs, the golden is of another catalogue."""
+    said = repr([(each.name, each.args, dict(each.kwargs)) for each in stored_samples(operator, dtype)])
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+@functools.cache
+def load(store: GoldenStore, operator: Operator) -> Golden:
+    """Read an operator's golden, once. Raises GoldenError if it is damaged, or made from other inputs."""
+    golden = store.read(golden_id(operator))
+    stale = [each for each in operator.dtypes if golden.meta["inputs"].get(each) != description(operator, each)]
+    if stale:
+        raise GoldenError(
+            f"the golden {golden.id!r} was made from other samples than the catalogue has now for {', '.join(stale)}",
+            path=str(store.path(golden.id)),
+            hint=f"build it again: 'pytest-ascend baseline build {golden.id}'",
+        )
+    return golden
+
+
+def read(  # noqa: PLR0917
+    store: GoldenStore, operator: Operator, dtype: str, part: str, sample: Sample, count: int = 0
+) -> Results:
+    """Return the results of one call; ``count`` is their number if some may be None.
+
+    Raises GoldenError as :func:`load` does.
+    """
+    tensors = load(store, operator).tensors
+    names = (place(dtype, part, sample, position) for position in itertools.count())
+    found = list(itertools.islice(names, count) if count else itertools.takewhile(tensors.__contains__, names))
+    with unseen():
+        expected, *runs = zip(*(_result(tensors, name) for name in found), strict=True) if found else [()] * _SIDES
+    return Results(list(expected), tuple(map(list, runs)))
+
+
+def _result(tensors: Mapping[str, torch.Tensor], name: str) -> tuple[torch.Tensor | None, ...]:
+    """Return the expected result, then the reference runs: as stored, or else the first, or else the expected."""
+    expected, usual = tensors.get(name), tensors.get(name + REFERENCE_RUN[0])
+    if expected is None:
+        return (None,) * _SIDES
+    if usual is None:
+        expected, usual = widened(expected), expected
+    elif usual.shape != expected.shape:
+        usual = expected.to(usual.dtype)
+    return expected, usual, *(tensors.get(name + suffix, usual) for suffix in REFERENCE_RUN[1:])
+
+
+def in_any_order(
+    operator: Operator, sample: Sample, dtype: torch.dtype, results: Results, *, backward: bool
+) -> Results:
+    """Return the results with one more reference run, where torch's CPU kernel rounds each of several terms of 16 bits.
+
+    Elements that come to one place, or gradients of one element, are then added in any order: as when several threads
+    add to one place. The run is off by a rounding of the sum of the terms' magnitudes.
+    """
+    is_sum = operator.exactness == MOVE if backward else operator.exactness == ARITHMETIC and operator.terms > 1
+    if dtype not in HALF or not is_sum or sample.group == EXACT:
+        return results
+    with unseen():
+        pairs = zip(results.expected, results.reference_runs[0], strict=True)
+        known = ((own, x) for x, own in pairs if x is not None and own is not None and own.is_floating_point())
+        is_rounded = any(not own.equal(x.to(own.dtype)) and bool(own.isfinite().all()) for own, x in known)
+        if not (is_rounded or operator.traits.sums_inputs):
+            return results
+        args, kwargs = calling.on_tensors(
+            calling.magnitude if not backward else widened, sample.arguments(operator.name, dtype)
+        )
+        try:
+            leaves = calling.with_grad(sample, (args, kwargs), dtype) if backward else []
+            found: Tensors = [*calling.forward(operator, operator.function, args, kwargs)]
+            if backward:
+
+                def above(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+                    return [calling.magnitude(each) for each in calling.upstream(operator, sample, outputs, dtype)]
+
+                found = calling.back(operator, calling.tensors(found), leaves, above)
+        except (RuntimeError, TypeError, ValueError):  # it takes no float64, or no positive numbers
+            return results
+        both = zip(results.expected, found, results.reference_runs[0], strict=True)
+        another = [own if sizes is None or own is None else _moved(each, sizes, own) for each, sizes, own in both]
+    return Results(results.expected, (*results.reference_runs, another))
+
+
+def _moved(expected: torch.Tensor | None, sizes: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    """Return a result off by a rounding of these sizes, up or down at random, where there are several terms."""
+    if expected is None or sizes.shape != expected.shape or not own.is_floating_point():
+        return own
+    direction = calling.directions("ops/order", expected)
+    has_several = sizes > expected.abs() * (1 + 1e-9)
+    moved = expected + direction * torch.where(has_several, sizes * torch.finfo(own.dtype).eps / 2, 0.0)
+    return torch.where(expected.isfinite(), moved, expected).to(own.dtype)

@@ -18,7 +18,7 @@ from pytest_ascend.operators.operator import ALL_OUTPUTS, BOOL, FLOATS, INTS, Op
 from pytest_ascend.operators.reference import Definition, Results, Tensors
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.values import StoredTensor, laid_out
-from pytest_ascend.precision.formulas import active
+from pytest_ascend.precision.stand_ins import active
 from pytest_ascend.records.case import REPEAT
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.dispatching import unseen

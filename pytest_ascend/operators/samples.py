@@ -46,12 +46,10 @@ def on_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
     """Return the structure with each leaf changed; a named tuple becomes a tuple."""
     if not isinstance(tree, _CONTAINERS):
         return change(tree)
+    values = tree.values() if isinstance(tree, dict) else tree
+    changed = [on_leaves(change, each) if isinstance(each, _CONTAINERS) else change(each) for each in values]
     if isinstance(tree, dict):
-        return {
-            key: on_leaves(change, each) if isinstance(each, _CONTAINERS) else change(each)
-            for key, each in tree.items()
-        }
-    changed = [on_leaves(change, each) if isinstance(each, _CONTAINERS) else change(each) for each in tree]
+        return dict(zip(tree, changed, strict=True))
     return tuple(changed) if isinstance(tree, tuple) else changed
 
 
@@ -118,13 +116,10 @@ class Sample:
         mine = self.values()
         if any(each.grad for each in mine if isinstance(each, (Values, StoredTensor))):
             return self
-        for other in others:
-            grads = [isinstance(its, Values) and its.grad for its in other.values()]
-            if any(grads) and len(grads) == len(mine):
-                given = iter(grads)
-                return self.with_sources(
-                    lambda leaf: replace(leaf, grad=next(given)) if isinstance(leaf, Values) else leaf  # noqa: B023
-                )
+        every = ([isinstance(its, Values) and its.grad for its in other.values()] for other in others)
+        if found := next((grads for grads in every if any(grads) and len(grads) == len(mine)), None):
+            given = iter(found)
+            return self.with_sources(lambda leaf: replace(leaf, grad=next(given)) if isinstance(leaf, Values) else leaf)
         return self
 
     def with_arguments_of(self, other: Sample, *, any_rank: bool) -> Sample | None:

@@ -2,36 +2,139 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from pytest_ascend.operators.call_judging import has_ties, judge_call, note_shortly
-from pytest_ascend.operators.calling import as_it_is, most_elements, moves_gradients, tensors
-from pytest_ascend.operators.generator import AXES, CONTIGUOUS, EXPANDED, IN_PLACE_EVERY, Generated, smaller
-from pytest_ascend.operators.judging import FEW, Joined, alike, call_digests, digest, is_as_near, is_unsure, joined
-from pytest_ascend.operators.operator import FUNCTION
-from pytest_ascend.operators.reference import Results, Tensors
-from pytest_ascend.operators.sweep_reference import Sweep
+import torch
+
+from pytest_ascend.operators import calling, judging, reference
+from pytest_ascend.operators.generator import AXES, CONTIGUOUS, EXPANDED, IN_PLACE_EVERY, Generated, generate, smaller
+from pytest_ascend.operators.operator import FUNCTION, Operator
+from pytest_ascend.operators.reference import CPU, Definition, Results, Tensors
+from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target
 from pytest_ascend.precision import Verdict
 from pytest_ascend.precision.canaries import Canaries
-from pytest_ascend.records.case import Measure
+from pytest_ascend.records.case import SWEEP_SEED, Measure
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 from pytest_ascend.system.dispatching import unseen
+
+#: The calls of a case, by its property: what is asked at level standard is not asked again at full.
+CALLS = {"sweep": range(24), "sweep-more": range(24, 216)}
+#: So many more are made at most, where some of those are not legal.
+SPARE = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """The reference of generated calls, computed when needed: by the operator's ``definition`` where it is given.
+
+    ``seed`` is that of the calls, None where they are given.
+    """
+
+    operator: Operator
+    dtype: str
+    calls: tuple[Generated, ...]
+    seed: int | str | None = None
+    definition: Definition | None = None
+
+    @classmethod
+    def of(
+        cls, operator: Operator, dtype: str, *which: range, seed: int | str = SWEEP_SEED, defined: bool = False
+    ) -> Sweep:
+        """Generate the calls of an operator with these numbers: each range begins with a multiple of three."""
+        calls = tuple(call for part in which for call in generate(operator, dtype, part.stop, seed, part.start))
+        return cls(operator, dtype, calls, seed, Definition(operator) if defined else None)
+
+    def spare(self) -> Iterator[Generated]:
+        """Generate more calls, to take the place of those that are not legal."""
+        if self.seed is not None and self.calls:
+            count = self.calls[-1].number + 1
+            yield from generate(self.operator, self.dtype, count + SPARE, self.seed, start=count)
+
+    def samples(self, _: str, __: str) -> tuple[Sample, ...]:
+        """Return all calls."""
+        return tuple(each.sample for each in self.calls)
+
+    def expect(self, sample: Sample, dtype: str, *, backward: bool = False) -> Results:
+        """Return the expected results of a call, or its gradients. Raises the CPU's error if it is not legal."""
+        with unseen():
+            if self.definition:
+                return self.definition.expect(sample, dtype, backward=backward)
+            return reference.computed(self.operator, sample, dtype, backward=backward)
+
+    def expect_beside(self, usual: Tensors, call: Call) -> Results | None:
+        """Return the expected results with the only reference run that is known; None if they need more."""
+        if self.definition or call.direction == IN_PLACE:
+            return None
+        with unseen():
+            exact = reference.computed(self.operator, call.sample, self.dtype, (), backward=call.direction == BACKWARD)
+        return Results(exact.expected, (usual,))
+
+    def usual(self, call: Call, given: Any) -> Tensors | None:
+        """Return the CPU's results of a call in the dtype itself; None if it is not legal, or takes too much."""
+        try:
+            if call.direction == IN_PLACE:
+                return self._changed(call, given)
+            if call.direction != BACKWARD:
+                return self._results(call, given)
+            if self.definition:
+                return self.expect(call.sample, self.dtype, backward=True).reference_runs[0]
+            with calling.bounded(self.operator, given):  # where one gradient is asked for, a product copies all
+                return reference.own_gradients(self.operator, call.sample, getattr(torch, self.dtype), given)
+        except Exception:  # noqa: BLE001 - whatever the CPU raises, the call is not legal; or it takes too much
+            return None
+
+    def _results(self, call: Call, given: Any) -> Tensors | None:
+        args, kwargs = given
+        with unseen():  # some calls that the operator leaves out end the process
+            if callable(self.operator.sweep) and not self.operator.sweep(*args, **kwargs):
+                return None
+        if self.definition:
+            is_asked = calling.is_affordable(self.operator, given)
+            return self.expect(call.sample, self.dtype).reference_runs[0] if is_asked else None
+        with calling.bounded(self.operator, given):
+            found = reference.own_forward(self.operator, given, _copied(call.layout), getattr(torch, self.dtype))
+        if not any(each.numel() for each in calling.tensors(found)):
+            self.expect(call.sample, self.dtype)  # float64 refuses empty results that half precision lets pass
+        return found
+
+    def _changed(self, call: Call, given: Any) -> Tensors | None:
+        kind = getattr(torch, self.dtype)
+        with unseen():
+            if not (kind.is_floating_point or kind.is_complex):
+                first = reference.own_forward(self.operator, given, _copied(call.layout), kind)[0]
+                if first is not None and not torch.can_cast(first.dtype, kind):
+                    return None  # torch 2.8 and 2.9 die of changing some integers in place (mvlgamma_)
+            args, kwargs = calling.on_tensors(_copied(call.layout), given)
+            before = [each.shape for each in calling.tensors(args[0])]
+            self.operator.changes_first(*args, **kwargs)
+            found = calling.tensors(args[0])
+            return [*found] if [each.shape for each in found] == before else None  # the CPU lets some of them grow
+
+
+def _copied(layout: calling.Layout) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return a function that copies a tensor on the CPU: some operators change their inputs."""
+
+    def copied(tensor: torch.Tensor) -> torch.Tensor:
+        there = layout(tensor, CPU)
+        return there.clone() if there.data_ptr() == tensor.data_ptr() else there
+
+    return copied
+
 
 #: A device's results, and the CPU's.
 Pair: TypeAlias = tuple[Tensors, Tensors]
 
 #: Of this many calls, the digests of one are kept.
 _DIGEST_EVERY = 3
-#: Of this many calls, all but one run backward as well.
-_FORWARD_ALONE_EVERY = 3
-#: Of this many calls, one follows the same call in another dtype.
-_OTHER_DTYPE_EVERY = 9
+#: Of this many calls, all but one run backward as well; of these, one follows the same call in another dtype.
+_FORWARD_ALONE_EVERY, _OTHER_DTYPE_EVERY = 3, 9
 #: Attempts to shrink a failing call.
 ATTEMPTS = 60
 #: Of so many calls, wrong results are judged as well, if the case plants canaries.
@@ -71,12 +174,12 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
     calls, each with its own arguments, that were used.
     """
     reference, canaries = _sweep_of(target), compare.canaries
-    compare = replace(compare, note=partial(note_shortly, compare.note), canaries=None)
+    compare = replace(compare, note=partial(judging.note_shortly, compare.note), canaries=None)
     answered: list[tuple[Call, Pair]] = []
     varied: Counter[str] = Counter()
     templates = set()
     doubtful: list[tuple[Call, Pair]] = []
-    exact: list[tuple[Joined, Joined]] = []
+    exact: list[tuple[judging.Joined, judging.Joined]] = []
     inputs, legal = "", 0
     for number, each in enumerate(itertools.chain(reference.calls, reference.spare())):
         if legal == len(reference.calls):
@@ -90,8 +193,8 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
                 templates.add(each.template)
             if number % _DIGEST_EVERY == 0:
                 with unseen():
-                    inputs = digest(tensors(target.on_cpu(each.sample))) if is_forward else inputs
-                compare.digests[call.name] = call_digests(
+                    inputs = judging.digest(calling.tensors(target.on_cpu(each.sample))) if is_forward else inputs
+                compare.digests[call.name] = judging.call_digests(
                     target.operator, inputs, pair[0], backward=call.direction == BACKWARD
                 )
             answered += [(call, pair)] if canaries else []
@@ -102,41 +205,39 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
     if exact:
         text = f"{target.operator.name}, {len(exact)} as the CPU has them"
         with unseen():
-            compare(*(joined(every) for every in zip(*exact, strict=True)), standard="binary", name=text)
+            compare(*(judging.joined(every) for every in zip(*exact, strict=True)), standard="binary", name=text)
     for number, (call, pair) in enumerate(doubtful):
         is_first = not (exact or number)  # a log tells a case without a verdict from one that compared nothing
         if is_first or not _passes_quickly(target, compare, call, pair):
             _judge_or_shrink(target, compare, call, pair[0])
-    _plant(target, canaries, answered)
+    if canaries:
+        _plant(target, canaries, answered)
     if templates:
         varied["arguments"] = len(templates)
     return varied
 
 
-def _plant(target: Target, canaries: Canaries | None, answered: Sequence[tuple[Call, Pair]]) -> None:
+def _plant(target: Target, canaries: Canaries, answered: Sequence[tuple[Call, Pair]]) -> None:
     """Judge wrong results of the calls with the most elements of moderate size, as their right ones are judged.
 
     Not of those whose numbers cancel on the CPU, too, as the variance of two neighbours: limits are as wide as they.
     """
-    if not canaries:
-        return
-    usual = (each for each in answered if not any(axis.startswith("special") for axis in each[0].axes))
-    fair = [each for each in usual if not has_ties(target, each[0])]  # any of equal elements is right
-    by_size = sorted(fair, key=lambda each: -sum(x.numel() for x in tensors(each[1][0])))
-    wanted = ((call, pair, result) for call, pair in by_size if not is_unsure(result := target.expect(call)))
-    for call, (actual, own), result in itertools.islice(wanted, _PLANTED):
-        canaries.plant(actual, partial(_accepts, target, call, own, result), target.on_cpu(call.sample))
-
-
-def _accepts(target: Target, call: Call, usual: Tensors, result: Results, wrong: Tensors) -> bool:
     compare = PrecisionCompare(lambda _: None)
-    if _alike((wrong, usual)) or _passes_quickly(target, compare, call, (wrong, usual)):
-        return True
-    try:
-        judge_call(target, compare, call, wrong, result)
-    except Disagreement:
+
+    def accepts(call: Call, usual: Tensors, result: Results, wrong: Tensors) -> bool:
+        if _alike((wrong, usual)) or _passes_quickly(target, compare, call, (wrong, usual)):
+            return True
+        with contextlib.suppress(Disagreement):
+            judging.judge_call(target, compare, call, wrong, result)
+            return True
         return False
-    return True
+
+    usual = (each for each in answered if not any(axis.startswith("special") for axis in each[0].axes))
+    fair = [each for each in usual if not judging.has_ties(target, each[0])]  # any of equal elements is right
+    by_size = sorted(fair, key=lambda each: -sum(x.numel() for x in calling.tensors(each[1][0])))
+    wanted = ((call, pair, result) for call, pair in by_size if not judging.is_unsure(result := target.expect(call)))
+    for call, (actual, own), result in itertools.islice(wanted, _PLANTED):
+        canaries.plant(actual, partial(accepts, call, own, result), target.on_cpu(call.sample))
 
 
 def note(varied: Mapping[str, int], measure: Measure) -> None:
@@ -156,11 +257,11 @@ def _passes_quickly(target: Target, compare: PrecisionCompare, call: Call, pair:
         return False
     if target.operator.exactness == FUNCTION or target.operator.terms > 1:  # others are rounded once
         with unseen():
-            if is_as_near(actual, result):
+            if judging.is_as_near(actual, result):
                 return True
     verdicts: list[Verdict] = []
     try:
-        judge_call(target, replace(compare, note=verdicts.append), call, actual, result)
+        judging.judge_call(target, replace(compare, note=verdicts.append), call, actual, result)
     except Disagreement:
         return False
     for verdict in verdicts:
@@ -178,20 +279,19 @@ def _judge_or_shrink(target: Target, compare: PrecisionCompare, call: Call, actu
         try:
             pair = _pair(target, of_candidate)
             if pair and not _alike(pair):
-                judge_call(target, compare, of_candidate, pair[0], target.expect(of_candidate))
+                judging.judge_call(target, compare, of_candidate, pair[0], target.expect(of_candidate))
         except Disagreement as error:
             return error
-        except Exception:  # noqa: BLE001 - another fault, or an illegal call
-            return None
+        except Exception:  # noqa: BLE001, S110 - another fault, or an illegal call
+            pass
         return None
 
     try:
-        judge_call(target, compare, call, actual, target.expect(call))
+        judging.judge_call(target, compare, call, actual, target.expect(call))
     except Disagreement as error:
         smallest, candidates = generated, smaller(generated)
         for _ in range(ATTEMPTS):
-            candidate = next(candidates, None)
-            if candidate is None:
+            if (candidate := next(candidates, None)) is None:
                 break
             if wrong(candidate, PrecisionCompare(lambda _: None)):
                 smallest, candidates = candidate, smaller(candidate)
@@ -207,7 +307,7 @@ def _sweep_of(target: Target) -> Sweep:
 def _call(target: Target, each: Generated, direction: str = "") -> Call:
     layouts = target.layouts() if target.operator.layouts else {}
     label = ", ".join(filter(None, (each.layout, direction)))
-    return Call(each.sample, layouts.get(each.layout, as_it_is), direction, label, each)
+    return Call(each.sample, layouts.get(each.layout, calling.as_it_is), direction, label, each)
 
 
 def _answers(target: Target, each: Generated) -> Iterator[tuple[Call, Pair]]:
@@ -217,7 +317,7 @@ def _answers(target: Target, each: Generated) -> Iterator[tuple[Call, Pair]]:
     if usual is None:
         return
     back = _call(target, each, BACKWARD)
-    wanted = _usual(target, back) if BACKWARD in directions and not has_ties(target, call) else None
+    wanted = _usual(target, back) if BACKWARD in directions and not judging.has_ties(target, call) else None
     if each.number % _OTHER_DTYPE_EVERY == 0:
         target.run_in_other_dtype(each.sample)
     if wanted is None:
@@ -244,14 +344,14 @@ def _directions(target: Target, each: Generated) -> Iterator[str]:
     # A product's gradient is the product of the others, or the whole over one, with NaN: either is allowed. And torch's
     # CPU has other kernels for some layouts, which take NaN for another number (logit).
     is_plain = operator.traits.is_pointwise and not (operator.one_set_of_inputs and each.axes[-1] != CONTIGUOUS)
-    is_plain |= moves_gradients(operator) or operator.local_gradient
+    is_plain |= calling.moves_gradients(operator) or operator.local_gradient
     is_asked &= is_plain or not any(axis.startswith("special") for axis in each.axes)
     if operator.exactness == FUNCTION:
         # Over one element the gradient of a normalization is rounding alone; over few, or rows that are the same, all
         # elements are as wrong as the worst, while a judge uses the mean.
         is_asked &= not {"few", "equal", EXPANDED} & {*each.axes} and not (operator.terms > 1 and "one" in each.axes)
     if operator.gradient_of_result:
-        is_asked &= most_elements([values.shape for values in each.sample.values()]) > FEW
+        is_asked &= calling.most_elements([values.shape for values in each.sample.values()]) > judging.FEW
     is_asked &= (each.number + operator.dtypes.index(target.case.dtype)) % _FORWARD_ALONE_EVERY > 0
     if operator.grad and target.dtype.is_floating_point and wants and is_asked:
         yield BACKWARD
@@ -277,6 +377,6 @@ def _pair(target: Target, call: Call) -> Pair | None:
     return _without_unused(found, usual) if call.direction == BACKWARD else found, usual
 
 
-def _alike(pair: Pair) -> tuple[Joined, Joined] | None:
+def _alike(pair: Pair) -> tuple[judging.Joined, judging.Joined] | None:
     with unseen():
-        return alike({"": pair[0]}, {"": pair[1]})
+        return judging.alike({"": pair[0]}, {"": pair[1]})

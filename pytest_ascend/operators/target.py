@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from pytest_ascend.operators import calling
-from pytest_ascend.operators.calling import Layout, back, double, forward, upstream, with_grad
+from pytest_ascend.operators.calling import Layout, back, forward, upstream, with_grad
 from pytest_ascend.operators.generator import Generated
-from pytest_ascend.operators.judging import in_any_order
 from pytest_ascend.operators.operator import Operator
-from pytest_ascend.operators.reference import Reference, Results, Tensors, own_forward
+from pytest_ascend.operators.reference import Reference, Results, Tensors, in_any_order, own_forward
 from pytest_ascend.operators.samples import LONG, Sample, on_leaves
+from pytest_ascend.precision.nested import widened
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement
 from pytest_ascend.system.dispatching import unseen
@@ -212,4 +212,4 @@ def in_dtype(results: Results, dtype: torch.dtype) -> Results:
         return results
     with unseen():
         written: torch.Tensor = results.first.to(dtype)
-        return Results([double(written)], tuple([written] for _ in results.reference_runs))
+        return Results([widened(written)], tuple([written] for _ in results.reference_runs))

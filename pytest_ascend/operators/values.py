@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
+from pytest_ascend.precision.formats import INTEGERS
 from pytest_ascend.run import inputs
 
 #: A number, or the name of one that depends on the dtype (see :data:`NAMED`).
@@ -164,12 +165,10 @@ class Variant:
 
     def make(self, key: str, dtype: torch.dtype) -> torch.Tensor:
         """Return the tensor on the CPU. ``key`` names the random stream, ``dtype`` is the case's."""
-        made = self.values.make(key, dtype)
+        made, change = self.values.make(key, dtype), CHANGES[self.how]
         if not made.numel():
             return made
-        if self.repeated and made.ndim > 1:
-            return CHANGES[self.how](made[:1], key).expand_as(made)
-        return CHANGES[self.how](made, key)
+        return change(made[:1], key).expand_as(made) if self.repeated and made.ndim > 1 else change(made, key)
 
     def wants_grad(self, dtype: torch.dtype) -> bool:
         """Whether the input requires a gradient, in a case of this dtype."""
@@ -298,16 +297,12 @@ def _with(made: torch.Tensor, place: int, number: float = float("nan")) -> torch
     return changed
 
 
-#: Integers of the size of a floating-point number, by its bytes.
-_WHOLE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
 def _sorted(made: torch.Tensor) -> torch.Tensor:
     """Return the elements in order along the last dimension; numpy sorts integers, of the same order, most quickly."""
     if made.dtype is torch.bool or made.is_complex() or not made.ndim or not made.numel():
         return made.sort(-1).values
     is_floating = made.is_floating_point()
-    whole = _in_order(made.view(_WHOLE[made.element_size()])) if is_floating else made
+    whole = _in_order(made.view(INTEGERS[made.element_size()])) if is_floating else made
     # By DLPack and back by the buffer protocol: torch 2.1's own conversions do not work with numpy 2.
     order = np.sort(np.from_dlpack(whole.contiguous()), kind="stable" if whole.element_size() < 4 else None)
     found = torch.frombuffer(order, dtype=whole.dtype).reshape(made.shape)

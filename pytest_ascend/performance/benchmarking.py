@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import math
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +19,7 @@ from pytest_ascend.device import Device
 from pytest_ascend.environment.chips import chip_of
 from pytest_ascend.environment.identity import Identity
 from pytest_ascend.environment.npu_smi import ELSEWHERE, OTHERS, of_others, parse, parse_common, shared
-from pytest_ascend.performance.baseline import pooled_us
-from pytest_ascend.performance.comparison import Comparison
+from pytest_ascend.performance.baseline import Comparison, pooled_us
 from pytest_ascend.performance.estimate import Estimate, estimate
 from pytest_ascend.performance.profiling import PREFIX, profile_of
 from pytest_ascend.performance.timing import FEWEST, Make, Timing, one_thread, time_rounds
@@ -33,7 +31,6 @@ from pytest_ascend.system.programs import run
 BUDGET_S = 1.0
 #: What an emulated device gets, whose times say nothing of any device: seconds at most, and rounds at least.
 EMULATED_BUDGET_S, EMULATED_ROUNDS = 0.2, 3
-
 PERCENTILES = {"latency_p50_us": 50.0, "latency_p95_us": 95.0, "latency_p99_us": 99.0}
 
 
@@ -70,12 +67,11 @@ class AscendBenchmark:
         If the device shares the host's processor, ``make`` is also called for the CPU: that is the peer. Both are then
         prepared ``preparations`` times. The verdict is recorded: a test need not check it.
         """
-        fewest = FEWEST
+        seconds, fewest = max(budget_s, self.budget_s), FEWEST
         if self.device.emulated:
-            preparations, fewest = 1, EMULATED_ROUNDS
+            seconds, fewest, preparations = min(seconds, EMULATED_BUDGET_S), EMULATED_ROUNDS, 1
         if preparations == 1:
             make = functools.cache(make)  # models are large: rounds, profile and confirmation share one
-        seconds = min(max(budget_s, self.budget_s), EMULATED_BUDGET_S if self.device.emulated else math.inf)
         timed = functools.partial(
             time_rounds, make, self.device, budget_s=seconds, fewest=fewest, preparations=preparations
         )
@@ -86,15 +82,14 @@ class AscendBenchmark:
         done = achieved(timing, work, self.device.chip())
         for name, value in {**figures(timing), **done, **per_call(work), **found}.items():
             self.measure(name, value)
-        self.measure("latency_us", timing.latencies_us)
-        for name, series in (("peer_us", timing.peers_us), ("device_us", timing.device_us)):
-            if series:
-                self.measure(name, series)
-        if choice := self.comparison.choice:
+        series = {"latency_us": timing.latencies_us, "peer_us": timing.peers_us, "device_us": timing.device_us}
+        for name, times in series.items():
+            if times or name == "latency_us":
+                self.measure(name, times)
+        choice = self.comparison.choice
+        if choice and (runs := choice.baseline.benchmarks.get(self.case_id)):
             # A baseline has times by the clock that decides.
-            counts = "device_us" if timing.device_us else "latency_us"
-            if runs := choice.baseline.benchmarks.get(self.case_id):
-                self.measure(f"baseline_{counts}", pooled_us(runs))
+            self.measure(f"baseline_{'device_us' if timing.device_us else 'latency_us'}", pooled_us(runs))
         profile = profile_of(make(self.device.torch_device()), self.device)
         for name, value in profile.times_us.items():
             self.measure(f"{PREFIX}{name}", value)
@@ -130,8 +125,7 @@ def _estimate(timing: Timing) -> Estimate:
 
 def figures(timing: Timing) -> dict[str, float]:
     """Return the percentiles of the latency, and the time of the first call, by name."""
-    times = np.asarray(timing.latencies_us)
-    found = {name: float(np.percentile(times, percent)) for name, percent in PERCENTILES.items()}
+    found = {name: float(np.percentile(timing.latencies_us, percent)) for name, percent in PERCENTILES.items()}
     device = {"device_p50_us": float(np.median(timing.device_us))} if timing.device_us else {}
     return {**found, **device, "first_call_us": timing.first_us, "calls_per_round": float(timing.calls)}
 

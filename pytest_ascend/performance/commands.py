@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,11 +17,9 @@ from rich.table import Column, Table
 from pytest_ascend.performance import baseline as files
 from pytest_ascend.performance.baseline import Baseline, MeasuredRun
 from pytest_ascend.performance.benchmarking import WORK
-from pytest_ascend.performance.estimate import Estimate
 from pytest_ascend.performance.profiling import PREFIX
 from pytest_ascend.performance.settings import FAULTS, NAME
 from pytest_ascend.performance.verdict import Gate, judge
-from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import Run
 from pytest_ascend.runlog.reading import read
 from pytest_ascend.system.bundled import folder
@@ -88,7 +86,7 @@ def _table(made: Baseline) -> Table:
     table = Table(Column("benchmark", overflow="fold"), "median us", "runs differ by", "slower from", "seen from")
     gate = Gate(benchmarks=len(made.noise))
     for name, runs in made.benchmarks.items():
-        estimates: list[Estimate] = [run.estimate for run in runs]
+        estimates = [run.estimate for run in runs]
         answer = judge(estimates[0], estimates, made.noise[name], gate)
         shares = (made.noise[name].variance ** 0.5, answer.threshold, answer.detectable)
         middle = sorted(run.percentiles_us[50] for run in runs)[len(runs) // 2]
@@ -108,8 +106,8 @@ def baseline_of(runs: Sequence[Run]) -> Baseline:
     for each in runs[1:]:
         _refuse_other(asdict(first.stack), asdict(each.header.stack))
         _refuse_other(_settings(runs[0]), _settings(each))
-    measured = [dict(_measured(run)) for run in runs]
-    common = set.intersection(*(set(each) for each in measured))
+    measured = [_measured(run) for run in runs]
+    common = set.intersection(*map(set, measured))
     if not common:
         raise UsageError("no benchmark was measured in all of the runs", hint="run the suite: suites/benchmarks")
     profiles: dict[str, dict[str, float]] = {}
@@ -132,16 +130,14 @@ def baseline_of(runs: Sequence[Run]) -> Baseline:
     )
 
 
-def _measured(run: Run) -> Iterator[tuple[str, MeasuredRun]]:
-    for record in run.records:
-        # Cases with latencies and their median were timed by the fixture, in a bundled suite or in a user's own test.
-        if "latency_p50_us" in record.measurements and len(record.series.get("latency_us", ())) > 1:
-            yield record.case.id, _run_of(record)
-
-
-def _run_of(record: ResultRecord) -> MeasuredRun:
-    timed = record.series.get("device_us") or record.series["latency_us"]
-    return MeasuredRun.of(timed, record.series.get("peer_us", ()))
+def _measured(run: Run) -> dict[str, MeasuredRun]:
+    # Cases with latencies and their median were timed by the fixture, in a bundled suite or in a user's own test.
+    timed = [(each.case.id, each.series) for each in run.records if "latency_p50_us" in each.measurements]
+    return {
+        name: MeasuredRun.of(series.get("device_us") or series["latency_us"], series.get("peer_us", ()))
+        for name, series in timed
+        if len(series.get("latency_us", ())) > 1
+    }
 
 
 def _settings(run: Run) -> dict[str, object]:
@@ -151,7 +147,6 @@ def _settings(run: Run) -> dict[str, object]:
 
 
 def _refuse_other(expected: dict[str, object], found: dict[str, object]) -> None:
-    different = [name for name in sorted({*expected, *found}) if expected.get(name) != found.get(name)]
-    if different:
+    if different := [name for name in sorted({*expected, *found}) if expected.get(name) != found.get(name)]:
         fields = ", ".join(f"{name} ({expected.get(name)!r} and {found.get(name)!r})" for name in different)
         raise UsageError(f"the runs differ in {fields}", hint="record all runs on one machine with one stack")

@@ -15,10 +15,8 @@ from pytest_ascend.device import Device
 
 #: Calls that are profiled at most, within PATIENCE_S: their minimum counts, as for times.
 CALLS, PATIENCE_S = 3, 0.2
-
-PREFIX = "profile_us_"
-#: Prefix of operators whose time is the NPU's.
-ON_NPU = "npu:"
+#: Prefixes of measurements, and of operators whose time is the NPU's.
+PREFIX, ON_NPU = "profile_us_", "npu:"
 #: torch_npu.profiler's file for each operator of torch, and the columns that are used.
 TABLE, NAME, TAKEN = "operator_details.csv", "Name", "Device Self Duration(us)"
 

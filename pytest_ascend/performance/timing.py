@@ -8,11 +8,12 @@ and compiles kernels, is timed separately.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -74,29 +75,19 @@ class Rounds:
                 self.peer()
             self.peers_us.append((time.perf_counter_ns() - start) / 1000 / self.calls)
 
-    def run(self) -> None:
-        """Run the work and wait for it."""
+    def run(self, *, between_events: bool = False) -> None:
+        """Run the work and wait for it; between events also timed by the device's own clock, if it has one."""
+        events = self.device.events() if between_events else None
+        if events:
+            events[0].record()
         call = self.call
-        if self.calls == 1:
+        for _ in itertools.repeat(None, self.calls):
             call()
-        else:
-            for _ in itertools.repeat(None, self.calls):
-                call()
+        if events:
+            events[1].record()
         self.device.synchronize()
-
-    def run_between_events(self) -> None:
-        """Do the same, also timed by the device's own clock."""
-        events = self.device.events()
-        if events is None:
-            self.run()
-            return
-        start, stop = events
-        start.record()
-        for _ in range(self.calls):
-            self.call()
-        stop.record()
-        self.device.synchronize()
-        self.device_us.append(start.elapsed_time(stop) * 1e3 / self.calls)
+        if events:
+            self.device_us.append(events[0].elapsed_time(events[1]) * 1e3 / self.calls)
 
 
 def shares_the_host(device: Device) -> bool:
@@ -104,28 +95,15 @@ def shares_the_host(device: Device) -> bool:
     return device.emulated or device.kind == "cpu"
 
 
-@contextlib.contextmanager
-def one_thread(device: Device) -> Iterator[None]:
+def one_thread(device: Device) -> contextlib.AbstractContextManager[None]:
     """Limit torch to one thread if the host computes: with more, other processes decide the time."""
-    import torch
+    from pytest_ascend.system import dispatching
 
-    threads = torch.get_num_threads()
-    try:
-        if shares_the_host(device):
-            torch.set_num_threads(1)
-        yield
-    finally:
-        torch.set_num_threads(threads)
+    return dispatching.one_thread() if shares_the_host(device) else contextlib.nullcontext()
 
 
 def time_rounds(
-    make: Make,
-    device: Device,
-    *,
-    budget_s: float,
-    fewest: int = FEWEST,
-    benchmark: Any = None,
-    preparations: int = 1,
+    make: Make, device: Device, *, budget_s: float, fewest: int = FEWEST, benchmark: Any = None, preparations: int = 1
 ) -> Timing:
     """Time the work that ``make`` prepares, for about ``budget_s`` seconds and in ``fewest`` rounds at least.
 
@@ -138,8 +116,7 @@ def time_rounds(
     first_us = _first_us(call, device)
     if peer is not None:
         peer()
-    rounds = Rounds(call=call, device=device, peer=peer)
-    rounds.calls = _calls(rounds)
+    rounds = Rounds(call=call, device=device, calls=_calls(call, device), peer=peer)
     # After three tenths of the budget a device counts as warm anyway.
     count = _count(_warm_up(rounds, budget_s * 0.3), budget_s, fewest)
     rounds.peers_us.clear()
@@ -153,7 +130,7 @@ def time_rounds(
 
         rounds.anew, rounds.every = anew, math.ceil(count / preparations)
     gc.collect()
-    run = rounds.run if shares_the_host(device) else rounds.run_between_events
+    run = functools.partial(rounds.run, between_events=not shares_the_host(device))
     if benchmark is None:
         seconds = plain(rounds, run, count)
     else:
@@ -197,11 +174,11 @@ def _first_us(call: Call, device: Device) -> float:
     return (time.perf_counter_ns() - start) / 1000
 
 
-def _calls(rounds: Rounds) -> int:
+def _calls(call: Call, device: Device) -> int:
     """Return the number of calls per round, from the quickest of a few; work that takes long is called once."""
     quickest_us = math.inf
     for _ in range(3):
-        quickest_us = min(quickest_us, _first_us(rounds.call, rounds.device))
+        quickest_us = min(quickest_us, _first_us(call, device))
         if quickest_us > 100 * ROUND_US:  # it is not called several times, however quick the next call may be
             return 1
     return max(1, math.ceil(ROUND_US / quickest_us))

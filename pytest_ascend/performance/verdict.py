@@ -78,15 +78,11 @@ def judge(now: Estimate, baseline: Sequence[Estimate], noise: Noise, gate: Gate)
     if not baseline or {each.scale for each in baseline} != {now.scale}:
         scales = sorted({each.scale for each in baseline}) or ["nothing"]
         raise UsageError(f"a {now.scale} cannot be compared with {', '.join(scales)}", hint="record the baseline again")
-    line = noise.line
     # The standard deviation of the difference is larger for a run disturbed more than the baseline's.
-    variance = noise.variance * line.uncertainty(now.pace)
     usual = float(np.median([each.error for each in baseline]))
     disturbance = max(0.0, now.error**2 - usual**2)
-    deviation = math.sqrt(variance + disturbance)
-    difference = now.value - line.at(now.pace)
-    freedom = noise.degrees_of_freedom
-    p_value = tail(difference / deviation, freedom)
+    deviation = math.sqrt(noise.variance * noise.line.uncertainty(now.pace) + disturbance)
+    difference, freedom = now.value - noise.line.at(now.pace), noise.degrees_of_freedom
     reach = quantile(CONFIDENCE, freedom) * deviation
     # False alarms are shared out among all benchmarks.
     threshold = max(quantile(1 - ALARMS / gate.benchmarks, freedom) * deviation, math.log1p(NEGLIGIBLE))
@@ -97,7 +93,7 @@ def judge(now: Estimate, baseline: Sequence[Estimate], noise: Noise, gate: Gate)
         high=math.expm1(difference + reach),
         threshold=math.expm1(threshold),
         detectable=math.expm1(threshold + reach),
-        p_value=p_value,
+        p_value=tail(difference / deviation, freedom),
     )
 
 
@@ -163,12 +159,14 @@ def noise_of(runs: Mapping[str, Sequence[Estimate]]) -> dict[str, Noise]:
         beside = sum((each.value - line.at(each.pace)) ** 2 for each in runs[name])
         own[name] = max(beside / freedom[name], LEAST_DEVIATION**2)
     usual, known_with = _prior(list(own.values()), list(freedom.values())) if own else (0.0, 0.0)
-    found = {}
-    for name, line in lines.items():
-        total = freedom[name] + known_with
-        variance = (freedom[name] * own[name] + known_with * usual) / total
-        found[name] = Noise(variance=variance, degrees_of_freedom=total, line=line)
-    return found
+    return {
+        name: Noise(
+            variance=(freedom[name] * own[name] + known_with * usual) / (freedom[name] + known_with),
+            degrees_of_freedom=freedom[name] + known_with,
+            line=line,
+        )
+        for name, line in lines.items()
+    }
 
 
 def _prior(variances: Sequence[float], freedoms: Sequence[int]) -> tuple[float, float]:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pytest_ascend.device import Device
     from pytest_ascend.distributed.ranks import Ranks
     from pytest_ascend.golden import GoldenStore
+    from pytest_ascend.performance.baseline import Comparison
     from pytest_ascend.performance.benchmarking import AscendBenchmark
-    from pytest_ascend.performance.comparison import Comparison
     from pytest_ascend.plugin.session import RunSetup
     from pytest_ascend.records.case import Case, Measure
     from pytest_ascend.run.case_context import CaseContext, Reproduce
@@ -298,8 +298,7 @@ def _ascend_reproduce(request: pytest.FixtureRequest) -> Callable[..., None]:
 @pytest.fixture(scope="session")
 def _ascend_baseline(pytestconfig: pytest.Config) -> Comparison:
     """Return the measured baseline that fits this run best, if any; its benchmarks are compared with it."""
-    from pytest_ascend.performance.baseline import choose
-    from pytest_ascend.performance.comparison import Comparison
+    from pytest_ascend.performance.baseline import Comparison, choose
 
     setup = _setup_of(pytestconfig)
     choice = choose(setup.options.baselines, setup.stack(), setup.timing())

@@ -1,11 +1,10 @@
 """Judge what a device computed: figures, standards, verdicts, and the layer in which a model goes wrong."""
 
 from pytest_ascend.precision.compare import PassRate, Samples, compare, pass_rate
-from pytest_ascend.precision.layer_report import Layer, LayerReport, plot
+from pytest_ascend.precision.layers import Layer, LayerReport, plot
 from pytest_ascend.precision.layers import layers as _layers
 from pytest_ascend.precision.rewritten import models as _models
-from pytest_ascend.precision.settings import explain
-from pytest_ascend.precision.standards import DEFAULT, STANDARDS, Standard, standard_of
+from pytest_ascend.precision.settings import DEFAULT, STANDARDS, Standard, explain, standard_of
 from pytest_ascend.precision.whole import by_cann_too
 from pytest_ascend.precision.whole import whole as _whole
 from pytest_ascend.records.verdict import Limit, Verdict, Worst

@@ -56,7 +56,7 @@ def _one_element(place: _Place) -> Tensor:
 
 
 def _one_row(place: _Place) -> Tensor | None:
-    if place.tensor.dim() < 2 or place.tensor.shape[-1] < 2 or place.tensor.shape[-2] < 2:
+    if place.tensor.dim() < 2 or min(place.tensor.shape[-2:]) < 2:
         return None
     wrong = place.tensor.clone()
     wrong[..., 0, :] = place.tensor[..., 1, :]

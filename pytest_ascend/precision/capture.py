@@ -23,13 +23,6 @@ def kept(tensor: Tensor) -> Tensor:
     return tensor.detach().to("cpu", copy=True)
 
 
-def widened(tensor: Tensor) -> Tensor:
-    """Return a floating tensor as float64, a complex one as complex128, any other unchanged."""
-    if tensor.is_complex():
-        return tensor.to(torch.complex128)
-    return tensor.double() if tensor.is_floating_point() else tensor
-
-
 class Part(str):
     """Stands for a module of the model, by its name, among the arguments of a call."""
 
@@ -89,10 +82,6 @@ class Call:
 
 #: Parameters that were replaced for one call: the module, the name, and the original parameter.
 Lent: TypeAlias = list[tuple[nn.Module, str, Any]]
-
-
-def _either(ours: Sequence[Tensor | None], theirs: Sequence[Tensor | None]) -> list[Tensor | None]:
-    return [b if a is None else a for a, b in zip(ours, theirs, strict=True)]
 
 
 class Recorder:
@@ -225,8 +214,8 @@ class Recorder:
                 if call.name != again.name or len(ours) != len(theirs) or not all(map(torch.equal, ours, theirs)):
                     continue
                 pending.remove(again)
-                call.grad_inputs = _either(call.grad_inputs, again.grad_inputs)
-                call.grad_outputs = _either(call.grad_outputs, again.grad_outputs)
+                for mine, its in ((call.grad_inputs, again.grad_inputs), (call.grad_outputs, again.grad_outputs)):
+                    mine[:] = [b if a is None else a for a, b in zip(mine, its, strict=True)]
                 call.grad_parameters = again.grad_parameters | call.grad_parameters
                 break
 

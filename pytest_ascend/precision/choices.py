@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from pytest_ascend.precision.nested import mapped, tensors_in
+from pytest_ascend.precision.nested import mapped, tensors_in, widened
 from pytest_ascend.system.dispatching import EagerDispatchMode
 
 #: Operators with random results, which cannot be compared.
@@ -48,8 +48,7 @@ Promise: TypeAlias = Callable[..., dict[str, Tensor]]
 
 def _eigh(result: Any, a: Tensor, uplo: str = "L", **_: Any) -> dict[str, Tensor]:
     values, vectors = result
-    lower = uplo == "L"
-    half = a.tril(-1) if lower else a.triu(1)
+    half = a.tril(-1) if uplo == "L" else a.triu(1)
     symmetric = half + half.mH + torch.diag_embed(a.diagonal(dim1=-2, dim2=-1).real.to(a.dtype))
     return {
         "eigenvalues": values,
@@ -108,11 +107,10 @@ def _argsort(result: Tensor, a: Tensor, dim: int = -1, *_: Any, **named: Any) ->
 
 
 def _topk(result: Any, a: Tensor, _k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:  # noqa: A002
-    values, indices = result
-    found, at = values, _at(a, indices, dim)
+    found, indices = result
+    at, ordered = _at(a, indices, dim), indices.sort(dim).values
     if not sorted:
         found, at = (each.sort(dim, descending=largest).values for each in (found, at))
-    ordered = indices.sort(dim).values
     return {"values": found, "values at the indices": at, "repeated indices": (ordered.diff(dim=dim) == 0).sum(dim)}
 
 
@@ -203,7 +201,7 @@ class OpenCall:
         Raises what torch raises for a result of another structure or shape.
         """
         own = [each.dtype for each in tensors_in(result) if _is_inexact(each)]
-        args, kwargs = mapped(((result, *self.args), dict(self.kwargs)), _wide)
+        args, kwargs = mapped(((result, *self.args), dict(self.kwargs)), lambda each: widened(each.detach().cpu()))
         found = self.promise(*args, **kwargs)
         return {name: _narrow(each, own) if own else each for name, each in found.items()}
 
@@ -226,11 +224,6 @@ class OpenCalls(TorchFunctionMode):
         """Return the call whose whole result this is."""
         parts = [id(each) for each in tensors_in(result)]
         return next((each for each in self._calls if parts and parts == [id(one) for one in each.made]), None)
-
-
-def _wide(value: Tensor) -> Tensor:
-    value = value.detach().cpu()
-    return value.to(torch.complex128 if value.is_complex() else torch.float64) if _is_inexact(value) else value
 
 
 def _narrow(value: Tensor, own: list[torch.dtype]) -> Tensor:

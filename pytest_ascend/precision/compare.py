@@ -7,37 +7,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from pytest_ascend.precision.diagnosis import (
-    AS_OF_16_BITS,
-    OF_HF32,
-    Sample,
-    explained,
-    formula_of,
-    index_of,
-    map_of,
-    pattern_of,
-    worst_elements,
-)
+from pytest_ascend.precision import diagnosis
 from pytest_ascend.precision.floating import judge_floating
-from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, REAL_PARTS
+from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, REAL_PARTS, Floats
 from pytest_ascend.precision.jumps import without_jumps
 from pytest_ascend.precision.nested import Leaf, StructureMismatch, children, kind, leaves
 from pytest_ascend.precision.reference import Reference, plain
-from pytest_ascend.precision.settings import Request, as_tensor, differences, explain
-from pytest_ascend.precision.standards import Standard, standard_of
+from pytest_ascend.precision.settings import Request, Standard, as_tensor, differences, explain, standard_of
 from pytest_ascend.precision.tallies import pieces
 from pytest_ascend.records.verdict import Limit, Rule, Verdict, Worst
 from pytest_ascend.system.errors import UsageError
 
 #: Rules that compare a device with reference runs.
 NEED_REFERENCE_RUNS = ("model", "ratio")
-#: A rejection below this multiple of the limit is narrow. Correct layers have reached 1.2.
-NARROWLY = 1.5
-#: The same for tensors of so few elements that eight reference runs show few errors; two biases have reached 1.6.
-NARROWLY_OF_FEW, FEW = 4.0, 32
+#: A rejection below this multiple of the limit is narrow. Correct layers have reached 1.2. The same for tensors of so
+#: few elements that eight reference runs show few errors; two biases have reached 1.6.
+NARROWLY, NARROWLY_OF_FEW, FEW = 1.5, 4.0, 32
 #: How many wrong parts of a nested output a message shows in full.
 SHOWN = 8
 
@@ -131,9 +118,9 @@ def _judge(leaf: Leaf | StructureMismatch, request: Request) -> Verdict:
     if isinstance(leaf.actual, PLAIN) or isinstance(leaf.expected, PLAIN):
         if type(leaf.actual) is type(leaf.expected) and leaf.actual == leaf.expected:
             return Verdict(path=leaf.path, agrees=True, standard=request.standard.label, headline="agrees")
-        if isinstance(leaf.actual, PLAIN) and isinstance(leaf.expected, PLAIN):
-            return _refused(leaf.path, [f"expected {leaf.expected!r:.80}, got {leaf.actual!r:.80}"], request)
-        return _refused(leaf.path, [f"expected {kind(leaf.expected)}, got {kind(leaf.actual)}"], request)
+        both = isinstance(leaf.actual, PLAIN) and isinstance(leaf.expected, PLAIN)
+        theirs, ours = (f"{each!r:.80}" if both else kind(each) for each in (leaf.expected, leaf.actual))
+        return _refused(leaf.path, [f"expected {theirs}, got {ours}"], request)
     if isinstance(leaf.expected, Reference):
         return _judge_reference(leaf, request)
     return _judge_numbers(leaf, request, _beside(len(leaf.reference_runs), request))
@@ -148,12 +135,10 @@ def _judge_reference(leaf: Leaf, request: Request) -> Verdict:
         return _judge_numbers(own, request, "; ".join([_beside(len(leaf.reference_runs), request), *notes]))
 
     def judged(count: int) -> Verdict:
-        reference_runs = tuple(
-            each for each in expected.reference_runs(actual.dtype, count) if each.dtype is actual.dtype
-        )
+        every = expected.reference_runs(actual.dtype, count)
+        reference_runs = tuple(each for each in every if each.dtype is actual.dtype)
         said = "; ".join([expected.source.described(actual.dtype, len(reference_runs)), *notes])
-        beside = replace(own, reference_runs=reference_runs)
-        sampled = replace(request, sampled=len(reference_runs) > 1)
+        beside, sampled = replace(own, reference_runs=reference_runs), replace(request, sampled=len(reference_runs) > 1)
         verdict = _judge_numbers(beside, sampled, said)
         of_rounding = (Rule.LARGEST_ULPS, Rule.RMS_ULPS, Rule.BIAS)  # in which reference runs have no part
         if verdict.limit is None or (verdict.agrees and verdict.limit.name in map(str, of_rounding)):
@@ -184,10 +169,11 @@ def _at_jumps(leaf: Leaf, reference: Reference) -> Leaf | None:
 
 def _with_formula(verdict: Verdict, actual: torch.Tensor, expected: torch.Tensor, x: torch.Tensor | None) -> Verdict:
     """Return a verdict whose pattern says so if a function of one number seems to have another formula."""
-    where, *causes = verdict.pattern.partition(OF_HF32)[0].removesuffix("; ").split("; ")  # HF32 has no smooth error
-    if x is None or verdict.limit is None or causes not in ([], [AS_OF_16_BITS]):
+    without_hf32 = verdict.pattern.partition(diagnosis.OF_HF32)[0]  # which has no smooth error
+    where, *causes = without_hf32.removesuffix("; ").split("; ")
+    if x is None or verdict.limit is None or causes not in ([], [diagnosis.AS_OF_16_BITS]):
         return verdict
-    text = formula_of(*(each.detach().cpu().double().reshape(-1).numpy() for each in (x, actual, expected)))
+    text = diagnosis.formula_of(*(each.detach().cpu().double().reshape(-1).numpy() for each in (x, actual, expected)))
     if not text:
         return verdict
     verdict = replace(verdict, pattern="; ".join(filter(None, [where, text])))
@@ -215,7 +201,7 @@ def _judge_numbers(leaf: Leaf, request: Request, beside: str) -> Verdict:
     if actual.dtype in FORMATS:
         verdict = judge_floating(leaf.path, actual, expected, reference_runs, request)
         if not verdict.agrees:
-            verdict = explained(verdict, [actual, expected, *reference_runs], request, judge_floating)
+            verdict = diagnosis.explained(verdict, [actual, expected, *reference_runs], request, judge_floating)
     else:
         chosen = reference_runs if request.sampled else ()
         verdict = judge_exact(leaf.path, actual, expected, request.standard, chosen)
@@ -228,9 +214,8 @@ def _beside(reference_runs: int, request: Request) -> str:
         return ""
     if reference_runs:
         return f"judged beside {reference_runs} reference run{'s' if reference_runs > 1 else ''}"
-    terms = (
-        f"{request.accumulation} terms" if request.accumulation else f"{ALLOWANCES.terms} terms, as nothing says how"
-    )
+    known = request.accumulation
+    terms = f"{known} terms" if known else f"{ALLOWANCES.terms} terms, as nothing says how"
     return (
         f"judged by the expected value alone and the model of sums ({terms}): sharper with expected from "
         "cpu_reference(function, *inputs), or with reference_runs=, the CPU's result in the same dtype"
@@ -291,7 +276,7 @@ def judge_exact(
 
     Correct devices may choose differently among nearly equal values, as when picking the experts for a token.
     """
-    parts: list[tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]] = []
+    parts: list[tuple[Floats, Floats, Floats]] = []
     unequal, start = 0, 0
     for ours, theirs, *others in pieces([actual, expected, *reference_runs], CHUNK):
         wrong = ours != theirs
@@ -302,7 +287,7 @@ def judge_exact(
         if differs.numel() and sum(each[0].size for each in parts) < LOOKED_AT:
             parts.append((differs.numpy() + start, ours[differs].numpy(), theirs[differs].numpy()))
         start += ours.numel()
-    sample = Sample.of(actual, parts, unequal)
+    sample = diagnosis.Sample.of(actual, parts, unequal)
     label = f"{standard.label}: exact for {sample.dtype}"
     metrics = {"count": float(start), "mismatches": float(unequal)}
     if not unequal:
@@ -317,23 +302,22 @@ def judge_exact(
         headline=f"{unequal} of {start} elements differ, where every one has to be equal",
         metrics={**metrics, "limit_used": float(unequal)},
         worst=Worst(
-            index=index_of(int(sample.places[place]), sample.shape),
+            index=diagnosis.index_of(int(sample.places[place]), sample.shape),
             actual=str(sample.actual[place]),
             expected=str(sample.expected[place]),
         ),
         limit=Limit(name=str(Rule.UNEQUAL), value=0.0),
-        pattern=pattern_of(sample),
-        worst_elements=worst_elements(sample),
-        where=map_of(sample),
+        pattern=diagnosis.pattern_of(sample),
+        worst_elements=diagnosis.worst_elements(sample),
+        where=diagnosis.map_of(sample),
     )
     return replace(verdict, message="\n".join(explain(verdict)))
 
 
 #: Figures whose distribution is reported, and at which percentiles.
-TOLD = ("limit_used", "max_abs", "rmse", "ulp_mean", "ulp_max", "cosine")
+TOLD, PERCENTILES = ("limit_used", "max_abs", "rmse", "ulp_mean", "ulp_max", "cosine"), (0, 50, 90, 99, 100)
 #: The form of a sample.
 SAMPLE = "give (actual, expected) or (actual, expected, reference_run) for each"
-PERCENTILES = (0, 50, 90, 99, 100)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -359,9 +343,8 @@ class PassRate:
         yield f"{'figure':12}" + "".join(f"{f'p{each}':>12}" for each in PERCENTILES)
         for name, values in self.figures.items():
             yield f"{name:12}" + "".join(f"{value:12.3e}" for value in values)
-        wrong = [(place, verdict) for place, verdict in enumerate(self.verdicts) if not verdict.agrees]
-        for place, verdict in wrong[:8]:
-            yield f"sample {place}: {verdict.headline}"
+        wrong = [f"sample {place}: {each.headline}" for place, each in enumerate(self.verdicts) if not each.agrees]
+        yield from wrong[:8]
 
 
 def pass_rate(samples: Iterable[Sequence[Any]], **settings: Any) -> PassRate:
@@ -383,7 +366,6 @@ def pass_rate(samples: Iterable[Sequence[Any]], **settings: Any) -> PassRate:
         raise UsageError("there are no samples to judge", hint="give pairs of actual and expected results")
     figures = {}
     for name in TOLD:
-        values = [verdict.metrics[name] for verdict in verdicts if name in verdict.metrics]
-        if values:
+        if values := [verdict.metrics[name] for verdict in verdicts if name in verdict.metrics]:
             figures[name] = tuple(np.percentile(values, PERCENTILES, method="nearest").tolist())
     return PassRate(verdicts=tuple(verdicts), figures=figures)

@@ -13,20 +13,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import sqrt
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from pytest_ascend.environment.chips import family
-from pytest_ascend.precision.formats import ALLOWANCES
-from pytest_ascend.precision.formulas import active
+from pytest_ascend.precision.formats import ALLOWANCES, Floats
 from pytest_ascend.precision.settings import Request, explain
+from pytest_ascend.precision.stand_ins import active
 from pytest_ascend.records.verdict import FLUSHES, HALVES, SATURATES, Verdict, Worst, told
-
-Array: TypeAlias = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +32,16 @@ class Sample:
 
     shape: tuple[int, ...]
     dtype: str
-    places: Array
-    actual: Array
-    expected: Array
+    places: Floats
+    actual: Floats
+    expected: Floats
     total: int
     #: The number of elements of the tensor, and whether the sample has every wrong one.
     elements: int
     is_whole: bool
 
     @classmethod
-    def of(cls, tensor: Tensor, parts: Sequence[tuple[Array, Array, Array]], total: int) -> Sample:
+    def of(cls, tensor: Tensor, parts: Sequence[tuple[Floats, Floats, Floats]], total: int) -> Sample:
         """Return the sample of a tensor; each part has positions, actual and expected values of some wrong elements."""
         nothing = np.zeros(0, np.int64)
         places, actual, expected = map(np.concatenate, zip(*parts, strict=True)) if parts else (nothing,) * 3
@@ -128,11 +125,8 @@ def _slices(sample: Sample) -> str:
         return ""
     for axis, (size, index) in enumerate(zip(sample.shape, np.unravel_index(sample.places, sample.shape), strict=True)):
         found = np.unique(index)
-        if (
-            found.size <= max(1, size // 4)
-            and np.ptp(found) + 1 == found.size
-            and sample.total >= 0.9 * found.size * (sample.elements // size)
-        ):
+        are_few = found.size <= max(1, size // 4) and np.ptp(found) + 1 == found.size
+        if are_few and sample.total >= 0.9 * found.size * (sample.elements // size):
             names = f"{found[0]}" if found.size == 1 else f"{found[0]} to {found[-1]}"
             return f"everything at index {names} of dimension {axis}"
     return ""
@@ -175,7 +169,7 @@ PLACES: tuple[Callable[[Sample], str], ...] = (_everywhere, _run, _slices, _box,
 DIGITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 
 
-def causes(actual: Array, expected: Array, dtype: str) -> Iterator[str]:
+def causes(actual: Floats, expected: Floats, dtype: str) -> Iterator[str]:
     """Yield the usual causes of a result's wrong values, most specific first."""
     if not np.issubdtype(actual.dtype, np.number):
         return
@@ -192,7 +186,7 @@ def causes(actual: Array, expected: Array, dtype: str) -> Iterator[str]:
         yield found
 
 
-def _special(ours: Array, theirs: Array) -> Iterator[str]:
+def _special(ours: Floats, theirs: Floats) -> Iterator[str]:
     if np.any(np.isnan(theirs) & ~np.isnan(ours)):
         yield "NaN was dropped, as by a maximum, minimum or clamp that does not pass it on"
     elif np.any(np.isnan(ours)):
@@ -203,23 +197,23 @@ def _special(ours: Array, theirs: Array) -> Iterator[str]:
         yield "Inf where there is none, as of an overflow on the way"
 
 
-def _far(ours: Array, theirs: Array) -> bool:
+def _far(ours: Floats, theirs: Floats) -> bool:
     return float(np.median(np.abs(ours - theirs) / np.maximum(np.abs(theirs), 1e-300))) > 0.05
 
 
-def _rearranged(ours: Array, theirs: Array) -> bool:
+def _rearranged(ours: Floats, theirs: Floats) -> bool:
     alike = ours.size > 3 and bool(np.allclose(np.sort(ours), np.sort(theirs), rtol=1e-2, atol=1e-30))
     return alike and _far(ours, theirs)
 
 
-def _shifted(ours: Array, theirs: Array) -> bool:
+def _shifted(ours: Floats, theirs: Floats) -> bool:
     if ours.size < 4 or not _far(ours, theirs):
         return False
     pairs = ((ours[1:], theirs[:-1]), (ours[:-1], theirs[1:]))
     return any(float(np.mean(np.isclose(a, b, rtol=1e-2))) > 0.9 for a, b in pairs)
 
 
-def _scaled(ours: Array, theirs: Array) -> bool:
+def _scaled(ours: Floats, theirs: Floats) -> bool:
     ratio = ours[theirs != 0] / theirs[theirs != 0]
     if ratio.size < 4 or not np.isfinite(ratio).all():
         return False
@@ -227,13 +221,13 @@ def _scaled(ours: Array, theirs: Array) -> bool:
     return abs(middle - 1) > 0.01 and float(np.max(np.abs(ratio - middle))) < 0.01 * abs(middle)
 
 
-def _offset(ours: Array, theirs: Array) -> bool:
+def _offset(ours: Floats, theirs: Floats) -> bool:
     gap = ours - theirs
     middle = np.median(gap)
     return ours.size > 3 and middle != 0 and float(np.max(np.abs(gap - middle))) < 0.05 * abs(middle)
 
 
-def _unrelated(ours: Array, theirs: Array) -> bool:
+def _unrelated(ours: Floats, theirs: Floats) -> bool:
     if ours.size < 16 or not ours.any() or not theirs.any():
         return False
     lengths = float(np.linalg.norm(ours) * np.linalg.norm(theirs))
@@ -241,7 +235,7 @@ def _unrelated(ours: Array, theirs: Array) -> bool:
 
 
 #: Tests of wrong values (float64, finite ones only) for a usual cause: the first that applies is reported.
-CAUSES: tuple[tuple[Callable[[Array, Array], bool], str], ...] = (
+CAUSES: tuple[tuple[Callable[[Floats, Floats], bool], str], ...] = (
     (
         lambda ours, theirs: bool(np.all(ours == 0) and np.any(theirs)),
         "zeros instead of values, as of what is not computed, not written, masked away, or flushed as too small",
@@ -260,8 +254,6 @@ CAUSES: tuple[tuple[Callable[[Array, Array], bool], str], ...] = (
 
 #: Significand bits of formats in which float32 results are silently computed, and their names.
 SHORTER = {8: "bfloat16", 11: "float16 or a 10-bit mantissa (TF32, HF32)", 12: "an 11-bit mantissa (HF32)"}
-
-
 OF_HF32 = "as of products in HF32"
 #: What the size of the errors alone says.
 AS_OF_16_BITS = "errors as large as those of a 16-bit format or a 10-bit mantissa"
@@ -270,7 +262,7 @@ AS_OF_16_BITS = "errors as large as those of a 16-bit format or a 10-bit mantiss
 _SMOOTH = 0.1
 
 
-def formula_of(x: Array, actual: Array, expected: Array) -> str:
+def formula_of(x: Floats, actual: Floats, expected: Floats) -> str:
     """Return a sentence if the error of a function of one number is a smooth function of it; "" if it is not.
 
     ``x``, ``actual`` and ``expected`` are flat arrays of float64. Roundings have no such error, another formula has.
@@ -288,7 +280,7 @@ def formula_of(x: Array, actual: Array, expected: Array) -> str:
     return f"the error is a smooth function of the input, {largest}: another formula?"
 
 
-def _by_digits(ours: Array, theirs: Array, dtype: str) -> str:
+def _by_digits(ours: Floats, theirs: Floats, dtype: str) -> str:
     """Judge by the size of the relative error, or by low bits that are all zero."""
     digits = DIGITS.get(dtype, 24)
     some = ours[ours != 0][:4096]
@@ -314,12 +306,12 @@ Judge: TypeAlias = Callable[[str, Tensor, Tensor, Sequence[Tensor], Request], Ve
 
 #: The ratio of a float16 rounding to a float32 rounding.
 _WIDER = 2.0**13
-#: Limits of the error model that are multiples of a rounding, or of a reference run's error.
+#: Limits of the error model that are multiples of a rounding, or of a reference run's error; and those for sums: the
+#: factors are rounded once, however many are added up in float32.
 _OF_ROUNDINGS = (
     *("element_ulps", "rms_ulps", "bias_ulps", "approximation_ulps", "sampled_ulps"),
     *("largest", "sampled_largest", "block", "rms"),
 )
-#: Limits for sums: the factors are rounded once, however many are added up in float32.
 _OF_SUMS = ("sums", "sums_rms")
 
 
@@ -338,10 +330,6 @@ def _flushed(actual: Tensor, expected: Tensor) -> Tensor:
 SHOWN_AT: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {SATURATES: _finite, FLUSHES: _flushed}
 
 
-#: Settings of torch_npu that let a chip round the factors of float32 products to HF32; the first is on by default.
-_HF32 = ("conv", "matmul")
-
-
 def of_chip() -> tuple[frozenset[str], tuple[str, ...]]:
     """Return where the NPU of this process computes otherwise than PyTorch promises; nothing without one.
 
@@ -351,10 +339,12 @@ def of_chip() -> tuple[frozenset[str], tuple[str, ...]]:
     npu = getattr(torch, "npu", None) if "torch_npu" in sys.modules else None
     if npu is None or not npu.is_initialized():
         return frozenset(), ()
-    hf32 = [f"torch.npu.{part}.allow_hf32" for part in _HF32 if getattr(getattr(npu, part), "allow_hf32", False)]
+    # Settings that let a chip round the factors of float32 products to HF32; the first is on by default.
+    parts = [part for part in ("conv", "matmul") if getattr(getattr(npu, part), "allow_hf32", False)]
     kind = family(str(npu.get_device_name()))
     has = {SATURATES: kind.saturates, HALVES: kind.halves, FLUSHES: kind.name == "950"} if kind else {}
-    return frozenset(name for name, documented in has.items() if documented), tuple(hf32)
+    documented = frozenset(name for name, is_so in has.items() if is_so)
+    return documented, tuple(f"torch.npu.{part}.allow_hf32" for part in parts)
 
 
 @contextlib.contextmanager

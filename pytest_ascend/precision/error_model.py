@@ -14,20 +14,15 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from pytest_ascend.precision.errors import FAR, Measurement, QuickMeasurement
-from pytest_ascend.precision.formats import ALLOWANCES, Allowances, Format, Setting
+from pytest_ascend.precision.formats import ALLOWANCES, Allowances, Floats, Format, Ints, Setting
 from pytest_ascend.precision.tallies import ZERO_EXPONENT, Entries, Sums, percentile
 from pytest_ascend.records.verdict import Rule
-
-Floats: TypeAlias = npt.NDArray[Any]
-Ints: TypeAlias = npt.NDArray[Any]
-
 
 #: Fewer distinct expected values share their roundings: no mean is taken over them.
 FEW = 32
@@ -70,7 +65,7 @@ def octaves(results: Sequence[Entries], form: Format, lowest: int, length: int) 
     shown = exponents > -ZERO_EXPONENT
     if not shown.all():
         exponents, lower, upper, counts, places = (each[shown] for each in (exponents, lower, upper, counts, places))
-    ulp = ulp_of_octave(exponents, form)
+    ulp = form.ulp_of_octave(exponents)
     error, middle = lower * ulp, (lower + upper) / 2 * ulp
     ulps = np.maximum(lower - 0.5, 0)
     excess = ulps * ulp
@@ -102,12 +97,6 @@ def cancelled(reference_runs: Octaves) -> int:
             break
         last = place
     return last
-
-
-def ulp_of_octave(exponents: Ints, form: Format) -> Floats:
-    """Return the ulp of the numbers from 2**exponent to 2**(exponent + 1)."""
-    ulps: Floats = np.ldexp(1.0, np.maximum(exponents, form.emin) - (form.digits - 1))
-    return ulps
 
 
 def few(count: Floats, allowances: Allowances = ALLOWANCES) -> Floats:
@@ -175,7 +164,7 @@ class ErrorModel:
     def __init__(self, reference_runs: Octaves | None, setting: Setting, exponents: Ints, use: Allowances) -> None:
         self.setting, self.exponents, self.use = setting, exponents, use
         #: The ulp of each octave; twice that if the expected values are rounded as well.
-        self.ulp = ulp_of_octave(exponents, setting.format) * (1 if setting.finer else 2)
+        self.ulp = setting.format.ulp_of_octave(exponents) * (1 if setting.finer else 2)
         #: Whether the model of sums is a limit of its own, in addition to reference runs.
         self._sums_count = reference_runs is None or (setting.accumulation or 1) > 1
         self._sums = inner_by_model(setting, exponents, use, use.sums_rms)
@@ -268,17 +257,11 @@ class ErrorModel:
         """Return the root mean square inner error in each window: corrected for few elements, and uncorrected."""
         if half_width not in self._by_window:
             count = np.maximum(sliding_sum(self._count, half_width), 1)
-            if self.setting.sampled:  # of the worst run
-                squares = np.max(
-                    [
-                        sliding_sum(square, half_width) / np.maximum(sliding_sum(number, half_width), 1)
-                        for square, number in zip(self._squares, self._counts, strict=True)
-                    ],
-                    axis=0,
-                )
-            else:
-                squares = sliding_sum(self._squares.sum(axis=0), half_width) / count
-            shown = np.sqrt(squares) * self._unit
+            # Of the worst run, if more of them can be computed.
+            apart = zip(self._squares, self._counts, strict=True)
+            runs = apart if self.setting.sampled else [(self._squares.sum(axis=0), self._count)]
+            squares = [sliding_sum(x, half_width) / np.maximum(sliding_sum(n, half_width), 1) for x, n in runs]
+            shown = np.sqrt(np.max(squares, axis=0)) * self._unit
             shown = np.minimum(shown, sys.float_info.max)  # the squares of float64 may overflow
             careful = few(count, self.use) * np.maximum(shown, unseen(count, self.ulp))
             self._by_window[half_width] = careful, shown * _few_up_to(self.use.independent, self.use.luck)[-1]
@@ -382,9 +365,8 @@ def judge_by_model(found: Measurement, setting: Setting, use: Allowances = ALLOW
     (error_max,) = device.error_max
     worst = int((error_max / allowed.element).argmax())
     value, limit = float(error_max[worst]), float(allowed.element[worst])
-    at_zero = _zero_errors(entries, setting)[0]
     findings = (
-        Finding(rule=Rule.ZERO, value=at_zero, limit=allowed.zero, allowed=allowed.of),
+        Finding(rule=Rule.ZERO, value=_zero_errors(entries, setting)[0], limit=allowed.zero, allowed=allowed.of),
         Finding(rule=Rule.ELEMENT, value=value, limit=limit, allowed=allowed.of),
         _root_mean_square(device, model),
         _blocks(found, setting, use),
@@ -423,16 +405,6 @@ def _rounding(sums: Sums | QuickMeasurement, setting: Setting, use: Allowances) 
     )
 
 
-def _within_reference_runs(ulps: Floats, shown: Floats, setting: Setting, use: Allowances) -> Finding:
-    """Compare few errors in ulp with those of reference runs at the same elements."""
-    largest = use.sampled_largest if setting.sampled else use.largest
-    allowed = use.element_ulps + largest * np.maximum(shown - 0.5, 0)
-    used = ulps / allowed
-    place = int(used.argmax())
-    value = float(ulps[place]) if shown[place] < math.inf else math.inf
-    return Finding(rule=Rule.ELEMENT_ULPS, value=value, limit=float(allowed[place]))
-
-
 def _few_elements(found: Measurement, setting: Setting, use: Allowances) -> Finding:
     """Accept what is certainly within the limits of every rule: the second shortcut.
 
@@ -446,8 +418,13 @@ def _few_elements(found: Measurement, setting: Setting, use: Allowances) -> Find
         if sums.abs_max <= limit and (few or _says_nothing_on_bias(found.actual.count, setting, use)):
             return Finding(rule=Rule.ELEMENT, value=sums.abs_max, limit=limit)
     elif few and all(each.count == sums.count for each in found.reference_runs):
-        shown = np.max([each.spread.entries().lower for each in found.reference_runs], axis=0)
-        return _within_reference_runs(sums.spread.entries().lower, shown, setting, use)
+        # The errors in ulp beside those of reference runs at the same elements.
+        ulps, shown = sums.spread.entries().lower, [each.spread.entries().lower for each in found.reference_runs]
+        worst, largest = np.max(shown, axis=0), use.sampled_largest if setting.sampled else use.largest
+        allowed = use.element_ulps + largest * np.maximum(worst - 0.5, 0)
+        place = int((ulps / allowed).argmax())
+        value = float(ulps[place]) if worst[place] < math.inf else math.inf
+        return Finding(rule=Rule.ELEMENT_ULPS, value=value, limit=float(allowed[place]))
     return Finding(rule=Rule.ELEMENT, value=sums.abs_max, limit=0.0)
 
 
@@ -504,11 +481,10 @@ def _root_mean_square(device: Octaves, model: ErrorModel) -> Finding:
 
 def _blocks(found: Measurement, setting: Setting, use: Allowances) -> Finding:
     """Compare each block's root mean square error with the largest of reference runs at its magnitude."""
-    rule = Rule.BLOCK
-    nothing = Finding(rule=rule, value=0.0, limit=math.inf)
+    nothing = Finding(rule=Rule.BLOCK, value=0.0, limit=math.inf)
     if not found.reference_runs or setting.distinct < FEW or not found.actual.blocks or setting.branching:
         return nothing
-    device, ulp_square = (np.concatenate(each) for each in zip(*found.actual.blocks, strict=True))
+    device, ulp_square = map(np.concatenate, zip(*found.actual.blocks, strict=True))
     reference_runs = [np.concatenate([block[0] for block in each.blocks]) for each in found.reference_runs]
     known = np.flatnonzero(~np.isnan(np.sum([device, *reference_runs], axis=0)))
     if not known.size:
@@ -526,7 +502,7 @@ def _blocks(found: Measurement, setting: Setting, use: Allowances) -> Finding:
         exponents = np.frexp(np.sqrt(ulp_square))[1] + setting.format.digits - 2
         limit += inner_by_model(setting, exponents, use, use.sums_rms)
     place = int((device / limit**2).argmax())
-    return Finding(rule=rule, value=math.sqrt(device[place]), limit=float(limit[place]), block=int(known[place]))
+    return replace(nothing, value=math.sqrt(device[place]), limit=float(limit[place]), block=int(known[place]))
 
 
 def _bias(found: Measurement, setting: Setting, use: Allowances) -> Finding:
@@ -534,20 +510,18 @@ def _bias(found: Measurement, setting: Setting, use: Allowances) -> Finding:
 
     Not judged where inner errors are as large as roundings: a whole row of results may share one error.
     """
-    value = max(map(abs, biases(found.actual)))
-    rule = Rule.BIAS
+    unjudged = Finding(rule=Rule.BIAS, value=max(map(abs, biases(found.actual))), limit=math.inf)
     if _says_nothing_on_bias(found.actual.count, setting, use):
-        return Finding(rule=rule, value=value, limit=math.inf)
+        return unjudged
     without = 0.0 if found.actual.ulp_max <= 2 else 1.0
     # The 90th percentile of the error beyond rounding, in ulp: a few elements may have cancelled.
-    inner = max(
-        (max(percentile(each.spread.entries(), 0.9) - 0.5, 0.0) for each in found.reference_runs), default=without
-    )
+    beyond = [max(percentile(each.spread.entries(), 0.9) - 0.5, 0.0) for each in found.reference_runs]
+    inner = max(beyond, default=without)
     if inner > 0.5:
-        return Finding(rule=rule, value=value, limit=math.inf)
+        return unjudged
     shown = max((max(map(abs, biases(each))) for each in found.reference_runs), default=0.0)
     chance = 6 * 0.3 / math.sqrt(found.actual.count)
-    return Finding(rule=rule, value=value, limit=use.bias_ulps + use.largest * shown + use.rms * inner + chance)
+    return replace(unjudged, limit=use.bias_ulps + use.largest * shown + use.rms * inner + chance)
 
 
 def _says_nothing_on_bias(count: int, setting: Setting, use: Allowances) -> bool:

@@ -10,47 +10,30 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pytest_ascend.precision.formats import Format
-from pytest_ascend.precision.tallies import (
-    EXACT_UP_TO,
-    SHARES,
-    WORDS,
-    Dense,
-    Sums,
-    pieces,
-    products,
-)
+from pytest_ascend.precision.formats import INTEGERS, Floats, Format
+from pytest_ascend.precision.tallies import EXACT_UP_TO, SHARES, WORDS, Dense, Sums, pieces, products
 
-Floats: TypeAlias = npt.NDArray[Any]
-
-#: Elements of a chunk, so that its arrays stay in a core's cache.
-CHUNK = 3 << 13
-#: The same of a quick look, which does little with each: smaller ones have threads wait for each other's Python.
-LOOK = 4 * CHUNK
+#: Elements of a chunk, so that its arrays stay in a core's cache; and of one of a quick look, which does little with
+#: each: smaller ones have threads wait for each other's Python.
+CHUNK, LOOK = 3 << 13, 12 << 13
 #: From so many elements on, so many threads share the work.
 PARALLEL_FROM, THREADS = 1 << 21, min(4, os.cpu_count() or 1)
 #: Below this, every figure is computed in float64, whatever the inputs are.
 WIDE_UP_TO = 1 << 16
 
-#: Integer types for the bits of a number, by its bytes; torch has no isfinite for 8 bits.
-_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-
-class Observer(Protocol):
-    """Something that also processes every chunk."""
-
-    def add(self, actual: Floats, expected: Floats, *reference_runs: Floats) -> None:
-        """Process a chunk of finite pairs (float64), with the reference runs there, finite or not."""
+#: Gets every chunk of finite pairs (float64), actual and expected, with the reference runs there, finite or not.
+Observer: TypeAlias = Callable[..., None]
 
 
 @dataclass(slots=True)
@@ -108,9 +91,9 @@ def measured_equal(actual: torch.Tensor, expected: torch.Tensor, form: Format) -
     """
     if (actual.dtype, actual.device) != (expected.dtype, expected.device):
         return None
-    bits = _BITS.get(actual.element_size())
-    if bits is None or not torch.equal(actual.view(bits), expected.view(bits)):
-        return None
+    bits = INTEGERS[actual.element_size()]
+    if bits is torch.int8 or not torch.equal(actual.view(bits), expected.view(bits)):
+        return None  # torch has no isfinite for 8 bits
     count, finite = actual.numel(), int(torch.count_nonzero(actual.isfinite()))
     nan = int(torch.count_nonzero(actual.isnan())) if finite < count else 0
     infinite = count - finite - nan
@@ -143,7 +126,7 @@ def _measured(
                 _add_finite(found.actual, actual, expected, start)
             if observer is not None:
                 places = slice(None) if is_finite else _finite(actual, expected, form)
-                observer.add(*(each[places].to(torch.float64).numpy() for each in chunk))
+                observer(*(each[places].to(torch.float64).numpy() for each in chunk))
             for sums, values in zip(found.reference_runs, reference_runs, strict=True):
                 if not dense.add(sums, values, expected, start):
                     _add_finite(sums, values, expected, start)
@@ -176,8 +159,13 @@ def _add_finite(sums: Sums, actual: torch.Tensor, expected: torch.Tensor, start:
     for keep in (~is_overflow, is_overflow):
         if keep.any():
             part = Sums(sums.format, is_beside=sums.is_beside)
-            if keep is is_overflow:
-                _add_overflows(part, ours[keep], theirs[keep])
+            if keep is is_overflow:  # infinite errors
+                octaves = theirs[keep].abs().numpy().view(np.int64) >> 52
+                part.count, part.abs_argmax, part.expected_max = octaves.size, 0, float(theirs[keep].abs().max())
+                part.abs_max = part.abs_sum = part.square_sum = part.actual_square_sum = math.inf
+                part.expected_square_sum = part.rel_max = part.rel_sum = math.inf
+                part.ulp_max = part.ulp_sum = part.ulp_square_sum = math.inf
+                part.spread.add(octaves, np.full(octaves.size, math.inf))
             else:
                 Dense(int(keep.sum()), torch.float64).add(part, ours[keep], theirs[keep], 0)
             part.abs_argmax = start + int(places[keep][part.abs_argmax])
@@ -185,15 +173,6 @@ def _add_finite(sums: Sums, actual: torch.Tensor, expected: torch.Tensor, start:
     if sums.block:
         unknown = np.full(-(-actual.numel() // sums.block), np.nan)
         sums.blocks.append((unknown, unknown))
-
-
-def _add_overflows(sums: Sums, actual: torch.Tensor, expected: torch.Tensor) -> None:
-    """Process finite pairs (float64) whose difference overflows: as infinite errors."""
-    octaves = expected.abs().numpy().view(np.int64) >> 52
-    sums.count, sums.abs_argmax, sums.expected_max = actual.numel(), 0, float(expected.abs().max())
-    sums.abs_max = sums.abs_sum = sums.square_sum = sums.actual_square_sum = sums.expected_square_sum = math.inf
-    sums.rel_max = sums.rel_sum = sums.ulp_max = sums.ulp_sum = sums.ulp_square_sum = math.inf
-    sums.spread.add(octaves, np.full(octaves.size, math.inf))
 
 
 Mask: TypeAlias = npt.NDArray[np.bool_]

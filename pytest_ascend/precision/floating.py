@@ -1,42 +1,211 @@
-"""Judging real floating-point tensors."""
+"""Judging real floating-point tensors: by the error model, or by a published rule, which gets every chunk."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from pytest_ascend.precision import errors
 from pytest_ascend.precision.diagnosis import Sample, causes, index_of, map_of, pattern_of, worst_elements
 from pytest_ascend.precision.error_model import Finding, judge_by_model, judge_quickly
-from pytest_ascend.precision.errors import (
-    CHUNK,
-    FINITE,
-    NAMES,
-    Measurement,
-    QuickMeasurement,
-    accepts,
-    classes,
-    classes_in,
-    measure,
-    measured_equal,
-    quick_measure,
-)
-from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Allowances, Format, Setting
-from pytest_ascend.precision.rules import RULES
-from pytest_ascend.precision.settings import explain
-from pytest_ascend.precision.standards import ANY, DEFAULT, STANDARDS, Standard, adjusted
+from pytest_ascend.precision.errors import Measurement, Observer
+from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Allowances, Floats, Format, Setting
+from pytest_ascend.precision.settings import ANY, DEFAULT, STANDARDS, Request, Standard, adjusted, explain
 from pytest_ascend.precision.tallies import SHARES, percentiles, pieces
 from pytest_ascend.records.verdict import Limit, Rule, Verdict, Worst
+from pytest_ascend.system.errors import UsageError
 
-if TYPE_CHECKING:
-    from pytest_ascend.precision.settings import Request
+Numbers: TypeAlias = Mapping[str, float]
+#: A published rule: what gets every chunk, and what returns the deciding finding after the pass.
+Published: TypeAlias = tuple[Observer, Callable[[Measurement], Finding]]
 
-Floats: TypeAlias = npt.NDArray[Any]
+
+@dataclass(slots=True)
+class Errors:
+    """Errors beside a bound at each expected value: how many exceed it, and their sum and largest as multiples."""
+
+    bound: Callable[[Floats], Floats]
+    beyond: int = 0
+    total: float = 0.0
+    largest: float = 0.0
+
+    def add(self, actual: Floats, expected: Floats, *_reference_runs: Floats) -> None:
+        """Process a chunk."""
+        error, bound = np.abs(actual - expected), self.bound(expected)
+        ratio = error / bound
+        self.beyond += int(np.count_nonzero(error > bound))
+        self.total += float(ratio.sum())
+        self.largest = max(self.largest, float(ratio.max(initial=0.0)))
+
+
+def relative(numbers: Numbers, _form: Format) -> Published:
+    """Mean and maximum of the relative error, whose denominator is the magnitude plus ``offset``.
+
+    Both have to be below their limits; equal is too much.
+    """
+    seen = Errors(lambda expected: np.abs(expected) + numbers["offset"])
+    limit, mean_limit = (math.nextafter(numbers[name], 0) for name in ("max", "mean"))
+
+    def finding(found: Measurement) -> Finding:
+        average = seen.total / max(found.actual.count, 1)
+        mean = Finding(rule="mean relative error", value=average, limit=mean_limit)
+        largest = Finding(
+            rule="largest relative error",
+            value=seen.largest,
+            limit=limit,
+            allowed=lambda expected: limit * seen.bound(expected),
+        )
+        return largest if largest.is_broken else max(mean, largest, key=lambda each: each.used)
+
+    return seen.add, finding
+
+
+def mixed(numbers: Numbers, form: Format) -> Published:
+    """A share of the elements within ``atol + rtol * abs(expected)``, and none beyond ``max(floor, ulps)``."""
+    usual = _within_tolerances(numbers)
+    far = Errors(lambda expected: np.maximum(numbers["floor"], numbers["ulps"] * form.ulp(np.abs(expected))))
+
+    def add(*chunk: Floats) -> None:
+        usual.add(*chunk)
+        far.add(*chunk)
+
+    def finding(found: Measurement) -> Finding:
+        rule = "error of one element, as a multiple of max(floor, 32 ulp)"
+        furthest = Finding(rule=rule, value=far.largest, limit=1.0, allowed=far.bound)
+        rule, share = "share of elements beyond atol + rtol * abs(expected)", usual.beyond / max(found.actual.count, 1)
+        beyond = Finding(rule=rule, value=share, limit=1 - numbers["share"], allowed=usual.bound)
+        return furthest if furthest.is_broken else max(furthest, beyond, key=lambda each: each.used)
+
+    return add, finding
+
+
+def close(numbers: Numbers, _form: Format) -> Published:
+    """Every element within ``atol + rtol * abs(expected)``."""
+    seen, rule = _within_tolerances(numbers), "error of one element, as a multiple of atol + rtol * abs(expected)"
+    return seen.add, lambda _: Finding(rule=rule, value=seen.largest, limit=1.0, allowed=seen.bound)
+
+
+def _within_tolerances(numbers: Numbers) -> Errors:
+    return Errors(lambda expected: numbers["atol"] + numbers["rtol"] * np.abs(expected))
+
+
+def ulp(numbers: Numbers, form: Format) -> Published:
+    """A share of the elements beyond a number of ulp, or (if the standard has one) the mean error in ulp.
+
+    A low mean suffices, as does a low share.
+    """
+    seen = Errors(lambda expected: numbers["ulps"] * form.ulp(np.abs(expected)))
+    limit, rule = math.nextafter(numbers["share"], 0), f"share of elements beyond {numbers['ulps']:g} ulp"
+
+    def finding(found: Measurement) -> Finding:
+        count = max(found.actual.count, 1)
+        share = Finding(rule=rule, value=seen.beyond / count, limit=limit, allowed=seen.bound)
+        mean = Finding(rule="mean error in ulp", value=found.actual.ulp_sum / count, limit=numbers["mean"])
+        return mean if share.is_broken and not mean.is_broken else share
+
+    return seen.add, finding
+
+
+def thousandth(numbers: Numbers, _form: Format) -> Published:
+    """A share of the elements with a relative error of at most 0.1 %, which the sums have."""
+
+    def finding(found: Measurement) -> Finding:
+        rule, count = "share of elements beyond 0.1 %", found.actual.count
+        share, limit = 1 - found.actual.within[0] / count if count else 0.0, 1 - numbers["share"]
+        return Finding(rule=rule, value=share, limit=limit, allowed=lambda expected: 0.001 * np.abs(expected))
+
+    return lambda *_: None, finding
+
+
+def binary(numbers: Numbers, _form: Format) -> Published:
+    """Bitwise equality: one element is enough; zeros of different sign are unequal."""
+    unequal, limit = [0], numbers["elements"]
+
+    def add(actual: Floats, expected: Floats, *_reference_runs: Floats) -> None:
+        unequal[0] += int(np.count_nonzero((actual != expected) | (np.signbit(actual) != np.signbit(expected))))
+
+    return add, lambda _: Finding(rule=Rule.UNEQUAL_BITS, value=float(unequal[0]), limit=limit, allowed=np.zeros_like)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Errors of one side. Values below ``small_value`` are counted separately, if off by ``small_atol``."""
+
+    numbers: Numbers
+    count: int = 0
+    square_sum: float = 0.0
+    usual: int = 0
+    rel_sum: float = 0.0
+    rel_max: float = 0.0
+    small_off: int = 0
+
+    def add(self, actual: Floats, expected: Floats) -> None:
+        """Process a chunk (float64)."""
+        error, magnitude = np.abs(actual - expected), np.abs(expected)
+        is_small = magnitude < self.numbers["small_value"]
+        ratio = error[~is_small] / magnitude[~is_small]
+        self.count += error.size
+        self.square_sum += float(error.dot(error))
+        self.usual += ratio.size
+        self.rel_sum += float(ratio.sum())
+        self.rel_max = max(self.rel_max, float(ratio.max(initial=0.0)))
+        self.small_off += int(np.count_nonzero(error[is_small] > self.numbers["small_atol"]))
+
+    def figures(self) -> dict[str, tuple[str, float]]:
+        """Return the figures compared with the other side's, and what they are called, by the names of their limits."""
+        return {
+            "max_rel": ("largest relative error", self.rel_max),
+            "mean_rel": ("mean relative error", self.rel_sum / max(self.usual, 1)),
+            "rmse": ("RMSE", math.sqrt(self.square_sum / max(self.count, 1))),
+            "small": ("share of small values that are off", self.small_off / max(self.count - self.usual, 1)),
+        }
+
+
+#: The least share that a second device without any counts as.
+_FROM_NOTHING = 10_000.0
+
+
+def ratio(numbers: Numbers, _form: Format) -> Published:
+    """The device's errors over those of a second device, each of which counts as at least the floor.
+
+    The second device's results in the same dtype are the reference run; of these only finite values count.
+    """
+    ours, theirs = Tally(numbers), Tally(numbers)
+
+    def add(actual: Floats, expected: Floats, *reference_runs: Floats) -> None:
+        if not reference_runs:
+            raise UsageError(
+                "standard benchmark-ratio needs the result of a second device",
+                hint="give reference_runs=..., the same function run on the CPU in the same dtype",
+            )
+        ours.add(actual, expected)
+        finite = np.isfinite(reference_runs[0])
+        theirs.add(reference_runs[0][finite], expected[finite])
+
+    def finding(_: Measurement) -> Finding:
+        found, others = [], theirs.figures()
+        for key, (title, mine) in ours.figures().items():
+            its = others[key][1]
+            if key != "small":
+                value = mine / max(its, numbers["floor"])
+            else:
+                value = mine / its if its else _FROM_NOTHING if mine else 1.0
+            rule = f"{title}, as a multiple of the second device's"
+            found.append(Finding(rule=rule, value=value, limit=numbers[key]))
+        return max(found, key=lambda each: each.used)
+
+    return add, finding
+
+
+#: The rules that a row of the table of standards can name.
+RULES: Mapping[str, Callable[[Numbers, Format], Published]] = {
+    each.__name__: each for each in (relative, mixed, close, ulp, thousandth, ratio, binary)
+}
 
 #: The most wrong elements that are looked at for a pattern.
 LOOKED_AT = 1 << 16
@@ -55,17 +224,17 @@ def judge_floating(
             seen = _at_first_sight(path, tensors, form, request, standard)
         if seen is not None:
             return seen
-    rule = None if standard.rule == "model" else RULES[standard.rule](numbers, form)
-    equal = measured_equal(actual, expected, form) if standard.rule == "binary" else None
-    found = equal or measure(actual, expected, reference_runs, form, rule)
+    observe, finding_of = RULES[standard.rule](numbers, form) if standard.rule != "model" else (None, None)
+    equal = errors.measured_equal(actual, expected, form) if standard.rule == "binary" else None
+    found = equal or errors.measure(actual, expected, reference_runs, form, observe)
     if found.nonfinite.mismatches:
-        got, wanted = (NAMES[each] for each in found.nonfinite.first_is)
+        got, wanted = (errors.NAMES[each] for each in found.nonfinite.first_is)
         text = f"{got} where {wanted} is expected"
         finding = Finding(rule=text, value=float(found.nonfinite.mismatches), limit=0.0)
     else:
         with np.errstate(all="ignore"):
-            if rule is not None:
-                finding = rule.finding(found)
+            if finding_of is not None:
+                finding = finding_of(found)
             else:
                 sums, largest = found.actual, (each.ulp_max for each in found.reference_runs)
                 root = min((sums.expected_square_sum / max(sums.count, 1)) ** 0.5, sums.expected_max)
@@ -84,37 +253,31 @@ def _at_first_sight(
     size = actual.numel()
     if not size or not all(each.device.type == "cpu" and each.is_contiguous() for each in tensors):
         return None
-    found = quick_measure(actual, expected, form, only_rounding=bool(reference_runs))
+    found = errors.quick_measure(actual, expected, form, only_rounding=bool(reference_runs))
     if found is None:
         return None
     setting = _setting(expected, form, request, (found.expected_square_sum / found.count) ** 0.5)
     finding = judge_quickly(found, setting, _allowances(standard.numbers(form.name)), is_beside=bool(reference_runs))
     if finding is None:
         return None
+    # Figures are computed from the tensors on reading; only a few if the tensors have changed since.
+    versions = [each._version for each in tensors]  # noqa: SLF001 - no public name exists
+
+    def compute() -> Mapping[str, float]:
+        if versions != [each._version for each in tensors]:  # noqa: SLF001
+            return {}
+        return figures(errors.measure(actual, expected, reference_runs, form))
+
     return Verdict(
         path=path,
         agrees=True,
         standard=standard.label,
         headline="agrees",
-        metrics=_figures_later(tensors, form, found, finding),
+        metrics=Figures({"count": float(found.count), "max_abs": found.furthest, "limit_used": finding.used}, compute),
         worst=_worst(tensors, found.place(actual, expected)) if found.furthest else None,
         limit=Limit(name=str(finding.rule), value=finding.limit),
         waiver=standard.waiver,
     )
-
-
-def _figures_later(tensors: Sequence[torch.Tensor], form: Format, found: QuickMeasurement, finding: Finding) -> Figures:
-    """Return figures that are computed from the tensors on reading; only a few if the tensors have changed since."""
-    versions = [each._version for each in tensors]  # noqa: SLF001 - no public name exists
-    actual, expected, *reference_runs = tensors
-
-    def compute() -> Mapping[str, float]:
-        if versions != [each._version for each in tensors]:  # noqa: SLF001
-            return {}
-        return figures(measure(actual, expected, reference_runs, form))
-
-    known = {"count": float(found.count), "max_abs": found.furthest, "limit_used": finding.used}
-    return Figures(known, compute)
 
 
 def _allowances(numbers: Mapping[str, float]) -> Allowances:
@@ -188,7 +351,7 @@ ALTOGETHER: dict[str, str] = {
 
 
 def _pattern_of_all(tensors: Sequence[torch.Tensor], found: Measurement, finding: Finding) -> str:
-    ours, theirs = (each.numpy() for each in next(pieces(tensors[:2], CHUNK, torch.float64)))
+    ours, theirs = (each.numpy() for each in next(pieces(tensors[:2], errors.CHUNK, torch.float64)))
     where = ALTOGETHER.get(finding.rule, "")
     if finding.block is not None:
         start = finding.block * found.actual.block
@@ -201,7 +364,7 @@ def _wrong_elements(tensors: Sequence[torch.Tensor], found: Measurement, finding
     """Go over the tensors again, to find the elements beyond the limit and the worst of them."""
     parts: list[tuple[Floats, Floats, Floats]] = []
     total, worst, start, furthest = 0, -1, 0, 0.0
-    for piece in pieces(tensors, CHUNK, torch.float64):
+    for piece in pieces(tensors, errors.CHUNK, torch.float64):
         arrays = [each.numpy() for each in piece]
         with np.errstate(all="ignore"):
             if found.actual.count < tensors[0].numel():
@@ -225,14 +388,14 @@ def _beyond(arrays: Sequence[Floats], found: Measurement, finding: Finding) -> F
     """Return each element's error as a multiple of its limit; Inf where NaN or Inf is in the wrong place."""
     actual, expected, *reference_runs = arrays
     form = found.actual.format
-    is_number = classes_in(expected, form) == FINITE
-    finite = (classes(actual) == FINITE) & is_number
+    is_number = errors.classes_in(expected, form) == errors.FINITE
+    finite = (errors.classes(actual) == errors.FINITE) & is_number
     ratio = np.zeros(actual.shape)
     if finding.allowed is not None:
         ours, theirs = actual[finite], expected[finite]
         error = np.abs(ours - theirs)
         ratio[finite] = np.where(error == 0, 0.0, error / finding.allowed(theirs))
-    ratio[~accepts(actual, expected, reference_runs, form)] = np.inf
+    ratio[~errors.accepts(actual, expected, reference_runs, form)] = np.inf
     if not found.nonfinite.explains_nan(form):
         ratio[np.isnan(actual) & is_number] = np.inf
     return ratio

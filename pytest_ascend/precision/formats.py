@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-Array = npt.NDArray[np.floating]
+#: Arrays of floating-point numbers, and of integers, of any width and shape.
+Floats: TypeAlias = npt.NDArray[Any]
+Ints: TypeAlias = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +37,13 @@ class Format:
         """The largest relative error of one rounding: half a unit in the last place of 1."""
         return 2.0**-self.digits
 
-    def ulp(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return the unit in the last place of this format at each of ``values`` (finite, any shape)."""
-        exponents = (values.view(np.int64) >> 52 & 0x7FF) - 1023
-        ulps: npt.NDArray[np.float64] = np.ldexp(1.0, np.maximum(exponents, self.emin) - (self.digits - 1))
+    def ulp(self, values: Floats) -> Floats:
+        """Return the unit in the last place of this format at each of ``values`` (finite, not negative, any shape)."""
+        return self.ulp_of_octave((values.view(np.int64) >> 52 & 0x7FF) - 1023)
+
+    def ulp_of_octave(self, exponents: Ints) -> Floats:
+        """Return the unit in the last place of the numbers from 2**exponent to 2**(exponent + 1)."""
+        ulps: Floats = np.ldexp(1.0, np.maximum(exponents, self.emin) - (self.digits - 1))
         return ulps
 
 
@@ -62,6 +68,10 @@ REAL_PARTS: dict[torch.dtype, torch.dtype] = {
     torch.complex64: torch.float32,
     torch.complex128: torch.float64,
 }
+
+
+#: Integers of the size of a number, by its bytes.
+INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -79,9 +79,8 @@ def deciding(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tenso
     name = name.removesuffix("_") if not name.startswith("_") else name
     if name not in DECIDING or (name == "div" and not kwargs.get("rounding_mode")):
         return None
-    if name == "_to_copy" and (kwargs.get("dtype") or torch.float32).is_floating_point:
-        return None
-    if not any(isinstance(each, Tensor) and each.is_floating_point() for each in args[:2]):
+    is_conversion = name == "_to_copy" and (kwargs.get("dtype") or torch.float32).is_floating_point
+    if is_conversion or not any(isinstance(each, Tensor) and each.is_floating_point() for each in args[:2]):
         return None
     by = DECIDING[name][0]
     found = args[by] if isinstance(by, int) else by(*args[:2])

@@ -69,8 +69,10 @@ def leaves(whole: Leaf, depth: int = 0) -> Iterator[Leaf | StructureMismatch]:
         runs = [_parts_of_run(one, whole.expected, whole.path) for one in whole.reference_runs]
         for key, value in expected.items():
             if key in parts:
-                path = whole.path + _step(whole.actual, key)
-                yield from leaves(Leaf(path, parts[key], value, tuple(one.get(key) for one in runs)), depth + 1)
+                named = f"[{key!r}]" if isinstance(whole.actual, Mapping) else f".{key}"
+                step = f"[{key}]" if isinstance(key, int) else named
+                own = tuple(one.get(key) for one in runs)
+                yield from leaves(Leaf(whole.path + step, parts[key], value, own), depth + 1)
 
 
 def children(value: Any) -> dict[Any, Any] | None:
@@ -100,11 +102,9 @@ def _holds_tensors(value: Any, depth: int) -> bool:
         return True
     if depth > DEEPEST or isinstance(value, str | bytes | int | float | np.ndarray | None):
         return False
-    if isinstance(value, Mapping | list | tuple | set | frozenset):
-        return any(
-            _holds_tensors(part, depth + 1) for part in (value.values() if isinstance(value, Mapping) else value)
-        )
-    return is_holder(value, depth + 1)
+    if not isinstance(value, Mapping | list | tuple | set | frozenset):
+        return is_holder(value, depth + 1)
+    return any(_holds_tensors(part, depth + 1) for part in (value.values() if isinstance(value, Mapping) else value))
 
 
 def mapped(
@@ -174,6 +174,13 @@ def _with(value: Any, parts: Mapping[str, Any]) -> Any:
     return made
 
 
+def widened(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a floating tensor as float64, a complex one as complex128, any other unchanged."""
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
 def tensors_in(value: Any, *, into_objects: bool = True) -> list[torch.Tensor]:
     """Return every tensor of a structure, in order; see :func:`mapped`."""
     found: list[torch.Tensor] = []
@@ -196,18 +203,9 @@ def _parts_of_run(reference_runs: Any, expected: Any, path: str) -> dict[Any, An
     return parts
 
 
-def _step(container: Any, key: Any) -> str:
-    if isinstance(key, int):
-        return f"[{key}]"
-    return f"[{key!r}]" if isinstance(container, Mapping) else f".{key}"
-
-
 def kind(value: Any) -> str:
     """Describe the kind of a value."""
-    if isinstance(value, torch.Tensor):
-        return "a tensor"
-    if value is None:
-        return "None"
-    parts = children(value)
-    name = type(value).__name__
+    if isinstance(value, torch.Tensor | None):
+        return "None" if value is None else "a tensor"
+    parts, name = children(value), type(value).__name__
     return name if parts is None else f"{name} of {len(parts)}"

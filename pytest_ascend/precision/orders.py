@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
+from pytest_ascend.precision.formats import INTEGERS
 from pytest_ascend.precision.jumps import deciding
 from pytest_ascend.system.dispatching import EagerDispatchMode
 
@@ -76,11 +77,11 @@ def _variance(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Sum the squared deviations from the mean in float32; the CPU does so in float64."""
     if func._overloadname != "correction" or x.dtype is torch.float64:  # noqa: SLF001 - no public name exists
         return _reduction(func, x, *args, **kwargs)
-    dims, correction = args[0] if args else kwargs.get("dim"), kwargs.get("correction")
-    dims, wide = dims or list(range(x.dim())), x.float()
+    dims, wide = (args[0] if args else kwargs.get("dim")) or list(range(x.dim())), x.float()
     squares = _flipped(wide - wide.mean(dims, keepdim=True), dims).square()
     made = squares.mean(dims, keepdim=kwargs.get("keepdim", False))
     count = wide.numel() // max(made.numel(), 1)
+    correction = kwargs.get("correction")
     left = count - (1 if correction is None else correction)
     if left <= 0:
         return func(x, *args, **kwargs)
@@ -117,8 +118,7 @@ def _layer_norm(func: Any, x: Tensor, shape: Sequence[int], weight: Any, *rest: 
 
 
 def _layer_norm_backward(func: Any, grad: Tensor, x: Tensor, shape: Any, *rest: Any) -> Any:
-    made = func(_flipped(grad), _flipped(x), shape, *map(_flipped, rest))
-    return tuple(map(_back, made))
+    return tuple(map(_back, func(_flipped(grad), _flipped(x), shape, *map(_flipped, rest))))
 
 
 def _normalization(inputs: int, *, batch: bool) -> Way:
@@ -213,12 +213,14 @@ def _is_short(value: Any) -> bool:
 
 def _rounded(usual: Any, exact: Any) -> Any:
     """Round to a result's usual dtype: some to the farther neighbour, by their last bits, in late orders at random."""
-    if not _is_short(usual) or usual.dtype not in BITS or (usual.dtype is torch.bfloat16 and not _order.get()):
+    # bfloat16 is computed in float32 everywhere and rounded once; but models differ in where that happens, so that
+    # other orders round some values the other way.
+    order = _order.get()
+    if not _is_short(usual) or usual.element_size() == 1 or (usual.dtype is torch.bfloat16 and not order):
         return usual
     nearest = exact.to(usual.dtype)
-    bits = nearest.view(BITS[usual.dtype])
+    bits = nearest.view(INTEGERS[usual.element_size()])
     outwards = (exact.abs() - nearest.double().abs()).sign().to(bits.dtype)
-    order = _order.get()
     chosen = _by_chance(bits) if order > EARLY else bits & 3 == order % 4 if order else bits & 1 == 1
     if order > EARLY and not order % 2 and usual.dtype is torch.float16:
         # Where a chip computes in float16 itself, it can be off by a unit either way; and 1 - sigmoid multiplies that.
@@ -236,9 +238,6 @@ def _by_chance(like: Tensor) -> Tensor:
 EARLY = 6
 #: Four orders cover all elements of what is saved for a gradient.
 FAITHFUL_UP_TO = 4
-#: Integers of the same width. bfloat16 is computed in float32 everywhere and rounded once; but models differ in where
-#: that happens, so that other orders round some values the other way.
-BITS = {torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16}
 
 
 def _saved(way: Way) -> Way:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from pytest_ascend.precision.choices import DRAWN_ON_CPU, RANDOM, OpenCall, OpenCalls, OperatorNames
 from pytest_ascend.precision.jumps import WAYS, moved_decisions
-from pytest_ascend.precision.nested import mapped, tensors_in
+from pytest_ascend.precision.nested import mapped, tensors_in, widened
 from pytest_ascend.precision.orders import EARLY, SHORT, other_order
 from pytest_ascend.precision.stand_ins import (
     autocast_elsewhere,
@@ -106,13 +106,10 @@ class Reference(Tensor):
             return made
         source = references[0].source
         leaves, spec = tree_flatten(made)
-        kept = [
-            Reference.of(each, source, partial(_applied, func, (args, kwargs), place))
-            if isinstance(each, Tensor) and each.is_floating_point()
-            else each
-            for place, each in enumerate(leaves)
-        ]
-        return tree_unflatten(kept, spec)
+        for place, each in enumerate(leaves):
+            if isinstance(each, Tensor) and each.is_floating_point():
+                leaves[place] = Reference.of(each, source, partial(_applied, func, (args, kwargs), place))
+        return tree_unflatten(leaves, spec)
 
 
 def _of_class(value: Tensor, kind: type[Tensor]) -> Any:
@@ -124,7 +121,7 @@ def _of_class(value: Tensor, kind: type[Tensor]) -> Any:
 def _applied(func: Any, arguments: tuple[Any, Any], place: int, mode: Mode, count: int) -> tuple[Tensor, ...]:
     """Return the results of a step for each reference run."""
     leaves, spec = tree_flatten(arguments)
-    runs = [each.ways(mode, count) if isinstance(each, Reference) else repeat(each) for each in leaves]
+    runs = [each.ways(mode, count) if isinstance(each, Reference) else itertools.repeat(each) for each in leaves]
     made = []
     for own in zip(*runs, strict=False):  # as many as the reference with the fewest has
         given, named = tree_unflatten(list(own), spec)
@@ -216,9 +213,12 @@ class Source:
 
     def known(self, exact: Any) -> Any:
         """Return references for an already known float64 result."""
-        self._shapes = [each.shape for each in tensors_in(exact)]
-        ways = iter([partial(self._part, place) for place in range(len(self._shapes))])
-        return mapped(exact, lambda each: Reference.of(each, self, next(ways)))
+        self._shapes, places = [each.shape for each in tensors_in(exact)], itertools.count()
+
+        def ways(place: int, mode: Mode, count: int) -> tuple[Tensor, ...]:
+            return tuple(each[place] for each in self._leaves(mode, count) if len(each) > place)
+
+        return mapped(exact, lambda each: Reference.of(each, self, partial(ways, next(places))))
 
     def mode(self, dtype: torch.dtype) -> Mode:
         """Return how a device computed a result of ``dtype``, as far as known."""
@@ -239,9 +239,6 @@ class Source:
         mode = self.mode(dtype)
         how = f", under autocast to {str(mode.autocast).removeprefix('torch.')}" if mode.autocast else ""
         return f"judged beside {count} results of the CPU in {name}{how}, in different orders of summation"
-
-    def _part(self, place: int, mode: Mode, count: int) -> tuple[Tensor, ...]:
-        return tuple(each[place] for each in self._leaves(mode, count) if len(each) > place)
 
     def _leaves(self, mode: Mode, count: int) -> list[list[Tensor]]:
         """Return the tensors of the output, computed once per reference run."""
@@ -381,8 +378,7 @@ def _strided(value: Tensor) -> Tensor:
 
 
 def _widen(value: Tensor) -> Tensor:
-    dtype = torch.complex128 if value.is_complex() else torch.float64 if value.is_floating_point() else value.dtype
-    return _own(value, value.detach().to(dtype))
+    return _own(value, widened(value.detach()))
 
 
 def _to(dtype: torch.dtype | None, value: Tensor) -> Tensor:

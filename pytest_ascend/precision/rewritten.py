@@ -16,8 +16,7 @@ from pytest_ascend.precision.canaries import Canaries
 from pytest_ascend.precision.capture import Call, run
 from pytest_ascend.precision.compare import compare, joined
 from pytest_ascend.precision.diagnosis import without_hf32
-from pytest_ascend.precision.layer_report import Layer, LayerReport, noted, relative_error
-from pytest_ascend.precision.layers import ModuleCopies, check_module
+from pytest_ascend.precision.layers import Layer, LayerReport, ModuleCopies, check_module, noted, relative_error
 from pytest_ascend.precision.nested import Leaf, leaves, mapped, tensors_in
 from pytest_ascend.precision.orders import SHORT
 from pytest_ascend.precision.reference import COUNTS_OF_MANY, Reference, Source, plain
@@ -74,9 +73,8 @@ def models(
     with without_hf32(device) as note:
         calls = run(copy.deepcopy(model).to(device), args, named, None, False)[1]
     found = [(call, (pairs[call.name], call.number)) for call in calls if call.name in pairs]
-    copies = [
-        ModuleCopies(dict(copy.deepcopy(each).cpu().named_modules()), None, standard) for each in (model, original)
-    ]
+    modules = [dict(copy.deepcopy(each).cpu().named_modules()) for each in (model, original)]
+    copies = [ModuleCopies(each, None, standard) for each in modules]
     found = [each for each in found if each[1] in expected]
     judged = [_against(call, key, expected[key], copies) for call, key in found]
     layers = _without_inner_values([call for call, _ in found], judged)
@@ -141,26 +139,22 @@ def _lacking(path: str, actual: Any, expected: Any) -> list[str]:
     return lacking if len(lacking) < len(parts) else []
 
 
-def _compared(call: Call, expected: Any, standard: str | None) -> Verdict:
-    """Judge an output by the parts that both models have."""
-    verdict = compare(call.output, expected, name=call.label, standard=standard)
-    lacking = _lacking(call.label, call.output, expected)
-    return joined([each for each in verdict.leaves if each.path not in lacking], call.label) if lacking else verdict
-
-
 def _against(
     call: Call, key: tuple[str, int], theirs: tuple[list[Tensor], Any], copies: Sequence[ModuleCopies]
 ) -> Layer:
     (given, output), other = theirs, replace(call, name=key[0])
     tensors, standard = tensors_in((call.args, call.kwargs)), copies[0].standard
     pairs = [(a, b) for a, b in zip(tensors, given, strict=False) if a.shape == b.shape]
+    forward = compare(call.output, output, name=call.label, standard=standard)
+    if lacking := _lacking(call.label, call.output, output):  # it is judged by the parts that both models have
+        forward = joined([each for each in forward.leaves if each.path not in lacking], call.label)
     layer = Layer(
         label=call.label if call.label == other.label else f"{call.label} = {other.label}",
         kind=call.kind,
         input_error=relative_error((call.args, call.kwargs), mapped(given, plain)),
         input_agrees=all(compare(a, b, standard=standard).agrees for a, b in pairs),
         output_error=relative_error(*_pairs(call.output, mapped(output, plain))),
-        forward=_compared(call, output, standard).in_full(),  # as of layers: verdicts would keep all tensors
+        forward=forward.in_full(),  # as of layers: verdicts would keep all tensors
     )
     dtypes = {each.dtype for each in tensors_in(call.output)}
     is_alike = layer.input_agrees and len(pairs) == len(tensors) == len(given)

@@ -13,17 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pytest_ascend.precision.formats import Format
-
-Floats: TypeAlias = npt.NDArray[Any]
-Ints: TypeAlias = npt.NDArray[Any]
+from pytest_ascend.precision.formats import Floats, Format, Ints
 
 #: Up to this many elements, each is kept; more are counted in bins.
 EXACT_UP_TO = 1024
@@ -136,9 +132,7 @@ def percentile(entries: Entries, share: float) -> float:
 
 #: Percentiles of the error in every verdict.
 PERCENTILES = (50.0, 99.0, 99.9)
-_NAMES = tuple(f"ulp_p{each:g}" for each in PERCENTILES)
-_RANKS = np.array(PERCENTILES) / 100
-_PLACES = tuple(zip(_NAMES, _RANKS.tolist(), strict=True))
+_NAMES, _RANKS = tuple(f"ulp_p{each:g}" for each in PERCENTILES), np.array(PERCENTILES) / 100
 
 
 def percentiles(entries: Entries) -> dict[str, float]:
@@ -146,12 +140,11 @@ def percentiles(entries: Entries) -> dict[str, float]:
     if not entries.counts.size:
         return dict.fromkeys(_NAMES, 0.0)
     if entries.upper is entries.lower:  # element by element
-        values = np.sort(entries.upper)
-        return {name: float(values[math.ceil(rank * values.size) - 1]) for name, rank in _PLACES}
-    order = np.argsort(entries.upper)
-    below = np.cumsum(entries.counts[order])
-    ranks = np.ceil(_RANKS * below[-1])
-    values = entries.upper[order][np.searchsorted(below, ranks)]
+        values = np.sort(entries.upper)[np.ceil(_RANKS * entries.upper.size).astype(np.intp) - 1]
+    else:
+        order = np.argsort(entries.upper)
+        below = np.cumsum(entries.counts[order])
+        values = entries.upper[order][np.searchsorted(below, np.ceil(_RANKS * below[-1]))]
     return dict(zip(_NAMES, values.tolist(), strict=True))
 
 
@@ -212,9 +205,7 @@ SUMMED = tuple(each.name for each in fields(Sums) if each.name.endswith(("_sum",
 FETCHED_AT_A_TIME = 1 << 20
 
 
-def pieces(
-    tensors: Sequence[torch.Tensor], size: int, dtype: torch.dtype | None = None
-) -> Iterator[list[torch.Tensor]]:
+def pieces(tensors: Sequence[Tensor], size: int, dtype: torch.dtype | None = None) -> Iterator[list[Tensor]]:
     """Yield flat pieces of at most ``size`` elements of tensors of equal shape, in row-major order, on the CPU.
 
     With ``dtype`` they are converted. Contiguous CPU tensors are not copied; of others, one piece at a time is.
@@ -227,17 +218,12 @@ def pieces(
         flat = [each.reshape(-1) for each in tensors]
         for start in range(0, max(length, 1), size):
             yield [each[start : start + size].to("cpu", dtype or each.dtype) for each in flat]
-    else:
-        yield from _rows(tensors, size, dtype)
-
-
-def _rows(tensors: Sequence[torch.Tensor], size: int, dtype: torch.dtype | None) -> Iterator[list[torch.Tensor]]:
-    """Split along the first dimension; rows that are too large are split further."""
-    rows, row = tensors[0].shape[0], tensors[0][0].numel()
-    step = max(1, size // row)
-    for start in range(0, rows, step):
-        part = [each[start : start + step] for each in tensors]
-        yield from pieces(part if row <= size else [each[0] for each in part], size, dtype)
+    else:  # along the first dimension; rows that are too large are split further
+        row = tensors[0][0].numel()
+        step = max(1, size // row)
+        for start in range(0, tensors[0].shape[0], step):
+            part = [each[start : start + step] for each in tensors]
+            yield from pieces(part if row <= size else [each[0] for each in part], size, dtype)
 
 
 #: Sums of float32 squares between these bounds are accurate enough.
@@ -257,10 +243,7 @@ class Word(NamedTuple):
     exponent_bits: int
 
 
-WORDS = {
-    torch.float32: Word(np.int32, 23, 127, 0xFF << 23),
-    torch.float64: Word(np.int64, 52, 1023, 0x7FF << 52),
-}
+WORDS = {torch.float32: Word(np.int32, 23, 127, 0xFF << 23), torch.float64: Word(np.int64, 52, 1023, 0x7FF << 52)}
 
 
 class Buffer(NamedTuple):
@@ -270,14 +253,6 @@ class Buffer(NamedTuple):
     integers: Ints
     tensor: Tensor
     integer_tensor: Tensor
-
-
-class ChunkExtremes(NamedTuple):
-    """The extremes of a chunk: the largest error, and the smallest and largest expected magnitude."""
-
-    furthest: float
-    lowest: float
-    highest: float
 
 
 class Dense:
@@ -306,25 +281,25 @@ class Dense:
         np.subtract(actual.numpy(), expected.numpy(), out=difference.floats)
         np.abs(difference.floats, out=error.floats)
         np.abs(expected.numpy(), out=magnitude.floats)
-        lowest, highest = np.minimum.reduce(magnitude.floats), np.maximum.reduce(magnitude.floats)
-        seen = ChunkExtremes(*map(float, (np.maximum.reduce(error.floats), lowest, highest)))
-        if not (seen.furthest < math.inf and seen.highest <= sums.format.largest):
+        lowest, highest = float(np.minimum.reduce(magnitude.floats)), float(np.maximum.reduce(magnitude.floats))
+        furthest = float(np.maximum.reduce(error.floats))
+        if not (furthest < math.inf and highest <= sums.format.largest):
             return False
-        if seen.furthest > sums.abs_max or sums.abs_argmax < 0:
-            sums.abs_max, sums.abs_argmax = seen.furthest, start + int(error.floats.argmax())
+        if furthest > sums.abs_max or sums.abs_argmax < 0:
+            sums.abs_max, sums.abs_argmax = furthest, start + int(error.floats.argmax())
         sums.count += self.size
-        sums.expected_max = max(sums.expected_max, seen.highest)
-        self._octaves_and_inverse(sums.format, seen)
+        sums.expected_max = max(sums.expected_max, highest)
+        self._octaves_and_inverse(sums.format, lowest)
         if not self._is_exact:
-            self._note_beyond(sums, seen)
+            self._note_beyond(sums, furthest, lowest)
         if sums.block:
             self._add_blocks(sums)
         square = _dot(expected.numpy(), expected.numpy())
         sums.expected_square_sum += square
-        if seen.furthest:
+        if furthest:
             sums.square_sum += _dot(difference.floats, difference.floats)
             if not sums.is_beside:
-                self._add_figures(sums, actual, expected, seen)
+                self._add_figures(sums, actual, expected, lowest)
             self._add_ulps(sums, expected)
         else:
             sums.actual_square_sum += square
@@ -349,24 +324,24 @@ class Dense:
             keys += octaves.integers
             sums.spread.count(buffer.integer_tensor)
 
-    def _note_beyond(self, sums: Sums, seen: ChunkExtremes) -> None:
+    def _note_beyond(self, sums: Sums, furthest: float, lowest: float) -> None:
         """Keep errors too large for the spread's bins: the expected value is then much smaller than the error."""
         _, error, magnitude, octaves, inverse, _ = self._buffers
-        bound = seen.furthest * 2.0**sums.format.digits / BEYOND_ULPS
-        if seen.lowest < bound:
+        bound = furthest * 2.0**sums.format.digits / BEYOND_ULPS
+        if lowest < bound:
             places = np.flatnonzero((magnitude.floats < bound) & (error.floats > 0))
             errors, inverses = (each.floats[places].astype(np.float64) for each in (error, inverse))
             ulps = errors * inverses * 2.0 ** (sums.format.digits - 2)
             sums.spread.note_beyond(octaves.integers[places] // BINS, ulps)
 
-    def _add_figures(self, sums: Sums, actual: Tensor, expected: Tensor, seen: ChunkExtremes) -> None:
+    def _add_figures(self, sums: Sums, actual: Tensor, expected: Tensor, lowest: float) -> None:
         """Add what only the figures of a verdict need: products, and relative errors."""
         _, error, magnitude, *_, ratio = self._buffers
         sums.actual_square_sum += _dot(actual.numpy(), actual.numpy())
         sums.product_sum += _dot(actual.numpy(), expected.numpy())
         sums.abs_sum += float(error.tensor.sum(dtype=torch.float64))
         np.divide(error.floats, magnitude.floats, out=ratio.floats)
-        if seen.lowest == 0:
+        if lowest == 0:
             ratio.floats[(magnitude.floats == 0) & (error.floats == 0)] = 0
         largest = float(np.maximum.reduce(ratio.floats))
         sums.rel_sum += float(ratio.tensor.sum(dtype=torch.float64))
@@ -392,7 +367,7 @@ class Dense:
         sums.outward_sum += products(signed.floats, sign.floats)
         self._add_spread(sums, ulps.floats)
 
-    def _octaves_and_inverse(self, form: Format, seen: ChunkExtremes) -> None:
+    def _octaves_and_inverse(self, form: Format, lowest: float) -> None:
         """Compute, for each expected value, BINS times the number of its octave, and the reciprocal of its ulp.
 
         The latter is divided by ``2 ** (digits - 2)``, so that it stays finite for the smallest ulp.
@@ -401,13 +376,13 @@ class Dense:
         word, raised = self._word, octaves.integers
         np.bitwise_and(magnitude.integers, word.exponent_bits, out=raised)
         bounded = raised
-        if seen.lowest < 2.0**form.emin:
+        if lowest < 2.0**form.emin:
             floor = max(form.emin + word.bias, 1) << word.shift
             bounded = np.maximum(raised, floor, out=inverse.integers)
         np.subtract(word.exponent_bits, bounded, out=inverse.integers)
         np.right_shift(raised, word.shift, out=raised)
         raised += ZERO_EXPONENT - word.bias
-        if seen.lowest < 2.0 ** (1 - word.bias):
+        if lowest < 2.0 ** (1 - word.bias):
             raised[np.less_equal(raised, ZERO_EXPONENT - word.bias, out=self._mask)] = 0
         raised *= BINS
 

@@ -18,19 +18,17 @@ from pytest_ascend.precision.capture import casting, seed_gradient
 from pytest_ascend.precision.choices import RANDOM, OperatorNames
 from pytest_ascend.precision.compare import compare, joined
 from pytest_ascend.precision.diagnosis import without_hf32
-from pytest_ascend.precision.formulas import active, cann_formulas
-from pytest_ascend.precision.layer_report import LayerReport, noted
-from pytest_ascend.precision.layers import DROPOUTS, check_module, layers
+from pytest_ascend.precision.layers import DROPOUTS, LayerReport, check_module, layers, noted
 from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.precision.orders import SHORT
 from pytest_ascend.precision.reference import COUNTS_OF_MANY, Source, initialise
+from pytest_ascend.precision.stand_ins import active, cann_formulas
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.system.errors import UsageError
 
 #: Share of its limit from which an output that agrees is judged layer by layer, too. Correct devices use half: errors
 #: between one and three times the noise are seen in the layer that makes them, not in what later ones make of it.
-NARROW = 0.55
-NARROWLY = "the whole output agrees, but narrowly: each layer was judged by itself"
+NARROW, NARROWLY = 0.55, "the whole output agrees, but narrowly: each layer was judged by itself"
 P = ParamSpec("P")
 Found = TypeVar("Found", Verdict, LayerReport)
 #: What is said of a result that was judged by CANN's formulas.
@@ -166,8 +164,7 @@ def outputs_and_gradients(
     def leaf(tensor: Tensor) -> Tensor:
         if not tensor.is_floating_point():
             return tensor
-        own = tensor.detach().clone().requires_grad_()
-        inputs[str(len(inputs))] = own
+        inputs[str(len(inputs))] = own = tensor.detach().clone().requires_grad_()
         return own.clone()  # in-place changes by a model must not reach the leaves
 
     args, kwargs = mapped((args, dict(kwargs)), leaf)
@@ -212,9 +209,8 @@ def _drawing(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any])
     return _listed([each or "the model itself" for each in found]) or "its backward pass"
 
 
-def _listed(names: Sequence[str], most: int = 6) -> str:
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def by_cann_too(function: Callable[P, Found]) -> Callable[P, Found]:

@@ -86,7 +86,7 @@ class CaseContext:
         not, they are those of the run by other formulas, which also look for where the disagreement begins.
         """
         from pytest_ascend.precision.diagnosis import of_chip
-        from pytest_ascend.precision.formulas import cann_formulas, products_in_halves
+        from pytest_ascend.precision.stand_ins import cann_formulas, products_in_halves
 
         first, kept = self.verdicts, (self.measurements, self.series)
         named = [named_in(leaf.pattern) for leaf in self._wrong_leaves()]

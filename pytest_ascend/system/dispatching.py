@@ -182,6 +182,17 @@ def in_rounded_steps(compute: Callable[[], T]) -> T:
         return threads.submit(run).result()
 
 
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute in one thread: small tensors take longer in several, much longer on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 @functools.cache
 def slow_dtypes() -> frozenset[torch.dtype]:
     """Return the dtypes that this CPU multiplies element by element, ten to seventy times slower than float32."""

@@ -16,11 +16,12 @@ import torch
 from pytest_ascend import precision
 from pytest_ascend.device import Device
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.parity.ensemble import one_thread, reference
-from pytest_ascend.precision.formulas import cann_formulas
+from pytest_ascend.parity.ensemble import reference
+from pytest_ascend.precision.stand_ins import cann_formulas
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
+from pytest_ascend.system.dispatching import one_thread
 
 from ..models import goldens
 from ..models.computation import BATCH, MODES, images, make

@@ -15,7 +15,7 @@ from torch import nn
 from pytest_ascend.device import Device
 from pytest_ascend.distributed.ranks import Ranks
 from pytest_ascend.performance.timing import shares_the_host
-from pytest_ascend.precision.formulas import products_in_halves
+from pytest_ascend.precision.stand_ins import products_in_halves
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.records.verdict import HALVES, told
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pytest_ascend.operators import Operator, cases_of
-from pytest_ascend.operators.properties import usual_level
+from pytest_ascend.operators.operator import usual_level
 from pytest_ascend.records.case import Case
 
 from .families import attention, latent, linear, movement, normalization, relations, routing, serving, short, training

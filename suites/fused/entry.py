@@ -13,8 +13,9 @@ from packaging.version import Version
 
 from pytest_ascend.device import npu
 from pytest_ascend.operators import Operator
-from pytest_ascend.operators.calling import double, on_tensors
+from pytest_ascend.operators.calling import on_tensors
 from pytest_ascend.operators.operator import Inputs
+from pytest_ascend.precision.nested import widened
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -114,7 +115,7 @@ def _rounded(exact: Function, dtypes: Sequence[str], *args: Any, **kwargs: Any) 
 
 
 def _rounded_alike(function: Function, exact: Function, within: float, *args: Any, **kwargs: Any) -> Any:
-    given, named = on_tensors(lambda each: double(each.detach().cpu()), (args, kwargs))
+    given, named = on_tensors(lambda each: widened(each.detach().cpu()), (args, kwargs))
     made = list(function(*args, **kwargs))
     for place, (actual, right) in enumerate(zip(made, exact(*given, **named), strict=True)):
         if actual.dtype is torch.int8:

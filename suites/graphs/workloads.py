@@ -21,7 +21,7 @@ from pytest_ascend import precision
 from pytest_ascend.operators import InputFactory
 from pytest_ascend.operators.calling import on_tensors, tensors
 from pytest_ascend.parity.training import scaler_of
-from pytest_ascend.precision.operators import UNWRITTEN
+from pytest_ascend.precision.layers import UNWRITTEN
 from pytest_ascend.system.dispatching import EagerDispatchMode
 
 from ..models.architectures import ResNet50

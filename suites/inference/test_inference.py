@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_ascend.parity.ensemble import one_thread
 from pytest_ascend.precision import Samples
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.comparing import PrecisionCompare
+from pytest_ascend.system.dispatching import one_thread
 
 from ..random import statistics
 from .serving import served

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from pytest_ascend.parity.ensemble import BITS
 from pytest_ascend.parity.language import Continuation, Generation
+from pytest_ascend.precision.formats import INTEGERS
 from pytest_ascend.precision.orders import other_order
 from pytest_ascend.precision.stand_ins import products_in_float32
 from pytest_ascend.run import inputs
@@ -231,8 +231,10 @@ def moved(given: Weights, number: int) -> dict[str, Tensor]:
     """Move each weight by -1, 0 or 1 units in the last place."""
     found = {}
     for name, x in given.items():
-        step = inputs.integers(f"inference/move {number}/{name}", tuple(x.shape), low=-1, high=2).to(BITS[x.dtype])
-        found[name] = (x.view(BITS[x.dtype]) + step.where(x != 0, 0)).view(x.dtype)
+        step = inputs.integers(f"inference/move {number}/{name}", tuple(x.shape), low=-1, high=2).to(
+            INTEGERS[x.element_size()]
+        )
+        found[name] = (x.view(INTEGERS[x.element_size()]) + step.where(x != 0, 0)).view(x.dtype)
     return found
 
 

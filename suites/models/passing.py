@@ -12,10 +12,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 
-from pytest_ascend.parity.ensemble import MOVED_BY, Observed, Reference, move
-from pytest_ascend.parity.steps import fingerprint, fingerprints
-from pytest_ascend.precision.formulas import once
-from pytest_ascend.precision.stand_ins import products_in_float32
+from pytest_ascend.parity.ensemble import MOVED_BY, Observed, Reference, fingerprint, fingerprints, move
+from pytest_ascend.precision.stand_ins import once, products_in_float32
 
 from .computation import MODES as WITH_GOLDENS
 from .computation import Mode, images, make, targets

@@ -9,10 +9,9 @@ from functools import cache
 import torch
 
 from pytest_ascend.operators.exploring import cases_of as cases_of_findings
-from pytest_ascend.operators.operator import BOOL, FLOATS, HALVES, INTS, Operator
-from pytest_ascend.operators.properties import cases_of
+from pytest_ascend.operators.operator import BOOL, FLOATS, HALVES, INTS, Operator, cases_of
 from pytest_ascend.operators.replay import Entry
-from pytest_ascend.operators.sweep_reference import CALLS
+from pytest_ascend.operators.sweep import CALLS
 from pytest_ascend.records.case import REPEAT, Case
 
 from ..numerics import ACCURACY

@@ -12,7 +12,7 @@ import torch
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.exploring import explore, write
 from pytest_ascend.operators.failing import program
-from pytest_ascend.operators.sweep_reference import Sweep
+from pytest_ascend.operators.sweep import Sweep
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.comparing import PrecisionCompare

@@ -18,10 +18,10 @@ from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.callables import fits
 from pytest_ascend.operators.exploring import FOUND, KEPT, kept, sweep_of
 from pytest_ascend.operators.operator import InputFactory, Operator
+from pytest_ascend.operators.reference import StoredGolden
 from pytest_ascend.operators.replay import Entry, load, operator_of, recording
 from pytest_ascend.operators.samples import LONG, USUAL_TERMS, Sample
-from pytest_ascend.operators.stored import StoredGolden
-from pytest_ascend.operators.sweep_reference import CALLS, Sweep
+from pytest_ascend.operators.sweep import CALLS, Sweep
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import SWEEP_SEED, Case
 from pytest_ascend.system.dispatching import HALF

@@ -12,9 +12,8 @@ from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.checks import check
 from pytest_ascend.operators.exploring import FOUND
 from pytest_ascend.operators.failing import program
-from pytest_ascend.operators.properties import PROPERTIES
-from pytest_ascend.operators.sweep import note
-from pytest_ascend.operators.sweep_reference import CALLS
+from pytest_ascend.operators.operator import PROPERTIES
+from pytest_ascend.operators.sweep import CALLS, note
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.comparing import PrecisionCompare

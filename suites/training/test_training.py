@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import StepLR
 
-from pytest_ascend.parity.ensemble import Observed, Reference, one_thread, reference
-from pytest_ascend.parity.program import Computation
-from pytest_ascend.parity.steps import first_wrong, trace
+from pytest_ascend.parity.ensemble import Observed, Reference, first_wrong, reference, trace
+from pytest_ascend.parity.model import Computation
 from pytest_ascend.parity.training import Batch, Recipe, make_step, scaler_of, train
-from pytest_ascend.precision.formulas import once
+from pytest_ascend.precision.stand_ins import once
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.run.case_context import Reproduce
 from pytest_ascend.run.comparing import PrecisionCompare
+from pytest_ascend.system.dispatching import one_thread
 
 from . import CHECKPOINTS, RUN_OF, RUN_PROPERTIES, Run
 from .recipes import MODES, OPTIMIZERS, batches, cross_entropy, make, recipe

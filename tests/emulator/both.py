@@ -18,7 +18,7 @@ import torch
 from pytest_ascend import emulator
 from pytest_ascend.emulator.registry import NARROW
 from pytest_ascend.environment import chips
-from pytest_ascend.precision.formulas import cann_formulas
+from pytest_ascend.precision.stand_ins import cann_formulas
 from pytest_ascend.system.dispatching import slow_dtypes
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)

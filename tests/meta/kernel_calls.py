@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.operators.calling import as_it_is, double, on_tensors, tensors
+from pytest_ascend.operators.calling import as_it_is, on_tensors, tensors
 from pytest_ascend.operators.reference import numbers_in_float64
 from pytest_ascend.operators.target import placed
+from pytest_ascend.precision.nested import widened
 from tests.meta.kernel_switch import has_same_bits
 from tools.ops.database import database
 
@@ -215,7 +216,7 @@ def is_wrong(call: Call, found: Sequence[Any]) -> bool:
     if all(has_same_bits(a, b) for a, b in pairs):
         return False
     with numbers_in_float64():
-        exact = call.on(torch.device("cpu"), double)
+        exact = call.on(torch.device("cpu"), widened)
     return any(_is_off(a, b, e) for a, b, e in zip(found, usual, exact, strict=True) if a is not None and b is not None)
 
 

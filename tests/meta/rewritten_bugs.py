@@ -18,7 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pytest_ascend.precision import LayerReport, models
-from pytest_ascend.precision.capture import run, widened
+from pytest_ascend.precision.capture import run
+from pytest_ascend.precision.nested import widened
 from tools.evaluation.support import show, table
 
 WIDTH, HEADS, PATCHES = 64, 8, 16

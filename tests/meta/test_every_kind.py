@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pytest_ascend.coverage import manifest
-from pytest_ascend.precision.rules import RULES
+from pytest_ascend.precision.floating import RULES
 from pytest_ascend.records.outcome import OUTCOMES
 from pytest_ascend.system.bundled import folder
 

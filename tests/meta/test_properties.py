@@ -20,8 +20,8 @@ from pytest_ascend.golden.build import reproducible
 from pytest_ascend.operators.checks import CHECKS, check
 from pytest_ascend.operators.exploring import FOUND
 from pytest_ascend.operators.operator import FLOATS, HALVES
-from pytest_ascend.operators.stored import StoredGolden
-from pytest_ascend.operators.sweep_reference import CALLS, Sweep
+from pytest_ascend.operators.reference import StoredGolden
+from pytest_ascend.operators.sweep import CALLS, Sweep
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pytest_ascend.precision import models
-from pytest_ascend.precision.layer_report import INPUTS
+from pytest_ascend.precision.layers import INPUTS
 from pytest_ascend.precision.rewritten import ROUNDS
 from tests.meta.rewritten_bugs import CHANGES, REWRITES, Pair
 

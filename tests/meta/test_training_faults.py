@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import StepLR
 
-from pytest_ascend.parity.ensemble import Observed, Reference, move, one_thread, reference
-from pytest_ascend.parity.steps import first_wrong, trace
+from pytest_ascend.parity.ensemble import Observed, Reference, first_wrong, move, reference, trace
 from pytest_ascend.parity.training import KINDS, Recipe, train
 from pytest_ascend.precision import compare
+from pytest_ascend.system.dispatching import one_thread
 from suites.training.recipes import ADAM_SETTINGS, SGD_SETTINGS, Attention, make, recipe
 
 OF_MODEL = {"small-resnet": "sgd-steplr", "small-vit": "adamw"}

@@ -26,7 +26,7 @@ import torch_npu  # noqa: F401  (which torch loads by itself only where nobody f
 
 from pytest_ascend.operators import sweep
 from pytest_ascend.operators.exploring import CALLS, EXPLORE
-from pytest_ascend.operators.sweep_reference import Sweep
+from pytest_ascend.operators.sweep import Sweep
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.system.programs import memory_limited
 from tests.meta.kernel_calls import DTYPES, NPU, TIES, Calls, is_wrong

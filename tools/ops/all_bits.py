@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import torch
 
-from pytest_ascend.operators.calling import double, forward, on_tensors
+from pytest_ascend.operators.calling import forward, on_tensors
 from pytest_ascend.operators.reference import SUM_LAYOUTS
 from pytest_ascend.operators.samples import Sample
+from pytest_ascend.precision.nested import widened
 
 from .choosing import LARGEST, in_turn
 from .computing import Subject, Tally, gradients_of, quiet
@@ -51,7 +52,7 @@ def _telling(subject: Subject, dtype: str, change: Change) -> list[Sample]:
         if is_usable(operator, drawn_in, sample, _LARGEST):
             given = sample.arguments(operator.name, drawn_in)
             with contextlib.suppress(Exception), quiet():  # whatever it says, it is no call to be told from another one
-                usual = forward(operator, operator.function, *on_tensors(double, given))
+                usual = forward(operator, operator.function, *on_tensors(widened, given))
                 other = forward(operator, operator.function, *on_tensors(lambda each: cut(each, bits), given))
                 if any(_differ(*pair, least) for pair in zip(usual, other, strict=True)):
                     found.append(sample)
@@ -72,7 +73,7 @@ def cut(tensor: torch.Tensor, bits: int) -> torch.Tensor:
         return torch.view_as_complex(cut(torch.view_as_real(tensor.resolve_conj()), bits).contiguous())
     if not tensor.is_floating_point():
         return tensor
-    wide = double(tensor)
+    wide = widened(tensor)
     high = wide * (2.0 ** (_BITS_OF_FLOAT64 - bits) + 1)  # T. J. Dekker's way to split a number, 1971
     return torch.where(wide.isfinite(), high - (high - wide), wide)
 

@@ -14,10 +14,9 @@ import torch
 
 from pytest_ascend.operators.calling import Layout, out_targets, steps, surrounded
 from pytest_ascend.operators.operator import Operator
-from pytest_ascend.operators.reference import CPU, SUM_LAYOUTS, Results, computed
+from pytest_ascend.operators.reference import BACKWARD, CPU, SUM_LAYOUTS, Results, computed
 from pytest_ascend.operators.replay import write
 from pytest_ascend.operators.samples import FORWARD, Sample
-from pytest_ascend.operators.stored import BACKWARD
 from pytest_ascend.operators.values import StoredTensor
 
 from . import second

@@ -10,11 +10,9 @@ from msgspec import convert
 
 from pytest_ascend.golden import Content, GoldenRecipe, GoldenStore
 from pytest_ascend.operators import replay
-from pytest_ascend.operators.operator import Operator
-from pytest_ascend.operators.properties import chosen
-from pytest_ascend.operators.reference import Results, computed
+from pytest_ascend.operators.operator import Operator, chosen
+from pytest_ascend.operators.reference import BACKWARD, Results, computed, description, golden_id, stored_samples
 from pytest_ascend.operators.samples import Sample
-from pytest_ascend.operators.stored import BACKWARD, description, golden_id, stored_samples
 from suites.ops.table import OPERATORS
 
 from .database import database

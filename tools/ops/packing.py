@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from msgspec import to_builtins
 
-from pytest_ascend.operators.calling import double
-from pytest_ascend.operators.reference import Results
+from pytest_ascend.operators.reference import REFERENCE_RUN, Results, place
 from pytest_ascend.operators.replay import PATH, Entry, Row
 from pytest_ascend.operators.samples import Sample
-from pytest_ascend.operators.stored import REFERENCE_RUN, place
+from pytest_ascend.precision.nested import widened
 from pytest_ascend.system.files import write_if_new
 
 #: Storage dtypes of each kind: the first that holds all elements is used.
@@ -82,7 +81,7 @@ def named(dtype: str, part: str, sample: Sample, results: Results) -> Iterable[t
             # What follows from the rest is left out: where the dtype holds the expected result, only that is stored,
             # in the dtype; a reference run that is the expected result, rounded once, has no elements, and its dtype.
             usual, *others = existing
-            exact = same(expected, double(usual))
+            exact = same(expected, widened(usual))
             yield name, usual if exact else expected
             different = [
                 (suffix, each) for suffix, each in zip(REFERENCE_RUN[1:], others, strict=True) if not same(each, usual)

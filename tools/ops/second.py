@@ -12,10 +12,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from pytest_ascend.operators.calling import double, forward, on_tensors, tensors, upstream, with_grad
+from pytest_ascend.operators.calling import forward, on_tensors, tensors, upstream, with_grad
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.reference import Tensors, numbers_in_float64
 from pytest_ascend.operators.samples import Sample
+from pytest_ascend.precision.nested import widened
 from pytest_ascend.run import inputs
 
 from .database import definitions, opinfo
@@ -99,7 +100,7 @@ def _by_numpy(info: Any) -> Callable[..., Any]:
 
 def _called(function: Callable[..., Any], operator: Operator, sample: Sample, dtype: str) -> list[torch.Tensor] | None:
     """Call a reference with float64; None where it does not take this call, or gives something else than tensors."""
-    args, kwargs = on_tensors(double, sample.arguments(operator.name, getattr(torch, dtype)))
+    args, kwargs = on_tensors(widened, sample.arguments(operator.name, getattr(torch, dtype)))
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"), numbers_in_float64():
             warnings.simplefilter("ignore")
@@ -122,10 +123,10 @@ def _close(one: torch.Tensor | None, other: torch.Tensor, limits: Limits) -> boo
 def gradient_agrees(operator: Operator, sample: Sample, dtype: str, expected: Tensors) -> bool:
     """Whether gradients agree with a central difference of the forward call, in one direction of all inputs."""
     kind = getattr(torch, dtype)
-    args, kwargs = on_tensors(double, sample.arguments(operator.name, kind))
+    args, kwargs = on_tensors(widened, sample.arguments(operator.name, kind))
     leaves = with_grad(sample, (args, kwargs), kind)
     grad_outputs = [
-        double(each) for each in upstream(operator, sample, tensors(operator.function(*args, **kwargs)), kind)
+        widened(each) for each in upstream(operator, sample, tensors(operator.function(*args, **kwargs)), kind)
     ]
     ways = [_direction(f"{operator.name}/{sample.name}/{i}", each) for i, each in enumerate(leaves)]
     pairs = zip(expected, ways, strict=True)

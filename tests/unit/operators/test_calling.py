@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from pytest_ascend.operators import Operator, call, calling
-from pytest_ascend.operators.calling import as_it_is, back, double, forward, upstream, with_grad
+from pytest_ascend.operators.calling import as_it_is, back, forward, upstream, with_grad
 from pytest_ascend.operators.operator import ALL_OUTPUTS
 from pytest_ascend.operators.reference import Definition, Results, computed, numbers_in_float64
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target, in_dtype, placed
 from pytest_ascend.operators.values import uniform
+from pytest_ascend.precision.nested import widened
 from pytest_ascend.records.case import Case
 from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import Disagreement
@@ -40,8 +41,8 @@ def test_everything_is_computed_in_double() -> None:
         (torch.bool, torch.bool),
     ):
         x = torch.ones(2, 3).to(dtype)
-        assert double(x).dtype == wide
-        assert double(x).equal(x.to(wide))
+        assert widened(x).dtype == wide
+        assert widened(x).equal(x.to(wide))
 
 
 def test_only_outputs_that_are_compared_are_returned() -> None:

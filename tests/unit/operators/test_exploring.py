@@ -13,7 +13,7 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.operators import exploring, sweep
 from pytest_ascend.operators.exploring import Finding, add, cases, explore, kept, read, sweep_of, write
 from pytest_ascend.operators.generator import AXES, templates_of
-from pytest_ascend.operators.sweep_reference import Sweep
+from pytest_ascend.operators.sweep import Sweep
 from pytest_ascend.operators.target import Target
 from pytest_ascend.plugin import findings
 from pytest_ascend.records.case import Case

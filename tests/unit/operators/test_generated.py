@@ -12,7 +12,7 @@ from pytest_ascend.operators import Operator, call
 from pytest_ascend.operators.calling import TooMuchError, bounded, is_affordable
 from pytest_ascend.operators.exploring import CALLS, Finding
 from pytest_ascend.operators.generator import NUMBERS, Generated, generate, in_turn, kinds_of, resized, smaller
-from pytest_ascend.operators.sweep_reference import SPARE
+from pytest_ascend.operators.sweep import SPARE
 from pytest_ascend.operators.values import StoredTensor, Variant, range_of, uniform
 
 T = torch.Tensor

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pytest_ascend.certificate import recomputed
-from pytest_ascend.operators import Operator, call, call_judging, judging
+from pytest_ascend.operators import Operator, call, judging
 from pytest_ascend.operators.judging import alike, digest, matching_run, perturbed, signs, sizes_of_sums
 from pytest_ascend.operators.operator import ARITHMETIC, FUNCTION, MOVE
 from pytest_ascend.operators.reference import Results
@@ -133,7 +133,7 @@ def test_a_function_is_off_by_a_few_ulp_at_most(dtype: torch.dtype, off: float, 
     settings = judging.settings(operator(exactness=FUNCTION), {"a": result})
     verdict = compare({"a": [actual]}, {"a": [exact]}, **settings)
     assert verdict.agrees
-    final = call_judging.too_far(verdict, backward=False)
+    final = judging.too_far(verdict, backward=False)
     assert final.agrees is agrees
     assert agrees or "off by 8" in final.headline
     kept = final.in_full()
@@ -148,7 +148,7 @@ def test_each_tensor_of_a_list_is_judged_by_what_the_cpu_is_off_by_there() -> No
     result = Results([exact, exact], ([usual, exact.float()],))
     settings = judging.settings(operator(exactness=FUNCTION), {"a": result})
     verdict = compare({"a": [usual, actual]}, {"a": [exact, exact]}, **settings)
-    final = call_judging.too_far(verdict, backward=False)
+    final = judging.too_far(verdict, backward=False)
     assert verdict.agrees
     assert not final.agrees
     assert [leaf.agrees for leaf in final.leaves] == [True, False]
@@ -164,11 +164,11 @@ def test_where_the_cpu_is_off_by_more_or_elements_are_few_the_judge_knows_better
         ({"ulp_max": 9.0, "reference_ulp_max": 2.5, "count": 63.0}, True),
         ({"max_rel": 9.0}, True),
     ):
-        assert call_judging.too_far(replace(verdict, metrics=metrics), backward=False).agrees is agrees
+        assert judging.too_far(replace(verdict, metrics=metrics), backward=False).agrees is agrees
     of_gradient = {"reference_ulp_max": 4.0, "count": 64.0}
     for off, agrees in ((9.9, True), (10.1, False)):
         given = replace(verdict, metrics={"ulp_max": off, **of_gradient})
-        assert call_judging.too_far(given, backward=True).agrees is agrees
+        assert judging.too_far(given, backward=True).agrees is agrees
 
 
 def test_signs_of_numbers() -> None:
@@ -224,7 +224,7 @@ def test_a_number_that_is_broadcast_has_a_gradient_with_as_many_terms_as_results
 def test_of_a_window_only_its_elements_count(function: Any, count: int, special: bool) -> None:
     sample = call(normal(1, 3, 16, 16))
     sample = sample.with_nonfinite(torch.float32) if special else sample.expanded()
-    assert call_judging.reached(operator(function), sample, torch.float32) == count
+    assert judging.reached(operator(function), sample, torch.float32) == count
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_of_a_window_only_its_elements_count(function: Any, count: int, special:
     ],
 )
 def test_to_a_gradient_of_a_window_only_results_contribute_that_contain_the_element(function: Any, count: int) -> None:
-    found = call_judging.reached(operator(function), call(normal(1, 3, 16, 16)), torch.float32, backward=True)
+    found = judging.reached(operator(function), call(normal(1, 3, 16, 16)), torch.float32, backward=True)
     assert min(found, 1 << 62) == count
 
 

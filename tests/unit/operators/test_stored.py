@@ -12,10 +12,10 @@ import torch
 
 from pytest_ascend.errors import GoldenError
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.operators import Operator, call, stored
-from pytest_ascend.operators.reference import Results
+from pytest_ascend.operators import Operator, call
+from pytest_ascend.operators import reference as stored
+from pytest_ascend.operators.reference import Results, place
 from pytest_ascend.operators.samples import Sample
-from pytest_ascend.operators.stored import place
 from pytest_ascend.operators.values import Values
 from tools.ops.packing import NO_ELEMENTS, named, same
 

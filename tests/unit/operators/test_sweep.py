@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.operators import Operator, call, call_judging, callables, sweep
+from pytest_ascend.operators import Operator, call, callables, judging, sweep
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.checks import check
 from pytest_ascend.operators.failing import program
@@ -30,11 +30,10 @@ from pytest_ascend.operators.generator import (
     templates_of,
 )
 from pytest_ascend.operators.judging import digest, is_as_near, overflows
-from pytest_ascend.operators.reference import Results
+from pytest_ascend.operators.reference import Results, stored_samples
 from pytest_ascend.operators.replay import recording
 from pytest_ascend.operators.samples import TEMPLATE, Sample
-from pytest_ascend.operators.stored import stored_samples
-from pytest_ascend.operators.sweep_reference import CALLS, SPARE, Sweep
+from pytest_ascend.operators.sweep import CALLS, SPARE, Sweep
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target
 from pytest_ascend.operators.values import Values, Variant, uniform
 from pytest_ascend.precision import Verdict
@@ -329,7 +328,7 @@ def test_of_a_list_that_agrees_the_log_has_the_whole_alone() -> None:
     leaf = Verdict(path="a[0]", agrees=True, standard="error-model@1", headline="agrees")
     for count, agrees, left in ((4, True, 4), (5, True, 1), (5, False, 5)):
         noted: list[Verdict] = []
-        call_judging.note_shortly(noted.append, replace(leaf, agrees=agrees, leaves=(leaf,) * count))
+        judging.note_shortly(noted.append, replace(leaf, agrees=agrees, leaves=(leaf,) * count))
         assert len(noted[0].leaves) == left
         assert noted[0].agrees is agrees
 

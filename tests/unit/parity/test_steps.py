@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_ascend.parity.ensemble import Reference
-from pytest_ascend.parity.steps import BUCKETS, KEPT, PERIOD, fingerprint, first_wrong
+from pytest_ascend.parity.ensemble import BUCKETS, KEPT, PERIOD, Reference, fingerprint, first_wrong
 from pytest_ascend.precision import compare
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 

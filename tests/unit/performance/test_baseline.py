@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,7 @@ import pytest
 
 from pytest_ascend.errors import GoldenError
 from pytest_ascend.performance import baseline as files
-from pytest_ascend.performance.baseline import Baseline, MeasuredRun
-from pytest_ascend.performance.comparison import Comparison
+from pytest_ascend.performance.baseline import SCHEMA, Baseline, Comparison, MeasuredRun
 from pytest_ascend.performance.estimate import Estimate, estimate
 from pytest_ascend.records.case import Stack
 
@@ -196,7 +195,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, change: object) -> None:
 
 def test_what_may_be_without_error_or_with_none_that_is_known_is_read() -> None:
     for error in (0.0, float("inf")):
-        data = made().to_dict()
+        data = {"schema": SCHEMA, **asdict(made())}
         data["benchmarks"][NAME][0]["estimate"]["error"] = error
         assert Baseline.from_dict(data).benchmarks[NAME][0].estimate.error == error
 
@@ -230,7 +229,7 @@ def test_percentiles_are_stored_to_six_digits() -> None:
 
 
 def test_a_run_without_a_pace_had_none(tmp_path: Path) -> None:
-    data = made().to_dict()
+    data = {"schema": SCHEMA, **asdict(made())}
     for run in data["benchmarks"][NAME]:
         del run["estimate"]["pace"]
     assert [run.estimate.pace for run in Baseline.from_dict(data).benchmarks[NAME]] == [0.0] * 6

@@ -15,7 +15,7 @@ from pytest_ascend.device.cpu_and_cuda import Cpu
 from pytest_ascend.environment.identity import Identity
 from pytest_ascend.environment.npu_smi import ELSEWHERE
 from pytest_ascend.performance import benchmarking
-from pytest_ascend.performance.baseline import Baseline, Choice, MeasuredRun
+from pytest_ascend.performance.baseline import Baseline, Choice, Comparison, MeasuredRun
 from pytest_ascend.performance.benchmarking import (
     AscendBenchmark,
     MemoryUse,
@@ -29,7 +29,6 @@ from pytest_ascend.performance.benchmarking import (
     remarks,
     shares_of_peak,
 )
-from pytest_ascend.performance.comparison import Comparison
 from pytest_ascend.performance.estimate import Estimate, estimate
 from pytest_ascend.performance.profiling import Profile
 from pytest_ascend.performance.timing import Timing, one_thread

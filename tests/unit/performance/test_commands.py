@@ -218,14 +218,14 @@ def test_a_benchmark_is_what_has_two_rounds_and_their_median(
 ) -> None:
     record = ResultRecord.of(CASE, "n", Passed(), measurements=measurements, series=series)
     [run] = runs_of(tmp_path, [record])
-    assert [name for name, _ in commands._measured(run)] == ([CASE.id] if counts else [])
+    assert [*commands._measured(run)] == ([CASE.id] if counts else [])
 
 
-def test_the_devices_clock_counts_before_the_hosts_and_a_peer_beside_either() -> None:
+def test_the_devices_clock_counts_before_the_hosts_and_a_peer_beside_either(tmp_path: Path) -> None:
     host, device, peer = (1.0, 2.0, 3.0), (0.5, 1.0, 1.5), (4.0, 5.0, 6.0)
-    by_host = commands._run_of(timed(CASE, 2, series={"latency_us": host}))
-    by_device = commands._run_of(timed(CASE, 2, series={"latency_us": host, "device_us": device}))
-    beside = commands._run_of(timed(CASE, 2, series={"latency_us": host, "peer_us": peer}))
+    of_each = {"latency_us": host}, {"latency_us": host, "device_us": device}, {"latency_us": host, "peer_us": peer}
+    found = [runs_of(tmp_path / str(number), [timed(CASE, 2, series=each)]) for number, each in enumerate(of_each)]
+    by_host, by_device, beside = (commands._measured(run)[CASE.id] for [run] in found)
     assert [each.percentiles_us[100] for each in (by_host, by_device, beside)] == [3, 1.5, 3]
     assert [each.estimate.scale for each in (by_host, by_device, beside)] == [ALONE, ALONE, PAIRED]
     assert beside.estimate == estimate(host, peer)

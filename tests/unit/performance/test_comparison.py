@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_ascend.performance import comparison as comparing
-from pytest_ascend.performance.baseline import Baseline, Choice, MeasuredRun
-from pytest_ascend.performance.comparison import Comparison
+from pytest_ascend.performance import baseline as comparing
+from pytest_ascend.performance.baseline import Baseline, Choice, Comparison, MeasuredRun
 from pytest_ascend.performance.estimate import ALONE, Estimate
 from pytest_ascend.performance.verdict import CANNOT_TELL, NOT_SLOWER, SLOWER, Answer
 from pytest_ascend.records.case import Stack

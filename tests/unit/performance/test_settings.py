@@ -14,9 +14,8 @@ from pytest_ascend.device.cpu_and_cuda import Cpu
 from pytest_ascend.emulator.settings import EmulatorSettings
 from pytest_ascend.errors import UsageError
 from pytest_ascend.performance import baseline as files
-from pytest_ascend.performance.baseline import Choice
+from pytest_ascend.performance.baseline import Choice, Comparison
 from pytest_ascend.performance.commands import baseline_of
-from pytest_ascend.performance.comparison import Comparison
 from pytest_ascend.performance.estimate import estimate
 from pytest_ascend.performance.settings import VARIABLES, differences
 from pytest_ascend.plugin.options import Options

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pytest_ascend.precision.canaries import CANARIES, SHARES, Canaries, is_wrong
-from pytest_ascend.precision.standards import adjusted, standard_of
+from pytest_ascend.precision.settings import adjusted, standard_of
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 from pytest_ascend.run.reference import cpu_reference
 

@@ -18,19 +18,19 @@ from pytest_ascend.precision.error_model import (
     Limits,
     _bias,
     _blocks,
+    _few_elements,
     _rounding,
     _says_nothing_on_bias,
     _with_zero,
-    _within_reference_runs,
     biases,
     inner_by_model,
     judge_by_model,
     judge_quickly,
     octaves,
 )
-from pytest_ascend.precision.errors import Measurement, QuickMeasurement, block_size, measure
+from pytest_ascend.precision.errors import Measurement, Nonfinite, QuickMeasurement, block_size, measure
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Setting
-from pytest_ascend.precision.tallies import ZERO_EXPONENT, Entries
+from pytest_ascend.precision.tallies import ZERO_EXPONENT, Entries, Sums
 
 USE, SINGLE = ALLOWANCES, FORMATS[torch.float32]
 NAN, INF = math.nan, math.inf
@@ -128,9 +128,16 @@ def table(*octave_counts: int, zero_ulps: float = 0.0) -> Entries:
 
 
 def test_an_infinite_error_of_a_reference_run_explains_nothing() -> None:
-    ulps = np.array([1.0, 3.0])
-    assert not _within_reference_runs(ulps, np.array([0.5, 2.5]), of(), USE).is_broken
-    assert _within_reference_runs(ulps, np.array([INF, INF]), of(), USE).is_broken
+    def two(*ulps: float) -> Sums:
+        sums = Sums(SINGLE, count=2)
+        sums.spread.add(np.full(2, ZERO_EXPONENT), np.array(ulps))
+        return sums
+
+    def judged(*ulps: float) -> Finding:
+        return _few_elements(Measurement(two(1.0, 3.0), [two(*ulps)], Nonfinite()), of(), USE)
+
+    assert not judged(0.5, 2.5).is_broken
+    assert judged(INF, INF).is_broken
 
 
 @pytest.mark.parametrize(

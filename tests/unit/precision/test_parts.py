@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from pytest_ascend.precision.error_model import inner_by_model
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Setting
-from pytest_ascend.precision.layer_report import relative_error
+from pytest_ascend.precision.layers import relative_error
 from pytest_ascend.precision.orders import other_order
 from pytest_ascend.precision.stand_ins import rms_norm, rotary_mul, swiglu
 

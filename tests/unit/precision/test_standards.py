@@ -3,7 +3,7 @@ import torch
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.precision import STANDARDS, compare, standard_of
-from pytest_ascend.precision.rules import RULES
+from pytest_ascend.precision.floating import RULES
 
 #: Many elements between 1 and 2, some of which are spoilt.
 ONE = torch.linspace(1, 2, 10_000, dtype=torch.float64)

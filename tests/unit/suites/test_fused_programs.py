@@ -13,7 +13,7 @@ from pytest_ascend.operators import Operator, cases_of
 from pytest_ascend.operators.checks import check
 from pytest_ascend.operators.failing import SavedCall, program
 from pytest_ascend.operators.reference import Definition
-from pytest_ascend.operators.sweep_reference import CALLS, Sweep
+from pytest_ascend.operators.sweep import CALLS, Sweep
 from pytest_ascend.operators.target import Target
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 from suites.fused import CASES, NOT_SWEPT, OPERATORS

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.operators.calling import double, upstream
+from pytest_ascend.operators.calling import upstream
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.replay import recording
 from pytest_ascend.operators.samples import Sample, call
 from pytest_ascend.operators.values import StoredTensor
+from pytest_ascend.precision.nested import widened
 from pytest_ascend.system.bundled import folder
 from suites.ops.table import RECORDED, is_recorded
 from tools.ops.all_bits import ALL_BITS, cut
@@ -68,7 +69,7 @@ def test_these_samples_have_more_bits_than_a_device_that_cuts_leaves() -> None:
         for dtype, (_, bits, _) in ALL_BITS.items():
             for sample in in_all_bits(name, dtype) if dtype in entry.properties else ():
                 made = [each.make("", getattr(torch, dtype)) for each in sample.values()]
-                numbers = [double(each) for each in made if each.is_floating_point() or each.is_complex()]
+                numbers = [widened(each) for each in made if each.is_floating_point() or each.is_complex()]
                 assert any(not cut(each, bits).equal(each) for each in numbers), f"{name}: {sample.name}"
 
 

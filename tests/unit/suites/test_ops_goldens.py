@@ -8,11 +8,11 @@ import torch
 
 from pytest_ascend.errors import GoldenError
 from pytest_ascend.golden import Content, Golden, GoldenStore, Provenance
-from pytest_ascend.operators import replay, stored
+from pytest_ascend.operators import reference as stored
+from pytest_ascend.operators import replay
 from pytest_ascend.operators.operator import FAMILIES, FLOATS, Operator
-from pytest_ascend.operators.reference import Results, computed
+from pytest_ascend.operators.reference import Results, computed, golden_id, load, read
 from pytest_ascend.operators.samples import call
-from pytest_ascend.operators.stored import golden_id, load, read
 from pytest_ascend.operators.values import normal
 from pytest_ascend.system.bundled import folder
 from suites.ops import CASES

@@ -8,10 +8,8 @@ import torch
 from pytest_ascend import precision
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.judging import alike, expected, perturbed, settings
-from pytest_ascend.operators.operator import FLOATS, FUNCTION, MOVE
-from pytest_ascend.operators.properties import chosen
-from pytest_ascend.operators.reference import Results, Tensors
-from pytest_ascend.operators.stored import read
+from pytest_ascend.operators.operator import FLOATS, FUNCTION, MOVE, chosen
+from pytest_ascend.operators.reference import Results, Tensors, read
 from pytest_ascend.system.bundled import folder
 from suites.ops.table import OPERATORS
 

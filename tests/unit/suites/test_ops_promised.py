@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.operators.sweep_reference import Sweep
+from pytest_ascend.operators.sweep import Sweep
 from pytest_ascend.operators.target import Call
 from pytest_ascend.system.bundled import folder
 from suites.ops.table import swept
