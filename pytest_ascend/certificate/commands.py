@@ -114,6 +114,10 @@ def verify(
     Needs no network and no device, only the issuer's public key and the release that made it. With --rerun, that many
     random cases of the run are executed again on an NPU of the same chip. Exit code 0 if it is valid, 1 if not.
     """
+    try:
+        on = date.fromisoformat(day) if day else expectations.today()
+    except ValueError as error:
+        raise UsageError(f"--on={day} is no day", hint="write it as in 2026-12-31") from error
     public = [signing.public_key(each) for each in keys]
     issuer = next((each for each in public if signing.fingerprint(each) == package.signer(certificate)), public[0])
     roots = timestamp.roots_of(authority) if authority else ()
@@ -121,7 +125,7 @@ def verify(
     found = check(certificate, issuer, installed(), others=public)
     click.echo(words(found.claims, language), nl=False)
     click.echo("")
-    reasons = list(ended(found.claims, on=_day(day), compatibility=load(compatibility), revocations=known))
+    reasons = list(ended(found.claims, on=on, compatibility=load(compatibility), revocations=known))
     reasons += _stamps_that_do_not_hold(found, roots)
     reasons += _rerun(found, count, rerun_device) if count and not reasons else ()
     for each in reasons:
@@ -230,10 +234,3 @@ def certificate_key(*, private: Path, passphrase: str) -> None:
     click.echo(f"private key: {private} ({'encrypted' if passphrase else f'not encrypted; {PASSPHRASE} would'})")
     click.echo(f"public key:  {signing.public_path(private)}")
     click.echo(f"fingerprint: {signing.fingerprint(public)}")
-
-
-def _day(text: str | None) -> date:
-    try:
-        return date.fromisoformat(text) if text else expectations.today()
-    except ValueError as error:
-        raise UsageError(f"--on={text} is no day", hint="write it as in 2026-12-31") from error

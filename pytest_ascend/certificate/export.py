@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -30,6 +30,7 @@ PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 PAYLOAD = "application/vnd.in-toto+json"
 #: The limit of characters in a cell of a workbook; Excel's is 32,767.
 _CELL_CHARACTERS = 2_000
+_NOTE = "If the log is true, the run earns the tier. Independent of Huawei, who has neither issued nor reviewed it."
 #: The largest width of a column.
 _WIDEST_PIXELS = 600
 
@@ -132,29 +133,24 @@ def _sheets(claims: Mapping[str, Any], summary: Summary) -> dict[str, list[_Row]
     for part in summary.run.header.doctor.get("components", ()):
         seen = "; ".join(f"{one.get('value')}: {one.get('source')}" for one in part.get("evidence", ()))
         machine.append((str(part.get("name", "")), str(part.get("version", "")), seen))
+    run, stack, confirms = claims["run"], claims["stack"], claims.get("confirms")
+    facts: list[_Row] = [
+        *(("What", "Value"), ("certificate", claims["id"]), ("tier", claims["tier"])),
+        *(("means", each) for each in claims["means"]),
+        *((name, stack.get(part) or "not known") for part, name in parts_of(stack).items()),
+        *(("pytest-ascend", claims["release"]), ("run", run["id"])),
+        *((name, run[name]) for name in ("started", "finished", "level")),
+        ("challenge", run["challenge"] or "none"),
+        *(("time-stamp", f"{each['time']} by {each['authority']}") for each in claims["time_stamps"]),
+        *((name, claims[name]) for name in ("issuer", "key", "issued", "expires")),
+        *([("confirms", f"the certificate {confirms['id']} by {confirms['issuer']}")] if confirms else []),
+        *(("not covered", each) for each in claims["not_covered"]),
+        ("note", _NOTE),
+    ]
     return {
-        "Certificate": list(_facts(claims)),
+        "Certificate": facts,
         "Summary": [("Suite", "Outcome", "Cases"), *counts],
         "Cases": cases,
         "Deviations": deviations,
         "Machine": machine,
     }
-
-
-def _facts(claims: Mapping[str, Any]) -> Iterator[_Row]:
-    yield "What", "Value"
-    yield "certificate", claims["id"]
-    yield "tier", claims["tier"]
-    yield from (("means", each) for each in claims["means"])
-    yield from ((name, claims["stack"].get(part) or "not known") for part, name in parts_of(claims["stack"]).items())
-    yield "pytest-ascend", claims["release"]
-    yield "run", claims["run"]["id"]
-    yield from ((name, claims["run"][name]) for name in ("started", "finished", "level"))
-    yield "challenge", claims["run"]["challenge"] or "none"
-    yield from (("time-stamp", f"{each['time']} by {each['authority']}") for each in claims["time_stamps"])
-    yield from ((name, claims[name]) for name in ("issuer", "key", "issued", "expires"))
-    if claims.get("confirms"):
-        yield "confirms", f"the certificate {claims['confirms']['id']} by {claims['confirms']['issuer']}"
-    yield from (("not covered", each) for each in claims["not_covered"])
-    note = "If the log is true, the run earns the tier. Independent of Huawei, who has neither issued nor reviewed it."
-    yield "note", note

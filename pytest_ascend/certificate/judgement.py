@@ -103,27 +103,23 @@ def verify(
     if bool(claims) != inner.exists():
         raise CertificateError(f"{package.CONFIRMED}/ is not what the certificate says", part=package.CONFIRMED)
     if claims:
-        theirs = _verified_inside(inner, claims, {signing.fingerprint(each): each for each in others}, release)
+        known = {signing.fingerprint(each): each for each in others}
+        if claims["key"] not in known:
+            issuer = one_line(str(claims["issuer"]))[:200]
+            message = f"it confirms a certificate by {issuer}, whose key is {claims['key']}"
+            hint = "give that public key, too: --key FILE --key FILE"
+            raise CertificateError(message, part=package.CONFIRMED, hint=hint)
+        try:
+            theirs = _verified(inner, known[claims["key"]], release)
+        except CertificateError as error:
+            part = f"{package.CONFIRMED}/{error.part}"
+            raise CertificateError(f"the certificate that it confirms: {error.message}", part=part) from error
+        if (inner / package.CONFIRMED).exists():
+            raise CertificateError("the certificate that it confirms has another one inside", part=package.CONFIRMED)
+        if dict(claims) != _named(theirs[0].claims, inner):
+            raise CertificateError("it confirms another certificate than the one inside", part=package.CONFIRMED)
         _refuse_unconfirmed(theirs, str(found.claims["key"]), candidate)
     return Verified(found.claims, candidate.summary)
-
-
-def _verified_inside(
-    inner: Path, claims: Mapping[str, Any], keys: Mapping[str, Ed25519PublicKey], release: Release
-) -> tuple[Package, Candidate]:
-    if claims["key"] not in keys:
-        message = f"it confirms a certificate by {one_line(str(claims['issuer']))[:200]}, whose key is {claims['key']}"
-        raise CertificateError(message, part=package.CONFIRMED, hint="give that public key, too: --key FILE --key FILE")
-    try:
-        theirs = _verified(inner, keys[claims["key"]], release)
-    except CertificateError as error:
-        part = f"{package.CONFIRMED}/{error.part}"
-        raise CertificateError(f"the certificate that it confirms: {error.message}", part=part) from error
-    if (inner / package.CONFIRMED).exists():
-        raise CertificateError("the certificate that it confirms has another one inside", part=package.CONFIRMED)
-    if dict(claims) != _named(theirs[0].claims, inner):
-        raise CertificateError("it confirms another certificate than the one inside", part=package.CONFIRMED)
-    return theirs
 
 
 def _verified(folder: Path, key: Ed25519PublicKey, release: Release) -> tuple[Package, Candidate]:

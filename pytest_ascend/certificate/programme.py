@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pytest_ascend.certificate import package, revocation, signing
 from pytest_ascend.certificate.judgement import ended, verify
@@ -31,9 +30,6 @@ from pytest_ascend.system.text import one_line, table
 
 #: Days until a dispute has to be decided, or filed again.
 DISPUTE_DAYS = 90
-#: How a dispute ends: the device was wrong, or the case was.
-DECISIONS = ("device", "case")
-_EVIDENCE_BYTES = 64 << 20
 #: The parts of a stack for which a certificate is listed.
 _STACK = ("chip", "driver", "cann", "torch", "torch_npu")
 _path = click.Path(path_type=Path)
@@ -53,7 +49,7 @@ _path = click.Path(path_type=Path)
     metavar="FILE",
     help="The list of known deviations to extend.",
 )
-@click.option("--decide", type=click.Choice(DECISIONS), help="End the dispute: which of both was wrong.")
+@click.option("--decide", type=click.Choice(["device", "case"]), help="End the dispute: which of both was wrong.")
 def dispute(case: str, *, reason: str, evidence: str, by: str, path: Path, decide: str | None) -> None:
     """File that CASE is wrong, not the device, or decide such a dispute.
 
@@ -100,12 +96,11 @@ def _entry(case: str, reason: str, evidence: str, by: str, today: date) -> dict[
         hint = "'pytest --ascend --ascend-level=full --collect-only -q' lists the cases"
         raise UsageError(f"this release has no case {case!r}", hint=hint)
     if not evidence:
-        raise UsageError(
-            "a dispute needs --evidence", hint="give a file that shows that the case is wrong, or an address"
-        )
+        hint = "give a file that shows that the case is wrong, or an address"
+        raise UsageError("a dispute needs --evidence", hint=hint)
     if not evidence.startswith(("http://", "https://")):
         try:
-            digest = sha256(read_regular(Path(evidence), _EVIDENCE_BYTES)).hexdigest()
+            digest = sha256(read_regular(Path(evidence), 64 << 20)).hexdigest()
         except OSError as error:
             hint = "give a file, or an address that begins with https://"
             raise UsageError(f"cannot read the evidence {evidence}: {error.strerror or error}", hint=hint) from error
@@ -173,7 +168,15 @@ def entries(
     except OSError as error:
         hint = "make the folders certificates and keys in it"
         raise UsageError(f"{registry} is no registry: {error.strerror or error}", hint=hint) from error
-    lists = [_list(path, keys) for path in sorted(registry.glob("revocations/*.json"))]
+    lists = []
+    for path in sorted(registry.glob("revocations/*.json")):
+        for name, key in keys.items():
+            with suppress(CertificateError):
+                lists.append((name, revocation.read(path, key)))
+                break
+        else:
+            message = f"{path} is damaged, or signed by no key of the registry"
+            raise CertificateError(message, part=path.name, hint="ask its issuer for it, or for the public key")
     found = []
     for path in (*folders, *([submission] if submission else ())):
         entry = Entry(folder=path)
@@ -199,15 +202,6 @@ def entries(
         alike = {other.claims["issuer"] for other in found if other.claims and other.key == each.key}
         each.others = sorted(alike - {claims["issuer"]})
     return found
-
-
-def _list(path: Path, keys: Mapping[str, Ed25519PublicKey]) -> tuple[str, revocation.Revocations]:
-    """Read a list of revocations; return whose it is, too. Raises CertificateError for one of nobody here."""
-    for name, key in keys.items():
-        with suppress(CertificateError):
-            return name, revocation.read(path, key)
-    message = f"{path} is damaged, or signed by no key of the registry"
-    raise CertificateError(message, part=path.name, hint="ask its issuer for it, or for the public key")
 
 
 def page(found: list[Entry]) -> str:

@@ -99,7 +99,17 @@ class GoldenStore:
         """Read one golden even if it is revoked. Raises GoldenError as :meth:`read` does."""
         path = self.path(golden_id)
         if golden_id not in self._read:
-            self._read[golden_id] = self._checked(path, golden_id)
+            entry = self.entries().get(golden_id)
+            if entry is None:
+                message = f"no golden {golden_id!r}: the manifest does not list {path}"
+                hint = f"run '{files.BUILD} {golden_id}', or update pytest-ascend"
+                raise GoldenError(message, path=str(path), hint=hint)
+            data = files.read_bounded(self.root, path, golden_id)
+            if len(data) != entry.size_bytes:
+                raise files.damaged(path, f"{len(data)} bytes instead of {entry.size_bytes}", golden_id)
+            if hashlib.sha256(data).hexdigest() != entry.sha256:
+                raise files.damaged(path, "its SHA-256 is not the one in the manifest", golden_id)
+            self._read[golden_id] = data
         try:
             golden = files.decode(self._read[golden_id])
         except ValueError as error:
@@ -184,18 +194,6 @@ class GoldenStore:
             if path not in listed and (path.is_symlink() or not path.is_dir()):
                 hint = "remove it, or build the goldens again"
                 yield GoldenError(f"the manifest does not list {path}", path=str(path), hint=hint)
-
-    def _checked(self, path: Path, golden_id: str) -> bytes:
-        entry = self.entries().get(golden_id)
-        if entry is None:
-            hint = f"run '{files.BUILD} {golden_id}', or update pytest-ascend"
-            raise GoldenError(f"no golden {golden_id!r}: the manifest does not list {path}", path=str(path), hint=hint)
-        data = files.read_bounded(self.root, path, golden_id)
-        if len(data) != entry.size_bytes:
-            raise files.damaged(path, f"{len(data)} bytes instead of {entry.size_bytes}", golden_id)
-        if hashlib.sha256(data).hexdigest() != entry.sha256:
-            raise files.damaged(path, "its SHA-256 is not the one in the manifest", golden_id)
-        return data
 
 
 def _revocations(data: bytes) -> dict[str, Revocation]:

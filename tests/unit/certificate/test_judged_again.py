@@ -384,12 +384,9 @@ def test_a_release_is_withdrawn_by_its_name(tmp_path: Path, monkeypatch: pytest.
     assert (found.entries[0]["id"], found.stale_after) == ("pytest-ascend 1.2", date(2026, 9, 9))
 
 
-@pytest.mark.parametrize(("text", "day"), [("2026-12-31", date(2026, 12, 31)), ("", ON), (None, ON)])
-def test_a_day_is_given_or_today(text: str | None, day: date, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands.expectations, "today", lambda: ON)
-    assert commands._day(text) == day
-    with pytest.raises(UsageError, match="is no day"):
-        commands._day("31.12.2026")
+def test_a_day_that_is_none_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(UsageError, match=r"--on=31.12.2026 is no day"):
+        invoked("verify", "none", "--key=none", "--on=31.12.2026")
 
 
 @pytest.mark.parametrize(

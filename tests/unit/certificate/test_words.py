@@ -145,9 +145,11 @@ note|If the log is true, the run earns the tier. Independent of Huawei, who has 
 
 def test_the_facts_of_a_workbook() -> None:
     stack = "\n".join(f"{name}|{CLAIMS['stack'].get(part, 'not known')}" for part, name in NAMES.items())
-    rows = ["|".join(row) for row in export._facts(CLAIMS)]
+    none: Any = SimpleNamespace(results=(), run=SimpleNamespace(header=SimpleNamespace(doctor={})))
+    rows = ["|".join(row) for row in export._sheets(CLAIMS, none)["Certificate"]]
     assert rows == FACTS.format(means=CLAIMS["means"][0], stack=stack).splitlines()
-    bare = dict(export._facts({**CLAIMS, **NOTHING, "run": {**CLAIMS["run"], "challenge": "7"}}))
+    few = {**CLAIMS, **NOTHING, "run": {**CLAIMS["run"], "challenge": "7"}}
+    bare = dict(export._sheets(few, none)["Certificate"])
     assert (bare["challenge"], "confirms" in bare, "time-stamp" in bare) == ("7", False, False)
 
 
