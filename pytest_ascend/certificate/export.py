@@ -25,6 +25,8 @@ from pytest_ascend.system.text import visible
 from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.summary import Summary
 
+#: A row of a sheet.
+_Row = Sequence[Any]
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 PAYLOAD = "application/vnd.in-toto+json"
@@ -103,10 +105,6 @@ def workbook(claims: Mapping[str, Any], summary: Summary) -> bytes:
         sheet.autofit(_WIDEST_PIXELS)
     book.close()
     return made.getvalue()
-
-
-#: A row of a sheet.
-_Row = Sequence[Any]
 
 
 def _sheets(claims: Mapping[str, Any], summary: Summary) -> dict[str, list[_Row]]:

@@ -32,6 +32,21 @@ from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.diff import ERROR_DRIFT, FIX, OTHER, REGRESSION, SLOWER, compare
 from pytest_ascend.verdict.summary import Summary, summarise
 
+#: Fields that must be equal for one run to confirm another.
+_SAME = ("chip", "driver", "cann", "torch", "torch_npu", "torch_npu_commit", *OPTIONAL)
+#: Of two different runs, never more than this share of the times have equal bits.
+_COPIED = 0.5
+#: With fewer times, chance and the resolution of a clock may make them equal.
+_FEWEST_TIMES = 8
+#: Allowed loss of speed against another run on the same stack, beyond the spread of its samples.
+SPEED_SHARE = 0.25
+#: Kinds of change from the claimed result to the one found, with a description of each.
+_WRONG = {
+    **dict.fromkeys((REGRESSION, FIX, OTHER), "says {before}, and is {after} here"),
+    ERROR_DRIFT: "says that it used {before} of its limit, and used {after} here",
+    SLOWER: "says {name} {before}, and it is {after} here",
+}
+
 
 class Refused(AscendError):
     """A run that cannot be certified. ``refusals`` are all reasons."""
@@ -137,14 +152,6 @@ def _verified(folder: Path, key: Ed25519PublicKey, release: Release) -> tuple[Pa
         return found, _check_evidence(found, release)
 
 
-#: Fields that must be equal for one run to confirm another.
-_SAME = ("chip", "driver", "cann", "torch", "torch_npu", "torch_npu_commit", *OPTIONAL)
-#: Of two different runs, never more than this share of the times have equal bits.
-_COPIED = 0.5
-#: With fewer times, chance and the resolution of a clock may make them equal.
-_FEWEST_TIMES = 8
-
-
 def _refuse_unconfirmed(theirs: tuple[Package, Candidate], key: str, candidate: Candidate) -> None:
     """Raise CertificateError if a run does not support another issuer's certificate, or is the same run."""
     claims, other = theirs[0].claims, theirs[1]
@@ -237,16 +244,6 @@ def _check_evidence(found: Package, release: Release) -> Candidate:
             message = f"{package.STATEMENT} has another {name!r} than {LOG}"
             raise CertificateError(message, part=package.STATEMENT)
     return candidate
-
-
-#: Allowed loss of speed against another run on the same stack, beyond the spread of its samples.
-SPEED_SHARE = 0.25
-#: Kinds of change from the claimed result to the one found, with a description of each.
-_WRONG = {
-    **dict.fromkeys((REGRESSION, FIX, OTHER), "says {before}, and is {after} here"),
-    ERROR_DRIFT: "says that it used {before} of its limit, and used {after} here",
-    SLOWER: "says {name} {before}, and it is {after} here",
-}
 
 
 def disagreements(claimed: Summary, found: Summary) -> list[str]:

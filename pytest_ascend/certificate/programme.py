@@ -32,6 +32,8 @@ from pytest_ascend.system.text import one_line, table
 DISPUTE_DAYS = 90
 #: The parts of a stack for which a certificate is listed.
 _STACK = ("chip", "driver", "cann", "torch", "torch_npu")
+#: A stack by which a list can be read, to check its form.
+_ANY = Stack(device="npu", emulated=False)
 _path = click.Path(path_type=Path)
 
 
@@ -73,10 +75,6 @@ def dispute(case: str, *, reason: str, evidence: str, by: str, path: Path, decid
     expectations.parse(content.encode(), _ANY)
     write_if_new(path, content.encode())
     click.echo(f"{path}: {case} is {f'decided: the {decide} was wrong' if decide else 'disputed'}")
-
-
-#: A stack by which a list can be read, to check its form.
-_ANY = Stack(device="npu", emulated=False)
 
 
 def _disputes(path: Path) -> dict[str, Any]:

@@ -418,7 +418,11 @@ def devices(candidate: Candidate) -> Iterator[str]:
     if len(seen) < len(head.doctor.get("devices", ())) and not head.merged:
         yield "a device of the machine is listed twice"
     cards = [card for event in candidate.cards for card in event.cards]
-    used = [_device(card, seen) for card in cards] if seen else []
+    used: list[Any] = []
+    for card in cards if seen else ():
+        npu, chip = card.get("npu"), card.get("chip", -1)
+        alike = (each for (number, die), each in seen.items() if number == npu and (die == chip or -1 in (die, chip)))
+        used.append(next(alike, None))
     for card, device in zip(cards, used, strict=False):
         where = f"npu:{card['index']}"
         if device is None and card.get("npu", -1) >= 0:
@@ -444,13 +448,6 @@ def devices(candidate: Candidate) -> Iterator[str]:
     strange = sorted(each for each in labels if each.partition(":")[0] != "npu" or each[4:] not in numbers)
     if numbers and strange:
         yield f"the run was on {', '.join(strange)}, and its cards were {', '.join(sorted(numbers))}"
-
-
-def _device(card: Mapping[str, Any], seen: Mapping[tuple[Any, Any], Any]) -> Any:
-    """Return npu-smi's device for a card of the run, None if it lists none."""
-    npu, chip = card.get("npu"), card.get("chip", -1)
-    alike = (each for (number, die), each in seen.items() if number == npu and (die == chip or -1 in (die, chip)))
-    return next(alike, None)
 
 
 _Check = Callable[["Candidate"], Iterator[str]]

@@ -26,6 +26,7 @@ from pytest_ascend.verdict.causes import known_causes
 SCHEMA = 1
 KIND = "pytest-ascend certificate"
 
+NOT_EXECUTED = (NotRun.name, NotEmulated.name)
 #: Fields that the signer chooses; all others follow from the evidence.
 CHOSEN = ("issued", "issuer", "key")
 
@@ -112,9 +113,6 @@ def not_covered(candidate: Candidate) -> list[str]:
         f"communication between {'' if TIERS['distributed'] in mine else 'devices, and between '}machines",
         "any other version of any part",
     ]
-
-
-NOT_EXECUTED = (NotRun.name, NotEmulated.name)
 
 
 def can_run_again(result: ResultRecord) -> bool:

@@ -93,16 +93,12 @@ def _lines(claims: Mapping[str, Any], language: str) -> Iterator[str]:
     yield from (f"  {texts[key]}" for key in ("independent", "rests", "warranty"))
 
 
-#: The number of names that a reason lists.
-_NAMED = 3
-
-
 def counted_cases(count: int) -> str:
     """Return a number of cases: "1 case", "2,000 cases"."""
     return "1 case" if count == 1 else f"{count:,} cases"
 
 
-def named(names: Sequence[str]) -> str:
+def named(names: Sequence[str], most: int = 3) -> str:
     """Return the first names, and the number of others."""
-    rest = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{rest}"
+    rest = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{rest}"

@@ -46,10 +46,8 @@ def read_kit(path: Path) -> dict[str, Any]:
         }
         about = found["about.json"]
         if about["schema"] != SCHEMA or not isinstance(about["emulated"], bool) or not isinstance(about["steps"], dict):
-            raise UsageError(
-                f"{path} is a kit of another version",
-                hint="use the version of pytest-ascend that made it, or a newer one",
-            )
+            newer = "use the version of pytest-ascend that made it, or a newer one"
+            raise UsageError(f"{path} is a kit of another version", hint=newer)
     except UsageError:
         raise
     except Exception as error:
@@ -202,22 +200,21 @@ def confirm(data: Mapping[str, Any], baselines: Path, today: date) -> tuple[int,
     seen_of = data["deviations"]
     for cause in dict.fromkeys(seen["cause"] for seen in seen_of.values() if seen["cause"]):
         cases = [case for case, seen in seen_of.items() if seen["cause"] == cause]
-        count += _mark(document["causes"], cause, cases, chip["chip"], source)
+        causes = document["causes"]
+        places = [n for n, each in enumerate(causes) if each["cause"] == cause and each.get("confirmed") is False]
+        if not places:
+            continue
+        mine: dict[str, Any] = next(
+            (each for each in causes if each["cause"] == cause and each.get("chips") == [chip["chip"]]), {}
+        )
+        is_confirmed = bool(mine.get("confirmed"))
+        seen = sorted({*cases, *(mine["cases"] if is_confirmed else ())})
+        of_chip = {"cases": seen, "chips": [chip["chip"]], "devices": ["npu"], "source": source, "confirmed": True}
+        entry = {**causes[places[-1]], **of_chip}
+        if is_confirmed:
+            mine.update(entry)
+        else:  # behind the cause's own
+            causes.insert(places[-1] + 1, entry)
+        count += len(seen)
     write_file(path, _text_of(document))
     return count, [case for case, seen in seen_of.items() if seen["came"] == Passed.name]
-
-
-def _mark(causes: list[dict[str, Any]], cause: str, cases: Sequence[str], chip: str, source: str) -> int:
-    """Insert an entry of these cases on this chip behind that of their cause; return its number of cases."""
-    places = [place for place, each in enumerate(causes) if each["cause"] == cause and each.get("confirmed") is False]
-    if not places:
-        return 0
-    original = causes[places[-1]]
-    mine = next((each for each in causes if each["cause"] == cause and each.get("chips") == [chip]), None)
-    seen = sorted({*cases, *(mine["cases"] if mine and mine.get("confirmed") else ())})
-    entry = {**original, "cases": seen, "chips": [chip], "devices": ["npu"], "source": source, "confirmed": True}
-    if mine and mine.get("confirmed"):
-        mine.update(entry)
-    else:
-        causes.insert(places[-1] + 1, entry)
-    return len(seen)

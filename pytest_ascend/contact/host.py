@@ -9,7 +9,7 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -51,25 +51,22 @@ def npu_smi(environ: Mapping[str, str], files: dict[str, str]) -> dict[str, str]
     program = shutil.which("npu-smi", path=environ.get("PATH", ""))
     if program is None:
         return {"npu-smi": "not installed"}
+    forms = [["-v"], ["info"], ["info", "-l"], ["info", "-m"], ["info", "-h"]]
+    found = list(dict.fromkeys((each.npu, each.chip) for each in cards(environ) if each.npu >= 0))
+    for place, (npu, chip) in enumerate(found):
+        which = ["-i", str(npu)]
+        for what in _OF_OTHERS if place else _OF_FIRST:
+            forms.append(["info", "-t", what, *which])
+            if not place and chip >= 0:  # the 950 has no -c, other chips need it in some forms
+                forms.append(["info", "-t", what, *which, "-c", str(chip)])
     answers, end = {}, time.monotonic() + ALL_SMI_S
-    for form in _forms(environ):
+    for form in forms:
         limit_s = min(SMI_S, end - time.monotonic())
         reply = run([program, *form], environ, limit_s) if limit_s > 0 else Reply(failure="not asked: no time left")
         name = " ".join(["npu-smi", *form])
         answers[name] = reply.failure or "answered"
         files[f"raw/{name.replace(' ', '_')}.txt"] = reply.text or reply.failure
     return answers
-
-
-def _forms(environ: Mapping[str, str]) -> Iterator[list[str]]:
-    yield from (["-v"], ["info"], ["info", "-l"], ["info", "-m"], ["info", "-h"])
-    found = list(dict.fromkeys((each.npu, each.chip) for each in cards(environ) if each.npu >= 0))
-    for place, (npu, chip) in enumerate(found):
-        which = ["-i", str(npu)]
-        for what in _OF_OTHERS if place else _OF_FIRST:
-            yield ["info", "-t", what, *which]
-            if not place and chip >= 0:  # the 950 has no -c, other chips need it in some forms
-                yield ["info", "-t", what, *which, "-c", str(chip)]
 
 
 def machine(environ: Mapping[str, str]) -> dict[str, Any]:

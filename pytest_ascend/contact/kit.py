@@ -31,6 +31,7 @@ from pytest_ascend.system.files import write_file
 from pytest_ascend.system.programs import run
 from pytest_ascend.system.version import __version__
 
+PATH = click.Path(path_type=Path)
 #: Steps that use torch, in order, with their limits in seconds. Those that may harm the card's state come last.
 DEADLINES_S: Mapping[str, float] = {
     "start-up": 120,
@@ -224,9 +225,6 @@ def _smoke(log: str) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, indent=1, default=str, ensure_ascii=False)
-
-
-PATH = click.Path(path_type=Path)
 
 
 @click.group(invoke_without_command=True)

@@ -21,6 +21,11 @@ from pytest_ascend.system.translation import ENGLISH, language_option, translate
 _LARGEST_BYTES, _LONGEST_LINE_BYTES = 1 << 30, 1 << 24
 _FOLDER, _EXISTING = click.Path(path_type=Path), click.Path(path_type=Path, exists=True)
 _OUTPUT = "Folder for the records and the page."
+_PAGE = """<!doctype html><html lang="{language}"><meta charset="utf-8"><title>{subject}</title>
+<style>body{{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}}
+table{{border-collapse:collapse}}td,th{{border:1px solid #999;padding:.4rem .6rem;text-align:left;vertical-align:top}}
+</style><h1>{title}</h1><p>{cost}</p>{table}</html>
+"""
 
 
 @click.group()
@@ -108,13 +113,6 @@ def terminal_lines(found: Sequence[Finding], ranks: int, cost: float, say: Calla
             f"  {say('what to do')}: {say(each.remedy)}",
         ]
     return lines
-
-
-_PAGE = """<!doctype html><html lang="{language}"><meta charset="utf-8"><title>{subject}</title>
-<style>body{{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}}
-table{{border-collapse:collapse}}td,th{{border:1px solid #999;padding:.4rem .6rem;text-align:left;vertical-align:top}}
-</style><h1>{title}</h1><p>{cost}</p>{table}</html>
-"""
 
 
 def page_html(found: Sequence[Finding], ranks: int, cost: float, language: str = ENGLISH) -> str:

@@ -29,6 +29,14 @@ if TYPE_CHECKING:
     import torch
 
 
+#: Seconds for new processes to open their devices and find each other, in addition to a call's limit.
+START_LIMIT_S = 120.0
+#: Seconds that the other ranks have to answer after one failed.
+PATIENCE_S = 8.0
+#: How the other ranks name one that they wait for in vain.
+_NAMED = re.compile(r"EI000[26].{0,400}?(?:remote )?rank \[(\d+)\]", re.DOTALL)
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a function runs: the rank, the number of ranks, its device, and a folder that all ranks share."""
@@ -120,15 +128,6 @@ def _answer(found: Mapping[str, Any] | None, place: Place) -> dict[str, Any]:
     if path:
         save_file({name: each.clone() for name, each in tensors.items()}, path)
     return {"path": str(path or ""), "values": {name: each for name, each in found.items() if name not in tensors}}
-
-
-#: Seconds for new processes to open their devices and find each other, in addition to a call's limit.
-START_LIMIT_S = 120.0
-#: Seconds that the other ranks have to answer after one failed.
-PATIENCE_S = 8.0
-
-#: How the other ranks name one that they wait for in vain.
-_NAMED = re.compile(r"EI000[26].{0,400}?(?:remote )?rank \[(\d+)\]", re.DOTALL)
 
 
 def live(channel: Channel, folder: Path) -> None:

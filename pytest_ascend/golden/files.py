@@ -20,6 +20,13 @@ from pytest_ascend.system.files import cache_folder, canonical_json, read_regula
 if TYPE_CHECKING:
     from torch import Tensor
 
+SCHEMA = 1
+#: Parts of letters, digits, "_", "-", "+" and inner dots, joined by "/": no way out of a folder.
+ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*(/[A-Za-z0-9_][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*)*")
+ID_LENGTH = 200
+#: Far more than any bundled golden (a few MB); larger files are not read.
+LARGEST_BYTES = 256 * 1024 * 1024
+BUILD = "pytest-ascend baseline build"
 #: safetensors does not order its string table; a single entry has no order.
 META_KEY = "golden"
 
@@ -65,11 +72,6 @@ def decode(data: bytes) -> Golden:
         return Golden(id=meta["id"], tensors=tensors, meta=meta["meta"])
     except (SafetensorError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"no golden: {type(error).__name__}: {error}") from error
-
-
-#: Far more than any bundled golden (a few MB); larger files are not read.
-LARGEST_BYTES = 256 * 1024 * 1024
-BUILD = "pytest-ascend baseline build"
 
 
 def read_bounded(root: Path, path: Path, golden_id: str) -> bytes:
@@ -135,12 +137,6 @@ class GoldenRecipe:
     version: int = 1
     seed: str = "0"
     meta: Mapping[str, Any] = field(default_factory=dict)
-
-
-SCHEMA = 1
-#: Parts of letters, digits, "_", "-", "+" and inner dots, joined by "/": no way out of a folder.
-ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*(/[A-Za-z0-9_][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*)*")
-ID_LENGTH = 200
 
 
 class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -21,6 +21,7 @@ from pytest_ascend.system.files import canonical_json, strict_json, write_if_new
 
 T = TypeVar("T")
 NAME = "revoked.json"
+SUFFIX = ".safetensors"
 SCHEMA = 1
 
 
@@ -29,9 +30,6 @@ class Revocation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     sha256: str
     reason: str
-
-
-SUFFIX = ".safetensors"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

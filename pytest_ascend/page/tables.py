@@ -25,6 +25,39 @@ from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.columns import link
 from pytest_ascend.verdict.phrase import in_both, say
 
+#: The dtype that speed-ups are relative to.
+USUAL = "float32"
+#: The time of one call: by the device's own clock, if both have one.
+_TIMES = ("device_p50_us", "latency_p50_us")
+#: Rows of one table.
+LINES_LIMIT = 300
+#: Operators in the table of input variations.
+OPERATORS_LIMIT = 2000
+#: The name of the figure, as a measurement's.
+SPEED_UP = "speed_up"
+#: What generated calls vary: each case's log has the counts, as "asked_size_empty".
+_KINDS = ("arguments", "size", "values", "layout", "way")
+_ASKED, _ARGUMENTS = "asked_", "asked_arguments"
+#: Charts in one section. The least number of a model's tensors for a chart.
+CHARTS_LIMIT, LAYERS_FROM = 96, 8
+#: Part of a series' name -> its axis, and the series with the labels; None if the positions are counted.
+_BY = {
+    "_by_batch": ("batch", "batch_size"),
+    "_by_step": ("step", None),
+    "_by_size": ("size", "message_bytes"),
+    "_by_ranks": ("ranks", "rank_count"),
+    "_by_card": ("card", None),
+    "_by_position": ("position", None),
+    "_by_depth": ("depth", None),
+}
+#: Series drawn beside or below others: the CPU's rounds beside the device's, the labels of a row.
+_NOT_ALONE = ("peer_us", *(places for _, places in _BY.values() if places))
+BASELINE = "baseline_"
+_PARTS_OF_CURVES = ("_actual", "_expected", "_low", "_high")
+#: Benchmarks in the chart of slow-downs.
+SLOWDOWNS_LIMIT = 40
+#: A property of a model -> its part of the chart.
+_PARTS = {"forward": "outputs", "layers": "outputs", "generate": "outputs", "gradients": "gradients"}
 SCHEMA = 2
 
 
@@ -64,18 +97,6 @@ def published_of(case: Case) -> Iterator[Published]:
             yield each
 
 
-#: The dtype that speed-ups are relative to.
-USUAL = "float32"
-#: The time of one call: by the device's own clock, if both have one.
-_TIMES = ("device_p50_us", "latency_p50_us")
-#: Rows of one table.
-LINES_LIMIT = 300
-#: Operators in the table of input variations.
-OPERATORS_LIMIT = 2000
-#: The name of the figure, as a measurement's.
-SPEED_UP = "speed_up"
-
-
 def tables(results: Sequence[ResultRecord], *, emulated: bool = False) -> Iterator[View]:
     """Yield the tables for the results of a suite; no published figure stands beside one of an emulated device.
 
@@ -95,11 +116,6 @@ def tables(results: Sequence[ResultRecord], *, emulated: bool = False) -> Iterat
 
 def _line(case_id: str, *cells: str) -> View:
     return View(id=evidence.line(case_id), href=link(case_id), cells=cells)
-
-
-#: What generated calls vary: each case's log has the counts, as "asked_size_empty".
-_KINDS = ("arguments", "size", "values", "layout", "way")
-_ASKED, _ARGUMENTS = "asked_", "asked_arguments"
 
 
 def _variations(results: Sequence[ResultRecord]) -> Iterator[View]:
@@ -173,50 +189,24 @@ def _figure(name: str, value: float) -> str:
     return f"{value:.2f} ×" if name == SPEED_UP else figures.quantity(name, value)
 
 
-#: Charts in one section. The least number of a model's tensors for a chart.
-CHARTS_LIMIT, LAYERS_FROM = 96, 8
-#: Part of a series' name -> its axis, and the series with the labels; None if the positions are counted.
-_BY = {
-    "_by_batch": ("batch", "batch_size"),
-    "_by_step": ("step", None),
-    "_by_size": ("size", "message_bytes"),
-    "_by_ranks": ("ranks", "rank_count"),
-    "_by_card": ("card", None),
-    "_by_position": ("position", None),
-    "_by_depth": ("depth", None),
-}
-#: Series drawn beside or below others: the CPU's rounds beside the device's, the labels of a row.
-_NOT_ALONE = ("peer_us", *(places for _, places in _BY.values() if places))
-BASELINE = "baseline_"
-_PARTS_OF_CURVES = ("_actual", "_expected", "_low", "_high")
-#: Benchmarks in the chart of slow-downs.
-SLOWDOWNS_LIMIT = 40
-#: A property of a model -> its part of the chart.
-_PARTS = {"forward": "outputs", "layers": "outputs", "generate": "outputs", "gradients": "gradients"}
-
-
 def charts(results: Iterable[ResultRecord]) -> tuple[Chart, ...]:
     """Return a suite's charts: benchmarks against baselines, models by depth, then the recorded series."""
     results = tuple(results)
-    rows: list[Chart] = [*_slowdowns(results), *_depths(results)]
+    slow = []
+    for result, verdict in ((one, each) for one in results for each in one.verdicts):
+        metrics = (verdict.metrics.get(name) for name in ("slowdown", "low", "high"))
+        interval = [each for each in metrics if isinstance(each, int | float)]
+        if len(interval) == 3 and math.isfinite(interval[0]):
+            slow.append(chart.Slowdown(evidence.line(result.case.id), verdict.agrees, *interval))
+    slow.sort(key=lambda each: (each.agrees, -each.value))
+    title = str(say("chart.slowdowns-title"))
+    rows = [*([chart.slowdowns(title, slow[:SLOWDOWNS_LIMIT])] if slow else []), *_depths(results)]
     others: list[Chart] = []
     for result in results:
         rows += list(_rows(result))
         if len(others) < CHARTS_LIMIT:
             others += list(_series(result))
     return tuple([*rows, *others][:CHARTS_LIMIT])
-
-
-def _slowdowns(results: Sequence[ResultRecord]) -> Iterator[Chart]:
-    found = []
-    for result, verdict in ((one, each) for one in results for each in one.verdicts):
-        metrics = (verdict.metrics.get(name) for name in ("slowdown", "low", "high"))
-        interval = [each for each in metrics if isinstance(each, int | float)]
-        if len(interval) == 3 and math.isfinite(interval[0]):
-            found.append(chart.Slowdown(evidence.line(result.case.id), verdict.agrees, *interval))
-    if found:
-        found.sort(key=lambda each: (each.agrees, -each.value))
-        yield chart.slowdowns(str(say("chart.slowdowns-title")), found[:SLOWDOWNS_LIMIT])
 
 
 def _depths(results: Sequence[ResultRecord]) -> Iterator[Chart]:

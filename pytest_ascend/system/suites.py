@@ -9,6 +9,9 @@ import msgspec
 
 from pytest_ascend.system.bundled import folder
 
+#: The five stages of a migration, in the order in which they are passed.
+STAGES = ("environment", "code", "precision", "performance", "deployment")
+
 
 class WaiverLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The largest shares of a suite's cases that may be computed by the CPU, waived as defects, and waived as limits.
@@ -22,10 +25,6 @@ class WaiverLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     fallbacks: float = 0.01
     waived: float = 0.05
     limits: float = 0.25
-
-
-#: The five stages of a migration, in the order in which they are passed.
-STAGES = ("environment", "code", "precision", "performance", "deployment")
 
 
 class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -14,6 +14,17 @@ _UNSEEN = re.compile(
 )
 
 
+#: Characters where they mean something in GitHub's Markdown or in HTML: underscores at the edge of a word, numbers of
+#: issues, addresses, names of emoji, marks of headings and lists at the start. Others stay, for readers elsewhere.
+_ACTIVE = re.compile(
+    r"[\\`*{}\[\]<>|~&@$]|(?<!\w)_|_(?!\w)|#(?=\w)|:(?=//|[\w+-]+:)|(?<=www)\.|^[#+-]|(?<=^\d)[.)](?=\s)", re.IGNORECASE
+)
+#: Unit -> bytes: K and KiB are powers of 1024, KB of 1000 (IEC 80000-13).
+UNITS = {"": 1, "B": 1}
+for _power, _letter in enumerate("KMGT", start=1):
+    UNITS |= {_letter: 1024**_power, f"{_letter}IB": 1024**_power, f"{_letter}B": 1000**_power}
+
+
 def visible(text: str) -> str:
     """Return ``text`` with everything unseen written as Python escapes it, so that it can neither hide nor act."""
     # Printable text, which nearly all is, needs no search.
@@ -25,13 +36,6 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
-#: Characters where they mean something in GitHub's Markdown or in HTML: underscores at the edge of a word, numbers of
-#: issues, addresses, names of emoji, marks of headings and lists at the start. Others stay, for readers elsewhere.
-_ACTIVE = re.compile(
-    r"[\\`*{}\[\]<>|~&@$]|(?<!\w)_|_(?!\w)|#(?=\w)|:(?=//|[\w+-]+:)|(?<=www)\.|^[#+-]|(?<=^\d)[.)](?=\s)", re.IGNORECASE
-)
-
-
 def cell(text: str) -> str:
     """Return untrusted text as one line of Markdown without tags, links, mentions, emphasis or cells."""
     return _ACTIVE.sub(lambda match: f"&#{ord(match[0])};", one_line(text))
@@ -41,12 +45,6 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table of foreign texts in Markdown."""
     head = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
     return "\n".join([*head, *(f"| {' | '.join(cell(each) for each in row)} |" for row in rows)])
-
-
-#: Unit -> bytes: K and KiB are powers of 1024, KB of 1000 (IEC 80000-13).
-UNITS = {"": 1, "B": 1}
-for _power, _letter in enumerate("KMGT", start=1):
-    UNITS |= {_letter: 1024**_power, f"{_letter}IB": 1024**_power, f"{_letter}B": 1000**_power}
 
 
 def parse_size(text: str) -> int:
