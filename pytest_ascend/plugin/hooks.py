@@ -130,10 +130,10 @@ class Hooks:
         """Find the cases, and deselect those of higher levels and other devices."""
         with one_clear_message():
             take_cases(items)
-        above = {item: CASE in item.stash and not self.run.setup.concerns(item.stash[CASE]) for item in items}
-        if any(above.values()):
-            items[:] = [item for item in items if not above[item]]
-            self.run.config.hook.pytest_deselected(items=[item for item, is_above in above.items() if is_above])
+        concerned = {item: CASE not in item.stash or self.run.setup.concerns(item.stash[CASE]) for item in items}
+        if above := [item for item, is_concerned in concerned.items() if not is_concerned]:
+            items[:] = filter(concerned.get, items)
+            self.run.config.hook.pytest_deselected(items=above)
 
     @pytest.hookimpl(trylast=True, specname="pytest_collection_modifyitems")
     def pytest_collection_shard(self, items: list[pytest.Item]) -> None:

@@ -130,14 +130,9 @@ class Parent:
 
     def start(self, card: Card, *, alone: bool, deterministic: bool) -> Child:
         """Fork a child, which has everything but the device."""
+        threads, first = max(1, self._setup.prepared.threads // len(self._cards)), not self._has_self_test
         work = Work(
-            session=self._session,
-            setup=self._setup,
-            index=card.index,
-            alone=alone,
-            deterministic=deterministic,
-            runs_self_test=not self._has_self_test,
-            threads=max(1, self._setup.prepared.threads // len(self._cards)),
+            self._session, card.index, alone=alone, deterministic=deterministic, self_test=first, threads=threads
         )
         return start(work.live)
 

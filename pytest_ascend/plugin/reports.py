@@ -125,8 +125,7 @@ def note_error(
     context: CaseContext, error: BaseException, report: pytest.TestReport, device: Device, missing: Sequence[str]
 ) -> None:
     """Set the outcome of an exception in ``context``; ``missing`` are operators that the emulated device lacked."""
-    own = _by_convention(error, report) if context.is_own else None
-    context.error_outcome = outcome = own or _outcome(error, report, device, missing)
+    context.error_outcome = outcome = _outcome(context, error, report, device, missing)
     if isinstance(error, AscendError) or not isinstance(outcome, (Errored, Unsupported)):
         return
     # Explain the error in front of its raw message, which is kept.
@@ -140,19 +139,17 @@ def note_error(
     context.error_outcome = type(outcome)(reason=f"{found.kind}: {outcome.reason}", detail=explained)
 
 
-def _by_convention(error: BaseException, report: pytest.TestReport) -> Outcome | None:
-    """Return what pytest makes of an exception in a test of the user's, None where that is for the device's rules."""
-    if hasattr(report, "wasxfail") and report.skipped:
-        return NotJudged(reason=f"expected to fail: {report.wasxfail or one_line(str(error))}"[:REASON_CHARACTERS])
-    if isinstance(error, pytest.skip.Exception):
-        return NotJudged(reason=f"skipped: {one_line(str(error))}"[:REASON_CHARACTERS])
-    if report.when != "call" and isinstance(error, (pytest.fail.Exception, AssertionError)):
-        reason = f"error at {report.when}: {one_line(str(error).strip())}"
-        return Errored(reason=reason[:REASON_CHARACTERS], detail=report.longreprtext)
-    return None
-
-
-def _outcome(error: BaseException, report: pytest.TestReport, device: Device, missing: Sequence[str]) -> Outcome:
+def _outcome(
+    context: CaseContext, error: BaseException, report: pytest.TestReport, device: Device, missing: Sequence[str]
+) -> Outcome:
+    if context.is_own:  # what pytest makes of it counts
+        if hasattr(report, "wasxfail") and report.skipped:
+            return NotJudged(reason=f"expected to fail: {report.wasxfail or one_line(str(error))}"[:REASON_CHARACTERS])
+        if isinstance(error, pytest.skip.Exception):
+            return NotJudged(reason=f"skipped: {one_line(str(error))}"[:REASON_CHARACTERS])
+        if report.when != "call" and isinstance(error, (pytest.fail.Exception, AssertionError)):
+            reason = f"error at {report.when}: {one_line(str(error).strip())}"
+            return Errored(reason=reason[:REASON_CHARACTERS], detail=report.longreprtext)
     if isinstance(error, (pytest.skip.Exception, pytest.xfail.Exception)):
         return NotRun(reason=f"skipped: {error}")
     if isinstance(error, pytest.fail.Exception):

@@ -20,7 +20,6 @@ from pytest_ascend.device import Device
 from pytest_ascend.isolation.process import GOES_ON, Channel
 from pytest_ascend.plugin.keys import RANKS, STATE
 from pytest_ascend.plugin.reports import RECORD_PROPERTY
-from pytest_ascend.plugin.session import RunSetup
 from pytest_ascend.run import benchmarked
 from pytest_ascend.run.case_context import lost
 from pytest_ascend.system.programs import give_back, resident_bytes
@@ -31,7 +30,7 @@ LEFT_BEHIND_BYTES = 2**20
 TRIM_BYTES = 2**30
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(eq=False)
 class Work:
     """A child, and the plugin that sends pytest's reports to the parent. ``index`` is its device's.
 
@@ -40,11 +39,10 @@ class Work:
     """
 
     session: pytest.Session
-    setup: RunSetup
     index: int
     alone: bool
     deterministic: bool
-    runs_self_test: bool
+    self_test: bool
     threads: int
     #: The outcome of the current case.
     answer: str = "passed"
@@ -61,17 +59,17 @@ class Work:
         if uses_ranks(self.session):  # their host is forked before this process uses its device
             from pytest_ascend.distributed.ranks import Ranks  # noqa: PLC0415  (needed by few runs)
 
-            kind, devices = self.setup.prepared.device.kind, self.setup.rank_devices
+            kind, devices = state.device.kind, state.setup.rank_devices
             config.stash[RANKS] = ranks = Ranks(kind, within=Path(state.messages.name), devices=devices)
             ranks.prepare()
         beside = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process lives
-        with _away_from_the_terminal(config, beside, has_own_tests=self.setup.scope == selection.OWN):
+        with _away_from_the_terminal(config, beside, has_own_tests=state.setup.scope == selection.OWN):
             device = state.become_worker(self.index)
             failure, score = _come_up(device, self.threads, deterministic=self.deterministic), {}
-            if not failure and self.runs_self_test:
+            if not failure and self.self_test:
                 from pytest_ascend.plugin import self_test  # noqa: PLC0415  (loads torch)
 
-                score["self_test"] = to_builtins(self_test.score(self.setup.options.standard))
+                score["self_test"] = to_builtins(self_test.score(state.setup.options.standard))
         channel.send(ready=failure, **score)
         config.pluginmanager.register(self, "ascend-worker-reporter")
         self.listens = True

@@ -36,9 +36,11 @@ def calls(
                 f"the function is not exact of {name}",
                 hint="use one that only adds, multiplies and moves, with means of 2**n numbers, or smaller shapes",
             )
-        wanted = [each.to(dtype) if each.is_floating_point() else each for each in exact]
-        actual = [each.cpu() for each in _run(function, [each.to(dtype).to(device) for each in numbers])]
-        yield f"{name}, {str(dtype).removeprefix('torch.')}", _without_signs(actual), _without_signs(wanted)
+        # Without negative zeros: their sign depends on the order.
+        wanted = [each.to(dtype) + 0 if each.is_floating_point() else each for each in exact]
+        found = (each.cpu() for each in _run(function, [each.to(dtype).to(device) for each in numbers]))
+        actual = [each + 0 if each.is_floating_point() else each for each in found]
+        yield f"{name}, {str(dtype).removeprefix('torch.')}", actual, wanted
 
 
 def _drawn(shapes: Sequence[tuple[int, ...]]) -> dict[str, list[torch.Tensor]]:
@@ -66,8 +68,3 @@ def _run(function: Function, numbers: Sequence[torch.Tensor]) -> Found:
         ]
         found += [each for each in torch.autograd.grad(attached, given, ups, allow_unused=True) if each is not None]
     return found
-
-
-def _without_signs(found: Found) -> Found:
-    """Return results without negative zeros: their sign depends on the order."""
-    return [each + 0 if each.is_floating_point() else each for each in found]

@@ -6,7 +6,6 @@ import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 
@@ -154,7 +153,7 @@ class LogReader:
                 with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
                     found = _PLAIN_PASS.decode(text)
                     is_measured = found.measurements and found.case.id.startswith(measured)
-                    if all(map(_AGREES, found.verdicts)) and not is_measured:
+                    if all(each.agrees for each in found.verdicts) and not is_measured:
                         return found
             return _after_header(text)
 
@@ -259,7 +258,7 @@ class PlainPass(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _RECORD = b'{"type":"record"'
-_PLAIN_PASS, _AGREES = msgspec.json.Decoder(PlainPass), attrgetter("agrees")
+_PLAIN_PASS = msgspec.json.Decoder(PlainPass)
 
 
 def _after_header(text: bytes) -> ResultRecord | Event | Footer:
