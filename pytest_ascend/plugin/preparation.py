@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -69,23 +69,16 @@ class Prepared:
         return self.identities[index] if index < len(self.identities) else Identity(index=index, logical=index)
 
 
-def prepare(
-    text: str,
-    *,
-    settings: EmulatorSettings = EmulatorSettings(),  # noqa: B008 - it is frozen
-    isolation: str = "off",
-    look: Callable[[], Sequence[Sign]] = signs,
-    probe: Callable[[int], Answer] = ask,
-) -> Prepared:
+def prepare(text: str, *, settings: EmulatorSettings, isolation: str) -> Prepared:
     """Make the device that ``--ascend-device`` names usable in this process and in its children.
 
     With ``isolation`` "on", and with "auto" on devices that may crash, this process does not use the device.
-    ``settings`` are those of the emulated device; their number of devices applies to every kind. ``look``
-    and ``probe`` find signs of Ascend and ask an NPU. Raises UsageError for a device that does not exist or faults on
-    one that is real, DeviceUnavailable where the device, or one that the machine has signs of, does not work.
+    ``settings`` are those of the emulated device; their number of devices applies to every kind. Raises UsageError for
+    a device that does not exist or faults on one that is real, DeviceUnavailable where the device, or one that the
+    machine has signs of, does not work.
     """
     request = parse(text)
-    found = tuple(look()) if request.kind in ("auto", "npu") else ()
+    found = tuple(signs()) if request.kind in ("auto", "npu") else ()
     kind, is_emulated = request.kind, os.environ.get(EMULATED_VARIABLE) == "1"
     if kind == "npu" and is_emulated:  # which is never taken for an NPU
         raise DeviceUnavailable(
@@ -101,7 +94,7 @@ def prepare(
         devices = max(2, request.index + 1, settings.resolved().devices)
         prepared = _emulated(request, replace(settings, devices=devices), isolated=isolated)
     elif kind == "npu":
-        prepared = _npu(request, found, probe, isolated=isolated)
+        prepared = _npu(request, found, isolated=isolated)
     else:
         prepared = _other(request, settings.devices)
     indices = (request.index, *(index for index in prepared.indices if index != request.index))
@@ -162,23 +155,23 @@ def _asked_apart(npu: Npu, count: int = 0) -> dict[str, Any]:
     from pytest_ascend.device.npu import show_only
     from pytest_ascend.isolation.process import Channel, start
 
-    def ask(channel: Channel) -> None:
+    def tell(channel: Channel) -> None:
         try:
             channel.send(**_told(npu if count else replace(npu, index=show_only([npu.index])[0]), count))
         except Exception as error:  # noqa: BLE001  (whatever a broken stack raises is the answer)
             channel.send(failure=f"{type(error).__name__}: {error}")
 
     npu.load()
-    answer = start(ask).result(LIMIT_S)
+    answer = start(tell).result(LIMIT_S)
     if "failure" in answer:
         raise RuntimeError(answer["failure"])
     return answer
 
 
-def _npu(request: Request, found: Sequence[Sign], probe: Callable[[int], Answer], *, isolated: bool) -> Prepared:
+def _npu(request: Request, found: Sequence[Sign], *, isolated: bool) -> Prepared:
     from pytest_ascend.device.npu import Npu
 
-    answer = probe(request.index)
+    answer = ask(request.index)
     if answer.failure:
         remedy = next((remedy for pattern, remedy in REMEDIES if re.search(pattern, answer.failure)), OTHERWISE)
         asked = "this machine shows signs of Ascend" if request.kind == "auto" else f"npu:{request.index} was asked for"

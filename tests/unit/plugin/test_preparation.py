@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from pytest_ascend.environment.identity import Identity
 from pytest_ascend.environment.signs import Sign
 from pytest_ascend.errors import DeviceUnavailable, UsageError
 from pytest_ascend.plugin import preparation
-from pytest_ascend.plugin.preparation import Prepared, prepare
+from pytest_ascend.plugin.preparation import Prepared
 
 SIGN = Sign("environment variable", "ASCEND_HOME_PATH=/opt/cann")
 
@@ -27,6 +28,21 @@ SIGN = Sign("environment variable", "ASCEND_HOME_PATH=/opt/cann")
 def no_emulated_cann(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget what other tests in this process may have switched on."""
     monkeypatch.delenv("PYTEST_ASCEND_EMULATED", raising=False)
+
+
+def prepare(
+    text: str,
+    *,
+    look: Callable[[], Sequence[Sign]] = preparation.signs,
+    probe: Callable[[int], Answer] = preparation.ask,
+    settings: EmulatorSettings = EmulatorSettings(),  # noqa: B008 - it is frozen
+    isolation: str = "off",
+) -> Prepared:
+    """Prepare a device on a machine with these signs, whose NPUs answer so."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(preparation, "signs", look)
+        patch.setattr(preparation, "ask", probe)
+        return preparation.prepare(text, settings=settings, isolation=isolation)
 
 
 def well(_: int) -> Answer:

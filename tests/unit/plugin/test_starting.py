@@ -18,9 +18,11 @@ from pytest_ascend.environment.identity import Identity
 from pytest_ascend.environment.signs import Sign
 from pytest_ascend.errors import DeviceUnavailable, UsageError
 from pytest_ascend.plugin import preparation
-from pytest_ascend.plugin.preparation import EMULATED_DEVICES, Prepared, prepare
+from pytest_ascend.plugin.preparation import EMULATED_DEVICES, Prepared
 from pytest_ascend.run.outcomes import classify
 from pytest_ascend.run.reference import CpuReference, cpu_reference
+
+from .test_preparation import prepare
 
 SAID = {"chip": "Ascend910B3", "numerics": {"a": 1}, "physical": list(range(16)), "buses": [""] * 16}
 
@@ -84,9 +86,9 @@ def test_a_real_device_is_asked_in_a_child_for_its_numerics(monkeypatch: pytest.
     monkeypatch.setattr(
         preparation, "_identities", lambda answer: (Identity(index=0, logical=0, physical=answer.count),)
     )
-    answer = Answer(chip="Ascend910B3", count=0)
+    monkeypatch.setattr(preparation, "ask", lambda _: Answer(chip="Ascend910B3", count=0))
     for isolated, numerics in ((True, {"b": 2}), (False, {"c": 3})):
-        made = preparation._npu(Request(kind="npu", index=0), (), lambda _: answer, isolated=isolated)
+        made = preparation._npu(Request(kind="npu", index=0), (), isolated=isolated)
         assert (made.numerics, made.chip, made.indices, made.device.label) == (numerics, "Ascend910B3", (0,), "npu:0")
         assert made.identities[0].physical == 0
 
@@ -155,14 +157,14 @@ def test_warnings_while_it_comes_up_are_no_failures() -> None:
 def test_what_was_found_and_what_failed_are_told(kind: str, asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "in_short", lambda _: ["one", "two"])
     found = (Sign("environment variable", "A=1"), Sign("file", "/b"))
-    answer = Answer(failure="it broke")
+    monkeypatch.setattr(preparation, "ask", lambda _: Answer(failure="it broke"))
     with pytest.raises(DeviceUnavailable, match=asked) as raised:
-        preparation._npu(Request(kind=kind, index=1), found, lambda _: answer, isolated=True)
+        preparation._npu(Request(kind=kind, index=1), found, isolated=True)
     assert [line.strip() for line in raised.value.message.splitlines()[1:]] == [
         *(f"found: {each}" for each in found), "failed: it broke", "doctor: one", "doctor: two",
     ]  # fmt: skip
     with pytest.raises(DeviceUnavailable, match="found: no sign of Ascend"):
-        preparation._npu(Request(kind=kind, index=1), (), lambda _: answer, isolated=True)
+        preparation._npu(Request(kind=kind, index=1), (), isolated=True)
 
 
 def test_cards_have_a_number_whether_or_not_they_are_known() -> None:
