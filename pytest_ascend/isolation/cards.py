@@ -68,19 +68,19 @@ class Card:
             self.quarantined = f"{len(self.suspicions)} cases went wrong here and well on another card"
 
 
-class Locks:
+class Locks(contextlib.ExitStack):
     """Cards that this process holds, by names that mean the same card to every process that can reach it.
 
     A card may have several names, not all of which every process knows; two runs that share a name exclude each other.
     Each name is locked twice: by a file in ``folder``, for all users of the machine and for containers that mount it,
     and by an abstract socket, for all who share the network, such as containers on the host's. The kernel releases
-    both however the process ends.
+    both however the process ends; :meth:`close`, or the end of a block, releases all.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
+        super().__init__()
         self.folder = folder or Path(tempfile.gettempdir(), "pytest-ascend-cards")
         self._named = folder is not None
-        self._held = contextlib.ExitStack()
 
     def take(self, cards: Sequence[Sequence[str]], wanted: int) -> tuple[int, ...]:
         """Lock up to ``wanted`` of the cards, each given by its names, that are free; return their indices.
@@ -97,16 +97,12 @@ class Locks:
                 if len(taken) < wanted and self._hold(names):
                     taken.append(place)
         except OSError as error:
-            self.release()
+            self.close()
             raise DeviceUnavailable(
                 f"cards cannot be locked in {self.folder}: {error.strerror}",
                 hint="name a folder that every user of the cards may write to: PYTEST_ASCEND_CARD_LOCKS=FOLDER",
             ) from error
         return tuple(taken)
-
-    def release(self) -> None:
-        """Release all cards."""
-        self._held.close()
 
     def _hold(self, names: Sequence[str]) -> bool:
         with contextlib.ExitStack() as held:
@@ -126,7 +122,7 @@ class Locks:
                     except OSError:  # another process in this network has the name
                         return False
                     held.callback(os.close, claim.detach())
-            self._held.callback(held.pop_all().close)
+            self.callback(held.pop_all().close)
         return True
 
 

@@ -51,7 +51,7 @@ def run(run: RunState, session: pytest.Session) -> bool:
     if not options.cards and all(CASE in item.stash and item.nodeid in run.bundled for item in session.items):
         expected_s = sum(run.recorder.durations.get(item.stash[CASE].id, USUAL_S) for item in session.items)
         wanted = run.setup.usual_cards(max(expected_s, options.explore_s))
-    try:
+    with locks:
         cards, rank_devices = _cards(run.setup, locks, wanted, run.setup.ranks if uses_ranks(session) else 0)
         run.setup = replace(run.setup, rank_devices=rank_devices)
         indices = dict.fromkeys((*(card.index for card in cards), *rank_devices))
@@ -65,8 +65,6 @@ def run(run: RunState, session: pytest.Session) -> bool:
             run.recorder.stopped = why
         gc.freeze()  # no test ran in this process: pytest need not look for leaks among torch's objects
         _note_cards(run.recorder, used, "after")
-    finally:
-        locks.release()
     if session.shouldfail:
         raise session.Failed(session.shouldfail)
     if session.shouldstop:

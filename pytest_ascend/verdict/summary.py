@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 
 from pytest_ascend.records.case import OWN_MODEL, Stack
@@ -84,23 +85,30 @@ class RunVerdict:
         return FooterVerdict(self.kind, self.conforms, self.sentence)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Summary:
     """The result of a finished run.
 
     ``results`` has one record for each case of the manifest, in its order.
-    ``counts`` has every outcome, zeros included, in the order of ``ORDER``. ``executed`` counts the cases that the
-    device really ran. ``contradictions`` are sentences on what the footer claims against the records. ``lines`` gives
-    the line of the log by case id.
+    ``counts`` has every outcome, zeros included, in the order of ``ORDER``. ``contradictions`` are sentences on what
+    the footer claims against the records. ``lines`` gives the line of the log by case id.
     """
 
     run: Run
     results: tuple[ResultRecord, ...]
     counts: Mapping[str, int]
-    executed: int
-    contradictions: tuple[str, ...]
-    verdict: RunVerdict
+    contradictions: tuple[str, ...] = ()
     lines: Mapping[str, int]
+
+    @cached_property
+    def verdict(self) -> RunVerdict:
+        """The verdict on the run as a whole."""
+        return _verdict(self)
+
+    @property
+    def executed(self) -> int:
+        """The number of cases that the device really ran."""
+        return sum(count for name, count in self.counts.items() if name not in _NOT_EXECUTED)
 
     @property
     def total(self) -> int:
@@ -138,21 +146,8 @@ def judged(
     lines: Mapping[str, int] = MappingProxyType({}),
 ) -> Summary:
     """Judge a run by the outcomes ``found`` for its cases, each of which is counted once."""
-    counts = {name: found.get(name, 0) for name in ORDER}
-    summary = Summary(
-        run=run,
-        results=results,
-        counts=counts,
-        executed=sum(counts[name] for name in ORDER if name not in _NOT_EXECUTED),
-        contradictions=(),
-        verdict=RunVerdict(INCOMPLETE, False, notice(run.header.stack), SILENCE, SILENCE),
-        lines=lines,
-    )
-    summary = replace(summary, verdict=_verdict(summary))
-    if contradictions := tuple(_contradictions(summary)):
-        summary = replace(summary, contradictions=contradictions)
-        summary = replace(summary, verdict=_verdict(summary))
-    return summary
+    summary = Summary(run=run, results=results, counts={name: found.get(name, 0) for name in ORDER}, lines=lines)
+    return replace(summary, contradictions=tuple(_contradictions(summary)))
 
 
 def exit_code(summary: Summary) -> int:

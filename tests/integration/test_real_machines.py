@@ -63,7 +63,7 @@ def test_another_user_of_the_cards_is_one_message_and_code_6(
     others = Locks(pytester.path / "locks")
     assert len(others.take([["davinci0"], ["davinci1"]], 2)) == 2
     done = ascend_apart("--ascend-device=emulated")
-    others.release()
+    others.close()
     said = str(done.stdout) + str(done.stderr)
     assert done.ret == 6
     assert "other runs on this machine hold npu:0" in said

@@ -24,7 +24,7 @@ def test_two_runs_get_different_cards(tmp_path: Path) -> None:
     assert first.take(both, 1) == (0,)
     assert second.take(both, 2) == (1,)
     assert third.take(both, 1) == ()
-    first.release()
+    first.close()
     assert third.take(both, 1) == (0,)
 
 
@@ -67,7 +67,7 @@ def test_without_a_folder_the_network_excludes_too(tmp_path: Path, monkeypatch: 
     assert held.take([(name,)], 1) == (0,)
     monkeypatch.setattr(cards.tempfile, "gettempdir", lambda: str(tmp_path / "two"))
     assert Locks().take([(name,)], 1) == ()
-    held.release()
+    held.close()
     assert Locks().take([(name,)], 1) == (0,)
 
 

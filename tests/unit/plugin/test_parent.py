@@ -34,30 +34,30 @@ def test_ranks_use_cards_that_this_run_has_locked(tmp_path: Path) -> None:
     mine, theirs = Locks(tmp_path), Locks(tmp_path)
     assert _locked(mine, 1, ranks=3) == ([0], [0, 1, 2])
     assert _locked(theirs, "auto") == ([3], [])
-    mine.release()
-    theirs.release()
+    mine.close()
+    theirs.close()
     assert _locked(mine, 4, ranks=2) == ([0, 1, 2, 3], [0, 1])
-    mine.release()
+    mine.close()
 
 
 def test_ranks_use_the_cards_that_are_free(tmp_path: Path) -> None:
     mine, theirs = Locks(tmp_path), Locks(tmp_path)
     assert _locked(theirs, 1, device="npu:1") == ([1], [])
     assert _locked(mine, 1, ranks=2) == ([0], [0, 2])
-    mine.release()
+    mine.close()
     assert _locked(mine, 1, ranks=2, device="npu:3") == ([3], [3, 0])
-    mine.release()
+    mine.close()
     assert _locked(mine, "auto", ranks=4) == ([0, 2, 3], [0, 2, 3])
-    mine.release()
+    mine.close()
     with pytest.raises(DeviceUnavailable, match="other runs on this machine hold npu:1"):
         _locked(mine, 1, ranks=2, device="npu:1")
-    theirs.release()
+    theirs.close()
 
 
 def test_more_ranks_than_cards_are_what_the_user_asked_for(tmp_path: Path) -> None:
     mine = Locks(tmp_path)
     assert _locked(mine, 1, ranks=3, count=1) == ([0], [0, 1, 2])
-    mine.release()
+    mine.close()
 
 
 def test_ranks_are_refused_where_too_few_cards_are_free(tmp_path: Path) -> None:
@@ -65,8 +65,8 @@ def test_ranks_are_refused_where_too_few_cards_are_free(tmp_path: Path) -> None:
     assert len(_locked(theirs, 1)[0]) == 1
     with pytest.raises(DeviceUnavailable, match="distributed cases need 4 cards, and 3 of 4 on this machine are free"):
         _locked(mine, 1, ranks=4)
-    mine.release()
-    theirs.release()
+    mine.close()
+    theirs.close()
 
 
 def test_an_attempt_that_cannot_be_logged_ends_the_run_as_a_case_does(monkeypatch: pytest.MonkeyPatch) -> None:
