@@ -22,7 +22,7 @@ from pytest_ascend.system import figures
 from pytest_ascend.system.version import __version__
 from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.causes import Cause, causes_of
-from pytest_ascend.verdict.columns import columns_of
+from pytest_ascend.verdict.columns import COLUMNS
 from pytest_ascend.verdict.phrase import say
 from pytest_ascend.verdict.summary import Summary
 
@@ -81,9 +81,8 @@ _TRIAGE = {"failed": "backend", "fallback": "backend", "unsupported": "backend",
 #: Kinds of errors (:mod:`pytest_ascend.environment.codes`) caused by the machine.
 _INFRASTRUCTURE = ("device-lost", "hccl", "tool-missing", "version-mismatch")
 
-_COLUMNS = columns_of("export")
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
-_STANDARD = next(each for each in _COLUMNS if each.name == "standard")
+_STANDARD = next(each for each in COLUMNS if each.name == "standard")
 
 
 def junit(summary: Summary) -> str:
@@ -117,7 +116,7 @@ def table(summary: Summary) -> str:
     causes = _by_case(causes_of(summary.results))
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([each.name for each in _COLUMNS])
+    writer.writerow([each.name for each in COLUMNS])
     for each in summary.results:
         writer.writerow([_inert(str(value)) for value in _row(each, causes).values()])
     return stream.getvalue()
@@ -161,7 +160,7 @@ def document(summary: Summary) -> str:
 
 
 def _row(result: ResultRecord, causes: Mapping[str, str]) -> dict[str, Any]:
-    return {column.name: column.value(result, causes.get(result.case.id, "")) for column in _COLUMNS}
+    return {column.name: column.value(result, causes.get(result.case.id, "")) for column in COLUMNS}
 
 
 def _by_case(causes: Iterable[Cause]) -> Mapping[str, str]:

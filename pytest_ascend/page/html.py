@@ -156,7 +156,7 @@ def _attribute(name: str, phrase: Phrase | str) -> Markup:
 
 
 def _heading(column: Column) -> Markup:
-    return Markup('<span data-say="column.{}">{}</span>').format(column.name, column.heading)
+    return Markup('<span data-say="column.{}">{}</span>').format(column.name, column.title["en"])
 
 
 def _key(phrase: Phrase) -> str:

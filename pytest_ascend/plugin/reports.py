@@ -109,7 +109,7 @@ class Integrations:
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_table_header(self, cells: list[str]) -> None:
         """Add our columns before the links."""
-        cells[-1:-1] = [f"<th>{each.heading}</th>" for each in self._columns]
+        cells[-1:-1] = [f"<th>{each.title['en']}</th>" for each in self._columns]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_table_row(self, report: pytest.TestReport, cells: list[str]) -> None:

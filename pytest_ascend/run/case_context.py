@@ -197,21 +197,10 @@ class CaseContext:
         outcome, waiver = self._judged()
         if isinstance(outcome, Waived) and not waiver:
             waiver = {"reason": self._waivers()}
-        return ResultRecord.of(
-            self.case,
-            self.node_id,
-            outcome,
-            waiver=waiver,
-            verdicts=tuple(self.verdicts),
-            measurements=dict(self.measurements),
-            fallbacks=tuple(self.fallbacks),
-            duration_s=self.duration_s,
-            diagnosis=self.diagnosis,
-            series=dict(self.series),
-            snippet=self.snippet(),
-            digests=dict(self.digests),
-            blind=tuple(self.blind),
-        )
+        noted = ("measurements", "series", "digests", "duration_s", "diagnosis")
+        known = {name: getattr(self, name) for name in noted}
+        known |= {name: tuple(getattr(self, name)) for name in ("verdicts", "fallbacks", "blind")}
+        return ResultRecord.of(self.case, self.node_id, outcome, waiver=waiver, snippet=self.snippet(), **known)
 
 
 def _as_told(verdict: Verdict, names: Sequence[str]) -> Verdict:

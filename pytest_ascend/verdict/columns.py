@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain, count
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from pytest_ascend.records.record import ResultRecord
@@ -26,24 +26,19 @@ from pytest_ascend.verdict.summary import ORDER, counted_outcome
 Cell: TypeAlias = "str | float"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Column:
     """One column. ``value`` is for programs, ``shown`` for people; ``cause`` of a case is the id of its cause, or "".
 
-    ``places`` are "page", "export" (CSV and JSON) and "pytest-html". ``title`` has its heading by language.
+    CSV and JSON have all; ``places`` are "page" and "pytest-html". ``title`` has its heading by language.
     """
 
     name: str
     title: Mapping[str, str]
     value: Callable[[ResultRecord, str], Cell]
     shown: Callable[[ResultRecord, str], str]
-    places: tuple[str, ...] = ("export",)
-    is_number: bool = False
-
-    @property
-    def heading(self) -> str:
-        """The English heading."""
-        return self.title["en"]
+    places: tuple[str, ...]
+    is_number: bool
 
 
 def _of_case(name: str) -> Callable[[ResultRecord, str], str]:
@@ -68,36 +63,28 @@ def _standards(record: ResultRecord, _: str) -> str:
     return ", ".join(dict.fromkeys(evidence.line(verdict.standard) for verdict in record.verdicts))
 
 
-def _text(name: str, en: str, zh: str, value: Callable[[ResultRecord, str], str], *places: str) -> Column:
-    return Column(name=name, title={"en": en, "zh": zh}, value=value, shown=value, places=places or ("export",))
+def _duration(record: ResultRecord, _: str) -> str:
+    return figures.duration(record.duration_s) if record.node_id else ""
+
+
+def _column(name: str, en: str, zh: str, value: Any, *places: str, number: Any = None) -> Column:
+    """Declare a column of text or, with what shows it, of a ``number``."""
+    is_number = number is not None
+    return Column(name, {"en": en, "zh": zh}, value, number if is_number else value, places, is_number)
 
 
 COLUMNS = (
-    _text("outcome", "Outcome", "结果", lambda record, _: record.outcome_name, "page", "export", "pytest-html"),
-    _text("case", "Case", "用例", _of_case("id"), "page", "export"),
-    _text("suite", "Suite", "测试套件", _of_case("suite")),
-    _text("subject", "Subject", "被测对象", _of_case("subject")),
-    _text("property", "Property", "检查项", _of_case("property")),
-    _text("dtype", "dtype", "数据类型", _of_case("dtype")),
-    _text("cause", "Cause", "原因", lambda _, cause: cause),
-    Column(
-        name="limit_used",
-        title={"en": "Limit used", "zh": "误差占限值"},
-        value=_used,
-        shown=_used_shown,
-        places=("page", "export", "pytest-html"),
-        is_number=True,
-    ),
-    _text("standard", "Standard", "精度标准", _standards, "export", "pytest-html"),
-    Column(
-        name="duration_s",
-        title={"en": "Time", "zh": "耗时"},
-        value=lambda record, _: record.duration_s,
-        shown=lambda record, _: figures.duration(record.duration_s) if record.node_id else "",
-        places=("page", "export"),
-        is_number=True,
-    ),
-    _text("reason", "Finding", "说明", _finding, "page", "export"),
+    _column("outcome", "Outcome", "结果", lambda record, _: record.outcome_name, "page", "pytest-html"),
+    _column("case", "Case", "用例", _of_case("id"), "page"),
+    _column("suite", "Suite", "测试套件", _of_case("suite")),
+    _column("subject", "Subject", "被测对象", _of_case("subject")),
+    _column("property", "Property", "检查项", _of_case("property")),
+    _column("dtype", "dtype", "数据类型", _of_case("dtype")),
+    _column("cause", "Cause", "原因", lambda _, cause: cause),
+    _column("limit_used", "Limit used", "误差占限值", _used, "page", "pytest-html", number=_used_shown),
+    _column("standard", "Standard", "精度标准", _standards, "pytest-html"),
+    _column("duration_s", "Time", "耗时", lambda record, _: record.duration_s, "page", number=_duration),
+    _column("reason", "Finding", "说明", _finding, "page"),
 )
 
 
@@ -108,7 +95,7 @@ def columns_of(place: str) -> tuple[Column, ...]:
 
 def headings(language: str) -> dict[str, str]:
     """Return the words of the headings for a page, by ``column.`` and the name."""
-    return {f"column.{each.name}": each.title.get(language, each.heading) for each in COLUMNS}
+    return {f"column.{each.name}": each.title.get(language, each.title["en"]) for each in COLUMNS}
 
 
 #: Floating point first, the most used in training in front; others follow by name.

@@ -228,7 +228,6 @@ def test_each_place_has_its_columns() -> None:
         "reason",
     ]
     assert [each.name for each in columns.columns_of("pytest-html")] == ["outcome", "limit_used", "standard"]
-    assert len(columns.columns_of("export")) == len(columns.COLUMNS)
     assert {each.name for each in columns.COLUMNS if each.is_number} == {"limit_used", "duration_s"}
 
 
