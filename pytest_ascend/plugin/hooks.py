@@ -7,9 +7,11 @@ import difflib
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Generator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,18 +22,20 @@ import pytest
 
 from pytest_ascend.coverage import manifest, selection, shards
 from pytest_ascend.coverage.selection import CollectedCases
+from pytest_ascend.device import Device
 from pytest_ascend.environment.chips import has_own_formulas
 from pytest_ascend.export import terminal
 from pytest_ascend.plugin import options, parent, reports
 from pytest_ascend.plugin.collection import take_cases
-from pytest_ascend.plugin.keys import CASE, CONTEXT, STATE
+from pytest_ascend.plugin.keys import CASE, CONTEXT, NOT_BUILT, SETUP, STATE
 from pytest_ascend.plugin.progress import ProgressLine, folded
-from pytest_ascend.plugin.session import RunSetup, header_lines
+from pytest_ascend.plugin.session import RunRecorder, RunSetup, header_lines
 from pytest_ascend.plugin.startup import one_clear_message
-from pytest_ascend.plugin.state import RunState
+from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Errored, Failed
 from pytest_ascend.run import benchmarked
 from pytest_ascend.run.case_context import CaseContext, lost, watching
+from pytest_ascend.runlog.reading import recorded
 from pytest_ascend.system.errors import DeviceUnavailable, RunLogError
 from pytest_ascend.system.programs import without_garbage_collection
 from pytest_ascend.system.text import one_line, visible
@@ -55,7 +59,7 @@ def register(config: pytest.Config, setup: RunSetup | None) -> None:
     if run.recorder:  # in the process that collects the results
         config.pluginmanager.register(reports.Integrations(), "ascend-integrations")
         config.pluginmanager.register(ProgressLine(config, run.recorder), "ascend-progress")
-    config.pluginmanager.register(Hooks(run), "ascend-hooks")
+    config.pluginmanager.register(run, "ascend-hooks")
     if setup.scope != selection.OWN:
         # The ini-file is about other tests, and may call files and functions otherwise.
         config.addinivalue_line("python_files", "test_*.py")
@@ -76,17 +80,87 @@ def _end_at_once(*_: object) -> None:
     os._exit(int(pytest.ExitCode.INTERRUPTED))
 
 
-class Hooks:
-    """The hooks of a run, in the order in which pytest calls them."""
+class RunState:
+    """A run in one process: the device, the tests, the recorder if this process writes the log, and pytest's hooks."""
 
-    def __init__(self, run: RunState) -> None:
-        self.run = run
+    def __init__(self, config: pytest.Config, setup: RunSetup) -> None:
+        self.config = config
+        self.setup = setup
+        self.device = setup.prepared.device
+        self.lost = ""
+        self.deselected = 0
+        self.opened_by = ""
+        #: The cases of other shards, by node id.
+        self.elsewhere: dict[str, Case] = {}
+        #: The data that xdist passes to each worker; None in the process that pytest was started as.
+        self.worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+        self.recorder = None if self.worker else RunRecorder(setup)
+        #: The ids of the cases that an earlier part of this run finished; workers of xdist are told them.
+        self.proved = frozenset(recorded(setup.options.report) if setup.options.resume and self.recorder else ())
+        #: The tests of the bundled suites, by node id; and all whose tracebacks are not about the user's code.
+        self.bundled: frozenset[str] = frozenset()
+        self.folded: frozenset[str] = frozenset()
+        self.messages = tempfile.TemporaryDirectory(prefix="pytest-ascend-", ignore_cleanup_errors=True)
+
+    def become_worker(self, index: int) -> Device:
+        """Become the state of a worker, which tests the device with this index and leaves the log to the parent.
+
+        It sees no other card, and therefore its own by another index.
+        """
+        device: Any = self.setup.prepared.device
+        if device.kind == "npu":
+            from pytest_ascend.device.npu import show_only  # noqa: PLC0415  (loads torch_npu)
+
+            device = replace(device, called=index, index=show_only([index])[0])
+        elif hasattr(device, "index"):
+            device = replace(device, index=index)
+        self.setup = replace(self.setup, prepared=replace(self.setup.prepared, device=device))
+        self.config.stash[SETUP] = self.setup
+        self.device, self.recorder = device, None
+        return self.device
+
+    def begin(self, collected: CollectedCases) -> None:
+        """Begin the log. Children test their judge themselves, the first of a run for all; else it is done here."""
+        assert self.recorder is not None  # noqa: S101 - callers checked
+        with one_clear_message():
+            begins = self.recorder.begin(collected)
+        if begins and not self.setup.prepared.isolated:
+            from pytest_ascend.plugin.self_test import score  # noqa: PLC0415  (loads torch)
+
+            self.recorder.note(score(self.setup.options.standard))
+
+    @property
+    def tells_little(self) -> bool:
+        """Whether pytest's verbosity is the default."""
+        return self.config.option.tbstyle == "auto" and self.config.get_verbosity() <= 0
+
+    def collected(self, items: list[pytest.Item]) -> CollectedCases:
+        """Return the cases of these tests, for the plan of the run."""
+        found = [item for item in items if CASE in item.stash]
+        return CollectedCases(
+            cases={item.nodeid: item.stash[CASE] for item in found},
+            places={item.nodeid: self.place(item) for item in found},
+            deselected=self.deselected + self.config.stash.get(NOT_BUILT, 0),
+            elsewhere=self.elsewhere,
+        )
+
+    def place(self, item: pytest.Item) -> str:
+        """Return the argument with which pytest runs a test again."""
+        return selection.place(item.path, item.nodeid, self.config.invocation_params.dir)
+
+    def missing(self) -> tuple[str, ...]:
+        """Return the operators that the emulated device lacked since the last call."""
+        if not self.device.emulated:
+            return ()
+        from pytest_ascend import emulator  # noqa: PLC0415  (needed on the emulated device only)
+
+        return emulator.missing()
 
     # --- collecting, deselecting and planning ---
 
     def pytest_report_header(self) -> list[str]:
         """Report what will be tested."""
-        setup, recorder = self.run.setup, self.run.recorder
+        setup, recorder = self.setup, self.recorder
         diagnosis = recorder.diagnosis if recorder else None
         lines = [*setup.options.former, *header_lines(setup, setup.stack(), diagnosis)]
         if setup.options.library:
@@ -105,24 +179,24 @@ class Hooks:
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Collect every folder of the bundled suites, whatever is ignored elsewhere."""
         is_cache = collection_path.name == "__pycache__"
-        return False if collection_path.is_relative_to(self.run.setup.suites) and not is_cache else None
+        return False if collection_path.is_relative_to(self.setup.suites) and not is_cache else None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, Any]:
         """Note the file that uses the device during its import: processes forked later cannot use it."""
         report = yield
-        if self.run.setup.prepared.isolated and not self.run.opened_by and self.run.device.kind == "npu":
+        if self.setup.prepared.isolated and not self.opened_by and self.device.kind == "npu":
             from pytest_ascend.device.npu import has_context  # noqa: PLC0415  (loads torch)
 
-            self.run.opened_by = (collector.nodeid or "a conftest.py or plugin") if has_context() else ""
+            self.opened_by = (collector.nodeid or "a conftest.py or plugin") if has_context() else ""
         return report
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
         """Keep the warning filters of another folder's configuration away from the bundled suites."""
         has_mark = collector.config.pluginmanager.has_plugin("warnings")  # not with -p no:warnings
         is_module = isinstance(collector, pytest.Module)
-        if has_mark and is_module and collector.path.is_relative_to(self.run.setup.suites):
-            filters = ("default", *_not_the_users_doing(self.run.setup))
+        if has_mark and is_module and collector.path.is_relative_to(self.setup.suites):
+            filters = ("default", *_not_the_users_doing(self.setup))
             collector.add_marker(pytest.mark.filterwarnings(*filters), append=False)
 
     @pytest.hookimpl(tryfirst=True)
@@ -130,48 +204,48 @@ class Hooks:
         """Find the cases, and deselect those of higher levels and other devices."""
         with one_clear_message():
             take_cases(items)
-        concerned = {item: CASE not in item.stash or self.run.setup.concerns(item.stash[CASE]) for item in items}
+        concerned = {item: CASE not in item.stash or self.setup.concerns(item.stash[CASE]) for item in items}
         if above := [item for item, is_concerned in concerned.items() if not is_concerned]:
             items[:] = filter(concerned.get, items)
-            self.run.config.hook.pytest_deselected(items=above)
+            self.config.hook.pytest_deselected(items=above)
 
     @pytest.hookimpl(trylast=True, specname="pytest_collection_modifyitems")
     def pytest_collection_shard(self, items: list[pytest.Item]) -> None:
         """Keep the tests of this shard, of those that are left after all other selection."""
-        setup, shard = self.run.setup, self.run.setup.options.shard
+        setup, shard = self.setup, self.setup.options.shard
         if shard is None:
             return
-        planned = setup.whole(self.run.collected(items)).cases
+        planned = setup.whole(self.collected(items)).cases
         mine = shards.part(planned, shards.load(setup.suites), shard)
         cases = {item: item.stash.get(CASE, None) for item in items}
-        self.run.elsewhere = {item.nodeid: case for item, case in cases.items() if case and case.id not in mine}
+        self.elsewhere = {item.nodeid: case for item, case in cases.items() if case and case.id not in mine}
         # Tests that are no cases are divided too, by their names.
         others = {item for item in items if crc32(item.nodeid.encode()) % shard.count == shard.index - 1}
         items[:] = [item for item, case in cases.items() if (case.id in mine if case else item in others)]
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         """Count what others deselected."""
-        self.run.deselected += sum(CASE in item.stash and self.run.setup.concerns(item.stash[CASE]) for item in items)
+        self.deselected += sum(CASE in item.stash and self.setup.concerns(item.stash[CASE]) for item in items)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Record the plan, or pass it to the process that does; then deselect what a resumed run has finished."""
         if sys.exc_info()[0] is not None:
             return  # also for a path that does not exist: nothing will run, and the last report stays
-        suites = self.run.setup.suites
-        self.run.bundled = frozenset(each.nodeid for each in session.items if each.path.is_relative_to(suites))
+        suites = self.setup.suites
+        self.bundled = frozenset(each.nodeid for each in session.items if each.path.is_relative_to(suites))
         modules = {each.nodeid: getattr(getattr(each, "function", None), "__module__", "") for each in session.items}
         # as conformance_tests() makes them: none of the code is the user's
         written = (node_id for node_id, module in modules.items() if str(module).startswith("pytest_ascend."))
-        self.run.folded = self.run.bundled.union(written)
-        collected = self.run.collected(session.items)
-        if self.run.worker:
-            path = Path(self.run.worker["ascend_messages"], f"{self.run.worker['workerid']}.json")
+        self.folded = self.bundled.union(written)
+        collected = self.collected(session.items)
+        if self.worker:
+            path = Path(self.worker["ascend_messages"], f"{self.worker['workerid']}.json")
             path.write_bytes(msgspec.json.encode(collected))
-            done = frozenset(self.run.worker["ascend_done"])
-        elif self.run.recorder and not options.only_looks(self.run.config.option) and not session.testsfailed:
-            done = self.run.proved
-            self.run.begin(collected)
+            done = frozenset(self.worker["ascend_done"])
+        elif self.recorder and not options.only_looks(self.config.option) and not session.testsfailed:
+            done = self.proved
+            self.begin(collected)
         else:
             return
         session.items[:] = [each for each in session.items if CASE not in each.stash or each.stash[CASE].id not in done]
@@ -179,51 +253,51 @@ class Hooks:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Tell an xdist worker where to report what it collected, and what an earlier part of this run has finished."""
-        node.workerinput["ascend_messages"] = self.run.messages.name
-        node.workerinput["ascend_done"] = sorted(self.run.proved)
+        node.workerinput["ascend_messages"] = self.messages.name
+        node.workerinput["ascend_done"] = sorted(self.proved)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any) -> None:
         """Record the plan of the first worker; all workers collect the same."""
-        path = Path(self.run.messages.name, f"{node.workerinput['workerid']}.json")
+        path = Path(self.messages.name, f"{node.workerinput['workerid']}.json")
         collected = msgspec.json.decode(path.read_bytes(), type=CollectedCases)
-        if self.run.recorder:
-            self.run.begin(collected)
+        if self.recorder:
+            self.begin(collected)
 
     # --- running a test ---
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """Run the tests in child processes if the device may crash the process that uses it."""
-        option = self.run.config.option
+        option = self.config.option
         has_errors = session.testsfailed and not option.continue_on_collection_errors
-        is_mine = self.run.setup.prepared.isolated and self.run.recorder is not None
+        is_mine = self.setup.prepared.isolated and self.recorder is not None
         if not is_mine or has_errors or options.only_looks(option):
             return None
-        if self.run.opened_by:
+        if self.opened_by:
             hint = "move what it computes into a test or a fixture; or run everything in one process"
             raise pytest.UsageError(
-                f"{visible(self.run.opened_by)} uses the NPU while it is imported: the processes that run the tests "
+                f"{visible(self.opened_by)} uses the NPU while it is imported: the processes that run the tests "
                 f"could not use it any more (CANN: 107002, or a hang)\n  hint: {hint}: --ascend-isolation=off"
             )
-        with one_clear_message(), _able_to_go_on(self.run):
-            return parent.run(self.run, session)
+        with one_clear_message(), _able_to_go_on(self):
+            return parent.run(self, session)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         """Run no further test after the deadline. (With child processes, the parent enforces it.)"""
-        return True if time.monotonic() > self.run.setup.deadline(len(item.session.items)) else None
+        return True if time.monotonic() > self.setup.deadline(len(item.session.items)) else None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Begin with an empty context; do not run on a lost device."""
         if CASE in item.stash:
             case = item.stash[CASE]
-            known = self.run.setup.expectations.known(case.id)
-            is_own = not item.path.is_relative_to(self.run.setup.suites)
-            item.stash[CONTEXT] = CaseContext(case=case, node_id=self.run.place(item), known=known, is_own=is_own)
-            self.run.missing()
-            if self.run.lost:
-                raise DeviceUnavailable(f"the device is lost: {self.run.lost}", hint="start again when it works")
+            known = self.setup.expectations.known(case.id)
+            is_own = not item.path.is_relative_to(self.setup.suites)
+            item.stash[CONTEXT] = CaseContext(case=case, node_id=self.place(item), known=known, is_own=is_own)
+            self.missing()
+            if self.lost:
+                raise DeviceUnavailable(f"the device is lost: {self.lost}", hint="start again when it works")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
@@ -232,11 +306,11 @@ class Hooks:
         if context is None:
             return (yield)
         is_timed = not {"benchmark", "ascend_benchmark"}.isdisjoint(getattr(item, "fixturenames", ()))
-        with watching(context, self.run.device, timed=is_timed):
+        with watching(context, self.device, timed=is_timed):
             try:
                 return (yield)
             except AssertionError as error:
-                if context.is_wrong() and has_own_formulas(self.run.device.chip()):
+                if context.is_wrong() and has_own_formulas(self.device.chip()):
                     error.args = (context.judge_again(item.runtest, str(error)),)
                 raise
 
@@ -247,7 +321,7 @@ class Hooks:
         """Put the record of the case into pytest's report."""
         option, usual = item.config.option, item.config.option.tbstyle
         # Of bundled cases as Python writes tracebacks: few are read, and pytest parses whole files for its own.
-        is_short = item.nodeid in self.run.folded and self.run.tells_little
+        is_short = item.nodeid in self.folded and self.tells_little
         option.tbstyle = "native" if is_short else usual
         try:
             report = yield
@@ -256,11 +330,11 @@ class Hooks:
         if (context := item.stash.get(CONTEXT, None)) is None:
             return report
         if call.excinfo is not None and context.error_outcome is None:
-            reports.note_error(context, call.excinfo.value, report, self.run.device, self.run.missing())
+            reports.note_error(context, call.excinfo.value, report, self.device, self.missing())
             # An emulated device cannot be lost, but a planted fault may make its results wrong.
-            if isinstance(context.error_outcome, Errored) and not self.run.device.emulated and not self.run.lost:
-                wrong = lost(self.run.device)
-                self.run.lost = f"after {context.case.id}: {wrong}" if wrong else ""
+            if isinstance(context.error_outcome, Errored) and not self.device.emulated and not self.lost:
+                wrong = lost(self.device)
+                self.lost = f"after {context.case.id}: {wrong}" if wrong else ""
         elif context.is_own and report.when == "call" and report.failed and context.error_outcome is None:
             context.error_outcome = Failed(reason=one_line(report.longreprtext))  # XPASS(strict)
         if report.when == "call":
@@ -288,32 +362,32 @@ class Hooks:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write the record of a case as soon as it is known."""
-        with _able_to_go_on(self.run):
-            if self.run.recorder and (record := reports.record_of(report)):
-                self.run.recorder.take(record)
-            elif self.run.recorder and report.when not in ("setup", "call", "teardown"):
-                self.run.recorder.take_crash(report.nodeid, report.longreprtext)
+        with _able_to_go_on(self):
+            if self.recorder and (record := reports.record_of(report)):
+                self.recorder.take(record)
+            elif self.recorder and report.when not in ("setup", "call", "teardown"):
+                self.recorder.take_crash(report.nodeid, report.longreprtext)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """End the log, write the report, and let the verdict decide the exit code."""
         usual, is_main = signal.getsignal(signal.SIGINT), threading.current_thread() is threading.main_thread()
-        if self.run.recorder and is_main and usual is not signal.SIG_IGN:  # as a shell's job in the background
+        if self.recorder and is_main and usual is not signal.SIG_IGN:  # as a shell's job in the background
             # Without a traceback where the user interrupts the ending: the log has every line.
             signal.signal(signal.SIGINT, _end_at_once)
-            self.run.config.add_cleanup(partial(signal.signal, signal.SIGINT, usual))  # type: ignore[arg-type]
-        with _able_to_go_on(self.run):
-            if self.run.recorder:
-                session.exitstatus = self.run.recorder.close(int(exitstatus))
+            self.config.add_cleanup(partial(signal.signal, signal.SIGINT, usual))  # type: ignore[arg-type]
+        with _able_to_go_on(self):
+            if self.recorder:
+                session.exitstatus = self.recorder.close(int(exitstatus))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
         """Print the result by cause, instead of a traceback for each case, and the path of the report."""
-        recorder = self.run.recorder
+        recorder = self.recorder
         if not recorder or not (summary := recorder.summary):
             return (yield)
-        hidden = self.run.folded if self.run.tells_little else frozenset()
-        with folded(terminalreporter, hidden, all_warnings=self.run.setup.scope != selection.OWN) as warned:
+        hidden = self.folded if self.tells_little else frozenset()
+        with folded(terminalreporter, hidden, all_warnings=self.setup.scope != selection.OWN) as warned:
             result = yield
         terminalreporter.section("ascend conformance")
         beside = terminal.beside(summary.run, recorder.stopped, warned=warned, output=recorder.output)
@@ -331,16 +405,16 @@ class Hooks:
         if passed := len(terminalreporter.stats.get("passed", ())):
             tests = f"{passed} test{'s'[: passed > 1]} passed without a fixture of pytest-ascend"
             return f"{tests}: nothing was judged. Use npu_device and precision_compare (docs/custom-operators.md)"
-        keyword = self.run.config.option.keyword
+        keyword = self.config.option.keyword
         own = (each.name.removeprefix("test_") for each in terminalreporter.stats.get("deselected", ()))
-        is_own = self.run.setup.scope == selection.OWN
-        names = sorted(set(own if is_own else (each.subject for each in manifest.load(self.run.setup.suites))))
+        is_own = self.setup.scope == selection.OWN
+        names = sorted(set(own if is_own else (each.subject for each in manifest.load(self.setup.suites))))
         near = difflib.get_close_matches(keyword, names, n=3) if keyword else []
         return f"no test matches: did you mean {' or '.join(near)}?" if near else "no test matches what was selected"
 
     def pytest_unconfigure(self) -> None:
         """Leave nothing behind."""
-        self.run.messages.cleanup()
+        self.messages.cleanup()
 
 
 @contextlib.contextmanager

@@ -8,8 +8,8 @@ import pytest
 
 if TYPE_CHECKING:
     from pytest_ascend.distributed.ranks import Ranks
+    from pytest_ascend.plugin.hooks import RunState
     from pytest_ascend.plugin.session import RunSetup
-    from pytest_ascend.plugin.state import RunState
     from pytest_ascend.records.case import Case
     from pytest_ascend.run.case_context import CaseContext
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import convert, structs
@@ -27,7 +27,6 @@ from pytest_ascend.isolation.supervisor import Settings, Supervisor
 from pytest_ascend.plugin.keys import CASE
 from pytest_ascend.plugin.reports import OUTCOME_PROPERTY, RECORD_PROPERTY, record_of, restored
 from pytest_ascend.plugin.session import DISTRIBUTED, RunRecorder, RunSetup
-from pytest_ascend.plugin.state import RunState
 from pytest_ascend.plugin.worker import Work, uses_ranks
 from pytest_ascend.records.case import EQUAL_BITS
 from pytest_ascend.records.outcome import Errored, Flaky, Outcome
@@ -36,6 +35,9 @@ from pytest_ascend.run import benchmarked
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import Attempted, Cards, CardStatus, LeftBehind, Quarantined, SelfTest
 from pytest_ascend.system.errors import DeviceUnavailable
+
+if TYPE_CHECKING:
+    from pytest_ascend.plugin.hooks import RunState
 
 #: If set, emulated devices are locked too. Otherwise each belongs to one process and needs no lock.
 LOCKS_VARIABLE = "PYTEST_ASCEND_CARD_LOCKS"

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_ascend.errors import DeviceUnavailable, RunLogError
 from pytest_ascend.isolation.cards import Locks
-from pytest_ascend.plugin.hooks import CANNOT_WRITE, Hooks
+from pytest_ascend.plugin.hooks import CANNOT_WRITE, RunState
 from pytest_ascend.plugin.parent import _cards
 
 
@@ -80,5 +80,5 @@ def test_an_attempt_that_cannot_be_logged_ends_the_run_as_a_case_does(monkeypatc
     run: Any = SimpleNamespace(setup=setup, config=config, opened_by=[], recorder=object())
     session: Any = SimpleNamespace(testsfailed=0, items=[], config=config)
     with pytest.raises(pytest.exit.Exception, match="continue with --ascend-resume") as ended:
-        Hooks(run).pytest_runtestloop(session)
+        RunState.pytest_runtestloop(run, session)
     assert (ended.value.returncode, run.recorder) == (CANNOT_WRITE, None)
