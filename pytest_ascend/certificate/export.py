@@ -27,14 +27,10 @@ from pytest_ascend.verdict.summary import Summary
 
 #: A row of a sheet.
 _Row = Sequence[Any]
-STATEMENT = "https://in-toto.io/Statement/v1"
-PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 PAYLOAD = "application/vnd.in-toto+json"
 #: The limit of characters in a cell of a workbook; Excel's is 32,767.
 _CELL_CHARACTERS = 2_000
 _NOTE = "If the log is true, the run earns the tier. Independent of Huawei, who has neither issued nor reviewed it."
-#: The largest width of a column.
-_WIDEST_PIXELS = 600
 
 
 def in_toto(claims: Mapping[str, Any], summary: Summary, key: Ed25519PrivateKey) -> bytes:
@@ -51,7 +47,7 @@ def in_toto(claims: Mapping[str, Any], summary: Summary, key: Ed25519PrivateKey)
     stack = claims["stack"]
     where = {name: str(stack.get(name) or "") for name in ("chip", "driver", "cann", "torch", "torch_npu")}
     statement = {
-        "_type": STATEMENT,
+        "_type": "https://in-toto.io/Statement/v1",
         "subject": [
             {"name": f"certificate {claims['id']}", "digest": {"sha256": sha256(package.encoded(claims)).hexdigest()}},
             {
@@ -60,7 +56,7 @@ def in_toto(claims: Mapping[str, Any], summary: Summary, key: Ed25519PrivateKey)
                 "annotations": {"tier": claims["tier"], **where},
             },
         ],
-        "predicateType": PREDICATE,
+        "predicateType": "https://in-toto.io/attestation/test-result/v0.1",
         "predicate": {
             "result": "WARNED" if names[False] else "PASSED",
             "configuration": [
@@ -102,7 +98,7 @@ def workbook(claims: Mapping[str, Any], summary: Summary) -> bytes:
                 else:
                     sheet.write_string(last, column, visible(str(value))[:_CELL_CHARACTERS], form)
         sheet.autofilter(0, 0, last, column)
-        sheet.autofit(_WIDEST_PIXELS)
+        sheet.autofit(600)  # pixels at most
     book.close()
     return made.getvalue()
 

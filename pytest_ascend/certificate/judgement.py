@@ -32,12 +32,6 @@ from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.diff import ERROR_DRIFT, FIX, OTHER, REGRESSION, SLOWER, compare
 from pytest_ascend.verdict.summary import Summary, summarise
 
-#: Fields that must be equal for one run to confirm another.
-_SAME = ("chip", "driver", "cann", "torch", "torch_npu", "torch_npu_commit", *OPTIONAL)
-#: Of two different runs, never more than this share of the times have equal bits.
-_COPIED = 0.5
-#: With fewer times, chance and the resolution of a clock may make them equal.
-_FEWEST_TIMES = 8
 #: Allowed loss of speed against another run on the same stack, beyond the spread of its samples.
 SPEED_SHARE = 0.25
 #: Kinds of change from the claimed result to the one found, with a description of each.
@@ -156,8 +150,10 @@ def _refuse_unconfirmed(theirs: tuple[Package, Candidate], key: str, candidate: 
     """Raise CertificateError if a run does not support another issuer's certificate, or is the same run."""
     claims, other = theirs[0].claims, theirs[1]
     mine, run = candidate.summary.run.header, other.summary.run.header
-    copied = [share for share in _equal_times(other.results, candidate.results) if share > _COPIED]
-    differing = [name for name in _SAME if getattr(mine.stack, name) != getattr(run.stack, name)]
+    # Of two different runs, never more than half of the times have equal bits.
+    copied = [share for share in _equal_times(other.results, candidate.results) if share > 0.5]
+    same = ("chip", "driver", "cann", "torch", "torch_npu", "torch_npu_commit", *OPTIONAL)
+    differing = [name for name in same if getattr(mine.stack, name) != getattr(run.stack, name)]
     disagreeing = disagreements(other.summary, candidate.summary)
     reasons = {
         f"it is of the same issuer's key, {key}": claims["key"] == key,
@@ -176,7 +172,7 @@ def _equal_times(theirs: Sequence[ResultRecord], mine: Sequence[ResultRecord]) -
     for kind in ("duration_s", "measurements", "series"):
         one, other = (dict(_times(of, kind)) for of in (theirs, mine))
         both = one.keys() & other.keys()
-        if len(both) >= _FEWEST_TIMES:
+        if len(both) >= 8:  # fewer may be equal by chance, and by the resolution of a clock
             yield sum(one[key] == other[key] for key in both) / len(both)
 
 

@@ -28,8 +28,6 @@ from pytest_ascend.system.errors import AscendError, UsageError
 from pytest_ascend.system.files import read_regular, strict_json, write_if_new
 from pytest_ascend.system.text import one_line, table
 
-#: Days until a dispute has to be decided, or filed again.
-DISPUTE_DAYS = 90
 #: The parts of a stack for which a certificate is listed.
 _STACK = ("chip", "driver", "cann", "torch", "torch_npu")
 #: A stack by which a list can be read, to check its form.
@@ -104,7 +102,7 @@ def _entry(case: str, reason: str, evidence: str, by: str, today: date) -> dict[
             raise UsageError(f"cannot read the evidence {evidence}: {error.strerror or error}", hint=hint) from error
         evidence = f"{Path(evidence).name}, SHA-256 {digest}"
     name = sha256(f"{case} {today}".encode()).hexdigest()[:8]
-    expires = (today + timedelta(days=DISPUTE_DAYS)).isoformat()
+    expires = (today + timedelta(days=90)).isoformat()  # until it has to be decided, or filed again
     return {"cause": f"dispute-{name}", "outcome": "disputed", "reason": reason, "cases": [case], "source": evidence,
             "owner": by, "expires": expires, "why": f"filed on {today}"}  # fmt: skip
 

@@ -60,9 +60,6 @@ MEASURED = {
 FIGURES = {"largest error in ulp": "ulp_max", "error where zero is expected": "max_abs"}
 #: The test of a case in any installation, as its path below ``suites``; one that has no other case has no brackets.
 PLACE = re.compile(r"(?:.*/)?suites/((\w+)/test_\w+\.py::test_\w+(?:\[([^\0\n]+)\])?)")
-#: Metrics that may be negative. All others are sizes, counts and shares.
-_SIGNED = ("cosine", "bias_ulp")
-_CLOSE = 1e-6
 #: This share of the passes may be in a dtype that the chip lacks: torch_npu computes logcumsumexp on the host, and
 #: empty tensors reach no kernel (4 of 7,542 passes of level standard on a 310P).
 WITHOUT_KERNEL = 0.005
@@ -72,8 +69,6 @@ _FREE = {
     *("deadline_s", "case_deadline_s", "resume", "arguments", "numerics", "expectations", "timing", "shard", "shards"),
     *("faults", "standard"),  # which have a requirement of their own
 }
-#: The defaults of options that are not empty.
-_DEFAULTS = {"slowdown": 0.05, "seed": 1}
 #: Tolerance between two clocks; the log has whole seconds.
 _SLACK = timedelta(seconds=60)
 #: Tolerance between an authority's clock and a machine's.
@@ -144,7 +139,9 @@ def options(candidate: Candidate) -> Iterator[str]:
     yield from differs("the level of the options", given.get("level"), head.level)
     cards = given.get("cards")
     for name in given.keys() - _FREE:
-        usual = cards if name == "emulated_devices" and isinstance(cards, int) else _DEFAULTS.get(name)
+        usual = (
+            cards if name == "emulated_devices" and isinstance(cards, int) else {"slowdown": 0.05, "seed": 1}.get(name)
+        )
         if given[name] and given[name] != usual:
             yield f"the run had the option {name}={_shown(given[name])}"
     baselines = str(given.get("baselines", ""))
@@ -180,14 +177,15 @@ def judged(verdict: Verdict) -> Iterator[str]:
         yield f"it was judged by {verdict.standard}{f', loosened: {verdict.waiver}' if verdict.waiver else ''}"
     if limit and used is None:
         yield "it does not say how much of its limit it used"
-    negative = [name for name, value in metrics.items() if value < 0 and name not in _SIGNED]
+    # All other metrics are sizes, counts and shares.
+    negative = [name for name, value in metrics.items() if value < 0 and name not in ("cosine", "bias_ulp")]
     if negative or metrics.get("count", 0.0) % 1:
         yield f"{(negative or ['count'])[0]} is {metrics[(negative or ['count'])[0]]:g}, which is no size"
     figure = FIGURES.get(limit.name, "") if limit else ""
     if verdict.agrees and limit and figure in metrics and limit.value and used is not None:
         share = metrics[figure] / limit.value
         less = used < share and limit.name == str(Rule.ZERO)
-        if abs(share - used) > _CLOSE * max(share, 1e-3) and not less:
+        if abs(share - used) > 1e-6 * max(share, 1e-3) and not less:
             yield from differs("limit_used", used, share)
 
 

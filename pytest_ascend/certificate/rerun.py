@@ -23,10 +23,6 @@ from pytest_ascend.system.errors import AscendError, UsageError
 from pytest_ascend.system.text import visible
 from pytest_ascend.verdict.summary import Summary, summarise
 
-#: Exit codes of a run that finished, with a log of what was executed.
-_ENDED = (0, 1, 5, 7)
-_SHOWN_LINES = 12
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rerun:
@@ -90,8 +86,8 @@ def _executed(claimed: Summary, sampled: Sequence[ResultRecord], device: str, sc
         done = subprocess.run(  # noqa: S603
             [*line, *map(_place, sampled)], cwd=scratch, env=environ, stdout=output, stderr=output, check=False
         )
-    if done.returncode not in _ENDED:
-        tail = (scratch / "output").read_text("utf-8", "replace").splitlines()[-_SHOWN_LINES:]
+    if done.returncode not in (0, 1, 5, 7):  # of a run that finished, with a log of what was executed
+        tail = (scratch / "output").read_text("utf-8", "replace").splitlines()[-12:]
         message = "the cases could not be executed again:\n" + "\n".join(f"  {visible(each)}" for each in tail)
         raise AscendError(message, hint="see that 'pytest --ascend' works on this machine")
     return summarise(read(scratch / "report" / "run.jsonl"))

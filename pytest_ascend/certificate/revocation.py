@@ -21,7 +21,6 @@ SCHEMA = 2
 #: Days for which a list is valid, unless its issuer sets another number.
 FRESH_DAYS = 90
 _PURPOSE = "revocations"
-_LARGEST_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class Revocations:
 def read(path: Path, key: Ed25519PublicKey) -> Revocations:
     """Read a list. Raises CertificateError if it was altered or has another key, UsageError if it is missing."""
     try:
-        content = read_regular(path, _LARGEST_BYTES)
+        content = read_regular(path, 16 << 20)
         data = strict_json(content)
         body = {name: data[name] for name in ("schema", "as_of", "stale_after", "revoked")}
         entries = tuple({name: str(each[name]) for name in ("id", "since", "reason")} for each in data["revoked"])

@@ -18,9 +18,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import read_regular
 
-#: A key in PEM has some hundred bytes.
-_LARGEST_BYTES = 10_000
-
 
 def fingerprint(key: Ed25519PublicKey) -> str:
     """Return the fingerprint of a key: the SHA-256 of its 32 bytes, in hex."""
@@ -63,7 +60,7 @@ def public_key(path: Path) -> Ed25519PublicKey:
 
 def _key(path: Path, name: str, load: Callable[[bytes], object], kind: type) -> object:
     try:
-        content = read_regular(path, _LARGEST_BYTES)
+        content = read_regular(path, 10_000)  # in PEM it has some hundred bytes
     except OSError as error:
         hint = "make a pair with 'pytest-ascend certificate-key FILE'"
         raise UsageError(f"cannot read the key {path}: {error.strerror or error}", hint=hint) from error

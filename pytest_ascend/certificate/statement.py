@@ -24,7 +24,6 @@ from pytest_ascend.system.files import canonical_json
 from pytest_ascend.verdict.causes import known_causes
 
 SCHEMA = 1
-KIND = "pytest-ascend certificate"
 
 NOT_EXECUTED = (NotRun.name, NotEmulated.name)
 #: Fields that the signer chooses; all others follow from the evidence.
@@ -45,7 +44,7 @@ def statement(
     found = Counter((each.case.suite, each.outcome_name) for each in candidate.results)
     return {
         "schema": SCHEMA,
-        "kind": KIND,
+        "kind": "pytest-ascend certificate",
         "release": candidate.release.version,
         "tier": candidate.tier.name,
         "means": [tier.means for tier in included(candidate.tier)],

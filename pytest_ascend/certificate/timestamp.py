@@ -22,7 +22,6 @@ from pytest_ascend.system.text import one_line
 
 #: An answer with its certificates has some thousand bytes.
 _LARGEST_BYTES = 1 << 18
-_SECONDS = 20.0
 INSTALL = "pip install 'pytest-ascend[certificate]'"
 
 
@@ -55,7 +54,7 @@ def take(authority: str, line: bytes) -> str:
     headers = {"Content-Type": "application/timestamp-query", "Accept": "application/timestamp-reply"}
     request = urllib.request.Request(authority, data=query.as_bytes(), headers=headers)  # noqa: S310  (checked above)
     try:
-        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=20.0) as answer:  # noqa: S310
             content = answer.read(_LARGEST_BYTES)
         stamp, wanted = library.decode_timestamp_response(content).tst_info, query.message_imprint.message
         if stamp.nonce != query.nonce or stamp.message_imprint.message != wanted:

@@ -23,9 +23,7 @@ from pytest_ascend.system.files import VALUES_LIMIT, count_values, open_regular,
 
 #: A kit has some hundred text files of a few MiB together; more is not a kit.
 MOST_FILES, MOST_BYTES, MOST_LINES = 1000, 32 * 2**20, 200_000
-_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _OPERATOR = re.compile(r"[A-Za-z_0-9.]{1,80}")
-_BY = ("npu", "cpu", "")
 
 
 def read_kit(path: Path) -> dict[str, Any]:
@@ -36,7 +34,7 @@ def read_kit(path: Path) -> dict[str, Any]:
             entries = archive.infolist()
             if len(entries) > MOST_FILES or sum(each.file_size for each in entries) > MOST_BYTES:
                 raise UsageError(f"{path} is larger than any kit", hint=hint)
-            if any(each.compress_type not in _COMPRESSIONS for each in entries):
+            if any(each.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for each in entries):
                 raise UsageError(f"{path} is compressed as no kit is", hint=hint)
             texts = {each.filename: archive.read(each).decode("utf-8", errors="replace") for each in entries}
         if sum(map(count_values, texts.values())) > VALUES_LIMIT:
@@ -135,7 +133,7 @@ def _dtypes(answers: Mapping[str, Any]) -> dict[str, dict[str, dict[str, str]]]:
     for name, row in answers.items():
         for dtype, answer in row.items() if _OPERATOR.fullmatch(name) and isinstance(row, dict) else ():
             by, called = (answer.get("by"), answer.get("of")) if isinstance(answer, dict) else (None, None)
-            if by not in _BY or not _OPERATOR.fullmatch(dtype):
+            if by not in ("npu", "cpu", "") or not _OPERATOR.fullmatch(dtype):
                 continue
             by_name.setdefault(name, {})[dtype] = by
             names = [each for each in called if isinstance(each, str)] if isinstance(called, list) else []

@@ -19,14 +19,12 @@ from pytest_ascend.system.dispatching import EagerDispatchMode, with_autograd
 
 #: The dispatch key of torch_npu's kernels.
 OWN = "PrivateUse1"
-
 #: torch's kernels for any device, in the dispatcher's order, for operators without a kernel of the device.
 COMPOSITES = (
     ("CompositeExplicitAutogradNonFunctional", NONFUNCTIONAL),
     ("CompositeExplicitAutograd", EXPLICIT),
     ("CompositeImplicitAutograd", IMPLICIT),
 )
-
 #: Keys of torch_npu's kernels for tensors that are not strided, as far as a torch has them (2.1 knows no CSR).
 LAYOUTS = ("SparsePrivateUse1", "SparseCsrPrivateUse1", "QuantizedPrivateUse1")
 

@@ -19,8 +19,7 @@ from pytest_ascend.system.files import open_regular, strict_json, write_file
 from pytest_ascend.system.translation import ENGLISH, language_option, translated
 
 _LARGEST_BYTES, _LONGEST_LINE_BYTES = 1 << 30, 1 << 24
-_FOLDER, _EXISTING = click.Path(path_type=Path), click.Path(path_type=Path, exists=True)
-_OUTPUT = "Folder for the records and the page."
+_PATH, _OUTPUT = click.Path(path_type=Path), "Folder for the records and the page."
 _PAGE = """<!doctype html><html lang="{language}"><meta charset="utf-8"><title>{subject}</title>
 <style>body{{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}}
 table{{border-collapse:collapse}}td,th{{border:1px solid #999;padding:.4rem .6rem;text-align:left;vertical-align:top}}
@@ -34,8 +33,10 @@ def diagnose() -> None:
 
 
 @diagnose.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--output", type=_FOLDER, default=Path("ascend-distributed"), show_default=True, help=_OUTPUT)
-@click.option("--against", type=_EXISTING, help="This command's records of a run on one process.")
+@click.option("--output", type=_PATH, default=Path("ascend-distributed"), show_default=True, help=_OUTPUT)
+@click.option(
+    "--against", type=click.Path(path_type=Path, exists=True), help="This command's records of a run on one process."
+)
 @language_option
 @click.argument("command", nargs=-1, required=True)
 def distributed(output: Path, against: Path | None, language: str, command: tuple[str, ...]) -> None:

@@ -20,11 +20,8 @@ from pytest_ascend.system.errors import AscendError, GoldenError
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Threads split sums, so that their number decides the last bits.
-THREADS = 1
 #: Without a progress bar, one line is written per this many goldens.
 EVERY = 20
-_NO_RECIPE = "look at the ids with 'baseline show'; the goldens of operators are made in a checkout, by tools/ops"
 #: Prefixes of ids; this one is of all ids.
 ALL = ("",)
 
@@ -68,7 +65,8 @@ def build(
     known = list(recipes)
     chosen = [recipe for recipe in known if recipe.id.startswith(only)]
     strangers = [each for each in only if not any(recipe.id.startswith(each) for recipe in known)]
-    _refuse(strangers, "no recipe makes a golden of that name", _NO_RECIPE)
+    hint = "look at the ids with 'baseline show'; the goldens of operators are made in a checkout, by tools/ops"
+    _refuse(strangers, "no recipe makes a golden of that name", hint)
     task = progress.add_task("goldens", total=len(chosen))
     with reproducible():
         import numpy  # noqa: ICN001, PLC0415 - for its version only
@@ -107,7 +105,7 @@ def reproducible() -> Iterator[None]:
     import torch  # noqa: PLC0415 - the command line shows its help without torch
 
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(1)  # threads split sums, so that their number decides the last bits
     torch.use_deterministic_algorithms(True)
     try:
         yield

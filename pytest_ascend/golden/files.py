@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 SCHEMA = 1
 #: Parts of letters, digits, "_", "-", "+" and inner dots, joined by "/": no way out of a folder.
 ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*(/[A-Za-z0-9_][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*)*")
-ID_LENGTH = 200
 #: Far more than any bundled golden (a few MB); larger files are not read.
 LARGEST_BYTES = 256 * 1024 * 1024
 BUILD = "pytest-ascend baseline build"
@@ -169,7 +168,7 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def is_id(text: str) -> bool:
     """Whether ``text`` can be the id of a golden."""
-    return len(text) <= ID_LENGTH and ID.fullmatch(text) is not None
+    return len(text) <= 200 and ID.fullmatch(text) is not None
 
 
 def encode_manifest(entries: Mapping[str, Entry]) -> bytes:

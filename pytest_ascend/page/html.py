@@ -34,17 +34,14 @@ from pytest_ascend.verdict.summary import CONFORMS, DOES_NOT_CONFORM, INCOMPLETE
 LOG, PAGE = "run.jsonl", "conformance.html"
 
 
-#: The answer of a comparison -> the kind of verdict with the same colours.
-_LOOKS = {YES: CONFORMS, NO: DOES_NOT_CONFORM, CANNOT_TELL: INCOMPLETE}
-
-
 def render_diff(diff: Diff) -> str:
     """Return a comparison as a page that loads nothing."""
     before, after = diff.before.run.header.stack, diff.after.run.header.stack
+    of_these_colours = {YES: CONFORMS, NO: DOES_NOT_CONFORM, CANNOT_TELL: INCOMPLETE}[diff.answer]
     page = View(
         title=f"{name_of(before)} → {name_of(after)} · pytest-ascend",
         kind_of_page=say("page.diff"),
-        looks=f"kind-{_LOOKS[diff.answer]}",
+        looks=f"kind-{of_these_colours}",
         label=label_of(after) or label_of(before) or SILENCE,
         heading=say(f"diff.heading.{diff.answer}"),
         changes=changes_of(diff, linked=False),

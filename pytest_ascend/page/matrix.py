@@ -34,8 +34,6 @@ _FIRST = (
     *("device_p50_us", "latency_p50_us", "throughput_items_per_s"),
     *("best_throughput_items_per_s", "peak_memory_bytes"),
 )
-#: Suffixes of the names of figures that are a speed or a size.
-_SPEEDS = ("_us", "_ms", "_s", "_bytes")
 
 
 def render_matrix(outlines: Iterable[Summary], *, into: Path | None = None) -> str:
@@ -123,7 +121,7 @@ def _charts(runs: Sequence[Summary]) -> Iterator[Chart]:
         stack = run.run.header.stack
         measured = ((each.case.id, *pair) for each in run.run.records for pair in each.measurements.items())
         for case_id, name, value in measured if not stack.emulated else ():
-            if name.endswith(_SPEEDS) and value >= 0 and chart.is_plottable([value]):
+            if name.endswith(("_us", "_ms", "_s", "_bytes")) and value >= 0 and chart.is_plottable([value]):
                 key = (evidence.line(stack.chip or stack.device), evidence.line(stack.host), case_id, name)
                 points.setdefault(key, []).append((index + 1, name_of(stack), float(value)))
     wanted = [key for key, values in points.items() if len(values) > 1]

@@ -50,9 +50,6 @@ ROWS_LIMIT = 300
 FIRST_LIMIT = 5
 #: Causes that their section shows at once; the others are folded below them.
 SEEN_LIMIT = 50
-#: Parts of a stack that are not versions, and are shown elsewhere.
-_NO_VERSIONS = ("device", "emulated")
-_SEVERITIES = ("error", "warning", "note", "unknown")
 
 
 #: A name and its value; an empty value is shown as unknown.
@@ -149,7 +146,7 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> View:
 def combination(stack: Stack) -> Iterator[Fact]:
     """Yield every part of a stack with its version; optional ones where they are installed."""
     for each in fields(stack):
-        if each.name not in _NO_VERSIONS and (each.name not in OPTIONAL or getattr(stack, each.name)):
+        if each.name not in ("device", "emulated") and (each.name not in OPTIONAL or getattr(stack, each.name)):
             yield say(f"stack.{each.name}"), evidence.line(str(getattr(stack, each.name)))
 
 
@@ -163,7 +160,7 @@ def label_of(stack: Stack) -> Phrase:
 def _findings(doctor: Mapping[str, Any]) -> Iterator[View]:
     """Yield the doctor's findings; ``looks`` is the severity if the page knows it."""
     for each in doctor.get("findings", ()):
-        known = each["severity"] in _SEVERITIES
+        known = each["severity"] in ("error", "warning", "note", "unknown")
         yield View(
             severity=say(f"doctor.{each['severity']}") if known else evidence.line(each["severity"]),
             looks=each["severity"] if known else "note",

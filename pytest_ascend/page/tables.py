@@ -25,14 +25,10 @@ from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.columns import link
 from pytest_ascend.verdict.phrase import in_both, say
 
-#: The dtype that speed-ups are relative to.
-USUAL = "float32"
 #: The time of one call: by the device's own clock, if both have one.
 _TIMES = ("device_p50_us", "latency_p50_us")
-#: Rows of one table.
-LINES_LIMIT = 300
-#: Operators in the table of input variations.
-OPERATORS_LIMIT = 2000
+#: Rows of one table, and operators in the table of input variations.
+LINES_LIMIT, OPERATORS_LIMIT = 300, 2000
 #: The name of the figure, as a measurement's.
 SPEED_UP = "speed_up"
 #: What generated calls vary: each case's log has the counts, as "asked_size_empty".
@@ -53,7 +49,6 @@ _BY = {
 #: Series drawn beside or below others: the CPU's rounds beside the device's, the labels of a row.
 _NOT_ALONE = ("peer_us", *(places for _, places in _BY.values() if places))
 BASELINE = "baseline_"
-_PARTS_OF_CURVES = ("_actual", "_expected", "_low", "_high")
 #: Benchmarks in the chart of slow-downs.
 SLOWDOWNS_LIMIT = 40
 #: A property of a model -> its part of the chart.
@@ -153,7 +148,7 @@ def _times(results: Sequence[ResultRecord]) -> Iterator[tuple[str, str, float, f
     """Yield id, name, time in float32 and own time of each case whose work was done in float32, too."""
     by_case = {result.case.id: result for result in results if result.case.suite == "benchmarks"}
     for case_id, result in by_case.items():
-        usual = by_case.get(result.case.but(dtype=USUAL).id, result)
+        usual = by_case.get(result.case.but(dtype="float32").id, result)
         both = (each for each in _TIMES if each in usual.measurements and each in result.measurements)
         name = next(both, "")
         if usual is not result and result.measurements.get(name, 0) > 0:
@@ -263,7 +258,8 @@ def _series(result: ResultRecord) -> Iterator[Chart]:
         if stem != name and expected and values:
             spread = (result.series.get(f"{stem}_low", ()), result.series.get(f"{stem}_high", ()))
             yield chart.curve(title, href, stem, values, expected, spread=spread)
-        is_part = name in _NOT_ALONE or name.startswith(BASELINE) or name.endswith(_PARTS_OF_CURVES) or _part(name)
+        is_curves = name.endswith(("_actual", "_expected", "_low", "_high"))
+        is_part = name in _NOT_ALONE or name.startswith(BASELINE) or is_curves or _part(name)
         if not is_part and chart.is_plottable(values):
             baseline = result.series.get(f"{BASELINE}{name}", ())
             yield chart.distribution(title, href, name, values, baseline if chart.is_plottable(baseline) else ())

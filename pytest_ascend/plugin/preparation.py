@@ -231,7 +231,7 @@ def _other(request: Request, devices: int) -> Prepared:
                 ctypes.CDLL("libhccl.so")
             except OSError:  # no CANN: libraries would import a torch_npu that cannot be loaded, and fail
                 sys.modules["torch_npu"] = None  # type: ignore[assignment]  # as Python marks what cannot be imported
-    from pytest_ascend.device.cpu_and_cuda import Cpu, open_cuda
+    from pytest_ascend.device import Cpu, open_cuda
 
     if request.kind == "cuda":
         cuda, chip = open_cuda(request.index)

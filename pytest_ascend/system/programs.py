@@ -20,8 +20,6 @@ from typing import Any
 
 #: How long to wait for a killed program to end.
 _KILLED_S = 0.2
-#: Longest time that starting up may take.
-_STARTING_S = 180.0
 #: Far more than the output on the largest machines; of stderr the end is kept.
 _MOST_OUTPUT, _MOST_COMPLAINTS = 1 << 20, 4096
 #: Begins the line that is a program's answer, among what libraries print.
@@ -39,7 +37,7 @@ def process_began() -> float:
         fields = Path("/proc/self/stat").read_text("ascii", "replace").rpartition(")")[2].split()
         since_boot = float(Path("/proc/uptime").read_text("ascii").split()[0])
         age_s = max(since_boot - int(fields[19]) / os.sysconf("SC_CLK_TCK"), 0.0)
-        return now - age_s if age_s < _STARTING_S else now
+        return now - age_s if age_s < 180 else now  # as long as starting up may take
     except (OSError, ValueError, IndexError):
         return now
 

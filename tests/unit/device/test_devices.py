@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pytest_ascend.device import Device, npu
-from pytest_ascend.device.cpu_and_cuda import Cpu, open_cuda
+from pytest_ascend.device import Cpu, Device, npu, open_cuda
 from pytest_ascend.device.npu import Npu
 from pytest_ascend.errors import DeviceUnavailable
 from pytest_ascend.system.programs import MARK, Reply
@@ -31,7 +30,7 @@ def test_a_gpu_that_is_not_there_is_unavailable() -> None:
 
 def test_another_process_names_the_gpus_and_nothing_rounds_to_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
     names = Reply(text=f'a warning\n{MARK}["one", "two"]\n')
-    monkeypatch.setattr("pytest_ascend.device.cpu_and_cuda.run", lambda *_: names)
+    monkeypatch.setattr("pytest_ascend.device.run", lambda *_: names)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     device, name = open_cuda(1)
     assert (device.label, name) == ("cuda:1", "two")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.device.cpu_and_cuda import Cpu
+from pytest_ascend.device import Cpu
 from pytest_ascend.environment.identity import Identity
 from pytest_ascend.environment.npu_smi import ELSEWHERE
 from pytest_ascend.performance import benchmarking

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_ascend.device.cpu_and_cuda import Cpu
+from pytest_ascend.device import Cpu
 from pytest_ascend.performance import profiling
 from pytest_ascend.performance.profiling import NAME, TABLE, TAKEN, became_slower, profile_of
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pytest_ascend.device.cpu_and_cuda import Cpu
+from pytest_ascend.device import Cpu
 from pytest_ascend.emulator.settings import EmulatorSettings
 from pytest_ascend.errors import UsageError
 from pytest_ascend.performance import baseline as files

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ascend.device.cpu_and_cuda import Cpu
+from pytest_ascend.device import Cpu
 from pytest_ascend.performance import benchmarking, timing
 from pytest_ascend.performance.baseline import Baseline, Choice, Comparison, MeasuredRun
 from pytest_ascend.performance.benchmarking import AscendBenchmark, Work, clock_remarks, shares_of_peak

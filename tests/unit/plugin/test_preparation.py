@@ -267,8 +267,6 @@ def test_the_device_that_was_asked_for_is_the_first_of_all(monkeypatch: pytest.M
 
 
 def test_a_gpu_is_the_only_device_of_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "pytest_ascend.device.cpu_and_cuda.open_cuda", lambda index: (Device(index, kind="cuda"), f"GPU {index}")
-    )
+    monkeypatch.setattr("pytest_ascend.device.open_cuda", lambda index: (Device(index, kind="cuda"), f"GPU {index}"))
     prepared = prepare("cuda:3", look=tuple, probe=never)
     assert (prepared.device, prepared.chip, prepared.indices) == (Device(3, kind="cuda"), "GPU 3", (3,))

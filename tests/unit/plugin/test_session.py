@@ -10,7 +10,7 @@ import pytest
 
 from pytest_ascend.coverage.manifest import write
 from pytest_ascend.coverage.selection import BUNDLED, CollectedCases
-from pytest_ascend.device.cpu_and_cuda import Cpu
+from pytest_ascend.device import Cpu
 from pytest_ascend.doctor import Diagnosis, Finding
 from pytest_ascend.doctor.findings import SEVERITIES
 from pytest_ascend.emulator import EmulatorSettings

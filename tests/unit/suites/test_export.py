@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from pytest_ascend.device.cpu_and_cuda import Cpu
+from pytest_ascend.device import Cpu
 from pytest_ascend.device.dispatcher import FallbackWatch
 from pytest_ascend.device.npu import Npu
 from pytest_ascend.precision import compare
