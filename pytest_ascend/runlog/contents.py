@@ -269,8 +269,8 @@ class Run:
     """A run log in memory, from which pages, terminal summaries and comparisons are made.
 
     ``ended`` says whether the run ended by itself; ``path`` is the file, "" for none. ``lines`` has the line of each
-    record in the file; without it, record ``i`` is in line ``i + 2``. ``broken`` is the first line that does not
-    continue the chain of hashes, 0 for none; ``head`` is the digest of the last line.
+    record in the file, if it was read. ``broken`` is the first line that does not continue the chain of hashes, 0 for
+    none; ``head`` is the digest of the last line.
     """
 
     header: Header
@@ -282,10 +282,6 @@ class Run:
     lines: tuple[int, ...] = ()
     broken: int = 0
     head: str = ""
-
-    def line(self, index: int) -> int:
-        """Return the line of record ``index`` in the file."""
-        return self.lines[index] if index < len(self.lines) else index + 2
 
     @property
     def lost(self) -> Mapping[str, str]:

@@ -22,9 +22,8 @@ from pytest_ascend.system.suites import describe
 from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.summary import ORDER
 
-#: A feature and its value, as in ``("dtype", "float16")``; a cause is described by up to three of them.
-Feature: TypeAlias = tuple[str, str]
-Features: TypeAlias = tuple[Feature, ...]
+#: Features with their values, as in ``("dtype", "float16")``; a cause is described by up to three of them.
+Features: TypeAlias = tuple[tuple[str, str], ...]
 #: Outcomes that are grouped, the worst first.
 GROUPED = ORDER[:6]
 #: Features that may describe a cause. Of two that explain as much, the shorter description is preferred.

@@ -134,7 +134,7 @@ class Summary:
 def summarise(run: Run) -> Summary:
     """Judge a run by its records alone; what its footer claims is only compared with that."""
     results = tuple(results_of(run))
-    lines = {record.case.id: run.line(index) for index, record in enumerate(run.records)}
+    lines = dict(zip((record.case.id for record in run.records), run.lines, strict=False))  # none of a run in memory
     return judged(run, Counter(result.outcome_name for result in results), results=results, lines=lines)
 
 

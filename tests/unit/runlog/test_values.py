@@ -330,9 +330,7 @@ def test_a_run_knows_what_was_lost_and_missed() -> None:
     run = Run(header=synthetic.header(CASES), records=records, events=(lost, missed, replace(missed, missed=("z",))))
     assert run.lost == {CASES[1].id: "r"}
     assert [each.rpartition(": ")[2] for each in summarise(run).contradictions] == ["x.", "y.", "z."]
-    assert (run.line(0), run.line(7)) == (2, 9)
-    assert replace(run, lines=(5,)).line(0) == 5
-    assert replace(run, lines=(5,)).line(1) == 3
+    assert (summarise(run).lines, summarise(replace(run, lines=(5,))).lines) == ({}, {CASES[0].id: 5})
     assert (run.ended, run.broken, run.head, run.path, run.footer) == (True, 0, "", "", None)
 
 

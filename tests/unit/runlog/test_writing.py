@@ -55,12 +55,6 @@ def test_shards_know_each_other_by_their_cases_in_whatever_order():
     assert digest(["a", "\ud800"]) != digest(["a"])
 
 
-def test_a_run_that_was_not_read_has_a_record_a_line_below_its_header(log):
-    log.append(synthetic.passed(RELU))
-    run = replace(log.contents(), lines=())
-    assert [run.line(0), run.line(1)] == [2, 3]
-
-
 def test_what_is_empty_is_written_where_readers_expect_it(log, path):
     log.append(ResultRecord.of(RELU, "t", Errored(reason="lost")))
     said = json.loads(path.read_text(encoding="utf-8").splitlines()[1])
@@ -182,7 +176,7 @@ def test_the_line_of_each_record_is_that_of_the_file(log, path):
     log.append(synthetic.passed(GELU))
     lines = path.read_text(encoding="utf-8").splitlines()
     run = read(path)
-    assert ["relu" in lines[run.line(0) - 1], "gelu" in lines[run.line(1) - 1]] == [True, True]
+    assert ["relu" in lines[run.lines[0] - 1], "gelu" in lines[run.lines[1] - 1]] == [True, True]
 
 
 def test_a_long_detail_keeps_both_ends_and_says_how_much_is_missing(log, path):
