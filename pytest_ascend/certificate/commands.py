@@ -21,7 +21,7 @@ from pytest_ascend.certificate.words import words
 from pytest_ascend.coverage import expectations
 from pytest_ascend.environment.compatibility import BUNDLED, load
 from pytest_ascend.runlog.contents import TimeStamped
-from pytest_ascend.runlog.reading import read_from
+from pytest_ascend.runlog.reading import LogReader
 from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.files import write_file
 from pytest_ascend.system.text import one_line
@@ -219,7 +219,7 @@ def certificate_export(*, certificate: Path, form: str, output: Path, key: Path,
     private = signing.private_key(key, passphrase) if form == "in-toto" else None
     with package.opened(certificate, private.public_key() if private else signing.public_key(key)) as found:
         found.log.seek(0)
-        summary = summarise(read_from(Path(package.LOG), found.log))
+        summary = summarise(LogReader(Path(package.LOG), found.log).run())
         content = export.in_toto(found.claims, summary, private) if private else export.workbook(found.claims, summary)
     write_file(output, content)
     click.echo(f"{form}: {output}")

@@ -23,7 +23,7 @@ from pytest_ascend.environment.compatibility import Compatibility
 from pytest_ascend.records.case import OPTIONAL
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.runlog.reading import opened, read_from
+from pytest_ascend.runlog.reading import LogReader, opened
 from pytest_ascend.system import figures
 from pytest_ascend.system.errors import AscendError, RunLogError
 from pytest_ascend.system.files import strict_json
@@ -79,7 +79,7 @@ def certify(
     Refused with all reasons if the run does not earn the tier.
     """
     with opened(log) as file:
-        candidate = Candidate(summary=summarise(read_from(log, file)), tier=tier, release=release, on=on)
+        candidate = Candidate(summary=summarise(LogReader(log, file).run()), tier=tier, release=release, on=on)
         if found := refusals(candidate):
             raise Refused(tier, found)
         name, confirmed = signing.fingerprint(key.public_key()), None
@@ -220,7 +220,7 @@ def _check_evidence(found: Package, release: Release) -> Candidate:
     claims = found.claims
     try:
         found.log.seek(0)
-        summary = summarise(read_from(Path(LOG), found.log))
+        summary = summarise(LogReader(Path(LOG), found.log).run())
         # An unknown tier raises KeyError: the evidence does not support it.
         tier, issued = ALL[claims["tier"]], date.fromisoformat(claims["issued"])
         candidate = Candidate(summary=summary, tier=tier, release=release, on=issued)

@@ -43,12 +43,12 @@ def read(path: Path) -> Run:
     a case twice or one that is not in its manifest.
     """
     with opened(path) as file:
-        return read_from(path, file)
+        return LogReader(path, file).run()
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open the run log ``path`` for :func:`read_from`. Raises RunLogError if it cannot be read."""
+    """Open the run log ``path`` for :class:`LogReader`. Raises RunLogError if it cannot be read."""
     try:
         with open_regular(path, SIZE_LIMIT_BYTES) as file:
             yield file
@@ -72,7 +72,7 @@ def whole_part(path: Path) -> tuple[Run, int] | None:
     last = data.rfind(b"\n", 0, -1) + 1
     if data[last:].startswith(b'{"type":"footer"'):
         data = data[:last]
-    return (read_from(path, io.BytesIO(data)), len(data)) if data else None
+    return (LogReader(path, io.BytesIO(data)).run(), len(data)) if data else None
 
 
 def recorded(folder: Path, stack: Stack | None = None) -> dict[str, float]:
@@ -89,13 +89,8 @@ def recorded(folder: Path, stack: Stack | None = None) -> dict[str, float]:
     return {record.case.id: record.duration_s for record in found[0].records}
 
 
-def read_from(path: Path, file: BinaryIO) -> Run:
-    """Read the content of ``file``, which is a part of the log ``path``; raises as :func:`read` does."""
-    return LogReader(path, file).run()
-
-
 class LogReader:
-    """Reads the lines of one file once, and knows the current line for messages.
+    """Reads the lines of one file once, which is a part of the log ``path``; raises as :func:`read` does.
 
     After :meth:`run` or :meth:`outlines`, ``events`` and ``lines`` (the line of each record) are complete; ``footer``
     may be None.

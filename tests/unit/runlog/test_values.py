@@ -32,7 +32,7 @@ from pytest_ascend.runlog.contents import (
     Shard,
     TimeStamped,
 )
-from pytest_ascend.runlog.reading import LogReader, read, read_from
+from pytest_ascend.runlog.reading import LogReader, read
 from pytest_ascend.runlog.writing import RunLog
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
@@ -58,7 +58,7 @@ def whole(tmp_path: Path) -> bytes:
 
 
 def of(content: bytes) -> Run:
-    return read_from(Path("x"), io.BytesIO(content))
+    return LogReader(Path("x"), io.BytesIO(content)).run()
 
 
 def test_nesting_is_read_up_to_a_limit() -> None:
