@@ -89,7 +89,7 @@ class CaseContext:
         from pytest_ascend.precision.stand_ins import cann_formulas, products_in_halves
 
         first, kept = self.verdicts, (self.measurements, self.series)
-        named = [named_in(leaf.pattern) for leaf in self._wrong_leaves()]
+        named = self._named()
         by_size = all(named)
         names, how = {GELU_BY_TANH}, cann_formulas()
         error = self._run_again(test, how)
@@ -127,7 +127,7 @@ class CaseContext:
 
     def _explained(self, error: Exception | None) -> frozenset[str] | None:
         """Return the documented deviations that explain all that is wrong; None if something is left."""
-        named = [named_in(leaf.pattern) for leaf in self._wrong_leaves()]
+        named = self._named()
         is_told = bool(self.verdicts) and all(named) and (not error or bool(named))
         return frozenset().union(*named) if is_told else None
 
@@ -144,20 +144,20 @@ class CaseContext:
         found = self._found()
         if self.overflowed and isinstance(found, Failed):
             found = replace(found, detail=f"{found.detail}\n{OVERFLOWED}".lstrip())
-        return self.known.judge(found, self.fallbacks, today(), self._deviations()) if self.known else (found, {})
+        if not self.known:
+            return found, {}
+        # The documented deviations of chips that together explain every disagreement, or none; products in half
+        # precision explain nothing if nothing was multiplied, in this case or before it.
+        named = self._named()
+        explained = frozenset().union(*named) if all(named) else frozenset()
+        if HALVES in explained and self.multiplied is False and not describe(self.case.suite).computed_once:
+            explained = frozenset()
+        return self.known.judge(found, self.fallbacks, today(), explained)
 
-    def _deviations(self) -> frozenset[str]:
-        """Return the documented deviations of chips that together explain every disagreement, or none.
-
-        Products in half precision explain nothing if nothing was multiplied, in this case or before it.
-        """
-        named = [named_in(leaf.pattern) for leaf in self._wrong_leaves()]
-        found = frozenset().union(*named) if all(named) else frozenset()
-        multiplied = self.multiplied is not False or describe(self.case.suite).computed_once
-        return found if multiplied or HALVES not in found else frozenset()
-
-    def _wrong_leaves(self) -> list[Verdict]:
-        return [leaf for each in self.verdicts for leaf in each.leaves or (each,) if not leaf.agrees]
+    def _named(self) -> list[frozenset[str]]:
+        """Return what documented deviations the pattern of each wrong part names."""
+        leaves = (leaf for each in self.verdicts for leaf in each.leaves or (each,))
+        return [named_in(leaf.pattern) for leaf in leaves if not leaf.agrees]
 
     def _found(self) -> Outcome:
         """Return the outcome without waivers. A test passes only if it compared or measured something on the device."""
@@ -182,25 +182,21 @@ class CaseContext:
     def _waivers(self) -> str:
         return "; ".join(dict.fromkeys(verdict.waiver for verdict in self.verdicts if verdict.waiver))
 
-    def snippet(self) -> str:
-        """Return the program that reproduces a failure, or a comment on why there is none; "" for a pass."""
-        if self.reproduce is None or self.outcome().name == Passed.name:
-            return ""
-        disagreeing = next((verdict for verdict in self.verdicts if not verdict.agrees), None)
-        try:
-            return self.reproduce(disagreeing)
-        except Exception as error:  # noqa: BLE001  (nothing that happens here may cost the record)
-            return f"# no program: {one_line(str(error))[:REASON_CHARACTERS]}"
-
     def record(self) -> ResultRecord:
         """Return the case's line of the run log."""
         outcome, waiver = self._judged()
         if isinstance(outcome, Waived) and not waiver:
             waiver = {"reason": self._waivers()}
+        snippet = ""
+        if self.reproduce is not None and outcome.name != Passed.name:
+            try:
+                snippet = self.reproduce(next((verdict for verdict in self.verdicts if not verdict.agrees), None))
+            except Exception as error:  # noqa: BLE001  (nothing that happens here may cost the record)
+                snippet = f"# no program: {one_line(str(error))[:REASON_CHARACTERS]}"
         noted = ("measurements", "series", "digests", "duration_s", "diagnosis")
         known = {name: getattr(self, name) for name in noted}
         known |= {name: tuple(getattr(self, name)) for name in ("verdicts", "fallbacks", "blind")}
-        return ResultRecord.of(self.case, self.node_id, outcome, waiver=waiver, snippet=self.snippet(), **known)
+        return ResultRecord.of(self.case, self.node_id, outcome, waiver=waiver, snippet=snippet, **known)
 
 
 def _as_told(verdict: Verdict, names: Sequence[str]) -> Verdict:
