@@ -98,17 +98,13 @@ def prepare(text: str, *, settings: EmulatorSettings, isolation: str) -> Prepare
     else:
         prepared = _other(request, settings.devices)
     indices = (request.index, *(index for index in prepared.indices if index != request.index))
-    prepared = replace(prepared, indices=indices)
-    return replace(prepared, isolated=True, threads=_calm()) if isolated else prepared
+    threads = 1
+    if isolated:
+        import torch
 
-
-def _calm() -> int:
-    """Limit torch to one thread and return the former number: a thread pool does not survive a fork."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    return threads
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # a pool of threads does not survive a fork
+    return replace(prepared, indices=indices, isolated=isolated, threads=threads)
 
 
 def _emulated(request: Request, settings: EmulatorSettings, *, isolated: bool) -> Prepared:

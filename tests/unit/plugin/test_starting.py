@@ -190,20 +190,11 @@ def test_emulated_settings_are_refused_elsewhere_by_name() -> None:
     assert raised.value.hint == preparation.EMULATE
 
 
-def test_one_thread_is_left_where_children_are_forked() -> None:
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(3)
-        assert preparation._calm() == 3
-        assert torch.get_num_threads() == 1
-    finally:
-        torch.set_num_threads(threads)
-
-
 @pytest.mark.parametrize("isolation", ["auto", "on"])
-def test_isolated_runs_say_so_with_their_threads(isolation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_isolated_runs_say_how_many_threads_they_had_and_leave_one(
+    isolation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("PYTEST_ASCEND_EMULATED", raising=False)
-    monkeypatch.setattr(preparation, "_calm", lambda: 7)
     given: list[bool] = []
 
     def stand_in(*_: Any, isolated: bool) -> Prepared:
@@ -212,9 +203,14 @@ def test_isolated_runs_say_so_with_their_threads(isolation: str, monkeypatch: py
 
     monkeypatch.setattr(preparation, "_emulated", stand_in)
     monkeypatch.setattr(preparation, "_npu", stand_in)
-    for device in ("emulated", "npu"):
-        made = prepare(device, isolation=isolation, look=tuple, probe=lambda _: Answer(count=1))
-        assert (made.isolated, made.threads) == (True, 7)
+    threads = torch.get_num_threads()
+    try:
+        for device in ("emulated", "npu"):
+            torch.set_num_threads(3)
+            made = prepare(device, isolation=isolation, look=tuple, probe=lambda _: Answer(count=1))
+            assert (made.isolated, made.threads, torch.get_num_threads()) == (True, 3, 1)
+    finally:
+        torch.set_num_threads(threads)
     assert given == [True, True]
 
 
