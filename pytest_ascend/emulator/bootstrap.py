@@ -37,19 +37,16 @@ def is_active() -> bool:
     return os.environ.get(EMULATED_VARIABLE) == "1"
 
 
-def environment(settings: EmulatorSettings = DEFAULTS, home: Path | None = None) -> dict[str, str]:
+def environment(settings: EmulatorSettings = DEFAULTS) -> dict[str, str]:
     """Return the variables that make a process and its children use the emulated CANN, compiling it at first use.
 
-    ``home`` is the folder of an already compiled emulated CANN. Raises EmulatorUnavailable as
-    :func:`pytest_ascend.emulator.build.emulated_cann` does, UsageError for invalid settings.
+    Raises EmulatorUnavailable as :func:`pytest_ascend.emulator.build.emulated_cann` does, UsageError for invalid
+    settings.
     """
-    if home is None:
-        from pytest_ascend.emulator.build import emulated_cann  # noqa: PLC0415  (only to compile)
-
-        home = emulated_cann()
+    from pytest_ascend.emulator.build import emulated_cann  # noqa: PLC0415  (only to compile)
     from pytest_ascend.emulator.choices import RECOVERING  # noqa: PLC0415  (not light)
 
-    state = {}
+    home, state = emulated_cann(), {}
     if any(fault.startswith(RECOVERING) for fault in settings.faults):  # cards store their last process
         folder = tempfile.mkdtemp(prefix="pytest-ascend-emulated-")
         atexit.register(_forget, folder, os.getpid())

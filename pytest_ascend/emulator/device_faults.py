@@ -130,55 +130,36 @@ class DeviceFault:
 SETTINGS: Mapping[str, Read] = {each.name: each.metadata["read"] for each in fields(DeviceFault) if each.metadata}
 
 
-def _crash(device_fault: DeviceFault) -> None:
-    runtime().emu_die(int(SIGNALS[device_fault.by]))
+#: Some of these happen in C when a card is opened (cards.c), some at an operator's first call in a process, or to the
+#: results; the others before an operator computes.
+KINDS = (
+    *("crash", "hang", "poison", "oom", "late", "lost", "slow", "nondeterministic", RECOVERING, "first-call"),
+    *("noisy", "flushing"),
+)
 
 
-def _hang(device_fault: DeviceFault) -> None:
-    """Wait in native code for ever: with the GIL, as a driver call that does not release it, or without."""
-    library = ctypes.PyDLL(runtime()._name) if device_fault.gil == "held" else runtime()  # noqa: SLF001 - its path
-    library.emu_hang()
-
-
-def _poison(device_fault: DeviceFault) -> None:
-    device_fault.poisoned = True
-
-
-def _no_memory(device_fault: DeviceFault) -> None:  # noqa: ARG001
-    runtime().emu_fail_allocations(1)
-    raise RuntimeError("NPU out of memory: the emulated device has none left")
-
-
-def _late(device_fault: DeviceFault) -> None:  # noqa: ARG001
-    runtime().emu_fail_later(AICORE_EXCEPTION)
-
-
-def _lost(device_fault: DeviceFault) -> None:  # noqa: ARG001
-    runtime().emu_fail_later(LOST_HEARTBEAT)
-    raise RuntimeError(f"the device is lost, its heartbeat stopped ({LOST_HEARTBEAT})")
-
-
-def _slow(device_fault: DeviceFault) -> None:
-    if not device_fault.share:
+def _happen(device_fault: DeviceFault) -> None:
+    """Do what the fault does before the operator computes."""
+    if device_fault.kind == "crash":
+        runtime().emu_die(int(SIGNALS[device_fault.by]))
+    elif device_fault.kind == "hang":
+        # Wait in native code for ever: with the GIL, as a driver call that does not release it, or without.
+        library = ctypes.PyDLL(runtime()._name) if device_fault.gil == "held" else runtime()  # noqa: SLF001 - its path
+        library.emu_hang()
+    elif device_fault.kind == "poison":
+        device_fault.poisoned = True
+    elif device_fault.kind == "oom":
+        runtime().emu_fail_allocations(1)
+        raise RuntimeError("NPU out of memory: the emulated device has none left")
+    elif device_fault.kind == "late":
+        runtime().emu_fail_later(AICORE_EXCEPTION)
+    elif device_fault.kind == "lost":
+        runtime().emu_fail_later(LOST_HEARTBEAT)
+        raise RuntimeError(f"the device is lost, its heartbeat stopped ({LOST_HEARTBEAT})")
+    elif device_fault.kind == "slow" and not device_fault.share:
         time.sleep(device_fault.seconds)
 
 
-#: Kind -> what happens before the operator computes. None of those that happen in C when a card is opened (cards.c), at
-#: an operator's first call in a process, or to the results.
-KINDS: Mapping[str, Callable[[DeviceFault], None] | None] = {
-    "crash": _crash,
-    "hang": _hang,
-    "poison": _poison,
-    "oom": _no_memory,
-    "late": _late,
-    "lost": _lost,
-    "slow": _slow,
-    "nondeterministic": None,
-    RECOVERING: None,
-    "first-call": None,
-    "noisy": None,
-    "flushing": None,
-}
 #: Operators whose order of summation varies unless determinism was set first, so that the last bit may differ.
 #: Source: the sections on determinism in the documentation of aclnn operators (hicann/ops-math, ops-nn), A2 and A3.
 _RANDOM = re.compile(
@@ -227,12 +208,12 @@ def inject(kernels: Mapping[str, Kernel], text: str) -> dict[str, Kernel]:
 
 
 def _faulty(kernel: Kernel, device_fault: DeviceFault) -> Body:
-    correct, before, afterwards = kernel.body, KINDS[device_fault.kind], _AFTERWARDS.get(device_fault.kind)
+    correct, afterwards = kernel.body, _AFTERWARDS.get(device_fault.kind)
 
     def body(*arguments: Any, **out: Any) -> Any:
         hit = device_fault.fits(kernel.name, (arguments, out))
-        if hit and before:
-            before(device_fault)
+        if hit:
+            _happen(device_fault)
         if device_fault.poisoned:
             raise SilentFailure
         if hit and device_fault.kind == "first-call" and kernel.name not in device_fault.called:

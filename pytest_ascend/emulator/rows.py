@@ -69,15 +69,15 @@ def family_of(name: str, module: ModuleType) -> Family:
     return family
 
 
-#: Names in an expression: no attributes, keywords, or words in quotes. Parsing takes a hundred times as long.
-_READ = re.compile(r"(?<![\w.\"])[A-Za-z_]\w*(?!\w|=[^=])")
+#: Names in an expression without its texts: no attributes, no keywords. Parsing takes a hundred times as long.
+_READ = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?!\w|=[^=])")
 
 
 def add(family: Family, declaration: str, expression: str, names: dict[str, Any], *, is_of_950: bool = False) -> None:
     """Declare an operator by a row; ``names`` are those of the family's module."""
     name, parameters = (signature := parse(declaration)).name, signature.parameters
     inputs = [each for each in parameters if each.is_input]
-    read = set(_READ.findall(expression))
+    read = set(_READ.findall(re.sub('"[^"]*"', "", expression)))
     into = "out" in read and all(each.name != "out" for each in inputs)
     if some := re.fullmatch(r"(.+)\(\*\*given(, out=out)?\)(\[0\])?", expression):
         body = _of_some(inputs, _evaluated(some[1], names), takes_first=bool(some[3]))

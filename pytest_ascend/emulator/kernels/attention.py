@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from pytest_ascend.emulator.kernels.random import bits_of, drop_mask
-from pytest_ascend.emulator.registry import L, MissingOperator, Optional, T, aten, gradients
+from pytest_ascend.emulator.registry import L, MissingOperator, Optional, T, aten, gap, gradients
 
 #: Layout -> the order of batch, heads, sequence and depth, once H is split into heads and depth.
 _ORDERS = {
@@ -99,15 +99,6 @@ def _dense(x: T) -> T:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def attend_backward(dy: T, q: T, k: T, v: T, how: Attention) -> tuple[T, ...]:
-    """Return the gradients of query, key, value and, if there is one, bias."""
-
-    def attended(q: T, k: T, v: T, bias: Optional = None) -> T:
-        return attend(q, k, v, replace(how, bias=bias))[0]
-
-    return gradients(attended, [q, k, v, *([] if how.bias is None else [how.bias])], dy, dtype=q.dtype)
-
-
 def _for_all_heads(kv: T, q: T) -> T:
     repeats = q.shape[1] // kv.shape[1]
     return kv if repeats == 1 else kv.repeat_interleave(repeats, 1)
@@ -150,8 +141,7 @@ def _hows(
     An Ascend 950 draws them itself: torch_npu passes it a seed and an offset, and no mask. Source: op-plugin,
     FlashAttentionKernelNpuOpApi.cpp: only earlier chips get a mask of aclnnDropoutGenMaskV2.
     """
-    if layout == "TND" and pse is not None:
-        raise NotImplementedError("a position bias is not implemented for the layout TND")
+    gap(layout == "TND" and pse is not None, "a position bias is not implemented for the layout TND")
     shapes = [torch.Size((*q.shape[:3], k.shape[2])) for q, k in zip(queries, keys, strict=True)]
     if drop is None and seed is not None and keep_prob < 1:
         drop = drop_mask(1 - keep_prob, -(-sum(each.numel() for each in shapes) // 8), seed, offset)
@@ -205,22 +195,18 @@ def flash_attention_score_grad(
     pseType: int = _ADD_AND_SCALE, seed: int | None = None, offset: int = 0, actualSeqQLen: L | None = None,
     actualSeqKvLen: L | None = None,
 ) -> tuple[T, T, T, Optional]:  # fmt: skip
+    """Return the gradients of query, key, value and, if there is one, bias: of an attention that is computed again."""
     del softmaxMax, softmaxSum, softmaxIn, attentionIn  # found again
-    depth = query.shape[-1] // (headNum if layout.endswith("H") else 1)
-    targets = [each.new_zeros(each.shape) for each in (query, key, value)]
-    queries, above, dq = (_parts(each, layout, depth, actualSeqQLen) for each in (query, dy, targets[0]))
-    keys, values, dk, dv = (_parts(each, layout, depth, actualSeqKvLen) for each in (key, value, *targets[1:]))
-    hows = _hows(
-        layout, queries, keys, pseShift, dropMask, attenMask, prefix, scale, keepProb, preTokens, nextTokens,
-        sparseMode, pseType, seed, offset,
-    )  # fmt: skip
-    dpse: list[T] = []
-    for grad, q, k, v, how, *parts in zip(above, queries, keys, values, hows, dq, dk, dv, strict=True):
-        found = attend_backward(grad, q, k, v, how)
-        for part, made in zip(parts, found[:3], strict=True):
-            part.copy_(made)
-        dpse = list(found[3:])
-    return targets[0], targets[1], targets[2], dpse[0] if dpse else None
+
+    def attended(query: T, key: T, value: T, bias: Optional = None) -> T:
+        return flash_attention_score(
+            query, key, value, bias, dropMask, attenMask, prefix, scale, keepProb, preTokens, nextTokens, headNum,
+            layout, sparseMode, pseType, seed, offset, actualSeqQLen, actualSeqKvLen,
+        )[3]  # fmt: skip
+
+    leaves = [query, key, value, *([] if pseShift is None else [pseShift])]
+    dq, dk, dv, *dpse = gradients(attended, leaves, dy, dtype=query.dtype)
+    return dq, dk, dv, dpse[0] if dpse else None
 
 
 @functools.wraps(flash_attention_score_grad)

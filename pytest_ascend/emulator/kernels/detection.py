@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import L, T, gradients
+from pytest_ascend.emulator.registry import L, T, gap, gradients
 
 #: The nearest and the farthest corner of each box, both (2, ...).
 Corners = tuple[T, T]
@@ -213,8 +213,7 @@ def roi_align(
 
     Source: arXiv:1703.06870.
     """
-    if roi_end_mode not in _END_MODES:
-        raise NotImplementedError(f"roi_end_mode {roi_end_mode}")
+    gap(roi_end_mode not in _END_MODES, f"roi_end_mode {roi_end_mode}")
     beyond, shift = _END_MODES[roi_end_mode]
     made = torch.zeros(len(rois), x.shape[1], pooled_height, pooled_width)
     for place, roi in enumerate(rois.tolist()):

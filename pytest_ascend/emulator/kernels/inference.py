@@ -13,7 +13,7 @@ import torch
 
 from pytest_ascend.emulator.kernels.attention import masked_out, to_bnsd
 from pytest_ascend.emulator.kernels.quantization import to_int8
-from pytest_ascend.emulator.registry import NARROW, L, Optional, T
+from pytest_ascend.emulator.registry import NARROW, L, Optional, T, gap
 
 _ANY_TOKENS = 2**31 - 1
 _PACKED = ("TND", "NTD")
@@ -85,8 +85,7 @@ def _whole_numbers(x: T, scale: Optional, offset: Optional, mode: int, place: in
     """Undo the quantization of one sequence's keys or values (heads, keys, depth)."""
     if scale is None:
         return x
-    if mode not in (_BY_CHANNEL, _BY_TOKEN):
-        raise NotImplementedError(f"quantized keys and values by mode {mode} are not implemented")
+    gap(mode not in (_BY_CHANNEL, _BY_TOKEN), f"quantized keys and values by mode {mode} are not implemented")
 
     def fitting(values: T) -> T:
         if mode == _BY_TOKEN:
@@ -130,14 +129,14 @@ def fused_infer_attention_score(
         # The keys or values of each of ``count`` sequences: from pages, a tensor for each, or one for all
         caches = [caches] if isinstance(caches, T) else caches
         if blockTable is not None:
-            if not actualSeqLengthsKv:
-                raise NotImplementedError("a cache in pages needs actual_seq_lengths_kv")
+            lengths = actualSeqLengthsKv or []
+            gap(not lengths, "a cache in pages needs actual_seq_lengths_kv")
             pages = caches[0]  # (blocks, heads, block, depth), or (blocks, block, heads * depth), or NZ
             if pages.dim() == 3:
                 pages = pages.view(*pages.shape[:2], kv_heads, -1).transpose(1, 2)
             elif pages.dim() == 5:
                 pages = pages.permute(0, 1, 3, 2, 4).flatten(-2)
-            each_length = actualSeqLengthsKv * (count if len(actualSeqLengthsKv) == 1 else 1)
+            each_length = lengths * (count if len(lengths) == 1 else 1)
             return [gathered(pages, blocks, length) for blocks, length in zip(blockTable, each_length, strict=False)]
         if len(caches) > 1:
             parts = [_alone(x, layout, kv_heads, None)[0] for x in caches]

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
 from pytest_ascend.emulator.choices import emulated_family
-from pytest_ascend.emulator.registry import T
+from pytest_ascend.emulator.registry import T, gap
 from pytest_ascend.emulator.system import IN_ANY_BATCH, determinism
 from pytest_ascend.system.dispatching import slow_dtypes
 
@@ -203,27 +203,12 @@ def _given(lists: Lists | None) -> Lists | None:
     return lists if lists and lists[0] is not None and lists[0].numel() else None
 
 
-def grouped_matmul(
-    x: Lists, weight: Lists, bias: Lists | None, ends: list[int] | None, split: int,
-    scaleOptional: Lists | None, offsetOptional: Lists | None, antiquantScaleOptional: Lists | None,
-    antiquantOffsetOptional: Lists | None,
-) -> Lists:  # fmt: skip
-    _refuse(scaleOptional, offsetOptional, antiquantScaleOptional, antiquantOffsetOptional)
-    return _multiply(x, weight, _given(bias), ends or None, together=split in _ONE_RESULT)
-
-
-def _refuse(*quantized: Lists | None) -> None:
-    if any(_given(each) for each in quantized):
-        raise NotImplementedError("quantized operands are not implemented")
-
-
 def grouped_matmul_v4(*given: Any) -> Lists:
-    operands: list[Any] = [_given(each) for each in given[:8]]
+    operands: list[Any] = [*given[:2], *map(_given, given[2:8])]
     x, weight, bias, scale, offset, anti, anti_offset, by_token = operands
     groups, split, kind, counted, activation = given[8], *given[12:16]
-    _refuse(offset, None if scale else by_token, None if anti else anti_offset)
-    if kind not in (_NOTHING, _ROWS) or activation:
-        raise NotImplementedError("only groups of rows, without an activation, are implemented")
+    gap(offset or (by_token and not scale) or (anti_offset and not anti), "quantized operands are not implemented")
+    gap(kind not in (_NOTHING, _ROWS) or activation, "only groups of rows, without an activation, are implemented")
     ends = None if groups is None else groups.cumsum(0) if counted else groups
     ends = None if ends is None else ends.tolist()
     if anti:

@@ -9,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812  as everybody calls it
 
 from pytest_ascend.emulator.choices import is_950
 from pytest_ascend.emulator.kernels.random import bits_of, in_bits  # noqa: F401  (a row reads ``in_bits``)
-from pytest_ascend.emulator.registry import Optional, T, aten
+from pytest_ascend.emulator.registry import Optional, T, aten, gap
 from pytest_ascend.emulator.tensors import Refused
 
 
@@ -70,8 +70,7 @@ def scaled_masked_softmax_backward(grad: T, y: T, mask: Optional, scale: float, 
 def fused_linear_cross_entropy_loss_grad(
     grad: T, x: T, weight: T, mask: T, place: T, smoothing: float, largest: Optional, total: Optional, shares: Optional
 ) -> tuple[T, T]:
-    if smoothing:
-        raise NotImplementedError("labelSmoothing is not implemented")
+    gap(smoothing, "labelSmoothing is not implemented")
     if shares is None:
         if largest is None or total is None:
             raise Refused("softmax must be given, or both logitsMax and sumExpLogits")

@@ -11,8 +11,8 @@ import torch
 
 from pytest_ascend.emulator.kernels.linear import over_rows, scaled_product
 from pytest_ascend.emulator.kernels.normalization import add_rms_norm
-from pytest_ascend.emulator.kernels.quantization import to_int8
-from pytest_ascend.emulator.registry import L, T
+from pytest_ascend.emulator.kernels.quantization import by_row, to_int8
+from pytest_ascend.emulator.registry import L, T, gap
 from pytest_ascend.emulator.system import library
 
 #: torch's dtype -> HcclDataType.
@@ -137,8 +137,7 @@ def matmul_reduce_scatter(x1: T, x2: T, bias: T | None, group: str) -> T:
 
 
 def all_gather_matmul(x1: T, x2: T, bias: T | None, group: str, gathered: int) -> tuple[T, T | None]:
-    if gathered:
-        raise NotImplementedError("only x1 can be gathered")
+    gap(gathered, "only x1 can be gathered")
     whole = Group(group).all_gather(x1)
     return _product(whole, x2, bias), whole
 
@@ -152,17 +151,8 @@ _QUANTIZED = {2: torch.int8, 35: torch.float8_e5m2, 36: torch.float8_e4m3fn}
 
 
 def _known(mode1: int, mode2: int, group_size: int, *modes: int) -> None:
-    if mode1 not in modes or mode2 != _BY_COLUMN or group_size:
-        raise NotImplementedError(f"quantization of x1 by mode {mode1}, of x2 by mode {mode2}: not implemented")
-
-
-def _found(x: T, to: torch.dtype) -> tuple[T, T]:
-    """Quantize each row by its largest magnitude. Return the result, and the scales."""
-    largest = torch.iinfo(to).max if to is torch.int8 else torch.finfo(to).max
-    scale = x.float().abs().amax(1) / largest
-    scale = torch.where(scale == 0, 1.0, scale)
-    parts = x.float() / scale.unsqueeze(1)
-    return (parts.round() if to is torch.int8 else parts).to(to), scale
+    is_known = mode1 in modes and mode2 == _BY_COLUMN and not group_size
+    gap(not is_known, f"quantization of x1 by mode {mode1}, of x2 by mode {mode2}: not implemented")
 
 
 def all_to_all_matmul(
@@ -175,7 +165,7 @@ def all_to_all_matmul(
     received = Group(group).rows_to_columns(x1)
     if scale2 is None:
         return _product(received, x2, bias, turned=turned2), received
-    a, scale = (received, scale1) if mode1 == _BY_ROW else _found(received, _QUANTIZED[to])
+    a, scale = (received, scale1) if mode1 == _BY_ROW else by_row(received, _QUANTIZED[to])
     return scaled_product(a, x2.T if turned2 else x2, scale, scale2, bias), received
 
 
@@ -237,8 +227,7 @@ def _only_plain(ranks_tp: int, **given: int) -> None:
     """Raise NotImplementedError for numbers that are not 0."""
     if wrong := ", ".join(name for name, value in given.items() if value):
         raise NotImplementedError(f"{wrong} is not implemented")
-    if ranks_tp > 1:
-        raise NotImplementedError("tensor parallelism is not implemented")
+    gap(ranks_tp > 1, "tensor parallelism is not implemented")
 
 
 def dispatch(
@@ -305,8 +294,7 @@ def quant_matmul_all_reduce(
     there: T | None = None, back: T | None = None, group_size: int = 0,
 ) -> T:  # fmt: skip
     """Multiply quantized numbers, scale, round, and sum over ranks, quantized in transit if there are scales for it."""
-    if group_size:
-        raise NotImplementedError("scales of blocks are not implemented")
+    gap(group_size, "scales of blocks are not implemented")
     rows = None if token_scale is None else token_scale.view(x1.shape[:-1])
     made = scaled_product(x1, x2, rows, scale, bias)
     made = made.to(torch.bfloat16 if scale.dtype is torch.bfloat16 else torch.float16)

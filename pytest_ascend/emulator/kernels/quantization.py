@@ -17,7 +17,7 @@ from torch.nn import functional
 from pytest_ascend.emulator.choices import is_950
 from pytest_ascend.emulator.kernels.linear import scaled_product, scales_of, whole_of
 from pytest_ascend.emulator.kernels.normalization import root_mean_square
-from pytest_ascend.emulator.registry import Optional, T
+from pytest_ascend.emulator.registry import Optional, T, gap
 from pytest_ascend.emulator.tensors import FOUR_BITS, POWERS, Refused
 
 
@@ -34,10 +34,12 @@ def rounded(x: T, dtype: torch.dtype) -> T:
 to_int8 = functools.partial(rounded, dtype=torch.int8)
 
 
-def by_row(x: T) -> tuple[T, T]:
-    """Quantize each row by its largest magnitude. Return whole numbers, and the scales."""
-    steps = x.abs().amax(-1) / 127
-    return (x / steps.unsqueeze(-1)).nan_to_num(0).round().clamp(-128, 127), steps
+def by_row(x: T, dtype: torch.dtype = torch.int8) -> tuple[T, T]:
+    """Quantize each row by its largest magnitude. Return whole numbers, or floats of eight bits, and the scales."""
+    largest = torch.finfo(dtype).max if dtype.is_floating_point else 127
+    steps = x.float().abs().amax(-1) / largest
+    parts = (x.float() / steps.unsqueeze(-1)).nan_to_num(0)
+    return parts.to(dtype) if dtype.is_floating_point else parts.round().clamp(-128, 127), steps
 
 
 def _along(x: T, values: T, axis: int) -> T:
@@ -145,8 +147,7 @@ def quant_matmul_v5(
         return
     if any(each is not None and each.numel() for each in (y_scale, x1_offset, y_offset)):
         raise NotImplementedError("other offsets than that of x2 are not implemented")
-    if group and columns.dim() != 2:
-        raise NotImplementedError("groups without scales by group and column are not implemented")
+    gap(group and columns.dim() != 2, "groups without scales by group and column are not implemented")
     left, right = (x.mT if turn else x for x, turn in ((whole_of(x1), turn1), (whole_of(x2), turn2)))
     if out.dtype is torch.int32:
         out.copy_(left.double() @ right.double() + (0 if bias is None or bias.is_floating_point() else bias))
@@ -190,8 +191,7 @@ def grouped_swiglu_quant_v2(
     *modes: object,
 ) -> tuple[T, T]:  # fmt: skip
     """Compute as the first version; groups are ends of rows, or with type 1 their numbers."""
-    if len(weight) != 1 or x.dtype is not torch.int8:
-        raise NotImplementedError("only rows in int8 and one tensor of weights are implemented")
+    gap(len(weight) != 1 or x.dtype is not torch.int8, "only rows in int8 and one tensor of weights are implemented")
     ends = groups.cumsum(0) if modes[3] == 1 else groups
     return grouped_swiglu_quant(x, weight[0], scales[0], rows, ends, smooth)
 
@@ -256,10 +256,8 @@ def dynamic_mx_quant(
     out: tuple[T, T],
 ) -> None:  # fmt: skip
     """Quantize blocks along an axis. Their scales are in pairs (last dimension); a missing one has code 0."""
-    if most:
-        raise NotImplementedError("a largest number of one's own is not implemented")
-    if algorithm == 2:
-        raise NotImplementedError("scale_alg 2 is not implemented")
+    gap(most, "a largest number of one's own is not implemented")
+    gap(algorithm == 2, "scale_alg 2 is not implemented")
     y, scale = out
     moved = x.double().movedim(axis, -1)
     count = -(-moved.shape[-1] // size)
@@ -309,8 +307,7 @@ def transpose_quant_batch_mat_mul(
     perm2: list[int], perm: list[int], split: int,
 ) -> T:  # fmt: skip
     """Multiply batches (m, batch, k) by (batch, k, n): scales by row and column, or by 32 terms with powers of two."""
-    if bias is not None or split > 1:
-        raise NotImplementedError("a bias and a result that is split are not implemented")
+    gap(bias is not None or split > 1, "a bias and a result that is split are not implemented")
     left, right = x1.permute(perm1), x2.permute(perm2)
     if rows.dtype is POWERS:
         turned = perm2 == [0, 2, 1]
@@ -324,8 +321,7 @@ def dynamic_block_quant(
     x: T, least: float, mode: str, dtype: torch.dtype, height: int, width: int, most: float = 0
 ) -> tuple[T, T]:
     """Quantize blocks of the last two dimensions by their largest magnitudes; what is not finite counts as 0 there."""
-    if most:
-        raise NotImplementedError("a largest number of one's own is not implemented")
+    gap(most, "a largest number of one's own is not implemented")
     largest = 127.0 if dtype is torch.int8 else torch.finfo(dtype).max
     rows, columns = x.shape[-2:]
     wide = functional.pad(x.float(), (0, -columns % width, 0, -rows % height))

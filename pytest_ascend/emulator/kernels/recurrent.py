@@ -15,17 +15,11 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import T, gradients
+from pytest_ascend.emulator.registry import T, gap, gradients
 
 _REVERSED = "REDIRECTIONAL"
 #: PyTorch's order of the gates; the candidate has two letters.
 _ORDER, _ORDERS = "ifjo", ("ifjo", "ifco")
-
-
-def _check(*, is_known: bool, **given: object) -> None:
-    if not is_known:
-        said = " and ".join(f"{name} {value!r}" for name, value in given.items())
-        raise NotImplementedError(f"{said} are not implemented")
 
 
 def _wide(*tensors: T) -> list[T]:
@@ -46,7 +40,8 @@ def dynamic_rnn(
 
     A state stays unchanged after the end of its sequence.
     """
-    _check(is_known=gate_order in _ORDERS and not num_proj, gate_order=gate_order, num_proj=num_proj)
+    is_known = gate_order in _ORDERS and not num_proj
+    gap(not is_known, f"gate_order {gate_order!r} and num_proj {num_proj!r} are not implemented")
     is_reversed, lasts = direction == _REVERSED, _lasts(mask, x, hidden)
     over_time = (x.flip(0), lasts.flip(0)) if is_reversed else (x, lasts)
     x, on_time, weight, bias, hidden, cell = _wide(*over_time, weight, bias, hidden, cell)
@@ -70,7 +65,8 @@ def dynamic_rnn_grad(
 ) -> tuple[T, ...]:  # fmt: skip
     """Run backward step by step, in float64: the stored gates are already rounded, and errors would grow."""
     h, c, dy, dh, dc, i, j, f, o, tanh, mask, *_ = rest
-    _check(is_known=gate_order in _ORDERS and not num_proj, gate_order=gate_order, num_proj=num_proj)
+    is_known = gate_order in _ORDERS and not num_proj
+    gap(not is_known, f"gate_order {gate_order!r} and num_proj {num_proj!r} are not implemented")
     is_reversed = how.get("direction") == _REVERSED
     over_time = (x, _lasts(mask, x, hidden), dy, h, c, i, j, f, o, tanh)
     x, lasts, dy, h, c, *gates = ((each.flip(0) if is_reversed else each).double() for each in over_time)
@@ -138,7 +134,8 @@ def dynamic_gru(
     reset_after: bool, **_: Any,
 ) -> tuple[T, ...]:  # fmt: skip
     """Return the states twice, the gates update, reset and new, and the factor of the reset gate."""
-    _check(is_known=gate_order == "rzh" and reset_after, gate_order=gate_order, reset_after=reset_after)
+    is_known = gate_order == "rzh" and reset_after
+    gap(not is_known, f"gate_order {gate_order!r} and reset_after {reset_after!r} are not implemented")
     x, weight, weight_hidden, bias, bias_hidden, hidden = _wide(x, weight, weight_hidden, bias, bias_hidden, hidden)
     hidden = hidden.reshape(hidden.shape[-2:])
     kept = []
@@ -157,7 +154,8 @@ def dynamic_gru_grad(
     x: T, weight: T, weight_hidden: T, _y: T, hidden: T, h: T, *rest: T, gate_order: str, reset_after: bool, **_: Any
 ) -> tuple[T, ...]:
     """Run backward step by step, in float64, as :func:`dynamic_rnn_grad` does."""
-    _check(is_known=gate_order == "rzh" and reset_after, gate_order=gate_order, reset_after=reset_after)
+    is_known = gate_order == "rzh" and reset_after
+    gap(not is_known, f"gate_order {gate_order!r} and reset_after {reset_after!r} are not implemented")
     given = (each.double() for each in (x, weight, weight_hidden, hidden, h, *rest[:6]))
     x, weight, weight_hidden, first, h, dy, dh, updates, resets, news, of_state = given
     dh, first = dh.reshape(dh.shape[-2:]), first.reshape(1, *first.shape[-2:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from pytest_ascend.emulator.kernels.quantization import by_row
-from pytest_ascend.emulator.registry import L, Optional, T
+from pytest_ascend.emulator.registry import L, Optional, T, gap
 
 
 def gating_top_k_softmax(x: T, finished: Optional, k: int) -> tuple[T, T, T]:
@@ -42,7 +42,7 @@ def _best(x: T, k: int) -> T:
     return torch.sort(x, dim=-1, descending=True, stable=True).indices[..., :k]
 
 
-def _slots(experts: T, active: int, capacity: int, count: int, drop: int) -> tuple[T, T]:
+def _slots(experts: T, capacity: int, count: int, drop: int) -> tuple[T, T]:
     """Return which choice of a row each row of the result holds, and where each choice went; -1 for none.
 
     Rows are in order of their experts. With ``drop`` each expert has ``capacity`` of them: what is more is dropped.
@@ -51,7 +51,7 @@ def _slots(experts: T, active: int, capacity: int, count: int, drop: int) -> tup
     order = flat.argsort(stable=True)
     places = torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
     if not drop:
-        return order[: active or None], places
+        return order, places
     tokens = flat.bincount(minlength=count)
     rank = places - (tokens.cumsum(0) - tokens)[flat]
     fits = rank < capacity
@@ -75,25 +75,6 @@ def _quantized(rows: T, of: T, scale: Optional, offset: Optional, quant: int) ->
     return by_row(rows)
 
 
-def init_routing_v2(
-    x: T, experts: T, scale: Optional, offset: Optional, active: int, capacity: int, count: int, drop: int, mode: int,
-    _before: bool, quant: int = -1,
-) -> tuple[T, T, T, T, Optional]:  # fmt: skip
-    """Route rows, or in int8: by a given scale and offset (0), or each row by its largest, which is returned (1).
-
-    ``mode``: the number of rows of each expert (2), or of it and all before (1).
-    """
-    if quant == 0 and (scale is None or offset is None):
-        raise NotImplementedError("a given scale without offset is not implemented")
-    slots, places = _slots(experts, active, capacity, count, drop)
-    rows, steps = _chosen(x, slots, experts.shape[1]), None
-    if quant >= 0:
-        rows, steps = _quantized(rows, experts.flatten().long()[slots.clamp(min=0)], scale, offset, quant)
-    rows = rows.view(count, capacity, -1) if drop else rows
-    tokens = experts.flatten().long().bincount(minlength=count)[:count]
-    return rows, places, tokens.cumsum(0) if mode == 1 else tokens, tokens, steps
-
-
 def init_routing_v3(
     x: T, experts: T, scale: Optional, offset: Optional, active: int, capacity: int, count: int, drop: int,
     count_type: int, counts: bool, quant: int, chosen: L | None, row_type: int,
@@ -106,7 +87,7 @@ def init_routing_v3(
     low, high = chosen or (0, count)
     k, flat = experts.shape[1], experts.flatten().long()
     mine = (flat >= low) & (flat < high)
-    slots, places = _slots(torch.where(mine, flat - low, high - low), 0, capacity, high - low + 1, drop)
+    slots, places = _slots(torch.where(mine, flat - low, high - low), capacity, high - low + 1, drop)
     if drop:
         slots, places = slots[: (high - low) * capacity], places.masked_fill(places >= (high - low) * capacity, -1)
     else:
@@ -133,8 +114,7 @@ def finalize_routing(
     rows: T, places: T, x1: Optional, x2: Optional, bias: Optional, scales: Optional, experts: Optional, mode: int = 0
 ) -> T:
     """Add, for each row, the results of its experts; ``places`` counts rows first, then choices, -1 is none."""
-    if mode not in (0, 1):
-        raise NotImplementedError(f"drop_pad_mode {mode} is not implemented")
+    gap(mode not in (0, 1), f"drop_pad_mode {mode} is not implemented")
     k = 1 if scales is None else scales.shape[1]
     chosen = places.long().view(k, -1)
     parts = rows.float().reshape(-1, rows.shape[-1])[chosen.clamp(min=0)] * (chosen >= 0).unsqueeze(-1)

@@ -14,7 +14,7 @@ from pytest_ascend.emulator.kernels.inference import attend_alone, gathered
 from pytest_ascend.emulator.kernels.linear import over_rows, scaled_product, whole_of
 from pytest_ascend.emulator.kernels.normalization import rms_normal
 from pytest_ascend.emulator.kernels.quantization import by_row, packed_in_words, to_int8
-from pytest_ascend.emulator.registry import L, Optional, T
+from pytest_ascend.emulator.registry import L, Optional, T, gap
 
 
 def weight_quant_batch_matmul(
@@ -89,8 +89,7 @@ def kv_rms_norm_rope_cache(
     depth, mode = gamma.shape[-1], cacheMode or "Norm"
     normal = rms_normal(kv[..., :depth], gamma, epsilon)
     rotated = _interleaved_rope(kv[..., depth:], cos, sin)
-    if mode not in ("Norm", "PA", "PA_BNSD"):
-        raise NotImplementedError(f"cache_mode {mode} is not implemented")
+    gap(mode not in ("Norm", "PA", "PA_BNSD"), f"cache_mode {mode} is not implemented")
     for rows, cache, scale, shift in (
         (rotated, kCache, kRopeScale, kRopeOffset),
         (normal, ckvCache, cKvScale, cKvOffset),
@@ -241,8 +240,7 @@ def sparse_flash_attention(
     layoutQuery: str, layoutKey: str, sparseMode: int, returnLse: bool, sinks: Optional = None,
 ) -> T:  # fmt: skip
     """Attend with each query over the blocks of keys that it has chosen (-1 is none), up to its own place."""
-    if returnLse:
-        raise NotImplementedError("statistics of the softmax are not implemented")
+    gap(returnLse, "statistics of the softmax are not implemented")
     whole = query if queryRope is None else torch.cat((query, queryRope), -1)
     value = key if value is None else value
     made = torch.zeros(*query.shape[:-1], value.shape[-1], dtype=torch.float64)
@@ -306,8 +304,7 @@ def mla_prolog_by_name(
 ) -> tuple[Any, ...]:
     """Compute the first version, which returns the caches too."""
     scales = [*given[12:], *[None] * 7][:7]
-    if any(each is not None for each in scales):
-        raise NotImplementedError("scales are not implemented")
+    gap(any(each is not None for each in scales), "scales are not implemented")
     how: dict[str, Any] = {"epsilonCq": rmsnorm_epsilon_cq, "epsilonCkv": rmsnorm_epsilon_ckv, "cacheMode": cache_mode}
     return *mla_prolog(*given[:12], **how), given[10], given[11]
 
@@ -320,8 +317,7 @@ def fused_causal_conv1d(
 
     Source: page and test of torch_npu (op-plugin, npu_fused_causal_conv1d).
     """
-    if activation or convMode:
-        raise NotImplementedError("activations and other modes are not implemented")
+    gap(activation or convMode, "activations and other modes are not implemented")
     rows, width = x.reshape(-1, x.shape[-1]), len(weight)
     ends = torch.arange(len(x) + 1) * x.shape[1] if starts is None else starts
     made = torch.ones(rows.shape, dtype=torch.float64)
