@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.signature import Signature, parse
-from pytest_ascend.emulator.tensors import write
+from pytest_ascend.emulator.tensors import Refused, write
 from pytest_ascend.system.bundled import table
 from pytest_ascend.system.dispatching import lacks_half, torch_is_before
 
@@ -73,6 +73,12 @@ def gap(when: object, what: str) -> None:
     """Raise NotImplementedError where a kernel is asked for what CANN's operator does, and the kernel does not."""
     if when:
         raise NotImplementedError(what)
+
+
+def refuse(when: object, why: str) -> None:
+    """Raise Refused where CANN refuses what a kernel is asked for."""
+    if when:
+        raise Refused(why)
 
 
 def _lacks(body: Any, deepest: int = 4) -> bool:

@@ -10,7 +10,8 @@ expression has the names of the declaration's parameters, of torch, and of that 
   raises NotImplementedError; other numbers and texts are ignored: most set a chip's speed or precision. With
   ``function(**given, out=out)`` it fills the outputs itself, with ``function(**given)[0]`` they are its first result.
 
-What an expression has beside them is told after it, step by step: ``where gate, value = x.chunk(2, -1)``.
+What an expression has beside them is told after it, step by step: ``where gate, value = x.chunk(2, -1)``. An expression
+may call the operators of its module by their names.
 
 What CANN has on an Ascend 950 alone is below ``[module, on an Ascend 950]``, and refused on other chips.
 Below ``[module, by name]`` are operators of the older API: ``name = function``, or ``name(parameters) = expression``;
@@ -23,20 +24,19 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
 
 from pytest_ascend.emulator.choices import is_950
-from pytest_ascend.emulator.registry import Body, Family, MissingOperator, T, aten, gap, gradients
+from pytest_ascend.emulator.registry import Body, Family, MissingOperator, T, aten, gap, gradients, refuse
 from pytest_ascend.emulator.signature import CONTAINERS, Parameter, parse
 from pytest_ascend.emulator.tensors import Refused
 
 #: The names that expressions have everywhere.
-COMMON = {"math": math, "torch": torch, "aten": aten, "gap": gap, "gradients": gradients, "T": T}
+COMMON = {each.__name__: each for each in (math, torch, gap, gradients, is_950, refuse)} | {"aten": aten, "T": T}
 
 
 @functools.cache
@@ -55,9 +55,9 @@ def sections() -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def family_of(name: str, module: ModuleType) -> Family:
-    """Return the family of a module: the operators of its rows."""
-    family, names = Family(name), {**COMMON, **vars(module)}
+def family_of(name: str, own: Mapping[str, Any]) -> Family:
+    """Return the family of some rows, which read torch's names and those of the family's module."""
+    family, names = Family(name), {**COMMON, **own}
     for heading, is_of_950 in ((f"{name}, on an Ascend 950", True), (name, False)):
         for declaration, expression in sections().get(heading, ()):
             add(family, declaration, expression, names, is_of_950=is_of_950)
@@ -65,6 +65,7 @@ def family_of(name: str, module: ModuleType) -> Family:
         for declaration, expression in sections().get(heading, ()):
             operator, several, parameters = declaration.removesuffix(")").partition("(")
             how = _function(parameters, expression, names) if several else _evaluated(expression, names)
+            names[operator] = how
             family.named(operator, how, wide=wide)
     return family
 
@@ -86,6 +87,7 @@ def add(family: Family, declaration: str, expression: str, names: dict[str, Any]
     else:
         head = ["*given"] if "given" in read else [*(each.name for each in inputs), *["*"] * into]
         body = _function(", ".join([*head, *["out"] * into]), expression, names)
+    names[name] = body  # for the rows that call it
     family.op(declaration, only_on_950(name, body) if is_of_950 else body, into=into)
 
 

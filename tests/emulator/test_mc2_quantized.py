@@ -9,7 +9,7 @@ import torch
 
 from pytest_ascend.emulator.kernels import mc2
 from pytest_ascend.emulator.kernels.linear import scaled_product
-from pytest_ascend.emulator.kernels.quantization import to_int8
+from pytest_ascend.emulator.kernels.quantization import by_row, to_int8
 
 from .both import floats, integers
 from .ranks import RANKS, Threads, called, drawn, on_all, put_in_place
@@ -128,7 +128,7 @@ def test_rows_in_eight_bits_of_floating_point_fill_the_range(to: int) -> None:
     dtype = mc2._QUANTIZED[to]
     assert dtype == {35: torch.float8_e5m2, 36: torch.float8_e4m3fn}[to]
     x = floats(3, 8)
-    codes, scale = mc2._found(x, dtype)
+    codes, scale = by_row(x, dtype)
     assert codes.dtype == dtype
     assert (codes.float().abs().amax(1) == torch.finfo(dtype).max).all()
     torch.testing.assert_close(codes.float() * scale[:, None], x, rtol=0.13, atol=1e-3)

@@ -14,11 +14,11 @@ from pytest_ascend.emulator.kernels import all_kernels, all_named
 from pytest_ascend.emulator.kernels.detection import (
     batch_non_max_suppression,
     bounding_box_decode,
-    bounding_box_encode,
     iou,
-    non_max_suppression,
     ps_roi_pooling,
 )
+
+from .kernel import by_name
 
 T = torch.Tensor
 Box = list[float]
@@ -159,7 +159,7 @@ def test_encoded_boxes_are_shifts_and_logarithms_relative_to_their_anchors() -> 
     shifts = [(21.5 - 14.5) / 10, (14.5 - 22) / 5, math.log(2), math.log(2)]
     means, stds = [0.1, 0.2, 0.3, 0.4], [0.5, 0.25, 2.0, 4.0]
     wanted = [(each - mean) / std for each, mean, std in zip(shifts, means, stds, strict=True)]
-    found = bounding_box_encode(torch.tensor([anchor]), torch.tensor([true]), means, stds)
+    found = by_name("BoundingBoxEncode")(torch.tensor([anchor]), torch.tensor([true]), means, stds)
     torch.testing.assert_close(found, torch.tensor([wanted]))
     back = bounding_box_decode(torch.tensor([anchor]), found, means, stds, [100, 200], 0.01)
     torch.testing.assert_close(back, torch.tensor([true]))
@@ -197,7 +197,9 @@ NEAR = torch.tensor([[0.0, 0, 10, 10], [0, 0, 10, 9], [0, 5, 10, 15], [50, 50, 6
 def test_worse_boxes_that_overlap_are_dropped(
     scores: list[float], most: int, limit: float, lowest: float, kept: list[int]
 ) -> None:
-    chosen, count = non_max_suppression(NEAR, torch.tensor(scores), *map(torch.tensor, (most, limit, lowest)))
+    chosen, count = by_name("NonMaxSuppressionV4")(
+        NEAR, torch.tensor(scores), *map(torch.tensor, (most, limit, lowest))
+    )
     assert (chosen.tolist(), int(count)) == ([*kept, *[0] * (most - len(kept))], len(kept))
     assert (chosen.dtype, count.dtype) == (torch.int32, torch.int32)
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 
 import torch
-from torch.nn import functional
 
-from pytest_ascend.emulator.registry import Optional, T, aten, gradients
+from pytest_ascend.emulator.registry import T, aten
 
 
 def gelu(self: T, *, out: T) -> T:
@@ -33,22 +32,6 @@ def nan_to_num(self: T, nan: float, posinf: float, neginf: float, *, out: T) -> 
 APPROXIMATE = ("none", "tanh")
 
 
-def fast_gelu(self: T) -> T:
-    x = self.float()
-    return x * torch.sigmoid(1.702 * x)
-
-
-def swiglu(x: T, dim: int) -> T:
-    gate, value = x.float().chunk(2, dim)
-    return functional.silu(gate) * value
-
-
-def geglu(x: T, dim: int, approximate: int, activate_left: bool) -> tuple[T, T]:
-    gate, value = x.float().chunk(2, dim)[:: 1 if activate_left else -1]
-    gelu = aten.gelu(gate, approximate=APPROXIMATE[approximate])
-    return gelu * value, gelu
-
-
 #: CANN's numbers for what is rotated together: both halves of a head, or neighbours.
 HALF, INTERLEAVE = 0, 1
 
@@ -65,12 +48,6 @@ def _turned(x: T, mode: int) -> T:
 def rotary_position_embedding(x: T, cos: T, sin: T, mode: int) -> T:
     wide = x.float()
     return wide * cos.float() + _turned(wide, mode) * sin.float()
-
-
-def rotary_position_embedding_grad(dy: T, cos: T, sin: T, x: Optional, mode: int) -> tuple[T, Optional, Optional]:
-    leaves = [dy if x is None else x, cos, sin]
-    dx, dcos, dsin = gradients(lambda a, b, c: rotary_position_embedding(a, b, c, mode), leaves, dy)
-    return (dx, None, None) if x is None else (dx, dcos, dsin)
 
 
 def apply_rotary_pos_emb(query: T, key: T, cos: T, sin: T, _layout: int, mode: str = "half") -> None:

@@ -155,12 +155,13 @@ def _hows(
         yield Attention(scale, causal, left_out, pse, keep, keep_prob, scales_bias=pse_type == _ADD_AND_SCALE)
 
 
-def _parts(x: T, layout: str, depth: int, ends: L | None) -> list[T]:
-    """Return views as (batch, heads, sequence, depth): of all, or of each sequence where they are packed."""
+def _parts(x: T, layout: str, depth: int, ends: L | None) -> Iterator[T]:
+    """Yield views as (batch, heads, sequence, depth): of all, or of each sequence where they are packed."""
     if layout != "TND":
-        return [to_bnsd(x, layout, depth)]
-    spans = zip([0, *(ends or [])], ends or [], strict=False)
-    return [x[start:end].transpose(0, 1).unsqueeze(0) for start, end in spans]
+        yield to_bnsd(x, layout, depth)
+        return
+    for start, end in zip([0, *(ends or [])], ends or [], strict=False):
+        yield x[start:end].transpose(0, 1).unsqueeze(0)
 
 
 def flash_attention_score(
@@ -172,8 +173,8 @@ def flash_attention_score(
     """Return maximum and sum, each eight times as CANN stores them (see :mod:`attention`), and the result."""
     is_packed, depth = layout == "TND", query.shape[-1] // (headNum if layout.endswith("H") else 1)
     out = query.new_zeros(*query.shape[:-1], (query if layout.endswith("H") else value).shape[-1])
-    queries, results = (_parts(each, layout, depth, actualSeqQLen) for each in (query, out))
-    keys, values = (_parts(each, layout, depth, actualSeqKvLen) for each in (key, value))
+    queries, keys = list(_parts(query, layout, depth, actualSeqQLen)), list(_parts(key, layout, depth, actualSeqKvLen))
+    values, results = _parts(value, layout, depth, actualSeqKvLen), _parts(out, layout, depth, actualSeqQLen)
     lse = torch.zeros(*(query.shape[:2] if is_packed else queries[0].shape[:3]), 1)
     sums = _parts(lse, "TND" if is_packed else "BNSD", 1, actualSeqQLen)
     hows = _hows(

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.kernels.linear import ALLOW_LOWER, narrowed, widened
+from pytest_ascend.emulator.kernels.linear import ALLOW_LOWER, narrowed, widened  # noqa: F401  (rows)
 from pytest_ascend.emulator.registry import L, T, aten
 
 # By name (older API) strides and dilations begin with two for images and channels, paddings are before and after.
@@ -16,24 +16,11 @@ def _plane(strides: L, pads: L, dilations: L, groups: int = 1, **_: str) -> tupl
     return strides[2:], pads[::2], dilations[2:], False, [0] * len(strides[2:]), groups
 
 
-def conv2d(x: T, weight: T, bias: T | None = None, **geometry: Any) -> T:
-    x, weight, bias = widened(*narrowed(ALLOW_LOWER, x, weight), bias)
-    return torch.convolution(x, weight, bias, *_plane(**geometry))
-
-
 def gradient(grad: T, x: T, weight: T, place: int, **geometry: Any) -> T:
     mask = [place == each for each in range(3)]
     grad, x, weight = narrowed(ALLOW_LOWER, grad, x, weight)
     made: tuple[T, ...] = aten.convolution_backward(grad, x, weight, None, *_plane(**geometry), mask)
     return made[place]
-
-
-def conv2d_transpose(shape: T, x: T, weight: T, bias: T | None = None, *, output_padding: L, **geometry: Any) -> T:
-    """Return the gradient of a convolution's input, with a bias; the shape determines the padding."""
-    del output_padding
-    x, weight, bias = widened(x, weight, bias)
-    made = gradient(x, x.new_empty(shape.tolist()), weight, 0, **geometry)
-    return made if bias is None else made + bias.view(-1, *[1] * (x.dim() - 2))
 
 
 # --- deformable convolution: torch_npu samples with DeformableOffsets, and convolves what that returns ---

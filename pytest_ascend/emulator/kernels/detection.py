@@ -79,11 +79,6 @@ def gradient(
     return gradients(lambda a, b: of(*_pairs(a, b, trans, is_cross), mode), (boxes, truth), grad)
 
 
-def ciou(boxes: T, truth: T, trans: bool, is_cross: bool, mode: str, **_: Any) -> tuple[T, T]:
-    made, differ = ciou_and_slant(*_pairs(boxes, truth, trans, is_cross), mode)
-    return (made, differ) if is_cross else (made.unsqueeze(0), differ.unsqueeze(0))
-
-
 def iou(boxes: T, truth: T, mode: str, eps: float = 1.0, **_: Any) -> T:
     """Return the overlap of every true box (row) with every box (column); "iof" is relative to the true box.
 
@@ -102,13 +97,6 @@ def _centres(boxes: T, dim: int, beyond: int) -> tuple[T, ...]:
     """
     left, top, right, bottom, *rest = boxes.float().unbind(dim)
     return (left + right) / 2, (top + bottom) / 2, right - left + beyond, bottom - top + beyond, *rest
-
-
-def bounding_box_encode(anchors: T, truth: T, means: list[float], stds: list[float]) -> T:
-    px, py, pw, ph = _centres(anchors, -1, 1)
-    gx, gy, gw, gh = _centres(truth, -1, 1)
-    deltas = torch.stack([(gx - px) / pw, (gy - py) / ph, (gw / pw).log(), (gh / ph).log()], -1)
-    return (deltas - torch.tensor(means)) / torch.tensor(stds)
 
 
 def bounding_box_decode(
@@ -135,13 +123,6 @@ def _kept(boxes: T, scores: T, most: int, limit: T | float, lowest: T | float) -
         if len(kept) < most and scores[place] > lowest and not (share[place, kept] > limit).any():
             kept.append(place)
     return kept
-
-
-def non_max_suppression(boxes: T, scores: T, most: T, limit: T, lowest: T, **_: bool) -> tuple[T, T]:
-    """Return the indices of boxes to keep, best first, padded with 0, and their number."""
-    kept = _kept(boxes, scores, int(most), limit, lowest)
-    chosen = torch.tensor(kept + [0] * (int(most) - len(kept)), dtype=torch.int32)
-    return chosen, torch.tensor(len(kept), dtype=torch.int32)
 
 
 Point = tuple[float, float]

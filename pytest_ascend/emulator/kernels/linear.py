@@ -117,15 +117,6 @@ def added_bmm(self: T, left: T, right: T, beta: Any, alpha: Any, cube: int, out:
     out.copy_(torch.add(scaled.to(dtype), total.to(dtype), alpha=alpha))
 
 
-def mat_mul(
-    left: T, right: T, bias: T | None = None, *, transpose_x1: bool = False, transpose_x2: bool = False, **_: int
-) -> T:
-    """Multiply; operands to be transposed come as they are in memory."""
-    left, right = narrowed(ALLOW_LOWER, left, right)
-    made = (left.mT if transpose_x1 else left) @ (right.mT if transpose_x2 else right)
-    return made if bias is None else made + bias
-
-
 #: Operators that can follow a product, by CANN's names; "add" and "mul" take a third operand.
 _THEN: Mapping[str, Callable[[T, Any], T]] = {
     "": lambda y, _: y,

@@ -7,18 +7,9 @@ from collections.abc import Callable
 
 import torch
 
-from pytest_ascend.emulator.choices import is_950
 from pytest_ascend.emulator.kernels.quantization import SHORT, numbers_of, packed, to_grid, to_int8  # noqa: F401  (rows)
-from pytest_ascend.emulator.registry import T, aten
-from pytest_ascend.emulator.tensors import FOUR_BITS, Refused
-
-
-def cast(x: T, dtype: torch.dtype | None) -> T:
-    """Convert; to four bits to the nearest number, with saturation. Only an Ascend 950 has eight and four bits."""
-    if not is_950() and (short := {x.dtype, dtype} & SHORT):
-        raise Refused(f"Tensor self and out not implemented for {short.pop()} on this chip.")
-    wide = numbers_of(x) if x.dtype is FOUR_BITS else x
-    return packed(to_grid(wide, dtype)).view(dtype) if FOUR_BITS and dtype is FOUR_BITS else wide
+from pytest_ascend.emulator.registry import T
+from pytest_ascend.emulator.tensors import FOUR_BITS  # noqa: F401  (a row reads it)
 
 
 def cut(x: T, offsets: T, sizes: T) -> T:
@@ -61,28 +52,9 @@ def masked_fill_range(x: T, start: T, end: T, value: T, axis: int) -> T:
     return filled
 
 
-def one_hot(x: T, on: T, off: T, axis: int, depth: int) -> T:
-    hot = torch.where(x.unsqueeze(-1) == torch.arange(depth), on.view(()), off.view(()))
-    return hot.movedim(-1, axis)
-
-
 def _indices(given: list[T | None]) -> list[T | None]:
     """Return the indices as torch expects them; torch_npu passes an empty tensor for a dimension without one."""
     return [each if each is not None and each.numel() else None for each in given]
-
-
-def index_put_(x: T, indices: list[T | None], values: T, accumulate: bool, _: bool) -> None:
-    given = _indices(indices)
-    if any(each is not None for each in given):  # else all indices are really empty
-        aten.index_put_(x, given, values, accumulate)
-
-
-def gather_v3(x: T, dim: int, index: T, batch_dims: int, _: int) -> T:
-    dim %= x.dim()
-    batch, sizes = x.shape[:batch_dims], index.shape[batch_dims:]
-    rows, wanted = x.reshape(batch.numel(), *x.shape[batch_dims:]), index.reshape(batch.numel(), sizes.numel())
-    taken = [row.index_select(dim - batch_dims, each) for row, each in zip(rows, wanted, strict=True)]
-    return (torch.stack(taken) if taken else x).reshape(*x.shape[:dim], *sizes, *x.shape[dim + 1 :])
 
 
 #: The reduction with existing values, by torch_npu's numbers.
@@ -91,13 +63,6 @@ _REDUCE = {1: "sum", 2: "prod", 3: "amax", 4: "amin", 5: "mean"}
 
 def scatter_(x: T, dim: int, index: T, source: T, mode: int) -> T:
     return x.scatter_reduce_(dim, index, source, _REDUCE[mode]) if mode else x.scatter_(dim, index, source)
-
-
-def scatter_reduce_(x: T, dim: int, index: T, source: T, mode: int, include_self: bool) -> T:
-    """Refuse what CANN refuses on an Atlas A2 and A3."""
-    if not (x.dtype is torch.float32 and _REDUCE[mode] == "sum" and include_self):
-        raise Refused("scatter_reduce only supports dtype=float32, reduce=sum, include_self=true.")
-    return x.scatter_add_(dim, index, source)
 
 
 def scatter_update_(data: T, places: T, updates: T, axis: int) -> None:

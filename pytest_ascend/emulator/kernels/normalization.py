@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-
 from pytest_ascend.emulator.registry import Optional, T, aten
 
 
@@ -44,11 +42,6 @@ def _moved(
     return mean, (spread + eps).rsqrt()
 
 
-def batch_norm_reduce(x: T) -> tuple[T, T]:
-    x = x.float()
-    return x.sum(_but_channels(x)), x.square().sum(_but_channels(x))
-
-
 def batch_norm_gather_sums(
     sums: T, squares: T, counts: T, running_mean: T, running_var: T, momentum: float, eps: float
 ) -> tuple[T, T]:
@@ -56,14 +49,6 @@ def batch_norm_gather_sums(
     total = counts.sum()
     mean = sums.sum(0) / total
     return _moved(mean, squares.sum(0) / total - mean.square(), total, running_mean, running_var, momentum, eps)
-
-
-def batch_norm_gather_sums_by_name(
-    sums: T, squares: T, counts: T, *running: T, momentum: float = 0.1, eps: float = 1e-5
-) -> tuple[T, ...]:
-    """Return the running statistics too, instead of moving them in place."""
-    mean, var = (each.clone() for each in running)
-    return *batch_norm_gather_sums(sums, squares, counts, mean, var, momentum, eps), mean, var
 
 
 def root_mean_square(wide: T, gamma: T, eps: float) -> T:
@@ -92,11 +77,3 @@ def add_rms_norm(x1: T, x2: T, gamma: T, eps: float) -> tuple[T, T, T]:
 def _layer_gradients(dy: T, x: T, mean: T, rstd: T, gamma: T) -> tuple[T, T, T]:
     wide = gamma.float()
     return aten.native_layer_norm_backward(dy.float(), x, gamma.shape, mean, rstd, wide, wide, [True] * 3)  # type: ignore[no-any-return]
-
-
-def group_norm_swish(
-    x: T, gamma: Optional, beta: Optional, groups: int, _: str | None, eps: float, swish: bool, scale: float
-) -> tuple[T, T, T]:
-    given = _dense(x, gamma, beta, *x.shape[:2], x[0, 0].numel(), groups, eps)
-    y, mean, rstd = torch.native_group_norm(*given)
-    return y * torch.sigmoid(scale * y) if swish else y, mean, rstd

@@ -108,12 +108,3 @@ def foreach_non_finite_check_and_unscale(grads: list[T], found_inf: T, inv_scale
         if not grad.isfinite().all():
             found_inf.fill_(1)
         grad.copy_((grad.to(inv_scale.dtype) * inv_scale).reshape(grad.shape))
-
-
-def amp_update_scale(scale: T, tracker: T, found_inf: T, growth: float, backoff: float, interval: int) -> tuple[T, T]:
-    """Return the next scale and the number of steps since it changed; torch before 2.3 has no CPU kernel of this."""
-    if found_inf.item():
-        return scale * backoff, torch.zeros_like(tracker)
-    grows = tracker.item() + 1 == interval
-    larger = scale * growth
-    return larger if grows and larger.isfinite() else scale, torch.zeros_like(tracker) if grows else tracker + 1

@@ -48,22 +48,8 @@ def _along(x: T, values: T, axis: int) -> T:
     return values.float().view(shape if values.numel() > 1 else ())
 
 
-def quantize(x: T, scales: T, zero_points: Optional, dtype: torch.dtype, axis: int) -> T:
-    scaled = x.float() / _along(x, scales, axis)
-    return rounded(scaled if zero_points is None else scaled + _along(x, zero_points, axis), dtype)
-
-
 TEXTS = {"torch.qint8": torch.int8, "torch.quint8": torch.uint8, "torch.qint32": torch.int32}
 _MODES = {"round": torch.round, "floor": torch.floor, "ceil": torch.ceil, "trunc": torch.trunc}
-
-
-def ascend_quant(
-    x: T, scale: T, offset: Optional, sqrt_mode: bool, round_mode: str, dtype: torch.dtype, axis: int
-) -> T:
-    factor = _along(x, scale, axis)
-    made = x.float() * (factor * factor if sqrt_mode else factor)
-    made = made if offset is None else made + _along(x, offset, axis)
-    return made if dtype.is_floating_point else rounded(_MODES[round_mode](made), dtype)
 
 
 #: What shares a scale -> the axes of its largest magnitude.
@@ -117,17 +103,6 @@ def dynamic_quant(
     scale.copy_(found.view(scale.shape))
     if offset is not None:
         offset.copy_(shift.view(offset.shape))
-
-
-def trans_quant_param(scale: T, offset: Optional, rounds: int = 0) -> T:
-    """Pack a scale into 64 bits for the matrix unit: 19 bits of its float32, a mark, nine bits of the offset.
-
-    With ``rounds`` the 19 bits are rounded, half to even.
-    """
-    bits = scale.float().contiguous().view(torch.int32)
-    bits = bits + 0xFFF + (bits >> 13 & 1) if rounds else bits
-    whole = bits.long() & 0xFFFFE000 | 1 << 46
-    return whole if offset is None else whole | (offset.float().round().clamp(-256, 255).long() & 0x1FF) << 37
 
 
 def quant_matmul_v5(
@@ -184,16 +159,6 @@ def grouped_swiglu_quant(x: T, weight: T, scales: T, rows: T, groups: T, smooth:
         if smooth is not None:
             made[start:end] *= smooth[group]
     return by_row(made)
-
-
-def grouped_swiglu_quant_v2(
-    x: T, weight: list[T], scales: list[T], _assist: list[T], _bias: Optional, rows: T, smooth: Optional, groups: T,
-    *modes: object,
-) -> tuple[T, T]:  # fmt: skip
-    """Compute as the first version; groups are ends of rows, or with type 1 their numbers."""
-    gap(len(weight) != 1 or x.dtype is not torch.int8, "only rows in int8 and one tensor of weights are implemented")
-    ends = groups.cumsum(0) if modes[3] == 1 else groups
-    return grouped_swiglu_quant(x, weight[0], scales[0], rows, ends, smooth)
 
 
 #: The magnitudes of four bits (E2M1), by code.

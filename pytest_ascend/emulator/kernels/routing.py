@@ -8,16 +8,6 @@ from pytest_ascend.emulator.kernels.quantization import by_row
 from pytest_ascend.emulator.registry import L, Optional, T, gap
 
 
-def gating_top_k_softmax(x: T, finished: Optional, k: int) -> tuple[T, T, T]:
-    """Return the k largest probabilities, their experts, and row numbers by column; a finished row has no expert."""
-    shares = x.float().softmax(-1)
-    experts = _best(shares, k)
-    values = shares.gather(-1, experts)
-    if finished is not None:
-        experts = experts.masked_fill(finished.unsqueeze(-1), x.shape[-1])
-    return values, experts, torch.arange(values.numel()).view(k, -1).T.reshape(values.shape)
-
-
 def gating_top_k(
     x: T, bias: Optional, k: int, k_group: int, groups: int, select: int, renorm: int, norm: int, keep: bool,
     factor: float, eps: float,
@@ -125,13 +115,6 @@ def finalize_routing(
     for skipped in (x1, x2):
         total = total if skipped is None else total + skipped.float()
     return total
-
-
-def token_unpermute(permuted: T, places: T, probs: Optional, _padded: bool, _shape: L | None) -> T:
-    rows = permuted.float()[places.long()]
-    if probs is None:
-        return rows
-    return (rows.view(*probs.shape, -1) * probs.float().unsqueeze(-1)).sum(1)
 
 
 def apply_top_k_top_p(logits: T, p: Optional, k: Optional) -> T:

@@ -3,8 +3,6 @@ the gated delta rule. Attention itself is in :mod:`inference`, routing in :mod:`
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
@@ -13,7 +11,7 @@ from pytest_ascend.emulator.kernels.atb import placed, real  # noqa: F401  (a ro
 from pytest_ascend.emulator.kernels.inference import attend_alone, gathered
 from pytest_ascend.emulator.kernels.linear import over_rows, scaled_product, whole_of
 from pytest_ascend.emulator.kernels.normalization import rms_normal
-from pytest_ascend.emulator.kernels.quantization import by_row, packed_in_words, to_int8
+from pytest_ascend.emulator.kernels.quantization import by_row, packed_in_words, to_int8  # noqa: F401  (rows)
 from pytest_ascend.emulator.registry import L, Optional, T, gap
 
 
@@ -29,14 +27,6 @@ def weight_quant_batch_matmul(
     shift = 0 if antiquantOffset is None else over_rows(antiquantOffset, len(whole), groupSize)
     made = x.double() @ ((whole + shift).to(x.dtype) * scale).to(x.dtype).double()
     return made if bias is None else made + bias.double()
-
-
-def kronecker_quant(x: T, p1: T, p2: T, clipRatio: float) -> tuple[T, T]:
-    """Multiply each matrix from both sides, and quantize it to four bits by its largest magnitude."""
-    made = p1.float() @ (x.float() @ p2.float()).to(x.dtype).float()
-    largest = made.abs().amax((1, 2)) / (7 * clipRatio)
-    whole = (made / largest.view(-1, 1, 1)).nan_to_num(0).round().clamp(-8, 7)
-    return packed_in_words(whole), largest
 
 
 # --- caches in pages ---
@@ -297,16 +287,6 @@ def mla_prolog(
         cache.copy_(placed(found.to(cache.dtype), cache, cacheIndex.flatten()))
     shape = (*tokenX.shape[:-1], heads, -1)
     return query.view(shape), query_rope.view(shape)
-
-
-def mla_prolog_by_name(
-    *given: Any, rmsnorm_epsilon_cq: float, rmsnorm_epsilon_ckv: float, cache_mode: str
-) -> tuple[Any, ...]:
-    """Compute the first version, which returns the caches too."""
-    scales = [*given[12:], *[None] * 7][:7]
-    gap(any(each is not None for each in scales), "scales are not implemented")
-    how: dict[str, Any] = {"epsilonCq": rmsnorm_epsilon_cq, "epsilonCkv": rmsnorm_epsilon_ckv, "cacheMode": cache_mode}
-    return *mla_prolog(*given[:12], **how), given[10], given[11]
 
 
 def fused_causal_conv1d(

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from pytest_ascend.emulator.kernels.normalization import (
-    batch_norm_gather_sums,
-    batch_norm_gather_sums_by_name,
-    batch_norm_reduce,
-)
+from pytest_ascend.emulator.kernels import all_named
+from pytest_ascend.emulator.kernels.normalization import batch_norm_gather_sums
 
 
 def test_statistics_from_sums_of_ranks_are_those_of_the_whole_batch() -> None:
@@ -17,10 +14,11 @@ def test_statistics_from_sums_of_ranks_are_those_of_the_whole_batch() -> None:
     expected = [each.clone() for each in running]
     _, mean, invstd = torch.native_batch_norm(x, None, None, *expected, True, 0.3, 1e-3)
 
-    parts = x.split([3, 4])
-    sums, squares = map(torch.stack, zip(*map(batch_norm_reduce, parts), strict=True))
+    by_its_name = {each.name: each.body for each in all_named()}
+    parts = map(by_its_name["BNTrainingReduce"], x.split([3, 4]))
+    sums, squares = map(torch.stack, zip(*parts, strict=True))
     counts = torch.tensor([30, 40], dtype=torch.int32)
-    by_name = batch_norm_gather_sums_by_name(sums, squares, counts, *running, momentum=0.3, eps=1e-3)
+    by_name = by_its_name["SyncBatchNormGatherStats"](sums, squares, counts, *running, momentum=0.3, eps=1e-3)
     torch.testing.assert_close(by_name, (mean, invstd, *expected))
     assert running[0].tolist() == [1, 1, 1]
 
