@@ -33,7 +33,6 @@ import torch
 from pytest_ascend.emulator.choices import is_950
 from pytest_ascend.emulator.registry import Body, Family, MissingOperator, T, aten, gap, gradients, refuse
 from pytest_ascend.emulator.signature import CONTAINERS, Parameter, parse
-from pytest_ascend.emulator.tensors import Refused
 
 #: The names that expressions have everywhere.
 COMMON = {each.__name__: each for each in (math, torch, gap, gradients, is_950, refuse)} | {"aten": aten, "T": T}
@@ -95,8 +94,7 @@ def only_on_950(name: str, body: Body) -> Body:
     """Return the body of an operator that is refused on other chips: CANN's pages list the Ascend 950 alone."""
 
     def checked(*given: Any, **out: Any) -> Any:
-        if not is_950():
-            raise Refused(f"{name} is not supported on this chip.")
+        refuse(not is_950(), f"{name} is not supported on this chip.")
         return body(*given, **out)
 
     return checked

@@ -17,8 +17,8 @@ from torch.nn import functional
 from pytest_ascend.emulator.choices import is_950
 from pytest_ascend.emulator.kernels.linear import scaled_product, scales_of, whole_of
 from pytest_ascend.emulator.kernels.normalization import root_mean_square
-from pytest_ascend.emulator.registry import Optional, T, gap
-from pytest_ascend.emulator.tensors import FOUR_BITS, POWERS, Refused
+from pytest_ascend.emulator.registry import Optional, T, gap, refuse
+from pytest_ascend.emulator.tensors import FOUR_BITS, POWERS
 
 
 def rounded(x: T, dtype: torch.dtype) -> T:
@@ -115,8 +115,7 @@ def quant_matmul_v5(
     for each ``group`` terms (its lowest 16 bits). Scales that are powers of two are of 32 terms (MX).
     """
     if rows is not None and rows.dtype is POWERS:
-        if not is_950():
-            raise Refused("aclnnQuantMatmulV5 of MX is not supported on this chip.")
+        refuse(not is_950(), "aclnnQuantMatmulV5 of MX is not supported on this chip.")
         made = mx_product(x1.mT if turn1 else x1, x2.mT if turn2 else x2, rows, columns, turned=turn2)
         out.copy_(made + (0 if bias is None else bias.double()))
         return
