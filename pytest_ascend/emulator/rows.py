@@ -24,8 +24,9 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -54,9 +55,9 @@ def sections() -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def family_of(name: str, own: Mapping[str, Any]) -> Family:
-    """Return the family of some rows, which read torch's names and those of the family's module."""
-    family, names = Family(name), {**COMMON, **own}
+def family_of(name: str, module: ModuleType) -> Family:
+    """Return the family of a section's rows, which read torch's names and those of a module."""
+    family, names = Family(name), {**COMMON, **vars(module)}
     for heading, is_of_950 in ((f"{name}, on an Ascend 950", True), (name, False)):
         for declaration, expression in sections().get(heading, ()):
             add(family, declaration, expression, names, is_of_950=is_of_950)

@@ -9,16 +9,16 @@ from importlib import import_module
 from pytest_ascend.emulator.registry import Family, Kernel
 from pytest_ascend.emulator.rows import family_of
 
-#: Families whose rows need no functions of their own.
-WITHOUT_MODULE = ("linear_algebra",)
-#: The module of each family, in the order in which the compiled entry points number their operators.
+#: Families whose rows need no functions but those of another one's module.
+MODULE_OF = {"linear_algebra": "linear", "loss": "random"}
+#: All families, in the order in which the compiled entry points number their operators.
 _MODULES = (
     *("activation", "atb", "convolution", "detection", "elementwise", "attention", "inference", "linear"),
     *("linear_algebra", "loss", "mc2", "movement", "normalization", "optimizer", "overflow", "pooling"),
     *("quantization", "random", "recurrent", "reduction", "routing", "serving"),
 )
 FAMILIES: tuple[Family, ...] = tuple(
-    family_of(name, {} if name in WITHOUT_MODULE else vars(import_module(f"{__name__}.{name}"))) for name in _MODULES
+    family_of(name, import_module(f"{__name__}.{MODULE_OF.get(name, name)}")) for name in _MODULES
 )
 
 

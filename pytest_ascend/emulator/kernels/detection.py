@@ -99,19 +99,6 @@ def _centres(boxes: T, dim: int, beyond: int) -> tuple[T, ...]:
     return (left + right) / 2, (top + bottom) / 2, right - left + beyond, bottom - top + beyond, *rest
 
 
-def bounding_box_decode(
-    rois: T, deltas: T, means: list[float], stds: list[float], max_shape: list[int], wh_ratio_clip: float
-) -> T:
-    x, y, w, h = _centres(rois, -1, 1)
-    dx, dy, dw, dh = (deltas.float() * torch.tensor(stds) + torch.tensor(means)).unbind(-1)
-    limit = abs(math.log(wh_ratio_clip))
-    width, height = w * dw.clamp(-limit, limit).exp(), h * dh.clamp(-limit, limit).exp()
-    x, y = x + w * dx, y + h * dy
-    corners = x - (width - 1) / 2, y - (height - 1) / 2, x + (width - 1) / 2, y + (height - 1) / 2
-    bottom, right = (size - 1 for size in max_shape[:2])
-    return torch.stack([each.clamp(0, (right, bottom)[place % 2]) for place, each in enumerate(corners)], -1)
-
-
 def _kept(boxes: T, scores: T, most: int, limit: T | float, lowest: T | float) -> L:
     """Return the indices of boxes to keep, best first.
 

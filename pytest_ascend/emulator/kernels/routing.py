@@ -115,16 +115,3 @@ def finalize_routing(
     for skipped in (x1, x2):
         total = total if skipped is None else total + skipped.float()
     return total
-
-
-def apply_top_k_top_p(logits: T, p: Optional, k: Optional) -> T:
-    """Keep the k largest of each row, and of these the fewest with probabilities up to p; minus infinity elsewhere."""
-    values, order = logits.float().sort(dim=-1, stable=True)
-    if k is not None:
-        least = values.gather(-1, (values.shape[-1] - k.long()).unsqueeze(-1))
-        values = values.masked_fill(values < least, float("-inf"))
-    if p is not None:
-        left_out = values.softmax(-1).cumsum(-1) <= 1 - p.float().unsqueeze(-1)
-        left_out[..., -1] = False
-        values = values.masked_fill(left_out, float("-inf"))
-    return torch.empty_like(values).scatter_(-1, order, values)

@@ -80,9 +80,9 @@ def test_each_expression_reads_names_that_there_are() -> None:
     operators = {declaration.partition("(")[0] for declaration in every}
     for section, pairs in rows.sections().items():
         family = section.partition(",")[0]
-        own = {} if family in kernels.WITHOUT_MODULE else vars(import_module(f"{kernels.__name__}.{family}"))
+        module = import_module(f"{kernels.__name__}.{kernels.MODULE_OF.get(family, family)}")
         for declaration, expression in pairs:
-            known = {*re.findall(r"\w+", declaration), *own, *rows.COMMON, *vars(builtins), "given", "out"}
+            known = {*re.findall(r"\w+", declaration), *vars(module), *rows.COMMON, *vars(builtins), "given", "out"}
             known |= operators
             result, *steps = expression.split(" where ")
             tree = list(ast.walk(ast.parse("\n".join([*steps, result]))))
