@@ -141,17 +141,15 @@ def load(path: Path = BUNDLED) -> Compatibility:
             for index, row in enumerate(data[section]):
                 where = f"{section}[{index}]"
                 _require(isinstance(row, dict) and set(row) == set(fields), where)
-                _require(all(_is(row[name], kind) for name, kind in fields.items()), where)
+                for name, kind in fields.items():
+                    texts = row[name] if kind is list else [row[name]]
+                    _require(isinstance(texts, list) and all(isinstance(each, str) for each in texts), where)
                 _require(row.get("says", PAIRED) in SAYINGS and row.get("source", "") in {"", *data["sources"]}, where)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         hint = "docs/doctor.md describes the file; leave --compatibility out to use the one of this release"
         raise UsageError(f"the compatibility data {path} cannot be used: {reason}", hint=hint) from error
     return Compatibility(data, path)
-
-
-def _is(value: object, kind: type) -> bool:
-    return isinstance(value, kind) and all(isinstance(each, str) for each in (value if isinstance(value, list) else ()))
 
 
 def _require(right: bool, where: str) -> None:

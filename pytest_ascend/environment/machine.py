@@ -10,7 +10,7 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -237,7 +237,16 @@ def copied_machine(root: Path, environ: Mapping[str, str], npu_smi: str | None) 
     user.
     """
     tree = Tree(root)
-    packages = tuple(_package_folders(tree, environ))  # an active environment comes first
+    active = [environ[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]
+    versioned = [f"usr/local/{name}" for name in tree.names("usr/local") if name.startswith("python3")]
+    pythons = [
+        f"/{home.strip('/')}/lib/{name}"
+        for home in (*active, *_PYTHON_HOMES, *versioned)
+        for name in tree.names(f"{home}/lib")
+        if name.startswith("python3")
+    ]
+    packages = [f"{python}/{name}" for python in pythons for name in ("site-packages", "dist-packages")]
+    packages = list(filter(tree.is_folder, packages))
     # The architecture of a copy follows from the name of its dynamic loader.
     names = [name for folder in ("lib64", "lib", "usr/lib64", "usr/lib") for name in tree.names(folder)]
     loaders = {"ld-linux-aarch64.so.1": "aarch64", "ld-linux-x86-64.so.2": "x86_64"}
@@ -245,7 +254,7 @@ def copied_machine(root: Path, environ: Mapping[str, str], npu_smi: str | None) 
     return Machine(
         tree=tree,
         environ=environ,
-        packages=packages,
+        packages=tuple(packages),
         python=next((found[0][6:] for each in packages if (found := _PYTHON.search(each))), ""),
         arch=next((loaders[name] for name in names if name in loaders), ""),
         uid=0,
@@ -257,12 +266,3 @@ def copied_machine(root: Path, environ: Mapping[str, str], npu_smi: str | None) 
 def _ask(environ: Mapping[str, str], limit_s: float, *options: str) -> Reply:
     program = shutil.which("npu-smi", path=environ.get("PATH", "")) if limit_s else None
     return run([program, "info", *options], environ, limit_s) if program else NOT_INSTALLED
-
-
-def _package_folders(tree: Tree, environ: Mapping[str, str]) -> Iterator[str]:
-    active = [environ[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]
-    versioned = [f"usr/local/{name}" for name in tree.names("usr/local") if name.startswith("python3")]
-    for home in (*active, *_PYTHON_HOMES, *versioned):
-        for python in (name for name in tree.names(f"{home}/lib") if name.startswith("python3")):
-            folders = (f"/{home.strip('/')}/lib/{python}/{name}" for name in ("site-packages", "dist-packages"))
-            yield from (folder for folder in folders if tree.is_folder(folder))

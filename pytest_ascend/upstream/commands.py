@@ -56,10 +56,6 @@ def _sample(_: click.Context, __: click.Parameter, text: str) -> tuple[int, int]
     raise click.BadParameter(f"expected K/N such as 1/20, got {text!r}")
 
 
-def _memory(_: click.Context, __: click.Parameter, text: str) -> int:
-    return checked_memory(parse_size(text))
-
-
 @upstream.command()
 @click.argument("checkout", type=PATH)
 @click.option("--files", multiple=True, metavar="PATTERN", help="Files below the folder of tests, as nn/*.py.")
@@ -72,9 +68,7 @@ def _memory(_: click.Context, __: click.Parameter, text: str) -> int:
 @click.option("--everything", is_flag=True, help="Also what torch_npu.testing leaves out by name.")
 @click.option("--device", type=DEVICE, default="emulated", show_default=True, help="Where the tests run.")
 @click.option("--chip", default="", help="Of the emulated device, as 910_93.")
-@click.option(
-    "--memory", "memory_bytes", default="4GiB", callback=_memory, metavar="SIZE", help="Of the emulated device."
-)
+@click.option("--memory", default="4GiB", metavar="SIZE", help="Of the emulated device.")
 @click.option("-o", "--report", type=FILE, default="upstream-report", show_default=True, help=REPORT)
 @click.option("--jobs", default=1, help="Files at a time.")
 @click.option("--deadline", "test_s", default=60.0, metavar="SECONDS", help="For a test.")
@@ -89,13 +83,13 @@ def run(checkout: Path, report: Path, known: tuple[Path, ...], files: tuple[str,
     if given["only"] and not known:
         raise UsageError("--only needs a list", hint="add --list FILE")
     chosen = running.files_of(checkout.resolve(), files)
-    emulator, jobs = {each: given.pop(each) for each in ("memory_bytes", "chip")}, given.pop("jobs")
+    memory_bytes, chip, jobs = checked_memory(parse_size(given.pop("memory"))), given.pop("chip"), given.pop("jobs")
     choice = running.Choice(listed=lists.read(known), **given)
     # They are set here too: the report names the CANN that was told.
     found = {"PYTORCH_TESTING_DEVICE_ONLY_FOR": "cpu" if choice.device == "cpu" else "privateuse1"}
     found["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"  # tests that were written before torch 2.6 load what they saved
     if choice.device == "emulated":
-        found |= environment(EmulatorSettings(**emulator).resolved())
+        found |= environment(EmulatorSettings(memory_bytes=memory_bytes, chip=chip).resolved())
     os.environ.update(found)
     variables = found | {"TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(choice.device != "cpu"))}
     rows: list[ResultRecord] = []

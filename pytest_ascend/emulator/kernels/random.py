@@ -67,9 +67,3 @@ def dropout_by_bytes(x: T, kept: T, keep: T) -> T:
 
 def dropout_do_mask(x: T, mask: T, probability: float) -> T:
     return x.mul(bits_of(mask, x.shape)).mul_(0 if probability == 1 else 1 / (1 - probability))
-
-
-def dropout_v3(x: T, _: T | None, probability: float, seed: int | T, offset: int | T, more: int = 0) -> tuple[T, T]:
-    """Drop, and return what was kept, in whole blocks of 128 bits."""
-    mask = drop_mask(probability, -(-x.numel() // 128) * 16, seed, offset, more)
-    return dropout_do_mask(x, mask, probability), mask
