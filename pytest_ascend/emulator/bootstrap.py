@@ -1,4 +1,4 @@
-"""Activates the emulated CANN in this process and its children, and reaches its libraries."""
+"""Activates the emulated CANN in this process and its children."""
 
 from __future__ import annotations
 
@@ -15,33 +15,11 @@ from pathlib import Path
 
 from pytest_ascend.emulator.profiling import PROGRAM
 from pytest_ascend.emulator.settings import EmulatorSettings
+from pytest_ascend.emulator.system import library, runtime
 from pytest_ascend.environment.signs import CLASH, CLASH_VARIABLE, EMULATED_VARIABLE
 from pytest_ascend.system.errors import EmulatorUnavailable, UsageError
 
 DEFAULTS = EmulatorSettings()
-
-#: ACL_OPT_DETERMINISTIC, and its value for results that are the same in any batch: torch_npu's level 3
-#: (torch_npu.npu.set_deterministic_level in the documentation of Ascend/op-plugin, 517f2e7d).
-_DETERMINISTIC, IN_ANY_BATCH = 0, 3
-
-
-@functools.cache
-def library(name: str) -> ctypes.CDLL:
-    """Return a library of the emulated CANN, such as libhccl.so."""
-    return ctypes.CDLL(str(Path(os.environ["ASCEND_HOME_PATH"], "lib64", name)))
-
-
-def runtime() -> ctypes.CDLL:
-    """Return the library of the emulated runtime."""
-    return library("libascendcl.so")
-
-
-def determinism() -> int:
-    """Return the level of determinism that torch_npu set: 0, 1, or 3; 0 without a device."""
-    value = ctypes.c_int64(0)
-    if os.environ.get("ASCEND_HOME_PATH"):
-        runtime().aclrtGetSysParamOpt(_DETERMINISTIC, ctypes.byref(value))
-    return value.value
 
 
 class BeforeTorchNpu(MetaPathFinder):

@@ -24,9 +24,9 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_ascend.emulator.bootstrap import determinism, runtime
 from pytest_ascend.emulator.choices import RECOVERING
 from pytest_ascend.emulator.registry import Body, Kernel
+from pytest_ascend.emulator.system import determinism, runtime
 from pytest_ascend.emulator.tensors import tensors_in
 from pytest_ascend.system.errors import UsageError
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
-from pytest_ascend.emulator.bootstrap import IN_ANY_BATCH, determinism
 from pytest_ascend.emulator.choices import emulated_family
 from pytest_ascend.emulator.registry import T, gap
+from pytest_ascend.emulator.system import IN_ANY_BATCH, determinism
 from pytest_ascend.system.dispatching import slow_dtypes
 
 

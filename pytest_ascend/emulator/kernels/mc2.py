@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.bootstrap import library
 from pytest_ascend.emulator.kernels.linear import over_rows, scaled_product
 from pytest_ascend.emulator.kernels.normalization import add_rms_norm
 from pytest_ascend.emulator.kernels.quantization import by_row, to_int8
 from pytest_ascend.emulator.registry import L, T, gap
+from pytest_ascend.emulator.system import library
 
 #: torch's dtype -> HcclDataType.
 _CODES = {
