@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 import click
@@ -35,7 +36,8 @@ PASSPHRASE = "PYTEST_ASCEND_PASSPHRASE"  # noqa: S105 (the name of a variable)
 _SHOWN = 10
 
 _path = click.Path(path_type=Path)
-_key = click.option("--key", type=_path, required=True, help="The private key, in PEM.", metavar="FILE")
+_file = partial(click.option, type=_path, metavar="FILE")
+_key = _file("--key", required=True, help="The private key, in PEM.")
 _passphrase = click.option("--passphrase", envvar=PASSPHRASE, default="", hidden=True)
 
 
@@ -79,20 +81,12 @@ def certify(
 
 @click.command()
 @click.argument("certificate", type=_path)
-@click.option(
-    "--key",
-    "keys",
-    type=_path,
-    multiple=True,
-    required=True,
-    help="The issuer's public key, in PEM; again for a second issuer.",
-    metavar="FILE",
+@_file(
+    "--key", "keys", multiple=True, required=True, help="The issuer's public key, in PEM; again for a second issuer."
 )
-@click.option("--revocations", type=_path, help="The issuer's signed list of revocations.", metavar="FILE")
-@click.option("--compatibility", type=_path, default=BUNDLED, help="Newer compatibility data.", metavar="FILE")
-@click.option(
-    "--authority", type=_path, help="The root certificate of the time-stamp authority, in PEM.", metavar="FILE"
-)
+@_file("--revocations", help="The issuer's signed list of revocations.")
+@_file("--compatibility", default=BUNDLED, help="Newer compatibility data.")
+@_file("--authority", help="The root certificate of the time-stamp authority, in PEM.")
 @click.option("--on", "day", help="The day to judge by; today if not given.", metavar="YYYY-MM-DD")
 @click.option("--rerun", "count", type=click.IntRange(1, 100_000), help="Number of cases to execute here.", metavar="N")
 @language_option
@@ -176,7 +170,7 @@ def _rerun(found: Verified, count: int, device: str) -> Iterator[str]:
 @click.option("--release", default="", help="Withdraw every certificate of this release instead.", metavar="VERSION")
 @_key
 @click.option("--reason", required=True, help="Why it is revoked; everybody can read this.")
-@click.option("--list", "path", type=_path, required=True, help="The list to create or extend.", metavar="FILE")
+@_file("--list", "path", required=True, help="The list to create or extend.")
 @click.option(
     "--fresh-days",
     type=click.IntRange(1, 3660),
@@ -202,14 +196,8 @@ def revoke(
 @click.command("certificate-export")
 @click.argument("certificate", type=_path)
 @click.option("--format", "form", type=click.Choice(["in-toto", "xlsx"]), required=True, help="Output format.")
-@click.option("-o", "--output", type=_path, required=True, help="The file to write.", metavar="FILE")
-@click.option(
-    "--key",
-    type=_path,
-    required=True,
-    help="For in-toto the issuer's private key, which signs; for xlsx the public one.",
-    metavar="FILE",
-)
+@_file("-o", "--output", required=True, help="The file to write.")
+@_file("--key", required=True, help="For in-toto the issuer's private key, which signs; for xlsx the public one.")
 @_passphrase
 def certificate_export(*, certificate: Path, form: str, output: Path, key: Path, passphrase: str) -> None:
     """Write CERTIFICATE for other tools: as an in-toto statement in a DSSE envelope, or as an Excel workbook.

@@ -104,12 +104,8 @@ def workbook(claims: Mapping[str, Any], summary: Summary) -> bytes:
 
 
 def _sheets(claims: Mapping[str, Any], summary: Summary) -> dict[str, list[_Row]]:
-    cases: list[_Row] = [
-        (
-            *("Case", "Suite", "Subject", "Property", "Dtype", "Outcome"),
-            *("Limit used", "Judged by", "Duration (s)", "Finding"),
-        )
-    ]
+    headings = "Case, Suite, Subject, Property, Dtype, Outcome, Limit used, Judged by, Duration (s), Finding"
+    cases: list[_Row] = [tuple(headings.split(", "))]
     deviations: list[_Row] = [("Case", "Outcome", "Kind", "Reason", "Source", "Until")]
     for each in summary.results:
         case, used, outcome, waiver = each.case, evidence.limit_used(each), each.outcome_name, each.waiver or {}

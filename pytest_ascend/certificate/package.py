@@ -174,9 +174,8 @@ def _check_signature(statement: bytes, signature: bytes, key: Ed25519PublicKey) 
     if f'"key": "{mine}"'.encode() in statement:
         raise _altered(SIGNATURE)
     hint = "give the issuer's public key; you must know its fingerprint from another source"
-    raise CertificateError(
-        f"{SIGNATURE}: signed by another key, {signed['key']}; yours is {mine}", part=SIGNATURE, hint=hint
-    )
+    message = f"{SIGNATURE}: signed by another key, {signed['key']}; yours is {mine}"
+    raise CertificateError(message, part=SIGNATURE, hint=hint)
 
 
 def signer(folder: Path) -> str:

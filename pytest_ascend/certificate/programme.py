@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ _STACK = ("chip", "driver", "cann", "torch", "torch_npu")
 #: A stack by which a list can be read, to check its form.
 _ANY = Stack(device="npu", emulated=False)
 _path = click.Path(path_type=Path)
+_file = partial(click.option, type=_path, metavar="FILE")
 
 
 @click.command()
@@ -40,15 +42,7 @@ _path = click.Path(path_type=Path)
 @click.option("--reason", required=True, help="Why the case is wrong, or why it is decided so, in a sentence.")
 @click.option("--evidence", default="", help="A file that shows it, or its address.", metavar="FILE|URL")
 @click.option("--by", required=True, help="Who files it, or who decides.", metavar="NAME")
-@click.option(
-    "--list",
-    "path",
-    type=_path,
-    default=Path("disputes.json"),
-    show_default=True,
-    metavar="FILE",
-    help="The list of known deviations to extend.",
-)
+@_file("--list", "path", default="disputes.json", show_default=True, help="The list of known deviations to extend.")
 @click.option("--decide", type=click.Choice(["device", "case"]), help="End the dispute: which of both was wrong.")
 def dispute(case: str, *, reason: str, evidence: str, by: str, path: Path, decide: str | None) -> None:
     """File that CASE is wrong, not the device, or decide such a dispute.
@@ -127,7 +121,7 @@ class Entry:
 @click.command()
 @click.argument("registry", type=_path)
 @click.option("--submission", type=_path, help="Check this certificate as well, as if it were listed.", metavar="DIR")
-@click.option("-o", "--output", type=_path, help="Write who is certified for what, as Markdown.", metavar="FILE")
+@_file("-o", "--output", help="Write who is certified for what, as Markdown.")
 def registry(registry: Path, submission: Path | None, output: Path | None) -> None:
     """Check every certificate of the folder REGISTRY, and a submission to it.
 

@@ -41,7 +41,11 @@ def statement(
     run = candidate.summary.run
     finished = run.footer.finished if run.footer else run.header.started
     challenge = run.header.options.get("challenge")
-    found = Counter((each.case.suite, each.outcome_name) for each in candidate.results)
+    measured = (each for each in candidate.results if each.case.suite == "benchmarks")
+    found, waived = (
+        Counter((each.case.suite, each.outcome_name) for each in candidate.results),
+        candidate.of(Waived.name),
+    )
     return {
         "schema": SCHEMA,
         "kind": "pytest-ascend certificate",
@@ -66,9 +70,7 @@ def statement(
             suite: {name: n for (of, name), n in sorted(found.items()) if of == suite}
             for suite in dict.fromkeys(each.case.suite for each in candidate.results)
         },
-        "figures": {
-            each.case.id: dict(each.measurements) for each in candidate.results if each.case.suite == "benchmarks"
-        },
+        "figures": {each.case.id: dict(each.measurements) for each in measured},
         "fallbacks": [each.case.id for each in candidate.of(Fallback.name)],
         # What this version of torch_npu lacks by design: each cause with its cases.
         "limits": [
@@ -78,13 +80,9 @@ def statement(
                 "issue": str(each.waiver.get("issue", "")),
                 "cases": sorted(result.case.id for result in each.cases),
             }
-            for each in known_causes(each for each in candidate.of(Waived.name) if is_limit(each))
+            for each in known_causes(filter(is_limit, waived))
         ],
-        "waived": [
-            {"case": each.case.id, **dict(each.waiver or {})}
-            for each in candidate.of(Waived.name)
-            if not is_limit(each)
-        ],
+        "waived": [{"case": each.case.id, **dict(each.waiver or {})} for each in waived if not is_limit(each)],
         "disputed": [each.case.id for each in candidate.of(Disputed.name)],
         "not_covered": not_covered(candidate),
         "not_again": dict(Counter(each.case.suite for each in candidate.results if not can_run_again(each))),
@@ -94,11 +92,9 @@ def statement(
 
 def time_stamps(run: Run) -> list[dict[str, str]]:
     """Return the authorities and times of the log's time-stamps."""
-    stamps = [each for each in run.events if isinstance(each, TimeStamped) and each.answer]
-    return [
-        {"authority": each.authority, "time": moment_of(each.answer, each.digest).isoformat(timespec="seconds")}
-        for each in stamps
-    ]
+    stamps = (each for each in run.events if isinstance(each, TimeStamped) and each.answer)
+    times = ((each.authority, moment_of(each.answer, each.digest)) for each in stamps)
+    return [{"authority": authority, "time": time.isoformat(timespec="seconds")} for authority, time in times]
 
 
 def not_covered(candidate: Candidate) -> list[str]:
@@ -107,11 +103,8 @@ def not_covered(candidate: Candidate) -> list[str]:
     parts = [outside(tier) for tier in TIERS.values() if tier not in mine]
     if candidate.summary.run.header.level != "full":
         parts.append(f"cases of higher levels than {candidate.summary.run.header.level}")
-    return [
-        *parts,
-        f"communication between {'' if TIERS['distributed'] in mine else 'devices, and between '}machines",
-        "any other version of any part",
-    ]
+    between = "machines" if TIERS["distributed"] in mine else "devices, and between machines"
+    return [*parts, f"communication between {between}", "any other version of any part"]
 
 
 def can_run_again(result: ResultRecord) -> bool:

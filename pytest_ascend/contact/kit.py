@@ -13,6 +13,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ from pytest_ascend.system.programs import run
 from pytest_ascend.system.version import __version__
 
 PATH = click.Path(path_type=Path)
+_output = partial(click.option, "-o", "--output", type=PATH, show_default=True)
+_DEVICES = click.Choice(["auto", "npu", "emulated"])
 #: Steps that use torch, in order, with their limits in seconds. Those that may harm the card's state come last.
 DEADLINES_S: Mapping[str, float] = {
     "start-up": 120,
@@ -46,10 +49,7 @@ DEADLINES_S: Mapping[str, float] = {
 #: More of them, after the run of level smoke, which is more valuable.
 LAST_S: Mapping[str, float] = {
     "recovery": 90,
-    "error-index": 60,
-    "error-memory": 60,
-    "error-dtype": 60,
-    "error-device": 60,
+    **dict.fromkeys(("error-index", "error-memory", "error-dtype", "error-device"), 60),
 }
 #: The limit of the whole in seconds; what does not fit is left out, and marked so.
 WHOLE_S = 600.0
@@ -228,14 +228,8 @@ def _json(value: Any) -> str:
 
 
 @click.group(invoke_without_command=True)
-@click.option("-o", "--output", type=PATH, default=Path("contact.zip"), show_default=True, help="The file to write.")
-@click.option(
-    "--device",
-    type=click.Choice(["auto", "npu", "emulated"]),
-    default="auto",
-    show_default=True,
-    help="As --ascend-device.",
-)
+@_output(default=Path("contact.zip"), help="The file to write.")
+@click.option("--device", type=_DEVICES, default="auto", show_default=True, help="As --ascend-device.")
 @click.pass_context
 def contact(context: click.Context, output: Path, device: str) -> None:
     """Collect what the project needs to know about an NPU from this machine, and pack it in one file.
@@ -270,14 +264,7 @@ def contact(context: click.Context, output: Path, device: str) -> None:
 
 @contact.command()
 @click.argument("kit", type=PATH)
-@click.option(
-    "-o",
-    "--output",
-    type=PATH,
-    default=Path("baselines"),
-    show_default=True,
-    help="The folder of baselines to write into.",
-)
+@_output(default=Path("baselines"), help="The folder of baselines to write into.")
 def apply(kit: Path, output: Path) -> None:
     """Turn a kit into data: dtypes, confirmed expectations, the chip's clock and memory, durations, error codes."""
     from pytest_ascend.contact.data import confirm, data_of, read_kit, write

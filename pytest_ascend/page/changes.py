@@ -198,9 +198,8 @@ def markdown(diff: Diff, limit: int = LINES_LIMIT) -> str:
         parts.append(f"**{say('diff.by-cause')}** ({len(causes):,})\n\n{causes_table(causes[:limit])}")
     for kind in KINDS:
         if (changes := diff.changes[kind]) and kind != REGRESSION:
-            rows = [
-                (row.id, row.before, row.after, row.finding) for row in (_row(each, False) for each in changes[:limit])
-            ]
+            listed = (_row(each, linked=False) for each in changes[:limit])
+            rows = [(row.id, row.before, row.after, row.finding) for row in listed]
             more = f"\n\nand {len(changes) - limit:,} more" if len(changes) > limit else ""
             shown = table(("case", "before", "after", "finding"), rows)
             parts.append(f"**{say(f'diff.{kind}')}** ({len(changes):,})\n\n{shown}{more}")

@@ -17,7 +17,7 @@ from pytest_ascend.runlog import codec
 from pytest_ascend.system import figures
 from pytest_ascend.system.translation import CHINESE, translated
 from pytest_ascend.verdict import evidence
-from pytest_ascend.verdict.phrase import Phrase, in_both, say
+from pytest_ascend.verdict.phrase import Phrase, Value, in_both, say
 
 WIDTH, HEIGHT = 380, 190
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 10, 24
@@ -70,7 +70,7 @@ class Shape:
     label: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Chart:
     """One chart; ``caption`` describes it in words, ``legend`` pairs names with the numbers of their colours.
 
@@ -80,13 +80,13 @@ class Chart:
     title: str
     href: str
     caption: Phrase
-    rules: tuple[str, ...]
-    shapes: tuple[Shape, ...]
-    texts: tuple[Text, ...]
+    rules: Sequence[str]
+    shapes: Sequence[Shape]
+    texts: Sequence[Text]
     numbers: str
-    legend: tuple[tuple[Phrase | str, int], ...] = ()
-    width: int = WIDTH
+    legend: Sequence[tuple[Phrase | str, int]] = ()
     height: int = HEIGHT
+    width: int = WIDTH
 
 
 def curve(
@@ -111,40 +111,27 @@ def curve(
     least, most = ([each - right for each, right in zip(side, expected, strict=False)] for side in (low, high))
     largest = max((abs(each) for each in (*differences, *least, *most) if math.isfinite(each)), default=0.0) or 1.0
     below = Axis(-largest * 1.05, largest * 1.05, HEIGHT + DIFFERENCE - BOTTOM, HEIGHT)
-    said = {
-        "name": in_both(figures.words(stem), "findings"),
-        "n": f"{len(actual):,}",
-        "distance": figures.quantity(stem, max(map(abs, differences), default=0.0)),
-    }
+    said = worded(stem, len(actual), distance=max(map(abs, differences), default=0.0))
     caption, bands = say("chart.curve", **said), []
+    legend = [(say("chart.actual"), 1), (say("chart.expected"), 2)]
     if low and high:
         inside = (one <= each <= other for one, each, other in zip(least, differences, most, strict=False))
         caption = say("chart.curve-spread", outside=f"{sum(not each for each in inside):,}", **said)
         bands = [Shape(_band(low, high, x, y), "spread"), Shape(_band(least, most, x, below), "spread")]
-    rules, marks = graduated(y)
-    return Chart(
-        title=title,
-        href=href,
-        caption=caption,
-        rules=(*rules, horizontal(below.at(0))),
-        shapes=(
-            *bands,
-            Shape(polyline(expected, x, y), "line wide s2"),
-            Shape(polyline(actual, x, y), "line s1"),
-            Shape(polyline(differences, x, below), "line s1"),
-        ),
-        texts=(
-            *marks,
-            *(Text(LEFT - 6, below.at(each) + 4, "end", f"{each:.2g}") for each in (-largest, 0, largest)),
-            *ends("1", f"{len(actual):,}", HEIGHT + DIFFERENCE - 6),
-        ),
-        numbers=_numbers(
-            ("step", "actual", "expected", "difference"),
-            [(index + 1, *pair) for index, pair in enumerate(zip(actual, expected, differences, strict=False))],
-        ),
-        legend=((say("chart.actual"), 1), (say("chart.expected"), 2), *([(say("chart.spread"), 3)] if bands else [])),
-        height=HEIGHT + DIFFERENCE,
+        legend.append((say("chart.spread"), 3))
+    shapes = (
+        *bands,
+        Shape(polyline(expected, x, y), "line wide s2"),
+        Shape(polyline(actual, x, y), "line s1"),
+        Shape(polyline(differences, x, below), "line s1"),
     )
+    rules, marks = graduated(y)
+    rules.append(horizontal(below.at(0)))
+    marks += [Text(LEFT - 6, below.at(each) + 4, "end", f"{each:.2g}") for each in (-largest, 0, largest)]
+    marks += ends("1", f"{len(actual):,}", HEIGHT + DIFFERENCE - 6)
+    rows = [(index + 1, *pair) for index, pair in enumerate(zip(actual, expected, differences, strict=False))]
+    numbers = _numbers(("step", "actual", "expected", "difference"), rows)
+    return Chart(title, href, caption, rules, shapes, marks, numbers, legend, HEIGHT + DIFFERENCE)
 
 
 def _band(low: Sequence[float], high: Sequence[float], x: Axis, y: Axis) -> str:
@@ -175,36 +162,20 @@ def distribution(title: str, href: str, name: str, values: Sequence[float], base
             shapes.append(Shape(column, "bar s1", f"{round(share * len(values)):,}"))
     for place, looks in ((first, "quartile"), (middle, "median"), (third, "quartile")):
         shapes.append(Shape(f"M{x.at(place):.1f} {TOP}V{foot}", looks))
-    said = {
-        "name": in_both(figures.words(name), "findings"),
-        "n": f"{len(values):,}",
-        "median": figures.quantity(name, middle),
-        "low": figures.quantity(name, min(values)),
-        "high": figures.quantity(name, max(values)),
-    }
-    caption, columns, rows = (
-        say("chart.samples", **said),
-        [f"from ({figures.unit(name)})", "share of samples"],
-        [edges, now],
-    )
+    said = worded(name, len(values), median=middle, low=min(values), high=max(values))
+    caption, legend = say("chart.samples", **said), []
+    columns, rows = [f"from ({figures.unit(name)})", "share of samples"], [edges, now]
     if baseline:
-        shapes.append(
-            Shape(f"M{LEFT} {foot}" + "".join(f"V{y.at(each):.1f}h{width:.2f}" for each in before), "line s2")
-        )
+        outline = "".join(f"V{y.at(each):.1f}h{width:.2f}" for each in before)
+        shapes.append(Shape(f"M{LEFT} {foot}{outline}", "line s2"))
+        legend += [(say("chart.now"), 1), (say("chart.baseline"), 2)]
         caption = say("chart.beside", then=figures.quantity(name, statistics.median_high(baseline)), **said)
         columns.append("share of baseline")
         rows.append(before)
     beyond = "≥ " if max((*values, *baseline)) > x.high else ""
-    return Chart(
-        title=title,
-        href=href,
-        caption=caption,
-        rules=(horizontal(foot),),
-        shapes=tuple(shapes),
-        texts=ends(figures.quantity(name, low), f"{beyond}{figures.quantity(name, x.high)}"),
-        numbers=_numbers(columns, list(zip(*rows, strict=True))),
-        legend=((say("chart.now"), 1), (say("chart.baseline"), 2)) if baseline else (),
-    )
+    texts = ends(figures.quantity(name, low), f"{beyond}{figures.quantity(name, x.high)}")
+    numbers = _numbers(columns, list(zip(*rows, strict=True)))
+    return Chart(title, href, caption, (horizontal(foot),), shapes, texts, numbers, legend)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,40 +206,24 @@ def depth(title: str, href: str, outputs: Sequence[Tensor], gradients: Sequence[
     ]
     finite = [each for line in lines for each in line if math.isfinite(each)]
     x, y = across(max(len(tensors) - 1, 1)), upright(math.floor(min(finite)), math.ceil(max(finite)) or 1e-9)
-    bad = [
-        Shape(dot(x.at(place), y.at(lines[0][place])), "dot bad", f"{each.path}: {figures.used(each.used)}")
-        for place, each in enumerate(tensors)
-        if not each.agrees and math.isfinite(lines[0][place])
-    ]
+    looks = ("line s1", "line s2", "line s3 dashed")
+    shapes = [Shape(polyline(line, x, y), each) for line, each in reversed(list(zip(lines, looks, strict=True)))]
+    for place, each in enumerate(tensors):
+        if not each.agrees and math.isfinite(lines[0][place]):
+            mark = dot(x.at(place), y.at(lines[0][place]))
+            shapes.append(Shape(mark, "dot bad", f"{each.path}: {figures.used(each.used)}"))
     powers = range(math.ceil(y.low), math.floor(y.high) + 1)
-    between = [f"M{x.at(len(outputs) - 0.5):.1f} {TOP}V{HEIGHT - BOTTOM}"] if outputs and gradients else []
-    shown = {
-        "n": f"{len(tensors):,}",
-        "outputs": f"{len(outputs):,}",
-        "path": worst.path,
-        "used": figures.used(worst.used),
-    }
-    return Chart(
-        title=title,
-        href=href,
-        caption=say("chart.depth", **shown),
-        rules=(*(horizontal(y.at(each)) for each in powers), *between),
-        shapes=(
-            Shape(polyline(lines[2], x, y), "line s3 dashed"),
-            Shape(polyline(lines[1], x, y), "line s2"),
-            Shape(polyline(lines[0], x, y), "line s1"),
-            *bad,
-        ),
-        texts=(
-            *(Text(LEFT - 6, y.at(each) + 4, "end", f"1e{each}") for each in powers[:: max(1, len(powers) // 5)]),
-            *ends(say("chart.outputs") if outputs else "", say("chart.gradients") if gradients else ""),
-        ),
-        numbers=_numbers(
-            ("tensor", "device", "CPU in that dtype", "allowed"),
-            [(each.path, each.actual, each.reference, each.allowed) for each in tensors],
-        ),
-        legend=((say("chart.device"), 1), (say("chart.cpu"), 2), (say("chart.allowed"), 3)),
-    )
+    rules = [horizontal(y.at(each)) for each in powers]
+    if outputs and gradients:
+        rules.append(f"M{x.at(len(outputs) - 0.5):.1f} {TOP}V{HEIGHT - BOTTOM}")
+    shown = {"n": f"{len(tensors):,}", "outputs": f"{len(outputs):,}"}
+    caption = say("chart.depth", path=worst.path, used=figures.used(worst.used), **shown)
+    texts = [Text(LEFT - 6, y.at(each) + 4, "end", f"1e{each}") for each in powers[:: max(1, len(powers) // 5)]]
+    texts += ends(say("chart.outputs") if outputs else "", say("chart.gradients") if gradients else "")
+    rows = [(each.path, each.actual, each.reference, each.allowed) for each in tensors]
+    numbers = _numbers(("tensor", "device", "CPU in that dtype", "allowed"), rows)
+    legend = ((say("chart.device"), 1), (say("chart.cpu"), 2), (say("chart.allowed"), 3))
+    return Chart(title, href, caption, rules, shapes, texts, numbers, legend)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,28 +246,18 @@ def slowdowns(title: str, found: Sequence[Slowdown]) -> Chart:
     for place, each in enumerate(found):
         y = 24 + place * SLOWDOWN_ROW
         looks, label = "s1" if each.agrees else "bad", f"{each.name}: {100 * each.value:+.1f} %"
-        left, right = (
-            x.at(end) if math.isfinite(end) else edge for end, edge in ((each.low, x.start), (each.high, x.end))
-        )
-        shapes += [
-            Shape(f"M{left:.1f} {y}H{right:.1f}", f"line {looks}"),
-            Shape(dot(x.at(each.value), y), f"dot {looks}", label),
-        ]
+        left = x.at(each.low) if math.isfinite(each.low) else x.start
+        right = x.at(each.high) if math.isfinite(each.high) else x.end
+        shapes.append(Shape(f"M{left:.1f} {y}H{right:.1f}", f"line {looks}"))
+        shapes.append(Shape(dot(x.at(each.value), y), f"dot {looks}", label))
         texts.append(Text(12, y - 7, "start", label))
     height = 24 + len(found) * SLOWDOWN_ROW + 10
+    texts += ends(f"{100 * low:+.0f} %", f"{100 * high:+.0f} %", height - 4, 12)
     slower = sum(not each.agrees for each in found)
-    return Chart(
-        title=title,
-        href="",
-        caption=say("chart.slowdowns", n=f"{len(found):,}", slower=f"{slower:,}"),
-        rules=(f"M{x.at(0):.1f} {TOP}V{height - 16}",),
-        shapes=tuple(shapes),
-        texts=(*texts, *ends(f"{100 * low:+.0f} %", f"{100 * high:+.0f} %", height - 4, 12)),
-        numbers=_numbers(
-            ("benchmark", "slow-down", "low", "high"), [(each.name, each.value, each.low, each.high) for each in found]
-        ),
-        height=height,
-    )
+    caption = say("chart.slowdowns", n=f"{len(found):,}", slower=f"{slower:,}")
+    rows = [(each.name, each.value, each.low, each.high) for each in found]
+    numbers = _numbers(("benchmark", "slow-down", "low", "high"), rows)
+    return Chart(title, "", caption, (f"M{x.at(0):.1f} {TOP}V{height - 16}",), shapes, texts, numbers, height=height)
 
 
 def row(
@@ -332,19 +277,16 @@ def row(
     values = plottable(value for _, value in points)
     x, y = across(len(points) - 1), upright(0.0, max(values))
     rules, marks = graduated(y, name)
-    dots = tuple(
-        Shape(dot(x.at(index), y.at(value)), "dot s1", f"{label}: {figures.quantity(name, value)}")
-        for index, ((label, _), value) in enumerate(zip(points, values, strict=True))
-    )
-    return Chart(
-        title=title,
-        href=href,
-        caption=caption,
-        rules=rules,
-        shapes=(Shape(polyline(values, x, y), "line s1"), *dots),
-        texts=(*marks, *x_labels(x, labels)),
-        numbers=_numbers((over, name), points),
-    )
+    shapes = [Shape(polyline(values, x, y), "line s1")]
+    for index, ((label, _), value) in enumerate(zip(points, values, strict=True)):
+        shapes.append(Shape(dot(x.at(index), y.at(value)), "dot s1", f"{label}: {figures.quantity(name, value)}"))
+    return Chart(title, href, caption, rules, shapes, [*marks, *x_labels(x, labels)], _numbers((over, name), points))
+
+
+def worded(name: str, count: int, **values: float) -> dict[str, Value]:
+    """Return the values of a caption: what was measured, how often, and figures in its unit."""
+    told = {each: figures.quantity(name, value) for each, value in values.items()}
+    return {"name": in_both(figures.words(name), "findings"), "n": f"{count:,}", **told}
 
 
 def _numbers(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -418,13 +360,12 @@ def ticks(axis: Axis, count: int = 4, *, binary: bool = False) -> list[float]:
     return [number * step for number in range(first, math.floor(axis.high / step) + 1)]
 
 
-def graduated(axis: Axis, name: str = "") -> tuple[tuple[str, ...], tuple[Text, ...]]:
+def graduated(axis: Axis, name: str = "") -> tuple[list[str], list[Text]]:
     """Return a line across at each tick of a vertical axis, and the labels of the ticks in the unit of ``name``."""
     places = [(axis.at(each), each) for each in ticks(axis, binary=figures.unit(name) == "B")]
-    labels = (
-        Text(LEFT - 6, at + 4, "end", figures.brief(name, each) if name else f"{each:.4g}") for at, each in places
-    )
-    return tuple(horizontal(at) for at, _ in places), tuple(labels)
+    labels = (figures.brief(name, each) if name else f"{each:.4g}" for _, each in places)
+    texts = [Text(LEFT - 6, at + 4, "end", label) for (at, _), label in zip(places, labels, strict=True)]
+    return [horizontal(at) for at, _ in places], texts
 
 
 def ends(first: Phrase | str, last: Phrase | str, y: float = HEIGHT - 6, left: float = LEFT) -> tuple[Text, ...]:

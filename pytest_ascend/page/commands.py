@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from pytest_ascend.verdict.diff import CANNOT_TELL, ERROR_DRIFT, FAILS_ON, SLOWE
 from pytest_ascend.verdict.summary import Summary, exit_code, summarise
 
 PATH = click.Path(path_type=Path)
+_output = partial(click.option, "-o", "--output", type=PATH)
+_FORMS = click.Choice(["terminal", "markdown", "json", "html"])
 #: The format that the ending of a file's name implies.
 _ENDINGS = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json", ".txt": "terminal"}
 
@@ -36,7 +39,7 @@ def report() -> None:
 
 @report.command()
 @click.argument("run", type=PATH)
-@click.option("-o", "--output", type=PATH, help="The file of the page; by default beside the log.")
+@_output(help="The file of the page; by default beside the log.")
 @click.option("--against", type=PATH, help="An earlier run: the page shows what changed since.")
 def render(run: Path, output: Path | None, against: Path | None) -> None:
     """Make the conformance page of RUN, a run log or its folder.
@@ -63,7 +66,7 @@ def summary(run: Path) -> None:
 @report.command()
 @click.argument("run", type=PATH)
 @click.option("--format", "form", type=click.Choice(sorted(formats.FORMATS)), required=True, help="The kind of file.")
-@click.option("-o", "--output", type=PATH, help="Write there instead of to the terminal.")
+@_output(help="Write there instead of to the terminal.")
 @click.option("--gate/--no-gate", help="Exit as pytest --ascend would have, instead of with 0.")
 @click.pass_context
 def export(context: click.Context, run: Path, form: str, output: Path | None, *, gate: bool) -> None:
@@ -81,13 +84,8 @@ def export(context: click.Context, run: Path, form: str, output: Path | None, *,
 @report.command()
 @click.argument("before", type=PATH)
 @click.argument("after", type=PATH)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["terminal", "markdown", "json", "html"]),
-    help="Output format; by default what the name of the output ends with.",
-)
-@click.option("-o", "--output", type=PATH, help="Write there instead of to the terminal.")
+@click.option("--format", "form", type=_FORMS, help="Output format; by default what the name of the output ends with.")
+@_output(help="Write there instead of to the terminal.")
 @click.option(
     "--fail-on",
     multiple=True,
@@ -142,7 +140,7 @@ def diff(
 
 @report.command()
 @click.argument("shards", type=PATH, nargs=-1, required=True)
-@click.option("-o", "--output", type=PATH, required=True, help="The folder for run.jsonl and conformance.html.")
+@_output(required=True, help="The folder for run.jsonl and conformance.html.")
 @click.pass_context
 def merge(context: click.Context, shards: tuple[Path, ...], output: Path) -> None:
     """Merge the logs of all SHARDS of a run into the log and the page of a full run.
@@ -163,7 +161,7 @@ def merge(context: click.Context, shards: tuple[Path, ...], output: Path) -> Non
 
 @report.command()
 @click.argument("runs", type=PATH, nargs=-1, required=True)
-@click.option("-o", "--output", type=PATH, default=Path("matrix.html"), show_default=True, help="The page.")
+@_output(default=Path("matrix.html"), show_default=True, help="The page.")
 def matrix(runs: tuple[Path, ...], output: Path) -> None:
     """Make one page on RUNS: which combinations conform, operators and models by combination, speed by version.
 
@@ -175,9 +173,7 @@ def matrix(runs: tuple[Path, ...], output: Path) -> None:
 
 @report.command()
 @click.argument("runs", type=PATH, nargs=-1, required=True)
-@click.option(
-    "-o", "--output", type=PATH, default=Path("ascend-history"), show_default=True, help="The folder of the site."
-)
+@_output(default=Path("ascend-history"), show_default=True, help="The folder of the site.")
 def history(runs: tuple[Path, ...], output: Path) -> None:
     """Make a site on RUNS, logs or folders of them: pass share, causes first and last seen, benchmarks over time.
 

@@ -30,7 +30,7 @@ from pytest_ascend.system.files import read_regular, write_file
 from pytest_ascend.system.version import __version__
 from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.causes import GROUPED, causes_of
-from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, in_both, say
+from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, say
 from pytest_ascend.verdict.summary import Summary
 
 #: Raised whenever a reader of the JSON form would misread it.
@@ -139,16 +139,13 @@ def render_history(points: Iterable[Point]) -> str:
     """Return the page on many runs, which loads nothing."""
     groups = grouped(points)
     labels = {point.label.key: point.label for group in groups.values() for point in group}
+    count = counted("history.n-runs", sum(map(len, groups.values())))
     page = View(
         title="history · pytest-ascend",
         kind_of_page=say("page.history"),
         looks="kind-subset",
         label=labels.popitem()[1] if len(labels) == 1 else SILENCE,
-        sentence=say(
-            "history.sentence",
-            runs=counted("history.n-runs", sum(map(len, groups.values()))),
-            combinations=counted("history.n-combinations", len(groups)),
-        ),
+        sentence=say("history.sentence", runs=count, combinations=counted("history.n-combinations", len(groups))),
         combinations=tuple(
             _combination(number, f"{name} · {level}", group)
             for number, ((name, level), group) in enumerate(groups.items())
@@ -273,10 +270,9 @@ def cases_of(runs: Sequence[Point]) -> Iterator[tuple[str, tuple[str, ...]]]:
     seen = Counter(case for point in runs for case, outcome in point.outcomes.items() if outcome in GROUPED)
     for case in sorted(seen, key=lambda each: (-seen[each], each))[:CASES_LIMIT]:
         having = {point.manifest for point in runs if case in point.outcomes}
-        passed = [
-            Passed.name if point.manifest in having and len(point.outcomes) < OUTCOMES_LIMIT else "" for point in runs
-        ]
-        yield case, tuple(point.outcomes.get(case, other) for point, other in zip(runs, passed, strict=True))
+        there = (point.manifest in having and len(point.outcomes) < OUTCOMES_LIMIT for point in runs)
+        others = (Passed.name if each else "" for each in there)
+        yield case, tuple(point.outcomes.get(case, other) for point, other in zip(runs, others, strict=True))
 
 
 def _benchmarks(runs: Sequence[Point]) -> Iterator[Chart]:
@@ -287,15 +283,9 @@ def _benchmarks(runs: Sequence[Point]) -> Iterator[Chart]:
         values = [point.benchmarks[case, figure][0] for point in those]
         if len(those) < 2 or not chart.is_plottable(values) or min(values) < 0:
             continue
-        first, last = (figures.quantity(figure, value) for value in (values[0], values[-1]))
-        caption = say(
-            "history.benchmark",
-            name=in_both(figures.words(figure), "findings"),
-            n=f"{len(those):,}",
-            first=first,
-            last=last,
-            verdict=those[-1].benchmarks[case, figure][1] or "–",
-        )
+        verdict = those[-1].benchmarks[case, figure][1] or "–"
+        told = chart.worded(figure, len(those), first=values[0], last=values[-1])
+        caption = say("history.benchmark", verdict=verdict, **told)
         yield _over(those, case, caption, figure, values)
 
 

@@ -80,21 +80,8 @@ def place(template: str, scripts: tuple[str, ...], page: object, data: Mapping[s
     script = Markup("").join(each)
     words = {"words": {code: {**table(code), **headings(code)} for code in LANGUAGES}, "symbols": SYMBOLS}
     # What for_script returns has nothing that could end the element.
-    data_, words_ = (Markup(codec.for_script(each)) for each in (data, words))  # noqa: S704
-    return (
-        _environment()
-        .get_template(template)
-        .render(
-            page=page,
-            style=style,
-            style_hash=_hash(style),
-            script=script,
-            script_hash=_hash(script),
-            data=data_,
-            words=words_,
-            details=details,
-        )
-    )
+    texts = {name: Markup(codec.for_script(each)) for name, each in (("data", data), ("words", words))}  # noqa: S704
+    return _environment().get_template(template).render(page=page, style=style, script=script, details=details, **texts)
 
 
 def page_beside(log: Path, into: Path) -> str:
@@ -125,6 +112,7 @@ def _environment() -> Environment:
     )
     words = {"say": _say, "show": _shown, "attr": _attribute, "word": lambda key: str(say(key)), "heading": _heading}
     environment.globals.update(words, symbols=SYMBOLS, languages=LANGUAGES)
+    environment.filters["hash"] = _hash
     return environment
 
 

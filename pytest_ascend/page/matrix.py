@@ -20,7 +20,7 @@ from pytest_ascend.system import figures
 from pytest_ascend.system.programs import without_garbage_collection
 from pytest_ascend.system.suites import suites
 from pytest_ascend.verdict import evidence
-from pytest_ascend.verdict.phrase import SILENCE, commas, in_both, say
+from pytest_ascend.verdict.phrase import SILENCE, commas, say
 from pytest_ascend.verdict.summary import ORDER, Summary, counted_outcome, judged, results_of
 
 #: Parts of a stack that runs are sorted by, and that the table of combinations shows.
@@ -128,17 +128,10 @@ def _charts(runs: Sequence[Summary]) -> Iterator[Chart]:
     wanted.sort(key=lambda key: (not key[2].startswith("benchmarks/"), key[3] not in _FIRST, *key[2:], *key[:2]))
     for chip, host, case_id, name in wanted[:CHARTS_LIMIT]:
         found = points[chip, host, case_id, name]
-        first, last = (figures.quantity(name, value) for *_, value in (found[0], found[-1]))
-        named = in_both(figures.words(name), "findings")
-        yield chart.row(
-            f"{evidence.line(case_id)} · {chip}{f', {host}' if host else ''}",
-            "",
-            say("chart.speeds", name=named, n=f"{len(found):,}", first=first, last=last),
-            name,
-            [(f"{number}: {label}", value) for number, label, value in found],
-            over="combination",
-            labels=[f"{number}" for number, *_ in found],
-        )
+        caption = say("chart.speeds", **chart.worded(name, len(found), first=found[0][2], last=found[-1][2]))
+        labelled = [(f"{number}: {label}", value) for number, label, value in found]
+        title, labels = f"{evidence.line(case_id)} · {chip}{f', {host}' if host else ''}", [f"{n}" for n, *_ in found]
+        yield chart.row(title, "", caption, name, labelled, over="combination", labels=labels)
 
 
 def scan(path: Path, measured: str = "") -> Summary:

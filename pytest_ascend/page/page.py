@@ -78,16 +78,16 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> View:
         waived = say("cause.known", cases=counted("cases", cases), causes=counted("causes", len(known)))
     standards = Counter(each.standard for result in results for each in result.verdicts).most_common(50)
     used = ((evidence.limit_used(each), each.case.id) for each in results if each.outcome.name == Passed.name)
-    not_npu = " not-npu" if summary.verdict.notice else ""
-    passed = " well" if summary.verdict.opening.key == "verdict.model.passed" else ""
+    nearest = heapq.nlargest(FIRST_LIMIT, ((share, name) for share, name in used if share))
+    stages = {suite.stage for suite in shown}
+    not_npu = " not-npu" if verdict.notice else ""
+    passed = " well" if verdict.opening.key == "verdict.model.passed" else ""
     return View(
         title=f"{f'{label} · '.upper() if label else ''}{verdict.opening} · {name_of(header.stack)} · pytest-ascend",
         kind_of_page=say("page.conformance"),
-        looks=(f"kind-{summary.verdict.kind}{not_npu}{' faulty' if summary.deviations else passed}"),
+        looks=(f"kind-{verdict.kind}{not_npu}{' faulty' if summary.deviations else passed}"),
         combined=name_of(header.stack),
-        notice=verdict.notice,
-        opening=verdict.opening,
-        body=verdict.body,
+        verdict=verdict,
         label=label,
         against=changes_of(diff) if diff else None,
         findings=tuple(_findings(header.doctor)),
@@ -111,25 +111,16 @@ def page_of(summary: Summary, *, against: Summary | None = None) -> View:
         by_cause=say("cause.n", cases=counted("cases", summary.deviations), causes=counted("causes", len(bad))),
         known=waived,
         suites=shown,
-        stages=tuple(
-            each
-            for each in bundled.STAGES
-            if header.selection.kind == FULL or any(suite.stage == each for suite in shown)
-        ),
+        stages=tuple(each for each in bundled.STAGES if header.selection.kind == FULL or each in stages),
         # The address, id and share of the limit of the passed cases that are nearest to their limit.
-        nearest=tuple(
-            (link(name), evidence.line(name), figures.used(share))
-            for share, name in heapq.nlargest(FIRST_LIMIT, ((share, name) for share, name in used if share))
-        ),
+        nearest=tuple((link(name), evidence.line(name), figures.used(share)) for share, name in nearest),
         absent=tuple(cause_card(each, summary) for each in absent[:ROWS_LIMIT]),
         absent_count=f"{counts[NotRun.name] + counts[NotEmulated.name]:,}",
         waivers=tuple(waiver(each, header.started) for each in known[:ROWS_LIMIT]),
         waived_count=f"{counts[Waived.name] + counts[Disputed.name]:,}",
         loosened=tuple((each.case.id, evidence.loosened(each)) for each in loosened[:ROWS_LIMIT]),
         columns=columns_of("page"),
-        standards=tuple(
-            (evidence.line(name) or "–", say("run.comparisons", n=f"{count:,}")) for name, count in standards
-        ),
+        standards=tuple((evidence.line(name) or "–", say("run.comparisons", n=f"{n:,}")) for name, n in standards),
         options=tuple((evidence.line(key), _option(value)) for key, value in header.options.items()),
         log=log,
         data={

@@ -23,7 +23,7 @@ from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.files import read_regular
 from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.columns import link
-from pytest_ascend.verdict.phrase import in_both, say
+from pytest_ascend.verdict.phrase import say
 
 #: The time of one call: by the device's own clock, if both have one.
 _TIMES = ("device_p50_us", "latency_p50_us")
@@ -212,8 +212,7 @@ def _depths(results: Sequence[ResultRecord]) -> Iterator[Chart]:
         if part and result.case.suite in ("models", "user"):
             parts = models.setdefault((result.case.subject, autocast, result.case.dtype), {})
             for verdict in result.verdicts:
-                leaves = verdict.leaves[: evidence.LEAVES_LIMIT]
-                parts.setdefault(part, []).extend(filter(None, map(_tensor, leaves)))
+                parts.setdefault(part, []).extend(_tensors(verdict.leaves[: evidence.LEAVES_LIMIT]))
     for (subject, autocast, dtype), parts in models.items():
         title = evidence.line(" ".join(filter(None, (subject, autocast, dtype))))
         plottable = chart.depth(title, "", parts.get("outputs", []), parts.get("gradients", []))
@@ -221,16 +220,16 @@ def _depths(results: Sequence[ResultRecord]) -> Iterator[Chart]:
             yield plottable
 
 
-def _tensor(leaf: Verdict) -> chart.Tensor | None:
-    """Return the errors of one tensor; None if its judge did not measure them."""
-    metrics, limit = leaf.metrics, leaf.limit
-    actual, used = metrics.get("rmse"), metrics.get("limit_used")
-    reference = metrics.get("reference_rmse", metrics.get("honest_rmse"))  # logs of schemas up to 3
-    if actual is None or reference is None or used is None:
-        return None
-    scaled = actual / used if used else math.nan  # for another rule: the error at which it would fail
-    allowed = limit.value if limit and limit.name == Rule.RMS else scaled
-    return chart.Tensor(evidence.line(leaf.path), leaf.agrees, actual, reference, allowed, used)
+def _tensors(leaves: Sequence[Verdict]) -> Iterator[chart.Tensor]:
+    """Yield the errors of those tensors of which the judge measured them."""
+    for leaf in leaves:
+        metrics, limit = leaf.metrics, leaf.limit
+        actual, used = metrics.get("rmse"), metrics.get("limit_used")
+        reference = metrics.get("reference_rmse", metrics.get("honest_rmse"))  # logs of schemas up to 3
+        if actual is not None and reference is not None and used is not None:
+            scaled = actual / used if used else math.nan  # for another rule: the error at which it would fail
+            allowed = limit.value if limit and limit.name == Rule.RMS else scaled
+            yield chart.Tensor(evidence.line(leaf.path), leaf.agrees, actual, reference, allowed, used)
 
 
 def _rows(result: ResultRecord) -> Iterator[Chart]:
@@ -243,9 +242,8 @@ def _rows(result: ResultRecord) -> Iterator[Chart]:
         at = result.series.get(places, ()) if places else range(1, len(values) + 1)
         if len(at) == len(values):
             labels, stem = [figures.quantity(places or "", each) for each in at], name.replace(part, "")
-            low, high = (figures.quantity(stem, each) for each in (min(values), max(values)))
-            named = in_both(figures.words(stem), "findings")
-            caption = say(f"chart.by-{over}", name=named, n=labels[-1], low=low, high=high)
+            told = {**chart.worded(stem, 0, low=min(values), high=max(values)), "n": labels[-1]}
+            caption = say(f"chart.by-{over}", **told)
             points = list(zip(labels, values, strict=True))
             yield chart.row(*_titled(result), caption, stem, points, over=over, labels=labels)
 
