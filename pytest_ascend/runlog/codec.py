@@ -12,11 +12,11 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from pytest_ascend.system.files import DEPTH_LIMIT, VALUES_LIMIT, count_values, refuse_deep
+from pytest_ascend.system.files import VALUES_LIMIT, strict_json
 
 T = TypeVar("T")
 
@@ -46,24 +46,8 @@ def dumps(value: Any) -> str:
 
 
 def loads(text: str) -> Any:
-    """Read what :func:`dumps` wrote.
-
-    Raises ValueError for anything else: bare NaN or Infinity, a duplicate key, nesting deeper than 32.
-    """
-
-    def refuse(name: str) -> NoReturn:
-        raise ValueError(f"{name} is not JSON")
-
-    if count_values(text) > VALUES_LIMIT:
-        raise ValueError(f"more than {VALUES_LIMIT} values")
-    try:
-        value = json.loads(text, object_pairs_hook=_object, parse_constant=refuse)
-    except RecursionError:
-        raise ValueError(f"nested deeper than {DEPTH_LIMIT}") from None
-    # Few brackets cannot nest deeply, which spares most lines the walk.
-    if text.count("{") + text.count("[") > DEPTH_LIMIT:
-        refuse_deep(value)
-    return value
+    """Read what :func:`dumps` wrote. Raises ValueError for anything else, as :func:`strict_json` does."""
+    return strict_json(text, objects=_object)
 
 
 #: The last key of each line in a chained log: the digest of the line before.

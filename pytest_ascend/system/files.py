@@ -12,6 +12,7 @@ import json
 import math
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -135,11 +136,14 @@ def count_values(text: str) -> int:
     return text.count(",") + text.count("[") + text.count("{")
 
 
-def strict_json(text: str | bytes, *, constants: bool = False) -> Any:
+def strict_json(
+    text: str | bytes, *, constants: bool = False, objects: Callable[[list[tuple[str, Any]]], Any] | None = None
+) -> Any:
     """Return parsed JSON. Raises ValueError for whatever two parsers may read differently, or fail on.
 
     That is: NaN and infinities, numbers beyond float64 or with more than 20 digits, a key twice in one object, nesting
-    deeper than 32, text that is not UTF-8. ``constants`` allows NaN and infinities, which Python's own writer makes.
+    deeper than 32, text that is not UTF-8. ``constants`` allows NaN and infinities, which Python's own writer makes;
+    ``objects`` makes an object of its pairs.
     """
     text = text if isinstance(text, str) else text.decode("utf-8")
     if count_values(text) > VALUES_LIMIT:
@@ -147,22 +151,16 @@ def strict_json(text: str | bytes, *, constants: bool = False) -> Any:
     constant = float if constants else _refuse_constant
     try:
         value = json.loads(
-            text, parse_constant=constant, parse_int=_whole, parse_float=_finite, object_pairs_hook=_unique
+            text, parse_constant=constant, parse_int=_whole, parse_float=_finite, object_pairs_hook=objects or _unique
         )
     except RecursionError:
         raise ValueError(f"nested deeper than {DEPTH_LIMIT}") from None
-    refuse_deep(value)
-    return value
-
-
-def refuse_deep(value: Any) -> None:
-    """Raise ValueError for builtins that are nested deeper than :data:`DEPTH_LIMIT`."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(DEPTH_LIMIT + 1):
         inner = (each.values() if isinstance(each, dict) else each for each in level)
         level = [each for children in inner for each in children if isinstance(each, dict | list)]
         if not level:
-            return
+            return value
     raise ValueError(f"nested deeper than {DEPTH_LIMIT}")
 
 

@@ -34,6 +34,7 @@ from pytest_ascend.runlog.contents import (
 )
 from pytest_ascend.runlog.reading import LogReader, read
 from pytest_ascend.runlog.writing import RunLog
+from pytest_ascend.system import files
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
 from tests.unit.runlog.synthetic import replace
@@ -64,7 +65,7 @@ def of(content: bytes) -> Run:
 def test_nesting_is_read_up_to_a_limit() -> None:
     for opening, closing in (("[", "]"), ('{"a":', "}")):
         inner = "[]" if opening == "[" else "{}"
-        fits = opening * codec.DEPTH_LIMIT + inner + closing * codec.DEPTH_LIMIT
+        fits = opening * files.DEPTH_LIMIT + inner + closing * files.DEPTH_LIMIT
         assert codec.loads(fits) is not None
         with pytest.raises(ValueError, match="nested deeper than 32"):
             codec.loads(opening + fits + closing)
@@ -73,7 +74,8 @@ def test_nesting_is_read_up_to_a_limit() -> None:
 
 
 def test_values_are_counted_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "VALUES_LIMIT", 4)
+    for each in (codec, files):
+        monkeypatch.setattr(each, "VALUES_LIMIT", 4)
     assert codec.loads("[1,2,{}]") == [1, 2, {}]
     with pytest.raises(ValueError, match="more than 4 values"):
         codec.loads("[1,2,[],[]]")
@@ -172,7 +174,7 @@ def test_a_file_is_read_up_to_a_limit(tmp_path: Path, whole: bytes, monkeypatch:
 def test_the_limits_are_these() -> None:
     assert (reading.HEADER_LIMIT_BYTES, reading.RECORD_LIMIT_BYTES) == (64 << 20, 4 << 20)
     assert (reading.RECORDS_LIMIT, reading.SIZE_LIMIT_BYTES) == (200_000, 1 << 31)
-    assert (codec.DEPTH_LIMIT, codec.VALUES_LIMIT, writing.DETAIL_LIMIT_CHARACTERS) == (32, 2_500_000, 200_000)
+    assert (files.DEPTH_LIMIT, files.VALUES_LIMIT, writing.DETAIL_LIMIT_CHARACTERS) == (32, 2_500_000, 200_000)
 
 
 def test_what_is_read_of_a_whole_log(whole: bytes) -> None:
