@@ -11,21 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 
+from pytest_ascend.records import outcome as outcomes
 from pytest_ascend.records.case import OWN_MODEL, Stack
-from pytest_ascend.records.outcome import (
-    Disputed,
-    Errored,
-    Failed,
-    Fallback,
-    Flaky,
-    NotEmulated,
-    NotJudged,
-    NotRun,
-    Outcome,
-    Passed,
-    Unsupported,
-    Waived,
-)
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import SUBSET, Footer, FooterVerdict, Run, SelfTest
 from pytest_ascend.runlog.reading import broken_chain
@@ -35,18 +22,18 @@ from pytest_ascend.verdict.phrase import SILENCE, Phrase, counted, in_both, say
 
 def verified(record: ResultRecord, stack: Stack) -> ResultRecord:
     """Return the record with the outcome that its own evidence supports."""
-    name, true = record.outcome_name, Outcome()
-    if name == NotEmulated.name and not stack.emulated:
-        true = Errored(reason="recorded as not-emulated, on a device that is not emulated")
-    elif name in (Waived.name, Disputed.name) and not record.reason:
-        true = Errored(reason=f"{name} without a reason")
-    elif name == Passed.name:
+    name, true = record.outcome_name, outcomes.Outcome()
+    if name == outcomes.NotEmulated.name and not stack.emulated:
+        true = outcomes.Errored(reason="recorded as not-emulated, on a device that is not emulated")
+    elif name in (outcomes.Waived.name, outcomes.Disputed.name) and not record.reason:
+        true = outcomes.Errored(reason=f"{name} without a reason")
+    elif name == outcomes.Passed.name:
         if any(not verdict.agrees for verdict in record.verdicts):
-            true = Failed(reason="recorded as passed, but a comparison disagrees")
+            true = outcomes.Failed(reason="recorded as passed, but a comparison disagrees")
         elif not record.verdicts and not record.measurements:
-            true = Errored(reason="passed without comparing or measuring anything")
+            true = outcomes.Errored(reason="passed without comparing or measuring anything")
         elif record.fallbacks:
-            true = Fallback(reason=f"computed on the CPU: {', '.join(record.fallbacks)}")
+            true = outcomes.Fallback(reason=f"computed on the CPU: {', '.join(record.fallbacks)}")
     return record.but(outcome_name=true.name, reason=true.reason) if true.reason else record
 
 
@@ -56,10 +43,12 @@ DOES_NOT_CONFORM = "does-not-conform"
 INCOMPLETE = "incomplete"
 PARTIAL = "subset"
 #: Outcomes in the order of reports: five that are wrong, those that are missing, and fine ones.
-_KINDS = (Failed, Errored, Flaky, Fallback, Unsupported, NotRun, NotEmulated, NotJudged, Disputed, Waived, Passed)
-ORDER = tuple(kind.name for kind in _KINDS)
+ORDER = (
+    *("failed", "errored", "flaky", "fallback", "unsupported"),
+    *("not-run", "not-emulated", "not-judged", "disputed", "waived", "passed"),
+)
 _DEVIATIONS = ORDER[:5]
-_NOT_EXECUTED = (NotRun.name, NotEmulated.name)
+_NOT_EXECUTED = (outcomes.NotRun.name, outcomes.NotEmulated.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +112,7 @@ class Summary:
     @property
     def missing(self) -> int:
         """The number of cases that had to run and did not."""
-        return self.counts[NotRun.name]
+        return self.counts[outcomes.NotRun.name]
 
     def footer(self, finished: str) -> Footer:
         """Return the last line of the log; ``finished`` is a time in ISO 8601 with its offset."""
@@ -184,7 +173,7 @@ def results_of(run: Run, left_out: Collection[str] = ()) -> Iterator[ResultRecor
         if record := records.get(case.id):
             yield verified(record, run.header.stack)
         elif case.id not in left_out:
-            yield ResultRecord.of(case, "", NotRun(reason=lost.get(case.id, reason)))
+            yield ResultRecord.of(case, "", outcomes.NotRun(reason=lost.get(case.id, reason)))
 
 
 def _contradictions(summary: Summary) -> Iterator[str]:
@@ -213,7 +202,7 @@ def _verdict(summary: Summary) -> RunVerdict:
     elif summary.executed:
         found = _well(summary, cases)
     # Only a subset has tests of the user's: in the bundled suites pytest alone decides nothing.
-    is_whole = not _is_incomplete(summary) and not summary.counts[NotJudged.name]
+    is_whole = not _is_incomplete(summary) and not summary.counts[outcomes.NotJudged.name]
     if summary.run.header.selection.kind == SUBSET:
         kind, opening, body = PARTIAL, *_of_subset(summary, found)
     elif summary.deviations:
@@ -245,23 +234,23 @@ def _of_subset(summary: Summary, body: Phrase) -> tuple[Phrase, Phrase]:
         body = say("verdict.selected", said=body, reason=in_both(reason, "findings"))
     is_well = summary.executed and not summary.deviations and not _is_incomplete(summary)
     ending = "passed" if is_well else "failed"
-    if is_well and summary.counts[NotJudged.name] == summary.total:
+    if is_well and summary.counts[outcomes.NotJudged.name] == summary.total:
         ending = "not-judged"  # by pytest alone: no pass of the stack
     return say(f"verdict.model.{ending}", model=one_line(model)) if model else say(f"verdict.subset.{ending}"), body
 
 
 def _well(summary: Summary, cases: Phrase) -> Phrase:
-    passed, total = summary.counts[Passed.name], summary.total
+    passed, total = summary.counts[outcomes.Passed.name], summary.total
     if passed == total:
         return counted("verdict.all-passed", total)
-    others = (Waived.name, Disputed.name, NotEmulated.name, NotJudged.name)
+    others = (outcomes.Waived.name, outcomes.Disputed.name, outcomes.NotEmulated.name, outcomes.NotJudged.name)
     more = tuple(counted(f"verdict.{name}", summary.counts[name]) for name in others if summary.counts[name])
     said = say("verdict.passed", n=f"{passed:,}", cases=cases)
     return say("verdict.and", said=said, more=more) if more else said
 
 
 def _gaps(summary: Summary, cases: Phrase) -> tuple[Phrase, ...]:
-    unjudged = summary.counts[NotJudged.name] if summary.run.header.selection.kind != SUBSET else 0
+    unjudged = summary.counts[outcomes.NotJudged.name] if summary.run.header.selection.kind != SUBSET else 0
     gaps = [say("verdict.missing", n=f"{summary.missing:,}", cases=cases)] if summary.missing else []
     gaps += [counted("verdict.not-judged", unjudged)] if unjudged else []
     gaps += [] if summary.run.ended else [say("verdict.stopped")]
