@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from pytest_ascend.operators.operator import ALL_OUTPUTS, MOVE, Operator
-from pytest_ascend.operators.samples import EXACT, Sample, leaves, on_leaves
-from pytest_ascend.operators.values import CHANGES, Variant
+from pytest_ascend.operators.samples import CHANGES, EXACT, Sample, Variant, leaves, on_leaves
 from pytest_ascend.precision.nested import widened
 from pytest_ascend.run import inputs
 from pytest_ascend.system.dispatching import EagerDispatchMode, is_composed, unseen, with_autograd, without_modes

@@ -19,8 +19,8 @@ from pytest_ascend.operators import calling
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.reference import CPU, Tensors
 from pytest_ascend.operators.replay import Unwritable, operator_of, read, write
+from pytest_ascend.operators.samples import StoredTensor, laid_out
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target, placed
-from pytest_ascend.operators.values import StoredTensor, laid_out
 from pytest_ascend.precision.nested import widened
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.program import difference, passes, pinning, worst_leaf

@@ -19,21 +19,25 @@ import torch
 
 from pytest_ascend.operators.operator import FUNCTION, Operator
 from pytest_ascend.operators.samples import (
+    CHANGES,
     EXACT,
     FORWARD,
     SHAPES,
     TEMPLATE,
     Sample,
     Source,
+    StoredTensor,
+    Values,
+    Variant,
     call,
     on_leaves,
     sources_in,
     with_sizes,
 )
-from pytest_ascend.operators.values import CHANGES, StoredTensor, Values, Variant
 from pytest_ascend.run.inputs import FROM_TABLE, Chance
 
-#: The replacement for each size, and the name of what this varies.
+#: Calls of the table with their places in it; the replacement for each size, and the name of what this varies.
+Placed: TypeAlias = list[tuple[int, Sample]]
 Resized: TypeAlias = tuple[Mapping[int, int], str]
 #: Sizes at which kernels switch code paths: vectors, tiles, blocks and buffers end there.
 EDGES = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -153,7 +157,7 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
 # --- templates: which is next, with whose arguments, in how many dimensions ---
 
 
-def templates_of(operator: Operator, dtype: str) -> list[tuple[int, Sample]]:
+def templates_of(operator: Operator, dtype: str) -> Placed:
     """Return the calls to start from, with their places: the usual ones, and those of several shapes."""
     samples = (each for each in operator.samples(dtype) if each.group != EXACT)
     usual = [(place, each) for place, each in enumerate(samples) if each.values()]
@@ -170,14 +174,21 @@ def templates_of(operator: Operator, dtype: str) -> list[tuple[int, Sample]]:
     return full or resizable or kept or given or with_given
 
 
-def kinds_of(templates: list[tuple[int, Sample]]) -> list[list[int]]:
+def kinds_of(templates: Placed) -> list[list[int]]:
     """Return the numbers of the templates by their kinds of arguments: each kind may be an overload with its kernel.
 
     Results that are not reduced take every second turn: an error in one element may not show in a mean.
     """
+
+    def kind(leaf: Any) -> Any:
+        # Of a tensor, its dimensions, and which are broadcast; the type of others; texts and truth values themselves.
+        if isinstance(leaf, Source):
+            return [size == 1 for size in leaf.shape]
+        return leaf if isinstance(leaf, (str, bool)) else type(leaf).__name__
+
     found: dict[str, list[int]] = {}
     for number, (_, each) in enumerate(templates):
-        found.setdefault(repr(on_leaves(_kind, (each.args, dict(each.kwargs)))), []).append(number)
+        found.setdefault(repr(on_leaves(kind, (each.args, dict(each.kwargs)))), []).append(number)
     reduced = [of for of in found.values() if templates[of[0]][1].kwargs.get("reduction", "mean") != "none"]
     whole = [of for of in found.values() if of not in reduced]
     if not reduced or not whole:
@@ -187,32 +198,20 @@ def kinds_of(templates: list[tuple[int, Sample]]) -> list[list[int]]:
     return [of for pair in itertools.islice(pairs, turns) for of in pair]
 
 
-def _kind(leaf: Any) -> Any:
-    """Return what sets an argument apart from those of another kind: its type; texts and truth values themselves.
-
-    Of a tensor, its dimensions, and which are broadcast.
-    """
-    if isinstance(leaf, Source):
-        return [size == 1 for size in leaf.shape]
-    return leaf if isinstance(leaf, (str, bool)) else type(leaf).__name__
-
-
 def in_turn(kinds: list[list[int]], turn: int) -> int:
     """Return the number of a template: the kinds take turns, and those of one kind."""
     own = kinds[turn % len(kinds)]
     return own[turn // len(kinds) % len(own)]
 
 
-def with_arguments(
-    operator: Operator, templates: list[tuple[int, Sample]]
-) -> Callable[[int], tuple[int, list[tuple[int, Sample]]]]:
+def with_arguments(operator: Operator, templates: Placed) -> Callable[[int], tuple[int, Placed]]:
     """Return the function that gives of a template, by its number, its place, and its tensors with the arguments of
     every call that fits, with that one's place. Of a user's operator, these are other calls of the same sizes.
     """
     is_pointwise = operator.traits.is_pointwise
 
     @functools.cache  # long cycles come back to a template many times
-    def fitting(number: int) -> tuple[int, list[tuple[int, Sample]]]:
+    def fitting(number: int) -> tuple[int, Placed]:
         place, first = templates[number]
         if is_pointwise:
             first = first.with_grads_of(each for _, each in templates)
@@ -328,14 +327,12 @@ def _laid_out(operator: Operator, sample: Sample, layout: str, number: int, call
     return sample, layout
 
 
-def _sizes_of_three(
-    operator: Operator, template: Sample, chance: Chance, number: int, ahead: int
-) -> tuple[Resized, Resized, Resized]:
+def _sizes_of_three(operator: Operator, template: Sample, chance: Chance, turn: int, ahead: int) -> tuple[Resized, ...]:
     """Return the sizes of three calls. Of empty dimensions, or of 1, one is enough; and of large ones, which take three
     times as long as others, two.
     """
     least = operator.traits.least_size
-    found = _resized(template, chance, number, ahead, least=least)
+    found = _resized(template, chance, turn, ahead, least=least)
     if found[1] not in {"empty", "one", "large"}:
         return found, found, found
     edged = _edged(template, chance, least), "edge"

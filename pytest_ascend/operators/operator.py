@@ -11,8 +11,17 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_ascend.operators.samples import EXACT, FORWARD, LAYOUT, PROMOTION, SHAPES, SPECIAL, Sample, leaves
-from pytest_ascend.operators.values import StoredTensor
+from pytest_ascend.operators.samples import (
+    EXACT,
+    FORWARD,
+    LAYOUT,
+    PROMOTION,
+    SHAPES,
+    SPECIAL,
+    Sample,
+    StoredTensor,
+    leaves,
+)
 from pytest_ascend.records.case import Case
 from pytest_ascend.run import inputs
 from pytest_ascend.system.errors import UsageError

@@ -16,8 +16,7 @@ from pytest_ascend.golden import Golden, GoldenStore
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.operator import ALL_OUTPUTS, BOOL, FLOATS, INTS, Operator
 from pytest_ascend.operators.reference import Definition, Results, Tensors
-from pytest_ascend.operators.samples import Sample
-from pytest_ascend.operators.values import StoredTensor, laid_out
+from pytest_ascend.operators.samples import Sample, StoredTensor, laid_out
 from pytest_ascend.precision.stand_ins import active
 from pytest_ascend.records.case import REPEAT
 from pytest_ascend.system.bundled import folder

@@ -1,17 +1,428 @@
-"""One call of an operator: its arguments, with a description of each tensor."""
+"""One call of an operator as data: descriptions that make the same tensors on every machine, and stored tensors."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
-from pytest_ascend.operators.values import StoredTensor, Values, Variant
+from pytest_ascend.precision.formats import INTEGERS
+from pytest_ascend.run import inputs
 from pytest_ascend.run.inputs import FROM_TABLE, Chance
+
+#: A number, or the name of one that depends on the dtype (see :data:`NAMED`).
+Number: TypeAlias = float | str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Values:
+    """A tensor to make. ``shape`` is torch's; ``kind`` names the way to make it (see :data:`KINDS`).
+
+    ``dtype`` is torch's name, "" for the case's. ``grad`` tells whether it may require a gradient. ``repeated`` uses
+    the first row for all: an expanded tensor, of stride 0. ``sprinkled`` inserts NaN and infinities.
+    """
+
+    shape: tuple[int, ...]
+    kind: str
+    low: float = -1.0
+    high: float = 1.0
+    numbers: tuple[Number, ...] = ()
+    dtype: str = ""
+    grad: bool = True
+    repeated: bool = False
+    sprinkled: bool = False
+
+    def make(self, key: str, dtype: torch.dtype) -> torch.Tensor:
+        """Return the tensor on the CPU. ``key`` names the random stream, ``dtype`` is the case's."""
+        own = getattr(torch, self.dtype) if self.dtype else dtype
+        tensor = KINDS[self.kind](self, key, own).to(own)
+        if self.sprinkled:
+            tensor = _sprinkled(tensor)
+        return tensor[:1].expand_as(tensor) if self.repeated and self.can_repeat else tensor
+
+    @property
+    def label(self) -> str:
+        """Its part of the name of a sample."""
+        kind = "" if self.kind in ("uniform", "normal", "given") else f" {self.kind}"
+        return ("x".join(map(str, self.shape)) or "0-d") + (f" {self.dtype}" if self.dtype else "") + kind
+
+    @property
+    def can_repeat(self) -> bool:
+        """Whether there are rows, of which the first can be repeated."""
+        return len(self.shape) > 1 and self.shape[0] > 1
+
+    def wants_grad(self, dtype: torch.dtype) -> bool:
+        """Whether the input requires a gradient, in a case of this dtype."""
+        return self.grad and not self.dtype and dtype.is_floating_point
+
+    def with_nonfinite(self) -> Values:
+        """Return the same with NaN first, -Inf last, and Inf in the middle."""
+        return replace(self, sprinkled=True)
+
+    def expanded(self) -> Values:
+        """Return the same with stride 0 along the first dimension."""
+        return replace(self, repeated=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class StoredTensor:
+    """A stored tensor on the CPU, contiguous, which is converted to the case's dtype and a layout.
+
+    ``follows`` is false for a tensor with a dtype of its own: an index, a mask. ``grad`` tells whether it may require a
+    gradient. ``stride`` is that of the recorded tensor if it was not contiguous. ``number`` is its number in the
+    recording, -1 if it is not in one unchanged.
+    """
+
+    tensor: torch.Tensor
+    follows: bool = True
+    grad: bool = False
+    stride: tuple[int, ...] | None = None
+    number: int = -1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape as torch has it."""
+        return tuple(self.tensor.shape)
+
+    @property
+    def label(self) -> str:
+        """Its part of the name of a sample."""
+        shape = "x".join(map(str, self.shape)) or "0-d"
+        own = "" if self.follows else f" {str(self.tensor.dtype).removeprefix('torch.')}"
+        return shape + own + (" strided" if self.stride else "")
+
+    @property
+    def can_repeat(self) -> bool:
+        """Whether there are rows, of which the first can be repeated; indices and masks stay unchanged."""
+        return (self.follows or self.number >= 0) and len(self.shape) > 1 and self.shape[0] > 1
+
+    def make(self, _: str, dtype: torch.dtype) -> torch.Tensor:
+        """Return a copy on the CPU, in the case's dtype and the recorded layout."""
+        own = self.tensor.to(dtype) if self.follows else self.tensor
+        return laid_out(own, self.stride) if self.stride else own.clone()
+
+    def wants_grad(self, dtype: torch.dtype) -> bool:
+        """Whether the input requires a gradient, in a case of this dtype."""
+        return self.grad and self.follows and (dtype.is_floating_point or dtype.is_complex)
+
+    def with_nonfinite(self) -> StoredTensor:
+        """Return the same with NaN first, -Inf last, and Inf in the middle."""
+        return replace(self, tensor=_sprinkled(self.tensor), number=-1)
+
+    def picked(self, shape: tuple[int, ...], key: str) -> StoredTensor:
+        """Return a tensor of another shape from this one's numbers, which the operator accepts."""
+        if not self.tensor.numel():
+            return self
+        return replace(self, tensor=_picked(self.tensor.reshape(-1), shape, key), stride=None, number=-1)
+
+    def cut(self, shape: tuple[int, ...]) -> StoredTensor:
+        """Return the first elements along each dimension, contiguous."""
+        first = self.tensor[tuple(slice(size) for size in shape)].contiguous()
+        return replace(self, tensor=first, stride=None, number=-1)
+
+    def expanded(self) -> StoredTensor:
+        """Return the same with stride 0 along the first dimension."""
+        if not self.can_repeat:
+            return self
+        stride = (0, *self.tensor.stride()[1:])
+        repeated = self.tensor[:1].expand(self.shape).contiguous()
+        return replace(self, tensor=repeated, stride=stride, number=-1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variant:
+    """A tensor of another description with its numbers or layout changed: ``how`` is one of :data:`CHANGES`.
+
+    ``repeated`` uses the first row for all, as in :class:`Values`.
+    """
+
+    values: Values | StoredTensor | Variant
+    how: str
+    repeated: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape as torch has it."""
+        return self.values.shape
+
+    @property
+    def label(self) -> str:
+        """Its part of the name of a sample."""
+        return f"{self.values.label} ({self.how})"
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """All that is changed of it, the first change first."""
+        return (*(self.values.changes if isinstance(self.values, Variant) else ()), self.how)
+
+    @property
+    def can_repeat(self) -> bool:
+        """Whether there are rows of which the first can be repeated."""
+        return False
+
+    def make(self, key: str, dtype: torch.dtype) -> torch.Tensor:
+        """Return the tensor on the CPU. ``key`` names the random stream, ``dtype`` is the case's."""
+        made, change = self.values.make(key, dtype), CHANGES[self.how]
+        if not made.numel():
+            return made
+        return change(made[:1], key).expand_as(made) if self.repeated and made.ndim > 1 else change(made, key)
+
+    def wants_grad(self, dtype: torch.dtype) -> bool:
+        """Whether the input requires a gradient, in a case of this dtype."""
+        return self.values.wants_grad(dtype)
+
+    def with_nonfinite(self) -> Variant:
+        """Return the same: its numbers are chosen."""
+        return self
+
+    def expanded(self) -> Variant:
+        """Return the same with stride 0 along the first dimension."""
+        return replace(self, repeated=self.values.can_repeat)
+
+
+#: Named numbers of a floating dtype: its largest, its smallest normal one, its smallest of all, the step after 1.
+NAMED: Mapping[str, Callable[[torch.finfo], float]] = {
+    "max": lambda info: info.max,
+    "-max": lambda info: -info.max,
+    "tiny": lambda info: info.smallest_normal,
+    "-tiny": lambda info: -info.smallest_normal,
+    "denormal": lambda info: info.smallest_normal / 4,
+    "-denormal": lambda info: -info.smallest_normal / 4,
+    "least": lambda info: info.smallest_normal * info.eps,
+    "1+eps": lambda info: 1 + info.eps,
+}
+
+
+def _drawn(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
+    if not dtype.is_floating_point:
+        return _integers(values, key, dtype)
+    if values.kind == "normal":
+        return inputs.normal(key, values.shape, std=values.high, dtype=dtype)
+    return inputs.uniform(key, values.shape, low=values.low, high=values.high, dtype=dtype)
+
+
+def _integers(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
+    first, step, count = range_of(values, dtype)
+    if step == 1:
+        return inputs.integers(key, values.shape, low=first, high=first + count)
+    return inputs.integers(key, values.shape, low=0, high=count) * step + first
+
+
+def range_of(values: Values, dtype: torch.dtype) -> tuple[int, int, int]:
+    """Return the first of the integers to choose from, their distance and their number.
+
+    They cover as much of [low, high] as the dtype holds; in steps if that is more than 2**32.
+    """
+    low, high = values.low, values.high
+    if values.kind == "normal":
+        high = 1 if dtype is torch.bool else min(2**40, torch.iinfo(dtype).max // 4)
+        low = -high
+    least, most = (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    first, last = max(math.ceil(low), least), min(math.floor(high), most)
+    step = (last - first) // 2**31 + 1
+    return first, step, (last - first) // step + 1
+
+
+def _distinct(values: Values, key: str, dtype: torch.dtype) -> torch.Tensor:
+    count = math.prod(values.shape)
+    order = inputs.permutation(key, count) - count // 2
+    return (order * 0.25 if dtype.is_floating_point else order).reshape(values.shape)
+
+
+def _places(values: Values, key: str, _: torch.dtype) -> torch.Tensor:
+    """Each line has the same order, and starts further on than the one before."""
+    dim = int(values.low) % len(values.shape)
+    count = values.shape[dim]
+    if not count:
+        return torch.empty(values.shape, dtype=torch.int64)
+    others = [1 if place == dim else size for place, size in enumerate(values.shape)]
+    starts = torch.arange(math.prod(others)).reshape(others)
+    along = torch.arange(count).reshape([-1 if place == dim else 1 for place in range(len(others))])
+    return inputs.permutation(key, count)[(along + starts) % count]
+
+
+def _codes(values: Values, _: str, __: torch.dtype) -> torch.Tensor:
+    rows, depth = values.shape[-2:]
+    bits = torch.arange(rows)[:, None] >> torch.arange(depth) & 1
+    return (int(values.high) * (1 - 2 * bits)).expand(values.shape).contiguous()
+
+
+def _given(values: Values, _: str, dtype: torch.dtype) -> torch.Tensor:
+    numbers = [NAMED[each](torch.finfo(dtype)) if isinstance(each, str) else each for each in values.numbers]
+    made = torch.float64 if dtype.is_floating_point else torch.int64
+    return torch.tensor(numbers, dtype=made).reshape(values.shape)
+
+
+#: How each kind of values is made.
+KINDS: Mapping[str, Callable[[Values, str, torch.dtype], torch.Tensor]] = {
+    **dict.fromkeys(("uniform", "normal"), _drawn),
+    "distinct": _distinct,
+    "places": _places,
+    "few": lambda values, key, _: _integers(values, key, torch.uint8),
+    "given": _given,
+    "whole": lambda values, key, _: _integers(values, key, torch.int64),
+    "addends": lambda values, key, dtype: inputs.integers(
+        key, values.shape, low=1, high=3 if dtype.itemsize < 4 else 4096
+    ),
+    "rising": lambda values, key, _: inputs.rising(key, values.shape, dim=int(values.low), high=int(values.high)),
+    "codes": _codes,
+}
+
+
+def _sprinkled(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor with NaN first, -Inf last, and Inf in the middle."""
+    return _with(_with(_with(tensor, 0), tensor.numel() // 2, float("inf")), -1, float("-inf"))
+
+
+def _picked(pool: torch.Tensor, shape: Sequence[int], key: str) -> torch.Tensor:
+    """Return numbers of a pool, each with equal probability."""
+    chosen = inputs.integers(f"{key}/picked", (math.prod(shape),), low=0, high=pool.numel())
+    return pool.index_select(0, chosen).reshape(tuple(shape))
+
+
+def _edges(made: torch.Tensor, key: str) -> torch.Tensor:
+    """Return integers next to the limits of float or of 32 bits; and the limits of the dtype."""
+    info = torch.iinfo(made.dtype)
+    around = [sign * 2**bits + step for bits in (7, 8, 15, 24, 31, 53) for sign in (1, -1) for step in (-1, 0, 1, 3)]
+    held = [each for each in (*around, 0, 1, info.max, info.max - 1, info.min + 1) if info.min < each <= info.max]
+    return _picked(torch.tensor(held, dtype=torch.int64), made.shape, key).to(made.dtype)
+
+
+def _with(made: torch.Tensor, place: int, number: float = float("nan")) -> torch.Tensor:
+    changed = made.clone()
+    changed.view(-1)[place] = number
+    return changed
+
+
+def _sorted(made: torch.Tensor) -> torch.Tensor:
+    """Return the elements in order along the last dimension; numpy sorts integers, of the same order, most quickly."""
+    if made.dtype is torch.bool or made.is_complex() or not made.ndim or not made.numel():
+        return made.sort(-1).values
+    is_floating = made.is_floating_point()
+    whole = _in_order(made.view(INTEGERS[made.element_size()])) if is_floating else made
+    # By DLPack and back by the buffer protocol: torch 2.1's own conversions do not work with numpy 2.
+    order = np.sort(np.from_dlpack(whole.contiguous()), kind="stable" if whole.element_size() < 4 else None)
+    found = torch.frombuffer(order, dtype=whole.dtype).reshape(made.shape)
+    return _in_order(found).view(made.dtype) if is_floating else found
+
+
+def _in_order(bits: torch.Tensor) -> torch.Tensor:
+    """Return, for the bits of floating-point numbers, integers in the order of these; and for those the bits again."""
+    return bits ^ ((bits >> (8 * bits.element_size() - 1)) & torch.iinfo(bits.dtype).max)
+
+
+def _stepped(made: torch.Tensor, _: str) -> torch.Tensor:
+    """Lay elements out with others between them, which no kernel may take."""
+    if not made.ndim:
+        return made
+    others = torch.full_like(made, float("nan") if made.is_floating_point() else 77)
+    return torch.stack((made, others), -1)[..., 0]
+
+
+def _transposed(made: torch.Tensor, _: str) -> torch.Tensor:
+    return made.transpose(0, -1).contiguous().transpose(0, -1) if made.ndim > 1 else made
+
+
+#: Changes of numbers, and of the layout of one tensor among others, by name.
+CHANGES: Mapping[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
+    "few": lambda made, key: _picked(made.reshape(-1)[:3], made.shape, key),
+    "equal": lambda made, _: made.reshape(-1)[:1].expand(made.numel()).reshape(made.shape).clone(),
+    "sorted": lambda made, _: _sorted(made),
+    "reversed": lambda made, _: _sorted(made).flip(-1) if made.ndim else made,
+    "edges": _edges,
+    "whole": lambda made, key: inputs.integers(f"{key}/whole", made.shape, low=-1, high=2).to(made.dtype),
+    # Far enough for any threshold; half precision ends at 65,504.
+    "far": lambda made, _: made * (64 if made.dtype is torch.float16 else 4096),
+    "special at the head": lambda made, _: _with(made, 0),
+    "special within": lambda made, _: _with(_with(made, made.numel() // 2, float("inf")), made.numel() // 3),
+    "special in the tail": lambda made, _: _with(made, -1),
+    "stepped": _stepped,
+    "transposed": _transposed,
+}
+
+
+def laid_out(
+    tensor: torch.Tensor, stride: tuple[int, ...], whole: torch.Tensor | None = None, offset: int = 0
+) -> torch.Tensor:
+    """Return a copy with these strides, in given memory; along those of 0 all elements have to be equal."""
+    if not tensor.numel():
+        return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype)
+    if whole is None:
+        span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, stride, strict=True))
+        whole = torch.zeros(span, dtype=tensor.dtype)
+    first = tensor[tuple(slice(1 if step == 0 else None) for step in stride)]
+    whole.as_strided(first.shape, stride, offset).copy_(first)
+    return whole.as_strided(tensor.shape, stride, offset)
+
+
+def uniform(*shape: int, low: float = -1.0, high: float = 1.0, dtype: str = "", grad: bool = True) -> Values:
+    """Describe values that are uniform over [low, high]; integers reach both ends."""
+    return Values(shape=shape, kind="uniform", low=low, high=high, dtype=dtype, grad=grad)
+
+
+def normal(*shape: int, std: float = 1.0, dtype: str = "", grad: bool = True) -> Values:
+    """Describe values around 0; integers over a quarter of their range, up to 2**40."""
+    return Values(shape=shape, kind="normal", high=std, dtype=dtype, grad=grad)
+
+
+def integers(*shape: int, low: int, high: int, dtype: str = "int64") -> Values:
+    """Describe integers in [low, high], of a dtype of their own: indices, targets, counts."""
+    return Values(shape=shape, kind="uniform", low=low, high=high, dtype=dtype, grad=False)
+
+
+def mask(*shape: int) -> Values:
+    """Describe True and False with equal probability."""
+    return Values(shape=shape, kind="uniform", low=0, high=1, dtype="bool", grad=False)
+
+
+def distinct(*shape: int, grad: bool = True) -> Values:
+    """Describe shuffled multiples of 1/4 around 0, none twice: no ties. In bfloat16 only up to 256 are distinct."""
+    return Values(shape=shape, kind="distinct", grad=grad)
+
+
+def places(*shape: int, dim: int = 0) -> Values:
+    """Describe int64 indices along a dimension, each exactly once: to write where it matters who writes last."""
+    return Values(shape=shape, kind="places", low=dim, dtype="int64", grad=False)
+
+
+def few(*shape: int, high: int = 3) -> Values:
+    """Describe integers from 0 to ``high``, most of them repeated: ties."""
+    return Values(shape=shape, kind="few", low=0, high=high, grad=False)
+
+
+def whole(*shape: int, low: int = 1, high: int = 2, grad: bool = True) -> Values:
+    """Describe small integers in [low, high], in the case's dtype."""
+    return Values(shape=shape, kind="whole", low=low, high=high, grad=grad)
+
+
+def addends(*shape: int) -> Values:
+    """Describe integers of which a dtype holds the sum of a hundred: 1 and 2 in 16 bits, up to 4,095 in float32."""
+    return Values(shape=shape, kind="addends", grad=True)
+
+
+def rising(*shape: int, dim: int = -1, high: int = 1, grad: bool = True) -> Values:
+    """Describe integers up to ``high`` along a dimension, of which the second half is negative.
+
+    Their sum is small, while sums on the way are as large as half their number: exact in float32, in any order, and
+    wrong if they are kept in 16 bits.
+    """
+    return Values(shape=shape, kind="rising", low=dim, high=high, grad=grad)
+
+
+def codes(*shape: int, high: int = 1) -> Values:
+    """Describe rows of plus and minus ``high``, the bits of each row's number: no two of up to 2^depth are alike."""
+    return Values(shape=shape, kind="codes", low=0, high=high, grad=False)
+
+
+def given(*numbers: Number, shape: tuple[int, ...] | None = None, dtype: str = "", grad: bool = False) -> Values:
+    """Describe these numbers; names stand for those that depend on the dtype."""
+    return Values(shape=shape or (len(numbers),), kind="given", numbers=numbers, dtype=dtype, grad=grad)
+
 
 #: The description of a tensor in a sample.
 Source: TypeAlias = Values | StoredTensor | Variant

@@ -278,8 +278,7 @@ def _results(dump: Dump, call: Call, direction: str) -> tuple[list[torch.Tensor]
     if direction == "backward":
         grad_outputs = [dump.tensor(each) for each in tensors_of(call.backward.get("input"))]
         actual = [dump.tensor(each) for each in tensors_of(call.backward.get("output"))]
-        gradients = partial(_gradients, function, [each.shape for each in actual])
-        return actual, cpu_reference(gradients, args, kwargs, grad_outputs)
+        return actual, cpu_reference(partial(_gradients, function, actual), args, kwargs, grad_outputs)
     actual, results = [dump.tensor(each) for each in tensors_of(call.forward.get("output"))], []
     for seed in (1, 2):
         with torch.random.fork_rng(devices=[]):
@@ -290,13 +289,7 @@ def _results(dump: Dump, call: Call, direction: str) -> tuple[list[torch.Tensor]
     return actual, results[0]
 
 
-def _gradients(
-    function: Callable[..., Any],
-    shapes: Sequence[torch.Size],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    above: Sequence[torch.Tensor],
-) -> list[torch.Tensor]:
+def _gradients(function: Any, like: Sequence[torch.Tensor], args: Any, kwargs: Any, above: Any) -> list[torch.Tensor]:
     """Return the gradients computed by the last node of the call's graph from those of its results.
 
     That is what msprobe dumps: not the gradients of the call's inputs, if a call consists of several nodes. They have
@@ -311,7 +304,7 @@ def _gradients(
     found = node(*above)
     gradients = [each for each in (found if isinstance(found, tuple) else (found,)) if each is not None]
     try:
-        return [each.sum_to_size(shape) for each, shape in zip(gradients, shapes, strict=True)]
+        return [each.sum_to_size(one.shape) for each, one in zip(gradients, like, strict=True)]
     except (RuntimeError, ValueError):
         raise Unreadable("the gradients in the dump are not those that the CPU computes here") from None
 

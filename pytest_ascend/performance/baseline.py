@@ -19,7 +19,6 @@ import msgspec
 import numpy as np
 
 from pytest_ascend.environment.versions import Version, is_version
-from pytest_ascend.performance.estimate import Estimate, estimate
 from pytest_ascend.performance.profiling import became_slower
 from pytest_ascend.performance.settings import Settings, differences
 from pytest_ascend.performance.verdict import (
@@ -28,8 +27,10 @@ from pytest_ascend.performance.verdict import (
     NEGLIGIBLE,
     SLOWER,
     Answer,
+    Estimate,
     Gate,
     Noise,
+    estimate,
     judge,
     noise_of,
 )

@@ -20,9 +20,9 @@ from pytest_ascend.environment.chips import chip_of
 from pytest_ascend.environment.identity import Identity
 from pytest_ascend.environment.npu_smi import ELSEWHERE, OTHERS, of_others, parse, parse_common, shared
 from pytest_ascend.performance.baseline import Comparison, pooled_us
-from pytest_ascend.performance.estimate import Estimate, estimate
 from pytest_ascend.performance.profiling import PREFIX, profile_of
 from pytest_ascend.performance.timing import FEWEST, Make, Timing, one_thread, time_rounds
+from pytest_ascend.performance.verdict import Estimate, estimate
 from pytest_ascend.records.case import Measure
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.system.programs import run

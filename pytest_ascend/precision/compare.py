@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from pytest_ascend.precision import diagnosis
+from pytest_ascend.precision.choices import without_jumps
 from pytest_ascend.precision.floating import judge_floating
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, REAL_PARTS, Floats
-from pytest_ascend.precision.jumps import without_jumps
 from pytest_ascend.precision.nested import Leaf, StructureMismatch, children, kind, leaves
 from pytest_ascend.precision.reference import Reference, plain
 from pytest_ascend.precision.settings import Request, Standard, as_tensor, differences, explain, standard_of
@@ -203,8 +203,8 @@ def _judge_numbers(leaf: Leaf, request: Request, beside: str) -> Verdict:
         if not verdict.agrees:
             verdict = diagnosis.explained(verdict, [actual, expected, *reference_runs], request, judge_floating)
     else:
-        chosen = reference_runs if request.sampled else ()
-        verdict = judge_exact(leaf.path, actual, expected, request.standard, chosen)
+        chosen = [actual, expected, *(reference_runs if request.sampled else ())]
+        verdict = judge_exact(leaf.path, chosen, request.standard)
     return replace(verdict, message=f"{verdict.message}\n  {beside}") if verdict.message else verdict
 
 
@@ -265,20 +265,14 @@ def _badness(verdict: Verdict) -> float:
 CHUNK, LOOKED_AT = 1 << 18, 1 << 16
 
 
-def judge_exact(
-    path: str,
-    actual: torch.Tensor,
-    expected: torch.Tensor,
-    standard: Standard,
-    reference_runs: Sequence[torch.Tensor] = (),
-) -> Verdict:
-    """Judge tensors of one exact dtype and shape; an element may also equal that of a reference run.
+def judge_exact(path: str, tensors: Sequence[torch.Tensor], standard: Standard) -> Verdict:
+    """Judge tensors of one exact dtype and shape, actual and expected; an element may also equal that of those after.
 
     Correct devices may choose differently among nearly equal values, as when picking the experts for a token.
     """
     parts: list[tuple[Floats, Floats, Floats]] = []
     unequal, start = 0, 0
-    for ours, theirs, *others in pieces([actual, expected, *reference_runs], CHUNK):
+    for ours, theirs, *others in pieces(tensors, CHUNK):
         wrong = ours != theirs
         for each in others:
             wrong &= ours != each
@@ -287,7 +281,7 @@ def judge_exact(
         if differs.numel() and sum(each[0].size for each in parts) < LOOKED_AT:
             parts.append((differs.numpy() + start, ours[differs].numpy(), theirs[differs].numpy()))
         start += ours.numel()
-    sample = diagnosis.Sample.of(actual, parts, unequal)
+    sample = diagnosis.Sample.of(tensors[0], parts, unequal)
     label = f"{standard.label}: exact for {sample.dtype}"
     metrics = {"count": float(start), "mismatches": float(unequal)}
     if not unequal:

@@ -7,7 +7,6 @@ exceeds two units in the last place (ulp), the errors in ulp. What this cannot d
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -64,7 +63,30 @@ def measure(
     tensors = [actual, expected, *reference_runs]
     work = work_dtype(tensors)
     size = CHUNK if work is torch.float32 else CHUNK // 2
-    part = functools.partial(_measured, form=form, block=block, work=work, size=size, observer=observer)
+
+    def part(tensors: Sequence[torch.Tensor], start: int) -> Measurement:
+        """Measure tensors whose first element is number ``start``, in chunks of ``size`` elements."""
+        beside, dense = [Sums(form, is_beside=True, block=block) for _ in tensors[2:]], None
+        found = Measurement(Sums(form, block=block), beside, Nonfinite())
+        with np.errstate(all="ignore"):
+            for chunk in pieces(tensors, size, work):
+                actual, expected, *reference_runs = chunk
+                if dense is None or dense.size != actual.numel():
+                    dense = Dense(actual.numel(), work)
+                is_finite = dense.add(found.actual, actual, expected, start)
+                if not is_finite:
+                    arrays = [each.to(torch.float64).numpy() for each in chunk]
+                    found.nonfinite.add(arrays[0], arrays[1], arrays[2:], form, start)
+                    _add_finite(found.actual, actual, expected, start)
+                if observer is not None:
+                    places = slice(None) if is_finite else _finite(actual, expected, form)
+                    observer(*(each[places].to(torch.float64).numpy() for each in chunk))
+                for sums, values in zip(found.reference_runs, reference_runs, strict=True):
+                    if not dense.add(sums, values, expected, start):
+                        _add_finite(sums, values, expected, start)
+                start += actual.numel()
+        return found
+
     length = actual.numel()
     are_flat = all(each.device.type == "cpu" and each.is_contiguous() for each in tensors)
     if observer is None and length >= PARALLEL_FROM and are_flat:
@@ -99,39 +121,6 @@ def measured_equal(actual: torch.Tensor, expected: torch.Tensor, form: Format) -
     infinite = count - finite - nan
     special = Nonfinite(nan_actual=nan, nan_expected=nan, inf_actual=infinite, inf_expected=infinite)
     return Measurement(Sums(form, count=finite, within=[finite] * len(SHARES)), [], special)
-
-
-def _measured(
-    tensors: Sequence[torch.Tensor],
-    start: int,
-    *,
-    form: Format,
-    block: int,
-    work: torch.dtype,
-    size: int,
-    observer: Observer | None,
-) -> Measurement:
-    """Measure tensors whose first element is number ``start``, in chunks of ``size`` elements."""
-    beside, dense = [Sums(form, is_beside=True, block=block) for _ in tensors[2:]], None
-    found = Measurement(Sums(form, block=block), beside, Nonfinite())
-    with np.errstate(all="ignore"):
-        for chunk in pieces(tensors, size, work):
-            actual, expected, *reference_runs = chunk
-            if dense is None or dense.size != actual.numel():
-                dense = Dense(actual.numel(), work)
-            is_finite = dense.add(found.actual, actual, expected, start)
-            if not is_finite:
-                arrays = [each.to(torch.float64).numpy() for each in chunk]
-                found.nonfinite.add(arrays[0], arrays[1], arrays[2:], form, start)
-                _add_finite(found.actual, actual, expected, start)
-            if observer is not None:
-                places = slice(None) if is_finite else _finite(actual, expected, form)
-                observer(*(each[places].to(torch.float64).numpy() for each in chunk))
-            for sums, values in zip(found.reference_runs, reference_runs, strict=True):
-                if not dense.add(sums, values, expected, start):
-                    _add_finite(sums, values, expected, start)
-            start += actual.numel()
-    return found
 
 
 def block_size(elements: int) -> int:

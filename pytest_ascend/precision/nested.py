@@ -7,7 +7,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -16,6 +16,8 @@ from pytest_ascend.system.errors import UsageError
 
 #: Deeper structures are assumed to contain themselves.
 DEEPEST = 64
+#: What replaces a part of a structure.
+Change: TypeAlias = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +109,7 @@ def _holds_tensors(value: Any, depth: int) -> bool:
     return any(_holds_tensors(part, depth + 1) for part in (value.values() if isinstance(value, Mapping) else value))
 
 
-def mapped(
-    value: Any,
-    apply: Callable[[torch.Tensor], Any],
-    *,
-    into_objects: bool = True,
-    others: Callable[[Any], Any] | None = None,
-) -> Any:
+def mapped(value: Any, apply: Change, *, into_objects: bool = True, others: Change | None = None) -> Any:
     """Return the same structure with ``apply`` done to each tensor in it.
 
     ``others`` is done to what is neither a tensor nor has parts: devices, dtypes, modules, strings, numbers.
@@ -135,7 +131,7 @@ def mapped(
     return _mapped_object(value, again, into_objects, others or (lambda each: each))
 
 
-def _mapped_object(value: Any, again: Callable[[Any], Any], into_objects: bool, others: Callable[[Any], Any]) -> Any:
+def _mapped_object(value: Any, again: Change, into_objects: bool, others: Change) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return _with(value, {each.name: again(getattr(value, each.name)) for each in fields(value)})
     if not into_objects or isinstance(value, type | torch.nn.Module | Enum) or not hasattr(value, "__dict__"):

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
+from pytest_ascend.precision.choices import deciding
 from pytest_ascend.precision.formats import INTEGERS
-from pytest_ascend.precision.jumps import deciding
 from pytest_ascend.system.dispatching import EagerDispatchMode
 
 #: Formats that a model rounds to repeatedly.

@@ -15,8 +15,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from pytest_ascend.precision.choices import DRAWN_ON_CPU, RANDOM, OpenCall, OpenCalls, OperatorNames
-from pytest_ascend.precision.jumps import WAYS, moved_decisions
+from pytest_ascend.precision.choices import (
+    DRAWN_ON_CPU,
+    RANDOM,
+    WAYS,
+    OpenCall,
+    OpenCalls,
+    OperatorNames,
+    moved_decisions,
+)
 from pytest_ascend.precision.nested import mapped, tensors_in, widened
 from pytest_ascend.precision.orders import EARLY, SHORT, other_order
 from pytest_ascend.precision.stand_ins import (

@@ -11,8 +11,8 @@ import torch
 
 from pytest_ascend.device import Device, npu
 from pytest_ascend.performance.benchmarking import AscendBenchmark, Work, leak, use_of
-from pytest_ascend.performance.estimate import PLACES
 from pytest_ascend.performance.timing import Call
+from pytest_ascend.performance.verdict import PLACES
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.system.dispatching import EagerDispatchMode
 

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from pytest_ascend.device import Device
-from pytest_ascend.performance.estimate import Estimate, estimate, quantile
 from pytest_ascend.performance.timing import Call, Make, Rounds, one_thread, plain, shares_the_host
-from pytest_ascend.performance.verdict import CONFIDENCE
+from pytest_ascend.performance.verdict import CONFIDENCE, Estimate, estimate, quantile
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.records.verdict import HALVES, told
 from pytest_ascend.run.comparing import PrecisionCompare

@@ -15,8 +15,18 @@ from typing import Any, TypeAlias
 import torch
 
 from pytest_ascend.operators.operator import ALL_OUTPUTS, InputFactory, Inputs, Operator
-from pytest_ascend.operators.samples import PROMOTION, SHAPES, SPECIAL, Sample, call
-from pytest_ascend.operators.values import Number, Values, given, normal, uniform
+from pytest_ascend.operators.samples import (
+    PROMOTION,
+    SHAPES,
+    SPECIAL,
+    Number,
+    Sample,
+    Values,
+    call,
+    given,
+    normal,
+    uniform,
+)
 
 Shape: TypeAlias = tuple[int, ...]
 Ends: TypeAlias = tuple[float, float]

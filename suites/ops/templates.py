@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from pytest_ascend.operators.operator import Inputs
-from pytest_ascend.operators.samples import TEMPLATE, Sample, call
-from pytest_ascend.operators.values import integers, normal, uniform
+from pytest_ascend.operators.samples import TEMPLATE, Sample, call, integers, normal, uniform
 
 from .makers import exactly
 

@@ -8,8 +8,7 @@ from collections.abc import Hashable, Iterable, Iterator
 import torch
 from torch.utils._pytree import tree_flatten
 
-from pytest_ascend.operators.samples import Sample
-from pytest_ascend.operators.values import StoredTensor
+from pytest_ascend.operators.samples import Sample, StoredTensor
 
 #: Elements of all inputs, and of all results, of a sample: of the largest that is taken, and of the best.
 LARGEST, GOOD = 700, 40

@@ -16,8 +16,7 @@ from pytest_ascend.operators.calling import Layout, out_targets, steps, surround
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.reference import BACKWARD, CPU, SUM_LAYOUTS, Results, computed
 from pytest_ascend.operators.replay import write
-from pytest_ascend.operators.samples import FORWARD, Sample
-from pytest_ascend.operators.values import StoredTensor
+from pytest_ascend.operators.samples import FORWARD, Sample, StoredTensor
 
 from . import second
 from .packing import Packed, same_bits

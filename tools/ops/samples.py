@@ -19,8 +19,7 @@ from torch.utils._pytree import tree_map
 from pytest_ascend.operators.calling import forward
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.replay import Unwritable, write
-from pytest_ascend.operators.samples import SPECIAL, Sample, call
-from pytest_ascend.operators.values import StoredTensor, laid_out
+from pytest_ascend.operators.samples import SPECIAL, Sample, StoredTensor, call, laid_out
 
 from .choosing import LARGEST, choose, size
 from .table import NEVER_EMPTY, NEVER_NAN, ONE_TENSOR, REFUSED, WITHOUT_PLACES

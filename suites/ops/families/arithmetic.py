@@ -7,8 +7,18 @@ from functools import partial
 import torch
 
 from pytest_ascend.operators.operator import ALL, ARITHMETIC, BOOL, DENSE, FLOATS, INTS, MOVE, Operator
-from pytest_ascend.operators.samples import PROMOTION, SHAPES, SPECIAL, TEMPLATE, call
-from pytest_ascend.operators.values import few, given, mask, normal, uniform
+from pytest_ascend.operators.samples import (
+    PROMOTION,
+    SHAPES,
+    SPECIAL,
+    TEMPLATE,
+    call,
+    few,
+    given,
+    mask,
+    normal,
+    uniform,
+)
 
 from ..makers import IMAGE, PARTNERS, binary, by, exactly, in_family, numbers, over, together
 

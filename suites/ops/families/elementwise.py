@@ -7,8 +7,7 @@ from functools import partial
 import torch
 
 from pytest_ascend.operators.operator import ALL, ARITHMETIC, BOOL, DENSE, FLOATS, INTS, MOVE, Operator
-from pytest_ascend.operators.samples import SHAPES, SPECIAL, call
-from pytest_ascend.operators.values import normal, uniform
+from pytest_ascend.operators.samples import SHAPES, SPECIAL, call, normal, uniform
 
 from ..makers import ENDS, HALVES, IMAGE, NONFINITE, exactly, in_family, numbers, unary
 

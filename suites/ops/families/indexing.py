@@ -9,8 +9,21 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators.operator import ALL, ARITHMETIC, FLOATS, INTS, MOVE, Operator
-from pytest_ascend.operators.samples import EXACT, SHAPES, SPECIAL, TEMPLATE, call
-from pytest_ascend.operators.values import Values, addends, given, integers, mask, normal, places, whole
+from pytest_ascend.operators.samples import (
+    EXACT,
+    SHAPES,
+    SPECIAL,
+    TEMPLATE,
+    Values,
+    addends,
+    call,
+    given,
+    integers,
+    mask,
+    normal,
+    places,
+    whole,
+)
 
 from ..makers import by, exactly, in_family, numbers, over
 

@@ -11,8 +11,21 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.operator import ARITHMETIC, Inputs, Operator
-from pytest_ascend.operators.samples import EXACT, SHAPES, SPECIAL, TEMPLATE, Sample, call
-from pytest_ascend.operators.values import Values, codes, mask, normal, rising, uniform, whole
+from pytest_ascend.operators.samples import (
+    EXACT,
+    SHAPES,
+    SPECIAL,
+    TEMPLATE,
+    Sample,
+    Values,
+    call,
+    codes,
+    mask,
+    normal,
+    rising,
+    uniform,
+    whole,
+)
 
 from ..makers import by, exactly, in_family, numbers, over
 

@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators.operator import ALL, ARITHMETIC, FLOATS, INTS, MOVE, InputFactory, Operator
-from pytest_ascend.operators.samples import SHAPES, SPECIAL, TEMPLATE, Sample, call
-from pytest_ascend.operators.values import Number, Values, normal, uniform
+from pytest_ascend.operators.samples import SHAPES, SPECIAL, TEMPLATE, Number, Sample, Values, call, normal, uniform
 
 from ..makers import ENDS, by, exactly, in_family, numbers, over, unary
 

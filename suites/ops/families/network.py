@@ -10,8 +10,22 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators.operator import ARITHMETIC, DENSE, FLOATS, INTS, Operator
-from pytest_ascend.operators.samples import EXACT, SHAPES, SPECIAL, TEMPLATE, Sample, call
-from pytest_ascend.operators.values import Values, distinct, given, integers, normal, rising, uniform, whole
+from pytest_ascend.operators.samples import (
+    EXACT,
+    SHAPES,
+    SPECIAL,
+    TEMPLATE,
+    Sample,
+    Values,
+    call,
+    distinct,
+    given,
+    integers,
+    normal,
+    rising,
+    uniform,
+    whole,
+)
 
 from ..makers import along, by, exactly, in_family, numbers, over, together, unary, with_loss_shapes
 

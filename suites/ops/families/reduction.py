@@ -8,8 +8,18 @@ from typing import Any
 import torch
 
 from pytest_ascend.operators.operator import ALL, ARITHMETIC, BOOL, FLOATS, INTS, MOVE, Operator
-from pytest_ascend.operators.samples import EXACT, SHAPES, SPECIAL, TEMPLATE, call
-from pytest_ascend.operators.values import distinct, few, given, rising, uniform
+from pytest_ascend.operators.samples import (
+    EXACT,
+    SHAPES,
+    SPECIAL,
+    TEMPLATE,
+    call,
+    distinct,
+    few,
+    given,
+    rising,
+    uniform,
+)
 
 from ..makers import ONE_DIM, along, by, exactly, in_family, numbers, of_integers, over, reduction, together
 

@@ -11,9 +11,8 @@ from pytest_ascend.operators import Operator, call, calling
 from pytest_ascend.operators.calling import as_it_is, back, forward, upstream, with_grad
 from pytest_ascend.operators.operator import ALL_OUTPUTS
 from pytest_ascend.operators.reference import Definition, Results, computed, numbers_in_float64
-from pytest_ascend.operators.samples import Sample
+from pytest_ascend.operators.samples import Sample, uniform
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target, in_dtype, placed
-from pytest_ascend.operators.values import uniform
 from pytest_ascend.precision.nested import widened
 from pytest_ascend.records.case import Case
 from pytest_ascend.run import inputs

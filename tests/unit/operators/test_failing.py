@@ -16,8 +16,8 @@ from pytest_ascend.operators.checks import check
 from pytest_ascend.operators.failing import LARGEST_BYTES, SavedCall, _saved, place_of, program, rerun
 from pytest_ascend.operators.reference import Definition
 from pytest_ascend.operators.replay import Unwritable
+from pytest_ascend.operators.samples import normal, uniform
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target
-from pytest_ascend.operators.values import normal, uniform
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 

@@ -12,8 +12,8 @@ from pytest_ascend.operators import Operator, call
 from pytest_ascend.operators.calling import TooMuchError, bounded, is_affordable
 from pytest_ascend.operators.exploring import CALLS, Finding
 from pytest_ascend.operators.generator import NUMBERS, Generated, generate, in_turn, kinds_of, resized, smaller
+from pytest_ascend.operators.samples import StoredTensor, Variant, range_of, uniform
 from pytest_ascend.operators.sweep import SPARE
-from pytest_ascend.operators.values import StoredTensor, Variant, range_of, uniform
 
 T = torch.Tensor
 CPU = torch.device("cpu")

@@ -14,7 +14,7 @@ from pytest_ascend.operators import Operator, call, judging
 from pytest_ascend.operators.judging import alike, digest, matching_run, perturbed, signs, sizes_of_sums
 from pytest_ascend.operators.operator import ARITHMETIC, FUNCTION, MOVE
 from pytest_ascend.operators.reference import Results
-from pytest_ascend.operators.values import normal
+from pytest_ascend.operators.samples import normal
 from pytest_ascend.precision import Verdict, compare
 
 T = torch.Tensor

@@ -13,7 +13,7 @@ import torch
 from pytest_ascend.errors import GoldenError, UsageError
 from pytest_ascend.operators import replay
 from pytest_ascend.operators.replay import Entry, Recording, Unwritable, load, read, unpack, write
-from pytest_ascend.operators.values import StoredTensor
+from pytest_ascend.operators.samples import StoredTensor
 from pytest_ascend.records.case import REPEAT
 from tools.ops.packing import Packed, save
 

@@ -15,8 +15,7 @@ from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators import Operator, call
 from pytest_ascend.operators import reference as stored
 from pytest_ascend.operators.reference import Results, place
-from pytest_ascend.operators.samples import Sample
-from pytest_ascend.operators.values import Values
+from pytest_ascend.operators.samples import Sample, Values
 from tools.ops.packing import NO_ELEMENTS, named, same
 
 T = torch.Tensor

@@ -32,10 +32,9 @@ from pytest_ascend.operators.generator import (
 from pytest_ascend.operators.judging import digest, is_as_near, overflows
 from pytest_ascend.operators.reference import Results, stored_samples
 from pytest_ascend.operators.replay import recording
-from pytest_ascend.operators.samples import TEMPLATE, Sample
+from pytest_ascend.operators.samples import TEMPLATE, Sample, Values, Variant, uniform
 from pytest_ascend.operators.sweep import CALLS, SPARE, Sweep
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target
-from pytest_ascend.operators.values import Values, Variant, uniform
 from pytest_ascend.precision import Verdict
 from pytest_ascend.records.case import SWEEP_GENERATION, SWEEP_SEED, Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare

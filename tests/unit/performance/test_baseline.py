@@ -13,7 +13,7 @@ import pytest
 from pytest_ascend.errors import GoldenError
 from pytest_ascend.performance import baseline as files
 from pytest_ascend.performance.baseline import SCHEMA, Baseline, Comparison, MeasuredRun
-from pytest_ascend.performance.estimate import Estimate, estimate
+from pytest_ascend.performance.verdict import Estimate, estimate
 from pytest_ascend.records.case import Stack
 
 STACK = Stack(

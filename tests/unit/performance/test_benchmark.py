@@ -29,9 +29,9 @@ from pytest_ascend.performance.benchmarking import (
     remarks,
     shares_of_peak,
 )
-from pytest_ascend.performance.estimate import Estimate, estimate
 from pytest_ascend.performance.profiling import Profile
 from pytest_ascend.performance.timing import Timing, one_thread
+from pytest_ascend.performance.verdict import Estimate, estimate
 from pytest_ascend.records.case import Stack
 from pytest_ascend.records.verdict import Verdict
 

@@ -19,8 +19,7 @@ from rich.console import Console
 from pytest_ascend.errors import UsageError
 from pytest_ascend.performance import baseline as files
 from pytest_ascend.performance import commands
-from pytest_ascend.performance.estimate import ALONE, PAIRED, estimate, quantile
-from pytest_ascend.performance.verdict import ALARMS, CONFIDENCE
+from pytest_ascend.performance.verdict import ALARMS, ALONE, CONFIDENCE, PAIRED, estimate, quantile
 from pytest_ascend.records.case import Case, Stack
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.records.record import ResultRecord

@@ -9,8 +9,7 @@ import pytest
 
 from pytest_ascend.performance import baseline as comparing
 from pytest_ascend.performance.baseline import Baseline, Choice, Comparison, MeasuredRun
-from pytest_ascend.performance.estimate import ALONE, Estimate
-from pytest_ascend.performance.verdict import CANNOT_TELL, NOT_SLOWER, SLOWER, Answer
+from pytest_ascend.performance.verdict import ALONE, CANNOT_TELL, NOT_SLOWER, SLOWER, Answer, Estimate
 from pytest_ascend.records.case import Stack
 
 NAME = "benchmarks/gelu/latency/float32"

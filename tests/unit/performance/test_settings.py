@@ -16,8 +16,8 @@ from pytest_ascend.errors import UsageError
 from pytest_ascend.performance import baseline as files
 from pytest_ascend.performance.baseline import Choice, Comparison
 from pytest_ascend.performance.commands import baseline_of
-from pytest_ascend.performance.estimate import estimate
 from pytest_ascend.performance.settings import VARIABLES, differences
+from pytest_ascend.performance.verdict import estimate
 from pytest_ascend.plugin.options import Options
 from pytest_ascend.plugin.preparation import Prepared
 from pytest_ascend.plugin.session import RunSetup

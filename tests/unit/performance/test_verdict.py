@@ -13,19 +13,24 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.performance.estimate import ALONE, PAIRED, Estimate, estimate, quantile, tail
 from pytest_ascend.performance.verdict import (
     ALARMS,
+    ALONE,
     CANNOT_TELL,
     NEGLIGIBLE,
     NOT_SLOWER,
+    PAIRED,
     SLOWER,
+    Estimate,
     Gate,
     Noise,
     _answer,
+    estimate,
     judge,
     line_through,
     noise_of,
+    quantile,
+    tail,
 )
 
 scipy_special, scipy_stats = pytest.importorskip("scipy.special"), pytest.importorskip("scipy.stats")

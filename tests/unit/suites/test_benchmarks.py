@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pytest_ascend.emulator.settings import USUAL_MEMORY
-from pytest_ascend.performance.estimate import PLACES
+from pytest_ascend.performance.verdict import PLACES
 from pytest_ascend.system.text import parse_size
 from suites.benchmarks import CASES, sizes
 from suites.benchmarks.operators import ROWS

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from pytest_ascend.performance.estimate import estimate
+from pytest_ascend.performance.verdict import estimate
 from suites.fusion import FORMS, PATTERNS
 from suites.fusion.test_fusion import (
     complaint_about_loss,

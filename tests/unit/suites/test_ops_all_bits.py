@@ -11,8 +11,7 @@ from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.calling import upstream
 from pytest_ascend.operators.operator import Operator
 from pytest_ascend.operators.replay import recording
-from pytest_ascend.operators.samples import Sample, call
-from pytest_ascend.operators.values import StoredTensor
+from pytest_ascend.operators.samples import Sample, StoredTensor, call
 from pytest_ascend.precision.nested import widened
 from pytest_ascend.system.bundled import folder
 from suites.ops.table import RECORDED, is_recorded

@@ -17,9 +17,8 @@ from pytest_ascend.golden import Golden, GoldenStore
 from pytest_ascend.operators import calling, replay
 from pytest_ascend.operators.callables import resolve
 from pytest_ascend.operators.replay import FORM, Entry, Recording, Unwritable, read, unpack, write
-from pytest_ascend.operators.samples import call
+from pytest_ascend.operators.samples import StoredTensor, call, laid_out
 from pytest_ascend.operators.target import Target, placed
-from pytest_ascend.operators.values import StoredTensor, laid_out
 from pytest_ascend.system.bundled import folder
 from suites.ops import CASES, REPEAT
 from suites.ops.table import OPERATORS, RECORDED, exceptions, is_recorded, target_of

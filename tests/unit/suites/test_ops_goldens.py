@@ -12,8 +12,7 @@ from pytest_ascend.operators import reference as stored
 from pytest_ascend.operators import replay
 from pytest_ascend.operators.operator import FAMILIES, FLOATS, Operator
 from pytest_ascend.operators.reference import Results, computed, golden_id, load, read
-from pytest_ascend.operators.samples import call
-from pytest_ascend.operators.values import normal
+from pytest_ascend.operators.samples import call, normal
 from pytest_ascend.system.bundled import folder
 from suites.ops import CASES
 from suites.ops.makers import exactly, unary

@@ -8,13 +8,13 @@ from hypothesis import given as given_
 from hypothesis import strategies as st
 
 from pytest_ascend.operators.calling import LAYOUTS, OFFSET, changes, contiguous, steps, surrounded
-from pytest_ascend.operators.samples import call
-from pytest_ascend.operators.values import (
+from pytest_ascend.operators.samples import (
     CHANGES,
     NAMED,
     StoredTensor,
     Values,
     Variant,
+    call,
     distinct,
     few,
     given,
