@@ -133,7 +133,7 @@ Pair: TypeAlias = tuple[Tensors, Tensors]
 
 #: Of this many calls, the digests of one are kept.
 _DIGEST_EVERY = 3
-#: Of this many calls, all but one run backward as well; of these, one follows the same call in another dtype.
+#: Of this many calls, all but one run backward as well; of so many, one follows the same call in another dtype.
 _FORWARD_ALONE_EVERY, _OTHER_DTYPE_EVERY = 3, 9
 #: Attempts to shrink a failing call.
 ATTEMPTS = 60

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -418,33 +419,27 @@ class Figures(Mapping[str, float]):
 
     def __init__(self, known: Mapping[str, float], compute: Callable[[], Mapping[str, float]]) -> None:
         self._known, self._compute = dict(known), compute
-        self._all: Mapping[str, float] | None = None
+
+    @functools.cached_property
+    def _all(self) -> Mapping[str, float]:
+        found = {**self._compute(), **self._known}
+        self._compute = dict  # its contents are no longer needed
+        return found
 
     def __getitem__(self, name: str) -> float:
-        """Return one figure."""
-        return self._known[name] if name in self._known else self._computed()[name]
+        return self._known[name] if name in self._known else self._all[name]
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the names of all."""
-        return iter(self._computed())
+        return iter(self._all)
 
     def __len__(self) -> int:
-        """Count them."""
-        return len(self._computed())
+        return len(self._all)
 
     def __bool__(self) -> bool:
-        """Return True without computing anything."""
-        return True
+        return True  # without computing anything
 
     def __repr__(self) -> str:
-        """Return what a dictionary shows."""
         return repr(dict(self))
-
-    def _computed(self) -> Mapping[str, float]:
-        if self._all is None:
-            self._all = {**self._compute(), **self._known}
-            self._compute = dict  # its contents are no longer needed
-        return self._all
 
 
 def figures(found: Measurement) -> dict[str, float]:

@@ -186,7 +186,6 @@ class without_float64(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Call a function with another dtype."""
         func = Tensor.float if func is Tensor.double else func
         given = args, dict(kwargs or {})
         args, kwargs = tree_map(lambda each: torch.float32 if each is torch.float64 else each, given)
@@ -238,12 +237,10 @@ class products_in_halves(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         self.used = False
 
     def __enter__(self) -> Any:
-        """Begin."""
         _active.append(self)
         return super().__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *exception: object) -> None:
-        """End."""
         _active.remove(self)
         super().__exit__(*exception)  # type: ignore[no-untyped-call]
 
@@ -273,20 +270,17 @@ class cann_formulas(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
         self.way = "device" if on_device else "reference"
 
     def __enter__(self) -> Any:
-        """Begin."""
         _active.append(self)
         # torch forgets the mode where a reentrant checkpoint computes again, within a backward pass.
         functional.gelu = functools.partial(self._call, self._usual, "gelu")
         return super().__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *exception: object) -> None:
-        """End."""
         _active.remove(self)
         functional.gelu = self._usual
         super().__exit__(*exception)  # type: ignore[no-untyped-call]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Call a function by its other formula."""
         name = str(getattr(func, "__name__", "")).partition(".")[0]
         return self._call(func, name, *args, **(kwargs or {}))
 

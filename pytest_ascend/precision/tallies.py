@@ -246,29 +246,14 @@ class Word(NamedTuple):
 WORDS = {torch.float32: Word(np.int32, 23, 127, 0xFF << 23), torch.float64: Word(np.int64, 52, 1023, 0x7FF << 52)}
 
 
-class Buffer(NamedTuple):
-    """One array under four names: floats and integers of the same size, of numpy and of torch."""
-
-    floats: Floats
-    integers: Ints
-    tensor: Tensor
-    integer_tensor: Tensor
-
-
 class Dense:
     """Adds chunks of ``size`` elements of one dtype (float32 or float64) to sums; used by one thread."""
 
     def __init__(self, size: int, dtype: torch.dtype) -> None:
-        self.size = size
-        self.dtype = dtype
-        self._word = WORDS[dtype]
-        self._buffers = []
-        for _ in range(6):
-            tensor = torch.empty(size, dtype=dtype, device="cpu")
-            integers = tensor.numpy().view(self._word.integer)
-            self._buffers.append(Buffer(tensor.numpy(), integers, tensor, torch.from_numpy(integers)))
-        self._mask = np.empty(size, np.bool_)
-        self._is_exact = size <= EXACT_UP_TO
+        self.size, self._word, self._is_exact = size, WORDS[dtype], size <= EXACT_UP_TO
+        #: Differences, errors, magnitudes of expected values, reciprocals of their ulp, and errors in ulp.
+        self._arrays = [torch.empty(size, dtype=dtype, device="cpu").numpy() for _ in range(5)]
+        self._octaves, self._mask = np.empty(size, self._word.integer), np.empty(size, np.bool_)
 
     def add(self, sums: Sums, actual: Tensor, expected: Tensor, start: int) -> bool:
         """Add a chunk (contiguous, on the CPU) to ``sums``; its first element is number ``start``.
@@ -277,16 +262,16 @@ class Dense:
         """
         if not self.size:
             return True
-        difference, error, magnitude, *_ = self._buffers
-        np.subtract(actual.numpy(), expected.numpy(), out=difference.floats)
-        np.abs(difference.floats, out=error.floats)
-        np.abs(expected.numpy(), out=magnitude.floats)
-        lowest, highest = float(np.minimum.reduce(magnitude.floats)), float(np.maximum.reduce(magnitude.floats))
-        furthest = float(np.maximum.reduce(error.floats))
+        difference, error, magnitude, *_ = self._arrays
+        np.subtract(actual.numpy(), expected.numpy(), out=difference)
+        np.abs(difference, out=error)
+        np.abs(expected.numpy(), out=magnitude)
+        lowest, highest = float(np.minimum.reduce(magnitude)), float(np.maximum.reduce(magnitude))
+        furthest = float(np.maximum.reduce(error))
         if not (furthest < math.inf and highest <= sums.format.largest):
             return False
         if furthest > sums.abs_max or sums.abs_argmax < 0:
-            sums.abs_max, sums.abs_argmax = furthest, start + int(error.floats.argmax())
+            sums.abs_max, sums.abs_argmax = furthest, start + int(error.argmax())
         sums.count += self.size
         sums.expected_max = max(sums.expected_max, highest)
         self._octaves_and_inverse(sums.format, lowest)
@@ -297,7 +282,7 @@ class Dense:
         square = _dot(expected.numpy(), expected.numpy())
         sums.expected_square_sum += square
         if furthest:
-            sums.square_sum += _dot(difference.floats, difference.floats)
+            sums.square_sum += _dot(difference, difference)
             if not sums.is_beside:
                 self._add_figures(sums, actual, expected, lowest)
             self._add_ulps(sums, expected)
@@ -310,76 +295,74 @@ class Dense:
 
     def _add_spread(self, sums: Sums, ulps: Floats | None) -> None:
         """Add errors in ulp to the distribution: a few one by one, many by their bins."""
-        octaves, word = self._buffers[3], self._word
+        word = self._word
         if self._is_exact:
             errors = np.zeros(self.size) if ulps is None else ulps.astype(np.float64)
-            sums.spread.add(octaves.integers.astype(np.int64) // BINS, errors)
+            sums.spread.add(self._octaves.astype(np.int64) // BINS, errors)
         elif ulps is None:
-            sums.spread.count(octaves.integer_tensor)
+            sums.spread.count(torch.from_numpy(self._octaves))
         else:
-            buffer = self._buffers[-1]
-            buffer.tensor.clamp_(*SPREAD_RANGE)
-            keys = np.right_shift(buffer.integers, word.shift - 3, out=buffer.integers)
+            keys = torch.from_numpy(ulps).clamp_(*SPREAD_RANGE).numpy().view(word.integer)
+            np.right_shift(keys, word.shift - 3, out=keys)
             keys -= (word.bias + LOWEST_ULP_EXPONENT) << 3
-            keys += octaves.integers
-            sums.spread.count(buffer.integer_tensor)
+            keys += self._octaves
+            sums.spread.count(torch.from_numpy(keys))
 
     def _note_beyond(self, sums: Sums, furthest: float, lowest: float) -> None:
         """Keep errors too large for the spread's bins: the expected value is then much smaller than the error."""
-        _, error, magnitude, octaves, inverse, _ = self._buffers
+        _, error, magnitude, inverse, _ = self._arrays
         bound = furthest * 2.0**sums.format.digits / BEYOND_ULPS
         if lowest < bound:
-            places = np.flatnonzero((magnitude.floats < bound) & (error.floats > 0))
-            errors, inverses = (each.floats[places].astype(np.float64) for each in (error, inverse))
+            places = np.flatnonzero((magnitude < bound) & (error > 0))
+            errors, inverses = (each[places].astype(np.float64) for each in (error, inverse))
             ulps = errors * inverses * 2.0 ** (sums.format.digits - 2)
-            sums.spread.note_beyond(octaves.integers[places] // BINS, ulps)
+            sums.spread.note_beyond(self._octaves[places] // BINS, ulps)
 
     def _add_figures(self, sums: Sums, actual: Tensor, expected: Tensor, lowest: float) -> None:
         """Add what only the figures of a verdict need: products, and relative errors."""
-        _, error, magnitude, *_, ratio = self._buffers
+        _, error, magnitude, _, ratio = self._arrays
         sums.actual_square_sum += _dot(actual.numpy(), actual.numpy())
         sums.product_sum += _dot(actual.numpy(), expected.numpy())
-        sums.abs_sum += float(error.tensor.sum(dtype=torch.float64))
-        np.divide(error.floats, magnitude.floats, out=ratio.floats)
+        sums.abs_sum += float(torch.from_numpy(error).sum(dtype=torch.float64))
+        np.divide(error, magnitude, out=ratio)
         if lowest == 0:
-            ratio.floats[(magnitude.floats == 0) & (error.floats == 0)] = 0
-        largest = float(np.maximum.reduce(ratio.floats))
-        sums.rel_sum += float(ratio.tensor.sum(dtype=torch.float64))
+            ratio[(magnitude == 0) & (error == 0)] = 0
+        largest = float(np.maximum.reduce(ratio))
+        sums.rel_sum += float(torch.from_numpy(ratio).sum(dtype=torch.float64))
         sums.rel_max = max(sums.rel_max, largest)
         for place, share in enumerate(SHARES):
             within = self.size
             if largest > share:
-                within = int(np.count_nonzero(np.less_equal(ratio.floats, share, out=self._mask)))
+                within = int(np.count_nonzero(np.less_equal(ratio, share, out=self._mask)))
             sums.within[place] += within
 
     def _add_ulps(self, sums: Sums, expected: Tensor) -> None:
         """Add errors in ulp, signed and unsigned; the last step, since it overwrites the other arrays."""
-        signed, sign, _, _, inverse, ulps = self._buffers
-        np.multiply(signed.floats, inverse.floats, out=signed.floats)
-        np.multiply(signed.floats, signed.floats.dtype.type(2.0 ** (sums.format.digits - 2)), out=signed.floats)
-        np.abs(signed.floats, out=ulps.floats)
-        sums.ulp_max = max(sums.ulp_max, float(np.maximum.reduce(ulps.floats)))
-        sums.ulp_sum += float(ulps.tensor.sum(dtype=torch.float64))
-        sums.ulp_square_sum += _dot(ulps.floats, ulps.floats)
-        signed.tensor.clamp_(-1, 1)
-        sums.upward_sum += float(signed.tensor.sum())
-        np.sign(expected.numpy(), out=sign.floats)
-        sums.outward_sum += products(signed.floats, sign.floats)
-        self._add_spread(sums, ulps.floats)
+        signed, sign, _, inverse, ulps = self._arrays
+        np.multiply(signed, inverse, out=signed)
+        np.multiply(signed, signed.dtype.type(2.0 ** (sums.format.digits - 2)), out=signed)
+        np.abs(signed, out=ulps)
+        sums.ulp_max = max(sums.ulp_max, float(np.maximum.reduce(ulps)))
+        sums.ulp_sum += float(torch.from_numpy(ulps).sum(dtype=torch.float64))
+        sums.ulp_square_sum += _dot(ulps, ulps)
+        sums.upward_sum += float(torch.from_numpy(signed).clamp_(-1, 1).sum())
+        np.sign(expected.numpy(), out=sign)
+        sums.outward_sum += products(signed, sign)
+        self._add_spread(sums, ulps)
 
     def _octaves_and_inverse(self, form: Format, lowest: float) -> None:
         """Compute, for each expected value, BINS times the number of its octave, and the reciprocal of its ulp.
 
         The latter is divided by ``2 ** (digits - 2)``, so that it stays finite for the smallest ulp.
         """
-        _, _, magnitude, octaves, inverse, _ = self._buffers
-        word, raised = self._word, octaves.integers
-        np.bitwise_and(magnitude.integers, word.exponent_bits, out=raised)
+        word, raised = self._word, self._octaves
+        magnitude, inverse = (each.view(word.integer) for each in self._arrays[2:4])
+        np.bitwise_and(magnitude, word.exponent_bits, out=raised)
         bounded = raised
         if lowest < 2.0**form.emin:
             floor = max(form.emin + word.bias, 1) << word.shift
-            bounded = np.maximum(raised, floor, out=inverse.integers)
-        np.subtract(word.exponent_bits, bounded, out=inverse.integers)
+            bounded = np.maximum(raised, floor, out=inverse)
+        np.subtract(word.exponent_bits, bounded, out=inverse)
         np.right_shift(raised, word.shift, out=raised)
         raised += ZERO_EXPONENT - word.bias
         if lowest < 2.0 ** (1 - word.bias):
@@ -387,9 +370,9 @@ class Dense:
         raised *= BINS
 
     def _add_blocks(self, sums: Sums) -> None:
-        _, error, _, _, inverse, ulps = self._buffers
-        np.divide(ulps.floats.dtype.type(2.0 ** (2 - sums.format.digits)), inverse.floats, out=ulps.floats)
-        errors, roundings = (each.astype(np.float64) for each in (error.floats, ulps.floats))
+        _, error, _, inverse, ulps = self._arrays
+        np.divide(ulps.dtype.type(2.0 ** (2 - sums.format.digits)), inverse, out=ulps)
+        errors, roundings = (each.astype(np.float64) for each in (error, ulps))
         sums.blocks.append((mean_squares(errors, sums.block), mean_squares(roundings, sums.block)))
 
 
