@@ -106,9 +106,8 @@ def read(folder: Path) -> dict[Case, Call]:
     Raises UsageError if the folder does not exist, or has no case.
     """
     if not folder.is_dir():
-        raise UsageError(
-            f"--ascend-cases={folder}: there is no such folder", hint="name a checkout with ATK or TTK cases"
-        )
+        hint = "name a checkout with ATK or TTK cases"
+        raise UsageError(f"--ascend-cases={folder}: there is no such folder", hint=hint)
     found: dict[Case, Call] = {}
     paths = sorted(path for path in folder.rglob("*") if path.suffix in {".json", ".csv"})
     for path in paths[:FILES]:
@@ -125,10 +124,8 @@ def read(folder: Path) -> dict[Case, Call]:
             case = Case(suite="user", subject=subject, property=f"{NOT_RUN}-{index}", family=subject)
             found[case] = Call(name=subject, why=f"{count} cases of {path.name}: {why}")
     if not found:
-        raise UsageError(
-            f"--ascend-cases={folder}: there are no cases",
-            hint="ATK's are JSON lists with inputs, TTK's CSV with api_name",
-        )
+        hint = "ATK's are JSON lists with inputs, TTK's CSV with api_name"
+        raise UsageError(f"--ascend-cases={folder}: there are no cases", hint=hint)
     return found
 
 

@@ -296,9 +296,8 @@ def _samples(operator: Operator, dtype: str) -> tuple[Sample, ...]:
         own, times = _described(sample, make), seen[sample.name]
         found.append(own if times == 1 else replace(own, name=f"{sample.name} #{times}"))
     if not found and not operator.one_set_of_inputs:
-        raise UsageError(
-            f"the operator {operator.name!r} has no calls in {dtype}", hint="have its inputs= give at least one call"
-        )
+        hint = "have its inputs= give at least one call"
+        raise UsageError(f"the operator {operator.name!r} has no calls in {dtype}", hint=hint)
     return tuple(found)
 
 
@@ -346,10 +345,8 @@ def cases_of(
     for operator in operators:
         wrong = [each for each in operator.dtypes if not isinstance(getattr(torch, each, None), torch.dtype)]
         if wrong or not operator.dtypes:
-            raise UsageError(
-                f"the operator {operator.name!r} has the dtypes {operator.dtypes!r}",
-                hint='name dtypes of torch: ("float32", "float16")',
-            )
+            hint = 'name dtypes of torch: ("float32", "float16")'
+            raise UsageError(f"the operator {operator.name!r} has the dtypes {operator.dtypes!r}", hint=hint)
     level = level or usual_level
     return tuple(
         Case(

@@ -180,10 +180,8 @@ def ratio(numbers: Numbers, _form: Format) -> Published:
 
     def add(actual: Floats, expected: Floats, *reference_runs: Floats) -> None:
         if not reference_runs:
-            raise UsageError(
-                "standard benchmark-ratio needs the result of a second device",
-                hint="give reference_runs=..., the same function run on the CPU in the same dtype",
-            )
+            hint = "give reference_runs=..., the same function run on the CPU in the same dtype"
+            raise UsageError("standard benchmark-ratio needs the result of a second device", hint=hint)
         ours.add(actual, expected)
         finite = np.isfinite(reference_runs[0])
         theirs.add(reference_runs[0][finite], expected[finite])

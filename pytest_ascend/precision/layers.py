@@ -240,9 +240,8 @@ def layers(
     )
     report = LayerReport(layers=judged, note=note)
     if not any(each.forward for each in judged) and (why := next((each.note for each in judged), "")):
-        raise UsageError(
-            f"no layer of {type(model).__name__} can be judged: {why}", hint="judge its parts by themselves"
-        )
+        hint = "judge its parts by themselves"
+        raise UsageError(f"no layer of {type(model).__name__} can be judged: {why}", hint=hint)
     if report.first is None:
         return report
     wrong = next(call for call, layer in zip(calls, report.layers, strict=True) if layer is report.first)

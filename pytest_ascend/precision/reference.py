@@ -197,10 +197,8 @@ class Source:
                 depends = self.depends_on_seed(found)
             if (drawn := sorted(seen.names & RANDOM - DRAWN_ON_CPU)) and depends:
                 name = getattr(self.subject, "__name__", type(self.subject).__name__)
-                raise UsageError(
-                    f"{name} draws random numbers ({', '.join(drawn)}): a device draws others",
-                    hint="give the numbers as an argument, or switch dropout off: model.eval()",
-                )
+                hint = "give the numbers as an argument, or switch dropout off: model.eval()"
+                raise UsageError(f"{name} draws random numbers ({', '.join(drawn)}): a device draws others", hint=hint)
         self._shapes = [_strided(each).shape for each in tensors_in(found)]
         if _owner(self.subject) is None:  # a function may capture what changes later: call it now
             self._leaves(Mode(self.autocast), USUAL)

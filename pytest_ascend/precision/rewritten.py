@@ -56,17 +56,14 @@ def models(
     check_module(model)
     check_module(original)
     if not isinstance(names, Mapping | None):
-        raise UsageError(
-            f"names is {names!r:.80}", hint="give a mapping: {'name in the model': 'name in the original'}"
-        )
+        hint = "give a mapping: {'name in the model': 'name in the original'}"
+        raise UsageError(f"names is {names!r:.80}", hint=hint)
     ours, theirs = ({name for name, _ in each.named_modules()} for each in (model, original))
     pairs = dict(names) if names is not None else {name: name for name, _ in model.named_modules() if name in theirs}
     for wanted, known, title in ((pairs, ours, "model"), (pairs.values(), theirs, "original")):
         if missing := [name for name in wanted if name not in known]:
-            raise UsageError(
-                f"the {title} has no module {missing[0]!r}",
-                hint="give names as named_modules() of the model lists them",
-            )
+            hint = "give names as named_modules() of the model lists them"
+            raise UsageError(f"the {title} has no module {missing[0]!r}", hint=hint)
     outputs = partial(_calls_and_outputs, frozenset(pairs.values()))
     expected = Source(copy.deepcopy(original), inputs, kwargs, call=outputs, counts=COUNTS_OF_MANY).exact()
     args, named = (mapped(each, lambda tensor: tensor.to(device)) for each in (inputs, kwargs))
@@ -79,9 +76,8 @@ def models(
     judged = [_against(call, key, expected[key], copies) for call, key in found]
     layers = _without_inner_values([call for call, _ in found], judged)
     if not layers:
-        raise UsageError(
-            "the models have no module in common that both call", hint="say with names={...} which modules correspond"
-        )
+        hint = "say with names={...} which modules correspond"
+        raise UsageError("the models have no module in common that both call", hint=hint)
     report = LayerReport(layers=layers, note=note)
     innermost = [each for each in found if not copies[0].has_parts(each[0])]
     if canaries and innermost and report.agrees:

@@ -149,10 +149,8 @@ def as_tensor(value: Any, path: str, number: torch.dtype | None = None) -> torch
         with contextlib.suppress(TypeError), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # it is only read
             return torch.from_numpy(np.asarray(value))
-    raise UsageError(
-        f"{path} is {kind(value)}, which holds no numbers that can be compared",
-        hint="give tensors, arrays, numbers, or structures of these",
-    )
+    hint = "give tensors, arrays, numbers, or structures of these"
+    raise UsageError(f"{path} is {kind(value)}, which holds no numbers that can be compared", hint=hint)
 
 
 #: The kind of numbers of a dtype; those of any other are its own. Dtypes of one kind can be compared by value.
@@ -196,10 +194,8 @@ def differences(
 def _checked(stride: Any, actual: torch.Tensor) -> tuple[int, ...]:
     found = tuple(stride) if isinstance(stride, tuple | list) else ()
     if len(found) != actual.dim() or not all(isinstance(each, int) for each in found):
-        raise UsageError(
-            f"stride is {stride!r:.80}, for a tensor of {actual.dim()} dimensions",
-            hint="give one whole number for each dimension, or True for the strides of expected",
-        )
+        hint = "give one whole number for each dimension, or True for the strides of expected"
+        raise UsageError(f"stride is {stride!r:.80}, for a tensor of {actual.dim()} dimensions", hint=hint)
     return found
 
 
@@ -232,10 +228,8 @@ class Request:
     def __post_init__(self) -> None:
         terms = self.accumulation
         if terms is not None and (not isinstance(terms, int) or isinstance(terms, bool) or terms < 1):
-            raise UsageError(
-                f"accumulation is {self.accumulation!r}",
-                hint="give the number of terms in each sum, at least 1, or leave it out",
-            )
+            hint = "give the number of terms in each sum, at least 1, or leave it out"
+            raise UsageError(f"accumulation is {self.accumulation!r}", hint=hint)
         if self.scale is not None and not (_is_number(self.scale) and self.scale > 0):
             hint = "give the usual sum of the terms' magnitudes, or leave it out"
             raise UsageError(f"scale is {self.scale!r}", hint=hint)
