@@ -61,9 +61,8 @@ def settings(
     if operator.exactness == FUNCTION or (backward and operator.exactness != MOVE and not summed):
         together = operator.traits.sums_all or operator.function in NORMWISE
         shaken = partial(perturbed, ulps=operator.ulps, propagated=PROPAGATED if backward else 0.0, together=together)
-        reference_runs.append(
-            {name: [*map(shaken, each.expected, each.reference_runs[0])] for name, each in results.items()}
-        )
+        runs = {name: [*map(shaken, each.expected, each.reference_runs[0])] for name, each in results.items()}
+        reference_runs.append(runs)
     # One term would tell the judge that each element is rounded once: a function may have sums inside.
     once = operator.exactness != FUNCTION and (summed or not backward)
     return {"reference_runs": Samples(reference_runs), "accumulation": terms if once or terms > 1 else None}
@@ -98,11 +97,8 @@ def sizes_of_sums(
             if backward:
                 found = _magnitudes_in_gradients(operator, sample, dtype, np.broadcast_shapes(*shapes))
             else:
-                found = [
-                    *calling.forward(
-                        operator, operator.function, *calling.on_tensors(calling.magnitude, (args, kwargs))
-                    )
-                ]
+                args, kwargs = calling.on_tensors(calling.magnitude, (args, kwargs))
+                found = [*calling.forward(operator, operator.function, args, kwargs)]
         except Exception:  # noqa: BLE001 - the operator takes no such numbers, or no such shapes
             return []
         longest = calling.most_elements(shapes) if backward else max(map(math.prod, shapes), default=0)
@@ -135,11 +131,8 @@ def _usual_size(values: torch.Tensor) -> float:
 def overflows(result: Results) -> bool:
     """Whether the CPU itself leaves the dtype's range on the way to a result within it: then nothing is promised."""
     pairs = zip(result.reference_runs[0], result.expected, strict=True)
-    return any(
-        bool((right.to(own.dtype).isfinite() & ~own.isfinite()).any())
-        for own, right in pairs
-        if own is not None and right is not None and own.is_floating_point()
-    )
+    known = ((own, right) for own, right in pairs if own is not None and right is not None and own.is_floating_point())
+    return any(bool((right.to(own.dtype).isfinite() & ~own.isfinite()).any()) for own, right in known)
 
 
 def is_unsure(result: Results) -> bool:
@@ -342,9 +335,8 @@ def determined(target: Target, call: Call, actual: Tensors, result: Results) -> 
     asked = OpenCall(*PROMISES[target.operator.function], args, kwargs, ())
     with unseen():
         try:
-            return [
-                asked.determined(each[0] if len(each) == 1 else each) for each in (actual, result.reference_runs[0])
-            ]
+            both = (actual, result.reference_runs[0])
+            return [asked.determined(each[0] if len(each) == 1 else each) for each in both]
         except (IndexError, RuntimeError, TypeError, ValueError):
             return None
 
@@ -454,9 +446,8 @@ def reached(operator: Operator, sample: Sample, dtype: torch.dtype, *, backward:
     are returned, as others may have some more; more than there are where that cannot be found out.
     """
     with unseen(), torch.enable_grad():
-        args, kwargs = calling.on_tensors(
-            lambda each: widened(each).nan_to_num(1.0, 1.0, 1.0), sample.arguments(operator.name, dtype)
-        )
+        given = sample.arguments(operator.name, dtype)
+        args, kwargs = calling.on_tensors(lambda each: widened(each).nan_to_num(1.0, 1.0, 1.0), given)
         (leaf,) = calling.tensors((args, kwargs))
         if not leaf.is_floating_point():
             return _UNKNOWN

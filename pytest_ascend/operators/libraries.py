@@ -45,10 +45,8 @@ def load(name: str) -> None:
         importlib.import_module(library.module)
     except Exception as error:
         said = one_line(f"{type(error).__name__}: {error}")[:300]
-        raise UsageError(
-            f"--ascend-library={name}: {library.module} cannot be imported: {said}",
-            hint="install it in this Python, built for this CANN and this torch_npu",
-        ) from error
+        hint = "install it in this Python, built for this CANN and this torch_npu"
+        raise UsageError(f"--ascend-library={name}: {library.module} cannot be imported: {said}", hint=hint) from error
     if name not in _LOADED:
         _LOADED[name] = _registered() - before
     if not operators(name):

@@ -310,12 +310,8 @@ def _described(sample: Sample, make: InputFactory) -> Sample:
             return leaf
         if id(leaf) not in known:
             follows = leaf.dtype == make.dtype and (leaf.is_floating_point() or leaf.is_complex())
-            known[id(leaf)] = StoredTensor(
-                tensor=leaf.detach().contiguous(),
-                follows=follows,
-                grad=leaf.requires_grad,
-                stride=None if leaf.is_contiguous() else leaf.stride(),
-            )
+            tensor, stride = leaf.detach().contiguous(), None if leaf.is_contiguous() else leaf.stride()
+            known[id(leaf)] = StoredTensor(tensor=tensor, follows=follows, grad=leaf.requires_grad, stride=stride)
         return known[id(leaf)]
 
     return sample.with_sources(described)

@@ -317,9 +317,8 @@ def in_any_order(
         is_rounded = any(not own.equal(x.to(own.dtype)) and bool(own.isfinite().all()) for own, x in known)
         if not (is_rounded or operator.traits.sums_inputs):
             return results
-        args, kwargs = calling.on_tensors(
-            calling.magnitude if not backward else widened, sample.arguments(operator.name, dtype)
-        )
+        given = sample.arguments(operator.name, dtype)
+        args, kwargs = calling.on_tensors(widened if backward else calling.magnitude, given)
         try:
             leaves = calling.with_grad(sample, (args, kwargs), dtype) if backward else []
             found: Tensors = [*calling.forward(operator, operator.function, args, kwargs)]

@@ -194,9 +194,8 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
             if number % _DIGEST_EVERY == 0:
                 with unseen():
                     inputs = judging.digest(calling.tensors(target.on_cpu(each.sample))) if is_forward else inputs
-                compare.digests[call.name] = judging.call_digests(
-                    target.operator, inputs, pair[0], backward=call.direction == BACKWARD
-                )
+                backward = call.direction == BACKWARD
+                compare.digests[call.name] = judging.call_digests(target.operator, inputs, pair[0], backward=backward)
             answered += [(call, pair)] if canaries else []
             if same := _alike(pair):
                 exact.append(same)

@@ -7,13 +7,14 @@ import importlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from pytest_ascend.migration.target import TargetModel
 from pytest_ascend.parity.ensemble import MOVED_BY, move
+from pytest_ascend.parity.training import moved
 from pytest_ascend.precision import Samples
 from pytest_ascend.precision.capture import casting
 from pytest_ascend.precision.formats import ALLOWANCES
@@ -23,6 +24,8 @@ from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.system.errors import UsageError
 
+#: The dtype that autocast computes in, None without.
+Autocast: TypeAlias = torch.dtype | None
 #: Tokens that are generated; further reference runs: of moved weights, and in other orders of summation.
 TOKENS, MOVES, ORDERS = 6, 4, (0, 1)
 
@@ -45,20 +48,13 @@ class Continuation:
 
 
 def continued(
-    model: nn.Module,
-    inputs: Mapping[str, Any],
-    device: torch.device,
-    autocast: torch.dtype | None = None,
-    tokens: Tensor | None = None,
+    model: nn.Module, inputs: Mapping[str, Any], device: torch.device, autocast: Autocast, tokens: Tensor | None = None
 ) -> Continuation:
     """Continue the prompts greedily with ``generate`` and its cache on a device, or with given ``tokens``."""
     code: Any = importlib.import_module("transformers")  # optional
-    dtype = next(model.parameters()).dtype
-    given = {
-        name: each.to(device=device, dtype=dtype if each.is_floating_point() else each.dtype)
-        for name, each in inputs.items()
-        if name != "labels" and isinstance(each, Tensor)
-    }
+
+    tensors = {name: each for name, each in inputs.items() if name != "labels" and isinstance(each, Tensor)}
+    given = moved(device, next(model.parameters()).dtype, tensors)
     mask = given.get("attention_mask")
     if mask is not None and not bool(mask[:, -1].all()):
         # Padding moves to the left, where no text ends, in tokens and what belongs to each of them.
@@ -113,7 +109,7 @@ def of_target(
     target: TargetModel,
     device: torch.device,
     dtype: torch.dtype,
-    autocast: torch.dtype | None = None,
+    autocast: Autocast = None,
     tokens: Tensor | None = None,
 ) -> Continuation:
     """Return the continuation by a copy of a user's model, in evaluation mode and a dtype."""
@@ -131,9 +127,7 @@ class Generation:
     model: nn.Module
 
     @classmethod
-    def of(
-        cls, target: TargetModel, device: torch.device, dtype: torch.dtype, autocast: torch.dtype | None
-    ) -> Generation:
+    def of(cls, target: TargetModel, device: torch.device, dtype: torch.dtype, autocast: Autocast) -> Generation:
         """Compute all, for a user's model in a dtype. Raises UsageError for one that does not continue texts."""
         can = getattr(target.model, "can_generate", None)
         if not (callable(can) and can() and isinstance(target.kwargs.get("input_ids"), Tensor)):

@@ -327,11 +327,8 @@ def call_again(
     for spot, gradient in leaks:
         values = seen[spot.name][spot.number][0 if spot.is_input else 1]
         pairs.append((tensors_in(values)[spot.place], gradient))
-    return output, [
-        (tensor, gradient.to(tensor.device, tensor.dtype))
-        for tensor, gradient in pairs
-        if gradient is not None and tensor.requires_grad
-    ]
+    wanted = [(tensor, gradient) for tensor, gradient in pairs if gradient is not None and tensor.requires_grad]
+    return output, [(tensor, gradient.to(tensor.device, tensor.dtype)) for tensor, gradient in wanted]
 
 
 def _own(tensor: Tensor) -> Tensor:

@@ -73,10 +73,8 @@ def octaves(results: Sequence[Entries], form: Format, lowest: int, length: int) 
     maxima = np.zeros((3, len(results) * length))
     for maximum, values in zip(maxima, (excess, ulps, error), strict=True):
         np.maximum.at(maximum, places, values)
-    sums = [
-        np.bincount(places, weights=weights, minlength=len(results) * length).reshape(shape)
-        for weights in (counts, *(counts * np.square(each) for each in (excess, ulps, middle)))
-    ]
+    weights = [counts, *(counts * np.square(each) for each in (excess, ulps, middle))]
+    sums = [np.bincount(places, each, minlength=len(results) * length).reshape(shape) for each in weights]
     excess_max, ulps_max, error_max = (each.reshape(shape) for each in maxima)
     return Octaves(lowest, sums[0], excess_max, sums[1], ulps_max, sums[2], sums[3], error_max)
 

@@ -63,11 +63,7 @@ FORMATS: dict[torch.dtype, Format] = {
 }
 
 #: The real dtype of each complex one.
-REAL_PARTS: dict[torch.dtype, torch.dtype] = {
-    torch.complex32: torch.float16,
-    torch.complex64: torch.float32,
-    torch.complex128: torch.float64,
-}
+REAL_PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 
 
 #: Integers of the size of a number, by its bytes.

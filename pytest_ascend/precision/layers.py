@@ -235,9 +235,8 @@ def layers(
     truth = {(call.name, call.number): call for call in reference}
     innermost = [call for call in calls if not again.has_parts(call)]
     blind = canaries.one_of(innermost) if canaries and innermost else None
-    judged = tuple(
-        again.judge(call, truth.get((call.name, call.number)), canaries if call is blind else None) for call in calls
-    )
+    pairs = [(call, truth.get((call.name, call.number))) for call in calls]
+    judged = tuple(again.judge(call, right, canaries if call is blind else None) for call, right in pairs)
     report = LayerReport(layers=judged, note=note)
     if not any(each.forward for each in judged) and (why := next((each.note for each in judged), "")):
         hint = "judge its parts by themselves"
