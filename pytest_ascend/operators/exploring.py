@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pytest_ascend.operators import sweep
 from pytest_ascend.operators.generator import Generated, generate, resized
@@ -82,6 +82,10 @@ class Finding:
         return found
 
 
+#: Gets the finding of a wrong call.
+Keep: TypeAlias = Callable[[Finding], object]
+
+
 def cases(
     known: Iterable[Case], seed: int, seconds: float, lanes: int, may_match: Callable[[Case], bool]
 ) -> tuple[tuple[Case, ...], float]:
@@ -102,13 +106,7 @@ def cases(
 
 
 def explore(
-    target: Target,
-    compare: PrecisionCompare,
-    measure: Measure,
-    *,
-    seed: int,
-    seconds: float,
-    keep: Callable[[Finding], object],
+    target: Target, compare: PrecisionCompare, measure: Measure, *, seed: int, seconds: float, keep: Keep
 ) -> None:
     """Run rounds until the time is up. Raises WrongCall at the first wrong call, which is kept."""
     until, asked, turn = time.monotonic() + seconds, Counter[str](), 0

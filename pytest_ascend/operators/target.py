@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -22,6 +22,8 @@ from pytest_ascend.system.dispatching import unseen
 
 #: Directions of a call beside "", for its results: for the gradients of its inputs, or to change its first tensor.
 BACKWARD, IN_PLACE = "backward", "in place"
+#: Where a program finds the operator of a user: the lines that import it, and its expression.
+Origin: TypeAlias = tuple[Sequence[str], str]
 #: The direction of a property's calls, where it is not "".
 DIRECTIONS = {"backward": BACKWARD, "backward-layout": BACKWARD, "in-place": IN_PLACE}
 
@@ -54,16 +56,10 @@ class Target:
     """An operator in one dtype, for one property, on one device, with its expected results."""
 
     def __init__(
-        self,
-        case: Case,
-        operator: Operator,
-        reference: Reference,
-        device: torch.device,
-        origin: tuple[Sequence[str], str] | None = None,
+        self, case: Case, operator: Operator, reference: Reference, device: torch.device, origin: Origin | None = None
     ) -> None:
         self.case, self.operator, self.device = case, operator, device
         self.dtype: torch.dtype = getattr(torch, case.dtype)
-        #: Where a program finds the operator of a user: the lines that import it, and its expression.
         self.origin = origin
         #: What generated calls varied, and their number: see sweep.run.
         self.varied: Mapping[str, int] = {}

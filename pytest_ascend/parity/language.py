@@ -7,7 +7,7 @@ import importlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from pytest_ascend.migration.target import TargetModel
 from pytest_ascend.parity.ensemble import MOVED_BY, move
 from pytest_ascend.parity.training import moved
 from pytest_ascend.precision import Samples
-from pytest_ascend.precision.capture import casting
+from pytest_ascend.precision.capture import Autocast, casting
 from pytest_ascend.precision.formats import ALLOWANCES
 from pytest_ascend.precision.orders import other_order
 from pytest_ascend.precision.stand_ins import products_in_float32, stand_ins
@@ -24,8 +24,6 @@ from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.system.errors import UsageError
 
-#: The dtype that autocast computes in, None without.
-Autocast: TypeAlias = torch.dtype | None
 #: Tokens that are generated; further reference runs: of moved weights, and in other orders of summation.
 TOKENS, MOVES, ORDERS = 6, 4, (0, 1)
 

@@ -80,6 +80,8 @@ class Call:
         return f"{self.name or '(model)'}" + (f" (call {self.number + 1})" if self.number else "")
 
 
+#: The dtype that autocast computes in, None without.
+Autocast: TypeAlias = torch.dtype | None
 #: Parameters that were replaced for one call: the module, the name, and the original parameter.
 Lent: TypeAlias = list[tuple[nn.Module, str, Any]]
 
@@ -336,9 +338,7 @@ def _own(tensor: Tensor) -> Tensor:
     return tensor.clone() if tensor.requires_grad and torch.is_grad_enabled() else tensor
 
 
-def run(
-    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], autocast: torch.dtype | None, backward: bool
-) -> tuple[Any, list[Call]]:
+def run(model: nn.Module, args: Any, kwargs: Any, autocast: Autocast, backward: bool) -> tuple[Any, list[Call]]:
     """Run a model and record every call; on request also backwards, from fixed random gradients of its outputs."""
     recorder = Recorder(model)
     device = next((each.device.type for each in tensors_in((args, kwargs, list(model.parameters())))), "cpu")
@@ -362,6 +362,6 @@ def seed_gradient(result: Tensor) -> Tensor:
     return values.to(dtype=result.dtype, device=result.device)
 
 
-def casting(device: str, autocast: torch.dtype | None) -> contextlib.AbstractContextManager[Any]:
+def casting(device: str, autocast: Autocast) -> contextlib.AbstractContextManager[Any]:
     """Return the autocast context, or none."""
     return contextlib.nullcontext() if autocast is None else torch.autocast(device, dtype=autocast)

@@ -52,11 +52,7 @@ class Measurement:
 
 
 def measure(
-    actual: torch.Tensor,
-    expected: torch.Tensor,
-    reference_runs: Sequence[torch.Tensor],
-    form: Format,
-    observer: Observer | None = None,
+    actual: Tensor, expected: Tensor, reference_runs: Sequence[Tensor], form: Format, observer: Observer | None = None
 ) -> Measurement:
     """Measure real floating-point tensors of equal shape; ``form`` is the format that defines ulps."""
     block = block_size(actual.numel()) if reference_runs and actual.numel() > EXACT_UP_TO // 32 else 0

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from pytest_ascend.precision.canaries import Canaries
-from pytest_ascend.precision.capture import Call, Part, call_again, casting, kept, run
+from pytest_ascend.precision.capture import Autocast, Call, Part, call_again, casting, kept, run
 from pytest_ascend.precision.choices import RANDOM
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.diagnosis import without_hf32
@@ -401,7 +401,7 @@ class Steps(EagerDispatchMode):
 
 
 def first_wrong_operator(
-    modules: Mapping[str, nn.Module], call: Call, device: str | torch.device, autocast: torch.dtype | None
+    modules: Mapping[str, nn.Module], call: Call, device: str | torch.device, autocast: Autocast
 ) -> tuple[str, int]:
     """Repeat a module's call on the device, and return the first operator that is wrong by itself ("" for none).
 

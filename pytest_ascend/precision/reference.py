@@ -24,7 +24,7 @@ from pytest_ascend.precision.choices import (
     OperatorNames,
     moved_decisions,
 )
-from pytest_ascend.precision.nested import mapped, tensors_in, widened
+from pytest_ascend.precision.nested import Change, mapped, tensors_in, widened
 from pytest_ascend.precision.orders import EARLY, SHORT, other_order
 from pytest_ascend.precision.stand_ins import (
     autocast_elsewhere,
@@ -300,13 +300,7 @@ class Source:
         source = Source(of_call, self.args, self.kwargs, self.autocast, counts=self.counts)
         return made_by.determined, source.exact(), made_by.free
 
-    def _compute(
-        self,
-        convert: Callable[[Any], Any],
-        autocast: torch.dtype | None,
-        contexts: Iterable[Any],
-        seed: int | None = None,
-    ) -> Any:
+    def _compute(self, convert: Change, autocast: Any, contexts: Iterable[Any], seed: int | None = None) -> Any:
         owner = _owner(self.subject)
         subject = self.subject if owner is None else _copied(self.subject, owner, convert)
         args, kwargs = (mapped(each, convert) for each in (self.args, self.kwargs))
@@ -355,7 +349,7 @@ def _caches(kind: type) -> tuple[Callable[[], object], ...]:
     return tuple(each.cache_clear for each in found if callable(getattr(each, "cache_clear", None)))
 
 
-def _copied(subject: Any, owner: nn.Module, convert: Callable[[Any], Any] | None = None) -> Any:
+def _copied(subject: Any, owner: nn.Module, convert: Change | None = None) -> Any:
     """Return a subject on a CPU copy of its module, converted by ``convert`` if given."""
     module = copy.deepcopy(owner).cpu()
     if convert is not None:

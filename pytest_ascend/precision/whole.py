@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pytest_ascend.environment.chips import has_own_formulas
 from pytest_ascend.precision.canaries import Canaries
-from pytest_ascend.precision.capture import casting, seed_gradient
+from pytest_ascend.precision.capture import Autocast, casting, seed_gradient
 from pytest_ascend.precision.choices import RANDOM, OperatorNames
 from pytest_ascend.precision.compare import compare, joined
 from pytest_ascend.precision.diagnosis import without_hf32
@@ -95,19 +95,14 @@ class ModuleResults:
     model: nn.Module
     inputs: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    autocast: torch.dtype | None
+    autocast: Autocast
     expected: dict[str, Any]
     dropped: list[str]
     actual: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls,
-        model: nn.Module,
-        inputs: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        device: torch.device,
-        autocast: torch.dtype | None,
+        cls, model: nn.Module, inputs: Any, kwargs: Mapping[str, Any], device: torch.device, autocast: Autocast
     ) -> ModuleResults:
         """Compute both. Raises :class:`UsageError` for a model that uses random numbers outside dropout modules."""
         initialise(model, inputs, kwargs)
