@@ -19,7 +19,6 @@ import msgspec
 import numpy as np
 
 from pytest_ascend.environment.versions import Version, is_version
-from pytest_ascend.performance.profiling import became_slower
 from pytest_ascend.performance.settings import Settings, differences
 from pytest_ascend.performance.verdict import (
     CANNOT_TELL,
@@ -75,7 +74,7 @@ class MeasuredRun:
 class Baseline:
     """Measurements of one stack: ``benchmarks`` by case id, ``settings`` that change times.
 
-    ``profiles`` are the microseconds of each benchmark's operators, see :mod:`pytest_ascend.performance.profiling`;
+    ``profiles`` are the microseconds of each benchmark's operators, see :mod:`pytest_ascend.performance.benchmarking`;
     ``work`` is the work of one call of each, see :func:`pytest_ascend.performance.benchmarking.per_call`.
     """
 
@@ -261,6 +260,19 @@ class Comparison:
             metrics=answer.figures(),
             limit=Limit(name="slowdown", value=answer.threshold),
         )
+
+
+def became_slower(now: Mapping[str, float], before: Mapping[str, float]) -> list[str]:
+    """Return a line for each operator that takes longer than before, worst first.
+
+    If the profiles are by different clocks, only the present one is listed.
+    """
+    if before and now and not set(now) & set(before):
+        why = "the baseline has no profile of this kind"
+        return [f"operator {name}: {taken:.0f} us; {why}" for name, taken in now.items()]
+    grown = {name: now[name] - before.get(name, 0.0) for name in now}
+    worst = sorted((name for name in grown if before and grown[name] > 0), key=grown.__getitem__, reverse=True)
+    return [f"operator {name}: {before.get(name, 0.0):.0f} -> {now[name]:.0f} us" for name in worst]
 
 
 def _confirmed(first: Answer, second: Answer) -> Answer:

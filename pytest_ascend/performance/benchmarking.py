@@ -1,12 +1,15 @@
-"""The fixture ``ascend_benchmark``: time work, record its figures, compare it with its baseline."""
+"""The fixture ``ascend_benchmark``: time work, record its figures, compare it with its baseline, profile it."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import functools
 import gc
 import os
 import shutil
+import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -20,7 +23,6 @@ from pytest_ascend.environment.chips import chip_of
 from pytest_ascend.environment.identity import Identity
 from pytest_ascend.environment.npu_smi import ELSEWHERE, OTHERS, of_others, parse, parse_common, shared
 from pytest_ascend.performance.baseline import Comparison, pooled_us
-from pytest_ascend.performance.profiling import PREFIX, profile_of
 from pytest_ascend.performance.timing import FEWEST, Make, Timing, one_thread, time_rounds
 from pytest_ascend.performance.verdict import Estimate, estimate
 from pytest_ascend.records.case import Measure
@@ -293,3 +295,84 @@ def _others(device: Device) -> dict[int, int]:
     if device.kind == "cpu":
         return {}
     return {index: int(module.memory_allocated(index)) for index in range(module.device_count()) if index != own}
+
+
+#: Calls that are profiled at most, within PATIENCE_S: their minimum counts, as for times.
+CALLS, PATIENCE_S = 3, 0.2
+#: Prefixes of measurements, and of operators whose time is the NPU's.
+PREFIX, ON_NPU = "profile_us_", "npu:"
+#: torch_npu.profiler's file for each operator of torch, and the columns that are used.
+TABLE, NAME, TAKEN = "operator_details.csv", "Name", "Device Self Duration(us)"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+    """Microseconds of one call by operator, excluding operators inside it, most expensive first.
+
+    They are the host's, which for an asynchronous device is the cost of launching; or the NPU's, with the prefix
+    ON_NPU. ``remarks`` say why an NPU's are missing.
+    """
+
+    times_us: Mapping[str, float]
+    remarks: tuple[str, ...] = ()
+
+
+def profile_of(call: Callable[[], object], device: Device, profiler: Callable[[], Any] | None = None) -> Profile:
+    """Profile work on its device, by torch_npu.profiler on an NPU and by torch's elsewhere.
+
+    ``profiler`` returns the module torch_npu.profiler; by default the installed one. If it fails, the host's profile is
+    returned, with the reason.
+    """
+    times_us, reason = None, ""
+    if device.emulated:
+        reason = "an emulated device's times are the CPU's"
+    elif device.kind == "npu":
+        from pytest_ascend.device import npu
+
+        try:
+            times_us = _npu_us(call, device, (profiler or npu.profiler)())
+        except Exception as error:  # noqa: BLE001 - a missing profile must not lose the benchmark
+            reason = f"torch_npu.profiler gave nothing: {type(error).__name__}: {error}"
+    times_us = times_us or _host_us(call)
+    longest = sorted(times_us, key=times_us.__getitem__, reverse=True)[:12]
+    remarks = (f"the profile is the host's: {reason}",) if reason else ()
+    return Profile(times_us={name: times_us[name] for name in longest}, remarks=remarks)
+
+
+def _host_us(call: Callable[[], object]) -> Mapping[str, float]:
+    # Kineto, below torch's profiler, writes a line on each start and stop.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "5")
+    from torch.profiler import ProfilerActivity, profile
+
+    found: dict[str, float] = {}
+    begin = time.perf_counter()
+    for _ in range(CALLS):
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+            call()
+        times = {each.key: float(each.self_cpu_time_total) for each in profiler.key_averages() if "::" in each.key}
+        found = {name: min(taken, found.get(name, taken)) for name, taken in times.items()}
+        if time.perf_counter() - begin > PATIENCE_S:
+            break
+    return found
+
+
+def _npu_us(call: Callable[[], object], device: Device, profiler: Any) -> Mapping[str, float]:
+    """Profile one call; reading CANN's files afterwards takes seconds."""
+    with tempfile.TemporaryDirectory(prefix="pytest-ascend-profile-") as folder:
+        with profiler.profile(
+            activities=[profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.NPU],
+            on_trace_ready=profiler.tensorboard_trace_handler(folder),
+        ):
+            call()
+            device.synchronize()
+        tables = list(Path(folder).rglob(TABLE))
+        if not tables:
+            raise FileNotFoundError(f"it wrote no {TABLE}")
+        found: dict[str, float] = {}
+        with tables[0].open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):  # a table of another format raises KeyError or ValueError
+                if (taken := float(row[TAKEN])) > 0:
+                    found[ON_NPU + row[NAME]] = found.get(ON_NPU + row[NAME], 0.0) + taken
+    if not found:
+        raise ValueError(f"{TABLE} has no operator that took time on the NPU")
+    return found

@@ -16,8 +16,7 @@ from rich.table import Column, Table
 
 from pytest_ascend.performance import baseline as files
 from pytest_ascend.performance.baseline import Baseline, MeasuredRun
-from pytest_ascend.performance.benchmarking import WORK
-from pytest_ascend.performance.profiling import PREFIX
+from pytest_ascend.performance.benchmarking import PREFIX, WORK
 from pytest_ascend.performance.settings import FAULTS, NAME
 from pytest_ascend.performance.verdict import Gate, judge
 from pytest_ascend.runlog.contents import Run

@@ -3,9 +3,9 @@
 from pytest_ascend.precision.compare import PassRate, Samples, compare, pass_rate
 from pytest_ascend.precision.layers import Layer, LayerReport, plot
 from pytest_ascend.precision.layers import layers as _layers
-from pytest_ascend.precision.rewritten import models as _models
 from pytest_ascend.precision.settings import DEFAULT, STANDARDS, Standard, explain, standard_of
 from pytest_ascend.precision.whole import by_cann_too
+from pytest_ascend.precision.whole import models as _models
 from pytest_ascend.precision.whole import whole as _whole
 from pytest_ascend.records.verdict import Limit, Verdict, Worst
 

@@ -12,7 +12,7 @@ import torch
 from torch_npu.profiler.analysis.prof_view._operator_view_parser import OperatorViewParser
 
 from pytest_ascend.device.npu import Npu, profiler
-from pytest_ascend.performance.profiling import NAME, TABLE, TAKEN, profile_of
+from pytest_ascend.performance.benchmarking import NAME, TABLE, TAKEN, profile_of
 
 
 def test_the_table_and_its_columns_are_torch_npus() -> None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from pytest_ascend.precision import models
 from pytest_ascend.precision.layers import INPUTS
-from pytest_ascend.precision.rewritten import ROUNDS
+from pytest_ascend.precision.whole import ROUNDS
 from tests.meta.rewritten_bugs import CHANGES, REWRITES, Pair
 
 #: Changes without an effect among the roundings of bfloat16.

@@ -19,6 +19,7 @@ from pytest_ascend.performance.baseline import Baseline, Choice, Comparison, Mea
 from pytest_ascend.performance.benchmarking import (
     AscendBenchmark,
     MemoryUse,
+    Profile,
     Work,
     achieved,
     card_conditions,
@@ -29,7 +30,6 @@ from pytest_ascend.performance.benchmarking import (
     remarks,
     shares_of_peak,
 )
-from pytest_ascend.performance.profiling import Profile
 from pytest_ascend.performance.timing import Timing, one_thread
 from pytest_ascend.performance.verdict import Estimate, estimate
 from pytest_ascend.records.case import Stack

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from pytest_ascend.device import Cpu
-from pytest_ascend.performance import profiling
-from pytest_ascend.performance.profiling import NAME, TABLE, TAKEN, became_slower, profile_of
+from pytest_ascend.performance import benchmarking
+from pytest_ascend.performance.baseline import became_slower
+from pytest_ascend.performance.benchmarking import NAME, TABLE, TAKEN, profile_of
 
 X = torch.ones(64, 64)
 
@@ -140,7 +141,7 @@ def test_a_host_is_profiled_three_times_or_until_patience_ends(
         made.append(1)
         now[0] += seconds
 
-    monkeypatch.setattr(profiling, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(benchmarking, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     monkeypatch.setattr(torch.profiler, "profile", lambda activities: contextlib.nullcontext(NOTHING))
     assert profile_of(call, Cpu()).times_us == {}
     assert len(made) == calls
@@ -164,7 +165,7 @@ def test_the_least_of_several_profiles_counts_for_each_operator_of_the_last(monk
         events = [SimpleNamespace(key=key, self_cpu_time_total=us) for key, us in next(taken).items()]
         return contextlib.nullcontext(SimpleNamespace(key_averages=lambda: events))
 
-    monkeypatch.setattr(profiling, "time", SimpleNamespace(perf_counter=lambda: 0.0))
+    monkeypatch.setattr(benchmarking, "time", SimpleNamespace(perf_counter=lambda: 0.0))
     monkeypatch.setattr(torch.profiler, "profile", profile)
     found = profile_of(lambda: None, Cpu()).times_us
     assert list(found.items()) == [("aten::new", 4), ("aten::mm", 3), ("aten::add", 1)]

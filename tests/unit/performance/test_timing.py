@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from pytest_ascend.device import Cpu
 from pytest_ascend.performance import benchmarking, timing
 from pytest_ascend.performance.baseline import Baseline, Choice, Comparison, MeasuredRun
-from pytest_ascend.performance.benchmarking import AscendBenchmark, Work, clock_remarks, shares_of_peak
-from pytest_ascend.performance.profiling import Profile
+from pytest_ascend.performance.benchmarking import AscendBenchmark, Profile, Work, clock_remarks, shares_of_peak
 from pytest_ascend.performance.timing import Timing, time_rounds
 from pytest_ascend.records.case import Stack
 from pytest_ascend.records.record import SERIES_POINTS_LIMIT

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from pytest_ascend.precision.layers import layers
 from pytest_ascend.precision.orders import other_order
-from pytest_ascend.precision.rewritten import models
 from pytest_ascend.precision.stand_ins import autocast_elsewhere
+from pytest_ascend.precision.whole import models
 
 
 class Experts(nn.Module):

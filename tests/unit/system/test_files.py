@@ -101,7 +101,7 @@ def test_json_says_what_it_says() -> None:
 #: Modules that open what is theirs alone: /proc, pipes to their children, a file that they have just made themselves.
 OWN = {
     *("system/files.py", "isolation/process.py", "environment/stack.py"),
-    *("performance/benchmarking.py", "performance/profiling.py", "page/html.py"),
+    *("performance/benchmarking.py", "page/html.py"),
     *("plugin/hooks.py", "runlog/writing.py", "certificate/package.py", "certificate/signing.py"),
     *("coverage/commands.py", "contact/kit.py", "contact/steps.py", "contact/host.py", "contact/redaction.py"),
     *(
