@@ -26,7 +26,7 @@ from pytest_ascend.records.outcome import OUTCOMES, Disputed, Fallback, Passed, 
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import FULL, Cards, Found, Quarantined, SelfTest
 from pytest_ascend.runlog.reading import broken_chain
-from pytest_ascend.system.suites import WaiverLimits, describe
+from pytest_ascend.system.suites import describe
 from pytest_ascend.verdict.summary import Summary
 
 #: Planted errors and correct results that the judge is tested with in every run (``plugin/self_test.py``).
@@ -159,7 +159,7 @@ def failures(candidate: Candidate) -> Iterator[str]:
 
 def fallbacks(candidate: Candidate) -> Iterator[str]:
     """The CPU must not have computed more than the tier allows."""
-    yield from _shares(candidate, candidate.of(Fallback.name), lambda allowed: allowed.fallbacks, "computed by the CPU")
+    yield from _shares(candidate, candidate.of(Fallback.name), "fallbacks", "computed by the CPU")
 
 
 def waivers(candidate: Candidate) -> Iterator[str]:
@@ -169,7 +169,7 @@ def waivers(candidate: Candidate) -> Iterator[str]:
     """
     waived, disputed = candidate.of(Waived.name), candidate.of(Disputed.name)
     defects = [*(each for each in waived if not is_limit(each)), *disputed]
-    yield from _shares(candidate, defects, lambda allowed: allowed.waived, "waived")
+    yield from _shares(candidate, defects, "waived", "waived")
     for each in (*waived, *disputed):
         until = str(each.waiver.get("expires", ""))
         if date.fromisoformat(until) < candidate.on:
@@ -186,7 +186,7 @@ def limits(candidate: Candidate) -> Iterator[str]:
     beyond = () if chip is None or chip.bfloat16 else ("bfloat16",)
     offered = (each for each in found if each.case.dtype not in beyond)
     of_torch_npu = [each for each in offered if each.waiver.get("cause") not in of_chip]
-    yield from _shares(candidate, of_torch_npu, lambda allowed: allowed.limits, "lacking by design")
+    yield from _shares(candidate, of_torch_npu, "limits", "lacking by design")
 
 
 def is_limit(result: ResultRecord) -> bool:
@@ -294,14 +294,12 @@ REQUIREMENTS: dict[str, Callable[[Candidate], Iterator[str]]] = {
 }
 
 
-def _shares(
-    candidate: Candidate, results: Sequence[ResultRecord], share: Callable[[WaiverLimits], float], how: str
-) -> Iterator[str]:
+def _shares(candidate: Candidate, results: Sequence[ResultRecord], share: str, how: str) -> Iterator[str]:
     totals = Counter(each.case.suite for each in candidate.results)
     of = [each.case for each in results]
     found = Counter(case.suite for case in of)
     for suite, count in sorted(found.items()):
-        limit = int(share(describe(suite).allowed) * totals[suite])
+        limit = int(getattr(describe(suite).allowed, share) * totals[suite])
         if count > limit:
             names = [case.id for case in of if case.suite == suite]
             yield f"{counted_cases(count)} of {suite} {how}, {limit} allowed: {named(names)}"

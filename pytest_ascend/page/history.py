@@ -25,7 +25,6 @@ from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Passed
 from pytest_ascend.runlog.contents import FULL, digest
 from pytest_ascend.runlog.reading import opened
-from pytest_ascend.system import figures
 from pytest_ascend.system.files import read_regular, write_file
 from pytest_ascend.system.version import __version__
 from pytest_ascend.verdict import evidence
@@ -68,6 +67,11 @@ class Point:
     families: Mapping[str, tuple[int, int]]
     manifest: str
     page: str
+
+    @property
+    def day(self) -> str:
+        """The start of the run, to the minute."""
+        return self.started[: len("2026-01-01T00:00")].replace("T", " ")
 
 
 #: A log by its path relative to the site, size and time of change in ns, and the release that read it -> the run.
@@ -199,28 +203,12 @@ def _combination(number: int, title: str, runs: Sequence[Point]) -> View:
         title=title,
         label=runs[-1].label,
         trend=_trend(runs),
-        runs=tuple(
-            View(
-                started=_day(each),
-                opening=each.opening,
-                kind=each.kind,
-                share=figures.share(each.passed, each.total),
-                passed=f"{each.passed:,} / {each.total:,}",
-                causes=f"{len(each.causes):,}",
-                run=each.run_id[:12],
-                page=each.page,
-            )
-            for each in reversed(runs)
-        ),
+        runs=runs[::-1],
         causes=tuple(_causes(runs))[:CAUSES_LIMIT],
         cases=tuple(cases_of(runs)),
         families=tuple(by_family(runs[-1].families)),
         charts=tuple(_benchmarks(runs))[:CHARTS_LIMIT],
     )
-
-
-def _day(point: Point) -> str:
-    return point.started[: len("2026-01-01T00:00")].replace("T", " ")
 
 
 def _trend(runs: Sequence[Point]) -> Chart | None:
@@ -233,7 +221,7 @@ def _trend(runs: Sequence[Point]) -> Chart | None:
 
 
 def _over(runs: Sequence[Point], title: str, caption: Phrase, name: str, values: Sequence[float]) -> Chart:
-    points = list(zip(map(_day, runs), values, strict=True))
+    points = list(zip((each.day for each in runs), values, strict=True))
     return chart.row(title, "", caption, name, points, over="run", labels=[each.started[5:10] for each in runs])
 
 
@@ -253,8 +241,8 @@ def _causes(runs: Sequence[Point]) -> Iterator[View]:
         yield View(
             title=title or cause,
             outcome=outcome,
-            first=_day(points[0]),
-            last=_day(points[-1]),
+            first=points[0].day,
+            last=points[-1].day,
             runs=f"{len(points):,} / {len(runs):,}",
             cases=f"{cases:,}",
             is_gone=gone[cause],

@@ -111,7 +111,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     words = {"say": _say, "show": _shown, "attr": _attribute, "word": lambda key: str(say(key)), "heading": _heading}
-    environment.globals.update(words, symbols=SYMBOLS, languages=LANGUAGES)
+    environment.globals.update(words, symbols=SYMBOLS, languages=LANGUAGES, share=figures.share)
     environment.filters["hash"] = _hash
     return environment
 

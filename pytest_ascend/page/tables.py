@@ -198,9 +198,7 @@ def charts(results: Iterable[ResultRecord]) -> tuple[Chart, ...]:
     rows = [*([chart.slowdowns(title, slow[:SLOWDOWNS_LIMIT])] if slow else []), *_depths(results)]
     others: list[Chart] = []
     for result in results:
-        rows += list(_rows(result))
-        if len(others) < CHARTS_LIMIT:
-            others += list(_series(result))
+        _draw(result, rows, others)
     return tuple([*rows, *others][:CHARTS_LIMIT])
 
 
@@ -232,41 +230,27 @@ def _tensors(leaves: Sequence[Verdict]) -> Iterator[chart.Tensor]:
             yield chart.Tensor(evidence.line(leaf.path), leaf.agrees, actual, reference, allowed, used)
 
 
-def _rows(result: ResultRecord) -> Iterator[Chart]:
-    """Draw figures over the quantity in their names: batch size, step, message size, number of ranks, card."""
-    for name, values in result.series.items():
-        part = _part(name)
-        if not part or not chart.is_plottable(values) or min(values) < 0:
+def _draw(result: ResultRecord, rows: list[Chart], others: list[Chart]) -> None:
+    """Draw the series of a case: figures over the quantity in their names as ``rows``, then curves and samples."""
+    title, href, series = evidence.line(result.case.id), link(result.case.id), result.series
+    for name, values in series.items():
+        part = next((each for each in _BY if each in name), "")  # "" if the values are samples
+        stem = name.replace(part, "") if part else name.removesuffix("_actual")
+        is_curve = name.endswith(("_actual", "_expected", "_low", "_high"))
+        if part:
+            over, places = _BY[part]
+            at = series.get(places, ()) if places else range(1, len(values) + 1)
+            if chart.is_plottable(values) and min(values) >= 0 and len(at) == len(values):
+                labels = [figures.quantity(places or "", each) for each in at]
+                told = {**chart.worded(stem, 0, low=min(values), high=max(values)), "n": labels[-1]}
+                caption, points = say(f"chart.by-{over}", **told), list(zip(labels, values, strict=True))
+                rows.append(chart.row(title, href, caption, stem, points, over=over, labels=labels))
+        elif len(others) >= CHARTS_LIMIT or name in _NOT_ALONE or name.startswith(BASELINE):
             continue
-        over, places = _BY[part]
-        at = result.series.get(places, ()) if places else range(1, len(values) + 1)
-        if len(at) == len(values):
-            labels, stem = [figures.quantity(places or "", each) for each in at], name.replace(part, "")
-            told = {**chart.worded(stem, 0, low=min(values), high=max(values)), "n": labels[-1]}
-            caption = say(f"chart.by-{over}", **told)
-            points = list(zip(labels, values, strict=True))
-            yield chart.row(*_titled(result), caption, stem, points, over=over, labels=labels)
-
-
-def _series(result: ResultRecord) -> Iterator[Chart]:
-    title, href = _titled(result)
-    for name, values in result.series.items():
-        stem = name.removesuffix("_actual")
-        expected = result.series.get(f"{stem}_expected")
-        if stem != name and expected and values:
-            spread = (result.series.get(f"{stem}_low", ()), result.series.get(f"{stem}_high", ()))
-            yield chart.curve(title, href, stem, values, expected, spread=spread)
-        is_curves = name.endswith(("_actual", "_expected", "_low", "_high"))
-        is_part = name in _NOT_ALONE or name.startswith(BASELINE) or is_curves or _part(name)
-        if not is_part and chart.is_plottable(values):
-            baseline = result.series.get(f"{BASELINE}{name}", ())
-            yield chart.distribution(title, href, name, values, baseline if chart.is_plottable(baseline) else ())
-
-
-def _part(name: str) -> str:
-    """Return the quantity in a series' name that it is plotted over; "" if its values are samples."""
-    return next((each for each in _BY if each in name), "")
-
-
-def _titled(result: ResultRecord) -> tuple[str, str]:
-    return evidence.line(result.case.id), link(result.case.id)
+        elif is_curve and stem != name and values and (expected := series.get(f"{stem}_expected")):
+            spread = (series.get(f"{stem}_low", ()), series.get(f"{stem}_high", ()))
+            others.append(chart.curve(title, href, stem, values, expected, spread=spread))
+        elif not is_curve and chart.is_plottable(values):
+            before = series.get(f"{BASELINE}{name}", ())
+            before = before if chart.is_plottable(before) else ()
+            others.append(chart.distribution(title, href, name, values, before))

@@ -23,6 +23,8 @@ from pytest_ascend.verdict.phrase import SILENCE, say
 from pytest_ascend.verdict.summary import summarise
 from tests.unit.runlog import synthetic
 
+from .test_html import Reader
+
 
 def record(
     suite: str = "ops", subject: str = "relu", property_: str = "forward", dtype: str = "float32", **fields: Any
@@ -51,11 +53,11 @@ def point(**fields: Any) -> history.Point:
 
 def test_a_run_is_a_row() -> None:
     given = point(causes={"a": (1, "t", "failed"), "b": (1, "t", "failed")}, passed=3000, total=4000)
-    (row,) = history._combination(0, "t", [given]).runs
-    assert (row.started, row.kind, row.share, row.passed, row.causes) == (
-        "2026-01-02 03:04", "conforms", "75.0 %", "3,000 / 4,000", "2",
-    )  # fmt: skip
-    assert (row.run, row.page, row.opening.key) == ("0123456789ab", "r/", "verdict.conforms")
+    page = Reader(history.render_history([given]))
+    assert page.texts("td")[:4] == ["2026-01-02 03:04", "75.0 %", "3,000 / 4,000", "2"]
+    assert page.texts("a").count("0123456789ab") == 1
+    assert str(say("verdict.conforms")) in page.texts("th")
+    assert any(dict(each).get("href") == "r/" for each in page.all("a"))
 
 
 def test_a_run_in_short() -> None:
@@ -109,7 +111,7 @@ def test_a_combination_has_its_latest_run_first() -> None:
     runs = [point(run_id="a", label=say("x")), point(run_id="b", label=say("y"))]
     made = history._combination(7, "title", runs)
     assert (made.id, made.title, made.label.key) == ("combination-7", "title", "y")
-    assert [each.run for each in made.runs] == ["b", "a"]
+    assert [each.run_id for each in made.runs] == ["b", "a"]
 
 
 def test_a_cause_without_words_is_named_by_its_id() -> None:
