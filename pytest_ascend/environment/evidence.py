@@ -57,10 +57,15 @@ def field(text: str, name: str) -> str:
     return found[1].strip("\"'") if found else ""
 
 
-def driver(machine: Machine, folder: str) -> Iterator[Evidence]:
-    """Yield the versions in the files of driver and firmware. Releases have a ``package_version``."""
+def hardware(machine: Machine, folder: str, output: NpuSmi) -> Iterator[Evidence]:
+    """Yield what npu-smi shows, the running driver and the chips, and the versions in files of driver and firmware."""
+    yield from _known(DRIVER, output.driver, "npu-smi info")
+    for name in dict.fromkeys(chip.name for chip in output.chips):
+        if re.fullmatch(r"[\w-]{1,32}", name, re.ASCII):
+            yield Evidence(CHIP, soc(name), "npu-smi info")
     path = f"{folder}/driver/version.info"
     text = machine.tree.read(path).content
+    # Releases have a ``package_version``.
     yield from _known(DRIVER, field(text, "package_version") or field(text, "Version"), path)
     path = f"{folder}/firmware/version.info"
     yield from _known(FIRMWARE, field(machine.tree.read(path).content, "Version"), path)
@@ -95,21 +100,16 @@ def cann(machine: Machine, home: str) -> Iterator[Evidence]:
                 yield Evidence(component, number, path, internal=number.count(".") > 2)
 
 
-def atb(machine: Machine) -> Iterator[Evidence]:
-    """Yield the version of ATB, which writes ``Ascend-cann-atb Version : 8.0.0``."""
+def software(machine: Machine, packages: dict[str, Package]) -> Iterator[Evidence]:
+    """Yield the versions of ATB, of torch, torch_npu and libraries, and of Python, the system and the architecture."""
     named = machine.environ.get("ATB_HOME_PATH", "")
     above = [f"{named.rstrip('/')}/{up}/version.info" for up in ("..", "../..") if named]  # latest/atb/cxx_abi_1
     for path in (*above, *ATB):
         text = machine.tree.read(path).content
         found = re.search(r"^[ \t]*Ascend-cann-atb\s+Version\s*:\s*(\S+)", text, re.MULTILINE)
         yield from _known(NNAL, found[1] if found else "", path)
-
-
-def python_packages(machine: Machine, packages: dict[str, Package]) -> Iterator[Evidence]:
-    """Yield the versions of torch and torch_npu, from their metadata and their version files, and of libraries."""
     for component, name, module in ((TORCH, "torch", "torch"), (TORCH_NPU, "torch-npu", "torch_npu")):
-        package = packages.get(name)
-        if package:
+        if package := packages.get(name):
             yield from _known(component, package.version, package.path)
             path = f"{package.folder}/{module}/version.py"
             text = machine.tree.read(path).content
@@ -121,18 +121,6 @@ def python_packages(machine: Machine, packages: dict[str, Package]) -> Iterator[
     for name in LIBRARIES:
         if name in packages:
             yield from _known(name, packages[name].version, packages[name].path)
-
-
-def of_npu_smi(output: NpuSmi) -> Iterator[Evidence]:
-    """Yield what npu-smi shows: the running driver, and the chips."""
-    yield from _known(DRIVER, output.driver, "npu-smi info")
-    for name in dict.fromkeys(chip.name for chip in output.chips):
-        if re.fullmatch(r"[\w-]{1,32}", name, re.ASCII):
-            yield Evidence(CHIP, soc(name), "npu-smi info")
-
-
-def host(machine: Machine) -> Iterator[Evidence]:
-    """Yield Python, the system and the architecture."""
     if machine.python:
         yield Evidence(PYTHON, machine.python, "this interpreter" if machine.is_this else machine.packages[0])
     for path in ("/etc/os-release", "/usr/lib/os-release"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 #: A machine has at most 16 devices, with two rows each; longer text is not npu-smi's output.
@@ -78,7 +78,7 @@ def parse(text: str) -> NpuSmi:
     tool = driver = ""
     chips: list[Chip] = []
     processes: list[Process] = []
-    first: tuple[int, str, str] | None = None
+    first: Chip | None = None
     has_physical = False
     for line in islice(_ANSI.sub("", text).splitlines(), MOST_LINES):
         # A cell with two columns stays one. Rulers have no cells.
@@ -92,7 +92,20 @@ def parse(text: str) -> NpuSmi:
         elif named := _named(cells):
             first = named
         elif first and len(cells) >= 3:
-            chips.append(_chip(first, cells, has_physical=has_physical))
+            numbers = re.match(r"(\d{1,9})(?:\s+(\d{1,9}))?$", cells[0])
+            address = r"[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d"
+            pairs = re.findall(r"([0-9]+|NA|-)\s*/\s*([0-9]+|NA|-)", cells[-1])
+            used, total = pairs[-1] if pairs else ("-1", "-1")
+            chips.append(
+                replace(
+                    first,
+                    chip=int(numbers[1]) if numbers else -1,
+                    physical=int(numbers[2]) if numbers and numbers[2] and has_physical else -1,
+                    bus=next((cell for cell in cells if re.fullmatch(address, cell)), ""),
+                    memory_used_mb=_small(used),
+                    memory_total_mb=_small(total),
+                )
+            )
             first = None
     # npu-smi's messages when it cannot query devices, or has none. Source: its own source, and reports of users.
     words = r"(?:module|driver) initiali[sz]e failed|DrvMng\w+ failed|There is no NPU card|drv init fail"
@@ -160,8 +173,8 @@ def soc(name: str) -> str:
     return f"Ascend{plain}" if plain else ""
 
 
-def _named(cells: list[str]) -> tuple[int, str, str] | None:
-    """Return an NPU's number, name and health, which begin a chip. On the 950, number and name are separate cells."""
+def _named(cells: list[str]) -> Chip | None:
+    """Return a chip by an NPU's number, name and health, which begin it. On the 950, number and name are two cells."""
     if len(cells) >= 3 and (together := re.fullmatch(r"([0-9]{1,8})\s+(\S+)", cells[0])):
         number, name, health = together[1], together[2], cells[1]
     elif len(cells) >= 4 and re.fullmatch("[0-9]{1,8}", cells[0]):
@@ -169,7 +182,8 @@ def _named(cells: list[str]) -> tuple[int, str, str] | None:
     else:
         return None
     health = {"0K": "OK", "Ok": "OK"}.get(health, health)  # tables are also copied by hand and from screenshots
-    return (int(number), name, health) if health in ("OK", "Warning", "Alarm", "Critical", "UNKNOWN") else None
+    is_known = health in ("OK", "Warning", "Alarm", "Critical", "UNKNOWN")
+    return Chip(npu=int(number), name=name, health=health) if is_known else None
 
 
 def parse_common(text: str, chip: int = -1) -> dict[str, float]:
@@ -208,24 +222,6 @@ def parse_map(text: str) -> tuple[Mapped, ...]:
         if len(cells) == len(heads) and npu >= 0 and chip >= 0 and is_device and not _BOARD.search(name):
             found.append(Mapped(npu=npu, chip=chip, logical=logical, physical=physical, name=name))
     return tuple(found)
-
-
-def _chip(first: tuple[int, str, str], second: list[str], *, has_physical: bool) -> Chip:
-    npu, name, health = first
-    numbers = re.match(r"(\d{1,9})(?:\s+(\d{1,9}))?$", second[0])
-    bus = next((cell for cell in second if re.fullmatch(r"[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d", cell)), "")
-    pairs = re.findall(r"([0-9]+|NA|-)\s*/\s*([0-9]+|NA|-)", second[-1])
-    used, total = pairs[-1] if pairs else ("-1", "-1")
-    return Chip(
-        npu=npu,
-        name=name,
-        health=health,
-        chip=int(numbers[1]) if numbers else -1,
-        physical=int(numbers[2]) if numbers and numbers[2] and has_physical else -1,
-        bus=bus,
-        memory_used_mb=_small(used),
-        memory_total_mb=_small(total),
-    )
 
 
 def _process(cells: list[str]) -> Process | None:

@@ -91,12 +91,9 @@ def gather(
 ) -> dict[str, Component]:
     """Return every component by name, including unknown ones."""
     found = (
-        *evidence.of_npu_smi(npu_smi),
-        *evidence.driver(machine, driver_root(machine)),
+        *evidence.hardware(machine, driver_root(machine), npu_smi),
         *(evidence.cann(machine, home.path) if home else ()),
-        *evidence.atb(machine),
-        *evidence.python_packages(machine, packages),
-        *evidence.host(machine),
+        *evidence.software(machine, packages),
     )
     return {name: Component(name, tuple(each for each in found if each.component == name)) for name in COMPONENTS}
 

@@ -354,24 +354,6 @@ def _prepared(
     return q * scale, k, value.double(), decay, ones if beta is None else beta.double()
 
 
-def chunk_gated_delta_rule(
-    query: T, key: T, value: T, beta: Optional, initialState: Optional, lengths: Optional, scale: float,
-    g: Optional,
-) -> tuple[T, T]:  # fmt: skip
-    """Run the rule over packed sequences, each from its state (values, keys) by head; the last states are returned."""
-    steps = _prepared(query, key, value, scale, beta, g)
-    counts = [len(query)] if lengths is None else lengths.tolist()
-    made, start, states = torch.zeros(value.shape, dtype=torch.float64), 0, []
-    for place, count in enumerate(counts):
-        fresh = torch.zeros(value.shape[1], value.shape[2], key.shape[2], dtype=torch.float64)
-        state = fresh if initialState is None else initialState[place].double()
-        for token in range(start, start + count):
-            state, made[token] = _delta(state, *(each[token] for each in steps))
-        states.append(state)
-        start += count
-    return made, torch.stack(states)
-
-
 def recurrent_gated_delta_rule(
     query: T, key: T, value: T, beta: Optional, states: T, lengths: T, indices: T, g: Optional, gk: Optional,
     accepted: Optional, scale: float,
@@ -383,6 +365,8 @@ def recurrent_gated_delta_rule(
     steps = _prepared(query, key, value, scale, beta, g, gk)
     made, start = torch.zeros(value.shape, dtype=torch.float64), 0
     for place, count in enumerate(lengths.tolist()):
+        if not count:
+            continue
         first = start if accepted is None else start + int(accepted[place]) - 1
         state = states[int(indices[first])].double()
         for token in range(start, start + count):
