@@ -155,13 +155,24 @@ def _hows(
         yield Attention(scale, causal, left_out, pse, keep, keep_prob, scales_bias=pse_type == _ADD_AND_SCALE)
 
 
-def _parts(x: T, layout: str, depth: int, ends: L | None) -> Iterator[T]:
-    """Yield views as (batch, heads, sequence, depth): of all, or of each sequence where they are packed."""
+def _parts(x: T, layout: str, depth: int, ends: L | None) -> list[T]:
+    """Return views as (batch, heads, sequence, depth): of all, or of each sequence where they are packed."""
     if layout != "TND":
-        yield to_bnsd(x, layout, depth)
-        return
-    for start, end in zip([0, *(ends or [])], ends or [], strict=False):
-        yield x[start:end].transpose(0, 1).unsqueeze(0)
+        return [to_bnsd(x, layout, depth)]
+    spans = zip([0, *(ends or [])], ends or [], strict=False)
+    return [x[start:end].transpose(0, 1).unsqueeze(0) for start, end in spans]
+
+
+def _joined(parts: list[T], layout: str, whole: T) -> T:
+    """Return parts in the layout, and of packed sequences what is in none of them as in ``whole``.
+
+    Not written into it: torch_npu's backward calls CANN where torch does not follow changes of views.
+    """
+    if layout != "TND":
+        made = parts[0].permute(torch.tensor(_ORDERS[layout]).argsort().tolist())
+        return made.flatten(-2) if layout.endswith("H") else made
+    rows = [each[0].transpose(0, 1) for each in parts]
+    return torch.cat([*rows, whole[sum(map(len, rows)) :]])
 
 
 def flash_attention_score(
@@ -172,19 +183,16 @@ def flash_attention_score(
 ) -> tuple[T, T, None, T]:  # fmt: skip
     """Return maximum and sum, each eight times as CANN stores them (see :mod:`attention`), and the result."""
     is_packed, depth = layout == "TND", query.shape[-1] // (headNum if layout.endswith("H") else 1)
-    out = query.new_zeros(*query.shape[:-1], (query if layout.endswith("H") else value).shape[-1])
-    queries, keys = list(_parts(query, layout, depth, actualSeqQLen)), list(_parts(key, layout, depth, actualSeqKvLen))
-    values, results = _parts(value, layout, depth, actualSeqKvLen), _parts(out, layout, depth, actualSeqQLen)
-    lse = torch.zeros(*(query.shape[:2] if is_packed else queries[0].shape[:3]), 1)
-    sums = _parts(lse, "TND" if is_packed else "BNSD", 1, actualSeqQLen)
+    queries = _parts(query, layout, depth, actualSeqQLen)
+    keys, values = (_parts(each, layout, depth, actualSeqKvLen) for each in (key, value))
     hows = _hows(
         layout, queries, keys, pseShift, dropMask, attenMask, prefix, scale, keepProb, preTokens, nextTokens,
         sparseMode, pseType, seed, offset,
     )  # fmt: skip
-    for q, k, v, result, total, how in zip(queries, keys, values, results, sums, hows, strict=True):
-        made, found = attend(q, k, v, how)
-        result.copy_(made)
-        total.copy_(found.unsqueeze(-1))
+    made = [attend(q, k, v, how) for q, k, v, how in zip(queries, keys, values, hows, strict=True)]
+    out = _joined([each for each, _ in made], layout, query.new_zeros(*query.shape[:-1], value.shape[-1]))
+    sums = [each.unsqueeze(-1) for _, each in made]
+    lse = _joined(sums, "TND" if is_packed else "BNSD", torch.zeros(*query.shape[:2], 1))
     eight = lse.expand(*lse.shape[:-1], 8)
     return eight, torch.ones(()).expand(eight.shape), None, out
 
