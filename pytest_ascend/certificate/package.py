@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from jinja2 import TemplateError
 
 from pytest_ascend.certificate import signing
 from pytest_ascend.certificate.statement import identity
@@ -153,7 +154,7 @@ def _statement(content: bytes) -> dict[str, Any]:
         for name in ("issued", "expires"):
             date.fromisoformat(claims[name])
         words(claims)
-    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError, TemplateError) as error:
         why = one_line(f"{type(error).__name__}: {error}")[:200]
         message = f"{STATEMENT} is not a valid statement, although it is signed: {why}"
         raise CertificateError(message, part=STATEMENT) from error

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from pytest_ascend.certificate.tiers import NEWER_CANN, SAMPLE, TIERS, Tier
 from pytest_ascend.records.case import OPTIONAL
@@ -43,54 +46,24 @@ def parts_of(stack: Mapping[str, Any]) -> dict[str, str]:
 
 def words(claims: Mapping[str, Any], language: str = "en") -> str:
     """Return the text of ``certificate.txt``, or of ``certificate.zh.txt`` in the language "zh"."""
-    return "\n".join(one_line(line) for line in _lines(claims, language)) + "\n"
+    of_language = {"texts": TEXTS[language], "translated": _TRANSLATED.get(language, {})}
+    parts = parts_of(claims["stack"])
+    return _template().render(claims=claims, run=claims["run"], parts=parts, newer=NEWER_CANN, **of_language)
 
 
-def _lines(claims: Mapping[str, Any], language: str) -> Iterator[str]:
-    texts, translated = TEXTS[language], _TRANSLATED.get(language, {})
-    nothing = [f"  {texts['nothing']}"]
-    heading = {key: ("", text) for key, text in texts.items()}
-    yield texts["title"].format(tier=claims["tier"])
-    yield texts["number"].format(id=claims["id"])
-    yield ""
-    run = claims["run"]
-    yield texts["by"].format(id=run["id"], finished=run["finished"], release=claims["release"])
-    yield from (f"  {translated.get(each, each)}" for each in claims["means"])
-    yield from heading["tested"]
-    for part, name in parts_of(claims["stack"]).items():
-        yield f"  {translated.get(part, name)}: {claims['stack'].get(part) or texts['unknown']}"
-    yield f"  {texts['level']}: {run['level']}"
-    yield f"  {texts['challenge']}: {run.get('challenge') or texts['no-challenge']}"
-    for suite, counts in claims["counts"].items():
-        yield f"  {suite}: {', '.join(f'{count} {name}' for name, count in counts.items())}"
-    for case, measured in claims["figures"].items():
-        figures = (f"{name} {value:.6g}" for name, value in measured.items())
-        yield f"  {case}: {', '.join(figures) or texts['unmeasured']}"
-    yield from heading["not-covered"]
-    yield from (f"  {translated.get(each, each)}" for each in claims["not_covered"])
-    for suite, count in claims.get("not_again", {}).items():
-        yield f"  {texts['not-again'].format(suite=suite, count=count)}"
-    yield from heading["limits"]
-    for each in claims["limits"]:
-        yield f"  {texts['limit'].format(**{**each, 'count': len(each['cases'])})}"
-        yield f"    {', '.join(sorted({case.split('/')[1] for case in each['cases']}))}"
-    yield from [] if claims["limits"] else nothing
-    yield from heading["waived"]
-    yield from (f"  {texts['waiver'].format(**each)}" for each in claims["waived"])
-    yield from [] if claims["waived"] else nothing
-    for key in ("disputed", "fallbacks"):
-        yield from heading[key]
-        yield from (f"  {each}" for each in claims[key] or [texts["nothing"]])
-    yield from heading["holds"]
-    yield f"  {texts['until'].format(expires=claims['expires'], newer=NEWER_CANN)}"
-    yield from heading["issuer"]
-    yield f"  {texts['issued'].format(issued=claims['issued'], issuer=claims['issuer'], key=claims['key'])}"
-    for each in claims.get("time_stamps", ()):
-        yield f"  {texts['stamped'].format(time=each['time'], authority=each['authority'])}"
-    if confirms := claims.get("confirms"):
-        yield f"  {texts['confirms'].format(**{key: confirms[key] for key in ('id', 'issuer', 'key')})}"
-        yield f"  {texts['both']}"
-    yield from (f"  {texts[key]}" for key in ("independent", "rests", "warranty"))
+@cache
+def _template() -> Template:
+    """Return the text with places for values, each of which stays on one line. It is no HTML."""
+    loader = PackageLoader("pytest_ascend.certificate", "")
+    environment = Environment(  # noqa: S701
+        loader=loader,
+        undefined=StrictUndefined,
+        finalize=lambda value: one_line(str(value)),
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["operator"] = lambda case: case.split("/")[1]
+    return environment.get_template("words.txt")
 
 
 def counted_cases(count: int) -> str:

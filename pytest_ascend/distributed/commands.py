@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import click
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pytest_ascend.distributed import finding
 from pytest_ascend.distributed.finding import Finding, Line
@@ -19,12 +19,7 @@ from pytest_ascend.system.files import open_regular, strict_json, write_file
 from pytest_ascend.system.translation import ENGLISH, language_option, translated
 
 _LARGEST_BYTES, _LONGEST_LINE_BYTES = 1 << 30, 1 << 24
-_PATH, _OUTPUT = click.Path(path_type=Path), "Folder for the records and the page."
-_PAGE = """<!doctype html><html lang="{language}"><meta charset="utf-8"><title>{subject}</title>
-<style>body{{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}}
-table{{border-collapse:collapse}}td,th{{border:1px solid #999;padding:.4rem .6rem;text-align:left;vertical-align:top}}
-</style><h1>{title}</h1><p>{cost}</p>{table}</html>
-"""
+_PATH, _THERE = click.Path(path_type=Path), click.Path(path_type=Path, exists=True)
 
 
 @click.group()
@@ -33,10 +28,14 @@ def diagnose() -> None:
 
 
 @diagnose.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--output", type=_PATH, default=Path("ascend-distributed"), show_default=True, help=_OUTPUT)
 @click.option(
-    "--against", type=click.Path(path_type=Path, exists=True), help="This command's records of a run on one process."
+    "--output",
+    type=_PATH,
+    default=Path("ascend-distributed"),
+    show_default=True,
+    help="Folder for the records and the page.",
 )
+@click.option("--against", type=_THERE, help="This command's records of a run on one process.")
 @language_option
 @click.argument("command", nargs=-1, required=True)
 def distributed(output: Path, against: Path | None, language: str, command: tuple[str, ...]) -> None:
@@ -121,13 +120,13 @@ def page_html(found: Sequence[Finding], ranks: int, cost: float, language: str =
     say = partial(translated, language=language, of="ranks")
     causes = [each for each in found if not each.is_note]
     title = f"{say('Why ranks differ')}: {say(causes[0].cause)}" if causes else say("The ranks behave as expected")
-    cells = ([str(e.step), *map(say, (e.cause, e.where, e.words, e.remedy))] for e in found)
-    rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
-    head = "".join(f"<th>{say(each)}" for each in ("Step", "Cause", "Where", "Observation", "What to do"))
-    return _PAGE.format(
-        language=language,
-        subject=say("Why ranks differ"),
-        title=html.escape(title),
-        cost=say(f"{ranks} ranks; recording took {cost:.1%} of their time"),
-        table=f"<table><tr>{head}</tr>{rows}</table>" if rows else "",
+    environment = Environment(
+        loader=PackageLoader("pytest_ascend.distributed", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    said = say(f"{ranks} ranks; recording took {cost:.1%} of their time")
+    return environment.get_template("diagnosis.html").render(
+        language=language, say=say, title=title, cost=said, found=found
     )

@@ -95,8 +95,6 @@ class Recorder:
 
         return hook
 
-    # --- what is recorded ---
-
     def entering(self, module: Any, args: Any) -> None:
         """Before a module is called: note the outermost one's data, and the buffers of the outermost but wrappers."""
         self.depth += 1
