@@ -1,21 +1,36 @@
-"""The command group ``pytest-ascend baseline``: make, check and show goldens."""
+"""The command group ``pytest-ascend baseline``: make, check and show goldens.
+
+Building them is always deliberate, and bit for bit reproducible on the same machine.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
+import platform
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from pytest_ascend.golden.build import ALL, load_recipes, tell_suites
-from pytest_ascend.golden.build import build as build_goldens
-from pytest_ascend.golden.store import GoldenStore
-from pytest_ascend.system.bundled import folder
-from pytest_ascend.system.errors import UsageError
+from pytest_ascend.golden.files import Content, Golden, GoldenRecipe, Provenance, encode
+from pytest_ascend.golden.store import Changes, GoldenStore
+from pytest_ascend.system.bundled import folder, module
+from pytest_ascend.system.errors import AscendError, GoldenError, UsageError
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: Without a progress bar, one line is written per this many goldens.
+EVERY = 20
+#: Prefixes of ids; this one is of all ids.
+ALL = ("",)
 _where = click.option(
     "--baselines",
     type=click.Path(file_okay=False, path_type=Path),
@@ -110,3 +125,127 @@ def _store(baselines: Path | None) -> GoldenStore:
     if baselines is not None and not baselines.is_dir():
         raise UsageError(f"--baselines: {baselines} is not a folder", hint="make it first, or leave the option out")
     return GoldenStore((baselines or folder("baselines")) / "golden")
+
+
+def load_recipes(suites: Path, only: tuple[str, ...] = ALL) -> list[GoldenRecipe]:
+    """Return the recipes of the suites with a ``goldens.py`` whose ids may begin with one of ``only``.
+
+    Recipes that need more than an installation are in a checkout, in ``tools/SUITE/goldens.py``. Raises AscendError if
+    ids clash or do not begin with their suite's name.
+    """
+    recipes: list[GoldenRecipe] = []
+    for file in _files(suites):
+        suite = f"{file.parent.name}/"
+        if not any(suite.startswith(each) or each.startswith(suite) for each in only):
+            continue
+        offered = list(_recipes_in(file).goldens())
+        strays = [recipe.id for recipe in offered if not recipe.id.startswith(suite)]
+        _refuse(strays, f"{file} offers goldens of another suite", "begin their ids with the suite's name")
+        recipes += offered
+    ids = [recipe.id for recipe in recipes]
+    _refuse(sorted({each for each in ids if ids.count(each) > 1}), "goldens are offered twice", "rename one of them")
+    return recipes
+
+
+def tell_suites(suites: Path, store: GoldenStore) -> None:
+    """Call ``built`` of each suite whose ``goldens.py`` has it, which updates files derived from its goldens."""
+    for file in _files(suites):
+        built = getattr(_recipes_in(file), "built", None)
+        if built is not None:
+            built(store)
+
+
+def build_goldens(
+    store: GoldenStore, recipes: Iterable[GoldenRecipe], *, only: tuple[str, ...] = ALL, progress: Progress
+) -> Changes:
+    """Make the goldens whose ids begin with one of ``only``, and replace those that changed.
+
+    Nothing is written before all are made. Goldens of the same suites that no recipe makes any more are removed. Raises
+    AscendError.
+    """
+    known = list(recipes)
+    chosen = [recipe for recipe in known if recipe.id.startswith(only)]
+    strangers = [each for each in only if not any(recipe.id.startswith(each) for recipe in known)]
+    hint = "look at the ids with 'baseline show'; the goldens of operators are made in a checkout, by tools/ops"
+    _refuse(strangers, "no recipe makes a golden of that name", hint)
+    task = progress.add_task("goldens", total=len(chosen))
+    with reproducible():
+        import numpy  # noqa: ICN001, PLC0415 - for its version only
+        import torch  # noqa: PLC0415 - see reproducible
+
+        machine = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+        made_with = {"torch": str(torch.__version__), "numpy": numpy.__version__, "machine": machine}
+        for number, recipe in enumerate(chosen, start=1):
+            progress.update(task, description=recipe.id)
+            if not progress.console.is_terminal and (number % EVERY == 0 or number == len(chosen)):
+                progress.console.print(f"{number} of {len(chosen)}: {recipe.id}", markup=False)
+            try:
+                made = recipe.make()
+                content = made if isinstance(made, Content) else Content(made)
+                golden = Golden(id=recipe.id, tensors=content.tensors, meta={**recipe.meta, **content.meta})
+            except Exception as error:
+                message = f"the golden {recipe.id!r} could not be made: {type(error).__name__}: {error}"
+                raise AscendError(message, hint="nothing was written; correct its recipe and build again") from error
+            generator = f"{recipe.id.split('/')[0]}@{recipe.version}"
+            data = store.stage(golden, Provenance(how=recipe.how, generator=generator, seed=recipe.seed, **made_with))
+            with contextlib.suppress(GoldenError):
+                old = store.read(golden.id)
+                if encode(old) != data:
+                    progress.console.print(f"{golden.id}: {difference(old, golden)}", markup=False)
+            progress.advance(task)
+    # Goldens that no recipe makes any more, of suites that have recipes: users' own goldens are left alone.
+    ids = {recipe.id for recipe in known}
+    suites = {each.split("/")[0] for each in ids}
+    there = [each for each in store.ids() if each.startswith(only)] if store.manifest.exists() else []
+    return store.flush(remove=[each for each in there if each.split("/")[0] in suites and each not in ids])
+
+
+@contextlib.contextmanager
+def reproducible() -> Iterator[None]:
+    """Make torch compute the same bits each time: one thread, deterministic algorithms."""
+    import torch  # noqa: PLC0415 - the command line shows its help without torch
+
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(1)  # threads split sums, so that their number decides the last bits
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(deterministic)
+
+
+def difference(old: Golden, new: Golden) -> str:
+    """Describe in a line how two versions of a golden differ: names and shapes, else by how much."""
+    forms = [{name: (each.shape, each.dtype) for name, each in golden.tensors.items()} for golden in (old, new)]
+    if forms[0] != forms[1]:
+        return "other tensors, shapes or dtypes"
+    shares = {name: _share(old.tensors[name], new.tensors[name]) for name in new.tensors}
+    worst = max(shares, key=shares.__getitem__, default="")
+    return f"largest relative difference {shares[worst]:.2g}, in {worst}" if worst and shares[worst] else "other meta"
+
+
+def _share(old: Tensor, new: Tensor) -> float:
+    """Return the largest difference over the largest value; infinity if a non-finite value changed."""
+    before, after = old.flatten().double(), new.flatten().double()
+    changed = ~(before.eq(after) | (before.isnan() & after.isnan()))
+    if not changed.any():
+        return 0.0
+    largest = after[after.isfinite()].abs().max() if after.isfinite().any() else after.new_zeros(())
+    share = float((before - after)[changed].abs().max() / largest.clamp_min(1e-300))
+    return share if math.isfinite(share) else math.inf
+
+
+def _files(suites: Path) -> list[Path]:
+    of_tools = (file for file in suites.parent.glob("tools/*/goldens.py") if (suites / file.parent.name).is_dir())
+    return sorted([*suites.glob("*/goldens.py"), *of_tools])
+
+
+def _recipes_in(file: Path) -> ModuleType:
+    above, folder = file.parent.parent.name, file.parent.name
+    return module(f"{above}.{folder}.goldens", file.parent.parent.parent)
+
+
+def _refuse(names: list[str], what: str, hint: str) -> None:
+    if names:
+        raise AscendError(f"{what}: {', '.join(map(repr, names))}", hint=hint)

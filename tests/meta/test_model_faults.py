@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.golden.build import reproducible
+from pytest_ascend.golden.commands import reproducible
 from pytest_ascend.precision import compare
 from pytest_ascend.system.bundled import folder
 from suites.models import PROPERTIES

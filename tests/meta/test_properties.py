@@ -16,7 +16,7 @@ import torch
 
 from pytest_ascend.coverage import manifest
 from pytest_ascend.golden import GoldenStore
-from pytest_ascend.golden.build import reproducible
+from pytest_ascend.golden.commands import reproducible
 from pytest_ascend.operators.checks import CHECKS, check
 from pytest_ascend.operators.exploring import FOUND
 from pytest_ascend.operators.operator import FLOATS, HALVES

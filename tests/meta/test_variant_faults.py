@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pytest_ascend.golden.build import reproducible
+from pytest_ascend.golden.commands import reproducible
 from pytest_ascend.parity.ensemble import Observed, Reference, channels_last, move
 from pytest_ascend.precision import compare
 from pytest_ascend.precision.stand_ins import products_in_float32, without_onednn

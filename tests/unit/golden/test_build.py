@@ -12,8 +12,8 @@ from rich.progress import Progress
 
 from pytest_ascend.errors import AscendError, GoldenError, UsageError
 from pytest_ascend.golden import Changes, Golden, GoldenRecipe, GoldenStore
-from pytest_ascend.golden.build import EVERY, build, difference, load_recipes, reproducible
-from pytest_ascend.golden.commands import baseline
+from pytest_ascend.golden.commands import EVERY, baseline, difference, load_recipes, reproducible
+from pytest_ascend.golden.commands import build_goldens as build
 
 
 def recipe(golden_id: str = "ops/relu", value: float = 1.0) -> GoldenRecipe:

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from pytest_ascend.errors import AscendError, GoldenError
-from pytest_ascend.golden import Content, Golden, GoldenRecipe, GoldenStore, Provenance, build, commands
+from pytest_ascend.golden import Content, Golden, GoldenRecipe, GoldenStore, Provenance, commands
 from pytest_ascend.golden import files as stored
 from pytest_ascend.golden.files import Entry, decode_manifest, encode_manifest, is_id, locked
 from pytest_ascend.golden.store import NAME, Changes
@@ -238,7 +238,7 @@ def test_a_revocation_has_a_hash_and_a_reason(tmp_path: Path, entry: object) -> 
     ],
 )
 def test_a_difference_is_a_share_of_the_largest_value(old: list[float], new: list[float], share: float) -> None:
-    found = build._share(*(torch.tensor(each, dtype=torch.float64) for each in (old, new)))
+    found = commands._share(*(torch.tensor(each, dtype=torch.float64) for each in (old, new)))
     assert found == pytest.approx(share)
 
 
@@ -249,20 +249,24 @@ def golden(**tensors: torch.Tensor) -> Golden:
 def test_the_tensor_that_changed_most_is_named() -> None:
     ones = torch.ones(2)
     old = golden(a=ones, b=ones, c=ones)
-    assert build.difference(old, golden(a=ones * 1.1, b=ones * 2, c=ones)) == "largest relative difference 0.5, in b"
+    assert commands.difference(old, golden(a=ones * 1.1, b=ones * 2, c=ones)) == "largest relative difference 0.5, in b"
     for other in (golden(a=ones, b=ones), golden(a=ones, b=ones, c=ones.half()), golden(a=ones, b=ones, d=ones)):
-        assert build.difference(old, other) == "other tensors, shapes or dtypes"
-    assert build.difference(golden(a=torch.ones(2, 1)), golden(a=torch.ones(1, 2))) == "other tensors, shapes or dtypes"
+        assert commands.difference(old, other) == "other tensors, shapes or dtypes"
+    assert (
+        commands.difference(golden(a=torch.ones(2, 1)), golden(a=torch.ones(1, 2))) == "other tensors, shapes or dtypes"
+    )
 
 
 def recipe(name: str = "ops/relu", value: float = 1.0, **more: Any) -> GoldenRecipe:
     return GoldenRecipe(**{"id": name, "make": lambda: {"x": torch.full((2,), value)}, "how": "by hand", **more})
 
 
-def said_by(store: GoldenStore, *recipes: GoldenRecipe, only: tuple[str, ...] = build.ALL, **console: Any) -> list[str]:
+def said_by(
+    store: GoldenStore, *recipes: GoldenRecipe, only: tuple[str, ...] = commands.ALL, **console: Any
+) -> list[str]:
     text = io.StringIO()
     with Progress(console=Console(file=text, width=200, **console), disable=True) as progress:
-        build.build(store, recipes, only=only, progress=progress)
+        commands.build_goldens(store, recipes, only=only, progress=progress)
     return text.getvalue().splitlines()
 
 
@@ -308,7 +312,7 @@ def offer(folder: Path, *names: str, built: str = "") -> None:
 
 
 def loaded(root: Path, *only: str) -> list[str]:
-    return [each.id for each in build.load_recipes(root / "suites_of_files", only or build.ALL)]
+    return [each.id for each in commands.load_recipes(root / "suites_of_files", only or commands.ALL)]
 
 
 @pytest.fixture
@@ -320,7 +324,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         exec(file.read_text(encoding="utf-8"), names)  # noqa: S102
         return type("Module", (), {name: staticmethod(each) for name, each in names.items() if callable(each)})
 
-    monkeypatch.setattr(build, "_recipes_in", read)
+    monkeypatch.setattr(commands, "_recipes_in", read)
     offer(tmp_path / "suites_of_files" / "ops", "ops/a")
     offer(tmp_path / "suites_of_files" / "models", "models/b")
     offer(tmp_path / "tools" / "ops", "ops/c")
@@ -341,7 +345,7 @@ def test_each_suite_that_wants_to_know_is_told(root: Path) -> None:
     (root / "suites_of_files" / "ops" / "goldens.py").write_text(
         "def goldens(): return []\ndef built(store): store.append('ops')", encoding="utf-8"
     )
-    build.tell_suites(root / "suites_of_files", told)  # type: ignore[arg-type]
+    commands.tell_suites(root / "suites_of_files", told)  # type: ignore[arg-type]
     assert told == ["ops"]
 
 

@@ -290,7 +290,7 @@ from tools.ops.table import LEFT_OUT, WITHOUT_OUT
 from suites.ops.table import OPERATORS
 from tools.ops.table import names
 from pytest_ascend.golden import Golden
-from pytest_ascend.golden.build import reproducible
+from pytest_ascend.golden.commands import reproducible
 from pytest_ascend.golden.files import encode
 import sys
 left = set(database()) - set(names()) - set(OPERATORS)
