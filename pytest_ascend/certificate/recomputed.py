@@ -138,17 +138,15 @@ def options(candidate: Candidate) -> Iterator[str]:
         yield f"the run was asked for on the device {given['device']}"
     yield from differs("the level of the options", given.get("level"), head.level)
     cards = given.get("cards")
+    usual = {"slowdown": 0.05, "seed": 1, "emulated_devices": cards if isinstance(cards, int) else None}
     for name in given.keys() - _FREE:
-        usual = (
-            cards if name == "emulated_devices" and isinstance(cards, int) else {"slowdown": 0.05, "seed": 1}.get(name)
-        )
-        if given[name] and given[name] != usual:
+        if given[name] and given[name] != usual.get(name):
             yield f"the run had the option {name}={_shown(given[name])}"
     baselines = str(given.get("baselines", ""))
     yield from differs("the folder of the baselines", PurePosixPath(baselines).name, "baselines")
     # The arguments that run a case again with these options.
-    usual_of = {"device": "auto", "level": "standard", "challenge": None, "ranks": 0, "isolation": "auto"}
-    asked = (name for name, usual in usual_of.items() if given.get(name, usual) != usual)
+    defaults = {"device": "auto", "level": "standard", "challenge": None, "ranks": 0, "isolation": "auto"}
+    asked = (name for name, default in defaults.items() if given.get(name, default) != default)
     again = (f"--ascend-{'certify=challenge' if each == 'challenge' else each}={given[each]}" for each in asked)
     yield from differs("the arguments", sorted(given.get("arguments", ())), sorted(again))
     modes, timing, numerics = pinned(head.stack.chip), dict(given.get("timing", {})), dict(given.get("numerics") or {})

@@ -12,6 +12,7 @@ import statistics
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from pytest_ascend.runlog import codec
 from pytest_ascend.system import figures
@@ -19,6 +20,9 @@ from pytest_ascend.system.translation import CHINESE, translated
 from pytest_ascend.verdict import evidence
 from pytest_ascend.verdict.phrase import Phrase, Value, in_both, say
 
+Values: TypeAlias = Sequence[float]
+#: Pairs of a label and a value.
+Points: TypeAlias = Sequence[tuple[str, float]]
 WIDTH, HEIGHT = 380, 190
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 10, 24
 #: The number of labels that fit side by side below a chart.
@@ -90,13 +94,7 @@ class Chart:
 
 
 def curve(
-    title: str,
-    href: str,
-    stem: str,
-    actual: Sequence[float],
-    expected: Sequence[float],
-    *,
-    spread: tuple[Sequence[float], Sequence[float]] = ((), ()),
+    title: str, href: str, stem: str, actual: Values, expected: Values, *, spread: tuple[Values, Values] = ((), ())
 ) -> Chart:
     """Draw the device's and the expected values step by step, and below them their difference.
 
@@ -134,7 +132,7 @@ def curve(
     return Chart(title, href, caption, rules, shapes, marks, numbers, legend, HEIGHT + DIFFERENCE)
 
 
-def _band(low: Sequence[float], high: Sequence[float], x: Axis, y: Axis) -> str:
+def _band(low: Values, high: Values, x: Axis, y: Axis) -> str:
     """Return the area between two lines; "" if they are not finite."""
     if not all(map(math.isfinite, (*low, *high))):
         return ""
@@ -142,7 +140,7 @@ def _band(low: Sequence[float], high: Sequence[float], x: Axis, y: Axis) -> str:
     return f"{polyline(high, x, y)}{back}Z"
 
 
-def distribution(title: str, href: str, name: str, values: Sequence[float], baseline: Sequence[float] = ()) -> Chart:
+def distribution(title: str, href: str, name: str, values: Values, baseline: Values = ()) -> Chart:
     """Draw the share of measurements in each interval, with median and quartiles.
 
     ``baseline`` are other values of the same quantity, such as percentiles: they are drawn as an outline.
@@ -261,14 +259,7 @@ def slowdowns(title: str, found: Sequence[Slowdown]) -> Chart:
 
 
 def row(
-    title: str,
-    href: str,
-    caption: Phrase,
-    name: str,
-    points: Sequence[tuple[str, float]],
-    *,
-    over: str,
-    labels: Sequence[str],
+    title: str, href: str, caption: Phrase, name: str, points: Points, *, over: str, labels: Sequence[str]
 ) -> Chart:
     """Draw one figure over ``over``: batch sizes, steps, combinations.
 
@@ -306,17 +297,17 @@ def _rounded(value: object) -> object:
     return float(f"{value:.6g}") if math.isfinite(value) else str(value)
 
 
-def _quartiles(values: Sequence[float]) -> Sequence[float]:
+def _quartiles(values: Values) -> Sequence[float]:
     return statistics.quantiles(values, n=4) if len(values) > 1 else [*values] * 3
 
 
-def _end(values: Sequence[float]) -> float:
+def _end(values: Values) -> float:
     first, _, third = _quartiles(values)
     fence = third + FENCE * (third - first)
     return min(max(values), fence) if fence > first else max(values)
 
 
-def _shares(values: Sequence[float], edges: Sequence[float]) -> list[float]:
+def _shares(values: Values, edges: Values) -> list[float]:
     """Return the share of the values in each interval; the last one has all larger ones."""
     counts = [0] * len(edges)
     for value in values:
@@ -332,7 +323,7 @@ def plottable(values: Iterable[float]) -> list[float]:
     return [math.nan if not abs(each) <= LARGEST else 0.0 if abs(each) < 1 / LARGEST else each for each in values]
 
 
-def is_plottable(values: Sequence[float]) -> bool:
+def is_plottable(values: Values) -> bool:
     """Whether there are values, and a chart can show all of them."""
     return bool(values) and not any(map(math.isnan, plottable(values)))
 
@@ -384,7 +375,7 @@ def x_labels(axis: Axis, labels: Sequence[str]) -> tuple[Text, ...]:
     )
 
 
-def polyline(values: Sequence[float], x: Axis, y: Axis) -> str:
+def polyline(values: Values, x: Axis, y: Axis) -> str:
     """Return a line through the finite values, with gaps at others."""
     path, pen = [], "M"
     for index, value in enumerate(values):

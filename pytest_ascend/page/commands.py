@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -68,8 +69,7 @@ def summary(run: Path) -> None:
 @click.option("--format", "form", type=click.Choice(sorted(formats.FORMATS)), required=True, help="The kind of file.")
 @_output(help="Write there instead of to the terminal.")
 @click.option("--gate/--no-gate", help="Exit as pytest --ascend would have, instead of with 0.")
-@click.pass_context
-def export(context: click.Context, run: Path, form: str, output: Path | None, *, gate: bool) -> None:
+def export(run: Path, form: str, output: Path | None, *, gate: bool) -> None:
     """Write RUN as JUnit XML, CSV, JSON, GitHub annotations, or for PyTorch's cross-repository CI relay (crcr)."""
     found = summary_of(run)
     text = formats.FORMATS[form](found)
@@ -78,7 +78,7 @@ def export(context: click.Context, run: Path, form: str, output: Path | None, *,
         click.echo(f"{found.total:,} cases: {output}")
     else:
         click.echo(text, nl=False)
-    context.exit(exit_code(found) if gate else 0)
+    sys.exit(exit_code(found) if gate else 0)
 
 
 @report.command()
@@ -102,15 +102,8 @@ def export(context: click.Context, run: Path, form: str, output: Path | None, *,
     metavar="PERCENT",
     help="The smallest change of a time, throughput or size to list.",
 )
-@click.pass_context
 def diff(
-    context: click.Context,
-    before: Path,
-    after: Path,
-    form: str | None,
-    output: Path | None,
-    fail_on: tuple[str, ...],
-    speed: float,
+    before: Path, after: Path, form: str | None, output: Path | None, fail_on: tuple[str, ...], speed: float
 ) -> None:
     """Show what changed from the run BEFORE to the run AFTER, case by case.
 
@@ -135,14 +128,13 @@ def diff(
         click.echo(f"{found.after.total:,} cases: {output}")
     else:
         click.echo(_written(found, form), nl=False)
-    context.exit(1 if found.failures(fail_on) else 5 if found.answer == CANNOT_TELL else 0)
+    sys.exit(1 if found.failures(fail_on) else 5 if found.answer == CANNOT_TELL else 0)
 
 
 @report.command()
 @click.argument("shards", type=PATH, nargs=-1, required=True)
 @_output(required=True, help="The folder for run.jsonl and conformance.html.")
-@click.pass_context
-def merge(context: click.Context, shards: tuple[Path, ...], output: Path) -> None:
+def merge(shards: tuple[Path, ...], output: Path) -> None:
     """Merge the logs of all SHARDS of a run into the log and the page of a full run.
 
     Refuses, naming them, shards of different stacks, manifests or rules, or more than 14 days apart, duplicate,
@@ -156,7 +148,7 @@ def merge(context: click.Context, shards: tuple[Path, ...], output: Path) -> Non
     if len(machines := merging.machines(found.run.header)) > 1:
         names = "; ".join(figures.one_line(each) for each in machines)
         click.echo(f"The shards ran on {len(machines)} machines ({names}): no certificate can be earned with this log.")
-    context.exit(exit_code(found))
+    sys.exit(exit_code(found))
 
 
 @report.command()
