@@ -22,6 +22,8 @@ from torch import Tensor
 Each = TypeVar("Each")
 Words: TypeAlias = npt.NDArray[np.uint64]
 Array: TypeAlias = npt.NDArray[Any]
+#: Makes one number of each word, or of each number another.
+Change: TypeAlias = Callable[[Array], Array]
 #: SplitMix64: the step of its counter, then the two multipliers and three shifts of its finaliser. Source: G. Steele,
 #: D. Lea, C. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, with D. Stafford's variant 13.
 STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -87,13 +89,8 @@ def uniform(
     They are multiples of 2**-23 of half the range, computed in float32 with one multiplication and one addition, then
     rounded to ``dtype``. With the default range they are exact, and never 1.
     """
-    half, centre = np.float32((high - low) / 2), np.float32((high + low) / 2)
-
-    def scaled(numbers: Array, out: Array) -> None:
-        np.multiply(numbers, half * np.float32(2**-23), out=out)
-        out += centre
-
-    return _tensor(key, shape, _level, scaled, np.float32).to(dtype)
+    scale, centre = np.float32((high - low) / 2) * np.float32(2**-23), np.float32((high + low) / 2)
+    return _tensor(key, shape, _level, lambda numbers: numbers * scale + centre, np.float32).to(dtype)
 
 
 def normal(key: str, shape: Sequence[int], *, std: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -102,19 +99,17 @@ def normal(key: str, shape: Sequence[int], *, std: float = 1.0, dtype: torch.dty
     The sum is an exact integer; one float32 multiplication scales it, then it is rounded to ``dtype``.
     """
     scale = np.float32(std / STD_OF_SUM)
-    return _tensor(key, shape, _bell, lambda numbers, out: np.multiply(numbers, scale, out=out), np.float32).to(dtype)
+    return _tensor(key, shape, _bell, lambda numbers: numbers * scale, np.float32).to(dtype)
 
 
 def integers(key: str, shape: Sequence[int], *, low: int, high: int, dtype: torch.dtype = torch.int64) -> Tensor:
     """Return integers in [low, high), on the CPU. Raises ValueError for an empty range or one above 2**32."""
     if not 0 < high - low <= 2**32:
         raise ValueError(f"no integers to draw from [{low}, {high})")
-
-    def within(numbers: Array, out: Array) -> None:
-        out[:] = (numbers * np.uint64(high - low)) >> np.uint64(32)
-        out += low
-
-    return _tensor(key, shape, _halves, within, np.int64).to(dtype)
+    count = np.uint64(high - low)
+    return (
+        _tensor(key, shape, _halves, lambda numbers: (numbers * count) >> np.uint64(32), np.int64).add_(low).to(dtype)
+    )
 
 
 def rising(key: str, shape: Sequence[int], *, dim: int, high: int) -> Tensor:
@@ -163,28 +158,21 @@ def _halves(word: Words) -> Words:
 
 
 @functools.cache
-def _table(numbers: Callable[[Words], Array]) -> Array:
+def _table(numbers: Change) -> Array:
     return numbers(words("inputs/table", TABLE))
 
 
-def _tensor(
-    key: str,
-    shape: Sequence[int],
-    numbers: Callable[[Words], Array],
-    finish: Callable[[Array, Array], object],
-    kind: Any,
-) -> Tensor:
-    """Return a tensor of ``kind``, filled by ``finish(numbers(words), out)``, one word for each element."""
-    array = np.empty(math.prod(shape), dtype=kind)
-    dtype = _TORCH[kind]
+def _tensor(key: str, shape: Sequence[int], numbers: Change, finish: Change, kind: Any) -> Tensor:
+    """Return a tensor of ``kind`` with ``finish(numbers(words))``, one word for each element."""
+    array, dtype = np.empty(math.prod(shape), dtype=kind), _TORCH[kind]
     if not array.size:
         return torch.empty(tuple(shape), dtype=dtype)
     if key.startswith(FROM_TABLE) and array.size <= TABLE // 2:
         first = _place(key) % (TABLE - array.size)
-        finish(_table(numbers)[first : first + array.size], array)
+        array[:] = finish(_table(numbers)[first : first + array.size])
     else:
         for start in range(0, array.size, CHUNK):
             part = array[start : start + CHUNK]
-            finish(numbers(words(key, part.size, start=start)), part)
+            part[:] = finish(numbers(words(key, part.size, start=start)))
     # By the buffer protocol: torch 2.1's from_numpy does not work with numpy 2.
     return torch.frombuffer(array, dtype=dtype).reshape(tuple(shape))
