@@ -107,9 +107,8 @@ def integers(key: str, shape: Sequence[int], *, low: int, high: int, dtype: torc
     if not 0 < high - low <= 2**32:
         raise ValueError(f"no integers to draw from [{low}, {high})")
     count = np.uint64(high - low)
-    return (
-        _tensor(key, shape, _halves, lambda numbers: (numbers * count) >> np.uint64(32), np.int64).add_(low).to(dtype)
-    )
+    drawn = _tensor(key, shape, _halves, lambda halves: (halves * count) >> np.uint64(32), np.int64)
+    return drawn.add_(low).to(dtype)
 
 
 def rising(key: str, shape: Sequence[int], *, dim: int, high: int) -> Tensor:
