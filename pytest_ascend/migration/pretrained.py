@@ -168,7 +168,8 @@ def _built(name: str, kind: Any, config: Any) -> nn.Module:
     try:
         with torch.device("meta"):
             size = sum(each.numel() for each in kind(config).parameters())
-        model: nn.Module = kind(config if size <= SMALL_FROM else small(config))
+        is_small = size <= SMALL_FROM
+        model: nn.Module = kind(config if is_small else type(config).from_dict(_shrunk(config.to_dict(), {})))
     except Exception as error:  # noqa: BLE001 - whatever a model of transformers raises for its configuration
         message = f"{name}: {config.model_type} cannot be built in a small configuration: {str(error)[:500]}"
         raise UsageError(message, hint=f"write small numbers into {CONFIG} yourself") from None
@@ -184,12 +185,8 @@ def _built(name: str, kind: Any, config: Any) -> nn.Module:
     return model
 
 
-def small(config: Any) -> Any:
-    """Return a configuration with numbers up to :data:`LARGEST`, and each kind of layer still in it."""
-    return type(config).from_dict(_shrunk(config.to_dict(), {}))
-
-
 def _shrunk(given: Mapping[str, Any], tokens: dict[int, int]) -> dict[str, Any]:
+    """Return a configuration with numbers up to :data:`LARGEST`, and each kind of layer still in it."""
     made: dict[str, Any] = {
         key: _shrunk(each, tokens) if isinstance(each, dict) else each for key, each in _cleaned(given).items()
     }

@@ -10,7 +10,6 @@ test at its beginning and end. What a test raised is classified here, where it s
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import json
 import os
@@ -122,15 +121,8 @@ def _on_the_cpu(case: unittest.TestCase) -> str:
     method = getattr(type(case), getattr(case, "_testMethodName", ""), None)
     given: Any = (getattr(method, "__defaults__", None) or ({},))[0]
     name = f"aten::{getattr(given.get('op'), 'aten_name', '')}" if isinstance(given, dict) else ""
-    kinds = {dispatcher.kind(each) for each in _aten() if each.partition(".")[0] == name}
+    kinds = {dispatcher.kind(each) for each in dispatcher.names(["aten"]) if each.partition(".")[0] == name}
     return name if FALLBACK in kinds and NATIVE not in kinds else ""
-
-
-@functools.cache
-def _aten() -> list[str]:
-    from pytest_ascend.device import dispatcher
-
-    return dispatcher.names(["aten"])
 
 
 def _prepare(*, device: str, everything: bool) -> None:
