@@ -14,19 +14,9 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_ascend.operators.operator import ALL_OUTPUTS, InputFactory, Inputs, Operator
-from pytest_ascend.operators.samples import (
-    PROMOTION,
-    SHAPES,
-    SPECIAL,
-    Number,
-    Sample,
-    Values,
-    call,
-    given,
-    normal,
-    uniform,
-)
+from pytest_ascend.operators import InputFactory, Operator, Sample, call
+from pytest_ascend.operators.operator import ALL_OUTPUTS, Inputs
+from pytest_ascend.operators.samples import PROMOTION, SHAPES, SPECIAL, Number, Values, given, normal, uniform
 
 Shape: TypeAlias = tuple[int, ...]
 Ends: TypeAlias = tuple[float, float]
@@ -53,7 +43,6 @@ def numbers(*values: Number, shape: Shape | None = None) -> Values:
 
 
 def by(*args: Any, **named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Describe further arguments of a call, by place and by name."""
     return args, named
 
 
@@ -95,10 +84,7 @@ def unary(
     always: Named | None = None,
     whole: Ends | None = None,
 ) -> Inputs:
-    """Make samples of elements from [low, high]; non-finite ones; all sizes; ``arguments`` are varied keywords.
-
-    ``always`` are those of every other call; ``whole`` is the range for integers.
-    """
+    """Make samples from [low, high] or, for integers, ``whole``; with ``always``, and with each of ``arguments``."""
     usual = always or {}
 
     def samples(make: InputFactory) -> Iterator[Sample]:
@@ -134,10 +120,7 @@ def binary(
     partners: tuple[str, ...] = PARTNERS,
     second_grad: bool = True,
 ) -> Inputs:
-    """Make samples of two tensors, the second from ``second``: broadcast, with ``scalars`` instead, of mixed dtypes.
-
-    ``whole`` is the first one's range for integers; ``second_grad`` says whether the second one gets a gradient.
-    """
+    """Make samples of two tensors, the second from ``second``: broadcast, with ``scalars`` instead, of mixed dtypes."""
     other = second or (low, high)
 
     def both(left: Shape, right: Shape, ends: Ends = (low, high), *, grad: bool = True) -> tuple[Values, Values]:
@@ -258,7 +241,6 @@ def with_loss_shapes(
     *,
     of_both: bool = True,
 ) -> Inputs:
-    """Make losses of two equal shapes, with each reduction; ``of_both``: both have gradients in one call."""
     least, most = second or (low, high)
 
     def samples(_: InputFactory) -> Iterator[Sample]:

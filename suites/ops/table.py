@@ -26,7 +26,7 @@ from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import SWEEP_SEED, Case
 from pytest_ascend.system.dispatching import HALF
 
-from .families import arithmetic, elementwise, indexing, linear, movement, network, reduction
+from .families import indexing, linear, movement, network, pointwise, reduction
 from .makers import exactly, together
 from .templates import FURTHER, INSTEAD
 
@@ -75,7 +75,7 @@ _REACH = _load("kernel_reach.json")
 #: their kernels. Counted by the evaluation ``operator-reach`` while each operator had 24 calls, or 42 in few dtypes.
 RARE, SHARED = frozenset(_REACH["rare"]), frozenset(_REACH["shared"])
 
-_FAMILIES = (arithmetic, elementwise, indexing, linear, movement, network, reduction)
+_FAMILIES = (pointwise, indexing, linear, movement, network, reduction)
 #: Every operator of the catalogue, by name.
 OPERATORS: dict[str, Operator] = {}
 for _operator in (operator for family in _FAMILIES for operator in family.OPERATORS):
@@ -104,9 +104,8 @@ def _is_quick(x: torch.Tensor, sizes: Any, *_: Any, **__: Any) -> bool:
 
 def _are_small(*operands: Any, **__: Any) -> bool:
     """Whether distances are exact enough for their difference."""
-    return all(
-        not each.numel() or bool(each.abs().max() < 2**12) for each in operands if isinstance(each, torch.Tensor)
-    )
+    numbers = [each for each in operands if isinstance(each, torch.Tensor) and each.numel()]
+    return all(bool(each.abs().max() < 2**12) for each in numbers)
 
 
 def _is_regular(matrix: torch.Tensor, n: int = 1, *_: Any, **__: Any) -> bool:
@@ -115,10 +114,7 @@ def _is_regular(matrix: torch.Tensor, n: int = 1, *_: Any, **__: Any) -> bool:
 
 
 def _is_well_conditioned(matrix: torch.Tensor, *_: Any, **__: Any) -> bool:
-    """Whether a gradient of an inverse has many right bits: that of rows in order has few.
-
-    It takes a square matrix of as many rows, which must not fill the memory.
-    """
+    """Whether a gradient of an inverse has many right bits, and its square matrix of as many rows some room."""
     if max(matrix.shape[-2:]) > LONG:
         return False
     is_plain = not matrix.numel() or not matrix.isfinite().all()
@@ -259,10 +255,7 @@ def _changed(name: str) -> dict[str, Any]:
 
 
 def _can_grow(sample: Sample) -> bool:
-    """Whether a recorded call can be generated in other sizes.
-
-    By a factor that is no integer, an index of the nearest element lies on the border of two, and its last bit decides.
-    """
+    """Whether a recorded call can have other sizes: by a factor that is no integer, a last bit decides the nearest."""
     is_continuous = sample.kwargs.get("mode", "nearest") not in ("nearest", "nearest-exact", "area")
     factor = sample.kwargs.get("scale_factor")
     return factor is None or is_continuous or float(factor).is_integer()
@@ -278,10 +271,7 @@ _AT_SMOKE = {"float16": (1, 4, 7), "bfloat16": (1, 4, 7), "int32": (0, 1), "int6
 def target_of(
     case: Case, device: torch.device, store: GoldenStore, seed: int | str = SWEEP_SEED, level: str = "standard"
 ) -> Target:
-    """Return the operator of a case with its golden; generated calls follow from ``seed``, and how many from ``level``.
-
-    Raises GoldenError.
-    """
+    """Return the operator of a case with its golden, or its calls by ``seed`` and ``level``. Raises GoldenError."""
     if case.property == FOUND:
         operator = swept(case.subject, case.dtype, store)
         return Target(case, operator, sweep_of(operator, case.dtype, FINDINGS), device)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from pytest_ascend.operators.operator import ALL, ARITHMETIC, FLOATS, INTS, MOVE, Operator
+from pytest_ascend.operators import Operator, call
+from pytest_ascend.operators.operator import ALL, ARITHMETIC, FLOATS, INTS, MOVE
 from pytest_ascend.operators.samples import (
     EXACT,
     SHAPES,
@@ -16,7 +17,6 @@ from pytest_ascend.operators.samples import (
     TEMPLATE,
     Values,
     addends,
-    call,
     given,
     integers,
     mask,
@@ -44,10 +44,7 @@ _placed = integers(_TERMS, low=0, high=_PLACES - 1)
 #: Calls from which generated ones start: what is given above has one size.
 _template = partial(call, group=TEMPLATE)
 #: Dimensions to index, each the longest of its tensor: an index of another size stays below all that are longer.
-_BY_DIM: tuple[tuple[tuple[int, ...], int], ...] = (
-    *(((7, 5, 3), 0), ((3, 7, 5), 1), ((5, 3, 7), -1)),
-    *(((5, 7), 1), ((7, 5), 0)),
-)
+_BY_DIM = (((7, 5, 3), 0), ((3, 7, 5), 1), ((5, 3, 7), -1), ((5, 7), 1), ((7, 5), 0))
 _OF_EMBEDDINGS: tuple[dict[str, Any], ...] = ({}, {"padding_idx": 2}, {"scale_grad_by_freq": True})
 _FACTORS: tuple[dict[str, Any], ...] = ({}, {"alpha": 3}, {}, {"alpha": -2}, {})
 

@@ -9,16 +9,15 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
+from pytest_ascend.operators import Operator, Sample, call
 from pytest_ascend.operators.callables import resolve
-from pytest_ascend.operators.operator import ARITHMETIC, Inputs, Operator
+from pytest_ascend.operators.operator import ARITHMETIC, Inputs
 from pytest_ascend.operators.samples import (
     EXACT,
     SHAPES,
     SPECIAL,
     TEMPLATE,
-    Sample,
     Values,
-    call,
     codes,
     mask,
     normal,
@@ -82,9 +81,8 @@ _batches_added = exactly(
     _exactly(whole(2, 3, 5), whole(2, 3, _MANY), rising(2, _MANY, 5, dim=1), beta=-2),
     *(call(normal(*bias), normal(3, 5, 9), normal(3, 9, 7), group=TEMPLATE) for bias in ((5, 1), (7,), (3, 1, 7))),
 )
-_vectors_added = exactly(
-    *over((normal(5), normal(5, 17), normal(17)), *_scaled), _exactly(whole(5), whole(5, _MANY), rising(_MANY))
-)
+_many_added = _exactly(whole(5), whole(5, _MANY), rising(_MANY))
+_vectors_added = exactly(*over((normal(5), normal(5, 17), normal(17)), *_scaled), _many_added)
 _linear = exactly(
     *over((normal(5, 17), normal(7, 17)), by(), by(normal(7))),
     call(normal(2, 3, 17), normal(5, 17), normal(5)),
@@ -143,14 +141,13 @@ _far = exactly(
     _select(4_096, 16, 4),
     _exactly(_ones(1, 1, 3, 8), _ones(1, 1, 4_096, 8), rising(1, 1, 4_096, 8, dim=-2, high=2, grad=False)),
 )
-_nothing = numbers(*(0.0,) * 5, *(1.0,) * 5, *(0.0, 1.0) * 5, shape=(4, 5))
 #: Fewer heads of keys than of queries, and fully masked rows.
 _grouped = exactly(
     *(
         call(normal(2, 6, 9, 8), *(normal(2, few, 11, 8),) * 2, enable_gqa=True, **named)
         for few, named in ((1, {}), (3, {"is_causal": True}), (2, {"attn_mask": mask(9, 11)}))
     ),
-    _attend(4, 5, 8, attn_mask=replace(_nothing, dtype="bool")),
+    _attend(4, 5, 8, attn_mask=replace(numbers(*(0.0,) * 5, *(1.0,) * 5, *(0.0, 1.0) * 5, shape=(4, 5)), dtype="bool")),
 )
 
 

@@ -45,12 +45,10 @@ _stacked = exactly(
     *_lists(((), (), 0), group=SHAPES),
     *_lists((*((7,),) * 5, 0), (*((3, 5, 4),) * 2, 2), group=TEMPLATE),
 )
-_flips = exactly(
-    *_calls(([0],), ([-1],), ([0, 2],), ([1, -1],)), call(normal(257), [0]), call(normal(0, 3), [0], group=SHAPES)
-)
-_rolls = exactly(
-    *_calls((2, 0), (-3, -1), ((1, -2), (0, 2)), (4,)), call(normal(17), 20, 0), call(normal(0), 1, group=SHAPES)
-)
+_rows, _none = normal(257), normal(0, 3)
+_flips = exactly(*_calls(([0],), ([-1],), ([0, 2],), ([1, -1],)), call(_rows, [0]), call(_none, [0], group=SHAPES))
+_rolled = call(normal(17), 20, 0), call(normal(0), 1, group=SHAPES)
+_rolls = exactly(*_calls((2, 0), (-3, -1), ((1, -2), (0, 2)), (4,)), *_rolled)
 _triangles = exactly(*_calls((0,), (1,), (-2,)), call(normal(17, 15), 3), call(normal(0, 3), group=SHAPES))
 _repeats = exactly(*_calls((2, 1, 3), (2, 3, 1, 2)), call(normal(17), 3), call(normal(3), 0, group=SHAPES))
 _counts = uniform(4, low=1, high=3, dtype="int64")
@@ -81,9 +79,8 @@ _around = exactly(
 )
 _diagonals = exactly(*over(normal(5), by(), by(2), by(-1)), *over(normal(4, 6), by(), by(1)))
 _permuted = exactly(*_calls(((2, 0, 1),), ((-1, 1, 0),)), call(normal(3, 5, 7, 4), (3, 1, 0, 2), group=TEMPLATE))
-_swapped = exactly(
-    *_calls((0, 1), (-1, 0)), *(call(normal(*shape), 0, -1, group=TEMPLATE) for shape in ((5, 7), (3, 5, 7, 4)))
-)
+_ends = (call(normal(*shape), 0, -1, group=TEMPLATE) for shape in ((5, 7), (3, 5, 7, 4)))
+_swapped = exactly(*_calls((0, 1), (-1, 0)), *_ends)
 _expanded = exactly(call(normal(3, 1), (2, 3, 4)), call(normal(1, 5), (-1, 5)), call(normal(), (3, 2), group=SHAPES))
 _windows = exactly(call(normal(17), 0, 5, 3), call(normal(3, 17), -1, 4, 5))
 

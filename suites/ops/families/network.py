@@ -9,15 +9,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
-from pytest_ascend.operators.operator import ARITHMETIC, DENSE, FLOATS, INTS, Operator
+from pytest_ascend.operators import Operator, Sample, call
+from pytest_ascend.operators.operator import ARITHMETIC, DENSE, FLOATS, INTS
 from pytest_ascend.operators.samples import (
     EXACT,
     SHAPES,
     SPECIAL,
     TEMPLATE,
-    Sample,
     Values,
-    call,
     distinct,
     given,
     integers,
@@ -56,15 +55,11 @@ _in_one = exactly(
     *over(normal(2, 4, 17), by(normal(5, 4, 1)), by(normal(5, 4, 3), stride=3, padding=1), group=TEMPLATE),
     call(normal(4, 17), normal(5, 4, 3), normal(5), group=TEMPLATE),
 )
+_five = normal(2, 4, 5, 6)
 _transposed = exactly(
-    call(normal(2, 4, 5, 6), normal(4, 3, 3, 3), normal(3)),
-    call(normal(2, 4, 5, 6), normal(4, 3, 3, 2), normal(6), stride=2, padding=1, output_padding=1, groups=2),
-    *over(
-        normal(2, 4, 5, 6),
-        by(normal(4, 3, 1, 2), stride=(1, 2)),
-        by(normal(4, 3, 3, 2), dilation=(1, 2)),
-        group=TEMPLATE,
-    ),
+    call(_five, normal(4, 3, 3, 3), normal(3)),
+    call(_five, normal(4, 3, 3, 2), normal(6), stride=2, padding=1, output_padding=1, groups=2),
+    *over(_five, by(normal(4, 3, 1, 2), stride=(1, 2)), by(normal(4, 3, 3, 2), dilation=(1, 2)), group=TEMPLATE),
 )
 _plane: Values = distinct(1, 3, 7, 9)
 _four: Values = normal(2, 3, 7, 9)
@@ -97,7 +92,6 @@ def _weights(*shape: int) -> tuple[Values, Values]:
 
 
 def _channels(*shape: int, **named: Any) -> Sample:
-    """Return running mean and variance, weight and bias, as batch_norm takes them."""
     running = normal(shape[1], grad=False), uniform(shape[1], low=0.5, high=2, grad=False)
     return call(normal(*shape), *running, *_weights(shape[1]), **named)
 
@@ -127,9 +121,8 @@ _groups = exactly(
     call(normal(3, 4, 9), 1, *_weights(4), eps=0.25),
     *(call(normal(*shape), n, *_weights(6), group=TEMPLATE) for shape, n in (((9, 6), 2), ((2, 6, 3, 4, 5), 3))),
 )
-_lengths = exactly(
-    call(normal(5, 7), p=2.0, dim=1), call(normal(3, 5, 7), p=1.0, dim=0), call(normal(5, 7), dim=-1, eps=4.0)
-)
+_page = normal(5, 7)
+_lengths = exactly(call(_page, p=2.0, dim=1), call(normal(3, 5, 7), p=1.0, dim=0), call(_page, dim=-1, eps=4.0))
 _small, _corners = normal(2, 3, 5, 6), by(size=(7, 9), align_corners=True)
 _nearest = exactly(
     *over(_small, by(scale_factor=2), by(size=(7, 9)), by(size=(3, 4))),

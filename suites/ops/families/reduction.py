@@ -7,19 +7,9 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.operators.operator import ALL, ARITHMETIC, BOOL, FLOATS, INTS, MOVE, Operator
-from pytest_ascend.operators.samples import (
-    EXACT,
-    SHAPES,
-    SPECIAL,
-    TEMPLATE,
-    call,
-    distinct,
-    few,
-    given,
-    rising,
-    uniform,
-)
+from pytest_ascend.operators import Operator, call
+from pytest_ascend.operators.operator import ALL, ARITHMETIC, BOOL, FLOATS, INTS, MOVE
+from pytest_ascend.operators.samples import EXACT, SHAPES, SPECIAL, TEMPLATE, distinct, few, given, rising, uniform
 
 from ..makers import ONE_DIM, along, by, exactly, in_family, numbers, of_integers, over, reduction, together
 
@@ -69,9 +59,8 @@ _norms = together(
     reduction(dims=ONE_DIM, empty=False),
     exactly(*(call(uniform(5, 6, 7, low=-2, high=2), p, dim=1, group=TEMPLATE) for p in (1, 3, float("inf")))),
 )
-_sums_of_numbers = together(
-    reduction(), exactly(call(uniform(5, 6, 7, low=-2, high=2), dim=1, dtype=torch.float32, group=TEMPLATE))
-)
+_to_float32 = call(uniform(5, 6, 7, low=-2, high=2), dim=1, dtype=torch.float32, group=TEMPLATE)
+_sums_of_numbers = together(reduction(), exactly(_to_float32))
 _mixed = tuple(call(few(5, 6, 7, high=high), **named) for high in (1, 9) for named in ({}, *ONE_DIM))
 _truths = together(reduction(-0.75, 0.75, dims=ONE_DIM, long=0), exactly(*_mixed))
 _ends = reduction(-99, 99, empty=False)
