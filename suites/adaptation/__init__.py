@@ -10,15 +10,13 @@ from .rewritten import SLIPS
 #: Models whose rewritten form is equivalent, and the level of their case.
 REWRITTEN = {"small-vit": "standard", "vit_b_16": "full"}
 
+_REWRITTEN = ("float32", "rewritten-model")
 #: Subject, property, dtype, family, level. Models are exported as ONNX, and as CANN's offline models.
 _ROWS = (
     *(("augmentation", name, "", "augmentation", "standard") for name in AUGMENT),
     *(("input-pipeline", name, "", "input-pipeline", "standard") for name in WORKERS),
-    *(
-        (f"rewritten-{of}", "separate-projections", "float32", "rewritten-model", each)
-        for of, each in REWRITTEN.items()
-    ),
-    *(("rewritten-small-vit", name, "float32", "rewritten-model", "standard") for name in SLIPS),
+    *((f"rewritten-{of}", "separate-projections", *_REWRITTEN, each) for of, each in REWRITTEN.items()),
+    *(("rewritten-small-vit", name, *_REWRITTEN, "standard") for name in SLIPS),
     *((name, form, "float32", "export", "full") for form in ("onnx", "offline") for name in ("resnet50", "vit_b_16")),
     ("automatic-migration", "curve", "float32", "migration", "standard"),
 )

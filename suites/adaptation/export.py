@@ -110,10 +110,7 @@ def to_om(atc: Path, onnx: Path, shape: Sequence[int], chip: str) -> Path:
 
 
 def by_ascendcl(om: Path, x: Tensor, shape: Sequence[int], library: ctypes.CDLL) -> Tensor:
-    """Run an ``.om`` file with one input and one float32 output of a shape, in the device memory of ``x``.
-
-    Raises RuntimeError for an error of AscendCL, or if sizes differ from the file's.
-    """
+    """Run an ``.om`` file with one input and one float32 output in the device memory of ``x``. Raises RuntimeError."""
     acl = {name: getattr(library, name) for name in _FUNCTIONS}
     for name, function in acl.items():
         function.restype, function.argtypes = _FUNCTIONS[name]

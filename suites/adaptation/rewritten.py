@@ -148,10 +148,7 @@ class RewrittenViT(nn.Module):
 
 
 class PlantedMistake(NamedTuple):
-    """A change that breaks the model, and the module in its last block whose input is right and whose output is wrong.
-
-    "" is the block itself.
-    """
+    """A change that breaks the model, and the module in its last block ("": itself) in which it begins."""
 
     change: Callable[[nn.Module], None]
     where: str

@@ -6,7 +6,6 @@ from pytest_ascend.records.case import Case
 
 #: Dtypes copied to the device and back. Not every NPU supports complex and float64, so they are left out.
 ROUND_TRIP_DTYPES = ("float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
-MATMUL_DTYPES = ("float32", "float16", "bfloat16")
 
 FOUND = Case(suite="environment", subject="device", property="found", family="device")
 COME_AND_GO = Case(suite="environment", subject="tensors", property="come-and-go", family="tensors")
@@ -17,6 +16,6 @@ CASES: tuple[Case, ...] = (
     *(COME_AND_GO.but(property="round-trip", dtype=dtype) for dtype in ROUND_TRIP_DTYPES),
     *(
         Case(suite="environment", subject="matmul-1000x1000", property="forward", dtype=dtype, family="compute")
-        for dtype in MATMUL_DTYPES
+        for dtype in ("float32", "float16", "bfloat16")
     ),
 )

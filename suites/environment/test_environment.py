@@ -54,9 +54,8 @@ def test_matmul_1000x1000(
     precision_compare: PrecisionCompare,
     ascend_measure: Measure,
 ) -> None:
-    left, right = (
-        inputs.normal(f"{case.id}/{side}", (1000, 1000), dtype=getattr(torch, case.dtype)) for side in ("left", "right")
-    )
+    dtype = getattr(torch, case.dtype)
+    left, right = (inputs.normal(f"{case.id}/{side}", (1000, 1000), dtype=dtype) for side in ("left", "right"))
     on_device = left.to(npu_device), right.to(npu_device)
     expected = cpu_reference(torch.matmul, left, right)
     actual = torch.matmul(*on_device).cpu()

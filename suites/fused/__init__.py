@@ -12,8 +12,6 @@ from pytest_ascend.records.case import Case
 
 from .families import attention, latent, linear, movement, normalization, relations, routing, serving, short, training
 
-_FAMILIES = (normalization, attention, linear, routing, training, movement, serving, short, latent, relations)
-
 #: Operators without generated calls, with the reason.
 NOT_SWEPT: Mapping[str, str] = {
     name: why
@@ -24,9 +22,7 @@ NOT_SWEPT: Mapping[str, str] = {
         ),
         "its scales have sizes of their own": ("npu_dynamic_quant", "npu_anti_quant"),
         "of equal elements any may be chosen": (
-            "npu_moe_gating_top_k",
-            "npu_moe_gating_top_k_softmax",
-            "npu_top_k_top_p",
+            *("npu_moe_gating_top_k", "npu_moe_gating_top_k_softmax", "npu_top_k_top_p"),
         ),
         "its sizes go with numbers among its arguments": [
             each.name for family in (serving, short, latent, relations) for each in family.OPERATORS
@@ -52,7 +48,7 @@ _TAKES: Mapping[str, Callable[..., bool]] = {
 
 OPERATORS: tuple[Operator, ...] = tuple(
     replace(operator, sweep=_TAKES.get(operator.name, operator.name not in NOT_SWEPT))
-    for family in _FAMILIES
+    for family in (normalization, attention, linear, routing, training, movement, serving, short, latent, relations)
     for operator in family.OPERATORS
 )
 

@@ -20,15 +20,10 @@ from pytest_ascend.precision.nested import widened
 Function: TypeAlias = Callable[..., Any]
 
 
-def fused(
-    name: str, definition: Function, inputs: Inputs, *, part: str = "", through: Any = None, **settings: Any
-) -> Operator:
-    """Describe ``torch_npu.NAME``, or a ``part`` of what it does; settings are those of :class:`Operator`.
-
-    ``through`` gets the operator before the arguments of a call, if they are not simply passed on.
-    """
+def fused(name: str, definition: Function, inputs: Inputs, part: str = "", through: Any = None, **how: Any) -> Operator:
+    """Describe ``torch_npu.NAME``, or a ``part`` of it. ``through`` gets the operator before a call's arguments."""
     function, own = partial(called, name, through), f"{name}.{part}" if part else name
-    return Operator(name=own, function=function, definition=definition, inputs=inputs, **settings)
+    return Operator(name=own, function=function, definition=definition, inputs=inputs, **how)
 
 
 def given_as_made(name: str, definition: Function, inputs: Inputs, **settings: Any) -> Operator:
@@ -38,10 +33,7 @@ def given_as_made(name: str, definition: Function, inputs: Inputs, **settings: A
 
 
 def by_name(names: str, *results: int, **constants: Any) -> Function:
-    """Return what calls an operator with arguments of these names, "_" where they go by place, and ``constants``.
-
-    Of several results it returns those at the places ``results``.
-    """
+    """Return what calls an operator with these names, "_" by place, and returns the ``results`` if any are named."""
 
     def through(apply: Any, *given: Any, **named: Any) -> Any:
         pairs = list(zip(names.split(), given, strict=False))  # what is not given has the operator's default
@@ -82,10 +74,7 @@ def only_on_950(name: str) -> None:
 
 
 def called(name: str, through: Function | None, *args: Any, **kwargs: Any) -> Any:
-    """Call ``torch_npu.NAME``, through ``through`` if given.
-
-    Raises NotImplementedError for an earlier form of it, and on a chip for which CANN does not document it.
-    """
+    """Call ``torch_npu.NAME``. Raises NotImplementedError for an earlier form of it, and on a chip that lacks it."""
     if name in ON_950:
         only_on_950(name)
     operator, since = npu.operator(name), REVISED.get(name)

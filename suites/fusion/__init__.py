@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
@@ -50,15 +50,17 @@ class Pattern:
         with torch.no_grad():
             for key, tensor in model.state_dict().items():
                 if tensor.is_floating_point():
-                    tensor.copy_(_weights(f"fusion/{name}/{key}", tensor))
+                    is_factor = key.endswith("running_var") or (key.endswith("weight") and tensor.dim() == 1)
+                    reach = math.sqrt(3 / tensor[0].numel()) if tensor.dim() > 1 else 0.25
+                    low, high = (0.75, 1.25) if is_factor else (-reach, reach)
+                    tensor.copy_(inputs.uniform(f"fusion/{name}/{key}", tensor.shape, low=low, high=high))
         return model
 
     def batch(self, name: str, count: int) -> Tensor:
         return inputs.normal(f"fusion/{name}/input", (count, *self.sample))
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(NamedTuple):
     """``fuse`` makes the fused form of a pattern's layers. ``everywhere``: it needs no operator of torch_npu."""
 
     pattern: str
@@ -66,22 +68,14 @@ class Form:
     everywhere: bool = True
 
 
-def _weights(key: str, like: Tensor) -> Tensor:
-    if key.endswith("running_var") or (key.endswith("weight") and like.dim() == 1):
-        return inputs.uniform(key, like.shape, low=0.75, high=1.25)
-    reach = math.sqrt(3 / like[0].numel()) if like.dim() > 1 else 0.25
-    return inputs.uniform(key, like.shape, low=-reach, high=reach)
-
-
-def _convolution() -> nn.Conv2d:
-    return nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, bias=False)
+def _convolved(*rest: nn.Module) -> nn.Module:
+    convolution = nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(CHANNELS), *rest)
 
 
 PATTERNS: Mapping[str, Pattern] = {
-    "conv-bn": Pattern(lambda: nn.Sequential(_convolution(), nn.BatchNorm2d(CHANNELS)), (CHANNELS, SIDE, SIDE)),
-    "conv-bn-relu": Pattern(
-        lambda: nn.Sequential(_convolution(), nn.BatchNorm2d(CHANNELS), nn.ReLU()), (CHANNELS, SIDE, SIDE)
-    ),
+    "conv-bn": Pattern(_convolved, (CHANNELS, SIDE, SIDE)),
+    "conv-bn-relu": Pattern(lambda: _convolved(nn.ReLU()), (CHANNELS, SIDE, SIDE)),
     "linear-relu": Pattern(lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()), (TOKENS, WIDTH)),
     "layer-norm-gelu": Pattern(lambda: nn.Sequential(nn.LayerNorm(WIDTH), nn.GELU()), (TOKENS, WIDTH)),
     "attention": Pattern(Attention, (3, HEADS, TOKENS, DEPTH)),
@@ -111,23 +105,23 @@ def _normed_for_inference(layers: Any, x: Tensor) -> Tensor:
     return F.gelu(npu.operator("npu_layer_norm_eval")(x, [x.shape[-1]], norm.weight, norm.bias, 1e-5))
 
 
+def _by_torch(_layers: nn.Module, x: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(x[:, 0], x[:, 1], x[:, 2])
+
+
 def _by_torch_npu(_layers: nn.Module, x: Tensor) -> Tensor:
     q, k, v = x.unbind(1)
     fused: Callable[..., tuple[Tensor, ...]] = npu.operator("npu_fusion_attention")
     return fused(q, k, v, q.shape[1], "BNSD", scale=1 / math.sqrt(q.shape[-1]))[0]
 
 
-def numbers(form: Form, device: torch.device, samples: int = 1) -> tuple[Tensor, Tensor, Tensor, Samples]:
-    """Compute a form and its pattern: the fused form on a device, the plain layers there and in float64, and reference
-    runs of every form that the CPU supports.
-    """
+def numbers(form: Form, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Samples]:
+    """Compute a form, its pattern, the same in float64, and reference runs of every form that the CPU supports."""
     pattern, cpu = PATTERNS[form.pattern], torch.device("cpu")
-    layers, x = pattern.make(form.pattern), pattern.batch(form.pattern, samples)
+    layers, x = pattern.make(form.pattern), pattern.batch(form.pattern, 1)
     fused, plain = _run(form.fuse(layers), x, device), _run(layers, x, device)
-    known = [each for each in FORMS.values() if each.pattern == form.pattern and each.everywhere]
-    reference_runs = Samples(
-        _run(each, x, cpu) for each in (layers, *(known_form.fuse(layers) for known_form in known))
-    )
+    known = [each.fuse(layers) for each in FORMS.values() if each.pattern == form.pattern and each.everywhere]
+    reference_runs = Samples(_run(each, x, cpu) for each in (layers, *known))
     return fused, plain, _run(layers.double(), x.double(), cpu), reference_runs
 
 
@@ -145,9 +139,7 @@ FORMS: Mapping[str, Form] = {
     "linear-relu.npu_fused_matmul": Form("linear-relu", _by(_product_with_relu), everywhere=False),
     "layer-norm-gelu.in-place": Form("layer-norm-gelu", _by(lambda layers, x: torch.ops.aten.gelu_(layers[0](x)))),
     "layer-norm-gelu.npu_layer_norm_eval": Form("layer-norm-gelu", _by(_normed_for_inference), everywhere=False),
-    "attention.scaled_dot_product_attention": Form(
-        "attention", _by(lambda _, x: F.scaled_dot_product_attention(x[:, 0], x[:, 1], x[:, 2]))
-    ),
+    "attention.scaled_dot_product_attention": Form("attention", _by(_by_torch)),
     "attention.npu_fusion_attention": Form("attention", _by(_by_torch_npu), everywhere=False),
 }
 
@@ -156,15 +148,10 @@ OF_SOME_CHIPS = {"linear-relu.npu_fused_matmul"}
 #: Level of each property.
 PROPERTIES = {"precision": "standard", "time": "full", "memory": "full"}
 
-CASES = tuple(
-    Case(
-        suite="fusion",
-        subject=name,
-        property=property_,
-        dtype="float32",
-        family=name.partition(".")[0],
-        level="full" if name in OF_SOME_CHIPS else level,
-    )
-    for property_, level in PROPERTIES.items()
-    for name in FORMS
-)
+
+def _case(name: str, property_: str, level: str) -> Case:
+    level, family = "full" if name in OF_SOME_CHIPS else level, name.partition(".")[0]
+    return Case(suite="fusion", subject=name, property=property_, dtype="float32", family=family, level=level)
+
+
+CASES = tuple(_case(name, property_, level) for property_, level in PROPERTIES.items() for name in FORMS)

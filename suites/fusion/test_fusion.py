@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,14 +21,10 @@ from pytest_ascend.run.comparing import PrecisionCompare
 from ..benchmarks.sizes import sizes_of
 from . import FORMS, PATTERNS, Form, numbers
 
-#: Largest difference from the plain form, relative to the plain form's largest value.
-PRECISION_LOSS = 1e-4
-#: The same for products in half precision: eight roundings.
-PRECISION_LOSS_OF_HALVES = 8 * torch.finfo(torch.float16).eps
-#: The least share of the plain form's time that must be saved.
-TIME_SAVED = 0.3
-#: The largest peak memory, as a multiple of the plain form's.
-MEMORY_RATIO = 1.2
+#: Largest difference from the plain form, relative to its largest value; and eight roundings for products in halves.
+PRECISION_LOSS, PRECISION_LOSS_OF_HALVES = 1e-4, 8 * torch.finfo(torch.float16).eps
+#: The least share of the plain form's time that must be saved, and the largest peak memory as a multiple of its.
+TIME_SAVED, MEMORY_RATIO = 0.3, 1.2
 #: Degrees of freedom of an estimate's error: from eight blocks of rounds.
 FREEDOM = 7
 
@@ -80,36 +77,33 @@ def test_precision(
     loss = precision_loss(fused, other)
     ascend_measure("precision_loss", loss)
     precision_compare(fused, expected, reference_runs=runs, name=case.subject)
-    complaint = complaint_about_loss(loss)
-    assert not complaint, complaint
+    assert not (complaint := complaint_about_loss(loss)), complaint
 
 
 @pytest.mark.ascend_cases("fusion", "time")
 def test_time(case: Case, _ascend_device: Device, benchmark: Any, ascend_measure: Measure) -> None:
     form, batch = FORMS[case.subject], sizes_of(_ascend_device).batch
-    fused, other = (_prepared(form, batch, fused=each)(_ascend_device.torch_device()) for each in (True, False))
+    fused, other = (prepared(form, batch, each, _ascend_device.torch_device()) for each in (True, False))
     with one_thread(_ascend_device):
         share, low, high = saved(estimate(*_in_turn(fused, other, _ascend_device, benchmark)))
     for figure, value in (("time_saved_share", share), ("time_saved_low", low), ("time_saved_high", high)):
         ascend_measure(figure, value)
     _refuse_to_judge("time", _ascend_device)
-    complaint = complaint_about_time(share, low, high)
-    assert not complaint, complaint
+    assert not (complaint := complaint_about_time(share, low, high)), complaint
 
 
 @pytest.mark.ascend_cases("fusion", "memory")
 def test_memory(case: Case, _ascend_device: Device, ascend_measure: Measure) -> None:
     """Measure the peak memory of both forms, with weights and input. Only an NPU's own is judged."""
     form, batch = FORMS[case.subject], sizes_of(_ascend_device).batch
-    fused, other = (_peak_bytes(_prepared(form, batch, fused=each), _ascend_device) for each in (True, False))
+    fused, other = (_peak_bytes(partial(prepared, form, batch, each), _ascend_device) for each in (True, False))
     if not other:
         raise NotImplementedError(f"measuring memory is not supported on {_ascend_device.label}")
     ascend_measure("peak_memory_fused_bytes", fused)
     ascend_measure("peak_memory_plain_bytes", other)
     ascend_measure("peak_memory_ratio", fused / other)
     _refuse_to_judge("memory", _ascend_device)
-    complaint = complaint_about_memory(fused, other)
-    assert not complaint, complaint
+    assert not (complaint := complaint_about_memory(fused, other)), complaint
 
 
 def _refuse_to_judge(what: str, device: Device) -> None:
@@ -120,20 +114,16 @@ def _refuse_to_judge(what: str, device: Device) -> None:
         raise NotImplementedError(f"judging {what} is not supported on {device.label}: the limits are an NPU's")
 
 
-def _prepared(form: Form, batch: int, *, fused: bool) -> Make:
-    def prepared(device: torch.device) -> Call:
-        layers, x = PATTERNS[form.pattern].make(form.pattern), PATTERNS[form.pattern].batch(form.pattern, batch)
-        model = (form.fuse(layers) if fused else layers).to(device)
-        x = x.to(device)
+def prepared(form: Form, batch: int, fused: bool, device: torch.device) -> Call:
+    layers, x = PATTERNS[form.pattern].make(form.pattern), PATTERNS[form.pattern].batch(form.pattern, batch).to(device)
+    model = (form.fuse(layers) if fused else layers).to(device)
 
-        def call() -> Tensor:
-            with torch.no_grad():
-                out: Tensor = model(x)
-            return out
+    def call() -> Tensor:
+        with torch.no_grad():
+            out: Tensor = model(x)
+        return out
 
-        return call
-
-    return prepared
+    return call
 
 
 def _in_turn(call: Call, other: Call, device: Device, benchmark: Any) -> tuple[list[float], list[float]]:

@@ -63,7 +63,6 @@ class Product:
 
 
 def gradient(function: Callable[[T, T], T], first: T, second: T) -> T:
-    """Return the gradient of the second input, with a fixed gradient of the result."""
     leaf = second.detach().requires_grad_()
     result = function(first, leaf)
     grad_output = inputs.normal("numerics/above", result.shape).to(result.device, result.dtype)

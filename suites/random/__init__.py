@@ -24,10 +24,7 @@ COUNT, COUNT_IN_16_BITS = 2**18 + 4099, 2**16 + 19
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drawing:
-    """A random operator: ``draw`` gets a tensor with device, size and dtype, filled with an impossible value.
-
-    ``gradient`` is set if the result is proportional to the input, element by element.
-    """
+    """A random operator: ``draw`` fills a tensor; ``gradient`` is set if the result is proportional to the input."""
 
     name: str
     draw: Callable[[T], T]
@@ -141,7 +138,7 @@ def _unit(key: T) -> T:
 
 INTS = ("int64", "int32", "uint8")
 
-_HALVES = of.discrete((0.5, 0.5), step=2)
+_HALVES, _DROPPED = of.discrete((0.5, 0.5), step=2), of.discrete((DROPPED, 1 - DROPPED))
 DRAWINGS: tuple[Drawing, ...] = (
     Drawing("rand", _like(torch.rand), of.below_one(), FLOATS),
     Drawing("rand_like", torch.rand_like, of.below_one()),
@@ -171,10 +168,7 @@ DRAWINGS: tuple[Drawing, ...] = (
     Drawing("dropout3d", lambda x: _in_channels(x, lambda y: F.dropout3d(y.unsqueeze(2), 0.5)), _HALVES),
     Drawing("alpha_dropout", _alpha_dropped, of.discrete((_P, 1 - _P))),
     Drawing("rrelu", lambda x: -_rrelu(-torch.ones_like(x)), of.uniform(0.125, 0.375), gradient=_rrelu),
-    *(
-        Drawing(name, partial(kept, is_masked=masked), of.discrete((DROPPED, 1 - DROPPED)), FLOATS)
-        for name, masked in MASKED.items()
-    ),
+    *(Drawing(name, partial(kept, is_masked=masked), _DROPPED, FLOATS) for name, masked in MASKED.items()),
 )
 
 

@@ -120,10 +120,7 @@ class Finding(NamedTuple):
 
 
 def judge(cells: torch.Tensor, probabilities: Sequence[float]) -> Finding:
-    """Return the worst finding on a sequence of cells (int64), corrected for the number of findings.
-
-    Raises ValueError for probabilities that do not add up to 1.
-    """
+    """Return the worst finding on a sequence of cells (int64). Raises ValueError if probabilities do not add up."""
     if abs(sum(probabilities) - 1) > 1e-9:
         raise ValueError(f"probabilities add up to {sum(probabilities)}")
     return worst_of(list(_findings(cells, torch.tensor(probabilities, dtype=torch.float64))))
@@ -132,7 +129,7 @@ def judge(cells: torch.Tensor, probabilities: Sequence[float]) -> Finding:
 def worst_of(found: Sequence[Finding]) -> Finding:
     """Return the worst finding, corrected for their number."""
     worst = min(found, key=lambda each: each.probability, default=Finding("", 1.0))
-    return Finding(worst.what, min(1.0, worst.probability * len(found)))
+    return Finding(worst.what, min(1.0, worst.probability * max(len(found), 1)))
 
 
 def repeated(values: torch.Tensor) -> str:

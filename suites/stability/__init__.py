@@ -26,11 +26,7 @@ PROMISED, REPORTED, MIXED = "promised", "reported", "mixed"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Computation:
-    """A function of tensors; the first dimension of the first one is the batch. ``rows`` is one of the above.
-
-    ``adds`` says that several elements are added in one place: PyTorch promises their order only with deterministic
-    algorithms.
-    """
+    """A function of tensors, the first by batch; where it ``adds`` in one place, PyTorch promises no order."""
 
     name: str
     function: Callable[..., Any]

@@ -32,7 +32,6 @@ def _batched_inputs(make: InputFactory) -> Iterator[Sample]:
 
 
 def _grouped(x: list[T], weight: list[T], group_list: T | None = None) -> list[T]:
-    """Multiply each with its matrix; or the rows of each group, up to its end."""
     if group_list is None:
         return [left @ right for left, right in zip(x, weight, strict=True)]
     ends = [0, *group_list.tolist()]

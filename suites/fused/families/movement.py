@@ -26,7 +26,6 @@ def _values(make: InputFactory, *shape: int) -> T:
 
 
 def of(shape: tuple[int, ...], *arguments: tuple[Any, ...]) -> Inputs:
-    """Yield one tensor of this shape with each set of further arguments."""
     return lambda make: (call(_values(make, *shape), *rest) for rest in arguments)
 
 
@@ -156,7 +155,6 @@ def _iou(boxes: T, truth: T, mode: int = 0) -> T:
 
 
 def _pairs(make: InputFactory) -> Iterator[Sample]:
-    """Yield pairs of nearby boxes (4, n) with centres and sizes."""
     for count in (16, 33):
         ends = (4, 6), (2, 4)
         boxes = [torch.cat([make.uniform(2, count, low=low, high=high) for low, high in ends]) for _ in range(2)]

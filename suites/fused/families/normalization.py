@@ -115,7 +115,6 @@ _NORMALIZATION = in_family(
 
 
 def elementwise(*arguments: dict[str, Any]) -> Inputs:
-    """Yield calls of sizes around vector lengths, and one for each set of further arguments."""
     return lambda make: [
         *(call(make.uniform(*shape, low=-6, high=6)) for shape in ((2, 3, 5, 7), (1, 257), (1025,), (16,), (15,))),
         call(make.given([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 8.0, -8.0, 20.0, -20.0]), name="chosen"),
@@ -124,7 +123,6 @@ def elementwise(*arguments: dict[str, Any]) -> Inputs:
 
 
 def gated(*arguments: dict[str, Any]) -> Inputs:
-    """Yield calls that halve a dimension, and one for each set of further arguments."""
     return lambda make: [
         *(call(make.uniform(*shape, low=-5, high=5)) for shape in ((2, 3, 5, 32), (4, 514), (3, 2))),
         *(call(make.uniform(6, 4, 64, low=-5, high=5), **named) for named in arguments),

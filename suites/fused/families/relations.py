@@ -120,7 +120,6 @@ def _routed(apply: Any, x: T, experts: T, count: int) -> tuple[T, ...]:
 
 
 def _stored(apply: Any, key: T, value: T, key_cache: T, value_cache: T, slots: T) -> tuple[T, ...]:
-    """Return both caches: with the rows as given, and in reverse order with their slots."""
     caches, rows = (key_cache, value_cache), (key.flip(0), value.flip(0))
     write = on_copies(2, 3, cache_mode="Norm")
     return *write(apply, key, value, *caches, slots), *write(apply, *rows, *caches, slots.flip(0))

@@ -51,10 +51,7 @@ def paged(
     atten_mask: T | None = None, sparse_mode: int = 0, ends: Sequence[int] = (), query_rope: T | None = None,
     key_rope: T | None = None, pse_shift: T | None = None, without: Sequence[int] = (),
 ) -> T:  # fmt: skip
-    """Attend over pages (blocks, block, heads * depth), with queries (batch, length, heads * depth), or packed ones.
-
-    The bias is minus infinity for the keys between the two numbers of ``without``.
-    """
+    """Attend over pages, with queries by row or packed; in the range ``without`` the bias is minus infinity."""
     depth, starts, made = key.shape[-1] // kv_heads, [0, *ends[:-1]], []
     whole = query if query_rope is None else torch.cat((query, query_rope), -1)
     for place, length in enumerate(lengths):
@@ -206,7 +203,6 @@ def _indexer(query: T, key: T, weights: T, count: int) -> T:
 
 
 def sparse(query: T, key: T, indices: T, query_rope: T, key_rope: T, scale: float) -> T:
-    """Attend over chosen keys: all that are not chosen are left out."""
     q, k = torch.cat((query, query_rope), -1), torch.cat((key, key_rope), -1)
     count = k.shape[1] + 1  # with one in which -1 is written
     left_out = torch.ones(*q.shape[:2], count, dtype=torch.bool)
@@ -424,7 +420,6 @@ def _kronecker(x: T, p1: T, p2: T) -> tuple[T, T]:
 
 
 def _call_kronecker(apply: Any, x: T, p1: T, p2: T) -> Any:
-    """Unpack the four bits of each number, the first of eight lowest."""
     words, scale = apply(x, p1, p2)
     numbers = torch.stack([(words.cpu() >> (4 * place)) & 15 for place in range(8)], -1).flatten(-2)
     return ((numbers + 8) % 16 - 8).to(torch.int8).to(words.device), scale

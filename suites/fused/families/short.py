@@ -28,10 +28,7 @@ NO_SCALE, BIAS = 255, 127
 
 @dataclass(frozen=True)
 class Format:
-    """Numbers with a sign, and bits of exponent and mantissa; E5M2 alone has infinities.
-
-    ``specials`` counts the codes beyond the largest number, of either sign.
-    """
+    """Numbers with a sign; ``specials`` are codes beyond the largest, of either sign. E5M2 alone has infinities."""
 
     exponent: int
     mantissa: int
@@ -57,10 +54,7 @@ class Format:
         return torch.cat((half, -half))
 
     def nearest(self, x: T) -> T:
-        """Return the codes (uint8) of the nearest numbers, of two as near the even one; the largest for what is beyond.
-
-        NaN has the code of a positive one, or of 0 where the format has none.
-        """
+        """Return the codes of the nearest numbers, of two the even one; the largest beyond; +NaN or 0 for NaN."""
         middles = (self.magnitudes[1:] + self.magnitudes[:-1]) / 2
         size = x.double().abs()
         code = torch.bucketize(size, middles)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators import InputFactory, Sample, call
-from pytest_ascend.operators.operator import Inputs
+from pytest_ascend.operators.operator import FLOATS, Inputs
 
 from ..entry import fused, in_family
 
@@ -34,7 +34,6 @@ def _loss_inputs(make: InputFactory) -> Iterator[Sample]:
 
 
 def _cross_entropy(x: T, target: T, reduction: str = "mean", label_smoothing: float = 0.0) -> T:
-    """Return the loss, as the operator does with one dimension."""
     return F.cross_entropy(x, target, reduction=reduction, label_smoothing=label_smoothing).reshape(-1)
 
 
@@ -80,8 +79,6 @@ OPERATORS = in_family(
     "training",
     fused("npu_softmax_cross_entropy_with_logits", _softmax_cross_entropy, _softmax_inputs, terms=33),
     fused("npu_cross_entropy_loss", _cross_entropy, _loss_inputs, outputs=("",), terms=561),
-    _adams(
-        "npu_apply_adam", _adam, _state(), through=partial(_call_adam, (False, False)), dtypes=("float32", "float16")
-    ),
+    _adams("npu_apply_adam", _adam, _state(), through=partial(_call_adam, (False,) * 2), dtypes=FLOATS[:2]),
     _adams("npu_apply_adam_w", _adam_w, _state(DECAY), through=partial(_call_adam, (None, False, False))),
 )
