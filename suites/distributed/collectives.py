@@ -23,10 +23,7 @@ OPERATIONS = {"sum": "SUM", "product": "PRODUCT", "max": "MAX", "min": "MIN", "a
 
 
 def sent(rank: int, size: int, dtype: str, operation: str = "") -> T:
-    """Return a rank's input: different on each rank, of integers whose sum over 16 ranks fits the dtype.
-
-    Such sums of int32 and int64 need more bits than float32 and float64 have. Integer factors are -1, 0 and 1.
-    """
+    """Return a rank's input: integers whose sum over 16 ranks fits the dtype, and needs more bits than floats have."""
     generator = torch.Generator().manual_seed(rank)
     of = getattr(torch, dtype)
     if of is torch.bool:
@@ -84,7 +81,11 @@ def run(place: Place, how: str, dtype: str) -> dict[str, Any]:
     if mode == "coalesced":
         return _coalesced(place, collective, dtype)
     if mode == "deterministic":
-        return _repeated(place, dtype)
+        with deterministic():
+            for again in range(6):
+                found[f"all, time {again}"] = x = sent(place.rank, SIZES["many"], dtype).to(place.device)
+                dist.all_reduce(x)
+        return found
     if collective == "reduce_scatter":
         shares = [3 + each for each in range(place.count)]
         parts = [each.to(place.device) for each in torch.split(sent(place.rank, sum(shares), dtype), shares)]
@@ -104,24 +105,19 @@ def run(place: Place, how: str, dtype: str) -> dict[str, Any]:
                 continue
             if how in REDUCTIONS:
                 length = size * us.count if collective == "reduce_scatter_tensor" else size
-                found[key] = _reduced(
-                    us, collective, sent(place.rank, length, dtype, operation).to(place.device), operation
-                )
+                x = sent(place.rank, length, dtype, operation).to(place.device)
+                found[key] = _reduced(us, collective, x, getattr(dist.ReduceOp, OPERATIONS.get(operation, "SUM")))
             elif size:
                 found[key] = MOVES[what(how)](us, sent(place.rank, size, dtype).to(place.device))
     return found
 
 
-def _reduced(us: Members, collective: str, x: T, operation: str) -> T:
-    op = getattr(dist.ReduceOp, OPERATIONS.get(operation, "SUM"))
+def _reduced(us: Members, collective: str, x: T, op: Any) -> T:
     if collective == "reduce_scatter_tensor":
-        out = torch.empty(len(x) // us.count, dtype=x.dtype, device=x.device)
+        out = x.new_empty(len(x) // us.count)
         us(dist.reduce_scatter_tensor, out, x, op)
         return out
-    if collective == "reduce":
-        us(dist.reduce, x, us.ranks[-1], op)
-    else:
-        us(dist.all_reduce, x, op)
+    us(getattr(dist, collective), x, *([us.ranks[-1]] if collective == "reduce" else []), op)
     return x
 
 
@@ -133,11 +129,9 @@ def _coalesced(place: Place, collective: str, dtype: str) -> dict[str, Any]:
     with _coalescing_manager(device=place.device, async_ops=True) as works:
         for name, x in given.items():
             if collective.startswith("all_gather"):
-                out = torch.empty(x.numel() * place.count, dtype=x.dtype, device=place.device)
-                dist.all_gather_into_tensor(out, x)
+                dist.all_gather_into_tensor(out := x.new_empty(x.numel() * place.count), x)
             elif shared > 1:
-                out = torch.empty(SIZES[name], dtype=x.dtype, device=place.device)
-                dist.reduce_scatter_tensor(out, x)
+                dist.reduce_scatter_tensor(out := x.new_empty(SIZES[name]), x)
             else:
                 dist.all_reduce(out := x)
             found[f"all, {name}"] = out
@@ -145,45 +139,31 @@ def _coalesced(place: Place, collective: str, dtype: str) -> dict[str, Any]:
     return found
 
 
-def _repeated(place: Place, dtype: str) -> dict[str, Any]:
-    found = {}
-    with deterministic():
-        for again in range(6):
-            found[f"all, time {again}"] = x = sent(place.rank, SIZES["many"], dtype).to(place.device)
-            dist.all_reduce(x)
-    return found
-
-
 # --- moving data: each takes a rank's data, and returns what the rank has afterwards ---
 
 
 def _gathered(us: Members, x: T) -> T:
-    out = torch.empty(us.count * x.numel(), dtype=x.dtype, device=x.device)
-    us(dist.all_gather_into_tensor, out, x)
+    us(dist.all_gather_into_tensor, out := x.new_empty(us.count * x.numel()), x)
     return out
 
 
 def _gathered_as_list(us: Members, x: T, *, uneven: bool = False) -> T:
-    mine = x[: x.numel() - us.rank] if uneven and x.numel() > us.count else x
-    sizes = [x.numel() - each if uneven and x.numel() > us.count else x.numel() for each in range(us.count)]
-    out = [torch.empty(size, dtype=x.dtype, device=x.device) for size in sizes]
-    us(dist.all_gather, out, mine.contiguous())
+    sizes = [x.numel() - (each if uneven and x.numel() > us.count else 0) for each in range(us.count)]
+    us(dist.all_gather, out := [x.new_empty(size) for size in sizes], x[: sizes[us.rank]].contiguous())
     return torch.cat(out)
 
 
 def _gathered_strided(us: Members, x: T) -> T:
     rows = 17 if x.numel() % 17 == 0 else 1
-    out = [torch.empty(x.numel() // rows, rows, dtype=x.dtype, device=x.device).T for _ in range(us.count)]
+    out = [x.new_empty(x.numel() // rows, rows).T for _ in range(us.count)]  # column-major
     us(dist.all_gather, out, x.view(rows, -1))
     return torch.cat([each.contiguous().view(-1) for each in out])
 
 
 def _broadcast(us: Members, x: T) -> T:
-    out = []
-    for root in us.ranks:
-        y = x.clone()
-        us(dist.broadcast, y, root)
-        out.append(y)
+    out = [x.clone() for _ in us.ranks]
+    for root, each in zip(us.ranks, out, strict=True):
+        us(dist.broadcast, each, root)
     return torch.cat(out)
 
 
@@ -223,7 +203,6 @@ def _to_all_list(us: Members, x: T) -> T:
 
 
 def _ring(us: Members, x: T, way: str) -> T:
-    """Send to the next rank, and receive from the one before."""
     out, blocks = torch.empty_like(x), way == "blocking"
     send: tuple[Any, ...] = (dist.send if blocks else dist.isend, x, us.ranks[(us.rank + 1) % us.count], us.group)
     receive: tuple[Any, ...] = (dist.recv if blocks else dist.irecv, out, us.ranks[us.rank - 1], us.group)
@@ -299,11 +278,8 @@ def expected_reduction(parts: Sequence[T], operation: str) -> tuple[T, T]:
     if not dtype.is_floating_point or operation in ("max", "min"):
         return made, torch.zeros_like(made, dtype=torch.float64)
     info, n = torch.finfo(dtype), len(parts)
-    unit = info.eps / 2
-    if operation == "product":
-        return made, 1.01 * n * unit * made.abs() + n * info.smallest_normal * info.eps
-    size = wide.abs().sum(0) / (n if operation == "average" else 1)
-    return made, 1.01 * n * unit * size + n * info.smallest_normal * info.eps
+    size = made.abs() if operation == "product" else wide.abs().sum(0) / (n if operation == "average" else 1)
+    return made, 1.01 * n * info.eps / 2 * size + n * info.smallest_normal * info.eps
 
 
 def worst(actual: T, expected: T, allowed: T) -> float:
@@ -315,8 +291,7 @@ def worst(actual: T, expected: T, allowed: T) -> float:
     if not expected.is_floating_point():
         return 0.0 if torch.equal(actual.to(expected.dtype), expected) else float("inf")
     error = (actual.to(torch.float64) - expected.to(torch.float64)).abs()
-    share = torch.where(error == 0, torch.zeros_like(error), error / allowed)
-    return float(torch.where(share.isnan(), torch.full_like(share, float("inf")), share).max())
+    return float(torch.where(error == 0, 0.0, error / allowed).nan_to_num(torch.inf, torch.inf).max())
 
 
 def expected_after(how: str, dtype: str, size: int, rank: int, ranks: Sequence[int]) -> T:
@@ -330,10 +305,7 @@ def expected_after(how: str, dtype: str, size: int, rank: int, ranks: Sequence[i
         root = all_sent[-1]
         return root ^ bool(mine % 2) if root.dtype is torch.bool else root + mine
     if how == "all_to_all_single.uneven":
-        counts, parts = uneven_counts(count, size), []
-        for other, each in enumerate(all_sent):
-            start = sum(counts[other][:mine])
-            parts.append(torch.cat([each] * count)[start : start + counts[other][mine]])
-        return torch.cat(parts)
+        pairs = zip(all_sent, uneven_counts(count, size), strict=True)
+        return torch.cat([torch.split(torch.cat([x] * count)[: sum(sizes)], sizes)[mine] for x, sizes in pairs])
     is_ring = how.endswith(".ring") or how == "batch_isend_irecv"
     return all_sent[mine - 1] if is_ring else torch.cat(all_sent)

@@ -20,25 +20,20 @@ ROWS, INNER, COLUMNS = 48, 32, 24
 EXPERTS, CHOSEN, TOKENS = 2, 2, 6
 #: Operators that multiply the rows of each expert.
 EXPERT = ("npu_alltoallv_gmm", "npu_gmm_alltoallv")
-#: Operators that send tokens to their experts, and those that send them back.
-BACK = {
-    "npu_moe_distribute_dispatch": "npu_moe_distribute_combine",
-    "npu_moe_distribute_dispatch_v2": "npu_moe_distribute_combine_v2",
-    "npu_moe_distribute_combine_add_rms_norm": "npu_moe_distribute_combine_add_rms_norm",
-}
 NORMALIZED = "npu_moe_distribute_combine_add_rms_norm"
+#: Operators that send tokens to their experts, and those that send them back.
+BACK = {f"npu_moe_distribute_dispatch{each}": f"npu_moe_distribute_combine{each}" for each in ("", "_v2")}
+BACK[NORMALIZED] = NORMALIZED
 #: Kind of int8 weights -> number of row groups with a scale and an offset of their own.
 WEIGHTS = {"int8-weight": 1, "int8-weight-groups": 4}
 
 
 def made(rank: int, name: str, dtype: str, *shape: int) -> T:
-    """Return a rank's input by its name, the same for every caller."""
     generator = torch.Generator().manual_seed(1000 * rank + sum(map(ord, name)))
     return torch.randn(shape, generator=generator).to(getattr(torch, dtype))
 
 
 def counts(source: int, target: int, count: int) -> list[int]:
-    """Return the number of rows that a rank sends to each expert of another."""
     return [(3 * source + 2 * target + expert) % 4 + count % 2 for expert in range(EXPERTS)]
 
 
@@ -50,10 +45,9 @@ def chosen(rank: int, count: int) -> T:
 def _operator(name: str) -> Callable[..., Any]:
     import torch_npu
 
-    found = getattr(torch_npu, name, None)
-    if found is None:
-        raise NotImplementedError(f"torch_npu {torch_npu.__version__} has no {name}")
-    return found  # type: ignore[no-any-return]
+    if found := getattr(torch_npu, name, None):
+        return found  # type: ignore[no-any-return]
+    raise NotImplementedError(f"torch_npu {torch_npu.__version__} has no {name}")
 
 
 def _inner(how: str, count: int) -> int:
@@ -87,16 +81,12 @@ def run(place: Place, how: str, dtype: str) -> dict[str, Any]:
     if how in BACK:
         return _to_and_fro(place, call, name, how, dtype)
     x1, x2 = of("x1", ROWS, INNER), of("x2", _inner(how, count), COLUMNS * count)
-    found = call(x1, x2, name) if how == "npu_mm_all_reduce_base" else call(x1, x2, name, count)
-    parts = found if isinstance(found, tuple) else (found,)
-    return dict(zip(("product", "gathered"), parts, strict=False))
+    found = call(x1, x2, name, *([] if how == "npu_mm_all_reduce_base" else [count]))
+    return {"product": found[0] if isinstance(found, tuple) else found}
 
 
 def quantized(how: str, dtype: str, rank: int, count: int) -> dict[str, T]:
-    """Return a rank's inputs for an int8 product, by the operator's names; scales are bfloat16 numbers.
-
-    For products rounded to float16, the scale is in the lower half of an int64, as CANN expects it.
-    """
+    """Return a rank's inputs for an int8 product, by name; for float16 the scale is in the lower half of an int64."""
     kind, columns, of = how.partition(".")[2], COLUMNS * count, getattr(torch, dtype)
     scale, inner = _scale(rank, columns), _inner(how, count)
     found = {"x1": _int8(rank, "x1", ROWS, inner), "x2": _int8(rank, "x2", inner, columns)}
@@ -161,7 +151,6 @@ def _expected_of_quantized(how: str, dtype: str, count: int) -> Expected:
 
 
 def _to_and_fro(place: Place, call: Callable[..., Any], name: str, how: str, dtype: str) -> dict[str, Any]:
-    """Send tokens to their experts, multiply by each expert's number, and return the weighted sums."""
     count, ids = place.count, chosen(place.rank, place.count).to(place.device)
     x = made(place.rank, "tokens", dtype, TOKENS, INNER).to(place.device)
     scales = made(place.rank, "scales", "float32", TOKENS, CHOSEN).abs().to(place.device)
@@ -238,7 +227,6 @@ def expected(how: str, dtype: str, rank: int, count: int) -> Expected:
 
 
 def _expected_of_experts(how: str, dtype: str, rank: int, count: int) -> Expected:
-    """Follow each block of rows: its source rank, its target rank and expert."""
     forth, pieces = how == "npu_alltoallv_gmm", []
     to_here = [(s, rank, e) for e in range(EXPERTS) for s in range(count)]
     from_here = [(rank, t, e) for t in range(count) for e in range(EXPERTS)]

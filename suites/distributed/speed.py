@@ -30,13 +30,9 @@ WARM, STEPS = 3, 10
 #: input and output. Source: NVIDIA's nccl-tests, doc/PERFORMANCE.md.
 BUS: Mapping[str, Callable[[int], float]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
-    "all_gather_into_tensor": lambda n: (n - 1) / n,
-    "reduce_scatter_tensor": lambda n: (n - 1) / n,
-    "all_to_all_single": lambda n: (n - 1) / n,
-    "broadcast": lambda _: 1.0,
-    "send_recv": lambda _: 1.0,
+    **dict.fromkeys(("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single"), lambda n: (n - 1) / n),
+    **dict.fromkeys(("broadcast", "send_recv"), lambda _: 1.0),
 }
-
 
 #: Each step variant adds one optimization: ``unit`` is what FSDP 2 shards and gathers together, "" for DDP. A sharded
 #: unit is gathered before the step and reduced after it; with layers as units, one layer's communication overlaps
@@ -69,10 +65,7 @@ PATCH = 14
 
 
 class VisionLanguage(nn.Module):
-    """A decoder that sees an image before the text: patches, an encoder, 2 x 2 patches to a token, a projector.
-
-    The form is that of InternVL3 (Chen et al., 2024); its encoder is half as deep and wide as the decoder here.
-    """
+    """A decoder that sees an image before the text, of the form of InternVL3 (Chen et al., 2024)."""
 
     def __init__(self, size: Size, text: nn.Module) -> None:
         super().__init__()
@@ -121,10 +114,8 @@ def _prepared(place: Place, how: str, size: int) -> Callable[[], object]:
     other = torch.empty_like(whole)
 
     def ring() -> None:
-        after, before = (place.rank + 1) % place.count, (place.rank - 1) % place.count
-        for work in dist.batch_isend_irecv(
-            [dist.P2POp(dist.isend, whole, after), dist.P2POp(dist.irecv, other, before)]
-        ):
+        send = dist.P2POp(dist.isend, whole, (place.rank + 1) % place.count)
+        for work in dist.batch_isend_irecv([send, dist.P2POp(dist.irecv, other, (place.rank - 1) % place.count)]):
             work.wait()
 
     calls: dict[str, Callable[[], object]] = {
@@ -169,7 +160,7 @@ def steps(place: Place, name: str, small: bool) -> dict[str, Any]:
 
 
 def counts(ranks: int) -> list[int]:
-    return [*(2**power for power in range(ranks.bit_length()) if 2**power < ranks), ranks]
+    return [*(2**power for power in range((ranks - 1).bit_length())), ranks]
 
 
 def _timed(place: Place, name: str, rung: str, size: Size, group: Any) -> list[float]:
@@ -194,13 +185,19 @@ def _timed(place: Place, name: str, rung: str, size: Size, group: Any) -> list[f
     return found[WARM:]
 
 
+def done(_: object, bucket: Any) -> torch.futures.Future[T]:
+    made: torch.futures.Future[T] = torch.futures.Future()
+    made.set_result(bucket.buffer())
+    return made
+
+
 def _parallel(place: Place, rung: str, model: nn.Module, group: Any) -> nn.Module:
     if not LADDER[rung]["unit"]:
         ids = [place.device] if place.device.type != "cpu" else None
         wrapped = nn.parallel.DistributedDataParallel(model, device_ids=ids, process_group=group)
         if "fake" in dist.get_backend(group):
             # DDP needs a result, which collectives that do nothing lack: the bucket itself.
-            wrapped.register_comm_hook(None, lambda _, bucket: _done(bucket.buffer()))
+            wrapped.register_comm_hook(None, done)
         return wrapped
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -215,12 +212,6 @@ def _parallel(place: Place, rung: str, model: nn.Module, group: Any) -> nn.Modul
             fully_shard(layer, **settings)
     fully_shard(model, **settings)
     return model
-
-
-def _done(result: T) -> torch.futures.Future[T]:
-    done: torch.futures.Future[T] = torch.futures.Future()
-    done.set_result(result)
-    return done
 
 
 # --- figures ---
@@ -248,10 +239,7 @@ def figures_of_collective(
 def figures_of_steps(
     ranks: Sequence[Mapping[str, Sequence[Any]]], batch: int
 ) -> Iterator[tuple[str, float | list[float]]]:
-    """Yield the measurements of a training step from what each rank returned.
-
-    Each card has its own batch, so that with perfect scaling a step takes the same time on any number of ranks.
-    """
+    """Yield the measurements of a training step; each card has its own batch, so that perfect scaling takes no time."""
     used = counts(len(ranks))
     seconds, silent = (
         # A rank has figures only for the counts that it takes part in.

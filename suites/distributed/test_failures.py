@@ -72,6 +72,7 @@ def refused(place: Place, how: str) -> dict[str, Any]:
     return {"said": ""}
 
 
+_OPS = (dist.ReduceOp.SUM, dist.ReduceOp.MAX)
 #: Forbidden call -> how to make it, with eight numbers, a group, its size, and whether this is its last rank.
 REFUSED: Mapping[str, Callable[[torch.Tensor, Any, int, bool], object]] = {
     "float64-sum": lambda x, group, *_: dist.all_reduce(x.cpu().double().to(x.device), group=group),
@@ -79,9 +80,7 @@ REFUSED: Mapping[str, Callable[[torch.Tensor, Any, int, bool], object]] = {
     "bitwise-operation": lambda x, group, *_: dist.all_reduce(x.int(), dist.ReduceOp.BXOR, group=group),
     "other-dtype": lambda x, group, _, last: dist.all_reduce(x.half() if last else x, group=group),
     "other-size": lambda x, group, _, last: dist.all_reduce(x[:4].clone() if last else x, group=group),
-    "other-operation": lambda x, group, _, last: dist.all_reduce(
-        x, dist.ReduceOp.MAX if last else dist.ReduceOp.SUM, group=group
-    ),
+    "other-operation": lambda x, group, _, last: dist.all_reduce(x, _OPS[last], group=group),
     "other-collective": lambda x, group, count, last: (
         dist.all_gather_into_tensor(x.new_empty(8 * count), x, group=group) if last else dist.all_reduce(x, group=group)
     ),

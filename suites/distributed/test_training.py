@@ -121,17 +121,14 @@ def _gradients(dtype: torch.dtype) -> dict[str, T]:
 
 
 def _experts(ranks: Ranks, count: int, _: Path) -> tuple[dict[str, T], Known]:
-    answers = ranks.run(count, training.experts)
-    found: dict[str, T] = {}
-    exact: dict[str, T] = {}
+    answers, exact = ranks.run(count, training.experts), dict[str, T]()
     parts = training.inputs("perceptron")[0].double().chunk(count)
     for rank, each in enumerate(answers):
-        scale = (each["to"] + 2).double().unsqueeze(1)
-        mine = {"out": parts[rank] * scale, "gradient": scale.expand_as(parts[rank])}
+        scale, at = (each["to"] + 2).double().unsqueeze(1), f"rank {rank}:"
+        exact |= {f"{at} out": parts[rank] * scale, f"{at} gradient": scale.expand_as(parts[rank])}
         sent = [parts[other][answers[other]["to"] == rank].sum() for other in range(count)]
-        mine["weight gradient"] = torch.stack(sent).sum()
-        found |= {f"rank {rank}: {name}": each[name] for name in mine}
-        exact |= {f"rank {rank}: {name}": x for name, x in mine.items()}
+        exact[f"{at} weight gradient"] = torch.stack(sent).sum()
+    found = {name: x for name, x in _numbered(answers).items() if name in exact}
     return found, lambda dtype: {name: x.to(dtype) for name, x in exact.items()}
 
 
@@ -146,11 +143,12 @@ def _redistributed(ranks: Ranks, count: int, _: Path) -> tuple[dict[str, T], Kno
 
 
 def _checkpoint(ranks: Ranks, count: int, folder: Path) -> tuple[dict[str, T], Known]:
-    ranks.run(count, training.checkpoint, path=str(folder / "saved"))
-    found = _numbered(ranks.run(count, training.checkpoint, path=str(folder / "saved"), load=True))
+    path = str(folder / "saved")
+    ranks.run(count, training.checkpoint, path=path)
+    found = _numbered(ranks.run(count, training.checkpoint, path=path, load=True))
     if count > 2:
-        fewer = ranks.run(2, training.checkpoint, path=str(folder / "saved"), load=True)
-        found |= {f"two ranks, {name}": x for name, x in _numbered(fewer).items()}
+        fewer = _numbered(ranks.run(2, training.checkpoint, path=path, load=True))
+        found |= {f"two ranks, {name}": x for name, x in fewer.items()}
     known = dict(training.make("perceptron").state_dict())
     exact = _of_each_rank(found, known)
     for name, x in found.items():

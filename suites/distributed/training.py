@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -42,9 +43,8 @@ class Block(nn.Module):
     def forward(self, x: T) -> T:
         """Map (batch, length, size) to the same. The number of heads follows from a rank's share."""
         y = self.first(x)
-        q, k, v = (
-            each(y).unflatten(-1, (-1, x.shape[-1] // self.heads)).transpose(1, 2) for each in (self.q, self.k, self.v)
-        )
+        heads = (-1, x.shape[-1] // self.heads)
+        q, k, v = (each(y).unflatten(-1, heads).transpose(1, 2) for each in (self.q, self.k, self.v))
         weights = (q @ k.transpose(-1, -2)) * (x.shape[-1] // self.heads) ** -0.5
         seen = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).tril()
         mixed = weights.masked_fill(~seen, float("-inf")).softmax(-1) @ v
@@ -54,10 +54,7 @@ class Block(nn.Module):
 
 
 class Seeing(nn.Module):
-    """A frozen encoder of images, a projector, and a decoder that sees the images of a sample before its text.
-
-    Takes (batch, 4 + 6, 32): up to four images, those that are absent zero, and six tokens.
-    """
+    """A frozen encoder of images, a projector, and a decoder of (batch, 4 + 6, 32): up to four images, six tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +84,6 @@ MODELS: Mapping[str, Callable[[], nn.Module]] = {
 
 
 def make(name: str) -> nn.Module:
-    """Return the model, with the same weights each time."""
     torch.manual_seed(0)
     return MODELS[name]()
 
@@ -102,30 +98,13 @@ def inputs(name: str) -> tuple[T, T]:
     return x, y
 
 
-def trained(model: nn.Module, x: T, y: T, *, clip: bool = False) -> dict[str, T]:
-    return _told(model, *_stepped(model, x, y, mean=torch.Tensor.detach, clip=clip))
-
-
 def reference(name: str, dtype: torch.dtype, *, clip: bool = False) -> dict[str, T]:
     x, y = (each.to(dtype) for each in inputs(name))
     return trained(make(name).to(dtype), x, y, clip=clip)
 
 
-def _told(model: nn.Module, losses: list[T], norms: list[Any], optimizer: torch.optim.Optimizer) -> dict[str, T]:
-    states = {id(p): state for p, state in optimizer.state.items()}
-    told = {"loss": torch.stack([_full(each).cpu().double() for each in losses])}
-    if norms:
-        told["gradient norm"] = torch.stack([_full(each).cpu().double() for each in norms])
-    for name, p in model.named_parameters():
-        told[f"weight {name}"] = _full(p)
-        if (momentum := states.get(id(p), {}).get("momentum_buffer")) is not None:
-            told[f"momentum {name}"] = _full(momentum)
-    told |= {f"buffer {name}": each for name, each in model.named_buffers() if each.is_floating_point()}
-    return {name.replace("module.", ""): each.detach().cpu().clone() for name, each in told.items()}
-
-
 def _full(x: Any) -> T:
-    return x.full_tensor() if hasattr(x, "full_tensor") else x.detach()  # type: ignore[no-any-return]
+    return (x.full_tensor() if hasattr(x, "full_tensor") else x).detach().cpu()  # type: ignore[no-any-return]
 
 
 def _mean(loss: T) -> T:
@@ -139,24 +118,28 @@ def _part(place: Place, name: str) -> tuple[T, T]:
     return x, y
 
 
-def _stepped(
+def trained(
     model: nn.Module,
     x: T,
     y: T,
     *,
-    mean: Callable[[T], T] = _mean,
+    mean: Callable[[T], T] = torch.Tensor.detach,
     optimizer: torch.optim.Optimizer | None = None,
     clip: bool = False,
     norms: bool = True,
     micro: int = 1,
     share: int = 1,
     foreach: bool | None = None,
-) -> tuple[list[T], list[Any], torch.optim.Optimizer]:
-    """Train on what is given, a rank's part or the whole batch; ``mean`` makes a step's loss of this process's."""
-    optimizer = optimizer or torch.optim.SGD(model.parameters(), RATE, momentum=MOMENTUM, foreach=foreach)
+    whole: AbstractContextManager[Any] | None = None,
+) -> dict[str, T]:
+    """Train on what is given, a rank's part or the whole batch; ``mean`` makes a step's loss of this process's.
+
+    Within ``whole`` parameters are those of all ranks; then, and with an optimizer of its own, it has no momentum.
+    """
+    steps = optimizer or torch.optim.SGD(model.parameters(), RATE, momentum=MOMENTUM, foreach=foreach)
     losses, found = [], []
     for _ in range(STEPS):
-        optimizer.zero_grad()
+        steps.zero_grad()
         total = torch.zeros((), device=x.device, dtype=x.dtype)
         for index, (a, b) in enumerate(zip(x.chunk(micro), y.chunk(micro), strict=True)):
             waits = index + 1 < micro and hasattr(model, "no_sync")
@@ -166,9 +149,19 @@ def _stepped(
             total += loss.detach()
         if norms:
             found.append(nn.utils.clip_grad_norm_(model.parameters(), CLIP if clip else 1e9))
-        optimizer.step()
+        steps.step()
         losses.append(mean(total))
-    return losses, found, optimizer
+    told = {"loss": torch.stack([_full(each).double() for each in losses])}
+    if norms:
+        told["gradient norm"] = torch.stack([_full(each).double() for each in found])
+    states = {id(p): state for p, state in steps.state.items()} if optimizer is None and whole is None else {}
+    with whole or contextlib.nullcontext():
+        for name, p in model.named_parameters():
+            told[f"weight {name}"] = _full(p).clone()
+            if (momentum := states.get(id(p), {}).get("momentum_buffer")) is not None:
+                told[f"momentum {name}"] = _full(momentum).clone()
+    told |= {f"buffer {name}": _full(each).clone() for name, each in model.named_buffers() if each.is_floating_point()}
+    return {name.replace("module.", ""): each for name, each in told.items()}
 
 
 def data_parallel(
@@ -184,7 +177,7 @@ def data_parallel(
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
         wrapped.register_comm_hook(None, getattr(default_hooks, hook))
-    return _told(wrapped, *_stepped(wrapped, *_part(place, name), clip=clip, micro=micro))
+    return trained(wrapped, *_part(place, name), mean=_mean, clip=clip, micro=micro)
 
 
 def zero(place: Place, name: str) -> Any:
@@ -192,8 +185,7 @@ def zero(place: Place, name: str) -> Any:
 
     model = nn.parallel.DistributedDataParallel(make(name).to(place.device))
     optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=RATE, momentum=MOMENTUM)
-    losses, norms, _ = _stepped(model, *_part(place, name), optimizer=optimizer)
-    return _told(model, losses, norms, torch.optim.SGD(model.parameters(), RATE))
+    return trained(model, *_part(place, name), mean=_mean, optimizer=optimizer)
 
 
 def fully_sharded_1(place: Place, name: str) -> Any:
@@ -201,9 +193,8 @@ def fully_sharded_1(place: Place, name: str) -> Any:
 
     device_id = place.device if place.device.type != "cpu" else None
     model = FullyShardedDataParallel(make(name).to(place.device), device_id=device_id, use_orig_params=True)
-    losses, _, _ = _stepped(model, *_part(place, name), norms=False)
-    with FullyShardedDataParallel.summon_full_params(model):
-        told = _told(model, losses, [], torch.optim.SGD(model.parameters(), RATE))
+    whole = FullyShardedDataParallel.summon_full_params(model)
+    told = trained(model, *_part(place, name), mean=_mean, norms=False, whole=whole)
     return {each.replace("_fsdp_wrapped_", "").replace("fsdp_wrapped_module.", ""): x for each, x in told.items()}
 
 
@@ -216,7 +207,7 @@ def fully_sharded_2(place: Place, name: str, clip: bool = False) -> Any:
         if any(True for _ in layer.parameters()):
             fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    return _told(model, *_stepped(model, *_part(place, name), clip=clip))
+    return trained(model, *_part(place, name), mean=_mean, clip=clip)
 
 
 def _mesh(place: Place) -> Any:
@@ -240,31 +231,26 @@ def tensor_parallel(place: Place, name: str, sequence: bool = False) -> Any:
         plan = {"0": ColwiseParallel(input_layouts=Shard(0)), "2": RowwiseParallel(output_layouts=Shard(0))}
     model = parallelize_module(model, mesh, plan)
     if sequence:
-        return _told(model, *_stepped(model, *_part(place, name), share=place.count))
+        return trained(model, *_part(place, name), mean=_mean, share=place.count)
     x, y = (each.to(place.device) for each in inputs(name))
     # Some parameters are DTensors and some are not; one call for all of them fails.
-    steps = _stepped(model, x, y, mean=torch.Tensor.detach, norms=name != "decoder", foreach=False)
-    return _told(model, *steps)
+    return trained(model, x, y, norms=name != "decoder", foreach=False)
 
 
 def pipeline(place: Place, name: str, schedule: str) -> Any:
     from torch.distributed import pipelining
 
     layers = list(make(name).children())
-    stages = [nn.Sequential(*layers[:2]), *[nn.Sequential(nn.Identity()) for _ in range(place.count - 2)]]
-    stages.append(nn.Sequential(*layers[2:]))
-    mine = stages[place.rank].to(place.device)
+    between: list[nn.Module] = [nn.Identity()]
+    parts = [layers[:2], *[between] * (place.count - 2), layers[2:]]
+    mine = nn.Sequential(*parts[place.rank]).to(place.device)
     stage = pipelining.PipelineStage(mine, place.rank, place.count, place.device)
     schedules: Any = getattr(pipelining, schedule)
     runs = schedules(stage, n_microbatches=max(4, place.count), loss_fn=nn.functional.mse_loss)
     x, y = (each.to(place.device) for each in inputs(name))
     losses: list[T] = []
-    if place.rank == 0:
-        runs.step(x)
-    elif place.rank == place.count - 1:
-        runs.step(target=y, losses=losses)
-    else:
-        runs.step()
+    last = {"target": y, "losses": losses} if place.rank == place.count - 1 else {}
+    runs.step(*([x] if place.rank == 0 else []), **last)
     offset = 0 if place.rank == 0 else 2
     found = {f"gradient {int(n.split('.')[0]) + offset}.{n.split('.')[1]}": p.grad for n, p in mine.named_parameters()}
     return found | ({"loss": torch.stack(losses).mean().double()} if losses else {})
@@ -292,7 +278,6 @@ def experts(place: Place) -> Any:
 
 
 def redistributed(place: Place) -> Any:
-    """Redistribute a matrix from rows to columns, to replicas, and to partial sums and back."""
     from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
 
     mesh, (x, _) = _mesh(place), inputs("perceptron")

@@ -20,18 +20,13 @@ UNCAPTURABLE = ("masked_select", "nonzero", "unique", "ctc_loss", "logcumsumexp"
 #: What is captured beside them: subject -> property, level.
 WORKLOADS: dict[str, tuple[str, str]] = json.loads(Path(__file__).with_name("workloads.json").read_text("utf-8"))
 
+
+def _case(name: str) -> Case:
+    dtype, level = "int32" if name.startswith("bitwise") else "float32", "standard" if name in EARLY else "full"
+    return Case(suite="graphs", subject=name, property="operator", dtype=dtype, family="operators", level=level)
+
+
 CASES = (
     *(Case(suite="graphs", subject=name, property=what, level=at) for name, (what, at) in WORKLOADS.items()),
-    *(
-        Case(
-            suite="graphs",
-            subject=name,
-            property="operator",
-            dtype="int32" if name.startswith("bitwise") else "float32",
-            family="operators",
-            level="standard" if name in EARLY else "full",
-        )
-        for name in OPERATORS
-        if name not in UNCAPTURABLE
-    ),
+    *(_case(name) for name in OPERATORS if name not in UNCAPTURABLE),
 )

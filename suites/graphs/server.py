@@ -160,7 +160,6 @@ class Server:
         return 0.0
 
     def reduced(self, hidden: Tensor) -> Tensor:
-        """Apply what is decided at each step, by a number on the device."""
         return hidden * self.scale
 
     def write(self, batch: Batch) -> None:
@@ -169,11 +168,9 @@ class Server:
             buffer[: len(values)].copy_(values)
 
     def order(self, made: Captured) -> list[int]:
-        """Return the order in which the task groups are updated: that of the layers."""
         return list(range(len(made.handles)))
 
     def update(self, made: Captured, batch: Batch) -> None:
-        """Give the attention of each layer this step's lengths, and let the replay go on."""
         with _torch.npu.stream(self.updating):
             for handle, place in zip(made.handles, self.order(made), strict=True):
                 _torch.npu.graph_task_update_begin(self.updating, handle)
@@ -199,29 +196,15 @@ def weak(x: Tensor) -> Tensor:
 
 
 def attend(given: Sequence[Tensor], lengths: list[int], ends: Sequence[int] = (), **how: Any) -> Any:
-    """Return attention of queries, keys, values and block tables, or write it to outputs if there are any.
-
-    Each row is a token of another request, unless these numbers of rows end the requests.
-    """
+    """Return attention over pages, or write it to outputs; a row is a request, unless ``ends`` say where these end."""
     import torch_npu  # only there on an NPU
 
     query, keys, values, tables, *out = given
     operator = torch_npu.npu_fused_infer_attention_score
-    return (operator.out if out else operator)(
-        query,
-        keys,
-        values,
-        block_table=tables,
-        block_size=PAGE,
-        input_layout="TND",
-        actual_seq_lengths=list(ends or range(1, len(query) + 1)),
-        actual_seq_lengths_kv=lengths,
-        num_heads=query.shape[1],
-        num_key_value_heads=keys.shape[-1] // query.shape[2],
-        scale=query.shape[2] ** -0.5,
-        **({"out": out} if out else {}),
-        **how,
-    )
+    how |= {"block_table": tables, "block_size": PAGE, "input_layout": "TND", **({"out": out} if out else {})}
+    how |= {"actual_seq_lengths": list(ends or range(1, len(query) + 1)), "actual_seq_lengths_kv": lengths}
+    how |= {"num_heads": query.shape[1], "num_key_value_heads": keys.shape[-1] // query.shape[2]}
+    return (operator.out if out else operator)(query, keys, values, **how, scale=query.shape[2] ** -0.5)
 
 
 #: Requests by arrival: the step in which they come, that in which they have ended, and their first token.
@@ -229,7 +212,6 @@ ARRIVALS = ((0, 9, 3), (0, 5, 7), (1, 9, 11), (6, 9, 13))
 
 
 def served(device: torch.device, same: Same, kind: type[Server] = Server) -> None:
-    """Decode requests that come and go, by replays and eagerly, and compare every step: results, and the cache."""
     with torch.no_grad():
         server = kind(device)
         server.capture()

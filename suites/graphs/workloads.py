@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -39,14 +40,20 @@ def captured(work: Callable[[], Any], **settings: Any) -> tuple[Any, Any]:
     return graph, result
 
 
-def warm_up(*steps: Callable[[], object]) -> None:
-    """Run steps on a side stream, as torch recommends before they are captured."""
-    side = _torch.npu.Stream()
+@contextmanager
+def forked(side: Any) -> Iterator[None]:
+    """Use a side stream, which waits for the current one before, and which this waits for afterwards."""
     side.wait_stream(_torch.npu.current_stream())
     with _torch.npu.stream(side):
+        yield
+    _torch.npu.current_stream().wait_stream(side)
+
+
+def warm_up(*steps: Callable[[], object]) -> None:
+    """Run steps on a side stream, as torch recommends before they are captured."""
+    with forked(_torch.npu.Stream()):
         for step in steps:
             step()
-    _torch.npu.current_stream().wait_stream(side)
 
 
 def numbers(device: torch.device, seed: int, *shape: int) -> Tensor:
@@ -54,10 +61,7 @@ def numbers(device: torch.device, seed: int, *shape: int) -> Tensor:
 
 
 class Watched(EagerDispatchMode):
-    """Keeps a copy of the first result of each operator within its context but views, with the operator's name.
-
-    Other results may be memory that nothing was written to: the saved statistics of a normalization in eval mode.
-    """
+    """Keeps each operator's name and first result; others may be memory that nothing was written to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,8 +97,6 @@ def first_wrong(work: Callable[[], Any], inputs: Sequence[Tensor], rounds: Seque
 def _rounds(
     work: Callable[[], Any], inputs: Sequence[Tensor], rounds: Sequence[Sequence[Tensor]], **settings: Any
 ) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
-    """Capture a computation with the first inputs; yield the results of a replay and of an eager call for each."""
-
     def give(values: Sequence[Tensor]) -> None:
         for static, value in zip(inputs, values, strict=True):
             static.copy_(value)
@@ -110,7 +112,6 @@ def _rounds(
 
 
 def replays(work: Callable[[], Any], inputs: Sequence[Tensor], others: Sequence[Sequence[Tensor]], same: Same) -> None:
-    """Compare replays with eager calls: the inputs of the capture, others, one of them again."""
     with torch.no_grad():
         work()  # what happens once happens here
         first = [each.clone() for each in inputs]
@@ -136,19 +137,14 @@ def operator(name: str, dtype: str, device: torch.device, same: Same) -> None:
     replays(lambda: found.function(*args, **kwargs), list(tensors((args, kwargs))), others, same)
 
 
-def model(made: nn.Module, device: torch.device, same: Same, *shape: int) -> None:
-    made, x = made.to(device).eval(), numbers(device, 0, *shape)
+def model(make: Callable[[], nn.Module], shape: tuple[int, ...], device: torch.device, same: Same) -> None:
+    torch.manual_seed(0)
+    made, x = make().to(device).eval(), numbers(device, 0, *shape)
     replays(lambda: made(x), [x], [[numbers(device, 1, *shape)]], same)
 
 
-def perceptron(device: torch.device, same: Same) -> None:
-    torch.manual_seed(0)
-    model(nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 8)), device, same, 4, 16)
-
-
-def resnet50(device: torch.device, same: Same) -> None:
-    torch.manual_seed(0)
-    model(ResNet50(10), device, same, 1, 3, 32, 32)
+def _perceptron() -> nn.Module:
+    return nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 8))
 
 
 def vit_encoder(device: torch.device, same: Same) -> None:
@@ -170,7 +166,6 @@ def vit_encoder(device: torch.device, same: Same) -> None:
 
 
 def counter(device: torch.device, same: Same) -> None:
-    """Count in place: a capture counts nothing, and each replay counts once."""
     count, step = torch.zeros(1, device=device), torch.ones(1, device=device)
     graph, _ = captured(lambda: count.add_(step))
     same(count, torch.zeros(1), "what add_ counts, after the capture")
@@ -183,7 +178,6 @@ def counter(device: torch.device, same: Same) -> None:
 
 
 def copies(device: torch.device, same: Same) -> None:
-    """Copy from the host, between tensors and views of them, and fill, inside a graph."""
     host, x = torch.zeros(8).pin_memory(), numbers(device, 0, 8)
     there, target, zeros = torch.empty_like(x), torch.empty(8, 2, device=device), torch.ones(8, device=device)
 
@@ -225,7 +219,6 @@ def streams(device: torch.device, same: Same) -> None:
 
 
 def growing_cache(device: torch.device, same: Same) -> None:
-    """Write one step of a cache at a position on the device, and attend to all steps so far."""
     cache, x = torch.zeros(8, 16, device=device), numbers(device, 0, 1, 16)
     place, places = torch.zeros(1, dtype=torch.int64, device=device), torch.arange(8, device=device)
 
@@ -253,8 +246,8 @@ def twins(device: torch.device) -> tuple[nn.Module, nn.Module, Tensor, Tensor]:
     return net, copy.deepcopy(net), numbers(device, 0, 4, 8), numbers(device, 1, 4, 4)
 
 
-def same_parameters(mine: nn.Module, theirs: Iterable[Tensor], same: Same, where: str) -> None:
-    for (name, actual), wanted in zip(mine.named_parameters(), theirs, strict=True):
+def same_parameters(mine: nn.Module, theirs: nn.Module, same: Same, where: str) -> None:
+    for (name, actual), wanted in zip(mine.named_parameters(), theirs.parameters(), strict=True):
         same(actual, wanted, f"{where}{name}")
 
 
@@ -269,9 +262,8 @@ def training_step(device: torch.device, same: Same) -> None:
             optimizer.zero_grad(set_to_none=False)
             loss = F.mse_loss(net(x), y)
             torch.autograd.backward(loss * scale)
-            for each in net.parameters():
-                if each.grad is not None:
-                    each.grad.div_(scale)
+            for grad in (each.grad for each in net.parameters() if each.grad is not None):
+                grad.div_(scale)
             optimizer.step()
             return loss.detach()
 
@@ -285,7 +277,7 @@ def training_step(device: torch.device, same: Same) -> None:
         expected = steps[0]()
         graph.replay()
         same(loss, expected, f"step {number}, the loss")
-        same_parameters(graphed, eager.parameters(), same, f"step {number}, ")
+        same_parameters(graphed, eager, same, f"step {number}, ")
 
 
 def grad_scaler(device: torch.device, same: Same) -> None:
@@ -323,7 +315,7 @@ def grad_scaler(device: torch.device, same: Same) -> None:
         for (name, mine), theirs in zip(graphed.named_parameters(), gradients, strict=True):
             same(mine.grad, theirs, f"step {number}, the gradient of {name}")
         graphed_step()
-        same_parameters(graphed, eager.parameters(), same, f"step {number}, ")
+        same_parameters(graphed, eager, same, f"step {number}, ")
         found, wanted = (torch.tensor(each.get_scale()) for each in (graphed_scaler, scaler))
         same(found, wanted, f"step {number}, the scale")
 
@@ -360,21 +352,20 @@ def dropout(device: torch.device, same: Same) -> None:
             same((drawn_then == first).all(), torch.tensor(False), f"{name}, whether {what} draw the same")
 
 
-def _exp(x: Tensor, by: float) -> Tensor:
-    return (x * by).exp() + by
-
-
 def pools(device: torch.device, same: Same) -> None:
     """Results of a graph with a pool of its own stay until its next replay, whatever other graphs do."""
     x = numbers(device, 0, 64)
-    made = [captured(partial(_exp, x, by)) for by in (1.0, 2.0, 3.0)]
-    kept = []
+
+    def work(by: float) -> Tensor:
+        return (x * by).exp() + by
+
+    made, kept = [captured(partial(work, by)) for by in (1.0, 2.0, 3.0)], []
     for graph, result in made:
         graph.replay()
         kept.append(result.clone())
     for number, (wanted, (_, result)) in enumerate(zip(kept, made, strict=True)):
         same(result, wanted, f"exp and add of graph {number}, after the replays of the others")
-        same(result, (x * (number + 1.0)).exp() + (number + 1.0), f"exp and add of graph {number}")
+        same(result, work(number + 1.0), f"exp and add of graph {number}")
 
 
 DEVICE_AND_HOST = "device and host, beyond 8 MiB each,"
@@ -408,10 +399,8 @@ def many_graphs(device: torch.device, same: Same) -> None:
     x, side = numbers(device, 0, 16), _torch.npu.Stream()
 
     def work(by: int) -> Tensor:
-        side.wait_stream(_torch.npu.current_stream())
-        with _torch.npu.stream(side):
+        with forked(side):
             y = x * by
-        _torch.npu.current_stream().wait_stream(side)
         return y + 1
 
     before = torch.zeros(2)
@@ -459,7 +448,6 @@ def host_read(device: torch.device, same: Same) -> None:
 
 
 def host_function(device: torch.device, same: Same) -> None:
-    """Call a function of the host between two tasks, at each replay."""
     import torch_npu  # only there on an NPU
 
     x, calls = torch.zeros(4, device=device), list[int]()
@@ -516,10 +504,14 @@ def task_group(device: torch.device, same: Same) -> None:
 
 
 WORKLOADS: dict[str, Callable[[torch.device, Same], None]] = {
-    each.__name__.replace("_", "-"): each
-    for each in (
-        *(perceptron, resnet50, vit_encoder, counter, copies, streams, growing_cache, training_step, grad_scaler),
-        *(changed_weights, dropout, pools, thousand_replays, many_graphs, thread, host_read, host_function),
-        *(beside_eager_work, task_group),
-    )
+    "perceptron": partial(model, _perceptron, (4, 16)),
+    "resnet50": partial(model, partial(ResNet50, 10), (1, 3, 32, 32)),
+    **{
+        each.__name__.replace("_", "-"): each
+        for each in (
+            *(vit_encoder, counter, copies, streams, growing_cache, training_step, grad_scaler, changed_weights),
+            *(dropout, pools, thousand_replays, many_graphs, thread, host_read, host_function, beside_eager_work),
+            task_group,
+        )
+    },
 }

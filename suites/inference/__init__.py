@@ -23,13 +23,9 @@ MODELS = {
 
 
 #: What runs at the level standard, for all models and for some; the rest waits for the level full.
-EARLY = {
-    (way, "float32")
-    for way in ("prefill", "steps", "padded-left", "greedy", "ties", "capacity", "sampled", "speculative")
-}
+EARLY = ("prefill", "steps", "padded-left", "greedy", "ties", "capacity", "sampled", "speculative")
 ALSO = {
-    *(("qwen3", way, "float32") for way in ("packed", "drafted")),
-    ("internvl3", "packed", "float32"),
+    *(("qwen3", "packed", "float32"), ("qwen3", "drafted", "float32"), ("internvl3", "packed", "float32")),
     ("qwen3", "drift", "bfloat16"),
 }
 
@@ -42,7 +38,8 @@ def _cases() -> Iterator[Case]:
             # what another key gives whose score is nearly the same.
             only = way in ("int8-cache", "sampled") or model == "deepseek-v3.2"
             for dtype in ("float32",) if only else ("float32", "bfloat16"):
-                level = "standard" if (way, dtype) in EARLY or (model, way, dtype) in ALSO else "full"
+                is_early = (way in EARLY and dtype == "float32") or (model, way, dtype) in ALSO
+                level = "standard" if is_early else "full"
                 level = "smoke" if (model, way, level) == ("qwen3", "steps", "standard") else level
                 yield of_models(subject=model, property=way, dtype=dtype, level=level)
     yield of_models(subject="server", property="generate", dtype="float16", level="standard")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import torch
@@ -62,14 +62,13 @@ class Architecture:
         return "model.language_model." if self.vision else "model."
 
 
+_DEEPSEEK = Architecture(mixers=("latent",) * 2, feeds=("mlp", "grouped"), kv_heads=4, rotated=8)
 ARCHITECTURES = {
     "qwen3": Architecture(yarn=4.0),
     "qwen3-moe": Architecture(feeds=("experts", "experts")),
-    "deepseek-v3": Architecture(mixers=("latent",) * 2, feeds=("mlp", "grouped"), kv_heads=4, rotated=8),
-    "deepseek-v3.2": Architecture(mixers=("latent",) * 2, feeds=("mlp", "grouped"), kv_heads=4, rotated=8, indexed=4),
-    "qwen3-next": Architecture(
-        mixers=("delta", "attention"), feeds=("shared", "shared"), rotated=4, gated=True, offset=1.0
-    ),
+    "deepseek-v3": _DEEPSEEK,
+    "deepseek-v3.2": replace(_DEEPSEEK, indexed=4),
+    "qwen3-next": Architecture(mixers=("delta", "attention"), feeds=("shared",) * 2, rotated=4, gated=True, offset=1.0),
     "internvl3": Architecture(qk_norm=False, bias=True, vision=2),
 }
 
@@ -91,20 +90,17 @@ class Run:
     paged: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
 
     def weight(self, name: str, *shape: int) -> Tensor:
-        """Return a weight of the current module, which is drawn if it is asked for the first time."""
         key = f"{self.at}{name}"
         return self.weights.drawn(key, shape) if isinstance(self.weights, Drawn) else self.weights[key]
 
     def __call__(self, name: str, x: Tensor, out: int, *, bias: bool = False) -> Tensor:
         """Multiply by a weight of the current module (out, features of x), and add its bias if it has one."""
-        made = F.linear(
-            x, self.weight(f"{name}.weight", out, x.shape[-1]), self.weight(f"{name}.bias", out) if bias else None
-        )
+        weight = self.weight(f"{name}.weight", out, x.shape[-1])
+        made = F.linear(x, weight, self.weight(f"{name}.bias", out) if bias else None)
         down = self.weights.get(f"{self.at}{name}.lora_A.weight")
         return made if down is None else made + (x @ down.t()) @ self.weights[f"{self.at}{name}.lora_B.weight"].t()
 
     def norm(self, name: str, x: Tensor) -> Tensor:
-        """Divide by the root mean square, which is computed in float32."""
         wide = x if x.dtype is torch.float64 else x.float()
         made = wide * (wide.square().mean(-1, keepdim=True) + EPS).rsqrt()
         weight = self.weight(f"{name}.weight", x.shape[-1])
@@ -163,10 +159,10 @@ def attention(run: Run, x: Tensor) -> Tensor:
     query, key = rotated(run, query), rotated(run, key)
     if arch.quantized:
         key, value = in_int8(key), in_int8(value)
-    if run.paged is None:
-        mixed = mix(run, query, run.kept("key", key, 2), run.kept("value", value, 2))
-    else:
+    if run.paged:
         mixed = run.paged(query, key, value)
+    else:
+        mixed = mix(run, query, run.kept("key", key, 2), run.kept("value", value, 2))
     mixed = mixed if gate is None else mixed * gate.transpose(1, 2).flatten(2).sigmoid()
     return run("o_proj", mixed, arch.width)
 
@@ -248,13 +244,11 @@ def delta(run: Run, x: Tensor) -> Tensor:
 
 
 def mlp(run: Run, x: Tensor, name: str = "") -> Tensor:
-    inner = run.arch.of_expert if name else run.arch.inner
-    gate, up = (run(f"{name}{part}_proj", x, inner) for part in ("gate", "up"))
+    gate, up = (run(f"{name}{each}_proj", x, run.arch.of_expert if name else run.arch.inner) for each in ("gate", "up"))
     return run(f"{name}down_proj", F.silu(gate) * up, run.arch.width)
 
 
 def experts(run: Run, x: Tensor) -> Tensor:
-    """Send each token to the experts with the largest probabilities."""
     flat = x.flatten(0, -2)
     weight, index = run("gate", flat, run.arch.experts).softmax(-1, dtype=wide_of(x)).topk(run.arch.chosen)
     return sent(run, flat, weight / weight.sum(-1, keepdim=True), index).view_as(x)
@@ -315,8 +309,7 @@ def forward(
     earlier calls left in it. The features of ``tiles`` (images, 3, side, side) replace the image tokens, in order.
     """
     run = begun(arch, weights, torch.zeros_like(tokens) if segments is None else segments, cache)
-    stem = arch.stem
-    x = F.embedding(tokens, run.weight(f"{stem}embed_tokens.weight", arch.vocabulary, arch.width))
+    x = F.embedding(tokens, run.weight(f"{arch.stem}embed_tokens.weight", arch.vocabulary, arch.width))
     if tiles is not None:
         features = seen(run, tiles)
         x = x.masked_scatter((tokens == IMAGE)[..., None].expand_as(x), features.to(x.dtype))
@@ -337,10 +330,7 @@ def begun(arch: Architecture, weights: Weights, segments: Tensor, cache: Mutable
 
 
 def draft(arch: Architecture, weights: Weights, tokens: Tensor, hidden: Tensor) -> Tensor:
-    """Return the logits (1, vocabulary) of the token behind ``tokens`` (1, n), all but the first of a text.
-
-    ``hidden`` (1, n, width) is what the last layer gave for the token before each of them.
-    """
+    """Return the logits of the token behind ``tokens``; ``hidden`` is what the last layer gave for those before."""
     number = len(arch.mixers)
     run = begun(arch, weights, torch.zeros_like(tokens))
     run.at = f"{arch.stem}layers.{number}."
@@ -353,15 +343,14 @@ def draft(arch: Architecture, weights: Weights, tokens: Tensor, hidden: Tensor) 
 
 def layers(run: Run, x: Tensor) -> dict[str, Tensor]:
     """Return each layer's result and the logits of embedded tokens (batch, tokens, width)."""
-    arch, stem = run.arch, run.arch.stem
+    arch = run.arch
     for number, (mixer, feed) in enumerate(zip(arch.mixers, arch.feeds, strict=True)):
         x = layer(run, number, mixer, feed, x)
     run.at = ""
-    return {**run.states, "logits": run("lm_head", run.norm(f"{stem}norm", x), arch.vocabulary)}
+    return {**run.states, "logits": run("lm_head", run.norm(f"{arch.stem}norm", x), arch.vocabulary)}
 
 
 def layer(run: Run, number: int, mixer: str, feed: str, x: Tensor) -> Tensor:
-    """Return the result of a layer, whose parts are kept among the states."""
     for before, (name, compute) in (("input", MIXERS[mixer]), ("post_attention", ("mlp", FEEDS[feed]))):
         run.at = f"{run.arch.stem}layers.{number}."
         y = run.norm(f"{before}_layernorm", x)
@@ -406,8 +395,6 @@ def layer_norm(run: Run, name: str, x: Tensor) -> Tensor:
 
 
 class Drawn(dict[str, Tensor]):
-    """Weights of a model that are drawn when they are asked for, with the shape that they need."""
-
     def __init__(self, name: str, arch: Architecture) -> None:
         super().__init__()
         self.name, self.offset = name, arch.offset

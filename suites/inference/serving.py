@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pytest_ascend.device import npu
 from pytest_ascend.parity.language import Continuation, Generation
 from pytest_ascend.precision.stand_ins import products_in_float32
 from pytest_ascend.run import inputs
@@ -38,9 +39,7 @@ class Text(Request):
 
 class FusedRun(Run):
     def norm(self, name: str, x: Tensor) -> Tensor:
-        import torch_npu
-
-        made: Tensor = torch_npu.npu_rms_norm(x, self.weights[f"{self.at}{name}.weight"], 1e-6)[0]
+        made: Tensor = npu.operator("npu_rms_norm")(x, self.weights[f"{self.at}{name}.weight"], 1e-6)[0]
         return made
 
 
@@ -78,7 +77,6 @@ class Decoding(Server):
         return {name: each[0] for name, each in layers(run, hidden[None]).items()}
 
     def mixed(self, query: Tensor, kept: Any, tables: Tensor, lengths: list[int]) -> Tensor:
-        """Attend with several tokens of each request, which see the ones before them."""
         ends = torch.tensor(self.spans).cumsum(0).tolist()
         last = [end - 1 for end in ends]
         given, counts = (query, *kept, tables[last]), [lengths[place] for place in last]

@@ -28,20 +28,16 @@ def first_layer(verdict: Verdict) -> str:
 
 def judge_sampling(model: str, dtype: torch.dtype, device: torch.device, compare: PrecisionCompare) -> None:
     """Judge tokens that are drawn: the same ones for a seed, others for another, as often as they are probable."""
-    rows = [
-        computed(model, "prefill", dtype, device)["logits"][end].div(TEMPERATURE).expand(DRAWS, -1) for end in (-1, 0)
-    ]
-    exact = expected(model, "prefill")["logits"]
-    for row, end in zip(rows, (-1, 0), strict=True):
+    logits, exact = computed(model, "prefill", dtype, device)["logits"], expected(model, "prefill")["logits"]
+    for end in (-1, 0):
+        row = logits[end].div(TEMPERATURE).expand(DRAWS, -1)
         first, again, other = (sampled(row.to(device).contiguous(), seed) for seed in (7, 7, 8))
         compare(again, first, standard="binary", name="the tokens of a seed, drawn again")
         probabilities = exact[end].div(TEMPERATURE).softmax(-1)
-        # Two draws agree with the probability that two tokens do.
-        agrees = float(probabilities.square().sum())
+        agree = float(probabilities.square().sum())  # two draws do with the probability that two tokens do
         for what, cells, of in (
-            ("tokens", first, probabilities.tolist()),
-            ("tokens of another seed", other, probabilities.tolist()),
-            ("tokens that two seeds share", (first == other).long(), [1 - agrees, agrees]),
+            *(("tokens", first, probabilities.tolist()), ("tokens of another seed", other, probabilities.tolist())),
+            ("tokens that two seeds share", (first == other).long(), [1 - agree, agree]),
         ):
             finding = statistics.judge(cells, of)
             if finding.probability < statistics.FALSE_ALARM:
@@ -75,8 +71,8 @@ def test_inference(
             batch, alone, is_promised = alone_and_in_a_batch(case.subject, case.property, dtype, npu_device)
             ascend_measure("equal_bits", float((batch == alone).double().mean()))
             if is_promised:
-                longest = slice(0, LENGTHS[0])
-                precision_compare(batch[longest], alone[longest], standard="binary", name="the longest text in a batch")
+                pair = batch[: LENGTHS[0]], alone[: LENGTHS[0]]
+                precision_compare(*pair, standard="binary", name="the longest text in a batch")
         precision_compare(
             computed(case.subject, case.property, dtype, npu_device),
             expected(case.subject, case.property),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, TypeAlias
@@ -49,11 +49,10 @@ class Texts:
 
     def each(self, parts: Callable[[int], list[int]]) -> States:
         found = []
-        for number, row in enumerate(self.rows):
+        for row, image in zip(self.rows, self.images, strict=True):
             kept: dict[str, Any] = {}
             for place, part in enumerate(torch.split(row, parts(row.shape[1]), 1)):
-                images = None if place else self.images[number]
-                found.append(forward(self.arch, self.weights, part, cache=kept, tiles=images))
+                found.append(forward(self.arch, self.weights, part, cache=kept, tiles=None if place else image))
         return self._joined([{name: x.flatten(0, -2) for name, x in each.items()} for each in found])
 
     def prefill(self) -> States:
@@ -63,7 +62,6 @@ class Texts:
         return self.each(lambda length: [length] if length < 10 else [10, 1, length - 11])
 
     def steps(self) -> States:
-        """Compute token by token; images come with the text before them and their own tokens."""
         first = 1 if not self.arch.vision else 2 + max(IMAGES)
         return self.each(lambda length: [min(first, length), *[1] * (length - first)])
 
@@ -156,12 +154,9 @@ class Texts:
         return continuation(ends, torch.stack(chosen))
 
     @staticmethod
-    def _joined(found: Iterable[States]) -> States:
-        joined: dict[str, list[Tensor]] = {}
-        for each in found:
-            for name, x in each.items():
-                joined.setdefault(name, []).append(x)
-        return {name: torch.cat(each) for name, each in joined.items()}
+    def _joined(found: Sequence[States]) -> States:
+        names = dict.fromkeys(name for each in found for name in each)
+        return {name: torch.cat([each[name] for each in found if name in each]) for name in names}
 
 
 def last_places(
@@ -202,20 +197,17 @@ WAYS: Mapping[str, Callable[[Texts], States]] = {
 def prepared(model: str, way: str) -> tuple[Architecture, dict[str, Tensor]]:
     arch = replace(ARCHITECTURES[model], drafts=way == "speculative")
     found = weights(model, arch)
-    if way == "capacity":
-        arch = replace(arch, capacity=3)
-    if way == "int8-cache":
-        arch = replace(arch, quantized=True)
+    arch = replace(arch, capacity=3 if way == "capacity" else 0, quantized=way == "int8-cache")
     if way == "ties":  # experts 0 and 1 are the same, so that either may be taken
         for name, each in found.items():
             if ".experts." in name or name.endswith(".gate.weight"):
                 each[1] = each[0]
     if way.startswith("lora"):
         for name in [name for name in found if name.endswith(("q_proj.weight", "o_proj.weight", "out_proj.weight"))]:
-            out, into = found[name].shape
-            stem = name.removesuffix("weight")
-            found[f"{stem}lora_A.weight"] = inputs.normal(f"inference/a/{name}", (4, into), std=0.1).bfloat16().float()
-            found[f"{stem}lora_B.weight"] = inputs.normal(f"inference/b/{name}", (out, 4), std=0.5).bfloat16().float()
+            (out, into), stem = found[name].shape, name.removesuffix("weight")
+            for of, shape, std in (("a", (4, into), 0.1), ("b", (out, 4), 0.5)):
+                made = inputs.normal(f"inference/{of}/{name}", shape, std=std)
+                found[f"{stem}lora_{of.upper()}.weight"] = made.bfloat16().float()
     return arch, found
 
 
@@ -243,7 +235,6 @@ def cast(given: Weights, dtype: torch.dtype, device: torch.device = CPU) -> dict
 
 
 def computed(model: str, way: str, dtype: torch.dtype, device: torch.device) -> States:
-    """Compute a case on a device; tensors are on the CPU."""
     arch, found = prepared(model, way)
     found = cast(found, dtype, device)
     texts = Texts(arch, merged(found) if way == "lora-merged" else found)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from pytest_ascend.records.case import Case
-
 from .variants import ALONE, VARIANT_OF, case_of
 
 #: The properties of a model, in the order in which they are computed.
@@ -21,15 +17,15 @@ RUNS = (
 )
 
 
-def _cases(model: str, mode: str, level: str) -> Iterator[Case]:
-    for each in PROPERTIES:
-        # Making the weights of a ViT takes three times as long as its forward pass.
-        lowest = "smoke" if (model, mode, each) == ("resnet50", "float32", "forward") else level
-        yield case_of(model, mode, aspect=each, level=lowest)
-
-
+#: What is also of level smoke: making the weights of a ViT takes three times as long as its forward pass.
+_FIRST = ("resnet50", "float32", "forward")
 #: The cases of a run, by model and mode.
-CASES_OF_RUN = {(model, mode): tuple(_cases(model, mode, level)) for model, mode, level in RUNS}
+CASES_OF_RUN = {
+    run[:2]: tuple(
+        case_of(*run[:2], aspect=each, level="smoke" if (*run[:2], each) == _FIRST else run[2]) for each in PROPERTIES
+    )
+    for run in RUNS
+}
 CASES = (*(case for cases in CASES_OF_RUN.values() for case in cases), *VARIANT_OF, *ALONE)
 #: The properties of these runs, of variants, and of models judged module by module.
 OF_RUNS = tuple(dict.fromkeys(case.property for cases in CASES_OF_RUN.values() for case in cases))

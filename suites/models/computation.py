@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from pytest_ascend.parity.training import scaler_of
+from pytest_ascend.parity.training import changes, make_step, scaler_of
 from pytest_ascend.run import inputs
 from pytest_ascend.system.dispatching import EagerDispatchMode
 
@@ -97,10 +97,7 @@ def _draw(name: str, key: str, shape: Shape) -> Tensor:
 
 
 def images(count: int, size: int = 224) -> Tensor:
-    """Return float32 images (count, 3, size, size) of mean 0: large patches, which differ, and fine noise.
-
-    Noise alone would look the same to a network in every image. ``size`` is a multiple of 8.
-    """
+    """Return float32 images of mean 0: patches, which differ, and noise, which alone looks the same to a network."""
     patches = inputs.normal("models/images/patches", (count, 3, 8, 8))
     noise = inputs.normal("models/images/noise", (count, 3, size, size), std=0.5)
     return patches.repeat_interleave(size // 8, dim=2).repeat_interleave(size // 8, dim=3) + noise
@@ -111,8 +108,7 @@ def targets(count: int, classes: int = 1000) -> Tensor:
 
 
 #: Elements kept unchanged, and buckets of a sketch.
-KEPT = 64
-BUCKETS = 64
+KEPT = BUCKETS = 64
 
 
 def observe(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -158,8 +154,7 @@ Observed: TypeAlias = dict[str, dict[str, Tensor]]
 Prepare: TypeAlias = Callable[[nn.Module], nn.Module]
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(NamedTuple):
     make: Callable[[], nn.Module]
     optimizer: Callable[[Iterator[nn.Parameter]], Optimizer]
 
@@ -181,8 +176,7 @@ MODELS: Mapping[str, Model] = {
 }
 
 MODES: Mapping[str, Mode] = {
-    "float64": Mode(dtype=torch.float64),
-    "float32": Mode(dtype=torch.float32),
+    **{name: Mode(dtype=getattr(torch, name)) for name in ("float64", "float32", "bfloat16", "float16")},
     "autocast-bfloat16": Mode(dtype=torch.float32, autocast=torch.bfloat16),
     "autocast-float16": Mode(dtype=torch.float32, autocast=torch.float16),
 }
@@ -231,7 +225,7 @@ def train(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_
     "training" the losses (STEPS), observations of each parameter's change and of the running statistics.
     """
     model = prepare(make(name, mode, device)).train()
-    before = {key: value.to("cpu", copy=True) for key, value in model.state_dict().items()}
+    before = {key: value.detach().to("cpu", copy=True) for key, value in model.named_parameters()}
     optimizer = MODELS[name].optimizer(model.parameters())
     scaler = scaler_of(device.type, LOSS_SCALE) if mode.autocast is torch.float16 else None
     x, y = images(BATCH).to(device=device, dtype=mode.dtype), targets(BATCH).to(device)
@@ -242,27 +236,15 @@ def train(name: str, mode: Mode, device: torch.device, prepare: Prepare = as_it_
         with mode.context(device.type):
             logits = model(x)
         loss = F.cross_entropy(_at_least_float32(logits), y)
-        if scaler is None:
-            torch.autograd.backward(loss)
-        else:
-            torch.autograd.backward(scaler.scale(loss))
-            scaler.unscale_(optimizer)
+        make_step(loss, optimizer, scaler)  # which leaves the gradients, unscaled
         losses.append(loss.detach().cpu())
         if not seen:
             log_probabilities = F.log_softmax(_at_least_float32(logits.detach()), dim=1)
             gradients = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
             seen["loss"] = {"loss": loss.detach().cpu(), "log_probabilities": log_probabilities.cpu()}
             seen["gradients"] = observe(gradients)
-        if scaler is None:
-            optimizer.step()
-        else:
-            scaler.step(optimizer)
-            scaler.update()
-    after = {key: value.detach().cpu() for key, value in model.state_dict().items()}
-    for key, _ in model.named_parameters():  # a change shows an optimizer's faults better than a value
-        after[key] = after[key] - before[key]
-    seen["training"] = {"losses": torch.stack(losses), **observe(after)}
-    return seen
+    after = observe({**model.state_dict(), **changes(model, before)})
+    return {**seen, "training": {"losses": torch.stack(losses), **after}}
 
 
 def _at_least_float32(logits: Tensor) -> Tensor:

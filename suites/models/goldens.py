@@ -53,8 +53,6 @@ def unfused_attention() -> AbstractContextManager[None]:
 
 
 Way = tuple[Callable[[], AbstractContextManager[None]], Prepare]
-
-
 USUAL: Way = (contextlib.nullcontext, as_it_is)
 CHANNELS_LAST: Way = (contextlib.nullcontext, channels_last)
 UNFUSED: Way = (unfused_attention, as_it_is)
@@ -79,10 +77,7 @@ WAYS: Mapping[tuple[str, str], tuple[Way, ...]] = {
 
 
 def most_wrong(found: list[Observed], expected: Observed) -> list[Observed]:
-    """Return, tensor by tensor, the results with the largest errors, largest first, rather than lucky ones.
-
-    Raises ValueError for a non-finite result, which would allow a device the same.
-    """
+    """Return, by tensor, the results with the largest errors, largest first. Raises ValueError for a non-finite one."""
     kept: list[Observed] = [{each: {} for each in found[0]} for _ in found[:KEPT_WAYS]]
     for each, tensors in found[0].items():
         for name in tensors:
@@ -126,22 +121,23 @@ def _computed(model: str, mode: str, prepare: Prepare = as_it_is) -> Observed:
 
 
 def _tensors(model: str, mode: str) -> dict[str, Tensor]:
-    if mode == EXACT:
-        return _pack(_computed(model, EXACT), "")
-    found = []
-    for context, prepare in WAYS[model, mode]:
-        with context():
-            found.append(_computed(model, mode, prepare))
-    kept = most_wrong(found, _computed(model, EXACT))
-    return {name: tensor for place, one in enumerate(kept) for name, tensor in _pack(one, f"{place}/").items()}
+    kept = {"": _computed(model, EXACT)}
+    if mode != EXACT:
+        found = []
+        for context, prepare in WAYS[model, mode]:
+            with context():
+                found.append(_computed(model, mode, prepare))
+        kept = {f"{place}/": one for place, one in enumerate(most_wrong(found, kept[""]))}
+    return {
+        f"{prefix}{what}/{name}": tensor
+        for prefix, observed in kept.items()
+        for what, tensors in observed.items()
+        for name, tensor in tensors.items()
+    }
 
 
 def _id(model: str, mode: str) -> str:
     return f"models/{model}/{mode}"
-
-
-def _pack(observed: Observed, prefix: str) -> dict[str, Tensor]:
-    return {f"{prefix}{what}/{name}": tensor for what, tensors in observed.items() for name, tensor in tensors.items()}
 
 
 def _unpack(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -15,16 +15,9 @@ from torch import Tensor, nn
 from pytest_ascend.parity.ensemble import MOVED_BY, Observed, Reference, fingerprint, fingerprints, move
 from pytest_ascend.precision.stand_ins import once, products_in_float32
 
-from .computation import MODES as WITH_GOLDENS
-from .computation import Mode, images, make, targets
+from .computation import MODES, Mode, images, make, targets
 from .goldens import CPU
 from .variants import Variant
-
-MODES: Mapping[str, Mode] = {
-    **WITH_GOLDENS,
-    "bfloat16": Mode(dtype=torch.bfloat16),
-    "float16": Mode(dtype=torch.float16),
-}
 
 #: The loss scale of the backward pass, so that float16 holds the gradients: a power of two.
 SCALE = 1024.0
@@ -34,10 +27,7 @@ MOVES = 2
 
 @cache
 def weights_of(name: str) -> nn.Module:
-    """Make a model in float32, with weights that are exact in float16 and bfloat16: one float64 result serves all.
-
-    It is shared, and must not be changed.
-    """
+    """Make a model, which must not be changed, of weights exact in both halves: one float64 result serves all."""
     model = make(name, MODES["float32"], CPU)
     with torch.no_grad():
         for each in (*model.parameters(), *model.buffers()):
@@ -52,10 +42,7 @@ def short(tensor: Tensor) -> Tensor:
 
 
 def strided(tensor: Tensor) -> Tensor:
-    """Return a four-dimensional tensor with channels innermost in memory, without a memory format.
-
-    torch_npu refuses ``memory_format=torch.channels_last``, but has to accept tensors with such strides.
-    """
+    """Return channels innermost in memory, as torch_npu has to accept: it refuses ``torch.channels_last``."""
     return tensor.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2) if tensor.dim() == 4 else tensor
 
 
@@ -131,5 +118,4 @@ def right(variant: Variant) -> Reference:
 
 
 def copied(variant: Variant) -> nn.Module:
-    """Return a copy of the variant's model on the CPU, in the dtype of its mode."""
     return copy.deepcopy(weights_of(variant.model)).to(MODES[variant.mode].dtype)

@@ -24,11 +24,10 @@ from pytest_ascend.run.case_context import Reproduce
 from pytest_ascend.run.comparing import PrecisionCompare
 
 from . import CASES_OF_RUN, OF_ALONE, OF_RUNS, OF_VARIANTS
-from .computation import MODES as WITH_GOLDENS
+from .computation import MODES, forward, images, train, weights
 from .computation import Observed as Trained
-from .computation import forward, images, train, weights
 from .goldens import expected, reference_runs
-from .passing import ALIKE, MODES, copied, one_pass, right, short
+from .passing import ALIKE, copied, one_pass, right, short
 from .variants import ALONE, VARIANT_OF, Variant
 
 
@@ -49,10 +48,8 @@ def lost(classes: Tensor, exact: Tensor, reference_runs: Sequence[Tensor], dtype
     reach = 2 * (ALLOWANCES.element_ulps * ulp + ALLOWANCES.largest * off)
     fifth = exact.topk(5).values[:, 4:]
     missing = (fifth - reach - exact.gather(1, classes)).clamp(min=0)
-    ordered, order = classes.sort(1)
-    twice = torch.zeros_like(classes, dtype=torch.bool)
-    twice[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
-    return missing.masked_fill(twice.gather(1, order.argsort(1)), float("inf"))
+    twice = (classes[:, :, None] == classes[:, None, :]).tril(-1).any(-1)
+    return missing.masked_fill(twice, float("inf"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -66,7 +63,6 @@ Passed: TypeAlias = Callable[[Variant], tuple[Observed, Reference]]
 
 @pytest.fixture(scope="module")
 def passed(npu_device: torch.device) -> Passed:
-    """Return a function that runs a variant once for all properties, on the device and on the CPU."""
     on_device = once(lambda variant: one_pass(variant, copied(variant), npu_device), of="device")
     return lambda variant: (on_device(variant), right(variant))
 
@@ -127,7 +123,6 @@ def test_every_layer_alone(
 
 
 def computation(variant: Variant, *, alone: bool = False) -> Computation:
-    """Return how a program repeats a variant, or with ``alone`` judges each of its modules separately."""
     exact = (variant.model, variant.batch, variant.training or variant.model in ALIKE)
     return Computation(
         imports=("from pytest_ascend.system.bundled import module",),
@@ -151,7 +146,7 @@ def observe(npu_device: torch.device) -> Observe:
     """Return the device's results for a model in a mode, by property; one training serves three of them."""
 
     def computed(compute: Callable[..., Trained], model: str, mode: str) -> Trained:
-        return compute(model, WITH_GOLDENS[mode], npu_device)
+        return compute(model, MODES[mode], npu_device)
 
     run = once(computed, of="device")
     return lambda model, mode, what: run(forward if what == "forward" else train, model, mode)[what]

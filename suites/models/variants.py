@@ -73,6 +73,5 @@ VARIANT_OF = {variant.case(aspect): (variant, aspect) for variant in VARIANTS fo
 
 
 #: Cases that judge every module separately, and their model and mode: each takes as long as six variants.
-ALONE = {
-    case_of(*each, aspect="layers-alone"): each for each in (("resnet50", "float32"), ("vit_b_16", "autocast-bfloat16"))
-}
+_ALONE = ("resnet50", "float32"), ("vit_b_16", "autocast-bfloat16")
+ALONE = {case_of(*each, aspect="layers-alone"): each for each in _ALONE}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pytest_ascend.records.case import Case
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """One training of twenty steps. ``optimizer`` is a name of ``recipes.OPTIMIZERS``, ``mode`` one of its MODES."""
 
     model: str
@@ -39,14 +38,8 @@ RUNS = (
 #: The results of a training; only batch normalisation has statistics.
 KINDS = {"small-resnet": ("curve", "weights", "state", "statistics"), "small-vit": ("curve", "weights", "state")}
 
-SCALER = (
-    "inf-skips-the-step",
-    "nan-skips-the-step",
-    "scale-halves",
-    "scale-grows-back",
-    "unscale-is-exact",
-    "disabled",
-)
+_SKIPS = ("inf-skips-the-step", "nan-skips-the-step")
+SCALER = (*_SKIPS, "scale-halves", "scale-grows-back", "unscale-is-exact", "disabled")
 
 #: Operators by their dtype under autocast, from torch.amp's documented lists for CUDA, which torch_npu follows; those
 #: in CPU_FLOAT32 are on the CPU's list, too.
@@ -82,16 +75,12 @@ def _runs() -> Iterator[tuple[Case, Run, str]]:
 #: Id of a case -> its training, and which of the results it is about.
 RUN_OF = {case.id: (run, kind) for case, run, kind in _runs()}
 RUN_PROPERTIES = tuple(dict.fromkeys(case.property for case, _, _ in _runs()))
-
+_OTHERS = ("grad-scaler", SCALER, "smoke"), ("autocast", AUTOCAST, "standard"), ("checkpoint", CHECKPOINTS, "standard")
 CASES = (
     *(case for case, _, _ in _runs()),
     *(
         Case(suite="training", subject=subject, property=name, family=subject, level=level)
-        for subject, names, level in (
-            ("grad-scaler", SCALER, "smoke"),
-            ("autocast", AUTOCAST, "standard"),
-            ("checkpoint", CHECKPOINTS, "standard"),
-        )
+        for subject, names, level in _OTHERS
         for name in names
     ),
 )

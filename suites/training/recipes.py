@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
@@ -51,8 +50,7 @@ class SmallResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.pool(F.relu(self.bn(self.conv(x))))
-        out: Tensor = self.fc(self.block2(self.block1(x)).mean((2, 3)))
-        return out
+        return self.fc(self.block2(self.block1(x)).mean((2, 3)))  # type: ignore[no-any-return]
 
 
 WIDTH, HEADS, DEPTH, PATCH = 64, 4, 2, 8
@@ -68,8 +66,7 @@ class Attention(nn.Module):
         batch, tokens, _ = x.shape
         q, k, v = self.qkv(x).reshape(batch, tokens, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(q, k, v)
-        out: Tensor = self.out(mixed.transpose(1, 2).reshape(batch, tokens, WIDTH))
-        return out
+        return self.out(mixed.transpose(1, 2).reshape(batch, tokens, WIDTH))  # type: ignore[no-any-return]
 
 
 class Layer(nn.Module):
@@ -82,8 +79,7 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.ln1(x))
-        out: Tensor = x + self.mlp(self.ln2(x))
-        return out
+        return x + self.mlp(self.ln2(x))  # type: ignore[no-any-return]
 
 
 class SmallViT(nn.Module):
@@ -101,8 +97,7 @@ class SmallViT(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         tokens = self.patches(x).flatten(2).transpose(1, 2)
         tokens = torch.cat([self.token.expand(len(x), -1, -1), tokens], 1) + self.places
-        out: Tensor = self.head(self.ln(self.layers(tokens))[:, 0])
-        return out
+        return self.head(self.ln(self.layers(tokens))[:, 0])  # type: ignore[no-any-return]
 
 
 MODELS: dict[str, type[nn.Module]] = {"small-resnet": SmallResNet, "small-vit": SmallViT}
@@ -117,10 +112,9 @@ def make(name: str) -> nn.Module:
             if parameter.dim() > 1:
                 scale = 1.0 / math.sqrt(parameter[0].numel()) if key.endswith("weight") else 0.25
                 parameter.copy_(inputs.normal(stream, shape, std=scale))
-            elif key.endswith("weight"):
-                parameter.copy_(inputs.uniform(stream, shape, low=0.75, high=1.25))
             else:
-                parameter.copy_(inputs.uniform(stream, shape, low=-0.1, high=0.1))
+                low, high = (0.75, 1.25) if key.endswith("weight") else (-0.1, 0.1)
+                parameter.copy_(inputs.uniform(stream, shape, low=low, high=high))
     return model
 
 
@@ -139,23 +133,17 @@ Make: TypeAlias = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 STEPS, BATCHES = 20, 2
 
-MODES: Mapping[str, torch.dtype | None] = {
-    "float32": None,
-    "autocast-bfloat16": torch.bfloat16,
-    "autocast-float16": torch.float16,
-}
+HALVES = {"autocast-bfloat16": torch.bfloat16, "autocast-float16": torch.float16}
+MODES: Mapping[str, torch.dtype | None] = {"float32": None, **HALVES}
 
 #: Large enough that a gradient of pure rounding makes no whole step, and that its place under the root matters.
 EPS = 1e-3
 
 SGD_SETTINGS: dict[str, Any] = {"lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3}
 ADAM_SETTINGS: dict[str, Any] = {"lr": 1e-3, "eps": EPS, "weight_decay": 0.05}
-RMS_SETTINGS: dict[str, Any] = {"lr": 1e-3, "eps": EPS}
-DELTA_SETTINGS: dict[str, Any] = {"lr": 0.5, "eps": EPS}
 
 
-@dataclass(frozen=True, slots=True)
-class OptimizerRecipe:
+class OptimizerRecipe(NamedTuple):
     """An optimizer of torch, its variant that only a device has, and its learning rate schedule."""
 
     torch: Make
@@ -163,21 +151,20 @@ class OptimizerRecipe:
     schedule: Callable[[Optimizer], LRScheduler] | None = None
 
 
-def _fused(name: str, settings: Mapping[str, Any]) -> Make:
-    return lambda parameters: npu.optimizer(name)(parameters, **settings)
+def _fused(kind: type[Optimizer], **settings: Any) -> OptimizerRecipe:
+    name = f"NpuFused{kind.__name__}"
+    return OptimizerRecipe(partial(kind, **settings), lambda parameters: npu.optimizer(name)(parameters, **settings))
 
 
 OPTIMIZERS: Mapping[str, OptimizerRecipe] = {
-    "sgd-steplr": OptimizerRecipe(
-        partial(SGD, **SGD_SETTINGS), schedule=lambda optimizer: StepLR(optimizer, step_size=8, gamma=0.5)
-    ),
+    "sgd-steplr": OptimizerRecipe(partial(SGD, **SGD_SETTINGS), None, partial(StepLR, step_size=8, gamma=0.5)),
     "adamw": OptimizerRecipe(partial(AdamW, **ADAM_SETTINGS)),
     "adamw-loop": OptimizerRecipe(partial(AdamW, **ADAM_SETTINGS, foreach=False)),
-    "fused-sgd": OptimizerRecipe(partial(SGD, **SGD_SETTINGS), _fused("NpuFusedSGD", SGD_SETTINGS)),
-    "fused-adam": OptimizerRecipe(partial(Adam, **ADAM_SETTINGS), _fused("NpuFusedAdam", ADAM_SETTINGS)),
-    "fused-adamw": OptimizerRecipe(partial(AdamW, **ADAM_SETTINGS), _fused("NpuFusedAdamW", ADAM_SETTINGS)),
-    "fused-rmsprop": OptimizerRecipe(partial(RMSprop, **RMS_SETTINGS), _fused("NpuFusedRMSprop", RMS_SETTINGS)),
-    "fused-adadelta": OptimizerRecipe(partial(Adadelta, **DELTA_SETTINGS), _fused("NpuFusedAdadelta", DELTA_SETTINGS)),
+    "fused-sgd": _fused(SGD, **SGD_SETTINGS),
+    "fused-adam": _fused(Adam, **ADAM_SETTINGS),
+    "fused-adamw": _fused(AdamW, **ADAM_SETTINGS),
+    "fused-rmsprop": _fused(RMSprop, lr=1e-3, eps=EPS),
+    "fused-adadelta": _fused(Adadelta, lr=0.5, eps=EPS),
 }
 
 
@@ -186,12 +173,12 @@ def cross_entropy(output: Tensor, batch: Batch) -> Tensor:
 
 
 def recipe(optimizer: str, mode: str = "float32", *, on_device: bool = False, steps: int = STEPS) -> Recipe:
-    chosen = OPTIMIZERS[optimizer]
+    usual, of_device, schedule = OPTIMIZERS[optimizer]
     return Recipe(
         batches=batches(),
         loss=cross_entropy,
-        optimizer=(chosen.device or chosen.torch) if on_device else chosen.torch,
-        schedule=chosen.schedule,
+        optimizer=(of_device or usual) if on_device else usual,
+        schedule=schedule,
         steps=steps,
         autocast=MODES[mode],
     )

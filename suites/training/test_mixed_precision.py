@@ -7,9 +7,8 @@ the scale, and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -46,15 +45,12 @@ def test_autocast(case: Case, npu_device: torch.device, precision_compare: Preci
 
 def promised(name: str, device_type: str) -> torch.dtype:
     """Return the dtype of a result by its device's list; operators on no list use their widest input."""
-    if device_type == "cpu" and name in CPU_UNLISTED:
-        return torch.float32
-    if name in LOWER or (device_type == "cpu" and name in FLOAT32 and name not in CPU_FLOAT32):
-        return LOWER_DTYPE
-    return torch.float32
+    on_cpu = device_type == "cpu"
+    is_lower = name in LOWER or (on_cpu and name in FLOAT32 and name not in CPU_FLOAT32)
+    return LOWER_DTYPE if is_lower and not (on_cpu and name in CPU_UNLISTED) else torch.float32
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(NamedTuple):
     """Inputs of operators: ``x`` and ``y`` (4, 6) in (-1, 1), ``p`` in (0, 1), and ``wide`` in float32."""
 
     x: Tensor
@@ -64,8 +60,7 @@ class Given:
     classes: Tensor
 
     def to(self, change: Callable[[Tensor], Tensor]) -> Given:
-        """Change every floating tensor; the classes are only moved to the device."""
-        x, y, p, wide = (change(each) for each in (self.x, self.y, self.p, self.wide))
+        x, y, p, wide = map(change, self[:4])
         return Given(x, y, p, wide, self.classes.to(wide.device))
 
 
@@ -132,7 +127,6 @@ class CaseContext:
         self.scaler = scaler_of(device.type, SCALE, growth_interval=INTERVAL, enabled=enabled)
 
     def step(self, value: float = 1.0) -> list[torch.Tensor]:
-        """Make a step with all gradients 1, except for one element ``value``; return the weights."""
         self.optimizer.zero_grad()
         loss = sum((weight.sum() for weight in self.weights[1:]), self.weights[0].sum())
         torch.autograd.backward(self.scaler.scale(loss))
@@ -151,20 +145,17 @@ def _skips(device: torch.device, compare: PrecisionCompare, value: float) -> Non
     trial = CaseContext(device)
     before = trial.step()
     compare(trial.step(value), before, standard="binary", name="weights after a step without finite gradients")
-    after = trial.step()
-    expected = [before[0] - 0.75, before[1] - 0.75]  # the momentum of the first step is unchanged: 1 + 0.5
-    compare(after, expected, standard="binary", name="weights after the next step")
+    expected = [each - 0.75 for each in before]  # the momentum of the first step is unchanged: 1 + 0.5
+    compare(trial.step(), expected, standard="binary", name="weights after the next step")
 
 
-def _scales(
-    device: torch.device, compare: PrecisionCompare, values: Sequence[float], expected: Sequence[float]
-) -> None:
-    """After a step with each of these gradients the scale is this many times the first one."""
+def _scales(device: torch.device, compare: PrecisionCompare, steps: Sequence[tuple[float, float]]) -> None:
+    """After a step with each of these gradients the scale is so many times the first one."""
     trial, scales = CaseContext(device), []
-    for value in values:
+    for value, _ in steps:
         trial.step(value)
         scales.append(trial.scaler.get_scale())
-    compare(scales, [SCALE * each for each in expected], standard="binary", name="scales")
+    compare(scales, [SCALE * each for _, each in steps], standard="binary", name="scales")
 
 
 def _unscales(device: torch.device, compare: PrecisionCompare) -> None:
@@ -186,9 +177,9 @@ def _disabled(device: torch.device, compare: PrecisionCompare) -> None:
 CHECKS: dict[str, Callable[[torch.device, PrecisionCompare], Any]] = {
     "inf-skips-the-step": partial(_skips, value=INF),
     "nan-skips-the-step": partial(_skips, value=float("nan")),
-    "scale-halves": partial(_scales, values=(1.0, INF, -INF, 1.0), expected=(1.0, 0.5, 0.25, 0.25)),
+    "scale-halves": partial(_scales, steps=((1.0, 1.0), (INF, 0.5), (-INF, 0.25), (1.0, 0.25))),
     "scale-grows-back": partial(
-        _scales, values=(1.0, INF, *[1.0] * (2 * INTERVAL)), expected=(1.0, 0.5, 0.5, 0.5, 1.0, 1.0, 1.0, 2.0)
+        _scales, steps=((1.0, 1.0), (INF, 0.5), *((1.0, each) for each in (0.5, 0.5, 1.0, 1.0, 1.0, 2.0)))
     ),
     "unscale-is-exact": _unscales,
     "disabled": _disabled,

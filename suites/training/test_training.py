@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import StepLR
 
+from pytest_ascend.operators.calling import on_tensors
 from pytest_ascend.parity.ensemble import Observed, Reference, first_wrong, reference, trace
 from pytest_ascend.parity.model import Computation
 from pytest_ascend.parity.training import Batch, Recipe, make_step, scaler_of, train
@@ -72,7 +73,6 @@ class Training:
 
 
 def module_of(device: torch.device) -> Any:
-    """Return torch.npu, torch.cuda, or torch itself for the CPU."""
     return torch if device.type == "cpu" else getattr(torch, device.type)
 
 
@@ -102,17 +102,14 @@ def _map_location(device: torch.device, compare: PrecisionCompare) -> None:
         file.seek(0)
         loaded = torch.load(file, map_location=location, weights_only=True)
         compare(loaded, given, standard="binary", name=f"map_location {location!s:.20}")
-        wanted = {"on device": device, "on cpu": device}
-        if isinstance(location, dict):
-            wanted = {"on device": cpu, "on cpu": device}
-        elif callable(location):
-            wanted = dict.fromkeys(wanted, cpu)
-        compare({key: str(x.device) for key, x in loaded.items()}, {key: str(x) for key, x in wanted.items()})
+        places = (cpu, device) if isinstance(location, dict) else (cpu if callable(location) else device,) * 2
+        wanted = {key: str(each) for key, each in zip(given, places, strict=True)}
+        compare({key: str(x.device) for key, x in loaded.items()}, wanted)
 
 
 def _other_device(device: torch.device, compare: PrecisionCompare) -> None:
-    count = 1 if device.type == "cpu" else module_of(device).device_count()
-    other = device if device.type == "cpu" else torch.device(device.type, count - 1)
+    on_cpu = device.type == "cpu"
+    other = device if on_cpu else torch.device(device.type, module_of(device).device_count() - 1)
     weights = dict(make("small-resnet").state_dict())
     state = {name: each.to(device) for name, each in weights.items()}
     compare(through_file(state, map_location=other), weights, standard="binary", device=other)
@@ -140,17 +137,12 @@ def _shared(device: torch.device, compare: PrecisionCompare) -> None:
 
 
 def _strided(device: torch.device, compare: PrecisionCompare) -> None:
+    def of(base: Tensor) -> dict[str, Tensor]:
+        views = {"transposed": base[0].t(), "every second": base[1, :, ::2], "shifted": base.reshape(-1)[5:17]}
+        return {**views, "permuted": base.permute(2, 0, 1), "expanded": base[0, 0, :1].expand(5)}
+
     base = torch.arange(48.0).reshape(2, 4, 6)
-    there, here = (
-        {
-            "transposed": each[0].t(),
-            "every second": each[1, :, ::2],
-            "shifted": each.reshape(-1)[5:17],
-            "permuted": each.permute(2, 0, 1),
-            "expanded": each[0, 0, :1].expand(5),
-        }
-        for each in (base.to(device), base)
-    )
+    there, here = of(base.to(device)), of(base)
     compare(through_file(there), here, standard="binary", device=device, stride=True, name="on the device")
     compare(through_file(there, map_location="cpu"), here, standard="binary", stride=True, name="on the CPU")
 
@@ -158,14 +150,11 @@ def _strided(device: torch.device, compare: PrecisionCompare) -> None:
 def _optimizer(device: torch.device, compare: PrecisionCompare) -> None:
     first, second = Training(device), Training(device)
     list(first.steps(0, 3))
-    before = {str(key): value for key, value in first.optimizer.state_dict()["state"].items()}
-    second.optimizer.load_state_dict(through_file(first.optimizer.state_dict(), map_location="cpu"))
+    state = first.optimizer.state_dict()
+    before = {str(key): value for key, value in state["state"].items()}
+    second.optimizer.load_state_dict(through_file(state, map_location="cpu"))
     after = {str(key): value for key, value in second.optimizer.state_dict()["state"].items()}
-    on_cpu = {
-        key: {name: (each.detach().cpu() if isinstance(each, Tensor) else each) for name, each in value.items()}
-        for key, value in before.items()
-    }
-    compare(after, on_cpu, standard="binary", name="state")
+    compare(after, on_tensors(lambda each: each.detach().cpu(), before), standard="binary", name="state")
     places = {str(value["exp_avg"].device) for value in after.values()}
     compare(sorted(places), [str(device)], name="where the state is")
 
@@ -176,7 +165,7 @@ def _generator(device: torch.device, compare: PrecisionCompare) -> None:
     module_of(device).set_rng_state(state.cpu())
     again = [torch.randn(100, device=device), torch.rand(7, device=device)]
     compare(again, first, standard="binary", name="numbers after the state was set back")
-    are_same = bool((torch.randn(100, device=device).cpu() == first[0]).all())
+    are_same = torch.equal(torch.randn(100, device=device).cpu(), first[0])
     compare(are_same, False, name="the same numbers go on for ever")
 
 
@@ -224,8 +213,6 @@ Train: TypeAlias = Callable[[nn.Module, Recipe, torch.device | str], Observed]
 
 @pytest.fixture(scope="module")
 def trained(npu_device: torch.device) -> Trained:
-    """Return a function that trains once for all properties, on the device and on the CPU."""
-
     by_device, by_cpu = once(on_device, of="device"), once(on_cpu)
     return lambda run: (by_device(run, train, npu_device), by_cpu(run, train))
 
@@ -236,7 +223,6 @@ def on_device(run: Run, by: Train, device: torch.device) -> Observed:
 
 
 def on_cpu(run: Run, by: Train) -> Reference:
-    """Train with ``by`` on the CPU: in float64, and in several reference runs."""
     exact, reference_runs = recipe(run.optimizer), recipe(run.optimizer, run.mode)
     with one_thread():
         return reference(
