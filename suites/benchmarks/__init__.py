@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pytest_ascend.records.case import Case
 
-from .host_work import COPIES, OPTIMIZERS
-from .models import MODES, WORKS
-from .operators import BY_NAME
+from .operators import FAMILIES
+from .work import COPIES, MODES, OPTIMIZERS, WORKS
 
 MODELS = ("resnet50", "vit_b_16")
 
@@ -29,7 +28,7 @@ PIPELINE = _case("data-loader", "settings", "input")
 AUGMENTATION = "augmentation"
 
 CASES: tuple[Case, ...] = (
-    *(_case(row.name, "latency", row.family) for row in BY_NAME.values()),
+    *(_case(name, "latency", family) for name, family in FAMILIES.items()),
     LAUNCH,
     *(_case(model, work, "models", dtype) for model in MODELS for work in WORKS for dtype in MODES),
     *(_case(model, each, "models") for each in ("batch-sizes", "memory", "compiled", "captured") for model in MODELS),

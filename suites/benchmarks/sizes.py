@@ -35,10 +35,7 @@ def sizes_of(device: Device) -> Sizes:
 
 
 def preparations(device: Device, needed_bytes: int, wanted: int) -> int:
-    """Return how often work that takes ``needed_bytes`` each time may be prepared: ``wanted``, or as often as fits.
-
-    Half of the device's free memory is left for results. Raises NotImplementedError if the work does not fit once.
-    """
+    """Return how often work may be prepared: as ``wanted``, or in half of the memory. Raises NotImplementedError."""
     free = free_bytes(device)
     if needed_bytes > free:
         raise NotImplementedError(

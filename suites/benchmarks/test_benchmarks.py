@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,45 +17,43 @@ from pytest_ascend.performance.verdict import PLACES
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.system.dispatching import EagerDispatchMode
 
-from . import AUGMENTATION, LAUNCH, PIPELINE
-from .host_work import COPIES, OPTIMIZERS, PIPELINES, augmentation, samples_to
-from .models import MODES, WORKS, batch_of, inference, model_of, training
-from .operators import BY_NAME
+from . import AUGMENTATION, LAUNCH, PIPELINE, work
+from .operators import rows
 from .sizes import HOST, preparations, sizes_of
+from .work import COPIES, MODES, OPTIMIZERS, PIPELINES, WORKS, inference, stepped
 
 _torch: Any = torch  # with torch.npu, which torch_npu adds
 
-#: Largest batch of a sweep, and calls of each batch.
-LARGEST_BATCH, ROUNDS = 1024, 3
+#: Largest batch of a sweep, calls of each batch, and samples of an epoch.
+LARGEST_BATCH, ROUNDS, SAMPLES = 1024, 3, 256
 
 
 @pytest.mark.ascend_cases("benchmarks", *WORKS)
 def test_model(case: Case, _ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
     sizes = sizes_of(_ascend_device)
-    make = WORKS[case.property](case.subject, MODES[case.dtype], sizes, sizes.batch)
+    make = partial(WORKS[case.property], case.subject, MODES[case.dtype], sizes, sizes.batch)
     ascend_benchmark(make, Work(items=sizes.batch, dtype=case.dtype), budget_s=1.0 if sizes is HOST else 2.0)
 
 
 @pytest.mark.ascend_cases("benchmarks", "batch-sizes")
 def test_batch_sizes(case: Case, _ascend_device: Device, ascend_measure: Measure) -> None:
-    """Double the batch until memory or time runs out, and report the largest."""
-    found: list[tuple[int, float]] = []
-    ended_by_memory, batch, sizes = 0.0, 1, sizes_of(_ascend_device)
+    found, ended_by_memory, batch, sizes = dict[int, float](), 0.0, 1, sizes_of(_ascend_device)
     while batch <= LARGEST_BATCH:
         try:
-            make = inference(case.subject, MODES["float32"], sizes, batch)
-            seconds = _quickest_call_s(make(_ascend_device.torch_device()), _ascend_device)
+            call = inference(case.subject, MODES["float32"], sizes, batch, _ascend_device.torch_device())
+            seconds = _quickest_call_s(call, _ascend_device)
         except torch.OutOfMemoryError:
             ended_by_memory = 1.0
             break
-        found.append((batch, seconds))
+        found[batch] = seconds
         if seconds * ROUNDS > sizes.patience_s:
             break
         batch *= 2
-    ascend_measure("batch_size", [float(batch) for batch, _ in found])
-    ascend_measure("latency_by_batch_us", [seconds * 1e6 for _, seconds in found])
-    ascend_measure("throughput_by_batch_items_per_s", [batch / seconds for batch, seconds in found])
-    ascend_measure("best_throughput_items_per_s", max(batch / seconds for batch, seconds in found))
+    rates = [batch / seconds for batch, seconds in found.items()]
+    ascend_measure("batch_size", [float(batch) for batch in found])
+    ascend_measure("latency_by_batch_us", [seconds * 1e6 for seconds in found.values()])
+    ascend_measure("throughput_by_batch_items_per_s", rates)
+    ascend_measure("best_throughput_items_per_s", max(rates))
     ascend_measure("ended_by_memory", ended_by_memory)
     assert found, "not even one sample fits"
 
@@ -75,7 +74,7 @@ def test_memory(case: Case, _ascend_device: Device, ascend_measure: Measure) -> 
     if _ascend_device.kind == "cpu":
         raise NotImplementedError("torch does not tell how much memory tensors hold on the CPU")
     sizes = sizes_of(_ascend_device)
-    step = training(case.subject, MODES["float32"], sizes, sizes.batch)(_ascend_device.torch_device())
+    step = work.training(case.subject, MODES["float32"], sizes, sizes.batch, _ascend_device.torch_device())
     use = use_of(step, _ascend_device, steps=sizes.steps)
     ascend_measure("items_per_call", sizes.batch)
     ascend_measure("peak_memory_bytes", use.peak_bytes)
@@ -88,13 +87,12 @@ def test_memory(case: Case, _ascend_device: Device, ascend_measure: Measure) -> 
 
 @pytest.mark.ascend_cases("benchmarks", "compiled")
 def test_compiled(case: Case, _ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
-    on_npu = _ascend_device.kind == "npu"
+    on_npu, sizes = _ascend_device.kind == "npu", sizes_of(_ascend_device)
     settings = {"backend": npu.compiler(emulated=_ascend_device.emulated)} if on_npu else {}
-    sizes = sizes_of(_ascend_device)
 
     def prepared(device: torch.device) -> Callable[[], object]:
-        model = torch.compile(model_of(case.subject, sizes).eval().to(device), **settings)
-        x = batch_of(case.subject, sizes, sizes.batch).to(device)
+        model = torch.compile(work.model_of(case.subject, sizes).eval().to(device), **settings)
+        x = work.batch_of(case.subject, sizes, sizes.batch).to(device)
 
         def call() -> object:
             with torch.no_grad():
@@ -123,10 +121,9 @@ def test_captured(
     if _ascend_device.kind != "npu":
         raise NotImplementedError("graphs are captured on NPUs only")
     sizes, on_npu = sizes_of(_ascend_device), _torch.npu
-    work = inference(case.subject, MODES["float32"], sizes, sizes.batch)
 
     def prepared(device: torch.device) -> Call:
-        call = work(device)
+        call = inference(case.subject, MODES["float32"], sizes, sizes.batch, device)
         if device.type == "cpu":  # beside an emulated device, to compare with
             return call
         eager_s = _quickest_call_s(call, _ascend_device)
@@ -151,12 +148,12 @@ def test_captured(
 def test_operator(case: Case, _ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
     sizes, dtype = sizes_of(_ascend_device), getattr(torch, case.dtype)
     if case.subject == AUGMENTATION:
-        ascend_benchmark(augmentation(4 * sizes.batch), Work(items=4 * sizes.batch))
+        ascend_benchmark(partial(work.augmentation, 4 * sizes.batch), Work(items=4 * sizes.batch))
         return
-    row = BY_NAME[case.subject]
-    places = preparations(_ascend_device, row.held_bytes(sizes, dtype), PLACES)
+    row = next(each for each in rows(sizes) if each.name == case.subject)
+    places = preparations(_ascend_device, row.held_bytes(dtype), PLACES)
     # If the device shares the host's processor, inputs at many addresses are used in turn.
-    ascend_benchmark(row.make(sizes, dtype), row.work(sizes, dtype), budget_s=1.5, preparations=places)
+    ascend_benchmark(partial(row.make, dtype), row.work(dtype), budget_s=1.5, preparations=places)
 
 
 @pytest.mark.ascend_case(LAUNCH)
@@ -170,21 +167,18 @@ def test_launch(ascend_benchmark: AscendBenchmark) -> None:
     ascend_benchmark(prepared, Work(items=1))
 
 
-SAMPLES = 256
-
-
 @pytest.mark.ascend_cases("benchmarks", "copy")
 def test_copy(case: Case, ascend_benchmark: AscendBenchmark) -> None:
     row = COPIES[case.subject]
-    ascend_benchmark(row.make, Work(moved_bytes=row.size_bytes), budget_s=0.5)
+    ascend_benchmark(partial(work.copied, *row), Work(moved_bytes=row[0]), budget_s=0.5)
 
 
 @pytest.mark.ascend_cases("benchmarks", "step")
 def test_optimizer(case: Case, _ascend_device: Device, ascend_benchmark: AscendBenchmark) -> None:
-    row = OPTIMIZERS[case.subject]
-    if row.fused and _ascend_device.kind != "npu":
+    kind, way = OPTIMIZERS[case.subject]
+    if way == "fused" and _ascend_device.kind != "npu":
         raise NotImplementedError(f"torch_npu's fused optimizers need an NPU, and this is {_ascend_device.kind}")
-    ascend_benchmark(row.make)
+    ascend_benchmark(partial(stepped, kind, way))
 
 
 @pytest.mark.ascend_case(PIPELINE)
@@ -193,7 +187,7 @@ def test_input_pipeline(npu_device: torch.device, _ascend_device: Device, ascend
     rates = {}
     for workers, pinned, ahead, batch in PIPELINES:
         start, count = time.perf_counter(), 0
-        for images in samples_to(npu_device, SAMPLES, workers=workers, pinned=pinned, ahead=ahead, batch=batch):
+        for images in work.samples_to(npu_device, SAMPLES, workers, pinned, ahead, batch):
             count += len(images)
         _ascend_device.synchronize()
         assert count == SAMPLES

@@ -10,10 +10,5 @@ from .optimizers import OF_LISTS
 from .parts import PARTS
 from .ranges import RANGES
 
-TABLES: Mapping[str, Mapping[str, Row]] = {
-    "autograd": AUTOGRAD,
-    "optimizers": OF_LISTS,
-    "ranges": RANGES,
-    "parts": PARTS,
-}
+TABLES: dict[str, Mapping[str, Row]] = {"autograd": AUTOGRAD, "optimizers": OF_LISTS, "ranges": RANGES, "parts": PARTS}
 CASES = tuple(cases_of("programs", TABLES))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
@@ -12,11 +12,10 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 from pytest_ascend.precision import Samples
 from pytest_ascend.run import inputs
 
-from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T
+from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T, early, fetched
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(NamedTuple):
     """A function of tensors with these shapes. ``twice``: PyTorch has its second derivative on every device."""
 
     call: Callable[..., T]
@@ -104,15 +103,13 @@ def _gradients(name: str, function: Function, device: torch.device, dtype: torch
     result = function.call(*views)
     # Expanded along all dimensions but the last: of a constant, the gradients of a softmax or a norm are zero.
     above = inputs.normal(f"autograd/{name}/row", result.shape[-1:]).to(dtype).to(device).expand(result.shape)
-    grads = torch.autograd.grad(result, wholes, above, retain_graph=True, allow_unused=True)
-    found = {f"gradient {i}": each for i, each in enumerate(grads) if each is not None}
+    grad = partial(torch.autograd.grad, inputs=wholes, allow_unused=True)
+    kinds = {"gradient {}": grad(result, grad_outputs=above, retain_graph=True)}
     if function.twice:  # with a graph of their own, gradients are computed by other operators
-        again = torch.autograd.grad(result, wholes, above, create_graph=True, allow_unused=True)
-        found |= {f"gradient {i}, with a graph": each for i, each in enumerate(again) if each is not None}
+        kinds["gradient {}, with a graph"] = again = grad(result, grad_outputs=above, create_graph=True)
         if attached := [each for each in again if each is not None and each.requires_grad]:
-            squares = torch.stack([(each**2).sum() for each in attached]).sum()
-            second = torch.autograd.grad(squares, wholes, allow_unused=True)
-            found |= {f"second derivative {i}": each for i, each in enumerate(second) if each is not None}
+            kinds["second derivative {}"] = grad(torch.stack([(each**2).sum() for each in attached]).sum())
+    found = {kind.format(i): x for kind, each in kinds.items() for i, x in enumerate(each) if x is not None}
     return {"result": result, **found}
 
 
@@ -135,10 +132,8 @@ def _checked(at: At, name: str) -> None:
     at.same(above.cpu(), up, f"{name}: backward changes the gradient that it was given")
     now = [each.detach().cpu() for each in wholes]
     at.same(now, before, f"{name}: its inputs, or the memory around these views, are changed")
-    actual, exact, run = (
-        {key: each.detach().cpu() for key, each in _gradients(name, function, *where).items()}
-        for where in ((at.device, torch.float32), (CPU, torch.float64), (CPU, torch.float32))
-    )
+    places = (at.device, torch.float32), (CPU, torch.float64), (CPU, torch.float32)
+    actual, exact, run = (fetched(_gradients(name, function, *where)) for where in places)
     at.judge(actual, exact, reference_runs=Samples([run]), name=name, accumulation=64)
 
 
@@ -174,7 +169,7 @@ def _in_place(at: At) -> None:
 
 _AT_SMOKE = ("mul", "tanh", "softmax", "mm", "linear", "layer_norm", "conv2d", "index_select", "cat", "expand")
 AUTOGRAD: Mapping[str, Row] = {
-    **{name: (SMOKE if name in _AT_SMOKE else STANDARD, partial(_checked, name=name)) for name in FUNCTIONS},
+    **early({name: partial(_checked, name=name) for name in FUNCTIONS}, *_AT_SMOKE),
     "accumulation": (SMOKE, _accumulated),
     "in-place": (STANDARD, _in_place),
 }

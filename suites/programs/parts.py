@@ -12,7 +12,7 @@ from torch import nn
 from pytest_ascend.device.npu import knows_infinities
 from pytest_ascend.run import inputs
 
-from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row
+from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, early
 
 
 def _x(*shape: int, mean: float = 0.0, std: float = 1.0) -> T:
@@ -66,60 +66,57 @@ def _attended(inner: nn.Module, x: T) -> T:
     return found
 
 
-MODULES: Mapping[str, tuple[Callable[[], nn.Module], Callable[[], T]]] = {
-    "lstm": (lambda: Recurrent(nn.LSTM(12, 16, batch_first=True)), lambda: _x(3, 9, 12)),
-    "lstm-without-bias": (lambda: Recurrent(nn.LSTM(12, 16, bias=False)), lambda: _x(9, 3, 12)),
-    "gru": (lambda: Recurrent(nn.GRU(12, 16, batch_first=True)), lambda: _x(3, 9, 12)),
-    "gru-stacked": (lambda: Recurrent(nn.GRU(12, 16, 2, bidirectional=True)), lambda: _x(9, 3, 12)),
-    "rnn": (lambda: Recurrent(nn.RNN(12, 16, batch_first=True)), lambda: _x(3, 9, 12)),
-    "rnn-relu": (lambda: Recurrent(nn.RNN(12, 16, nonlinearity="relu")), lambda: _x(9, 3, 12)),
-    "gru-cell": (lambda: Of(lambda m, x: m(x, m(x)), nn.GRUCell(12, 16)), lambda: _x(5, 12)),
-    "lstm-cell": (lambda: Of(lambda m, x: m(x, m(x))[1], nn.LSTMCell(12, 16)), lambda: _x(5, 12)),
-    "attention": (lambda: Of(_attended, nn.MultiheadAttention(16, 4, batch_first=True)), lambda: _x(3, 9, 16)),
+#: Modules and what they are given: a shape, or what makes it.
+MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[[], T]]] = {
+    "lstm": (lambda: Recurrent(nn.LSTM(12, 16, batch_first=True)), (3, 9, 12)),
+    "lstm-without-bias": (lambda: Recurrent(nn.LSTM(12, 16, bias=False)), (9, 3, 12)),
+    "gru": (lambda: Recurrent(nn.GRU(12, 16, batch_first=True)), (3, 9, 12)),
+    "gru-stacked": (lambda: Recurrent(nn.GRU(12, 16, 2, bidirectional=True)), (9, 3, 12)),
+    "rnn": (lambda: Recurrent(nn.RNN(12, 16, batch_first=True)), (3, 9, 12)),
+    "rnn-relu": (lambda: Recurrent(nn.RNN(12, 16, nonlinearity="relu")), (9, 3, 12)),
+    "gru-cell": (lambda: Of(lambda m, x: m(x, m(x)), nn.GRUCell(12, 16)), (5, 12)),
+    "lstm-cell": (lambda: Of(lambda m, x: m(x, m(x))[1], nn.LSTMCell(12, 16)), (5, 12)),
+    "attention": (lambda: Of(_attended, nn.MultiheadAttention(16, 4, batch_first=True)), (3, 9, 16)),
     "encoder-layer": (lambda: nn.TransformerEncoderLayer(16, 4, 32, 0.0, batch_first=True, norm_first=True),
-        lambda: _x(3, 9, 16)),
+        (3, 9, 16)),
     "embedding": (lambda: nn.Embedding(17, 6, padding_idx=0), lambda: _places(5, 9, high=3)),
-    "embedding-last": (lambda: nn.Embedding(17, 6, padding_idx=-1, scale_grad_by_freq=False), lambda: 16 - _places(5,
-        9, high=3)),
-    "batch_norm-small-eps": (lambda: nn.BatchNorm2d(4, eps=1e-12), lambda: _x(3, 4, 5, 6, std=1e-4)),
-    "batch_norm-untracked": (lambda: nn.BatchNorm1d(7, track_running_stats=False, affine=False), lambda: _x(9, 7)),
-    "layer_norm-small-eps": (lambda: nn.LayerNorm(33, eps=1e-12), lambda: _x(5, 33, std=1e-4)),
-    "layer_norm-large-eps": (lambda: nn.LayerNorm(33, eps=0.5, bias=False), lambda: _x(5, 33, std=0.3)),
-    "rms_norm-small-eps": (lambda: nn.RMSNorm(33, eps=1e-10), lambda: _x(5, 33, std=1e-4)),
-    "group_norm-small-eps": (lambda: nn.GroupNorm(2, 6, eps=1e-10), lambda: _x(3, 6, 7, std=1e-4)),
-    "instance_norm": (lambda: nn.InstanceNorm2d(4, eps=1e-10, affine=True), lambda: _x(3, 4, 5, 6, std=1e-3)),
-    "cross_entropy": (lambda: Loss(nn.CrossEntropyLoss(_WEIGHTS), _TARGETS), lambda: _x(9, 5)),
+    "embedding-last": (lambda: nn.Embedding(17, 6, padding_idx=-1, scale_grad_by_freq=False),
+        lambda: 16 - _places(5, 9, high=3)),
+    "batch_norm-small-eps": (lambda: nn.BatchNorm2d(4, eps=1e-12), partial(_x, 3, 4, 5, 6, std=1e-4)),
+    "batch_norm-untracked": (lambda: nn.BatchNorm1d(7, track_running_stats=False, affine=False), (9, 7)),
+    "layer_norm-small-eps": (lambda: nn.LayerNorm(33, eps=1e-12), partial(_x, 5, 33, std=1e-4)),
+    "layer_norm-large-eps": (lambda: nn.LayerNorm(33, eps=0.5, bias=False), partial(_x, 5, 33, std=0.3)),
+    "rms_norm-small-eps": (lambda: nn.RMSNorm(33, eps=1e-10), partial(_x, 5, 33, std=1e-4)),
+    "group_norm-small-eps": (lambda: nn.GroupNorm(2, 6, eps=1e-10), partial(_x, 3, 6, 7, std=1e-4)),
+    "instance_norm": (lambda: nn.InstanceNorm2d(4, eps=1e-10, affine=True), partial(_x, 3, 4, 5, 6, std=1e-3)),
+    "cross_entropy": (lambda: Loss(nn.CrossEntropyLoss(_WEIGHTS), _TARGETS), (9, 5)),
     "cross_entropy-sum": (lambda: Loss(nn.CrossEntropyLoss(_WEIGHTS, reduction="sum", ignore_index=4),
-        _TARGETS.clamp(0)), lambda: _x(9, 5)),
-    "cross_entropy-smooth": (lambda: Loss(nn.CrossEntropyLoss(_WEIGHTS, label_smoothing=0.2), _TARGETS), lambda: _x(9,
-        5)),
-    "cross_entropy-images": (lambda: Loss(nn.CrossEntropyLoss(_WEIGHTS), _TARGETS.view(1, 3, 3)), lambda: _x(1, 5, 3,
-        3)),
-    "cross_entropy-shares": (lambda: Loss(nn.CrossEntropyLoss(_WEIGHTS), _x(9, 5).softmax(-1)), lambda: _x(9, 5,
-        mean=1)),
-    "nll_loss": (lambda: Loss(nn.NLLLoss(_WEIGHTS, ignore_index=1), _TARGETS.clamp(0)), lambda: _x(9, 5)),
-    "bce-weights": (lambda: Loss(nn.BCEWithLogitsLoss(pos_weight=_WEIGHTS), (_x(9, 5) > 0).float()), lambda: _x(9, 5,
-        mean=1)),
+        _TARGETS.clamp(0)), (9, 5)),
+    "cross_entropy-smooth": (lambda: Loss(nn.CrossEntropyLoss(_WEIGHTS, label_smoothing=0.2), _TARGETS), (9, 5)),
+    "cross_entropy-images": (lambda: Loss(nn.CrossEntropyLoss(_WEIGHTS), _TARGETS.view(1, 3, 3)), (1, 5, 3, 3)),
+    "cross_entropy-shares": (lambda: Loss(nn.CrossEntropyLoss(_WEIGHTS), _x(9, 5).softmax(-1)),
+        partial(_x, 9, 5, mean=1)),
+    "nll_loss": (lambda: Loss(nn.NLLLoss(_WEIGHTS, ignore_index=1), _TARGETS.clamp(0)), (9, 5)),
+    "bce-weights": (lambda: Loss(nn.BCEWithLogitsLoss(pos_weight=_WEIGHTS), (_x(9, 5) > 0).float()),
+        partial(_x, 9, 5, mean=1)),
     "kl_div": (lambda: Loss(nn.KLDivLoss(reduction="batchmean", log_target=True), _x(9, 5).log_softmax(-1)),
-        lambda: _x(9, 5, mean=1)),
-    "smooth_l1": (lambda: Loss(nn.SmoothL1Loss(beta=2.0, reduction="sum"), _x(9, 5)), lambda: _x(9, 5, mean=1)),
-    "conv2d-groups": (lambda: nn.Conv2d(6, 12, 3, groups=3, dilation=2, padding=(2, 1), stride=(1, 2)), lambda: _x(2,
-        6, 11, 12)),
-    "conv2d-depthwise": (lambda: nn.Conv2d(6, 6, 5, groups=6, padding=2, bias=False), lambda: _x(2, 6, 11, 12)),
-    "conv2d-circular": (lambda: nn.Conv2d(3, 4, 3, padding=2, padding_mode="circular"), lambda: _x(2, 3, 7, 8)),
-    "conv_transpose2d": (lambda: nn.ConvTranspose2d(4, 6, 3, 2, 1, output_padding=1, groups=2), lambda: _x(2, 4, 5, 6)),
-    "conv3d": (lambda: nn.Conv3d(2, 3, (2, 3, 3), stride=(1, 2, 1)), lambda: _x(1, 2, 4, 7, 6)),
-    "prelu": (lambda: nn.PReLU(4, init=0.1), lambda: _x(3, 4, 5)),
-    "glu": (lambda: nn.Sequential(nn.Linear(8, 12), nn.GLU(1), nn.Hardswish(), nn.ELU(0.3)), lambda: _x(3, 8)),
+        partial(_x, 9, 5, mean=1)),
+    "smooth_l1": (lambda: Loss(nn.SmoothL1Loss(beta=2.0, reduction="sum"), _x(9, 5)), partial(_x, 9, 5, mean=1)),
+    "conv2d-groups": (lambda: nn.Conv2d(6, 12, 3, groups=3, dilation=2, padding=(2, 1), stride=(1, 2)), (2, 6, 11, 12)),
+    "conv2d-depthwise": (lambda: nn.Conv2d(6, 6, 5, groups=6, padding=2, bias=False), (2, 6, 11, 12)),
+    "conv2d-circular": (lambda: nn.Conv2d(3, 4, 3, padding=2, padding_mode="circular"), (2, 3, 7, 8)),
+    "conv_transpose2d": (lambda: nn.ConvTranspose2d(4, 6, 3, 2, 1, output_padding=1, groups=2), (2, 4, 5, 6)),
+    "conv3d": (lambda: nn.Conv3d(2, 3, (2, 3, 3), stride=(1, 2, 1)), (1, 2, 4, 7, 6)),
+    "prelu": (lambda: nn.PReLU(4, init=0.1), (3, 4, 5)),
+    "glu": (lambda: nn.Sequential(nn.Linear(8, 12), nn.GLU(1), nn.Hardswish(), nn.ELU(0.3)), (3, 8)),
     "pools": (lambda: nn.Sequential(nn.MaxPool2d(3, 2, 1, ceil_mode=True), nn.AvgPool2d(3, 2, 1,
-        count_include_pad=False), nn.AdaptiveAvgPool2d((2, 3))), lambda: _x(2, 3, 17, 18)),
+        count_include_pad=False), nn.AdaptiveAvgPool2d((2, 3))), (2, 3, 17, 18)),
     "pixel_shuffle": (lambda: nn.Sequential(nn.Conv2d(2, 8, 1), nn.PixelShuffle(2), nn.Upsample(scale_factor=2),
-        nn.Softmax2d()), lambda: _x(1, 2, 4, 5)),
-    "bilinear": (lambda: Of(lambda m, x: m(x, x.flip(0)), nn.Bilinear(5, 5, 7)), lambda: _x(4, 5)),
-    "weight_norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(9, 7)), lambda: _x(4, 9)),
-    "cosine": (lambda: Of(lambda m, x: nn.functional.cosine_similarity(m(x), x, eps=1e-3), nn.Linear(9, 9)),
-        lambda: _x(5, 9)),
-    "tied": (lambda: Of(lambda m, x: m(x) @ m.weight, nn.Linear(9, 7)), lambda: _x(4, 9)),
+        nn.Softmax2d()), (1, 2, 4, 5)),
+    "bilinear": (lambda: Of(lambda m, x: m(x, x.flip(0)), nn.Bilinear(5, 5, 7)), (4, 5)),
+    "weight_norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(9, 7)), (4, 9)),
+    "cosine": (lambda: Of(lambda m, x: nn.functional.cosine_similarity(m(x), x, eps=1e-3), nn.Linear(9, 9)), (5, 9)),
+    "tied": (lambda: Of(lambda m, x: m(x) @ m.weight, nn.Linear(9, 7)), (4, 9)),
 }  # fmt: skip
 
 
@@ -133,7 +130,7 @@ def _module(at: At, name: str) -> None:
             each.copy_(drawn * 0.5 + (0.75 if each.dim() < 2 and "bias" not in key else 0.0))
         if isinstance(model, nn.Embedding) and model.padding_idx is not None:
             model.weight[model.padding_idx] = 9.0
-    at.judge.module(model, given())
+    at.judge.module(model, given() if callable(given) else _x(*given))
 
 
 def _statistics(at: At) -> None:
@@ -183,7 +180,7 @@ def _all_ignored(at: At) -> None:
 
 _AT_SMOKE = ("lstm", "gru", "embedding", "cross_entropy", "layer_norm-small-eps", "conv2d-groups", "attention")
 PARTS: Mapping[str, Row] = {
-    **{name: (SMOKE if name in _AT_SMOKE else STANDARD, partial(_module, name=name)) for name in MODULES},
+    **early({name: partial(_module, name=name) for name in MODULES}, *_AT_SMOKE),
     "running-statistics": (STANDARD, _statistics),
     "padding": (SMOKE, _padding_stays),
     "all-ignored": (STANDARD, _all_ignored),

@@ -9,7 +9,7 @@ import gc
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
@@ -19,6 +19,7 @@ from pytest_ascend.system.programs import give_back, resident_bytes
 from .rows import SMOKE, STANDARD, At, Row
 
 MIB = 2**20
+Calls: TypeAlias = dict[str, Callable[[], object]]
 #: How many times longer than its neighbours a call may take, and the seconds that count as nothing.
 TIMES, NOTHING_S = 20.0, 2e-4
 
@@ -34,9 +35,7 @@ def _least_s(at: At, call: Callable[[], object], rounds: int) -> float:
     return min(found[1:])
 
 
-def _alike(
-    at: At, what: str, calls: Callable[[At], Mapping[str, Callable[[], object]]], rounds: int = 4, usual_is: str = ""
-) -> None:
+def _alike(at: At, what: str, calls: Callable[[At], Calls], rounds: int = 4, usual_is: str = "") -> None:
     """No call takes many times what the median of its neighbours does, or the call ``usual_is``."""
     took = {name: _least_s(at, call, rounds) for name, call in calls(at).items()}
     usual = max(took.get(usual_is, sorted(took.values())[len(took) // 2]), NOTHING_S)
@@ -49,12 +48,12 @@ def _alike(
     at.same(said, "", f"of {what}, {said or 'all take about as long'}")
 
 
-def _elementwise(at: At) -> Mapping[str, Callable[[], object]]:
+def _elementwise(at: At) -> Calls:
     x, y = (torch.rand(MIB // 2, device=at.device) + 0.5 for _ in range(2))
     names = ("abs", "neg", "sqrt", "exp", "tanh", "sigmoid", "relu", "reciprocal", "rsqrt", "log", "floor", "sign")
     one = {name: getattr(x, name) for name in (*names, "clone", "half", "sum", "amax", "mean")}
     two = {name: partial(getattr(torch, name), x, y) for name in ("add", "sub", "mul", "div", "maximum", "lt", "eq")}
-    rest: dict[str, Callable[[], object]] = {
+    rest: Calls = {
         "where": lambda: torch.where(x > y, x, y), "silu": lambda: F.silu(x), "gelu": lambda: F.gelu(x),
         "fill": lambda: y.clone().fill_(1), "cat": lambda: torch.cat([x, y]),
         "clamp": lambda: x.clamp(0.6, 1), "softmax": lambda: x.view(-1, 512).softmax(-1), "add_": lambda: y.add_(x),
@@ -66,23 +65,20 @@ def _elementwise(at: At) -> Mapping[str, Callable[[], object]]:
     return {**one, **two, **rest}
 
 
-def _small(at: At) -> Mapping[str, Callable[[], object]]:
+def _small(at: At) -> Calls:
     x = torch.rand(1, 1, device=at.device) + 0.5
     return {
-        "add": lambda: x + x, "add 1": lambda: x + 1, "mul": lambda: x * x, "exp": x.exp, "sum": x.sum,
-        "mm": lambda: x @ x, "cat": lambda: torch.cat([x, x]),
-        "softmax": lambda: x.softmax(-1), "empty": lambda: torch.empty(1, device=at.device),
-        "zeros": lambda: torch.zeros(1, device=at.device),
-        "clone": x.clone, "fill_": lambda: x.fill_(1), "where": lambda: torch.where(x > 0, x, x), "sort": x.sort,
-        "item": x.item,
-        "cpu": x.cpu, "to": lambda: torch.ones(1).to(at.device), "gather": lambda: x.gather(0, x.long() * 0),
-        "tril": x.tril,
-        "linear": lambda: F.linear(x, x), "embedding": lambda: F.embedding(x.long() * 0, x),
-        "layer_norm": lambda: F.layer_norm(x, (1,)),
+        **{name: getattr(x, name) for name in ("exp", "sum", "clone", "sort", "item", "cpu", "tril")},
+        "add": lambda: x + x, "add 1": lambda: x + 1, "mul": lambda: x * x, "mm": lambda: x @ x,
+        "cat": lambda: torch.cat([x, x]), "softmax": lambda: x.softmax(-1), "fill_": lambda: x.fill_(1),
+        "empty": lambda: torch.empty(1, device=at.device), "zeros": lambda: torch.zeros(1, device=at.device),
+        "where": lambda: torch.where(x > 0, x, x), "to": lambda: torch.ones(1).to(at.device),
+        "gather": lambda: x.gather(0, x.long() * 0), "embedding": lambda: F.embedding(x.long() * 0, x),
+        "linear": lambda: F.linear(x, x), "layer_norm": lambda: F.layer_norm(x, (1,)),
     }  # fmt: skip
 
 
-def _copies(at: At) -> Mapping[str, Callable[[], object]]:
+def _copies(at: At) -> Calls:
     host, there = torch.zeros(16 * MIB, dtype=torch.uint8), torch.zeros(16 * MIB, dtype=torch.uint8, device=at.device)
     pinned = host if at.device.type == "cpu" else host.clone().pin_memory()
     return {
@@ -95,14 +91,13 @@ def _copies(at: At) -> Mapping[str, Callable[[], object]]:
     }
 
 
-def _products(at: At) -> Mapping[str, Callable[[], object]]:
+def _products(at: At) -> Calls:
     a = torch.rand(256, 256, device=at.device)
     image, kernel = a.view(1, 64, 32, 32), torch.rand(64, 64, 3, 3, device=at.device)
     return {
         "mm": lambda: a @ a, "mm of a transposed matrix": lambda: a @ a.mT, "bmm": lambda: a[None] @ a[None],
-        "addmm": lambda: torch.addmm(a, a, a),
-        "linear": lambda: F.linear(a, a), "conv2d": lambda: F.conv2d(image, kernel[:32], padding=1),
-
+        "addmm": lambda: torch.addmm(a, a, a), "linear": lambda: F.linear(a, a),
+        "conv2d": lambda: F.conv2d(image, kernel[:32], padding=1),
         "attention": lambda: F.scaled_dot_product_attention(*(a.view(1, 4, 256, 64),) * 3),
     }  # fmt: skip
 
@@ -117,19 +112,15 @@ def _soak(at: At, calls: int) -> None:
     """So many calls of each kind leave no memory behind, on the device or the host."""
     x, host = torch.rand(64, 64, device=at.device), torch.ones(4096)
     weight = torch.rand(64, 64, device=at.device, requires_grad=True)
-    kinds: dict[str, Callable[[], object]] = {
+    kinds: Calls = {
         "add": lambda: x + x, "mul": lambda: x * x, "mm": lambda: x @ x, "softmax": lambda: x.softmax(-1),
-        "sort": x.sort, "cat": lambda: torch.cat([x, x]),
-        "copies": lambda: host.to(at.device).cpu(),
-        "backward": lambda: torch.autograd.grad((x @ weight).sum(), weight),
-        "nonzero": (x > 0.5).nonzero, "random": lambda: torch.rand_like(x),
-        "in place": lambda: x.clone().add_(1),
+        "sort": x.sort, "cat": lambda: torch.cat([x, x]), "copies": lambda: host.to(at.device).cpu(),
+        "backward": lambda: torch.autograd.grad((x @ weight).sum(), weight), "nonzero": (x > 0.5).nonzero,
+        "random": lambda: torch.rand_like(x), "in place": lambda: x.clone().add_(1),
     }  # fmt: skip
     if at.device.type != "cpu":
-        kinds |= {
-            "event": lambda: at.backend.Event().record(),
-            "pinned": lambda: host.pin_memory().to(at.device, non_blocking=True),
-        }
+        kinds["event"] = lambda: at.backend.Event().record()
+        kinds["pinned"] = lambda: host.pin_memory().to(at.device, non_blocking=True)
     for call in [*kinds.values()] * 10:
         call()
     at.wait()
@@ -200,9 +191,8 @@ def _peaks(at: At) -> None:
         before = backend.memory_allocated()
         call()
         peak = (backend.max_memory_allocated() - before) / (16 * MIB)
-        at.holds(
-            peak <= results + 0.6, f"{name} of 16 MiB needs {peak:.2f} times that at its peak; its result {results:g}"
-        )
+        said = f"{name} of 16 MiB needs {peak:.2f} times that at its peak; its result {results:g}"
+        at.holds(peak <= results + 0.6, said)
 
 
 COSTS: Mapping[str, Row] = {

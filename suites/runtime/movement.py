@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.run import inputs
 
-from .rows import SMOKE, STANDARD, At, Row, T, numbered
+from .rows import SMOKE, STANDARD, At, Row, T, early, numbered
 
 MIB = 2**20
+Moves: TypeAlias = dict[str, Callable[[T], T]]
 #: Bytes of copies: around what one transfer, one staging buffer or one page of the drivers may hold, and odd ones.
 SIZES = (1, 511, 4097, MIB + 3, 4 * MIB + 5, 16 * MIB + 7)
 
@@ -78,7 +80,7 @@ def _cat(at: At) -> None:
 
 #: Operators that only move whole elements. Where the first table moves bits, NaN keep theirs; operators of the second
 #: may make any NaN of a NaN.
-MOVES: dict[str, Callable[[T], T]] = {
+MOVES: Moves = {
     "clone": torch.clone,
     "transposed": lambda x: x.view(16, -1).mT.contiguous(),
     "permuted": lambda x: x.view(4, 8, -1).permute(2, 0, 1).contiguous(),
@@ -91,7 +93,7 @@ MOVES: dict[str, Callable[[T], T]] = {
     "getitem": lambda x: x.view(16, -1)[torch.arange(15, -1, -1, device=x.device)],
     "copy_": lambda x: x.new_zeros(16, len(x) // 16).mT.copy_(x.view(-1, 16)),
 }
-OTHER_MOVES: dict[str, Callable[[T], T]] = {
+OTHER_MOVES: Moves = {
     "flip": lambda x: x.view(16, -1).flip(0, 1),
     "roll": lambda x: x.view(16, -1).roll((3, -5), (0, 1)),
     "gather": lambda x: x.view(16, -1).gather(0, _places(x).view(16, -1) % 16),
@@ -111,25 +113,17 @@ INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def _places(x: T) -> T:
-    """Return each place once, in an order that mixes near and far."""
-    count = len(x)
-    return torch.arange(count, device=x.device) * 2 % count + torch.arange(count, device=x.device) * 2 // count
+    doubled = torch.arange(len(x), device=x.device) * 2
+    return doubled % len(x) + doubled // len(x)
 
 
 def _bits_of(x: T) -> T:
     return x.contiguous().view(INTEGERS[x.itemsize])
 
 
-def _moved(
-    at: At,
-    table: Mapping[str, Callable[[T], T]],
-    dtypes: tuple[torch.dtype, ...] = DTYPES,
-    bits: bool = False,
-    count: int = 4096,
-) -> None:
-    found: dict[str, T] = {}
-    wanted: dict[str, T] = {}
-    for dtype in dtypes:
+def _moved(at: At, table: Moves, *dtypes: torch.dtype, bits: bool = False, count: int = 4096) -> None:
+    found, wanted = dict[str, T](), dict[str, T]()
+    for dtype in dtypes or DTYPES:
         raw = inputs.integers(f"movement/{dtype}", (count * dtype.itemsize,), low=0, high=256)
         words = raw.to(torch.uint8).view(dtype)
         if dtype.is_floating_point:
@@ -143,8 +137,7 @@ def _moved(
         for name, move in table.items():
             for results, given in ((found, x.to(at.device)), (wanted, x)):
                 moved = move(given).cpu()
-                if any_nan:
-                    moved = torch.where(moved.isnan(), torch.full_like(moved, float("nan")), moved)
+                moved = torch.where(moved.isnan(), float("nan"), moved) if any_nan else moved
                 results[f"{name} {dtype}"] = _bits_of(moved)
     at.same(found, wanted, "elements are not moved bit for bit")
 
@@ -182,7 +175,7 @@ def _casts(at: At) -> None:
 
 def _large_integers(at: At) -> None:
     x = torch.tensor([2**24 + 1, 2**31 - 1, -(2**31) - 1, 2**53 + 1, -(2**53) - 1, 2**62 + 1, 3, 0]).repeat(40)
-    calls: dict[str, Callable[[T], T]] = {
+    calls: Moves = {
         "add": lambda y: y + 1, "sub": lambda y: y - y.flip(0), "mul": lambda y: y * 3, "neg": torch.neg,
         "abs": torch.abs,
         "eq": lambda y: y == y + 1, "lt": lambda y: y < y + 1, "max": lambda y: y.max(),
@@ -202,14 +195,12 @@ def _large_integers(at: At) -> None:
 
 
 MOVEMENT: Mapping[str, Row] = {
-    **{
-        name: (SMOKE if name == "there-and-back" else STANDARD, partial(_copied, way=way)) for name, way in WAYS.items()
-    },
+    **early({name: partial(_copied, way=way) for name, way in WAYS.items()}, "there-and-back"),
     "cat": (STANDARD, _cat),
-    "bits": (SMOKE, partial(_moved, table=MOVES, bits=True)),
-    "elements": (STANDARD, partial(_moved, table=OTHER_MOVES)),
-    "elements-first": (SMOKE, partial(_moved, table=OTHER_MOVES, dtypes=(torch.float32,))),
-    "many-elements": (STANDARD, partial(_moved, table=MOVES | OTHER_MOVES, dtypes=(torch.int32,), count=2**17)),
+    "bits": (SMOKE, lambda at: _moved(at, MOVES, bits=True)),
+    "elements": (STANDARD, lambda at: _moved(at, OTHER_MOVES)),
+    "elements-first": (SMOKE, lambda at: _moved(at, OTHER_MOVES, torch.float32)),
+    "many-elements": (STANDARD, lambda at: _moved(at, MOVES | OTHER_MOVES, torch.int32, count=2**17)),
     "to-bfloat16": (SMOKE, partial(_ties, dtype=torch.bfloat16)),
     "to-float16": (STANDARD, partial(_ties, dtype=torch.float16)),
     "casts": (STANDARD, _casts),

@@ -52,9 +52,8 @@ class At:
         Reference runs are those of the CPU in the same dtype. ``settings`` are those of the judge.
         """
         for dtype in dtypes or (torch.float32,):
-            actual, exact, runs = (
-                fetched(function(*where)) for where in ((self.device, dtype), (CPU, torch.float64), (CPU, dtype))
-            )
+            places = (self.device, dtype), (CPU, torch.float64), (CPU, dtype)
+            actual, exact, runs = (fetched(function(*each)) for each in places)
             name = str(dtype).removeprefix("torch.")
             self.judge(actual, exact, reference_runs=Samples([runs]), name=name, **settings)
 
@@ -106,8 +105,12 @@ def numbered(count: int, start: int = 0) -> T:
     return ((places * 2654435761) & 0x7FFFFFFF).to(torch.int32)
 
 
+def early(rows: Mapping[str, Callable[[At], None]], *names: str) -> dict[str, Row]:
+    """Return rows of level standard, but for those with these names."""
+    return {name: (SMOKE if name in names else STANDARD, check) for name, check in rows.items()}
+
+
 def cases_of(suite: str, tables: Mapping[str, Mapping[str, Row]]) -> Iterator[Case]:
-    """Yield the case of each row; the tables are by property."""
     for property_, rows in tables.items():
         for subject, (level, _) in rows.items():
             yield Case(suite=suite, subject=subject, property=property_, family=property_, level=level)

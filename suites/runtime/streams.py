@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from .rows import SMOKE, STANDARD, At, Row, T, numbered
+from .rows import SMOKE, STANDARD, At, Row, T, early, numbered
 
 COUNT = 4099
 #: Seconds after which an event that does not happen is given up.
@@ -37,7 +37,6 @@ def _on(at: At, stream: Any) -> Iterator[None]:
 
 
 def _made(at: At, start: int) -> T:
-    """Compute numbers after work that takes a while, without waiting."""
     base = numbered(COUNT, start).to(at.device)
     at.busy()
     return base + 1
@@ -85,7 +84,7 @@ def _arrives(at: At, way: str) -> None:
 def _blocking_copy(at: At) -> None:
     """Whatever gives numbers to the host waits for what computes them: in the current stream, not the default one."""
     ways: dict[str, Callable[[T], T]] = {
-        "cpu": lambda x: x.cpu(),
+        "cpu": torch.Tensor.cpu,
         "to": lambda x: x.to("cpu", torch.int64).int(),
         "copy_": lambda x: torch.empty(COUNT, dtype=torch.int32).copy_(x),
         "tolist": lambda x: torch.tensor(x.tolist(), dtype=torch.int32),
@@ -271,12 +270,11 @@ def _other_device(at: At) -> None:
     at.same(back.cpu(), _wanted(3) * 2, "a copy to another card is not in the order of its streams")
 
 
-_AT_SMOKE = ("synchronize", "event-query", "wait-stream")
 STREAMS: Mapping[str, Row] = {
-    **{name: (SMOKE if name in _AT_SMOKE else STANDARD, partial(_arrives, way=name)) for name in _WAITS},
+    **early({name: partial(_arrives, way=name) for name in _WAITS}, "synchronize", "event-query"),
     "blocking-copy": (SMOKE, _blocking_copy),
     "order": (SMOKE, _in_order),
-    **{name: (SMOKE if name in _AT_SMOKE else STANDARD, partial(_across, way=name)) for name in _ORDERS},
+    **early({name: partial(_across, way=name) for name in _ORDERS}, "wait-stream"),
     "fork-join": (STANDARD, _fork_and_join),
     "record-stream": (SMOKE, _record_stream),
     "pinned-memory": (STANDARD, _pinned_again),

@@ -11,7 +11,7 @@ from pytest_ascend.emulator.settings import USUAL_MEMORY
 from pytest_ascend.performance.verdict import PLACES
 from pytest_ascend.system.text import parse_size
 from suites.benchmarks import CASES, sizes
-from suites.benchmarks.operators import ROWS
+from suites.benchmarks.operators import rows
 from suites.benchmarks.sizes import HOST, free_bytes, preparations
 
 
@@ -41,8 +41,8 @@ def test_what_is_prepared_fits_into_half_of_what_is_free(monkeypatch: pytest.Mon
 def test_every_operator_fits_the_emulated_card(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = float(parse_size(USUAL_MEMORY))
     monkeypatch.setattr(sizes, "free_bytes", lambda _: usual)
-    for row in ROWS:
-        held = row.held_bytes(HOST, torch.float32)
+    for row in rows(HOST):
+        held = row.held_bytes(torch.float32)
         assert 0 < held * preparations(Card(), held, PLACES) <= usual / 2, row.name
 
 
