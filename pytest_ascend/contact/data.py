@@ -82,7 +82,9 @@ def _text_of(value: Any) -> str:
 def _chip(kit: Mapping[str, Any]) -> dict[str, Any]:
     """Return name, memory in bytes, clocks in MHz, start-up and recovery in seconds, versions, steps."""
     start, clock = _data(kit, "start-up"), _data(kit, "clock")
-    components = _data(kit, "doctor").get("components")
+    said = (clock.get(name) for name in ("idle", "loaded"))
+    idle, loaded = (parse_common(text) if isinstance(text, str) else {} for text in said)
+    current, components = "Aicore curFreq(MHZ)", _data(kit, "doctor").get("components")
     listed = [each for each in components if isinstance(each, dict)] if isinstance(components, list) else []
     return {
         "emulated": kit["about.json"]["emulated"],
@@ -94,11 +96,7 @@ def _chip(kit: Mapping[str, Any]) -> dict[str, Any]:
         "context_bytes": _number(start.get("memory_used_by_context_bytes")),
         "first_use_s": _number(start.get("first_use_s")),
         "recovery_s": _number(_data(kit, "recovery").get("usable_after_s")),
-        "clock_mhz": {
-            "idle": _clock(clock.get("idle"), "Aicore curFreq(MHZ)"),
-            "loaded": _clock(clock.get("loaded"), "Aicore curFreq(MHZ)"),
-            "rated": _clock(clock.get("idle"), "Aicore Freq(MHZ)"),
-        },
+        "clock_mhz": {"idle": idle.get(current), "loaded": loaded.get(current), "rated": idle.get("Aicore Freq(MHZ)")},
         "steps": {_text(name): _text(status) for name, status in kit["about.json"]["steps"].items()},
     }
 
@@ -116,10 +114,6 @@ def _text(value: Any, most: int = 80) -> str:
 def _number(value: Any) -> float | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
     return value if is_number else None
-
-
-def _clock(text: Any, name: str) -> float | None:
-    return parse_common(text).get(name) if isinstance(text, str) else None
 
 
 def _dtypes(answers: Mapping[str, Any]) -> dict[str, dict[str, dict[str, str]]]:

@@ -125,19 +125,22 @@ class _Packing:
             self._lines[foreign] = self.text(evidence.line(foreign))
         return self._lines[foreign]
 
-    def snippet(self, result: ResultRecord) -> int:
-        """Return the number of a case's program: it is included whole or not at all, since half of it would not run."""
-        program = evidence.program(result)
-        if program:
-            self.snippets_budget_bytes[result.conforms] -= len(codec.for_script(program).encode())
-            program = program if self.snippets_budget_bytes[result.conforms] >= 0 else f"# {_LEFT_OUT}"
-        return self.text.known.setdefault(program, len(self.text.known))
-
     def case(self, result: ResultRecord, line: int | None) -> list[Any]:
         """Pack one case, in the order of DETAIL_FIELDS."""
         file, bracket, parameters = result.node_id.partition("[")
         # Every tensor of a model is wanted, as they are its layers; of an operator only its faults.
         whole = result.case.suite == "models" or not result.conforms
+        detail = self.text(said := evidence.text(result.detail))
+        if (
+            result.diagnosis and self.text.known.get(said) == detail
+        ):  # what is known of an error is kept in Chinese, too
+            lines = filter(None, map(_LINE.fullmatch, said.splitlines()))
+            told = (each[1] + translated(each[2], CHINESE, "findings") + each[3] for each in lines)
+            self.chinese[detail] = "\n".join(told)
+        # A program is included whole or not at all, since half of it would not run.
+        if program := evidence.program(result):
+            self.snippets_budget_bytes[result.conforms] -= len(codec.for_script(program).encode())
+            program = program if self.snippets_budget_bytes[result.conforms] >= 0 else f"# {_LEFT_OUT}"
         return [
             self.text(figures.one_line(file)),
             self.text(figures.one_line(bracket + parameters)),
@@ -145,8 +148,8 @@ class _Packing:
             [self.verdict(verdict, whole=whole) for verdict in result.verdicts],
             [[self.text(name), self.text(value)] for name, value in evidence.measures(result)],
             [self.line(name) for name in result.fallbacks],
-            self.detail(result),
-            self.snippet(result),
+            detail,
+            self.text.known.setdefault(program, len(self.text.known)),
         ]
 
     def finding(self, text: str) -> int:
@@ -154,17 +157,6 @@ class _Packing:
         number = self.line(text)
         if number not in self.chinese and (found := translated(evidence.line(text), CHINESE, "findings")) != text:
             self.chinese[number] = found
-        return number
-
-    def detail(self, result: ResultRecord) -> int:
-        """Return the number of a case's detail; of an error, what is known of it is kept in Chinese, too."""
-        said = evidence.text(result.detail)
-        number = self.text(said)
-        if result.diagnosis and self.text.known.get(said) == number:
-            lines = (_LINE.fullmatch(each) for each in said.splitlines())
-            self.chinese[number] = "\n".join(
-                each[1] + translated(each[2], CHINESE, "findings") + each[3] for each in lines if each
-            )
         return number
 
     def verdict(self, verdict: Verdict, *, whole: bool) -> list[Any]:

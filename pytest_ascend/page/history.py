@@ -198,26 +198,22 @@ def grouped(points: Iterable[Point]) -> dict[tuple[str, str], list[Point]]:
 
 
 def _combination(number: int, title: str, runs: Sequence[Point]) -> View:
+    shares, trend = [100 * each.passed / each.total if each.total else 0.0 for each in runs], None
+    if len(runs) > 1:
+        first, last = (f"{shares[place]:.2f} %" for place in (0, -1))
+        caption = say("history.share", n=f"{len(runs):,}", first=first, last=last)
+        trend = _over(runs, "", caption, "passed_percent", shares)
     return View(
         id=f"combination-{number}",
         title=title,
         label=runs[-1].label,
-        trend=_trend(runs),
+        trend=trend,
         runs=runs[::-1],
         causes=tuple(_causes(runs))[:CAUSES_LIMIT],
         cases=tuple(cases_of(runs)),
         families=tuple(by_family(runs[-1].families)),
         charts=tuple(_benchmarks(runs))[:CHARTS_LIMIT],
     )
-
-
-def _trend(runs: Sequence[Point]) -> Chart | None:
-    if len(runs) < 2:
-        return None
-    shares = [100 * each.passed / each.total if each.total else 0.0 for each in runs]
-    first, last = (f"{shares[place]:.2f} %" for place in (0, -1))
-    caption = say("history.share", n=f"{len(runs):,}", first=first, last=last)
-    return _over(runs, "", caption, "passed_percent", shares)
 
 
 def _over(runs: Sequence[Point], title: str, caption: Phrase, name: str, values: Sequence[float]) -> Chart:
