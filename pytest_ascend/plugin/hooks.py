@@ -40,9 +40,6 @@ from pytest_ascend.system.errors import DeviceUnavailable, RunLogError
 from pytest_ascend.system.programs import without_garbage_collection
 from pytest_ascend.system.text import one_line, visible
 
-#: Exit code if the log cannot be written: an infrastructure failure, not the device's.
-CANNOT_WRITE = 7
-
 
 def register(config: pytest.Config, setup: RunSetup | None) -> None:
     """Register the hooks of the run. ``setup`` is None if pytest loaded this plugin too late to start a device."""
@@ -424,5 +421,6 @@ def _able_to_go_on(run: RunState) -> Generator[None, None, None]:
         yield
     except (RunLogError, DeviceUnavailable) as error:
         run.recorder = None  # the log so far is complete and can be continued
-        code = error.exit_code if isinstance(error, DeviceUnavailable) else CANNOT_WRITE
+        # A log that cannot be written is an infrastructure failure, not the device's.
+        code = error.exit_code if isinstance(error, DeviceUnavailable) else 7
         pytest.exit(f"{error}\n  then continue with --ascend-resume", returncode=code)

@@ -195,7 +195,12 @@ def _contradictions(summary: Summary) -> Iterator[str]:
 
 def _verdict(summary: Summary) -> RunVerdict:
     said, cases = notice(summary.run.header.stack), counted("cases", summary.total)
-    gaps, found = _gaps(summary, cases), say("verdict.nothing", cases=cases)
+    unjudged = summary.counts[outcomes.NotJudged.name] if summary.run.header.selection.kind != SUBSET else 0
+    missing = [say("verdict.missing", n=f"{summary.missing:,}", cases=cases)] if summary.missing else []
+    missing += [counted("verdict.not-judged", unjudged)] if unjudged else []
+    missing += [] if summary.run.ended else [say("verdict.stopped")]
+    missing += [say("verdict.contradicted")] if summary.contradictions else []
+    gaps, found = tuple(missing), say("verdict.nothing", cases=cases)
     if summary.deviations:
         bad = tuple(counted_outcome(name, summary.counts[name]) for name in _DEVIATIONS if summary.counts[name])
         found = say("verdict.bad", found=bad, cases=cases)
@@ -247,11 +252,3 @@ def _well(summary: Summary, cases: Phrase) -> Phrase:
     more = tuple(counted(f"verdict.{name}", summary.counts[name]) for name in others if summary.counts[name])
     said = say("verdict.passed", n=f"{passed:,}", cases=cases)
     return say("verdict.and", said=said, more=more) if more else said
-
-
-def _gaps(summary: Summary, cases: Phrase) -> tuple[Phrase, ...]:
-    unjudged = summary.counts[outcomes.NotJudged.name] if summary.run.header.selection.kind != SUBSET else 0
-    gaps = [say("verdict.missing", n=f"{summary.missing:,}", cases=cases)] if summary.missing else []
-    gaps += [counted("verdict.not-judged", unjudged)] if unjudged else []
-    gaps += [] if summary.run.ended else [say("verdict.stopped")]
-    return (*gaps, say("verdict.contradicted")) if summary.contradictions else tuple(gaps)

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_ascend.errors import DeviceUnavailable, RunLogError
 from pytest_ascend.isolation.cards import Locks
-from pytest_ascend.plugin.hooks import CANNOT_WRITE, RunState
+from pytest_ascend.plugin.hooks import RunState
 from pytest_ascend.plugin.parent import _cards
 
 
@@ -81,4 +81,4 @@ def test_an_attempt_that_cannot_be_logged_ends_the_run_as_a_case_does(monkeypatc
     session: Any = SimpleNamespace(testsfailed=0, items=[], config=config)
     with pytest.raises(pytest.exit.Exception, match="continue with --ascend-resume") as ended:
         RunState.pytest_runtestloop(run, session)
-    assert (ended.value.returncode, run.recorder) == (CANNOT_WRITE, None)
+    assert (ended.value.returncode, run.recorder) == (7, None)
