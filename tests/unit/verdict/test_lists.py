@@ -20,7 +20,7 @@ def test_a_case_that_ran_has_a_time_and_one_that_did_not_has_none():
 def test_every_column_has_a_heading_of_its_own_and_one_that_is_not_translated_the_english_one():
     english = columns.headings("en")
     assert english["column.limit_used"] == "Limit used"
-    assert columns.headings("xx") == english == {f"column.{each.name}": each.heading for each in columns.COLUMNS}
+    assert columns.headings("xx") == english == {f"column.{each.name}": each.title["en"] for each in columns.COLUMNS}
     for language in LANGUAGES:
         assert len(set(columns.headings(language).values())) == len(columns.COLUMNS)
 
