@@ -108,11 +108,6 @@ def _set_mode(npu: Any, name: str, value: Mode) -> None:
         npu.config.allow_internal_format = value
 
 
-def config() -> Any:
-    """Return torch_npu's settings."""
-    return _npu().config
-
-
 def chip() -> str:
     """Return the name of the chip, "" where torch_npu is not loaded."""
     return str(_npu().get_device_name()) if "torch_npu" in sys.modules else ""

@@ -405,7 +405,7 @@ def _owners(counts: T) -> T:
 
 def _call_grouped_gate(apply: Any, x: T, weight: T, scale: T, rows: T, ends: T) -> Any:
     """Multiply by weights in the format NZ, the only one that CANN takes here."""
-    config, cast = npu.config(), npu.operator("npu_format_cast")
+    config, cast = npu.Npu().module.config, npu.operator("npu_format_cast")
     config.allow_internal_format = True
     try:
         return apply(x, cast(weight, _NZ), ends, scale, rows)[:2]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_ascend.contact import host, kit, redaction
+from pytest_ascend.contact import kit, redaction
 from pytest_ascend.contact.kit import Kit
 from pytest_ascend.contact.redaction import Redaction
 from pytest_ascend.system.programs import MARK
@@ -147,9 +147,9 @@ def packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     }
     monkeypatch.setattr(kit, "DEADLINES_S", {})
     monkeypatch.setattr(kit, "LAST_S", {})
-    monkeypatch.setattr(host, "_WARM_S", 0.1)
+    monkeypatch.setattr(kit, "_WARM_S", 0.1)
     monkeypatch.setattr(kit, "smoke", lambda made: made.files.update({"smoke/run.jsonl": said}))
-    monkeypatch.setattr(host, "_read", lambda path: "; ".join(PRIVATE))
+    monkeypatch.setattr(kit, "_read", lambda path: "; ".join(PRIVATE))
     made = Kit(environ=environ, emulated=False, say=lambda line: None)
     monkeypatch.setattr(
         Kit, "step", lambda self, name, limit_s: self.ask(name, [sys.executable, "-c", f"{step}", name], 30)

@@ -103,7 +103,7 @@ OWN = {
     *("system/files.py", "isolation/process.py", "environment/stack.py"),
     *("performance/benchmarking.py", "page/html.py"),
     *("plugin/hooks.py", "runlog/writing.py", "certificate/package.py", "certificate/signing.py"),
-    *("coverage/commands.py", "contact/kit.py", "contact/steps.py", "contact/host.py", "contact/redaction.py"),
+    *("coverage/commands.py", "contact/kit.py", "contact/steps.py", "contact/redaction.py"),
     *(
         "cli.py",
         "system/bundled.py",
