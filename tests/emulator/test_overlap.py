@@ -11,11 +11,7 @@ import pytest
 import torch
 
 from pytest_ascend.emulator.kernels import all_kernels, all_named
-from pytest_ascend.emulator.kernels.detection import (
-    batch_non_max_suppression,
-    iou,
-    ps_roi_pooling,
-)
+from pytest_ascend.emulator.kernels.detection import batch_non_max_suppression, ps_roi_pooling
 
 from .kernel import by_name
 
@@ -149,7 +145,7 @@ def test_a_gradient_of_each_with_each_sums_over_the_others() -> None:
 def test_overlaps_have_a_row_per_true_box_and_are_relative_to_it(mode: str) -> None:
     boxes, true = (torch.tensor(each, dtype=torch.float32) for each in (BOXES, TRUE[:4]))
     wanted = torch.tensor([[_share(list(b), list(a), mode) for a in BOXES] for b in TRUE[:4]])
-    torch.testing.assert_close(iou(boxes, true, mode, 0.0), wanted)
+    torch.testing.assert_close(by_name("Iou")(boxes, true, mode, 0.0), wanted)
     torch.testing.assert_close(KERNELS["aclnnIou"](boxes, true, mode, 0.0, False), wanted.T)
 
 

@@ -79,17 +79,6 @@ def gradient(
     return gradients(lambda a, b: of(*_pairs(a, b, trans, is_cross), mode), (boxes, truth), grad)
 
 
-def iou(boxes: T, truth: T, mode: str, eps: float = 1.0, **_: Any) -> T:
-    """Return the overlap of every true box (row) with every box (column); "iof" is relative to the true box.
-
-    Areas are of boxes that are wider and higher by ``eps``, their overlap is not. Source: CANN's ops-cv, README of
-    objdetect/iou_v2, commit 6ae87653464d; test/test_base_ops/test_iou.py of op-plugin, as on a 910B.
-    """
-    a, b = _pairs(truth.T, boxes.T, trans=False, crossed=True)
-    common, mine, theirs = _common(a, b), *(_area((near, far + eps)) for near, far in (a, b))
-    return (common / (mine + theirs - common if mode == "iou" else mine)).nan_to_num(nan=0.0)
-
-
 def _centres(boxes: T, dim: int, beyond: int) -> tuple[T, ...]:
     """Return centre, width and height of left, top, right and bottom along a dimension, and what else is there.
 

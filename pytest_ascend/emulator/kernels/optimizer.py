@@ -10,34 +10,13 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.registry import Optional, T
+from pytest_ascend.emulator.registry import T
 
 Adam = tuple[T, T, T]
 
 
 def _moments(m: T, v: T, grad: T, beta1: T, beta2: T) -> tuple[T, T]:
     return m + (1 - beta1) * (grad - m), v + (1 - beta2) * (grad.square() - v)
-
-
-def apply_adam(
-    var: T, m: T, v: T, beta1_power: T, beta2_power: T, lr: T, beta1: T, beta2: T, epsilon: T, grad: T, **how: bool
-) -> Adam:
-    """Step one parameter, in float32; numbers are passed as tensors of the parameter's dtype."""
-    m, v = _moments(m, v, grad, beta1, beta2)
-    ahead = beta1 * m + (1 - beta1) * grad if how.get("use_nesterov") else m
-    rate = lr * (1 - beta2_power).sqrt() / (1 - beta1_power)
-    return var - rate * ahead / (v.sqrt() + epsilon), m, v
-
-
-def apply_adam_w(
-    var: T, m: T, v: T, beta1_power: T, beta2_power: T, lr: T, decay: T, beta1: T, beta2: T, epsilon: T, grad: T,
-    max_norm: Optional = None, *, amsgrad: bool = False, maximize: bool = False,
-) -> Adam:  # fmt: skip
-    """Step one parameter, in float32. The powers are those of the previous step."""
-    m, v = _moments(m, v, -grad if maximize else grad, beta1, beta2)
-    square = v if max_norm is None or not amsgrad else torch.maximum(max_norm, v)
-    step = (m / (1 - beta1_power * beta1)) / ((square / (1 - beta2_power * beta2)).sqrt() + epsilon)
-    return var * (1 - lr * decay) - lr * step, m, v
 
 
 def in_place(step: Callable[..., Adam], *tensors: T, **how: bool) -> None:

@@ -21,13 +21,6 @@ def largest_3d(x: T, dilation: L, **window: Any) -> tuple[T, T]:
     return found
 
 
-def avg_pool3d(
-    x: T, *, ceil_mode: bool, count_include_pad: bool, divisor_override: int | None = None, **window: Any
-) -> T:
-    x = x.float() if x.is_floating_point() else x
-    return aten.avg_pool3d(x, *window_3d(**window), ceil_mode, count_include_pad, divisor_override)  # type: ignore[no-any-return]
-
-
 def resized(name: str, leading: int) -> Callable[..., T]:
     """Make a body of a function whose last arguments are scales, after ``leading`` other ones."""
     function = getattr(aten, name).default
