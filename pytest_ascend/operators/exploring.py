@@ -28,16 +28,12 @@ from pytest_ascend.system.files import read_regular, strict_json, write_if_new
 
 #: The property of exploring cases, and of cases kept from findings.
 EXPLORE, FOUND = "explore", "found"
-#: Generated calls of a round; each round has a seed of its own.
-CALLS = 24
-#: Rounds reserved for a seed: the next seed repeats none of them.
-_ROUNDS = 1 << 20
+#: Generated calls of a round, which has a seed of its own; rounds reserved for a seed: the next repeats none of them.
+CALLS, _ROUNDS = 24, 1 << 20
 #: Seconds for an operator in a dtype; with less, others are left out instead.
 LEAST_S = 2.0
-#: The file of kept findings, in the suite's folder.
-KEPT = "findings.json"
-#: Limits of a finding's file, and of the file of kept ones, in bytes.
-_LIMIT_BYTES = 1 << 20
+#: The file of kept findings, in the suite's folder; the limit of that and of a finding's file.
+KEPT, _LIMIT_BYTES = "findings.json", 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

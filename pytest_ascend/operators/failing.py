@@ -216,8 +216,7 @@ def bundled_operator(name: str) -> Operator:
             fused: Mapping[str, Operator] = {each.name: each for each in bundled.module("suites.fused").OPERATORS}
             return fused[subject if suite == "fused" else name]
         table = bundled.module("suites.ops.table")
-        found: Operator | None = table.OPERATORS.get(subject)
-        return found or operator_of(table.RECORDED[subject])
+        return table.OPERATORS.get(subject) or operator_of(table.RECORDED[subject])
     except KeyError:
         raise UsageError(f"{name} is no bundled operator", hint="use the release that wrote the program") from None
 

@@ -349,9 +349,9 @@ def _resized(template: Sample, chance: Chance, number: int, ahead: int, *, least
     sizes = template.sizes()
     if not any(each.shape for each in template.values()):
         return {}, "0-d"
-    axis = SIZES[number % len(SIZES)]
-    if not sizes or axis == "as the table has them":
-        return {}, "as the table has them"
+    axis = SIZES[number % len(SIZES)] if sizes else "as the table has them"
+    if axis == "as the table has them":
+        return {}, axis
     if axis in {"empty", "one"}:  # in one position
         turn, terms = number // len(SIZES) + ahead, [*template.values()[0].shape[-1:]]
         which = terms[0] if turn % 2 == 0 and terms and terms[0] in sizes else sizes[turn % len(sizes)]

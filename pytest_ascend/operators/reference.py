@@ -8,6 +8,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -187,7 +188,7 @@ def _run(  # noqa: PLR0917 - an operator, its call, and how its inputs are chang
 ) -> Tensors:
     """Call, or differentiate, with inputs and grad_outputs changed in the same way: to float64, or in layout."""
     # What is given stays as it is: it neither requires gradients nor is changed.
-    copied = functools.partial(calling.map_storage, torch.clone)
+    copied = partial(calling.map_storage, torch.clone)
     made = sample.arguments(operator.name, kind) if given is None else calling.on_tensors(copied, given)
     args, kwargs = calling.on_tensors(change, made)
     leaves = calling.with_grad(sample, (args, kwargs), kind) if backward else []

@@ -146,28 +146,19 @@ class Recording:
     def _sample(self, place: int) -> Sample:
         if place not in self._made:
             recorded = self._recorded[place]
+            name, group, all_bits = recorded["name"], recorded["group"], recorded.get("all_bits", False)
             try:
-                args, kwargs = read(recorded["args"], self._source), read(recorded["kwargs"], self._source)
+                args, kwargs = (read(recorded[each], self._source) for each in ("args", "kwargs"))
             except (ValueError, KeyError, TypeError) as error:
-                raise self._damaged(f"the sample {recorded['name']!r}: {error}") from error
-            self._made[place] = Sample(
-                name=recorded["name"],
-                args=tuple(args),
-                kwargs=kwargs,
-                group=recorded["group"],
-                all_bits=recorded.get("all_bits", False),
-            )
+                raise self._damaged(f"the sample {name!r}: {error}") from error
+            self._made[place] = Sample(name=name, args=tuple(args), kwargs=kwargs, group=group, all_bits=all_bits)
         return self._made[place]
 
     def _source(self, held: Mapping[str, Any]) -> StoredTensor:
+        tensor, number = self._tensor(held["number"]), int(held["number"])
         stride = tuple(held["stride"]) if "stride" in held else None
-        return StoredTensor(
-            tensor=self._tensor(held["number"]),
-            follows=bool(held["follows"]),
-            grad=bool(held.get("grad", False)),
-            stride=stride,
-            number=int(held["number"]),
-        )
+        follows, grad = bool(held["follows"]), bool(held.get("grad", False))
+        return StoredTensor(tensor=tensor, follows=follows, grad=grad, stride=stride, number=number)
 
     def _reference_runs(self, expected: Tensors, recorded: Sequence[int | str | None]) -> Tensors:
         """Return reference runs: a text is the dtype that what is expected was rounded to, a number a tensor."""

@@ -145,20 +145,16 @@ def per_call(work: Work) -> dict[str, float]:
 def achieved(timing: Timing, work: Work, chip: str) -> dict[str, float]:
     """Return the work per second at the median latency, and its share of the chip's peak."""
     seconds = float(np.median(timing.device_us or timing.latencies_us)) * 1e-6
-    rates = {
-        "throughput_items_per_s": work.items / seconds,
-        "compute_gflop_per_s": work.flop / seconds * 1e-9,
-        "traffic_gb_per_s": work.moved_bytes / seconds * 1e-9,
-    }
-    shares = shares_of_peak(chip, work.dtype, work.flop / seconds, work.moved_bytes / seconds)
+    items, flop, moved = (each / seconds for each in (work.items, work.flop, work.moved_bytes))
+    rates = {"throughput_items_per_s": items, "compute_gflop_per_s": flop * 1e-9, "traffic_gb_per_s": moved * 1e-9}
+    shares = shares_of_peak(chip, work.dtype, flop, moved)
     return {name: value for name, value in {**rates, **shares}.items() if value}
 
 
 def clock_remarks(timing: Timing) -> tuple[str, ...]:
     """Return a remark if the device's clock shows more time than the host waited: one of them is wrong."""
-    if not timing.device_us:
-        return ()
-    device, host = float(np.median(timing.device_us)), float(np.median(timing.latencies_us))
+    host = float(np.median(timing.latencies_us))
+    device = float(np.median(timing.device_us or [0.0]))
     if device <= host * 1.05:  # they differ by launching and waiting
         return ()
     return (f"the device's clock says {device:.0f} us, and the host waited {host:.0f} us: one of the clocks is wrong",)
@@ -181,7 +177,6 @@ def shares_of_peak(driver_name: str, dtype: str, flop_per_s: float, bytes_per_s:
 
 #: Limit for npu-smi in seconds; it waits for a driver that may hang.
 ANSWER_S = 5.0
-
 #: Name in ``npu-smi info -t common`` -> name of the measurement.
 CARD = {
     "NPU Real-time Power(W)": "npu_power_w",

@@ -61,9 +61,7 @@ PLACES, FEWEST_AT_A_PLACE = 32, 3
 #: Factors from a median absolute deviation to a standard deviation, and from a mean's error to a median's (normal).
 OF_DEVIATIONS, OF_MEDIANS = 1.4826, 1.2533
 
-PAIRED = "log of the ratio to the peer"
-ALONE = "log of microseconds"
-
+PAIRED, ALONE = "log of the ratio to the peer", "log of microseconds"
 Floats = NDArray[np.float64]
 
 
@@ -126,10 +124,7 @@ def _error(times: Floats) -> float:
     return float(np.sqrt(np.mean(calm**2)) / np.sqrt(blocks))
 
 
-SLOWER = "slower"
-NOT_SLOWER = "not slower"
-CANNOT_TELL = "cannot tell"
-
+SLOWER, NOT_SLOWER, CANNOT_TELL = "slower", "not slower", "cannot tell"
 #: Share of runs in which some benchmark is called slower although none is.
 ALARMS = 0.01
 #: The confidence of excluding a slow-down of the tolerance, and of detecting one of ``detectable``.

@@ -82,8 +82,6 @@ class Call:
 
 #: The dtype that autocast computes in, None without.
 Autocast: TypeAlias = torch.dtype | None
-#: Parameters that were replaced for one call: the module, the name, and the original parameter.
-Lent: TypeAlias = list[tuple[nn.Module, str, Any]]
 
 
 class Recorder:
@@ -98,7 +96,8 @@ class Recorder:
         #: Of each open call: lists and dictionaries that it was given, their copies, and what these held.
         self._handed: list[list[tuple[Any, Any, Any]]] = []
         self._repeated: list[Call] = []
-        self._lent: list[Lent] = []
+        #: Parameters that were replaced for each open call: the module, the name, and the original parameter.
+        self._lent: list[list[tuple[nn.Module, str, Any]]] = []
         #: By the number of an autograd node: the innermost call that made it.
         self._starts: list[int] = []
         self._within: list[Call | None] = []
@@ -231,9 +230,9 @@ class Recorder:
                 if once[call.name] == 1 and parameter.grad is not None and f"{call.name}.{name}" not in seen:
                     call.grad_parameters[name] = kept(parameter.grad)
 
-    def _lend(self, module: nn.Module, call: Call) -> Lent:
+    def _lend(self, module: nn.Module, call: Call) -> list[tuple[nn.Module, str, Any]]:
         """Lend the module an alias of each parameter: the alias's gradient is what this call alone adds."""
-        lent: Lent = []
+        lent: list[tuple[nn.Module, str, Any]] = []
         if not torch.is_grad_enabled():
             return lent
         for path, part in module.named_modules():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -197,7 +198,7 @@ class Nonfinite:
 
     def add(self, actual: Floats, expected: Floats, reference_runs: Sequence[Floats], form: Format, start: int) -> None:
         """Process a chunk (float64) with values that are not finite in ``form``."""
-        is_actual, is_expected = classes(actual), classes_in(expected, form)
+        is_actual, is_expected = classes(actual), classes(expected, form.largest)
         agrees = accepts(actual, expected, reference_runs, form)
         shared = np.flatnonzero(agrees & (is_actual == NAN) & (is_expected == FINITE))
         if shared.size and self.first_shared < 0:
@@ -221,7 +222,7 @@ def accepts(actual: Floats, expected: Floats, reference_runs: Sequence[Floats], 
     expected, shared with reference runs, is decided at the end of the pass.
     """
     is_actual = classes(actual)
-    agrees: Mask = is_actual == classes_in(expected, form)
+    agrees: Mask = is_actual == classes(expected, form.largest)
     for one in reference_runs:
         agrees |= is_actual == classes(one)
     edge = 2.0 ** (form.emax - form.digits + 1)
@@ -231,20 +232,9 @@ def accepts(actual: Floats, expected: Floats, reference_runs: Sequence[Floats], 
     return agrees
 
 
-def classes(values: Floats) -> npt.NDArray[np.int64]:
-    """Return the class of each value: finite, NaN, plus or minus Inf."""
-    kinds = np.where(np.isnan(values), NAN, FINITE)
-    kinds[np.isposinf(values)] = PLUS_INF
-    kinds[np.isneginf(values)] = MINUS_INF
-    return kinds
-
-
-def classes_in(values: Floats, form: Format) -> npt.NDArray[np.int64]:
-    """Return the class of each reference value in ``form``, in which large numbers overflow."""
-    kinds = classes(values)
-    kinds[(kinds == FINITE) & (values > form.largest)] = PLUS_INF
-    kinds[(kinds == FINITE) & (values < -form.largest)] = MINUS_INF
-    return kinds
+def classes(values: Floats, largest: float = sys.float_info.max) -> npt.NDArray[np.int64]:
+    """Return the class of each value: finite, NaN, plus or minus Inf; beyond ``largest`` numbers overflow."""
+    return np.select([np.isnan(values), values > largest, values < -largest], [NAN, PLUS_INF, MINUS_INF], FINITE)
 
 
 #: From this error in ulp on, a shared direction of roundings is not judged.

@@ -387,7 +387,7 @@ def _beyond(arrays: Sequence[Floats], found: Measurement, finding: Finding) -> F
     """Return each element's error as a multiple of its limit; Inf where NaN or Inf is in the wrong place."""
     actual, expected, *reference_runs = arrays
     form = found.actual.format
-    is_number = errors.classes_in(expected, form) == errors.FINITE
+    is_number = errors.classes(expected, form.largest) == errors.FINITE
     finite = (errors.classes(actual) == errors.FINITE) & is_number
     ratio = np.zeros(actual.shape)
     if finding.allowed is not None:

@@ -106,10 +106,9 @@ def adjusted(standard: Standard, dtype: str, limits: Mapping[str, float], waiver
         return standard
     looser = [key for key, x in limits.items() if (x > numbers[key] if key in standard.upper else x < numbers[key])]
     if looser and not waiver:
-        raise UsageError(
-            f"{looser[0]}={limits[looser[0]]:g} is looser than the {numbers[looser[0]]:g} of standard {standard.label}",
-            hint="give a reason with waiver='...': it is then counted as a waiver",
-        )
+        (name, *_), hint = looser, "give a reason with waiver='...': it is then counted as a waiver"
+        usual = f"the {numbers[name]:g} of standard {standard.label}"
+        raise UsageError(f"{name}={limits[name]:g} is looser than {usual}", hint=hint)
     changed = {**standard.limits, dtype: {**numbers, **limits}}
     return replace(standard, limits=changed, waiver=waiver if looser else "")
 

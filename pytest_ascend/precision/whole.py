@@ -74,9 +74,10 @@ def whole(
     for each in filter(None, (dropout, note)):
         verdict = noted(verdict, each)
     if canaries and verdict.agrees:
-        for part in both.actual:
-            found, accepts = both.sampled(part, canaries.one_of, standard)
-            canaries.plant(found, accepts, (inputs, kwargs))
+        for part, found in both.actual.items():  # of gradients in one only
+            names = [canaries.one_of(sorted(found))] if part != "output" and found else []
+            right, wanted = ((each[names[0]] if names else each) for each in (found, both.expected[part]))
+            canaries.plant(right, partial(_agrees, wanted, standard), (inputs, kwargs))
     if not locate:
         return verdict
     if verdict.agrees:  # an output with 16 bits perhaps with more of its limit than correct devices use
@@ -95,6 +96,10 @@ def whole(
     where = layer or "each layer agrees by itself: what is wrong lies between them, or adds up over them"
     lines: Iterator[str] = filter(None, [where, report.within, verdict.message])
     return replace(verdict, headline=f"{where}; {verdict.headline}", message="\n".join(lines))
+
+
+def _agrees(wanted: Any, standard: str | None, wrong: Any) -> bool:
+    return compare(wrong, wanted, standard=standard).agrees
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +152,6 @@ class ModuleResults:
         for part in self.actual:
             name = f"{type(self.model).__name__}.{part}"
             yield compare(self.actual[part], self.expected[part], name=name, standard=standard)
-
-    def sampled(
-        self, part: str, one_of: Callable[[Sequence[str]], str], standard: str | None
-    ) -> tuple[Any, Callable[[Any], bool]]:
-        """Return a part, of gradients one only, and a function that says whether another in its place agrees."""
-        found, wanted = self.actual[part], self.expected[part]
-        if part != "output" and found:
-            name = one_of(sorted(found))
-            found, wanted = found[name], wanted[name]
-        return found, lambda wrong: compare(wrong, wanted, standard=standard).agrees
 
 
 def outputs_and_gradients(
