@@ -38,9 +38,7 @@ def _missing(name: str, *_: Any, **__: Any) -> None:
     raise NotImplementedError(f"{name} is not implemented in torch {torch.__version__}")
 
 
-# --- functions that return a Python number ---
-
-
+# Functions that return a Python number.
 def item(x: Tensor) -> Tensor:
     return torch.tensor(x.item(), dtype=x.dtype, device=x.device)
 
@@ -53,9 +51,7 @@ def allclose(x: Tensor, other: Tensor, **named: Any) -> Tensor:
     return torch.tensor(torch.allclose(x, other, **named), device=x.device)
 
 
-# --- attributes, and arguments in another order ---
-
-
+# Attributes, and arguments in another order.
 transposed, conjugate_transposed, matrix_transposed, matrix_conjugate_transposed = (
     operator.attrgetter(name) for name in ("T", "H", "mT", "mH")
 )
@@ -88,9 +84,7 @@ def embedding_bag(weight: Tensor, index: Tensor, *given: Any, **named: Any) -> T
     return torch.nn.functional.embedding_bag(index, weight, *given, **named)
 
 
-# --- conversions of floating-point numbers to integers, which leave open what NaN and numbers beyond them become ---
-
-
+# Conversions of floating-point numbers to integers, which leave open what NaN and numbers beyond them become.
 def fits(x: Tensor, dtype: torch.dtype) -> Tensor:
     """Return where a conversion is defined: C++ leaves the rest open, and CPUs and chips differ."""
     info = torch.iinfo(dtype)
@@ -107,9 +101,7 @@ byte, char, short, to_int, long = (
 )
 
 
-# --- functions with further results that only their own gradients read ---
-
-
+# Functions with further results that only their own gradients read.
 def _first(name: str, *given: Any) -> Tensor:
     found: Tensor = operator.attrgetter(name)(torch)(*given)[0]
     return found
@@ -124,9 +116,7 @@ native_batch_norm, native_layer_norm, native_group_norm, native_batch_norm_legit
 )
 
 
-# --- in-place variants that must leave the samples unchanged ---
-
-
+# In-place variants that must leave the samples unchanged.
 def zero_(x: Tensor) -> Tensor:
     return x.clone().zero_()
 
@@ -136,9 +126,7 @@ def resize_(x: Tensor, shape: Any) -> Tensor:
     return x.clone().resize_(shape).reshape(-1)[: x.numel()]
 
 
-# --- decompositions, multiplied without matrix products, which CANN has only for narrow floats ---
-
-
+# Decompositions, multiplied without matrix products, which CANN has only for narrow floats.
 def _product(one: Tensor, other: Tensor, scales: Tensor | None = None) -> Tensor:
     """Multiply two matrices, the columns of the first times ``scales``."""
     one = one if scales is None else one * scales.to(one.dtype).unsqueeze(-2)

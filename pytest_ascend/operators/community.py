@@ -153,9 +153,6 @@ def _calls(path: Path) -> Iterator[Call]:
         yield call
 
 
-# --- ATK --------------------------------------------------------------------------------------------------------------
-
-
 def _atk_rows(data: bytes) -> list[Mapping[str, Any]]:
     """Return the cases of ATK's file; none for other JSON, such as a configuration of kernels."""
     if b'"inputs"' not in data or b'"name"' not in data:
@@ -194,9 +191,6 @@ def _atk_value(given: Mapping[str, Any]) -> Any:
         return None
     is_tensor = str(given["type"]) in {"tensor", "tensors"}
     return _given(given["shape"], str(given["dtype"]), values) if is_tensor else values
-
-
-# --- TTK --------------------------------------------------------------------------------------------------------------
 
 
 def _ttk_rows(data: bytes) -> list[Mapping[str, Any]]:
@@ -257,9 +251,6 @@ def _nested(shape: Any, dtype: Any, bounds: Any) -> Any:
     if shape and not isinstance(shape[0], int):
         return [_nested(*each, bounds) for each in zip(shape, _stretched(dtype, len(shape)), strict=True)]
     return _given(shape, str(dtype), bounds)
-
-
-# --- both -------------------------------------------------------------------------------------------------------------
 
 
 def _given(shape: Sequence[int], dtype: str, values: Any) -> TensorSpec:

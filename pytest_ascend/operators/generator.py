@@ -7,11 +7,10 @@ on every machine and version of torch.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -210,7 +209,7 @@ def with_arguments(operator: Operator, templates: Placed) -> Callable[[int], tup
     """
     is_pointwise = operator.traits.is_pointwise
 
-    @functools.cache  # long cycles come back to a template many times
+    @cache  # long cycles come back to a template many times
     def fitting(number: int) -> tuple[int, Placed]:
         place, first = templates[number]
         if is_pointwise:

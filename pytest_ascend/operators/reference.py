@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -260,7 +259,7 @@ def description(operator: Operator, dtype: str) -> str:
     return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
-@functools.cache
+@cache
 def load(store: GoldenStore, operator: Operator) -> Golden:
     """Read an operator's golden, once. Raises GoldenError if it is damaged, or made from other inputs."""
     golden = store.read(golden_id(operator))

@@ -25,7 +25,6 @@ SHARES = {"smoke": 0.0, "standard": 0.004, "full": 1.0}
 LEAST, LEAST_ULPS = 2.0**-6, 16
 #: The next shorter format. Other short formats are as near to float16 as its functions are to right results.
 _SHORTER = {torch.float64: torch.float32, torch.float32: torch.float16}
-
 #: The last tensor of each shape and dtype that an earlier comparison had.
 _last: dict[tuple[torch.Size, torch.dtype], Tensor] = {}
 
@@ -41,7 +40,7 @@ class _Place:
 
 
 def _one_of(place: _Place, others: Sequence[Tensor]) -> Tensor | None:
-    alike = [x for x in others if x.shape == place.tensor.shape and x.dtype is place.tensor.dtype]
+    alike = (x for x in others if x.shape == place.tensor.shape and x.dtype is place.tensor.dtype)
     return next((each for each in alike if is_wrong(each, place.tensor)), None)
 
 

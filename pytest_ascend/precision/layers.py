@@ -10,7 +10,6 @@ import contextlib
 import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
@@ -331,7 +330,7 @@ def _computed(copies: ModuleCopies, call: Call, module: nn.Module, *values: Any)
 
     ``values`` are the arguments, the keywords, and the context for the forward pass.
     """
-    within: AbstractContextManager[Any] = values[2]
+    within: contextlib.AbstractContextManager[Any] = values[2]
     others = partial(copies.converted, call, module, _dtype_of(module, values[:2]))
     args, kwargs = mapped(values[:2], Tensor.detach, others=others)
     inputs = tensors_in((args, kwargs))

@@ -87,9 +87,7 @@ def children(value: Any) -> dict[Any, Any] | None:
         return {each.name: getattr(value, each.name) for each in fields(value)}
     if isinstance(value, Sequence):
         return dict(enumerate(value))
-    if is_holder(value):
-        return {name: part for name, part in vars(value).items() if tensors_in(part)}
-    return None
+    return {name: part for name, part in vars(value).items() if tensors_in(part)} if is_holder(value) else None
 
 
 def is_holder(value: Any, depth: int = 0) -> bool:

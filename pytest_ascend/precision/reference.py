@@ -172,17 +172,15 @@ class Source:
             if owner is self.subject:
                 initialise(owner, self.args, self.kwargs)
             self.subject = _copied(self.subject, owner)
-            # Record, at the next call, the dtype of autocast, if any.
-            handles: list[Any] = []
 
             def see(called_module: nn.Module, args: Any, kwargs: Any) -> None:
-                for handle in handles:
-                    handle.remove()
+                handle.remove()
                 if not self._called:
                     tensors = [*tensors_in((args, kwargs)), *called_module.parameters()]
                     self._called.append(autocast_of(next((each.device.type for each in tensors), "cpu")))
 
-            handles.append(owner.register_forward_pre_hook(see, with_kwargs=True))
+            # Record, at the next call, the dtype of autocast, if any.
+            handle = owner.register_forward_pre_hook(see, with_kwargs=True)
         self.args, self.kwargs = (
             mapped(each, lambda x: _own(_strided(x), x.detach().cpu())) for each in (self.args, dict(self.kwargs))
         )
@@ -227,10 +225,8 @@ class Source:
 
     def mode(self, dtype: torch.dtype) -> Mode:
         """Return how a device computed a result of ``dtype``, as far as known."""
-        if self.autocast is not None:
-            return Mode(autocast=self.autocast)
-        if self._called and self._called[0] is not None:
-            return Mode(autocast=self._called[0])
+        if (autocast := self.autocast or next(iter(self._called), None)) is not None:
+            return Mode(autocast=autocast)
         own = self._known.get(Mode()) or ([] if dtype not in SHORT else self._leaves(Mode(), USUAL))
         if self._called and own and dtype in SHORT and all(dtype is not each.dtype for each in own[0]):
             return Mode(dtype=dtype)
