@@ -292,10 +292,8 @@ _LEVEL = ("few", "equal")
 #: What a function of single elements, and its gradient, is off by in the reference run that is off by all that is
 #: allowed: two ulp and a rounding, and in a gradient three times the CPU's own rounding.
 _OFF_BY = {False: 2.6, True: 4.1}
-#: So many tensors of one call have verdicts of their own in the log.
-_SHORT = 4
-#: More elements than any tensor has.
-_UNKNOWN = 1 << 62
+#: So many tensors of one call have verdicts of their own in the log; more elements than any tensor has.
+_SHORT, _UNKNOWN = 4, 1 << 62
 
 
 def judge_call(target: Target, compare: PrecisionCompare, call: Call, actual: Tensors, result: Results) -> None:

@@ -40,9 +40,8 @@ class Values:
     def make(self, key: str, dtype: torch.dtype) -> torch.Tensor:
         """Return the tensor on the CPU. ``key`` names the random stream, ``dtype`` is the case's."""
         own = getattr(torch, self.dtype) if self.dtype else dtype
-        tensor = KINDS[self.kind](self, key, own).to(own)
-        if self.sprinkled:
-            tensor = _sprinkled(tensor)
+        made = KINDS[self.kind](self, key, own).to(own)
+        tensor = _sprinkled(made) if self.sprinkled else made
         return tensor[:1].expand_as(tensor) if self.repeated and self.can_repeat else tensor
 
     @property

@@ -90,12 +90,12 @@ class Target:
 
     def on_cpu(self, sample: Sample) -> Any:
         """Return the arguments of a sample on the CPU: a tuple and a dictionary."""
-        sampled = self._inputs.get(sample.name)
-        if sampled is None:
-            with unseen():
-                sampled = sample.arguments(self.operator.name, self.dtype)
-            if self.device.type != "cpu":  # without a copy, the inputs themselves would be written to
-                self._inputs[sample.name] = sampled
+        if sample.name in self._inputs:
+            return self._inputs[sample.name]
+        with unseen():
+            sampled = sample.arguments(self.operator.name, self.dtype)
+        if self.device.type != "cpu":  # without a copy, the inputs themselves would be written to
+            self._inputs[sample.name] = sampled
         return sampled
 
     def arguments(self, call: Call, device: torch.device | None = None) -> Any:

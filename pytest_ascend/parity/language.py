@@ -83,11 +83,8 @@ def continued(
     for number, each in enumerate(padding.tolist()):  # what padding gives is nowhere promised
         for step in steps:
             step[number, : int(each)] = 0
-    return Continuation(
-        tokens=made.sequences[:, start:].cpu(),
-        logits=torch.stack(list(made.logits), 1).cpu(),
-        hidden={name: each.cpu() for name, each in zip(_layers(model, len(steps)), steps, strict=True)},
-    )
+    hidden = {name: each.cpu() for name, each in zip(_layers(model, len(steps)), steps, strict=True)}
+    return Continuation(made.sequences[:, start:].cpu(), torch.stack(list(made.logits), 1).cpu(), hidden)
 
 
 def _layers(model: nn.Module, count: int) -> list[str]:
@@ -96,11 +93,8 @@ def _layers(model: nn.Module, count: int) -> list[str]:
     texts = [each for each in lists if "vis" not in each]
     stem = (texts or lists or ["layers"])[0]
     above = stem.rpartition(".")[0]
-    return [
-        ".".join(filter(None, (above, "embed_tokens"))),
-        *(f"{stem}.{number}" for number in range(count - 2)),
-        ".".join(filter(None, (above, "norm"))),
-    ]
+    ends = [".".join(filter(None, (above, each))) for each in ("embed_tokens", "norm")]
+    return [ends[0], *(f"{stem}.{number}" for number in range(count - 2)), ends[1]]
 
 
 def of_target(

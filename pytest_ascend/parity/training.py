@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map_only
 
 
 class Batch(NamedTuple):
@@ -115,13 +115,7 @@ def scaler_of(device_type: str, scale: float, **settings: Any) -> Any:
 
 def moved(device: torch.device, dtype: torch.dtype, tree: Any) -> Any:
     """Return a structure with its tensors on a device, the floating ones in a dtype."""
-
-    def move(value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        return value.to(device=device, dtype=dtype if value.is_floating_point() else value.dtype)
-
-    return tree_map(move, tree)
+    return tree_map_only(Tensor, lambda x: x.to(device, dtype if x.is_floating_point() else x.dtype), tree)
 
 
 def changes(model: nn.Module, before: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -39,12 +39,11 @@ from pytest_ascend.runlog import codec
 from pytest_ascend.system.errors import GoldenError
 from pytest_ascend.system.files import read_regular, write_if_new
 
-SCHEMA = 2
+SCHEMA, FOLDER = 2, "measured"
 #: Far above the size for 200 benchmarks in 20 runs; larger files are not read.
 LARGEST_BYTES = 64 * 1024 * 1024
 #: Each run stores the percentiles 0 to 100 of its latencies: enough for a chart, and of constant size.
 PERCENTILES = 101
-FOLDER = "measured"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,11 +62,7 @@ class MeasuredRun:
     @classmethod
     def of(cls, latencies_us: Sequence[float], peers_us: Sequence[float] = ()) -> MeasuredRun:
         """Return a run's estimate and percentiles, from its rounds."""
-        percentiles = np.percentile(np.asarray(latencies_us), np.linspace(0, 100, PERCENTILES))
-        return cls(
-            estimate=estimate(latencies_us, peers_us),
-            percentiles_us=tuple(float(f"{each:.6g}") for each in percentiles),
-        )
+        return cls(estimate=estimate(latencies_us, peers_us), percentiles_us=_percentiles(latencies_us))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +95,11 @@ class Baseline:
 
 def pooled_us(runs: Sequence[MeasuredRun]) -> tuple[float, ...]:
     """Return the percentiles 0 to 100 of the latencies of several runs, all with the same weight."""
-    together = np.concatenate([run.percentiles_us for run in runs])
-    return tuple(float(f"{each:.6g}") for each in np.percentile(together, np.linspace(0, 100, PERCENTILES)))
+    return _percentiles(np.concatenate([run.percentiles_us for run in runs]))
+
+
+def _percentiles(times_us: Any) -> tuple[float, ...]:
+    return tuple(float(f"{each:.6g}") for each in np.percentile(times_us, np.linspace(0, 100, PERCENTILES)))
 
 
 def read(path: Path) -> Baseline:
@@ -157,16 +155,13 @@ def choose(root: Path, stack: Stack, settings: Settings) -> Choice | None:
     here = [each for each in found if each.stack.host == stack.host]
     if fit := _nearest([each for each in here if not differences(each.settings, settings)], stack):
         return Choice(baseline=fit, description=_standing(fit, stack))
-    if other := _nearest(here, stack):
-        changed = "; ".join(differences(other.settings, settings))
-        description = f"{_standing(other, stack)}, shown only: it was recorded with other settings: {changed}"
-        return Choice(baseline=other, description=description, shown_only=True)
-    elsewhere = [each for each in found if each not in here]
-    if elsewhere:
-        newest = max(elsewhere, key=lambda each: _order(each.stack))
-        description = f"a baseline of another host ({newest.stack.host}), shown only: {_named(newest.stack)}"
-        return Choice(baseline=newest, description=description, shown_only=True)
-    return None
+    if nearest := _nearest(here, stack):
+        changed = "; ".join(differences(nearest.settings, settings))
+        description = f"{_standing(nearest, stack)}, shown only: it was recorded with other settings: {changed}"
+    elif elsewhere := [each for each in found if each not in here]:
+        nearest = max(elsewhere, key=lambda each: _order(each.stack))
+        description = f"a baseline of another host ({nearest.stack.host}), shown only: {_named(nearest.stack)}"
+    return Choice(baseline=nearest, description=description, shown_only=True) if nearest else None
 
 
 def _nearest(baselines: Sequence[Baseline], stack: Stack) -> Baseline | None:

@@ -79,12 +79,12 @@ def compare(
         requires_grad=requires_grad,
     )
     whole = Leaf(name, actual, expected, () if reference_runs is None else _each(reference_runs, expected))
+    if (verdict := _of_choice(whole, request)) is not None:
+        return verdict
     if all(isinstance(each, torch.Tensor) for each in (actual, expected, *whole.reference_runs)):
-        if isinstance(expected, Reference) and (verdict := _of_choice(whole, request)) is not None:
-            return verdict
         verdict = _judge(whole, request)
         return replace(verdict, leaves=(verdict,))
-    return _of_choice(whole, request) or _as_one([_judge(leaf, request) for leaf in leaves(whole)], name, request)
+    return joined([_judge(leaf, request) for leaf in leaves(whole)], name, request.standard)
 
 
 def _of_choice(whole: Leaf, request: Request) -> Verdict | None:
@@ -99,7 +99,7 @@ def _of_choice(whole: Leaf, request: Request) -> Verdict | None:
     except Exception:  # noqa: BLE001 - another structure, shape or dtype, which is told as such
         return None
     verdicts = [_judge(leaf, request) for leaf in leaves(Leaf(whole.path, actual, expected))]
-    verdict = _as_one(verdicts, whole.path, request)
+    verdict = joined(verdicts, whole.path, request.standard)
     return replace(verdict, message=f"{verdict.message}\n  PyTorch leaves open: {free}") if verdict.message else verdict
 
 
@@ -231,14 +231,11 @@ def _refused(path: str, wrong: Sequence[str], request: Request) -> Verdict:
     return replace(verdict, message="\n".join(explain(verdict)))
 
 
-def joined(found: Sequence[Verdict], name: str) -> Verdict:
+def joined(found: Sequence[Verdict], name: str, standard: Standard | None = None) -> Verdict:
     """Return one verdict for several parts, none of which is nested."""
-    return _as_one(found, name, Request(standard=standard_of(None)))
-
-
-def _as_one(found: Sequence[Verdict], name: str, request: Request) -> Verdict:
     if not found:
-        return Verdict(path=name, agrees=True, standard=request.standard.label, headline="agrees: nothing to compare")
+        label = standard_of(standard).label
+        return Verdict(path=name, agrees=True, standard=label, headline="agrees: nothing to compare")
     if len(found) == 1 and found[0].path == name:
         return replace(found[0], leaves=(found[0],))
     wrong = [each for each in found if not each.agrees]

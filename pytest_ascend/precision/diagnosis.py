@@ -174,19 +174,7 @@ def causes(actual: Floats, expected: Floats, dtype: str) -> Iterator[str]:
     if not np.issubdtype(actual.dtype, np.number):
         return
     ours, theirs = actual.astype(np.float64), expected.astype(np.float64)
-    special = list(_special(ours, theirs))
-    yield from special
     finite = np.isfinite(ours) & np.isfinite(theirs)
-    ours, theirs = ours[finite], theirs[finite]
-    if special or not ours.size:
-        return
-    with np.errstate(all="ignore"):
-        found = next((text for test, text in CAUSES if test(ours, theirs)), None) or _by_digits(ours, theirs, dtype)
-    if found:
-        yield found
-
-
-def _special(ours: Floats, theirs: Floats) -> Iterator[str]:
     if np.any(np.isnan(theirs) & ~np.isnan(ours)):
         yield "NaN was dropped, as by a maximum, minimum or clamp that does not pass it on"
     elif np.any(np.isnan(ours)):
@@ -195,6 +183,11 @@ def _special(ours: Floats, theirs: Floats) -> Iterator[str]:
         yield "a finite number for Inf, as of saturation instead of overflow"
     elif np.any(np.isinf(ours)):
         yield "Inf where there is none, as of an overflow on the way"
+    elif finite.any():
+        ours, theirs = ours[finite], theirs[finite]
+        with np.errstate(all="ignore"):
+            found = next((text for test, text in CAUSES if test(ours, theirs)), None) or _by_digits(ours, theirs, dtype)
+        yield from [found] if found else []
 
 
 def _far(ours: Floats, theirs: Floats) -> bool:

@@ -118,12 +118,6 @@ def _few_up_to(most: int, luck: float) -> Floats:
     return factors
 
 
-def unseen(count: Floats | float, ulp: Floats) -> Floats:
-    """Return the inner error that ``count`` reference runs may have without showing it: smaller above 8."""
-    error: Floats = 0.3 * ulp * np.minimum(1, 8 / count)
-    return error
-
-
 def inner_by_model(setting: Setting, exponents: Ints, allowances: Allowances, factor: float) -> Floats:
     """Return the inner error of sums of the given (or a usual) length in each octave, whatever reference runs show."""
     form = setting.format
@@ -261,7 +255,8 @@ class ErrorModel:
             squares = [sliding_sum(x, half_width) / np.maximum(sliding_sum(n, half_width), 1) for x, n in runs]
             shown = np.sqrt(np.max(squares, axis=0)) * self._unit
             shown = np.minimum(shown, sys.float_info.max)  # the squares of float64 may overflow
-            careful = few(count, self.use) * np.maximum(shown, unseen(count, self.ulp))
+            unseen = 0.3 * self.ulp * np.minimum(1, 8 / count)  # which so many may have without showing it
+            careful = few(count, self.use) * np.maximum(shown, unseen)
             self._by_window[half_width] = careful, shown * _few_up_to(self.use.independent, self.use.luck)[-1]
         return self._by_window[half_width]
 
@@ -303,10 +298,8 @@ def sliding_max(values: Floats, half_width: int) -> Floats:
     return largest
 
 
-#: The mean signed error is meaningful from this many elements on.
-BIASED_FROM = 256
-#: An octave below that of any value.
-LOWEST = np.array([-4 * ZERO_EXPONENT])
+#: The mean signed error is meaningful from this many elements on; an octave below that of any value.
+BIASED_FROM, LOWEST = 256, np.array([-4 * ZERO_EXPONENT])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

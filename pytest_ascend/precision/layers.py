@@ -88,10 +88,10 @@ class LayerReport:
     def explain(self) -> Iterator[str]:
         """Yield the finding and the table."""
         first = self.first
-        unjudged = sum(layer.forward is None and layer.backward is None for layer in self.layers)
         if first is None:
-            judged = len(self.layers) - unjudged
-            yield f"all {judged} layers agree" + (f", {unjudged} more were not judged" if unjudged else "")
+            unjudged = sum(layer.forward is None and layer.backward is None for layer in self.layers)
+            more = f", {unjudged} more were not judged" if unjudged else ""
+            yield f"all {len(self.layers) - unjudged} layers agree{more}"
         else:
             verdict = next(each for each in (first.forward, first.backward) if each and not each.agrees)
             yield f"first wrong layer: {first.label} ({first.kind})"
