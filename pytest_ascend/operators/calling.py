@@ -17,9 +17,6 @@ from pytest_ascend.precision.nested import widened
 from pytest_ascend.run import inputs
 from pytest_ascend.system.dispatching import EagerDispatchMode, is_composed, unseen, with_autograd, without_modes
 
-#: Dtypes to round to in turn, for numbers that every floating dtype can hold.
-_FOR_ALL = (torch.bfloat16, torch.float16)
-
 #: Elements of the largest result, and most results: a row split into single elements takes as long as all other calls.
 LARGEST_RESULT, _MOST = 1 << 19, 1 << 10
 #: Shape inference takes longer than most calls. It is left out up to so many elements, where results have at most as
@@ -88,7 +85,7 @@ def upstream(
         low, high = (-127, 256) if dtype is torch.float32 else (-1, 2)
         return [inputs.integers(f"{key}/whole", each.shape, low=low, high=high).to(dtype) for key, each in keyed]
     if operator.one_set_of_inputs:
-        held_by = (real(dtype),) if sample.all_bits else _FOR_ALL
+        held_by = (real(dtype),) if sample.all_bits else (torch.bfloat16, torch.float16)
         return [_normal(key, each, held_by) for key, each in keyed]
     changes = [change for each in sample.values() if isinstance(each, Variant) for change in each.changes]
     special = [change for change in changes if change.startswith("special")]

@@ -60,8 +60,7 @@ NUMBERS = (
     *(AS_THEY_ARE, "reversed", "equal"),
 )
 #: Which tensors get these numbers, in turn, where it need not be the first.
-FIRST, SECOND, ALL = "first", "second", "all"
-_WHICH = (FIRST, SECOND, ALL)
+_WHICH = FIRST, SECOND, ALL = "first", "second", "all"
 #: How the sizes of three calls are changed, in turn.
 SIZES = ("edge", "one", "large", "empty", "edge", "many", "as the table has them", "edge")
 #: Layouts of the second call of three, in turn; expanded tensors are made so.
@@ -75,9 +74,6 @@ IN_PLACE_EVERY = 4
 
 #: What a call varies: one value on each axis.
 AXES = ("size", "values", "layout")
-
-#: Where one tensor of the second call has no dimensions, in this turn.
-_SINGLE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +119,9 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
         other = first.with_another_integer(chance) if number % _INTEGER_EVERY == 1 else first
         if other is not first or second[1].elements(resized[1][0]) > LARGEST:  # it has those sizes in more dimensions
             second = (place, other)
-        # A tensor may have no dimensions if tensors are broadcast, or if it is the only one.
+        # In one turn, a tensor of the second call has no dimensions, if tensors are broadcast or it is the only one.
         is_alone = len(second[1].values()) == 1 and any(isinstance(each, Source) for each in second[1].args[:1])
-        is_single = (number + ahead) % len(DEPTHS) == _SINGLE and (operator.traits.is_pointwise or is_alone)
+        is_single = (number + ahead) % len(DEPTHS) == 3 and (operator.traits.is_pointwise or is_alone)
         if is_single:
             second = (second[0], with_a_number(operator, second[1], number))
         numbers, turn = numbers_of(operator, first, dtype), number + shift

@@ -287,8 +287,6 @@ def signs(values: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
         return [each.signbit() & ~each.isnan() for each in values if each is not None and each.is_floating_point()]
 
 
-#: Numbers of which few differ: their results may all be right by luck.
-_LEVEL = ("few", "equal")
 #: What a function of single elements, and its gradient, is off by in the reference run that is off by all that is
 #: allowed: two ulp and a rounding, and in a gradient three times the CPU's own rounding.
 _OFF_BY = {False: 2.6, True: 4.1}
@@ -313,7 +311,8 @@ def judge_call(target: Target, compare: PrecisionCompare, call: Call, actual: Te
         if not sums:
             summed = backward and _is_a_sum(target, call)
             how = settings(operator, {name: result}, terms=terms, backward=backward, summed=summed)
-            is_single = _is_of_single_elements(operator, call) and not {*_LEVEL} & {*(call.axes)}
+            # Results for numbers of which few differ may all be right by luck.
+            is_single = _is_of_single_elements(operator, call) and not {"few", "equal"} & {*call.axes}
             seen = replace(compare, note=partial(_note_again, compare, backward)) if is_single else compare
             seen({name: actual}, {name: wanted}, name=operator.name, **how)
         for place, scale in enumerate(sums):  # each output has sums of its own

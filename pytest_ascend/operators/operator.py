@@ -317,10 +317,6 @@ def _described(sample: Sample, make: InputFactory) -> Sample:
     return sample.with_sources(described)
 
 
-#: Calls that run twice, to check that they repeat bit for bit.
-_REPEATED = 4
-
-
 @functools.cache
 def chosen(operator: Operator, property_: str, dtype: str) -> tuple[Sample, ...]:
     """Return the samples of a property."""
@@ -422,7 +418,7 @@ def _in_place(operator: Operator, dtype: str) -> tuple[Sample, ...]:
 
 def _repeated(operator: Operator, dtype: str) -> tuple[Sample, ...]:
     is_repeated = operator.deterministic and dtype == operator.dtypes[0]
-    return _of_group(FORWARD)(operator, dtype)[:_REPEATED] if is_repeated else ()
+    return _of_group(FORWARD)(operator, dtype)[:4] if is_repeated else ()
 
 
 def _exact(operator: Operator, dtype: str) -> tuple[Sample, ...]:

@@ -131,14 +131,11 @@ def _copied(layout: calling.Layout) -> Callable[[torch.Tensor], torch.Tensor]:
 #: A device's results, and the CPU's.
 Pair: TypeAlias = tuple[Tensors, Tensors]
 
-#: Of this many calls, the digests of one are kept.
-_DIGEST_EVERY = 3
-#: Of this many calls, all but one run backward as well; of so many, one follows the same call in another dtype.
-_FORWARD_ALONE_EVERY, _OTHER_DTYPE_EVERY = 3, 9
-#: Attempts to shrink a failing call.
-ATTEMPTS = 60
-#: Of so many calls, wrong results are judged as well, if the case plants canaries.
-_PLANTED = 2
+#: Of so many calls the digests of one are kept, all but one run backward as well, and one follows the same call in
+#: another dtype.
+_DIGEST_EVERY, _FORWARD_ALONE_EVERY, _OTHER_DTYPE_EVERY = 3, 3, 9
+#: Attempts to shrink a failing call; the calls whose wrong results are judged as well, if the case plants canaries.
+ATTEMPTS, _PLANTED = 60, 2
 
 
 class WrongCall(Disagreement):

@@ -165,10 +165,6 @@ def _one_index(sample: Sample) -> str:
 PLACES: tuple[Callable[[Sample], str], ...] = (_everywhere, _run, _slices, _box, _every, _one_index)
 
 
-#: Bits of the significand of each dtype, by torch's names.
-DIGITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
-
-
 def causes(actual: Floats, expected: Floats, dtype: str) -> Iterator[str]:
     """Yield the usual causes of a result's wrong values, most specific first."""
     if not np.issubdtype(actual.dtype, np.number):
@@ -275,7 +271,7 @@ def formula_of(x: Floats, actual: Floats, expected: Floats) -> str:
 
 def _by_digits(ours: Floats, theirs: Floats, dtype: str) -> str:
     """Judge by the size of the relative error, or by low bits that are all zero."""
-    digits = DIGITS.get(dtype, 24)
+    digits = {"float64": 53, "float16": 11, "bfloat16": 8}.get(dtype, 24)  # bits of the significand
     some = ours[ours != 0][:4096]
     if some.size >= 16:
         used = np.bitwise_or.reduce((np.abs(np.frexp(some)[0]) * 2.0**53).astype(np.int64))

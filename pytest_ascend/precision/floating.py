@@ -167,10 +167,6 @@ class Tally:
         }
 
 
-#: The least share that a second device without any counts as.
-_FROM_NOTHING = 10_000.0
-
-
 def ratio(numbers: Numbers, _form: Format) -> Published:
     """The device's errors over those of a second device, each of which counts as at least the floor.
 
@@ -193,7 +189,7 @@ def ratio(numbers: Numbers, _form: Format) -> Published:
             if key != "small":
                 value = mine / max(its, numbers["floor"])
             else:
-                value = mine / its if its else _FROM_NOTHING if mine else 1.0
+                value = mine / its if its else 10_000.0 if mine else 1.0  # as of the least share
             rule = f"{title}, as a multiple of the second device's"
             found.append(Finding(rule=rule, value=value, limit=numbers[key]))
         return max(found, key=lambda each: each.used)
@@ -404,12 +400,9 @@ def _worst(tensors: Sequence[torch.Tensor], place: int) -> Worst | None:
     if place < 0:
         return None
     index = index_of(place, tensors[0].shape)
-    ours, theirs = (f"{each[index].item():.{SHOWN_DIGITS.get(each.dtype, 6)}g}" for each in tensors[:2])
+    digits = {torch.float64: 17, torch.float32: 9}  # that distinguish neighbouring values; six for shorter formats
+    ours, theirs = (f"{each[index].item():.{digits.get(each.dtype, 6)}g}" for each in tensors[:2])
     return Worst(index=index, actual=ours, expected=theirs)
-
-
-#: Digits that distinguish neighbouring values; six for shorter formats.
-SHOWN_DIGITS = {torch.float64: 17, torch.float32: 9}
 
 
 class Figures(Mapping[str, float]):

@@ -196,10 +196,6 @@ Gradients: TypeAlias = dict[str, Tensor]
 
 #: Modules whose results are random while they train.
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
-#: A cell of a closure without a value.
-_EMPTY = CellType()
-#: Why gradients of a module are not judged.
-LEAKED = "gradients not judged: a tensor leaves it by another way than its output"
 
 
 def layers(
@@ -312,7 +308,8 @@ class ModuleCopies:
             return replace(layer, note="draws random numbers, others on each device: not judged")
         note = "has parts" if self.has_parts(call) else ""
         if any(leak.spot is None and leak.gradient is not None for leak in call.leaks):
-            note, found = f"{note}; {LEAKED}".lstrip("; "), {}
+            said = "gradients not judged: a tensor leaves it by another way than its output"
+            note, found = f"{note}; {said}".lstrip("; "), {}
         if canaries and forward.agrees:
             canaries.plant(call.output, lambda wrong: forward_of(wrong).agrees, (call.args, call.kwargs))
         if canaries and found and backward.agrees:
@@ -370,7 +367,7 @@ def _keeps_tensors(function: Any, depth: int = 0) -> bool:
     """
     if not isinstance(function, FunctionType):
         return depth > 0 and isinstance(getattr(function, "__self__", function), nn.Module | Tensor)
-    cells = [each.cell_contents for each in function.__closure__ or () if each != _EMPTY]
+    cells = [each.cell_contents for each in function.__closure__ or () if each != CellType()]  # which has no value
     named = [function.__globals__.get(name) for name in function.__code__.co_names]
     if any(isinstance(getattr(each, "__self__", each), nn.Module) for each in named):
         return True
