@@ -136,9 +136,8 @@ class Canaries:
                     least = 2.0**-18 if kind == "half precision" else LEAST  # as small as roundings of another format
                     if wrong is not None and is_wrong(wrong, tensor, least):
                         self.planted[0] += 1
-                        if kind not in self.accepted and accepts(
-                            _filled(right, [*found[:at], wrong, *found[at + 1 :]])
-                        ):
+                        whole = _filled(right, [*found[:at], wrong, *found[at + 1 :]])
+                        if kind not in self.accepted and accepts(whole):
                             self.accepted.append(kind)
                         break
             _last.update(((found[place].shape, found[place].dtype), found[place]) for place in places[:64])
