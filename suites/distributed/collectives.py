@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pytest_ascend.distributed.rank import Place
+from pytest_ascend.distributed.ranks import Place
 
 from ..runtime.rows import deterministic
 from . import REDUCTIONS

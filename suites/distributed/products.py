@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pytest_ascend.distributed.rank import Place
+from pytest_ascend.distributed.ranks import Place
 
 T = torch.Tensor
 #: A result in float64, and its allowed error.

@@ -15,8 +15,7 @@ import torch.distributed as dist
 from torch.utils.data import DistributedSampler
 
 from pytest_ascend.device import Device
-from pytest_ascend.distributed.rank import Place
-from pytest_ascend.distributed.ranks import RankFailed, Ranks
+from pytest_ascend.distributed.ranks import Place, RankFailed, Ranks
 from pytest_ascend.records.case import Case, Measure
 
 from . import DATA, FAILURE, REFUSAL

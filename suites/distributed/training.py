@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from pytest_ascend.distributed.rank import Place
+from pytest_ascend.distributed.ranks import Place
 
 T = torch.Tensor
 

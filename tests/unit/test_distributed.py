@@ -16,8 +16,7 @@ import torch
 
 from pytest_ascend.distributed import finding
 from pytest_ascend.distributed.commands import page_html, read, terminal_lines
-from pytest_ascend.distributed.rank import Place
-from pytest_ascend.distributed.ranks import RankFailed, Ranks
+from pytest_ascend.distributed.ranks import Place, RankFailed, Ranks
 from pytest_ascend.distributed.recorder import fingerprint
 from pytest_ascend.emulator.faults import check
 from pytest_ascend.errors import UsageError

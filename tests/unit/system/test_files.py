@@ -114,7 +114,7 @@ OWN = {
     "isolation/cards.py",
     # What their own processes said, and /proc.
     *("upstream/child.py", "upstream/running.py", "certificate/rerun.py", "plugin/worker.py", "system/programs.py"),
-    *("distributed/rank.py", "distributed/ranks.py", "distributed/recorder.py"),
+    *("distributed/ranks.py", "distributed/recorder.py"),
 }
 
 
