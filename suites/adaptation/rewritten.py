@@ -9,7 +9,6 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
@@ -147,17 +146,10 @@ class RewrittenViT(nn.Module):
         return logits
 
 
-class PlantedMistake(NamedTuple):
-    """A change that breaks the model, and the module in its last block ("": itself) in which it begins."""
-
-    change: Callable[[nn.Module], None]
-    where: str
-
-
-#: Typical mistakes. The mask is between the projections, and dropout has no counterpart in the original: the module
-#: around each shows it.
-SLIPS: Mapping[str, PlantedMistake] = {
-    "tanh-gelu": PlantedMistake(lambda block: block.add_module("act", TanhGelu()), "act"),
-    "causal-mask": PlantedMistake(lambda block: setattr(block.get_submodule("attend"), "causal", True), "attend"),
-    "active-dropout": PlantedMistake(lambda block: block.add_module("drop", nn.Dropout(0.1).train()), ""),
+#: Typical mistakes: a change that breaks the model's last block, and the module in it ("": itself) in which it begins.
+#: The mask is between the projections, and dropout has no counterpart in the original: the module around each shows it.
+SLIPS: Mapping[str, tuple[Callable[[nn.Module], None], str]] = {
+    "tanh-gelu": (lambda block: block.add_module("act", TanhGelu()), "act"),
+    "causal-mask": (lambda block: setattr(block.get_submodule("attend"), "causal", True), "attend"),
+    "active-dropout": (lambda block: block.add_module("drop", nn.Dropout(0.1).train()), ""),
 }

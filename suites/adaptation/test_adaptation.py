@@ -97,18 +97,18 @@ def test_separate_projections(case: Case, precision_compare: PrecisionCompare) -
 @pytest.mark.ascend_cases("adaptation", *SLIPS)
 def test_slip(case: Case, npu_device: torch.device, ascend_measure: Measure) -> None:
     """A changed model has to be recognised, from the module on where the change begins."""
-    of, slip = ORIGINALS["small-vit"], SLIPS[case.property]
+    of, (change, where) = ORIGINALS["small-vit"], SLIPS[case.property]
     original = of.make().eval()
     model = RewrittenViT(of, original).eval()
     last = f"blocks.{of.depth - 1}"
-    slip.change(model.get_submodule(last))
+    change(model.get_submodule(last))
     torch.manual_seed(0)  # for dropout
     with cann_formulas(on_device=True):  # CANN's GELU is by tanh, which would be seen before the slip
         report = precision.models(model, original, of.input(), names=of.names, device=npu_device)
     assert report.first is not None, f"a model with {case.property} was taken for its original"
     ascend_measure("output_error", report.layers[-1].output_error)
     ascend_measure("first_wrong_layer", [layer.label for layer in report.layers].index(report.first.label))
-    begins = f"{last}.{slip.where}".rstrip(".")
+    begins = f"{last}.{where}".rstrip(".")
     expected = f"{begins} = {of.names[begins]}"
     assert report.first.label == expected, f"begins in {expected}, seen first in:\n" + "\n".join(report.explain())
 

@@ -187,7 +187,7 @@ def test_input_pipeline(npu_device: torch.device, _ascend_device: Device, ascend
     rates = {}
     for workers, pinned, ahead, batch in PIPELINES:
         start, count = time.perf_counter(), 0
-        for images in work.samples_to(npu_device, SAMPLES, workers, pinned, ahead, batch):
+        for images in work.loaded(npu_device, SAMPLES, workers, pinned, ahead, batch):
             count += len(images)
         _ascend_device.synchronize()
         assert count == SAMPLES

@@ -58,9 +58,7 @@ def stepped(kind: Callable[..., torch.optim.Optimizer], way: str, device: torch.
 PIPELINES = ((0, False, 2, 16), (0, False, 2, 64), (2, False, 2, 16), (2, False, 4, 64), (2, True, 2, 64))
 
 
-def samples_to(
-    device: torch.device, count: int, workers: int, pinned: bool, ahead: int, batch: int
-) -> Iterator[Tensor]:
+def loaded(device: torch.device, count: int, workers: int, pinned: bool, ahead: int, batch: int) -> Iterator[Tensor]:
     data, factor = TensorDataset(torch.ones(count, 3, 64, 64)), ahead if workers else None
     for (each,) in DataLoader(data, batch, num_workers=workers, pin_memory=pinned, prefetch_factor=factor):
         yield each.to(device, non_blocking=pinned)

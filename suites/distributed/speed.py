@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -216,14 +216,14 @@ def _parallel(place: Place, rung: str, model: nn.Module, group: Any) -> nn.Modul
 
 # --- figures ---
 
+Figures: TypeAlias = Iterator[tuple[str, float | list[float]]]
+
 
 def slowest(by_rank: Sequence[Sequence[float]]) -> float:
     return float(median(max(each) for each in zip(*by_rank, strict=True)))
 
 
-def figures_of_collective(
-    how: str, sizes: Sequence[int], by_rank: Sequence[Sequence[Sequence[float]]]
-) -> Iterator[tuple[str, float | list[float]]]:
+def figures_of_collective(how: str, sizes: Sequence[int], by_rank: Sequence[Sequence[Sequence[float]]]) -> Figures:
     seconds = [slowest(each) for each in zip(*by_rank, strict=True)]
     rates = [size / each * 1e-9 for size, each in zip(sizes, seconds, strict=True)]
     on_bus = [BUS[how](len(by_rank)) * each for each in rates]
@@ -236,9 +236,7 @@ def figures_of_collective(
     yield "bus_bandwidth_gb_per_s", max(on_bus)
 
 
-def figures_of_steps(
-    ranks: Sequence[Mapping[str, Sequence[Any]]], batch: int
-) -> Iterator[tuple[str, float | list[float]]]:
+def figures_of_steps(ranks: Sequence[Mapping[str, Sequence[Any]]], batch: int) -> Figures:
     """Yield the measurements of a training step; each card has its own batch, so that perfect scaling takes no time."""
     used = counts(len(ranks))
     seconds, silent = (

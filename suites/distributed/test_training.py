@@ -27,12 +27,12 @@ Known: TypeAlias = Callable[[torch.dtype], dict[str, T]]
 
 #: Kind of training -> the function that ranks run, and its arguments, the model first.
 PARALLEL: Mapping[str, tuple[Callable[..., Any], str, dict[str, Any]]] = {
-    "ddp": (training.data_parallel, "perceptron", {}),
-    "ddp-accumulation": (training.data_parallel, "perceptron", {"micro": 2}),
-    "ddp-unused-parameters": (training.data_parallel, "unused", {}),
-    "ddp-fp16-hook": (training.data_parallel, "perceptron", {"hook": "fp16_compress_hook"}),
-    "ddp-clipping": (training.data_parallel, "perceptron", {"clip": True}),
-    "sync-batch-norm": (training.data_parallel, "convolution", {"sync": True}),
+    "ddp": (training.by_ddp, "perceptron", {}),
+    "ddp-accumulation": (training.by_ddp, "perceptron", {"micro": 2}),
+    "ddp-unused-parameters": (training.by_ddp, "unused", {}),
+    "ddp-fp16-hook": (training.by_ddp, "perceptron", {"hook": "fp16_compress_hook"}),
+    "ddp-clipping": (training.by_ddp, "perceptron", {"clip": True}),
+    "sync-batch-norm": (training.by_ddp, "convolution", {"sync": True}),
     "zero": (training.zero, "perceptron", {}),
     "fsdp1": (training.fully_sharded_1, "perceptron", {}),
     "fsdp2": (training.fully_sharded_2, "perceptron", {}),
@@ -115,9 +115,8 @@ def _gradients(dtype: torch.dtype) -> dict[str, T]:
     model, (x, y) = training.make("perceptron").to(dtype), (each.to(dtype) for each in training.inputs("perceptron"))
     loss = nn.functional.mse_loss(model(x), y)
     loss.backward()  # type: ignore[no-untyped-call]
-    return {"loss": loss.detach().double()} | {
-        f"gradient {n}": p.grad for n, p in model.named_parameters() if p.grad is not None
-    }
+    gradients = {f"gradient {n}": p.grad for n, p in model.named_parameters() if p.grad is not None}
+    return {"loss": loss.detach().double()} | gradients
 
 
 def _experts(ranks: Ranks, count: int, _: Path) -> tuple[dict[str, T], Known]:

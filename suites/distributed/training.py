@@ -164,9 +164,7 @@ def trained(
     return {name.replace("module.", ""): each for name, each in told.items()}
 
 
-def data_parallel(
-    place: Place, name: str, clip: bool = False, micro: int = 1, hook: str = "", sync: bool = False
-) -> Any:
+def by_ddp(place: Place, name: str, clip: bool = False, micro: int = 1, hook: str = "", sync: bool = False) -> Any:
     model = make(name).to(place.device)
     if sync:
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from torch import Tensor
 from .workloads import Same, numbers
 
 _torch: Any = torch  # with torch.npu, which torch_npu adds
+Named: TypeAlias = dict[str, Tensor]
 SIZES = (4, 2, 1)
 LAYERS, HEADS, DEPTH, VOCABULARY = 2, 2, 64, 32
 #: Rows of padding begin with NaN, which must reach nothing.
@@ -99,15 +100,13 @@ class Server:
         shape = (PAGES, PAGE, width)
         return [tuple(torch.zeros(shape, device=self.device, dtype=HALF) for _ in "kv") for _ in range(layers)]  # type: ignore[misc]
 
-    def new_buffers(self, size: int) -> dict[str, Tensor]:
+    def new_buffers(self, size: int) -> Named:
         names = ("tokens", "positions", "slots")
         integers = {name: torch.zeros(size, dtype=torch.int64, device=self.device) for name in names}
         tables = torch.zeros(size, OF_REQUEST, dtype=torch.int32, device=self.device)
         return {**integers, "tables": tables, "valid": torch.zeros(size, 1, device=self.device)}
 
-    def forward(
-        self, size: int, inputs: dict[str, Tensor], lengths: list[int], cache: Any, made: Captured | None
-    ) -> dict[str, Tensor]:
+    def forward(self, size: int, inputs: Named, lengths: list[int], cache: Any, made: Captured | None) -> Named:
         """Compute a step for all rows; while a graph is captured, each attention is a task group of it."""
         given = {name: each[:size] for name, each in inputs.items()}
         valid = given["valid"] > 0
@@ -179,7 +178,7 @@ class Server:
             for event in made.events:
                 event.record(self.updating)
 
-    def step(self, batch: Batch) -> dict[str, Tensor]:
+    def step(self, batch: Batch) -> Named:
         made = self.graphs[len(batch.tokens)]
         self.write(batch)
         made.graph.replay()

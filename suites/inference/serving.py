@@ -19,7 +19,7 @@ from pytest_ascend.run import inputs
 
 from ..graphs.server import HALF, Captured, Request, Server, attend, batch_of
 from .decoders import Architecture, Run, angles, layers, weights
-from .ways import CPU, cast, continuation, last_places, moved
+from .ways import CPU, States, cast, continuation, last_places, moved
 
 ARCH = Architecture(width=128, heads=4, kv_heads=2, size=64, rotated=64, inner=128, yarn=4.0)
 #: Step at which each request comes, tokens of its prompt, and tokens that it is given; tokens of a chunk.
@@ -34,7 +34,7 @@ class Text(Request):
 
     wanted: int
     done: int = 0
-    made: list[dict[str, Tensor]] = field(default_factory=list)
+    made: list[States] = field(default_factory=list)
 
 
 class FusedRun(Run):
@@ -56,9 +56,7 @@ class Decoding(Server):
         self.causal = torch.ones(CAUSAL, CAUSAL, dtype=torch.bool, device=device).triu(1)
         self.spans: list[int] = []
 
-    def forward(
-        self, size: int, inputs: dict[str, Tensor], lengths: list[int], cache: Any, made: Captured | None
-    ) -> dict[str, Tensor]:
+    def forward(self, size: int, inputs: States, lengths: list[int], cache: Any, made: Captured | None) -> States:
         given = {name: each[:size] for name, each in inputs.items()}
         positions, numbers = given["positions"][None], iter(range(len(ARCH.mixers)))
 
@@ -130,6 +128,6 @@ def served(device: torch.device, kind: type[Decoding] = Decoding) -> Generation:
     return Generation(actual, exact, runs, torch.nn.Identity())
 
 
-def _alone(texts: list[Text], new: int, given: dict[str, Tensor]) -> Continuation:
+def _alone(texts: list[Text], new: int, given: States) -> Continuation:
     rows = [text.tokens[: length + new - 1] for text, (_, length, _) in zip(texts, REQUESTS, strict=True)]
     return continuation([last_places(ARCH, given, torch.tensor([row], device=CPU), new) for row in rows])
