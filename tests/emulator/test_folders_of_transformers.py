@@ -135,6 +135,7 @@ FAULTS: dict[Any, tuple[str, str, str]] = {
 }
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda each: each.__name__)
 def test_a_fault_is_found_with_its_layer(fault: Any, experts: TargetModel, monkeypatch: pytest.MonkeyPatch) -> None:
     code = pytest.importorskip("transformers.models.qwen3_moe.modeling_qwen3_moe")

@@ -154,6 +154,7 @@ def test_experts_under_autocast(precision_compare):
 """
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_models_that_a_chip_computes_in_an_order_of_its_own_are_not_accused(
     ascend_apart: Run, pytester: pytest.Pytester, seed: int

@@ -86,6 +86,7 @@ def test_each_cause_of_a_fix_is_planted() -> None:
     assert CAUSES.keys() == SERVERS.keys()
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("line", RIGHT)
 def test_right_devices_of_any_numerics_are_not_accused(line: str) -> None:
     assert told()[line] == "agrees"

@@ -56,7 +56,7 @@ class Format:
     def nearest(self, x: T) -> T:
         """Return the codes of the nearest numbers, of two the even one; the largest beyond; +NaN or 0 for NaN."""
         middles = (self.magnitudes[1:] + self.magnitudes[:-1]) / 2
-        size = x.double().abs()
+        size = x.double().abs().contiguous()  # bucketize warns of other strides
         code = torch.bucketize(size, middles)
         code = code + (code < len(middles)) * (size == middles[code.clamp(max=len(middles) - 1)]) * (code % 2)
         sign = torch.signbit(x).long() << (self.exponent + self.mantissa)
