@@ -185,9 +185,9 @@ def _timed(place: Place, name: str, rung: str, size: Size, group: Any) -> list[f
     return found[WARM:]
 
 
-def done(_: object, bucket: Any) -> torch.futures.Future[T]:
+def _done(result: T) -> torch.futures.Future[T]:
     made: torch.futures.Future[T] = torch.futures.Future()
-    made.set_result(bucket.buffer())
+    made.set_result(result)
     return made
 
 
@@ -197,7 +197,8 @@ def _parallel(place: Place, rung: str, model: nn.Module, group: Any) -> nn.Modul
         wrapped = nn.parallel.DistributedDataParallel(model, device_ids=ids, process_group=group)
         if "fake" in dist.get_backend(group):
             # DDP needs a result, which collectives that do nothing lack: the bucket itself.
-            wrapped.register_comm_hook(None, done)
+            # It refuses a hook whose annotations are text, as those of this module are.
+            wrapped.register_comm_hook(None, lambda _, bucket: _done(bucket.buffer()))
         return wrapped
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard

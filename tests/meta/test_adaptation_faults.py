@@ -197,8 +197,8 @@ def heads_interleaved(model: nn.Module) -> None:
         (move_a_weight, "blocks.1.up = layers.1.mlp.0"),
         (heads_interleaved, "blocks.0.attend = layers.0.attention"),
         *(
-            (lambda model, slip=slip: slip.change(model.blocks[-1]), f"blocks.1.{slip.where}".rstrip(".") + " = ")
-            for slip in SLIPS.values()
+            (lambda model, change=change: change(model.blocks[-1]), f"blocks.1.{where}".rstrip(".") + " = ")
+            for change, where in SLIPS.values()
         ),
     ],
 )

@@ -92,7 +92,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: True)
     monkeypatch.setattr(emulator, "activate", lambda: noted.append("emulated"))
-    monkeypatch.setattr(npu, "load", lambda: noted.append("torch_npu"))
+    monkeypatch.setattr(npu.Npu, "load", lambda _: noted.append("torch_npu"))
     return noted
 
 
@@ -119,7 +119,7 @@ def test_without_torch_npu_there_is_nothing_to_count(calls: list[str], monkeypat
 
 
 def _raising(error: Exception) -> Any:
-    def load() -> None:
+    def load(*_: object) -> None:
         raise error
 
     return load
@@ -128,7 +128,7 @@ def _raising(error: Exception) -> Any:
 def test_a_torch_npu_that_does_not_load_is_named_with_the_way_out(
     calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(npu, "load", _raising(ImportError("libhccl.so: cannot open shared object file")))
+    monkeypatch.setattr(npu.Npu, "load", _raising(ImportError("libhccl.so: cannot open shared object file")))
     with pytest.raises(DeviceUnavailable, match=r"ImportError: libhccl\.so[^\n]*\n  hint: .*--emulated"):
         census.bring_up(look=lambda: ASCEND)
 
