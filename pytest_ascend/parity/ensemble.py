@@ -95,14 +95,19 @@ def reference(
     return Reference(exact, tuple(reference_runs))
 
 
-def move(model: nn.Module, key: str, by: int = 1) -> nn.Module:
-    """Move every weight by -1, 0 or 1 times ``by`` units in the last place, chosen by ``key``; return the model."""
+def move(model: nn.Module, key: str, by: int = 1, *, numbers: str = "parity") -> nn.Module:
+    """Move every weight by -1, 0 or 1 times ``by`` units in the last place, chosen by ``key``; return the model.
+
+    A backward-stable implementation returns the exact result for slightly different weights. Results of several such
+    moves show the effect on gradients when rounding pushes a value across the kink of a ReLU. Under autocast, ``by``
+    has to be so large that some weights round to a neighbouring value. ``numbers`` are the random ones that are drawn.
+    """
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if not parameter.is_floating_point() or parameter.element_size() == 1:
                 continue
             bits = INTEGERS[parameter.element_size()]  # in which one unit in the last place is 1
-            step = inputs.integers(f"parity/{key}/{name}", tuple(parameter.shape), low=-1, high=2).to(bits)
+            step = inputs.integers(f"{numbers}/{key}/{name}", tuple(parameter.shape), low=-1, high=2).to(bits)
             step[parameter == 0] = 0  # zero has no neighbouring bit patterns
             changed = parameter.detach().clone()
             changed.view(bits).add_(step * by)

@@ -8,14 +8,13 @@ from contextlib import AbstractContextManager
 from functools import cache, partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pytest_ascend.golden import GoldenRecipe, GoldenStore
-from pytest_ascend.parity.ensemble import channels_last
+from pytest_ascend.parity.ensemble import channels_last, move
 from pytest_ascend.precision import Samples
 from pytest_ascend.precision.orders import other_order
 from pytest_ascend.precision.stand_ins import without_onednn
-from pytest_ascend.run import inputs
 
 from . import RUNS
 from .computation import MODELS, MODES, Observed, Prepare, as_it_is, forward, train
@@ -26,23 +25,8 @@ KEPT_WAYS = 3
 
 
 def moved(key: str, by: int = 1) -> Prepare:
-    """Move every weight by -1, 0 or 1 times ``by`` units in the last place of float32.
-
-    A backward-stable implementation returns the exact result for slightly different weights. Results of several such
-    moves show the effect on gradients when rounding pushes a value across the kink of a ReLU. Under autocast, ``by``
-    has to be so large that some weights round to a neighbouring value.
-    """
-
-    def prepare(model: nn.Module) -> nn.Module:
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                step = inputs.integers(f"models/{key}/{name}", parameter.shape, low=-1, high=2).to(torch.int32)
-                step[parameter == 0] = 0  # zero has no neighbouring bit patterns
-                bits = parameter.view(torch.int32)
-                bits += step * by
-        return model
-
-    return prepare
+    """Move every weight of a model as ``move`` does, by the numbers with which the goldens were made."""
+    return partial(move, key=key, by=by, numbers="models")
 
 
 def unfused_attention() -> AbstractContextManager[None]:
