@@ -165,7 +165,7 @@ def strict_json(
 
 
 def _whole(digits: str) -> int:
-    if len(digits) > DIGITS_LIMIT:
+    if len(digits.lstrip("-")) > DIGITS_LIMIT:
         raise ValueError(f"a number of {len(digits)} digits")
     return int(digits)
 

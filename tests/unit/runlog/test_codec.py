@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_ascend.runlog import codec
@@ -19,6 +19,7 @@ TREES = st.recursive(
 
 
 @given(TREES)
+@example([10**19, -(10**19), 2**64 - 1, -(2**63)])
 def test_what_was_written_is_read_back(tree):
     assert repr(codec.loads(codec.dumps(tree))) == repr(tree)
 
