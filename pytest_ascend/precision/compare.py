@@ -187,7 +187,7 @@ def _judge_numbers(leaf: Leaf, request: Request, beside: str) -> Verdict:
     reference_runs = [as_tensor(each, f"reference run {leaf.path}", number) for each in leaf.reference_runs]
     number = reference_runs[0].dtype if reference_runs and reference_runs[0].is_floating_point() else number
     actual = as_tensor(leaf.actual, leaf.path, number)
-    wrong = list(differences(actual, expected, reference_runs, request, leaf.actual))
+    wrong = list(differences(actual, expected, reference_runs, request, leaf.actual, leaf.expected))
     if wrong:
         return _refused(leaf.path, wrong, request)
     for one in reference_runs:
@@ -269,7 +269,9 @@ def judge_exact(path: str, tensors: Sequence[torch.Tensor], standard: Standard) 
     """
     parts: list[tuple[Floats, Floats, Floats]] = []
     unequal, start = 0, 0
-    for ours, theirs, *others in pieces(tensors, CHUNK):
+    # Numpy has none of the shorter formats without a model of their own: their bits are compared.
+    plain = [each.view(torch.uint8) if each.dtype.is_floating_point else each for each in tensors]
+    for ours, theirs, *others in pieces(plain, CHUNK):
         wrong = ours != theirs
         for each in others:
             wrong &= ours != each

@@ -90,7 +90,7 @@ def standard_of(name: str | Standard | None) -> Standard:
     if isinstance(name, Standard):
         return name
     wanted = DEFAULT if name is None else name
-    found = STANDARDS.get(wanted) or next((row for row in reversed(_ROWS) if row.name == wanted), None)
+    found = next((row for row in reversed(_ROWS) if wanted in (row.label, row.name)), None)
     if found is None:
         raise UsageError(f"there is no standard {wanted!r}", hint=choice(str(wanted), STANDARDS))
     return found
@@ -147,7 +147,9 @@ def as_tensor(value: Any, path: str, number: torch.dtype | None = None) -> torch
     if isinstance(value, np.ndarray | np.generic):
         with contextlib.suppress(TypeError), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # it is only read
-            return torch.from_numpy(np.asarray(value))
+            array = np.asarray(value)
+            array = array.astype(array.dtype.newbyteorder("="), copy=min(array.strides, default=0) < 0)
+            return torch.from_numpy(array)  # which takes neither foreign bytes nor negative strides
     hint = "give tensors, arrays, numbers, or structures of these"
     raise UsageError(f"{path} is {kind(value)}, which holds no numbers that can be compared", hint=hint)
 
@@ -157,9 +159,9 @@ _KINDS = dict.fromkeys(FORMATS, "floating") | dict.fromkeys(REAL_PARTS, "complex
 
 
 def differences(
-    actual: torch.Tensor, expected: torch.Tensor, reference_runs: Sequence[torch.Tensor], promise: Request, source: Any
+    actual: torch.Tensor, expected: torch.Tensor, reference_runs: Sequence[torch.Tensor], promise: Request, *given: Any
 ) -> Iterator[str]:
-    """Yield what is wrong with the attributes of ``actual``; ``source`` is the original value.
+    """Yield what is wrong with the attributes of ``actual``; ``given`` are the original values of it and ``expected``.
 
     Beside a float64 reference any floating dtype is right, unless one is promised or reference runs have one.
     """
@@ -185,9 +187,12 @@ def differences(
         stride = expected.stride() if promise.stride is True else _checked(promise.stride, actual)
         if significant(actual.shape, actual.stride()) != significant(actual.shape, stride):
             yield f"stride: expected {stride}, got {actual.stride()}"
-    given = getattr(source, "requires_grad", False)
-    if promise.requires_grad is not None and given != promise.requires_grad:
-        yield f"requires_grad: expected {promise.requires_grad}, got {given}"
+    asks = getattr(given[0], "requires_grad", False)
+    if promise.requires_grad is not None and asks != promise.requires_grad:
+        yield f"requires_grad: expected {promise.requires_grad}, got {asks}"
+    quantized = [each.dequantize() for each in given if getattr(each, "is_quantized", False)]
+    if len(quantized) == 2 and torch.equal(actual, expected) and not torch.equal(*quantized):
+        yield "quantization: the integers are equal, but their scales or zero points differ"
 
 
 def _checked(stride: Any, actual: torch.Tensor) -> tuple[int, ...]:

@@ -128,6 +128,23 @@ def test_numbers_and_arrays_are_compared_as_well():
     assert not compare(0.11, 0.1).agrees
     assert compare(np.float32(0.1), np.array(0.1, dtype=np.float32)).agrees
     assert not compare(3, 4).agrees
+    for stored in (np.arange(3.0)[::-1], np.arange(3.0)[::-1].astype(">f4")):
+        assert compare(torch.tensor([2.0, 1.0, 0.0]), stored).agrees
+        assert compare(stored, torch.tensor([2.0, 1.0, 0.0]).double()).agrees
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fnuz", "float8_e8m0fnu"])
+def test_formats_without_a_model_are_compared_bit_for_bit(name):
+    right = torch.tensor([1.0, 2.0, math.nan]).to(getattr(torch, name, torch.float8_e5m2fnuz))
+    assert compare(right, right.clone()).agrees
+    assert compare(right.roll(1), right).headline.startswith("3 of 3 elements differ")
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_quantized_tensors_of_equal_integers_and_other_scales_differ():
+    right = torch.quantize_per_tensor(torch.arange(6.0), 1.0, 0, torch.quint8)
+    assert compare(right, torch.quantize_per_tensor(torch.arange(6.0), 1.0, 0, torch.quint8)).agrees
+    assert "scales" in compare(right, torch.quantize_per_tensor(2 * torch.arange(6.0), 2.0, 0, torch.quint8)).headline
 
 
 def test_a_mapped_file_is_compared_without_loading_it_whole(tmp_path):
@@ -179,6 +196,7 @@ def test_threads_and_chunks_change_nothing():
         ({"scale": math.nan}, "scale is nan"),
         ({"standard": ""}, "no standard ''"),
         ({"standard": 3}, "no standard 3"),
+        ({"standard": ["binary"]}, "no standard ['binary']"),
         ({"limits": [1.0]}, "limits is [1.0]"),
         ({"limits": {"element_ulps": "1"}}, "element_ulps is '1'"),
         ({"limits": {"element_ulps": math.nan}}, "element_ulps is nan"),
