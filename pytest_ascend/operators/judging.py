@@ -34,7 +34,6 @@ PROPAGATED = 3.0
 #: Significand bits of the references' dtypes, and their allowed error, in units of the largest.
 _REFERENCE_BITS, _REFERENCE_ULPS = 64, 16.0
 
-
 #: So few results do not show how large their sums are on the way.
 FEW = 64
 

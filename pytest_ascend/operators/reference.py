@@ -220,7 +220,7 @@ BACKWARD = "backward"
 
 @dataclass(frozen=True, slots=True)
 class StoredGolden:
-    """The reference of an operator of the catalogue: its golden. Raises GoldenError as :func:`load` does."""
+    """The reference of an operator of the catalogue: its golden. Raises GoldenError as :func:`golden_of` does."""
 
     operator: Operator
     store: GoldenStore
@@ -234,7 +234,7 @@ class StoredGolden:
         if active() == "reference" or sample.group == EXACT:
             return Definition(self.operator).expect(sample, dtype, backward=backward)
         count = sum(values.wants_grad(getattr(torch, dtype)) for values in sample.values()) if backward else 0
-        return read(self.store, self.operator, dtype, BACKWARD if backward else "forward", sample, count)
+        return stored_results(self.store, self.operator, dtype, BACKWARD if backward else "forward", sample, count)
 
 
 def golden_id(operator: Operator) -> str:
@@ -242,7 +242,7 @@ def golden_id(operator: Operator) -> str:
     return f"ops/{operator.name}"
 
 
-def place(dtype: str, part: str, sample: Sample, position: int) -> str:
+def tensor_name(dtype: str, part: str, sample: Sample, position: int) -> str:
     """Return the name of one tensor: of its dtype, "forward" or "backward", sample, and output or input."""
     return f"{dtype}/{part}/{sample.name}/{position}"
 
@@ -253,17 +253,17 @@ def stored_samples(operator: Operator, dtype: str) -> tuple[Sample, ...]:
     return tuple({sample.name: sample for sample in found}.values())
 
 
-def description(operator: Operator, dtype: str) -> str:
+def inputs_hash(operator: Operator, dtype: str) -> str:
     """Return a hash of a golden's inputs: if it differs, the golden is of another catalogue."""
     said = repr([(each.name, each.args, dict(each.kwargs)) for each in stored_samples(operator, dtype)])
     return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
 @cache
-def load(store: GoldenStore, operator: Operator) -> Golden:
+def golden_of(store: GoldenStore, operator: Operator) -> Golden:
     """Read an operator's golden, once. Raises GoldenError if it is damaged, or made from other inputs."""
     golden = store.read(golden_id(operator))
-    stale = [each for each in operator.dtypes if golden.meta["inputs"].get(each) != description(operator, each)]
+    stale = [each for each in operator.dtypes if golden.meta["inputs"].get(each) != inputs_hash(operator, each)]
     if stale:
         raise GoldenError(
             f"the golden {golden.id!r} was made from other samples than the catalogue has now for {', '.join(stale)}",
@@ -273,15 +273,15 @@ def load(store: GoldenStore, operator: Operator) -> Golden:
     return golden
 
 
-def read(  # noqa: PLR0917
+def stored_results(  # noqa: PLR0917
     store: GoldenStore, operator: Operator, dtype: str, part: str, sample: Sample, count: int = 0
 ) -> Results:
     """Return the results of one call; ``count`` is their number if some may be None.
 
-    Raises GoldenError as :func:`load` does.
+    Raises GoldenError as :func:`golden_of` does.
     """
-    tensors = load(store, operator).tensors
-    names = (place(dtype, part, sample, position) for position in itertools.count())
+    tensors = golden_of(store, operator).tensors
+    names = (tensor_name(dtype, part, sample, position) for position in itertools.count())
     found = list(itertools.islice(names, count) if count else itertools.takewhile(tensors.__contains__, names))
     with unseen():
         expected, *runs = zip(*(_result(tensors, name) for name in found), strict=True) if found else [()] * _SIDES

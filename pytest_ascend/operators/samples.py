@@ -429,7 +429,7 @@ Source: TypeAlias = Values | StoredTensor | Variant
 #: Elements of a large tensor, and terms in the longest sum over any other.
 LONG, USUAL_TERMS = 512, 256
 
-#: What a sample tests; properties.py has the groups of each property.
+#: What a sample tests; operator.py has the groups of each property.
 FORWARD, SPECIAL, SHAPES, PROMOTION, LAYOUT = "forward", "special", "shapes", "promotion", "layout"
 #: Calls with one right result, whatever the order of their sums.
 EXACT = "exact"

@@ -170,7 +170,7 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
     The names are "size empty", "values sorted", "layout transposed", "way backward" ...; "arguments" counts the table's
     calls, each with its own arguments, that were used.
     """
-    reference, canaries = _sweep_of(target), compare.canaries
+    asked, canaries = _sweep_of(target), compare.canaries
     compare = replace(compare, note=partial(judging.note_shortly, compare.note), canaries=None)
     answered: list[tuple[Call, Pair]] = []
     varied: Counter[str] = Counter()
@@ -178,8 +178,8 @@ def run(target: Target, compare: PrecisionCompare) -> Counter[str]:
     doubtful: list[tuple[Call, Pair]] = []
     exact: list[tuple[judging.Joined, judging.Joined]] = []
     inputs, legal = "", 0
-    for number, each in enumerate(itertools.chain(reference.calls, reference.spare())):
-        if legal == len(reference.calls):
+    for number, each in enumerate(itertools.chain(asked.calls, asked.spare())):
+        if legal == len(asked.calls):
             break
         for call, pair in _answers(target, each):
             is_forward = not call.direction

@@ -2,7 +2,8 @@
 
 A backward-stable implementation returns the exact result for slightly different weights. So the CPU also computes
 from weights moved by an ulp. The drift of these results is what a correct device may differ by; it grows from step to
-step of a training as it does on the device.
+step of a training as it does on the device. A training that differs by more is run again, step by step, for the first
+quantity that does: fingerprints of all that is in it are compared.
 """
 
 from __future__ import annotations

@@ -50,7 +50,6 @@ def continued(
 ) -> Continuation:
     """Continue the prompts greedily with ``generate`` and its cache on a device, or with given ``tokens``."""
     code: Any = importlib.import_module("transformers")  # optional
-
     tensors = {name: each for name, each in inputs.items() if name != "labels" and isinstance(each, Tensor)}
     given = moved(device, next(model.parameters()).dtype, tensors)
     mask = given.get("attention_mask")

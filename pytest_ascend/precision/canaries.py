@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -126,23 +126,27 @@ class Canaries:
         """Judge wrong results in place of the device's right one, ``actual``, by ``accepts``: one of each kind."""
         with unseen():
             right = mapped(actual, lambda each: each.detach().cpu())
-            draw, found = random.Random(self.case), tensors_in(right)  # noqa: S311 - no secret
-            given = [each.detach().cpu() for each in tensors_in(inputs)]
-            places = [place for place, each in enumerate(found) if 0 < each.numel() <= _LARGEST]
-            for kind, make in CANARIES.items():
-                for at in draw.sample(places, len(places)):
-                    tensor, others = found[at], [each for place, each in enumerate(found) if place != at]
-                    wrong = make(_Place(tensor, given, others, draw))
-                    least = 2.0**-18 if kind == "half precision" else LEAST  # as small as roundings of another format
-                    if wrong is not None and is_wrong(wrong, tensor, least):
-                        self.planted[0] += 1
-                        whole = _filled(right, [*found[:at], wrong, *found[at + 1 :]])
-                        if kind not in self.accepted and accepts(whole):
-                            self.accepted.append(kind)
-                        break
-            _last.update(((found[place].shape, found[place].dtype), found[place]) for place in places[:64])
-            while len(_last) > 64:
-                del _last[next(iter(_last))]
+            for kind, wrong in self._altered(right, tensors_in(inputs)):
+                self.planted[0] += 1
+                if kind not in self.accepted and accepts(wrong):
+                    self.accepted.append(kind)
+
+    def _altered(self, right: Any, inputs: Sequence[Tensor]) -> Iterator[tuple[str, Any]]:
+        """Yield each kind of canary, with the right result that has it in one of its tensors."""
+        draw, tensors = random.Random(self.case), tensors_in(right)  # noqa: S311 - no secret
+        places = [place for place, each in enumerate(tensors) if 0 < each.numel() <= _LARGEST]
+        given = [each.detach().cpu() for each in inputs] if places else []
+        for kind, make in CANARIES.items():
+            for place in draw.sample(places, len(places)):
+                before, (tensor, *after) = tensors[:place], tensors[place:]
+                wrong = make(_Place(tensor, given, [*before, *after], draw))
+                least = 2.0**-18 if kind == "half precision" else LEAST  # as small as roundings of another format
+                if wrong is not None and is_wrong(wrong, tensor, least):
+                    yield kind, _filled(right, [*before, wrong, *after])
+                    break
+        _last.update(((tensors[place].shape, tensors[place].dtype), tensors[place]) for place in places[:64])
+        while len(_last) > 64:
+            del _last[next(iter(_last))]
 
 
 def _filled(structure: Any, tensors: Sequence[Tensor]) -> Any:

@@ -31,7 +31,6 @@ PARALLEL_FROM, THREADS = 1 << 21, min(4, os.cpu_count() or 1)
 #: Below this, every figure is computed in float64, whatever the inputs are.
 WIDE_UP_TO = 1 << 16
 
-
 #: Gets every chunk of finite pairs (float64), actual and expected, with the reference runs there, finite or not.
 Observer: TypeAlias = Callable[..., None]
 
@@ -61,27 +60,27 @@ def measure(
     work = work_dtype(tensors)
     size = CHUNK if work is torch.float32 else CHUNK // 2
 
-    def part(tensors: Sequence[torch.Tensor], start: int) -> Measurement:
+    def part(of: Sequence[torch.Tensor], start: int) -> Measurement:
         """Measure tensors whose first element is number ``start``, in chunks of ``size`` elements."""
-        beside, dense = [Sums(form, is_beside=True, block=block) for _ in tensors[2:]], None
+        beside, dense = [Sums(form, is_beside=True, block=block) for _ in reference_runs], None
         found = Measurement(Sums(form, block=block), beside, Nonfinite())
         with np.errstate(all="ignore"):
-            for chunk in pieces(tensors, size, work):
-                actual, expected, *reference_runs = chunk
-                if dense is None or dense.size != actual.numel():
-                    dense = Dense(actual.numel(), work)
-                is_finite = dense.add(found.actual, actual, expected, start)
+            for chunk in pieces(of, size, work):
+                ours, theirs, *runs = chunk
+                if dense is None or dense.size != ours.numel():
+                    dense = Dense(ours.numel(), work)
+                is_finite = dense.add(found.actual, ours, theirs, start)
                 if not is_finite:
                     arrays = [each.to(torch.float64).numpy() for each in chunk]
                     found.nonfinite.add(arrays[0], arrays[1], arrays[2:], form, start)
-                    _add_finite(found.actual, actual, expected, start)
+                    _add_finite(found.actual, ours, theirs, start)
                 if observer is not None:
-                    places = slice(None) if is_finite else _finite(actual, expected, form)
+                    places = slice(None) if is_finite else _finite(ours, theirs, form)
                     observer(*(each[places].to(torch.float64).numpy() for each in chunk))
-                for sums, values in zip(found.reference_runs, reference_runs, strict=True):
-                    if not dense.add(sums, values, expected, start):
-                        _add_finite(sums, values, expected, start)
-                start += actual.numel()
+                for sums, values in zip(found.reference_runs, runs, strict=True):
+                    if not dense.add(sums, values, theirs, start):
+                        _add_finite(sums, values, theirs, start)
+                start += ours.numel()
         return found
 
     length = actual.numel()

@@ -65,7 +65,6 @@ FORMATS: dict[torch.dtype, Format] = {
 #: The real dtype of each complex one.
 REAL_PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 
-
 #: Integers of the size of a number, by its bytes.
 INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

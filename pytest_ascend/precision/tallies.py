@@ -250,9 +250,10 @@ class Dense:
     """Adds chunks of ``size`` elements of one dtype (float32 or float64) to sums; used by one thread."""
 
     def __init__(self, size: int, dtype: torch.dtype) -> None:
-        self.size, self._word, self._is_exact = size, WORDS[dtype], size <= EXACT_UP_TO
-        #: Differences, errors, magnitudes of expected values, reciprocals of their ulp, and errors in ulp.
-        self._arrays = [torch.empty(size, dtype=dtype, device="cpu").numpy() for _ in range(5)]
+        self.size, self._word, self._keeps_each = size, WORDS[dtype], size <= EXACT_UP_TO
+        arrays = (torch.empty(size, dtype=dtype, device="cpu").numpy() for _ in range(5))
+        #: Signed errors, errors, magnitudes of expected values, reciprocals of their ulp, and errors in ulp.
+        self._difference, self._error, self._magnitude, self._inverse, self._ulps = arrays
         self._octaves, self._mask = np.empty(size, self._word.integer), np.empty(size, np.bool_)
 
     def add(self, sums: Sums, actual: Tensor, expected: Tensor, start: int) -> bool:
@@ -262,27 +263,26 @@ class Dense:
         """
         if not self.size:
             return True
-        difference, error, magnitude, *_ = self._arrays
-        np.subtract(actual.numpy(), expected.numpy(), out=difference)
-        np.abs(difference, out=error)
-        np.abs(expected.numpy(), out=magnitude)
-        lowest, highest = float(np.minimum.reduce(magnitude)), float(np.maximum.reduce(magnitude))
-        furthest = float(np.maximum.reduce(error))
+        np.subtract(actual.numpy(), expected.numpy(), out=self._difference)
+        np.abs(self._difference, out=self._error)
+        np.abs(expected.numpy(), out=self._magnitude)
+        lowest, highest = float(np.minimum.reduce(self._magnitude)), float(np.maximum.reduce(self._magnitude))
+        furthest = float(np.maximum.reduce(self._error))
         if not (furthest < math.inf and highest <= sums.format.largest):
             return False
         if furthest > sums.abs_max or sums.abs_argmax < 0:
-            sums.abs_max, sums.abs_argmax = furthest, start + int(error.argmax())
+            sums.abs_max, sums.abs_argmax = furthest, start + int(self._error.argmax())
         sums.count += self.size
         sums.expected_max = max(sums.expected_max, highest)
         self._octaves_and_inverse(sums.format, lowest)
-        if not self._is_exact:
+        if not self._keeps_each:
             self._note_beyond(sums, furthest, lowest)
         if sums.block:
             self._add_blocks(sums)
         square = _dot(expected.numpy(), expected.numpy())
         sums.expected_square_sum += square
         if furthest:
-            sums.square_sum += _dot(difference, difference)
+            sums.square_sum += _dot(self._difference, self._difference)
             if not sums.is_beside:
                 self._add_figures(sums, actual, expected, lowest)
             self._add_ulps(sums, expected)
@@ -290,19 +290,19 @@ class Dense:
             sums.actual_square_sum += square
             sums.product_sum += square
             sums.within = [each + self.size for each in sums.within]
-            self._add_spread(sums, None)
+            self._add_spread(sums, is_equal=True)
         return True
 
-    def _add_spread(self, sums: Sums, ulps: Floats | None) -> None:
+    def _add_spread(self, sums: Sums, *, is_equal: bool = False) -> None:
         """Add errors in ulp to the distribution: a few one by one, many by their bins."""
         word = self._word
-        if self._is_exact:
-            errors = np.zeros(self.size) if ulps is None else ulps.astype(np.float64)
+        if self._keeps_each:
+            errors = np.zeros(self.size) if is_equal else self._ulps.astype(np.float64)
             sums.spread.add(self._octaves.astype(np.int64) // BINS, errors)
-        elif ulps is None:
+        elif is_equal:
             sums.spread.count(torch.from_numpy(self._octaves))
         else:
-            keys = torch.from_numpy(ulps).clamp_(*SPREAD_RANGE).numpy().view(word.integer)
+            keys = torch.from_numpy(self._ulps).clamp_(*SPREAD_RANGE).numpy().view(word.integer)
             np.right_shift(keys, word.shift - 3, out=keys)
             keys -= (word.bias + LOWEST_ULP_EXPONENT) << 3
             keys += self._octaves
@@ -310,23 +310,22 @@ class Dense:
 
     def _note_beyond(self, sums: Sums, furthest: float, lowest: float) -> None:
         """Keep errors too large for the spread's bins: the expected value is then much smaller than the error."""
-        _, error, magnitude, inverse, _ = self._arrays
         bound = furthest * 2.0**sums.format.digits / BEYOND_ULPS
         if lowest < bound:
-            places = np.flatnonzero((magnitude < bound) & (error > 0))
-            errors, inverses = (each[places].astype(np.float64) for each in (error, inverse))
+            places = np.flatnonzero((self._magnitude < bound) & (self._error > 0))
+            errors, inverses = (each[places].astype(np.float64) for each in (self._error, self._inverse))
             ulps = errors * inverses * 2.0 ** (sums.format.digits - 2)
             sums.spread.note_beyond(self._octaves[places] // BINS, ulps)
 
     def _add_figures(self, sums: Sums, actual: Tensor, expected: Tensor, lowest: float) -> None:
         """Add what only the figures of a verdict need: products, and relative errors."""
-        _, error, magnitude, _, ratio = self._arrays
+        ratio = self._ulps  # which come last
         sums.actual_square_sum += _dot(actual.numpy(), actual.numpy())
         sums.product_sum += _dot(actual.numpy(), expected.numpy())
-        sums.abs_sum += float(torch.from_numpy(error).sum(dtype=torch.float64))
-        np.divide(error, magnitude, out=ratio)
+        sums.abs_sum += float(torch.from_numpy(self._error).sum(dtype=torch.float64))
+        np.divide(self._error, self._magnitude, out=ratio)
         if lowest == 0:
-            ratio[(magnitude == 0) & (error == 0)] = 0
+            ratio[(self._magnitude == 0) & (self._error == 0)] = 0
         largest = float(np.maximum.reduce(ratio))
         sums.rel_sum += float(torch.from_numpy(ratio).sum(dtype=torch.float64))
         sums.rel_max = max(sums.rel_max, largest)
@@ -338,8 +337,8 @@ class Dense:
 
     def _add_ulps(self, sums: Sums, expected: Tensor) -> None:
         """Add errors in ulp, signed and unsigned; the last step, since it overwrites the other arrays."""
-        signed, sign, _, inverse, ulps = self._arrays
-        np.multiply(signed, inverse, out=signed)
+        signed, sign, ulps = self._difference, self._error, self._ulps
+        np.multiply(signed, self._inverse, out=signed)
         np.multiply(signed, signed.dtype.type(2.0 ** (sums.format.digits - 2)), out=signed)
         np.abs(signed, out=ulps)
         sums.ulp_max = max(sums.ulp_max, float(np.maximum.reduce(ulps)))
@@ -348,7 +347,7 @@ class Dense:
         sums.upward_sum += float(torch.from_numpy(signed).clamp_(-1, 1).sum())
         np.sign(expected.numpy(), out=sign)
         sums.outward_sum += products(signed, sign)
-        self._add_spread(sums, ulps)
+        self._add_spread(sums)
 
     def _octaves_and_inverse(self, form: Format, lowest: float) -> None:
         """Compute, for each expected value, BINS times the number of its octave, and the reciprocal of its ulp.
@@ -356,7 +355,7 @@ class Dense:
         The latter is divided by ``2 ** (digits - 2)``, so that it stays finite for the smallest ulp.
         """
         word, raised = self._word, self._octaves
-        magnitude, inverse = (each.view(word.integer) for each in self._arrays[2:4])
+        magnitude, inverse = (each.view(word.integer) for each in (self._magnitude, self._inverse))
         np.bitwise_and(magnitude, word.exponent_bits, out=raised)
         bounded = raised
         if lowest < 2.0**form.emin:
@@ -370,9 +369,8 @@ class Dense:
         raised *= BINS
 
     def _add_blocks(self, sums: Sums) -> None:
-        _, error, _, inverse, ulps = self._arrays
-        np.divide(ulps.dtype.type(2.0 ** (2 - sums.format.digits)), inverse, out=ulps)
-        errors, roundings = (each.astype(np.float64) for each in (error, ulps))
+        np.divide(self._ulps.dtype.type(2.0 ** (2 - sums.format.digits)), self._inverse, out=self._ulps)
+        errors, roundings = (each.astype(np.float64) for each in (self._error, self._ulps))
         sums.blocks.append((mean_squares(errors, sums.block), mean_squares(roundings, sums.block)))
 
 

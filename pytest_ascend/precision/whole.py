@@ -74,10 +74,12 @@ def whole(
     for each in filter(None, (dropout, note)):
         verdict = noted(verdict, each)
     if canaries and verdict.agrees:
-        for part, found in both.actual.items():  # of gradients in one only
-            names = [canaries.one_of(sorted(found))] if part != "output" and found else []
-            right, wanted = ((each[names[0]] if names else each) for each in (found, both.expected[part]))
-            canaries.plant(right, partial(_agrees, wanted, standard), (inputs, kwargs))
+        for part, right in both.actual.items():
+            found, wanted = right, both.expected[part]
+            if part != "output" and right:  # of gradients in one only
+                name_of_one = canaries.one_of(sorted(right))
+                found, wanted = right[name_of_one], wanted[name_of_one]
+            canaries.plant(found, partial(_agrees, wanted, standard), (inputs, kwargs))
     if not locate:
         return verdict
     if verdict.agrees:  # an output with 16 bits perhaps with more of its limit than correct devices use

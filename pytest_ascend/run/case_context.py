@@ -193,10 +193,21 @@ class CaseContext:
                 snippet = self.reproduce(next((verdict for verdict in self.verdicts if not verdict.agrees), None))
             except Exception as error:  # noqa: BLE001  (nothing that happens here may cost the record)
                 snippet = f"# no program: {one_line(str(error))[:REASON_CHARACTERS]}"
-        noted = ("measurements", "series", "digests", "duration_s", "diagnosis")
-        known = {name: getattr(self, name) for name in noted}
-        known |= {name: tuple(getattr(self, name)) for name in ("verdicts", "fallbacks", "blind")}
-        return ResultRecord.of(self.case, self.node_id, outcome, waiver=waiver, snippet=snippet, **known)
+        return ResultRecord.of(
+            self.case,
+            self.node_id,
+            outcome,
+            waiver=waiver,
+            verdicts=tuple(self.verdicts),
+            measurements=dict(self.measurements),
+            fallbacks=tuple(self.fallbacks),
+            duration_s=self.duration_s,
+            diagnosis=self.diagnosis,
+            series=dict(self.series),
+            snippet=snippet,
+            digests=dict(self.digests),
+            blind=tuple(self.blind),
+        )
 
 
 def _as_told(verdict: Verdict, names: Sequence[str]) -> Verdict:

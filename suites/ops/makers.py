@@ -38,7 +38,7 @@ _WORDS: Mapping[str, float] = {"nan": float("nan"), "inf": float("inf"), "-inf":
 
 
 def numbers(*values: Number, shape: Shape | None = None) -> Values:
-    """Describe a tensor of these numbers; "nan", "inf", "-inf" and the names of values.py are numbers too."""
+    """Describe a tensor of these numbers; "nan", "inf", "-inf" and the names of samples.py are numbers too."""
     return given(*(_WORDS.get(each, each) if isinstance(each, str) else each for each in values), shape=shape)
 
 

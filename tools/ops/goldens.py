@@ -11,7 +11,7 @@ from msgspec import convert
 from pytest_ascend.golden import Content, GoldenRecipe, GoldenStore
 from pytest_ascend.operators import replay
 from pytest_ascend.operators.operator import Operator, chosen
-from pytest_ascend.operators.reference import BACKWARD, Results, computed, description, golden_id, stored_samples
+from pytest_ascend.operators.reference import BACKWARD, Results, computed, golden_id, inputs_hash, stored_samples
 from pytest_ascend.operators.samples import Sample
 from suites.ops.table import OPERATORS
 
@@ -44,7 +44,7 @@ def goldens() -> Iterable[GoldenRecipe]:
                 make=partial(_catalogued, operator),
                 how=HOW,
                 seed=f"ops/{operator.name}",
-                meta={"inputs": {dtype: description(operator, dtype) for dtype in operator.dtypes}},
+                meta={"inputs": {dtype: inputs_hash(operator, dtype) for dtype in operator.dtypes}},
             )
             for operator in OPERATORS.values()
         ),

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from msgspec import to_builtins
 
-from pytest_ascend.operators.reference import REFERENCE_RUN, Results, place
+from pytest_ascend.operators.reference import REFERENCE_RUN, Results, tensor_name
 from pytest_ascend.operators.replay import PATH, Entry, Row
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.precision.nested import widened
@@ -75,7 +75,7 @@ NO_ELEMENTS = (0, 0, 0, 0, 0)
 def named(dtype: str, part: str, sample: Sample, results: Results) -> Iterable[tuple[str, torch.Tensor]]:
     """Yield names and tensors to store, as few as possible. Raises ValueError if only some exist."""
     for position, (expected, *reference_runs) in enumerate(zip(results.expected, *results.reference_runs, strict=True)):
-        name = place(dtype, part, sample, position)
+        name = tensor_name(dtype, part, sample, position)
         existing = [each for each in reference_runs if each is not None]
         if expected is not None and len(existing) == len(reference_runs):
             # What follows from the rest is left out: where the dtype holds the expected result, only that is stored,

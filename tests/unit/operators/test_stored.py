@@ -14,7 +14,7 @@ from pytest_ascend.errors import GoldenError
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators import Operator, call
 from pytest_ascend.operators import reference as stored
-from pytest_ascend.operators.reference import Results, place
+from pytest_ascend.operators.reference import Results, tensor_name
 from pytest_ascend.operators.samples import Sample, Values
 from tools.ops.packing import NO_ELEMENTS, named, same
 
@@ -35,8 +35,8 @@ def kept_and_read(results: Results, count: int = 0) -> tuple[dict[str, T], Resul
 def read_of(tensors: dict[str, T], sample: Sample, count: int = 0) -> Results:
     store: Any = None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored, "load", lambda *_: SimpleNamespace(tensors=tensors))
-        return stored.read(store, operator(), "float16", "forward", sample, count)
+        patch.setattr(stored, "golden_of", lambda *_: SimpleNamespace(tensors=tensors))
+        return stored.stored_results(store, operator(), "float16", "forward", sample, count)
 
 
 HALF = torch.tensor([1.0, -0.0, math.nan]).half()
@@ -76,7 +76,7 @@ def test_a_run_that_is_what_is_expected_once_rounded_has_no_elements() -> None:
 def test_gradients_that_do_not_exist_are_not_stored_and_come_back_as_none() -> None:
     results = Results([None, HALF.double()], ([None, HALF],) * 3)
     tensors, again = kept_and_read(results, 2)
-    assert list(tensors) == [place("float16", "forward", Sample(name="s", args=()), 1)]
+    assert list(tensors) == [tensor_name("float16", "forward", Sample(name="s", args=()), 1)]
     assert [each is None for each in again.expected] == [True, False]
     assert all(run[0] is None and run[1] is not None for run in again.reference_runs)
     empty = read_of({}, Sample(name="s", args=()))
@@ -106,24 +106,24 @@ def test_tensors_are_the_same_in_value_and_sign(one: T, other: T, is_same: bool)
 
 def test_the_golden_of_other_inputs_is_refused(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     tested, store = operator(dtypes=("float32", "float16")), GoldenStore(tmp_path)
-    said = {dtype: stored.description(tested, dtype) for dtype in tested.dtypes}
+    said = {dtype: stored.inputs_hash(tested, dtype) for dtype in tested.dtypes}
     assert all(len(each) == 16 for each in said.values())
     golden = SimpleNamespace(id="ops/tested", meta={"inputs": said}, tensors={})
     asked: list[str] = []
     monkeypatch.setattr(GoldenStore, "read", lambda _, id_: asked.append(id_) or golden)
-    assert stored.load(store, tested) is golden
+    assert stored.golden_of(store, tested) is golden
     assert asked == ["ops/tested"]
-    stored.load.cache_clear()
+    stored.golden_of.cache_clear()
     golden.meta = {"inputs": said | {"float16": "of others"}}
     with pytest.raises(GoldenError, match=r"for float16\s"):
-        stored.load(store, tested)
-    stored.load.cache_clear()
+        stored.golden_of(store, tested)
+    stored.golden_of.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def _goldens_are_read_anew() -> Iterator[None]:
     yield
-    stored.load.cache_clear()
+    stored.golden_of.cache_clear()
 
 
 def test_descriptions_are_equal_where_inputs_are() -> None:
@@ -131,5 +131,5 @@ def test_descriptions_are_equal_where_inputs_are() -> None:
         operator(calls=lambda make, size=size: [call(Values(shape=(size,), kind="few"))]) for size in (3, 4)
     )
     again = operator(calls=lambda make: [call(Values(shape=(3,), kind="few"))])
-    assert stored.description(same_, "float32") == stored.description(again, "float32")
-    assert stored.description(same_, "float32") != stored.description(other, "float32")
+    assert stored.inputs_hash(same_, "float32") == stored.inputs_hash(again, "float32")
+    assert stored.inputs_hash(same_, "float32") != stored.inputs_hash(other, "float32")

@@ -11,7 +11,7 @@ from pytest_ascend.golden import Content, Golden, GoldenStore, Provenance
 from pytest_ascend.operators import reference as stored
 from pytest_ascend.operators import replay
 from pytest_ascend.operators.operator import FAMILIES, FLOATS, Operator
-from pytest_ascend.operators.reference import Results, computed, golden_id, load, read
+from pytest_ascend.operators.reference import Results, computed, golden_id, golden_of, stored_results
 from pytest_ascend.operators.samples import call, normal
 from pytest_ascend.system.bundled import folder
 from suites.ops import CASES
@@ -25,7 +25,7 @@ MADE = Provenance(how="a test", generator="ops@1", seed="", torch="", numpy="", 
 
 
 def store_of(root: Path, operator: Operator, meta: dict[str, object] | None = None) -> GoldenStore:
-    described = {"inputs": {dtype: stored.description(operator, dtype) for dtype in operator.dtypes}}
+    described = {"inputs": {dtype: stored.inputs_hash(operator, dtype) for dtype in operator.dtypes}}
     store = GoldenStore(root)
     store.stage(Golden(golden_id(operator), make(operator), meta or described), MADE)
     store.flush()
@@ -38,7 +38,8 @@ def test_what_is_read_is_what_was_computed(name: str, tmp_path: Path) -> None:
     store = store_of(tmp_path, operator)
     for dtype in ("float32", "bfloat16", "int64"):
         for sample in stored.stored_samples(operator, dtype) if dtype in operator.dtypes else ():
-            expected, found = computed(operator, sample, dtype), read(store, operator, dtype, "forward", sample)
+            expected = computed(operator, sample, dtype)
+            found = stored_results(store, operator, dtype, "forward", sample)
             for ours, theirs in zip(found.reference_runs, expected.reference_runs, strict=True):
                 assert all(same_bits(*pair) for pair in zip(ours, theirs, strict=True))
             assert all(same_numbers(*pair) for pair in zip(found.expected, expected.expected, strict=True))
@@ -74,7 +75,7 @@ def test_a_golden_of_other_samples_is_an_error_that_names_the_file(tmp_path: Pat
     operator = Operator("relu", torch.relu, unary())
     store = store_of(tmp_path, operator, {"inputs": dict.fromkeys(FLOATS, "others")})
     with pytest.raises(GoldenError, match="other samples") as caught:
-        load(store, operator)
+        golden_of(store, operator)
     assert caught.value.path == str(tmp_path / "ops" / "relu.safetensors")
 
 
@@ -100,7 +101,7 @@ def test_each_operator_offers_one_golden_that_says_who_admitted_it() -> None:
 def test_the_bundled_goldens_belong_to_the_catalogue() -> None:
     store = GoldenStore(folder("baselines") / "golden")
     for operator in OPERATORS.values():
-        load(store, operator)
+        golden_of(store, operator)
 
 
 def test_every_family_is_in_the_table_of_families() -> None:

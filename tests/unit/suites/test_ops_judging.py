@@ -9,7 +9,7 @@ from pytest_ascend import precision
 from pytest_ascend.golden import GoldenStore
 from pytest_ascend.operators.judging import alike, expected, perturbed, settings
 from pytest_ascend.operators.operator import FLOATS, FUNCTION, MOVE, chosen
-from pytest_ascend.operators.reference import Results, Tensors, read
+from pytest_ascend.operators.reference import Results, Tensors, stored_results
 from pytest_ascend.system.bundled import folder
 from suites.ops.table import OPERATORS
 
@@ -52,7 +52,7 @@ def test_functions_within_two_ulp_are_accused_of_nothing(dtype: str, store: Gold
     for name in FUNCTIONS:
         if dtype in OPERATORS[name].dtypes:
             samples = chosen(OPERATORS[name], "forward", dtype)
-            results = {each.name: read(store, OPERATORS[name], dtype, "forward", each) for each in samples}
+            results = {each.name: stored_results(store, OPERATORS[name], dtype, "forward", each) for each in samples}
             verdict = agrees(name, results, {key: moved(each, 2, generator) for key, each in results.items()})
             if not verdict.agrees:
                 accused[name] = verdict.headline
@@ -63,7 +63,7 @@ def test_functions_within_two_ulp_are_accused_of_nothing(dtype: str, store: Gold
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_functions_wrong_by_eight_ulp_are_caught(name: str, dtype: str, store: GoldenStore) -> None:
     samples = chosen(OPERATORS[name], "forward", dtype)
-    results = {each.name: read(store, OPERATORS[name], dtype, "forward", each) for each in samples}
+    results = {each.name: stored_results(store, OPERATORS[name], dtype, "forward", each) for each in samples}
     generator = torch.Generator().manual_seed(0)
     assert not agrees(name, results, {key: moved(each, 8, generator) for key, each in results.items()}).agrees
 
@@ -83,7 +83,7 @@ def test_one_bit_of_what_is_only_moved_is_caught(dtype: str, store: GoldenStore)
     operator = OPERATORS["cat"]
     assert operator.exactness == MOVE
     samples = chosen(operator, "forward", dtype)
-    results = {each.name: read(store, operator, dtype, "forward", each) for each in samples}
+    results = {each.name: stored_results(store, operator, dtype, "forward", each) for each in samples}
     actual = {
         key: [each.clone() for each in found.reference_runs[0] if each is not None] for key, found in results.items()
     }
