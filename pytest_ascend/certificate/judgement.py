@@ -113,7 +113,7 @@ def verify(
         raise CertificateError(f"{package.CONFIRMED}/ is not what the certificate says", part=package.CONFIRMED)
     if claims:
         known = {signing.fingerprint(each): each for each in others}
-        if claims["key"] not in known:
+        if str(claims["key"]) not in known:
             issuer = one_line(str(claims["issuer"]))[:200]
             message = f"it confirms a certificate by {issuer}, whose key is {claims['key']}"
             hint = "give that public key, too: --key FILE --key FILE"

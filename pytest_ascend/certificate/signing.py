@@ -37,7 +37,11 @@ def make_keys(private: Path, passphrase: str) -> Ed25519PublicKey:
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection)
     shown = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     _write_new(private, pem, 0o600)
-    _write_new(public_path(private), shown, 0o644)
+    try:
+        _write_new(public_path(private), shown, 0o644)
+    except UsageError:
+        private.unlink()
+        raise
     return key.public_key()
 
 

@@ -62,7 +62,7 @@ def _template() -> Template:
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["operator"] = lambda case: case.split("/")[1]
+    environment.filters["operators"] = lambda cases: ", ".join(sorted({case.split("/")[1] for case in cases}))
     return environment.get_template("words.txt")
 
 

@@ -50,7 +50,7 @@ def render(run: Path, output: Path | None, against: Path | None) -> None:
     log = log_of(run)
     page = output or log.with_name(html.page_name(log))
     summary = summarise(read(log))
-    write_file(page, html.render(summary, against=summary_of(against) if against else None))
+    _write(page, html.render(summary, against=summary_of(against) if against else None), log, against)
     _echo(terminal.lines(summary, page=page))
 
 
@@ -74,7 +74,7 @@ def export(run: Path, form: str, output: Path | None, *, gate: bool) -> None:
     found = summary_of(run)
     text = formats.FORMATS[form](found)
     if output:
-        write_file(output, text)
+        _write(output, text, run)
         click.echo(f"{found.total:,} cases: {output}")
     else:
         click.echo(text, nl=False)
@@ -123,7 +123,7 @@ def diff(
     if form == "terminal" and not output:
         _echo(changes.lines(found))
     elif output:
-        write_file(output, _written(found, form))
+        _write(output, _written(found, form), before, after)
         _echo(islice(changes.lines(found), 1))
         click.echo(f"{found.after.total:,} cases: {output}")
     else:
@@ -159,7 +159,7 @@ def matrix(runs: tuple[Path, ...], output: Path) -> None:
 
     Exits with 0 whenever the page was made.
     """
-    write_file(output, render_matrix((scan(log_of(run)) for run in runs), into=output.parent))
+    _write(output, render_matrix((scan(log_of(run)) for run in runs), into=output.parent), *runs)
     click.echo(f"{len(runs):,} runs: {output}")
 
 
@@ -172,7 +172,8 @@ def history(runs: tuple[Path, ...], output: Path) -> None:
     Writes index.html, which loads nothing, and history.json; any static host serves them. Its index.msgpack spares
     reading a log again that has not changed. Exits with 0 whenever the site was made.
     """
-    logs = list(dict.fromkeys(log for run in runs for log in history_of.logs_below(run)))
+    # each once, however its path is written
+    logs = list({log.resolve(): log for run in runs for log in history_of.logs_below(run)}.values())
     if not logs:
         raise UsageError(f"no run log in {', '.join(map(str, runs))}", hint="name runs, or a folder of report folders")
     known = zip(history_of.points_of(logs, output), logs, strict=True)
@@ -194,6 +195,13 @@ def _written(found: Diff, form: str) -> str:
     if form == "html":
         return render_diff(found)
     return "".join(f"{line.text}\n" for line in changes.lines(found))
+
+
+def _write(path: Path, text: str, *runs: Path | None) -> None:
+    """Write a file, but not over one of the logs that it was made from."""
+    if path.is_file() and any(run and path.samefile(log_of(run)) for run in runs):
+        raise UsageError(f"{path} is the run log itself", hint="choose another name: a log cannot be made again")
+    write_file(path, text)
 
 
 def log_of(run: Path) -> Path:

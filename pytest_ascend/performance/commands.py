@@ -60,7 +60,7 @@ def record(runs: int, device: str, only: str, level: str, baselines: Path | None
             chosen = [f"--ascend-device={device}", f"--ascend-level={level}", *(("-k", only) if only else ())]
             made = baseline_of([read(each) for each in _measure(Path(scratch), runs, chosen, console)])
     path = files.write(made, root)
-    console.print(_table(made))
+    console.print(_table(made), markup=False)
     console.print(f"{len(made.benchmarks)} benchmarks in {len(next(iter(made.benchmarks.values())))} runs: {path}")
 
 
@@ -141,8 +141,8 @@ def _measured(run: Run) -> dict[str, MeasuredRun]:
 
 def _settings(run: Run) -> dict[str, object]:
     options = run.header.options
-    faults = {FAULTS: options[FAULTS]} if options.get(FAULTS) else {}
-    return {**options.get(NAME, {}), **faults}
+    faults, timing = {FAULTS: options[FAULTS]} if options.get(FAULTS) else {}, options.get(NAME)
+    return {**(timing if isinstance(timing, dict) else {}), **faults}
 
 
 def _refuse_other(expected: dict[str, object], found: dict[str, object]) -> None:

@@ -114,7 +114,7 @@ def compare(before: Summary, after: Summary, *, speed_share: float = SPEED_SHARE
     for case_id, result in new.items():
         for change in _changes(old.get(case_id), result, speed_share if has_times else math.inf, header):
             found[change.kind].append(change)
-    for case_id in old.keys() - new.keys():
+    for case_id in (each for each in old if each not in new):
         vanished = Change(kind=VANISHED, id=case_id, before=old[case_id].outcome_name, after="")
         found[VANISHED if diff.is_comparable else NOT_RUN].append(vanished)
     for kind in (ERROR_DRIFT, SLOWER, FASTER):

@@ -99,6 +99,10 @@ def test_keys_are_never_written_over(call: Call) -> None:
     call("certificate_key", "vendor.key")
     with pytest.raises(UsageError, match="never overwritten"):
         call("certificate_key", "vendor.key")
+    Path("other.key.pub").touch()
+    with pytest.raises(UsageError, match="never overwritten"):
+        call("certificate_key", "other.key")
+    assert not Path("other.key").exists(), "without its public key"
 
 
 @pytest.mark.parametrize("content", ["", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "\0" * 99])

@@ -126,6 +126,16 @@ def test_a_certificate_signed_anew_by_somebody_else_is_not_the_issuers(certifica
         verify(tmp_path / "forged", PUBLIC, RELEASE)
 
 
+def test_a_key_that_is_no_text_is_nobodys(tmp_path: Path) -> None:
+    genuine = runs.certificate(tmp_path)
+    said = json.loads((genuine / "certificate.json").read_text(encoding="utf-8"))
+    del said["id"]
+    forge(tmp_path, {**said, "confirms": {"id": "1", "issuer": "A", "key": []}}, evidence(genuine))
+    (tmp_path / "forged" / package.CONFIRMED).mkdir()
+    with pytest.raises(CertificateError, match="whose key is"):
+        verify(tmp_path / "forged", PUBLIC, runs.RELEASE, others=[PUBLIC])
+
+
 @pytest.mark.parametrize("field", sorted({*package.FIELDS} - {"parts", "id", "key"}))
 def test_a_statement_that_lacks_something_is_none_though_it_is_signed(tmp_path: Path, field: str) -> None:
     genuine = runs.certificate(tmp_path)

@@ -114,6 +114,11 @@ def test_the_other_language_has_the_same_lines_and_translates_what_is_the_releas
     assert 0 < len(kept) < len(NAMES) - 3, "names of programs are names"
 
 
+def test_names_that_differ_only_in_case_are_two() -> None:
+    limits = [{**CLAIMS["limits"][0], "cases": ["ops/a/x", "ops/B/x", "ops/b/x", "ops/A/y"]}]
+    assert "\n    A, B, a, b\n" in words({**CLAIMS, "limits": limits})
+
+
 def test_lines_are_lines() -> None:
     text = words({**CLAIMS, "issuer": "A\nVendor\x1b[2J"})
     assert len(text.splitlines()) == len(words(CLAIMS).splitlines())

@@ -83,6 +83,19 @@ def test_a_damaged_log_is_one_clear_message(log):
     assert not list(log.parent.glob("*.html"))
 
 
+@pytest.mark.parametrize(
+    "made",
+    ["render RUN", "export RUN --format csv", "diff RUN RUN --format json", "matrix RUN", "render RUN --against RUN"],
+)
+def test_nothing_is_written_over_a_log_that_it_is_made_from(log, made):
+    before = log.read_bytes()
+    with pytest.raises(UsageError, match="is the run log itself"):
+        CliRunner().invoke(
+            report, [*made.replace("RUN", str(log.parent)).split(), "-o", str(log)], catch_exceptions=False
+        )
+    assert log.read_bytes() == before
+
+
 def test_a_place_that_cannot_be_written_is_one_clear_message(log):
     with pytest.raises(UsageError, match="cannot write"):
         render(log, "--output", log / "page.html")

@@ -68,6 +68,13 @@ def test_a_site_reads_again_what_has_changed_alone(tmp_path, monkeypatch):
         assert history(tmp_path)[0]["combinations"] == [combination]
 
 
+def test_a_log_that_is_named_twice_counts_once(tmp_path, monkeypatch):
+    logs(tmp_path, ("2026-01-01", ["passed"]))
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli, ["report", "history", "2026-01-01", str(tmp_path)], catch_exceptions=False)
+    assert done.output == "1 runs: ascend-history/index.html\n"
+
+
 def test_combinations_stand_apart(tmp_path):
     logs(tmp_path, ("2026-01-01", ["passed"]))
     other = with_(synthetic.HARDWARE, cann="9.1.0")

@@ -69,7 +69,7 @@ def test_a_run_that_measured_nothing_says_why(tmp_path: Path, monkeypatch: pytes
 
 
 CASE = Case(suite="benchmarks", subject="gelu", property="latency", dtype="float32")
-OTHER = Case(suite="user", subject="test_mine", property="latency")
+OTHER = Case(suite="user", subject="test_mine[/a]", property="latency")
 STACK = Stack(device="npu", emulated=False, chip="Ascend910B3", cann="8.3.RC1", torch="2.7.1", host="h")
 #: Three runs: the medians of the first benchmark are 10, 12 and 11 us.
 MEDIANS = (10.0, 12.0, 11.0)
@@ -130,6 +130,7 @@ def test_logs_and_their_folders_become_a_baseline_and_nothing_is_measured(
     assert [run.percentiles_us[50] for run in found.benchmarks[CASE.id]] == list(MEDIANS)
     assert (found.stack, found.recorded) == (STACK, "2026-01-02T03:04:05+00:00")
     assert f"2 benchmarks in 3 runs: {stored}" in said
+    assert f"│ {OTHER.id} " in said, "brackets are no markup"
     # The definition: the variance of the runs about their mean, and quantiles of Student's distribution.
     estimates = [estimate([us - 1, us, us + 1]).value for us in MEDIANS]
     noise, first = found.noise[CASE.id], estimates[0] - statistics.fmean(estimates)
@@ -252,6 +253,10 @@ def test_planted_faults_are_a_setting_of_a_run(
 ) -> None:
     [run] = runs_of(tmp_path, [timed(CASE, 10)], options=options)
     assert commands._settings(run) == settings
+
+
+def test_settings_that_are_none_count_as_none(tmp_path: Path) -> None:
+    assert commands._settings(commands.read(log(tmp_path / "a", timed(CASE, 10), options={"timing": 5}))) == {}
 
 
 def test_runs_of_two_stacks_are_refused_by_what_differs(tmp_path: Path) -> None:

@@ -125,6 +125,9 @@ def test_cases_that_only_one_run_has_are_new_or_vanished():
     less = summary(PASSED, cases=CASES[:3])
     assert kinds(less, summary(PASSED)) == {"new": [CASES[3].id]}
     assert kinds(summary(PASSED), less) == {"vanished": [CASES[3].id]}
+    many = synthetic.op_cases(20)
+    gone = kinds(summary([], cases=many), summary([], cases=many[:1]))["vanished"]
+    assert gone == [each.id for each in many[1:]], "in the order of the earlier run"
 
 
 def test_a_case_that_vanished_is_blamed_only_where_both_runs_had_to_have_it():
