@@ -10,6 +10,7 @@ test at its beginning and end. What a test raised is classified here, where it s
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import json
 import os
@@ -116,13 +117,18 @@ def _flat(suite: Any) -> Iterator[unittest.TestCase]:
 
 def _on_the_cpu(case: unittest.TestCase) -> str:
     """Return the operator that a test is about if torch_npu has no kernel for it, so that the CPU computes it."""
-    from pytest_ascend.device import dispatcher
-
     method = getattr(type(case), getattr(case, "_testMethodName", ""), None)
     given: Any = (getattr(method, "__defaults__", None) or ({},))[0]
     name = f"aten::{getattr(given.get('op'), 'aten_name', '')}" if isinstance(given, dict) else ""
+    return name if name and _falls_back(name) else ""
+
+
+@functools.cache  # many tests are about one operator, and torch has thousands
+def _falls_back(name: str) -> bool:
+    from pytest_ascend.device import dispatcher
+
     kinds = {dispatcher.kind(each) for each in dispatcher.names(["aten"]) if each.partition(".")[0] == name}
-    return name if FALLBACK in kinds and NATIVE not in kinds else ""
+    return FALLBACK in kinds and NATIVE not in kinds
 
 
 def _prepare(*, device: str, everything: bool) -> None:

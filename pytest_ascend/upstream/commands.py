@@ -56,13 +56,26 @@ def _sample(_: click.Context, __: click.Parameter, text: str) -> tuple[int, int]
     raise click.BadParameter(f"expected K/N such as 1/20, got {text!r}")
 
 
+def _regex(_: click.Context, __: click.Parameter, text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise click.BadParameter(f"{text!r} is no regular expression: {error}") from error
+    return text
+
+
+_match = click.option(
+    "-k", "match", default="", callback=_regex, metavar="REGEX", help="Tests whose CLASS::NAME has a match."
+)
+
+
 @upstream.command()
 @click.argument("checkout", type=PATH)
 @click.option("--files", multiple=True, metavar="PATTERN", help="Files below the folder of tests, as nn/*.py.")
 @click.option("--sample", default="1/1", callback=_sample, metavar="K/N", help="K of N tests, by hash.")
 @click.option("--seed", default=0, help="Draws another sample.")
 @click.option("--half", type=HALF, default=None, help="Tests by the SHA-256 of their id.")
-@click.option("-k", "match", default="", metavar="REGEX", help="Tests whose CLASS::NAME has a match.")
+@_match
 @click.option("--list", "known", multiple=True, type=PATH, help="What a real NPU does not pass: compare with it.")
 @click.option("--only", type=click.Choice(["listed", "unlisted"]), default=None, help="Tests by that list.")
 @click.option("--everything", is_flag=True, help="Also what torch_npu.testing leaves out by name.")
@@ -70,7 +83,7 @@ def _sample(_: click.Context, __: click.Parameter, text: str) -> tuple[int, int]
 @click.option("--chip", default="", help="Of the emulated device, as 910_93.")
 @click.option("--memory", default="4GiB", metavar="SIZE", help="Of the emulated device.")
 @click.option("-o", "--report", type=FILE, default="upstream-report", show_default=True, help=REPORT)
-@click.option("--jobs", default=1, help="Files at a time.")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, help="Files at a time.")
 @click.option("--deadline", "test_s", default=60.0, metavar="SECONDS", help="For a test.")
 @click.option("--file-deadline", "file_s", default=1800.0, metavar="SECONDS", help="For a file.")
 def run(checkout: Path, report: Path, known: tuple[Path, ...], files: tuple[str, ...], **given: Any) -> None:
@@ -123,7 +136,7 @@ def run(checkout: Path, report: Path, known: tuple[Path, ...], files: tuple[str,
 @click.argument("logs", type=PATH, nargs=-1, required=True)
 @click.option("--list", "known", multiple=True, type=PATH, required=True, help="What a real NPU does not pass.")
 @click.option("--name", default="the list", help="What the list is called in the table.")
-@click.option("-k", "match", default="", metavar="REGEX", help="Tests whose CLASS::NAME has a match.")
+@_match
 @click.option("--half", type=HALF, default=None, help="Only ids whose SHA-256 is even, or odd.")
 @click.option(
     "--write", "page", type=(str, PATH), metavar="MARK PAGE", help="Put the table between <!-- MARK --> lines."

@@ -48,9 +48,9 @@ GENERIC = (
 
 def sample_of(text: str) -> tuple[int, int] | None:
     """Return K and N of a sample "K/N", such as 1/20; None for any other text."""
-    few, _, of = text.partition("/")
-    is_share = few.isdigit() and of.isdigit() and 0 < int(few) <= int(of)
-    return (int(few), int(of)) if is_share else None
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    few, of = (int(match[1]), int(match[2])) if match else (0, 0)
+    return (few, of) if 0 < few <= of else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,9 +122,11 @@ def files_of(root: Path, wanted: Iterable[str]) -> list[Path]:
     tests = root / "test" if (root / "test").is_dir() else root
     every = [root] if root.is_file() else sorted(tests.rglob("test_*.py"))
     named = tuple(wanted) or (GENERIC if (tests / "test_torch.py").exists() else ())
-    found = [
-        each for each in every if not named or any(each == tests / one or each in tests.glob(one) for one in named)
-    ]
+    try:
+        chosen = {each for one in named for each in (tests / one, *tests.glob(one))}
+    except (ValueError, NotImplementedError) as error:
+        raise UsageError(f"--files: {error}", hint="give patterns below the folder of tests, as nn/*.py") from error
+    found = [each for each in every if not named or each in chosen]
     if not found:
         raise UsageError(f"{root} has no file test_*.py that is wanted", hint="give a checkout, or other --files")
     return found

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -111,6 +112,16 @@ def test_the_command_writes_a_log_and_the_board_counts_it(tmp_path: Path) -> Non
     assert entry["skipped"] == {"needs eight cards": 1}
     text = page_of_foreign({"theirs, emulated": board})
     assert "| theirs, emulated | 1 | 0 | 5, 1 set aside | 3 | 0 | 0 | 0 | 2 | 0 |" in text
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--sample", "²/3"), ("--sample", "2/1"), ("--jobs", "0"), ("-k", "["), ("--files", ""), ("--files", "/etc/*")],
+)
+def test_an_option_that_says_nothing_is_refused(tmp_path: Path, option: str, value: str) -> None:
+    (tmp_path / "test_theirs.py").write_text(THEIRS, encoding="utf-8")
+    done = CliRunner().invoke(upstream, [str(tmp_path), option, value], standalone_mode=False)
+    assert isinstance(done.exception, click.BadParameter | UsageError), done.exception
 
 
 def test_what_is_not_emulated_is_counted_apart() -> None:
