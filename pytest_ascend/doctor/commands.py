@@ -146,7 +146,7 @@ def _machine(root: Path | None, environ: Path | None, npu_smi: Path | None, wait
         if environ or npu_smi:
             name = "--environ" if environ else "--npu-smi"
             raise UsageError(f"{name} goes with --root", hint="without --root, the doctor looks at this machine itself")
-        return this_machine(limit_s=max(0.0, wait_s))
+        return this_machine(limit_s=min(max(0.0, wait_s), 3600.0))
     if not root.is_dir():
         raise UsageError(
             f"--root={root} is not a folder", hint="give the folder that stands for / of the other machine"

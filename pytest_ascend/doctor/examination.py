@@ -21,7 +21,7 @@ RULES = tuple(
 
 #: No machine has this many; damaged output may.
 _MOST_DEVICES = 256
-#: How many findings of one rule are listed; the rest are counted.
+#: How many findings of one rule are listed.
 MOST_OF_ONE = 20
 
 

@@ -168,6 +168,8 @@ def rebatched(args: tuple[Any, ...], kwargs: Mapping[str, Any], batch: int) -> t
     """Return the same arguments with another batch: what is as long as the first tensor is repeated, or cut."""
     given = TargetModel(name="", model=nn.Identity(), args=args, kwargs=kwargs)
     before = given.batch
+    if not before:
+        raise UsageError("the first input is empty, and cannot be repeated", hint="give inputs of at least one sample")
 
     def change(value: Tensor) -> Tensor:
         if not value.dim() or len(value) != before:

@@ -33,6 +33,14 @@ def test_a_healthy_machine_gives_its_stack_and_no_finding(tmp_path: Path) -> Non
     assert "nothing wrong was found" in result.output
 
 
+def test_npu_smi_is_not_waited_for_without_an_end(tmp_path: Path) -> None:
+    program = tmp_path / "npu-smi"
+    program.write_text("#!/bin/sh\necho it speaks\n", encoding="utf-8")
+    program.chmod(0o755)
+    result = CliRunner().invoke(doctor, ["--wait=inf", "--json"], env={"PATH": f"{tmp_path}:/bin"})
+    assert json.loads(result.output)["machine"].startswith("this machine"), result.exception
+
+
 PAGE = """
 chip              Ascend910B3                npu-smi info
 driver            25.2.0                     1 disagree  npu-smi info

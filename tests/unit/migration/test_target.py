@@ -37,6 +37,8 @@ def test_other_inputs_are_repeated_up_to_the_batch() -> None:
     args, kwargs = rebatched((torch.arange(2), torch.ones(3)), {"mask": torch.zeros(2, 4), "scale": 2.0}, 5)
     assert args[0].tolist() == [0, 1, 0, 1, 0]
     assert (len(args[1]), tuple(kwargs["mask"].shape), kwargs["scale"]) == (3, (5, 4), 2.0)
+    with pytest.raises(UsageError, match="the first input is empty"):
+        rebatched((torch.ones(0, 3),), {}, 5)
 
 
 def test_shapes_say_dtype_and_range() -> None:
