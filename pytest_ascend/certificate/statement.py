@@ -42,10 +42,8 @@ def statement(
     finished = run.footer.finished if run.footer else run.header.started
     challenge = run.header.options.get("challenge")
     measured = (each for each in candidate.results if each.case.suite == "benchmarks")
-    found, waived = (
-        Counter((each.case.suite, each.outcome_name) for each in candidate.results),
-        candidate.of(Waived.name),
-    )
+    waived = candidate.of(Waived.name)
+    counts = Counter((each.case.suite, each.outcome_name) for each in candidate.results)
     return {
         "schema": SCHEMA,
         "kind": "pytest-ascend certificate",
@@ -67,7 +65,7 @@ def statement(
         },
         "time_stamps": time_stamps(run),
         "counts": {
-            suite: {name: n for (of, name), n in sorted(found.items()) if of == suite}
+            suite: {name: n for (of, name), n in sorted(counts.items()) if of == suite}
             for suite in dict.fromkeys(each.case.suite for each in candidate.results)
         },
         "figures": {each.case.id: dict(each.measurements) for each in measured},

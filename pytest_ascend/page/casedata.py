@@ -130,13 +130,6 @@ class _Packing:
         file, bracket, parameters = result.node_id.partition("[")
         # Every tensor of a model is wanted, as they are its layers; of an operator only its faults.
         whole = result.case.suite == "models" or not result.conforms
-        detail = self.text(said := evidence.text(result.detail))
-        if (
-            result.diagnosis and self.text.known.get(said) == detail
-        ):  # what is known of an error is kept in Chinese, too
-            lines = filter(None, map(_LINE.fullmatch, said.splitlines()))
-            told = (each[1] + translated(each[2], CHINESE, "findings") + each[3] for each in lines)
-            self.chinese[detail] = "\n".join(told)
         # A program is included whole or not at all, since half of it would not run.
         if program := evidence.program(result):
             self.snippets_budget_bytes[result.conforms] -= len(codec.for_script(program).encode())
@@ -148,9 +141,19 @@ class _Packing:
             [self.verdict(verdict, whole=whole) for verdict in result.verdicts],
             [[self.text(name), self.text(value)] for name, value in evidence.measures(result)],
             [self.line(name) for name in result.fallbacks],
-            detail,
+            self.detail(result),
             self.text.known.setdefault(program, len(self.text.known)),
         ]
+
+    def detail(self, result: ResultRecord) -> int:
+        """Return the number of a case's detail; what is known of an error is kept in Chinese, too."""
+        said = evidence.text(result.detail)
+        number = self.text(said)
+        if result.diagnosis and self.text.known.get(said) == number:
+            lines = filter(None, map(_LINE.fullmatch, said.splitlines()))
+            told = (each[1] + translated(each[2], CHINESE, "findings") + each[3] for each in lines)
+            self.chinese[number] = "\n".join(told)
+        return number
 
     def finding(self, text: str) -> int:
         """Return the number of a finding, and keep its translation."""

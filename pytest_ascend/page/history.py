@@ -202,7 +202,7 @@ def _combination(number: int, title: str, runs: Sequence[Point]) -> View:
     if len(runs) > 1:
         first, last = (f"{shares[place]:.2f} %" for place in (0, -1))
         caption = say("history.share", n=f"{len(runs):,}", first=first, last=last)
-        trend = _over(runs, "", caption, "passed_percent", shares)
+        trend = _over_time(runs, "", caption, "passed_percent", shares)
     return View(
         id=f"combination-{number}",
         title=title,
@@ -216,7 +216,7 @@ def _combination(number: int, title: str, runs: Sequence[Point]) -> View:
     )
 
 
-def _over(runs: Sequence[Point], title: str, caption: Phrase, name: str, values: Sequence[float]) -> Chart:
+def _over_time(runs: Sequence[Point], title: str, caption: Phrase, name: str, values: Sequence[float]) -> Chart:
     points = list(zip((each.day for each in runs), values, strict=True))
     return chart.row(title, "", caption, name, points, over="run", labels=[each.started[5:10] for each in runs])
 
@@ -270,7 +270,7 @@ def _benchmarks(runs: Sequence[Point]) -> Iterator[Chart]:
         verdict = those[-1].benchmarks[case, figure][1] or "–"
         told = chart.worded(figure, len(those), first=values[0], last=values[-1])
         caption = say("history.benchmark", verdict=verdict, **told)
-        yield _over(those, case, caption, figure, values)
+        yield _over_time(those, case, caption, figure, values)
 
 
 def logs_below(path: Path) -> list[Path]:

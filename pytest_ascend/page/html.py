@@ -37,11 +37,12 @@ LOG, PAGE = "run.jsonl", "conformance.html"
 def render_diff(diff: Diff) -> str:
     """Return a comparison as a page that loads nothing."""
     before, after = diff.before.run.header.stack, diff.after.run.header.stack
-    of_these_colours = {YES: CONFORMS, NO: DOES_NOT_CONFORM, CANNOT_TELL: INCOMPLETE}[diff.answer]
+    # An answer has the colours of a verdict.
+    kind = {YES: CONFORMS, NO: DOES_NOT_CONFORM, CANNOT_TELL: INCOMPLETE}[diff.answer]
     page = View(
         title=f"{name_of(before)} → {name_of(after)} · pytest-ascend",
         kind_of_page=say("page.diff"),
-        looks=f"kind-{of_these_colours}",
+        looks=f"kind-{kind}",
         label=label_of(after) or label_of(before) or SILENCE,
         heading=say(f"diff.heading.{diff.answer}"),
         changes=changes_of(diff, linked=False),

@@ -37,7 +37,7 @@ _ASKED, _ARGUMENTS = "asked_", "asked_arguments"
 #: Charts in one section. The least number of a model's tensors for a chart.
 CHARTS_LIMIT, LAYERS_FROM = 96, 8
 #: Part of a series' name -> its axis, and the series with the labels; None if the positions are counted.
-_BY = {
+_AXES = {
     "_by_batch": ("batch", "batch_size"),
     "_by_step": ("step", None),
     "_by_size": ("size", "message_bytes"),
@@ -47,7 +47,7 @@ _BY = {
     "_by_depth": ("depth", None),
 }
 #: Series drawn beside or below others: the CPU's rounds beside the device's, the labels of a row.
-_NOT_ALONE = ("peer_us", *(places for _, places in _BY.values() if places))
+_NOT_ALONE = ("peer_us", *(places for _, places in _AXES.values() if places))
 BASELINE = "baseline_"
 #: Benchmarks in the chart of slow-downs.
 SLOWDOWNS_LIMIT = 40
@@ -232,25 +232,30 @@ def _tensors(leaves: Sequence[Verdict]) -> Iterator[chart.Tensor]:
 
 def _draw(result: ResultRecord, rows: list[Chart], others: list[Chart]) -> None:
     """Draw the series of a case: figures over the quantity in their names as ``rows``, then curves and samples."""
+    for name, values in result.series.items():
+        if axis := next((each for each in _AXES if each in name), ""):
+            rows.extend(_over_axis(result, name, values, axis))
+        elif len(others) < CHARTS_LIMIT and name not in _NOT_ALONE and not name.startswith(BASELINE):
+            others.extend(_curve_or_samples(result, name, values))
+
+
+def _over_axis(result: ResultRecord, name: str, values: Sequence[float], axis: str) -> Iterator[Chart]:
+    over, places = _AXES[axis]
+    at = result.series.get(places, ()) if places else range(1, len(values) + 1)
+    if chart.is_plottable(values) and min(values) >= 0 and len(at) == len(values):
+        stem, labels = name.replace(axis, ""), [figures.quantity(places or "", each) for each in at]
+        told = {**chart.worded(stem, 0, low=min(values), high=max(values)), "n": labels[-1]}
+        caption, points = say(f"chart.by-{over}", **told), list(zip(labels, values, strict=True))
+        title, href = evidence.line(result.case.id), link(result.case.id)
+        yield chart.row(title, href, caption, stem, points, over=over, labels=labels)
+
+
+def _curve_or_samples(result: ResultRecord, name: str, values: Sequence[float]) -> Iterator[Chart]:
     title, href, series = evidence.line(result.case.id), link(result.case.id), result.series
-    for name, values in series.items():
-        part = next((each for each in _BY if each in name), "")  # "" if the values are samples
-        stem = name.replace(part, "") if part else name.removesuffix("_actual")
-        is_curve = name.endswith(("_actual", "_expected", "_low", "_high"))
-        if part:
-            over, places = _BY[part]
-            at = series.get(places, ()) if places else range(1, len(values) + 1)
-            if chart.is_plottable(values) and min(values) >= 0 and len(at) == len(values):
-                labels = [figures.quantity(places or "", each) for each in at]
-                told = {**chart.worded(stem, 0, low=min(values), high=max(values)), "n": labels[-1]}
-                caption, points = say(f"chart.by-{over}", **told), list(zip(labels, values, strict=True))
-                rows.append(chart.row(title, href, caption, stem, points, over=over, labels=labels))
-        elif len(others) >= CHARTS_LIMIT or name in _NOT_ALONE or name.startswith(BASELINE):
-            continue
-        elif is_curve and stem != name and values and (expected := series.get(f"{stem}_expected")):
-            spread = (series.get(f"{stem}_low", ()), series.get(f"{stem}_high", ()))
-            others.append(chart.curve(title, href, stem, values, expected, spread=spread))
-        elif not is_curve and chart.is_plottable(values):
-            before = series.get(f"{BASELINE}{name}", ())
-            before = before if chart.is_plottable(before) else ()
-            others.append(chart.distribution(title, href, name, values, before))
+    stem = name.removesuffix("_actual")
+    if stem != name and values and (expected := series.get(f"{stem}_expected")):
+        spread = (series.get(f"{stem}_low", ()), series.get(f"{stem}_high", ()))
+        yield chart.curve(title, href, stem, values, expected, spread=spread)
+    elif chart.is_plottable(values) and not name.endswith(("_actual", "_expected", "_low", "_high")):
+        before = series.get(f"{BASELINE}{name}", ())
+        yield chart.distribution(title, href, name, values, before if chart.is_plottable(before) else ())

@@ -87,7 +87,7 @@ class Baseline:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Baseline:
-        """Return the baseline of :meth:`to_dict`. Raises KeyError, TypeError or ValueError on anything else."""
+        """Return the baseline in a file. Raises KeyError, TypeError or ValueError if it has another form."""
         if data["schema"] != SCHEMA:
             raise ValueError(f"schema {data['schema']!r}, and this release reads {SCHEMA}")
         return msgspec.convert(data, cls)

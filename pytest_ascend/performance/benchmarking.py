@@ -293,11 +293,11 @@ def _others(device: Device) -> dict[int, int]:
 
 
 #: Calls that are profiled at most, within PATIENCE_S: their minimum counts, as for times.
-CALLS, PATIENCE_S = 3, 0.2
+PROFILED_CALLS, PATIENCE_S = 3, 0.2
 #: Prefixes of measurements, and of operators whose time is the NPU's.
 PREFIX, ON_NPU = "profile_us_", "npu:"
 #: torch_npu.profiler's file for each operator of torch, and the columns that are used.
-TABLE, NAME, TAKEN = "operator_details.csv", "Name", "Device Self Duration(us)"
+OPERATOR_TABLE, NAME_COLUMN, TIME_COLUMN = "operator_details.csv", "Name", "Device Self Duration(us)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -341,7 +341,7 @@ def _host_us(call: Callable[[], object]) -> Mapping[str, float]:
 
     found: dict[str, float] = {}
     begin = time.perf_counter()
-    for _ in range(CALLS):
+    for _ in range(PROFILED_CALLS):
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
             call()
         times = {each.key: float(each.self_cpu_time_total) for each in profiler.key_averages() if "::" in each.key}
@@ -360,14 +360,14 @@ def _npu_us(call: Callable[[], object], device: Device, profiler: Any) -> Mappin
         ):
             call()
             device.synchronize()
-        tables = list(Path(folder).rglob(TABLE))
+        tables = list(Path(folder).rglob(OPERATOR_TABLE))
         if not tables:
-            raise FileNotFoundError(f"it wrote no {TABLE}")
+            raise FileNotFoundError(f"it wrote no {OPERATOR_TABLE}")
         found: dict[str, float] = {}
         with tables[0].open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):  # a table of another format raises KeyError or ValueError
-                if (taken := float(row[TAKEN])) > 0:
-                    found[ON_NPU + row[NAME]] = found.get(ON_NPU + row[NAME], 0.0) + taken
+                if (taken := float(row[TIME_COLUMN])) > 0:
+                    found[ON_NPU + row[NAME_COLUMN]] = found.get(ON_NPU + row[NAME_COLUMN], 0.0) + taken
     if not found:
-        raise ValueError(f"{TABLE} has no operator that took time on the NPU")
+        raise ValueError(f"{OPERATOR_TABLE} has no operator that took time on the NPU")
     return found

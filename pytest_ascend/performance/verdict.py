@@ -41,21 +41,6 @@ from numpy.typing import NDArray
 
 from pytest_ascend.system.errors import UsageError
 
-
-def tail(t: float, degrees_of_freedom: float) -> float:
-    """Return the probability of more than ``t`` by Student's distribution."""
-    from scipy import special  # here: it takes a tenth of the time in which a run starts
-
-    return float(special.stdtr(degrees_of_freedom, -t))
-
-
-def quantile(probability: float, degrees_of_freedom: float) -> float:
-    """Return the value that Student's distribution exceeds with ``1 - probability``."""
-    from scipy import special
-
-    return -float(special.stdtrit(degrees_of_freedom, 1 - probability))
-
-
 #: Places in memory for work with a peer, one block of rounds each, and the minimum of rounds per block.
 PLACES, FEWEST_AT_A_PLACE = 32, 3
 #: Factors from a median absolute deviation to a standard deviation, and from a mean's error to a median's (normal).
@@ -161,6 +146,20 @@ class Answer:
     def figures(self) -> dict[str, float]:
         """Return everything but the answer, by name."""
         return {name: value for name, value in asdict(self).items() if name != "answer"}
+
+
+def tail(t: float, degrees_of_freedom: float) -> float:
+    """Return the probability of more than ``t`` by Student's distribution."""
+    from scipy import special  # here: it takes a tenth of the time in which a run starts
+
+    return float(special.stdtr(degrees_of_freedom, -t))
+
+
+def quantile(probability: float, degrees_of_freedom: float) -> float:
+    """Return the value that Student's distribution exceeds with ``1 - probability``."""
+    from scipy import special
+
+    return -float(special.stdtrit(degrees_of_freedom, 1 - probability))
 
 
 def judge(now: Estimate, baseline: Sequence[Estimate], noise: Noise, gate: Gate) -> Answer:

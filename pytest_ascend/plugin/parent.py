@@ -43,30 +43,30 @@ if TYPE_CHECKING:
 LOCKS_VARIABLE = "PYTEST_ASCEND_CARD_LOCKS"
 
 
-def run(run: RunState, session: pytest.Session) -> bool:
+def run(state: RunState, session: pytest.Session) -> bool:
     """Run all collected tests in child processes, instead of pytest's own loop."""
-    assert run.recorder is not None  # noqa: S101  (workers of xdist are never isolated)
+    assert state.recorder is not None  # noqa: S101  (workers of xdist are never isolated)
     named = os.environ.get(LOCKS_VARIABLE)
-    locks, options = Locks(Path(named) if named else None), run.setup.options
+    locks, options = Locks(Path(named) if named else None), state.setup.options
     # One device is the default if a test is not bundled, whose fixtures may expect one process.
     wanted: int | str = options.cards or 1
-    if not options.cards and all(CASE in item.stash and item.nodeid in run.bundled for item in session.items):
-        expected_s = sum(run.recorder.durations.get(item.stash[CASE].id, USUAL_S) for item in session.items)
-        wanted = run.setup.usual_cards(max(expected_s, options.explore_s))
+    if not options.cards and all(CASE in item.stash and item.nodeid in state.bundled for item in session.items):
+        expected_s = sum(state.recorder.durations.get(item.stash[CASE].id, USUAL_S) for item in session.items)
+        wanted = state.setup.usual_cards(max(expected_s, options.explore_s))
     with locks:
-        cards, rank_devices = _cards(run.setup, locks, wanted, run.setup.ranks if uses_ranks(session) else 0)
-        run.setup = replace(run.setup, rank_devices=rank_devices)
+        cards, rank_devices = _cards(state.setup, locks, wanted, state.setup.ranks if uses_ranks(session) else 0)
+        state.setup = replace(state.setup, rank_devices=rank_devices)
         indices = dict.fromkeys((*(card.index for card in cards), *rank_devices))
-        used = [run.setup.prepared.identity(index) for index in indices]
-        _note_cards(run.recorder, used, "before")
-        parent = Parent(run, run.recorder, session, cards)
-        settings = Settings(deadline=run.setup.deadline(len(session.items)))
+        used = [state.setup.prepared.identity(index) for index in indices]
+        _note_cards(state.recorder, used, "before")
+        parent = Parent(state, state.recorder, session, cards)
+        settings = Settings(deadline=state.setup.deadline(len(session.items)))
         left, why = Supervisor(parent.tasks(), cards, parent, settings, earlier=parent.earlier_attempts()).run()
         if why and why != "stopped" and left:
             parent.lose(left, why)
-            run.recorder.stopped = why
+            state.recorder.stopped = why
         gc.freeze()  # no test ran in this process: pytest need not look for leaks among torch's objects
-        _note_cards(run.recorder, used, "after")
+        _note_cards(state.recorder, used, "after")
     if session.shouldfail:
         raise session.Failed(session.shouldfail)
     if session.shouldstop:
@@ -120,8 +120,8 @@ def _cards(setup: RunSetup, locks: Locks, wanted: int | str, ranks: int = 0) -> 
 class Parent:
     """Receives attempts, and turns decided cases into pytest reports and records."""
 
-    def __init__(self, run: RunState, recorder: RunRecorder, session: pytest.Session, cards: Sequence[Card]) -> None:
-        self._setup, self._bundled, self._recorder = run.setup, run.bundled, recorder
+    def __init__(self, state: RunState, recorder: RunRecorder, session: pytest.Session, cards: Sequence[Card]) -> None:
+        self._setup, self._bundled, self._recorder = state.setup, state.bundled, recorder
         self._session = session
         self._cards = cards
         self._has_self_test = False

@@ -120,7 +120,7 @@ class LogReader:
     @without_garbage_collection()
     def run(self) -> Run:
         """Read all lines, in their order."""
-        records = tuple(self._records(_after_header))  # which are to be read before what they leave in this object
+        records = tuple(self._records(_after_header))  # first, since reading them fills the lines
         return self.run_of(records, tuple(self.lines))
 
     def run_of(self, records: tuple[ResultRecord, ...], lines: tuple[int, ...] = ()) -> Run:

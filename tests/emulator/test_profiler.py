@@ -12,12 +12,12 @@ import torch
 from torch_npu.profiler.analysis.prof_view._operator_view_parser import OperatorViewParser
 
 from pytest_ascend.device.npu import Npu, profiler
-from pytest_ascend.performance.benchmarking import NAME, TABLE, TAKEN, profile_of
+from pytest_ascend.performance.benchmarking import NAME_COLUMN, OPERATOR_TABLE, TIME_COLUMN, profile_of
 
 
 def test_the_table_and_its_columns_are_torch_npus() -> None:
-    assert OperatorViewParser.OPERATOR_VIEW == TABLE
-    assert {NAME, TAKEN} <= set(OperatorViewParser.OPERATOR_HEADERS)
+    assert OperatorViewParser.OPERATOR_VIEW == OPERATOR_TABLE
+    assert {NAME_COLUMN, TIME_COLUMN} <= set(OperatorViewParser.OPERATOR_HEADERS)
 
 
 def test_what_is_called_of_the_profiler_is_there() -> None:

@@ -15,7 +15,7 @@ import torch
 from pytest_ascend.device import Cpu
 from pytest_ascend.performance import benchmarking
 from pytest_ascend.performance.baseline import became_slower
-from pytest_ascend.performance.benchmarking import NAME, TABLE, TAKEN, profile_of
+from pytest_ascend.performance.benchmarking import NAME_COLUMN, OPERATOR_TABLE, TIME_COLUMN, profile_of
 
 X = torch.ones(64, 64)
 
@@ -48,7 +48,7 @@ class FakeProfiler:
             if self.table is not None:
                 place = Path(folder, "host_1_ascend_pt", "ASCEND_PROFILER_OUTPUT")
                 place.mkdir(parents=True)
-                (place / TABLE).write_text(self.table, encoding="utf-8")
+                (place / OPERATOR_TABLE).write_text(self.table, encoding="utf-8")
 
         return write
 
@@ -60,7 +60,9 @@ class FakeProfiler:
 
 
 def table(*rows: tuple[str, float]) -> str:
-    return "\n".join([f"{NAME},Input Shapes,{TAKEN}", *(f'{name},"64,64",{taken}' for name, taken in rows)])
+    return "\n".join(
+        [f"{NAME_COLUMN},Input Shapes,{TIME_COLUMN}", *(f'{name},"64,64",{taken}' for name, taken in rows)]
+    )
 
 
 def test_on_the_cpu_a_profile_names_operators() -> None:
@@ -89,7 +91,7 @@ def test_of_many_operators_the_longest_are_kept() -> None:
 @pytest.mark.parametrize(
     ("written", "reason"),
     [
-        (None, f"wrote no {TABLE}"),
+        (None, f"wrote no {OPERATOR_TABLE}"),
         ("", "no operator that took time"),
         (table(("aten::view", 0.0)), "no operator that took time"),
         ("Name,Other\naten::mm,1", "KeyError"),
