@@ -65,9 +65,11 @@ class Redaction:
         people: list[pwd.struct_passwd] = []
         with contextlib.suppress(OSError):
             people = [each for each in pwd.getpwall() if 1000 <= each.pw_uid < 65534]  # people, and not nobody
-        homes = {each.pw_dir for each in people} | {str(Path.home())}
-        homes -= {"/", "/root", "/nonexistent", "/home"}
-        folders = (re.escape(each.rstrip("/")) for each in sorted(homes, key=len, reverse=True))
+        homes = {each.pw_dir.rstrip("/") for each in people}
+        with contextlib.suppress(RuntimeError):  # a user whom a container does not know
+            homes.add(str(Path.home()).rstrip("/"))
+        homes -= {"", "/root", "/nonexistent", "/home"}
+        folders = (re.escape(each) for each in sorted(homes, key=len, reverse=True))
         self._own = [(re.compile(rf"{each}(?![\w-])"), "[home]") for each in folders]
         users = [os.environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER")]
         users += [each.pw_name for each in people]

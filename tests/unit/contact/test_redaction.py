@@ -112,6 +112,12 @@ def test_striking_out_twice_is_striking_out_once(text: str) -> None:
     assert strike(once) == once
 
 
+def test_people_without_a_home_leave_the_text_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction.pwd, "getpwall", lambda: [Person("somebody", 1000, ""), Person("other", 1001, "//")])
+    monkeypatch.setattr(redaction.Path, "home", lambda: Path("~nobody").expanduser())
+    assert Redaction()("aclnnAdd, 3.5 ms") == "aclnnAdd, 3.5 ms"
+
+
 def test_a_common_word_for_a_name_leaves_the_kit_readable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redaction, "getuser", lambda: "npu")
     strike = Redaction()
