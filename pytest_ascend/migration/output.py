@@ -22,7 +22,7 @@ from rich.text import Text
 from pytest_ascend.migration.analysis import STANDINGS, Analysis, Operator
 from pytest_ascend.migration.sources import BLOCKER, CHANGE, SEVERITIES, TRANSFER
 from pytest_ascend.records.census import MISSING
-from pytest_ascend.system.figures import quantity, visible
+from pytest_ascend.system.figures import one_line, quantity, visible
 from pytest_ascend.system.translation import ENGLISH, translated
 from pytest_ascend.system.version import __version__
 
@@ -94,7 +94,7 @@ def show(analysis: Analysis, language: str = ENGLISH) -> None:
     """Print tables of operators, memory and findings."""
     console, say = Console(highlight=False), partial(translated, language=language, of="analysis")
     for line in headlines(analysis):
-        console.print(say(line), markup=False)
+        console.print(one_line(say(line)), markup=False)
     if analysis.operators:
         table = _table("standing", "operators", "calls", "what it means", say=say)
         for standing, count in analysis.counts.items():
@@ -120,9 +120,9 @@ def show(analysis: Analysis, language: str = ENGLISH) -> None:
         for says, places in groupby(sorted(own, key=lambda each: each.says), key=lambda each: each.says):
             console.print(Padding(Text(say(says)), (0, 0, 0, 2)))
             for place in places:
-                console.print(Padding(Text(f"{place.path}:{place.line}  {place.what}"), (0, 0, 0, 4)))
+                console.print(Padding(Text(one_line(f"{place.path}:{place.line}  {place.what}")), (0, 0, 0, 4)))
     for note in analysis.notes:
-        console.print(say(f"note: {note}"), markup=False)
+        console.print(one_line(say("note: ") + say(note)), markup=False)
 
 
 def headlines(analysis: Analysis) -> Iterator[str]:

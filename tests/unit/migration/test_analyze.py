@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,17 @@ def test_an_analysis_is_said_in_chinese(census: Path, tmp_path: Path) -> None:
     for said in ("不修改就不能在 NPU 上运行", "个算子 NPU 没有", "批大小", "由 CPU 计算：张量往返主机"):
         assert said in result.output
         assert said in page
+
+
+def test_names_of_files_neither_act_on_a_terminal_nor_break_it(tmp_path: Path) -> None:
+    for name in (b"\xff.py", b"\x1b[31m.py"):
+        (tmp_path / os.fsdecode(name)).write_text("import flash_attn\n", encoding="utf-8")
+    (tmp_path / "bad.py").write_text("(", encoding="utf-8")
+    result = CliRunner().invoke(analyze, ["--source", str(tmp_path), "--language", "zh"])
+    assert result.exit_code == 1, result.exception
+    assert r"\udcff.py:1" in result.output
+    assert r"\x1b[31m.py:1" in result.output
+    assert "注意：未读取 bad.py" in result.output
 
 
 @pytest.mark.parametrize(
