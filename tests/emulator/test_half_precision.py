@@ -154,7 +154,7 @@ def _run_drawn(kernel: Kernel, generator: torch.Generator) -> None:
                 kernel.body(*given, **out)
 
 
-@pytest.mark.drawn(3, "long")
+@pytest.mark.drawn(4, "long")
 def test_every_kernel_rounds_once(watch: Watch) -> None:
     families = {each.name: each.family for each in (*all_kernels(), *all_named())}
     off = {name: worst for name, worst in watch.excess.items() if worst > 1 and families[name] != "random"}
@@ -162,7 +162,7 @@ def test_every_kernel_rounds_once(watch: Watch) -> None:
     assert any(STEPWISE.fullmatch(name) for name in off)
 
 
-@pytest.mark.drawn(3, "long")
+@pytest.mark.drawn(4, "long")
 def test_nearly_every_kernel_was_watched_in_half_precision(watch: Watch) -> None:
     # What communicates needs other ranks: the suite of several cards judges it.
     alone = [each for each in all_kernels() if not each.family.startswith("mc2")]

@@ -91,6 +91,6 @@ def test_the_flight_recorder_shows_what_has_not_ended(tmp_path: Path) -> None:
     assert "AFTERWARDS [[1234]] completed" in said
 
 
-@pytest.mark.drawn(3, "long")
+@pytest.mark.drawn(4, "long")
 def test_products_of_float8_with_an_exchange_are_as_defined(tmp_path: Path) -> None:
     assert run(FLOAT8, tmp_path).count("AS DEFINED") == 2

@@ -87,7 +87,7 @@ def test_what_a_run_shows_decides_the_tier(tmp_path: Path, planted: str, lost: s
         assert reason in refused.stdout + refused.stderr
 
 
-@pytest.mark.drawn(3, "long")
+@pytest.mark.drawn(4, "long")
 def test_a_run_measures_them_and_shows_a_collective_that_is_slow(tmp_path: Path) -> None:
     cases = {name: f"distributed/decoder-{name}/step/float32" for name in ("plain", "sharded")}
     nodes = ["distributed/test_collectives.py::test_speed[distributed/all_reduce/speed/float32]"]

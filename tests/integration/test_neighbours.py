@@ -89,7 +89,7 @@ def test_tests_of_ones_own_keep_their_dots_in_a_log(
         shown.no_fnmatch_line("*of 3 cases,*")
 
 
-@pytest.mark.drawn(3, "long")
+@pytest.mark.drawn(4, "long")
 def test_progress_of_bundled_suites_is_said_now_and_then_in_a_log_and_never_where_quiet_is_wanted(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ def as_if_failed(records: dict[str, dict[str, Any]]) -> None:
     records["ops/leaky_relu/forward/float32"].update(outcome="failed", reason="differs")
 
 
+@pytest.mark.drawn(4, "long")
 def test_what_was_done_is_found_and_what_was_altered_is_named(genuine: Path) -> None:
     assert altered(genuine, lambda records: None) == []
 

@@ -15,6 +15,7 @@ pytest.importorskip("xdist")
 Lines = Callable[..., list[dict[str, Any]]]
 
 
+@pytest.mark.drawn(4, "long")
 def test_the_records_of_all_workers_are_in_one_log(ascend: Run, three_cases: Path, lines: Lines) -> None:
     result = ascend("-n2")
     assert result.ret == 1
@@ -54,6 +55,7 @@ def test_a_keyword_makes_a_subset(ascend: Run, three_cases: Path, lines: Lines) 
     assert len(header["manifest"]) == 1
 
 
+@pytest.mark.drawn(4, "long")
 def test_a_run_is_resumed_without_running_again_what_it_proved(
     ascend: Run, pytester: pytest.Pytester, lines: Lines
 ) -> None:

@@ -16,7 +16,7 @@ def _one_thread():
     torch.set_num_threads(threads)
 
 
-@pytest.mark.drawn(3, "long")
+@pytest.mark.drawn(4, "long")
 def test_every_planted_fault_is_seen():
     bases, missed = planted.bases(), []
     for fault in planted.FAULTS:

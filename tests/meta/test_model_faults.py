@@ -80,13 +80,13 @@ def tanh_gelu(module: nn.Module) -> None:
     gelu.approximate = "tanh"
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.drawn(3, "models")
 @pytest.mark.parametrize("key", ["another", "third", "one", "fourth"])
 def test_a_reference_run_that_the_goldens_have_not_seen_is_accepted(key: str) -> None:
     assert first_wrong("resnet50", moved(key)) == ("", "")
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.drawn(3, "models")
 @pytest.mark.parametrize(
     ("model", "fault", "what", "where"),
     [

@@ -18,7 +18,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
-@pytest.mark.drawn(3, "long")
+@pytest.mark.drawn(4, "long")
 def test_faults_at_random_are_noticed(tmp_path: Path) -> None:
     few = [f"--operator={name}" for name in ("add", "sum")]
     done = run(

@@ -66,7 +66,7 @@ def test_without_a_fault_all_is_well(tmp_path: Path) -> None:
     assert {case: found[case]["reason"] for case in CAUGHT if found[case]["outcome"] != "passed"} == {}
 
 
-@pytest.mark.drawn(3, "long")
+@pytest.mark.drawn(4, "long")
 def test_each_fault_is_caught_where_it_is(tmp_path: Path) -> None:
     found = run(tmp_path / "report", "--ascend-emulate=fault=tests.meta.spoiled:SPOILED")
     missed = [f"{case}: {said}" for case, (words, _) in CAUGHT.items() if (said := complaint(found[case], words))]

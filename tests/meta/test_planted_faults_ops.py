@@ -158,7 +158,7 @@ def is_named(caught: tuple[str, str], said: str) -> bool:
     return said.startswith(subject(case)) and words in said
 
 
-@pytest.mark.drawn(3, "long")
+@pytest.mark.drawn(4, "long")
 def test_a_run_of_pytest_reports_them(tmp_path: Path) -> None:
     faults = ["gelu-by-sigmoid", "exp-by-polynomial", "attention-reads-first-page"]
     cases = {full(CAUGHT[fault][0]): fault for fault in faults}

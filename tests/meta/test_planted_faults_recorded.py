@@ -53,7 +53,7 @@ def test_without_a_fault_nothing_is_said(tmp_path: Path) -> None:
     assert {case: found[case]["reason"] for case in CAUGHT.values() if found[case]["outcome"] != "passed"} == {}
 
 
-@pytest.mark.drawn(3, "long")
+@pytest.mark.drawn(4, "long")
 def test_each_fault_is_caught_by_the_name_of_its_operator(tmp_path: Path) -> None:
     found = run(tmp_path / "report", "--ascend-emulate=fault=tests.meta.spoiled_recorded:SPOILED")
     missed = [f"{fault}: {found[case]['outcome']}" for fault, case in CAUGHT.items() if not named(found[case])]

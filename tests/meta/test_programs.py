@@ -47,7 +47,7 @@ def failing(report: Path) -> dict[str, Any]:
     return forks.records(report, [f"{place(case)}[{case}]" for case in CASES], *planted)
 
 
-@pytest.mark.drawn(3, "long")
+@pytest.mark.drawn(4, "long")
 def test_the_program_of_each_failed_case_shows_the_wrong_element(tmp_path: Path) -> None:
     found = failing(tmp_path / "report")
     assert {case: found[case]["outcome"] for case in CASES} == dict.fromkeys(CASES, "failed")
@@ -87,7 +87,7 @@ def make_model():
 MODEL_CASES = ("user/my_model:make_model/forward/float32", "user/my_model:make_model/layers/float32")
 
 
-@pytest.mark.drawn(3, "long")
+@pytest.mark.drawn(4, "long")
 def test_the_program_of_a_model_fails_on_the_faulty_device_and_passes_on_the_healthy_one(tmp_path: Path) -> None:
     (tmp_path / "my_model.py").write_text(MODEL, encoding="utf-8")
     fault = "gelu-by-sigmoid"

@@ -23,7 +23,7 @@ HIDDEN = {
 SEEN = ("GELU by sigmoid", "weights of the head 1 % larger", "causal mask left in", "running variance as a deviation")
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("name", SEEN)
 def test_a_change_is_found_in_bfloat16_where_it_is(name: str) -> None:
     first = Pair.of(CHANGES[name], torch.bfloat16).compared().first
@@ -31,7 +31,7 @@ def test_a_change_is_found_in_bfloat16_where_it_is(name: str) -> None:
     assert first.label == CHANGES[name].where
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", sorted(HIDDEN))
 def test_what_bfloat16_hides_is_found_in_float32(name: str) -> None:
     change = CHANGES[name]
@@ -50,7 +50,7 @@ def test_a_layer_is_told_to_be_another_function() -> None:
     assert "by itself, in float64, another function than the original: " in said[2]
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("name", REWRITES)
 def test_a_correct_rewrite_is_accepted_in_bfloat16(name: str) -> None:
     report = Pair.of(REWRITES[name], torch.bfloat16).compared()

@@ -43,7 +43,7 @@ def outcomes(result: pytest.RunResult) -> dict[str, int]:
 ENVIRONMENT = ("--ascend-level=standard", "-q")
 
 
-@pytest.mark.drawn(3, "long")
+@pytest.mark.drawn(4, "long")
 def test_a_device_that_changes_numbers_is_seen(pytester: pytest.Pytester, wrong: None) -> None:
     suite = folder("suites") / "environment"
     usual = ("--ascend", "--ascend-device=cpu", *ENVIRONMENT, str(suite))

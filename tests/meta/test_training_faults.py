@@ -248,7 +248,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.drawn(3, "models")
 @pytest.mark.parametrize(("model", "fault", "kind", "where", "first"), FAULTS)
 def test_a_fault_of_a_training_is_seen_and_its_first_step_named(
     model: str, fault: Change, kind: str, where: str, first: str
@@ -292,7 +292,7 @@ REFERENCE_RUN = [
 ]
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.drawn(3, "models")
 @pytest.mark.parametrize(("model", "variation"), REFERENCE_RUN)
 def test_a_correct_variation_is_accused_of_nothing(model: str, variation: Change) -> None:
     assert wrong(model, variation) == {}

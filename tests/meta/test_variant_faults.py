@@ -187,7 +187,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.drawn(3, "models")
 @pytest.mark.parametrize(("variant", "fault", "aspect", "first"), FAULTS)
 def test_a_fault_of_one_layer_is_found_there(variant: Variant, fault: Change, aspect: str, first: str) -> None:
     found = wrong(variant, fault)
@@ -224,7 +224,7 @@ REFERENCE_RUN = [
 ]
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.drawn(3, "models")
 @pytest.mark.parametrize(("variant", "variation"), REFERENCE_RUN)
 def test_a_correct_variation_is_accused_of_nothing(variant: Variant, variation: Change) -> None:
     assert wrong(variant, variation) == {}

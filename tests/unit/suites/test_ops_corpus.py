@@ -328,7 +328,7 @@ def python(script: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.drawn(3, "long")
+@pytest.mark.drawn(4, "long")
 def test_a_second_recording_has_the_same_bytes_and_nothing_of_the_database_is_forgotten() -> None:
     python(REBUILD)
 
