@@ -313,26 +313,32 @@ def _flat(tree: Any) -> list[torch.Tensor]:
     return [each for each in tree_flatten(tree)[0] if isinstance(each, torch.Tensor)]
 
 
-def part(first: Dump, second: Dump) -> tuple[str, str] | None:
+def part(first: Dump, second: Dump) -> tuple[tuple[str, str] | None, list[bool]]:
     """Return the first call with equal inputs and different results, and the difference; None without any.
 
-    Values are compared bit for bit if both dumps have them, else msprobe's statistics.
+    Values are compared bit for bit if both dumps have them, else msprobe's statistics. The list says of each call in
+    each direction up to that one whether it could be compared, as the inputs are alike.
     """
-    theirs = {call.name: call for call in second.calls}
+    theirs, are_alike = {call.name: call for call in second.calls}, list[bool]()
     for call in first.calls:
         other = theirs.get(call.name)
         if other is None:
-            return call.name, "the other dump has no such call"
+            return (call.name, "the other dump has no such call"), are_alike
         for direction, inputs in (("forward", ("input_args", "input_kwargs")), ("backward", ("input",))):
             mine, its = getattr(call, direction), getattr(other, direction)
-            alike = not any(_difference(first, mine.get(each), second, its.get(each)) for each in inputs)
-            difference = _difference(first, mine.get("output"), second, its.get("output"))
-            if alike and difference:
-                return f"{call.name}.{direction}", f"the inputs are alike, {difference}"
-    return None
+            try:
+                alike = not any(_difference(first, mine.get(each), second, its.get(each)) for each in inputs)
+                difference = _difference(first, mine.get("output"), second, its.get("output")) if alike else ""
+            except Unreadable:
+                alike, difference = False, ""
+            are_alike += [alike] if mine or its else []
+            if difference:
+                return (f"{call.name}.{direction}", f"the inputs are alike, {difference}"), are_alike
+    return None, are_alike
 
 
 def _difference(first: Dump, mine: Any, second: Dump, its: Any) -> str:
+    """Say how the tensors of two parts of a call differ. Raises Unreadable for one without values and statistics."""
     ours, others = list(tensors_of(mine)), list(tensors_of(its))
     if len(ours) != len(others):
         return f"{len(ours)} tensors beside {len(others)}"
@@ -340,7 +346,9 @@ def _difference(first: Dump, mine: Any, second: Dump, its: Any) -> str:
         try:
             verdict = precision.compare(first.tensor(a), second.tensor(b), standard="binary")
         except Unreadable:
-            pairs = zip(statistics(a), statistics(b), strict=True)
+            pairs = [*zip(statistics(a), statistics(b), strict=True)]
+            if all(math.isnan(x) and math.isnan(y) for x, y in pairs):
+                raise
             if not all(x == y or (math.isnan(x) and math.isnan(y)) for x, y in pairs):
                 return f"the statistics of result {index} differ"
             continue
@@ -362,15 +370,18 @@ def replay(context: click.Context, dump: Path, against: Path | None, *, as_json:
     with 1 if a call is wrong or the dumps diverge, with 5 if nothing could be judged.
     """
     if against is not None:
-        parting = part(read_dump(find_dumps(dump)[0]), read_dump(find_dumps(against)[0]))
+        parting, are_alike = part(read_dump(find_dumps(dump)[0]), read_dump(find_dumps(against)[0]))
         if as_json:
             text = json.dumps({"parts": dict(zip(("at", "why"), parting, strict=True)) if parting else None})
         elif parting:
             text = f"the dumps part at {one_line(parting[0])}: {parting[1]}"
-        else:
+        elif are_alike and all(are_alike):
             text = "every result of every call is alike"
+        else:
+            counted = f"{sum(are_alike):,} of {len(are_alike):,} calls are alike"
+            text = f"{counted}; the others have other inputs, or cannot be compared"
         click.echo(text)
-        context.exit(1 if parting else 0)
+        context.exit(1 if parting else 0 if any(are_alike) else 5)
     results = {path: list(judge(read_dump(path))) for path in find_dumps(dump)}
     if as_json:
         click.echo(json.dumps({str(path): [each.to_dict() for each in found] for path, found in results.items()}))

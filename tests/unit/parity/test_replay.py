@@ -153,6 +153,27 @@ def test_two_dumps_part_where_like_inputs_give_unlike_results(values, tmp_path):
     assert output.startswith("the dumps part at Functional.softmax.0.forward: the inputs are alike, ")
 
 
+def test_calls_that_cannot_be_compared_are_not_said_to_be_alike(tmp_path):
+    inputs = {"a": made(), "b": made(), "c": made(1)}
+    first, same, other = (Writer(tmp_path / name) for name in inputs)
+    for writer, x in zip((first, same, other), inputs.values(), strict=True):
+        writer.call("Functional.relu", x)
+        writer.call("Functional.relu", made())
+        writer.done()
+    assert run(first.folder, "--against", other.folder) == (
+        0,
+        "1 of 2 calls are alike; the others have other inputs, or cannot be compared\n",
+    )
+    for writer in (first, same):
+        for entry in writer.data.values():
+            for each in (*entry["input_args"], *entry["output"]):
+                for name in ("Max", "Min", "Mean", "Norm", "data_name"):
+                    each.pop(name, None)
+        writer.done()
+    code, output = run(first.folder, "--against", same.folder)
+    assert (code, output.startswith("0 of 2 calls are alike")) == (5, True)
+
+
 def test_a_dump_of_statistics_cannot_be_judged_and_says_so(tmp_path):
     code, output = run(program(tmp_path, values=False))
     assert code == 5
