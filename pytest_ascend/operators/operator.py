@@ -292,6 +292,9 @@ def _samples(operator: Operator, dtype: str) -> tuple[Sample, ...]:
     make, seen = InputFactory(f"operators/{operator.name}", getattr(torch, dtype)), Counter[str]()
     found = []
     for sample in operator.inputs(make):
+        if not isinstance(sample, Sample):
+            hint = "have its inputs= yield calls, as call(make.normal(3, 4))"
+            raise UsageError(f"an input of the operator {operator.name!r} is a {type(sample).__name__}", hint=hint)
         seen[sample.name] += 1
         own, times = _described(sample, make), seen[sample.name]
         found.append(own if times == 1 else replace(own, name=f"{sample.name} #{times}"))
@@ -374,9 +377,8 @@ def _special(operator: Operator, dtype: str) -> tuple[Sample, ...]:
     own, kind = _of_group(SPECIAL)(operator, dtype), getattr(torch, dtype)
     if own or not operator.nonfinite or not kind.is_floating_point:
         return own
-    usual = _of_group(FORWARD)(operator, dtype)
-    fitting = (each for each in usual if any(v.wants_grad(kind) and v.shape for v in each.values()))
-    return tuple(each.with_nonfinite(kind) for each in itertools.islice(fitting, 1))
+    found = (each.with_nonfinite(kind) for each in _of_group(FORWARD)(operator, dtype))
+    return tuple(itertools.islice(filter(None, found), 1))
 
 
 def _layouts(operator: Operator, dtype: str) -> tuple[Sample, ...]:

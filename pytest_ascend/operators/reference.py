@@ -92,9 +92,9 @@ class Definition:
 
         with numbers_in_float64():
             expected = compute(widened)
-        # A result has the dtype that the operator names for it, or is an integer.
+        # A result has the dtype that the operator names for it, or one of the case's precision.
         named = [getattr(torch, each) if each else own for each in self.operator.outputs]
-        usual = [each.dtype if each is not None and not each.is_floating_point() else own for each in expected]
+        usual = [own if each is None else _in_precision_of(own, each.dtype) for each in expected]
         dtypes = [own] * len(expected) if backward else named or usual
         if sample.group == EXACT:  # there is no other right result
             return Results(expected, (_cast(expected, dtypes),))
@@ -104,6 +104,13 @@ class Definition:
             reference_runs += [_cast(compute(calling.onto(CPU, layout)), dtypes) for layout in SUM_LAYOUTS]
         reference_runs += [_cast(each, dtypes) for each in _rounded_once(compute, own)]
         return Results(expected, tuple(reference_runs))
+
+
+def _in_precision_of(own: torch.dtype, wide: torch.dtype) -> torch.dtype:
+    """Return the dtype of a result of inputs of ``own``, which is ``wide`` in float64."""
+    real = calling.real(own) if own.is_floating_point or own.is_complex else torch.float32
+    complex_ = {torch.float16: torch.complex32, torch.float64: torch.complex128}.get(real, torch.complex64)
+    return complex_ if wide.is_complex else real if wide.is_floating_point else wide
 
 
 def _cast(found: Tensors, dtypes: Sequence[torch.dtype]) -> Tensors:

@@ -575,9 +575,11 @@ class Sample:
         places = itertools.count()
         return self.with_sources(lambda leaf: change(leaf, next(places)) if isinstance(leaf, Source) else leaf)
 
-    def with_nonfinite(self, dtype: torch.dtype) -> Sample:
-        """Return the same call with NaN and infinities in the first differentiable tensor."""
-        first = next(each for each in self.values() if each.wants_grad(dtype) and each.shape)
+    def with_nonfinite(self, dtype: torch.dtype) -> Sample | None:
+        """Return the same call with NaN and infinities in the first differentiable tensor; None if it has none."""
+        fitting = (each for each in self.values() if each.wants_grad(dtype) and each.shape and 0 not in each.shape)
+        if (first := next(fitting, None)) is None:
+            return None
         changed = self.with_sources(lambda leaf: leaf.with_nonfinite() if leaf is first else leaf)
         return replace(changed, name=f"{self.name}, not all finite", group=SPECIAL)
 

@@ -11,6 +11,7 @@ import torch
 from pytest_ascend.errors import UsageError
 from pytest_ascend.operators import Call, InputFactory, Operator, call, cases_of, conformance_tests
 from pytest_ascend.operators.checks import check
+from pytest_ascend.operators.operator import chosen
 from pytest_ascend.operators.reference import Definition
 from pytest_ascend.operators.target import Target
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
@@ -120,6 +121,37 @@ def test_calls_of_one_name_are_numbered_and_an_operator_without_calls_is_refused
     assert [each.name for each in twice.samples("float32")] == ["4x2", "4x2 #2"]
     with pytest.raises(UsageError, match="no calls"):
         cases_of(operator(inputs=lambda _: []))
+    with pytest.raises(UsageError, match="is a Tensor"):
+        cases_of(operator(inputs=lambda d: [d.normal(4)]))
+
+
+def test_nan_and_infinities_go_where_there_are_elements() -> None:
+    found = operator(inputs=lambda d: [call(d.normal(0, 4)), call(d.normal(4, 2))])
+    assert [each.name for each in chosen(found, "special", "float32")] == ["4x2, not all finite"]
+
+
+def spectrum(x: torch.Tensor, limit: float = 3.0) -> torch.Tensor:
+    return torch.fft.fft(x)
+
+
+def third(x: torch.Tensor, limit: float = 3.0) -> torch.Tensor:
+    return x / 3
+
+
+@pytest.mark.parametrize(
+    ("definition", "dtype"),
+    [(spectrum, "float32"), (third, "complex64"), (torch.abs, "complex64"), (third, "int32")],
+    ids=["complex", "of complex", "real", "of integers"],
+)
+def test_results_of_another_kind_than_the_inputs_have_their_precision(definition: Function, dtype: str) -> None:
+    settings: Any = {
+        "dtypes": (dtype,),
+        "inputs": lambda d: [call(d.integers(4, 8, high=9).to(d.dtype))],
+        "grad": False,
+    }
+    judged(Operator("kind", definition, **settings), "forward", dtype)
+    with pytest.raises(Disagreement):
+        judged(Operator("kind", lambda x: definition(x) * 1.01, definition=definition, **settings), "forward", dtype)
 
 
 def test_dtypes_that_torch_lacks_and_names_twice_are_refused() -> None:
