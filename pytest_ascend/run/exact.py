@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from pytest_ascend.precision.nested import tensors_in
 from pytest_ascend.run import inputs
 from pytest_ascend.system.errors import UsageError
 
@@ -58,8 +59,9 @@ def _drawn(shapes: Sequence[tuple[int, ...]]) -> dict[str, list[torch.Tensor]]:
 def _run(function: Function, numbers: Sequence[torch.Tensor]) -> Found:
     """Return the results, and the gradients of the inputs where the function has any."""
     given = [each.requires_grad_() for each in numbers]
-    made = function(*given)
-    outputs = [made] if isinstance(made, torch.Tensor) else [each for each in made if isinstance(each, torch.Tensor)]
+    outputs = tensors_in(function(*given))
+    if not outputs:
+        raise UsageError("the function returns no tensor", hint="give one whose results can be compared")
     attached, found = [each for each in outputs if each.requires_grad], [each.detach() for each in outputs]
     if attached:
         ups = [

@@ -76,3 +76,13 @@ def test_a_wrong_gradient_is_seen() -> None:
 def test_what_cannot_be_exact_is_refused(function: Callable[..., Any], shapes: Any) -> None:
     with pytest.raises(UsageError):
         COMPARE.exact(function, *shapes)
+
+
+def test_tensors_anywhere_in_a_result_are_judged() -> None:
+    COMPARE.exact(lambda x, y: {"found": [x @ y]}, *PRODUCT)
+    with pytest.raises(Disagreement):
+        COMPARE.exact(
+            lambda x, y: {"found": [loses_a_term(x, y)]}, *PRODUCT, definition=lambda x, y: {"found": [x @ y]}
+        )
+    with pytest.raises(UsageError, match="returns no tensor"):
+        COMPARE.exact(lambda _: None, (3,))
