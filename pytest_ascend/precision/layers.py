@@ -214,9 +214,7 @@ def layers(
     judged by themselves: switch the model to evaluation mode. ``canaries`` are planted in one innermost module. Raises
     :class:`UsageError` for a model without modules.
     """
-    check_module(model)
-    if autocast is not None and not isinstance(autocast, torch.dtype):
-        raise UsageError(f"autocast is {autocast!r:.80}", hint="give a dtype, such as torch.bfloat16, or leave it out")
+    check_module(model, autocast)
     initialise(model, inputs, kwargs)
     on_device = copy.deepcopy(model).to(device)
     args, named = mapped((inputs, kwargs), lambda x: x.detach().to(device).clone().requires_grad_(x.requires_grad))
@@ -347,10 +345,15 @@ def _computed(copies: ModuleCopies, call: Call, module: nn.Module, *values: Any)
     return mapped(output, torch.Tensor.detach), gradients
 
 
-def check_module(model: object) -> None:
-    """Raise :class:`UsageError` for anything but a module, and for one whose copies would call the original."""
+def check_module(model: object, autocast: object = None) -> None:
+    """Raise :class:`UsageError` for anything but a module, and for one whose copies would call the original.
+
+    So it does for what no autocast computes in.
+    """
     if not isinstance(model, nn.Module):
         raise UsageError(f"{type(model).__name__} is not a torch.nn.Module", hint="give a module and its inputs")
+    if not isinstance(autocast, torch.dtype | None):
+        raise UsageError(f"autocast is {autocast!r:.80}", hint="give a dtype, such as torch.bfloat16, or leave it out")
     for name, module in model.named_modules():
         if _keeps_tensors(module.__dict__.get("forward")):
             raise UsageError(

@@ -64,7 +64,7 @@ def whole(
     that agree. Raises :class:`UsageError` for anything but a module, and for a model that uses random numbers in
     another way.
     """
-    check_module(model)
+    check_module(model, autocast)
     with without_hf32(device) as note:
         both = ModuleResults.of(model, inputs, kwargs, torch.device(device), autocast)
     name = type(model).__name__

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.precision import layers, models, plot
+from pytest_ascend.precision import layers, models, plot, whole
 
 
 class Block(nn.Module):
@@ -149,8 +149,9 @@ def test_unknown_names_and_other_things_than_models_are_refused(x):
         models(nn.Linear(8, 8), nn.Linear(8, 8), x, names=["a"])
     with pytest.raises(UsageError, match="no module in common"):
         models(nn.Linear(8, 8), nn.Linear(8, 8), x, names={})
-    with pytest.raises(UsageError, match="autocast is 'bf16'"):
-        layers(nn.Linear(8, 8), x, autocast="bf16")
+    for judge in (layers, whole):
+        with pytest.raises(UsageError, match="autocast is 'bf16'"):
+            judge(nn.Linear(8, 8), x, autocast="bf16")
 
 
 def test_the_plot_holds_one_mark_for_each_layer_and_no_markup_from_names(x):
