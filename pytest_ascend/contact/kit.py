@@ -26,7 +26,7 @@ import click
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pytest_ascend.contact.redaction import Redaction
-from pytest_ascend.contact.steps import ONES, SCHEMA, Notebook
+from pytest_ascend.contact.steps import IMPORTING, SCHEMA, Notebook
 from pytest_ascend.doctor import examine
 from pytest_ascend.doctor.survey import CONTROL_FILES
 from pytest_ascend.environment.identity import Identity, identities
@@ -109,7 +109,7 @@ class Kit:
 
     def step(self, name: str, limit_s: float) -> Answer:
         """Run one step of :mod:`pytest_ascend.contact.steps` or :mod:`pytest_ascend.contact.questions`."""
-        module = f"pytest_ascend.contact.{'steps' if name in ONES else 'questions'}"
+        module = f"pytest_ascend.contact.{'steps' if name in IMPORTING else 'questions'}"
         return self.ask(name, [sys.executable, "-m", module, name], limit_s)
 
     def ask(self, name: str, command: list[str], limit_s: float) -> Answer:

@@ -184,7 +184,8 @@ def numbering() -> dict[str, Any]:
     return asked(torch.npu.device_count())  # type: ignore[attr-defined]
 
 
-ONES: Mapping[str, Callable[[], Mapping[str, Any]]] = {
+#: Steps that import torch and torch_npu themselves: when and how is part of the answer.
+IMPORTING: Mapping[str, Callable[[], Mapping[str, Any]]] = {
     "threads": threads_and_handlers,
     "forks": forks,
     "recovery": recovery,
@@ -194,4 +195,4 @@ ONES: Mapping[str, Callable[[], Mapping[str, Any]]] = {
 
 
 if __name__ == "__main__":
-    tell(ONES[sys.argv[1]]())
+    tell(IMPORTING[sys.argv[1]]())

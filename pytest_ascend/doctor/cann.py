@@ -15,7 +15,7 @@ _REQUIRED = re.compile(r"^required_package_([\w.-]+?)_version\s*=\s*\"?([^\"\n]+
 
 
 @check
-def environment(survey: Survey) -> Iterator[Observation]:
+def variables(survey: Survey) -> Iterator[Observation]:
     """Whether there is a CANN, and whether the variables name it."""
     if (survey.devices or survey.has_driver or survey.npu_smi.chips) and not survey.homes:
         evidence: tuple[str, ...] = ("no CANN in /usr/local/Ascend, nor in ~/Ascend",)
@@ -44,7 +44,7 @@ def environment(survey: Survey) -> Iterator[Observation]:
 
 
 @check
-def several(survey: Survey) -> Iterator[Observation]:
+def other_canns(survey: Survey) -> Iterator[Observation]:
     """Another CANN than the one in use, in LD_LIBRARY_PATH or on the disk; and stub libraries."""
     home, owners = survey.home, [(entry, its) for entry in survey.library_path if (its := survey.owner(entry))]
     if home and home.source in VARIABLES:
@@ -72,7 +72,7 @@ def several(survey: Survey) -> Iterator[Observation]:
 
 
 @check
-def parts(survey: Survey) -> Iterator[Observation]:
+def mixed_parts(survey: Survey) -> Iterator[Observation]:
     """Parts of several releases; what a package requires of another is otherwise checked only on installation."""
     base = next((name for name in (TOOLKIT, RUNTIME) if survey.version(name)), "")
     for name in (RUNTIME, COMPILER, HCCL, OPP, KERNELS, OPS) if base else ():
@@ -93,7 +93,7 @@ def parts(survey: Survey) -> Iterator[Observation]:
 
 
 @check
-def machine(survey: Survey) -> Iterator[Observation]:
+def for_this_machine(survey: Survey) -> Iterator[Observation]:
     """A CANN for another processor; or without compiled operators for the chip, which torch_npu calls from A2 on."""
     home, tree, arch, chip = survey.home, survey.machine.tree, survey.machine.arch, survey.family
     if not home:

@@ -14,16 +14,21 @@ from pytest_ascend.environment.versions import Version, is_version, matches, sat
 
 
 @check
-def packages(survey: Survey) -> Iterator[Observation]:
-    """What Python has of torch, torch_npu and what CANN's compiler needs."""
+def disagreements(survey: Survey) -> Iterator[Observation]:
+    """Components of which several places say different versions."""
     for component in survey.components.values():
         if component.disagreeing and component.name != CHIP:
             evidence = tuple(f"{each.source}: {each.value}" for each in component.evidence if not each.internal)
             what = f"sources disagree on the version of {component.name}"
             yield Observation("version.disagreement", what, evidence[:6])
+
+
+@check
+def packages(survey: Survey) -> Iterator[Observation]:
+    """What Python has of torch, torch_npu and what CANN's compiler needs."""
     torch, npu = survey.version(TORCH), survey.version(TORCH_NPU)
     if survey.concerns_ascend and not torch:
-        evidence = ("no torch in the folders of Python's packages",)
+        evidence: tuple[str, ...] = ("no torch in the folders of Python's packages",)
         yield Observation("torch.absent", "torch is not installed in this Python", evidence)
     elif survey.concerns_ascend and not npu:
         pairs = survey.compatibility.paired(torch=_base(torch), cann=survey.cann)

@@ -20,9 +20,8 @@ _RULES = {BINARY: "file.damaged", TOO_LARGE: "file.damaged", NOT_A_FILE: "file.d
 
 @check
 def unusable(survey: Survey) -> Iterator[Observation]:
-    """Files that cannot be read or say nothing; the other checks have read all that matter."""
-    _, tree = survey.inner_version, survey.machine.tree
-    files = survey.version_files
+    """Files that cannot be read or say nothing, of those that the checks before this one have read."""
+    tree, files = survey.machine.tree, survey.version_files
     for path, problem in sorted(tree.problems.items()):
         said = f"is {problem}" if problem in _RULES else f"cannot be read: {problem}"
         yield Observation(_RULES.get(problem, "file.unreadable"), f"{path} {said}", (path,))

@@ -23,7 +23,6 @@ BLOCKER, CHANGE, ADVICE = "blocker", "change", "advice"
 
 SEVERITIES = (BLOCKER, CHANGE, ADVICE)
 
-
 _DATA: Mapping[str, Any] = table("migration/blockers.json")
 
 
@@ -47,7 +46,6 @@ KEYWORDS = {(name, begins): _meaning(*row) for name, begins, *row in _DATA["keyw
 
 #: Strings in arguments, defaults, comparisons and keys that name a device, a backend or a tool: by a pattern of them.
 STRINGS = {re.compile(pattern): _meaning(*row) for pattern, row in _DATA["strings"].items()}
-
 
 #: Patterns in lists of requirements (whole packages are among NAMES), and in shell scripts and Dockerfiles.
 PACKAGES, SHELL = (
@@ -112,19 +110,7 @@ def _scan_file(name: str, source: bytes, path: str) -> list[Finding]:
         return any(fnmatch(name, pattern) for pattern in patterns)
 
     if is_one_of(_NOTEBOOK):
-        # The findings in a notebook's code cells. Raises ValueError or SyntaxError
-        notebook = strict_json(source, constants=True)
-        cells = notebook.get("cells", []) if isinstance(notebook, dict) else []
-        found: list[Finding] = []
-        for number, cell in enumerate(cells if isinstance(cells, list) else [], start=1):
-            if not isinstance(cell, dict) or cell.get("cell_type") != "code":
-                continue
-            lines = cell.get("source", "")
-            code = lines if isinstance(lines, str) else "".join(map(str, lines))
-            # IPython's own lines, as in %pip and !nvidia-smi, are no Python.
-            python = "\n".join("" if line.lstrip().startswith(("%", "!", "?")) else line for line in code.splitlines())
-            found += scan_text(python, f"{path}[cell {number}]")
-        return found
+        return scan_notebook(source, path)
     if is_one_of(*_CUDA):
         return [Finding(path=path, line=1, what=name, **CUDA_SOURCE)]
     if is_one_of(*_REQUIREMENTS):
@@ -132,6 +118,22 @@ def _scan_file(name: str, source: bytes, path: str) -> list[Finding]:
     if is_one_of(*_SHELL):
         return scan_lines(source, path, SHELL)
     return scan_text(source, path)
+
+
+def scan_notebook(source: bytes, path: str) -> list[Finding]:
+    """Return the findings in the code cells of a notebook. Raises ValueError or SyntaxError."""
+    notebook = strict_json(source, constants=True)
+    cells = notebook.get("cells", []) if isinstance(notebook, dict) else []
+    found: list[Finding] = []
+    for number, cell in enumerate(cells if isinstance(cells, list) else [], start=1):
+        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
+            continue
+        lines = cell.get("source", "")
+        code = "".join(map(str, lines)) if isinstance(lines, list) else str(lines)
+        # IPython's own lines, as in %pip and !nvidia-smi, are no Python.
+        python = "\n".join("" if line.lstrip().startswith(("%", "!", "?")) else line for line in code.splitlines())
+        found += scan_text(python, f"{path}[cell {number}]")
+    return found
 
 
 def scan_lines(

@@ -54,7 +54,7 @@ class TargetModel:
         return args, kwargs
 
 
-def load(name: str, what: str) -> Any:
+def resolve(name: str, what: str) -> Any:
     """Import ``package.module:attribute``, also from the current folder. Raises UsageError, naming ``what`` it is."""
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):
@@ -76,12 +76,12 @@ def refuse_unusable(name: str, inputs: str = "") -> None:
     """Raise UsageError for a model or inputs that cannot be made, as far as that can be told without making them."""
     if pretrained.is_folder(name):
         pretrained.refuse_unusable(name)
-    elif callable(factory := load(name, "model")) and not isinstance(factory, nn.Module):
+    elif callable(factory := resolve(name, "model")) and not isinstance(factory, nn.Module):
         _refuse_parameters(factory, name)
     if inputs and (_is_shapes(inputs) or ":" not in inputs):
         _parsed(inputs)
     elif inputs:
-        load(inputs, "inputs")
+        resolve(inputs, "inputs")
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -106,11 +106,11 @@ def target_model(factory: Any, inputs: Any = "", batch: int | None = None) -> Ta
     if isinstance(factory, str) and pretrained.is_folder(factory):
         model, given = pretrained.made(factory)
     else:
-        model, given = made(load(factory, "model") if isinstance(factory, str) else factory, name)
+        model, given = made(resolve(factory, "model") if isinstance(factory, str) else factory, name)
     if not isinstance(inputs, str | None):
         given = inputs
     elif inputs:
-        given = tuple(_drawn(inputs)) if _is_shapes(inputs) else load(inputs, "inputs")
+        given = tuple(_drawn(inputs)) if _is_shapes(inputs) else resolve(inputs, "inputs")
     if given is None:
         hint = "name a function or shapes, as in my.module:inputs or 8x3x224x224; or have the factory give both"
         raise UsageError(f"{name} has no inputs", hint=hint)

@@ -111,22 +111,22 @@ def test_segments_that_expand_go_with_no_limit_of_their_size(text: str, count: i
 
 def test_a_variable_that_leads_nowhere_is_shown_in_part() -> None:
     name = cann.VARIABLES[0]
-    [found] = said(cann.environment, "cann.home-gone", environ={name: LONG}, homes_of=lambda _: None)
+    [found] = said(cann.variables, "cann.home-gone", environ={name: LONG}, homes_of=lambda _: None)
     assert found.evidence == (f"{name}={LONG[:200]}",)
-    assert said(cann.environment, "cann.home-gone", environ={name: LONG}, homes_of=lambda _: home("/a")) == []
-    assert said(cann.environment, "cann.home-gone", environ={name: ""}, homes_of=lambda _: None) == []
+    assert said(cann.variables, "cann.home-gone", environ={name: LONG}, homes_of=lambda _: home("/a")) == []
+    assert said(cann.variables, "cann.home-gone", environ={name: ""}, homes_of=lambda _: None) == []
 
 
 def test_operators_elsewhere_are_shown_in_part() -> None:
     tree = Facts(target=lambda path: path)
     used = home("/opt/cann", source=cann.VARIABLES[0])
     facts = {"machine": Facts(tree=tree), "home": used}
-    [found] = said(cann.environment, "cann.other-operators", environ={"ASCEND_OPP_PATH": f"/{LONG}"}, **facts)
+    [found] = said(cann.variables, "cann.other-operators", environ={"ASCEND_OPP_PATH": f"/{LONG}"}, **facts)
     assert found.evidence[0] == f"ASCEND_OPP_PATH=/{LONG[:199]}"
-    assert said(cann.environment, "cann.other-operators", environ={"ASCEND_OPP_PATH": "/opt/cann/opp"}, **facts) == []
+    assert said(cann.variables, "cann.other-operators", environ={"ASCEND_OPP_PATH": "/opt/cann/opp"}, **facts) == []
     assert (
         said(
-            cann.environment,
+            cann.variables,
             "cann.other-operators",
             environ={"ASCEND_OPP_PATH": "/else"},
             **{**facts, "home": home("/opt/cann")},
@@ -140,10 +140,10 @@ def test_of_several_canns_four_are_listed(count: int, shown: int) -> None:
     homes = [home(f"/cann{number}", source="a variable") for number in range(count)]
     owners = {f"/cann{number}/lib64": each for number, each in enumerate(homes)}
     paths = {"library_path": tuple(owners), "owner": owners.get, "home": homes[0]}
-    found = said(cann.several, "cann.two-in-library-path", **paths)
+    found = said(cann.other_canns, "cann.two-in-library-path", **paths)
     assert [len(each.evidence) for each in found] == [shown] * bool(shown)
-    assert said(cann.several, "cann.two-in-library-path", **{**paths, "home": home("/other")}) == []
-    found = said(cann.several, "cann.several", homes=homes)
+    assert said(cann.other_canns, "cann.two-in-library-path", **{**paths, "home": home("/other")}) == []
+    found = said(cann.other_canns, "cann.several", homes=homes)
     assert [each.what for each in found] == [f"{count} CANNs are installed"] * (count > 1)
     assert [len(each.evidence) for each in found] == [min(count, 5)] * (count > 1)
 
@@ -151,11 +151,11 @@ def test_of_several_canns_four_are_listed(count: int, shown: int) -> None:
 def test_without_any_folder_in_the_library_path_the_one_in_use_is_missing() -> None:
     used = home("/opt/cann", source=cann.VARIABLES[0])
     facts = {"home": used, "owner": {"/opt/cann/lib64": used}.get}
-    [found] = said(cann.several, "cann.library-path", library_path=("/usr/lib",), **facts)
+    [found] = said(cann.other_canns, "cann.library-path", library_path=("/usr/lib",), **facts)
     assert found.what == "LD_LIBRARY_PATH has no folder of the CANN in use"
     assert found.evidence == (f"{cann.VARIABLES[0]}=/opt/cann", "no folder of it in LD_LIBRARY_PATH")
-    assert said(cann.several, "cann.library-path", library_path=("/usr/lib", "/opt/cann/lib64"), **facts) == []
-    assert said(cann.several, "cann.library-path", library_path=(), **{**facts, "home": home("/opt/cann")}) == []
+    assert said(cann.other_canns, "cann.library-path", library_path=("/usr/lib", "/opt/cann/lib64"), **facts) == []
+    assert said(cann.other_canns, "cann.library-path", library_path=(), **{**facts, "home": home("/opt/cann")}) == []
 
 
 def packages(*lines: str) -> dict[str, Any]:
@@ -169,11 +169,16 @@ def packages(*lines: str) -> dict[str, Any]:
 
 def test_constraints_are_read_up_to_a_number_and_shown_in_part() -> None:
     wrong = 'required_package_p{}_version=">=9.0"'
-    assert len(said(cann.parts, "cann.constraint", **packages(*(wrong.format(number) for number in range(70))))) == 64
-    assert said(cann.parts, "cann.constraint", **packages('required_package_p_version=">=7.0"')) == []
-    assert said(cann.parts, "cann.constraint", **{**packages(wrong), "cann_package_version": lambda name: ""}) == []
+    assert (
+        len(said(cann.mixed_parts, "cann.constraint", **packages(*(wrong.format(number) for number in range(70)))))
+        == 64
+    )
+    assert said(cann.mixed_parts, "cann.constraint", **packages('required_package_p_version=">=7.0"')) == []
+    assert (
+        said(cann.mixed_parts, "cann.constraint", **{**packages(wrong), "cann_package_version": lambda name: ""}) == []
+    )
     long = ">=9.0" + ",>=9.0" * 20
-    [found] = said(cann.parts, "cann.constraint", **packages(f'required_package_p_version="{long}"'))
+    [found] = said(cann.mixed_parts, "cann.constraint", **packages(f'required_package_p_version="{long}"'))
     assert found.evidence[0] == f"/version.info: required_package_p_version={long[:40]}"
     assert found.what == f"CANN's package runtime needs p {long[:40]}, but 8.0.0 is installed"
 
@@ -189,12 +194,12 @@ def test_a_folder_of_few_operators_is_the_toolkits(count: int, few: bool) -> Non
         "family": Facts(kernels="ascend910b", name="910B"),
         "machine": Facts(tree=tree),
     }
-    found = said(cann.machine, "cann.kernels", **facts)
+    found = said(cann.for_this_machine, "cann.kernels", **facts)
     assert bool(found) is few
     if few:
         assert found[0].evidence[1] == "there are: " + ", ".join(f"ascend{n}" for n in range(6))
     facts["machine"] = Facts(tree=Facts(is_folder=lambda _: True, names=lambda _: []))
-    [found] = said(cann.machine, "cann.kernels", **facts)
+    [found] = said(cann.for_this_machine, "cann.kernels", **facts)
     assert found.evidence[1] == "there are: none"
 
 
@@ -298,10 +303,10 @@ def test_a_driver_shows_what_it_accepts_in_part() -> None:
 def test_places_that_disagree_are_listed_up_to_six() -> None:
     evidence = tuple(Facts(source=f"s{n}", value=f"{n}", internal=n == 0) for n in range(9))
     component = Facts(name="driver", disagreeing=evidence[:1], evidence=evidence)
-    [found] = said(combination.packages, "version.disagreement", components={"driver": component})
+    [found] = said(combination.disagreements, "version.disagreement", components={"driver": component})
     assert found.evidence == tuple(f"s{n}: {n}" for n in range(1, 7))
     component.disagreeing = ()
-    assert said(combination.packages, "version.disagreement", components={"driver": component}) == []
+    assert said(combination.disagreements, "version.disagreement", components={"driver": component}) == []
 
 
 def test_a_rule_is_listed_twenty_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

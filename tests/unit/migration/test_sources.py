@@ -139,6 +139,8 @@ def write_project(folder: Path) -> None:
     cells = [
         {"cell_type": "code", "source": ["%pip install apex\n", "import apex\n"]},
         {"cell_type": "markdown", "source": "import bmtrain"},
+        {"cell_type": "code", "source": None},
+        {"cell_type": "code", "source": 3},
     ]
     (folder / "notes.ipynb").write_text(json.dumps({"cells": cells}), encoding="utf-8")
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from pytest_ascend.errors import UsageError
-from pytest_ascend.migration.target import called_with, floating, load, made, rebatched, target_model
+from pytest_ascend.migration.target import called_with, floating, made, rebatched, resolve, target_model
 from tests import architectures
 
 
@@ -75,7 +75,7 @@ def test_the_current_folder_is_looked_into(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "only_here.py").write_text("VALUE = 3\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert load("only_here:VALUE", "model") == 3
+    assert resolve("only_here:VALUE", "model") == 3
 
 
 def test_floating_tensors_of_every_kind_of_output_have_names() -> None:
