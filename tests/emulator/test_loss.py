@@ -98,6 +98,10 @@ def test_loss_and_its_gradients(name: str, reduction: str, dtype: torch.dtype) -
     assert_same(function, *inputs(dtype), reduction=reduction, backward=True, by=by)
 
 
+def test_a_mean_is_over_what_an_input_is_broadcast_to() -> None:
+    assert_same(torch.ops.aten.l1_loss, floats(4, 1), floats(4, 5, seed=1), backward=True)
+
+
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_ctc(reduction: str) -> None:
     def loss(x: Tensor, y: Tensor) -> Tensor:
