@@ -51,7 +51,9 @@ class Recorder:
     """Writes lines of JSON: one for each recorded thing, with its step."""
 
     def __init__(self, path: Path) -> None:
-        self.file = path.open("w", encoding="utf-8")
+        path.write_bytes(b"")
+        self.file = path.open("a", encoding="utf-8")  # a launcher that has a rank's number as well writes to its end
+        self.pid = os.getpid()
         self.step = 0
         self.depth = 0
         self.spent_s = 0.0
@@ -81,7 +83,7 @@ class Recorder:
 
         @functools.wraps(function)
         def hook(*args: Any, **kwargs: Any) -> Any:
-            if self.busy or self.file.closed:
+            if self.busy or self.file.closed or os.getpid() != self.pid:  # a fork, as a worker of a DataLoader
                 return None
             start, self.busy = time.perf_counter(), True
             try:

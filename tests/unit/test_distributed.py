@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -13,9 +14,10 @@ from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 
 from pytest_ascend.distributed import finding
-from pytest_ascend.distributed.commands import page_html, read, terminal_lines
+from pytest_ascend.distributed.commands import diagnose, page_html, read, terminal_lines
 from pytest_ascend.distributed.ranks import Place, RankFailed, Ranks
 from pytest_ascend.distributed.recorder import fingerprint
 from pytest_ascend.emulator.faults import check
@@ -195,6 +197,39 @@ def test_a_page_shows_names_as_text() -> None:
     for lines in ranks.values():
         of_kind(lines, "gradient")[0]["name"] = "<script>"
     assert "<script>" not in page_html(finding.findings(ranks), 2, 0.0)
+
+
+#: A training whose data comes from processes of its own, which call modules too.
+TRAINING = """
+import sys, torch
+from torch.utils.data import DataLoader, Dataset
+
+class Scaled(Dataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, place):
+        return torch.nn.Dropout(0.0)(torch.full((4,), float(place)))
+
+if __name__ == "__main__":
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for start in ("spawn", "fork"):
+        for x in DataLoader(Scaled(), batch_size=2, num_workers=1, multiprocessing_context=start):
+            model(x).sum().backward()
+            optimizer.step()
+"""
+
+
+def test_processes_that_a_rank_starts_leave_its_record_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").write_text(TRAINING, encoding="utf-8")
+    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}.items():
+        monkeypatch.setenv(name, value)
+    command = ["distributed", "--output", str(tmp_path), "--", sys.executable, str(tmp_path / "train.py")]
+    done = CliRunner().invoke(diagnose, command)
+    assert (done.exit_code, "no cause found" in done.output) == (0, True), done.output
+    kinds = [each["kind"] for each in read(tmp_path)[0]]
+    assert [kinds[0], *(kinds.count(each) for each in ("model", "stepped", "end"))] == ["start", 1, 2, 1]
 
 
 def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:

@@ -6,9 +6,14 @@ import sys
 from pathlib import Path
 
 if "PYTEST_ASCEND_RECORD" in os.environ and "RANK" in os.environ:
-    from pytest_ascend.distributed import recorder
+    # What a rank starts has its environment, as a DataLoader's workers: they are not recorded in its place.
+    rank, pid = (os.environ["RANK"], os.environ.get("LOCAL_RANK", "")), str(os.getpid())
+    *recorded, by = os.environ.get("PYTEST_ASCEND_RECORDED", "").split(",")
+    if recorded != [*rank] or by == pid:
+        from pytest_ascend.distributed import recorder
 
-    recorder.install(Path(os.environ["PYTEST_ASCEND_RECORD"]))
+        os.environ["PYTEST_ASCEND_RECORDED"] = ",".join([*rank, pid])
+        recorder.install(Path(os.environ["PYTEST_ASCEND_RECORD"]))
 
 # The environment may have a module of this name of its own, which this one hides.
 here = str(Path(__file__).parent)
