@@ -134,7 +134,8 @@ def load(path: Path = BUNDLED) -> Compatibility:
         data = strict_json(read_regular(path, LARGEST_BYTES))
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             raise ValueError(f"its schema is not {SCHEMA}")
-        _require(isinstance(data["as_of"], str) and isinstance(data["sources"], dict), "as_of or sources")
+        are_named = all(isinstance(each, dict) for each in data["sources"].values())
+        _require(isinstance(data["as_of"], str) and are_named, "as_of or sources")
         _require(all(is_version(each) for each in data["cann_releases"]), "cann_releases")
         data.setdefault("libraries", [])  # which data of earlier releases lacks
         for section, fields in SECTIONS.items():
@@ -145,6 +146,7 @@ def load(path: Path = BUNDLED) -> Compatibility:
                     texts = row[name] if kind is list else [row[name]]
                     _require(isinstance(texts, list) and all(isinstance(each, str) for each in texts), where)
                 _require(row.get("says", PAIRED) in SAYINGS and row.get("source", "") in {"", *data["sources"]}, where)
+        _require(all(is_version(each) for row in data["hdk"] for each in row["hdk"]), "hdk")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         hint = "docs/doctor.md describes the file; leave --compatibility out to use the one of this release"

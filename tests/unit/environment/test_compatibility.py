@@ -68,6 +68,8 @@ def test_newer_data_takes_the_place_of_the_bundled(tmp_path: Path) -> None:
         lambda data: data["combinations"][0].update(more=1),
         lambda data: data["lines"].append(3),
         lambda data: data.update(cann_releases=["x"]),
+        lambda data: data["sources"].update(table="somewhere"),
+        lambda data: data["hdk"][0].update(hdk=["the newest"]),
     ],
 )
 def test_data_of_another_form_is_refused(tmp_path: Path, change: Any) -> None:
