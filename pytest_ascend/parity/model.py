@@ -30,6 +30,7 @@ from pytest_ascend.run.case_context import Reproduce
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.run.program import pinning, worst_leaf
 from pytest_ascend.system.dispatching import one_thread
+from pytest_ascend.system.errors import UsageError
 from pytest_ascend.system.text import one_line
 
 #: Steps and learning rate of a training: enough for the optimizer's state to matter, for any model.
@@ -54,30 +55,32 @@ class ModelParity:
         """Run one case. Raises Disagreement if device and CPU disagree."""
         autocast, _, what = case.property.rpartition("-")
         dtype = getattr(torch, case.dtype)
+        dtypes = (torch.float32, dtype) if autocast else (dtype, None)
         with one_thread():
             if what == "layers":
                 # Every module separately, forward and backward; the first wrong one is named.
                 self.compare.layers(_still(self.target.model), *self.target.args, **self.target.kwargs)
             elif what == "memory":
                 self._memory()
+            elif what == "training":
+                self._compare_training(*dtypes)
+            elif what == "generate":
+                # Texts are continued token by token; tokens, logits and what each layer gave are judged.
+                found = language.Generation.of(self.target, self.device.torch_device(), *dtypes)
+                for name, value in found.figures():
+                    self.measure(name, value)
+                found.judge(self.compare)
             else:
-                dtypes = (torch.float32, dtype) if autocast else (dtype, None)
-                if what == "training":
-                    self._compare_training(*dtypes)
-                elif what == "generate":
-                    # Texts are continued token by token; tokens, logits and what each layer gave are judged.
-                    found = language.Generation.of(self.target, self.device.torch_device(), *dtypes)
-                    for name, value in found.figures():
-                        self.measure(name, value)
-                    found.judge(self.compare)
-                else:
-                    # Outputs or gradients are judged as precision.whole does.
-                    model = _still(self.target.model).to(dtypes[0])
-                    args, kwargs = moved(CPU, dtypes[0], (self.target.args, dict(self.target.kwargs)))
-                    with torch.set_grad_enabled(what == "gradients"):
-                        both = ModuleResults.of(model, args, kwargs, self.device.torch_device(), dtypes[1])
-                        actual, expected = (_judged(what, each) for each in (both.actual, both.expected))
-                        self.compare(actual, expected, name=what)
+                self._compare_results(what, *dtypes)
+
+    def _compare_results(self, what: str, dtype: torch.dtype, autocast: torch.dtype | None) -> None:
+        """Judge outputs or gradients as :func:`pytest_ascend.precision.whole` does."""
+        model = _still(self.target.model).to(dtype)
+        args, kwargs = moved(CPU, dtype, (self.target.args, dict(self.target.kwargs)))
+        with torch.set_grad_enabled(what == "gradients"):
+            both = ModuleResults.of(model, args, kwargs, self.device.torch_device(), autocast)
+            actual, expected = (_judged(what, each) for each in (both.actual, both.expected))
+            self.compare(actual, expected, name=what)
 
     def _memory(self) -> None:
         """Measure the peak memory of a training, and check that it does not grow with steps."""
@@ -142,6 +145,9 @@ def _still(model: nn.Module) -> nn.Module:
 
 
 def _recipe(target: TargetModel, autocast: torch.dtype | None) -> Recipe:
+    if next(target.model.parameters(), None) is None:
+        hint = "leave these cases out: -k 'not training and not memory'"
+        raise UsageError(f"{target.name} has no parameters, so that nothing can be trained", hint=hint)
     return Recipe(
         batches=(Batch(target.args, dict(target.kwargs)),),
         loss=loss_of,

@@ -266,6 +266,36 @@ def models(
     """
     check_module(model)
     check_module(original)
+    pairs = _module_pairs(model, original, names)
+    outputs = partial(_calls_and_outputs, frozenset(pairs.values()))
+    expected = Source(copy.deepcopy(original), inputs, kwargs, call=outputs, counts=COUNTS_OF_MANY).exact()
+    args, named = (mapped(each, lambda tensor: tensor.to(device)) for each in (inputs, kwargs))
+    with without_hf32(device) as note:
+        calls = run(copy.deepcopy(model).to(device), args, named, None, False)[1]
+    keyed = [(call, (pairs[call.name], call.number)) for call in calls if call.name in pairs]
+    both = [(call, key) for call, key in keyed if key in expected]
+    if not both:
+        hint = "say with names={...} which modules correspond"
+        raise UsageError("the models have no module in common that both call", hint=hint)
+    modules = [dict(copy.deepcopy(each).cpu().named_modules()) for each in (model, original)]
+    copies = [ModuleCopies(each, None, standard) for each in modules]
+    judged = [_against(call, key, expected[key], copies) for call, key in both]
+    report = LayerReport(layers=_without_inner_values([call for call, _ in both], judged), note=note)
+    innermost = [each for each in both if not copies[0].has_parts(each[0])]
+    if canaries and innermost and report.agrees:
+        call, key = canaries.one_of(innermost)
+
+        def accepts(wrong: Any) -> bool:
+            return _against(replace(call, output=wrong), key, expected[key], copies).agrees
+
+        canaries.plant(call.output, accepts, (call.args, call.kwargs))
+    lacking = [path for call, key in both for path in _lacking(call.label, call.output, expected[key][1])]
+    rest = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
+    return noted(report, LACKING.format(", ".join(lacking[:NAMED]) + rest)) if lacking else report
+
+
+def _module_pairs(model: nn.Module, original: nn.Module, names: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the names in the original by those in the model. Raises :class:`UsageError` for unknown ones."""
     if not isinstance(names, Mapping | None):
         hint = "give a mapping: {'name in the model': 'name in the original'}"
         raise UsageError(f"names is {names!r:.80}", hint=hint)
@@ -275,32 +305,7 @@ def models(
         if missing := [name for name in wanted if name not in known]:
             hint = "give names as named_modules() of the model lists them"
             raise UsageError(f"the {title} has no module {missing[0]!r}", hint=hint)
-    outputs = partial(_calls_and_outputs, frozenset(pairs.values()))
-    expected = Source(copy.deepcopy(original), inputs, kwargs, call=outputs, counts=COUNTS_OF_MANY).exact()
-    args, named = (mapped(each, lambda tensor: tensor.to(device)) for each in (inputs, kwargs))
-    with without_hf32(device) as note:
-        calls = run(copy.deepcopy(model).to(device), args, named, None, False)[1]
-    found = [(call, (pairs[call.name], call.number)) for call in calls if call.name in pairs]
-    modules = [dict(copy.deepcopy(each).cpu().named_modules()) for each in (model, original)]
-    copies = [ModuleCopies(each, None, standard) for each in modules]
-    found = [each for each in found if each[1] in expected]
-    judged = [_against(call, key, expected[key], copies) for call, key in found]
-    layers = _without_inner_values([call for call, _ in found], judged)
-    if not layers:
-        hint = "say with names={...} which modules correspond"
-        raise UsageError("the models have no module in common that both call", hint=hint)
-    report = LayerReport(layers=layers, note=note)
-    innermost = [each for each in found if not copies[0].has_parts(each[0])]
-    if canaries and innermost and report.agrees:
-        call, key = canaries.one_of(innermost)
-
-        def accepts(wrong: Any) -> bool:
-            return _against(replace(call, output=wrong), key, expected[key], copies).agrees
-
-        canaries.plant(call.output, accepts, (call.args, call.kwargs))
-    lacking = [path for call, key in found for path in _lacking(call.label, call.output, expected[key][1])]
-    rest = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
-    return noted(report, LACKING.format(", ".join(lacking[:NAMED]) + rest)) if lacking else report
+    return pairs
 
 
 def _without_inner_values(calls: Sequence[Call], layers: Sequence[Layer]) -> tuple[Layer, ...]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pytest_ascend.errors import UsageError
+from pytest_ascend.migration.target import target_model
 from pytest_ascend.parity.ensemble import BUCKETS, KEPT, PERIOD, Reference, fingerprint, first_wrong
+from pytest_ascend.parity.model import computed
 from pytest_ascend.precision import compare
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 
@@ -76,3 +79,8 @@ def test_a_disagreement_begins_with_where_it_began() -> None:
 
 def test_what_agrees_is_not_located() -> None:
     PrecisionCompare(note=lambda _: None)(1.0, 1.0, locate=lambda _: pytest.fail("asked where nothing is wrong"))
+
+
+def test_a_model_without_parameters_is_not_trained() -> None:
+    with pytest.raises(UsageError, match="has no parameters"):
+        computed(target_model(lambda: torch.nn.Softmax(-1), "2x4"), "training", torch.device("cpu"), torch.float32)
