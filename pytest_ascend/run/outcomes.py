@@ -34,7 +34,7 @@ UNSUPPORTED = (
 )
 #: Messages of the emulated device, and of torch_npu, for an operator that is not emulated.
 NOT_EMULATED = (
-    r"(?:(?P<name>\w+) )?is not emulated|(?P<operator>aclnn\w+) or \w+ not (?:in libopapi\.so|found)"
+    r"(?:\b(?P<name>\w+) )?is not emulated|(?P<operator>aclnn\w+) or \w+ not (?:in libopapi\.so|found)"
     r"|GetApiFuncAddr not found (?P<atb>Atb\w+?)(?:GetWorkspaceSize)?\b"
 )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from pytest_ascend.distributed.ranks import RankFailed
@@ -135,3 +137,9 @@ def test_a_long_message_keeps_its_detail() -> None:
     outcome = classify(RuntimeError("x" * 1000), emulated=False)
     assert len(outcome.reason) == 300
     assert len(outcome.detail) > 1000
+
+
+def test_a_message_of_one_long_word_takes_no_time_that_grows_with_its_square() -> None:
+    began = time.process_time()
+    assert classify(RuntimeError("x" * 20_000), emulated=True).name == "errored"
+    assert time.process_time() - began < 1.0
