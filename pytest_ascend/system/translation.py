@@ -42,7 +42,7 @@ def translated(text: str, language: str, of: str = "doctor") -> str:
     for pattern, words in patterns:
         if match := pattern.fullmatch(text):
             return words.format(*(translated(each, language, of) for each in match.groups()))
-    if of == "findings" and constants and rest:
+    if of == "findings" and constants and rest and len(text) < 500:  # a longer one is a message of others
         found = translated(rest, language, of)
         return f"{translated(head, language, of)}：{found}" if found != rest else text
     parts = text.split(", ")

@@ -111,3 +111,9 @@ def test_a_program_is_whole_or_left_out(monkeypatch):
     monkeypatch.setattr(casedata, "SNIPPETS_BUDGET_BYTES", {False: 10, True: 10})
     found, data = packed(RELU, "failed", snippet="print('more than ten bytes')")
     assert data["texts"][found["snippet"]].startswith("# (left out")
+
+
+def test_a_long_message_of_many_parts_is_kept_as_it_is():
+    detail = "0: 1, " * 2_000
+    found, data = packed(RELU, "errored", detail=detail, diagnosis={"kind": "bug"})
+    assert data["texts"][found["detail"]].startswith(detail[:1_000])
