@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -45,6 +45,8 @@ def distributed(output: Path, against: Path | None, language: str, command: tupl
 
     The training runs unchanged. Exits with 1 if a cause is found, else with the training's own exit code.
     """
+    # What is compared with may be in the folder that is emptied, and a mistake is told before a training of hours.
+    reference = read(against) if against else None
     output.mkdir(parents=True, exist_ok=True)
     for each in output.glob("rank-*.jsonl"):  # of an earlier diagnosis; nothing else is removed
         each.unlink()
@@ -59,12 +61,8 @@ def distributed(output: Path, against: Path | None, language: str, command: tupl
         raise UsageError(message, hint="give a program on the PATH") from error
     ranks = read(output)
     found = finding.findings(ranks)
-    if against:
-        try:
-            found += finding.against(ranks, read(against))
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            message = f"{against} has no records of one process: {type(error).__name__}: {error}"
-            raise UsageError(message, hint="give the folder that --output named in the run on one process") from error
+    if reference:
+        found += compared(ranks, reference, against)
     cost = finding.cost(ranks)
     say = partial(translated, language=language, of="ranks")
     for line in terminal_lines(found, len(ranks), cost, say):
@@ -75,9 +73,21 @@ def distributed(output: Path, against: Path | None, language: str, command: tupl
     sys.exit(1 if any(not each.is_note for each in found) else code)
 
 
+def compared(
+    ranks: Mapping[int, Sequence[Line]], reference: Mapping[int, Sequence[Line]], where: Path | None
+) -> list[Finding]:
+    """Return the findings against a run on one process. Raises UsageError if that has other records."""
+    try:
+        return finding.against(ranks, reference)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        message = f"{where} has no records of one process: {type(error).__name__}: {error}"
+        raise UsageError(message, hint="give the folder that --output named in the run on one process") from error
+
+
 def read(folder: Path) -> dict[int, list[Line]]:
     """Return the lines of each rank. Raises UsageError if there are none, or they cannot be read."""
-    found = {int(path.stem.removeprefix("rank-")): _lines(path) for path in sorted(folder.glob("rank-*.jsonl"))}
+    ranks = ((path.stem.removeprefix("rank-"), path) for path in sorted(folder.glob("rank-*.jsonl")))
+    found = {int(rank): _lines(path) for rank, path in ranks if rank.isdecimal()}
     if not found:
         hint = "is the command started by torchrun (or another launcher that sets RANK), and does it get to a step?"
         raise UsageError(f"nothing was recorded in {folder}", hint=hint)

@@ -514,7 +514,7 @@ def _readers() -> Mapping[str, tuple[str, Callable[[Path], object]]]:
         "expectations": ("expectations.json", lambda path: expectations.load([path], synthetic.EMULATED)),
         "disputes": ("disputes.json", lambda path: expectations.load([path], synthetic.EMULATED)),
         "finding": ("finding.json", exploring.read),
-        "records": ("records/rank-0.jsonl", lambda path: ranks._against(ranks.read(path.parent), path.parent)),
+        "records": ("records/rank-0.jsonl", lambda path: ranks.compared(*[ranks.read(path.parent)] * 2, path)),
         "baseline": ("measured.json", baseline.read),
         "revocations": ("list.json", lambda path: revocation.read(path, runs.KEY.public_key())),
         "census": ("one.json", census.read),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,6 +19,7 @@ from pytest_ascend.certificate.tiers import TIERS
 from pytest_ascend.contact.kit import Kit, pack
 from pytest_ascend.golden import Golden, GoldenStore
 from pytest_ascend.golden.files import Provenance
+from pytest_ascend.performance import baseline
 from pytest_ascend.performance.baseline import Baseline, MeasuredRun
 from pytest_ascend.records.census import Census
 from pytest_ascend.runlog.contents import Selection, digest
@@ -130,7 +131,7 @@ def _baseline(path: Path) -> None:
         settings={},
         benchmarks={"benchmarks/x": measured},
     )
-    path.write_text(json.dumps(made.to_dict()), encoding="utf-8")
+    path.write_text(json.dumps({"schema": baseline.SCHEMA, **asdict(made)}), encoding="utf-8")
 
 
 def _keys(folder: Path, name: str, key: Any) -> None:

@@ -230,6 +230,9 @@ def test_processes_that_a_rank_starts_leave_its_record_alone(tmp_path: Path, mon
     assert (done.exit_code, "no cause found" in done.output) == (0, True), done.output
     kinds = [each["kind"] for each in read(tmp_path)[0]]
     assert [kinds[0], *(kinds.count(each) for each in ("model", "stepped", "end"))] == ["start", 1, 2, 1]
+    (tmp_path / "train.py").write_text(TRAINING.replace("0.1", "0.2"), encoding="utf-8")
+    done = CliRunner().invoke(diagnose, [*command[:1], "--against", str(tmp_path), *command[1:]])
+    assert (done.exit_code, "parameter" in done.output) == (1, True), done.output
 
 
 def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:
