@@ -475,6 +475,7 @@ FAULTS: dict[str, Fault] = {
     "graph-ignores-waits": {"aclmdlRIExecuteAsync": _of_replay(_by_stream)},
     "graph-ignores-external-waits": {"aclmdlRIExecuteAsync": _without("EVENT_WAIT", "VALUE_WAIT")},
     "graph-forgets-last-task": {"aclmdlRIExecuteAsync": _of_replay(lambda graph: graph.tasks[:-1])},
+    "graph-ends-at-1024": {"aclmdlRIExecuteAsync": _of_replay(lambda graph: graph.tasks[:1024])},
     "graph-replays-twice": {"aclmdlRIExecuteAsync": _of_replay(lambda graph: graph.tasks * 2)},
     "graph-loses-host-calls": {"aclmdlRIExecuteAsync": _without("HOST_FUNC")},
     **{name: {} for name in RUNTIME_FAULTS},

@@ -80,51 +80,59 @@ def _rms_norm(x: Tensor, weight: Tensor) -> Tensor:
 VOCABULARY = 32_000
 
 
-def rows(sizes: Sizes) -> Iterator[Row]:
-    batch, context = sizes.batch, sizes.context
-    # Of square images, padded so that stride 1 keeps their side.
+def _convolutions(batch: int) -> Iterator[Row]:
+    """Yield convolutions of square images, padded so that stride 1 keeps their side; the last makes a ViT's patches."""
     for name, out, into, kernel, side, stride in (
         ("stem", 64, 3, 7, 224, 2),
         *((f"stage{1 + i}", 64 << i, 64 << i, 3, 56 >> i, 1) for i in range(4)),
         *(("widen1", 256, 64, 1, 56, 1), ("narrow1", 64, 256, 1, 56, 1), ("widen3", 1024, 256, 1, 14, 1)),
         ("downsample3", 1024, 512, 1, 28, 2),
     ):
-        shapes: tuple[Shape, ...] = (batch, into, side, side), (out, into, kernel, kernel)
+        shapes = (batch, into, side, side), (out, into, kernel, kernel)
         flop = 2.0 * batch * (side // stride) ** 2 * math.prod(shapes[1])
-        how: dict[str, Any] = {"stride": stride, "padding": kernel // 2}
+        how = {"stride": stride, "padding": kernel // 2}
         yield Row(f"conv2d-{kernel}x{kernel}-{name}", "convolution", F.conv2d, shapes, flop, how)
     shapes = (batch, 3, 224, 224), (768, 3, 16, 16)
     yield Row("conv2d-patches", "convolution", F.conv2d, shapes, 2.0 * batch * 196 * 768 * 768, {"stride": 16})
-    for name, into, out, given in (
+
+
+def _products(batch: int, context: int) -> Iterator[Row]:
+    for name, into, out, rows_of_input in (
         ("classifier", 2048, 1000, (batch,)),
-        *((f"vit-{name}", into, out, (batch, 197)) for name, into, out in _VIT),
+        *(("vit-qkv", 768, 2304, (batch, 197)), ("vit-mlp-up", 768, 3072, (batch, 197))),
+        ("vit-mlp-down", 3072, 768, (batch, 197)),
         *(("decoder-up", 1024, 4096, (context,)), ("decoder-down", 4096, 1024, (context,))),
         ("decoder-logits", 1024, VOCABULARY, (16,)),
     ):
-        shapes = (*given, into), (out, into), (out,)
-        yield Row(f"linear-{name}", "matmul", F.linear, shapes, 2.0 * math.prod(given) * into * out)
+        of_linear = (*rows_of_input, into), (out, into), (out,)
+        yield Row(f"linear-{name}", "matmul", F.linear, of_linear, 2.0 * math.prod(rows_of_input) * into * out)
     yield Row("matmul-1024", "matmul", torch.matmul, ((1024, 1024),) * 2, 2.0 * 1024**3)
-    shapes, flop = ((12 * batch, 197, 64), (12 * batch, 64, 197)), 2.0 * 12 * batch * 197 * 197 * 64
-    yield Row("bmm-scores", "matmul", torch.bmm, shapes, flop)
-    of_attention: tuple[tuple[str, int, int, dict[str, Any]], ...] = (
-        *(("vit", 12, 197, {}), ("decoder-causal", 16, context, {"is_causal": True})),
-    )
-    for name, heads, tokens, how in of_attention:
-        shapes, flop = ((batch, heads, tokens, 64),) * 3, 4.0 * batch * heads * tokens**2 * 64
-        yield Row(f"attention-{name}", "attention", F.scaled_dot_product_attention, shapes, flop, how)
-    for name, call, first, how in _BY_ELEMENT:
-        shapes = tuple((batch * size, *rest) for size, *rest in first)
-        yield Row(name, "elementwise", call, shapes, settings=how)
+    of_scores = (12 * batch, 197, 64), (12 * batch, 64, 197)
+    yield Row("bmm-scores", "matmul", torch.bmm, of_scores, 2.0 * 12 * batch * 197 * 197 * 64)
+
+
+def _attentions(batch: int, context: int) -> Iterator[Row]:
+    for name, heads, tokens, is_causal in (("vit", 12, 197, False), ("decoder-causal", 16, context, True)):
+        flop, how = 4.0 * batch * heads * tokens**2 * 64, {"is_causal": True} if is_causal else {}
+        call, shapes = F.scaled_dot_product_attention, ((batch, heads, tokens, 64),) * 3
+        yield Row(f"attention-{name}", "attention", call, shapes, flop, how)
+
+
+def rows(sizes: Sizes) -> Iterator[Row]:
+    batch, context = sizes.batch, sizes.context
+    yield from _convolutions(batch)
+    yield from _products(batch, context)
+    yield from _attentions(batch, context)
+    for name, call, shapes, how in _BY_ELEMENT:
+        yield Row(name, "elementwise", call, [(batch * size, *rest) for size, *rest in shapes], settings=how)
     yield Row("batch-norm-stem", "normalization", _batch_norm, ((batch, 64, 112, 112), (64,), (64,)))
     yield Row("rms-norm-decoder", "normalization", _rms_norm, ((context, 1024), (1024,)))
     yield Row("rotary-decoder", "elementwise", _rotary, ((16, context, 64), (context, 64), (context, 64)))
-    shapes = (context,), (VOCABULARY, 1024)
-    yield Row("embedding-decoder", "indexing", F.embedding, shapes, integers={0: VOCABULARY})
-    shapes = (16, VOCABULARY), (16,)
-    yield Row("cross-entropy-vocabulary", "loss", F.cross_entropy, shapes, integers={1: VOCABULARY})
+    of_table, of_scores = ((context,), (VOCABULARY, 1024)), ((16, VOCABULARY), (16,))
+    yield Row("embedding-decoder", "indexing", F.embedding, of_table, integers={0: VOCABULARY})
+    yield Row("cross-entropy-vocabulary", "loss", F.cross_entropy, of_scores, integers={1: VOCABULARY})
 
 
-_VIT = (("qkv", 768, 2304), ("mlp-up", 768, 3072), ("mlp-down", 3072, 768))
 _POOL = {"kernel_size": 3, "stride": 2, "padding": 1}
 #: Operators whose time is that of memory: the first size of each shape is multiplied by the batch.
 _BY_ELEMENT: tuple[tuple[str, Callable[..., Any], tuple[Shape, ...], dict[str, Any]], ...] = (

@@ -49,13 +49,13 @@ def test_batch_sizes(case: Case, _ascend_device: Device, ascend_measure: Measure
         if seconds * ROUNDS > sizes.patience_s:
             break
         batch *= 2
+    assert found, "not even one sample fits"
     rates = [batch / seconds for batch, seconds in found.items()]
     ascend_measure("batch_size", [float(batch) for batch in found])
     ascend_measure("latency_by_batch_us", [seconds * 1e6 for seconds in found.values()])
     ascend_measure("throughput_by_batch_items_per_s", rates)
     ascend_measure("best_throughput_items_per_s", max(rates))
     ascend_measure("ended_by_memory", ended_by_memory)
-    assert found, "not even one sample fits"
 
 
 def _quickest_call_s(call: Call, device: Device) -> float:

@@ -20,6 +20,8 @@ ROWS, INNER, COLUMNS = 48, 32, 24
 EXPERTS, CHOSEN, TOKENS = 2, 2, 6
 #: Operators that multiply the rows of each expert.
 EXPERT = ("npu_alltoallv_gmm", "npu_gmm_alltoallv")
+#: Operators that exchange the first factor, and return what came of it beside the product.
+EXCHANGED = ("npu_all_gather_base_mm", "npu_all_to_all_matmul")
 NORMALIZED = "npu_moe_distribute_combine_add_rms_norm"
 #: Operators that send tokens to their experts, and those that send them back.
 BACK = {f"npu_moe_distribute_dispatch{each}": f"npu_moe_distribute_combine{each}" for each in ("", "_v2")}
@@ -82,6 +84,8 @@ def run(place: Place, how: str, dtype: str) -> dict[str, Any]:
         return _to_and_fro(place, call, name, how, dtype)
     x1, x2 = of("x1", ROWS, INNER), of("x2", _inner(how, count), COLUMNS * count)
     found = call(x1, x2, name, *([] if how == "npu_mm_all_reduce_base" else [count]))
+    if how in EXCHANGED:
+        return dict(zip(("product", "factor"), found, strict=False))
     return {"product": found[0] if isinstance(found, tuple) else found}
 
 
@@ -190,17 +194,20 @@ def _limit(parts: list[T], sizes: list[T], dtype: str, inner: int) -> Expected:
     return sum(parts[1:], parts[0]), 1.01 * (len(parts) + 1) * unit * size + inner * 2.0**-24 * size
 
 
+def factor(how: str, dtype: str, rank: int, count: int) -> T:
+    """Return the first factor of a rank's product, of which parts come from other ranks."""
+    sent = [made(each, "x1", dtype, ROWS, INNER) for each in range(count)]
+    if how == "npu_all_gather_base_mm":
+        return torch.cat(sent)
+    return torch.cat([each.chunk(count)[rank] for each in sent], 1) if how == "npu_all_to_all_matmul" else sent[rank]
+
+
 @functools.lru_cache(maxsize=2)
 def _products(how: str, dtype: str, count: int) -> list[Expected]:
     results = []
     for rank in range(count):
-        x1 = made(rank, "x1", dtype, ROWS, INNER).double()
+        x1 = factor(how, dtype, rank, count).double()
         x2 = made(rank, "x2", dtype, _inner(how, count), COLUMNS * count).double()
-        if how == "npu_all_gather_base_mm":
-            x1 = torch.cat([made(each, "x1", dtype, ROWS, INNER).double() for each in range(count)])
-        elif how == "npu_all_to_all_matmul":
-            blocks = [made(each, "x1", dtype, ROWS, INNER).double().chunk(count)[rank] for each in range(count)]
-            x1 = torch.cat(blocks, 1)
         results.append((x1 @ x2, x1.abs() @ x2.abs()))
     return results
 

@@ -132,14 +132,16 @@ def trained(
     foreach: bool | None = None,
     whole: AbstractContextManager[Any] | None = None,
 ) -> dict[str, T]:
-    """Train on what is given, a rank's part or the whole batch; ``mean`` makes a step's loss of this process's.
+    """Train on what is given, a rank's part or the whole batch; return losses, norms, weights, momenta and buffers.
 
-    Within ``whole`` parameters are those of all ranks; then, and with an optimizer of its own, it has no momentum.
+    ``mean`` makes a step's loss of this process's. Within ``whole``, parameters are those of all ranks. There are no
+    momenta of an ``optimizer`` that is given, nor of one whose parameters are parts of others.
     """
-    steps = optimizer or torch.optim.SGD(model.parameters(), RATE, momentum=MOMENTUM, foreach=foreach)
-    losses, found = [], []
+    has_momenta = optimizer is None and whole is None
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), RATE, momentum=MOMENTUM, foreach=foreach)
+    losses, totals = [], []
     for _ in range(STEPS):
-        steps.zero_grad()
+        optimizer.zero_grad()
         total = torch.zeros((), device=x.device, dtype=x.dtype)
         for index, (a, b) in enumerate(zip(x.chunk(micro), y.chunk(micro), strict=True)):
             waits = index + 1 < micro and hasattr(model, "no_sync")
@@ -148,13 +150,13 @@ def trained(
                 (loss / share).backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         if norms:
-            found.append(nn.utils.clip_grad_norm_(model.parameters(), CLIP if clip else 1e9))
-        steps.step()
+            totals.append(nn.utils.clip_grad_norm_(model.parameters(), CLIP if clip else 1e9))
+        optimizer.step()
         losses.append(mean(total))
     told = {"loss": torch.stack([_full(each).double() for each in losses])}
     if norms:
-        told["gradient norm"] = torch.stack([_full(each).double() for each in found])
-    states = {id(p): state for p, state in steps.state.items()} if optimizer is None and whole is None else {}
+        told["gradient norm"] = torch.stack([_full(each).double() for each in totals])
+    states = {id(p): state for p, state in optimizer.state.items()} if has_momenta else {}
     with whole or contextlib.nullcontext():
         for name, p in model.named_parameters():
             told[f"weight {name}"] = _full(p).clone()

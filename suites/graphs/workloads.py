@@ -175,6 +175,9 @@ def counter(device: torch.device, same: Same) -> None:
     step.fill_(5)
     graph.replay()
     same(count, torch.full((1,), 8.0), "what add_ counts, after a replay with another step")
+    graph, _ = captured(lambda: [count.add_(1) for _ in range(1100)])  # as many kernels as a model of sixty layers has
+    graph.replay()
+    same(count, torch.full((1,), 1108.0), "what 1,100 additions of one graph count")
 
 
 def copies(device: torch.device, same: Same) -> None:

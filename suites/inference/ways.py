@@ -223,10 +223,9 @@ def moved(given: Weights, number: int) -> dict[str, Tensor]:
     """Move each weight by -1, 0 or 1 units in the last place."""
     found = {}
     for name, x in given.items():
-        step = inputs.integers(f"inference/move {number}/{name}", tuple(x.shape), low=-1, high=2).to(
-            INTEGERS[x.element_size()]
-        )
-        found[name] = (x.view(INTEGERS[x.element_size()]) + step.where(x != 0, 0)).view(x.dtype)
+        bits = x.view(INTEGERS[x.element_size()])
+        step = inputs.integers(f"inference/move {number}/{name}", tuple(x.shape), low=-1, high=2).to(bits.dtype)
+        found[name] = (bits + step.where(x != 0, 0)).view(x.dtype)
     return found
 
 

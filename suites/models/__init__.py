@@ -21,10 +21,11 @@ RUNS = (
 _FIRST = ("resnet50", "float32", "forward")
 #: The cases of a run, by model and mode.
 CASES_OF_RUN = {
-    run[:2]: tuple(
-        case_of(*run[:2], aspect=each, level="smoke" if (*run[:2], each) == _FIRST else run[2]) for each in PROPERTIES
+    (model, mode): tuple(
+        case_of(model, mode, aspect=each, level="smoke" if (model, mode, each) == _FIRST else level)
+        for each in PROPERTIES
     )
-    for run in RUNS
+    for model, mode, level in RUNS
 }
 CASES = (*(case for cases in CASES_OF_RUN.values() for case in cases), *VARIANT_OF, *ALONE)
 #: The properties of these runs, of variants, and of models judged module by module.

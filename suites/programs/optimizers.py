@@ -157,7 +157,7 @@ def _grown(at: At) -> None:
 def _skipped(at: At) -> None:
     """A scaler skips the step where any of many gradients is infinite or NaN, and unscales all others exactly."""
     for count, bad in ((1, 0), (130, 129), (300, 150), (300, None)):
-        shapes = tuple((1 + i % 9,) for i in range(count))
+        shapes = tuple((4099,) if i == bad else (1 + i % 9,) for i in range(count))
         parameters = _parameters("scaler", at.device, torch.float32, shapes)
         before = [each.detach().cpu().clone() for each in parameters]
         optimizer = torch.optim.SGD(parameters, lr=1.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
@@ -49,6 +49,20 @@ def _losses(given: Given) -> tuple[T, ...]:
     x = given(3, 32000, std=4)
     target = torch.tensor([0, 31999, 20000], device=x.device)
     return _backward(lambda y: F.cross_entropy(y, target, reduction="none"), x)
+
+
+def _of_weights(given: Given) -> Iterator[T]:
+    """Yield gradients of weights, which are sums over 4,099 rows or 33 images."""
+    many: tuple[tuple[Callable[..., T], tuple[tuple[int, ...], ...]], ...] = (
+        (F.linear, ((4099, 33), (7, 33), (7,))),
+        (lambda x, w, b: F.layer_norm(x, (33,), w, b), ((4099, 33), (33,), (33,))),
+        (lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), ((4099, 3), (3,), (3,))),
+        (F.conv2d, ((33, 3, 7, 6), (4, 3, 3, 3), (4,))),
+    )
+    for call, (of_input, *shapes) in many:
+        weights = [given(*shape).detach().requires_grad_() for shape in shapes]
+        result = call(given(*of_input), *weights)
+        yield from torch.autograd.grad(result, weights, given(*result.shape, mean=0.5))
 
 
 def _chain(given: Given) -> T:
@@ -133,10 +147,11 @@ RANGES: Mapping[str, Row] = {
     "cumsum-100000": _over(lambda g: (g(100003, low=0).cumsum(0), g(5, 8193).cumsum(-1)), terms=100003),
     "cumsum-halves": _over(lambda g: g(3, 2049, low=0).cumsum(-1), F16, BF16, terms=2049),
     "logcumsumexp": _over(lambda g: g(3, 2049, std=9).logcumsumexp(-1), terms=2049),
-    "mm-16384": _over(lambda g: g(3, 16384) @ g(16384, 5), terms=16384, level=SMOKE),
+    "mm-16384": _over(lambda g: (g(3, 16384) @ g(16384, 5), torch.bmm(g(33, 1, 64), g(33, 5, 64).mT)),
+        terms=16384, level=SMOKE),
     "mm-halves-16384": _over(lambda g: g(3, 16384, low=0, high=0.25) @ g(16384, 5, low=0, high=0.25), F16, BF16,
         terms=16384),
-    "linear-4099": _over(lambda g: F.linear(g(9, 4099), g(7, 4099), g(7)), terms=4099),
+    "linear-4099": _over(lambda g: (F.linear(g(9, 4099), g(7, 4099), g(7)), *_of_weights(g)), terms=4099),
     "conv2d-1024": _over(lambda g: F.conv2d(g(1, 1024, 5, 5), g(3, 1024, 3, 3)), terms=9216),
     "conv1d-long": _over(lambda g: F.conv1d(g(1, 2, 20011), g(3, 2, 129)), terms=258),
     "avg_pool": _over(lambda g: (F.adaptive_avg_pool2d(g(2, 3, 129, 131, low=0), 1), F.avg_pool1d(g(1, 1, 8193,

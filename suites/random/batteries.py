@@ -156,6 +156,32 @@ def _probabilities(device: torch.device) -> Iterator[Finding]:
         yield _share(f"dropout({p:.6g})", (F.dropout(ones, p) == 0).cpu(), p)
 
 
+def _by_generators(device: torch.device) -> Iterator[str]:
+    """Draw with generators of one seed, on the last card too, and into every second column."""
+    kinds: Mapping[str, Callable[[T, torch.Generator | None], T]] = {
+        "rand": lambda x, g: torch.rand(x.shape, generator=g, device=x.device),
+        "randperm": lambda x, g: torch.randperm(x.numel(), generator=g, device=x.device),
+        **{
+            name: partial(lambda x, g, name: getattr(x, name)(generator=g), name=name)
+            for name in ("normal_", "uniform_", "exponential_", "bernoulli_", "random_")
+        },
+    }
+    count = 1 if device.type == "cpu" else getattr(torch, device.type).device_count()
+    for where in (device, torch.device(device.type, count - 1))[: min(count, 2)]:
+        for name, draw in kinds.items():
+            x, own = (torch.full((65, 2), -9.0, device=where) for _ in range(2))
+            torch.manual_seed(5)
+            first = draw(x[:, 1], None).cpu()
+            torch.manual_seed(5)
+            mine, again = (draw(own[:, 1], torch.Generator(where).manual_seed(6)).cpu() for _ in range(2))
+            if not torch.equal(draw(x[:, 1], None).cpu(), first):
+                yield f"{name} on {where}: other numbers after the same seed, with a generator of one's own between"
+            if not torch.equal(mine, again):
+                yield f"{name} on {where}: two generators of one seed give other numbers"
+            if not bool((x[:, 0] == -9).all() and (own[:, 0] == -9).all()):
+                yield f"{name} on {where}: what lies between the numbers of a view is changed"
+
+
 def _sure(device: torch.device) -> Iterator[str]:
     """Look at what is certain: probabilities of 0 and 1, classes without weight, ranges of one number."""
     ones = torch.ones(2**18 + 5, device=device)
@@ -179,6 +205,7 @@ def _sure(device: torch.device) -> Iterator[str]:
     never = torch.multinomial(weights, 2**18, replacement=True).cpu()
     if wrong := int((weights.cpu()[never] == 0).sum()):
         yield f"multinomial: {wrong} draws of classes with probability 0"
+    yield from _by_generators(device)
 
 
 def _classes(device: torch.device) -> Iterator[Finding]:

@@ -65,6 +65,13 @@ def _elementwise(at: At) -> Calls:
     return {**one, **two, **rest}
 
 
+def _small_calls(at: At) -> None:
+    """No call of one element takes long; nor does waiting for a device that has nothing to do, which is in each."""
+    _alike(at, "calls of one element", _small, rounds=20)
+    took = _least_s(at, lambda: None, 20)
+    at.holds(took <= TIMES * NOTHING_S, f"waiting for a device without work takes {took * 1e3:.3g} ms")
+
+
 def _small(at: At) -> Calls:
     x = torch.rand(1, 1, device=at.device) + 0.5
     return {
@@ -197,7 +204,7 @@ def _peaks(at: At) -> None:
 
 COSTS: Mapping[str, Row] = {
     "elementwise": (STANDARD, partial(_alike, what="calls that move as much memory", calls=_elementwise)),
-    "small-calls": (SMOKE, partial(_alike, what="calls of one element", calls=_small, rounds=20)),
+    "small-calls": (SMOKE, _small_calls),
     "copies": (SMOKE, partial(_alike, what="copies of 16 MiB", calls=_copies, usual_is="within the host")),
     "products": (STANDARD, partial(_alike, what="products of as many terms", calls=_products)),
     "soak-short": (SMOKE, partial(_soak, calls=64)),

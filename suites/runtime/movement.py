@@ -78,6 +78,13 @@ def _cat(at: At) -> None:
         at.same([each.cpu() for each in again], parts, f"split into {count} tensors")
 
 
+def _overwritten(x: T) -> T:
+    found = x.clone().view(16, -1)
+    found[:, 1::3].fill_(1)
+    found[3:5, ::2].zero_()
+    return found
+
+
 #: Operators that only move whole elements. Where the first table moves bits, NaN keep theirs; operators of the second
 #: may make any NaN of a NaN.
 MOVES: Moves = {
@@ -103,8 +110,10 @@ OTHER_MOVES: Moves = {
     "repeat": lambda x: x[:64].repeat(5),
     "repeat_interleave": lambda x: x[:64].repeat_interleave(3),
     "tril": lambda x: x.view(32, -1).tril(-1),
-    "masked_select": lambda x: x[_places(x) % 2 == 0],
+    "masked_select": lambda x: x.masked_select(_places(x) % 3 == 0),
+    "getitem-mask": lambda x: x[_places(x) % 3 == 0],
     "setitem": lambda x: torch.zeros_like(x).index_put((_places(x),), x),
+    "fill_": _overwritten,
     "take": lambda x: x.take(_places(x)),
     "unfold": lambda x: x.unfold(0, 5, 3).contiguous(),
 }

@@ -106,7 +106,7 @@ def numbered(count: int, start: int = 0) -> T:
 
 
 def early(rows: Mapping[str, Callable[[At], None]], *names: str) -> dict[str, Row]:
-    """Return rows of level standard, but for those with these names."""
+    """Return rows of level standard; those with these names are of level smoke."""
     return {name: (SMOKE if name in names else STANDARD, check) for name, check in rows.items()}
 
 

@@ -118,7 +118,7 @@ CALLS: Mapping[str, Callable[[Given], Any]] = {
 SCALE, INTERVAL, INF = 1024.0, 3, float("inf")
 
 
-class CaseContext:
+class ScaledTraining:
     """Two parameters under a scaler that grows every INTERVAL steps; one of them gets a non-finite gradient."""
 
     def __init__(self, device: torch.device, *, enabled: bool = True) -> None:
@@ -142,7 +142,7 @@ class CaseContext:
 
 
 def _skips(device: torch.device, compare: PrecisionCompare, value: float) -> None:
-    trial = CaseContext(device)
+    trial = ScaledTraining(device)
     before = trial.step()
     compare(trial.step(value), before, standard="binary", name="weights after a step without finite gradients")
     expected = [each - 0.75 for each in before]  # the momentum of the first step is unchanged: 1 + 0.5
@@ -151,7 +151,7 @@ def _skips(device: torch.device, compare: PrecisionCompare, value: float) -> Non
 
 def _scales(device: torch.device, compare: PrecisionCompare, steps: Sequence[tuple[float, float]]) -> None:
     """After a step with each of these gradients the scale is so many times the first one."""
-    trial, scales = CaseContext(device), []
+    trial, scales = ScaledTraining(device), []
     for value, _ in steps:
         trial.step(value)
         scales.append(trial.scaler.get_scale())
@@ -159,7 +159,7 @@ def _scales(device: torch.device, compare: PrecisionCompare, steps: Sequence[tup
 
 
 def _unscales(device: torch.device, compare: PrecisionCompare) -> None:
-    trial = CaseContext(device)
+    trial = ScaledTraining(device)
     loss = trial.weights[0].square().sum() + trial.weights[1].sum()
     torch.autograd.backward(trial.scaler.scale(loss))
     trial.scaler.unscale_(trial.optimizer)
@@ -169,7 +169,7 @@ def _unscales(device: torch.device, compare: PrecisionCompare) -> None:
 
 
 def _disabled(device: torch.device, compare: PrecisionCompare) -> None:
-    trial = CaseContext(device, enabled=False)
+    trial = ScaledTraining(device, enabled=False)
     before = trial.now()
     compare(trial.step(), [each - 0.5 for each in before], standard="binary", name="weights")
 

@@ -21,6 +21,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pytest_ascend.records.case import SWEEP_SEED, Case
 
 #: Seconds of wall time that a job may take: a fault that makes the device wait for ever was noticed.
@@ -134,6 +136,7 @@ def said(case: Case, level: str) -> str:
         "_ascend_device": device,
         "_ascend_reproduce": lambda *_, **__: None,
         "_ascend_sweep_seed": SWEEP_SEED,
+        "monkeypatch": pytest.MonkeyPatch(),
         "request": None,
     }
     try:

@@ -69,6 +69,24 @@ def _scaled(d: torch.device) -> T:
     return scale
 
 
+def _unscaled(d: torch.device) -> T:
+    gradient, found = torch.ones(2048, device=d), torch.zeros(1, device=d)
+    gradient[-1] = torch.inf
+    torch._amp_foreach_non_finite_check_and_unscale_([gradient], found, torch.ones(1, device=d))
+    return found
+
+
+def _between(change: Callable[[T], object]) -> Call:
+    """Change the odd columns, and return the even ones."""
+
+    def call(d: torch.device) -> T:
+        x = torch.zeros(8, 2, device=d)
+        change(x[:, 1])
+        return x[:, 0]
+
+    return call
+
+
 def _graph(function: Callable[[T], T], *shape: int) -> Call:
     def call(d: torch.device) -> list[T]:
         x = _x(*shape).to(d).requires_grad_()
@@ -280,9 +298,11 @@ CALLS: Mapping[str, Call] = {
     "NORM_OF_FIRST": _of_list(torch._foreach_norm, 3),
     "SQRT_NOT_BEYOND_8": _of_list(torch._foreach_sqrt, 24),
     "MAXIMUM_KEEPS_FIRST": _of_list(lambda x: torch._foreach_maximum(x, x[::-1]), 3),
+    "OVERFLOW_OF_FIRST_1024": _unscaled,
     "SCALE_GROWS_EARLY": _scaled,
     "NORMAL_MIRRORED": lambda d: bool((x := torch.randn(1024, device=d))[512:].add(x[:512]).abs().max() < 1e-3),
     "UNIFORM_REPEATS": lambda d: bool(((x := torch.rand(1 << 17, device=d))[1 << 16 :] == x[: 1 << 16]).all()),
+    "UNIFORM_INTO_GAPS": _between(lambda x: x.uniform_(1, 2)),
     "UNIFORM_TAKES_END": lambda d: bool((torch.rand(1 << 16, device=d) == 1).any()),
     "PERMUTATION_LAST_STAYS": lambda d: all(int(torch.randperm(50, device=d)[-1]) == 49 for _ in range(5)),
     "MULTINOMIAL_SORTED": lambda d: all(
@@ -295,6 +315,7 @@ CALLS: Mapping[str, Call] = {
     "SOFTMAX_OF_1024": lambda d: torch.zeros(2, 4096).to(d).softmax(-1),
     "CARRY_LOST": lambda d: torch.ones(10000).to(d).cumsum(0),
     "NORM_OVERFLOWS": lambda d: torch.linalg.vector_norm(torch.full((4,), 300.0, dtype=torch.float16).to(d)),
+    "WEIGHTS_OF_64_ROWS": _graph(lambda w: F.layer_norm(_x(200, 8).to(w.device), (8,), w), 8),
     "EXPONENTS_CUT": lambda d: torch.tensor([100.0, 90.0]).to(d).logsumexp(-1),
     "PADDING_0_IGNORED": _graph(lambda w: F.embedding(_i(w.device, 0, 2, 0), w, padding_idx=0), 4, 3),
     "NORM_EPS_FIXED": _graph(lambda x: F.batch_norm(x, None, None, training=True, eps=1.0), 8, 3),
@@ -312,6 +333,7 @@ CALLS: Mapping[str, Call] = {
     "CAT_NOT_BEYOND_16": lambda d: torch.cat([torch.ones(3, device=d)] * 20),
     "CAST_BY_FLOAT": lambda d: torch.tensor([(1 << 24) + 1]).to(d).int().cpu() - (1 << 24),
     "ROLL_POSITIVE": lambda d: torch.arange(9).to(d).roll(-1),
+    "FILL_OF_GAPS": _between(lambda x: x.fill_(1)),
     "FLIP_FIRST": lambda d: _x(3, 4).to(d).flip(0, 1),
     "COPY_OF_FIVE": lambda d: _x(2, 2, 2, 2, 2, 3).to(d).transpose(0, 5).contiguous(),
     "MASK_OF_65536": lambda d: torch.ones(70000).to(d).masked_select(torch.ones(70000).bool().to(d)),

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.faults import RUNTIME_FAULTS, Body, Fault, _given, instead
+from pytest_ascend.emulator.faults import RUNTIME_FAULTS, Body, Fault, _densely, _given, instead
 from pytest_ascend.records.case import Case
 
 T = torch.Tensor
@@ -120,6 +120,26 @@ def _not_beyond(count: int) -> Callable[[Body], Body]:
     return plant
 
 
+def _first_elements(correct: Body, gradients: list[T], found: T, scale: T) -> None:
+    """Look for overflows in the first 1,024 elements of a tensor alone."""
+    before, is_seen = found.clone(), any(not bool(each.flatten()[:1024].isfinite().all()) for each in gradients)
+    correct(gradients, found, scale)
+    found.copy_(found if is_seen else before)
+
+
+def _first_rows(correct: Body, gradient: T, x: T, shape: Any, *rest: Any) -> Any:
+    """Sum the gradients of weights over 64 rows."""
+    few = gradient.clone()
+    few.view(-1, *shape)[64:] = 0
+    return correct(gradient, x, shape, *rest)[0], *correct(few, x, shape, *rest)[1:]
+
+
+def _with_gaps(x: T) -> T:
+    """Return all memory from a view's first element to its last."""
+    span = 1 + sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True))
+    return x.as_strided((span,), (1,)) if x.numel() else x
+
+
 def _mirrored(_: Any, x: T, mean: Any, std: Any, *__: Any) -> None:
     """The second half is the first with the other sign, as of a transform that loses one of two numbers."""
     flat, half = x.view(-1), x.numel() // 2
@@ -173,11 +193,13 @@ BANK: Mapping[str, Mapping[str, Fault]] = {
         },
         "SQRT_NOT_BEYOND_8": {"aclnnForeachSqrt": _not_beyond(8)},
         "MAXIMUM_KEEPS_FIRST": {"aclnnForeachMaximumList": _not_beyond(0)},
+        "OVERFLOW_OF_FIRST_1024": {"aclnnForeachNonFiniteCheckAndUnscale": instead(_first_elements)},
         "SCALE_GROWS_EARLY": {"aclnnAmpUpdateScale": instead(lambda correct, *a: correct(*a[:5], max(a[5] - 1, 1)))},
     },
     "random numbers": {
         "NORMAL_MIRRORED": {"aclnnInplaceNormal": _after(_mirrored)},
         "UNIFORM_REPEATS": {"aclnnInplaceUniform": _after(_repeated)},
+        "UNIFORM_INTO_GAPS": {"aclnnInplaceUniform": _given(_densely, 0)},
         "UNIFORM_TAKES_END": {"aclnnInplaceUniform": _after(_upper_end)},
         "PERMUTATION_LAST_STAYS": {"aclnnRandperm": instead(_last_stays)},
         "MULTINOMIAL_SORTED": {"aclnnMultinomial": instead(lambda correct, *a: _ordered(correct(*a)))},
@@ -206,6 +228,7 @@ BANK: Mapping[str, Mapping[str, Fault]] = {
                 lambda x: torch.where(x.abs() > 256, torch.inf, x) if x.dtype is torch.float16 else x
             )
         },
+        "WEIGHTS_OF_64_ROWS": {"aclnnLayerNormBackward": instead(_first_rows)},
         "EXPONENTS_CUT": {"aclnnLogSumExp": _given(lambda x: x.clamp(-80, 80))},
     },
     "parts of models": {
@@ -240,6 +263,7 @@ BANK: Mapping[str, Mapping[str, Fault]] = {
         "ROLL_POSITIVE": {
             "aclnnRoll": instead(lambda correct, x, shifts, dims: correct(x, [abs(each) for each in shifts], dims))
         },
+        "FILL_OF_GAPS": {"aclnnInplaceFillScalar": _given(_with_gaps, 0)},
         "FLIP_FIRST": {"aclnnFlip": instead(lambda correct, x, dims: correct(x, dims[:1]))},
         "COPY_OF_FIVE": {"aclnnInplaceCopy": _given(lambda x: x.contiguous().flip(-1) if x.dim() > 5 else x, 1)},
         "MASK_OF_65536": {

@@ -56,6 +56,9 @@ def _fusion_inputs(make: InputFactory) -> Iterator[Sample]:
     whole = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
     yield call(*_triple(make, 1, 2, 48, 16), 2, "BNSD", scale=0.25, atten_mask=whole, sparse_mode=2)
     yield call(*_triple(make, 1, 2, 32, 16), 2, "BNSD", scale=0.25, pse=make.normal(1, 2, 32, 32, grad=False))
+    mask, bias = make.mask(2, 1, 32, 32), make.normal(2, 2, 32, 32, grad=False)
+    of_each = *_triple(make, 2, 2, 32, 16), 2, "BNSD"
+    yield call(*of_each, scale=0.25, atten_mask=mask, pse=bias, name="a mask and a bias for each")
 
 
 def _prompt(query: T, key: T, value: T, scale_value: float, **how: Any) -> T:

@@ -42,8 +42,8 @@ def _grouped_inputs(make: InputFactory) -> Iterator[Sample]:
     sizes = ((3, 16, 8), (5, 129, 17), (1, 32, 32))
     rows = [make.normal(m, k, grad=False) for m, k, _ in sizes]
     yield call(rows, [make.normal(k, n, grad=False) for _, k, n in sizes])
-    rows, weights = [make.normal(11, 32, grad=False)], [make.normal(3, 32, 16, grad=False)]
-    yield call(rows, weights, group_list=torch.tensor([4, 4, 11]), name="rows of one tensor")
+    rows, weights = [make.normal(11, 32, grad=False)], [make.normal(4, 32, 16, grad=False)]
+    yield call(rows, weights, group_list=torch.tensor([4, 4, 5, 11]), name="rows of one tensor")
 
 
 def _call_grouped(multiply: Any, x: list[T], weight: list[T], **groups: T) -> Any:

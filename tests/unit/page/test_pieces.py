@@ -162,7 +162,8 @@ def test_a_factor_is_told_unless_it_is_endless() -> None:
 
 def packed(*records: ResultRecord) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the details of cases by field, and what they share."""
-    summary = summarise(Run(header=synthetic.header([each.case for each in records]), records=records))
+    lines = tuple(range(7, 7 + len(records)))
+    summary = summarise(Run(header=synthetic.header([each.case for each in records]), records=records, lines=lines))
     data = codec.loads(zlib.decompress(b64decode(casedata.details_of(summary))).decode())
     return [dict(zip(casedata.DETAIL_FIELDS, each, strict=True)) for each in data["cases"]], data
 
@@ -199,7 +200,7 @@ def test_a_case_is_packed_field_by_field() -> None:
     )
     (found,), data = packed(given)
     texts = data["texts"]
-    assert (texts[found["file"]], texts[found["parameters"]]) == ("a.py::test", "[x]")
+    assert (texts[found["file"]], texts[found["parameters"]], found["line"]) == ("a.py::test", "[x]", 7)
     assert [[texts[each] for each in pair] for pair in found["measures"]] == [["latency", "2 µs"]]
     assert [texts[each] for each in found["fallbacks"]] == ["aten::a"]
     assert len(found["verdicts"]) == 1

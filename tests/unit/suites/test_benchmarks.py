@@ -11,6 +11,7 @@ from pytest_ascend.emulator.settings import USUAL_MEMORY
 from pytest_ascend.performance.verdict import PLACES
 from pytest_ascend.system.text import parse_size
 from suites.benchmarks import CASES, sizes
+from suites.benchmarks import test_benchmarks as suite
 from suites.benchmarks.operators import rows
 from suites.benchmarks.sizes import HOST, free_bytes, preparations
 
@@ -50,3 +51,14 @@ def test_a_device_is_asked_for_its_memory_and_the_host_has_no_limit(monkeypatch:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (5, 8))
     assert free_bytes(Card(kind="cuda")) == 5
     assert free_bytes(Card(kind="cpu")) == float("inf")
+
+
+def test_a_device_on_which_nothing_fits_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(suite, "sizes_of", lambda _: HOST)
+    monkeypatch.setattr(suite, "inference", full)
+    (case, *_) = (each for each in CASES if each.property == "batch-sizes")
+    with pytest.raises(AssertionError, match="not even one sample fits"):
+        suite.test_batch_sizes(case, Card(), lambda *_: None)

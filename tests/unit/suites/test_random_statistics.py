@@ -97,6 +97,14 @@ def test_a_battery_sees_what_a_distribution_does_not_show(name: str, monkeypatch
     assert any(isinstance(each, str) for each in found) or worst * len(found) < FALSE_ALARM
 
 
+def test_a_generator_that_is_ignored_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = torch.randperm
+    monkeypatch.setattr(torch, "randperm", lambda n, generator=None, **named: right(n, **named))
+    said = list(BATTERIES["sure-events"][1](torch.device("cpu")))
+    assert [each.partition(" on cpu: ")[0] for each in said] == ["randperm"] * 2
+    assert any("two generators of one seed" in each for each in said)
+
+
 def test_right_numbers_pass_the_small_batteries() -> None:
     torch.manual_seed(4)
     for name in ("calls-and-seeds", "sure-events", "wide-ranges", "permutations", "classes"):
