@@ -208,7 +208,12 @@ def certificate_export(*, certificate: Path, form: str, output: Path, key: Path,
     with package.opened(certificate, private.public_key() if private else signing.public_key(key)) as found:
         found.log.seek(0)
         summary = summarise(LogReader(Path(package.LOG), found.log).run())
-        content = export.in_toto(found.claims, summary, private) if private else export.workbook(found.claims, summary)
+        claims = found.claims
+        try:
+            content = export.in_toto(claims, summary, private) if private else export.workbook(claims, summary)
+        except (LookupError, TypeError, AttributeError, ValueError) as error:  # the signer may omit anything
+            message = f"{package.STATEMENT} is none of this release: {type(error).__name__}: {one_line(str(error))}"
+            raise package.CertificateError(message, part=package.STATEMENT) from error
     write_file(output, content)
     click.echo(f"{form}: {output}")
 

@@ -14,10 +14,12 @@ from click.testing import CliRunner
 
 from pytest_ascend.certificate import commands, export
 from pytest_ascend.certificate.judgement import verify
+from pytest_ascend.certificate.package import CertificateError
 from pytest_ascend.cli import cli
 from pytest_ascend.errors import UsageError
 
 from . import runs
+from .test_package import evidence, forge
 from .test_second_issuer import pem
 
 HOSTILE = '=HYPERLINK("http://x")\x1b[2J\u202e'
@@ -96,6 +98,23 @@ def test_the_command_writes_both(certificate: Path, tmp_path: Path, form: str, k
     done = CliRunner().invoke(cli, ["certificate-export", *line], catch_exceptions=False)
     assert (done.exit_code, done.output) == (0, f"{form}: {tmp_path / 'out'}\n")
     assert (tmp_path / "out").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("form", ["xlsx", "in-toto"])
+def test_a_signed_statement_that_lacks_something_is_refused(tmp_path: Path, form: str) -> None:
+    genuine = runs.certificate(tmp_path)
+    said = {**json.loads((genuine / "certificate.json").read_text(encoding="utf-8")), "stack": {}}
+    said["run"] = {name: said["run"][name] for name in ("id", "finished", "level")}
+    del said["id"]
+    forge(tmp_path, said, evidence(genuine))
+    key = pem(tmp_path / "key", runs.KEY)
+    arguments = [str(tmp_path / "forged"), f"--format={form}", f"--output={tmp_path / 'out'}"]
+    with pytest.raises(CertificateError, match="is none of this release: KeyError"):
+        CliRunner().invoke(
+            commands.certificate_export,
+            [*arguments, f"--key={key if form == 'in-toto' else f'{key}.pub'}"],
+            catch_exceptions=False,
+        )
 
 
 def test_without_the_library_one_line_says_what_to_install(found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
