@@ -102,7 +102,7 @@ def _lines(path: Path) -> list[Line]:
             while line := file.readline(_LONGEST_LINE_BYTES + 1):
                 if len(line) > _LONGEST_LINE_BYTES:
                     raise ValueError(f"a line has more than {_LONGEST_LINE_BYTES:,} bytes")
-                if line.rstrip().endswith(b"}"):
+                if line.endswith(b"\n"):
                     lines.append(strict_json(line, constants=True))
                     if "kind" not in lines[-1]:
                         raise ValueError("a line does not say of what kind it is")

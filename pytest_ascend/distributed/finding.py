@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
+from math import isfinite
 from typing import Any
 
 from pytest_ascend.system.bundled import table
@@ -125,7 +126,7 @@ def _reduced(locals_: Sequence[Line], used: Line, scale: float, unit: float) -> 
         totals = [scale * sum(each) for each in zip(*(one[name] for one in locals_), strict=True)]
         sizes = [scale * sum(map(abs, each)) for each in zip(*(one[size_name] for one in locals_), strict=True)]
         pairs = zip(totals, used[name], sizes, strict=True)
-        found.append([abs(a - b) <= most * size + 1e-30 for a, b, size in pairs])
+        found.append([abs(a - b) <= most * size + 1e-30 or not isfinite(a) for a, b, size in pairs])
     return found[0], found[1]
 
 
@@ -157,7 +158,8 @@ def _wrongly_reduced(step: int, by_name: Mapping[str, list[Line]], ranks: int) -
     ratios = []
     for locals_, used in first.values():
         totals = [sum(each) for each in zip(*(one["sums"] for one in locals_), strict=True)]
-        ratios += [b / a for a, b in zip(totals, used["sums"], strict=True) if abs(a) > 1e-12]
+        pairs = zip(totals, used["sums"], strict=True)
+        ratios += [b / a for a, b in pairs if abs(a) > 1e-12 and isfinite(a) and isfinite(b)]
     if not ratios:
         return None
     scale = sorted(ratios)[len(ratios) // 2]

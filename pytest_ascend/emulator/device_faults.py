@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
 from pytest_ascend.emulator.choices import RECOVERING
@@ -234,9 +235,9 @@ def _faulty(kernel: Kernel, device_fault: DeviceFault) -> Body:
     return body
 
 
-def _anywhere(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    index = torch.tensor(random.randrange(tensor.numel()))  # noqa: S311  (chance, no secret)
-    return tuple(torch.unravel_index(index, tensor.shape)) if tensor.dim() else ()
+def _anywhere(tensor: torch.Tensor) -> tuple[int, ...]:
+    place = random.randrange(tensor.numel())  # noqa: S311  (chance, no secret)
+    return tuple(map(int, np.unravel_index(place, tuple(tensor.shape))))  # torch's came with 2.2
 
 
 def _disturb(_: str, results: list[torch.Tensor]) -> None:

@@ -183,6 +183,12 @@ def test_a_kernel_draws_by_its_seed_and_offset_alone(name: str) -> None:
     assert torch.get_rng_state().equal(state), "the CPU's own generator is left alone"
 
 
+def test_a_graph_adds_any_number_of_64_bits_to_its_offset() -> None:
+    seeds = {"seed": torch.tensor(3), "offset": torch.tensor(4)}
+    drawn, _ = called("DropoutV3Tensor", torch.ones(64), probability=0.5, **seeds, more=2**64 - 1)
+    assert drawn.equal(called("DropoutV3", torch.ones(64), None, 0.5, seed=3, offset=3)[0])
+
+
 def test_integers_of_a_normal_distribution_are_its_numbers_truncated() -> None:
     wide, whole = torch.empty(1000), torch.empty(1000, dtype=torch.int32)
     for x in (wide, whole):

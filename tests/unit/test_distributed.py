@@ -147,6 +147,17 @@ def test_correct_ranks_are_accused_of_nothing() -> None:
     assert finding.findings(recorded()) == []
 
 
+@pytest.mark.parametrize("where", [0, 7])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_gradients_that_overflowed_are_not_said_to_be_reduced_wrongly(where: int, value: float) -> None:
+    ranks = recorded()
+    for lines in ranks.values():
+        for each in of_kind(lines, "gradient"):
+            for of in (each["local"], each["used"]):
+                of["sums"][where // 2] = of["sizes"][where // 2] = of["tail"][where] = value
+    assert finding.findings(ranks) == []
+
+
 def of_kind(lines: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [each for each in lines if each["kind"] == kind]
 
@@ -341,6 +352,11 @@ def test_a_line_that_is_no_record_is_refused_before_the_next_is_read(tmp_path: P
     (tmp_path / "rank-0.jsonl").write_text('{"kind": "end"}\n{}\n{', encoding="utf-8")
     with pytest.raises(UsageError, match="does not say of what kind it is"):
         read(tmp_path)
+
+
+def test_a_line_that_a_killed_rank_did_not_end_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "rank-0.jsonl").write_text('{"kind": "end"}\n{"kind": "weight", "of": {"crc": 1}', encoding="utf-8")
+    assert read(tmp_path) == {0: [{"kind": "end"}]}
 
 
 def test_a_line_without_an_end_is_refused_before_it_is_whole(tmp_path: Path) -> None:

@@ -28,10 +28,6 @@ def nan_to_num(self: T, nan: float, posinf: float, neginf: float, *, out: T) -> 
     torch.nan_to_num(self, nan, high, low, out=out)
 
 
-#: CANN's numbers for the ways to compute GELU.
-APPROXIMATE = ("none", "tanh")
-
-
 #: CANN's numbers for what is rotated together: both halves of a head, or neighbours.
 HALF, INTERLEAVE = 0, 1
 

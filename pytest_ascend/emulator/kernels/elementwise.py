@@ -52,6 +52,3 @@ def over_zero(divide: Callable[..., Any], x: T, y: T | Number, **out: T) -> Any:
 
 #: CANN's numbers for the rounding of a quotient.
 ROUNDING = (None, "trunc", "floor")
-
-
-# --- by name (older API), as torch_npu calls operators with jit_compile=True; half precision computes in float32 ---
