@@ -108,7 +108,7 @@ class Definition:
 
 def _in_precision_of(own: torch.dtype, wide: torch.dtype) -> torch.dtype:
     """Return the dtype of a result of inputs of ``own``, which is ``wide`` in float64."""
-    real = calling.real(own) if own.is_floating_point or own.is_complex else torch.float32
+    real = calling.real(own) if own.is_complex else own if own.is_floating_point else torch.float32
     complex_ = {torch.float16: torch.complex32, torch.float64: torch.complex128}.get(real, torch.complex64)
     return complex_ if wide.is_complex else real if wide.is_floating_point else wide
 
