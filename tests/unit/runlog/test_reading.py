@@ -43,7 +43,7 @@ def test_a_whole_log_has_ended_and_its_chain_holds(path):
 def test_a_log_without_its_footer_is_readable_and_says_so(path, lines):
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:lines]))
     run = read(path)
-    assert (len(run.records), run.ended) == (lines - 1, False)
+    assert (len(run.records), run.ended, summarise(run).verdict.kind) == (lines - 1, False, "incomplete")
 
 
 def test_a_log_with_fewer_records_than_its_manifest_says_so(tmp_path):
