@@ -59,7 +59,20 @@ def packages(survey: Survey) -> Iterator[Observation]:
 
 
 @check
-def combination(survey: Survey) -> Iterator[Observation]:
+def number_given_twice(survey: Survey) -> Iterator[Observation]:
+    """A version of torch_npu that two builds have."""
+    npu, data = _base(survey.version(TORCH_NPU)), survey.compatibility
+    paired = {each["line"] for each in data.paired() if each["torch_npu"] == npu}
+    lines = [line for line in data.lines(npu) if re.fullmatch(r"[\d.]+|[\d.]+rc\d+", line)]
+    if npu and paired and lines and not paired & set(lines):
+        disagreement = f"the table has it in line {', '.join(sorted(paired))}, the tags in {', '.join(sorted(lines))}"
+        evidence = (disagreement, survey.source(COMMIT) or "its commit is not known")
+        what = f"the number {npu} was given to two different builds of torch_npu"
+        yield Observation("combination.ambiguous", what, evidence)
+
+
+@check
+def stated(survey: Survey) -> Iterator[Observation]:
     """What is stated of this torch_npu with this CANN, if anything is."""
     npu, cann, data = _base(survey.version(TORCH_NPU)), survey.cann, survey.compatibility
     # torch_npu is installed on laptops too, for the emulated device: there versions do not matter.
@@ -81,16 +94,9 @@ def combination(survey: Survey) -> Iterator[Observation]:
     elif npu and survey.concerns_ascend and not statements:
         what = f"no source says which CANN torch_npu {npu} belongs to"
         yield Observation("combination.undocumented", what, (survey.source(TORCH_NPU), as_of), nearest(survey))
-    paired = {each["line"] for each in data.paired() if each["torch_npu"] == npu}
-    lines = [line for line in data.lines(npu) if re.fullmatch(r"[\d.]+|[\d.]+rc\d+", line)]
-    if npu and paired and lines and not paired & set(lines):
-        disagreement = f"the table has it in line {', '.join(sorted(paired))}, the tags in {', '.join(sorted(lines))}"
-        evidence: tuple[str, ...] = (disagreement, survey.source(COMMIT) or "its commit is not known")
-        what = f"the number {npu} was given to two different builds of torch_npu"
-        yield Observation("combination.ambiguous", what, evidence)
     if statements and cann and not says - {INCOMPATIBLE}:
         used = survey.source(TOOLKIT if survey.version(TOOLKIT) else RUNTIME)
-        evidence = (survey.source(TORCH_NPU), used, *(str(each) for each in statements[:4]))
+        evidence: tuple[str, ...] = (survey.source(TORCH_NPU), used, *(str(each) for each in statements[:4]))
         what = f"torch_npu {npu} does not belong to CANN {cann}"
         yield Observation("combination.incompatible", what, evidence, nearest(survey))
     elif says and PAIRED not in says:

@@ -45,7 +45,7 @@ def uncompiled(function: Callable[..., T]) -> Callable[..., T]:
 class EagerDispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A dispatch mode that torch's compiler does not compile, and in which it compiles what it is given."""
 
-    # Both only give torch's own the types that mypy wants of each mode.
+    # These two only give the methods of torch's class the types that mypy wants.
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

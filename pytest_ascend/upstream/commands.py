@@ -99,12 +99,12 @@ def run(checkout: Path, report: Path, known: tuple[Path, ...], files: tuple[str,
     memory_bytes, chip, jobs = checked_memory(parse_size(given.pop("memory"))), given.pop("chip"), given.pop("jobs")
     choice = running.Choice(listed=lists.read(known), **given)
     # They are set here too: the report names the CANN that was told.
-    found = {"PYTORCH_TESTING_DEVICE_ONLY_FOR": "cpu" if choice.device == "cpu" else "privateuse1"}
-    found["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"  # tests that were written before torch 2.6 load what they saved
+    settings = {"PYTORCH_TESTING_DEVICE_ONLY_FOR": "cpu" if choice.device == "cpu" else "privateuse1"}
+    settings["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"  # tests that were written before torch 2.6 load what they saved
     if choice.device == "emulated":
-        found |= environment(EmulatorSettings(memory_bytes=memory_bytes, chip=chip).resolved())
-    os.environ.update(found)
-    variables = found | {"TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(choice.device != "cpu"))}
+        settings |= environment(EmulatorSettings(memory_bytes=memory_bytes, chip=chip).resolved())
+    os.environ.update(settings)
+    variables = settings | {"TORCH_DEVICE_BACKEND_AUTOLOAD": str(int(choice.device != "cpu"))}
     rows: list[ResultRecord] = []
     skipped: dict[str, Counter[str]] = {}
     names: list[str] = []
