@@ -156,6 +156,9 @@ def _fresh(folder: Path, environ: Mapping[str, str]) -> Child:
     return Child(process.pid, to_us[0], to_host[1], notes)
 
 
+# --- a rank ---
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a function runs: the rank, the number of ranks, its device, and a folder that all ranks share."""
@@ -247,6 +250,9 @@ def _answer(found: Mapping[str, Any] | None, place: Place) -> dict[str, Any]:
     if path:
         save_file({name: each.clone() for name, each in tensors.items()}, path)
     return {"path": str(path or ""), "values": {name: each for name, each in found.items() if name not in tensors}}
+
+
+# --- the host ---
 
 
 def live(channel: Channel, folder: Path) -> None:
