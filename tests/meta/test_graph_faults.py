@@ -23,7 +23,7 @@ FAULTS = {
     "graph-ignores-waits": ("streams", "exp of one stream and add"),
     "graph-ignores-external-waits": ("task-group", "update of add"),
     "graph-forgets-last-task": ("growing-cache", "softmax and product"),
-    "graph-ends-at-1024": ("counter", "what 1,100 additions"),
+    "graph-ends-at-1024": ("thousand-replays", "what 1,100 additions"),
     "graph-replays-twice": ("counter", "what add_ counts"),
     "graph-loses-host-calls": ("host-function", "calls of the host function"),
     "replay-keeps-device-memory": ("thousand-replays", "bytes"),
