@@ -53,7 +53,7 @@ def build(baselines: Path | None, ids: tuple[str, ...]) -> None:
 
     Nothing is written before all of them are made; unchanged files stay untouched.
     """
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     with Progress(console=console) as progress:
         recipes = load_recipes(folder("suites"), ids or ALL)
         changes = build_goldens(_store(baselines), recipes, only=ids or ALL, progress=progress)
@@ -61,9 +61,9 @@ def build(baselines: Path | None, ids: tuple[str, ...]) -> None:
         tell_suites(folder("suites"), _store(None))
     for kind in ("added", "changed", "removed"):
         for each in getattr(changes, kind):
-            console.print(f"{kind}: {each}", markup=False)
+            console.print(f"{kind}: {each}")
     counts = (f"{len(getattr(changes, kind))} {kind}" for kind in changes.__slots__)
-    console.print(", ".join(counts), markup=False)
+    console.print(", ".join(counts))
 
 
 @baseline.command()
@@ -106,19 +106,19 @@ def show(baselines: Path | None, golden_id: str) -> None:
         return
     golden = store.decoded(golden_id)
     entry = store.entries()[golden_id]
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, markup=False)
     stored = {"file": store.path(golden_id), "bytes": entry.size_bytes, "sha256": entry.sha256}
     made = {name: getattr(entry.made, name) for name in entry.made.__struct_fields__}
     stored |= {"revoked": store.revoked()[golden_id].reason} if golden_id in store.revoked() else {}
     # Of long lists only the lengths.
     meta = {key: f"{len(held)} entries" if isinstance(held, list) else held for key, held in golden.meta.items()}
     for name, value in {**stored, **made, "meta": meta}.items():
-        console.print(f"{name + ':':<11}{value}", markup=False)
+        console.print(f"{name + ':':<11}{value}")
     table = Table("tensor", "dtype", "shape", "least", "largest")
     for name, tensor in sorted(golden.tensors.items()):
         ends = [f"{each.item():.6g}" for each in tensor.double().aminmax()] if tensor.numel() else ["", ""]
         table.add_row(name, str(tensor.dtype).removeprefix("torch."), str(list(tensor.shape)), *ends)
-    console.print(table, markup=False)
+    console.print(table)
 
 
 def _store(baselines: Path | None) -> GoldenStore:

@@ -52,7 +52,7 @@ def record(runs: int, device: str, only: str, level: str, baselines: Path | None
     root = baselines or folder("baselines")
     if not root.is_dir():
         raise UsageError(f"--baselines: {root} is not a folder", hint="make it first, or leave the option out")
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, markup=False)
     if logs:
         made = baseline_of([read(each / LOG if each.is_dir() else each) for each in logs])
     else:
@@ -60,7 +60,7 @@ def record(runs: int, device: str, only: str, level: str, baselines: Path | None
             chosen = [f"--ascend-device={device}", f"--ascend-level={level}", *(("-k", only) if only else ())]
             made = baseline_of([read(each) for each in _measure(Path(scratch), runs, chosen, console)])
     path = files.write(made, root)
-    console.print(_table(made), markup=False)
+    console.print(_table(made))
     console.print(f"{len(made.benchmarks)} benchmarks in {len(next(iter(made.benchmarks.values())))} runs: {path}")
 
 
