@@ -47,9 +47,13 @@ def distributed(output: Path, against: Path | None, language: str, command: tupl
     """
     # What is compared with may be in the folder that is emptied, and a mistake is told before a training of hours.
     reference = read(against) if against else None
-    output.mkdir(parents=True, exist_ok=True)
-    for each in output.glob("rank-*.jsonl"):  # of an earlier diagnosis; nothing else is removed
-        each.unlink()
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        for each in output.glob("rank-*.jsonl"):  # of an earlier diagnosis; nothing else is removed
+            each.unlink()
+    except OSError as error:
+        message = f"cannot write {output}: {error.strerror or error}"
+        raise UsageError(message, hint="choose another place, or make room there") from error
     startup = Path(__file__).parent / "startup"
     paths = filter(None, [str(startup), os.environ.get("PYTHONPATH")])
     environment = {**os.environ, "PYTEST_ASCEND_RECORD": str(output.resolve()), "PYTHONPATH": os.pathsep.join(paths)}

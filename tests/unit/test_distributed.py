@@ -246,6 +246,13 @@ def test_processes_that_a_rank_starts_leave_its_record_alone(tmp_path: Path, mon
     assert (done.exit_code, "parameter" in done.output) == (1, True), done.output
 
 
+def test_an_output_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = CliRunner().invoke(diagnose, ["distributed", "--output", str(tmp_path / "file"), "--", "true"])
+    assert isinstance(done.exception, UsageError)
+    assert "file: File exists" in str(done.exception)
+
+
 def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing was recorded"):
         read(tmp_path)
