@@ -126,6 +126,7 @@ def test_without_training_there_is_no_backward_pass(census: Path) -> None:
         (("torch.nn:Identity", "-i", "2x300", "-b", "100000000"), "more than 1,073,741,824 elements"),
         (("tests.architectures:unet", "--chip", "H100"), "no chip"),
         (("tests.architectures:tagger", "-i", "2x3"), "does not run"),
+        (("tests.unit.migration.test_analyze:failing",), "cannot be made: OSError at test_analyze.py:.*no weights"),
     ],
 )
 def test_bad_input_is_said(arguments: tuple[str, ...], said: str, census: Path) -> None:
@@ -236,6 +237,10 @@ def test_a_peak_that_hides_the_growth_does_not_hide_the_batch() -> None:
 
 def test_memory_that_does_not_grow_says_nothing_on_batches() -> None:
     assert largest_batch(lambda _: 100, 1000) is None
+
+
+def failing() -> nn.Module:
+    raise OSError("there are no weights")
 
 
 def recurrent() -> nn.Module:
