@@ -66,9 +66,10 @@ def resolve(name: str, what: str) -> Any:
         found: Any = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # importing a user's module may raise anything
+        said = "" if isinstance(error, ImportError | AttributeError | ValueError) else f"{type(error).__name__}: "
         hint = f"see that 'python -c \"import {module}\"' works here, and that {attribute} is in it"
-        raise UsageError(f"{what} {name!r} cannot be imported: {error}", hint=hint) from error
+        raise UsageError(f"{what} {name!r} cannot be imported: {said}{error}", hint=hint) from error
     return found
 
 

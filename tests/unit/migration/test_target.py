@@ -73,9 +73,12 @@ def test_what_makes_no_sense_is_said(name: str, inputs: str, said: str) -> None:
 
 def test_the_current_folder_is_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "only_here.py").write_text("VALUE = 3\n", encoding="utf-8")
+    (tmp_path / "unfinished.py").write_text("VALUE =\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     assert resolve("only_here:VALUE", "model") == 3
+    with pytest.raises(UsageError, match="'unfinished:VALUE' cannot be imported: SyntaxError"):
+        resolve("unfinished:VALUE", "model")
 
 
 def test_floating_tensors_of_every_kind_of_output_have_names() -> None:
