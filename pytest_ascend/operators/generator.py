@@ -288,11 +288,10 @@ def with_list_length(operator: Operator, template: Sample, number: int) -> Sampl
 
 def with_a_number(operator: Operator, template: Sample, number: int) -> Sample:
     """Return the call with one of its tensors without dimensions; whether that is legal depends on the others."""
-    sources = template.values()
-    which = sources[number % len(sources)]
+    count = len(template.values())
 
-    def changed(leaf: Any) -> Any:
-        if leaf is not which or ("dim" in template.kwargs and len(sources) > 1):
+    def changed(leaf: Source, place: int) -> Source:
+        if place != number % count or ("dim" in template.kwargs and count > 1):
             return leaf
         if isinstance(leaf, Values):
             return leaf if leaf.kind == "given" else replace(leaf, shape=())
@@ -300,7 +299,7 @@ def with_a_number(operator: Operator, template: Sample, number: int) -> Sample:
             return leaf.picked((), f"{operator.name}/{number}/single")
         return leaf
 
-    return template.with_sources(changed)
+    return template.with_places(changed)
 
 
 # --- sizes, numbers and layouts ---
@@ -398,7 +397,7 @@ def _changed(  # noqa: PLR0917  (an operator, its call, and what is changed)
 ) -> Sample:
     """Return the call in these sizes, with numbers changed: how, and of which tensors."""
     kind, (change, which) = getattr(torch, dtype), how
-    data = [each for each in template.values() if not is_index(each)]
+    data = [place for place, each in enumerate(template.values()) if not is_index(each)]
     # In a comparison, equal numbers have to meet.
     is_compared = operator.compares or operator.traits.compares
     which = ALL if is_compared else which if operator.traits.varies_all and len(data) > 1 else FIRST
@@ -407,7 +406,7 @@ def _changed(  # noqa: PLR0917  (an operator, its call, and what is changed)
     varied = {FIRST: data[:1], SECOND: data[1:2], ALL: data}[which]
     places = itertools.count()
 
-    def changed(leaf: Any) -> Any:
+    def changed(leaf: Source, place: int) -> Source:
         if not isinstance(leaf, (Values, StoredTensor)):
             return leaf
         own, shape = leaf, tuple(sizes.get(size, size) for size in leaf.shape)
@@ -415,10 +414,10 @@ def _changed(  # noqa: PLR0917  (an operator, its call, and what is changed)
             own = replace(leaf, shape=shape, high=_last(leaf, template, sizes))
         elif operator.one_set_of_inputs:
             own = leaf.picked(shape, f"{key}/{next(places)}")
-        varies = any(leaf is each for each in varied) and change != AS_THEY_ARE
+        varies = place in varied and change != AS_THEY_ARE
         return Variant(values=own, how=change) if varies and _may_vary(operator, leaf, change, kind) else own
 
-    sample = template.with_sources(changed)
+    sample = template.with_places(changed)
     args, kwargs = with_sizes(sample.args, sizes), with_sizes(dict(sample.kwargs), sizes)
     return replace(sample, args=args, kwargs=kwargs, name=call(*args, **kwargs).name)
 

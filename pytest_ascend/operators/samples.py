@@ -569,18 +569,20 @@ class Sample:
 
     def with_layout(self, layout: str, place: int) -> Sample:
         """Return the same call with one of its tensors, by its place, laid out as :data:`CHANGES` has it."""
-        return self._with_places(lambda leaf, its: Variant(values=leaf, how=layout) if its == place else leaf)
+        return self.with_places(lambda leaf, its: Variant(values=leaf, how=layout) if its == place else leaf)
 
-    def _with_places(self, change: Callable[[Source, int], Source]) -> Sample:
+    def with_places(self, change: Callable[[Source, int], Source]) -> Sample:
+        """Return the same call with each tensor changed, by its place: two of a call may share a description."""
         places = itertools.count()
         return self.with_sources(lambda leaf: change(leaf, next(places)) if isinstance(leaf, Source) else leaf)
 
     def with_nonfinite(self, dtype: torch.dtype) -> Sample | None:
         """Return the same call with NaN and infinities in the first differentiable tensor; None if it has none."""
-        fitting = (each for each in self.values() if each.wants_grad(dtype) and each.shape and 0 not in each.shape)
-        if (first := next(fitting, None)) is None:
+        fit = [each.wants_grad(dtype) and bool(each.shape) and 0 not in each.shape for each in self.values()]
+        if not any(fit):
             return None
-        changed = self.with_sources(lambda leaf: leaf.with_nonfinite() if leaf is first else leaf)
+        first = fit.index(True)
+        changed = self.with_places(lambda leaf, place: leaf.with_nonfinite() if place == first else leaf)
         return replace(changed, name=f"{self.name}, not all finite", group=SPECIAL)
 
     def with_whole_numbers(self) -> Sample:
@@ -595,7 +597,7 @@ class Sample:
 
     def expanded(self, places: Collection[int] | None = None) -> Sample:
         """Return the same call with every tensor expanded along its first dimension, or only those of these places."""
-        changed = self._with_places(lambda leaf, place: leaf.expanded() if places is None or place in places else leaf)
+        changed = self.with_places(lambda leaf, place: leaf.expanded() if places is None or place in places else leaf)
         return replace(changed, name=f"{self.name}, expanded", group=LAYOUT)
 
 

@@ -40,6 +40,19 @@ def test_a_call_is_made_smaller_in_every_kind_of_tensor() -> None:
     assert made.sample.name.startswith("call 7 of seed 4, made smaller: 2x5")
 
 
+@pytest.mark.parametrize("family", ["arithmetic", "indexing", "linear algebra"])
+def test_two_tensors_that_share_a_description_are_changed_apart(family: str) -> None:
+    one = uniform(3, 5)
+    shared, apart = (
+        operator(torch.add, lambda _, pair=pair: [call(*pair)], family=family)
+        for pair in ((one, one), (one, uniform(3, 5)))
+    )
+    assert [*generate(shared, "float32", 48)] == [*generate(apart, "float32", 48)]
+    assert call(one, one).with_nonfinite(torch.float32) == call(*apart.inputs(None)[0].args).with_nonfinite(
+        torch.float32
+    )
+
+
 def test_sizes_are_halved_before_they_lose_one() -> None:
     steps = [each.resized[0] for each in smaller(generated(uniform(6, 1, 3), uniform(3, 0)))]
     assert steps == [(6, 3), (3, 1), (6, 5), (3, 2)]
