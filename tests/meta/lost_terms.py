@@ -85,6 +85,8 @@ SUMS: Mapping[str, Sum] = {
     "FlashAttentionScoreGrad": Sum("FlashAttentionScoreGrad", 3, _rows_of_second, "scaled_dot_product_attention.long"),
     "EmbeddingDenseBackward": Sum("EmbeddingDenseBackward", 0, lambda grad, *_: range(grad.dim() - 1), "embedding"),
 }
+#: Kernels that add to their first argument.
+IN_PLACE = ("IndexPutImpl",)
 #: Kernels of optimizers.
 STEPS = (
     *("ApplyAdamWV2", "ForeachAddListV2", "ForeachAddcdivScalarV2", "ForeachAddcmulScalarV2", "ForeachLerpScalar"),
@@ -150,11 +152,18 @@ def _fault(known: Sum, effect: str, dtype: str) -> Callable[[Body], Body]:
             if not dims or x.dtype is not getattr(torch, dtype) or count < TERMS:
                 return correct(*given)
 
+            before = given[0].clone() if known.kernel in IN_PLACE else None
+
             def call(instead: T) -> Any:
-                return correct(*given[: known.place], instead, *given[known.place + 1 :])
+                if before is None:
+                    return correct(*given[: known.place], instead, *given[known.place + 1 :])
+                given[0].copy_(before)
+                correct(*given[: known.place], instead, *given[known.place + 1 :])
+                return given[0].clone()
 
             change = EFFECTS[effect]
-            return _in_half(call, x, dims) if change is None else call(_rows(x, dims, change))
+            made = _in_half(call, x, dims) if change is None else call(_rows(x, dims, change))
+            return made if before is None else given[0].copy_(made)
 
         return body
 
