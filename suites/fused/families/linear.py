@@ -110,7 +110,8 @@ def _quantize_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(codes, torch.full((8,), 2.0), odd, torch.qint8, 1, True, name="ties beside a zero point")
 
 
-def _dynamic(x: T) -> tuple[T, T]:
+def _dynamic(x: T, smooth_scales: T | float = 1.0) -> tuple[T, T]:
+    x = x * smooth_scales
     scale = x.abs().amax(-1) / 127
     return (x / scale.unsqueeze(-1)).round().to(torch.int8), scale
 
@@ -119,7 +120,9 @@ def _dynamic_inputs(make: InputFactory) -> Iterator[Sample]:
     for shape in ((5, 64), (2, 3, 32)):
         whole = make.integers(*shape, low=-126, high=127)
         whole[..., 3] = 127  # the scale of each row is a power of two
-        yield call((whole * 2.0 ** make.integers(*shape[:-1], 1, low=-6, high=3)).to(make.dtype))
+        rows, smooth = (2.0 ** make.integers(*of, low=-6, high=3) for of in ((*shape[:-1], 1), shape[-1:]))
+        yield call((whole * rows).to(make.dtype))
+        yield call((whole * rows / smooth).to(make.dtype), smooth_scales=smooth.to(make.dtype), name=f"smooth {shape}")
 
 
 def _anti_quant(x: T, scale: T, offset: T | None = None, **_: torch.dtype) -> T:

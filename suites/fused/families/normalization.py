@@ -20,14 +20,17 @@ T = torch.Tensor
 TERMS = 1032
 
 
-def rows(tensors: int, *weights: str, **named: Any) -> Inputs:
-    """Yield tensors of one shape, and weights ("scale" around 1, "shift" around 0) of the last dimension."""
+def rows(tensors: int, *weights: str, epsilon: float = 0.0, **named: Any) -> Inputs:
+    """Yield tensors of one shape, and weights ("scale" around 1, "shift" around 0) of the last dimension.
+
+    An ``epsilon`` other than the operator's own is given to the smallest of them.
+    """
     low = {"scale": 0.5, "shift": -0.5}
     return lambda make: (
         call(
             *(make.normal(*shape) for _ in range(tensors)),
             *(make.uniform(shape[-1], low=low[each], high=low[each] + 1) for each in weights),
-            **named,
+            **named | ({"epsilon": epsilon} if epsilon and shape == (17, 16) else {}),
         )
         for shape in ((2, 3, 64), (5, 1032), (17, 16))
     )
@@ -36,6 +39,10 @@ def rows(tensors: int, *weights: str, **named: Any) -> Inputs:
 def rms_norm(x: T, gamma: T, epsilon: float = 1e-6) -> tuple[T, T]:
     rstd = x.square().mean(-1, keepdim=True).add(epsilon).rsqrt()
     return x * rstd * gamma, rstd
+
+
+def _gemma_rms_norm(x: T, gamma: T, epsilon: float = 1e-6) -> tuple[T, T]:
+    return rms_norm(x, 1 + gamma, epsilon)
 
 
 def add_rms_norm(x1: T, x2: T, gamma: T, epsilon: float = 1e-6) -> tuple[T, T, T]:
@@ -78,20 +85,20 @@ _ROOT = ("", "float32")
 
 _NORMALIZATION = in_family(
     "normalization",
-    _normal("npu_rms_norm", rms_norm, rows(1, "scale"), outputs=_ROOT),
-    _forward("npu_gemma_rms_norm", lambda x, gamma: rms_norm(x, 1 + gamma), rows(1, "shift"), outputs=_ROOT),
-    _forward("npu_add_rms_norm", add_rms_norm, rows(2, "scale", epsilon=1e-5), outputs=(*_ROOT, "")),
+    _normal("npu_rms_norm", rms_norm, rows(1, "scale", epsilon=0.25), outputs=_ROOT),
+    _forward("npu_gemma_rms_norm", _gemma_rms_norm, rows(1, "shift", epsilon=0.25), outputs=_ROOT),
+    _forward("npu_add_rms_norm", add_rms_norm, rows(2, "scale", epsilon=0.25), outputs=(*_ROOT, "")),
     _normal(
         "npu_add_layer_norm",
         _add_layer_norm,
-        rows(2, "scale", "shift", additional_output=True),
+        rows(2, "scale", "shift", epsilon=0.25, additional_output=True),
         outputs=("", "float32", "float32", ""),
         nonfinite=False,
     ),  # statistics of such a row are unspecified
     _normal(
         "npu_deep_norm",
         _deep_norm,
-        rows(2, "shift", "scale", alpha=0.7),
+        rows(2, "shift", "scale", epsilon=0.25, alpha=0.7),
         through=lambda deep_norm, *args, **named: deep_norm(*args, **named)[2],
     ),
     _normal(
