@@ -104,6 +104,7 @@ def analyze(
 def _standings(census_file: Path | None) -> tuple[Kind, str, tuple[str, ...]]:
     """Return a lookup of standings, the name of its source, and the ways to trace."""
     if census_file:
+        os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")  # torch_npu, which may not load here, is not asked
         taken = census.read(census_file)
         return lambda name: taken.operators.get(name, ""), f"torch_npu {taken.torch_npu} ({census_file})", OFF_DEVICE
     if importlib.util.find_spec("torch_npu") is None:

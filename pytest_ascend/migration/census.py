@@ -53,7 +53,8 @@ def bring_up(*, emulated: bool = False, look: Callable[[], Sequence[Sign]] = sig
         raise
     except Exception as error:
         message = f"torch_npu does not load here: {type(error).__name__}: {error}"
-        hint = "see that 'python -c \"import torch_npu\"' works; the census needs no CANN of yours: --emulated"
+        without = "pytest-ascend census --emulated needs no CANN of yours, and analyze takes what its --output writes"
+        hint = f"see that 'python -c \"import torch_npu\"' works; {without}"
         raise DeviceUnavailable(message, hint=hint) from error
     return emulator.is_active()
 

@@ -159,6 +159,15 @@ def test_an_analysis_is_said_in_chinese(census: Path, tmp_path: Path) -> None:
         assert said in page
 
 
+def test_a_census_takes_the_place_of_a_torch_npu_that_does_not_load(
+    census: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "")
+    monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD")
+    asked("--census", str(census), "torch.nn:Identity", "-i", "2x3")
+    assert os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"
+
+
 def test_names_of_files_neither_act_on_a_terminal_nor_break_it(tmp_path: Path) -> None:
     for name in (b"\xff.py", b"\x1b[31m.py"):
         (tmp_path / os.fsdecode(name)).write_text("import flash_attn\n", encoding="utf-8")
