@@ -28,6 +28,7 @@ def _to_heads(x: T, layout: str, heads: int) -> T:
 def _attention(
     query: T, key: T, value: T, num_heads: int, input_layout: str, scale: float = 1.0, atten_mask: T | None = None,
     pse: T | None = None, sparse_mode: int = 0, num_key_value_heads: int = 0,  # noqa: ARG001 - which the keys tell
+    pre_tockens: int = 2048, next_tockens: int = 0,
 ) -> T:  # fmt: skip
     q = _to_heads(query, input_layout, num_heads)
     kv_heads = key.shape[-1] // q.shape[-1] if input_layout.endswith("H") else num_heads
@@ -35,8 +36,9 @@ def _attention(
     k, v = (each.repeat_interleave(q.shape[1] // each.shape[1], 1) for each in (k, v))
     # The position bias is added before the scores are scaled: see the formula of aclnnFlashAttentionScore.
     scores = q @ k.transpose(-1, -2) * scale + (0 if pse is None else pse * scale)
-    if sparse_mode:  # the given mask is compressed; it stands for "no key after the query"
-        atten_mask = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).triu(1)
+    if sparse_mode:  # the given mask is compressed; it stands for "no key after the query", or far from it
+        every = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool)
+        atten_mask = every.triu(1 + next_tockens) | every.tril(-1 - pre_tockens)
     scores = scores if atten_mask is None else scores.masked_fill(atten_mask, float("-inf"))
     x = (scores.softmax(-1) @ v).permute(["BNSD".index(each) for each in input_layout.replace("H", "ND")])
     return x.flatten(2) if "H" in input_layout else x
@@ -55,6 +57,8 @@ def _fusion_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(*_triple(make, 1, 2, 32, 16), 2, "BNSD", scale=0.25, atten_mask=causal)
     whole = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
     yield call(*_triple(make, 1, 2, 48, 16), 2, "BNSD", scale=0.25, atten_mask=whole, sparse_mode=2)
+    of_band = *_triple(make, 1, 2, 48, 16), 2, "BNSD"
+    yield call(*of_band, scale=0.25, atten_mask=whole, sparse_mode=4, pre_tockens=9, next_tockens=2, name="a band")
     yield call(*_triple(make, 1, 2, 32, 16), 2, "BNSD", scale=0.25, pse=make.normal(1, 2, 32, 32, grad=False))
     mask, bias = make.mask(2, 1, 32, 32), make.normal(2, 2, 32, 32, grad=False)
     of_each = *_triple(make, 2, 2, 32, 16), 2, "BNSD"

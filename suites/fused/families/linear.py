@@ -31,10 +31,10 @@ def _batched_inputs(make: InputFactory) -> Iterator[Sample]:
         yield call(make.normal(batch, rows, terms), make.normal(batch, terms, columns), [])
 
 
-def _grouped(x: list[T], weight: list[T], group_list: T | None = None) -> list[T]:
+def _grouped(x: list[T], weight: list[T], group_list: T | None = None, counted: bool = False) -> list[T]:
     if group_list is None:
         return [left @ right for left, right in zip(x, weight, strict=True)]
-    ends = [0, *group_list.tolist()]
+    ends = [0, *(group_list.cumsum(0) if counted else group_list).tolist()]
     return [torch.cat([x[0][a:b] @ w for a, b, w in zip(ends, ends[1:], weight[0], strict=False)])]
 
 
@@ -44,10 +44,11 @@ def _grouped_inputs(make: InputFactory) -> Iterator[Sample]:
     yield call(rows, [make.normal(k, n, grad=False) for _, k, n in sizes])
     rows, weights = [make.normal(11, 32, grad=False)], [make.normal(4, 32, 16, grad=False)]
     yield call(rows, weights, group_list=torch.tensor([4, 4, 5, 11]), name="rows of one tensor")
+    yield call(rows, weights, group_list=torch.tensor([3, 0, 1, 7]), counted=True, name="rows by their number")
 
 
-def _call_grouped(multiply: Any, x: list[T], weight: list[T], **groups: T) -> Any:
-    how = {"split_item": 3, "group_type": 0, "group_list_type": 0} if groups else {"group_type": -1}
+def _call_grouped(multiply: Any, x: list[T], weight: list[T], counted: bool = False, **groups: T) -> Any:
+    how = {"split_item": 3, "group_type": 0, "group_list_type": int(counted)} if groups else {"group_type": -1}
     return multiply(x, weight, **groups, **how)
 
 

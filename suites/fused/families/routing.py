@@ -106,12 +106,13 @@ def _sampling_inputs(make: InputFactory) -> Iterator[Sample]:
 
 
 def _grouped_inputs(make: InputFactory) -> Iterator[Sample]:
-    return (call(separate(make, rows, 16), k=4, norm_type=1) for rows in (9, 2048, 8192))
+    yield from (call(separate(make, rows, 16), k=4, norm_type=1) for rows in (9, 2048, 8192))
+    yield call(separate(make, 9, 16), k=4, norm_type=1, routed_scaling_factor=2.5)
 
 
-def _gating_grouped(x: T, k: int, **_: Any) -> tuple[T, T]:
+def _gating_grouped(x: T, k: int, routed_scaling_factor: float = 1.0, **_: Any) -> tuple[T, T]:
     values, experts = x.sigmoid().topk(k, -1)
-    return values / (values.sum(-1, keepdim=True) + 1e-20), experts.int()
+    return values / (values.sum(-1, keepdim=True) + 1e-20) * routed_scaling_factor, experts.int()
 
 
 _routed: Callable[..., Operator] = partial(fused, outputs=("", "int32"), grad=False, terms=16)

@@ -31,10 +31,12 @@ def _loss_inputs(make: InputFactory) -> Iterator[Sample]:
     for reduction in ("mean", "sum", "none"):
         yield call(make.normal(17, 33, std=2.0), make.integers(17, high=33), reduction=reduction)
     yield call(make.normal(9, 33, std=2.0), make.integers(9, high=33), label_smoothing=0.1)
+    weight = make.uniform(33, low=0.25, high=2, dtype=torch.float32, grad=False)
+    yield call(make.normal(9, 33, std=2.0), torch.arange(9) % 4, weight=weight, ignore_index=3)
 
 
-def _cross_entropy(x: T, target: T, reduction: str = "mean", label_smoothing: float = 0.0) -> T:
-    return F.cross_entropy(x, target, reduction=reduction, label_smoothing=label_smoothing).reshape(-1)
+def _cross_entropy(x: T, target: T, **how: Any) -> T:
+    return F.cross_entropy(x, target, **how).reshape(-1)
 
 
 #: All of them are exact in float32, so that rounding them does not matter.
