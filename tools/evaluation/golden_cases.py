@@ -186,13 +186,14 @@ def _run(job: Mapping[str, Any], folder: Path) -> None:
             else:
                 made = golden(*values, **attributes, **about)
             said = {"made": _kept(made if isinstance(made, (list, tuple)) else [made])}
-        except Exception as error:  # noqa: BLE001  (counts against the golden)
+            said["given"] = {name: given[name] for name in dict.fromkeys([*inputs, *given])}
+            said |= {"dtypes": _kept(row["output_dtypes"]), "shapes": _kept(row.get("output_shapes"))}
+            said["defaults"] = [name for name in defaults if name not in row["attributes"]]
+            torch.save(said, folder / "half")  # which a process leaves that is killed while it saves
+        except Exception as error:  # noqa: BLE001  (counts against the golden; files have no int4)
             errors[f"{type(error).__name__}: {error}"[:160]] += 1
             continue
-        said["given"] = {name: given[name] for name in dict.fromkeys([*inputs, *given])}
-        said |= {"dtypes": _kept(row["output_dtypes"]), "shapes": _kept(row.get("output_shapes"))}
-        said["defaults"] = [name for name in defaults if name not in row["attributes"]]
-        torch.save(said, folder / f"{job['id']}.{done}.pt")
+        (folder / "half").replace(folder / f"{job['id']}.{done}.pt")
         done += 1
         if done >= job["calls"]:
             break
