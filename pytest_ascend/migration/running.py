@@ -105,7 +105,7 @@ def _tried(target: TargetModel, step: Step, way: str, values: Values | None = No
 
 def obstacle(error: BaseException) -> str:
     """Return why a model could not be traced without values, and the user's line that needs them."""
-    ours = Path(__file__).resolve().parents[1]
+    ours = Path(__file__).parents[1]  # as Python names the files of frames: not resolved
     lines = traceback.extract_tb(error.__traceback__)
     own = [each for each in lines if "site-packages" not in each.filename and ours not in Path(each.filename).parents]
     text, place = str(error), (f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else "")

@@ -160,7 +160,7 @@ def _refused(name: str, args: Sequence[Any], given: Sequence[Tensor], out: Seque
 
 #: Files whose lines are nobody's model, and the one that calls the model.
 _CALLER = str(Path(__file__).with_name("running.py"))
-_NOT_THE_MODEL = (str(Path(torch.__file__).parent), str(Path(__file__).resolve().parents[1]))
+_NOT_THE_MODEL = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 
 
 def tensors_in(tree: Any) -> Iterator[Tensor]:
