@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from pytest_ascend.emulator.kernels.linear import over_rows, scaled_product
-from pytest_ascend.emulator.kernels.normalization import add_rms_norm
+from pytest_ascend.emulator.kernels.normalization import rounded_rms_norm
 from pytest_ascend.emulator.kernels.quantization import by_row, to_int8
 from pytest_ascend.emulator.registry import L, T, gap
 from pytest_ascend.emulator.system import library
@@ -274,12 +274,13 @@ def combine_add_rms_norm(
     spread_scales: T | None, group: str, experts: int, ranks_tp: int, shared_ranks: int, quantized: int, eps: float,
     shared: T | None = None,
 ) -> tuple[T, T, T]:  # fmt: skip
-    """Combine, add the residual, and normalize."""
+    """Combine, add the residual, and normalize the sum before it is rounded, as the kernel of ops-transformer does."""
     combined = combine(
         rows, expert_ids, index, received, expert_scales, received_tp, spread_scales, group, experts, ranks_tp,
         shared_ranks, quantized, shared,
     )  # fmt: skip
-    return add_rms_norm(combined.view_as(residual), residual, gamma, eps)
+    total = combined.view_as(residual).float() + residual.float()
+    return (*rounded_rms_norm(total, gamma, eps, residual.dtype), total)
 
 
 def barrier(x: T, group: str) -> None:  # noqa: ARG001

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
+from pytest_ascend.emulator.choices import emulated_family
 from pytest_ascend.emulator.registry import Optional, T, aten
 
 
@@ -69,9 +72,22 @@ def rms_norm(x: T, gamma: T, eps: float) -> tuple[T, T]:
     return (wide * rstd * gamma.float()).to(x.dtype), rstd
 
 
+def rounded_rms_norm(wide: T, gamma: T, eps: float, dtype: torch.dtype) -> tuple[T, T]:
+    """Return as :func:`rms_norm`, rounded to ``dtype`` before the product with gamma, too."""
+    rstd = root_mean_square(wide, gamma, eps)
+    return ((wide * rstd).to(dtype).float() * gamma.float()).to(dtype), rstd
+
+
 def add_rms_norm(x1: T, x2: T, gamma: T, eps: float) -> tuple[T, T, T]:
-    x = x1 + x2
-    return (*rms_norm(x, gamma, eps), x)
+    """Return what x1 + x2 is normalized to, the reciprocal of its root mean square in float32, and x1 + x2.
+
+    An A2 and an A3 round the sum before, others only results (golden of add_rms_norm, ops-nn e5c3fa9327ea).
+    """
+    total, kind = x1.float() + x2.float(), emulated_family()
+    x = total.to(x1.dtype)
+    if kind is None or kind.name in {"A2", "A3"}:
+        return (*rounded_rms_norm(x.float(), gamma, eps, x.dtype), x)
+    return (*rms_norm(total, gamma, eps), x)
 
 
 def _layer_gradients(dy: T, x: T, mean: T, rstd: T, gamma: T) -> tuple[T, T, T]:

@@ -10,7 +10,7 @@ from pytest_ascend.emulator.kernels.activation import HALF, rotary_position_embe
 from pytest_ascend.emulator.kernels.atb import placed, real  # noqa: F401  (a row reads ``real``)
 from pytest_ascend.emulator.kernels.inference import attend_alone, gathered
 from pytest_ascend.emulator.kernels.linear import over_rows, scaled_product, whole_of
-from pytest_ascend.emulator.kernels.normalization import rms_normal
+from pytest_ascend.emulator.kernels.normalization import add_rms_norm, rms_normal  # noqa: F401  (a row reads one)
 from pytest_ascend.emulator.kernels.quantization import by_row, packed_in_words, to_int8  # noqa: F401  (rows)
 from pytest_ascend.emulator.registry import L, Optional, T, gap
 
