@@ -10,6 +10,11 @@ import torch
 import torch_npu
 from torch.testing import assert_close
 
+from pytest_ascend.emulator.kernels import normalization
+from pytest_ascend.environment.chips import family
+
+from .kernel import by_name, called
+
 
 def test_gelu_is_the_tanh_formula_forward_and_backward() -> None:
     x = torch.linspace(-6, 6, 97)
@@ -47,6 +52,40 @@ def test_batches_of_products_are_rounded_before_they_are_added(dtype: torch.dtyp
     whole = torch.add(own, total, alpha=alpha).to(dtype) if beta else total * alpha
     found = torch.addbmm(added.npu(), left.npu(), right.npu(), beta=beta, alpha=alpha)
     assert_close(found.cpu(), whole, rtol=1e-6, atol=1e-6)
+
+
+def test_a_sum_is_rounded_before_it_is_normalized_but_on_a_950(monkeypatch: pytest.MonkeyPatch) -> None:
+    x1, x2, gamma = (torch.randn(shape).bfloat16() for shape in ((64, 16), (64, 16), (16,)))
+    whole = x1.float() + x2.float()
+
+    def normal(total: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rstd = total.square().mean(-1, keepdim=True).add(1e-6).rsqrt()
+        return total * rstd, rstd
+
+    short, rstd = normal(whole.bfloat16().float())
+    for made in (
+        torch_npu.npu_add_rms_norm(x1.npu(), x2.npu(), gamma.npu(), 1e-6),
+        called("AddRmsNorm", x1, x2, gamma, 1e-6),
+    ):
+        assert_close(made[0].cpu(), (short.bfloat16().float() * gamma.float()).bfloat16(), rtol=0, atol=0)
+        assert_close(made[1].cpu(), rstd)
+    monkeypatch.setattr(normalization, "emulated_family", lambda: family("Ascend950PR"))
+    y, of_whole, _ = called("AddRmsNorm", x1, x2, gamma, 1e-6)
+    assert_close(y, normal(whole)[0] * gamma.float())
+    assert_close(of_whole, normal(whole)[1])
+    assert not torch.equal(of_whole, rstd)
+
+
+def test_gradients_use_what_is_given_beside() -> None:
+    grad, x, given = torch.randn(4, 6), torch.randn(4, 12), torch.randn(4, 6)
+    made = called("GeGluV3Backward", grad, x, given, dim=-1, approximate=1)
+    assert_close(made[:, :6], grad * given)
+    made = by_name("MishGrad")(grad, x[:, :6], given)
+    assert_close(made, grad * (given + x[:, :6].sigmoid() * x[:, :6] * (1 - given**2)))
+    made = called("KlDivTargetBackward", grad, x[:, :6], given.abs(), reduction=1)
+    assert_close(made, grad / 24 * (given.abs().log() + 1 - x[:, :6]))
+    infinite = called("FastGeluBackward", torch.tensor([-torch.inf]), torch.tensor([-2.0]))
+    assert infinite.isinf()
 
 
 def test_gating_keeps_all_shares_only_if_asked() -> None:
