@@ -140,10 +140,11 @@ def watch() -> Watch:
 
 
 #: Operators on lists that CANN computes step by step in float16; attention, whose weights are rounded before they are
-#: multiplied by the values; and a product from both sides, which is rounded in between: the cube unit takes halves.
+#: multiplied by the values; a product from both sides, which is rounded in between: the cube unit takes halves; and a
+#: sum that an A2 rounds before it is normalized.
 STEPWISE = re.compile(
     r"aclnnMlaPrologV[23]WeightNz|aclnn(Foreach((Add|Sub)List(V2)?|Addc(div|mul)(Scalar(V2)?|List|ScalarList))|FlatQuantV2|SparseFlashAttention"
-    r"|(Prompt|Incre)FlashAttentionV[34]|FusedInferAttentionScoreV[34]|B?[Aa]ddbmm)"
+    r"|(Prompt|Incre)FlashAttentionV[34]|FusedInferAttentionScoreV[34]|B?[Aa]ddbmm|(Inplace)?AddRmsNorm)"
 )
 
 
