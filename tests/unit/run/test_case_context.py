@@ -12,13 +12,14 @@ import torch
 
 from pytest_ascend.coverage.expectations import Expectation, Known
 from pytest_ascend.errors import UsageError
+from pytest_ascend.precision import compare
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import Unsupported
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.records.verdict import HALVES, SATURATES, Verdict, told
 from pytest_ascend.run.case_context import OVERFLOWED, REASON_CHARACTERS, CaseContext, watching
 
-AGREES = Verdict(path="output", agrees=True, standard="", headline="agrees")
+AGREES = Verdict(path="output", agrees=True, standard="", headline="agrees").as_whole()
 DISAGREES = Verdict(path="output", agrees=False, standard="", headline="output: 3 of 4 differ", message="all lines")
 
 
@@ -36,6 +37,9 @@ def test_a_measurement_alone_is_a_pass() -> None:
 
 def test_a_test_that_compared_nothing_is_an_error() -> None:
     assert trial().outcome().name == "errored"
+    assert trial(verdicts=[compare([], [])]).outcome().name == "errored"
+    assert trial(verdicts=[compare([], []), compare(torch.ones(0), torch.ones(0))]).outcome().name == "passed"
+    assert trial(verdicts=[compare({}, {})], is_own=True).outcome().name == "not-judged"
 
 
 def test_a_disagreement_that_the_test_swallowed_is_a_failure() -> None:
@@ -138,7 +142,7 @@ def test_a_case_deviates_by_design_where_all_that_disagrees_is_explained(
         Verdict(path=str(place), agrees=False, standard="", headline="differs", pattern=each, message=patterns[0])
         for place, each in enumerate(patterns)
     )
-    whole = replace(leaves[0], pattern="", leaves=(AGREES, *leaves))
+    whole = replace(leaves[0], pattern="", leaves=(*AGREES.leaves, *leaves))
     known = Known(None, (*by_design(HALVES).derived, *by_design(SATURATES).derived))
     for verdicts in ([AGREES, whole], [*leaves]):
         assert trial(verdicts=verdicts, known=known).outcome().name == ("waived" if explained else "failed")
