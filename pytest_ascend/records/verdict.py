@@ -74,6 +74,11 @@ class Verdict:
         if any(leaf.leaves for leaf in self.leaves):
             raise ValueError(".leaves: a leaf has leaves of its own")
 
+    @property
+    def is_evidence(self) -> bool:
+        """Whether it counts for a pass: one that agrees without leaves compared nothing, as of two empty lists."""
+        return bool(self.leaves) or not self.agrees
+
     def in_full(self) -> Verdict:
         """Return the verdict with figures that are computed now, where they would be when they are read."""
         metrics = {name: value if value is None else float(value) for name, value in self.metrics.items()}

@@ -162,8 +162,7 @@ class CaseContext:
     def _found(self) -> Outcome:
         """Return the outcome without waivers. A test passes only if it compared or measured something on the device."""
         disagreeing = next((each for each in self.verdicts if not each.agrees), None)
-        # A verdict without leaves compared nothing, as of two empty lists.
-        has_evidence = bool(self.measurements) or any(each.leaves or not each.agrees for each in self.verdicts)
+        has_evidence = bool(self.measurements) or any(each.is_evidence for each in self.verdicts)
         computed = f"computed on the CPU: {', '.join(self.fallbacks)}" if self.fallbacks else ""
         if self.error_outcome:
             return self.error_outcome

@@ -30,7 +30,7 @@ def verified(record: ResultRecord, stack: Stack) -> ResultRecord:
     elif name == outcomes.Passed.name:
         if any(not verdict.agrees for verdict in record.verdicts):
             true = outcomes.Failed(reason="recorded as passed, but a comparison disagrees")
-        elif not record.verdicts and not record.measurements:
+        elif not record.measurements and not any(verdict.is_evidence for verdict in record.verdicts):
             true = outcomes.Errored(reason="passed without comparing or measuring anything")
         elif record.fallbacks:
             true = outcomes.Fallback(reason=f"computed on the CPU: {', '.join(record.fallbacks)}")

@@ -33,7 +33,8 @@ VERDICT = Verdict(
     limit=Limit(name="largest error in ulp", value=4.0),
     pattern="every third",
 )
-RIGHT = Verdict(path="output", agrees=True, standard="error-model@1", headline="agrees", metrics={"limit_used": 0.5})
+AGREES = {"agrees": True, "headline": "agrees", "metrics": {"limit_used": 0.5}}
+RIGHT = Verdict(path="output", standard="error-model@1", **AGREES).as_whole()
 
 
 def record(outcome: str = "failed", reason: str = "it differs", detail: str = "", **more: Any) -> ResultRecord:

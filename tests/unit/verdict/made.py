@@ -26,4 +26,4 @@ def verdict(agrees: bool = True, **fields: Any) -> Verdict:
         standard=fields.pop("standard", "s@1"),
         headline=fields.pop("headline", ""),
         **fields,
-    )
+    ).as_whole()
