@@ -107,13 +107,15 @@ def move(model: nn.Module, key: str, by: int = 1, *, numbers: str = "parity") ->
         for name, parameter in model.named_parameters():
             if not parameter.is_floating_point() or parameter.element_size() == 1:
                 continue
-            bits = INTEGERS[parameter.element_size()]  # in which one unit in the last place is 1
-            step = inputs.integers(f"{numbers}/{key}/{name}", tuple(parameter.shape), low=-1, high=2).to(bits)
-            step[parameter == 0] = 0  # zero has no neighbouring bit patterns
-            changed = parameter.detach().clone()
-            changed.view(bits).add_(step * by)
-            parameter.copy_(changed)
+            parameter.copy_(moved(parameter.detach(), f"{numbers}/{key}/{name}", by))
     return model
+
+
+def moved(weight: Tensor, key: str, by: int = 1) -> Tensor:
+    """Return a floating tensor whose elements are moved as those of :func:`move`."""
+    bits = weight.view(INTEGERS[weight.element_size()])  # in which one unit in the last place is 1
+    step = inputs.integers(key, tuple(weight.shape), low=-1, high=2).to(bits.dtype)
+    return (bits + by * step.where(weight != 0, 0)).view(weight.dtype)  # zero has no neighbouring bit patterns
 
 
 #: Elements kept unchanged, and sums with random signs. The signs repeat after a prime number of buckets, so that no

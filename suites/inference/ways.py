@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from pytest_ascend.parity import ensemble
 from pytest_ascend.parity.language import Continuation, Generation
-from pytest_ascend.precision.formats import INTEGERS
 from pytest_ascend.precision.orders import other_order
 from pytest_ascend.precision.stand_ins import products_in_float32
 from pytest_ascend.run import inputs
@@ -221,12 +221,7 @@ def merged(given: Weights) -> dict[str, Tensor]:
 
 def moved(given: Weights, number: int) -> dict[str, Tensor]:
     """Move each weight by -1, 0 or 1 units in the last place."""
-    found = {}
-    for name, x in given.items():
-        bits = x.view(INTEGERS[x.element_size()])
-        step = inputs.integers(f"inference/move {number}/{name}", tuple(x.shape), low=-1, high=2).to(bits.dtype)
-        found[name] = (bits + step.where(x != 0, 0)).view(x.dtype)
-    return found
+    return {name: ensemble.moved(each, f"inference/move {number}/{name}") for name, each in given.items()}
 
 
 def cast(given: Weights, dtype: torch.dtype, device: torch.device = CPU) -> dict[str, Tensor]:
