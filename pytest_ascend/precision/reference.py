@@ -247,10 +247,10 @@ class Source:
         if mode not in self._requested:
             known += self._reference_runs(mode, range(USUAL))
             self._requested[mode] = USUAL
-        if self._requested[mode] < count and len(known) == self._requested[mode]:
+        if (before := self._requested[mode]) < count and known:
             # What a function captures may have changed: it has to reproduce the first result.
             if all(map(torch.equal, known[0], next(self._reference_runs(mode, [0]), []))):
-                known += self._reference_runs(mode, range(len(known), count))
+                known += self._reference_runs(mode, range(before, count))
             self._requested[mode] = count
         return known
 
@@ -274,7 +274,7 @@ class Source:
             leaves = [each.detach() for each in tensors_in(found)]
             if [each.shape for each in leaves] != self._shapes:
                 self.lacking = "it gives other shapes than in float64"
-                return
+                continue  # a length may depend on rounded numbers, as of predicted speech, and the next may have it
             self.decided_by = order.decided_by or self.decided_by
             yield leaves
 

@@ -216,3 +216,9 @@ def test_before_a_narrow_rejection_float64_within_a_function_is_float32():
     exact = expected.as_subclass(torch.Tensor)
     off = [(each.double() - exact).abs().max() for each in expected.reference_runs(torch.float32, 32)]
     assert max(off[:7]) < 2.0**-24 < max(off[7:])
+
+
+def test_a_reference_run_of_another_shape_is_left_out_and_the_next_is_not():
+    lengths = iter((9, 9, 9, 9, 7, *[9] * 20))  # as of speech, whose length follows from rounded numbers
+    expected = Source(lambda x: (2 * x)[: next(lengths)], (torch.randn(9),), {}).exact()
+    assert len(expected.reference_runs(torch.float32, 8)) == 7
