@@ -44,8 +44,8 @@ EDGES = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 ODD = (3, 5, 7, 11, 13, 48, 96, 80, 100, 1000)
 #: Sizes around the largest number of 16 bits.
 LARGE = (65_535, 65_536, 65_537)
-#: Most elements of all tensors together: of a usual call, and of the largest.
-USUAL, LARGEST = 1 << 13, 1 << 17
+#: Most elements of all tensors together: of a usual call, of one with rows, and of the largest.
+USUAL, OF_ROWS, LARGEST = 1 << 13, 1 << 15, 1 << 17
 
 #: Dimensions of three calls of these, in turn, and tensors in each of their lists; 0 leaves them as the table has them.
 DEPTHS, LISTS = (0, 2, 3, 0, 5, 1, 2), (0, 24, 9, 1)
@@ -62,7 +62,7 @@ NUMBERS = (
 #: Which tensors get these numbers, in turn, where it need not be the first.
 _WHICH = FIRST, SECOND, ALL = "first", "second", "all"
 #: How the sizes of three calls are changed, in turn.
-SIZES = ("edge", "one", "large", "empty", "edge", "many", "as the table has them", "edge")
+SIZES = ("edge", "one", "large", "empty", "edge", "many", "as the table has them", "rows")
 #: Layouts of the second call of three, in turn; expanded tensors are made so.
 EXPANDED, CONTIGUOUS = "expanded", "contiguous"
 LAYOUTS = ("transposed", "stepped", EXPANDED, "shifted", "")
@@ -361,7 +361,21 @@ def _resized(template: Sample, chance: Chance, number: int, ahead: int, *, least
     if axis == "many":  # rows, images, heads: many of the first dimension
         first = next((each.shape[0] for each in template.values() if each.shape and each.shape[0] in sizes), sizes[0])
         return _fitting(template, {first: chance.of(EDGES[2:5]) + chance.of((0, 1, 3))}, USUAL, least), axis
-    return _edged(template, chance, least), "edge"
+    return (_with_rows if axis == "rows" else _edged)(template, chance, least), axis
+
+
+def _with_rows(template: Sample, chance: Chance, least: int) -> Mapping[int, int]:
+    """Return a replacement for the first and the last size: many rows, long ones, and a rest behind every unit.
+
+    One such call meets most conditions on sizes at once, for which others have a call each.
+    """
+    shapes, rest = [each.shape for each in template.values() if each.shape], chance.of((1, 3, 5, 7))
+    first, last = shapes[0][0], shapes[0][-1]
+    if first != last:
+        wanted = {first: 64 + rest, last: 128 + rest}
+    else:
+        wanted = {last: 4096 + rest if all(len(shape) == 1 for shape in shapes) else 90 + rest}
+    return _fitting(template, {size: to for size, to in wanted.items() if size in template.sizes()}, OF_ROWS, least)
 
 
 def _edged(template: Sample, chance: Chance, least: int) -> Mapping[int, int]:

@@ -343,9 +343,9 @@ def _directions(target: Target, each: Generated) -> Iterator[str]:
     is_plain |= calling.moves_gradients(operator) or operator.local_gradient
     is_asked &= is_plain or not any(axis.startswith("special") for axis in each.axes)
     if operator.exactness == FUNCTION:
-        # Over one element the gradient of a normalization is rounding alone; over few, or rows that are the same, all
-        # elements are as wrong as the worst, while a judge uses the mean.
-        is_asked &= not {"few", "equal", EXPANDED} & {*each.axes} and not (operator.terms > 1 and "one" in each.axes)
+        # Over one element, or rows that are nearly the same, the gradient of a normalization is rounding alone; over
+        # few, or rows that are the same, all elements are as wrong as the worst, while a judge uses the mean.
+        is_asked &= not {"few", "equal", EXPANDED, *({"one", "sorted"} if operator.terms > 1 else ())} & {*each.axes}
     if operator.gradient_of_result:
         is_asked &= calling.most_elements([values.shape for values in each.sample.values()]) > judging.FEW
     is_asked &= (each.number + operator.dtypes.index(target.case.dtype)) % _FORWARD_ALONE_EVERY > 0

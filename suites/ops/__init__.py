@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from functools import cache
 
@@ -15,14 +14,12 @@ from pytest_ascend.operators.sweep import CALLS
 from pytest_ascend.records.case import REPEAT, Case
 
 from ..numerics import ACCURACY
-from .table import FINDINGS, OPERATORS, RARE, RECORDED, exceptions, is_recorded
+from .table import AT_SMOKE, FINDINGS, OPERATORS, RARE, RECORDED, exceptions, is_recorded
 
 #: Less usual integers: tested for their values, and for the rest at level full.
 NARROW = INTS[2:]
 #: Other dtypes than their first in which recorded operators have generated calls: their kernels differ.
 OTHERS = ("int32", "int64", *HALVES)
-#: Dtypes whose kernels differ: at level smoke, operators of the catalogue have generated calls in one of each kind.
-_KINDS = (("float32",), HALVES, INTS[:2])
 #: Families of recorded operators without generated calls: those that torch_npu leaves to the CPU, or without tensors.
 _NOT_SWEPT_FAMILIES = ("linalg", "fft", "special", "creation")
 
@@ -39,12 +36,9 @@ def _level(operator: Operator, property_: str, dtype: str) -> str:
     if property_ == "exact" or (property_, dtype) == ("forward", "float32"):
         return "smoke"
     if property_ == "sweep":
-        # Which one of a kind follows from the name, so that no operator moves another.
-        kinds = [[each for each in kind if each in operator.dtypes] for kind in _KINDS]
-        turn = zlib.crc32(operator.name.encode())
-        return "smoke" if dtype in [kind[turn % len(kind)] for kind in kinds if kind] else "standard"
+        return "smoke" if dtype in AT_SMOKE else "standard"
     if property_.startswith("sweep"):
-        return "standard" if property_ == "sweep" else "full"
+        return "full"
     if property_ in ("forward", "special") and (operator.name, dtype) in ALL_INPUTS:
         return "full"
     return "full" if dtype in (*NARROW, *BOOL) and property_ not in ("forward", "promotion") else "standard"
@@ -52,7 +46,7 @@ def _level(operator: Operator, property_: str, dtype: str) -> str:
 
 def _level_of_recorded(name: str, property_: str, dtype: str, *, first: bool) -> str:
     """Return the lowest level of a recorded operator's property; ``first``: this is its first dtype."""
-    if property_ == "sweep" and first and exceptions(name).at_smoke:
+    if property_ == "sweep" and dtype in AT_SMOKE and exceptions(name).at_smoke:
         return "smoke"
     if property_ in CALLS:
         return "standard" if property_ == "sweep" else "full"

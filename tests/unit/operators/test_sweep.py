@@ -155,7 +155,7 @@ def test_a_seed_gives_the_same_calls_and_another_one_others() -> None:
 
 
 #: The digest of calls of seed 7, by the generation that the manifest counts.
-CALLS_OF_GENERATION = {14: "0e4bac3b178fc6dd"}
+CALLS_OF_GENERATION = {15: "64fc1e16b6364c90"}
 
 
 def test_calls_of_a_seed_are_those_of_their_generation() -> None:
@@ -377,18 +377,36 @@ def test_gradients_of_few_elements_are_not_asked_where_they_follow_from_the_roun
 
 
 def test_operators_of_rare_kernels_have_more_calls_and_those_of_shared_ones_fewer() -> None:
-    def asked(case_id: str, level: str = "full") -> range:
-        (which,) = calls_of(next(each for each in CASES if each.id == case_id), level)
-        return which
+    def asked(case_id: str, level: str = "full") -> list[int]:
+        return [number for part in calls_of(case_of(case_id), level) for number in part]
 
-    assert asked("ops/add/sweep/float32") == asked("ops/add/sweep/int64") == range(24)
-    assert asked("ops/add/sweep-more/float32") == range(24, 216)
-    assert asked("ops/pad/sweep/int64") == range(60)
-    assert asked("ops/pad/sweep-more/float32") == range(60, 240)
-    assert asked("ops/squeeze/sweep/float16") == range(12)
-    assert asked("ops/squeeze/sweep-more/float32") == range(12, 108)
-    at_smoke = calls_of(next(each for each in CASES if each.id == "ops/add/sweep/int32"), "smoke")
-    assert at_smoke == (range(3), range(3, 6))
+    assert asked("ops/add/sweep/float32") == asked("ops/add/sweep/int64") == [*range(24)]
+    assert asked("ops/add/sweep-more/float32") == [*range(24, 216)]
+    assert asked("ops/pad/sweep/int64") == [*range(60)]
+    assert asked("ops/pad/sweep-more/float32") == [*range(60, 240)]
+    shared = asked("ops/squeeze/sweep/float32")
+    assert len(shared) == 12
+    assert sorted(shared + asked("ops/squeeze/sweep-more/float32")) == [*range(108)]
+
+
+def case_of(case_id: str) -> Case:
+    return next(each for each in CASES if each.id == case_id)
+
+
+@pytest.mark.parametrize("name", ["add", "interpolate", "squeeze"])
+def test_calls_of_level_smoke_are_made_at_level_standard_too(name: str) -> None:
+    for dtype in ("float32", "bfloat16"):
+        case = case_of(f"ops/{name}/sweep/{dtype}")
+        at_smoke, at_standard = ({n for part in calls_of(case, level) for n in part} for level in ("smoke", "standard"))
+        assert at_smoke & {21, 22, 23}
+        assert case.level == "standard" or at_smoke <= at_standard
+
+
+def test_a_call_with_rows_has_many_long_ones_and_a_rest() -> None:
+    for name in ("add", "exp", "softmax", "matmul"):
+        calls = [each for each in generate(OPERATORS[name], "float32", 24, 1) if each.axes[0] == "rows"]
+        shapes = [each.sample.values()[0].shape for each in calls]
+        assert all(max(math.prod(shape), shape[-1]) > 4096 and shape[-1] % 8 for shape in shapes), name
 
 
 def test_operators_with_more_or_fewer_calls_are_there() -> None:
