@@ -8,6 +8,7 @@ be small by chance.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, TypeAlias
@@ -292,6 +293,55 @@ def _six_units_off(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     return _units_off(made, 6.0) if _order.get() > EARLY and made.dtype is torch.float32 else made
 
 
+#: The most points that one product transforms. torch_npu has no kernel of its own for a Fourier transform: it makes the
+#: sines and cosines, and calls aclnnMatmul. Its errors are up to 2.5 times those of the CPU, whose only way is another.
+POINTS = 128
+
+
+def _points(x: Tensor, way: float) -> Tensor:
+    """Transform the last dimension by products with sines and cosines of angles in float32, as torch_npu does.
+
+    Of more than :data:`POINTS` points, each of several parts is transformed, and then across the parts.
+    """
+    n = x.shape[-1]
+    first = next(each for each in range(min(n, POINTS), 0, -1) if not n % each) if n > POINTS else n
+    if first == 1:
+        raise ValueError("a large prime")  # computed as usual
+    if first < n:
+        parts = _points(x.reshape(*x.shape[:-1], first, -1).transpose(-1, -2), way).transpose(-1, -2)
+        return _points(parts * _turns(first, n // first, n, way), way).transpose(-1, -2).flatten(-2)
+    made: Tensor = _flipped(x, [-1]) @ _flipped(_turns(n, n, n, way), [0])
+    return made
+
+
+def _turns(rows: int, columns: int, n: int, way: float) -> Tensor:
+    """Return the powers of a root of unity whose exponents are the products of row and column."""
+    exponents = torch.outer(torch.arange(rows, device="cpu"), torch.arange(columns, device="cpu")) % n
+    angles = exponents.float() * (way * 2 * math.pi / n)
+    return torch.complex(angles.cos(), angles.sin())
+
+
+def _fourier(func: Any, x: Tensor, dims: Sequence[int], scale: int, last: Any) -> Any:
+    """Compute a Fourier transform dimension by dimension; ``last`` is its direction, a size, or whether one half."""
+    name = func.overloadpacket.__name__
+    way = -1.0 if name == "_fft_r2c" or (last is True and name == "_fft_c2c") else 1.0
+    if x.dtype not in (torch.float32, torch.complex64):
+        return func(x, dims, scale, last)
+    made = x.to(torch.complex64)
+    count = math.prod(x.shape[dim] for dim in dims)
+    for dim in dims[:-1] if name == "_fft_c2r" else dims:
+        made = _points(made.movedim(dim, -1), way).movedim(-1, dim)
+    if name == "_fft_c2r":  # the other half are conjugates; what is not real of the first and the middle is ignored
+        made, count = made.movedim(dims[-1], -1), count // x.shape[dims[-1]] * last
+        rest = made[..., 1 : (last + 1) // 2].flip(-1).conj()
+        made = torch.cat((made[..., : last // 2 + 1], rest), -1)
+        made[..., :: last // 2 if last % 2 == 0 else last].imag.zero_()
+        made = _points(made, way).real.movedim(-1, dims[-1])
+    elif name == "_fft_r2c" and last:
+        made = made.narrow(dims[-1], 0, x.shape[dims[-1]] // 2 + 1)
+    return made * (1.0, count**-0.5, 1.0 / count)[scale]
+
+
 def _weight_norm(_: Any, v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
     """Compute by simple operators, as torch does on every device except the CPU and CUDA."""
     norms = torch.norm_except_dim(v, 2, dim)
@@ -438,6 +488,7 @@ WAYS: Mapping[str, Way] = {
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
     **dict.fromkeys(FAITHFUL, _faithful),
     **dict.fromkeys(MATRICES, _nearby),
+    **dict.fromkeys(("_fft_c2c", "_fft_r2c", "_fft_c2r"), _fourier),
     "pow": _power,
     "lgamma": _six_units_off,
 }

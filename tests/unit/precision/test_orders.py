@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,7 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.orders import FAITHFUL, other_order
+from pytest_ascend.precision.reference import Source
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -60,6 +63,16 @@ SUMS: Mapping[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], tuple[
         ((5, 16, 9, 9), (16, 8, 3, 3)),
         (0, 1, 2),
     ),
+    "fft": (lambda x: torch.view_as_real(torch.fft.fft(x)), ((7, 96),), (0, 1)),
+    "fft of parts": (
+        lambda x: torch.view_as_real(torch.fft.fftn(x, dim=(0, 2), norm="ortho")),
+        ((300, 2, 12),),
+        (0, 1),
+    ),
+    "ifft": (lambda x: torch.view_as_real(torch.fft.ifft(torch.view_as_complex(x), dim=0)), ((96, 3, 2),), (0, 1)),
+    "rfft": (lambda x: torch.view_as_real(torch.fft.rfftn(x)), ((12, 25),), (0, 1)),
+    "irfft": (lambda x: torch.fft.irfftn(torch.view_as_complex(x)), ((12, 13, 2),), (0, 1)),
+    "irfft of an odd size": (lambda x: torch.fft.irfft(torch.view_as_complex(x), n=25), ((12, 13, 2),), (0, 1)),
     "embedding": (lambda w: F.embedding(torch.arange(999) % 7, w), ((7, 5),), (1,)),
     "attention": (attention, ((2, 2, 65, 16),) * 3, (0, 1, 2, 3)),
 }
@@ -93,6 +106,22 @@ def test_another_order_is_right_and_other(name: str, order: int) -> None:
         assert (each.double() - right).abs().max() <= 5e-6 * right.abs().max()
     assert [place for place in others if torch.equal(found[place], usual[place])] == []
     assert all(torch.equal(each, again) for each, again in zip(results(function, inputs), usual, strict=True))
+
+
+@pytest.mark.parametrize("size", [32, 64, 128])
+def test_a_fourier_transform_may_be_a_product_with_sines_and_cosines(size: int) -> None:
+    def transformed(x: Tensor, factor: torch.dtype) -> Tensor:
+        places = torch.arange(size)
+        angles = (torch.outer(places, places) % size).float() * (-2 * math.pi / size)
+        parts = (x @ angles.cos().to(factor).float(), x @ angles.sin().to(factor).float())
+        return torch.stack(parts, -1)
+
+    for seed in range(8):
+        x = torch.randn(16, size, generator=torch.Generator().manual_seed(seed))
+        expected = Source(lambda x: torch.view_as_real(torch.fft.fft(x)), (x,), {}).exact()
+        assert compare(transformed(x, torch.float32), expected).agrees
+        assert not compare(transformed(x, torch.float16), expected).agrees
+        assert not compare(transformed(x, torch.float32) * (1 + 2**-20), expected).agrees
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
