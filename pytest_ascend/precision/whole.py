@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
@@ -131,11 +131,7 @@ class ModuleResults:
         with OperatorNames() as seen:
             expected = source.exact()
         if (drawn := seen.names & RANDOM) and source.depends_on_seed(expected):
-            where, drawn_by = _drawing(still, inputs, kwargs), ", ".join(sorted(drawn))
-            raise UsageError(
-                f"{type(model).__name__} draws random numbers ({drawn_by}) in {where}, others on each device",
-                hint="put the model into evaluation mode, with model.eval(), or set that dropout to 0",
-            )
+            raise _refusal(still, inputs, kwargs, drawn)
         return cls(still, inputs, kwargs, autocast, expected, dropped).on(device)
 
     def on(self, device: torch.device) -> ModuleResults:
@@ -183,6 +179,15 @@ def outputs_and_gradients(
         "grad_input": {name: each.grad for name, each in inputs.items() if each.grad is not None},
         "grad": {name: each.grad for name, each in model.named_parameters() if each.grad is not None},
     }
+
+
+def _refusal(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any], drawn: Iterable[str]) -> UsageError:
+    """Return what refuses a model whose results depend on random numbers."""
+    where, drawn_by = _drawing(model, inputs, kwargs), ", ".join(sorted(drawn))
+    return UsageError(
+        f"{type(model).__name__} draws random numbers ({drawn_by}) in {where}, others on each device",
+        hint="put the model into evaluation mode, with model.eval(), or set that dropout to 0",
+    )
 
 
 def _drawing(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
@@ -262,13 +267,17 @@ def models(
     runs on ``device``, its original on the CPU: in float64 (expected), and as it is in several orders (reference runs).
     In 16 bits, a module whose input agrees is also compared by itself. A part of an output that one model has and the
     other leaves out (None) is not compared, and named. ``canaries`` are planted in one innermost module. Raises
-    :class:`UsageError` for unknown names, and if there is nothing to compare.
+    :class:`UsageError` for unknown names, for an original that uses random numbers, and if there is nothing to compare.
     """
     check_module(model)
     check_module(original)
     pairs = _module_pairs(model, original, names)
     outputs = partial(_calls_and_outputs, frozenset(pairs.values()))
-    expected = Source(copy.deepcopy(original), inputs, kwargs, call=outputs, counts=COUNTS_OF_MANY).exact()
+    source = Source(copy.deepcopy(original), inputs, kwargs, call=outputs, counts=COUNTS_OF_MANY)
+    with OperatorNames() as seen:
+        expected = source.exact()
+    if (drawn := seen.names & RANDOM) and source.depends_on_seed(expected):
+        raise _refusal(original, inputs, kwargs, drawn)
     args, named = (mapped(each, lambda tensor: tensor.to(device)) for each in (inputs, kwargs))
     with without_hf32(device) as note:
         calls = run(copy.deepcopy(model).to(device), args, named, None, False)[1]

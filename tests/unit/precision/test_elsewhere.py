@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.layers import layers
 from pytest_ascend.precision.orders import other_order
+from pytest_ascend.precision.reference import Source
 from pytest_ascend.precision.stand_ins import autocast_elsewhere
 from pytest_ascend.precision.whole import models
+from pytest_ascend.system.errors import UsageError
 
 
 class Experts(nn.Module):
@@ -56,6 +61,16 @@ class Noisy(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Add them: no two calls agree."""
         return x + torch.randn_like(x)
+
+
+def test_a_rewritten_model_is_not_compared_with_one_that_draws_random_numbers() -> None:
+    original = nn.Sequential(nn.Linear(4, 4), Noisy())
+    with pytest.raises(UsageError, match=r"draws random numbers \(randn_like\) in 1, others on each device"):
+        models(nn.Sequential(nn.Linear(4, 4), Noisy()), original, torch.randn(3, 4))
+    original[1] = nn.Dropout(0.5)
+    with pytest.raises(UsageError, match="in 1, others on each device"):
+        models(copy.deepcopy(original), original, torch.randn(3, 4))
+    assert models(copy.deepcopy(original.eval()), original, torch.randn(3, 4)).agrees
 
 
 def test_a_layer_with_random_numbers_is_not_judged() -> None:
