@@ -80,6 +80,8 @@ class Reference(Tensor):
         """Return the reference runs for a result of ``dtype``; none if there cannot be any."""
         mode = self.source.mode(dtype)
         found = self.ways(mode, count)
+        if mode.autocast is not None and not found:  # limits of float32 alone would reject what autocast rounds
+            found = self.ways(Mode(dtype=mode.autocast), count)
         if mode == Mode() and found and found[0].dtype is not dtype and dtype in SHORT:
             # No call was seen, under autocast or without: the dtype tells which it was.
             lowered = self.ways(Mode(autocast=dtype), count)
@@ -239,6 +241,9 @@ class Source:
             return f"judged by the float64 value alone: the CPU gives no {name} to hold it against ({self.lacking})"
         mode = self.mode(dtype)
         how = f", under autocast to {str(mode.autocast).removeprefix('torch.')}" if mode.autocast else ""
+        if mode.autocast and not self._known.get(mode):
+            name = str(mode.autocast).removeprefix("torch.")
+            how = f" throughout, as it gives none under autocast ({self.lacking})"
         return f"judged beside {count} results of the CPU in {name}{how}, in different orders of summation"
 
     def _leaves(self, mode: Mode, count: int) -> list[list[Tensor]]:

@@ -97,8 +97,9 @@ def without_onednn() -> Iterator[None]:
 class stand_ins(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
     """A context in which functions that the CPU lacks are computed another way; ``notes`` records which.
 
-    Functions without a definition here are computed in float32 instead of float64. Raises torch's error if that does
-    not help. With ``wide``, float64 stays float64 where a model casts to float32, as many do for a norm or a loss.
+    Functions without a definition here are computed in float32 instead of float64; under autocast, in one dtype where
+    the CPU refuses two. Raises torch's error if that does not help. With ``wide``, float64 stays float64 where a model
+    casts to float32, as many do for a norm or a loss.
     """
 
     def __init__(self, notes: list[str], *, wide: bool = False) -> None:
@@ -123,13 +124,14 @@ class stand_ins(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
                 with without_onednn():
                     return func(*args, **kwargs)
             name = str(getattr(func, "__name__", func)).partition(".")[0]
-            known = STAND_INS.get(name)
+            known = STAND_INS.get(name) or _of_one_dtype(func, name, args, kwargs)
             if known is None and not (
                 _LACKS.search(str(error)) and any(each.dtype is torch.float64 for each in tensors_in((args, kwargs)))
             ):
                 raise
             if known is not None:
-                made, how = known(*args, **kwargs), "from its definition"
+                made = known(*args, **kwargs)
+                how = "from its definition" if name in STAND_INS else "in one dtype, as under autocast elsewhere"
             else:
                 given, named = mapped((args, dict(kwargs)), lambda x: x.float() if x.dtype is torch.float64 else x)
                 made = mapped(func(*given, **named), lambda x: x.double() if x.dtype is torch.float32 else x)
@@ -138,6 +140,25 @@ class stand_ins(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
             if text not in self.notes:
                 self.notes.append(text)
             return made
+
+
+def _of_one_dtype(func: Any, name: str, args: Any, kwargs: Mapping[str, Any]) -> Callable[..., Any] | None:
+    """Return what computes a function of floating tensors of two dtypes under autocast; None for any other.
+
+    Elsewhere autocast casts to the widest (PyTorch's Autocast Op Reference: ``bilinear``, ``dot``, ``index_put``), or a
+    kernel takes both (NPUs: ``index_add``, ``layer_norm``); the CPU refuses them. What is written to keeps its dtype.
+    """
+    dtypes = {each.dtype for each in tensors_in((args, dict(kwargs))) if each.is_floating_point()}
+    if len(dtypes) < 2 or autocast_of("cpu") is None:
+        return None
+    is_written = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+    dtype = args[0].dtype if is_written else functools.reduce(torch.promote_types, dtypes)
+
+    def compute(*args: Any, **kwargs: Any) -> Any:
+        given, named = mapped((args, kwargs), lambda each: each.to(dtype) if each.is_floating_point() else each)
+        return func(*given, **named)
+
+    return compute
 
 
 def autocast_of(device_type: str) -> torch.dtype | None:

@@ -115,3 +115,50 @@ def test_products_are_rounded_under_autocast_as_elsewhere() -> None:
             assert torch.pinverse(matrix).dtype is matrix.pinverse(1e-15).dtype is torch.bfloat16
     with autocast_elsewhere():
         assert torch.equal(matrix.pinverse(rcond=1e-3), torch.linalg.pinv(matrix, rcond=1e-3))
+
+
+class Mixed(nn.Module):
+    """Gives functions that autocast elsewhere casts, or whose kernels take two dtypes, inputs of two dtypes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.both = nn.Linear(8, 8), nn.Bilinear(8, 8, 4)
+
+    def forward(self, x: Tensor, *, widens: bool = False) -> Tensor:
+        """Compute; ``widens`` casts by hand."""
+        y = self.up(x)
+        y = y.float() if widens else y
+        kept = torch.zeros(3, 8)
+        kept[1:] = y[:2]
+        return self.both(y, y) + kept.index_add(0, torch.tensor([0, 0, 2]), y)[:, :4]
+
+
+def test_inputs_of_two_dtypes_are_cast_under_autocast_as_elsewhere() -> None:
+    torch.manual_seed(0)
+    model, x = Mixed(), torch.randn(3, 8)
+    expected = Source(model, (x,), {}, torch.bfloat16).exact()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = model(x, widens=True)
+    verdict = compare(found, expected)
+    assert verdict.agrees
+    wrong = compare(found + 0.1, expected)
+    assert "in float32, under autocast to bfloat16, in different orders" in wrong.message
+    assert "no kernel of bilinear for this: that operator alone is computed in one dtype" in wrong.message
+
+
+def test_what_the_cpu_lacks_under_autocast_is_held_against_the_lower_dtype() -> None:
+    class Refused(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            if torch.is_autocast_enabled("cpu") and not allowed:
+                raise RuntimeError("not here")
+            return super().forward(x).float()
+
+    allowed: list[bool] = []
+    torch.manual_seed(0)
+    model, x = Refused(64, 8), torch.randn(16, 64)
+    expected = Source(model, (x,), {}, torch.bfloat16).exact()
+    wrong = compare(torch.zeros(16, 8), expected)
+    assert "in bfloat16 throughout, as it gives none under autocast (RuntimeError: not here)" in wrong.message
+    allowed.append(True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert compare(model(x), expected).agrees
