@@ -517,7 +517,9 @@ class other_order(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         if way is None or func._schema.is_mutable:  # noqa: SLF001 - no public name exists
             return func(*args, **kwargs)
         has_short = any(isinstance(each, Tensor) and each.dtype in SHORT for each in args)
-        if self.number and has_short and way is not _among_equals:  # which computes nothing
+        # What a sum in float32 loses by cancellation may be more than a faithful rounding to 16 bits.
+        is_summed = way is _reduction and self.number > EARLY and self.number % 2 == 1
+        if self.number and has_short and way is not _among_equals and not is_summed:
             way = _faithful
         if self.number % 2 and way is _reduction and _is_in_backward() and args[0].dtype is torch.float32:
             # torch's gradient of renorm, say, adds float32 in float64 on the CPU, and in float32 elsewhere.

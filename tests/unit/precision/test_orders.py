@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.orders import FAITHFUL, other_order
-from pytest_ascend.precision.reference import Source
+from pytest_ascend.precision.reference import COUNTS_OF_MANY, Source
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -325,3 +325,21 @@ def test_a_gradient_that_the_cpu_adds_in_float64_is_added_in_float32_too() -> No
     assert errors[0] == errors[2]
     assert min(errors[1], errors[3]) > errors[0]
     assert max(errors) < 1e-7
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_cancels_in_a_sum_of_16_bits_may_be_lost_as_in_float32(seed: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    half = torch.randn(12, 32, generator=draw).bfloat16()
+    x = torch.cat([half, -half, torch.randn(1, 32, generator=draw).bfloat16() * 2.0**-16])
+    x = x[torch.randperm(25, generator=draw)]
+    expected = Source(lambda x: x.sum(0), (x,), {}, counts=COUNTS_OF_MANY).exact()
+
+    def added(dtype: torch.dtype) -> Tensor:
+        total = torch.zeros(32, dtype=dtype)
+        for place in torch.randperm(25, generator=torch.Generator().manual_seed(99 + seed)):
+            total += x[place].to(dtype)
+        return total.bfloat16()
+
+    assert compare(added(torch.float32), expected).agrees
+    assert not compare(added(torch.bfloat16), expected).agrees
