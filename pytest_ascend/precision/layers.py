@@ -25,7 +25,7 @@ from pytest_ascend.precision.capture import Autocast, Call, Part, call_again, ca
 from pytest_ascend.precision.choices import RANDOM
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.diagnosis import without_hf32
-from pytest_ascend.precision.nested import mapped, tensors_in, widened
+from pytest_ascend.precision.nested import holds_padding, mapped, tensors_in, widened
 from pytest_ascend.precision.reference import COUNTS_OF_MANY, Reference, Source, initialise
 from pytest_ascend.precision.stand_ins import stand_ins
 from pytest_ascend.records.verdict import Verdict
@@ -194,6 +194,8 @@ def plot(layers: Sequence[Layer]) -> str:
 
 Gradients: TypeAlias = dict[str, Tensor]
 
+#: What is said of a call with packed sequences on an NPU.
+PADDED = "not judged: torch_npu packs sequences with their padding, and the CPU without"
 #: Modules whose results are random while they train.
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
@@ -287,6 +289,8 @@ class ModuleCopies:
         module = self.modules[call.name]
         if any(isinstance(each, DROPOUTS) and each.training and each.p for each in module.modules()):
             return replace(layer, note="active dropout: not judged")
+        if holds_padding((call.args, call.kwargs, call.output)):
+            return replace(layer, note=PADDED)
         source = self.source(call)
         try:
             output, gradients = exact = source.exact()

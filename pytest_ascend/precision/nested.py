@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from pytest_ascend.system.errors import UsageError
 
@@ -83,11 +84,31 @@ def children(value: Any) -> dict[Any, Any] | None:
         return None
     if isinstance(value, Mapping):
         return dict(value)
+    if (is_kept := padding(value)) is not None:
+        return {**dict(enumerate(value)), 0: value.data[is_kept.to(value.data.device)]}
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: getattr(value, each.name) for each in fields(value)}
     if isinstance(value, Sequence):
         return dict(enumerate(value))
     return {name: part for name, part in vars(value).items() if tensors_in(part)} if is_holder(value) else None
+
+
+def padding(value: Any) -> torch.Tensor | None:
+    """Return which rows of a packed sequence are no padding; None for anything else, and for one without padding.
+
+    torch_npu packs sequences with their padding, and tells so nowhere: its LSTM expects it.
+    """
+    if not isinstance(value, PackedSequence):
+        return None
+    sizes = value.batch_sizes.cpu()
+    is_kept = torch.arange(int(sizes.max()), device="cpu") < sizes[:, None]
+    return is_kept.flatten() if value.data.shape[0] == is_kept.numel() != int(sizes.sum()) else None
+
+
+def holds_padding(value: Any) -> bool:
+    """Whether a packed sequence in a structure of tuples, lists and mappings has its padding."""
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return padding(value) is not None or any(map(holds_padding, parts))
 
 
 def is_holder(value: Any, depth: int = 0) -> bool:

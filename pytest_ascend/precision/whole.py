@@ -95,7 +95,9 @@ def whole(
             return verdict
         verdict = noted(joined([*parts, *(wrong[0].leaves or wrong)], name), NARROWLY)
     layer = next(iter(report.explain())) if report.first else ""
-    where = layer or "each layer agrees by itself: what is wrong lies between them, or adds up over them"
+    unjudged = [f"{each.label}: {each.note}" for each in report.layers if not (each.forward or each.backward)]
+    between = "each layer agrees by itself: what is wrong lies between them, or adds up over them"
+    where = layer or "; ".join((between, *unjudged[:1]))
     lines: Iterator[str] = filter(None, [where, report.within, verdict.message])
     return replace(verdict, headline=f"{where}; {verdict.headline}", message="\n".join(lines))
 

@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.layers import layers
@@ -162,3 +163,38 @@ def test_what_the_cpu_lacks_under_autocast_is_held_against_the_lower_dtype() -> 
     allowed.append(True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert compare(model(x), expected).agrees
+
+
+class Packs(nn.Module):
+    """Packs sequences, with their padding as torch_npu does or without, and puts their last states out."""
+
+    def __init__(self, *, pads: bool) -> None:
+        super().__init__()
+        self.pads, self.recurrent, self.head = pads, nn.Identity(), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute."""
+        sizes = torch.tensor([2, 2, 1, 1])
+        rows = x.flatten(0, 1) if self.pads else x.flatten(0, 1)[[0, 1, 2, 3, 4, 6]]
+        packed = self.recurrent(PackedSequence(rows, sizes))
+        return self.head(packed.data[[3, -2 if self.pads else -1]])
+
+
+def test_packed_sequences_are_compared_without_the_padding_of_torch_npu() -> None:
+    torch.manual_seed(0)
+    mine, original, x = Packs(pads=True), Packs(pads=False), torch.randn(4, 2, 3)
+    mine.load_state_dict(original.state_dict())
+    report = models(mine, original, x)
+    assert report.agrees
+    assert [each.label for each in report.layers] == ["recurrent", "head", "(model)"]
+    sizes, rows = torch.tensor([2, 1]), torch.randn(4, 3)
+    assert compare(PackedSequence(rows, sizes), PackedSequence(rows[:3].double(), sizes)).agrees
+    assert not compare(PackedSequence(rows, sizes), PackedSequence(rows[1:].double(), sizes)).agrees
+    assert not compare(PackedSequence(rows[:3], sizes), PackedSequence(rows.double()[[0, 2, 1]], sizes)).agrees
+
+
+def test_a_layer_that_gets_packed_sequences_with_padding_is_not_judged() -> None:
+    report = layers(Packs(pads=True), torch.randn(4, 2, 3))
+    assert report.agrees
+    assert [each.label for each in report.layers if "packs sequences with their padding" in each.note] == ["recurrent"]
+    assert all(each.forward for each in layers(Packs(pads=False), torch.randn(4, 2, 3)).layers)
