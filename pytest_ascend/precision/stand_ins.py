@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map
 
 from pytest_ascend.environment.chips import multiplies
 from pytest_ascend.precision.nested import mapped, tensors_in
-from pytest_ascend.system.dispatching import EagerDispatchMode, slow_dtypes, without_modes
+from pytest_ascend.system.dispatching import HALF, EagerDispatchMode, slow_dtypes, without_modes
 
 #: torch's message for a kernel without a dtype.
 _LACKS = re.compile(r"not implemented for|Double|float64|Could not run|expected .* dtype|to be (Float|BFloat)", re.I)
@@ -97,9 +97,9 @@ def without_onednn() -> Iterator[None]:
 class stand_ins(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
     """A context in which functions that the CPU lacks are computed another way; ``notes`` records which.
 
-    Functions without a definition here are computed in float32 instead of float64; under autocast, in one dtype where
-    the CPU refuses two. Raises torch's error if that does not help. With ``wide``, float64 stays float64 where a model
-    casts to float32, as many do for a norm or a loss.
+    Functions without a definition here are computed in float32 instead of float64 or 16 bits; under autocast, in one
+    dtype where the CPU refuses two. Raises torch's error if that does not help. With ``wide``, float64 stays float64
+    where a model casts to float32, as many do for a norm or a loss.
     """
 
     def __init__(self, notes: list[str], *, wide: bool = False) -> None:
@@ -125,21 +125,25 @@ class stand_ins(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
                     return func(*args, **kwargs)
             name = str(getattr(func, "__name__", func)).partition(".")[0]
             known = STAND_INS.get(name) or _of_one_dtype(func, name, args, kwargs)
-            if known is None and not (
-                _LACKS.search(str(error)) and any(each.dtype is torch.float64 for each in tensors_in((args, kwargs)))
-            ):
+            lacking = {each.dtype for each in tensors_in((args, dict(kwargs)))} & {torch.float64, *HALF}
+            if known is None and (not lacking or not _LACKS.search(str(error)) or _writes(name)):
                 raise
             if known is not None:
                 made = known(*args, **kwargs)
                 how = "from its definition" if name in STAND_INS else "in one dtype, as under autocast elsewhere"
             else:
-                given, named = mapped((args, dict(kwargs)), lambda x: x.float() if x.dtype is torch.float64 else x)
-                made = mapped(func(*given, **named), lambda x: x.double() if x.dtype is torch.float32 else x)
+                dtype = functools.reduce(torch.promote_types, lacking)
+                given, named = mapped((args, dict(kwargs)), lambda x: x.float() if x.dtype in lacking else x)
+                made = mapped(func(*given, **named), lambda x: x.to(dtype) if x.dtype is torch.float32 else x)
                 how = "in float32"
             text = f"the CPU has no kernel of {name} for this: that operator alone is computed {how}"
             if text not in self.notes:
                 self.notes.append(text)
             return made
+
+
+def _writes(name: str) -> bool:
+    return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
 
 
 def _of_one_dtype(func: Any, name: str, args: Any, kwargs: Mapping[str, Any]) -> Callable[..., Any] | None:
@@ -151,8 +155,7 @@ def _of_one_dtype(func: Any, name: str, args: Any, kwargs: Mapping[str, Any]) ->
     dtypes = {each.dtype for each in tensors_in((args, dict(kwargs))) if each.is_floating_point()}
     if len(dtypes) < 2 or autocast_of("cpu") is None:
         return None
-    is_written = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
-    dtype = args[0].dtype if is_written else functools.reduce(torch.promote_types, dtypes)
+    dtype = args[0].dtype if _writes(name) else functools.reduce(torch.promote_types, dtypes)
 
     def compute(*args: Any, **kwargs: Any) -> Any:
         given, named = mapped((args, kwargs), lambda each: each.to(dtype) if each.is_floating_point() else each)

@@ -165,6 +165,19 @@ def test_what_the_cpu_lacks_under_autocast_is_held_against_the_lower_dtype() -> 
         assert compare(model(x), expected).agrees
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_what_the_cpu_lacks_in_16_bits_is_computed_in_float32(dtype: torch.dtype) -> None:
+    def nearest(x: Tensor, distances: Tensor | None = None) -> Tensor:
+        distances = torch.cdist(x, x) if distances is None else distances
+        return x[distances.topk(4, largest=False).indices].mean(1)
+
+    x = torch.randn(24, 3, generator=torch.Generator().manual_seed(0)).to(dtype)
+    expected = Source(nearest, (x,), {}).exact()
+    assert compare(nearest(x, torch.cdist(x.float(), x.float()).to(dtype)), expected).agrees
+    wrong = compare(x, expected)
+    assert "no kernel of cdist for this: that operator alone is computed in float32" in wrong.message
+
+
 class Packs(nn.Module):
     """Packs sequences, with their padding as torch_npu does or without, and puts their last states out."""
 
