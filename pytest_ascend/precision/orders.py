@@ -293,6 +293,13 @@ def _six_units_off(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     return _units_off(made, 6.0) if _order.get() > EARLY and made.dtype is torch.float32 else made
 
 
+def _distances(_: Any, left: Tensor, right: Tensor) -> Tensor:
+    """Compute distances from differences, as an NPU does; the CPU computes those of many rows from a product."""
+    wide = torch.float64 if left.dtype is torch.float64 else torch.float32
+    made = torch.cdist(left.to(wide), right.to(wide), compute_mode="donot_use_mm_for_euclid_dist")
+    return made.to(left.dtype)
+
+
 #: The most points that one product transforms. torch_npu has no kernel of its own for a Fourier transform: it makes the
 #: sines and cosines, and calls aclnnMatmul. Its errors are up to 2.5 times those of the CPU, whose only way is another.
 POINTS = 128
@@ -489,6 +496,7 @@ WAYS: Mapping[str, Way] = {
     **dict.fromkeys(FAITHFUL, _faithful),
     **dict.fromkeys(MATRICES, _nearby),
     **dict.fromkeys(("_fft_c2c", "_fft_r2c", "_fft_c2r"), _fourier),
+    "_euclidean_dist": _distances,
     "pow": _power,
     "lgamma": _six_units_off,
 }

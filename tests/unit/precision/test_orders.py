@@ -73,6 +73,7 @@ SUMS: Mapping[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], tuple[
     "rfft": (lambda x: torch.view_as_real(torch.fft.rfftn(x)), ((12, 25),), (0, 1)),
     "irfft": (lambda x: torch.fft.irfftn(torch.view_as_complex(x)), ((12, 13, 2),), (0, 1)),
     "irfft of an odd size": (lambda x: torch.fft.irfft(torch.view_as_complex(x), n=25), ((12, 13, 2),), (0, 1)),
+    "distances of many rows": (torch.cdist, ((37, 16), (41, 16)), (0,)),
     "embedding": (lambda w: F.embedding(torch.arange(999) % 7, w), ((7, 5),), (1,)),
     "attention": (attention, ((2, 2, 65, 16),) * 3, (0, 1, 2, 3)),
 }
