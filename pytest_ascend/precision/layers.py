@@ -219,9 +219,24 @@ def layers(
     check_module(model, autocast)
     initialise(model, inputs, kwargs)
     on_device = copy.deepcopy(model).to(device)
-    args, named = mapped((inputs, kwargs), lambda x: x.detach().to(device).clone().requires_grad_(x.requires_grad))
+
+    def own(where: str | torch.device) -> Any:
+        return lambda x: x.detach().to(where).clone().requires_grad_(x.requires_grad)
+
+    args, named = mapped((inputs, kwargs), own(device))
     with without_hf32(device) as note:
-        _, calls = run(on_device, args, named, autocast, backward)
+        try:
+            _, calls = run(on_device, args, named, autocast, backward)
+        except Exception:
+            with runs_on_cpu(model):  # or else it is not the device's fault
+                run(
+                    copy.deepcopy(model).cpu(),
+                    mapped(inputs, own("cpu")),
+                    mapped(kwargs, own("cpu")),
+                    autocast,
+                    backward,
+                )
+            raise
     reference: list[Call] = []  # of the model in float64 on the CPU
     with contextlib.suppress(Exception), stand_ins([], wide=True):  # written for one dtype; its errors are only shown
         inputs64, kwargs64 = mapped((inputs, kwargs), lambda tensor: widened(tensor.detach().cpu()))
@@ -365,6 +380,21 @@ def check_module(model: object, autocast: object = None) -> None:
                 "copies of the model, which are judged, would still call the original",
                 hint="define that forward in a subclass, or set forward = types.MethodType(function, module)",
             )
+
+
+@contextlib.contextmanager
+def runs_on_cpu(model: nn.Module) -> Iterator[None]:
+    """Raise :class:`UsageError` where a model fails on the CPU within the context: no device is to blame for that."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".splitlines()[0][:240]
+        raise UsageError(
+            f"{type(model).__name__} fails on the CPU: {said}",
+            hint="run its forward and backward pass there first; some models need use_cache=False or training mode",
+        ) from error
 
 
 def _keeps_tensors(function: Any, depth: int = 0) -> bool:

@@ -27,6 +27,7 @@ from pytest_ascend.precision.layers import (
     layers,
     noted,
     relative_error,
+    runs_on_cpu,
 )
 from pytest_ascend.precision.nested import Leaf, leaves, mapped, tensors_in
 from pytest_ascend.precision.orders import SHORT
@@ -130,7 +131,7 @@ class ModuleResults:
                 module.p = 0.0
                 dropped.append(name or "(model)")
         source = Source(still, tuple(inputs), dict(kwargs), autocast, call=outputs_and_gradients, counts=COUNTS_OF_MANY)
-        with OperatorNames() as seen:
+        with OperatorNames() as seen, runs_on_cpu(model):
             expected = source.exact()
         if (drawn := seen.names & RANDOM) and source.depends_on_seed(expected):
             raise _refusal(still, inputs, kwargs, drawn)

@@ -262,3 +262,14 @@ def test_in_16_bits_an_output_that_agrees_narrowly_is_judged_layer_by_layer(size
     verdict = whole(model, x)
     assert verdict.agrees is not bool(size)
     assert ("first wrong layer: 0 (Coarse)" in verdict.headline) is bool(size)
+
+
+def test_a_model_that_fails_on_the_cpu_is_not_the_devices_fault() -> None:
+    class Kept(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x.exp()
+            return y.square() + y.zero_()
+
+    for judge in (whole, layers):
+        with pytest.raises(UsageError, match="Kept fails on the CPU: RuntimeError: one of the variables needed"):
+            judge(Kept(), torch.randn(3, 4, requires_grad=True))
