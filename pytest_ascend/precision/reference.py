@@ -32,6 +32,7 @@ from pytest_ascend.precision.stand_ins import (
     products_in_float32,
     stand_ins,
     without_float64,
+    writes,
 )
 from pytest_ascend.system.dispatching import unseen
 from pytest_ascend.system.errors import UsageError
@@ -110,8 +111,7 @@ class Reference(Tensor):
         made = func(*plain_args, **plain_kwargs)
         references = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, Reference)]
         name = str(getattr(func, "__name__", ""))
-        writes = name.startswith("__set") or (name.endswith("_") and not name.endswith("__"))
-        if not references or writes:
+        if not references or writes(name):
             return made
         source = references[0].source
         leaves, spec = tree_flatten(made)

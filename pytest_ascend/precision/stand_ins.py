@@ -126,7 +126,7 @@ class stand_ins(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
             name = str(getattr(func, "__name__", func)).partition(".")[0]
             known = STAND_INS.get(name) or _of_one_dtype(func, name, args, kwargs)
             lacking = {each.dtype for each in tensors_in((args, dict(kwargs)))} & {torch.float64, *HALF}
-            if known is None and (not lacking or not _LACKS.search(str(error)) or _writes(name)):
+            if known is None and (not lacking or not _LACKS.search(str(error)) or writes(name)):
                 raise
             if known is not None:
                 made = known(*args, **kwargs)
@@ -142,8 +142,9 @@ class stand_ins(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
             return made
 
 
-def _writes(name: str) -> bool:
-    return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+def writes(name: str) -> bool:
+    """Whether a function of this name changes its first argument."""
+    return name.startswith("__set") or (name.endswith("_") and not name.endswith("__"))
 
 
 def _of_one_dtype(func: Any, name: str, args: Any, kwargs: Mapping[str, Any]) -> Callable[..., Any] | None:
@@ -155,7 +156,7 @@ def _of_one_dtype(func: Any, name: str, args: Any, kwargs: Mapping[str, Any]) ->
     dtypes = {each.dtype for each in tensors_in((args, dict(kwargs))) if each.is_floating_point()}
     if len(dtypes) < 2 or autocast_of("cpu") is None:
         return None
-    dtype = args[0].dtype if _writes(name) else functools.reduce(torch.promote_types, dtypes)
+    dtype = args[0].dtype if writes(name) else functools.reduce(torch.promote_types, dtypes)
 
     def compute(*args: Any, **kwargs: Any) -> Any:
         given, named = mapped((args, kwargs), lambda each: each.to(dtype) if each.is_floating_point() else each)

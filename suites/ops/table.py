@@ -291,7 +291,7 @@ def target_of(
 def calls_of(case: Case, level: str = "standard") -> tuple[range, ...]:
     """Return which generated calls a case makes in a run of a level; those of standard are not made again at full."""
     if level == "smoke":
-        return tuple(range(3 * three, 3 * three + 3) for three in AT_SMOKE[case.dtype])
+        return tuple(range(3 * three, 3 * three + 3) for three in AT_SMOKE.get(case.dtype, AT_SMOKE["float32"]))
     if case.subject in RARE:
         return _OF_RARE[case.property]
     if case.subject in SHARED:
