@@ -97,7 +97,7 @@ def whole(
         verdict = noted(joined([*parts, *(wrong[0].leaves or wrong)], name), NARROWLY)
     layer = next(iter(report.explain())) if report.first else ""
     unjudged = [f"{each.label}: {each.note}" for each in report.layers if not (each.forward or each.backward)]
-    between = "each layer agrees by itself: what is wrong lies between them, or adds up over them"
+    between = "each layer that was judged agrees by itself: what is wrong lies between them, or adds up over them"
     where = layer or "; ".join((between, *unjudged[:1]))
     lines: Iterator[str] = filter(None, [where, report.within, verdict.message])
     return replace(verdict, headline=f"{where}; {verdict.headline}", message="\n".join(lines))
