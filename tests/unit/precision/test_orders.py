@@ -57,7 +57,12 @@ SUMS: Mapping[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], tuple[
     "group_norm": (lambda x, w, b: F.group_norm(x, 2, w, b), ((17, 6, 331), (6,), (6,)), (0, 1, 2)),
     "convolution": (lambda x, w, b: F.conv2d(x, w, b, 2, 1), ((5, 16, 9, 9), (8, 16, 3, 3), (8,)), (0, 1, 2)),
     "convolution of a line": (F.conv1d, ((5, 64, 9), (8, 64, 3)), (0, 1, 2)),
-    "convolution, in groups": (lambda x, w: F.conv1d(x, w, groups=4), ((15, 16, 19), (8, 4, 3)), (2,)),
+    "convolution, in groups": (lambda x, w: F.conv1d(x, w, groups=4), ((15, 16, 19), (8, 4, 3)), (0, 1, 2)),
+    "convolution, depthwise": (
+        lambda x, w, b: F.conv2d(x, w, b, 2, 1, 1, 8),
+        ((5, 8, 19, 9), (8, 1, 3, 3), (8,)),
+        (0, 1, 2),
+    ),
     "convolution, transposed": (
         lambda x, w: F.conv_transpose2d(x, w, None, 2),
         ((5, 16, 9, 9), (16, 8, 3, 3)),
