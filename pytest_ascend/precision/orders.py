@@ -555,8 +555,10 @@ class other_order(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         if way is None or func._schema.is_mutable:  # noqa: SLF001 - no public name exists
             return func(*args, **kwargs)
         has_short = any(isinstance(each, Tensor) and each.dtype in SHORT for each in args)
-        # What a sum in float32 loses by cancellation may be more than a faithful rounding to 16 bits.
-        is_summed = way is _reduction and self.number > EARLY and self.number % 2 == 1
+        # A sum in float32 may lose more by cancellation than a faithful rounding to 16 bits; so may a norm in 16 bits
+        # in the gradients of float32 weights.
+        is_mixed = any(isinstance(each, Tensor) and each.dtype is torch.float32 for each in args)
+        is_summed = (way is _reduction or is_mixed) and self.number > EARLY and self.number % 2 == 1
         if self.number and has_short and way is not _among_equals and not is_summed:
             way = _faithful
         if self.number % 2 and name in IN_FLOAT32 and args[0].dtype is torch.float16:

@@ -114,6 +114,22 @@ def test_another_order_is_right_and_other(name: str, order: int) -> None:
     assert all(torch.equal(each, again) for each, again in zip(results(function, inputs), usual, strict=True))
 
 
+@pytest.mark.parametrize("order", [7, 9])
+def test_late_orders_add_the_gradients_of_float32_weights_otherwise_beside_16_bits(order: int) -> None:
+    x, seed, weight = drawn(((2, 64, 32, 32), (2, 64, 32, 32), (64,)))
+
+    def of_weight(x: Tensor, seed: Tensor, weight: Tensor) -> Tensor:
+        weight = weight.clone().requires_grad_()
+        made = F.batch_norm(x, torch.zeros_like(weight), torch.ones_like(weight), weight, eps=0.0)
+        return torch.autograd.grad(made, weight, seed)[0]
+
+    exact = of_weight(x.bfloat16().double(), seed.bfloat16().double(), weight.double())
+    with other_order(order):
+        found = of_weight(x.bfloat16(), seed.bfloat16(), weight)
+    ulp = exact.abs() * torch.finfo(torch.float32).eps
+    assert 1 < ((found - exact).abs() / ulp).max() < 1000
+
+
 @pytest.mark.parametrize("size", [32, 64, 128])
 def test_a_fourier_transform_may_be_a_product_with_sines_and_cosines(size: int) -> None:
     def transformed(x: Tensor, factor: torch.dtype) -> Tensor:
