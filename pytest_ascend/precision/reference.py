@@ -204,9 +204,10 @@ class Source:
             self._leaves(Mode(self.autocast), USUAL)
         return self.known(mapped(found, lambda each: each.detach()))
 
-    def depends_on_seed(self, found: Any) -> bool:
-        """Whether random numbers of another seed change the float64 result."""
-        again = self._compute(_widen, None, (), seed=2**31 - 1)
+    def depends_on_seed(self, found: Any, *, own: bool = False) -> bool:
+        """Whether another seed changes the float64 result; with ``own``, another one where the model sets it itself."""
+        with _other_seeds() if own else contextlib.nullcontext():
+            again = self._compute(_widen, None, (), seed=2**31 - 1)
         return not all(map(_is_same, tensors_in(found), tensors_in(again)))
 
     def operand(self, result: Tensor) -> Tensor | None:
@@ -361,6 +362,17 @@ def _copied(subject: Any, owner: nn.Module, convert: Change | None = None) -> An
                 for name, buffer in part.named_buffers(recurse=False):
                     part._buffers[name] = convert(buffer)  # noqa: SLF001 - as Module.to does
     return module if subject is owner else getattr(module, subject.__name__)
+
+
+@contextlib.contextmanager
+def _other_seeds() -> Iterator[None]:
+    """Have functions that seed torch's generator set another seed."""
+    usual = torch.manual_seed
+    torch.manual_seed = lambda seed: usual(seed ^ 1)
+    try:
+        yield
+    finally:
+        torch.manual_seed = usual
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:

@@ -17,7 +17,7 @@ from pytest_ascend.precision.layers import layers
 from pytest_ascend.precision.orders import other_order
 from pytest_ascend.precision.reference import Source
 from pytest_ascend.precision.stand_ins import autocast_elsewhere
-from pytest_ascend.precision.whole import models
+from pytest_ascend.precision.whole import models, whole
 from pytest_ascend.system.errors import UsageError
 
 
@@ -81,6 +81,32 @@ def test_a_layer_with_random_numbers_is_not_judged() -> None:
     report = layers(nn.Sequential(nn.Linear(4, 4), Noisy()), torch.randn(3, 4))
     assert report.agrees
     assert [each.label for each in report.layers if "random numbers" in each.note] == ["1", "(model)"]
+
+
+class Seeded(nn.Module):
+    """Adds random numbers by a seed of its own; one call is a device's, which draws others by the same seed."""
+
+    calls, of_device = 0, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add them."""
+        Seeded.calls += 1
+        torch.manual_seed(7 if Seeded.calls == Seeded.of_device else 1)
+        return x + torch.randn_like(x)
+
+
+def test_a_model_that_sets_a_seed_itself_is_not_accused() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4), Seeded()), torch.randn(3, 4)
+    Seeded.calls, Seeded.of_device = 0, 1
+    report = layers(model, x)
+    assert report.agrees
+    assert [each.label for each in report.layers if "random numbers" in each.note] == ["1", "(model)"]
+    for judged in (partial(whole, model), partial(models, copy.deepcopy(model), model)):
+        Seeded.calls, Seeded.of_device = 0, 0
+        assert judged(x).agrees
+        Seeded.calls, Seeded.of_device = 0, 3
+        with pytest.raises(UsageError, match=r"draws random numbers \(randn_like\) in 1, others on each device"):
+            judged(x)
 
 
 @pytest.mark.parametrize("name", ["sort", "topk", "kthvalue", "median", "nanmedian", "mode"])
