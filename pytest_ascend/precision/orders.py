@@ -381,7 +381,8 @@ def _fourier(func: Any, x: Tensor, dims: Sequence[int], scale: int, last: Any) -
 
 def _weight_norm(_: Any, v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
     """Compute by simple operators, as torch does on every device except the CPU and CUDA."""
-    norms = torch.norm_except_dim(v, 2, dim)
+    summed = [each for each in range(v.dim()) if each != dim]
+    norms = torch.norm_except_dim(_flipped(v, summed), 2, dim)
     return v * (g / norms), norms
 
 

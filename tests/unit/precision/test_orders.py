@@ -130,6 +130,16 @@ def test_late_orders_add_the_gradients_of_float32_weights_otherwise_beside_16_bi
     assert 1 < ((found - exact).abs() / ulp).max() < 1000
 
 
+def test_each_order_adds_the_norms_of_weights_otherwise() -> None:
+    v, g = drawn(((32, 64, 9), (1, 1, 9)))
+    found = []
+    for order in (0, 5, 7):
+        with other_order(order):
+            found.append(torch._weight_norm_interface(v, g, 2)[1])
+        assert torch.allclose(found[-1], torch.norm_except_dim(v, 2, 2), rtol=1e-6)
+    assert not any(torch.equal(found[place], found[place - 1]) for place in range(3))
+
+
 @pytest.mark.parametrize("size", [32, 64, 128])
 def test_a_fourier_transform_may_be_a_product_with_sines_and_cosines(size: int) -> None:
     def transformed(x: Tensor, factor: torch.dtype) -> Tensor:
