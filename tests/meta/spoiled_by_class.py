@@ -283,8 +283,8 @@ BANK: Mapping[str, Mapping[str, Fault]] = {
 #: Class -> the beginnings of its faults of the runtime.
 OF_RUNTIME: Mapping[str, tuple[str, ...]] = {
     "streams and events": ("stream-", "event-"),
-    "data movement": ("copy-cut", "copy-repeats", "copy-loses", "copy-between", "copy-to"),
-    "time and memory": ("copy-is-slow", "memory-"),
+    "data movement": ("copy-cut", "copy-repeats", "copy-loses", "copy-between", "copy-to", "copy-from", "copy-within"),
+    "time and memory": ("copy-is-slow", "copy-small", "memory-"),
 }
 #: Class -> the cases that could see its faults, by suite and property.
 CASES: Mapping[str, tuple[str, str]] = {

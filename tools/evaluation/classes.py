@@ -13,6 +13,7 @@ import click
 
 from pytest_ascend.coverage import manifest
 from pytest_ascend.system.bundled import folder
+from tests.meta.invented_by_class import more_of
 from tests.meta.planted import complaints
 from tests.meta.spoiled_by_class import CASES, cases_of, faults_of
 
@@ -26,7 +27,7 @@ def main(chosen: tuple[str, ...], *, is_written: bool) -> None:
     """Plant each fault in a fork of its own, smoke's cases first, and print the share that was seen."""
     rows, every = [], list(manifest.load(folder("suites")))
     for name in chosen or CASES:
-        faults, levels = faults_of(name), cases_of(name, every)
+        faults, levels = faults_of(name) | more_of(name), cases_of(name, every)
         clean = [{"faults": [], "cases": [*levels]}, {"faults": [], "cases": [], "shows": [*faults]}]
         proofs = [{"faults": [fault], "cases": [], "shows": [each]} for each, fault in faults.items()]
         with tempfile.TemporaryDirectory() as where:

@@ -131,6 +131,7 @@ static int give_back(int device, char *start) {
     for (block *each = devices[device]; each; previous = each, each = each->next)
         if (each->start == start && each->used) {
             each->used = 0;
+            if (emu_planted("memory-free-hits-neighbour") && each->next && each->next->used) memset(each->next->start, 0, 512);
             /* Mapping afresh returns the pages to the host and makes them inaccessible, in one step. */
             mmap(each->start, each->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
             merge_with_next(each);
@@ -158,6 +159,7 @@ API int aclrtGetMemInfo(int attribute, size_t *free_bytes, size_t *total_bytes) 
     *free_bytes = 0;
     pthread_mutex_lock(&lock);
     for (block *each = base ? devices[device] : NULL; each; each = each->next) *free_bytes += each->used ? 0 : each->size;
+    if (emu_planted("memory-info-is-constant")) *free_bytes = *total_bytes;
     pthread_mutex_unlock(&lock);
     return EMU_OK;
 }
@@ -262,7 +264,12 @@ static int copy(void *data) {
     size_t count = given->count, mib = (size_t)1 << 20;
     if (emu_planted("copy-cut-at-4-mib") && given->kind_or_value == TO_HOST && count > 4 * mib) count = 4 * mib;
     if (emu_planted("copy-loses-odd-bytes")) count -= count % 4;
-    memmove(given->to, given->from, count);
+    if (emu_planted("copy-within-ends-at-8-mib") && given->kind_or_value == ON_DEVICE && count > 8 * mib) count = 8 * mib;
+    if (emu_planted("copy-from-line-start") && given->kind_or_value == TO_HOST) given->from = (void *)((uintptr_t)given->from & ~(uintptr_t)31);
+    if (emu_planted("copy-to-view-loses-start") && given->kind_or_value == TO_DEVICE && ((uintptr_t)given->to & 63) && count > 4)
+        memmove((char *)given->to + 4, (const char *)given->from + 4, count - 4);
+    else
+        memmove(given->to, given->from, count);
     if (emu_planted("copy-repeats-16-mib") && count > 16 * mib)
         memmove((char *)given->to + 16 * mib, given->from, count - 16 * mib < mib ? count - 16 * mib : mib);
     if (emu_planted("copy-between-loses-end") && given->kind_or_value == ON_DEVICE && count > 4096) memset((char *)given->to + count - 64, 0, 64);
@@ -271,6 +278,7 @@ static int copy(void *data) {
         volatile char *lost = malloc(1 << 16); /* volatile, or the compiler leaves the writes out */
         for (size_t each = 0; lost && each < 1 << 16; each += 4096) lost[each] = 1;
     }
+    if (emu_planted("copy-small-is-slow") && given->kind_or_value == TO_HOST && count < 4096) usleep(10000);
     if (emu_planted("copy-is-slow")) usleep((useconds_t)(count / 50));
     return EMU_OK;
 }

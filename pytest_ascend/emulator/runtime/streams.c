@@ -224,7 +224,7 @@ static void release(event *given) {
 
 static int record(void *data) {
     event *given = data;
-    given->time_ms = now_ms();
+    if (!emu_planted("stream-event-measures-the-host")) given->time_ms = now_ms();
     release(given);
     return EMU_OK;
 }
@@ -263,6 +263,7 @@ API int aclrtRecordEvent(void *given, void *stream_given) {
         return EMU_OK;
     }
     __atomic_add_fetch(&target->references, 1, __ATOMIC_ACQ_REL);
+    target->time_ms = now_ms();
     int error = emu_stream_submit(on, record, target);
     if (emu_planted("stream-event-keeps-first") && target->on == on && !is_over(on, target->ticket)) return error;
     target->ticket = __atomic_load_n(&on->issued, __ATOMIC_ACQUIRE);
@@ -290,6 +291,9 @@ API int aclrtStreamWaitEvent(void *given, void *waited_for) {
     if (before->captured || emu_stream_of(given)->graph) return emu_capture_wait(before, emu_stream_of(given));
     if (emu_planted("stream-wait-is-ignored") || (emu_planted("stream-third-wait-is-ignored") && ++waits % 3 == 0)) return EMU_OK;
     if (has_happened(before) || before->on == emu_stream_of(given)) return EMU_OK;
+    task *last = emu_stream_of(given)->last;
+    if (emu_planted("stream-second-wait-is-ignored") && last && last->run == wait_on) return EMU_OK;
+    if (emu_planted("stream-default-waits-instead")) given = NULL;
     awaited *made = malloc(sizeof *made);
     if (!made) return emu_fail(EMU_OUT_OF_MEMORY, "emulated CANN: no host memory for a task");
     *made = (awaited){.on = before->on, .ticket = before->ticket};
@@ -308,6 +312,7 @@ API int aclrtQueryEventStatus(void *given, int *status) {
     int refused = emu_refuse_event(given, "Event query");
     if (refused) return refused;
     *status = has_happened(given) || emu_planted("stream-event-query-lies"); /* 1: recorded and complete */
+    if (emu_planted("stream-event-query-is-stuck") && ((event *)given)->on) *status = 0;
     return *status ? emu_waited() : EMU_OK;
 }
 
