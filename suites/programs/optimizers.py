@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from pytest_ascend.device.npu import knows_infinities
 from pytest_ascend.parity.training import scaler_of
 from pytest_ascend.precision.nested import mapped
 from pytest_ascend.run import inputs
@@ -152,6 +153,13 @@ def _grown(at: At) -> None:
         found.append(float(scale))
     wanted = [1024.0, 1024.0, 2048.0, 1024.0, 1024.0, 1024.0, 512.0, 512.0, 512.0, 1024.0, 1024.0]
     at.same(found, wanted, "the scale does not grow after three steps without an overflow, or is not halved by one")
+    for dtype in (torch.float32, torch.float16):
+        gradients = [torch.full((size,), 8.0, dtype=dtype, device=at.device) for size in (1, 7, 4099)]
+        torch._amp_foreach_non_finite_check_and_unscale_(gradients, tracker.float() * 0, scale / 4096)
+        left = [each.cpu() for each in gradients]
+        at.same(
+            left, [torch.full_like(each, 2.0) for each in left], f"gradients of {dtype} are not divided by the scale"
+        )
 
 
 def _skipped(at: At) -> None:
@@ -194,6 +202,12 @@ def _clipped(at: At) -> None:
             return {"norm": total, "norm afterwards": loose, "clipped": once, "clipped by value": twice}
 
         at.defined(clip, accumulation=8192)
+        for bad in ("inf", "-inf", "nan") if at.device.type != "npu" or knows_infinities() else ():
+            parameters = _parameters("clip", at.device, torch.float32, tuple((1 + i % 40,) for i in range(count)))
+            _set_gradients(parameters, 0)
+            parameters[count // 2].grad = torch.full_like(parameters[count // 2], float(bad))
+            total = float(torch.nn.utils.clip_grad_norm_(parameters, 2.0, norm))
+            at.same(str(abs(total)), bad.strip("-"), f"of {count} gradients, one is {bad}, and their norm is {total}")
 
 
 def _changed(change: Callable[..., object], *lists: list[T]) -> list[T]:
@@ -210,7 +224,7 @@ LISTS: Mapping[str, Callable[[list[T], list[T]], Any]] = {
     "scalars": lambda a, _: torch._foreach_mul(a, [float(i % 5) for i in range(len(a))]),  # noqa: SLF001
     "addcmul": lambda a, b: torch._foreach_addcmul(a, b, b, 0.5),  # noqa: SLF001
     "addcdiv": lambda a, b: torch._foreach_addcdiv(a, a, b, [0.25] * len(a)),  # noqa: SLF001
-    "lerp": lambda a, b: torch._foreach_lerp(a, b, 0.25),  # noqa: SLF001
+    "lerp": lambda a, b: torch._foreach_lerp(torch._foreach_lerp(a, b, 0.25), a, 0.75),  # noqa: SLF001
     "sqrt": lambda a, _: torch._foreach_sqrt(a),  # noqa: SLF001
     "norm": lambda a, _: torch._foreach_norm(a),  # noqa: SLF001
     "maximum": torch._foreach_maximum,  # noqa: SLF001

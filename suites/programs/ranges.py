@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
+from pytest_ascend.device.npu import knows_infinities
 from pytest_ascend.run import inputs
 
 from ..runtime.rows import SMOKE, STANDARD, At, Row, T
@@ -78,6 +79,59 @@ def _repeated(given: Given) -> T:
     for _ in range(200):
         y.mul_(0.99).add_(x, alpha=0.01)
     return y
+
+
+def _duplicates(at: At) -> None:
+    """Whatever adds up in one place adds all of it: thousands of small integers in seven places, all exact."""
+    rows = inputs.integers("ranges/duplicates", (4099,), low=0, high=7)
+    source = inputs.integers("ranges/duplicates/source", (4099, 5), low=-3, high=4).float()
+
+    def run(device: torch.device) -> dict[str, T]:
+        index, x, table = rows.to(device), source.to(device), torch.ones(7, 5, device=device)
+        wide, leaf = index[:, None].expand(4099, 5), table.clone().requires_grad_()
+        backward: dict[str, Callable[[T], T]] = {
+            "embedding": lambda w: F.embedding(index, w),
+            "index_select": lambda w: w.index_select(0, index),
+            "getitem": lambda w: w[index],
+            "gather": lambda w: w.gather(0, wide),
+            "expand": lambda w: w[0].expand(4099, 5),
+            "repeat": lambda w: w.repeat(600, 1)[:4099],
+        }
+        found = {
+            "index_add": table.index_add(0, index, x),
+            "index_put": table.index_put((index,), x, accumulate=True),
+            "scatter_add": table.scatter_add(0, wide, x),
+            "bincount": torch.bincount(index, minlength=9),
+            "sum": x.sum(0),
+        }
+        ends = torch.tensor([0, 4, 4], device=device)  # bags of 4, of none and of 32
+        for mode in ("sum", "mean", "max"):
+            found[f"bags, {mode}"] = F.embedding_bag(index[:36], x[:7], ends, mode=mode)
+        grads = {f"{name}, backward": torch.autograd.grad(each(leaf), leaf, x)[0] for name, each in backward.items()}
+        return {name: each.cpu() for name, each in (found | grads).items()}
+
+    at.same(run(at.device), run(torch.device("cpu")), "numbers that are added in one place are not all added")
+
+
+def _not_finite(at: At) -> None:
+    """One NaN, or one infinity, reaches all results that it belongs to, and no other; so does one large number."""
+    calls: Mapping[str, Callable[[T], T]] = {
+        "max_pool2d": lambda x: F.max_pool2d(x[None], 3, 2), "avg_pool2d": lambda x: F.avg_pool2d(x[None], 3, 2),
+        "amax": lambda x: x.amax((0, 2)), "amin": lambda x: x.amin((0, 2)), "sum": lambda x: x.sum((0, 2)),
+        "relu": F.relu, "clamp": lambda x: x.clamp(-1, 1), "maximum": lambda x: torch.maximum(x, x.flip(0)),
+        "softmax": lambda x: x.softmax(-1), "layer_norm": lambda x: F.layer_norm(x, (9,)),
+        "norm": lambda x: torch.linalg.vector_norm(x, dim=-1), "mean": lambda x: x.mean(1),
+        "cumsum": lambda x: x.cumsum(1), "max": lambda x: x.max(-1).values, "sort": lambda x: x.sort(-1).values,
+        "sign": torch.sign, "mm": lambda x: x[0] @ x[1].mT, "norms": lambda x: torch._foreach_norm([*x])[0],  # noqa: SLF001
+    }  # fmt: skip
+    is_known = at.device.type != "npu" or knows_infinities()  # some chips have the largest number in their place
+    for bad in (torch.nan, torch.inf, -torch.inf) if is_known else (1e15, -1e15):
+        x = inputs.integers("ranges/special", (3, 7, 9), low=-4, high=5).float()
+        x[1, 3, 4] = bad
+        for name, call in calls.items():
+            found, wanted = (call(each).cpu() for each in (x.to(at.device), x))
+            kinds = [[each.isnan(), each > 1e12, each < -1e12] for each in (found, wanted)]
+            at.same(kinds[0], kinds[1], f"{name}: {bad} is lost, or is where it does not belong")
 
 
 def _beyond(at: At) -> None:
@@ -173,5 +227,11 @@ RANGES: Mapping[str, Row] = {
     "chain": _over(_chain, terms=64 * 48),
     "steps": _over(_repeated, terms=200),
     "interpolate": _over(lambda g: F.interpolate(g(1, 2, 33, 35), size=(257, 129), mode="bicubic"), terms=16),
+    "arange": _over(lambda g: tuple(
+        make(*ends, device=g(1).device, dtype=g(1).dtype)
+        for make, ends in ((torch.arange, (0, 200, 0.01)), (torch.arange, (900, -900, -0.7)),
+            (torch.linspace, (-3, 7, 1003)))), level=SMOKE),
+    "duplicates": (SMOKE, _duplicates),
+    "not-finite": (STANDARD, _not_finite),
     "beyond-24-bits": (STANDARD, _beyond),
 }  # fmt: skip

@@ -20,8 +20,8 @@ T = torch.Tensor
 Row = Callable[[torch.device], Iterator["Finding | str"]]
 #: Numbers of a large tensor: more than float32 counts in 22 bits, and no multiple of blocks.
 LARGE = 2**22 + 4099
-#: Seeds that differ in one bit of their lower half: a generator on the CPU uses no other (mt19937).
-SEEDS = (0, 1, 2, 3, 2**8, 2**16, 2**24, 2**31)
+#: Seeds that differ in one bit; a generator on the CPU uses those of the lower half alone (mt19937).
+SEEDS = (0, 1, 2, 3, 2**8, 2**16, 2**31, 2**33, 2**50)
 
 
 def _normal_tail(z: float) -> float:
@@ -121,6 +121,11 @@ def _one_call(device: torch.device) -> Iterator[Finding | str]:
         yield from _ends(u, 2**-8, 2**-12, of=f"{name}: ")
         if name == "rand" and not bool((u < 1).all()):
             yield "rand: 1 is no number below 1"
+    for name, mask in (("dropout", F.dropout(torch.ones(2**17, device=device))),
+                       ("bernoulli_", torch.empty(2**17, device=device).bernoulli_())):  # fmt: skip
+        blocks = ((mask.cpu() != 0).long().view(-1, 64) << torch.arange(64)).sum(1)
+        if alike := len(blocks) - len(torch.unique(blocks)):
+            yield f"{name}: {alike:,} blocks of 64 choices are others once more"
     chosen = torch.multinomial(torch.ones(2**12, 8, device=device), 4, replacement=False).cpu()
     yield _even("the first of four classes that are drawn together", chosen[:, 0], 8)
 
@@ -135,7 +140,7 @@ def _calls(device: torch.device, count: int) -> Iterator[Finding | str]:
     }
     for name, draw in kinds.items():
         drawn = []
-        for seed in SEEDS:
+        for seed in SEEDS if device.type != "cpu" else SEEDS[:-2]:
             torch.manual_seed(seed)
             drawn += [draw().cpu()[:count] for _ in range(3 if seed == 1 else 1)]
         if shared := _shared(torch.stack(drawn)):
@@ -187,6 +192,7 @@ def _sure(device: torch.device) -> Iterator[str]:
     ones = torch.ones(2**18 + 5, device=device)
     weights = torch.ones(1000, device=device)
     weights[[0, 1, 499, 500, 998, 999]] = 0
+    turns = (torch.arange(4099, device=device) % 3 == 1).float()
     wanted: Mapping[str, tuple[T, T]] = {
         "bernoulli_(1)": (ones.clone().bernoulli_(1.0), ones),
         "bernoulli_(0)": (ones.clone().bernoulli_(0.0), ones * 0),
@@ -194,6 +200,15 @@ def _sure(device: torch.device) -> Iterator[str]:
         "bernoulli of zeros": (torch.bernoulli(ones * 0), ones * 0),
         "dropout(1)": (F.dropout(ones, 1.0), ones * 0),
         "dropout(0)": (F.dropout(ones, 0.0), ones),
+        "bernoulli of zeros and ones": (torch.bernoulli(turns), turns),
+        "bernoulli_ of zeros and ones": (torch.empty_like(turns).bernoulli_(turns), turns),
+        "normal of means without deviation": (torch.normal(turns * 9, torch.zeros_like(turns)), turns * 9),
+        "normal of means, near each": (torch.normal(turns * 1e6, 1.0).div(1e6).round(), turns),
+        "normal of deviations, of the same mean": ((torch.normal(0.0, turns) != 0).float(), turns),
+        "a class of each row": (
+            torch.multinomial(torch.eye(9, device=device).flip(0), 1)[:, 0],
+            ones[:9].cumsum(0).flip(0) - 1,
+        ),
         "randint of one number": (torch.randint(5, 6, (4099,), device=device), torch.full((4099,), 5, device=device)),
         "randperm of two": (torch.randperm(2, device=device).sort().values, torch.arange(2, device=device)),
         "a class of probability 1": (torch.multinomial(torch.eye(9, device=device)[7], 1), ones[:1].long() * 7),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import permutations, product
 from typing import TypeAlias
 
 import torch
@@ -76,6 +77,31 @@ def _cat(at: At) -> None:
         at.same(found, torch.cat(mixed, 1), f"cat of {count} tensors of int64, float32 and int8")
         again = torch.split(torch.cat(there, 1), [each.shape[1] for each in parts], 1)
         at.same([each.cpu() for each in again], parts, f"split into {count} tensors")
+
+
+def _layouts(at: At) -> None:
+    """Copy between all orders of three dimensions, at odd places and with gaps, expanded, and from and to the host."""
+    shape, count = (3, 4, 5), 60
+    orders = [*permutations(range(3))]
+
+    def ordered(x: T, order: tuple[int, ...]) -> T:
+        """Return a view of this shape whose dimensions lie in memory in that order."""
+        return x.view([shape[each] for each in order]).permute([order.index(each) for each in range(3)])
+
+    def run(device: torch.device) -> list[T]:
+        given = numbered(2 * count + 3).to(device)[3::2]
+        whole = torch.full((len(orders) ** 2 + 9, 2 * count + 5), 7, dtype=torch.int32).to(device)
+        views, targets = [ordered(given, each) for each in orders], whole[:, 5::2]
+        for place, (one, other) in enumerate(product((*views, views[0].contiguous()), orders)):
+            ordered(targets[place], other).copy_(one)
+        for place, row in enumerate(targets[-3:]):
+            row.view(shape).copy_(views[0].narrow(place, 0, 1).expand(shape))
+        for place in range(1, 17):  # where lines and blocks begin, and between
+            whole[-1, place : place + 40 : 1].copy_(numbered(40, place))
+            whole[-2, place : place + 9].copy_(whole[-1, place : place + 40].cpu()[:9])
+        return [whole.cpu(), *(each.contiguous().cpu() for each in views)]
+
+    at.same(run(at.device), run(torch.device("cpu")), "a copy between views is wrong, or changes what lies around it")
 
 
 def _overwritten(x: T) -> T:
@@ -189,6 +215,9 @@ def _large_integers(at: At) -> None:
         "abs": torch.abs,
         "eq": lambda y: y == y + 1, "lt": lambda y: y < y + 1, "max": lambda y: y.max(),
         "amin": lambda y: y.view(8, -1).amin(1),
+        "sum of int32": lambda y: y.clamp(-(2**31), 2**31 - 1).int().sum(),
+        "sum of int8": lambda y: (y > 0).to(torch.int8).mul(127).sum(),
+        "cumsum of int32": lambda y: y[1:2].int().expand(9).cumsum(0),
         "sum": lambda y: y.sum(), "cumsum": lambda y: y.cumsum(0), "sort": lambda y: y.sort().values,
         "where": lambda y: torch.where(y > 0, y, -y), "clamp": lambda y: y.clamp(-(2**53) - 1, 2**62),
         "maximum": lambda y: torch.maximum(y, y.flip(0)), "masked_fill": lambda y: y.masked_fill(y < 0, 2**53 + 1),
@@ -206,6 +235,7 @@ def _large_integers(at: At) -> None:
 MOVEMENT: Mapping[str, Row] = {
     **early({name: partial(_copied, way=way) for name, way in WAYS.items()}, "there-and-back"),
     "cat": (STANDARD, _cat),
+    "layouts": (SMOKE, _layouts),
     "bits": (SMOKE, lambda at: _moved(at, MOVES, bits=True)),
     "elements": (STANDARD, lambda at: _moved(at, OTHER_MOVES)),
     "elements-first": (SMOKE, lambda at: _moved(at, OTHER_MOVES, torch.float32)),

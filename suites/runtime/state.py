@@ -12,11 +12,11 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 from pytest_ascend.operators.calling import tensors
 from pytest_ascend.run import inputs
 
-from .rows import SMOKE, STANDARD, At, Row, T, deterministic, early, numbered
+from .rows import CPU, SMOKE, STANDARD, At, Row, T, deterministic, early, numbered
 
 #: Calls of one matrix (rows, 64), of all kinds of kernels. Those that add numbers in one place do it exactly.
 CALLS: Mapping[str, Callable[[T], object]] = {
-    "add": lambda x: x + 1,
+    "add": lambda x: x + 1 + x,
     "mul": lambda x: x * x,
     "div": lambda x: x / 3,
     "exp": torch.exp,
@@ -66,11 +66,13 @@ def _interleaved(at: At, rounds: int, names: tuple[str, ...]) -> None:
     with deterministic():
         first = {name: _found(CALLS[name], x) for name in names}
         for turn in range(rounds):
-            between = small.half().float() if turn % 2 else x * (turn + 2)
+            # Other numbers, another shape, and what is not finite.
+            between = (x * (turn + 2), small.half().float(), x.sqrt() * 1e38 * 1e38)[turn % 3]
             order = inputs.permutation(f"state/{turn}", len(names)).tolist()
             again = {}
             for place in order:
                 CALLS[names[place - 1]](between)
+                CALLS[names[place]](between)
                 again[names[place]] = _found(CALLS[names[place]], x)
             cause = f"calls give other results in round {turn + 2}, after other operators ran between"
             at.same(again, {name: first[name] for name in again}, cause)
@@ -127,7 +129,7 @@ def _many(at: At, times: int, names: tuple[str, ...]) -> None:
 _WITH_NUMBERS: Mapping[str, Callable[[T, int], object]] = {
     "add": lambda x, n: torch.add(x, x, alpha=n),
     "sub": lambda x, n: torch.sub(x, x.flip(0), alpha=n),
-    "mul": lambda x, n: x * n,
+    "mul": lambda x, n: x * (1 + n / 4),
     "addcmul": lambda x, n: torch.addcmul(x, x, x, value=n),
     "addmm": lambda x, n: torch.addmm(x @ x.mT, x, x.mT, beta=n, alpha=3 - n),
     "clamp": lambda x, n: x.clamp(-n, n),
@@ -139,15 +141,53 @@ _WITH_NUMBERS: Mapping[str, Callable[[T, int], object]] = {
     "roll": lambda x, n: x.roll(n, n - 1),
     "tril": lambda x, n: x.tril(n),
     "cat": lambda x, n: torch.cat([x, x], n - 1),
+    "conv1d": lambda x, n: F.conv1d(x[None], x[:3, None, :3].expand(3, len(x), 3), padding=n, dilation=n),
+    "pad": lambda x, n: F.pad(x, (n, 3 - n)),
+    "mm": lambda x, n: x[:, : 8 * n] @ x[:, : 8 * n].mT,
+}
+#: Calls of a square matrix with a setting, 1 or 2, that does not change the shape of the result.
+_WITH_SETTINGS: Mapping[str, Callable[[T, int], T]] = {
+    "pow": lambda x, n: x.abs() ** (1 + n / 4),
+    "softmax": lambda x, n: x.softmax(n - 1),
+    "log_softmax": lambda x, n: x.log_softmax(n - 1),
+    "logsumexp": lambda x, n: x.logsumexp(n - 1),
+    "mean": lambda x, n: x.mean(n - 1),
+    "std": lambda x, n: x.std(-1, correction=n),
+    "norm": lambda x, n: torch.linalg.vector_norm(x, n, -1),
+    "layer_norm": lambda x, n: F.layer_norm(x, x.shape[-1:], eps=n / 4),
+    "batch_norm": lambda x, n: F.batch_norm(x, None, None, training=True, eps=n / 4),
+    "group_norm": lambda x, n: F.group_norm(x[None], 3, eps=n / 4),
+    "cross_entropy": lambda x, n: F.cross_entropy(
+        x, torch.arange(len(x), device=x.device), ignore_index=n, label_smoothing=n / 4
+    ),
+    "avg_pool2d": lambda x, n: F.avg_pool2d(x[None], 3, 1, 1, count_include_pad=n == 1),
+    "interpolate": lambda x, n: F.interpolate(x[None, None], (40, 50), mode="bilinear", align_corners=n == 1),
+    "attention": lambda x, n: F.scaled_dot_product_attention(*(x[None, None],) * 3, scale=n / 8),
 }
 
 
-def _other_arguments(at: At) -> None:
-    """The same call with another number, and with the first one again: none keeps what it was called with."""
+def _other_arguments(at: At, *, on_cards: bool = False) -> None:
+    """The same call with another number, and with the first one again: none keeps what it was called with.
+
+    With ``on_cards`` the call with the second number is made on the last card.
+    """
     x = inputs.integers("state/arguments", (ROWS, 64), low=-8, high=9).float()
+    last = torch.device(at.device.type, at.backend.device_count() - 1) if on_cards and at.device != CPU else at.device
+    there = {1: x.to(at.device), 2: x.to(last)}
+    where = ", on two cards in turn" if on_cards else ""
     for name, function in _WITH_NUMBERS.items():
-        found, wanted = ([tensors(function(each, n))[0].cpu() for n in (1, 2, 1)] for each in (x.to(at.device), x))
-        at.same(found, wanted, f"{name}: the result does not follow an argument that changes from call to call")
+        found, wanted = ([tensors(function(each[n], n))[0].cpu() for n in (1, 2, 1)] for each in (there, {1: x, 2: x}))
+        at.same(found, wanted, f"{name}: the result does not follow an argument that changes from call to call{where}")
+
+
+def _other_settings(at: At) -> None:
+    """The same for settings with which nothing is exact."""
+
+    def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
+        x = inputs.normal("state/settings", (ROWS, ROWS)).to(dtype).to(device)
+        return {name: torch.stack([function(x, n) for n in (1, 2, 1)]) for name, function in _WITH_SETTINGS.items()}
+
+    at.defined(run, accumulation=ROWS)
 
 
 def _refused_between(at: At) -> None:
@@ -198,6 +238,8 @@ STATE: Mapping[str, Row] = {
     "hundred-calls": (SMOKE, partial(_many, times=70, names=("add", "mul", "exp", "sum", "softmax", "mm"))),
     "thousand-calls": (STANDARD, partial(_many, times=1030, names=("add", "softmax", "mm"))),
     "other-arguments": (SMOKE, _other_arguments),
+    "other-settings": (STANDARD, _other_settings),
+    "two-cards": (STANDARD, partial(_other_arguments, on_cards=True)),
     "refused-between": (STANDARD, _refused_between),
     "settings-between": (STANDARD, _settings_between),
     "definition": (STANDARD, _correct),
@@ -213,20 +255,6 @@ def _index(at: At, *values: int) -> T:
 
 #: Calls that PyTorch refuses for the numbers in their tensors: the CPU raises an error for each.
 DATA: Mapping[str, Callable[[At, T], object]] = {
-    "getitem": lambda at, x: x[_index(at, 0, len(x))],
-    "getitem-negative": lambda at, x: x[_index(at, 0, -len(x) - 1)],
-    "setitem": lambda at, x: x.clone().index_put_((_index(at, 0, len(x)),), x[:2]),
-    "index_select": lambda at, x: x.index_select(0, _index(at, 0, len(x))),
-    "index_copy": lambda at, x: x.clone().index_copy_(0, _index(at, 0, len(x)), x[:2]),
-    "index_add": lambda at, x: x.clone().index_add_(0, _index(at, 0, len(x)), x[:2]),
-    "index_fill": lambda at, x: x.clone().index_fill_(0, _index(at, 0, len(x)), 0),
-    "gather": lambda at, x: x.gather(0, _index(at, 0, len(x)).expand(4, 2).mT),
-    "gather-negative": lambda at, x: x.gather(0, _index(at, 0, -len(x) - 1).expand(4, 2).mT),
-    "scatter": lambda at, x: x.clone().scatter_(0, _index(at, 0, len(x)).expand(4, 2).mT, x[:2]),
-    "scatter_add": lambda at, x: x.clone().scatter_add_(0, _index(at, 0, len(x)).expand(4, 2).mT, x[:2]),
-    "take": lambda at, x: x.take(_index(at, 0, x.numel())),
-    "embedding": lambda at, x: F.embedding(_index(at, 0, len(x)), x),
-    "embedding-negative": lambda at, x: F.embedding(_index(at, 0, -1), x),
     "nll_loss": lambda at, x: F.nll_loss(x, _index(at, *(4,) * len(x))),
     "nll_loss-negative": lambda at, x: F.nll_loss(x, _index(at, *(-1,) * len(x))),
     "cross_entropy": lambda at, x: F.cross_entropy(x, _index(at, *(0,) * (len(x) - 1), 4)),
@@ -242,23 +270,64 @@ DATA: Mapping[str, Callable[[At, T], object]] = {
     "binary_cross_entropy": lambda _, x: F.binary_cross_entropy(x * 2, x),
     "cholesky": lambda _, x: torch.linalg.cholesky(-x[:4] @ x[:4].mT),
 }
+#: Calls with two indices into a matrix of five rows and columns, in several forms: CANN has an operator for each.
+INDEXED: Mapping[str, tuple[Callable[[T, T], T], ...]] = {
+    "getitem": (lambda x, i: x[i], lambda x, i: x[:, i], lambda x, i: x[i, i]),
+    "setitem": (
+        lambda x, i: x.clone().index_put_((i,), x[:2]),
+        lambda x, i: x.index_put((i,), x[:2], accumulate=True),
+    ),
+    "index_select": (lambda x, i: x.index_select(0, i), lambda x, i: x.index_select(1, i)),
+    "index_copy": (lambda x, i: x.clone().index_copy_(0, i, x[:2]), lambda x, i: x.index_copy(0, i, x[:2])),
+    "index_add": (lambda x, i: x.clone().index_add_(0, i, x[:2]), lambda x, i: x.index_add(0, i, x[:2])),
+    "index_fill": (lambda x, i: x.clone().index_fill_(0, i, 0), lambda x, i: x.index_fill(0, i, 0)),
+    "gather": (lambda x, i: x.gather(0, _rows(i)), lambda x, i: x.gather(1, _rows(i).mT)),
+    "scatter": (
+        lambda x, i: x.clone().scatter_(0, _rows(i), x[:2]),
+        lambda x, i: x.scatter(0, _rows(i), x[:2]),
+        lambda x, i: x.scatter(0, _rows(i), 2.0),
+    ),
+    "scatter_add": (
+        lambda x, i: x.clone().scatter_add_(0, _rows(i), x[:2]),
+        lambda x, i: x.scatter_add(0, _rows(i), x[:2]),
+    ),
+    "take": (lambda x, i: x[0].take(i),),
+    "embedding": (lambda x, i: F.embedding(i, x),),
+}
+#: Those in which negative indices count from the end.
+_FROM_END = ("getitem", "setitem", "index_fill", "take")
 _FIRST = "getitem gather embedding cross_entropy floor-divide multinomial-zeros index_select scatter"
+
+
+def _rows(index: T) -> T:
+    return index.expand(5, 2).mT
 
 
 def _refused(at: At, name: str) -> None:
     guard = numbered(4099).to(at.device)
-    x = torch.ones(5, 4, device=at.device)
-    is_refused = True
-    with contextlib.suppress(RuntimeError, IndexError, ValueError, ZeroDivisionError):
-        found = DATA[name](at, x)
-        if isinstance(found, T):
-            found.cpu()
-        at.wait()
-        is_refused = False
-    at.holds(is_refused, f"{name}: nothing is raised for numbers that PyTorch refuses")
-    at.same(x.cpu(), torch.ones(5, 4), f"{name}: a call that was refused changed its input")
+    x = torch.ones(5, 5 if name in INDEXED else 4, device=at.device)
+    calls: dict[str, Callable[[], object]] = {name: lambda: DATA[name](at, x)}
+    if name in INDEXED:
+        lowest = -len(x) - 1 if name in _FROM_END else -1
+        wrong = {bad: _index(at, 0, bad) for bad in (len(x), lowest)}
+        forms = enumerate(INDEXED[name], 1)
+        calls = {f"{name}, form {n}, index {bad}": partial(form, x, wrong[bad]) for n, form in forms for bad in wrong}
+        right = _index(at, 0, len(x) - 1)
+        for n, form in enumerate(INDEXED[name], 1):
+            at.same(form(x, right).cpu(), form(x.cpu(), right.cpu()), f"{name}, form {n}: the last row is not found")
+    for said, call in calls.items():
+        is_refused = True
+        with contextlib.suppress(RuntimeError, IndexError, ValueError, ZeroDivisionError):
+            found = call()
+            if isinstance(found, T):
+                found.cpu()
+            at.wait()
+            is_refused = False
+        at.holds(is_refused, f"{said}: nothing is raised for numbers that PyTorch refuses")
+    at.same(x.cpu(), torch.ones(5, x.shape[1]), f"{name}: a call that was refused changed its input")
     at.same(guard.cpu(), numbered(4099), f"{name}: a call that was refused wrote to the memory of another tensor")
-    at.same((x @ x.mT).cpu(), torch.full((5, 5), 4.0), f"{name}: after a call that was refused, a product is wrong")
+    product = torch.full((5, 5), float(x.shape[1]))
+    at.same((x @ x.mT).cpu(), product, f"{name}: after a call that was refused, a product is wrong")
 
 
 def _out_of_memory(at: At) -> None:
@@ -282,5 +351,5 @@ def _out_of_memory(at: At) -> None:
 
 REFUSALS: Mapping[str, Row] = {
     "out-of-memory": (SMOKE, _out_of_memory),
-    **early({name: partial(_refused, name=name) for name in DATA}, *_FIRST.split()),
+    **early({name: partial(_refused, name=name) for name in (*INDEXED, *DATA)}, *_FIRST.split()),
 }

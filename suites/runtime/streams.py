@@ -19,7 +19,7 @@ from .rows import SMOKE, STANDARD, At, Row, T, early, numbered
 
 COUNT = 4099
 #: Seconds after which an event that does not happen is given up.
-PATIENCE_S = 20.0
+PATIENCE_S = 10.0
 
 
 def _host() -> T:
@@ -46,10 +46,13 @@ def _wanted(start: int) -> T:
     return numbered(COUNT, start) + 1
 
 
-def _polled(done: Callable[[], bool]) -> None:
+def _polled(done: Callable[[], bool]) -> bool:
     end = time.monotonic() + PATIENCE_S
-    while not done() and time.monotonic() < end:
+    while not done():
+        if time.monotonic() > end:
+            return False
         time.sleep(0.0005)
+    return True
 
 
 #: How a program waits for a stream or an event, or without a function for the device: what returns too early.
@@ -75,7 +78,7 @@ def _arrives(at: At, way: str) -> None:
         if wait is None:
             at.wait()
         else:
-            wait(stream, event)
+            at.holds(wait(stream, event) is not False, f"after {PATIENCE_S:g} s, {way} has not told that work is over")
         cause = f"{what} returns before the work and the copy in the stream are done"
         at.same(target.clone(), _wanted(start), cause)
         target.fill_(-1)
