@@ -69,6 +69,8 @@ def certify(
     if bool(confirms) != bool(confirms_key):
         hint = "give the public key of the other issuer"
         raise UsageError("--confirms and --confirms-key belong together", hint=hint)
+    if not issuer.strip():
+        raise UsageError("--issuer is empty", hint="give the name by which readers know you")
     log = run / package.LOG if run.is_dir() else run
     to = output or log.with_name(f"certificate-{tier}")
     theirs = (confirms, signing.public_key(confirms_key)) if confirms and confirms_key else None

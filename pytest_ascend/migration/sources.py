@@ -82,12 +82,13 @@ class Finding:
 def scan(folder: Path) -> tuple[list[Finding], list[str]]:
     """Return findings in every source below ``folder`` (or in one file), and a note for each unreadable file.
 
-    Links that lead out of the folder are not followed. Raises UsageError if the folder does not exist.
+    Links that lead out of the folder are not followed. Raises UsageError if nothing there can be read.
     """
     if not folder.exists():
         raise UsageError(f"--source {folder}: there is no such folder", hint="name the folder of your program")
     found: list[Finding] = []
     notes: list[str] = []
+    is_anything_read = False
     patterns = (_PYTHON, _NOTEBOOK, *_CUDA, *_REQUIREMENTS, *_SHELL)
     root = folder.resolve()
     for path in sorted(folder.rglob("*")) if folder.is_dir() else [folder]:
@@ -100,8 +101,14 @@ def scan(folder: Path) -> tuple[list[Finding], list[str]]:
             continue
         try:
             found += _scan_file(path.name, read_regular(path, LARGEST_BYTES), shown)
+            is_anything_read = True
         except (SyntaxError, ValueError, OSError, RecursionError, MemoryError) as error:
             notes.append(f"{shown} was not read: {type(error).__name__}: {str(error) or 'nested too deep'}")
+    if not is_anything_read:
+        what = (
+            notes[0] if notes else "no Python file, notebook, CUDA source, list of requirements or shell script there"
+        )
+        raise UsageError(f"--source {folder}: {what}", hint="name the folder of your program")
     return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), each.path, each.line, each.what)), notes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import math
@@ -59,6 +60,9 @@ def resolve(name: str, what: str) -> Any:
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):
         hint = "write package.module:function, or a folder with a config.json"
+        with contextlib.suppress(OSError, ValueError):  # no path, or too long for one
+            if Path(name).is_dir():
+                hint = f"it has no config.json: write package.module:function; its code alone: --source {name}"
         raise UsageError(f"{what} {name!r} does not name a factory", hint=hint)
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))

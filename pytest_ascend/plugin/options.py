@@ -239,8 +239,8 @@ def unused_options(namespace: argparse.Namespace) -> list[str]:
 
 
 def only_looks(namespace: argparse.Namespace) -> bool:
-    """Whether nothing will be executed, as with ``--collect-only``."""
-    names = ("collectonly", "showfixtures", "show_fixtures_per_test", "markers")
+    """Whether no test will be executed, as with ``--collect-only``."""
+    names = ("collectonly", "setupplan", "setuponly", "showfixtures", "show_fixtures_per_test", "markers")
     return any(getattr(namespace, name, False) for name in names)
 
 

@@ -69,6 +69,8 @@ def run(state: RunState, session: pytest.Session) -> bool:
         _note_cards(state.recorder, used, "after")
     if session.shouldfail:
         raise session.Failed(session.shouldfail)
+    if session.shouldstop and parent.exit_code is not None:
+        pytest.exit(str(session.shouldstop), parent.exit_code)
     if session.shouldstop:
         raise session.Interrupted(session.shouldstop)
     return True
@@ -125,6 +127,8 @@ class Parent:
         self._session = session
         self._cards = cards
         self._has_self_test = False
+        #: What a test gave to ``pytest.exit()``.
+        self.exit_code: int | None = None
 
     # --- called by the supervisor ---
 
@@ -158,7 +162,7 @@ class Parent:
             recorded = self._session.config.hook.pytest_warning_recorded
             recorded.call_historic(kwargs={"warning_message": warning, "when": message["when"], **where})
         if "stop" in message:
-            self._session.shouldstop = str(message["stop"])
+            self._session.shouldstop, self.exit_code = str(message["stop"]), message["code"]
 
     def attempted(self, task: Task, attempt: Attempt) -> None:
         """Record an attempt that another one follows, so that a resumed run counts it."""

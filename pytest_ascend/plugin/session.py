@@ -228,8 +228,8 @@ class RunRecorder:
         if self._log is None or self.summary is not None:
             return exit_status
         is_late = time.monotonic() > self.setup.deadline(len(self.cases))
-        # An interruption, an internal error and a wrong usage take precedence over a verdict.
-        ended = exit_status not in (2, 3, 4)
+        # An interruption, an internal error, a wrong usage and a test's pytest.exit() take precedence over a verdict.
+        ended = exit_status in (0, 1, 5)
         if ended and is_late and self._log.waiting and not self.stopped:
             self.stopped = "the deadline of the run passed"
             self.lose(sorted(self._log.waiting), self.stopped)

@@ -76,7 +76,7 @@ class Work:
         try:
             self._obey(device, beside)
         except pytest.exit.Exception as error:
-            channel.send(stop=str(error))
+            channel.send(stop=str(error), code=error.returncode)
 
     def _obey(self, device: Device, beside: BinaryIO) -> None:
         channel, items = self.channel, self.session.items

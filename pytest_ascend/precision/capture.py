@@ -109,6 +109,9 @@ class Recorder:
     def recording(self) -> Iterator[Recorder]:
         """Install the hooks, and remove them at the end."""
         with contextlib.ExitStack() as stack:
+            # Autograd's nodes hold the hooks, which hold this object: a circle that Python does not see.
+            stack.callback(self._spots.clear)
+            stack.callback(self._copies.clear)
             for name, module in self._model.named_modules():
                 enter = functools.partial(self._enter, name)
                 stack.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)

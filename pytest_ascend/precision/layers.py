@@ -321,7 +321,7 @@ class ModuleCopies:
         backward_of = partial(compare, expected=wanted, name=name, standard=self.standard)
         # Figures that were computed when they are read would keep all reference runs of all layers until then.
         forward, backward = forward_of(call.output).in_full(), backward_of(found).in_full()
-        if not (forward.agrees and backward.agrees) and source.depends_on_seed(exact):
+        if not (forward.agrees and backward.agrees) and source.depends_on_seed(exact, own=True):
             return replace(layer, note="draws random numbers, others on each device: not judged")
         note = "has parts" if self.has_parts(call) else ""
         if any(leak.spot is None and leak.gradient is not None for leak in call.leaks):

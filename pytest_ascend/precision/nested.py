@@ -90,7 +90,15 @@ def children(value: Any) -> dict[Any, Any] | None:
         return {each.name: getattr(value, each.name) for each in fields(value)}
     if isinstance(value, Sequence):
         return dict(enumerate(value))
-    return {name: part for name, part in vars(value).items() if tensors_in(part)} if is_holder(value) else None
+    parts = vars(value) if is_holder(value) else {}
+    return {name: _without_empty(part) for name, part in parts.items() if tensors_in(part)} or None
+
+
+def _without_empty(part: Any) -> Any:
+    """Return a list of an object's with None for objects that have no tensors, as some layers of a cache."""
+    if not isinstance(part, list | tuple):
+        return part
+    return [None if hasattr(each, "__dict__") and not tensors_in(each) else each for each in part]
 
 
 def padding(value: Any) -> torch.Tensor | None:

@@ -122,6 +122,17 @@ def _layer_norm_backward(func: Any, grad: Tensor, x: Tensor, shape: Any, *rest: 
     return tuple(map(_back, func(_flipped(grad), _flipped(x), shape, *map(_flipped, rest))))
 
 
+#: Norms whose statistics the CPU saves in the dtype of the input, and others in float32.
+IN_FLOAT32 = frozenset(f"native_{each}_norm{back}" for each in ("layer", "group") for back in ("", "_backward"))
+
+
+def _statistics_in_float32(func: Any, *args: Any) -> Any:
+    """Compute a norm in float32: in float16, the reciprocal root of a row of equal numbers is infinite."""
+    made = func(*(each.float() if _is_short(each) else each for each in args))
+    kept = 1 if "backward" not in func.overloadpacket.__name__ else len(made)
+    return (*(each if each is None else each.to(args[0].dtype) for each in made[:kept]), *made[kept:])
+
+
 def _normalization(inputs: int, *, batch: bool) -> Way:
     """Reverse the positions, and the batch, of the first ``inputs`` arguments; restore the first result."""
 
@@ -137,9 +148,25 @@ def _normalization(inputs: int, *, batch: bool) -> Way:
 
 def _convolution(func: Any, x: Tensor, weight: Tensor, *settings: Any) -> Any:
     is_transposed, groups = settings[4], settings[6]
-    if groups != 1 or x.dim() < 3:
+    if groups != 1:
+        bias, *others = settings
+        return _by_taps(lambda part, first: func(x, part, bias if first else None, *others), weight)
+    if x.dim() < 3:
         return func(x, weight, *settings)
     return func(_flipped(x, [1]), _flipped(weight, [0 if is_transposed else 1]), *settings)
+
+
+def _by_taps(convolve: Callable[[Tensor, bool], Tensor], weight: Tensor) -> Tensor:
+    """Add up two parts of a convolution, of weights chosen at random: in groups, few channels are summed over.
+
+    The CPU always adds the taps of a depthwise one in the same order. ``convolve`` gets weights, and whether they are
+    the first ones.
+    """
+    if weight.dtype in SHORT:  # it would round the parts
+        return convolve(weight, True)
+    chosen = _by_chance(weight)
+    made = convolve(weight.where(chosen, 0), True) + convolve(weight.where(~chosen, 0), False)
+    return made if made.isfinite().all() else convolve(weight, True)  # zero times infinity is no number
 
 
 def _convolution_backward(func: Any, grad: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> Any:
@@ -157,7 +184,10 @@ def _convolution_backward(func: Any, grad: Tensor, x: Tensor, weight: Tensor, *r
         wanted = [wanted[0], False, False]
     made = 1 if settings[4] else 0
     if settings[6] != 1:
-        grad_input, *others = func(_flipped(grad, [0]), _flipped(x, [0]), weight, *settings, wanted)
+        turned, only = (_flipped(grad, [0]), _flipped(x, [0])), [True, False, False]
+        grad_input, *others = func(*turned, weight, *settings, wanted)
+        if wanted[0]:
+            grad_input = _by_taps(lambda part, _: func(*turned, part, *settings, only)[0], weight)
     else:
         turned = func(_flipped(grad, [0, 1]), _flipped(x, [0]), _flipped(weight, [made]), *settings, wanted)
         grad_input, *others = turned[0], _back(turned[1], [made]), _back(turned[2], [0])
@@ -351,7 +381,8 @@ def _fourier(func: Any, x: Tensor, dims: Sequence[int], scale: int, last: Any) -
 
 def _weight_norm(_: Any, v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
     """Compute by simple operators, as torch does on every device except the CPU and CUDA."""
-    norms = torch.norm_except_dim(v, 2, dim)
+    summed = [each for each in range(v.dim()) if each != dim]
+    norms = torch.norm_except_dim(_flipped(v, summed), 2, dim)
     return v * (g / norms), norms
 
 
@@ -525,10 +556,14 @@ class other_order(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         if way is None or func._schema.is_mutable:  # noqa: SLF001 - no public name exists
             return func(*args, **kwargs)
         has_short = any(isinstance(each, Tensor) and each.dtype in SHORT for each in args)
-        # What a sum in float32 loses by cancellation may be more than a faithful rounding to 16 bits.
-        is_summed = way is _reduction and self.number > EARLY and self.number % 2 == 1
+        # A sum in float32 may lose more by cancellation than a faithful rounding to 16 bits; so may a norm in 16 bits
+        # in the gradients of float32 weights.
+        is_mixed = any(isinstance(each, Tensor) and each.dtype is torch.float32 for each in args)
+        is_summed = (way is _reduction or is_mixed) and self.number > EARLY and self.number % 2 == 1
         if self.number and has_short and way is not _among_equals and not is_summed:
             way = _faithful
+        if self.number % 2 and name in IN_FLOAT32 and args[0].dtype is torch.float16:
+            way = _statistics_in_float32
         if self.number % 2 and way is _reduction and _is_in_backward() and args[0].dtype is torch.float32:
             # torch's gradient of renorm, say, adds float32 in float64 on the CPU, and in float32 elsewhere.
             kwargs = {**kwargs, "dtype": torch.float32} if kwargs.get("dtype") is torch.float64 else kwargs

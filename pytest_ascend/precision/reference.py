@@ -204,11 +204,11 @@ class Source:
             self._leaves(Mode(self.autocast), USUAL)
         return self.known(mapped(found, lambda each: each.detach()))
 
-    def depends_on_seed(self, found: Any) -> bool:
-        """Whether random numbers of another seed change the float64 result."""
-        again = self._compute(_widen, None, (), seed=2**31 - 1)
-        pairs = zip(tensors_in(found), tensors_in(again), strict=False)
-        return not all(a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
+    def depends_on_seed(self, found: Any, *, own: bool = False) -> bool:
+        """Whether another seed changes the float64 result; with ``own``, another one where the model sets it itself."""
+        with _other_seeds() if own else contextlib.nullcontext():
+            again = self._compute(_widen, None, (), seed=2**31 - 1)
+        return not all(map(_is_same, tensors_in(found), tensors_in(again)))
 
     def operand(self, result: Tensor) -> Tensor | None:
         """Return the only tensor among the arguments if it is real and has the shape of a result; else None."""
@@ -254,7 +254,7 @@ class Source:
             self._requested[mode] = USUAL
         if (before := self._requested[mode]) < count and known:
             # What a function captures may have changed: it has to reproduce the first result.
-            if all(map(torch.equal, known[0], next(self._reference_runs(mode, [0]), []))):
+            if all(map(_is_same, known[0], next(self._reference_runs(mode, [0]), []))):
                 known += self._reference_runs(mode, range(before, count))
             self._requested[mode] = count
         return known
@@ -362,6 +362,22 @@ def _copied(subject: Any, owner: nn.Module, convert: Change | None = None) -> An
                 for name, buffer in part.named_buffers(recurse=False):
                     part._buffers[name] = convert(buffer)  # noqa: SLF001 - as Module.to does
     return module if subject is owner else getattr(module, subject.__name__)
+
+
+@contextlib.contextmanager
+def _other_seeds() -> Iterator[None]:
+    """Have functions that seed torch's generator set another seed."""
+    usual = torch.manual_seed
+    torch.manual_seed = lambda seed: usual(seed ^ 1)
+    try:
+        yield
+    finally:
+        torch.manual_seed = usual
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    """Whether two results are equal; NaN equals NaN."""
+    return torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
 def initialise(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

@@ -81,6 +81,8 @@ def whole(
                 name_of_one = canaries.one_of(sorted(right))
                 found, wanted = right[name_of_one], wanted[name_of_one]
             canaries.plant(found, partial(_agrees, wanted, standard), (inputs, kwargs))
+    if not verdict.agrees:
+        _refuse_own_seeds(both.model, inputs, kwargs, both.expected)
     if not locate:
         return verdict
     if verdict.agrees:  # an output with 16 bits perhaps with more of its limit than correct devices use
@@ -97,7 +99,7 @@ def whole(
         verdict = noted(joined([*parts, *(wrong[0].leaves or wrong)], name), NARROWLY)
     layer = next(iter(report.explain())) if report.first else ""
     unjudged = [f"{each.label}: {each.note}" for each in report.layers if not (each.forward or each.backward)]
-    between = "each layer agrees by itself: what is wrong lies between them, or adds up over them"
+    between = "each layer that was judged agrees by itself: what is wrong lies between them, or adds up over them"
     where = layer or "; ".join((between, *unjudged[:1]))
     lines: Iterator[str] = filter(None, [where, report.within, verdict.message])
     return replace(verdict, headline=f"{where}; {verdict.headline}", message="\n".join(lines))
@@ -182,6 +184,15 @@ def outputs_and_gradients(
         "grad_input": {name: each.grad for name, each in inputs.items() if each.grad is not None},
         "grad": {name: each.grad for name, each in model.named_parameters() if each.grad is not None},
     }
+
+
+def _refuse_own_seeds(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any], expected: Any) -> None:
+    """Raise :class:`UsageError` if results depend on a seed that the model sets itself: a device draws others by it."""
+    source = next((each.source for each in tensors_in(expected) if isinstance(each, Reference)), None)
+    with OperatorNames() as seen:
+        depends = source is not None and source.depends_on_seed(expected, own=True)
+    if depends and (drawn := seen.names & RANDOM):
+        raise _refusal(model, inputs, kwargs, drawn)
 
 
 def _refusal(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any], drawn: Iterable[str]) -> UsageError:
@@ -293,6 +304,8 @@ def models(
     copies = [ModuleCopies(each, None, standard) for each in modules]
     judged = [_against(call, key, expected[key], copies) for call, key in both]
     report = LayerReport(layers=_without_inner_values([call for call, _ in both], judged), note=note)
+    if not report.agrees:
+        _refuse_own_seeds(original, inputs, kwargs, expected)
     innermost = [each for each in both if not copies[0].has_parts(each[0])]
     if canaries and innermost and report.agrees:
         call, key = canaries.one_of(innermost)

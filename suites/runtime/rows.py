@@ -59,7 +59,8 @@ class At:
 
     def busy(self) -> None:
         """Enqueue work for some 20 ms on the current stream: what follows is late on a device that works on its own."""
-        matrix, count = _work(self.device)
+        size, count = _work(self.device)
+        matrix = torch.zeros(size, size, device=self.device)  # not kept: it would count as left behind
         for _ in range(count):
             torch.mm(matrix, matrix)
 
@@ -71,8 +72,8 @@ SMOKE, STANDARD = "smoke", "standard"
 
 
 @cache
-def _work(device: torch.device) -> tuple[T, int]:
-    """Return a matrix whose product takes the device a millisecond, and how many products keep it busy."""
+def _work(device: torch.device) -> tuple[int, int]:
+    """Return the size of matrices whose product takes the device a millisecond, and how many keep it busy."""
     size, took = 128, 0.0
     while took < PRODUCT_S and size < 8192:
         size *= 2
@@ -81,7 +82,7 @@ def _work(device: torch.device) -> tuple[T, int]:
         start = time.perf_counter()
         torch.mm(matrix, matrix)[0, 0].item()
         took = time.perf_counter() - start
-    return matrix, max(1, round(BUSY_S / took))
+    return size, max(1, round(BUSY_S / took))
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from .both import FLOATS, assert_identical, assert_same, floats, integers
+from .kernel import called
 
 Tensor = torch.Tensor
 Inputs = Callable[[torch.dtype], tuple[Any, ...]]
@@ -100,6 +101,9 @@ def test_loss_and_its_gradients(name: str, reduction: str, dtype: torch.dtype) -
 
 def test_a_mean_is_over_what_an_input_is_broadcast_to() -> None:
     assert_same(torch.ops.aten.l1_loss, floats(4, 1), floats(4, 5, seed=1), backward=True)
+    grad, x, target = floats(4, 5), floats(4, 1), floats(4, 5, seed=1)
+    made = called("KlDivBackward", grad, x, target, reduction=1)  # ops-nn 84f5e6b29ddb
+    torch.testing.assert_close(made, (-grad * target / 20).sum(1, keepdim=True))
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])

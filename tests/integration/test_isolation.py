@@ -158,6 +158,24 @@ def test_the_first_failure_can_stop_it(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*stopping after 1 failures*"])
 
 
+@pytest.mark.parametrize("isolation", ["on", "off"])
+def test_a_test_that_exits_decides_the_exit_code(pytester: pytest.Pytester, isolation: str) -> None:
+    pytester.makepyfile(test_small=SMALL + "    if i == 2:\n        pytest.exit('enough', returncode=9)\n")
+    options = ("--ascend-device=cpu", f"--ascend-isolation={isolation}", "-k", "not 1")
+    result = apart(pytester, "--ascend", *options, "test_small.py")
+    assert result.ret == 9
+    result.stdout.fnmatch_lines(["*enough*"])
+
+
+@pytest.mark.parametrize("option", ["--setup-plan", "--setup-only"])
+def test_tests_that_pytest_only_sets_up_are_no_errors(pytester: pytest.Pytester, option: str) -> None:
+    pytester.makepyfile(test_small=SMALL)
+    result = apart(pytester, "--ascend", "--ascend-device=cpu", "--ascend-isolation=on", option, "test_small.py")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*SETUP*npu_device*"])
+    result.stdout.no_fnmatch_line("*errored*")
+
+
 def test_a_debugger_needs_this_process(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_small=SMALL)
     result = apart(pytester, "--ascend", "--ascend-device=cpu", "--ascend-isolation=on", "--pdb", ".")

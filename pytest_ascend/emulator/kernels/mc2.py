@@ -255,8 +255,9 @@ def dispatch(
 def combine(
     rows: T, expert_ids: T, index: T, received: T, expert_scales: T, received_tp: T | None, spread_scales: T | None,
     group: str, experts: int, ranks_tp: int, shared_ranks: int, quantized: int, shared: T | None = None,
+    *, dtype: torch.dtype | None = None,
 ) -> T:  # fmt: skip
-    """Send the experts' results back to the tokens' ranks, and add them, weighted."""
+    """Send the experts' results back to the tokens' ranks, and add them, weighted; ``dtype`` is that of the rows."""
     del index, received_tp, spread_scales  # dispatch's data on rows follows from the experts
     _only_plain(ranks_tp, shared_ranks=shared_ranks, quantized=quantized)
     us = Group(group)
@@ -266,7 +267,7 @@ def combine(
     back = us.from_experts(rows[: sum(counts)], counts, mine)
     copies = back.float()[order.argsort()].view(*expert_ids.shape, -1)
     summed = (copies * expert_scales.float().unsqueeze(-1)).sum(1)
-    return (summed if shared is None else summed + shared.float()).to(rows.dtype)
+    return (summed if shared is None else summed + shared.float()).to(dtype or rows.dtype)
 
 
 def combine_add_rms_norm(
@@ -277,9 +278,9 @@ def combine_add_rms_norm(
     """Combine, add the residual, and normalize the sum before it is rounded, as the kernel of ops-transformer does."""
     combined = combine(
         rows, expert_ids, index, received, expert_scales, received_tp, spread_scales, group, experts, ranks_tp,
-        shared_ranks, quantized, shared,
+        shared_ranks, quantized, shared, dtype=torch.float32,
     )  # fmt: skip
-    total = combined.view_as(residual).float() + residual.float()
+    total = combined.view_as(residual) + residual.float()
     return (*rounded_rms_norm(total, gamma, eps, residual.dtype), total)
 
 

@@ -106,6 +106,14 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
         scan(tmp_path / "nowhere")
 
 
+def test_a_folder_without_anything_to_read_is_no_good_news(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no Python file"):
+        scan(tmp_path)
+    (tmp_path / "broken.py").write_text("def\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"broken\.py was not read: SyntaxError"):
+        scan(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("line", "what", "severity"),
     [

@@ -55,6 +55,7 @@ def test_shapes_say_dtype_and_range() -> None:
     ("name", "inputs", "said"),
     [
         ("tests.architectures", "1x2", "does not name a factory"),
+        ("/", "1x2", "its code alone: --source /"),
         ("tests.nowhere:model", "1x2", "cannot be imported"),
         ("tests.architectures:nothing", "1x2", "cannot be imported"),
         ("tests.architectures:experts_inputs", "1x2", "not a torch.nn.Module"),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from pytest_ascend.precision.compare import compare
@@ -14,7 +17,7 @@ from pytest_ascend.precision.layers import layers
 from pytest_ascend.precision.orders import other_order
 from pytest_ascend.precision.reference import Source
 from pytest_ascend.precision.stand_ins import autocast_elsewhere
-from pytest_ascend.precision.whole import models
+from pytest_ascend.precision.whole import models, whole
 from pytest_ascend.system.errors import UsageError
 
 
@@ -78,6 +81,32 @@ def test_a_layer_with_random_numbers_is_not_judged() -> None:
     report = layers(nn.Sequential(nn.Linear(4, 4), Noisy()), torch.randn(3, 4))
     assert report.agrees
     assert [each.label for each in report.layers if "random numbers" in each.note] == ["1", "(model)"]
+
+
+class Seeded(nn.Module):
+    """Adds random numbers by a seed of its own; one call is a device's, which draws others by the same seed."""
+
+    calls, of_device = 0, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add them."""
+        Seeded.calls += 1
+        torch.manual_seed(7 if Seeded.calls == Seeded.of_device else 1)
+        return x + torch.randn_like(x)
+
+
+def test_a_model_that_sets_a_seed_itself_is_not_accused() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4), Seeded()), torch.randn(3, 4)
+    Seeded.calls, Seeded.of_device = 0, 1
+    report = layers(model, x)
+    assert report.agrees
+    assert [each.label for each in report.layers if "random numbers" in each.note] == ["1", "(model)"]
+    for judged in (partial(whole, model), partial(models, copy.deepcopy(model), model)):
+        Seeded.calls, Seeded.of_device = 0, 0
+        assert judged(x).agrees
+        Seeded.calls, Seeded.of_device = 0, 3
+        with pytest.raises(UsageError, match=r"draws random numbers \(randn_like\) in 1, others on each device"):
+            judged(x)
 
 
 @pytest.mark.parametrize("name", ["sort", "topk", "kthvalue", "median", "nanmedian", "mode"])
@@ -211,3 +240,44 @@ def test_a_layer_that_gets_packed_sequences_with_padding_is_not_judged() -> None
     assert report.agrees
     assert [each.label for each in report.layers if "packs sequences with their padding" in each.note] == ["recurrent"]
     assert all(each.forward for each in layers(Packs(pads=False), torch.randn(4, 2, 3)).layers)
+
+
+def gradient(function: Callable[[Tensor], Tensor], x: Tensor, seed: Tensor) -> Tensor:
+    x = x.detach().requires_grad_()
+    return torch.autograd.grad(function(x), x, seed)[0]
+
+
+@pytest.mark.parametrize("name", ["layer", "group"])
+def test_float16_may_have_rows_of_equal_numbers_in_a_norm(name: str) -> None:
+    draw = torch.Generator().manual_seed(0)
+    x, seed, weight = (torch.randn(shape, generator=draw).half() for shape in ((8, 32), (8, 32), (32, 32)))
+    x[0], seed[0] = 0.5, seed[0] * 2.0**-10
+
+    def norm(x: Tensor) -> Tensor:
+        return F.layer_norm(x, (32,), eps=1e-12) if name == "layer" else F.group_norm(x, 1, eps=1e-12)
+
+    def cpu(x: Tensor, seed: Tensor, weight: Tensor) -> Tensor:
+        return gradient(lambda x: norm(x) @ weight, x, seed)
+
+    assert cpu(x, seed, weight)[0].isnan().any()
+    expected = Source(cpu, (x, seed, weight), {}).exact()
+    runs = expected.reference_runs(torch.float16, 8)
+    assert [each.isfinite().all().item() for each in runs] == [False, False, True, False, True, False, True, False]
+    found = gradient(lambda x: norm(x.float()).half() @ weight, x, seed)
+    assert compare(found, expected).agrees
+    found[0, 2] *= 1.1
+    assert not compare(found, expected).agrees
+
+
+def test_one_sample_whose_channels_come_last_is_read_right_by_a_batch_norm() -> None:
+    draw = torch.Generator().manual_seed(0)
+    x, seed, weight = (torch.randn(shape, generator=draw) for shape in ((1, 8, 4, 4), (128,), (8,)))
+
+    def norm(x: Tensor) -> Tensor:
+        return F.batch_norm(x, torch.zeros_like(x[0, :, 0, 0]), torch.ones_like(x[0, :, 0, 0]), weight.to(x.dtype))
+
+    last = seed.as_strided((1, 8, 4, 4), (8, 1, 32, 8))
+    expected = Source(partial(gradient, norm), (x, last), {}).exact()
+    found = last * weight.view(-1, 1, 1) * (1 + 1e-5) ** -0.5
+    assert compare(found, expected).agrees
+    assert not compare(found.flip(1), expected).agrees

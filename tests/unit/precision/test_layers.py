@@ -1,4 +1,5 @@
 import copy
+import gc
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -87,6 +88,18 @@ def test_reports_keep_figures_and_no_reference_runs(x):
     report = layers(Block(), x)
     judged = [each for layer in report.layers for each in (layer.forward, layer.backward) if each is not None]
     assert {type(leaf.metrics) for each in judged for leaf in each.leaves} == {dict}
+
+
+def test_copies_of_the_model_are_given_back(x):
+    """With their graphs: of a model of a GiB, each call would keep several."""
+
+    class Only(Block):
+        pass
+
+    model = Only()
+    layers(model, x)
+    gc.collect()
+    assert sum(type(each) is Only for each in gc.get_objects()) == 1
 
 
 def test_the_model_and_its_inputs_are_left_as_they_were(x):

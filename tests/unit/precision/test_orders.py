@@ -57,7 +57,12 @@ SUMS: Mapping[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], tuple[
     "group_norm": (lambda x, w, b: F.group_norm(x, 2, w, b), ((17, 6, 331), (6,), (6,)), (0, 1, 2)),
     "convolution": (lambda x, w, b: F.conv2d(x, w, b, 2, 1), ((5, 16, 9, 9), (8, 16, 3, 3), (8,)), (0, 1, 2)),
     "convolution of a line": (F.conv1d, ((5, 64, 9), (8, 64, 3)), (0, 1, 2)),
-    "convolution, in groups": (lambda x, w: F.conv1d(x, w, groups=4), ((15, 16, 19), (8, 4, 3)), (2,)),
+    "convolution, in groups": (lambda x, w: F.conv1d(x, w, groups=4), ((15, 16, 19), (8, 4, 3)), (0, 1, 2)),
+    "convolution, depthwise": (
+        lambda x, w, b: F.conv2d(x, w, b, 2, 1, 1, 8),
+        ((5, 8, 19, 9), (8, 1, 3, 3), (8,)),
+        (0, 1, 2),
+    ),
     "convolution, transposed": (
         lambda x, w: F.conv_transpose2d(x, w, None, 2),
         ((5, 16, 9, 9), (16, 8, 3, 3)),
@@ -107,6 +112,32 @@ def test_another_order_is_right_and_other(name: str, order: int) -> None:
         assert (each.double() - right).abs().max() <= 5e-6 * right.abs().max()
     assert [place for place in others if torch.equal(found[place], usual[place])] == []
     assert all(torch.equal(each, again) for each, again in zip(results(function, inputs), usual, strict=True))
+
+
+@pytest.mark.parametrize("order", [7, 9])
+def test_late_orders_add_the_gradients_of_float32_weights_otherwise_beside_16_bits(order: int) -> None:
+    x, seed, weight = drawn(((2, 64, 32, 32), (2, 64, 32, 32), (64,)))
+
+    def of_weight(x: Tensor, seed: Tensor, weight: Tensor) -> Tensor:
+        weight = weight.clone().requires_grad_()
+        made = F.batch_norm(x, torch.zeros_like(weight), torch.ones_like(weight), weight, eps=0.0)
+        return torch.autograd.grad(made, weight, seed)[0]
+
+    exact = of_weight(x.bfloat16().double(), seed.bfloat16().double(), weight.double())
+    with other_order(order):
+        found = of_weight(x.bfloat16(), seed.bfloat16(), weight)
+    ulp = exact.abs() * torch.finfo(torch.float32).eps
+    assert 1 < ((found - exact).abs() / ulp).max() < 1000
+
+
+def test_each_order_adds_the_norms_of_weights_otherwise() -> None:
+    v, g = drawn(((32, 64, 9), (1, 1, 9)))
+    found = []
+    for order in (0, 5, 7):
+        with other_order(order):
+            found.append(torch._weight_norm_interface(v, g, 2)[1])
+        assert torch.allclose(found[-1], torch.norm_except_dim(v, 2, 2), rtol=1e-6)
+    assert not any(torch.equal(found[place], found[place - 1]) for place in range(3))
 
 
 @pytest.mark.parametrize("size", [32, 64, 128])

@@ -9,11 +9,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.error_model import inner_by_model
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, Setting
 from pytest_ascend.precision.layers import relative_error
 from pytest_ascend.precision.orders import other_order
 from pytest_ascend.precision.stand_ins import rms_norm, rotary_mul, swiglu
+from pytest_ascend.system.errors import UsageError
 
 T = torch.Tensor
 
@@ -81,3 +83,20 @@ def test_the_relative_error_of_a_layer_is_over_all_its_tensors() -> None:
     actual = [torch.tensor([3.0, 0.5]), torch.tensor([4.0]), torch.tensor([9])]
     assert relative_error(actual, expected) == pytest.approx(0.1)
     assert relative_error(expected, expected) == 0
+
+
+class Kept:
+    """An object with some attributes, as a cache."""
+
+    def __init__(self, **parts: object) -> None:
+        vars(self).update(parts)
+
+
+def test_layers_of_a_cache_that_have_no_tensors_are_no_parts_to_compare() -> None:
+    row = torch.randn(4, generator=torch.Generator().manual_seed(0))
+    expected = Kept(layers=[Kept(size=2), Kept(row=row.double())])
+    assert compare(Kept(layers=[Kept(size=2), Kept(row=row)]), expected).agrees
+    assert not compare(Kept(layers=[Kept(size=2), Kept(row=row + 1)]), expected).agrees
+    assert not compare(Kept(layers=[Kept(row=row), Kept(row=row)]), expected).agrees
+    with pytest.raises(UsageError, match="holds no numbers"):
+        compare(Kept(size=2), Kept(size=2))
