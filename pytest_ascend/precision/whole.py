@@ -147,7 +147,14 @@ class ModuleResults:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
             model = copy.deepcopy(self.model).to(device)
-            actual = outputs_and_gradients(model, args, named, casting(device.type, self.autocast))
+            try:
+                actual = outputs_and_gradients(model, args, named, casting(device.type, self.autocast))
+            except Exception:
+                args, named = (mapped(each, Tensor.cpu) for each in (self.inputs, self.kwargs))
+                with runs_on_cpu(self.model):  # or else it is not the device's fault
+                    cpu = copy.deepcopy(self.model).cpu()
+                    outputs_and_gradients(cpu, args, named, casting("cpu", self.autocast))
+                raise
         return replace(self, actual=actual)
 
     def judged(self, standard: str | None = None) -> Iterator[Verdict]:

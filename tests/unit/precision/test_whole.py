@@ -270,6 +270,12 @@ def test_a_model_that_fails_on_the_cpu_is_not_the_devices_fault() -> None:
             y = x.exp()
             return y.square() + y.zero_()
 
+    class Lowest(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.masked_fill(x > 0, torch.finfo(torch.float32).min)
+
     for judge in (whole, layers):
+        with pytest.raises(UsageError, match="Lowest fails on the CPU: RuntimeError: value cannot be converted"):
+            judge(Lowest(), torch.ones(4, dtype=torch.bfloat16))
         with pytest.raises(UsageError, match="Kept fails on the CPU: RuntimeError: one of the variables needed"):
             judge(Kept(), torch.randn(3, 4, requires_grad=True))
