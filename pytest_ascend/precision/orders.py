@@ -157,11 +157,7 @@ def _convolution(func: Any, x: Tensor, weight: Tensor, *settings: Any) -> Any:
 
 
 def _by_taps(convolve: Callable[[Tensor, bool], Tensor], weight: Tensor) -> Tensor:
-    """Add up two parts of a convolution, of weights chosen at random: in groups, few channels are summed over.
-
-    The CPU always adds the taps of a depthwise one in the same order. ``convolve`` gets weights, and whether they are
-    the first ones.
-    """
+    """Add up two parts of a convolution in groups, of weights chosen at random: the CPU has one order for its taps."""
     if weight.dtype in SHORT:  # it would round the parts
         return convolve(weight, True)
     chosen = _by_chance(weight)
