@@ -103,6 +103,7 @@ def _duplicates(at: At) -> None:
             "scatter_add": table.scatter_add(0, wide, x),
             "bincount": torch.bincount(index, minlength=9),
             "sum": x.sum(0),
+            "sum of int32": (index + 2**30).int().sum(),
         }
         ends = torch.tensor([0, 4, 4], device=device)  # bags of 4, of none and of 32
         for mode in ("sum", "mean", "max"):

@@ -172,7 +172,7 @@ def _left_behind(at: At, name: str, call: Callable[[], object], calls: int) -> s
         took.append(time.perf_counter() - start)
     grown, lost, host_grown = (now - then for now, then in zip(_held(at), before, strict=True))
     limit = 24 * MIB * max(calls, 250) // 1000  # a leak of 64 KiB a call would be 62 MiB after a thousand
-    if took[-1] > 4 * took[0] + 0.1:
+    if took[-1] > 3 * took[0] + 0.1:
         return f"of {calls:,} calls of {name} the last quarter takes {took[-1]:.2g} s, the first {took[0]:.2g} s"
     if max(grown, lost) > MIB // 4:
         return f"{calls:,} calls of {name} leave {max(grown, lost):,} bytes on the device"

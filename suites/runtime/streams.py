@@ -236,7 +236,7 @@ def _elapsed(at: At) -> None:
     host_ms = (time.perf_counter() - start) * 1e3
     nothing, work = ends[0].elapsed_time(ends[1]), ends[0].elapsed_time(ends[2])
     said = f"events measure {work:.3g} ms for work that takes {host_ms:.3g} ms by the host's clock"
-    is_plausible = 0 <= nothing <= work <= host_ms * 1.05 + 1 and work >= host_ms / 10
+    is_plausible = 0 <= nothing <= work <= host_ms * 1.05 + 1 and work >= host_ms / 3
     at.holds(is_plausible, f"{said}, and {nothing:.3g} ms for none")
 
 
