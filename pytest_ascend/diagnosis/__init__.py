@@ -17,6 +17,7 @@ from pytest_ascend.environment.codes import (
     KINDS,
     LOST,
     MEMORY,
+    MISMATCH,
     PERMISSION,
     VERSION,
     Code,
@@ -27,8 +28,9 @@ from pytest_ascend.environment.codes import (
 #: Kinds whose codes decide over all others in a message, the most particular first: what follows an error is often
 #: a second code of another kind.
 FIRST = (BUSY, PERMISSION, MEMORY, VERSION, DTYPE, HCCL, LOST)
-#: Kinds whose phrases decide over any code: the driver says why, and the code only which call met it.
-PLAIN = (BUSY, DEVICE)
+#: Kinds whose phrases decide over any code: the driver says why, and the code only which call met it; torch_npu has one
+#: code, ERR01002, for another dtype and another device.
+PLAIN = (BUSY, DEVICE, MISMATCH)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

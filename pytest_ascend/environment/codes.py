@@ -14,6 +14,7 @@ from pytest_ascend.system.bundled import table
 MISSING, DTYPE, MEMORY, LOST = "operator-missing", "dtype", "out-of-memory", "device-lost"
 CORE, HCCL, VERSION, TOOL, BUG = "aicore-error", "hccl", "version-mismatch", "tool-missing", record.BUG
 BUSY, PERMISSION, DEVICE, DRIVER = "device-busy", "no-permission", "no-such-device", "driver-unreachable"
+MISMATCH = "device-mismatch"
 
 
 @dataclass(frozen=True, slots=True)

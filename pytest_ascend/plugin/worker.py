@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
@@ -95,6 +96,8 @@ class Work:
             if not health:
                 before, held = held, device.allocated_bytes()
                 if held - before >= LEFT_BEHIND_BYTES:
+                    for name in ("last_exc", "last_value", "last_traceback"):  # a failed test's frames, kept for pdb
+                        setattr(sys, name, None)
                     gc.collect()  # without what nothing refers to
                     held = device.allocated_bytes()
                 if held - before >= LEFT_BEHIND_BYTES:
