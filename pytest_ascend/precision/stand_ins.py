@@ -299,8 +299,14 @@ class cann_formulas(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
 
     def __enter__(self) -> Any:
         _active.append(self)
+        usual = self._usual
+
+        # A model may keep it. It is copied with the model, and must not take a copy of this object along.
+        def gelu(*args: Any, **kwargs: Any) -> Any:
+            return self._call(usual, "gelu", *args, **kwargs) if self in _active else usual(*args, **kwargs)
+
         # torch forgets the mode where a reentrant checkpoint computes again, within a backward pass.
-        functional.gelu = functools.partial(self._call, self._usual, "gelu")
+        functional.gelu = gelu
         return super().__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *exception: object) -> None:

@@ -33,7 +33,11 @@ REPORTED = [
     ("RuntimeError", "EZ9010: Tensor dtype DT_DOUBLE is not supported", "dtype"),
     ("NotImplementedError", "offline inference is not supported without ATC, which is neither on PATH", "tool-missing"),
     ("NotImplementedError", "Could not run 'aten::foo' with arguments from the 'NPU' backend", "operator-missing"),
-    ("RuntimeError", "Expected all tensors to be on the same device. Expected NPU tensor.\nERR01002", "device-mismatch"),
+    (
+        "RuntimeError",
+        "Expected all tensors to be on the same device. Expected NPU tensor.\nERR01002",
+        "device-mismatch",
+    ),
     ("RuntimeError", "Expected a 'npu' device type for generator but found 'cpu'", "device-mismatch"),
     ("RuntimeError", "ERR01007 OPS feature not supported", "operator-missing"),
     ("ValueError", "not enough values to unpack (expected 2, got 1)", "bug"),

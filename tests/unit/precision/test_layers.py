@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.precision import layers, models, plot, whole
+from pytest_ascend.precision.stand_ins import cann_formulas
 
 
 class Block(nn.Module):
@@ -439,3 +440,22 @@ def test_an_output_of_which_nothing_is_left_is_wrong(x):
     report = models(mine, original, x[None])
     assert report.first.label == "0"
     assert report.first.forward.headline == "expected a tensor, got None"
+
+
+def test_a_model_may_keep_the_function_that_it_finds_under_other_formulas(x):
+    """As Informer does with ``self.activation = F.gelu``: copies count as a use, and compute as usual afterwards."""
+
+    class Keeps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.activation = nn.functional.gelu
+
+        def forward(self, x):
+            return self.activation(x)
+
+    with cann_formulas() as how:
+        model = copy.deepcopy(Keeps())
+        by_tanh = model(x)
+    assert how.used
+    assert torch.equal(by_tanh, nn.functional.gelu(x, approximate="tanh"))
+    assert torch.equal(model(x), nn.functional.gelu(x))
