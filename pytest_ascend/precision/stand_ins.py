@@ -23,7 +23,9 @@ from pytest_ascend.precision.nested import mapped, tensors_in
 from pytest_ascend.system.dispatching import HALF, EagerDispatchMode, slow_dtypes, without_modes
 
 #: torch's message for a kernel without a dtype.
-_LACKS = re.compile(r"not implemented for|Double|float64|Could not run|expected .* dtype|to be (Float|BFloat)", re.I)
+_LACKS = re.compile(
+    r"not implemented for|Double|float64|Could not run|expected .* dtype|to be (Float|BFloat)|without overflow", re.I
+)
 
 
 def grouped_mm(

@@ -110,11 +110,15 @@ ROUNDED_INSIDE = frozenset(
     f"{each}{part}" for each in ("_softmax", "_log_softmax") for part in ("", "_backward_data") if torch_is_before(2, 7)
 )
 
-_NO_KERNEL = re.compile(r"not implemented for '?(Half|BFloat16)|Unsupported input type .*: (Half|BFloat16)")
+#: The last: a number such as -1e9 to fill float16 with. CANN makes it infinite (opbase aa3cd74, fp16_t.cpp).
+_NO_KERNEL = re.compile(
+    r"not implemented for '?(Half|BFloat16)|Unsupported input type .*: (Half|BFloat16)"
+    r"|::(Half|BFloat16) without overflow"
+)
 
 
 def lacks_half(error: RuntimeError) -> bool:
-    """Whether torch says that it has no CPU kernel in half precision; old versions lack many."""
+    """Whether torch says that it has no CPU kernel in half precision, or none for a number beyond its range."""
     return _NO_KERNEL.search(str(error)) is not None
 
 

@@ -219,6 +219,22 @@ def test_powers_are_rounded_once(dtype: torch.dtype) -> None:
     assert torch.equal(x.npu().pow(y.npu()).cpu(), x.float().pow(y.float()).to(dtype))
 
 
+def test_what_float16_cannot_hold_fills_it_with_infinity() -> None:
+    """As CANN converts a number; only where a diagonal is filled does it refuse, as torch does everywhere."""
+    x, mask = torch.zeros(3, 3, dtype=torch.float16).npu(), torch.eye(3, dtype=torch.bool).npu()
+    first = torch.tensor([0]).npu()
+    for made in (
+        x.masked_fill(mask, -1e9),
+        x.clone().fill_(-1e9),
+        torch.full_like(x, -1e9),
+        x.index_fill(0, first, -1e9),
+    ):
+        assert made[0, 0].cpu() == -torch.inf
+    assert x.fill_diagonal_(-torch.inf)[0, 0].cpu() == -torch.inf
+    with pytest.raises(RuntimeError, match="without overflow"):
+        x.fill_diagonal_(-1e9)
+
+
 def test_a_layer_norm_of_halves_with_wide_weights_sums_in_float32() -> None:
     x, weight, bias = floats(512, 16, dtype=torch.float16), floats(16, seed=1), floats(16, seed=2)
     on_npu = [each.npu().requires_grad_() for each in (x, weight, bias)]
