@@ -33,6 +33,14 @@ class Recurrent(nn.Module):
         return (found, *(last if isinstance(last, tuple) else (last,)))
 
 
+class Packed(Recurrent):
+    """Of sequences of several lengths, as recognisers of speech train."""
+
+    def forward(self, x: T) -> tuple[T, ...]:
+        found, last = self.layer(nn.utils.rnn.pack_padded_sequence(x, torch.tensor([9, 6, 2]), batch_first=True))
+        return (nn.utils.rnn.pad_packed_sequence(found, batch_first=True)[0], *last)
+
+
 class Of(nn.Module):
     def __init__(self, function: Callable[[nn.Module, T], T], inner: nn.Module) -> None:
         super().__init__()
@@ -70,6 +78,7 @@ def _attended(inner: nn.Module, x: T) -> T:
 MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[[], T]]] = {
     "lstm": (lambda: Recurrent(nn.LSTM(12, 16, batch_first=True)), (3, 9, 12)),
     "lstm-without-bias": (lambda: Recurrent(nn.LSTM(12, 16, bias=False)), (35, 3, 12)),
+    "lstm-packed": (lambda: Packed(nn.LSTM(12, 16, batch_first=True)), (3, 9, 12)),
     "gru": (lambda: Recurrent(nn.GRU(12, 16, batch_first=True)), (3, 9, 12)),
     "gru-stacked": (lambda: Recurrent(nn.GRU(12, 16, 2, bidirectional=True)), (9, 3, 12)),
     "rnn": (lambda: Recurrent(nn.RNN(12, 16, batch_first=True)), (3, 9, 12)),
