@@ -14,7 +14,7 @@ from pytest_ascend.precision.choices import without_jumps
 from pytest_ascend.precision.floating import judge_floating
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, REAL_PARTS, Floats
 from pytest_ascend.precision.nested import Leaf, StructureMismatch, children, kind, leaves
-from pytest_ascend.precision.reference import Reference, plain
+from pytest_ascend.precision.reference import Reference, in_shapes_of, plain
 from pytest_ascend.precision.settings import Request, Standard, as_tensor, differences, explain, standard_of
 from pytest_ascend.precision.tallies import pieces
 from pytest_ascend.records.verdict import Limit, Rule, Verdict, Worst
@@ -78,8 +78,10 @@ def compare(
         stride=stride,
         requires_grad=requires_grad,
     )
+    if is_whole := isinstance(next(iter((children(expected) or {0: expected}).values()), None), Reference):
+        expected = in_shapes_of(actual, expected)
     whole = Leaf(name, actual, expected, () if reference_runs is None else _each(reference_runs, expected))
-    if (verdict := _of_choice(whole, request)) is not None:
+    if is_whole and (verdict := _of_choice(whole, request)) is not None:
         return verdict
     if all(isinstance(each, torch.Tensor) for each in (actual, expected, *whole.reference_runs)):
         verdict = _judge(whole, request)
@@ -89,8 +91,8 @@ def compare(
 
 def _of_choice(whole: Leaf, request: Request) -> Verdict | None:
     """Judge the result of a function that leaves something open, such as signs, by what is determined of it."""
-    first = next(iter((children(whole.expected) or {0: whole.expected}).values()), None)
-    choice = first.source.choice(whole.expected) if isinstance(first, Reference) else None
+    first = next(iter((children(whole.expected) or {0: whole.expected}).values()))
+    choice = first.source.choice(whole.expected)
     if choice is None:
         return None
     of, expected, free = choice

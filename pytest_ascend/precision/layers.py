@@ -26,7 +26,7 @@ from pytest_ascend.precision.choices import RANDOM
 from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.diagnosis import without_hf32
 from pytest_ascend.precision.nested import holds_padding, mapped, tensors_in, widened
-from pytest_ascend.precision.reference import COUNTS_OF_MANY, Reference, Source, initialise
+from pytest_ascend.precision.reference import COUNTS_OF_MANY, Reference, Source, in_shapes_of, initialise
 from pytest_ascend.precision.stand_ins import stand_ins
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.system.dispatching import EagerDispatchMode
@@ -312,11 +312,12 @@ class ModuleCopies:
         except Exception as error:  # noqa: BLE001 - a module may depend on anything outside of it
             said = f"{type(error).__name__}: {error}".splitlines()[0][:160]
             return replace(layer, note=f"not judged: its call cannot be repeated on the CPU ({said})")
-        forward_of = partial(compare, expected=output, name=call.label, standard=self.standard)
         # The gradients that the call has, of inputs and of parameters.
         found = {f"grad_input[{place}]": each for place, each in enumerate(call.grad_inputs) if each is not None}
         found |= {f"grad {name}": each for name, each in call.grad_parameters.items()}
         found = {name: each for name, each in found.items() if name in gradients}
+        output, gradients = in_shapes_of((call.output, found), (output, gradients))
+        forward_of = partial(compare, expected=output, name=call.label, standard=self.standard)
         wanted, name = {name: gradients[name] for name in found}, f"{call.label} backward"
         backward_of = partial(compare, expected=wanted, name=name, standard=self.standard)
         # Figures that were computed when they are read would keep all reference runs of all layers until then.

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import inspect
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -58,6 +59,8 @@ COUNTS = (2, 8)
 #: then exceeds what eight results suggest.
 COUNTS_OF_MANY = (2, 8, 32)
 USUAL = COUNTS[0]
+#: What is said of a result whose shapes float64 does not have.
+BY_RUNS = "its shape depends on the numbers, and float64 has another: judged by the CPU's runs that have this one"
 
 
 class Reference(Tensor):
@@ -138,6 +141,14 @@ def _applied(func: Any, arguments: tuple[Any, Any], place: int, mode: Mode, coun
     return tuple(made)
 
 
+def in_shapes_of(actual: Any, expected: Any) -> Any:
+    """Return references for a whole result, as :meth:`Source.in_shapes_of` does; anything else unchanged."""
+    first = next((each for each in tensors_in(expected) if isinstance(each, Reference)), None)
+    if first is None or getattr(first.ways, "func", None) is _applied:  # nothing, or what is computed from a result
+        return expected
+    return first.source.in_shapes_of(actual, expected)
+
+
 def plain(value: Any) -> Any:
     """Return a reference as a plain float64 tensor, and anything else unchanged."""
     return _of_class(value, Tensor) if isinstance(value, Reference) else value
@@ -157,6 +168,8 @@ class Source:
     lacking: str = ""
     #: Numbers of reference runs, step by step.
     counts: tuple[int, ...] = COUNTS
+    #: Whether the parts of the result were computed one after another.
+    is_ordered: bool = False
 
     def __post_init__(self) -> None:
         self.notes: list[str] = []
@@ -218,12 +231,36 @@ class Source:
 
     def known(self, exact: Any) -> Any:
         """Return references for an already known float64 result."""
-        self._shapes, places = [each.shape for each in tensors_in(exact)], itertools.count()
+        self._shapes, places = _shapes(tensors_in(exact)), itertools.count()
 
         def ways(place: int, mode: Mode, count: int) -> tuple[Tensor, ...]:
             return tuple(each[place] for each in self._leaves(mode, count) if len(each) > place)
 
         return mapped(exact, lambda each: Reference.of(each, self, partial(ways, next(places))))
+
+    def in_shapes_of(self, actual: Any, expected: Any) -> Any:
+        """Return references for a whole result, from the CPU's own runs where these have its shapes and float64 not.
+
+        How many points there are, or how long speech is, may depend on rounded numbers.
+        """
+        ours, theirs = tensors_in(actual), tensors_in(expected)
+        shapes = _shapes(ours)
+        if shapes == self._shapes or len(ours) != len(theirs) or _shapes(theirs) != self._shapes:
+            return expected
+        found = lru_cache(lambda mode: list(self._reference_runs(mode, range(COUNTS[-1]), shapes)))
+        every = (each for mode in dict.fromkeys(self.mode(one.dtype) for one in ours) for each in found(mode))
+        if (run := next((each for each in every if len(each) == len(ours)), None)) is None:
+            return expected
+        other = copy.copy(self)
+        other.notes = [*self.notes, BY_RUNS]
+
+        def ways(place: int, mode: Mode, _: int) -> tuple[Tensor, ...]:
+            return tuple(each[place] for each in found(mode) if len(each) > place)
+
+        kept = _alike(shapes, self._shapes) if self.is_ordered else 0
+        made = (Reference.of(widened(each), other, partial(ways, place)) for place, each in enumerate(run))
+        values = itertools.chain(theirs[:kept], itertools.islice(made, kept, None))
+        return mapped(expected, lambda _: next(values))
 
     def mode(self, dtype: torch.dtype) -> Mode:
         """Return how a device computed a result of ``dtype``, as far as known."""
@@ -259,7 +296,7 @@ class Source:
             self._requested[mode] = count
         return known
 
-    def _reference_runs(self, mode: Mode, ways: Iterable[int]) -> Iterator[list[Tensor]]:
+    def _reference_runs(self, mode: Mode, ways: Iterable[int], shapes: Any = None) -> Iterator[list[Tensor]]:
         convert = _widen if mode.moved else partial(_to, mode.dtype)
         given = tensors_in((self.args, self.kwargs))
         for way in ways:
@@ -277,9 +314,11 @@ class Source:
                 self.lacking = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200]
                 return
             leaves = [each.detach() for each in tensors_in(found)]
-            if [each.shape for each in leaves] != self._shapes:
+            if (own := _shapes(leaves)) != (wanted := shapes or self._shapes):
                 self.lacking = "it gives other shapes than in float64"
-                continue  # a length may depend on rounded numbers, as of predicted speech, and the next may have it
+                leaves = leaves[: _alike(own, wanted)] if self.is_ordered else []  # a length concerns nothing before it
+                if not leaves:
+                    continue  # a length may depend on rounded numbers, as of predicted speech, and the next may have it
             self.decided_by = order.decided_by or self.decided_by
             yield leaves
 
@@ -289,7 +328,7 @@ class Source:
         That is a function that takes what is determined from a result, what it has to be, and what is left open.
         """
         made_by = self._made_by
-        if made_by is None or [each.shape for each in tensors_in(expected)] != self._shapes:
+        if made_by is None or _shapes(tensors_in(expected)) != self._shapes:
             return None
 
         def of_call(*args: Any, **kwargs: Any) -> dict[str, Tensor]:
@@ -373,6 +412,15 @@ def _other_seeds() -> Iterator[None]:
         yield
     finally:
         torch.manual_seed = usual
+
+
+def _shapes(tensors: Iterable[Tensor]) -> list[torch.Size]:
+    return [each.shape for each in tensors]
+
+
+def _alike(ours: Iterable[torch.Size], theirs: Iterable[torch.Size]) -> int:
+    """Return how many shapes are equal before the first that differs."""
+    return len(list(itertools.takewhile(bool, map(operator.eq, ours, theirs))))
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:

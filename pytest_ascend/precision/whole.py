@@ -31,7 +31,7 @@ from pytest_ascend.precision.layers import (
 )
 from pytest_ascend.precision.nested import Leaf, leaves, mapped, tensors_in
 from pytest_ascend.precision.orders import SHORT
-from pytest_ascend.precision.reference import COUNTS_OF_MANY, Reference, Source, initialise, plain
+from pytest_ascend.precision.reference import COUNTS_OF_MANY, Reference, Source, in_shapes_of, initialise, plain
 from pytest_ascend.precision.stand_ins import active, cann_formulas
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.system.errors import UsageError
@@ -155,7 +155,7 @@ class ModuleResults:
                     cpu = copy.deepcopy(self.model).cpu()
                     outputs_and_gradients(cpu, args, named, casting("cpu", self.autocast))
                 raise
-        return replace(self, actual=actual)
+        return replace(self, actual=actual, expected=in_shapes_of(actual, self.expected))
 
     def judged(self, standard: str | None = None) -> Iterator[Verdict]:
         """Yield the verdict of each part."""
@@ -294,7 +294,7 @@ def models(
     check_module(original)
     pairs = _module_pairs(model, original, names)
     outputs = partial(_calls_and_outputs, frozenset(pairs.values()))
-    source = Source(copy.deepcopy(original), inputs, kwargs, call=outputs, counts=COUNTS_OF_MANY)
+    source = Source(copy.deepcopy(original), inputs, kwargs, call=outputs, counts=COUNTS_OF_MANY, is_ordered=True)
     with OperatorNames() as seen:
         expected = source.exact()
     if (drawn := seen.names & RANDOM) and source.depends_on_seed(expected):
@@ -309,7 +309,8 @@ def models(
         raise UsageError("the models have no module in common that both call", hint=hint)
     modules = [dict(copy.deepcopy(each).cpu().named_modules()) for each in (model, original)]
     copies = [ModuleCopies(each, None, standard) for each in modules]
-    judged = [_against(call, key, expected[key], copies) for call, key in both]
+    wanted = in_shapes_of({key: (tensors_in((call.args, call.kwargs)), call.output) for call, key in both}, expected)
+    judged = [_against(call, key, wanted[key], copies) for call, key in both]
     report = LayerReport(layers=_without_inner_values([call for call, _ in both], judged), note=note)
     if not report.agrees:
         _refuse_own_seeds(original, inputs, kwargs, expected)
@@ -318,7 +319,7 @@ def models(
         call, key = canaries.one_of(innermost)
 
         def accepts(wrong: Any) -> bool:
-            return _against(replace(call, output=wrong), key, expected[key], copies).agrees
+            return _against(replace(call, output=wrong), key, wanted[key], copies).agrees
 
         canaries.plant(call.output, accepts, (call.args, call.kwargs))
     lacking = [path for call, key in both for path in _lacking(call.label, call.output, expected[key][1])]
