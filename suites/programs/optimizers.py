@@ -157,9 +157,7 @@ def _grown(at: At) -> None:
         gradients = [torch.full((size,), 8.0, dtype=dtype, device=at.device) for size in (1, 7, 4099)]
         torch._amp_foreach_non_finite_check_and_unscale_(gradients, tracker.float() * 0, scale / 4096)
         left = [each.cpu() for each in gradients]
-        at.same(
-            left, [torch.full_like(each, 2.0) for each in left], f"gradients of {dtype} are not divided by the scale"
-        )
+        at.same(left, [torch.full_like(each, 2) for each in left], f"gradients in {dtype} are not divided by the scale")
 
 
 def _skipped(at: At) -> None:

@@ -206,7 +206,7 @@ def _sure(device: torch.device) -> Iterator[str]:
         "normal of means, near each": (torch.normal(turns * 1e6, 1.0).div(1e6).round(), turns),
         "normal of deviations, of the same mean": ((torch.normal(0.0, turns) != 0).float(), turns),
         "a class of each row": (
-            torch.multinomial(torch.eye(9, device=device).flip(0), 1)[:, 0],
+            torch.eye(9, device=device).flip(0).multinomial(1)[:, 0],
             ones[:9].cumsum(0).flip(0) - 1,
         ),
         "randint of one number": (torch.randint(5, 6, (4099,), device=device), torch.full((4099,), 5, device=device)),

@@ -143,34 +143,26 @@ _WITH_NUMBERS: Mapping[str, Callable[[T, int], object]] = {
     "cat": lambda x, n: torch.cat([x, x], n - 1),
     "conv1d": lambda x, n: F.conv1d(x[None], x[:3, None, :3].expand(3, len(x), 3), padding=n, dilation=n),
     "pad": lambda x, n: F.pad(x, (n, 3 - n)),
-    "mm": lambda x, n: x[:7, : 8 * n] @ x[:7, : 8 * n].mT,
+    "mm": lambda x, n: x[:13, : 8 * n] @ x[:13, : 8 * n].mT,
 }
 #: Calls of a square matrix with a setting, 1 or 2, that does not change the shape of the result.
 _WITH_SETTINGS: Mapping[str, Callable[[T, int], T]] = {
-    "pow": lambda x, n: x.abs() ** (1 + n / 4),
-    "softmax": lambda x, n: x.softmax(n - 1),
-    "log_softmax": lambda x, n: x.log_softmax(n - 1),
-    "logsumexp": lambda x, n: x.logsumexp(n - 1),
-    "mean": lambda x, n: x.mean(n - 1),
-    "std": lambda x, n: x.std(-1, correction=n),
+    "pow": lambda x, n: x.abs() ** (1 + n / 4), "std": lambda x, n: x.std(-1, correction=n),
+    "softmax": lambda x, n: x.softmax(n - 1), "log_softmax": lambda x, n: x.log_softmax(n - 1),
+    "logsumexp": lambda x, n: x.logsumexp(n - 1), "mean": lambda x, n: x.mean(n - 1),
     "norm": lambda x, n: torch.linalg.vector_norm(x, n, -1),
+    "group_norm": lambda x, n: F.group_norm(x[None], 3, eps=n / 4),
     "layer_norm": lambda x, n: F.layer_norm(x, x.shape[-1:], eps=n / 4),
     "batch_norm": lambda x, n: F.batch_norm(x, None, None, training=True, eps=n / 4),
-    "group_norm": lambda x, n: F.group_norm(x[None], 3, eps=n / 4),
-    "cross_entropy": lambda x, n: F.cross_entropy(
-        x, torch.arange(len(x), device=x.device), ignore_index=n, label_smoothing=n / 4
-    ),
+    "cross_entropy": lambda x, n: F.cross_entropy(x, x[:, 0].argsort(), ignore_index=n, label_smoothing=n / 4),
     "avg_pool2d": lambda x, n: F.avg_pool2d(x[None], 3, 1, 1, count_include_pad=n == 1),
     "interpolate": lambda x, n: F.interpolate(x[None, None], (40, 50), mode="bilinear", align_corners=n == 1),
     "attention": lambda x, n: F.scaled_dot_product_attention(*(x[None, None],) * 3, scale=n / 8),
-}
+}  # fmt: skip
 
 
 def _other_arguments(at: At, *, on_cards: bool = False) -> None:
-    """The same call with another number, and with the first one again: none keeps what it was called with.
-
-    With ``on_cards`` the call with the second number is made on the last card.
-    """
+    """The same call with another number, perhaps on the last card, and with the first one again: none keeps it."""
     x = inputs.integers("state/arguments", (ROWS, 64), low=-8, high=9).float()
     last = torch.device(at.device.type, at.backend.device_count() - 1) if on_cards and at.device != CPU else at.device
     there = {1: x.to(at.device), 2: x.to(last)}
@@ -273,27 +265,18 @@ DATA: Mapping[str, Callable[[At, T], object]] = {
 #: Calls with two indices into a matrix of five rows and columns, in several forms: CANN has an operator for each.
 INDEXED: Mapping[str, tuple[Callable[[T, T], T], ...]] = {
     "getitem": (lambda x, i: x[i], lambda x, i: x[:, i], lambda x, i: x[i, i]),
-    "setitem": (
-        lambda x, i: x.clone().index_put_((i,), x[:2]),
-        lambda x, i: x.index_put((i,), x[:2], accumulate=True),
-    ),
+    "setitem": (lambda x, i: x.clone().index_put_((i,), x[:2]), lambda x, i: x.index_put((i,), x[:2], accumulate=True)),
     "index_select": (lambda x, i: x.index_select(0, i), lambda x, i: x.index_select(1, i)),
     "index_copy": (lambda x, i: x.clone().index_copy_(0, i, x[:2]), lambda x, i: x.index_copy(0, i, x[:2])),
     "index_add": (lambda x, i: x.clone().index_add_(0, i, x[:2]), lambda x, i: x.index_add(0, i, x[:2])),
     "index_fill": (lambda x, i: x.clone().index_fill_(0, i, 0), lambda x, i: x.index_fill(0, i, 0)),
     "gather": (lambda x, i: x.gather(0, _rows(i)), lambda x, i: x.gather(1, _rows(i).mT)),
-    "scatter": (
-        lambda x, i: x.clone().scatter_(0, _rows(i), x[:2]),
-        lambda x, i: x.scatter(0, _rows(i), x[:2]),
-        lambda x, i: x.scatter(0, _rows(i), 2.0),
-    ),
-    "scatter_add": (
-        lambda x, i: x.clone().scatter_add_(0, _rows(i), x[:2]),
-        lambda x, i: x.scatter_add(0, _rows(i), x[:2]),
-    ),
-    "take": (lambda x, i: x[0].take(i),),
-    "embedding": (lambda x, i: F.embedding(i, x),),
-}
+    "scatter": (lambda x, i: x.clone().scatter_(0, _rows(i), x[:2]), lambda x, i: x.scatter(0, _rows(i), x[:2]),
+        lambda x, i: x.scatter(0, _rows(i), 2.0)),
+    "scatter_add": (lambda x, i: x.clone().scatter_add_(0, _rows(i), x[:2]),
+        lambda x, i: x.scatter_add(0, _rows(i), x[:2])),
+    "take": (lambda x, i: x[0].take(i),), "embedding": (lambda x, i: F.embedding(i, x),),
+}  # fmt: skip
 #: Those in which negative indices count from the end.
 _FROM_END = ("getitem", "setitem", "index_fill", "take")
 _FIRST = "getitem gather embedding cross_entropy floor-divide multinomial-zeros index_select scatter"
