@@ -158,6 +158,8 @@ def answer(analysis: Analysis) -> str:
     if analysis.blocking:
         return f"It should run; {len(analysis.blocking)} operators are computed on the CPU."
     changes = _count(analysis, CHANGE)
+    if changes == 1:
+        return "It runs after one change."
     return f"It runs after {changes} changes." if changes else "Nothing known keeps it from running on an NPU."
 
 

@@ -121,6 +121,7 @@ def test_a_folder_without_anything_to_read_is_no_good_news(tmp_path: Path) -> No
         ("y = model(x).double()", ".double()", CHANGE),
         ("M.from_pretrained('x', load_in_4bit=True)", "load_in_4bit=True", BLOCKER),
         ("import deepspeed", "deepspeed", CHANGE),
+        ("torch.nn.utils.rnn.pack_padded_sequence(x, n)", "torch.nn.utils.rnn.pack_padded_sequence", CHANGE),
         ("torch.compile(model, mode='max-autotune-no-cudagraphs')", "mode='max-autotune-no-cudagraphs'", CHANGE),
     ],
 )
