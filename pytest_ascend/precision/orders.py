@@ -298,6 +298,15 @@ def _normalized(way: Way) -> Way:
     return compute
 
 
+def _batch_norm_backward(func: Any, *args: Any) -> Any:
+    """In later orders, have the reciprocal root wrong in evaluation mode, too, where the gradient takes it itself."""
+    *given, mean, var, saved_mean, saved_root, is_training, eps, wanted = args
+    if _order.get() > FAITHFUL_UP_TO and not is_training and var.dtype is torch.float32:
+        var = _units_off(var, 4.0)
+    rest = (mean, var, saved_mean, saved_root, is_training, eps, wanted)
+    return _normalization(2, batch=True)(func, *given, *rest)
+
+
 def _power(func: Any, base: Any, exponent: Any) -> Tensor:
     """Round faithfully; in late orders, change powers with different exponents by two units in the last place.
 
@@ -510,7 +519,7 @@ WAYS: Mapping[str, Way] = {
     "native_layer_norm": _normalized(_layer_norm),
     "native_layer_norm_backward": _layer_norm_backward,
     **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit"), _normalized(_normalization(1, batch=True))),
-    "native_batch_norm_backward": _normalization(2, batch=True),
+    "native_batch_norm_backward": _batch_norm_backward,
     "native_group_norm": _normalized(_normalization(1, batch=False)),
     "native_group_norm_backward": _normalization(2, batch=False),
     "_weight_norm_interface": _weight_norm,

@@ -238,6 +238,17 @@ def test_late_orders_have_the_reciprocal_root_wrong_by_two_units(order: int) -> 
         assert off.max() > 0.7
 
 
+def test_late_orders_have_the_reciprocal_root_of_a_batch_norm_wrong_in_evaluation_mode() -> None:
+    x, mean, var = torch.ones(2, 64, 3, requires_grad=True), torch.zeros(64), torch.linspace(0.5, 2, 64)
+    exact = (var.double() + 1e-5).rsqrt()
+    furthest = []
+    for order in (0, 1, 7):
+        with other_order(order):
+            (grad,) = torch.autograd.grad(F.batch_norm(x, mean, var).sum(), x)
+        furthest.append(float((grad[0, :, 0] / exact - 1).abs().max()) * 2**23)
+    assert max(furthest[:2]) < 1.1 < furthest[2] < 3.1
+
+
 @pytest.mark.parametrize("order", [6, 7])
 def test_late_orders_have_powers_with_different_exponents_wrong_by_two_units(order: int) -> None:
     exponents = torch.linspace(0, 1, 301)
