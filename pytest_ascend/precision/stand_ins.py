@@ -132,7 +132,7 @@ class stand_ins(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
                 raise
             if known is not None:
                 made = known(*args, **kwargs)
-                how = "from its definition" if name in STAND_INS else "in one dtype, as under autocast elsewhere"
+                how = "from its definition" if name in STAND_INS else "in one dtype"
             else:
                 dtype = functools.reduce(torch.promote_types, lacking)
                 given, named = mapped((args, dict(kwargs)), lambda x: x.float() if x.dtype in lacking else x)
@@ -150,13 +150,14 @@ def writes(name: str) -> bool:
 
 
 def _of_one_dtype(func: Any, name: str, args: Any, kwargs: Mapping[str, Any]) -> Callable[..., Any] | None:
-    """Return what computes a function of floating tensors of two dtypes under autocast; None for any other.
+    """Return what computes a function of floating tensors of two dtypes, under autocast or in float64; else None.
 
     Elsewhere autocast casts to the widest (PyTorch's Autocast Op Reference: ``bilinear``, ``dot``, ``index_put``), or a
-    kernel takes both (NPUs: ``index_add``, ``layer_norm``); the CPU refuses them. What is written to keeps its dtype.
+    kernel takes both (NPUs: ``index_add``, ``layer_norm``); the CPU refuses them. A model in float64 still makes
+    tensors of float32 itself. What is written to keeps its dtype.
     """
     dtypes = {each.dtype for each in tensors_in((args, dict(kwargs))) if each.is_floating_point()}
-    if len(dtypes) < 2 or autocast_of("cpu") is None:
+    if len(dtypes) < 2 or (autocast_of("cpu") is None and torch.float64 not in dtypes):
         return None
     dtype = args[0].dtype if writes(name) else functools.reduce(torch.promote_types, dtypes)
 

@@ -16,7 +16,7 @@ from pytest_ascend.precision.compare import compare
 from pytest_ascend.precision.layers import layers
 from pytest_ascend.precision.orders import other_order
 from pytest_ascend.precision.reference import Source
-from pytest_ascend.precision.stand_ins import autocast_elsewhere
+from pytest_ascend.precision.stand_ins import autocast_elsewhere, stand_ins
 from pytest_ascend.precision.whole import models, whole
 from pytest_ascend.system.errors import UsageError
 
@@ -281,3 +281,18 @@ def test_one_sample_whose_channels_come_last_is_read_right_by_a_batch_norm() -> 
     found = last * weight.view(-1, 1, 1) * (1 + 1e-5) ** -0.5
     assert compare(found, expected).agrees
     assert not compare(found.flip(1), expected).agrees
+
+
+def test_a_model_may_write_to_tensors_that_it_makes_in_float32() -> None:
+    """As PointNet++ does to keep the nearest of many points: in float64 what it writes has another dtype."""
+
+    class Nearest(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            nearest = torch.ones(x.shape) * 1e10
+            nearest[x > 0] = x[x > 0]
+            return nearest.clamp(max=3)
+
+    x = torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
+    assert whole(Nearest(), x).agrees
+    with stand_ins([], wide=True), pytest.raises(RuntimeError, match="dtype"):
+        x.double().masked_scatter_(x > 0, x.int())  # of which no float64 is the reason
