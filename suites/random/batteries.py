@@ -21,7 +21,7 @@ Row = Callable[[torch.device], Iterator["Finding | str"]]
 #: Numbers of a large tensor: more than float32 counts in 22 bits, and no multiple of blocks.
 LARGE = 2**22 + 4099
 #: Seeds that differ in one bit; a generator on the CPU uses those of the lower half alone (mt19937).
-SEEDS = (0, 1, 2, 3, 2**8, 2**16, 2**31, 2**33, 2**50)
+SEEDS = (0, 1, 2, 2**8, 2**16, 2**31, 2**33, 2**50)
 
 
 def _normal_tail(z: float) -> float:
