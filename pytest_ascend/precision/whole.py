@@ -207,7 +207,7 @@ def _refusal(model: nn.Module, inputs: Sequence[Any], kwargs: Mapping[str, Any],
     where, drawn_by = _drawing(model, inputs, kwargs), ", ".join(sorted(drawn))
     return UsageError(
         f"{type(model).__name__} draws random numbers ({drawn_by}) in {where}, others on each device",
-        hint="put the model into evaluation mode, with model.eval(), or set that dropout to 0",
+        hint="dropout: call model.eval(), or set it to 0; other random numbers: give them to the model as inputs",
     )
 
 
