@@ -105,9 +105,7 @@ def scan(folder: Path) -> tuple[list[Finding], list[str]]:
         except (SyntaxError, ValueError, OSError, RecursionError, MemoryError) as error:
             notes.append(f"{shown} was not read: {type(error).__name__}: {str(error) or 'nested too deep'}")
     if not is_anything_read:
-        what = (
-            notes[0] if notes else "no Python file, notebook, CUDA source, list of requirements or shell script there"
-        )
+        what = next(iter(notes), "no Python file, notebook, CUDA source, list of requirements or shell script there")
         raise UsageError(f"--source {folder}: {what}", hint="name the folder of your program")
     return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), each.path, each.line, each.what)), notes
 

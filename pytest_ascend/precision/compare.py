@@ -14,7 +14,7 @@ from pytest_ascend.precision.choices import without_jumps
 from pytest_ascend.precision.floating import judge_floating
 from pytest_ascend.precision.formats import ALLOWANCES, FORMATS, REAL_PARTS, Floats
 from pytest_ascend.precision.nested import Leaf, StructureMismatch, children, kind, leaves
-from pytest_ascend.precision.reference import Reference, in_shapes_of, plain
+from pytest_ascend.precision.reference import Reference, Source, in_shapes_of, plain
 from pytest_ascend.precision.settings import Request, Standard, as_tensor, differences, explain, standard_of
 from pytest_ascend.precision.tallies import pieces
 from pytest_ascend.records.verdict import Limit, Rule, Verdict, Worst
@@ -78,10 +78,10 @@ def compare(
         stride=stride,
         requires_grad=requires_grad,
     )
-    if is_whole := isinstance(next(iter((children(expected) or {0: expected}).values()), None), Reference):
+    if _source_of(expected):
         expected = in_shapes_of(actual, expected)
     whole = Leaf(name, actual, expected, () if reference_runs is None else _each(reference_runs, expected))
-    if is_whole and (verdict := _of_choice(whole, request)) is not None:
+    if (verdict := _of_choice(whole, request)) is not None:
         return verdict
     if all(isinstance(each, torch.Tensor) for each in (actual, expected, *whole.reference_runs)):
         verdict = _judge(whole, request)
@@ -89,10 +89,16 @@ def compare(
     return joined([_judge(leaf, request) for leaf in leaves(whole)], name, request.standard)
 
 
+def _source_of(expected: Any) -> Source | None:
+    """Return what computes the first part of a result, if that is a reference."""
+    first = next(iter((children(expected) or {0: expected}).values()), None)
+    return first.source if isinstance(first, Reference) else None
+
+
 def _of_choice(whole: Leaf, request: Request) -> Verdict | None:
     """Judge the result of a function that leaves something open, such as signs, by what is determined of it."""
-    first = next(iter((children(whole.expected) or {0: whole.expected}).values()))
-    choice = first.source.choice(whole.expected)
+    source = _source_of(whole.expected)
+    choice = source.choice(whole.expected) if source else None
     if choice is None:
         return None
     of, expected, free = choice

@@ -425,7 +425,7 @@ def _alike(ours: Iterable[torch.Size], theirs: Iterable[torch.Size]) -> int:
 
 def _is_same(one: Tensor, other: Tensor) -> bool:
     """Whether two results are equal; NaN equals NaN."""
-    return torch.equal(one.nan_to_num(), other.nan_to_num())
+    return torch.equal(one.isnan(), other.isnan()) and torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
 def initialise(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

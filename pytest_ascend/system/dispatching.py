@@ -117,7 +117,7 @@ _NO_KERNEL = re.compile(
 )
 
 
-def lacks_half(error: RuntimeError) -> bool:
+def lacks_half(error: Exception) -> bool:
     """Whether torch says that it has no CPU kernel in half precision, or none for a number beyond its range."""
     return _NO_KERNEL.search(str(error)) is not None
 
