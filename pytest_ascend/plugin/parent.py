@@ -35,6 +35,7 @@ from pytest_ascend.run import benchmarked
 from pytest_ascend.runlog import codec
 from pytest_ascend.runlog.contents import Attempted, Cards, CardStatus, LeftBehind, Quarantined, SelfTest
 from pytest_ascend.system.errors import DeviceUnavailable
+from pytest_ascend.verdict.evidence import finding
 
 if TYPE_CHECKING:
     from pytest_ascend.plugin.hooks import RunState
@@ -168,7 +169,7 @@ class Parent:
         """Record an attempt that another one follows, so that a resumed run counts it."""
         item = self._session.items[task.index]
         if CASE in item.stash:
-            fields = structs.asdict(_recorded(attempt))
+            fields = structs.asdict(_recorded(_with_finding(attempt)))
             self._recorder.note(Attempted(case=item.stash[CASE].id, detail=attempt.detail, **fields))
 
     def decided(self, task: Task, decision: Decision, attempts: Sequence[Attempt]) -> None:
@@ -189,8 +190,9 @@ class Parent:
             shown = "\n".join(detail.splitlines()[:30])  # on the terminal; the log and the page have all
             reports = [_report(item, f"errored: {reason}\n{shown}", "errored" if case else "", record)]
         else:
+            told = list(map(_with_finding, attempts)) if len(attempts) > 1 else attempts
             reports = [restored(item.config, each) for each in last.payloads]
-            _amend(reports, decision, attempts)
+            _amend(reports, decision, told)
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
@@ -257,6 +259,13 @@ class Parent:
 def _told(attempt: Attempt) -> str:
     how = f" (on {attempt.card}, alone, with blocking launches)" if attempt.alone else f" (on {attempt.card})"
     return f"{attempt.reason or attempt.answer}{how}"
+
+
+def _with_finding(attempt: Attempt) -> Attempt:
+    """Return an attempt whose reason is what its answer found: a flaky case may not show it again."""
+    found = (dict(each["user_properties"]).get(RECORD_PROPERTY) for each in attempt.payloads)
+    records = (codec.converted(each, ResultRecord, "record") for each in found if each)
+    return replace(attempt, reason=attempt.reason or next(map(finding, records), ""))
 
 
 def _recorded(attempt: Attempt) -> AttemptRecord:

@@ -18,6 +18,8 @@ Shapes = tuple[tuple[int, ...], ...]
 
 CASES: dict[str, tuple[Callable[..., Any], Shapes, dict[str, Any]]] = {
     "1d, dilated": (F.conv1d, ((2, 3, 9), (4, 3, 3), (4,)), {"padding": 1, "dilation": 2}),
+    "1d, windows of padding alone": (F.conv1d, ((2, 4, 1), (5, 4, 3), (5,)), {"stride": 3, "padding": 1}),
+    "1d, pointwise over padding": (F.conv1d, ((2, 16, 1), (5, 16, 1), (5,)), {"stride": 3, "padding": 2}),
     "2d, strided": (F.conv2d, ((2, 3, 9, 9), (4, 3, 3, 3), (4,)), {"padding": 1, "stride": 2}),
     "2d, pointwise": (F.conv2d, ((2, 3, 9, 9), (4, 3, 1, 1)), {}),
     "2d, depthwise": (F.conv2d, ((2, 4, 9, 9), (4, 1, 3, 3)), {"padding": 1, "groups": 4}),

@@ -129,6 +129,8 @@ def test_each_case_gets_what_it_deserves_and_the_run_ends(ran: Ran, pytester: py
     assert "no end within 3 s" in records["test_hang"]["reason"]
     assert "test_hang" in records["test_hang"]["detail"]
     assert records["test_killed_once"]["attempts"][0]["end"] == "killed"
+    assert "3 of 3 elements differ" in records["test_fails_once"]["reason"], "what the first answer found is kept"
+    assert "3 of 3 elements differ" in records["test_fails_once"]["attempts"][0]["reason"]
     assert "stopped from outside" in records["test_stopped_once"]["attempts"][0]["reason"]
     self_test = next(line for line in lines if line.get("kind") == "self-test")
     assert self_test["planted"] == self_test["detected"] > 10

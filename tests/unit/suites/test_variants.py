@@ -60,3 +60,18 @@ def test_products_of_a_slow_dtype_are_those_of_float32_rounded_once(
     assert convolved.equal(torch.conv2d(x.float(), weight.float()).to(dtype))
     assert left.grad is not None
     assert left.grad.equal((torch.ones(64, 64) @ right.float().t()).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_convolutions_of_16_bits_are_those_of_float32_though_the_cpu_is_quick(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stand_ins, "slow_dtypes", set)
+    # a window of padding alone, with which oneDNN's kernels for CPUs with AMX end the process
+    x, weight = torch.randn(2, 16, 1).to(dtype), torch.randn(5, 16, 1).to(dtype).requires_grad_()
+    with stand_ins.products_in_float32():
+        convolved = torch.conv1d(x, weight, stride=3, padding=2)
+        convolved.sum().backward()  # type: ignore[no-untyped-call]
+    assert convolved.equal(torch.conv1d(x.float(), weight.detach().float(), stride=3, padding=2).to(dtype))
+    assert weight.grad is not None
+    assert weight.grad.isfinite().all()
