@@ -151,7 +151,9 @@ def mapped(value: Any, apply: Change, *, into_objects: bool = True, others: Chan
     if isinstance(value, torch.Tensor):
         return apply(value)
     if isinstance(value, Mapping):
-        return _mapping(value, {key: again(part) for key, part in value.items()})
+        # Constructed anew, a model output has the order of its fields, in whatever order they were set.
+        order = [each.name for each in fields(value) if each.name in value] if is_dataclass(value) else ()
+        return _mapping(value, {key: again(value[key]) for key in dict.fromkeys([*order, *value])})
     if isinstance(value, list | tuple):
         parts = list(map(again, value))
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)

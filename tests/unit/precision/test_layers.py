@@ -393,6 +393,31 @@ class States(OrderedDict):
         super().__init__({name: each for name, each in vars(self).items() if each is not None})
 
 
+class LastFirst(nn.Module):
+    """Sets the last field of its output before the first one."""
+
+    def forward(self, x):
+        output = States(x.exp())
+        del output["last"]
+        output["weights"], output["last"] = (x.sin(),), output.last
+        return output
+
+
+def test_a_gradient_stays_with_its_field_of_an_output_in_whatever_order_fields_were_set(x):
+    class Uses(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = LastFirst()
+
+        def forward(self, x):
+            output = self.inner(x)
+            return 3 * output["last"] + output["weights"][0]
+
+    report = layers(Uses(), x.requires_grad_())
+    assert report.agrees
+    assert report.layers[0].backward is not None
+
+
 class ByHand(Attention):
     def forward(self, x):
         q, k, v = self.qkv(x).chunk(3, -1)
