@@ -31,6 +31,7 @@ def _places(x: T, count: int) -> T:
 _IMAGE = (2, 4, 9, 8)
 FUNCTIONS: Mapping[str, Function] = {
     "mul": Function(torch.mul, ((67, 33), (33,))),
+    "mul-apart": Function(torch.mul, ((67, 5, 9), (5, 1))),
     "div": Function(lambda x, y: x / (y.abs() + 1), ((5, 33), (5, 1))),
     "pow": Function(lambda x, y: (x.abs() + 0.5) ** y, ((5, 33), (33,))),
     "where": Function(lambda x, y: torch.where(x > y, x * y, y), ((5, 33), (5, 1)), twice=False),
@@ -63,6 +64,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "group_norm": Function(lambda x, w: F.group_norm(x, 2, w), (_IMAGE, (4,)), twice=False),
     "batch_norm": Function(lambda x, w: F.batch_norm(x, None, None, w, training=True), (_IMAGE, (4,)), twice=False),
     "avg_pool2d": Function(lambda x: F.avg_pool2d(x, 3, 2, 1), (_IMAGE,), twice=False),
+    "avg_pool2d-ceil": Function(lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True), (_IMAGE,), twice=False),
     "max_pool2d": Function(lambda x: F.max_pool2d(x, 3, 1, 1), (_IMAGE,), twice=False),
     "interpolate": Function(lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), (_IMAGE,), twice=False),
     "embedding": Function(lambda w: F.embedding(_places(w, 140), w), ((9, 33),), twice=False),
@@ -78,6 +80,11 @@ FUNCTIONS: Mapping[str, Function] = {
     "expand": Function(lambda x: x.expand(4, 5, 33).sum(0) * x),
     "cross_entropy": Function(lambda x: F.cross_entropy(x, _places(x.mT, 5), reduction="none")),
     "mse_loss": Function(F.mse_loss, ((5, 33), (5, 33))),
+    "lstm": Function(
+        lambda x, *w: torch.lstm(x, [x.new_zeros(1, 3, 5)] * 2, w, True, 1, 0.0, True, False, False)[0],
+        ((7, 3, 4), (20, 4), (20, 5), (20,), (20,)),
+        twice=False,
+    ),
     "attention": Function(F.scaled_dot_product_attention, ((1, 2, 5, 16),) * 3, twice=False),
     "dropout": Function(lambda x: F.dropout(x, 0.0) * 2),
 }
@@ -97,14 +104,28 @@ def _leaves(name: str, function: Function, device: torch.device, dtype: torch.dt
     return wholes, views
 
 
+def _channels_last(x: T) -> T:
+    """Return a copy whose channels lie innermost: by permuting, since torch_npu makes none by its memory format."""
+    return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+
+
 def _gradients(name: str, function: Function, device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-    """Return the result, the gradients for an expanded gradient of the result, and those of their squares."""
+    """Return the result, and gradients: for an expanded and a transposed one of it, of each input alone, and so on."""
     wholes, views = _leaves(name, function, device, dtype)
     result = function.call(*views)
     # Expanded along all dimensions but the last: of a constant, the gradients of a softmax or a norm are zero.
     above = inputs.normal(f"autograd/{name}/row", result.shape[-1:]).to(dtype).to(device).expand(result.shape)
     grad = partial(torch.autograd.grad, inputs=wholes, allow_unused=True)
     kinds = {"gradient {}": grad(result, grad_outputs=above, retain_graph=True)}
+    turned = inputs.normal(f"autograd/{name}/turned", result.shape[::-1]).to(dtype).to(device)
+    turned = turned.permute([*range(result.dim())][::-1])
+    kinds["gradient {}, of a transposed one"] = grad(result, grad_outputs=turned, retain_graph=True)
+    if any(each.dim() == 4 for each in views):
+        last = function.call(*(_channels_last(x) if x.dim() == 4 else x for x in views))
+        kinds["gradient {}, channels last"] = grad(last, grad_outputs=turned, retain_graph=True)
+    for place in range(len(views)) if len(views) > 1 else ():  # all others are frozen
+        alone = function.call(*(each if i == place else each.detach() for i, each in enumerate(views)))
+        kinds["gradient {} alone" + f", {place}"] = grad(alone, grad_outputs=above, retain_graph=True)
     if function.twice:  # with a graph of their own, gradients are computed by other operators
         kinds["gradient {}, with a graph"] = again = grad(result, grad_outputs=above, create_graph=True)
         if attached := [each for each in again if each is not None and each.requires_grad]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -24,10 +25,10 @@ OPTIMIZERS: Mapping[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     "sgd-nesterov": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
     "sgd-maximize": (torch.optim.SGD, {"lr": 0.1, "maximize": True}),
     "adam": (torch.optim.Adam, {"lr": 0.01, "weight_decay": 0.1}),
-    "adam-amsgrad": (torch.optim.Adam, {"lr": 0.01, "amsgrad": True, "eps": 1e-3}),
+    "adam-amsgrad": (torch.optim.Adam, {"lr": 0.01, "amsgrad": True, "eps": 1e-3, "betas": (0.9, 0.5)}),
     "adam-maximize": (torch.optim.Adam, {"lr": 0.01, "maximize": True}),
     "adamw": (torch.optim.AdamW, {"lr": 0.01, "weight_decay": 0.1}),
-    "adamw-amsgrad": (torch.optim.AdamW, {"lr": 0.01, "amsgrad": True, "maximize": True}),
+    "adamw-amsgrad": (torch.optim.AdamW, {"lr": 0.01, "amsgrad": True, "maximize": True, "betas": (0.9, 0.5)}),
     "adagrad": (torch.optim.Adagrad, {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.01}),
     "adadelta": (torch.optim.Adadelta, {"lr": 0.5, "eps": 1e-3}),
     "adamax": (torch.optim.Adamax, {"lr": 0.01}),
@@ -61,6 +62,7 @@ def _parameters(key: str, device: torch.device, dtype: torch.dtype, shapes: tupl
 
 
 def _set_gradients(parameters: list[T], step: int, *, scale: float = 1.0) -> None:
+    scale *= (1.0, 2.0, 0.5, 0.25)[step % 4]  # larger ones, then smaller ones: what amsgrad keeps are the largest
     for place, each in enumerate(parameters):
         signs = inputs.uniform(f"optimizers/gradient/{place}/{step}", each.shape, low=0.25, high=1.0)
         signs = signs * (1 - 2 * ((place + step // 2) % 2)) * scale
@@ -73,8 +75,11 @@ def _joined(tensors: Sequence[T]) -> T:
     return torch.cat([each.detach().flatten() for each in tensors])
 
 
-def _steps(at: At, name: str, count: int = 1, **how: Any) -> None:
-    """Train two groups with a learning rate that changes; ``how`` is for the device in its dtype."""
+def _steps(at: At, name: str, count: int = 1, late: int = 0, **how: Any) -> None:
+    """Train two groups with a learning rate that changes; ``how`` is for the device in its dtype.
+
+    With ``late`` the second step is that many steps later, as after a checkpoint.
+    """
     kind, settings = OPTIMIZERS[name]
 
     def train(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
@@ -84,6 +89,8 @@ def _steps(at: At, name: str, count: int = 1, **how: Any) -> None:
         for step in range(STEPS):
             _set_gradients(parameters, step)
             optimizer.step()
+            for each in optimizer.state.values() if late and not step else ():
+                each["step"] += late
             for group in optimizer.param_groups:
                 group["lr"] *= 0.75
         states = [optimizer.state.get(each, {}) for each in parameters]
@@ -114,9 +121,12 @@ def _first_steps(at: At, dtypes: tuple[torch.dtype, ...]) -> None:
 def _first_fused_step(at: At) -> None:
     if "fused" not in inspect.signature(torch.optim.SGD).parameters:
         raise NotImplementedError(f"torch {torch.__version__} has no fused SGD; 2.3 has")
-    for dtype in (torch.float32, torch.float16):
-        actual, exact = (_stepped("sgd", "fused", dtype, device) for device in (at.device, CPU))
-        at.same(actual, exact, f"not every element of {dtype} takes its step, or not exactly")
+    ways: tuple[dict[str, Any], ...] = ({}, {"nesterov": False, "dampening": 0.25})
+    for way, maximize, decay in product(ways, (False, True), (0.0, 0.5)):
+        how = {**way, "maximize": maximize, "weight_decay": decay}
+        for dtype in (torch.float32, torch.float16):
+            actual, exact = (_stepped("sgd", "fused", dtype, device, **how) for device in (at.device, CPU))
+            at.same(actual, exact, f"not every element of {dtype} takes its step with {how}, or not exactly")
 
 
 @cache
@@ -128,7 +138,7 @@ def _of_few_bits(count: int, *, is_wide: bool) -> tuple[T, T]:
     return whole.double(), torch.exp2(powers.double()) * (1 - 2 * (whole % 2))
 
 
-def _stepped(name: str, how: str, dtype: torch.dtype, device: torch.device) -> dict[str, T]:
+def _stepped(name: str, how: str, dtype: torch.dtype, device: torch.device, **more: Any) -> dict[str, T]:
     """Return parameters and state after a step; on the CPU it is made in float64, where nothing is rounded."""
     parameters = []
     for size in (1027,) if how == "loop" else (1027, *(3,) * 8):
@@ -137,7 +147,7 @@ def _stepped(name: str, how: str, dtype: torch.dtype, device: torch.device) -> d
         parameters.append(whole.clone().requires_grad_())
         parameters[-1].grad = powers
     way = {} if device == CPU else {"foreach": False} if how == "loop" else {how: True}
-    settings: dict[str, Any] = {"lr": 0.125, **EXACT[name], **way}
+    settings: dict[str, Any] = {"lr": 0.125, **EXACT[name], **way, **more}
     optimizer = OPTIMIZERS[name][0](parameters, **settings)
     optimizer.step()
     states = [optimizer.state[each] for each in parameters]
@@ -240,6 +250,7 @@ def _lists(at: At) -> None:
             def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
                 shapes = tuple((i % 13,) if i % 7 else (3, 1 + i % 5) for i in range(1, count + 1))  # noqa: B023
                 keys = ("lists/a", "lists/b")
+                shapes += ((70001,),) if count == 33 else ()  # noqa: B023
                 a, b = ([each.detach() for each in _parameters(key, device, dtype, shapes)] for key in keys)
                 b = [each.mT.contiguous().mT if each.dim() == 2 and i % 2 else each for i, each in enumerate(b)]
                 return {f"{name} of {count}": _joined(function(a, b))}  # noqa: B023
@@ -283,11 +294,20 @@ def _zeroed(at: At) -> None:
 _WAYS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     *((name, name, {}) for name in OPTIMIZERS),
     *((f"{name}-fused", name, {"fused": True}) for name in FUSED),
+    *((f"{name}-late", name, {"late": 300}) for name in ("adam", "adamw", "nadam")),
+    ("adamw-fused-late", "adamw", {"late": 300, "fused": True}),
     *((f"{name}-loop", name, {"foreach": False}) for name in ("adamw-amsgrad", "sgd")),
     *((f"{name}-lists", name, {"foreach": True, "count": 8}) for name in ("adamw", "sgd", "rmsprop")),
 )
 OF_LISTS: Mapping[str, Row] = {
-    **early({way: partial(_steps, name=name, **how) for way, name, how in _WAYS}, "adamw", "sgd", "adamw-fused"),
+    **early(
+        {way: partial(_steps, name=name, **how) for way, name, how in _WAYS},
+        "adamw",
+        "sgd",
+        "adamw-fused",
+        "adamw-amsgrad",
+        "adamw-fused-late",
+    ),
     "first-steps": (SMOKE, partial(_first_steps, dtypes=(torch.float32, torch.float16))),
     "first-steps-bfloat16": (SMOKE, partial(_first_steps, dtypes=(torch.bfloat16,))),  # which not every chip has
     "first-step-fused-sgd": (STANDARD, _first_fused_step),

@@ -74,9 +74,18 @@ def _attended(inner: nn.Module, x: T) -> T:
     return found
 
 
+def _from_states(inner: nn.Module, x: T) -> T:
+    """Begin with states that are not zero, which are of the inputs."""
+    first = torch.cat([x[:1], x[1:2, :, :1]], -1).tanh()
+    found: T = inner(x, (first, first.flip(1)) if isinstance(inner, nn.LSTM) else first)[0]
+    return found
+
+
 #: Modules and what they are given: a shape, or what makes it.
 MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[[], T]]] = {
     "lstm": (lambda: Recurrent(nn.LSTM(12, 16, batch_first=True)), (3, 9, 12)),
+    "lstm-wide": (lambda: Of(_from_states, nn.LSTM(3, 4)), (33, 130, 3)),
+    "gru-long": (lambda: Of(_from_states, nn.GRU(3, 4)), (150, 2, 3)),
     "lstm-without-bias": (lambda: Recurrent(nn.LSTM(12, 16, bias=False)), (35, 3, 12)),
     "lstm-packed": (lambda: Packed(nn.LSTM(12, 16, batch_first=True)), (3, 9, 12)),
     "gru": (lambda: Recurrent(nn.GRU(12, 16, batch_first=True)), (3, 9, 12)),
@@ -172,6 +181,20 @@ def _statistics(at: At) -> None:
     at.defined(run, accumulation=90)
 
 
+def _renormalized(at: At) -> None:
+    """Rows that are looked up are made no longer than the limit, by the norm that is asked; others stay."""
+
+    def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
+        found: dict[str, T] = {}
+        for norm in (1.0, 2.0, 3.0):
+            weight, places = _x(17, 6).to(dtype).to(device), _places(5, 3, high=15).to(device)
+            found[f"rows, norm {norm}"] = nn.functional.embedding(places, weight, max_norm=1.5, norm_type=norm)
+            found[f"table, norm {norm}"] = weight
+        return found
+
+    at.defined(run, accumulation=6)
+
+
 def _padding_stays(at: At) -> None:
     for index in (0, 16):
         layer = nn.Embedding(17, 6, padding_idx=index).to(at.device)
@@ -202,5 +225,6 @@ PARTS: Mapping[str, Row] = {
     **early({name: partial(_module, name=name) for name in MODULES}, *_AT_SMOKE),
     "running-statistics": (STANDARD, _statistics),
     "padding": (SMOKE, _padding_stays),
+    "embedding-renorm": (SMOKE, _renormalized),
     "all-ignored": (STANDARD, _all_ignored),
 }

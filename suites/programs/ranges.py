@@ -94,6 +94,8 @@ def _duplicates(at: At) -> None:
             "index_select": lambda w: w.index_select(0, index),
             "getitem": lambda w: w[index],
             "gather": lambda w: w.gather(0, wide),
+            "index_select, columns": lambda w: w.mT.index_select(1, index).mT,
+            "getitem, columns": lambda w: w.mT[:, index].mT,
             "expand": lambda w: w[0].expand(4099, 5),
             "repeat": lambda w: w.repeat(600, 1)[:4099],
         }
@@ -102,6 +104,8 @@ def _duplicates(at: At) -> None:
             "index_put": table.index_put((index,), x, accumulate=True),
             "scatter_add": table.scatter_add(0, wide, x),
             "bincount": torch.bincount(index, minlength=9),
+            "index_add, columns": table.mT.index_add(1, index, x.mT),
+            "scatter_add, columns": table.mT.scatter_add(1, wide.mT, x.mT),
             "sum": x.sum(0),
             "sum of int32": (index + 2**30).int().sum(),
         }
@@ -184,6 +188,8 @@ RANGES: Mapping[str, Row] = {
         terms=2049),
     "sum-200000": _over(lambda g: (g(200003, low=0).sum(), g(200003, mean=0.1).mean(), g(3, 200003).sum(-1)),
         terms=200003, level=SMOKE),
+    "sum-apart": _over(lambda g: (g(129, 3, 65, low=0).sum((0, 2)), g(65, 3, 5, 33, low=0).mean((0, 2)), g(33, 5, 65,
+        low=0).var((0, 2))), terms=8385, level=SMOKE),
     "sum-halves": _over(lambda g: (g(70001, low=0, high=0.5).sum(), g(70001, low=0, high=0.5).mean()), F16,
         terms=70001),
     "sum-bfloat16": _over(lambda g: (g(200003, low=0).sum(), g(200003, low=0).mean(), g(4099, 3, low=0).sum(0)), BF16,

@@ -234,12 +234,26 @@ def _classes(device: torch.device) -> Iterator[Finding]:
 
 
 def _wide(device: torch.device) -> Iterator[Finding | str]:
-    for low, high in ((-(2**62), 2**62), (0, 2**63 - 1), (-5, 2**33 + 5), (0, 3 * 2**40), (-(2**31), 2**31)):
+    for low, high in (
+        (-3, 61),
+        (0, 3008),
+        (0, 40000),
+        (5, 60037),
+        (0, 100032),
+        (0, 3 * 2**29),
+        (0, 5 * 2**30),
+        (-(2**62), 2**62),
+        (0, 2**63 - 1),
+        (-5, 2**33 + 5),
+        (0, 3 * 2**40),
+        (-(2**31), 2**31),
+    ):
         x = torch.randint(low, high, (2**18,), device=device).cpu()
         if bool(((x < low) | (x >= high)).any()):
             yield f"randint({low}, {high}) gives numbers outside"
-        cells = ((x.double() - low) / (float(high) - low) * 64).long().clamp(0, 63)
-        yield _even(f"randint({low}, {high})", cells, 64)
+        wide = high - low >= 2**56
+        cells = ((x.double() - low) / (float(high) - low) * 64).long() if wide else (x - low) * 64 // (high - low)
+        yield _even(f"randint({low}, {high})", cells.clamp(0, 63), 64)
         if (high - low) % 64 == 0:
             yield _even(f"the last bits of randint({low}, {high})", x % 64, 64)
 

@@ -14,16 +14,22 @@ from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+from torch import nn
 
 from pytest_ascend.system.programs import give_back, resident_bytes
 
 from .rows import SMOKE, STANDARD, At, Row
-from .state import CALLS
+from .state import CALLS, WITH_NUMBERS
 
 MIB = 2**20
 Calls: TypeAlias = dict[str, Callable[[], object]]
 #: How many times longer than its neighbours a call may take, and the seconds that count as nothing.
 TIMES, NOTHING_S = 20, 2e-4
+#: Calls of one matrix, of all kinds of kernels.
+_ALL: Mapping[str, Callable[[torch.Tensor], object]] = {
+    **CALLS,
+    **{f"{name} with numbers": partial(lambda x, each: each(x, 2), each=each) for name, each in WITH_NUMBERS.items()},
+}
 
 
 def _least_s(at: At, call: Callable[[], object], rounds: int) -> float:
@@ -100,7 +106,68 @@ def _kinds(at: At, *, gaps: bool) -> Calls:
 
     whole = torch.rand(160, 129, device=at.device)
     packed = whole[:, 1::2].contiguous()
-    return {name: call(each, cycle(range(33, 160))) for name, each in CALLS.items()}
+    return {name: call(each, cycle(range(33, 160))) for name, each in _ALL.items()}
+
+
+def _shapes(at: At) -> None:
+    """Along rows and along columns, of one long row, of few, and of many short ones, a call takes about as long."""
+    calls: dict[str, Callable[[torch.Tensor, int], object]] = {
+        **{name: partial(lambda x, dim, name: getattr(x, name)(dim), name=name)
+           for name in ("sum", "mean", "amax", "argmax", "softmax", "log_softmax", "cumsum", "sort", "std")},
+        "topk": lambda x, dim: x.topk(1, dim), "norm": lambda x, dim: torch.linalg.vector_norm(x, dim=dim),
+        "flip": lambda x, dim: x.flip(dim), "roll": lambda x, dim: x.roll(1, dim),
+        "cat": lambda x, dim: torch.cat([x, x], dim), "add": lambda x, dim: x + x.select(dim, 0).unsqueeze(dim),
+        "gather": lambda x, dim: x.gather(dim, torch.zeros_like(x, dtype=torch.int64)),
+    }  # fmt: skip
+    x = torch.rand(2**16, device=at.device)
+    for name, call in calls.items():
+        given = {
+            f"{rows} x {2**16 // rows}, dimension {dim}": (rows, dim) for rows in (1, 16, 256, 4096) for dim in (0, 1)
+        }
+        made = {said: partial(call, x.view(rows, -1), dim) for said, (rows, dim) in given.items()}
+        _alike(at, f"{name} of one size", lambda _: made, rounds=2)  # noqa: B023
+
+
+def _places(at: At) -> None:
+    """Equal, ordered and mixed indices take about as long: of kernels that add in one place, or look it up."""
+    count = 4096
+    x, table = torch.ones(count, 4, device=at.device), torch.ones(count, 4, device=at.device, requires_grad=True)
+    kinds = {
+        "mixed": torch.arange(count) * 1021 % count,
+        "ordered": torch.arange(count),
+        "equal": torch.zeros(count).long(),
+    }
+    there = {name: each.to(at.device) for name, each in kinds.items()}
+    calls: dict[str, Callable[[torch.Tensor], object]] = {
+        "index_add": lambda i: x.index_add(0, i, x), "index_put": lambda i: x.index_put((i,), x, accumulate=True),
+        "scatter_add": lambda i: x.scatter_add(0, i[:, None].expand(count, 4), x),
+        "index_select": lambda i: x.index_select(0, i), "getitem": lambda i: x[i], "bincount": torch.bincount,
+        "embedding backward": lambda i: torch.autograd.grad(F.embedding(i, table), table, x),
+        "sort": torch.sort, "unique": torch.unique,
+    }  # fmt: skip
+    for name, call in calls.items():
+        made = {f"{kind} indices": partial(call, each) for kind, each in there.items()}
+        _alike(at, f"{name} of one size", lambda _: made, rounds=2, times=2 * TIMES)  # noqa: B023
+
+
+def _again_and_again(at: At, calls: int = 240) -> None:
+    """No kind of call takes longer the more there were; nor do they leave memory behind."""
+    x = torch.rand(33, 64, device=at.device)
+    kinds: Calls = {name: partial(each, x) for name, each in _ALL.items()}
+    for call in kinds.values():
+        call()
+    at.wait()
+    before, slower = _held(at), dict[str, str]()
+    for name, call in kinds.items():
+        for _ in range(3):  # other work on the machine may have been in the way
+            took = [_least_s(at, call, calls // 8) for _ in range(8)]
+            slower[name] = f"{name} takes {took[-1] / took[0]:.0f} times as long after {calls} calls"
+            if took[-1] < 3 * took[0] + NOTHING_S:
+                del slower[name]
+                break
+    at.same("; ".join(slower.values()), "", "; ".join(slower.values()))
+    gone = _gone(at, before, calls * len(kinds))
+    at.same(gone, "", gone and f"{calls} calls of each of {len(kinds)} kinds leave {gone}")
 
 
 def _copies(at: At) -> Calls:
@@ -133,6 +200,28 @@ def host_bytes() -> int:
     return resident_bytes()
 
 
+#: Of kinds that are many calls, so many are made at most.
+_FEWER = {"all kinds": 4, "all kinds, of new shapes": 16, "training by AdamW": 32, "training by SGD": 32}
+
+
+def _training(at: At, optimizers: tuple[str, ...]) -> Calls:
+    """Return steps of a network with layers of most kinds, by optimizers with kernels of their own."""
+    found: Calls = {}
+    for name in optimizers:
+        layers = nn.Conv1d(3, 2, 3), nn.BatchNorm1d(2), nn.ReLU(), nn.Flatten(), nn.Linear(14, 4), nn.LayerNorm(4)
+        model = nn.Sequential(*layers, nn.Dropout(0.1)).to(at.device)
+        optimizer = getattr(torch.optim, name)(model.parameters(), lr=1e-3, weight_decay=0.1, foreach=True)
+        found[f"training by {name}"] = partial(_step, model, optimizer, torch.rand(5, 3, 9, device=at.device))
+    return found
+
+
+def _step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
+    torch.autograd.backward(F.cross_entropy(model(x), torch.zeros(len(x), dtype=torch.int64, device=x.device)))
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
 def _soak(at: At, calls: int) -> None:
     """So many calls of each kind leave no memory behind, on the device or the host."""
     x, host = torch.rand(64, 64, device=at.device), torch.ones(4096)
@@ -143,19 +232,22 @@ def _soak(at: At, calls: int) -> None:
         "backward": lambda: torch.autograd.grad((x @ weight).sum(), weight), "nonzero": (x > 0.5).nonzero,
         "random": lambda: torch.rand_like(x), "in place": lambda: x.clone().add_(1), "exp": x.exp,
     }  # fmt: skip
+    kinds |= _training(at, ("AdamW",) if calls < 100 else ("AdamW", "SGD"))
     if at.device.type != "cpu":
-        kinds["event"] = lambda: at.backend.Event().record()
+        kinds["events"] = lambda: [at.backend.Event().record() for _ in range(4)]
         kinds["pinned"] = lambda: host.pin_memory().to(at.device, non_blocking=True)
     for call in [*kinds.values()] * 10:
         call()
     kinds["all kinds"] = lambda: [each(x) for each in CALLS.values()]
     kinds["all kinds"]()
+    sizes = cycle(range(16, 64))
+    kinds["all kinds, of new shapes"] = lambda: [each(x[: next(sizes)]) for each in CALLS.values()]
     at.wait()
     gc.collect()
     for name, call in kinds.items():
         took: list[float] = []
         for _ in range(3):  # other programs may use the card, or the processor: of several looks the best counts
-            wrong = _left_behind(at, name, call, 4 if name == "all kinds" else calls, took)
+            wrong = _left_behind(at, name, call, min(calls, _FEWER.get(name, calls)), took)
             if not wrong:
                 break
         at.same(wrong, "", wrong)
@@ -170,13 +262,19 @@ def _left_behind(at: At, name: str, call: Callable[[], object], calls: int, took
             call()
         at.wait()
         took.append(time.perf_counter() - start)
-    grown, lost, host_grown = (now - then for now, then in zip(_held(at), before, strict=True))
-    limit = 24 * MIB * max(calls, 250) // 1000  # a leak of 64 KiB a call would be 62 MiB after a thousand
     if took[-1] > 3 * took[0] + 0.1:
         return f"of {calls:,} calls of {name} the last quarter takes {took[-1]:.2g} s, the first {took[0]:.2g} s"
+    gone = _gone(at, before, calls)
+    return gone and f"{calls:,} calls of {name} leave {gone}"
+
+
+def _gone(at: At, before: tuple[int, int, int], calls: int) -> str:
+    grown, lost, host_grown = (now - then for now, then in zip(_held(at), before, strict=True))
+    # a leak of 64 KiB a call would be 20 MiB after 320
+    limit = 24 * MIB * min(max(calls, 250), 500) // 1000
     if max(grown, lost) >= MIB // 4:
-        return f"{calls:,} calls of {name} leave {max(grown, lost):,} bytes on the device"
-    return f"{calls:,} calls of {name} leave {host_grown:,} bytes on the host" if host_grown > limit else ""
+        return f"{max(grown, lost):,} bytes on the device"
+    return f"{host_grown:,} bytes on the host" if host_grown > limit else ""
 
 
 def _held(at: At) -> tuple[int, int, int]:
@@ -192,11 +290,12 @@ def _released(at: At) -> None:
     backend: Any = at.backend
     backend.empty_cache()
     before, free = backend.memory_allocated(), backend.mem_get_info()[0]
-    big = torch.empty(64 * MIB, dtype=torch.uint8, device=at.device)
-    taken = backend.memory_allocated() - before
-    at.holds(64 * MIB <= taken <= 66 * MIB, f"a tensor of 64 MiB counts as {taken:,} bytes of memory_allocated()")
-    at.holds(free - backend.mem_get_info()[0] >= 60 * MIB, "a tensor of 64 MiB takes no memory by mem_get_info()")
-    del big
+    for size in (64, 384):
+        big = torch.empty(size * MIB, dtype=torch.uint8, device=at.device)
+        taken, said = backend.memory_allocated() - before, f"a tensor of {size} MiB"
+        at.holds(0 <= taken - size * MIB <= 2 * MIB, f"{said} counts as {taken:,} bytes of memory_allocated()")
+        at.holds(free - backend.mem_get_info()[0] >= (size - 4) * MIB, f"{said} takes no memory by mem_get_info()")
+        del big
     at.holds(backend.memory_allocated() == before, "freeing a tensor does not free what memory_allocated() counts")
     backend.empty_cache()
     for _ in range(20):  # other processes may use the card: of several looks the best counts
@@ -245,12 +344,15 @@ def _peaks(at: At) -> None:
 COSTS: Mapping[str, Row] = {
     "elementwise": (STANDARD, partial(_alike, what="calls that move as much memory", calls=_elementwise, times=40)),
     "small-calls": (SMOKE, _small_calls),
-    "new-shapes": (STANDARD, partial(_alike, what="calls with new shapes", calls=partial(_kinds, gaps=False))),
+    "new-shapes": (SMOKE, partial(_alike, what="calls with new shapes", calls=partial(_kinds, gaps=False))),
+    "shapes": (STANDARD, _shapes),
+    "indices": (SMOKE, _places),
+    "again-and-again": (STANDARD, _again_and_again),
     "gaps": (SMOKE, partial(_alike, what="calls of tensors with gaps", calls=partial(_kinds, gaps=True), rounds=1)),
     "copies": (SMOKE, partial(_alike, what="copies of 16 MiB", calls=_copies, usual_is="within the host")),
     "products": (STANDARD, partial(_alike, what="products of as many terms", calls=_products)),
     "soak-short": (SMOKE, partial(_soak, calls=64)),
-    "soak": (STANDARD, partial(_soak, calls=1000)),
+    "soak": (STANDARD, partial(_soak, calls=320)),
     "release": (SMOKE, _released),
     "peaks": (STANDARD, _peaks),
 }

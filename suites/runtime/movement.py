@@ -53,8 +53,18 @@ def _within(at: At, x: T) -> T:
     return back[5 : 5 + len(x)] if bool((back[:5] == 7).all() and (back[-4:] == 7).all()) else back
 
 
+def _odd(at: At, x: T) -> T:
+    """Copy from an odd place of the host's memory to an odd one of the device's, and back to another of the host's."""
+    there = torch.full((len(x) + 9,), 7, dtype=torch.uint8, device=at.device)
+    there[5 : 5 + len(x)].copy_(torch.cat([x.new_zeros(3), x])[3:])
+    back = torch.full((len(x) + 8,), 7, dtype=torch.uint8)
+    back[7 : 7 + len(x)].copy_(there[5 : 5 + len(x)])
+    return back[7:-1] if bool((back[:7] == 7).all() and back[-1] == 7) else back
+
+
 WAYS: Mapping[str, Callable[[At, T], T]] = {
     "there-and-back": lambda at, x: x.to(at.device).cpu(),
+    "odd-places": _odd,
     "pinned": _pinned,
     "on-the-device": _within,
     "clone": lambda at, x: x.to(at.device).clone().cpu(),
@@ -66,12 +76,16 @@ def _cat(at: At) -> None:
     """Up to 257 tensors at once, along each dimension, some of them empty, views, or of other dtypes."""
     for count in (2, 32, 33, 65, 257):
         parts = [numbered(3 * (i % 5) * 2, i).view(3, i % 5, 2) for i in range(count)]
-        there = [each.to(at.device) for each in parts]
+        there, squares = [each.to(at.device) for each in parts], [*numbered(20 * count, 3).to(at.device).split(20)]
         at.same(torch.cat(there, 1).cpu(), torch.cat(parts, 1), f"cat of {count} tensors along dimension 1")
         found, wanted = (torch.cat([each.transpose(0, 1) for each in some]) for some in (there, parts))
         at.same(found.cpu(), wanted, f"cat of {count} transposed tensors")
         found, wanted = (torch.stack([each[:, :1] for each in some if each.shape[1]], -1) for some in (there, parts))
         at.same(found.cpu(), wanted, f"stack of {count} tensors")
+        for join in (torch.stack, torch.cat):  # of one shape, and laid out in turn by rows and by columns
+            found, wanted = (join([each.view(4, 5) if i % 2 else each.view(5, 4).mT for i, each in enumerate(some)])
+                             for some in (squares, [each.cpu() for each in squares]))  # fmt: skip
+            at.same(found.cpu(), wanted, f"{join.__name__} of {count} tensors, each other one transposed")
         mixed = [each.to((torch.int64, torch.float32, torch.int8)[i % 3]) for i, each in enumerate(parts)]
         found = torch.cat([each.to(at.device) for each in mixed], 1).cpu()
         at.same(found, torch.cat(mixed, 1), f"cat of {count} tensors of int64, float32 and int8")
@@ -130,6 +144,8 @@ OTHER_MOVES: Moves = {
     "flip": lambda x: x.view(16, -1).flip(0, 1),
     "roll": lambda x: x.view(16, -1).roll((3, -5), (0, 1)),
     "gather": lambda x: x.view(16, -1).gather(0, _places(x).view(16, -1) % 16),
+    "gather-narrow": lambda x: x.view(16, -1).gather(0, _places(x).view(16, -1)[:9, :7] % 16),
+    "scatter-narrow": lambda x: x.view(16, -1).scatter(0, _places(x).view(16, -1)[:1, :7] % 16, x.view(64, -1)[:3]),
     "scatter": lambda x: torch.zeros_like(x).scatter(0, _places(x), x),
     "where": lambda x: torch.where(_places(x) % 3 == 0, x, x.flip(0)),
     "pad": lambda x: F.pad(x.view(16, -1), (3, 2)),
@@ -196,7 +212,13 @@ def _casts(at: At) -> None:
     whole = torch.tensor([0, 1, -1, 127, -128, 255, 256, -32768, 65535, *ends])
     parts = torch.tensor([0.0, -0.0, 0.5, -0.5, 0.999, -1.5, 2.5, 100.7, -100.7, 2.0**20 + 0.5, float(2**30), -1e9])
     found, wanted = {}, {}
+    wide = inputs.normal("movement/casts", (4, 1027), std=2.0**20)
     for name, x, kinds in (
+        ("float64, of all digits", wide[0].double() * wide[1].double(), (torch.float32, torch.float16, torch.bfloat16)),
+        ("float64, small", wide[2].double() / wide[3].double() ** 2, (torch.float32, torch.bfloat16, torch.int64)),
+        ("float32, of all digits", wide[0], (torch.float16, torch.bfloat16, torch.int32, torch.int16)),
+        ("int64, of all digits", wide[0].long() * wide[1].long(), (torch.float32, torch.int32)),
+        ("int32, of all digits", (wide[0] * 64).int(), (torch.float32, torch.bfloat16, torch.int8)),
         ("int64", whole, (torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool, torch.float32)),
         ("int32", whole[:12].int(), (torch.int64, torch.int16, torch.int8, torch.uint8, torch.float32, torch.bool)),
         ("float32", parts, (torch.int64, torch.int32, torch.bool, torch.float16, torch.bfloat16)),
@@ -206,6 +228,34 @@ def _casts(at: At) -> None:
             found[f"{name} to {kind}"] = x.repeat(9).to(at.device).to(kind).cpu()
             wanted[f"{name} to {kind}"] = x.repeat(9).to(kind)
     at.same(found, wanted, "a cast gives other numbers than PyTorch defines")
+
+
+#: Ways to put a number into a tensor: into each third place, or everywhere.
+_PUT: Mapping[str, Callable[[T, T, float], T]] = {
+    "masked_fill": lambda x, m, n: x.masked_fill(m, n), "masked_fill_": lambda x, m, n: x.clone().masked_fill_(m, n),
+    "where": lambda x, m, n: torch.where(m, x, n), "fill_": lambda x, _, n: x[:, 1:5].clone().fill_(n),
+    "setitem": lambda x, m, n: x.clone().index_put_((m,), torch.tensor(n, dtype=x.dtype, device=x.device)),
+    "full_like": lambda x, _, n: torch.full_like(x, n), "new_full": lambda x, _, n: x.new_full((3, 5), n),
+    "index_fill": lambda x, _, n: x.index_fill(1, torch.tensor([2, 0], device=x.device), n),
+    "scatter": lambda x, m, n: x.scatter(0, m.long(), n), "pad": lambda x, _, n: F.pad(x, (1, 2), value=n),
+    "tensor": lambda x, _, n: torch.tensor([n, 1.0], dtype=x.dtype, device=x.device),
+}  # fmt: skip
+
+
+def _put(at: At) -> None:
+    """Infinities, NaN, zeros with a sign and the ends of the format are put where they belong, as they are."""
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        ends = torch.finfo(dtype)
+        x = inputs.normal("movement/put", (9, 7)).to(dtype)
+        mask = torch.arange(63).view(9, 7) % 3 == 1
+        for number in (torch.inf, -torch.inf, torch.nan, -0.0, ends.max, ends.min, ends.smallest_normal):
+            found, wanted = (
+                {name: put(each, mask.to(each.device), number).cpu() for name, put in _PUT.items()}
+                for each in (x.to(at.device), x)
+            )
+            kinds = [{name: [each.nan_to_num(3), each.isnan(), each.isinf(), each.signbit() & ~each.isnan()]
+                      for name, each in some.items()} for some in (found, wanted)]  # fmt: skip
+            at.same(kinds[0], kinds[1], f"{number} is not put into a tensor of {dtype} as it is, or elsewhere too")
 
 
 def _large_integers(at: At) -> None:
@@ -242,6 +292,7 @@ MOVEMENT: Mapping[str, Row] = {
     "many-elements": (STANDARD, lambda at: _moved(at, MOVES | OTHER_MOVES, torch.int32, count=2**17)),
     "to-bfloat16": (SMOKE, partial(_ties, dtype=torch.bfloat16)),
     "to-float16": (STANDARD, partial(_ties, dtype=torch.float16)),
-    "casts": (STANDARD, _casts),
+    "casts": (SMOKE, _casts),
+    "special-numbers": (SMOKE, _put),
     "large-integers": (SMOKE, _large_integers),
 }

@@ -126,7 +126,7 @@ def _many(at: At, times: int, names: tuple[str, ...]) -> None:
 
 
 #: Calls with a number beside the tensor, exact for small integers.
-_WITH_NUMBERS: Mapping[str, Callable[[T, int], object]] = {
+WITH_NUMBERS: Mapping[str, Callable[[T, int], object]] = {
     "add": lambda x, n: torch.add(x, x, alpha=n),
     "sub": lambda x, n: torch.sub(x, x.flip(0), alpha=n),
     "mul": lambda x, n: x * (1 + n / 4),
@@ -167,7 +167,7 @@ def _other_arguments(at: At, *, on_cards: bool = False) -> None:
     last = torch.device(at.device.type, at.backend.device_count() - 1) if on_cards and at.device != CPU else at.device
     there = {1: x.to(at.device), 2: x.to(last)}
     where = ", on two cards in turn" if on_cards else ""
-    for name, function in _WITH_NUMBERS.items():
+    for name, function in WITH_NUMBERS.items():
         found, wanted = ([tensors(function(each[n], n))[0].cpu() for n in (1, 2, 1)] for each in (there, {1: x, 2: x}))
         at.same(found, wanted, f"{name}: the result does not follow an argument that changes from call to call{where}")
 
@@ -256,6 +256,8 @@ DATA: Mapping[str, Callable[[At, T], object]] = {
     "multinomial-negative": lambda _, x: torch.multinomial(x[0] * -1, 1),
     "multinomial-nan": lambda _, x: torch.multinomial(x[0] * float("nan"), 1),
     "bernoulli": lambda _, x: torch.bernoulli(x * 1.5),
+    "masked_scatter": lambda _, x: x.clone().masked_scatter_(x > 0, x[0, :2]),
+    "integer-power": lambda at, _: _index(at, 2, 3) ** -1,
     "item-of-nothing": lambda _, x: x[x > 5].max(),
     "repeat_interleave": lambda at, x: x[0].repeat_interleave(_index(at, 1, 1, -1, 1)),
     "bincount": lambda at, _: torch.bincount(_index(at, 1, -1)),
@@ -307,6 +309,9 @@ def _refused(at: At, name: str) -> None:
             at.wait()
             is_refused = False
         at.holds(is_refused, f"{said}: nothing is raised for numbers that PyTorch refuses")
+    for n, form in enumerate(INDEXED.get(name, ()), 1):
+        found, wanted = form(x, right).cpu(), form(x.cpu(), right.cpu())
+        at.same(found, wanted, f"{name}, form {n}: after a call that was refused, one that is not gives another result")
     at.same(x.cpu(), torch.ones(5, x.shape[1]), f"{name}: a call that was refused changed its input")
     at.same(guard.cpu(), numbered(4099), f"{name}: a call that was refused wrote to the memory of another tensor")
     product = torch.full((5, 5), float(x.shape[1]))
@@ -319,9 +324,12 @@ def _out_of_memory(at: At) -> None:
     before = at.backend.memory_allocated()
     free, total = at.backend.mem_get_info()
     for size in (2**50, total + 2**30, free + 2**28):
-        with contextlib.suppress(RuntimeError):  # torch.OutOfMemoryError is one
+        try:
             torch.empty(size, dtype=torch.uint8, device=at.device)
             at.holds(size <= free + 2**28, f"{size:,} bytes were allocated on a device of {total:,}")
+        except RuntimeError as error:  # noqa: PERF203
+            is_named = isinstance(error, torch.cuda.OutOfMemoryError)  # of all devices, and of torch 2.1 too
+            at.holds(is_named, f"that {size:,} bytes are too many is told by a {type(error).__name__}: {error}"[:400])
     at.holds(at.backend.memory_allocated() == before, "memory stays allocated after an out-of-memory error")
     at.same(kept.cpu(), numbered(2**18, 3), "a tensor is changed after an out-of-memory error")
     again = numbered(2**18, 4).to(at.device)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from .rows import SMOKE, STANDARD, At, Row, T, early, numbered
+from .rows import BUSY_S, SMOKE, STANDARD, At, Row, T, early, numbered
 
 COUNT = 4099
 #: Seconds after which an event that does not happen is given up.
@@ -101,23 +101,23 @@ def _blocking_copy(at: At) -> None:
         at.same(found, wanted.get(name, _wanted(number)), f"{name}() does not wait for its stream: it copies too early")
 
 
-def _in_order(at: At) -> None:
-    source, target = _host(), _host()
+def _in_order(at: At, count: int = COUNT, steps: int = 20) -> None:
+    source, target = (torch.full((count,), -1, dtype=torch.int32).pin_memory() for _ in range(2))
     for _ in range(3):
         with _on(at, at.backend.Stream()):
-            x = torch.zeros(COUNT, dtype=torch.int32, device=at.device)
+            x = torch.zeros(count, dtype=torch.int32, device=at.device)
             at.busy()
-            source.copy_(numbered(COUNT, 5))
+            source.copy_(numbered(count, 5))
             x.copy_(source, non_blocking=True)
             y = x * 2
-            for step in range(20):
+            for step in range(steps):
                 y.add_(step).mul_(3).remainder_(0x1000000)
             x.zero_()
             target.copy_(y, non_blocking=True)
             y.fill_(7)
         at.backend.synchronize()
-        wanted = numbered(COUNT, 5) * 2
-        for step in range(20):
+        wanted = numbered(count, 5) * 2
+        for step in range(steps):
             wanted.add_(step).mul_(3).remainder_(0x1000000)
         at.same(target.clone(), wanted, "copies and kernels of one stream are not carried out in their order")
 
@@ -156,6 +156,8 @@ def _across(at: At, way: str) -> None:
             at.busy()
             x.add_(numbered(COUNT, turn).to(at.device) if not turn else 3)
         order(at, first, second)
+        if turn > 1:
+            time.sleep(BUSY_S / 4)  # what follows comes late, to a stream that waits already
         with at.backend.stream(second):
             found.append(x * 2)
         order(at, second, first)
@@ -277,6 +279,7 @@ STREAMS: Mapping[str, Row] = {
     **early({name: partial(_arrives, way=name) for name in _WAITS}, "synchronize", "event-query"),
     "blocking-copy": (SMOKE, _blocking_copy),
     "order": (SMOKE, _in_order),
+    "order-large": (SMOKE, partial(_in_order, count=2**20 + 3, steps=1)),
     **early({name: partial(_across, way=name) for name in _ORDERS}, "wait-stream"),
     "fork-join": (STANDARD, _fork_and_join),
     "record-stream": (SMOKE, _record_stream),
