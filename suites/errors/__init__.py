@@ -178,7 +178,7 @@ def _case(family: str, name: str) -> Case:
     operator, _, what = name.replace("out=", "out").partition(": ")  # -k takes no "="
     subject = f"{operator}.{re.sub(r'[^a-z0-9]+', '-', what.lower()).strip('-')}"
     # On a chip calls with wrong data may break the device: they come last, and only in a full run.
-    level = "full" if family == DATA else "standard"
+    level = "full" if family == DATA else "smoke"
     return Case(suite="errors", subject=subject, property="refused", family=family, level=level)
 
 

@@ -90,16 +90,19 @@ FUNCTIONS: Mapping[str, Function] = {
 }
 
 
-def _leaves(name: str, function: Function, device: torch.device, dtype: torch.dtype) -> tuple[list[T], list[T]]:
+def _leaves(
+    name: str, function: Function, device: torch.device, dtype: torch.dtype, *, whole: bool = False
+) -> tuple[list[T], list[T]]:
     """Return tensors of which views are the inputs, and those views: shifted, and with gaps between columns."""
     wholes, views = [], []
     for place, shape in enumerate(function.shapes):
         values = inputs.normal(f"autograd/{name}/{place}", shape)
         values = values.abs() + 0.25 if function.positive else values
+        values = (values * 2).round() if whole else values
         # No input has the number that fills the memory around views.
-        whole = torch.full((*shape[:-1], shape[-1] * 2 + 3), 77.0, dtype=torch.float32)
-        whole[..., 3 : 3 + 2 * shape[-1] : 2] = values
-        wholes.append(whole.to(dtype).to(device).requires_grad_())
+        around = torch.full((*shape[:-1], shape[-1] * 2 + 3), 77.0, dtype=torch.float32)
+        around[..., 3 : 3 + 2 * shape[-1] : 2] = values
+        wholes.append(around.to(dtype).to(device).requires_grad_())
         views.append(wholes[-1][..., 3 : 3 + 2 * shape[-1] : 2])
     return wholes, views
 
@@ -109,16 +112,22 @@ def _channels_last(x: T) -> T:
     return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
 
 
-def _gradients(name: str, function: Function, device: torch.device, dtype: torch.dtype) -> dict[str, T]:
+def _gradients(
+    name: str, function: Function, device: torch.device, dtype: torch.dtype, *, whole: bool = False
+) -> dict[str, T]:
     """Return the result, and gradients: for an expanded and a transposed one of it, of each input alone, and so on."""
-    wholes, views = _leaves(name, function, device, dtype)
+    wholes, views = _leaves(name, function, device, dtype, whole=whole)
     result = function.call(*views)
+
+    def drawn(key: str, shape: tuple[int, ...]) -> T:
+        made = inputs.normal(f"autograd/{name}/{key}", shape)
+        return ((made * 2).round() if whole else made).to(dtype).to(device)
+
     # Expanded along all dimensions but the last: of a constant, the gradients of a softmax or a norm are zero.
-    above = inputs.normal(f"autograd/{name}/row", result.shape[-1:]).to(dtype).to(device).expand(result.shape)
+    above = drawn("row", result.shape[-1:]).expand(result.shape)
     grad = partial(torch.autograd.grad, inputs=wholes, allow_unused=True)
     kinds = {"gradient {}": grad(result, grad_outputs=above, retain_graph=True)}
-    turned = inputs.normal(f"autograd/{name}/turned", result.shape[::-1]).to(dtype).to(device)
-    turned = turned.permute([*range(result.dim())][::-1])
+    turned = drawn("turned", result.shape[::-1]).permute([*range(result.dim())][::-1])
     kinds["gradient {}, of a transposed one"] = grad(result, grad_outputs=turned, retain_graph=True)
     if any(each.dim() == 4 for each in views):
         last = function.call(*(_channels_last(x) if x.dim() == 4 else x for x in views))
@@ -158,6 +167,22 @@ def _checked(at: At, name: str) -> None:
     at.judge(actual, exact, reference_runs=Samples([run]), name=name, accumulation=64)
 
 
+#: Functions whose gradients are exact for small whole numbers.
+_WHOLE = """mul mul-apart where sum cumsum mm bmm addmm linear conv1d conv2d conv_transpose2d max_pool2d interpolate
+embedding index_select getitem gather scatter_add cat pad views expand dropout"""
+
+
+def _exact(at: At) -> None:
+    functions = {name: FUNCTIONS[name]._replace(twice=False) for name in _WHOLE.split()}
+    found, wanted = (
+        {name: _gradients(name, each, device, torch.float32, whole=True) for name, each in functions.items()}
+        for device in (at.device, CPU)
+    )
+    joined = ({name: torch.cat([x.detach().flatten() for x in each.values()]).cpu() for name, each in some.items()}
+              for some in (found, wanted))  # fmt: skip
+    at.same(*joined, "gradients of whole numbers are not exact")
+
+
 def _accumulated(at: At) -> None:
     weight, frozen = torch.ones(7, 5, device=at.device, requires_grad=True), torch.ones(7, device=at.device)
     x = inputs.integers("autograd/x", (3, 5), low=-3, high=4).float()
@@ -188,9 +213,10 @@ def _in_place(at: At) -> None:
     at.same(run(at.device), run(CPU), "gradients through views that were changed in place are wrong")
 
 
-_AT_SMOKE = ("mul", "tanh", "softmax", "mm", "linear", "layer_norm", "conv2d", "index_select", "cat", "expand")
+_AT_SMOKE = ("mul", "softplus", "softmax", "linear", "layer_norm", "batch_norm", "conv2d", "avg_pool2d-ceil", "expand")
 AUTOGRAD: Mapping[str, Row] = {
     **early({name: partial(_checked, name=name) for name in FUNCTIONS}, *_AT_SMOKE),
+    "exact": (SMOKE, _exact),
     "accumulation": (SMOKE, _accumulated),
     "in-place": (STANDARD, _in_place),
 }

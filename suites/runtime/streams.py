@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from .rows import BUSY_S, SMOKE, STANDARD, At, Row, T, early, numbered
+from .rows import BUSY_S, SMOKE, At, Row, T, numbered
 
 COUNT = 4099
 #: Seconds after which an event that does not happen is given up.
@@ -152,12 +152,13 @@ def _across(at: At, way: str) -> None:
     at.backend.synchronize()
     for turn in range(4):
         first, second = (one, two) if turn % 2 else (two, one)
+        late = (0, 0, 1, 6)[turn]
         with at.backend.stream(first):
-            at.busy()
+            for _ in range(1 + late // 2):
+                at.busy()
             x.add_(numbered(COUNT, turn).to(at.device) if not turn else 3)
         order(at, first, second)
-        if turn > 1:
-            time.sleep(BUSY_S / 4)  # what follows comes late, to a stream that waits already
+        time.sleep(late * BUSY_S / 3)  # what follows comes late, to a stream that waits already
         with at.backend.stream(second):
             found.append(x * 2)
         order(at, second, first)
@@ -276,17 +277,17 @@ def _other_device(at: At) -> None:
 
 
 STREAMS: Mapping[str, Row] = {
-    **early({name: partial(_arrives, way=name) for name in _WAITS}, "synchronize", "event-query"),
+    **{name: (SMOKE, partial(_arrives, way=name)) for name in _WAITS},
     "blocking-copy": (SMOKE, _blocking_copy),
     "order": (SMOKE, _in_order),
     "order-large": (SMOKE, partial(_in_order, count=2**20 + 3, steps=1)),
-    **early({name: partial(_across, way=name) for name in _ORDERS}, "wait-stream"),
-    "fork-join": (STANDARD, _fork_and_join),
+    **{name: (SMOKE, partial(_across, way=name)) for name in _ORDERS},
+    "fork-join": (SMOKE, _fork_and_join),
     "record-stream": (SMOKE, _record_stream),
-    "pinned-memory": (STANDARD, _pinned_again),
-    "source-changed": (STANDARD, _source_changed),
+    "pinned-memory": (SMOKE, _pinned_again),
+    "source-changed": (SMOKE, _source_changed),
     "elapsed-time": (SMOKE, _elapsed),
-    "current-stream": (STANDARD, _of_current),
-    "backward": (STANDARD, _backward),
-    "other-card": (STANDARD, _other_device),
+    "current-stream": (SMOKE, _of_current),
+    "backward": (SMOKE, _backward),
+    "other-card": (SMOKE, _other_device),
 }
