@@ -178,8 +178,11 @@ def _exact(at: At) -> None:
         {name: _gradients(name, each, device, torch.float32, whole=True) for name, each in functions.items()}
         for device in (at.device, CPU)
     )
-    joined = ({name: torch.cat([x.detach().flatten() for x in each.values()]).cpu() for name, each in some.items()}
-              for some in (found, wanted))  # fmt: skip
+    # In another order a sum of opposite numbers may be a zero of the other sign.
+    joined = (
+        {name: torch.cat([x.detach().flatten() for x in each.values()]).cpu() + 0.0 for name, each in some.items()}
+        for some in (found, wanted)
+    )
     at.same(*joined, "gradients of whole numbers are not exact")
 
 

@@ -244,16 +244,19 @@ LISTS: Mapping[str, Callable[[list[T], list[T]], Any]] = {
 
 
 def _lists(at: At) -> None:
-    for count in (1, 33, 259):
+    """Of lists that one kernel takes, with a tensor of several blocks, and of others, laid out in turn."""
+    for count, turned in ((1, False), (33, False), (33, True), (259, False)):
         for name, function in LISTS.items() if count == 33 else [*LISTS.items()][::4]:
 
             def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
                 shapes = tuple((i % 13,) if i % 7 else (3, 1 + i % 5) for i in range(1, count + 1))  # noqa: B023
+                shapes += () if turned or count == 1 else ((70001,),)  # noqa: B023
                 keys = ("lists/a", "lists/b")
-                shapes += ((70001,),) if count == 33 else ()  # noqa: B023
                 a, b = ([each.detach() for each in _parameters(key, device, dtype, shapes)] for key in keys)
-                b = [each.mT.contiguous().mT if each.dim() == 2 and i % 2 else each for i, each in enumerate(b)]
-                return {f"{name} of {count}": _joined(function(a, b))}  # noqa: B023
+                if turned:  # noqa: B023
+                    b = [each.mT.contiguous().mT if each.dim() == 2 and i % 2 else each for i, each in enumerate(b)]
+                said = f"{name} of {count}, laid out in turn" if turned else f"{name} of {count}"  # noqa: B023
+                return {said: _joined(function(a, b))}  # noqa: B023
 
             at.defined(run, accumulation=16)
 
