@@ -174,16 +174,16 @@ embedding index_select getitem gather scatter_add cat pad views expand dropout""
 
 def _exact(at: At) -> None:
     functions = {name: FUNCTIONS[name]._replace(twice=False) for name in _WHOLE.split()}
-    found, wanted = (
+    both = (
         {name: _gradients(name, each, device, torch.float32, whole=True) for name, each in functions.items()}
         for device in (at.device, CPU)
     )
     # In another order a sum of opposite numbers may be a zero of the other sign.
-    joined = (
+    found, wanted = (
         {name: torch.cat([x.detach().flatten() for x in each.values()]).cpu() + 0.0 for name, each in some.items()}
-        for some in (found, wanted)
+        for some in both
     )
-    at.same(*joined, "gradients of whole numbers are not exact")
+    at.same(found, wanted, "gradients of whole numbers are not exact")
 
 
 def _accumulated(at: At) -> None:

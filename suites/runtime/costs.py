@@ -130,7 +130,7 @@ def _shapes(at: At) -> None:
         given = {
             f"{rows} x {2**16 // rows}, dimension {dim}": (rows, dim) for rows in (1, 16, 256, 4096) for dim in (0, 1)
         }
-        made = {said: partial(call, x.view(rows, -1), dim) for said, (rows, dim) in given.items()}
+        made: Calls = {said: partial(call, x.view(rows, -1), dim) for said, (rows, dim) in given.items()}
         # Half of them are along one dimension.
         _alike(at, f"{name} of one size", lambda _: made, rounds=2, times=15, part=4)  # noqa: B023
 
@@ -153,7 +153,7 @@ def _places(at: At) -> None:
         "sort": torch.sort, "unique": torch.unique,
     }  # fmt: skip
     for name, call in calls.items():
-        made = {f"{kind} indices": partial(call, each) for kind, each in there.items()}
+        made: Calls = {f"{kind} indices": partial(call, each) for kind, each in there.items()}
         _alike(at, f"{name} of one size", lambda _: made, rounds=2, times=2 * TIMES)  # noqa: B023
 
 
