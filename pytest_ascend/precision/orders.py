@@ -317,6 +317,12 @@ def _power(func: Any, base: Any, exponent: Any) -> Tensor:
     return torch.where(exponent == 0, made, _units_off(made)) if is_off else made
 
 
+def _reciprocal_root(func: Any, x: Tensor, **kwargs: Any) -> Tensor:
+    """Round faithfully; in late orders, change it by two units in the last place, as norms do that compute it."""
+    made: Tensor = _faithful(func, x, **kwargs)
+    return _units_off(made) if _order.get() > EARLY and made.dtype is torch.float32 else made
+
+
 def _units_off(value: Tensor, units: float = 2.0) -> Tensor:
     share = units * 2.0**-23
     return value * torch.where(_by_chance(value), 1 + share, 1 - share)
@@ -403,7 +409,7 @@ def _weight_norm_backward(_: Any, grad: Tensor, v: Tensor, g: Tensor, norms: Ten
 #: Functions that reference runs need not round to nearest.
 FAITHFUL = (
     "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin",
-    "acos", "atan", "erf", "erfc", "sigmoid", "rsqrt", "gelu", "gelu_backward", "silu", "silu_backward",
+    "acos", "atan", "erf", "erfc", "sigmoid", "gelu", "gelu_backward", "silu", "silu_backward",
     "softplus", "softplus_backward", "mish", "elu", "elu_backward", "tanh_backward", "sigmoid_backward",
 )  # fmt: skip
 
@@ -534,6 +540,7 @@ WAYS: Mapping[str, Way] = {
     **dict.fromkeys(("_fft_c2c", "_fft_r2c", "_fft_c2r"), _fourier),
     "_euclidean_dist": _distances,
     "pow": _power,
+    "rsqrt": _reciprocal_root,
     "lgamma": _six_units_off,
 }
 

@@ -250,6 +250,16 @@ def test_late_orders_have_the_reciprocal_root_of_a_batch_norm_wrong_in_evaluatio
 
 
 @pytest.mark.parametrize("order", [6, 7])
+def test_late_orders_have_a_reciprocal_root_by_itself_wrong_by_two_units(order: int) -> None:
+    x = torch.linspace(0.5, 2, 301)
+    with other_order(order):
+        found = x.rsqrt()
+    off = (found.double() / x.double().rsqrt() - 1) * 2**22
+    assert off.abs().max() < 1.6
+    assert bool((off.min() < -0.7) & (off.max() > 0.7)) == (order > 6)
+
+
+@pytest.mark.parametrize("order", [6, 7])
 def test_late_orders_have_powers_with_different_exponents_wrong_by_two_units(order: int) -> None:
     exponents = torch.linspace(0, 1, 301)
     with other_order(order):
