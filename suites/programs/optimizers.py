@@ -75,31 +75,52 @@ def _joined(tensors: Sequence[T]) -> T:
     return torch.cat([each.detach().flatten() for each in tensors])
 
 
-def _steps(at: At, name: str, count: int = 1, late: int = 0, **how: Any) -> None:
+def _trained(
+    name: str, device: torch.device, dtype: torch.dtype, shapes: tuple[Any, ...] = SHAPES, late: int = 0, **how: Any
+) -> dict[str, T]:
     """Train two groups with a learning rate that changes; ``how`` is for the device in its dtype.
 
     With ``late`` the second step is that many steps later, as after a checkpoint.
     """
     kind, settings = OPTIMIZERS[name]
+    parameters = _parameters(name, device, dtype, shapes)
+    groups = [{"params": parameters[::2]}, {"params": parameters[1::2], "lr": settings["lr"] / 4}]
+    optimizer = kind(groups, **settings, **({"foreach": False} if device.type == "cpu" else how))
+    for step in range(STEPS):
+        _set_gradients(parameters, step)
+        optimizer.step()
+        for each in optimizer.state.values() if late and not step else ():
+            each["step"] += late
+        for group in optimizer.param_groups:
+            group["lr"] *= 0.75
+    states = [optimizer.state.get(each, {}) for each in parameters]
+    found = {"parameters": _joined(parameters)}
+    for key in sorted({key for each in states for key in each}):
+        found[key] = _joined([torch.as_tensor(each[key]).to(dtype).to(device) for each in states if key in each])
+    return found
 
-    def train(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-        parameters = _parameters(name, device, dtype, SHAPES * count)
-        groups = [{"params": parameters[::2]}, {"params": parameters[1::2], "lr": settings["lr"] / 4}]
-        optimizer = kind(groups, **settings, **({"foreach": False} if device.type == "cpu" else how))
-        for step in range(STEPS):
-            _set_gradients(parameters, step)
-            optimizer.step()
-            for each in optimizer.state.values() if late and not step else ():
-                each["step"] += late
-            for group in optimizer.param_groups:
-                group["lr"] *= 0.75
-        states = [optimizer.state.get(each, {}) for each in parameters]
-        found = {"parameters": _joined(parameters)}
-        for key in sorted({key for each in states for key in each}):
-            found[key] = _joined([torch.as_tensor(each[key]).to(dtype).to(device) for each in states if key in each])
+
+def _steps(at: At, name: str, count: int = 1, **how: Any) -> None:
+    at.defined(partial(_trained, name, shapes=SHAPES * count, **how), accumulation=16, scale=1.0)
+
+
+def _together(at: At) -> None:
+    """All optimizers and functions of lists in one comparison, with few parameters."""
+
+    def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
+        few = SHAPES[2:6] * 5  # so many that some devices need a second call
+        ways: dict[str, dict[str, Any]] = {name: {} for name in OPTIMIZERS}
+        ways |= {f"{name}, fused": {"fused": True} for name in FUSED[1:]}
+        found = dict[str, T]()
+        for way, how in ways.items():
+            trained = _trained(way.partition(",")[0], device, dtype, shapes=few, **how)
+            found |= {f"{way}: {key}": each for key, each in trained.items()}
+        for name, function in LISTS.items():
+            a, b = ([x.detach() for x in _parameters(key, device, dtype, few)] for key in ("lists/a", "lists/b"))
+            found[name] = _joined(function(a, b))
         return found
 
-    at.defined(train, accumulation=16, scale=1.0)
+    at.defined(run, accumulation=16, scale=1.0)
 
 
 def _first_steps(at: At, dtypes: tuple[torch.dtype, ...]) -> None:
@@ -306,14 +327,12 @@ OF_LISTS: Mapping[str, Row] = {
     **early(
         {way: partial(_steps, name=name, **how) for way, name, how in _WAYS},
         "adamw",
-        "sgd",
-        "adamw-fused",
-        "adamw-amsgrad",
         "adamw-fused-late",
     ),
+    "together": (SMOKE, _together),
     "first-steps": (SMOKE, partial(_first_steps, dtypes=(torch.float32, torch.float16))),
     "first-steps-bfloat16": (SMOKE, partial(_first_steps, dtypes=(torch.bfloat16,))),  # which not every chip has
-    "first-step-fused-sgd": (STANDARD, _first_fused_step),
+    "first-step-fused-sgd": (SMOKE, _first_fused_step),
     "scale": (SMOKE, _grown),
     "scaler": (SMOKE, _skipped),
     "fused-scaler": (STANDARD, _fused_skip),
