@@ -63,6 +63,9 @@ FUNCTIONS: Mapping[str, Function] = {
     "layer_norm": Function(lambda x, w, b: F.layer_norm(x, (33,), w, b), ((67, 33), (33,), (33,))),
     "group_norm": Function(lambda x, w: F.group_norm(x, 2, w), (_IMAGE, (4,)), twice=False),
     "batch_norm": Function(lambda x, w: F.batch_norm(x, None, None, w, training=True), (_IMAGE, (4,)), twice=False),
+    "batch_norm-evaluated": Function(
+        lambda x, w: F.batch_norm(x, w.detach(), w.detach().abs() + 1, w, training=False), (_IMAGE, (4,)), twice=False
+    ),
     "avg_pool2d": Function(lambda x: F.avg_pool2d(x, 3, 2, 1), (_IMAGE,), twice=False),
     "avg_pool2d-ceil": Function(lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True), (_IMAGE,), twice=False),
     "max_pool2d": Function(lambda x: F.max_pool2d(x, 3, 1, 1), (_IMAGE,), twice=False),
@@ -107,6 +110,10 @@ def _leaves(
     return wholes, views
 
 
+#: Those that add up to a constant: their gradients for a gradient of one number are zero, but for rounding.
+_OF_CONSTANTS = ("softmax", "log_softmax", "logsumexp", "layer_norm", "group_norm", "batch_norm")
+
+
 def _channels_last(x: T) -> T:
     """Return a copy whose channels lie innermost: by permuting, since torch_npu makes none by its memory format."""
     return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
@@ -135,6 +142,8 @@ def _gradients(
     for place in range(len(views)) if len(views) > 1 else ():  # all others are frozen
         alone = function.call(*(each if i == place else each.detach() for i, each in enumerate(views)))
         kinds["gradient {} alone" + f", {place}"] = grad(alone, grad_outputs=above, retain_graph=True)
+    if whole or name not in _OF_CONSTANTS:
+        kinds["gradient {}, of a sum"] = grad(result.sum(), retain_graph=True)  # one number, expanded
     if function.twice:  # with a graph of their own, gradients are computed by other operators
         kinds["gradient {}, with a graph"] = again = grad(result, grad_outputs=above, create_graph=True)
         if attached := [each for each in again if each is not None and each.requires_grad]:
@@ -210,6 +219,17 @@ def _accumulated(at: At) -> None:
     at.holds(frozen.grad is None, "a tensor that asks for no gradient has one")
 
 
+def _dropped(at: At) -> None:
+    """What is dropped has no gradient, and what is kept has its own, in whatever order the tensor lies in memory."""
+    ones = torch.ones(4, 6, 5, 7, device=at.device)
+    views = {"plain": ones, "transposed": ones.mT, "channels last": _channels_last(ones), "stepped": ones[..., ::2]}
+    for name, view in views.items():
+        x = view.detach().requires_grad_()
+        found = F.dropout(x, 0.5)
+        (grad,) = torch.autograd.grad(found.sum(), x)
+        at.same(grad.cpu(), found.detach().cpu(), f"{name}: dropout's gradient has another mask than its result")
+
+
 def _in_place(at: At) -> None:
     def run(device: torch.device) -> list[T]:
         seen: list[T] = []
@@ -232,5 +252,6 @@ AUTOGRAD: Mapping[str, Row] = {
     "exact": (SMOKE, _exact),
     "together": (SMOKE, _together),
     "accumulation": (SMOKE, _accumulated),
+    "dropout-mask": (SMOKE, _dropped),
     "in-place": (STANDARD, _in_place),
 }

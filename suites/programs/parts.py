@@ -75,6 +75,13 @@ def _attended(inner: nn.Module, x: T) -> T:
     return found
 
 
+def _masked(inner: nn.Module, x: T) -> T:
+    """Attend with a mask for each batch and head."""
+    heads = inner(x).view(3, 9, 2, 8).transpose(1, 2)
+    mask = (_x(3, 2, 9, 9) > 0).to(x.device) | torch.eye(9, dtype=torch.bool, device=x.device)
+    return nn.functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask)
+
+
 def _from_states(inner: nn.Module, x: T) -> T:
     """Begin with states that are not zero, which are of the inputs."""
     first = torch.cat([x[:1], x[1:2, :, :1]], -1).tanh()
@@ -96,6 +103,7 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[
     "gru-cell": (lambda: Of(lambda m, x: m(x, m(x)), nn.GRUCell(12, 16)), (5, 12)),
     "lstm-cell": (lambda: Of(lambda m, x: m(x, m(x))[1], nn.LSTMCell(12, 16)), (5, 12)),
     "attention": (lambda: Of(_attended, nn.MultiheadAttention(16, 4, batch_first=True)), (3, 9, 16)),
+    "attention-masks": (lambda: Of(_masked, nn.Linear(16, 16)), (3, 9, 16)),
     "encoder-layer": (lambda: nn.TransformerEncoderLayer(16, 4, 32, 0.0, batch_first=True, norm_first=True),
         (3, 9, 16)),
     "embedding": (lambda: nn.Embedding(17, 6, padding_idx=0), lambda: _places(5, 9, high=3)),
@@ -167,13 +175,17 @@ def _module(at: At, name: str) -> None:
     at.judge.module(*_made(name))
 
 
+#: Modules that not every chip has, or that are known to deviate.
+_APART = ("lstm-packed", "lstm-cell", "gru", "gru-stacked", "gru-long")
+
+
 def _together(at: At) -> None:
     """All modules, without the search for the layer that is wrong: results, and gradients in one tensor."""
 
     def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
         found: dict[str, T] = {}
         for name in MODULES:
-            if name == "lstm-packed":  # a known deviation
+            if name in _APART:
                 continue
             model, x = _made(name)
             model, x = model.to(device, dtype), x.to(device, dtype if x.is_floating_point() else None)
@@ -186,6 +198,18 @@ def _together(at: At) -> None:
         return found
 
     at.defined(run, accumulation=128)
+
+
+def _packed(at: At) -> None:
+    """Results, not gradients, of sequences of several lengths."""
+
+    def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
+        model, x = _made("lstm-packed")
+        with torch.no_grad():
+            made = model.to(device, dtype)(x.to(device, dtype))
+        return {f"result {i}": each for i, each in enumerate(made)}
+
+    at.defined(run, accumulation=64)
 
 
 def _statistics(at: At) -> None:
@@ -247,9 +271,10 @@ def _all_ignored(at: At) -> None:
         at.same(grad.cpu(), torch.zeros(5, 4), "a target that is ignored gives a gradient")
 
 
-_AT_SMOKE = ("lstm", "layer_norm-small-eps", "attention")
+_AT_SMOKE = ("lstm", "gru", "layer_norm-small-eps", "attention")
 PARTS: Mapping[str, Row] = {
     **early({name: partial(_module, name=name) for name in MODULES}, *_AT_SMOKE),
+    "lstm-packed-forward": (SMOKE, _packed),
     "together": (SMOKE, _together),
     "running-statistics": (SMOKE, _statistics),
     "padding": (SMOKE, _padding_stays),

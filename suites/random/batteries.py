@@ -153,6 +153,32 @@ def _calls(device: torch.device, count: int) -> Iterator[Finding | str]:
                 yield _correlation(f"{name}: correlation of calls {j} and {i}, shifted", x[i][1:], x[j][:-1])
 
 
+def _small_calls(device: torch.device) -> Iterator[str]:
+    """Draw few numbers many times: no two calls give the same, and attention drops as it says."""
+    kinds: Mapping[str, Callable[[], T]] = {
+        "rand": lambda: torch.rand(3, device=device), "randn": lambda: torch.randn(3, device=device),
+        "randint": lambda: torch.randint(2**30, (3,), device=device),
+        "randperm": lambda: torch.randperm(40, device=device),
+        "bernoulli_": lambda: torch.empty(64, device=device).bernoulli_(),
+        "dropout": lambda: F.dropout(torch.ones(64, device=device)),
+        "exponential_": lambda: torch.empty(3, device=device).exponential_(),
+    }  # fmt: skip
+    for name, draw in kinds.items():
+        drawn = torch.stack([draw() for _ in range(300)]).cpu().double()
+        if alike := len(drawn) - len(torch.unique(drawn, dim=0)):
+            yield f"{name}: of 300 small calls, {alike} give what another one gave"
+
+
+def _attention(device: torch.device) -> Iterator[Finding | str]:
+    """Drop weights of attention: with equal weights and the identity as values, they are the result."""
+    zeros, values = torch.zeros(4, 8, 64, 64, device=device), torch.eye(64, device=device).expand(4, 8, 64, 64)
+    found = F.scaled_dot_product_attention(zeros, zeros, values, dropout_p=0.25).cpu()
+    kept = found[found != 0]
+    if not bool(((kept * 48 - 1).abs() < 1e-2).all()):
+        yield "attention: weights that are kept are not divided by their share"
+    yield _share("attention: dropout of 1/4", (found == 0).flatten(), 0.25)
+
+
 def _probabilities(device: torch.device) -> Iterator[Finding]:
     ones = torch.ones(2**21, device=device)
     for p in (25.5 / 256, 0.5 + 0.5 / 256, 1 - 7.5 / 256, 1e-4, 1 - 1e-4):
@@ -279,6 +305,8 @@ BATTERIES: Mapping[str, tuple[str, Row]] = {
     "calls-and-seeds": ("smoke", partial(_calls, count=2**14)),
     "more-calls-and-seeds": ("standard", partial(_calls, count=2**18)),
     "one-call": ("smoke", _one_call),
+    "small-calls": ("smoke", _small_calls),
+    "attention": ("smoke", _attention),
     "sure-events": ("smoke", _sure),
     "probabilities": ("standard", _probabilities),
     "classes": ("standard", _classes),

@@ -143,6 +143,7 @@ MOVES: Moves = {
     "getitem": lambda x: x.view(16, -1)[torch.arange(15, -1, -1, device=x.device)],
     "copy_": lambda x: x.new_zeros(16, len(x) // 16).mT.copy_(x.view(-1, 16)),
 }
+_OF_COMPLEX = ("clone", "transposed", "permuted", "stepped", "expanded", "copy_")
 OTHER_MOVES: Moves = {
     "flip": lambda x: x.view(16, -1).flip(0, 1),
     "roll": lambda x: x.view(16, -1).roll((3, -5), (0, 1)),
@@ -156,6 +157,8 @@ OTHER_MOVES: Moves = {
     "repeat_interleave": lambda x: x[:64].repeat_interleave(3),
     "tril": lambda x: x.view(32, -1).tril(-1),
     "masked_select": lambda x: x.masked_select(_places(x) % 3 == 0),
+    "getitem-mask-transposed": lambda x: x.view(16, -1).mT[(_places(x) % 3 == 0).view(16, -1).mT],
+    "nonzero-transposed": lambda x: (_places(x) % 3 == 0).view(16, -1).mT.nonzero().to(x.dtype),
     "getitem-mask": lambda x: x[_places(x) % 3 == 0],
     "setitem": lambda x: torch.zeros_like(x).index_put((_places(x),), x),
     "fill_": _overwritten,
@@ -225,6 +228,7 @@ def _casts(at: At) -> None:
         ("int64", whole, (torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool, torch.float32)),
         ("int32", whole[:12].int(), (torch.int64, torch.int16, torch.int8, torch.uint8, torch.float32, torch.bool)),
         ("float32", parts, (torch.int64, torch.int32, torch.bool, torch.float16, torch.bfloat16)),
+        ("float32, not finite", torch.tensor([torch.nan, torch.inf, -torch.inf, 1e-45]), (torch.bool, torch.float16)),
         ("float16", parts[:9].half(), (torch.int64, torch.int32, torch.bool, torch.float32, torch.bfloat16)),
     ):
         for kind in kinds:
@@ -277,6 +281,7 @@ def _large_integers(at: At) -> None:
         "where": lambda y: torch.where(y > 0, y, -y), "clamp": lambda y: y.clamp(-(2**53) - 1, 2**62),
         "maximum": lambda y: torch.maximum(y, y.flip(0)), "masked_fill": lambda y: y.masked_fill(y < 0, 2**53 + 1),
         "floor": lambda y: torch.div(y, 3, rounding_mode="floor"), "remainder": lambda y: y % 1000,
+        "pow": lambda y: (y % 10) ** 17,
         "bitwise": lambda y: (y | y.roll(1)) ^ y.flip(0),
         "index_add": lambda y: y[:9].index_add(0, torch.arange(9, device=y.device), y[9:18]),
         "arange": lambda y: torch.arange(2**53 - 3, 2**53 + 6, device=y.device),
@@ -292,6 +297,7 @@ MOVEMENT: Mapping[str, Row] = {
     "cat": (SMOKE, _cat),
     "layouts": (SMOKE, _layouts),
     "bits": (SMOKE, lambda at: _moved(at, MOVES, bits=True)),
+    "complex": (SMOKE, lambda at: _moved(at, {name: MOVES[name] for name in _OF_COMPLEX}, torch.complex64, bits=True)),
     "elements": (STANDARD, lambda at: _moved(at, OTHER_MOVES)),
     "elements-first": (SMOKE, lambda at: _moved(at, OTHER_MOVES, torch.float32)),
     "many-elements": (STANDARD, lambda at: _moved(at, MOVES | OTHER_MOVES, torch.int32, count=2**17)),

@@ -166,6 +166,44 @@ def _across(at: At, way: str) -> None:
     at.same([each.cpu() for each in found], [(numbered(COUNT) + 3 * i) * 2 for i in range(4)], cause)
 
 
+def _many_waits(at: At) -> None:
+    """Several streams wait for one event, and one stream for several events of which the last is over at once."""
+    busy, idle, *others = (at.backend.Stream() for _ in range(5))
+    x, found = torch.zeros(COUNT, dtype=torch.int32, device=at.device), []
+    at.backend.synchronize()
+    event, over = at.backend.Event(), at.backend.Event()
+    with at.backend.stream(busy):
+        at.busy()
+        x.add_(1)
+        event.record(busy)
+    over.record(idle)
+    for stream in others:
+        stream.wait_event(event)
+        stream.wait_event(over)
+    for stream in others:
+        with at.backend.stream(stream):
+            found.append(x * 2)
+    at.backend.synchronize()
+    cause = "of several streams that wait for one event, or several events that one waits for, not all count"
+    at.same([each.cpu() for each in found], [torch.full((COUNT,), 2, dtype=torch.int32)] * 3, cause)
+
+
+def _deep(at: At) -> None:
+    """Hundreds of tasks wait in a stream: all of them are carried out, and an event behind them is over after them."""
+    stream, event, target = at.backend.Stream(), at.backend.Event(), _host()
+    x = torch.zeros(COUNT, dtype=torch.int32, device=at.device)
+    stream.wait_stream(at.backend.current_stream())
+    with at.backend.stream(stream):
+        at.busy()
+        for _ in range(600):
+            x.add_(1)
+        target.copy_(x, non_blocking=True)
+        event.record(stream)
+    event.synchronize()
+    at.same(target.clone(), torch.full((COUNT,), 600, dtype=torch.int32), "of 600 tasks in a stream, not all are over")
+    at.backend.synchronize()
+
+
 def _fork_and_join(at: At) -> None:
     whole = torch.zeros(8, COUNT, dtype=torch.int32, device=at.device)
     streams = [at.backend.Stream() for _ in range(8)]
@@ -227,6 +265,8 @@ def _source_changed(at: At) -> None:
 def _elapsed(at: At) -> None:
     """Two events measure what lies between them: no more than the host's clock, and more for more work."""
     ends = [at.backend.Event(enable_timing=True) for _ in range(4)]
+    for each in ends:  # an event that is recorded again has the later time
+        each.record()
     at.busy()
     at.backend.synchronize()
     start = time.perf_counter()
@@ -282,6 +322,8 @@ STREAMS: Mapping[str, Row] = {
     "order": (SMOKE, _in_order),
     "order-large": (SMOKE, partial(_in_order, count=2**20 + 3, steps=1)),
     **{name: (SMOKE, partial(_across, way=name)) for name in _ORDERS},
+    "many-waits": (SMOKE, _many_waits),
+    "deep": (SMOKE, _deep),
     "fork-join": (SMOKE, _fork_and_join),
     "record-stream": (SMOKE, _record_stream),
     "pinned-memory": (SMOKE, _pinned_again),
