@@ -315,7 +315,7 @@ def _released(at: At) -> None:
         at.holds(free - backend.mem_get_info()[0] >= (size - 4) * MIB, f"{said} takes no memory by mem_get_info()")
         del big
     at.holds(backend.memory_allocated() == before, "freeing a tensor does not free what memory_allocated() counts")
-    small = [torch.empty(MIB, dtype=torch.uint8, device=at.device) for _ in range(64)]
+    small = [torch.empty(MIB // 2, dtype=torch.uint8, device=at.device) for _ in range(128)]
     del small
     backend.empty_cache()
     for _ in range(20):  # other processes may use the card: of several looks the best counts
