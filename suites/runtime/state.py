@@ -278,7 +278,8 @@ def _correct(at: At) -> None:
         found, columns = {}, x.mT.contiguous().mT
         for name in (name for name in CALLS if name not in left_out):
             found[f"{name}, call 1"] = tensors(CALLS[name](x))[0]
-            CALLS[name](x.half())
+            if device.type != "cpu":  # which has no half precision in torch 2.1
+                CALLS[name](x.half())
             found[f"{name}, stored by columns"] = tensors(CALLS[name](columns))[0]
             found[f"{name}, call 2"] = tensors(CALLS[name](x))[0]
             for count in (61, 57) if name != "cross_entropy" else ():
@@ -407,7 +408,9 @@ def _out_of_memory(at: At) -> None:
     at.holds(torch.empty(size, dtype=torch.uint8, device=at.device).numel() == size, "no memory can be had any more")
 
 
+#: Computed on the host by some versions of torch_npu: nothing for the smallest level.
+_LATER = ("cholesky",)
 REFUSALS: Mapping[str, Row] = {
     "out-of-memory": (SMOKE, _out_of_memory),
-    **{name: (SMOKE, partial(_refused, name=name)) for name in (*INDEXED, *DATA)},
+    **{name: (STANDARD if name in _LATER else SMOKE, partial(_refused, name=name)) for name in (*INDEXED, *DATA)},
 }
