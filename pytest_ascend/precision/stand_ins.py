@@ -219,8 +219,8 @@ class without_float64(TorchFunctionMode):  # noqa: N801 - as torch.no_grad
         return func(*args, **kwargs)
 
 
-#: Products. Attention is none of them: its kernels round inside, as those of chips do.
-_PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward"}
+#: Products, beside convolutions. Attention is none of them: its kernels round inside, as those of chips do.
+_PRODUCTS = {"mm", "addmm", "bmm", "baddbmm"}
 
 
 class products_in_float32(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
@@ -236,12 +236,11 @@ class products_in_float32(EagerDispatchMode):  # noqa: N801 - as torch.no_grad
         name = str(getattr(function, "overloadpacket", "")).removeprefix("aten.")
         if name == "native_batch_norm_backward":  # torch's kernel misreads one sample whose channels come last
             args = [*(each.contiguous() for each in args[:2]), *args[2:]]
-        wide: Collection[torch.dtype] = slow_dtypes() if name in _PRODUCTS else ()
-        wide = HALF if "convolution" in name else wide
-        dtype = next((each.dtype for each in args if _is_of(wide, each)), None)
+        of: Collection[torch.dtype] = slow_dtypes() if name in _PRODUCTS else HALF if "convolution" in name else ()
+        dtype = next((each.dtype for each in args if _is_of(of, each)), None) if of else None
         if dtype is None:
             return function(*args, **kwargs)
-        args, kwargs = tree_map(lambda each: each.float() if _is_of(wide, each) else each, (args, dict(kwargs)))
+        args, kwargs = tree_map(lambda each: each.float() if _is_of(of, each) else each, (args, dict(kwargs)))
         made = function(*args, **kwargs)
         return tree_map(lambda each: each.to(dtype) if isinstance(each, Tensor) else each, made)
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 from pytest_ascend.precision import Samples
 from pytest_ascend.run import inputs
 
-from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T, early, fetched
+from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T, early, fetched, joined
 
 
 class Function(NamedTuple):
@@ -142,7 +142,7 @@ def _gradients(
     # All others are frozen, which torch_npu 2.1 refuses for convolutions of one dimension.
     for place in range(len(views)) if len(views) > 1 and name != "conv1d" else ():
         alone = function.call(*(each if i == place else each.detach() for i, each in enumerate(views)))
-        kinds["gradient {} alone" + f", {place}"] = grad(alone, grad_outputs=above, retain_graph=True)
+        kinds[f"gradient {{}} alone, {place}"] = grad(alone, grad_outputs=above, retain_graph=True)
     if whole or name not in _OF_CONSTANTS:
         kinds["gradient {}, of a sum"] = grad(result.sum(), retain_graph=True)  # one number, expanded
     if function.twice:  # with a graph of their own, gradients are computed by other operators
@@ -189,10 +189,7 @@ def _exact(at: At) -> None:
         for device in (at.device, CPU)
     )
     # In another order a sum of opposite numbers may be a zero of the other sign.
-    found, wanted = (
-        {name: torch.cat([x.detach().flatten() for x in each.values()]).cpu() + 0.0 for name, each in some.items()}
-        for some in both
-    )
+    found, wanted = ({name: joined(each.values()).cpu() + 0.0 for name, each in some.items()} for some in both)
     at.same(found, wanted, "gradients of whole numbers are not exact")
 
 
@@ -201,7 +198,7 @@ def _together(at: At) -> None:
 
     def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
         made = {name: _gradients(name, each, device, dtype) for name, each in FUNCTIONS.items()}
-        return {name: torch.cat([x.detach().flatten() for x in each.values()]) for name, each in made.items()}
+        return {name: joined(each.values()) for name, each in made.items()}
 
     at.defined(run, accumulation=64)
 

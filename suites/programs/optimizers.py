@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from itertools import product
 from typing import Any
@@ -15,7 +15,7 @@ from pytest_ascend.parity.training import scaler_of
 from pytest_ascend.precision.nested import mapped
 from pytest_ascend.run import inputs
 
-from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T, early
+from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T, early, joined
 
 #: Shapes of parameters: scalars, tails, vectors, matrices, and one of several blocks.
 SHAPES = ((), (1,), (7,), (33,), (5, 9), (257,), (4099,), (3, 0), (64, 65))
@@ -70,11 +70,6 @@ def _set_gradients(parameters: list[T], step: int, *, scale: float = 1.0) -> Non
         each.grad = None if (place + step) % 5 == 4 else signs.to(each.dtype).to(each.device)
 
 
-def _joined(tensors: Sequence[T]) -> T:
-    """Return all elements of a list in one tensor: to judge hundreds of small ones takes long."""
-    return torch.cat([each.detach().flatten() for each in tensors])
-
-
 def _trained(
     name: str, device: torch.device, dtype: torch.dtype, shapes: tuple[Any, ...] = SHAPES, late: int = 0, **how: Any
 ) -> dict[str, T]:
@@ -94,11 +89,11 @@ def _trained(
         for group in optimizer.param_groups:
             group["lr"] *= 0.75
     states = [optimizer.state.get(each, {}) for each in parameters]
-    found = {"parameters": _joined(parameters)}
+    found = {"parameters": joined(parameters)}
     for key in sorted({key for each in states for key in each}):
         kept = [each[key] for each in states if each.get(key) is not None]  # torch 2.1 keeps None, too
         if kept:
-            found[key] = _joined([torch.as_tensor(each).to(dtype).to(device) for each in kept])
+            found[key] = joined([torch.as_tensor(each).to(dtype).to(device) for each in kept])
     return found
 
 
@@ -116,7 +111,7 @@ def _together(at: At) -> None:
             found |= {f"{name}: {key}": x for key, x in _trained(name, device, dtype, shapes=few).items()}
         for name, function in LISTS.items():
             a, b = ([x.detach() for x in _parameters(key, device, dtype, few)] for key in ("lists/a", "lists/b"))
-            found[name] = _joined(function(a, b))
+            found[name] = joined(function(a, b))
         return found
 
     at.defined(run, accumulation=16, scale=1.0)
@@ -172,7 +167,7 @@ def _stepped(name: str, how: str, dtype: torch.dtype, device: torch.device, **mo
     optimizer.step()
     states = [optimizer.state[each] for each in parameters]
     found = {key: [torch.as_tensor(each[key]) for each in states] for key, x in states[0].items() if x is not None}
-    return {key: _joined(each).cpu().to(dtype) for key, each in {"parameters": parameters, **found}.items()}
+    return {key: joined(each).cpu().to(dtype) for key, each in {"parameters": parameters, **found}.items()}
 
 
 def _grown(at: At) -> None:
@@ -223,10 +218,10 @@ def _clipped(at: At) -> None:
             parameters = _parameters("clip", device, dtype, tuple((1 + i % 40,) for i in range(count)))  # noqa: B023
             _set_gradients(parameters, 0, scale=3.0)
             total = torch.nn.utils.clip_grad_norm_(parameters, 2.0, norm)  # noqa: B023
-            once = _joined([each.grad for each in parameters if each.grad is not None])
+            once = joined([each.grad for each in parameters if each.grad is not None])
             loose = torch.nn.utils.clip_grad_norm_(parameters, 1e6, norm)  # noqa: B023
             torch.nn.utils.clip_grad_value_(parameters, 0.01)
-            twice = _joined([each.grad for each in parameters if each.grad is not None])
+            twice = joined([each.grad for each in parameters if each.grad is not None])
             return {"norm": total, "norm afterwards": loose, "clipped": once, "clipped by value": twice}
 
         at.defined(clip, accumulation=8192)
@@ -276,7 +271,7 @@ def _lists(at: At) -> None:
                 if turned:  # noqa: B023
                     b = [each.mT.contiguous().mT if each.dim() == 2 and i % 2 else each for i, each in enumerate(b)]
                 said = f"{name} of {count}, laid out in turn" if turned else f"{name} of {count}"  # noqa: B023
-                return {said: _joined(function(a, b))}  # noqa: B023
+                return {said: joined(function(a, b))}  # noqa: B023
 
             at.defined(run, accumulation=16)
 

@@ -13,7 +13,7 @@ from pytest_ascend.device.npu import knows_infinities
 from pytest_ascend.operators.calling import tensors
 from pytest_ascend.run import inputs
 
-from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, early
+from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, early, joined
 
 
 def _x(*shape: int, mean: float = 0.0, std: float = 1.0) -> T:
@@ -193,8 +193,8 @@ def _together(at: At) -> None:
             outputs = tensors(model(x))
             above = [inputs.normal(f"parts/{each.shape}/above", each.shape).to(device, dtype) for each in outputs]
             grads = torch.autograd.grad(outputs, leaves, above, allow_unused=True)
-            found[name] = torch.cat([each.flatten() for each in outputs])
-            found[f"gradients of {name}"] = torch.cat([each.flatten() for each in grads if each is not None])
+            found[name] = joined(outputs)
+            found[f"gradients of {name}"] = joined(each for each in grads if each is not None)
         return found
 
     at.defined(run, accumulation=128)

@@ -76,10 +76,8 @@ def _cat(at: At) -> None:
     """Up to 257 tensors at once, along each dimension, some of them empty, views, or of other dtypes."""
     for count in (2, 33, 65, 257):
         parts = [numbered(3 * (i % 5) * 2, i).view(3, i % 5, 2) for i in range(count)]
-        there, squares = (
-            [each.to(at.device) for each in parts],
-            [*numbered(20 * count, 3).to(at.device).view(count, 20)],
-        )
+        there = [each.to(at.device) for each in parts]
+        squares = [*numbered(20 * count, 3).to(at.device).view(count, 20)]
         at.same(torch.cat(there, 1).cpu(), torch.cat(parts, 1), f"cat of {count} tensors along dimension 1")
         found, wanted = (torch.cat([each.transpose(0, 1) for each in some]) for some in (there, parts))
         at.same(found.cpu(), wanted, f"cat of {count} transposed tensors")

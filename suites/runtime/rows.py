@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
@@ -98,6 +98,11 @@ def deterministic(wanted: bool = True) -> Iterator[None]:
 
 def fetched(results: Mapping[str, Any]) -> dict[str, Any]:
     return {name: each.detach().cpu() if isinstance(each, T) else each for name, each in results.items()}
+
+
+def joined(tensors: Iterable[T]) -> T:
+    """Return all elements of a list in one tensor: to judge hundreds of small ones takes long."""
+    return torch.cat([each.detach().flatten() for each in tensors])
 
 
 def numbered(count: int, start: int = 0) -> T:

@@ -127,8 +127,9 @@ def _operands(at: At) -> None:
             drawn = []
             for i, shape in enumerate(shapes):  # noqa: B023
                 key = f"state/{name}/{turn}/{i}"  # noqa: B023
-                of_places = inputs.integers(key, (33,), low=0, high=64)
-                drawn.append(of_places if isinstance(shape, str) else inputs.normal(key, shape))
+                drawn.append(
+                    inputs.integers(key, (33,), low=0, high=64) if isinstance(shape, str) else inputs.normal(key, shape)
+                )
             return [each.to(at.device) for each in drawn]
 
         with deterministic():

@@ -22,8 +22,8 @@ COUNT = 4099
 PATIENCE_S = 10.0
 
 
-def _host() -> T:
-    return torch.full((COUNT,), -1, dtype=torch.int32).pin_memory()
+def _host(count: int = COUNT) -> T:
+    return torch.full((count,), -1, dtype=torch.int32).pin_memory()
 
 
 @contextmanager
@@ -102,7 +102,7 @@ def _blocking_copy(at: At) -> None:
 
 
 def _in_order(at: At, count: int = COUNT, steps: int = 20) -> None:
-    source, target = (torch.full((count,), -1, dtype=torch.int32).pin_memory() for _ in range(2))
+    source, target = _host(count), _host(count)
     for _ in range(3):
         with _on(at, at.backend.Stream()):
             x = torch.zeros(count, dtype=torch.int32, device=at.device)

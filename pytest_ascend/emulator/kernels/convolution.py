@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pytest_ascend.emulator.kernels.linear import ALLOW_LOWER, narrowed
+from pytest_ascend.emulator.kernels.linear import ALLOW_LOWER, narrowed, widened
 from pytest_ascend.emulator.registry import L, T, aten
 from pytest_ascend.system.dispatching import HALF
 
@@ -18,12 +18,12 @@ def _plane(strides: L, pads: L, dilations: L, groups: int = 1, **_: str) -> tupl
 
 
 def in_float32(*operands: Any) -> tuple[Any, ...]:
-    """Return operands with 16 bits in float32, in which a cube unit adds; the caller rounds the result, once.
+    """Return operands with 16 bits in float32, whatever the CPU is quick in.
 
-    The CPU's own kernels for 16 bits can end the process, or read memory that nobody wrote: oneDNN's of torch 2.13 on
+    Its own kernels for 16 bits can end the process, or read memory that nobody wrote: oneDNN's of torch 2.13 on
     a CPU with AMX, where a window sees nothing but padding.
     """
-    return tuple(each.float() if each is not None and each.dtype in HALF else each for each in operands)
+    return widened(*operands, of=HALF)
 
 
 def gradient(grad: T, x: T, weight: T, place: int, **geometry: Any) -> T:
