@@ -200,7 +200,7 @@ def _together(at: At) -> None:
         made = {name: _gradients(name, each, device, dtype) for name, each in FUNCTIONS.items()}
         return {name: joined(each.values()) for name, each in made.items()}
 
-    at.defined(run, accumulation=64)
+    at.defined(run, orders=4, accumulation=64)
 
 
 def _accumulated(at: At) -> None:

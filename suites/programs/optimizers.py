@@ -114,7 +114,7 @@ def _together(at: At) -> None:
             found[name] = joined(function(a, b))
         return found
 
-    at.defined(run, accumulation=16, scale=1.0)
+    at.defined(run, orders=4, accumulation=16, scale=1.0)
 
 
 def _first_steps(at: At, dtypes: tuple[torch.dtype, ...]) -> None:

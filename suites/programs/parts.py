@@ -197,7 +197,7 @@ def _together(at: At) -> None:
             found[f"gradients of {name}"] = joined(each for each in grads if each is not None)
         return found
 
-    at.defined(run, accumulation=128)
+    at.defined(run, orders=4, accumulation=128)
 
 
 def _packed(at: At) -> None:

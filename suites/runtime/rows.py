@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_ascend.precision import Samples
+from pytest_ascend.precision import Samples, compare
+from pytest_ascend.precision.orders import other_order
 from pytest_ascend.records.case import Case
 from pytest_ascend.run.comparing import PrecisionCompare
 
@@ -46,16 +47,22 @@ class At:
         """Require a condition. ``cause`` is what is wrong with the device if it does not hold."""
         self.same(bool(condition), True, cause)
 
-    def defined(self, function: Callable[..., Any], *dtypes: torch.dtype, **settings: Any) -> None:
+    def defined(self, function: Callable[..., Any], *dtypes: torch.dtype, orders: int = 1, **settings: Any) -> None:
         """Compare ``function(device, dtype)``, a dict of tensors, with what it returns on the CPU in float64.
 
-        Reference runs are those of the CPU in the same dtype. ``settings`` are those of the judge.
+        Reference runs are those of the CPU in the same dtype. If these reject a result, it is judged beside so many
+        ``orders`` of computing, which take long: of hundreds of correct results, one now and then exceeds what one run
+        suggests. ``settings`` are those of the judge.
         """
         for dtype in dtypes or (torch.float32,):
-            places = (self.device, dtype), (CPU, torch.float64), (CPU, dtype)
-            actual, exact, runs = (fetched(function(*each)) for each in places)
+            actual, exact = (fetched(function(*each)) for each in ((self.device, dtype), (CPU, torch.float64)))
+            runs = [fetched(function(CPU, dtype))]
+            is_narrow = orders > 1 and not compare(actual, exact, reference_runs=Samples(runs), **settings).agrees
+            for order in range(1, orders if is_narrow else 1):
+                with other_order(order):
+                    runs.append(fetched(function(CPU, dtype)))
             name = str(dtype).removeprefix("torch.")
-            self.judge(actual, exact, reference_runs=Samples([runs]), name=name, **settings)
+            self.judge(actual, exact, reference_runs=Samples(runs), name=name, **settings)
 
     def busy(self) -> None:
         """Enqueue work for some 20 ms on the current stream: what follows is late on a device that works on its own."""
