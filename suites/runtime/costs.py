@@ -306,6 +306,7 @@ def _held(at: At) -> tuple[int, int, int]:
 def _released(at: At) -> None:
     """What is freed can be had again: by the allocator's figures, and by the device's."""
     backend: Any = at.backend
+    gc.collect()  # what earlier cases left in cycles is not freed in between
     backend.empty_cache()
     before, free = backend.memory_allocated(), backend.mem_get_info()[0]
     for size in (64, 384):
