@@ -208,6 +208,8 @@ _LEGAL: Mapping[str, Callable[..., bool]] = {
     "lu": lambda matrix, *_, **__: matrix.shape[-2] <= LONG,
     # Whether torch's CPU kernel exponentiates a matrix within a second: in half precision it multiplies slowly.
     "matrix_exp": lambda matrix, *_, **__: matrix.dtype not in HALF or matrix.shape[-1] <= 64,
+    # Whether windows have no holes: CANN's host code refuses them on an A2 and A3 (aclnn_max_pool3d_with_argmax.cpp).
+    "max_pool3d": lambda *_, dilation=1, **__: dilation in (1, (1, 1, 1), [1, 1, 1]),
     "embedding_bag": _in_order,
     **dict.fromkeys(("multi_margin_loss", "pixel_unshuffle"), _has_elements),
     # Whether there are so few classes that each may be compared with each.

@@ -107,3 +107,8 @@ def test_gradients_of_group_norm_with_swish(scale: float) -> None:
     (normal * torch.sigmoid(scale * normal)).square().sum().backward()
     for actual, expected in zip(on_npu, on_cpu, strict=True):
         torch.testing.assert_close(actual.grad.cpu().double(), expected.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_a_negative_term_of_group_norm_is_refused() -> None:
+    with pytest.raises(RuntimeError, match=r"161002(.|\n)*Expected eps to be greater than 0, got -0.5"):
+        F.group_norm(floats(2, 6, 3).npu(), 2, eps=-0.5)

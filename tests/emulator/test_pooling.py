@@ -49,6 +49,11 @@ def test_mean_of_boxes_is_rounded_once_where_cpu_lacks_the_dtype(dtype: torch.dt
     assert torch.equal(F.avg_pool3d(x.npu(), 2).cpu(), F.avg_pool3d(x.float(), 2).to(dtype))
 
 
+def test_windows_with_holes_are_refused() -> None:
+    with pytest.raises(RuntimeError, match=r"161002(.|\n)*dilation should be equal 1, but got \[1, 2, 1\]"):
+        F.max_pool3d(floats(1, 2, 5, 5, 5).npu(), 2, dilation=(1, 2, 1))
+
+
 def test_largest_of_nan_and_equal_values() -> None:
     x = integers(2, 3, 8, 8, low=0, high=3).float()
     x[0, 0, 0, 0] = float("nan")

@@ -22,7 +22,7 @@ from pytest_ascend.operators.replay import Unwritable, write
 from pytest_ascend.operators.samples import SPECIAL, Sample, StoredTensor, call, laid_out
 
 from .choosing import LARGEST, choose, size
-from .table import NEVER_EMPTY, NEVER_NAN, ONE_TENSOR, REFUSED, WITHOUT_PLACES
+from .table import NEVER_EMPTY, NEVER_NAN, ONE_TENSOR, REFUSED, TAKEN, WITHOUT_PLACES
 
 #: Gives the numbers to keep in place of those that were drawn.
 Change: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
@@ -95,7 +95,8 @@ def _is_left_out(name: str, sample: Sample) -> bool:
     places = name in WITHOUT_PLACES and any(
         each is True for each in (sample.kwargs.get("return_indices"), *sample.args)
     )
-    return empty or places or (name in ONE_TENSOR and len(tensors) > 1)
+    refused = name in TAKEN and not TAKEN[name](*sample.args, **sample.kwargs)
+    return empty or places or refused or (name in ONE_TENSOR and len(tensors) > 1)
 
 
 def _nonfinite(found: list[Sample]) -> Iterator[Sample]:

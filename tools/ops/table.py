@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -23,6 +23,14 @@ NEVER_EMPTY = DECOMPOSED | _APART["never_empty"]
 #: Arguments of which samples are left out: torch_npu refuses them, whatever the operator (see left_out.py), or what
 #: comes of them is random.
 REFUSED = {"memory_format": (torch.channels_last, torch.channels_last_3d), "dropout_p": (0.5,)}
+
+#: What samples of an operator may be given: CANN's host code refuses all else on an A2 and A3, or on every chip
+#: (ops-nn, commit e5c3fa9: aclnn_max_pool3d_with_argmax.cpp, aclnn_group_norm.cpp).
+TAKEN: Mapping[str, Callable[..., bool]] = {
+    "max_pool3d": lambda *_, dilation=1, **__: dilation in (1, (1, 1, 1), [1, 1, 1]),
+    "group_norm": lambda *_, eps=1e-5, **__: eps > 0,
+    "native_group_norm": lambda *given: given[-1] > 0,
+}
 
 #: Variants that call the same operator as another one, in another way.
 VARIANTS_LEFT_OUT = frozenset({("linalg.lstsq", "grad_oriented"), ("linalg.pinv", "singular")})
