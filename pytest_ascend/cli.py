@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import json
 import os
@@ -37,8 +38,8 @@ SUBCOMMANDS = {
 ON_THE_CPU = ("accuracy", "add-findings", "check-dump", "upstream")
 
 
-#: Exit code of a command that the user ended.
-INTERRUPTED = 2
+#: Exit codes of a command that the user ended, and of one whose output could not be written.
+INTERRUPTED, INFRASTRUCTURE = 2, 7
 
 
 class LazyGroup(click.Group):
@@ -96,6 +97,7 @@ def main() -> None:
     """Run the command line; what the user can act on becomes one message and its exit code, as of pytest --ascend."""
     try:
         code = cli(standalone_mode=False)
+        sys.stdout.flush()
     except AscendError as error:
         click.echo(f"ERROR: {visible(str(error))}", err=True)
         code = error.exit_code
@@ -104,6 +106,12 @@ def main() -> None:
         code = AscendError.exit_code
     except click.Abort:
         code = INTERRUPTED
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT} or error.filename:
+            raise
+        click.echo(f"ERROR: the output could not be written: {error.strerror}", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left of it is written when Python ends
+        code = INFRASTRUCTURE
     sys.exit(code if isinstance(code, int) else 0)
 
 

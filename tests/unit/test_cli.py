@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -72,3 +73,11 @@ def test_an_old_python_gets_one_sentence() -> None:
     assert done.returncode == 1
     (said,) = done.stderr.splitlines()
     assert said.startswith("pytest-ascend needs Python 3.10 or newer, and this is Python 3.9:")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_full_disk_behind_the_output_is_one_message() -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        command = [sys.executable, "-m", "pytest_ascend.cli", "--help"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (7, "ERROR: the output could not be written: No space left on device\n")
