@@ -27,6 +27,10 @@ def test_a_fault_of_each_class_is_seen(fault: str, tmp_path: Path) -> None:
     case, words = CAUGHT[fault]
     suite = case.partition("/")[0]
     node = f"{suite}/test_{suite}.py::test_{suite}[{case}]"
-    found = records(tmp_path / "report", [node], "--ascend-level=standard", f"--ascend-emulate=fault={fault}")[case]
+    for attempt in range(3 if "stream" in fault and words else 1):  # on a busy machine late work may be in time
+        how = "--ascend-level=standard", f"--ascend-emulate=fault={fault}"
+        found = records(tmp_path / f"report-{attempt}", [node], *how)[case]
+        if found["outcome"] == "failed":
+            break
     assert found["outcome"] == ("failed" if words else "passed"), found["reason"]
     assert words in found["reason"] + found["detail"]
