@@ -43,9 +43,9 @@ class Comparison:
 
 
 def compare(rows: Iterable[ResultRecord], listed: Listed, only_half: str = "") -> Comparison:
-    """Compare the records of a run with a list, of all tests or of one half."""
+    """Compare records with a list, of all tests or of one half. Of a test that ran again, the last one counts."""
     found = Comparison()
-    for row in rows:
+    for row in {row.node_id: row for row in rows}.values():
         file, _, name = row.node_id.partition("::")
         entry = listed.of(file, name)
         if only_half and half(entry.id if entry else row.node_id) != only_half:

@@ -207,6 +207,12 @@ def test_a_test_is_compared_by_its_reason(there: str | None, here: Any, verdict:
     assert [kind for kind, _, _ in found.counts] == [verdict]
 
 
+def test_of_a_test_that_ran_again_the_last_result_counts() -> None:
+    found = comparison.compare([record("test_a", Failed(reason="wrong")), record("test_a", Passed())], lists.Listed({}))
+    assert [*found.counts.values()] == [1]
+    assert found.total(comparison.BOTH_PASS) == 1
+
+
 def test_what_a_log_says_is_text_in_one_cell_of_the_comparison() -> None:
     found = comparison.compare([record("test_a", Failed(reason="\x1b[31m\0 | `x`\ny"))], lists.Listed({}))
     *_, row, end = comparison.table(found, "the list").split("\n")
