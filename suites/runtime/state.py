@@ -113,6 +113,7 @@ _OPERANDS: Mapping[str, tuple[Callable[..., object], tuple[tuple[int, ...] | str
     "foreach_add": (lambda x, y: torch._foreach_add([x, y], [y, x]), ((9, 7), (9, 7))),  # noqa: SLF001
     "cross_entropy": (lambda x, i, w: F.cross_entropy(x, i, w.abs()), ((33, 64), "i", (64,))),
     "prelu": (F.prelu, ((9, 7), (7,))), "cat": (lambda x, y: torch.cat([x, y]), ((9, 7), (5, 7))),
+    "number": (lambda x, n: torch.cat([x * n, x / n, x - n]), ((9, 7), ())),
 }  # fmt: skip
 
 
@@ -204,6 +205,12 @@ WITH_NUMBERS: Mapping[str, Callable[[T, int], object]] = {
     "conv1d": lambda x, n: F.conv1d(x[None], x[:3, None, :3].expand(3, len(x), 3), padding=n, dilation=n),
     "pad": lambda x, n: F.pad(x, (n, 3 - n)),
     "mm": lambda x, n: x[:13, : 8 * n] @ x[:13, : 8 * n].mT,
+    "bmm": lambda x, n: torch.bmm(x[: 8 * n].reshape(4 * n, 2, -1), x[: 8 * n].reshape(4 * n, -1, 2)),
+    "gather": lambda x, n: x.gather(n - 1, (x > 0).long()),
+    "sort": lambda x, n: x.sort(stable=True, descending=n > 1),
+    "topk": lambda x, n: x.topk(5, largest=n > 1),
+    "cumsum, long": lambda x, n: (x * n).flatten().cumsum(0),
+    "dropout": lambda x, n: F.dropout(torch.ones_like(x), (n + 1) / 4).amax(),  # what is kept is doubled, or fourfold
 }
 #: Calls of a square matrix with a setting, 1 or 2, that does not change the shape of the result.
 _WITH_SETTINGS: Mapping[str, Callable[[T, int], T]] = {
@@ -333,6 +340,8 @@ DATA: Mapping[str, Callable[[At, T], object]] = {
     "bincount": lambda at, _: torch.bincount(_index(at, 1, -1)),
     "binary_cross_entropy": lambda _, x: F.binary_cross_entropy(x * 2, x),
     "cholesky": lambda _, x: torch.linalg.cholesky(-x[:4] @ x[:4].mT),
+    "inverse": lambda _, x: torch.inverse(x[:4]),
+    "ctc_loss": lambda at, x: torch.ctc_loss(x[:, None].log_softmax(-1), _index(at, 1)[None], [9], [1]),
 }
 #: Calls with two indices into a matrix of five rows and columns, in several forms: CANN has an operator for each.
 INDEXED: Mapping[str, tuple[Callable[[T, T], T], ...]] = {
@@ -412,7 +421,7 @@ def _out_of_memory(at: At) -> None:
 
 
 #: Computed on the host by some versions of torch_npu: nothing for the smallest level.
-_LATER = ("cholesky",)
+_LATER = ("cholesky", "inverse", "ctc_loss")
 REFUSALS: Mapping[str, Row] = {
     "out-of-memory": (SMOKE, _out_of_memory),
     **{name: (STANDARD if name in _LATER else SMOKE, partial(_refused, name=name)) for name in (*INDEXED, *DATA)},

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -75,10 +77,11 @@ def _arrives(at: At, way: str) -> None:
             event.record(stream)  # the later record counts
             target.copy_(_made(at, start), non_blocking=True)
             event.record(stream)
-        if wait is None:
-            at.wait()
-        else:
-            at.holds(wait(stream, event) is not False, f"after {PATIENCE_S:g} s, {way} has not told that work is over")
+        call = at.wait if wait is None else partial(wait, stream, event)
+        here = partial(at.backend.set_device, at.backend.current_device())
+        with ThreadPoolExecutor(1, initializer=here) as other:  # once, another thread of the program waits
+            is_over = other.submit(call).result() if start == 1 else call()
+        at.holds(is_over is not False, f"after {PATIENCE_S:g} s, {way} has not told that work is over")
         cause = f"{what} returns before the work and the copy in the stream are done"
         at.same(target.clone(), _wanted(start), cause)
         target.fill_(-1)
@@ -148,7 +151,7 @@ _ORDERS: Mapping[str, tuple[Callable[[At, Any, Any], None], str]] = {
 def _across(at: At, way: str) -> None:
     order, cause = _ORDERS[way]
     one, two = at.backend.Stream(), at.backend.Stream()
-    x, found = torch.zeros(COUNT, dtype=torch.int32, device=at.device), []
+    x, found, stood = torch.zeros(COUNT, dtype=torch.int32, device=at.device), [], []
     at.backend.synchronize()
     for turn in range(4):
         first, second = (one, two) if turn % 2 else (two, one)
@@ -157,13 +160,17 @@ def _across(at: At, way: str) -> None:
             for _ in range(1 + late // 2):
                 at.busy()
             x.add_(numbered(COUNT, turn).to(at.device) if not turn else 3)
+        start = time.perf_counter()
         order(at, first, second)
+        first.query(), second.query()
+        stood.append(time.perf_counter() - start)
         time.sleep(late * BUSY_S / 3)  # what follows comes late, to a stream that waits already
         with at.backend.stream(second):
             found.append(x * 2)
         order(at, second, first)
     at.backend.synchronize()
     at.same([each.cpu() for each in found], [(numbered(COUNT) + 3 * i) * 2 for i in range(4)], cause)
+    at.holds(min(stood) < BUSY_S / 2, "the program stands still while it orders streams, or asks whether they are done")
 
 
 def _many_waits(at: At) -> None:
@@ -263,7 +270,7 @@ def _source_changed(at: At) -> None:
 
 
 def _elapsed(at: At) -> None:
-    """Two events measure what lies between them: no more than the host's clock, and more for more work."""
+    """Two events measure what lies between them: no more than the host's clock, and as much as its parts."""
     ends = [at.backend.Event(enable_timing=True) for _ in range(4)]
     for each in ends:  # an event that is recorded again has the later time
         each.record()
@@ -281,6 +288,14 @@ def _elapsed(at: At) -> None:
     said = f"events measure {work:.3g} ms for work that takes {host_ms:.3g} ms by the host's clock"
     is_plausible = 0 <= nothing <= work <= host_ms * 1.05 + 1 and work >= host_ms / 3
     at.holds(is_plausible, f"{said}, and {nothing:.3g} ms for none")
+    many, x = [at.backend.Event(enable_timing=True) for _ in range(130)], torch.zeros(COUNT, device=at.device)
+    for each in many:
+        x.add_(1)
+        each.record()
+    at.backend.synchronize()
+    whole, parts = many[0].elapsed_time(many[-1]), [one.elapsed_time(two) for one, two in pairwise(many)]
+    said = f"times of {min(parts):.3g} ms and more make {sum(parts):.3g} ms, where the whole is {whole:.3g}"
+    at.holds(min(parts) >= 0 and abs(sum(parts) - whole) <= 0.1 * whole + 0.2, said)
 
 
 def _of_current(at: At) -> None:
