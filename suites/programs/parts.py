@@ -79,7 +79,9 @@ def _masked(inner: nn.Module, x: T) -> T:
     """Attend with a mask for each batch and head."""
     heads = inner(x).view(3, 9, 2, 8).transpose(1, 2)
     mask = (_x(3, 2, 9, 9) > 0).to(x.device) | torch.eye(9, dtype=torch.bool, device=x.device)
-    return nn.functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask)
+    attend = nn.functional.scaled_dot_product_attention
+    few = attend(heads[:, :, :5], heads, heads, attn_mask=mask[:, :, :5])  # of fewer queries than keys
+    return torch.cat([attend(heads, heads, heads, attn_mask=mask), few], 2)
 
 
 def _from_states(inner: nn.Module, x: T) -> T:
@@ -223,7 +225,8 @@ def _statistics(at: At) -> None:
                 for turn in range(3):
                     result = layer(_x(*shape, mean=turn + 0.5, std=turn + 1).to(dtype).to(device))
                 layer.eval()
-                evaluated = layer(_x(*shape).to(dtype).to(device))
+                x = _x(*shape).to(dtype).to(device)
+                evaluated = torch.cat([layer(x[:1]), layer(x[1:])])
                 name = f"{kind.__name__}, momentum {momentum}"
                 found |= {f"{name}: training": result, f"{name}: evaluation": evaluated}
                 found |= {f"{name}: {key}": each.to(dtype) for key, each in layer.named_buffers()}

@@ -141,6 +141,37 @@ def _not_finite(at: At) -> None:
             at.same(kinds[0], kinds[1], f"{name}: {bad} is lost, or is where it does not belong")
 
 
+def _whole(at: At) -> None:
+    """Whole numbers are computed and compared as such: float32 has 24 bits, and 64 bits are two words."""
+    large = inputs.integers("ranges/whole", (257,), low=-(2**31), high=2**31)
+    calls: Mapping[str, Callable[[T, T], T]] = {
+        "mul": lambda x, y: x * (y % 31), "add": torch.add, "sub": torch.sub, "maximum": torch.maximum,
+        "eq": lambda x, _: x == x ^ 1, "lt": lambda x, _: x ^ 1 < x, "floor_divide": lambda x, y: x // (y % 7 + 1),
+        "remainder": lambda x, y: x % (y % 1023 + 1), "pow": lambda x, _: (x % 63) ** 5, "abs": lambda x, _: x.abs(),
+        "sort": lambda x, _: x.sort().values, "amax": lambda x, _: x.amax(), "where": lambda x, y: x.where(y > 0, y),
+        "bitwise_and": torch.bitwise_and, "cumsum": lambda x, _: x.cumsum(0), "clamp": lambda x, y: x.clamp(y, y + 1),
+        "sum": lambda x, _: x.sum(), "neg": lambda x, _: -x,
+    }  # fmt: skip
+    for name, call in calls.items():
+        for kind in (torch.int64, torch.int32):
+            x = (large if kind is torch.int64 else large >> 5).to(kind)
+            found, wanted = (call(each, each.flip(0)).cpu() for each in (x.to(at.device), x))
+            at.same(found, wanted, f"{name} of {kind} is wrong for large numbers")
+
+
+def _rows(at: At) -> None:
+    """Of more than 65,535 rows, or batches, all are computed."""
+    x = inputs.integers("ranges/rows", (70001, 3), low=-4, high=5).float()
+    calls: Mapping[str, Callable[[T], T]] = {
+        "bmm": lambda x: torch.bmm(x[:, None], x[:, :, None]), "sum": lambda x: x.sum(-1), "amax": lambda x: x.amax(-1),
+        "cumsum": lambda x: x.cumsum(-1), "sort": lambda x: x.sort(-1).values, "flip": lambda x: x.flip(0),
+        "mm": lambda x: x @ x[:3], "topk": lambda x: x.topk(2).values, "gather": lambda x: x.gather(1, (x > 0).long()),
+        "softmax": lambda x: (x[:, :2] * 0).softmax(-1), "layer_norm": lambda x: F.layer_norm(x * 0, (3,)),
+    }  # fmt: skip
+    for name, call in calls.items():
+        at.same(call(x.to(at.device)).cpu(), call(x), f"{name} of 70,001 rows is wrong")
+
+
 def _beyond(at: At) -> None:
     """Places beyond 2^24 and 2^16 are found, by integers: float32 cannot count them."""
     count = 2**24 + 9
@@ -154,6 +185,8 @@ def _beyond(at: At) -> None:
     at.same(x.index_select(0, places).cpu().tolist(), [5, -5, 0], "index_select is wrong beyond 2^24 elements")
     at.same(x.gather(0, places).cpu().tolist(), [5, -5, 0], "gather is wrong beyond 2^24 elements")
     at.same(x[-7:].cpu().tolist()[-3:], [0, 0, 0], "a slice is wrong beyond 2^24 elements")
+    at.same(torch.searchsorted(places, places - 1).tolist(), [0, 1, 2], "searchsorted is wrong beyond 2^24")
+    at.same(torch.bucketize(places - 1, places).tolist(), [0, 1, 2], "bucketize is wrong beyond 2^24")
     ends = torch.arange(count, device=at.device)[-3:].cpu()
     at.same(ends, torch.arange(count - 3, count), "arange is wrong beyond 2^24")
     ones = torch.ones(count, dtype=torch.int8, device=at.device)
@@ -185,8 +218,8 @@ RANGES: Mapping[str, Row] = {
         std=50).log_softmax(-1)), terms=129),
     "log_softmax-65537": _over(lambda g: g(2, 65537, std=3).log_softmax(-1), terms=65537),
     "cross_entropy-32000": _over(_losses, terms=32000, level=STANDARD),
-    "logsumexp": _over(lambda g: (g(5, 2049, mean=5000, std=30).logsumexp(-1), g(5, 2049, mean=-5000).logsumexp(-1)),
-        terms=2049),
+    "logsumexp": _over(lambda g: (g(5, 2049, mean=5000, std=30).logsumexp(-1), g(5, 2049, mean=-5000).logsumexp(-1),
+        torch.logaddexp(g(999, std=99), g(999, mean=9, std=99))), terms=2049),
     "sum-200000": _over(lambda g: (g(200003, low=0).sum(), g(200003, mean=0.1).mean(), g(3, 200003).sum(-1)),
         terms=200003),
     "sum-apart": _over(lambda g: (g(129, 3, 65, low=0).sum((0, 2)), g(65, 3, 5, 33, low=0).mean((0, 2)), g(33, 5, 65,
@@ -223,7 +256,8 @@ RANGES: Mapping[str, Row] = {
         64, mean=1)), terms=2049),
     "trigonometry": _over(lambda g: (g(4097, low=-30000, high=30000).sin(), g(4097, low=-30000, high=30000).cos())),
     "ends": _over(lambda g: (g(999, low=-104, high=-80).exp(), g(999, low=80, high=88.5).exp(), g(999, low=-90,
-        high=-15).sigmoid(), F.softplus(g(999, low=-30, high=40)), F.logsigmoid(g(999, low=-120, high=20)))),
+        high=-15).sigmoid(), g(999, low=50, high=150).sigmoid(),
+        F.softplus(g(999, low=-30, high=40)), F.logsigmoid(g(999, low=-120, high=20)))),
     "near-zero": _over(lambda g: ((g(999) * 1e-6).log1p(), (g(999) * 1e-6).expm1(), (g(999) * 1e-5).sin(),
         (g(999) * 1e-5).tanh(), (g(999) * 1e-6).erf(), (g(999) * 1e-4).asinh(), (g(999) * 1e-6).atan())),
     "tails": _over(lambda g: (g(999, low=-13, high=-3).exp() * g(999), F.silu(g(999, low=-60, high=-10)), g(999,
@@ -242,5 +276,7 @@ RANGES: Mapping[str, Row] = {
             (torch.linspace, (-3, 7, 1003))))),
     "duplicates": (SMOKE, _duplicates),
     "not-finite": (SMOKE, _not_finite),
+    "whole-numbers": (SMOKE, _whole),
+    "many-rows": (SMOKE, _rows),
     "beyond-24-bits": (STANDARD, _beyond),
 }  # fmt: skip
