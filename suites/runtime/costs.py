@@ -72,8 +72,7 @@ def _elementwise(at: At) -> Calls:
     two = {name: partial(getattr(torch, name), x, y) for name in ("add", "sub", "mul", "div", "maximum", "lt", "eq")}
     rest: Calls = {
         "where": lambda: torch.where(x > y, x, y), "silu": lambda: F.silu(x), "gelu": lambda: F.gelu(x),
-        "fill": lambda: y.clone().fill_(1),
-        "zeros": lambda: torch.zeros(MIB // 2, device=at.device), "cat": lambda: torch.cat([x, y]),
+        "fill": lambda: y.clone().fill_(1), "cat": lambda: torch.cat([x, y]),
         "clamp": lambda: x.clamp(0.6, 1), "softmax": lambda: x.view(-1, 512).softmax(-1), "add_": lambda: y.add_(x),
         "transposed": x.view(512, -1).mT.contiguous, "flip": lambda: x.flip(0),
         "layer_norm": lambda: F.layer_norm(x.view(-1, 512), (512,)),
@@ -196,6 +195,7 @@ def _copies(at: At) -> Calls:
         "from pinned memory": lambda: there.copy_(pinned, non_blocking=True),
         "to pinned memory": lambda: pinned.copy_(there, non_blocking=True),
         "on the device": there.clone,
+        "zeros": there.zero_,
     }
 
 
