@@ -146,7 +146,7 @@ def _whole(at: At) -> None:
     large = inputs.integers("ranges/whole", (257,), low=-(2**31), high=2**31)
     calls: Mapping[str, Callable[[T, T], T]] = {
         "mul": lambda x, y: x * (y % 31), "add": torch.add, "sub": torch.sub, "maximum": torch.maximum,
-        "eq": lambda x, _: x == x ^ 1, "lt": lambda x, _: x ^ 1 < x, "floor_divide": lambda x, y: x // (y % 7 + 1),
+        "eq": lambda x, _: x == x + 1, "lt": lambda x, _: x + 1 < x, "floor_divide": lambda x, y: x // (y % 7 + 1),
         "remainder": lambda x, y: x % (y % 1023 + 1), "pow": lambda x, _: (x % 63) ** 5, "abs": lambda x, _: x.abs(),
         "sort": lambda x, _: x.sort().values, "amax": lambda x, _: x.amax(), "where": lambda x, y: x.where(y > 0, y),
         "bitwise_and": torch.bitwise_and, "cumsum": lambda x, _: x.cumsum(0), "clamp": lambda x, y: x.clamp(y, y + 1),
