@@ -312,7 +312,7 @@ def _released(at: At) -> None:
     backend.empty_cache()
     before, free = backend.memory_allocated(), backend.mem_get_info()[0]
     for size, place in ((70, backend.current_device()), (384, backend.current_device()), (70, last)):
-        for _ in range(3):  # other processes may use the card
+        for _ in range(20):  # other processes may use the card
             held, left = backend.memory_allocated(place), backend.mem_get_info(place)[0]
             big = torch.empty(size * MIB, dtype=torch.uint8, device=torch.device(at.device.type, place))
             taken, gone = backend.memory_allocated(place) - held, (left - backend.mem_get_info(place)[0]) / MIB
