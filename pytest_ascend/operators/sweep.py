@@ -301,7 +301,8 @@ def _sweep_of(target: Target) -> Sweep:
 
 
 def _call(target: Target, each: Generated, direction: str = "") -> Call:
-    layouts = target.layouts() if target.operator.layouts else {}
+    asked = target.operator.layouts and not target.operator.is_given_strides
+    layouts = target.layouts() if asked else {}
     label = ", ".join(filter(None, (each.layout, direction)))
     return Call(each.sample, layouts.get(each.layout, calling.as_it_is), direction, label, each)
 

@@ -36,6 +36,7 @@ from pytest_ascend.operators.samples import TEMPLATE, Sample, Values, Variant, u
 from pytest_ascend.operators.sweep import CALLS, SPARE, Sweep
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target
 from pytest_ascend.precision import Verdict
+from pytest_ascend.precision.canaries import Canaries
 from pytest_ascend.records.case import SWEEP_GENERATION, SWEEP_SEED, Case
 from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
 from pytest_ascend.run.inputs import Chance
@@ -200,6 +201,15 @@ def test_common_axes_are_asked_at_standard_and_all_that_apply_at_full(family: st
             assert asked >= {*SIZES, *filter(None, LAYOUTS), "contiguous"}, operator.name
             applies = {how for _, each in templates_of(operator, dtype) for how in numbers_of(operator, each, dtype)}
             assert asked >= applies, operator.name
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_results_of_an_operator_that_is_given_strides_are_not_accepted_for_another_layout(dtype: str) -> None:
+    operator = swept("as_strided_copy", dtype, GoldenStore(folder("baselines") / "golden"))
+    case, accepted = Case(suite="ops", subject="as_strided_copy", property="sweep", dtype=dtype), list[str]()
+    made = Target(case, operator, Sweep.of(operator, dtype, CALLS["sweep"]), torch.device("cpu"))
+    check(made, PrecisionCompare(lambda _: None, canaries=Canaries(case.id, accepted)))
+    assert not accepted
 
 
 @pytest.mark.parametrize("name", ["pdist", "cdist", "avg_pool1d", "masked.softmax", "column_stack", "diff"])

@@ -65,6 +65,14 @@ def test_a_gradient_that_does_not_exist_is_none() -> None:
     assert [name for name, _ in named("float32", "backward", sample, results)] == ["float32/backward/3, 3/0"]
 
 
+def test_an_operator_that_is_given_strides_has_reference_runs_in_one_layout() -> None:
+    strided = Operator("as_strided_copy", torch.as_strided_copy, exactly(call(normal(5, 5), (2, 2), (1, 2))))
+    results = computed(strided, strided.samples("float32")[0], "float32", backward=True)
+    (expected,) = results.expected
+    assert expected is not None
+    assert all(each is not None and each.equal(expected.float()) for (each,) in results.reference_runs)
+
+
 def test_half_a_result_is_refused() -> None:
     sample = call(normal(3))
     with pytest.raises(ValueError, match="only some of the results"):
