@@ -301,8 +301,7 @@ def _sweep_of(target: Target) -> Sweep:
 
 
 def _call(target: Target, each: Generated, direction: str = "") -> Call:
-    asked = target.operator.layouts and not target.operator.is_given_strides
-    layouts = target.layouts() if asked else {}
+    layouts = target.layouts() if target.operator.layouts else {}
     label = ", ".join(filter(None, (each.layout, direction)))
     return Call(each.sample, layouts.get(each.layout, calling.as_it_is), direction, label, each)
 
