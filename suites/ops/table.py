@@ -90,6 +90,11 @@ def _is_written(_: torch.Tensor, pad: Sequence[int], mode: str = "constant", *__
     return mode != "circular" or min(pad, default=0) >= 0
 
 
+def without_holes(*_: Any, dilation: Any = 1, **__: Any) -> bool:
+    """Whether windows have no holes, which host code refuses on an A2 and A3 (aclnn_max_pool3d_with_argmax.cpp)."""
+    return dilation in (1, (1, 1, 1), [1, 1, 1])
+
+
 def _in_order(_: Any, indices: torch.Tensor, *__: Any, offsets: torch.Tensor | None = None, **___: Any) -> bool:
     """Whether each row is in one bag of embeddings: bags may not overlap, and without any there are no rows."""
     return offsets is None or (bool((offsets.diff() >= 0).all()) and bool(offsets.numel() or not indices.numel()))
@@ -208,8 +213,7 @@ _LEGAL: Mapping[str, Callable[..., bool]] = {
     "lu": lambda matrix, *_, **__: matrix.shape[-2] <= LONG,
     # Whether torch's CPU kernel exponentiates a matrix within a second: in half precision it multiplies slowly.
     "matrix_exp": lambda matrix, *_, **__: matrix.dtype not in HALF or matrix.shape[-1] <= 64,
-    # Whether windows have no holes: CANN's host code refuses them on an A2 and A3 (aclnn_max_pool3d_with_argmax.cpp).
-    "max_pool3d": lambda *_, dilation=1, **__: dilation in (1, (1, 1, 1), [1, 1, 1]),
+    "max_pool3d": without_holes,
     "embedding_bag": _in_order,
     **dict.fromkeys(("multi_margin_loss", "pixel_unshuffle"), _has_elements),
     # Whether there are so few classes that each may be compared with each.

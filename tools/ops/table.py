@@ -9,6 +9,8 @@ from pathlib import Path
 
 import torch
 
+from suites.ops.table import without_holes
+
 NAMES = Path(__file__).with_name("names.txt")
 _DATA = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 #: Operators that the database calls by a function of its own: what is called here. "own" is corpus/callables.py.
@@ -27,7 +29,7 @@ REFUSED = {"memory_format": (torch.channels_last, torch.channels_last_3d), "drop
 #: What samples of an operator may be given: CANN's host code refuses all else on an A2 and A3, or on every chip
 #: (ops-nn, commit e5c3fa9: aclnn_max_pool3d_with_argmax.cpp, aclnn_group_norm.cpp).
 TAKEN: Mapping[str, Callable[..., bool]] = {
-    "max_pool3d": lambda *_, dilation=1, **__: dilation in (1, (1, 1, 1), [1, 1, 1]),
+    "max_pool3d": without_holes,
     "group_norm": lambda *_, eps=1e-5, **__: eps > 0,
     "native_group_norm": lambda *given: given[-1] > 0,
 }
