@@ -307,11 +307,11 @@ def _held(at: At) -> tuple[int, int, int]:
 def _released(at: At) -> None:
     """What is freed can be had again: by the allocator's figures, and by the device's."""
     backend: Any = at.backend
-    last = backend.device_count() - 1
+    here, last = backend.current_device(), backend.device_count() - 1
     gc.collect()  # what earlier cases left in cycles is not freed in between
     backend.empty_cache()
     before, free = backend.memory_allocated(), backend.mem_get_info()[0]
-    for size, place in ((70, backend.current_device()), (384, backend.current_device()), (70, last)):
+    for size, place in ((70, here), (384, here), (70, last)):
         for _ in range(20):  # other processes may use the card
             held, left = backend.memory_allocated(place), backend.mem_get_info(place)[0]
             big = torch.empty(size * MIB, dtype=torch.uint8, device=torch.device(at.device.type, place))

@@ -71,14 +71,14 @@ def _arrives(at: At, way: str) -> None:
     """Copy to pinned memory without blocking, in a stream of its own, wait in some way, and look."""
     what, wait = _WAITS[way]
     stream, event, target = at.backend.Stream(), at.backend.Event(), _host()
+    call = at.wait if wait is None else partial(wait, stream, event)
+    here = partial(at.backend.set_device, at.backend.current_device())
     for start in range(3):
         stream.wait_stream(at.backend.current_stream())
         with at.backend.stream(stream):
             event.record(stream)  # the later record counts
             target.copy_(_made(at, start), non_blocking=True)
             event.record(stream)
-        call = at.wait if wait is None else partial(wait, stream, event)
-        here = partial(at.backend.set_device, at.backend.current_device())
         with ThreadPoolExecutor(1, initializer=here) as other:  # once, another thread of the program waits
             is_over = other.submit(call).result() if start == 1 else call()
         at.holds(is_over is not False, f"after {PATIENCE_S:g} s, {way} has not told that work is over")
