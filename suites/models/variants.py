@@ -6,7 +6,9 @@ the CPU during the test: stored, they would take some megabytes each.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
 from pytest_ascend.records.case import Case
 
@@ -36,37 +38,9 @@ class Variant:
         return case_of(self.model, self.mode, mode, f"batch-{self.batch}", layout, aspect=aspect)
 
 
-#: Mode, batch, training mode, channels-last. ResNet50, which is quick:
-RESNET50 = (
-    ("float32", 1, False, True),
-    ("float32", 3, True, False),
-    ("float32", 8, True, True),
-    ("bfloat16", 1, True, False),
-    ("bfloat16", 3, False, True),
-    ("bfloat16", 8, False, False),
-    ("float16", 1, False, False),
-    ("float16", 3, True, True),
-    ("float16", 8, True, False),
-    ("autocast-bfloat16", 1, True, True),
-    ("autocast-bfloat16", 3, False, False),
-    ("autocast-bfloat16", 8, False, True),
-    ("autocast-float16", 1, True, False),
-    ("autocast-float16", 3, False, True),
-    ("autocast-float16", 8, True, False),
-)
-
-#: ViT-B/16, which takes four times as long: each dtype, batches up to four.
-VIT_B_16 = (
-    ("float32", 1, True, True),
-    ("bfloat16", 1, False, True),
-    ("bfloat16", 3, True, False),
-    ("float16", 1, True, False),
-    ("autocast-bfloat16", 3, True, True),
-    ("autocast-bfloat16", 4, False, False),
-    ("autocast-float16", 1, False, False),
-)
-
-VARIANTS = (*(Variant("resnet50", *row) for row in RESNET50), *(Variant("vit_b_16", *row) for row in VIT_B_16))
+#: Model -> mode, batch, training mode, channels-last. ViT-B/16 takes four times as long: each dtype, up to four images.
+ROWS: dict[str, list[tuple[str, int, bool, bool]]] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
+VARIANTS = tuple(Variant(model, *row) for model, rows in ROWS.items() for row in rows)
 
 #: A case -> its variant, and the aspect that it is about.
 VARIANT_OF = {variant.case(aspect): (variant, aspect) for variant in VARIANTS for aspect in ASPECTS}

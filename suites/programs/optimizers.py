@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import json
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from functools import cache, partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,44 +24,23 @@ from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T, early, joined
 #: Shapes of parameters: scalars, tails, vectors, matrices, and one of several blocks.
 SHAPES = ((), (1,), (7,), (33,), (5, 9), (257,), (4099,), (3, 0), (64, 65))
 STEPS = 4
-OPTIMIZERS: Mapping[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
-    "sgd": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.1, "weight_decay": 0.01}),
-    "sgd-nesterov": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
-    "sgd-maximize": (torch.optim.SGD, {"lr": 0.1, "maximize": True}),
-    "adam": (torch.optim.Adam, {"lr": 0.01, "weight_decay": 0.1}),
-    "adam-amsgrad": (torch.optim.Adam, {"lr": 0.01, "amsgrad": True, "eps": 1e-3, "betas": (0.9, 0.5)}),
-    "adam-maximize": (torch.optim.Adam, {"lr": 0.01, "maximize": True}),
-    "adamw": (torch.optim.AdamW, {"lr": 0.01, "weight_decay": 0.1}),
-    "adamw-amsgrad": (torch.optim.AdamW, {"lr": 0.01, "amsgrad": True, "maximize": True, "betas": (0.9, 0.5)}),
-    "adagrad": (torch.optim.Adagrad, {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.01}),
-    "adadelta": (torch.optim.Adadelta, {"lr": 0.5, "eps": 1e-3}),
-    "adamax": (torch.optim.Adamax, {"lr": 0.01}),
-    "nadam": (torch.optim.NAdam, {"lr": 0.01}),
-    "radam": (torch.optim.RAdam, {"lr": 0.01}),
-    "rmsprop": (torch.optim.RMSprop, {"lr": 0.01, "momentum": 0.9, "centered": True, "eps": 1e-3}),
-    "rprop": (torch.optim.Rprop, {"lr": 0.01}),
-    "asgd": (torch.optim.ASGD, {"lr": 0.1, "t0": 2}),
-}
+#: Of optimizers the class and its settings: by name, and one for each further option, or value of one, that there is.
+_TABLE: Mapping[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+OPTIMIZERS: Mapping[str, tuple[str, dict[str, Any]]] = _TABLE["usual"]
+OPTIONS: Mapping[str, tuple[str, dict[str, Any]]] = {f"{kind} {how}": (kind, how) for kind, how in _TABLE["options"]}
 #: Settings with which the first step is exact where gradients are powers of two: of few bits, and without an epsilon.
-_FEW: Mapping[str, Any] = {"betas": (0.5, 0.75), "eps": 0.0}
-EXACT: Mapping[str, Mapping[str, Any]] = {
-    "sgd": {"momentum": 0.5, "nesterov": True, "weight_decay": 0.5},
-    "adam": _FEW,
-    "adamw": {**_FEW, "weight_decay": 0.5},
-    "adamw-amsgrad": {**_FEW, "weight_decay": 0.5, "amsgrad": True, "maximize": True},
-    "rmsprop": {"alpha": 0.75, "eps": 0.0},
-    "adagrad": {"eps": 0.0},
-    "adamax": _FEW,
-    "rprop": {},
-}
+EXACT: Mapping[str, Mapping[str, Any]] = _TABLE["exact"]
 #: Those that only add and multiply, so that nothing is rounded. Where roots and quotients are not rounded correctly,
 #: those of powers of two may be a unit in the last place off, too.
 _NO_ROOTS = ("sgd", "rprop")
 FUSED = ("adam", "adam-amsgrad", "adamw", "adamw-amsgrad")
 
 
-def _parameters(key: str, device: torch.device, dtype: torch.dtype, shapes: tuple[Any, ...] = SHAPES) -> list[T]:
+def _parameters(
+    key: str, device: torch.device, dtype: torch.dtype, shapes: tuple[Any, ...] = SHAPES, *, turned: bool = False
+) -> list[T]:
     made = [inputs.uniform(f"optimizers/{key}/{i}", shape, low=0.5, high=1.5) for i, shape in enumerate(shapes)]
+    made = [each.mT.contiguous().mT if turned and each.dim() == 2 else each for each in made]
     return [each.to(dtype).to(device).requires_grad_() for each in made]
 
 
@@ -72,17 +55,26 @@ def _set_gradients(parameters: list[T], step: int, *, scale: float = 1.0) -> Non
 
 
 def _trained(
-    name: str, device: torch.device, dtype: torch.dtype, shapes: tuple[Any, ...] = SHAPES, late: int = 0, **how: Any
+    name: str, device: torch.device, dtype: torch.dtype, shapes: Any = SHAPES, late: int = 0, odd: int = 0, **how: Any
 ) -> dict[str, T]:
     """Train two groups with a learning rate that changes; ``how`` is for the device in its dtype.
 
-    With ``late`` the second step is that many steps later, as after a checkpoint.
+    With ``late`` the second step is that many steps later, as after a checkpoint. What is ``odd`` has matrices that are
+    stored by columns and a group that is added, is saved and loaded half-way; captured steps have their rate there.
     """
-    kind, settings = OPTIMIZERS[name]
-    parameters = _parameters(name, device, dtype, shapes)
+    kind, settings = {**OPTIMIZERS, **OPTIONS}[name]
+    parameters = _parameters(name, device, dtype, shapes, turned=bool(odd))
+    how = {"foreach": False} if device.type == "cpu" else how
+    if how.get("capturable"):
+        settings = {**settings, "lr": torch.tensor(settings["lr"], device=device)}
     groups = [{"params": parameters[::2]}, {"params": parameters[1::2], "lr": settings["lr"] / 4}]
-    optimizer = kind(groups, **settings, **({"foreach": False} if device.type == "cpu" else how))
+    first = 1 if odd and kind != "Adagrad" else 2  # of which a group that is added has no state before torch 2.8
+    optimizer = getattr(torch.optim, kind)(groups[:first], **settings, **how)
+    for group in groups[first:]:
+        optimizer.add_param_group(group)
     for step in range(STEPS):
+        if odd and step == STEPS // 2:
+            optimizer.load_state_dict(deepcopy(optimizer.state_dict()))
         _set_gradients(parameters, step)
         optimizer.step()
         for each in optimizer.state.values() if late and not step else ():
@@ -102,6 +94,23 @@ def _steps(at: At, name: str, count: int = 1, **how: Any) -> None:
     at.defined(partial(_trained, name, shapes=SHAPES * count, **how), accumulation=16, scale=1.0)
 
 
+def _options(at: At) -> None:
+    """Every option of every optimizer: with lists, and one by one or, where they can be, with captured steps."""
+
+    def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
+        found = dict[str, T]()
+        for name, (kind, settings) in OPTIONS.items():
+            known = inspect.signature(getattr(torch.optim, kind)).parameters
+            is_captured = "capturable" in known and hasattr(torch, "accelerator")  # before torch 2.6 of CUDA alone
+            for odd, how in enumerate(({"foreach": True}, {"capturable" if is_captured else "foreach": is_captured})):
+                if known.keys() >= settings.keys():
+                    made = _trained(name, device, dtype, SHAPES[2:6], odd=odd, **how)
+                    found[f"{name}, {how}"] = made["parameters"]
+        return found
+
+    at.defined(run, accumulation=64, scale=1.0)
+
+
 def _together(at: At) -> None:
     """All optimizers and functions of lists in one comparison, with few parameters."""
 
@@ -110,9 +119,9 @@ def _together(at: At) -> None:
         found = dict[str, T]()
         for name in OPTIMIZERS:
             found |= {f"{name}: {key}": x for key, x in _trained(name, device, dtype, shapes=few).items()}
-        for name, function in LISTS.items():
+        for name, function in [*LISTS.items()][::5]:
             a, b = ([x.detach() for x in _parameters(key, device, dtype, few)] for key in ("lists/a", "lists/b"))
-            found[name] = joined(function(a, b))
+            found[name] = joined(function(a, _of_both_signs(b)))
         return found
 
     at.defined(run, orders=4, accumulation=16, scale=1.0)
@@ -132,6 +141,9 @@ def _first_steps(at: At, dtypes: tuple[torch.dtype, ...]) -> None:
         at.judge(mine, mapped(known, torch.Tensor.double), name=cause)
     norms = torch._foreach_norm([torch.full((4,), 2.0**i, device=at.device) for i in range(12)])  # noqa: SLF001
     at.same([float(each) for each in norms], [2.0 ** (i + 1) for i in range(12)], "norms of a list are not its own")
+    halves = [torch.full((1 << i,), 1024.0, dtype=torch.float16, device=at.device) for i in range(0, 12, 2)]
+    found, wanted = [float(each) for each in torch._foreach_norm(halves)], [1024.0 * 2**i for i in range(6)]  # noqa: SLF001
+    at.same(found, wanted, "norms of half precision are wrong where the sum of squares is above 65,504")
 
 
 def _first_fused_step(at: At) -> None:
@@ -157,14 +169,15 @@ def _of_few_bits(count: int, *, is_wide: bool) -> tuple[T, T]:
 def _stepped(name: str, how: str, dtype: torch.dtype, device: torch.device, **more: Any) -> dict[str, T]:
     """Return parameters and state after a step; on the CPU it is made in float64, where nothing is rounded."""
     parameters = []
-    for size in (1027,) if how == "loop" else (1027, *(3,) * 8):
-        whole, powers = (each.to(torch.float64 if device == CPU else dtype).to(device)
+    for place, size in enumerate((1027,) if how == "loop" else (1027, *(3,) * 8)):
+        mine = torch.float32 if place % 3 == 2 and how == "foreach" else dtype  # a list may have two dtypes
+        whole, powers = (each.to(torch.float64 if device == CPU else mine).to(device)
                          for each in _of_few_bits(size, is_wide=dtype is torch.float32))  # fmt: skip
         parameters.append(whole.clone().requires_grad_())
         parameters[-1].grad = powers
     way = {} if device == CPU else {"foreach": False} if how == "loop" else {how: True}
     settings: dict[str, Any] = {"lr": 0.125, **EXACT[name], **way, **more}
-    optimizer = OPTIMIZERS[name][0](parameters, **settings)
+    optimizer = getattr(torch.optim, OPTIMIZERS[name][0])(parameters, **settings)
     optimizer.step()
     states = [optimizer.state[each] for each in parameters]
     found = {key: [torch.as_tensor(each[key]) for each in states] for key, x in states[0].items() if x is not None}
@@ -186,6 +199,23 @@ def _grown(at: At) -> None:
         left = [each.cpu() for each in gradients]
         quarters = [torch.full_like(each, large / 4) for each in left]
         at.same(left, quarters, f"gradients in {dtype} are not divided by the scale")
+        for odd, place in product((torch.finfo(dtype).max, torch.inf, -torch.inf, torch.nan), (0, 64, 4098, 70000)):
+            lists = [torch.zeros(size, dtype=dtype, device=at.device) for size in (0, 70001, 3)]
+            lists[1][place] = odd
+            infinite = torch.zeros(1, device=at.device)
+            for some in (lists, lists[::2]):  # what is found stays when there is nothing in the next list
+                torch._amp_foreach_non_finite_check_and_unscale_(some, infinite, torch.ones_like(infinite))
+            is_finite = abs(odd) <= torch.finfo(dtype).max
+            if at.device.type != "npu" or knows_infinities() or is_finite:
+                said = f"{odd} in place {place} of 70,001 gradients in {dtype} is"
+                cause = f"{said} {'taken for an overflow' if is_finite else 'not found, or forgotten'}"
+                at.same(float(infinite), float(not is_finite), cause)
+    for found_inf, start, (grow, back, interval), wanted in _TABLE["scales"]:
+        scale.fill_(8.0), tracker.fill_(start)
+        torch._amp_update_scale_(scale, tracker, torch.full_like(scale, float(found_inf)), grow, back, interval)
+        said = f"after {start} good steps of {interval}, {'a bad' if found_inf else 'another'} one"
+        cause = f"{said}, with factors {grow} and {back}: a scale of 8, or the number of good steps, becomes another"
+        at.same([float(scale), int(tracker)], wanted, cause)
 
 
 def _skipped(at: At) -> None:
@@ -214,8 +244,37 @@ def _skipped(at: At) -> None:
         at.same(scaler.get_scale(), scale, "the scale is not halved, or is for no reason")
 
 
+def _scaled_together(at: At) -> None:
+    """One scaler, which is saved and loaded, of two optimizers: each skips its own bad step; none is unscaled twice."""
+    if at.device.type == "npu" and not knows_infinities():
+        raise NotImplementedError("without infinities an overflow is that of all optimizers")
+    ones = [torch.nn.Parameter(torch.ones(40, device=at.device)) for _ in range(3)]
+    optimizers = [torch.optim.SGD(each, lr=1.0) for each in (ones[:2], ones[2:])]
+    scaler, found = scaler_of(at.device.type, 8.0, growth_interval=2), list[float]()
+    for bad in (0, 2, 1, 0, 0):  # 0 is none: the first parameter is never bad itself
+        state, scaler = scaler.state_dict(), scaler_of(at.device.type, 1.0)
+        scaler.load_state_dict(state)
+        scaler.scale(torch.zeros((), device=at.device))
+        for place, each in enumerate(ones):
+            each.grad = torch.full_like(each, scaler.get_scale())
+            each.grad[-1] *= torch.inf if 0 < place == bad else 1.0
+        scaler.unscale_(optimizers[0])
+        with contextlib.suppress(RuntimeError):
+            scaler.unscale_(optimizers[0])
+            at.holds(False, "unscale_() divides the same gradients twice, without an error")
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+        scaler.update(64.0 if len(found) == 12 else None)
+        found += [float(ones[0].detach()[0]), float(ones[2].detach()[-1]), scaler.get_scale()]
+    cause = (
+        "two optimizers of one scaler do not each skip the bad step that is its own, or the scale becomes another one"
+    )
+    at.same(found, _TABLE["scaler of two"], cause)
+
+
 def _clipped(at: At) -> None:
-    for count, norm in ((3, 2.0), (70, 2.0), (70, float("inf")), (70, 1.0), (259, 2.0)):
+    norms = (float("inf"), 1.0, 0.5, 1.5, 4.0)
+    for count, norm in ((3, 2.0), (70, 2.0), *((70 if each >= 1 else 3, each) for each in norms), (259, 2.0)):
 
         def clip(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
             parameters = _parameters("clip", device, dtype, tuple((1 + i % 40,) for i in range(count)))  # noqa: B023
@@ -225,7 +284,11 @@ def _clipped(at: At) -> None:
             loose = torch.nn.utils.clip_grad_norm_(parameters, 1e6, norm)  # noqa: B023
             torch.nn.utils.clip_grad_value_(parameters, 0.01)
             twice = joined([each.grad for each in parameters if each.grad is not None])
-            return {"norm": total, "norm afterwards": loose, "clipped": once, "clipped by value": twice}
+            for each in parameters:
+                each.grad = torch.zeros_like(each)
+            torch.nn.utils.clip_grad_norm_(parameters[:5], 2.0, norm)  # noqa: B023
+            none = joined([each.grad for each in parameters[:5] if each.grad is not None])
+            return {"norm": total, "norm afterwards": loose, "clipped": once, "clipped by value": twice, "zeros": none}
 
         at.defined(clip, accumulation=8192)
         for bad in ("inf", "-inf", "nan") if at.device.type != "npu" or knows_infinities() else ():
@@ -236,47 +299,65 @@ def _clipped(at: At) -> None:
             at.same(str(abs(total)), bad.strip("-"), f"of {count} gradients, one is {bad}, and their norm is {total}")
 
 
-def _changed(change: Callable[..., object], *lists: list[T]) -> list[T]:
-    change(*lists)
-    return lists[0]
+def _called(said: str, a: list[T], b: list[T]) -> list[T]:
+    """Call a function of lists, as the names of ``LISTS`` say it."""
+    known: dict[str, Any] = {"a": a, "b": b, "n": [1.0 + i % 5 for i in range(len(a))]}
+    first, name, *rest = said.split()
+    given = [known.get(each) or json.loads(each) for each in rest if "=" not in each]
+    more = {key: json.loads(value) for key, _, value in (each.partition("=") for each in rest) if value}
+    some = [x for x in known[first] if x.numel() or name not in ("norm", "max")]
+    found = getattr(torch, f"_foreach_{name}")(some, *given, **more)
+    return some if name.endswith("_") else found
 
 
-#: Functions of lists of tensors: each gets lists ``a`` and ``b`` and returns a list.
+def _of_both_signs(x: list[T]) -> list[T]:
+    return [-each if i % 2 else each for i, each in enumerate(x)]
+
+
+#: Calls of functions of lists, which get ``a``, of positive numbers, ``b``, of both signs, numbers, or ``n``, a number
+#: for each. With those of the first table, quarters stay exact; with the first eight of them also in half precision.
+_EXACT, _ROUNDED = _TABLE["lists"], _TABLE["rounded lists"]
+#: There since torch 2.4 at the latest.
 LISTS: Mapping[str, Callable[[list[T], list[T]], Any]] = {
-    "add": lambda a, b: torch._foreach_add(a, b, alpha=0.5),  # noqa: SLF001
-    "mul": torch._foreach_mul,  # noqa: SLF001
-    "div": torch._foreach_div,  # noqa: SLF001
-    "scalar": lambda a, _: torch._foreach_mul(torch._foreach_add(a, 1.5), 3.0),  # noqa: SLF001
-    "scalars": lambda a, _: torch._foreach_mul(a, [float(i % 5) for i in range(len(a))]),  # noqa: SLF001
-    "addcmul": lambda a, b: torch._foreach_addcmul(a, b, b, 0.5),  # noqa: SLF001
-    "addcdiv": lambda a, b: torch._foreach_addcdiv(a, a, b, [0.25] * len(a)),  # noqa: SLF001
-    "lerp": lambda a, b: torch._foreach_lerp(torch._foreach_lerp(a, b, 0.25), a, 0.75),  # noqa: SLF001
-    "sqrt": lambda a, _: torch._foreach_sqrt(a),  # noqa: SLF001
-    "norm": lambda a, _: torch._foreach_norm(a),  # noqa: SLF001
-    "maximum": torch._foreach_maximum,  # noqa: SLF001
-    "neg": lambda a, _: torch._foreach_neg(a),  # noqa: SLF001
-    "in-place": lambda a, b: (torch._foreach_add_(a, b), torch._foreach_mul_(a, 0.5), a)[-1],
-    "copy": lambda a, b: _changed(torch._foreach_copy_, a, b),
-    "zero": lambda a, _: _changed(torch._foreach_zero_, a),
+    said: partial(_called, said) for said in (*_ROUNDED, *_EXACT) if hasattr(torch, f"_foreach_{said.split()[1]}")
 }
 
 
 def _lists(at: At) -> None:
-    """Of lists that one kernel takes, with a tensor of several blocks, and of others, laid out in turn."""
-    for count, turned in ((1, False), (33, False), (33, True), (259, False)):
-        for name, function in LISTS.items() if count == 33 else [*LISTS.items()][::4]:
+    """Of lists that one kernel takes, of many more, some of them empty, of several dtypes, and laid out in turn."""
+    for dtype, count, names in (
+        (torch.float32, 260, _EXACT),
+        *((torch.float32, count, _EXACT[4:9]) for count in (24, 48, 50, 64, 128, 256, 1, 1024, 1030)),
+        (torch.float16, 70, _EXACT[:8]),
+        (torch.int32, 70, [each for each in _EXACT[:12] if "." not in each and "div" not in each]),
+    ):
+        sizes = [1 + (i * 7 + 12 * (count > 1)) % 13 - (i % 50 == 49) for i in range(count)]
+        sizes[count // 2] = 5003 if count == 260 else 70001
+        powers, whole = (inputs.integers(f"lists/{n}", (sum(sizes),), low=-n, high=n + 1) for n in (2, 32))
+        unit = 1.0 if dtype is torch.int32 else 0.25
+        base = [(2 ** (powers + 2) * unit).to(dtype), (whole * unit).to(dtype)]
+        found, wanted = (
+            {name: joined(LISTS[name](*([*torch.split(each.clone(), sizes)] for each in some))).cpu()
+             for name in names if name in LISTS} for some in ([each.to(at.device) for each in base], base)
+        )  # fmt: skip
+        at.same(found, wanted, f"of lists of {count} tensors of {dtype}, not all are computed, or not exactly")
+    shapes = (*((i % 13,) if i % 7 else (3, 1 + i % 5) for i in range(1, 34)), (4099,))
+    given = [_parameters(key, CPU, torch.float32, shapes) for key in ("lists/a", "lists/b")]
 
-            def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
-                shapes = tuple((i % 13,) if i % 7 else (3, 1 + i % 5) for i in range(1, count + 1))  # noqa: B023
-                shapes += () if turned or count == 1 else ((70001,),)  # noqa: B023
-                keys = ("lists/a", "lists/b")
-                a, b = ([each.detach() for each in _parameters(key, device, dtype, shapes)] for key in keys)
-                if turned:  # noqa: B023
-                    b = [each.mT.contiguous().mT if each.dim() == 2 and i % 2 else each for i, each in enumerate(b)]
-                said = f"{name} of {count}, laid out in turn" if turned else f"{name} of {count}"  # noqa: B023
-                return {said: joined(function(a, b))}  # noqa: B023
+    def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
+        found = dict[str, T]()
+        for turned in (False, True):
+            a, b = ([x.detach().to(dtype).to(device) for x in each[: 33 if turned else None]] for each in given)
+            if turned:
+                b = [each.mT.contiguous().mT if each.dim() == 2 and i % 2 else each for i, each in enumerate(b)]
+            b = _of_both_signs(b)
+            for name in (*_ROUNDED, *_EXACT[:8]) if turned else LISTS:
+                if name in LISTS:
+                    some = ([x.clone() for x in each] if "_ " in f"{name} " else each for each in (a, b))
+                    found[f"{name}, laid out in turn" if turned else name] = joined(LISTS[name](*some))
+        return found
 
-            at.defined(run, accumulation=16)
+    at.defined(run, accumulation=16)
 
 
 def _fused_skip(at: At) -> None:
@@ -310,6 +391,16 @@ def _zeroed(at: At) -> None:
         at.same(left, [torch.zeros(33)] * len(left), "not all zero")
     start = [each.detach() - 1.5 for each in _parameters("zero", CPU, torch.float32, ((33,),) * 40)]
     at.judge([e.detach().cpu() for e in parameters], [e.double() for e in start], reference_runs=start, name="steps")
+    for name, (kind, settings) in OPTIMIZERS.items():
+        if kind in ("ASGD", "Rprop"):  # the first of which draws parameters to zero
+            continue
+        kept = _parameters("zero", at.device, torch.float32, SHAPES)
+        before = joined(kept).cpu()
+        optimizer = getattr(torch.optim, kind)(kept, **{**settings, "weight_decay": 0})
+        for each in kept:
+            each.grad = torch.zeros_like(each)
+        optimizer.step(), optimizer.step()
+        at.same(joined(kept).cpu(), before, f"{name}: a step with gradients of zero changes parameters")
 
 
 _WAYS: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -318,7 +409,7 @@ _WAYS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     *((f"{name}-late", name, {"late": 300}) for name in ("adam", "adamw", "nadam")),
     ("adamw-fused-late", "adamw", {"late": 300, "fused": True}),
     *((f"{name}-loop", name, {"foreach": False}) for name in ("adamw-amsgrad", "sgd")),
-    *((f"{name}-lists", name, {"foreach": True, "count": 8}) for name in ("adamw", "sgd", "rmsprop")),
+    *((f"{name}-lists", name, {"foreach": True, "count": 8}) for name in ("adamw", "sgd")),
 )
 OF_LISTS: Mapping[str, Row] = {
     **early(
@@ -336,5 +427,7 @@ OF_LISTS: Mapping[str, Row] = {
     "fused-scaler": (STANDARD, _fused_skip),
     "clipping": (STANDARD, _clipped),
     "foreach": (STANDARD, _lists),
+    "scaler-of-two": (STANDARD, _scaled_together),
     "zero-grad": (STANDARD, _zeroed),
+    "options": (STANDARD, _options),
 }

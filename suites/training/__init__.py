@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pytest_ascend.records.case import Case
 
 
 class Run(NamedTuple):
-    """One training of twenty steps. ``optimizer`` is a name of ``recipes.OPTIMIZERS``, ``mode`` one of its MODES."""
+    """Twenty steps of training. ``optimizer`` is a name of ``recipes.OPTIMIZERS``, ``mode`` one of its MODES."""
 
     model: str
     optimizer: str
@@ -17,24 +19,11 @@ class Run(NamedTuple):
     level: str
 
 
-RUNS = (
-    Run("small-resnet", "sgd-steplr", "float32", "standard"),
-    Run("small-resnet", "sgd-steplr", "autocast-float16", "standard"),
-    Run("small-resnet", "sgd-steplr", "autocast-bfloat16", "full"),
-    Run("small-resnet", "adamw", "float32", "full"),
-    Run("small-resnet", "adamw-loop", "float32", "full"),
-    Run("small-resnet", "fused-sgd", "float32", "full"),
-    Run("small-resnet", "fused-adamw", "autocast-float16", "full"),
-    Run("small-vit", "sgd-steplr", "float32", "full"),
-    Run("small-vit", "adamw", "float32", "full"),
-    Run("small-vit", "adamw", "autocast-bfloat16", "standard"),
-    Run("small-vit", "adamw", "autocast-float16", "full"),
-    Run("small-vit", "fused-adamw", "float32", "standard"),
-    Run("small-vit", "fused-adam", "float32", "full"),
-    Run("small-vit", "fused-rmsprop", "float32", "full"),
-    Run("small-vit", "fused-adadelta", "float32", "full"),
-)
+def _table(name: str) -> Any:
+    return json.loads(Path(__file__).with_name(f"{name}.json").read_text(encoding="utf-8"))
 
+
+RUNS = tuple(Run(*row) for row in _table("runs"))
 #: The results of a training; only batch normalisation has statistics.
 KINDS = {"small-resnet": ("curve", "weights", "state", "statistics"), "small-vit": ("curve", "weights", "state")}
 
@@ -43,18 +32,7 @@ SCALER = (*_SKIPS, "scale-halves", "scale-grows-back", "unscale-is-exact", "disa
 
 #: Operators by their dtype under autocast, from torch.amp's documented lists for CUDA, which torch_npu follows; those
 #: in CPU_FLOAT32 are on the CPU's list, too.
-FLOAT32 = (
-    "softmax", "log_softmax", "layer_norm", "group_norm", "mse_loss", "l1_loss", "smooth_l1_loss", "cross_entropy",
-    "nll_loss", "kl_div", "binary_cross_entropy_with_logits", "exp", "expm1", "log", "log1p", "log10", "log2", "pow",
-    "rsqrt", "reciprocal", "sum", "prod", "cumsum", "cumprod", "norm", "cosine_similarity", "softplus", "tan", "sinh",
-    "cosh", "acos", "asin",
-)  # fmt: skip
-CPU_FLOAT32 = (
-    "prod", "mse_loss", "l1_loss", "smooth_l1_loss", "cross_entropy", "nll_loss", "kl_div",
-    "binary_cross_entropy_with_logits",
-)  # fmt: skip
-CPU_UNLISTED = ("mv",)
-LOWER = ("matmul", "mm", "bmm", "addmm", "linear", "conv1d", "conv2d", "conv_transpose2d", "baddbmm", "mv")
+FLOAT32, CPU_FLOAT32, CPU_UNLISTED, LOWER = map(tuple, _table("autocast").values())
 AUTOCAST = (*FLOAT32, *LOWER, "add", "cat", "stack", "addcmul")
 
 CHECKPOINTS = (

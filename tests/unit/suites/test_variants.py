@@ -11,7 +11,7 @@ import torch
 from pytest_ascend.precision import stand_ins
 from suites.models.computation import images
 from suites.models.passing import short, strided
-from suites.models.variants import RESNET50, VARIANTS, VIT_B_16
+from suites.models.variants import ROWS, VARIANTS
 
 MODES = {"float32", "bfloat16", "float16", "autocast-bfloat16", "autocast-float16"}
 VALUES = (MODES, {1, 3, 8}, {False, True}, {False, True})
@@ -19,12 +19,12 @@ VALUES = (MODES, {1, 3, 8}, {False, True}, {False, True})
 
 def test_all_pairs_occur_of_resnet50() -> None:
     for one, other in combinations(range(4), 2):
-        assert {(row[one], row[other]) for row in RESNET50} == set(product(VALUES[one], VALUES[other]))
+        assert {(row[one], row[other]) for row in ROWS["resnet50"]} == set(product(VALUES[one], VALUES[other]))
 
 
 def test_each_value_occurs_of_vit_but_that_its_largest_batch_is_four() -> None:
     for place, values in enumerate(VALUES):
-        assert {row[place] for row in VIT_B_16} == {4 if each == 8 else each for each in values}
+        assert {row[place] for row in ROWS["vit_b_16"]} == {4 if each == 8 else each for each in values}
 
 
 def test_cases_are_distinct_and_at_level_full() -> None:
