@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -101,8 +101,8 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
     caches that are keyed by shape alone. Not all calls are legal. Each dtype starts at another place of every cycle, so
     that together they cover more pairs of sizes, numbers, arguments and layouts.
     """
-    templates, shift = templates_of(operator, dtype), operator.dtypes.index(dtype)
-    kinds, fitting = kinds_of(templates), with_arguments(operator, templates)
+    templates, kinds, fitting = _start(operator, dtype)
+    shift = operator.dtypes.index(dtype)
     for number in range(start // 3, -(-count // 3) if templates else 0):
         # Every third size is shared by all dtypes, which exposes caches that ignore the dtype.
         is_shared = number % 3 == 2
@@ -150,6 +150,12 @@ def generate(operator: Operator, dtype: str, count: int, seed: int | str = 0, st
 
 
 # --- templates: which is next, with whose arguments, in how many dimensions ---
+
+
+@lru_cache(maxsize=1)  # the calls of a case are generated in several parts
+def _start(operator: Operator, dtype: str) -> tuple[Placed, list[list[int]], Callable[[int], tuple[int, Placed]]]:
+    templates = templates_of(operator, dtype)
+    return templates, kinds_of(templates), with_arguments(operator, templates)
 
 
 def templates_of(operator: Operator, dtype: str) -> Placed:
