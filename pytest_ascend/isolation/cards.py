@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pytest_ascend.isolation.process import Child, Deadline, Task
 from pytest_ascend.system.errors import DeviceUnavailable
@@ -166,7 +165,6 @@ class CardQueue:
     following: deque[Task] = field(default_factory=deque)
     ahead: bool = False
     last: Task | None = None
-    payloads: list[dict[str, Any]] = field(default_factory=list)
     deadline: Deadline = field(default_factory=lambda: Deadline(0, 0.0))
     killed_starts: int = 0
     is_given_up: bool = False
@@ -216,7 +214,6 @@ class CardQueue:
         """Note that the child runs this now."""
         self.current = self.last = task
         self.runs += 1
-        self.payloads = []
         self.deadline.allow(task.limit_s + (0.0 if task.subject in self.met else task.first_s))
         self.met.add(task.subject)
 

@@ -224,15 +224,14 @@ class Supervisor:
             if not failure:
                 lane.ready = True
                 self._listener.heard(lane.card, message)
-        elif "report" in message and lane.current:
-            lane.payloads.append(message["report"])
         elif "finished" in message and lane.current:
-            answer, health = str(message["answer"]), str(message.get("health", ""))
+            health = str(message.get("health", ""))
+            said = {"answer": str(message["answer"]), "payloads": tuple(message.get("reports", ()))}
             if health:
                 reason, notes = f"the device is not well afterwards: {health}", lane.child.notes() if lane.child else ""
-                self._conclude(lane, End.UNPROVEN, answer=answer, reason=reason, detail=notes)
+                self._conclude(lane, End.UNPROVEN, reason=reason, detail=notes, **said)
             else:
-                self._conclude(lane, End.ANSWERED, answer=answer)
+                self._conclude(lane, End.ANSWERED, **said)
         else:
             self._listener.heard(lane.card, message)
 
@@ -253,11 +252,11 @@ class Supervisor:
 
     # --- deciding ---
 
-    def _conclude(self, lane: CardQueue, end: End, **said: str) -> None:
-        """Decide on the current task; ``said`` are the answer, the reason and the detail of the attempt."""
+    def _conclude(self, lane: CardQueue, end: End, **said: Any) -> None:
+        """Decide on the current task; ``said`` are answer, reports, reason and detail of the attempt."""
         task, lane.current = lane.current, None
         assert task is not None  # noqa: S101  (callers looked)
-        attempt = Attempt(card=lane.card.label, end=end, alone=task.alone, payloads=tuple(lane.payloads), **said)
+        attempt = Attempt(card=lane.card.label, end=end, alone=task.alone, **said)
         answer = attempt.answer
         if end is End.ANSWERED and answer == GOES_ON and lane.ahead:
             lane.begin(lane.following.popleft())

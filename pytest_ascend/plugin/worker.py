@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 from msgspec import to_builtins
@@ -45,8 +45,9 @@ class Work:
     deterministic: bool
     self_test: bool
     threads: int
-    #: The outcome of the current case.
+    #: The outcome of the current case, and pytest's reports of it, which go to the parent in one message.
     answer: str = "passed"
+    reports: list[Any] = field(default_factory=list)
     #: Registering replays all warnings since the start of the run, which the parent already has.
     listens: bool = False
     channel: Channel = field(init=False)
@@ -88,7 +89,7 @@ class Work:
                 continue
             index, following = message["run"], message["next"]
             item = items[index]
-            self.answer = "passed"
+            self.answer, self.reports = "passed", []
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=items[following] if following >= 0 else None)
             if timed := benchmarked.taken(item.config):
                 channel.send(benchmarks=timed, index=index)
@@ -104,21 +105,21 @@ class Work:
                     channel.send(left_bytes=held - before, index=index)
             if said := beside.read().decode(errors="replace").splitlines():
                 channel.send(said=said[0][:200], lines=len(said))
-            channel.send(finished=index, answer=self.answer, health=health)
+            channel.send(finished=index, answer=self.answer, health=health, reports=self.reports)
             goes_on = self.answer == GOES_ON and not health
             trimmed = _trimmed(trimmed)
         self.session._setupstate.teardown_exact(None)  # noqa: SLF001 - there is no other way to end early
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Send a report to the parent."""
+        """Keep a report for the parent."""
         record = dict(report.user_properties).get(RECORD_PROPERTY)  # still builtins, on its way to the parent
         if isinstance(record, Mapping):
             self.answer = str(record["outcome"])
         elif report.failed:
             self.answer = "failed"
         config = self.session.config
-        self.channel.send(report=config.hook.pytest_report_to_serializable(config=config, report=report))
+        self.reports.append(config.hook.pytest_report_to_serializable(config=config, report=report))
 
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: tuple[str, int, str] | None
