@@ -304,16 +304,10 @@ def _permutations(device: torch.device) -> Iterator[Finding | str]:
 #: Subject -> level, and the findings.
 BATTERIES: Mapping[str, tuple[str, Row]] = {
     "calls-and-seeds": ("smoke", partial(_calls, count=2**14)),
-    "more-calls-and-seeds": ("standard", partial(_calls, count=2**18)),
-    "one-call": ("smoke", _one_call),
-    "small-calls": ("smoke", _small_calls),
-    "attention": ("smoke", _attention),
-    "sure-events": ("smoke", _sure),
-    "probabilities": ("standard", _probabilities),
-    "classes": ("standard", _classes),
-    "wide-ranges": ("smoke", _wide),
+    "more-calls-and-seeds": ("standard", partial(_calls, count=2**18)), "one-call": ("smoke", _one_call),
+    "small-calls": ("smoke", _small_calls), "attention": ("smoke", _attention), "sure-events": ("smoke", _sure),
+    "probabilities": ("standard", _probabilities), "classes": ("standard", _classes), "wide-ranges": ("smoke", _wide),
     "permutations": ("smoke", _permutations),
     "large-uniform": ("standard", lambda device: _of_uniform(torch.rand(LARGE, device=device).cpu().double())),
-    "large-normal": ("standard", _large_normal),
-    "large-exponential": ("full", _large_exponential),
-}
+    "large-normal": ("standard", _large_normal), "large-exponential": ("full", _large_exponential),
+}  # fmt: skip

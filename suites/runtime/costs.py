@@ -93,7 +93,16 @@ def _small_calls(at: At) -> None:
 
 def _small(at: At) -> Calls:
     x = torch.rand(1, 1, device=at.device) + 0.5
+    more: Calls = {}
+    if at.device.type != "cpu":
+        event = at.backend.Event()
+        more = {
+            "record": event.record, "wait": event.wait, "query": event.query, "stream": at.backend.current_stream,
+            "mem_get_info": at.backend.mem_get_info, "memory_allocated": at.backend.memory_allocated,
+            "pin_memory": lambda: torch.ones(9).pin_memory().to(at.device, non_blocking=True),
+        }  # fmt: skip
     return {
+        **more,
         **{name: getattr(x, name) for name in ("exp", "sum", "clone", "sort", "item", "cpu", "tril")},
         "add": lambda: x + x, "add 1": lambda: x + 1, "mul": lambda: x * x, "mm": lambda: x @ x,
         "cat": lambda: torch.cat([x, x]), "softmax": lambda: x.softmax(-1), "fill_": lambda: x.fill_(1),
@@ -367,7 +376,53 @@ def _peaks(at: At) -> None:
         call()
         peak = (backend.max_memory_allocated() - before) / (16 * MIB)
         said = f"{name} of 16 MiB needs {peak:.2f} times that at its peak; its result {results:g}"
-        at.holds(peak <= results + 0.6, said)
+        at.holds(results <= peak <= results + 0.6, said)
+
+
+def _blocks(at: At) -> None:
+    """Tensors of sizes where allocators change their ways have memory of their own, which is counted, and a limit."""
+    backend: Any = at.backend
+    places = range(backend.device_count())
+    steps = (512, 4096, MIB // 2, MIB, 2 * MIB, 10 * MIB, 20 * MIB)
+    sizes = [*(size + more for size in steps for more in (-1, 0, 1)), *range(1, 4000, 37)]
+    before, held = [backend.memory_allocated(each) for each in places], dict[int, torch.Tensor]()
+    for turn in range(3):
+        others = range(len(sizes))[:: (1, -3, 2)[turn]]
+        held = {place: each for place, each in held.items() if place not in others}
+        backend.empty_cache()
+        for place in others:
+            held[place] = torch.empty(sizes[place], dtype=torch.uint8, device=at.device).fill_((place + turn) % 251)
+            held[place] += turn  # what is read and written is its own
+        found = {sizes[place]: int(each.amax()) - int(each.amin()) for place, each in held.items()}
+        at.same(found, dict.fromkeys(found, 0), "tensors, of so many bytes, share their memory with others")
+    taken, whole = [backend.memory_allocated(each) for each in places], sum(sizes)
+    here, reserved, most = taken[backend.current_device()], backend.memory_reserved(), sum(s // 512 + 2 for s in sizes)
+    asked = {
+        "memory_allocated() is not what tensors take": whole
+        <= here - before[backend.current_device()]
+        <= most * 512 + 2 * MIB * sum(each > MIB // 2 for each in sizes),
+        "memory_allocated() of another card changes": [b - a for a, b in zip(before, taken, strict=True)].count(0)
+        == len(places) - 1,
+        "memory_stats() tells another number": backend.memory_stats()["allocated_bytes.all.current"] == here,
+        "less is reserved than allocated": reserved >= here,
+        "memory_snapshot() is not all": sum(each["total_size"] for each in backend.memory_snapshot()) >= reserved,
+        "the largest so far is less than now": backend.max_memory_allocated() >= here,
+    }
+    held.clear()
+    backend.reset_peak_memory_stats()
+    asked["reset_peak_memory_stats() leaves the peak"] = backend.max_memory_allocated() == backend.memory_allocated()
+    backend.empty_cache()
+    asked["empty_cache() keeps what is not used"] = backend.memory_reserved() <= reserved - 20 * MIB
+    for share in (0.25, 1.0):
+        backend.set_per_process_memory_fraction(share)
+        try:
+            torch.empty(backend.mem_get_info()[1] // 3, dtype=torch.uint8, device=at.device)
+        except RuntimeError:
+            asked["a third of the memory, of which all may be used, is refused"] = share < 1
+        else:
+            asked["a third of the memory is given, where a quarter may be used"] = share == 1
+    backend.empty_cache()
+    at.same("; ".join(said for said, is_so in asked.items() if not is_so), "", "figures of memory are wrong")
 
 
 COSTS: Mapping[str, Row] = {
@@ -384,4 +439,5 @@ COSTS: Mapping[str, Row] = {
     "soak": (STANDARD, partial(_soak, calls=320)),
     "release": (SMOKE, _released),
     "peaks": (STANDARD, _peaks),
+    "blocks": (STANDARD, _blocks),
 }

@@ -129,40 +129,31 @@ def _overwritten(x: T) -> T:
 #: Operators that only move whole elements. Where the first table moves bits, NaN keep theirs; operators of the second
 #: may make any NaN of a NaN.
 MOVES: Moves = {
-    "clone": torch.clone,
-    "transposed": lambda x: x.view(16, -1).mT.contiguous(),
-    "permuted": lambda x: x.view(4, 8, -1).permute(2, 0, 1).contiguous(),
-    "stepped": lambda x: x[1::3].contiguous(),
+    "clone": torch.clone, "transposed": lambda x: x.view(16, -1).mT.contiguous(),
+    "permuted": lambda x: x.view(4, 8, -1).permute(2, 0, 1).contiguous(), "stepped": lambda x: x[1::3].contiguous(),
     "expanded": lambda x: x[:64, None].expand(64, 5).contiguous(),
     "permuted-6": lambda x: x.view(2, 2, 2, 2, 2, -1).permute(5, 3, 1, 0, 4, 2).contiguous(),
-    "cat": lambda x: torch.cat([x[7:], x[:7]]),
-    "cat-64": lambda x: torch.cat([*x.view(64, -1)][::-1]),
+    "cat": lambda x: torch.cat([x[7:], x[:7]]), "cat-64": lambda x: torch.cat([*x.view(64, -1)][::-1]),
     "index_select": lambda x: x.index_select(0, _places(x)),
     "getitem": lambda x: x.view(16, -1)[torch.arange(15, -1, -1, device=x.device)],
     "copy_": lambda x: x.new_zeros(16, len(x) // 16).mT.copy_(x.view(-1, 16)),
-}
+}  # fmt: skip
 _OF_COMPLEX = ("clone", "transposed", "permuted", "stepped", "expanded", "copy_")
 OTHER_MOVES: Moves = {
-    "flip": lambda x: x.view(16, -1).flip(0, 1),
-    "roll": lambda x: x.view(16, -1).roll((3, -5), (0, 1)),
+    "flip": lambda x: x.view(16, -1).flip(0, 1), "roll": lambda x: x.view(16, -1).roll((3, -5), (0, 1)),
     "gather": lambda x: x.view(16, -1).gather(0, _places(x).view(16, -1) % 16),
     "gather-narrow": lambda x: x.view(16, -1).gather(0, _places(x).view(16, -1)[:9, :7] % 16),
     "scatter-narrow": lambda x: x.view(16, -1).scatter(0, _places(x).view(16, -1)[:1, :7] % 16, x.view(64, -1)[:3]),
     "scatter": lambda x: torch.zeros_like(x).scatter(0, _places(x), x),
-    "where": lambda x: torch.where(_places(x) % 3 == 0, x, x.flip(0)),
-    "pad": lambda x: F.pad(x.view(16, -1), (3, 2)),
-    "repeat": lambda x: x[:64].repeat(5),
-    "repeat_interleave": lambda x: x[:64].repeat_interleave(3),
-    "tril": lambda x: x.view(32, -1).tril(-1),
-    "masked_select": lambda x: x.masked_select(_places(x) % 3 == 0),
+    "where": lambda x: torch.where(_places(x) % 3 == 0, x, x.flip(0)), "pad": lambda x: F.pad(x.view(16, -1), (3, 2)),
+    "repeat": lambda x: x[:64].repeat(5), "repeat_interleave": lambda x: x[:64].repeat_interleave(3),
+    "tril": lambda x: x.view(32, -1).tril(-1), "masked_select": lambda x: x.masked_select(_places(x) % 3 == 0),
     "getitem-mask-transposed": lambda x: x.view(16, -1).mT[(_places(x) % 3 == 0).view(16, -1).mT],
     "nonzero-transposed": lambda x: (_places(x) % 3 == 0).view(16, -1).mT.nonzero().to(x.dtype),
     "getitem-mask": lambda x: x[_places(x) % 3 == 0],
-    "setitem": lambda x: torch.zeros_like(x).index_put((_places(x),), x),
-    "fill_": _overwritten,
-    "take": lambda x: x.take(_places(x)),
-    "unfold": lambda x: x.unfold(0, 5, 3).contiguous(),
-}
+    "setitem": lambda x: torch.zeros_like(x).index_put((_places(x),), x), "fill_": _overwritten,
+    "take": lambda x: x.take(_places(x)), "unfold": lambda x: x.unfold(0, 5, 3).contiguous(),
+}  # fmt: skip
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8)
 INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

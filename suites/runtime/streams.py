@@ -20,6 +20,8 @@ import torch
 from .rows import BUSY_S, SMOKE, At, Row, T, numbered
 
 COUNT = 4099
+#: Numbers of tensors of which some are above a MiB, which allocators keep apart.
+_COUNTS = (COUNT, 2**19 + 3, COUNT, 2**19 + 3)
 #: Seconds after which an event that does not happen is given up.
 PATIENCE_S = 10.0
 
@@ -76,8 +78,10 @@ def _arrives(at: At, way: str) -> None:
     for start in range(3):
         stream.wait_stream(at.backend.current_stream())
         with at.backend.stream(stream):
+            base = numbered(COUNT, start).to(at.device)
             event.record(stream)  # the later record counts
-            target.copy_(_made(at, start), non_blocking=True)
+            at.busy()
+            target.copy_(base + 1, non_blocking=True)
             event.record(stream)
         with ThreadPoolExecutor(1, initializer=here) as other:  # once, another thread of the program waits
             is_over = other.submit(call).result() if start == 1 else call()
@@ -174,19 +178,20 @@ def _across(at: At, way: str) -> None:
 
 
 def _many_waits(at: At) -> None:
-    """Several streams wait for one event, and one stream for several events of which the last is over at once."""
+    """Several streams wait for one event, and each for many events, of which one, the first or a later one, is late."""
     busy, idle, *others = (at.backend.Stream() for _ in range(5))
     x, found = torch.zeros(COUNT, dtype=torch.int32, device=at.device), []
     at.backend.synchronize()
-    event, over = at.backend.Event(), at.backend.Event()
+    event, over, never = at.backend.Event(), [idle.record_event() for _ in range(40)], at.backend.Event()
+    never.synchronize()
+    at.holds(never.query(), "an event that was never recorded is not over")
     with at.backend.stream(busy):
         at.busy()
         x.add_(1)
         event.record(busy)
-    over.record(idle)
-    for stream in others:
-        stream.wait_event(event)
-        stream.wait_event(over)
+    for place, stream in enumerate(others):
+        for each in (*over[: 17 * place], event, *over[17 * place :], never):
+            stream.wait_event(each)
     for stream in others:
         with at.backend.stream(stream):
             found.append(x * 2)
@@ -212,25 +217,43 @@ def _deep(at: At) -> None:
 
 
 def _fork_and_join(at: At) -> None:
-    whole = torch.zeros(8, COUNT, dtype=torch.int32, device=at.device)
-    streams = [at.backend.Stream() for _ in range(8)]
+    """Work in more streams than there are, of all priorities, which is waited for; and from each on to the next one."""
+    whole = torch.zeros(35, COUNT, dtype=torch.int32, device=at.device)
+    streams = [at.backend.Stream(priority=-(i % 2)) for i in range(len(whole))]
     for number, stream in enumerate(streams):
         stream.wait_stream(at.backend.current_stream())
         with at.backend.stream(stream):
-            if number % 3 == 0:
+            if number in (0, 7, 33):
                 at.busy()
             whole[number] = numbered(COUNT, number).to(at.device, non_blocking=True)
             whole[number] += 1
     for stream in streams:
         at.backend.current_stream().wait_stream(stream)
-    wanted = torch.stack([_wanted(each) for each in range(8)])
+    wanted = torch.stack([_wanted(each) for each in range(len(whole))])
     at.same((whole * 2).cpu(), wanted * 2, "a stream does not wait for all streams that it was told to wait for")
+    x, last = whole[0].clone(), wanted[0].long()
+    for first, second in pairwise((*streams, at.backend.default_stream(), streams[5])):
+        at.busy() if first == streams[3] else None
+        with at.backend.stream(first):
+            x.remainder_(0xFFFF).mul_(3)
+            event = at.backend.Event()
+            event.record()
+        with at.backend.stream(second):
+            event.wait()
+            found = x.clone()
+        last.remainder_(0xFFFF).mul_(3)
+    at.backend.synchronize()
+    at.same(
+        found.cpu(),
+        last.int(),
+        "of a chain of streams, each of which waits for an event of the one before, one is early",
+    )
 
 
 def _record_stream(at: At) -> None:
     side, found = at.backend.Stream(), []
-    for turn in range(4):
-        x = numbered(COUNT, turn).to(at.device)
+    for turn, count in enumerate(_COUNTS):
+        x = numbered(count, turn).to(at.device)
         side.wait_stream(at.backend.current_stream())
         with at.backend.stream(side):
             at.busy()
@@ -238,22 +261,25 @@ def _record_stream(at: At) -> None:
         x.record_stream(side)
         del x
         for _ in range(4):
-            torch.full((COUNT,), -5, dtype=torch.int32, device=at.device)
+            torch.full((count,), -5, dtype=torch.int32, device=at.device)
     at.backend.synchronize()
     cause = "memory is used again while another stream, named by record_stream, still reads it"
-    at.same([each.cpu() for each in found], [_wanted(turn) for turn in range(4)], cause)
+    wanted = [numbered(count, turn) + 1 for turn, count in enumerate(_COUNTS)]
+    at.same([each.cpu() for each in found], wanted, cause)
 
 
 def _pinned_again(at: At) -> None:
     found = []
-    for turn in range(4):
-        at.busy()
-        source = numbered(COUNT, turn).pin_memory()
-        found.append(source.to(at.device, non_blocking=True))
+    for turn, count in enumerate(_COUNTS):
+        source = numbered(count + 1, turn - 1).pin_memory()
+        at.holds(source.is_pinned() and not source.clone().is_pinned(), "is_pinned() is wrong")
+        with _on(at, at.backend.Stream()):
+            at.busy()
+            found.append(source[1:].to(at.device, non_blocking=True))
         del source
-        torch.full((COUNT,), -5, dtype=torch.int32).pin_memory().fill_(-7)
+        torch.full((count + 1,), -5, dtype=torch.int32).pin_memory().fill_(-7)
     at.backend.synchronize()
-    wanted = [numbered(COUNT, turn) for turn in range(4)]
+    wanted = [numbered(count, turn) for turn, count in enumerate(_COUNTS)]
     at.same([each.cpu() for each in found], wanted, "pinned memory is used again before a copy from it is done")
 
 
@@ -282,13 +308,20 @@ def _elapsed(at: At) -> None:
     for _ in range(4):
         at.busy()
     ends[2].record()
+    side = at.backend.Stream()
+    side.wait_event(ends[2])
+    side.record_event(ends[3])
     at.backend.synchronize()
     host_ms = (time.perf_counter() - start) * 1e3
     nothing, work = ends[0].elapsed_time(ends[1]), ends[0].elapsed_time(ends[2])
     said = f"events measure {work:.3g} ms for work that takes {host_ms:.3g} ms by the host's clock"
     is_plausible = 0 <= nothing <= work <= host_ms * 1.05 + 1 and work >= host_ms / 3
     at.holds(is_plausible, f"{said}, and {nothing:.3g} ms for none")
-    many, x = [at.backend.Event(enable_timing=True) for _ in range(130)], torch.zeros(COUNT, device=at.device)
+    across = ends[0].elapsed_time(ends[3])
+    at.holds(
+        work <= across <= host_ms * 1.05 + 1, f"{said}, and {across:.3g} to the event of a stream that waits for it"
+    )
+    many, x = [at.backend.Event(enable_timing=True) for _ in range(300)], torch.zeros(COUNT, device=at.device)
     for each in many:
         x.add_(1)
         each.record()
@@ -304,6 +337,20 @@ def _of_current(at: At) -> None:
         inside = at.backend.current_stream()
     is_set = inside == side and at.backend.current_stream() == before and side != before
     at.holds(is_set, "the context of a stream does not set the current stream, or does not set it back")
+
+    def work(number: int) -> T:
+        at.backend.set_device(at.device)
+        is_default = at.backend.current_stream() == at.backend.default_stream()
+        at.holds(is_default, "a thread does not begin with the default stream")
+        with _on(at, at.backend.Stream()):
+            x = _made(at, number)
+            for _ in range(30):
+                x.add_(1).sub_(1)
+            return x.cpu()
+
+    with at.backend.stream(side), ThreadPoolExecutor(4) as pool:
+        found = [*pool.map(work, range(8))]
+    at.same(found, [_wanted(number) for number in range(8)], "of several threads with a stream each, one is wrong")
 
 
 def _backward(at: At) -> None:
@@ -329,22 +376,23 @@ def _other_device(at: At) -> None:
     x.fill_(-1)
     back = (there * 2).to(at.device)
     at.same(back.cpu(), _wanted(3) * 2, "a copy to another card is not in the order of its streams")
+    x, y = _made(at, 4), torch.zeros(COUNT, dtype=torch.int32, device=other)
+    at.backend.synchronize(other)
+    event = at.backend.current_stream().record_event()
+    with at.backend.device(other), at.backend.stream(at.backend.Stream(other)):
+        event.wait()
+        y.copy_(x, non_blocking=True).add_(1)
+        event = at.backend.current_stream().record_event()
+    event.wait()
+    at.same(y.to(at.device).cpu(), _wanted(4) + 1, "an event of one card is not waited for by a stream of another one")
 
 
 STREAMS: Mapping[str, Row] = {
-    **{name: (SMOKE, partial(_arrives, way=name)) for name in _WAITS},
-    "blocking-copy": (SMOKE, _blocking_copy),
-    "order": (SMOKE, _in_order),
-    "order-large": (SMOKE, partial(_in_order, count=2**20 + 3, steps=1)),
-    **{name: (SMOKE, partial(_across, way=name)) for name in _ORDERS},
-    "many-waits": (SMOKE, _many_waits),
-    "deep": (SMOKE, _deep),
-    "fork-join": (SMOKE, _fork_and_join),
-    "record-stream": (SMOKE, _record_stream),
-    "pinned-memory": (SMOKE, _pinned_again),
-    "source-changed": (SMOKE, _source_changed),
-    "elapsed-time": (SMOKE, _elapsed),
-    "current-stream": (SMOKE, _of_current),
-    "backward": (SMOKE, _backward),
+    **{name: (SMOKE, partial(_arrives, way=name)) for name in _WAITS}, "blocking-copy": (SMOKE, _blocking_copy),
+    "order": (SMOKE, _in_order), "order-large": (SMOKE, partial(_in_order, count=2**20 + 3, steps=1)),
+    **{name: (SMOKE, partial(_across, way=name)) for name in _ORDERS}, "many-waits": (SMOKE, _many_waits),
+    "deep": (SMOKE, _deep), "fork-join": (SMOKE, _fork_and_join), "record-stream": (SMOKE, _record_stream),
+    "pinned-memory": (SMOKE, _pinned_again), "source-changed": (SMOKE, _source_changed),
+    "elapsed-time": (SMOKE, _elapsed), "current-stream": (SMOKE, _of_current), "backward": (SMOKE, _backward),
     "other-card": (SMOKE, _other_device),
-}
+}  # fmt: skip
