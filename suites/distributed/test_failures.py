@@ -92,10 +92,13 @@ REFUSED: Mapping[str, Callable[[torch.Tensor, Any, int, bool], object]] = {
 #: Forbidden call -> parts of messages, one of which has to occur.
 WORDS = {
     "float64-sum": ("kDouble", "Unsupported data type", "EI0003"),
-    "int16-product": ("EI0003", "not support", "error code is 5"), "bitwise-operation": ("BXOR",),
+    "int16-product": ("EI0003", "not support", "error code is 5"),
+    "bitwise-operation": ("BXOR",),
     "no-such-root": ("not part of group", "not in group", "Invalid root", "EI0003"),
-    "same-card-twice": ("EI0014", "duplicate"), "strided": ("contiguous",), "": ("EI0005", "inconsistent"),
-}  # fmt: skip
+    "same-card-twice": ("EI0014", "duplicate"),
+    "strided": ("contiguous",),
+    "": ("EI0005", "inconsistent"),
+}
 
 
 @pytest.mark.ascend_cases("distributed", REFUSAL)

@@ -102,11 +102,14 @@ PRODUCTS: tuple[Product, ...] = (
 #: Mode -> its settings; all other suites run with everything off. On by default are HF32 in convolutions, internal
 #: formats with older torch_npu, and on old chips half precision and just-in-time compilation.
 MODES: Mapping[str, Mapping[str, Mode]] = {
-    "conv-hf32": {"conv.allow_hf32": True}, "matmul-hf32": {"matmul.allow_hf32": True},
-    "internal-format": {"allow_internal_format": True}, "half-allowed": {"ACL_PRECISION_MODE": "allow_fp32_to_fp16"},
-    "deterministic-1": {"deterministic_level": 1}, "deterministic-2": {"deterministic_level": 2},
+    "conv-hf32": {"conv.allow_hf32": True},
+    "matmul-hf32": {"matmul.allow_hf32": True},
+    "internal-format": {"allow_internal_format": True},
+    "half-allowed": {"ACL_PRECISION_MODE": "allow_fp32_to_fp16"},
+    "deterministic-1": {"deterministic_level": 1},
+    "deterministic-2": {"deterministic_level": 2},
     "jit-compile": {"jit_compile": True},
-}  # fmt: skip
+}
 #: Modes in which repeated calls give the same bits.
 DETERMINISTIC = ("deterministic-1", "deterministic-2")
 #: Modes tested at level full only.

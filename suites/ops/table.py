@@ -186,7 +186,9 @@ def _is_between_borders(x: torch.Tensor, bins: int = 100, min: float = 0, max: f
 _LEGAL: Mapping[str, Callable[..., bool]] = {
     # Whether interpolation by area, which is adaptive pooling, is quick.
     "interpolate": lambda x, size=None, *_, mode="nearest", **__: mode != "area" or size is None or _is_quick(x, size),
-    "prod": _stays_in_range, "linalg.matrix_power": _is_regular, "triplet_margin_loss": _are_small,
+    "prod": _stays_in_range,
+    "linalg.matrix_power": _is_regular,
+    "triplet_margin_loss": _are_small,
     "pinverse": _is_well_conditioned,
     # Whether an integral over steps of many signs has so few that rounding shows in no result.
     **dict.fromkeys(
@@ -194,7 +196,8 @@ _LEGAL: Mapping[str, Callable[..., bool]] = {
     ),
     **{f"adaptive_{kind}_pool{n}d": _is_quick for kind in ("avg", "max") for n in (1, 2, 3)},
     "instance_norm": lambda images, *_, **__: _varies(images.flatten(2).flatten(0, 1)),
-    "batch_norm": lambda images, *_, **__: _varies(images.transpose(0, 1).flatten(1)), "pad": _is_written,
+    "batch_norm": lambda images, *_, **__: _varies(images.transpose(0, 1).flatten(1)),
+    "pad": _is_written,
     # Whether there is more to correlate than a row with itself, whose correlation is one: its gradient is rounding.
     "corrcoef": lambda x: x.dim() > 1 and len(x) != 1,
     # Whether the order of an operator's results is known: unsorted, torch 2.1 has NaN anywhere.
@@ -210,13 +213,17 @@ _LEGAL: Mapping[str, Callable[..., bool]] = {
     "lu": lambda matrix, *_, **__: matrix.shape[-2] <= LONG,
     # Whether torch's CPU kernel exponentiates a matrix within a second: in half precision it multiplies slowly.
     "matrix_exp": lambda matrix, *_, **__: matrix.dtype not in HALF or matrix.shape[-1] <= 64,
-    "max_pool3d": without_holes, "embedding_bag": _in_order,
+    "max_pool3d": without_holes,
+    "embedding_bag": _in_order,
     **dict.fromkeys(("multi_margin_loss", "pixel_unshuffle"), _has_elements),
     # Whether there are so few classes that each may be compared with each.
     "multilabel_margin_loss": lambda x, *_, **__: _has_elements(x) and x.shape[-1:].numel() <= 2**10,
-    **dict.fromkeys(("polygamma", "special.polygamma"), _is_quick_from_zero), "histc": _is_between_borders, "to": _fits,
-    "scatter": _writes_once, "as_strided_scatter": _has_no_overlap,
-}  # fmt: skip
+    **dict.fromkeys(("polygamma", "special.polygamma"), _is_quick_from_zero),
+    "histc": _is_between_borders,
+    "to": _fits,
+    "scatter": _writes_once,
+    "as_strided_scatter": _has_no_overlap,
+}
 
 #: Samples kept from exploring.
 FINDINGS = kept(Path(__file__).with_name(KEPT))

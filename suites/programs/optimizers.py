@@ -266,9 +266,7 @@ def _scaled_together(at: At) -> None:
             scaler.step(optimizer)
         scaler.update(64.0 if len(found) == 12 else None)
         found += [float(ones[0].detach()[0]), float(ones[2].detach()[-1]), scaler.get_scale()]
-    cause = (
-        "two optimizers of one scaler do not each skip the bad step that is its own, or the scale becomes another one"
-    )
+    cause = "two optimizers of one scaler do not each skip their own bad steps alone, or the scale becomes another one"
     at.same(found, _TABLE["scaler of two"], cause)
 
 
@@ -411,13 +409,9 @@ _WAYS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     *((f"{name}-loop", name, {"foreach": False}) for name in ("adamw-amsgrad", "sgd")),
     *((f"{name}-lists", name, {"foreach": True, "count": 8}) for name in ("adamw", "sgd")),
 )
+_AT_SMOKE = ("adamw", "adamw-fused-late", "adamw-amsgrad-fused")
 OF_LISTS: Mapping[str, Row] = {
-    **early(
-        {way: partial(_steps, name=name, **how) for way, name, how in _WAYS},
-        "adamw",
-        "adamw-fused-late",
-        "adamw-amsgrad-fused",
-    ),
+    **early({way: partial(_steps, name=name, **how) for way, name, how in _WAYS}, *_AT_SMOKE),
     "together": (SMOKE, _together),
     "first-steps": (SMOKE, partial(_first_steps, dtypes=(torch.float32, torch.float16))),
     "first-steps-bfloat16": (SMOKE, partial(_first_steps, dtypes=(torch.bfloat16,))),  # which not every chip has

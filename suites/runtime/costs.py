@@ -395,14 +395,12 @@ def _blocks(at: At) -> None:
             held[place] += turn  # what is read and written is its own
         found = {sizes[place]: int(each.amax()) - int(each.amin()) for place, each in held.items()}
         at.same(found, dict.fromkeys(found, 0), "tensors, of so many bytes, share their memory with others")
-    taken, whole = [backend.memory_allocated(each) for each in places], sum(sizes)
-    here, reserved, most = taken[backend.current_device()], backend.memory_reserved(), sum(s // 512 + 2 for s in sizes)
+    here, reserved = backend.memory_allocated(), backend.memory_reserved()
+    changes = [backend.memory_allocated(each) - before[each] for each in places]
+    most = sum((size // 512 + 2) * 512 + 2 * MIB * (size > MIB // 2) for size in sizes)
     asked = {
-        "memory_allocated() is not what tensors take": whole
-        <= here - before[backend.current_device()]
-        <= most * 512 + 2 * MIB * sum(each > MIB // 2 for each in sizes),
-        "memory_allocated() of another card changes": [b - a for a, b in zip(before, taken, strict=True)].count(0)
-        == len(places) - 1,
+        "memory_allocated() is not what tensors take": sum(sizes) <= changes[backend.current_device()] <= most,
+        "memory_allocated() of another card changes": changes.count(0) == len(places) - 1,
         "memory_stats() tells another number": backend.memory_stats()["allocated_bytes.all.current"] == here,
         "less is reserved than allocated": reserved >= here,
         "memory_snapshot() is not all": sum(each["total_size"] for each in backend.memory_snapshot()) >= reserved,
@@ -413,10 +411,11 @@ def _blocks(at: At) -> None:
     asked["reset_peak_memory_stats() leaves the peak"] = backend.max_memory_allocated() == backend.memory_allocated()
     backend.empty_cache()
     asked["empty_cache() keeps what is not used"] = backend.memory_reserved() <= reserved - 20 * MIB
-    for share in (0.25, 1.0):
+    free, total = backend.mem_get_info()
+    for share in (0.25, 1.0) if free > total // 2 else ():  # other processes may hold the rest
         backend.set_per_process_memory_fraction(share)
         try:
-            torch.empty(backend.mem_get_info()[1] // 3, dtype=torch.uint8, device=at.device)
+            torch.empty(total // 3, dtype=torch.uint8, device=at.device)
         except RuntimeError:
             asked["a third of the memory, of which all may be used, is refused"] = share < 1
         else:

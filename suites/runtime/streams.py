@@ -243,11 +243,7 @@ def _fork_and_join(at: At) -> None:
             found = x.clone()
         last.remainder_(0xFFFF).mul_(3)
     at.backend.synchronize()
-    at.same(
-        found.cpu(),
-        last.int(),
-        "of a chain of streams, each of which waits for an event of the one before, one is early",
-    )
+    at.same(found.cpu(), last.int(), "of a chain of streams, each of which waits for the one before, one is early")
 
 
 def _record_stream(at: At) -> None:
@@ -318,9 +314,8 @@ def _elapsed(at: At) -> None:
     is_plausible = 0 <= nothing <= work <= host_ms * 1.05 + 1 and work >= host_ms / 3
     at.holds(is_plausible, f"{said}, and {nothing:.3g} ms for none")
     across = ends[0].elapsed_time(ends[3])
-    at.holds(
-        work <= across <= host_ms * 1.05 + 1, f"{said}, and {across:.3g} to the event of a stream that waits for it"
-    )
+    said = f"{said}, and {across:.3g} to the event of a stream that waits for it"
+    at.holds(work <= across <= host_ms * 1.05 + 1, said)
     many, x = [at.backend.Event(enable_timing=True) for _ in range(300)], torch.zeros(COUNT, device=at.device)
     for each in many:
         x.add_(1)

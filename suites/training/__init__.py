@@ -32,7 +32,8 @@ SCALER = (*_SKIPS, "scale-halves", "scale-grows-back", "unscale-is-exact", "disa
 
 #: Operators by their dtype under autocast, from torch.amp's documented lists for CUDA, which torch_npu follows; those
 #: in CPU_FLOAT32 are on the CPU's list, too.
-FLOAT32, CPU_FLOAT32, CPU_UNLISTED, LOWER = map(tuple, _table("autocast").values())
+_LISTS = "float32", "cpu float32", "cpu unlisted", "lower"
+FLOAT32, CPU_FLOAT32, CPU_UNLISTED, LOWER = (tuple(_table("autocast")[each]) for each in _LISTS)
 AUTOCAST = (*FLOAT32, *LOWER, "add", "cat", "stack", "addcmul")
 
 CHECKPOINTS = (
