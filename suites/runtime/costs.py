@@ -92,8 +92,8 @@ def _small_calls(at: At) -> None:
 
 
 def _small(at: At) -> Calls:
-    x = torch.rand(1, 1, device=at.device) + 0.5
-    more: Calls = {}
+    x, more = torch.rand(1, 1, device=at.device) + 0.5, Calls()
+    half = x.half()
     if at.device.type != "cpu":
         event = at.backend.Event()
         more = {
@@ -109,7 +109,7 @@ def _small(at: At) -> Calls:
         "empty": lambda: torch.empty(1, device=at.device), "zeros": lambda: torch.zeros(1, device=at.device),
         "where": lambda: torch.where(x > 0, x, x), "to": lambda: torch.ones(1).to(at.device),
         "gather": lambda: x.gather(0, x.long() * 0), "embedding": lambda: F.embedding(x.long() * 0, x),
-        "linear": lambda: F.linear(x, x), "layer_norm": lambda: F.layer_norm(x, (1,)),
+        "linear": lambda: F.linear(x, x), "layer_norm": lambda: F.layer_norm(x, (1,)), "halves": lambda: half @ half,
     }  # fmt: skip
 
 

@@ -322,8 +322,8 @@ INDEXED: Mapping[str, tuple[Callable[[T, T], T], ...]] = {
     "scatter": (lambda x, i: x.clone().scatter_(0, _rows(i), x[:2]), lambda x, i: x.scatter(0, _rows(i), x[:2]),
         lambda x, i: x.scatter(0, _rows(i), 2.0)),
     "scatter_add": (lambda x, i: x.clone().scatter_add_(0, _rows(i), x[:2]),
-        lambda x, i: x.scatter_add(0, _rows(i), x[:2])),
-    "take": (lambda x, i: x[0].take(i),), "embedding": (lambda x, i: F.embedding(i, x),),
+        lambda x, i: x.scatter_add(0, _rows(i), x[:2])), "take": (lambda x, i: x[0].take(i),),
+    "embedding": (lambda x, i: F.embedding(i, x), lambda x, i: F.embedding_bag(i[None], x)),
 }  # fmt: skip
 #: Those in which negative indices count from the end.
 _FROM_END = ("getitem", "setitem", "index_fill", "take")
