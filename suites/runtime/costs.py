@@ -382,6 +382,7 @@ def _peaks(at: At) -> None:
 def _blocks(at: At) -> None:
     """Tensors of sizes where allocators change their ways have memory of their own, which is counted, and a limit."""
     backend: Any = at.backend
+    gc.collect()  # what earlier cases left in cycles is not freed in between
     places = range(backend.device_count())
     steps = (512, 4096, MIB // 2, MIB, 2 * MIB, 10 * MIB, 20 * MIB)
     sizes = [*(size + more for size in steps for more in (-1, 0, 1)), *range(1, 4000, 37)]
@@ -402,9 +403,8 @@ def _blocks(at: At) -> None:
         "memory_allocated() is not what tensors take": sum(sizes) <= changes[backend.current_device()] <= most,
         "memory_allocated() of another card changes": changes.count(0) == len(places) - 1,
         "memory_stats() tells another number": backend.memory_stats()["allocated_bytes.all.current"] == here,
-        "less is reserved than allocated": reserved >= here,
         "memory_snapshot() is not all": sum(each["total_size"] for each in backend.memory_snapshot()) >= reserved,
-        "the largest so far is less than now": backend.max_memory_allocated() >= here,
+        "less is reserved, or was the most so far, than now": min(reserved, backend.max_memory_allocated()) >= here,
     }
     held.clear()
     backend.reset_peak_memory_stats()
