@@ -119,9 +119,9 @@ def _together(at: At) -> None:
         found = dict[str, T]()
         for name in OPTIMIZERS:
             found |= {f"{name}: {key}": x for key, x in _trained(name, device, dtype, shapes=few).items()}
-        for name, function in [*LISTS.items()][::5]:
+        for name in _TABLE["lists at smoke"]:
             a, b = ([x.detach() for x in _parameters(key, device, dtype, few)] for key in ("lists/a", "lists/b"))
-            found[name] = joined(function(a, _of_both_signs(b)))
+            found[name] = joined(LISTS[name](a, _of_both_signs(b)))
         return found
 
     at.defined(run, orders=4, accumulation=16, scale=1.0)
@@ -407,7 +407,7 @@ _WAYS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     *((f"{name}-late", name, {"late": 300}) for name in ("adam", "adamw", "nadam")),
     ("adamw-fused-late", "adamw", {"late": 300, "fused": True}),
     *((f"{name}-loop", name, {"foreach": False}) for name in ("adamw-amsgrad", "sgd")),
-    *((f"{name}-lists", name, {"foreach": True, "count": 8}) for name in ("adamw", "sgd")),
+    *((f"{name}-lists", name, {"foreach": True, "count": 8}) for name in ("adamw", "sgd", "rmsprop")),
 )
 _AT_SMOKE = ("adamw", "adamw-fused-late", "adamw-amsgrad-fused")
 OF_LISTS: Mapping[str, Row] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pytest_ascend.records.case import Case
 
@@ -19,11 +19,8 @@ class Run(NamedTuple):
     level: str
 
 
-def _table(name: str) -> Any:
-    return json.loads(Path(__file__).with_name(f"{name}.json").read_text(encoding="utf-8"))
-
-
-RUNS = tuple(Run(*row) for row in _table("runs"))
+_DATA = json.loads(Path(__file__).with_name("cases.json").read_text(encoding="utf-8"))
+RUNS = tuple(Run(*row) for row in _DATA["runs"])
 #: The results of a training; only batch normalisation has statistics.
 KINDS = {"small-resnet": ("curve", "weights", "state", "statistics"), "small-vit": ("curve", "weights", "state")}
 
@@ -33,7 +30,7 @@ SCALER = (*_SKIPS, "scale-halves", "scale-grows-back", "unscale-is-exact", "disa
 #: Operators by their dtype under autocast, from torch.amp's documented lists for CUDA, which torch_npu follows; those
 #: in CPU_FLOAT32 are on the CPU's list, too.
 _LISTS = "float32", "cpu float32", "cpu unlisted", "lower"
-FLOAT32, CPU_FLOAT32, CPU_UNLISTED, LOWER = (tuple(_table("autocast")[each]) for each in _LISTS)
+FLOAT32, CPU_FLOAT32, CPU_UNLISTED, LOWER = (tuple(_DATA[each]) for each in _LISTS)
 AUTOCAST = (*FLOAT32, *LOWER, "add", "cat", "stack", "addcmul")
 
 CHECKPOINTS = (

@@ -391,9 +391,8 @@ def test_operators_of_rare_kernels_have_more_calls_and_those_of_shared_ones_fewe
         return [number for part in calls_of(case_of(case_id), level) for number in part]
 
     def is_every(subject: str, dtype: str, count: int) -> bool:
-        return sorted(asked(f"ops/{subject}/sweep/{dtype}") + asked(f"ops/{subject}/sweep-more/{dtype}")) == [
-            *range(count)
-        ]
+        early, late = (asked(f"ops/{subject}/{property_}/{dtype}") for property_ in ("sweep", "sweep-more"))
+        return sorted(early + late) == [*range(count)]
 
     assert asked("ops/add/sweep/int64") == [*range(3), *range(6, 12), *range(18, 24)]
     assert {*asked("ops/add/sweep/float32")} == {*asked("ops/add/sweep/int64"), 12, 13, 14}  # as at smoke
