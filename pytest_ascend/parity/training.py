@@ -120,10 +120,7 @@ def moved(device: torch.device, dtype: torch.dtype, tree: Any) -> Any:
 
 def changes(model: nn.Module, before: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the change of each parameter, which shows an optimizer's faults better than its value."""
-    return {
-        name: (each.detach().cpu().double() - before[name].double()).to(before[name].dtype)
-        for name, each in model.named_parameters()
-    }
+    return {name: each.detach().cpu() - before[name] for name, each in model.named_parameters()}
 
 
 def optimizer_state(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
