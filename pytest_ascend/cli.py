@@ -5,21 +5,18 @@ from __future__ import annotations
 import difflib
 import errno
 import importlib
-import json
 import os
 import sys
-from pathlib import Path
 
 import click
 
+from pytest_ascend.system.bundled import table
 from pytest_ascend.system.errors import AscendError, UsageError, choice
 from pytest_ascend.system.text import visible
 from pytest_ascend.system.version import __version__
 
 #: The commands in ``--help``, by what they are about, each with its module and its line, which loads nothing.
-SECTIONS: dict[str, dict[str, tuple[str, str]]] = json.loads(
-    Path(__file__).with_name("commands.json").read_text(encoding="utf-8")
-)
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = table("commands.json")
 COMMANDS = {name: its for section in SECTIONS.values() for name, its in section.items()}
 #: Former names of commands, which go with the next release.
 FORMER = {"contact": "collect", "keep": "add-findings", "replay": "check-dump"}

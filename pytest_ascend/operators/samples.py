@@ -323,10 +323,6 @@ def _stepped(made: torch.Tensor, _: str) -> torch.Tensor:
     return torch.stack((made, others), -1)[..., 0]
 
 
-def _transposed(made: torch.Tensor, _: str) -> torch.Tensor:
-    return made.transpose(0, -1).contiguous().transpose(0, -1) if made.ndim > 1 else made
-
-
 #: Changes of numbers, and of the layout of one tensor among others, by name.
 CHANGES: Mapping[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
     "few": lambda made, key: _picked(made.reshape(-1)[:3], made.shape, key),
@@ -341,7 +337,7 @@ CHANGES: Mapping[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
     "special within": lambda made, _: _with(_with(made, made.numel() // 2, float("inf")), made.numel() // 3),
     "special in the tail": lambda made, _: _with(made, -1),
     "stepped": _stepped,
-    "transposed": _transposed,
+    "transposed": lambda made, _: made.transpose(0, -1).contiguous().transpose(0, -1) if made.ndim > 1 else made,
 }
 
 

@@ -262,10 +262,6 @@ def _compared(func: Any, args: Any, kwargs: Any, number: Tensor, moved: Tensor) 
     return torch.where(number.isfinite(), other, func(*args, **kwargs))
 
 
-def _frac(func: Any, args: Any, kwargs: Any, number: Tensor, moved: Tensor) -> Any:
-    return func(*args, **kwargs) + number.trunc() - moved.trunc()
-
-
 def _remainder(rounded: Callable[[Tensor], Tensor]) -> _Decide:
     def compute(func: Any, args: Any, kwargs: Any, _: Tensor, moved: Tensor) -> Any:
         usual = func(*args, **kwargs)
@@ -290,7 +286,7 @@ DECIDING: Mapping[str, tuple[int | Callable[[Any, Any], Any], _Decide]] = {
         (0, _of_moved),
     ),
     "searchsorted": (1, _of_moved),
-    "frac": (0, _frac),
+    "frac": (0, lambda func, args, kwargs, number, moved: func(*args, **kwargs) + number.trunc() - moved.trunc()),
     **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne"), (sub, _compared)),
     "remainder": (truediv, _remainder(torch.floor)),
     "fmod": (truediv, _remainder(torch.trunc)),

@@ -195,10 +195,6 @@ def _convolution_backward(func: Any, grad: Tensor, x: Tensor, weight: Tensor, *r
     return (_back(grad_input, [0]), *others)
 
 
-def _embedding_backward(func: Any, grad: Tensor, indices: Tensor, *rest: Any) -> Any:
-    return func(_flipped(grad, range(indices.dim())), _flipped(indices), *rest)
-
-
 def _attention(func: Any, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **kwargs: Any) -> Any:
     """Reverse the keys; causal attention becomes a mask."""
     dropout, is_causal = (*rest, 0.0, False)[:2]
@@ -532,7 +528,7 @@ WAYS: Mapping[str, Way] = {
     "_weight_norm_interface_backward": _weight_norm_backward,
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
-    "embedding_dense_backward": _embedding_backward,
+    "embedding_dense_backward": lambda func, grad, i, *rest: func(_flipped(grad, range(i.dim())), _flipped(i), *rest),
     "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
     **dict.fromkeys(FAITHFUL, _faithful),

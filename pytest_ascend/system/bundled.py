@@ -31,6 +31,11 @@ def table(name: str) -> Any:
     return json.loads((PACKAGE / name).read_text(encoding="utf-8"))
 
 
+def beside(module: str, name: str) -> Any:
+    """Return the data of a JSON file that lies beside a module, of which ``__file__`` is given."""
+    return json.loads(Path(module).with_name(name).read_text(encoding="utf-8"))
+
+
 def module(name: str, root: Path | None = None) -> ModuleType:
     """Import a module such as ``suites.models.computation``: inside the package, or beside it in a checkout.
 

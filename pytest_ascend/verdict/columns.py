@@ -55,10 +55,6 @@ def _used_shown(record: ResultRecord, _: str) -> str:
     return "" if used is None else figures.used(used)
 
 
-def _finding(record: ResultRecord, _: str) -> str:
-    return evidence.loosened(record) or evidence.finding(record)
-
-
 def _standards(record: ResultRecord, _: str) -> str:
     return ", ".join(dict.fromkeys(evidence.line(verdict.standard) for verdict in record.verdicts))
 
@@ -84,7 +80,9 @@ COLUMNS = (
     _column("limit_used", "Limit used", "误差占限值", _used, "page", "pytest-html", number=_used_shown),
     _column("standard", "Standard", "精度标准", _standards, "pytest-html"),
     _column("duration_s", "Time", "耗时", lambda record, _: record.duration_s, "page", number=_duration),
-    _column("reason", "Finding", "说明", _finding, "page"),
+    _column(
+        "reason", "Finding", "说明", lambda record, _: evidence.loosened(record) or evidence.finding(record), "page"
+    ),
 )
 
 

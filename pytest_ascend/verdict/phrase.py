@@ -6,14 +6,12 @@ appear as in the log.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, reduce
-from importlib.resources import files
 from typing import TypeAlias
 
-from pytest_ascend.system import figures
+from pytest_ascend.system import bundled, figures
 from pytest_ascend.system.suites import suites
 from pytest_ascend.system.translation import CHINESE, translated
 
@@ -66,9 +64,8 @@ SILENCE = Phrase("")
 @cache
 def table(language: str) -> Mapping[str, str]:
     """Read the words of a language that comes with the package; titles of suites stand with the suites."""
-    path = files("pytest_ascend.verdict") / "words" / f"{language}.json"
     titles = {f"suite.{name}": suite.title.get(language, suite.title[ENGLISH]) for name, suite in suites().items()}
-    return {"": "", **json.loads(path.read_text(encoding="utf-8")), **titles}
+    return {"": "", **bundled.table(f"verdict/words/{language}.json"), **titles}
 
 
 def counted(key: str, count: int) -> Phrase:

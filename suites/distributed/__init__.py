@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 
 from pytest_ascend.records.case import Case
+from pytest_ascend.system.bundled import beside
 
 COLLECTIVE, TRAINING, DATA, REFUSAL, FAILURE = "collective", "training", "data", "refusal", "failure"
 PRODUCT, SPEED, STEP = "product", "speed", "step"
 
 MOVED = ("float32", "float16", "bfloat16", "int32", "int64", "int8", "uint8", "bool")
 
-_DATA = json.loads(Path(__file__).with_name("cases.json").read_text(encoding="utf-8"))
+_DATA = beside(__file__, "cases.json")
 #: Collective -> the dtypes that HCCL's reference lists for it on an Atlas A2.
 REDUCTIONS: dict[str, list[str]] = _DATA["reductions"]
 MOVEMENTS: list[str] = _DATA["movements"]

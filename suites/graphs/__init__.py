@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 from pytest_ascend.records.case import Case
+from pytest_ascend.system.bundled import beside
 
 from ..ops.table import OPERATORS
 
@@ -18,7 +16,7 @@ EARLY = (
 UNCAPTURABLE = ("masked_select", "nonzero", "unique", "ctc_loss", "logcumsumexp")
 
 #: What is captured beside them: subject -> property, level.
-WORKLOADS: dict[str, tuple[str, str]] = json.loads(Path(__file__).with_name("workloads.json").read_text("utf-8"))
+WORKLOADS: dict[str, tuple[str, str]] = beside(__file__, "workloads.json")
 
 
 def _case(name: str) -> Case:

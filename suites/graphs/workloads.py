@@ -10,7 +10,6 @@ import copy
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -28,6 +27,7 @@ from pytest_ascend.system.dispatching import EagerDispatchMode
 from ..models.architectures import ResNet50
 from ..ops.table import OPERATORS
 from ..runtime.costs import host_bytes
+from ..runtime.rows import forked
 
 _torch: Any = torch  # with torch.npu, which torch_npu adds
 Same: TypeAlias = Callable[..., None]
@@ -40,18 +40,9 @@ def captured(work: Callable[[], Any], **settings: Any) -> tuple[Any, Any]:
     return graph, result
 
 
-@contextmanager
-def forked(side: Any) -> Iterator[None]:
-    """Use a side stream, which waits for the current one before, and which this waits for afterwards."""
-    side.wait_stream(_torch.npu.current_stream())
-    with _torch.npu.stream(side):
-        yield
-    _torch.npu.current_stream().wait_stream(side)
-
-
 def warm_up(*steps: Callable[[], object]) -> None:
     """Run steps on a side stream, as torch recommends before they are captured."""
-    with forked(_torch.npu.Stream()):
+    with forked(_torch.npu, _torch.npu.Stream()):
         for step in steps:
             step()
 
@@ -141,10 +132,6 @@ def model(make: Callable[[], nn.Module], shape: tuple[int, ...], device: torch.d
     torch.manual_seed(0)
     made, x = make().to(device).eval(), numbers(device, 0, *shape)
     replays(lambda: made(x), [x], [[numbers(device, 1, *shape)]], same)
-
-
-def _perceptron() -> nn.Module:
-    return nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 8))
 
 
 def vit_encoder(device: torch.device, same: Same) -> None:
@@ -402,7 +389,7 @@ def many_graphs(device: torch.device, same: Same) -> None:
     x, side = numbers(device, 0, 16), _torch.npu.Stream()
 
     def work(by: int) -> Tensor:
-        with forked(side):
+        with forked(_torch.npu, side):
             y = x * by
         return y + 1
 
@@ -507,7 +494,9 @@ def task_group(device: torch.device, same: Same) -> None:
 
 
 WORKLOADS: dict[str, Callable[[torch.device, Same], None]] = {
-    "perceptron": partial(model, _perceptron, (4, 16)),
+    "perceptron": partial(
+        model, lambda: nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 8)), (4, 16)
+    ),
     "resnet50": partial(model, partial(ResNet50, 10), (1, 3, 32, 32)),
     **{
         each.__name__.replace("_", "-"): each

@@ -5,7 +5,6 @@ That is its operator with the golden, or the generated calls that it makes.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ from pytest_ascend.operators.samples import LONG, USUAL_TERMS, Sample
 from pytest_ascend.operators.sweep import CALLS, Sweep
 from pytest_ascend.operators.target import Target
 from pytest_ascend.records.case import SWEEP_SEED, Case
+from pytest_ascend.system.bundled import beside
 from pytest_ascend.system.dispatching import HALF
 
 from .families import indexing, linear, movement, network, pointwise, reduction
@@ -56,12 +56,10 @@ class Exceptions:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
-def _load(name: str) -> Any:
-    return json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
-
-
 #: By the operator's name.
-EXCEPTIONS: Mapping[str, Exceptions] = {name: Exceptions(**row) for name, row in _load("exceptions.json").items()}
+EXCEPTIONS: Mapping[str, Exceptions] = {
+    name: Exceptions(**row) for name, row in beside(__file__, "exceptions.json").items()
+}
 _USUAL = Exceptions()
 
 
@@ -69,7 +67,7 @@ def exceptions(name: str) -> Exceptions:
     return EXCEPTIONS.get(name, _USUAL)
 
 
-_REACH = _load("kernel_reach.json")
+_REACH = beside(__file__, "kernel_reach.json")
 #: Operators with more generated calls than others: each makes a fifth or more of the calls of a kernel that fewer than
 #: sixty different calls reached. And recorded ones with fewer, which make less than a twentieth of the calls of each of
 #: their kernels. Counted by the evaluation ``operator-reach`` while each operator had 24 calls, or 42 in few dtypes.

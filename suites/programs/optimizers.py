@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import cache, partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from pytest_ascend.device.npu import knows_infinities
 from pytest_ascend.parity.training import scaler_of
 from pytest_ascend.precision.nested import mapped
 from pytest_ascend.run import inputs
+from pytest_ascend.system.bundled import beside
 
 from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T, early, joined
 
@@ -25,7 +25,7 @@ from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T, early, joined
 SHAPES = ((), (1,), (7,), (33,), (5, 9), (257,), (4099,), (3, 0), (64, 65))
 STEPS = 4
 #: Of optimizers the class and its settings: by name, and one for each further option, or value of one, that there is.
-_TABLE: Mapping[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_TABLE: Mapping[str, Any] = beside(__file__, "optimizers.json")
 OPTIMIZERS: Mapping[str, tuple[str, dict[str, Any]]] = _TABLE["usual"]
 OPTIONS: Mapping[str, tuple[str, dict[str, Any]]] = {f"{kind} {how}": (kind, how) for kind, how in _TABLE["options"]}
 #: Settings with which the first step is exact where gradients are powers of two: of few bits, and without an epsilon.

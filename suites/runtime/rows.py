@@ -103,6 +103,16 @@ def deterministic(wanted: bool = True) -> Iterator[None]:
         torch.set_deterministic_debug_mode(before)
 
 
+@contextlib.contextmanager
+def forked(backend: Any, side: Any) -> Iterator[None]:
+    """Use a stream that waits for what was computed so far, and have the current one wait for it afterwards."""
+    before = backend.current_stream()
+    side.wait_stream(before)
+    with backend.stream(side):
+        yield
+    before.wait_stream(side)
+
+
 def fetched(results: Mapping[str, Any]) -> dict[str, Any]:
     return {name: each.detach().cpu() if isinstance(each, T) else each for name, each in results.items()}
 

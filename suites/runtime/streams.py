@@ -8,16 +8,15 @@ multi-stream use repeats: work in a stream is carried out in order; ``wait_strea
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import torch
 
-from .rows import BUSY_S, SMOKE, At, Row, T, numbered
+from .rows import BUSY_S, SMOKE, At, Row, T, forked, numbered
 
 COUNT = 4099
 #: Numbers of tensors of which some are above a MiB, which allocators keep apart.
@@ -28,16 +27,6 @@ PATIENCE_S = 10.0
 
 def _host(count: int = COUNT) -> T:
     return torch.full((count,), -1, dtype=torch.int32).pin_memory()
-
-
-@contextmanager
-def _on(at: At, stream: Any) -> Iterator[None]:
-    """Use a stream that waits for what was computed so far, and have the current one wait for it afterwards."""
-    before = at.backend.current_stream()
-    stream.wait_stream(before)
-    with at.backend.stream(stream):
-        yield
-    before.wait_stream(stream)
 
 
 def _made(at: At, start: int) -> T:
@@ -102,7 +91,7 @@ def _blocking_copy(at: At) -> None:
         "nonzero": lambda x: x.nonzero().flatten().cpu().int(),
     }
     for number, (name, way) in enumerate(ways.items()):
-        with _on(at, at.backend.Stream()):
+        with forked(at.backend, at.backend.Stream()):
             found = way(_made(at, number))
         wanted = {"item": _wanted(number)[:3], "nonzero": _wanted(number).nonzero().flatten().int()}
         at.same(found, wanted.get(name, _wanted(number)), f"{name}() does not wait for its stream: it copies too early")
@@ -111,7 +100,7 @@ def _blocking_copy(at: At) -> None:
 def _in_order(at: At, count: int = COUNT, steps: int = 20) -> None:
     source, target = _host(count), _host(count)
     for _ in range(3):
-        with _on(at, at.backend.Stream()):
+        with forked(at.backend, at.backend.Stream()):
             x = torch.zeros(count, dtype=torch.int32, device=at.device)
             at.busy()
             source.copy_(numbered(count, 5))
@@ -270,7 +259,7 @@ def _pinned_again(at: At) -> None:
     for turn, count in enumerate(_COUNTS):
         source = numbered(count + 1, turn - 1).pin_memory()
         at.holds(source.is_pinned() and not source.clone().is_pinned(), "is_pinned() is wrong")
-        with _on(at, at.backend.Stream() if turn in (1, 2) else at.backend.current_stream()):
+        with forked(at.backend, at.backend.Stream() if turn in (1, 2) else at.backend.current_stream()):
             at.busy()
             found.append(source[1:].to(at.device, non_blocking=True))
         del source
@@ -338,7 +327,7 @@ def _of_current(at: At) -> None:
         at.backend.set_device(at.device)
         is_default = at.backend.current_stream() == at.backend.default_stream()
         at.holds(is_default, "a thread does not begin with the default stream")
-        with _on(at, at.backend.Stream()):
+        with forked(at.backend, at.backend.Stream()):
             x = _made(at, number)
             for _ in range(30):
                 x.add_(1).sub_(1)

@@ -58,10 +58,6 @@ def _added(d: InputFactory, *index: int) -> Sample:
     return call(d.normal(17, 9, grad=False), 0, d.integers(257, *index, high=17), d.normal(257, 9, grad=False))
 
 
-def _accumulated(x: T, _dim: int, index: T, source: T) -> T:
-    return x.index_put((index,), source, accumulate=True)
-
-
 def _with_places(rows: int, columns: int, count: int, high: int) -> Inputs:
     return lambda d: call(d.normal(rows, columns, grad=False), d.integers(count, high=high))
 
@@ -129,7 +125,7 @@ COMPUTATIONS: tuple[Computation, ...] = (
     Computation("unique", lambda x: torch.unique(x.round()), _row),
     Computation("index_add", torch.index_add, _added, adds=True),
     Computation("scatter_add", torch.scatter_add, lambda d: _added(d, 9), adds=True),
-    Computation("index_put.accumulate", _accumulated, _added, adds=True),
+    Computation("index_put.accumulate", lambda x, _, i, y: x.index_put((i,), y, accumulate=True), _added, adds=True),
     Computation("index_select.backward", partial(_way_back, torch.index_select), _picked(33, 17, count=257), adds=True),
     Computation("embedding.backward", lambda w, i: _way_back(lambda x: F.embedding(i, x), w), _looked_up, adds=True),
     Computation("max_pool2d.backward", partial(_way_back, _pooled), _image, adds=True),

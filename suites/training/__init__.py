@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from pytest_ascend.records.case import Case
+from pytest_ascend.system.bundled import beside
 
 
 class Run(NamedTuple):
@@ -19,7 +18,7 @@ class Run(NamedTuple):
     level: str
 
 
-_DATA = json.loads(Path(__file__).with_name("cases.json").read_text(encoding="utf-8"))
+_DATA = beside(__file__, "cases.json")
 RUNS = tuple(Run(*row) for row in _DATA["runs"])
 #: The results of a training; only batch normalisation has statistics.
 KINDS = {"small-resnet": ("curve", "weights", "state", "statistics"), "small-vit": ("curve", "weights", "state")}

@@ -55,10 +55,6 @@ def _call_grouped(multiply: Any, x: list[T], weight: list[T], counted: bool = Fa
 _ACTIVATIONS: Mapping[str, Callable[[T], T]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
 
-def _ffn(x: T, weight1: T, weight2: T, activation: str) -> T:
-    return _ACTIVATIONS[activation](x @ weight1) @ weight2
-
-
 def _ffn_inputs(make: InputFactory) -> Iterator[Sample]:
     for each in _ACTIVATIONS:
         yield call(make.normal(7, 64), make.normal(64, 96, std=0.1), make.normal(96, 32, std=0.1), each)
@@ -76,7 +72,9 @@ _LINEAR = in_family(
     fused("npu_linear", F.linear, _linear_inputs, terms=TERMS),
     fused("npu_bmmV2", lambda x, y, _: x @ y, _batched_inputs, terms=TERMS),
     _product("npu_grouped_matmul", _grouped, _grouped_inputs, through=_call_grouped, dtypes=HALVES),
-    _product("npu_ffn", _ffn, _ffn_inputs, dtypes=("float16",)),
+    _product(
+        "npu_ffn", lambda x, w1, w2, activation: _ACTIVATIONS[activation](x @ w1) @ w2, _ffn_inputs, dtypes=("float16",)
+    ),
     _product("npu_conv2d", F.conv2d, _image_calls),
     _product(
         "npu_transpose_batchmatmul",

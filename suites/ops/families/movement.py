@@ -85,10 +85,6 @@ _expanded = exactly(call(normal(3, 1), (2, 3, 4)), call(normal(1, 5), (-1, 5)), 
 _windows = exactly(call(normal(17), 0, 5, 3), call(normal(3, 17), -1, 4, 5))
 
 
-def _slices(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return tensor[1:], tensor[..., ::2], tensor[:, -2:], tensor[..., None, 1], tensor[-1]
-
-
 def _assigned(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     copy = tensor.clone()
     copy[::2] = other[: copy[::2].shape[0]]
@@ -126,7 +122,7 @@ _MOVEMENT = in_family(
     _view("unfold", torch.Tensor.unfold, _windows, dtypes=FLOATS),
     _view("split", torch.split, exactly(*_calls((2,), (3, -1), ([1, 4], 1)))),
     _view("chunk", torch.chunk, exactly(*_calls((2,), (3, -1)))),
-    _view("getitem", _slices, exactly(*_calls(()))),
+    _view("getitem", lambda x: (x[1:], x[..., ::2], x[:, -2:], x[..., None, 1], x[-1]), exactly(*_calls(()))),
     _move("reshape", torch.reshape, exactly(*_calls(((5, 21),), ((-1,),)))),
     _move("setitem", _assigned, exactly(call(normal(5, 6, 7), normal(5, 6, 7)))),
 )
