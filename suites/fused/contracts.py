@@ -17,6 +17,7 @@ import torch
 
 from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import HALVES
+from pytest_ascend.precision.stand_ins import rms_norm
 
 from .entry import in_family, on_copies, ties_forgiven
 from .families import normalization, routing, serving
@@ -232,6 +233,6 @@ OPERATORS = in_family(
     _of("_C_ascend.moe_gating_top_k", "x k k_group group_count group_select_mode renorm norm_type", _gating,
         _gating_inputs, lambda apply, *given: apply(*given)[:2], outputs=("", "int32"), dtypes=("float32",), terms=64),
     ties_forgiven(_of("_C_ascend.npu_rms_norm_dynamic_quant", "x gamma smooth_scale beta epsilon",
-        lambda x, gamma: serving.by_row(normalization.rms_norm(x, gamma)[0]), lambda d: [call(
+        lambda x, gamma: serving.by_row(rms_norm(x, gamma)[0]), lambda d: [call(
             d.normal(9, 128), d.uniform(128, low=0.5, high=1.5))], outputs=("int8", "float32"), terms=128), 0.02),
 )  # fmt: skip

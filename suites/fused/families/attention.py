@@ -10,6 +10,7 @@ import torch
 
 from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import HALVES
+from pytest_ascend.precision.stand_ins import rotary_mul
 
 from ..entry import fused, in_family, on_copies
 
@@ -84,11 +85,8 @@ def _incremental_inputs(make: InputFactory) -> Iterator[Sample]:
 
 def _rotary(x: T, cos: T, sin: T, rotary_mode: str = "half") -> T:
     if rotary_mode == "half":
-        first, second = x.chunk(2, -1)
-        turned = torch.cat((-second, first), -1)
-    else:
-        turned = torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
-    return x * cos + turned * sin
+        return rotary_mul(x, cos, sin)
+    return x * cos + torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2) * sin
 
 
 def _rotary_inputs(make: InputFactory) -> Iterator[Sample]:

@@ -11,9 +11,9 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import HALVES
+from pytest_ascend.precision.stand_ins import rms_norm
 
 from ..entry import fused, in_family
-from .normalization import rms_norm
 
 T = torch.Tensor
 

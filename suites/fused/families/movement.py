@@ -171,10 +171,6 @@ def _row_pairs(make: InputFactory) -> Iterator[Sample]:
     yield call(_rows(make, 16), _rows(make, 16), mode=1)
 
 
-def _row_pair(make: InputFactory) -> Iterator[Sample]:
-    yield call(_rows(make, 16), _rows(make, 16), 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0)
-
-
 def _encode(anchors: T, truth: T, *moments: float) -> T:
     px, py, pw, ph = _centres(anchors)
     gx, gy, gw, gh = _centres(truth)
@@ -197,7 +193,12 @@ _DETECTION = in_family(
     _boxes("npu_ciou", _ciou, _pairs, grad=False),
     _boxes("npu_iou", _iou, _row_pairs, grad=False),
     _boxes("npu_ptiou", _iou, _row_pairs, grad=False),
-    _boxes("npu_bounding_box_encode", _encode, _row_pair, grad=False),
+    _boxes(
+        "npu_bounding_box_encode",
+        _encode,
+        lambda d: [call(_rows(d, 16), _rows(d, 16), *[0.0] * 4, *[1.0] * 4)],
+        grad=False,
+    ),
 )
 
 OPERATORS = (*_MOVEMENT, *_DETECTION)

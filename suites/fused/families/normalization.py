@@ -11,6 +11,7 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from pytest_ascend.operators import InputFactory, Operator, Sample, call
 from pytest_ascend.operators.operator import Inputs
+from pytest_ascend.precision.stand_ins import geglu, rms_norm, swiglu
 
 from ..entry import fused, in_family
 
@@ -34,11 +35,6 @@ def rows(tensors: int, *weights: str, epsilon: float = 0.0, **named: Any) -> Inp
         )
         for shape in ((2, 3, 64), (5, 1032), (17, 16))
     )
-
-
-def rms_norm(x: T, gamma: T, epsilon: float = 1e-6) -> tuple[T, T]:
-    rstd = x.square().mean(-1, keepdim=True).add(epsilon).rsqrt()
-    return x * rstd * gamma, rstd
 
 
 def _gemma_rms_norm(x: T, gamma: T, epsilon: float = 1e-6) -> tuple[T, T]:
@@ -136,17 +132,6 @@ def gated(*arguments: dict[str, Any]) -> Inputs:
     ]
 
 
-def swiglu(x: T, dim: int = -1) -> T:
-    gate, value = x.chunk(2, dim)
-    return F.silu(gate) * value
-
-
-def _geglu(x: T, dim: int = -1, approximate: int = 1, activate_left: bool = False) -> tuple[T, T]:
-    gate, value = x.chunk(2, dim)[:: 1 if activate_left else -1]
-    gelu = F.gelu(gate, approximate="tanh" if approximate else "none")
-    return gelu * value, gelu
-
-
 def _gelu_mul(x: T, approximate: str = "none") -> T:
     gate, value = x.chunk(2, -1)
     return F.gelu(gate, approximate=approximate) * value
@@ -165,7 +150,7 @@ _ACTIVATION = in_family(
     fused("npu_silu", F.silu, elementwise()),
     fused("npu_mish", F.mish, elementwise()),
     fused("npu_swiglu", swiglu, gated({"dim": 0}, {"dim": 1}, {"dim": -2})),
-    fused("npu_geglu", _geglu, gated({"approximate": 0}, {"activate_left": True}, {"dim": 0}), outputs=("", "")),
+    fused("npu_geglu", geglu, gated({"approximate": 0}, {"activate_left": True}, {"dim": 0}), outputs=("", "")),
     fused("npu_gelu_mul", _gelu_mul, gated({"approximate": "tanh"}), grad=False),
     fused(
         "npu_clipped_swiglu",
