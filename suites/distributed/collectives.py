@@ -219,13 +219,20 @@ def _ring(us: Members, x: T, way: str) -> T:
 
 
 MOVES: Mapping[str, Callable[[Members, T], T]] = {
-    "all_gather_into_tensor": _gathered, "all_gather": _gathered_as_list,
-    "all_gather.uneven": lambda us, x: _gathered_as_list(us, x, uneven=True), "all_gather.strided": _gathered_strided,
-    "broadcast": _broadcast, "scatter": _scatter, "gather": _gather, "all_to_all_single": _to_all,
-    "all_to_all_single.uneven": lambda us, x: _to_all(us, x, uneven=True), "all_to_all": _to_all_list,
-    "send_recv.ring": lambda us, x: _ring(us, x, "blocking"), "isend_irecv.ring": lambda us, x: _ring(us, x, "started"),
+    "all_gather_into_tensor": _gathered,
+    "all_gather": _gathered_as_list,
+    "all_gather.uneven": lambda us, x: _gathered_as_list(us, x, uneven=True),
+    "all_gather.strided": _gathered_strided,
+    "broadcast": _broadcast,
+    "scatter": _scatter,
+    "gather": _gather,
+    "all_to_all_single": _to_all,
+    "all_to_all_single.uneven": lambda us, x: _to_all(us, x, uneven=True),
+    "all_to_all": _to_all_list,
+    "send_recv.ring": lambda us, x: _ring(us, x, "blocking"),
+    "isend_irecv.ring": lambda us, x: _ring(us, x, "started"),
     "batch_isend_irecv": lambda us, x: _ring(us, x, "batched"),
-}  # fmt: skip
+}
 
 
 def what(subject: str) -> str:

@@ -196,10 +196,16 @@ def reduction(
 
 #: Rows of five, with a non-finite value at each position; the last row is ordinary.
 ROWS: tuple[tuple[Number, ...], ...] = (
-    ("nan", 1.0, 2.0, -1.0, 0.5), (1.0, 2.0, "nan", -1.0, 0.5), (0.5, 1.0, 2.0, -1.0, "nan"),
-    ("nan", "nan", "nan", "nan", "nan"), ("inf", 1.0, 2.0, -1.0, 0.5), ("-inf", 1.0, 2.0, -1.0, 0.5),
-    ("inf", "-inf", 2.0, -1.0, 0.5), ("inf", "nan", "-inf", -1.0, 0.5), (0.5, 1.0, 2.0, -1.0, 0.25),
-)  # fmt: skip
+    ("nan", 1.0, 2.0, -1.0, 0.5),
+    (1.0, 2.0, "nan", -1.0, 0.5),
+    (0.5, 1.0, 2.0, -1.0, "nan"),
+    ("nan", "nan", "nan", "nan", "nan"),
+    ("inf", 1.0, 2.0, -1.0, 0.5),
+    ("-inf", 1.0, 2.0, -1.0, 0.5),
+    ("inf", "-inf", 2.0, -1.0, 0.5),
+    ("inf", "nan", "-inf", -1.0, 0.5),
+    (0.5, 1.0, 2.0, -1.0, 0.25),
+)
 
 
 def _with_nonfinite(*arguments: Named) -> Iterator[Sample]:

@@ -30,20 +30,29 @@ def _places(x: T, count: int) -> T:
 
 _IMAGE = (2, 4, 9, 8)
 FUNCTIONS: Mapping[str, Function] = {
-    "mul": Function(torch.mul, ((67, 33), (33,))), "mul-apart": Function(torch.mul, ((67, 5, 9), (5, 1))),
+    "mul": Function(torch.mul, ((67, 33), (33,))),
+    "mul-apart": Function(torch.mul, ((67, 5, 9), (5, 1))),
     "div": Function(lambda x, y: x / (y.abs() + 1), ((5, 33), (5, 1))),
     "pow": Function(lambda x, y: (x.abs() + 0.5) ** y, ((5, 33), (33,))),
     "where": Function(lambda x, y: torch.where(x > y, x * y, y), ((5, 33), (5, 1)), twice=False),
-    "exp": Function(torch.exp), "log": Function(torch.log, positive=True), "sqrt": Function(torch.sqrt, positive=True),
-    "tanh": Function(torch.tanh), "sigmoid": Function(torch.sigmoid), "silu": Function(F.silu),
-    "gelu": Function(lambda x: F.gelu(x, approximate="tanh")), "softplus": Function(F.softplus), "elu": Function(F.elu),
+    "exp": Function(torch.exp),
+    **{name: Function(getattr(torch, name), positive=True) for name in ("log", "sqrt")},
+    **{name: Function(getattr(torch, name)) for name in ("tanh", "sigmoid")},
+    "silu": Function(F.silu),
+    "gelu": Function(lambda x: F.gelu(x, approximate="tanh")),
+    "softplus": Function(F.softplus),
+    "elu": Function(F.elu),
     "softmax": Function(lambda x: x.softmax(-1) + x.softmax(1), ((3, 5, 33),)),
     "log_softmax": Function(lambda x: x.log_softmax(-1) + x.log_softmax(1), ((3, 5, 33),)),
     "logsumexp": Function(lambda x: x.logsumexp(-1) + x.logsumexp(1)[:, :5], ((3, 5, 33),)),
-    "sum": Function(lambda x: x.sum(0)), "mean": Function(lambda x: x.mean(-1, keepdim=True) * x),
-    "var": Function(lambda x: x.var(-1)), "norm": Function(lambda x: torch.linalg.vector_norm(x, dim=-1) ** 2),
-    "cumsum": Function(lambda x: x.cumsum(-1) * x), "amax": Function(lambda x: x.amax(-1), twice=False),
-    "mm": Function(torch.mm, ((5, 33), (33, 7))), "bmm": Function(torch.matmul, ((3, 5, 33), (33, 7))),
+    "sum": Function(lambda x: x.sum(0)),
+    "mean": Function(lambda x: x.mean(-1, keepdim=True) * x),
+    "var": Function(lambda x: x.var(-1)),
+    "norm": Function(lambda x: torch.linalg.vector_norm(x, dim=-1) ** 2),
+    "cumsum": Function(lambda x: x.cumsum(-1) * x),
+    "amax": Function(lambda x: x.amax(-1), twice=False),
+    "mm": Function(torch.mm, ((5, 33), (33, 7))),
+    "bmm": Function(torch.matmul, ((3, 5, 33), (33, 7))),
     "addmm": Function(torch.addmm, ((7,), (5, 33), (33, 7))),
     "linear": Function(F.linear, ((2, 67, 33), (7, 33), (7,))),
     "conv1d": Function(F.conv1d, ((2, 4, 33), (6, 4, 3), (6,))),
@@ -82,7 +91,7 @@ FUNCTIONS: Mapping[str, Function] = {
     ),
     "attention": Function(F.scaled_dot_product_attention, ((1, 2, 5, 16),) * 3, twice=False),
     "dropout": Function(lambda x: F.dropout(x, 0.0) * 2),
-}  # fmt: skip
+}
 
 
 def _leaves(

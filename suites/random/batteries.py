@@ -156,13 +156,14 @@ def _calls(device: torch.device, count: int) -> Iterator[Finding | str]:
 def _small_calls(device: torch.device) -> Iterator[str]:
     """Draw few numbers many times: no two calls give the same, and attention drops as it says."""
     kinds: Mapping[str, Callable[[], T]] = {
-        "rand": lambda: torch.rand(3, device=device), "randn": lambda: torch.randn(3, device=device),
+        "rand": lambda: torch.rand(3, device=device),
+        "randn": lambda: torch.randn(3, device=device),
         "randint": lambda: torch.randint(2**30, (3,), device=device),
         "randperm": lambda: torch.randperm(40, device=device),
         "bernoulli_": lambda: torch.empty(64, device=device).bernoulli_(),
         "dropout": lambda: F.dropout(torch.ones(64, device=device)),
         "exponential_": lambda: torch.empty(3, device=device).exponential_(),
-    }  # fmt: skip
+    }
     for name, draw in kinds.items():
         drawn = torch.stack([draw() for _ in range(300)]).cpu().double()
         if alike := len(drawn) - len(torch.unique(drawn, dim=0)):
@@ -304,10 +305,16 @@ def _permutations(device: torch.device) -> Iterator[Finding | str]:
 #: Subject -> level, and the findings.
 BATTERIES: Mapping[str, tuple[str, Row]] = {
     "calls-and-seeds": ("smoke", partial(_calls, count=2**14)),
-    "more-calls-and-seeds": ("standard", partial(_calls, count=2**18)), "one-call": ("smoke", _one_call),
-    "small-calls": ("smoke", _small_calls), "attention": ("smoke", _attention), "sure-events": ("smoke", _sure),
-    "probabilities": ("standard", _probabilities), "classes": ("standard", _classes), "wide-ranges": ("smoke", _wide),
+    "more-calls-and-seeds": ("standard", partial(_calls, count=2**18)),
+    "one-call": ("smoke", _one_call),
+    "small-calls": ("smoke", _small_calls),
+    "attention": ("smoke", _attention),
+    "sure-events": ("smoke", _sure),
+    "probabilities": ("standard", _probabilities),
+    "classes": ("standard", _classes),
+    "wide-ranges": ("smoke", _wide),
     "permutations": ("smoke", _permutations),
     "large-uniform": ("standard", lambda device: _of_uniform(torch.rand(LARGE, device=device).cpu().double())),
-    "large-normal": ("standard", _large_normal), "large-exponential": ("full", _large_exponential),
-}  # fmt: skip
+    "large-normal": ("standard", _large_normal),
+    "large-exponential": ("full", _large_exponential),
+}

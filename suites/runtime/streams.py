@@ -373,11 +373,19 @@ def _other_device(at: At) -> None:
 
 
 STREAMS: Mapping[str, Row] = {
-    **{name: (SMOKE, partial(_arrives, way=name)) for name in _WAITS}, "blocking-copy": (SMOKE, _blocking_copy),
-    "order": (SMOKE, _in_order), "order-large": (SMOKE, partial(_in_order, count=2**20 + 3, steps=1)),
-    **{name: (SMOKE, partial(_across, way=name)) for name in _ORDERS}, "many-waits": (SMOKE, _many_waits),
-    "deep": (SMOKE, _deep), "fork-join": (SMOKE, _fork_and_join), "record-stream": (SMOKE, _record_stream),
-    "pinned-memory": (SMOKE, _pinned_again), "source-changed": (SMOKE, _source_changed),
-    "elapsed-time": (SMOKE, _elapsed), "current-stream": (SMOKE, _of_current), "backward": (SMOKE, _backward),
+    **{name: (SMOKE, partial(_arrives, way=name)) for name in _WAITS},
+    "blocking-copy": (SMOKE, _blocking_copy),
+    "order": (SMOKE, _in_order),
+    "order-large": (SMOKE, partial(_in_order, count=2**20 + 3, steps=1)),
+    **{name: (SMOKE, partial(_across, way=name)) for name in _ORDERS},
+    "many-waits": (SMOKE, _many_waits),
+    "deep": (SMOKE, _deep),
+    "fork-join": (SMOKE, _fork_and_join),
+    "record-stream": (SMOKE, _record_stream),
+    "pinned-memory": (SMOKE, _pinned_again),
+    "source-changed": (SMOKE, _source_changed),
+    "elapsed-time": (SMOKE, _elapsed),
+    "current-stream": (SMOKE, _of_current),
+    "backward": (SMOKE, _backward),
     "other-card": (SMOKE, _other_device),
-}  # fmt: skip
+}

@@ -71,9 +71,9 @@ def given(lower: torch.dtype) -> Given:
     return Given(x, y, p, inputs.uniform("autocast/wide", (4, 6)), torch.tensor([0, 3, 5, 1]))
 
 
-def _of(names: str, module: Any, *inputs: str) -> dict[str, Callable[[Given], Any]]:
+def _of(names: str, module: Any, *inputs: str, more: tuple[int, ...] = ()) -> dict[str, Callable[[Given], Any]]:
     def of(name: str) -> Callable[[Given], Any]:
-        return lambda t: getattr(module, name)(*(getattr(t, each) for each in inputs))
+        return lambda t: getattr(module, name)(*(getattr(t, each) for each in inputs), *more)
 
     return {name: of(name) for name in names.split()}
 
@@ -81,24 +81,34 @@ def _of(names: str, module: Any, *inputs: str) -> dict[str, Callable[[Given], An
 CALLS: Mapping[str, Callable[[Given], Any]] = {
     **_of("exp expm1 tan sinh cosh norm", torch.Tensor, "x"),
     **_of("log log1p log10 log2 rsqrt reciprocal", torch.Tensor, "p"),
-    **_of("mse_loss l1_loss smooth_l1_loss cosine_similarity", F, "x", "y"), "softmax": lambda t: F.softmax(t.x, 1),
-    "log_softmax": lambda t: F.log_softmax(t.x, 1), "layer_norm": lambda t: F.layer_norm(t.x, (6,)),
-    "group_norm": lambda t: F.group_norm(t.x[None], 2), "cross_entropy": lambda t: F.cross_entropy(t.x, t.classes),
-    "nll_loss": lambda t: F.nll_loss(t.x, t.classes), "kl_div": lambda t: F.kl_div(t.x, t.p, reduction="sum"),
+    **_of("mse_loss l1_loss smooth_l1_loss cosine_similarity", F, "x", "y"),
+    **_of("softmax log_softmax", F, "x", more=(1,)),
+    **_of("sum cumsum", torch.Tensor, "x", more=(1,)),
+    **_of("prod cumprod", torch.Tensor, "p", more=(1,)),
+    **_of("cross_entropy nll_loss", F, "x", "classes"),
+    "layer_norm": lambda t: F.layer_norm(t.x, (6,)),
+    "group_norm": lambda t: F.group_norm(t.x[None], 2),
+    "kl_div": lambda t: F.kl_div(t.x, t.p, reduction="sum"),
     "binary_cross_entropy_with_logits": lambda t: F.binary_cross_entropy_with_logits(t.x, t.p),
-    "pow": lambda t: t.p.pow(1.7), "sum": lambda t: t.x.sum(1), "prod": lambda t: t.p.prod(1),
-    "cumsum": lambda t: t.x.cumsum(1), "cumprod": lambda t: t.p.cumprod(1), "softplus": lambda t: F.softplus(t.x),
-    "acos": lambda t: (t.x / 2).acos(), "asin": lambda t: (t.x / 2).asin(), "matmul": lambda t: t.wide @ t.wide.t(),
-    "mm": lambda t: torch.mm(t.wide, t.wide.t()), "bmm": lambda t: torch.bmm(t.wide[None], t.wide.t()[None]),
+    "pow": lambda t: t.p.pow(1.7),
+    "softplus": lambda t: F.softplus(t.x),
+    "acos": lambda t: (t.x / 2).acos(),
+    "asin": lambda t: (t.x / 2).asin(),
+    "matmul": lambda t: t.wide @ t.wide.t(),
+    "mm": lambda t: torch.mm(t.wide, t.wide.t()),
+    "bmm": lambda t: torch.bmm(t.wide[None], t.wide.t()[None]),
     "addmm": lambda t: torch.addmm(t.wide[:, :4], t.wide, t.wide.t()),
     "baddbmm": lambda t: torch.baddbmm(t.wide[None, :, :4], t.wide[None], t.wide.t()[None]),
-    "mv": lambda t: torch.mv(t.wide, t.wide[0]), "linear": lambda t: F.linear(t.wide, t.wide),
+    "mv": lambda t: torch.mv(t.wide, t.wide[0]),
+    "linear": lambda t: F.linear(t.wide, t.wide),
     "conv1d": lambda t: F.conv1d(t.wide[None], t.wide[:2, :4].t()[:2, :, None].repeat(1, 2, 3)),
     "conv2d": lambda t: F.conv2d(t.wide[None, None], t.wide[None, None, :2, :3]),
     "conv_transpose2d": lambda t: F.conv_transpose2d(t.wide[None, None], t.wide[None, None, :2, :3]),
-    "add": lambda t: t.x + t.wide, "cat": lambda t: torch.cat([t.x, t.wide]),
-    "stack": lambda t: torch.stack([t.x, t.wide]), "addcmul": lambda t: torch.addcmul(t.wide, t.x, t.y),
-}  # fmt: skip
+    "add": lambda t: t.x + t.wide,
+    "cat": lambda t: torch.cat([t.x, t.wide]),
+    "stack": lambda t: torch.stack([t.x, t.wide]),
+    "addcmul": lambda t: torch.addcmul(t.wide, t.x, t.y),
+}
 
 
 SCALE, INTERVAL, INF = 1024.0, 3, float("inf")

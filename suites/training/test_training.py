@@ -188,11 +188,17 @@ def _resumed(device: torch.device, compare: PrecisionCompare, *, scaled: bool = 
 
 
 CHECKS: dict[str, Check] = {
-    "device-to-cpu": _to_cpu, "cpu-to-device": _to_device, "map-location": _map_location, "other-device": _other_device,
-    "shared-parameters": _shared, "strided-parameters": _strided, "optimizer-state": _optimizer,
-    "generator-state": _generator, "resumed-curve": _resumed,
+    "device-to-cpu": _to_cpu,
+    "cpu-to-device": _to_device,
+    "map-location": _map_location,
+    "other-device": _other_device,
+    "shared-parameters": _shared,
+    "strided-parameters": _strided,
+    "optimizer-state": _optimizer,
+    "generator-state": _generator,
+    "resumed-curve": _resumed,
     "resumed-curve-scaled": lambda device, compare: _resumed(device, compare, scaled=True),
-}  # fmt: skip
+}
 
 
 @pytest.mark.ascend_cases("training", *CHECKPOINTS)
