@@ -25,7 +25,7 @@ from pytest_ascend.certificate import signing
 from pytest_ascend.certificate.statement import identity
 from pytest_ascend.certificate.words import words
 from pytest_ascend.runlog.reading import SIZE_LIMIT_BYTES
-from pytest_ascend.system.errors import AscendError, UsageError
+from pytest_ascend.system.errors import AscendError, UsageError, told
 from pytest_ascend.system.files import canonical_json, open_regular, read_regular, strict_json
 from pytest_ascend.system.text import one_line
 
@@ -217,11 +217,8 @@ def encoded(data: Mapping[str, Any]) -> bytes:
 
 def _refuse_strangers(folder: Path) -> None:
     """Raise CertificateError for a missing file, or one that is not part of a certificate."""
-    try:
+    with told(f"cannot read the certificate {folder}", "give the folder that 'pytest-ascend certify' wrote"):
         names = sorted(os.listdir(folder))  # noqa: PTH208 (names as they are, undecodable ones too)
-    except OSError as error:
-        hint = "give the folder that 'pytest-ascend certify' wrote"
-        raise UsageError(f"cannot read the certificate {folder}: {error.strerror or error}", hint=hint) from error
     for name in FILES:
         if name not in names:
             raise CertificateError(f"{name} is missing", part=name)

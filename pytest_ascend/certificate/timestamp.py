@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from cryptography import x509
 
-from pytest_ascend.system.errors import AscendError, UsageError
+from pytest_ascend.system.errors import AscendError, UsageError, told
 from pytest_ascend.system.files import read_regular
 from pytest_ascend.system.text import one_line
 
@@ -92,11 +92,9 @@ def check(answer: str, digest: str, roots: Sequence[x509.Certificate]) -> None:
 
 def roots_of(path: Path) -> tuple[x509.Certificate, ...]:
     """Read root certificates in PEM. Raises UsageError for a file without any."""
-    try:
+    hint = "give the root certificate that the authority publishes"
+    with told(f"{path} holds no certificate in PEM that can be read", hint, OSError, ValueError):
         return tuple(x509.load_pem_x509_certificates(read_regular(path, _LARGEST_BYTES)))
-    except (OSError, ValueError) as error:
-        message = f"{path} holds no certificate in PEM that can be read: {getattr(error, 'strerror', '') or error}"
-        raise UsageError(message, hint="give the root certificate that the authority publishes") from error
 
 
 def _decoded(answer: str) -> Any:

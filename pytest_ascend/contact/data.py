@@ -18,7 +18,7 @@ from pytest_ascend.environment.measured import FOLDER, LARGEST_BYTES, is_chip
 from pytest_ascend.environment.npu_smi import parse_common
 from pytest_ascend.records.outcome import Disputed, Passed, Waived
 from pytest_ascend.system.bundled import folder
-from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.errors import UsageError, told
 from pytest_ascend.system.files import VALUES_LIMIT, count_values, open_regular, read_regular, strict_json, write_file
 
 #: A kit has some hundred text files of a few MiB together; more is not a kit.
@@ -182,11 +182,9 @@ def confirm(data: Mapping[str, Any], baselines: Path, today: date) -> tuple[int,
     path, chip = baselines / expectations.NAME, data["chip"]
     if chip["emulated"] or not is_chip(chip["chip"]):
         return 0, []
-    try:
+    with told(f"{path} cannot be read", "give the folder that has it: -o baselines", OSError, ValueError, why=str):
         document = strict_json(read_regular(path, LARGEST_BYTES))
         checked(document)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", hint="give the folder that has it: -o baselines") from error
     source = f"contact kit of {chip['chip']}, torch_npu {chip['torch_npu'] or '?'}, CANN {chip['cann'] or '?'}, {today}"
     count = 0
     seen_of = data["deviations"]

@@ -25,7 +25,7 @@ from pytest_ascend.coverage.expectation_files import Evidence
 from pytest_ascend.environment import cards
 from pytest_ascend.records.case import Stack
 from pytest_ascend.records.outcome import Disputed, Failed, Fallback, Outcome, Passed, Unsupported, Waived
-from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.errors import UsageError, told
 from pytest_ascend.system.files import read_regular, strict_json
 
 NAME = "expectations.json"
@@ -221,11 +221,9 @@ def _applying(entries: Iterable[Expectation], stack: Stack) -> Expectations:
 
 
 def _read(file: Path) -> list[Expectation]:
-    try:
+    hint = "docs/expectations.md describes the file"
+    with told(f"the expectations in {file} cannot be read", hint, OSError, ValueError, RecursionError, why=str):
         return _entries(read_regular(file, LIMIT_BYTES), str(file))
-    except (OSError, ValueError, RecursionError) as error:
-        hint = "docs/expectations.md describes the file"
-        raise UsageError(f"the expectations in {file} cannot be read: {error}", hint=hint) from error
 
 
 def _entries(content: bytes, file: str) -> list[Expectation]:

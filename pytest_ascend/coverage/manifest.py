@@ -14,7 +14,7 @@ from pytest_ascend.records import LEVELS
 from pytest_ascend.records.case import SWEEP_GENERATION, SWEEP_SEED, Case
 from pytest_ascend.runlog import codec
 from pytest_ascend.system.bundled import module
-from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.errors import told
 from pytest_ascend.system.files import read_regular, write_if_new
 
 SCHEMA = 1
@@ -36,7 +36,9 @@ def of_suite(suites: Path, suite: str) -> tuple[Case, ...]:
 
 @functools.lru_cache(maxsize=4)
 def _loaded(path: Path, _changed_ns: int) -> tuple[Case, ...]:
-    try:
+    message = f"the manifest of the bundled suites cannot be read: {path}"
+    hint = f"reinstall pytest-ascend; in a checkout: {COMMAND}"
+    with told(message, hint, OSError, ValueError, KeyError, TypeError, why=str):
         data = json.loads(read_regular(path, LARGEST_BYTES))
         if data["schema"] != SCHEMA:
             raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA}")
@@ -45,11 +47,6 @@ def _loaded(path: Path, _changed_ns: int) -> tuple[Case, ...]:
         if data["sweep_generation"] != SWEEP_GENERATION:
             raise ValueError(f"its sweeps are of generation {data['sweep_generation']!r}, not {SWEEP_GENERATION}")
         return _checked(codec.converted(data["cases"], tuple[Case, ...], "cases"))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"the manifest of the bundled suites cannot be read: {path}: {error}",
-            hint=f"reinstall pytest-ascend; in a checkout: {COMMAND}",
-        ) from error
 
 
 def collect(suites: Path) -> tuple[Case, ...]:

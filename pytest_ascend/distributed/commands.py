@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pytest_ascend.distributed import finding
 from pytest_ascend.distributed.finding import Finding, Line
-from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.errors import UsageError, told
 from pytest_ascend.system.files import open_regular, strict_json, write_file
 from pytest_ascend.system.translation import ENGLISH, language_option, translated
 
@@ -47,22 +47,16 @@ def distributed(output: Path, against: Path | None, language: str, command: tupl
     """
     # What is compared with may be in the folder that is emptied, and a mistake is told before a training of hours.
     reference = read(against) if against else None
-    try:
+    with told(f"cannot write {output}", "choose another place, or make room there"):
         output.mkdir(parents=True, exist_ok=True)
         for each in output.glob("rank-*.jsonl"):  # of an earlier diagnosis; nothing else is removed
             each.unlink()
-    except OSError as error:
-        message = f"cannot write {output}: {error.strerror or error}"
-        raise UsageError(message, hint="choose another place, or make room there") from error
     startup = Path(__file__).parent / "startup"
     paths = filter(None, [str(startup), os.environ.get("PYTHONPATH")])
     environment = {**os.environ, "PYTEST_ASCEND_RECORD": str(output.resolve()), "PYTHONPATH": os.pathsep.join(paths)}
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    try:
+    with told(f"{command[0]} cannot be started", "give a program on the PATH"):
         code = subprocess.run(command, env=environment, check=False).returncode  # noqa: S603
-    except OSError as error:
-        message = f"{command[0]} cannot be started: {error.strerror}"
-        raise UsageError(message, hint="give a program on the PATH") from error
     ranks = read(output)
     found = finding.findings(ranks)
     if reference:
@@ -100,7 +94,7 @@ def read(folder: Path) -> dict[int, list[Line]]:
 
 def _lines(path: Path) -> list[Line]:
     """Return the lines of a rank. A killed rank's last line may be incomplete."""
-    try:
+    with told(f"{path} is not a rank's record", "run the diagnosis again", OSError, ValueError, why=str):
         with open_regular(path, _LARGEST_BYTES) as file:
             lines = []
             while line := file.readline(_LONGEST_LINE_BYTES + 1):
@@ -111,8 +105,6 @@ def _lines(path: Path) -> list[Line]:
                     if "kind" not in lines[-1]:
                         raise ValueError("a line does not say of what kind it is")
         return lines
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} is not a rank's record: {error}", hint="run the diagnosis again") from error
 
 
 def terminal_lines(found: Sequence[Finding], ranks: int, cost: float, say: Callable[[str], str] = str) -> list[str]:

@@ -17,7 +17,7 @@ from pytest_ascend.environment.chips import NPUS, Chip, documented, family, obje
 from pytest_ascend.environment.signs import Sign, signs
 from pytest_ascend.environment.stack import collect
 from pytest_ascend.records.census import NATIVE, Census
-from pytest_ascend.system.errors import AscendError, DeviceUnavailable, UsageError
+from pytest_ascend.system.errors import AscendError, DeviceUnavailable, UsageError, told
 from pytest_ascend.system.files import canonical_json, read_regular, strict_json
 
 #: torch's operators, and torch_npu's own.
@@ -119,8 +119,6 @@ def encode(census: Census, on_chip: OnChip | None = None) -> str:
 
 def read(path: Path) -> Census:
     """Read the census at ``path``, whoever wrote it. Raises UsageError if it is not one."""
-    try:
+    hint = "give a file that 'pytest-ascend census --output FILE' wrote"
+    with told(f"cannot read the census {path}", hint, OSError, ValueError):
         return Census.from_dict(strict_json(read_regular(path, LIMIT_BYTES)))
-    except (OSError, ValueError) as error:
-        message = f"cannot read the census {path}: {getattr(error, 'strerror', '') or error}"
-        raise UsageError(message, hint="give a file that 'pytest-ascend census --output FILE' wrote") from error

@@ -6,7 +6,8 @@ Every message says what happened and where, what was expected, and what to do. N
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 #: What the exit code of ``pytest --ascend`` says. 2 and 3 are pytest's own; docs/reference.md is made from this table.
 EXIT_CODES = {
@@ -46,6 +47,21 @@ class AscendError(Exception):
 
 class UsageError(AscendError):
     """An option, marker or argument that makes no sense."""
+
+
+def reason(error: Exception) -> str:
+    """Return why something failed: what the system refuses, in its words."""
+    return str(getattr(error, "strerror", "") or error)
+
+
+@contextmanager
+def told(message: str, hint: str, *kinds: type[Exception], why: Callable[[Exception], str] = reason) -> Iterator[None]:
+    """Turn errors of these kinds, or what the system refuses, into UsageError: the message, why, and the hint."""
+    caught = kinds or (OSError,)
+    try:
+        yield
+    except caught as error:
+        raise UsageError(f"{message}: {why(error)}", hint=hint) from error
 
 
 class FailedElsewhere(AscendError):

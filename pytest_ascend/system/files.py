@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NoReturn
 
 import platformdirs
 
-from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.errors import UsageError, told
 
 #: Deepest nesting of JSON that is read. What this package writes needs eight.
 DEPTH_LIMIT = 32
@@ -61,11 +61,8 @@ def write_file(path: Path, data: bytes | str) -> None:
     Only regular files are replaced: a device or a pipe gets the data, and a link stays. One that leads out of its
     folder may be somebody's trap, and is refused, except in /dev. Raises UsageError.
     """
-    try:
+    with told(f"cannot write {path}", "choose another place, or make room there"):
         _write(_target(path), data.encode() if isinstance(data, str) else data)
-    except OSError as error:
-        message = f"cannot write {path}: {error.strerror or error}"
-        raise UsageError(message, hint="choose another place, or make room there") from error
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.errors import UsageError, told
 from pytest_ascend.system.files import VALUES_LIMIT, count_values, read_regular
 
 #: The end of a device-generic test's name: "_npu", or "_npu_float32".
@@ -92,13 +92,11 @@ def _entries(rows: Any) -> Iterator[Entry]:
 
 def ids(path: Path) -> list[str]:
     """Return the ids of all tests of a run, from its tests.txt. Raises UsageError."""
-    try:
+    with told(f"{path} cannot be read", "give the tests.txt of upstream run", OSError, ValueError, why=str):
         found = read_regular(path, LIMIT_BYTES).decode().split()
         if strange := next((each for each in found if "::" not in each), ""):
             raise ValueError(f"{strange[:80]!r} is not the id of a test")
         return found
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", hint="give the tests.txt of upstream run") from error
 
 
 def half(of: str) -> str:

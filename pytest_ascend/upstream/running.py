@@ -30,7 +30,7 @@ from pytest_ascend.records.outcome import OUTCOMES, Outcome
 from pytest_ascend.records.record import ResultRecord
 from pytest_ascend.runlog.contents import SUBSET, Footer, Header, Selection
 from pytest_ascend.runlog.writing import RunLog, read
-from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.errors import UsageError, told
 from pytest_ascend.system.files import write_file
 from pytest_ascend.upstream.lists import Listed, half
 from pytest_ascend.verdict.summary import summarise
@@ -122,10 +122,8 @@ def files_of(root: Path, wanted: Iterable[str]) -> list[Path]:
     tests = root / "test" if (root / "test").is_dir() else root
     every = [root] if root.is_file() else sorted(tests.rglob("test_*.py"))
     named = tuple(wanted) or (GENERIC if (tests / "test_torch.py").exists() else ())
-    try:
+    with told("--files", "give patterns below the folder of tests, as nn/*.py", ValueError, NotImplementedError):
         chosen = {each for one in named for each in (tests / one, *tests.glob(one))}
-    except (ValueError, NotImplementedError) as error:
-        raise UsageError(f"--files: {error}", hint="give patterns below the folder of tests, as nn/*.py") from error
     found = [each for each in every if not named or each in chosen]
     if not found:
         raise UsageError(f"{root} has no file test_*.py that is wanted", hint="give a checkout, or other --files")
