@@ -23,7 +23,7 @@ from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.records.verdict import Verdict
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.run.inputs import Chance
-from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.errors import told
 from pytest_ascend.system.files import read_regular, strict_json, write_if_new
 
 #: The property of exploring cases, and of cases kept from findings.
@@ -34,6 +34,8 @@ CALLS, _ROUNDS = 24, 1 << 20
 LEAST_S = 2.0
 #: The file of kept findings, in the suite's folder; the limit of that and of a finding's file.
 KEPT, _LIMIT_BYTES = "findings.json", 1 << 20
+#: What a file of another form raises.
+_OTHERS = (OSError, ValueError, TypeError, KeyError)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,21 +147,17 @@ def write(folder: Path, finding: Finding) -> Path:
 
 def read(path: Path) -> Finding:
     """Read a finding's file. Raises UsageError if it is not one."""
-    try:
+    with told(f"{path} is not a finding", "give a file of ascend-report/findings", *_OTHERS, why=str):
         return Finding.from_dict(strict_json(read_regular(path, _LIMIT_BYTES)))
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UsageError(f"{path} is not a finding: {error}", hint="give a file of ascend-report/findings") from error
 
 
 def kept(path: Path) -> tuple[Finding, ...]:
     """Return the kept findings, none without a file. Raises UsageError for a damaged one."""
     if not path.exists():
         return ()
-    try:
+    with told(f"{path} cannot be read", "put the earlier version of the file back", *_OTHERS, why=str):
         rows = strict_json(read_regular(path, _LIMIT_BYTES))
         return tuple(Finding.from_dict(each) for each in rows)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", hint="put the earlier version of the file back") from error
 
 
 def add(path: Path, findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -21,7 +21,7 @@ from pytest_ascend.precision.stand_ins import active
 from pytest_ascend.records.case import REPEAT
 from pytest_ascend.system.bundled import folder
 from pytest_ascend.system.dispatching import unseen
-from pytest_ascend.system.errors import GoldenError, UsageError
+from pytest_ascend.system.errors import GoldenError, told
 from pytest_ascend.system.files import read_regular
 
 #: The list of recorded operators, which is written when their goldens are built, and its largest size in bytes.
@@ -64,11 +64,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 def load(path: Path = PATH) -> dict[str, Entry]:
     """Return all entries, by name. Raises UsageError if the file is missing or damaged."""
-    try:
+    message = f"the list of recorded operators cannot be read: {path}"
+    hint = "reinstall pytest-ascend; in a checkout: pytest-ascend baseline build ops/opinfo"
+    with told(message, hint, OSError, ValueError, msgspec.MsgspecError, why=str):
         entries = msgspec.json.decode(read_regular(path, LARGEST_BYTES), type=list[Entry])
-    except (OSError, ValueError, msgspec.MsgspecError) as error:
-        hint = "reinstall pytest-ascend; in a checkout: pytest-ascend baseline build ops/opinfo"
-        raise UsageError(f"the list of recorded operators cannot be read: {path}: {error}", hint=hint) from error
     return {each.name: each for each in entries}
 
 

@@ -17,6 +17,7 @@ from pytest_ascend.performance.verdict import PLACES
 from pytest_ascend.records.case import Case, Measure
 from pytest_ascend.system.dispatching import EagerDispatchMode
 
+from ..runtime.rows import least_s
 from . import AUGMENTATION, LAUNCH, PIPELINE, work
 from .operators import rows
 from .sizes import HOST, preparations, sizes_of
@@ -41,7 +42,7 @@ def test_batch_sizes(case: Case, _ascend_device: Device, ascend_measure: Measure
     while batch <= LARGEST_BATCH:
         try:
             call = inference(case.subject, MODES["float32"], sizes, batch, _ascend_device.torch_device())
-            seconds = _quickest_call_s(call, _ascend_device)
+            seconds = least_s(_ascend_device.synchronize, call, ROUNDS)
         except torch.OutOfMemoryError:
             ended_by_memory = 1.0
             break
@@ -56,16 +57,6 @@ def test_batch_sizes(case: Case, _ascend_device: Device, ascend_measure: Measure
     ascend_measure("throughput_by_batch_items_per_s", rates)
     ascend_measure("best_throughput_items_per_s", max(rates))
     ascend_measure("ended_by_memory", ended_by_memory)
-
-
-def _quickest_call_s(call: Call, device: Device) -> float:
-    times = []
-    for _ in range(ROUNDS + 1):
-        start = time.perf_counter()
-        call()
-        device.synchronize()
-        times.append(time.perf_counter() - start)
-    return min(times[1:])
 
 
 @pytest.mark.ascend_cases("benchmarks", "memory")
@@ -126,7 +117,7 @@ def test_captured(
         call = inference(case.subject, MODES["float32"], sizes, sizes.batch, device)
         if device.type == "cpu":  # beside an emulated device, to compare with
             return call
-        eager_s = _quickest_call_s(call, _ascend_device)
+        eager_s = least_s(_ascend_device.synchronize, call, ROUNDS)
         on_npu.empty_cache()  # as the capture does, whose own memory is asked for
         before, begin = on_npu.memory_reserved(device), time.perf_counter()
         graph = on_npu.NPUGraph()
@@ -135,7 +126,7 @@ def test_captured(
         ascend_measure("capture_us", 1e6 * (time.perf_counter() - begin))
         ascend_measure("graph_memory_bytes", on_npu.memory_reserved(device) - before)
         ascend_measure("eager_us", 1e6 * eager_s)
-        ascend_measure("eager_to_replay_ratio", eager_s / _quickest_call_s(graph.replay, _ascend_device))
+        ascend_measure("eager_to_replay_ratio", eager_s / least_s(_ascend_device.synchronize, graph.replay, ROUNDS))
         with _Launches() as counted:
             call()
         ascend_measure("launches_saved", counted.calls - 1)

@@ -18,7 +18,7 @@ from torch import nn
 
 from pytest_ascend.system.programs import give_back, resident_bytes
 
-from .rows import SMOKE, STANDARD, At, Row
+from .rows import SMOKE, STANDARD, At, Row, least_s
 from .state import CALLS, WITH_NUMBERS
 
 MIB = 2**20
@@ -32,17 +32,6 @@ _ALL: Mapping[str, Callable[[torch.Tensor], object]] = {
 }
 
 
-def _least_s(at: At, call: Callable[[], object], rounds: int) -> float:
-    found = []
-    for _ in range(rounds + 1):  # the first may load the kernel
-        at.wait()
-        start = time.perf_counter()
-        call()
-        at.wait()
-        found.append(time.perf_counter() - start)
-    return min(found[1:])
-
-
 def _alike(
     at: At,
     what: str,
@@ -54,11 +43,11 @@ def _alike(
 ) -> None:
     """No call takes many times what the median of its neighbours does, another ``part`` of them, or ``usual_is``."""
     made = calls(at)
-    took = {name: _least_s(at, call, rounds) for name, call in made.items()}
+    took = {name: least_s(at.wait, call, rounds) for name, call in made.items()}
     usual = max(took.get(usual_is, sorted(took.values())[len(took) // part]), NOTHING_S)
     slow = {name: each for name, each in took.items() if each > times * usual}
     for _ in range(3 if slow else 0):  # other work on the machine may have been in the way
-        again = {name: _least_s(at, made[name], 5 * rounds) for name in slow}
+        again = {name: least_s(at.wait, made[name], 5 * rounds) for name in slow}
         slow = {name: each for name, each in again.items() if each > times * usual}
     beside = usual_is or ("the median" if part == 2 else "the quicker ones")
     said = ", ".join(f"{name} takes {each / usual:.0f} times {beside}" for name, each in slow.items())
@@ -87,7 +76,7 @@ def _elementwise(at: At) -> Calls:
 def _small_calls(at: At) -> None:
     """No call of one element takes long; nor does waiting for a device that has nothing to do, which is in each."""
     _alike(at, "calls of one element", _small, rounds=12)
-    took = _least_s(at, lambda: None, 20)
+    took = least_s(at.wait, lambda: None, 20)
     at.holds(took <= TIMES * NOTHING_S, f"waiting for a device without work takes {took * 1e3:.3g} ms")
 
 
@@ -175,15 +164,15 @@ def _again_and_again(at: At, calls: int = 240) -> None:
     at.wait()
     before, slower, stalled = _held(at), dict[str, str](), list[str]()
     for name, call in kinds.items():
-        first = _least_s(at, call, calls // 8)
+        first = least_s(at.wait, call, calls // 8)
         for _ in range(3):  # other work on the machine may have been in the way
-            took = sorted(_least_s(at, call, 1) for _ in range(calls * 3 // 8))
+            took = sorted(least_s(at.wait, call, 1) for _ in range(calls * 3 // 8))
             if took[-2] < max(100 * took[len(took) // 2], 0.05):
                 break
         else:
             stalled.append(f"now and then a call of {name} takes {took[-2] * 1e3:.0f} ms")
         for _ in range(3):  # other work on the machine may have been in the way
-            last = _least_s(at, call, calls // 8)
+            last = least_s(at.wait, call, calls // 8)
             slower[name] = f"{name} takes {last / first:.0f} times as long after {calls} calls"
             if last < 2 * first + NOTHING_S:
                 del slower[name]

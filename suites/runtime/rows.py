@@ -122,6 +122,17 @@ def joined(tensors: Iterable[T]) -> T:
     return torch.cat([each.detach().flatten() for each in tensors])
 
 
+def least_s(wait: Callable[[], object], call: Callable[[], object], rounds: int) -> float:
+    found = []
+    for _ in range(rounds + 1):  # the first may load the kernel
+        wait()
+        start = time.perf_counter()
+        call()
+        wait()
+        found.append(time.perf_counter() - start)
+    return min(found[1:])
+
+
 def numbered(count: int, start: int = 0) -> T:
     """Return int32 numbers that differ from place to place, and from start to start: a lost or moved block shows."""
     places = torch.arange(start, start + count, dtype=torch.int64)
