@@ -156,8 +156,7 @@ def _calls(device: torch.device, count: int) -> Iterator[Finding | str]:
 def _small_calls(device: torch.device) -> Iterator[str]:
     """Draw few numbers many times: no two calls give the same, and attention drops as it says."""
     kinds: Mapping[str, Callable[[], T]] = {
-        "rand": lambda: torch.rand(3, device=device),
-        "randn": lambda: torch.randn(3, device=device),
+        **{name: partial(getattr(torch, name), 3, device=device) for name in ("rand", "randn")},
         "randint": lambda: torch.randint(2**30, (3,), device=device),
         "randperm": lambda: torch.randperm(40, device=device),
         "bernoulli_": lambda: torch.empty(64, device=device).bernoulli_(),

@@ -17,24 +17,40 @@ from .rows import CPU, SMOKE, STANDARD, At, Row, T, deterministic, numbered
 
 #: Calls of one matrix (rows, 64), of all kinds of kernels. Those that add numbers in one place do it exactly.
 CALLS: Mapping[str, Callable[[T], object]] = {
-    "add": lambda x: x + 1 + x, "mul": lambda x: x * x, "div": lambda x: x / 3, "exp": torch.exp, "gelu": F.gelu,
-    "where": lambda x: torch.where(x > 0, x, -x), "softmax": partial(torch.softmax, dim=-1),
-    "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:]), "sum": lambda x: x.sum(-1), "amax": lambda x: x.amax(0),
-    "argmax": lambda x: x.argmax(-1), "var": lambda x: x.var(-1), "cumsum": lambda x: x.cumsum(0),
-    "mm": lambda x: x @ x.mT, "bmm": lambda x: x[None] @ x.mT[None], "matmul": lambda x: x[None] @ x.mT,
+    "add": lambda x: x + 1 + x,
+    "mul": lambda x: x * x,
+    "div": lambda x: x / 3,
+    "exp": torch.exp,
+    "gelu": F.gelu,
+    "where": lambda x: torch.where(x > 0, x, -x),
+    "softmax": partial(torch.softmax, dim=-1),
+    "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:]),
+    "sum": lambda x: x.sum(-1),
+    "amax": lambda x: x.amax(0),
+    "argmax": lambda x: x.argmax(-1),
+    "var": lambda x: x.var(-1),
+    "cumsum": lambda x: x.cumsum(0),
+    "mm": lambda x: x @ x.mT,
+    "bmm": lambda x: x[None] @ x.mT[None],
+    "matmul": lambda x: x[None] @ x.mT,
     "linear": lambda x: F.linear(x, x[:5], x[:5, 0]),
     "conv1d": lambda x: F.conv1d(x[None], x[:3, None, :3].expand(3, len(x), 3), padding=1),
     "max_pool1d": lambda x: F.max_pool1d(x[None], 3),
-    "batch_norm": lambda x: F.batch_norm(x, None, None, training=True), "sort": lambda x: x.sort(-1),
-    "topk": lambda x: x.topk(5), "cat": lambda x: torch.cat([x, x.flip(0), x[:1]]),
+    "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
+    "sort": lambda x: x.sort(-1),
+    "topk": lambda x: x.topk(5),
+    "cat": lambda x: torch.cat([x, x.flip(0), x[:1]]),
     "gather": lambda x: x.gather(1, x.argsort(1)),
     "index_select": lambda x: x.index_select(0, torch.arange(len(x) - 1, -1, -1, device=x.device)),
     "embedding": lambda x: F.embedding(torch.arange(len(x), device=x.device), x),
-    "scatter": lambda x: x.scatter(1, x.argsort(1), x), "nonzero": lambda x: (x > 0).nonzero(),
-    "masked_select": lambda x: x[x > 0], "transposed": lambda x: x.mT.contiguous(), "half": lambda x: x.half().float(),
+    "scatter": lambda x: x.scatter(1, x.argsort(1), x),
+    "nonzero": lambda x: (x > 0).nonzero(),
+    "masked_select": lambda x: x[x > 0],
+    "transposed": lambda x: x.mT.contiguous(),
+    "half": lambda x: x.half().float(),
     "cross_entropy": lambda x: F.cross_entropy(x, torch.arange(len(x), device=x.device) % 64),
     "attention": lambda x: F.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None]),
-}  # fmt: skip
+}
 _FEW = ("add", "softmax", "sum", "mm", "sort", "cat", "index_select", "conv1d")
 ROWS = 33
 
@@ -78,27 +94,37 @@ def _refilled(at: At) -> None:
 
 #: Calls whose operands are changed in place between, with their shapes. Those named "i" are places of 0 to 63.
 _OPERANDS: Mapping[str, tuple[Callable[..., object], tuple[tuple[int, ...] | str, ...]]] = {
-    "linear": (F.linear, ((33, 64), (64, 64), (64,))), "mm": (torch.mm, ((33, 64), (64, 64))),
-    "addmm": (torch.addmm, ((64,), (33, 64), (64, 64))), "bmm": (torch.bmm, ((2, 9, 64), (2, 64, 7))),
-    "conv2d": (F.conv2d, ((2, 4, 9, 8), (6, 4, 3, 3), (6,))), "conv1d": (F.conv1d, ((2, 4, 33), (6, 4, 3), (6,))),
+    "linear": (F.linear, ((33, 64), (64, 64), (64,))),
+    "mm": (torch.mm, ((33, 64), (64, 64))),
+    "addmm": (torch.addmm, ((64,), (33, 64), (64, 64))),
+    "bmm": (torch.bmm, ((2, 9, 64), (2, 64, 7))),
+    "conv2d": (F.conv2d, ((2, 4, 9, 8), (6, 4, 3, 3), (6,))),
+    "conv1d": (F.conv1d, ((2, 4, 33), (6, 4, 3), (6,))),
     "batch_norm": (lambda x, m, v, w, b: F.batch_norm(x, m, v.abs() + 1, w, b), ((9, 7), (7,), (7,), (7,), (7,))),
     "batch_norm, in place": (lambda x, m, v: F.batch_norm(x, m, v.abs_().add_(1)), ((9, 7), (7,), (7,))),
     "layer_norm": (lambda x, w, b: F.layer_norm(x, (64,), w, b), ((9, 64), (64,), (64,))),
     "group_norm": (lambda x, w, b: F.group_norm(x, 2, w, b), ((2, 4, 9), (4,), (4,))),
-    "attention": (lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m.gt(0).index_fill(1, _first(m), True)),
-        ((1, 2, 9, 16), (1, 2, 9, 16), (1, 2, 9, 16), (9, 9))),
-    "embedding": (F.embedding, ("i", (64, 9))), "index_select": (lambda x, i: x.index_select(0, i), ((64, 9), "i")),
-    "gather": (lambda x, i: x.gather(0, i[:, None]), ((64, 9), "i")), "getitem": (lambda x, i: x[i], ((64, 9), "i")),
+    "attention": (
+        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m.gt(0).index_fill(1, _first(m), True)),
+        ((1, 2, 9, 16), (1, 2, 9, 16), (1, 2, 9, 16), (9, 9)),
+    ),
+    "embedding": (F.embedding, ("i", (64, 9))),
+    "index_select": (lambda x, i: x.index_select(0, i), ((64, 9), "i")),
+    "gather": (lambda x, i: x.gather(0, i[:, None]), ((64, 9), "i")),
+    "getitem": (lambda x, i: x[i], ((64, 9), "i")),
     "index_add": (lambda x, i, y: x.index_add(0, i, y), ((64, 9), "i", (33, 9))),
     "scatter": (lambda x, i, y: x.scatter_add(0, i[:, None].expand(33, 9), y), ((64, 9), "i", (33, 9))),
-    "bincount": (lambda i: torch.bincount(i, minlength=64), ("i",)), "topk": (lambda x: x.topk(3), ((5, 37),)),
-    "masked_fill": (lambda x, m: x.masked_fill(m > 0, 2), ((9, 7), (9, 7))), "lerp": (torch.lerp, ((9, 7),) * 3),
-    "where": (lambda x, y, m: torch.where(m > 0, x, y), ((9, 7),) * 3), "addcmul": (torch.addcmul, ((9, 7),) * 3),
+    "bincount": (lambda i: torch.bincount(i, minlength=64), ("i",)),
+    "topk": (lambda x: x.topk(3), ((5, 37),)),
+    "masked_fill": (lambda x, m: x.masked_fill(m > 0, 2), ((9, 7), (9, 7))),
+    "where": (lambda x, y, m: torch.where(m > 0, x, y), ((9, 7),) * 3),
+    **{name: (getattr(torch, name), ((9, 7),) * 3) for name in ("lerp", "addcmul")},
     "foreach_add": (lambda x, y: torch._foreach_add([x, y], [y, x]), ((9, 7), (9, 7))),  # noqa: SLF001
     "cross_entropy": (lambda x, i, w: F.cross_entropy(x, i, w.abs()), ((33, 64), "i", (64,))),
-    "prelu": (F.prelu, ((9, 7), (7,))), "cat": (lambda x, y: torch.cat([x, y]), ((9, 7), (5, 7))),
+    "prelu": (F.prelu, ((9, 7), (7,))),
+    "cat": (lambda x, y: torch.cat([x, y]), ((9, 7), (5, 7))),
     "number": (lambda x, n: torch.cat([x * n, x / n, x - n]), ((9, 7), ())),
-}  # fmt: skip
+}
 
 
 def _first(x: T) -> T:
@@ -168,27 +194,42 @@ def _many(at: At, times: int, names: tuple[str, ...]) -> None:
 
 #: Calls with a number beside the tensor, exact for small integers.
 WITH_NUMBERS: Mapping[str, Callable[[T, int], object]] = {
-    "add": lambda x, n: torch.add(x, x, alpha=n), "sub": lambda x, n: torch.sub(x, x.flip(0), alpha=n),
-    "mul": lambda x, n: x * (1 + n / 4), "addcmul": lambda x, n: torch.addcmul(x, x, x, value=n),
-    "addmm": lambda x, n: torch.addmm(x @ x.mT, x, x.mT, beta=n, alpha=3 - n), "clamp": lambda x, n: x.clamp(-n, n),
-    "clamp, above": lambda x, n: x.clamp(-3, n), "clamp, below": lambda x, n: x.clamp(-n, 3),
+    "add": lambda x, n: torch.add(x, x, alpha=n),
+    "sub": lambda x, n: torch.sub(x, x.flip(0), alpha=n),
+    "mul": lambda x, n: x * (1 + n / 4),
+    "addcmul": lambda x, n: torch.addcmul(x, x, x, value=n),
+    "addmm": lambda x, n: torch.addmm(x @ x.mT, x, x.mT, beta=n, alpha=3 - n),
+    "clamp": lambda x, n: x.clamp(-n, n),
+    "clamp, above": lambda x, n: x.clamp(-3, n),
+    "clamp, below": lambda x, n: x.clamp(-n, 3),
     "addmm, alpha": lambda x, n: torch.addmm(x @ x.mT, x, x.mT, alpha=n),
-    "threshold": lambda x, n: F.threshold(x, n, -1), "leaky_relu": F.leaky_relu,
-    "masked_fill": lambda x, n: x.masked_fill(x > 0, n), "sum": lambda x, n: x.sum(n - 1),
-    "amax": lambda x, n: x.amax(n - 1), "cumsum": lambda x, n: x.cumsum(n - 1), "roll": lambda x, n: x.roll(n, n - 1),
-    "tril": lambda x, n: x.tril(n), "cat": lambda x, n: torch.cat([x, x], n - 1),
+    "threshold": lambda x, n: F.threshold(x, n, -1),
+    "leaky_relu": F.leaky_relu,
+    "masked_fill": lambda x, n: x.masked_fill(x > 0, n),
+    "sum": lambda x, n: x.sum(n - 1),
+    "amax": lambda x, n: x.amax(n - 1),
+    "cumsum": lambda x, n: x.cumsum(n - 1),
+    "roll": lambda x, n: x.roll(n, n - 1),
+    "tril": lambda x, n: x.tril(n),
+    "cat": lambda x, n: torch.cat([x, x], n - 1),
     "conv1d": lambda x, n: F.conv1d(x[None], x[:3, None, :3].expand(3, len(x), 3), padding=n, dilation=n),
-    "pad": lambda x, n: F.pad(x, (n, 3 - n)), "mm": lambda x, n: x[:13, : 8 * n] @ x[:13, : 8 * n].mT,
+    "pad": lambda x, n: F.pad(x, (n, 3 - n)),
+    "mm": lambda x, n: x[:13, : 8 * n] @ x[:13, : 8 * n].mT,
     "bmm": lambda x, n: torch.bmm(x[: 8 * n].reshape(4 * n, 2, -1), x[: 8 * n].reshape(4 * n, -1, 2)),
-    "gather": lambda x, n: x.gather(n - 1, (x > 0).long()), "sort": lambda x, n: x.sort(stable=True, descending=n > 1),
-    "topk": lambda x, n: x.topk(5, largest=n > 1), "cumsum, long": lambda x, n: (x * n).flatten().cumsum(0),
+    "gather": lambda x, n: x.gather(n - 1, (x > 0).long()),
+    "sort": lambda x, n: x.sort(stable=True, descending=n > 1),
+    "topk": lambda x, n: x.topk(5, largest=n > 1),
+    "cumsum, long": lambda x, n: (x * n).flatten().cumsum(0),
     "dropout": lambda x, n: F.dropout(torch.ones_like(x), (n + 1) / 4).amax(),  # what is kept is doubled, or fourfold
-}  # fmt: skip
+}
 #: Calls of a square matrix with a setting, 1 or 2, that does not change the shape of the result.
 _WITH_SETTINGS: Mapping[str, Callable[[T, int], T]] = {
-    "pow": lambda x, n: x.abs() ** (1 + n / 4), "std": lambda x, n: x.std(-1, correction=n),
-    "softmax": lambda x, n: x.softmax(n - 1), "log_softmax": lambda x, n: x.log_softmax(n - 1),
-    "logsumexp": lambda x, n: x.logsumexp(n - 1), "mean": lambda x, n: x.mean(n - 1),
+    "pow": lambda x, n: x.abs() ** (1 + n / 4),
+    "std": lambda x, n: x.std(-1, correction=n),
+    "softmax": lambda x, n: x.softmax(n - 1),
+    "log_softmax": lambda x, n: x.log_softmax(n - 1),
+    "logsumexp": lambda x, n: x.logsumexp(n - 1),
+    "mean": lambda x, n: x.mean(n - 1),
     "norm": lambda x, n: torch.linalg.vector_norm(x, n, -1),
     "group_norm": lambda x, n: F.group_norm(x[None], 3, eps=n / 4),
     "groups": lambda x, n: F.group_norm(x[None], (3, 11)[n - 1]),
@@ -198,7 +239,7 @@ _WITH_SETTINGS: Mapping[str, Callable[[T, int], T]] = {
     "avg_pool2d": lambda x, n: F.avg_pool2d(x[None], 3, 1, 1, count_include_pad=n == 1),
     "interpolate": lambda x, n: F.interpolate(x[None, None], (40, 50), mode="bilinear", align_corners=n == 1),
     "attention": lambda x, n: F.scaled_dot_product_attention(*(x[None, None],) * 3, scale=n / 8),
-}  # fmt: skip
+}
 
 
 def _other_arguments(at: At, *, on_cards: bool = False) -> None:
@@ -273,13 +314,18 @@ def _correct(at: At) -> None:
 STATE: Mapping[str, Row] = {
     "interleaved": (SMOKE, partial(_interleaved, rounds=3, names=_FEW)),
     "interleaved-all": (STANDARD, partial(_interleaved, rounds=8, names=tuple(CALLS))),
-    "same-memory": (SMOKE, _refilled), "operands": (SMOKE, _operands), "other-shapes": (STANDARD, _resized),
+    "same-memory": (SMOKE, _refilled),
+    "operands": (SMOKE, _operands),
+    "other-shapes": (STANDARD, _resized),
     "hundred-calls": (SMOKE, partial(_many, times=70, names=("add", "mul", "exp", "sum", "softmax", "mm"))),
     "thousand-calls": (STANDARD, partial(_many, times=1030, names=("add", "softmax", "mm"))),
-    "other-arguments": (SMOKE, _other_arguments), "other-settings": (STANDARD, _other_settings),
-    "two-cards": (STANDARD, partial(_other_arguments, on_cards=True)), "refused-between": (STANDARD, _refused_between),
-    "settings-between": (STANDARD, _settings_between), "definition": (SMOKE, _correct),
-}  # fmt: skip
+    "other-arguments": (SMOKE, _other_arguments),
+    "other-settings": (STANDARD, _other_settings),
+    "two-cards": (STANDARD, partial(_other_arguments, on_cards=True)),
+    "refused-between": (STANDARD, _refused_between),
+    "settings-between": (STANDARD, _settings_between),
+    "definition": (SMOKE, _correct),
+}
 
 
 # --- what is refused: nothing is lost, and what follows is right ---
@@ -322,7 +368,8 @@ INDEXED: Mapping[str, tuple[Callable[[T, T], T], ...]] = {
     "scatter": (lambda x, i: x.clone().scatter_(0, _rows(i), x[:2]), lambda x, i: x.scatter(0, _rows(i), x[:2]),
         lambda x, i: x.scatter(0, _rows(i), 2.0)),
     "scatter_add": (lambda x, i: x.clone().scatter_add_(0, _rows(i), x[:2]),
-        lambda x, i: x.scatter_add(0, _rows(i), x[:2])), "take": (lambda x, i: x[0].take(i),),
+        lambda x, i: x.scatter_add(0, _rows(i), x[:2])),
+    "take": (lambda x, i: x[0].take(i),),
     "embedding": (lambda x, i: F.embedding(i, x), lambda x, i: F.embedding_bag(i[None], x)),
 }  # fmt: skip
 #: Those in which negative indices count from the end.
