@@ -76,8 +76,7 @@ def add(
     entries.append({"id": certificate_id, "since": on.isoformat(), "reason": reason})
     stale_after = (on + timedelta(days=fresh_days)).isoformat()
     body: dict[str, Any] = {"schema": SCHEMA, "as_of": on.isoformat(), "stale_after": stale_after, "revoked": entries}
-    signed = {**body, "signature": signing.sign(key, _PURPOSE, _digest(body))}
-    write_if_new(path, encoded(signed))
+    write_if_new(path, encoded({**body, "signature": signing.sign(key, _PURPOSE, _digest(body))}))
     return len(entries)
 
 

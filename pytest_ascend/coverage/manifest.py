@@ -67,8 +67,7 @@ def names(suites: Path) -> tuple[str, ...]:
 
 def encode(cases: Iterable[Case]) -> str:
     """Return the text of the manifest: one case per line, sorted, for readable diffs."""
-    lines = sorted(json.dumps(to_builtins(case), sort_keys=True) for case in cases)
-    body = ",\n".join(lines)
+    body = ",\n".join(sorted(json.dumps(to_builtins(case), sort_keys=True) for case in cases))
     head = f'"schema": {SCHEMA}, "sweep_seed": {SWEEP_SEED}, "sweep_generation": {SWEEP_GENERATION}'
     return f'{{{head}, "cases": [\n{body}\n]}}\n'
 

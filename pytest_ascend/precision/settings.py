@@ -139,7 +139,7 @@ def as_tensor(value: Any, path: str, number: torch.dtype | None = None) -> torch
         if value.is_quantized:
             value = value.int_repr()
         plain: torch.Tensor = value.detach().resolve_conj().resolve_neg()
-        return plain
+        return plain.clone() if plain._is_zerotensor() else plain  # noqa: SLF001 - a gradient without memory (sgn)
     if isinstance(value, bool | int | complex | float):
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise UsageError(f"{path} is {value}, which no integer dtype holds", hint="compare it without the judge")

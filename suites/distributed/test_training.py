@@ -148,8 +148,7 @@ def _checkpoint(ranks: Ranks, count: int, folder: Path) -> tuple[dict[str, T], K
     if count > 2:
         fewer = _numbered(ranks.run(2, training.checkpoint, path=path, load=True))
         found |= {f"two ranks, {name}": x for name, x in fewer.items()}
-    known = dict(training.make("perceptron").state_dict())
-    exact = _of_each_rank(found, known)
+    exact = _of_each_rank(found, dict(training.make("perceptron").state_dict()))
     for name, x in found.items():
         assert torch.equal(x, exact[name]), f"{name} is not what was saved"
     return found, lambda _: exact

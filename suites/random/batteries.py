@@ -73,8 +73,7 @@ def _of_uniform(u: T) -> Iterator[Finding]:
     whole = (u * 2**22).long()
     for bit in range(22):
         yield _share(f"bit {bit} of 22", whole >> bit & 1, 0.5)
-    hits = (u < 0.125).nonzero().flatten()
-    gaps = (hits.diff() - 1).clamp(max=60)
+    gaps = ((u < 0.125).nonzero().flatten().diff() - 1).clamp(max=60)
     shares = torch.tensor([0.125 * 0.875**k for k in range(60)], dtype=torch.float64)
     shares = torch.cat([shares, 1 - shares.sum(0, keepdim=True)])
     yield _fits("gaps between small numbers", gaps, shares)

@@ -34,8 +34,7 @@ def _copied(at: At, way: Callable[[At, T], T]) -> None:
 def _between_cards(at: At, x: T) -> T:
     if at.device.type == "cpu":
         return x.clone()
-    other = torch.device(at.device.type, at.backend.device_count() - 1)
-    return x.to(at.device).to(other).cpu()
+    return x.to(at.device).to(torch.device(at.device.type, at.backend.device_count() - 1)).cpu()
 
 
 def _pinned(at: At, x: T) -> T:

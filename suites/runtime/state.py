@@ -339,6 +339,8 @@ def _index(at: At, *values: int) -> T:
 DATA: Mapping[str, Callable[[At, T], object]] = {
     "nll_loss": lambda at, x: F.nll_loss(x, _index(at, *(4,) * len(x))),
     "nll_loss-negative": lambda at, x: F.nll_loss(x, _index(at, *(-1,) * len(x))),
+    "nll_loss-images": lambda at, x: F.nll_loss(x[:, :, None], _index(at, *(4,) * len(x))[:, None]),
+    "multilabel_margin_loss": lambda at, x: F.multilabel_margin_loss(x[0], _index(at, 0, 4, -1, -1)),
     "cross_entropy": lambda at, x: F.cross_entropy(x, _index(at, *(0,) * (len(x) - 1), 4)),
     "floor-divide": lambda at, _: _index(at, 5, 6) // _index(at, 1, 0),
     "divide-truncated": lambda at, _: torch.div(_index(at, 5, 6), _index(at, 1, 0), rounding_mode="trunc"),
@@ -346,12 +348,18 @@ DATA: Mapping[str, Callable[[At, T], object]] = {
     "multinomial-negative": lambda _, x: torch.multinomial(x[0] * -1, 1),
     "multinomial-nan": lambda _, x: torch.multinomial(x[0] * float("nan"), 1),
     "bernoulli": lambda _, x: torch.bernoulli(x * 1.5),
+    "bernoulli-negative": lambda _, x: torch.bernoulli(-x),
     "masked_scatter": lambda _, x: x.clone().masked_scatter_(x > 0, x[0, :2]),
     "integer-power": lambda at, _: _index(at, 2, 3) ** -1,
     "item-of-nothing": lambda _, x: x[x > 5].max(),
     "repeat_interleave": lambda at, x: x[0].repeat_interleave(_index(at, 1, 1, -1, 1)),
+    "embedding_bag-offsets": lambda at, x: F.embedding_bag(_index(at, 0, 1, 2), x, _index(at, 0, 5)),
+    "embedding_bag-first": lambda at, x: F.embedding_bag(_index(at, 0, 1, 2), x, _index(at, 1, 2)),
+    "max_unpool2d": lambda at, x: F.max_unpool2d(x[None, :1, :1], _index(at, 4)[None, :, None], [2, 2]),
+    "max_unpool3d": lambda at, x: F.max_unpool3d(x[None, :1, :1, None], _index(at, 8)[None, :, None, None], [2, 2, 2]),
     "bincount": lambda at, _: torch.bincount(_index(at, 1, -1)),
     "binary_cross_entropy": lambda _, x: F.binary_cross_entropy(x * 2, x),
+    "binary_cross_entropy-targets": lambda _, x: F.binary_cross_entropy(x / 2, x * 3),
     "cholesky": lambda _, x: torch.linalg.cholesky(-x[:4] @ x[:4].mT),
     "inverse": lambda _, x: torch.inverse(x[:4]),
     "ctc_loss": lambda at, x: torch.ctc_loss(x[:, None].log_softmax(-1), _index(at, 1)[None], [9], [1]),
@@ -370,10 +378,11 @@ INDEXED: Mapping[str, tuple[Callable[[T, T], T], ...]] = {
     "scatter_add": (lambda x, i: x.clone().scatter_add_(0, _rows(i), x[:2]),
         lambda x, i: x.scatter_add(0, _rows(i), x[:2])),
     "take": (lambda x, i: x[0].take(i),),
+    "put": (lambda x, i: x[0].clone().put_(i, x[0, :2]),),
     "embedding": (lambda x, i: F.embedding(i, x), lambda x, i: F.embedding_bag(i[None], x)),
 }  # fmt: skip
 #: Those in which negative indices count from the end.
-_FROM_END = ("getitem", "setitem", "index_fill", "take")
+_FROM_END = ("getitem", "setitem", "index_fill", "take", "put")
 
 
 def _rows(index: T) -> T:

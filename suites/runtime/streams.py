@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from .rows import BUSY_S, SMOKE, At, Row, T, forked, numbered
+from .rows import BUSY_S, SMOKE, STANDARD, At, Row, T, forked, numbered
 
 COUNT = 4099
 #: Numbers of tensors of which some are above a MiB, which allocators keep apart.
@@ -281,8 +281,11 @@ def _source_changed(at: At) -> None:
     at.same(back, numbered(COUNT, 1), "a copy to the host is not over when it returns")
 
 
-def _elapsed(at: At) -> None:
-    """Two events measure what lies between them: no more than the host's clock, and as much as its parts."""
+def _elapsed(at: At, slept_s: float = 0.0) -> None:
+    """Two events measure what lies between them: no more than the host's clock, and as much as its parts.
+
+    With seconds of sleep between them, whose microseconds or nanoseconds a narrow number does not hold.
+    """
     ends = [at.backend.Event(enable_timing=True) for _ in range(4)]
     for each in ends:  # an event that is recorded again has the later time
         each.record()
@@ -293,6 +296,7 @@ def _elapsed(at: At) -> None:
     ends[1].record()
     for _ in range(4):
         at.busy()
+    time.sleep(slept_s)
     ends[2].record()
     side = at.backend.Stream()
     side.wait_event(ends[2])
@@ -385,6 +389,8 @@ STREAMS: Mapping[str, Row] = {
     "pinned-memory": (SMOKE, _pinned_again),
     "source-changed": (SMOKE, _source_changed),
     "elapsed-time": (SMOKE, _elapsed),
+    "elapsed-second": (STANDARD, partial(_elapsed, slept_s=1.1)),
+    "elapsed-seconds": ("full", partial(_elapsed, slept_s=4.4)),
     "current-stream": (SMOKE, _of_current),
     "backward": (SMOKE, _backward),
     "other-card": (SMOKE, _other_device),

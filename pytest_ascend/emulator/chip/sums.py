@@ -106,10 +106,6 @@ def _all_if_reduced(call: Call) -> list[int]:
     return list(range(operands[0].dim()))
 
 
-def _batch_if_reduced(call: Call) -> list[int]:
-    return [0] if call.get("reduction", 1) and call.get("self").dim() in (2, 4) else []
-
-
 def _keys(call: Call) -> list[int]:
     return [] if call.get("is_causal") or call.get("attn_mask") is not None else [-2]
 
@@ -190,7 +186,9 @@ def _accumulated(call: Call, seed: int) -> Any:
 
 _PLAIN = Order("self", _named)
 _LOSS = Order("self target weight", _all_if_reduced)
-_LOSS_OF_ROWS = Order("self target", _batch_if_reduced)
+_LOSS_OF_ROWS = Order(
+    "self target", lambda call: [0] if call.get("reduction", 1) and call.get("self").dim() in (2, 4) else []
+)
 
 SUMS: Mapping[str, Callable[[Call, int], Any]] = {
     **dict.fromkeys(("sum", "nansum", "mean", "norm", "linalg_vector_norm"), _PLAIN),

@@ -23,8 +23,7 @@ def choices(make: InputFactory, rows: int, experts: int, k: int, dtype: torch.dt
 
 def separate(make: InputFactory, rows: int, experts: int) -> T:
     """Return scores without ties in a row in any dtype, so that rounding does not decide which is largest."""
-    order = make.uniform(rows, experts, dtype=torch.float32).argsort(-1)
-    return (order * 0.25 - 2).to(make.dtype)
+    return (make.uniform(rows, experts, dtype=torch.float32).argsort(-1) * 0.25 - 2).to(make.dtype)
 
 
 def _gating(x: T, finished: T | None = None, k: int = 1) -> tuple[T, T, T]:

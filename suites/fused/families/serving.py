@@ -309,8 +309,7 @@ def _kv_inputs(make: InputFactory) -> Iterator[Sample]:
     slots = make.uniform(256, dtype=torch.float32).argsort()[:6].clone()
     angles = [make.uniform(2, 1, 3, 64) for _ in "cs"]
     kv, gamma = make.normal(2, 1, 3, 576), make.uniform(512, low=0.5, high=1.5)
-    caches = [make.normal(2, 128, 1, depth) for depth in (64, 512)]
-    yield call(kv, gamma, *angles, slots, *caches)
+    yield call(kv, gamma, *angles, slots, *[make.normal(2, 128, 1, depth) for depth in (64, 512)])
 
 
 # --- quantized products ---
