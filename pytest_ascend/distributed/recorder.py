@@ -32,8 +32,7 @@ def fingerprint(tensor: Any) -> dict[str, Any]:
     """Return a tensor's fingerprint: weighted sums of pieces, magnitudes, the same of its last elements, a CRC."""
     x = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     x = x.detach().reshape(-1)
-    stride = max(1, x.numel() // SAMPLE)
-    part, tail = x[::stride].cpu(), x[-TAIL:].cpu()
+    part, tail = x[:: max(1, x.numel() // SAMPLE)].cpu(), x[-TAIL:].cpu()
     wide, last = part.double(), tail.double()
     weights = (torch.arange(len(wide), dtype=torch.float64) * 0.6180339887498949).remainder(1.0) + 0.5
     pieces = torch.tensor_split(torch.stack([wide * weights, wide.abs() * weights]), PIECES, 1)

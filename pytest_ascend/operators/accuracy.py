@@ -161,7 +161,8 @@ def too_far(
     ``inputs`` are tensors of one dtype, each in the order of its bits. The limit of each input is the function's, and
     twice what the CPU is off by there. A gradient is made of the rounded result, so that its limit is wider by what
     the CPU is off by at one of the inputs around. Where float32 itself may overflow or underflow on the way, within
-    2^8 of the ends of bfloat16 and float32, nothing is judged; NaN and Inf only on a chip that ``has_infinities``.
+    2^8 of the ends of bfloat16 and float32, nothing is judged; NaN and Inf only on a chip that ``has_infinities``, as
+    gradients of numbers whose squares, of which they are made, are beyond the largest.
     """
     found, at, allowed, worst_share, wrong, count, dtype = 0.0, 0.0, math.inf, -1.0, 0, 0, ""
     for every in inputs:
@@ -171,7 +172,8 @@ def too_far(
             for each in (every.double().abs(), right.abs()):
                 inside = (each > info.smallest_normal * NEAR_THE_ENDS) & (each < info.max / NEAR_THE_ENDS)
                 error = torch.where(inside | (each == 0) | ~each.isfinite(), error, 0.0)
-        is_judged = ~own.isinf() & (has_infinities | (every.isfinite() & right.isfinite()))
+        is_inside = every.double().abs() ** (1 + is_gradient) <= info.max
+        is_judged = ~own.isinf() & (has_infinities | (is_inside & right.isfinite()))
         is_judged &= ~(every.isnan() & is_gradient)  # the CPU's dtypes do not agree on the gradient at NaN
         error = torch.where(is_judged, error, 0.0)
         limit = limit_of(name, chip) + 2 * (own - 0.5).clamp_min(0)

@@ -89,8 +89,7 @@ def continued(
 def _layers(model: nn.Module, count: int) -> list[str]:
     """Name what hidden states come from: embeddings, all layers but the last, and the norm after the last."""
     lists = [name for name, each in model.named_modules() if isinstance(each, nn.ModuleList) and len(each) == count - 1]
-    texts = [each for each in lists if "vis" not in each]
-    stem = (texts or lists or ["layers"])[0]
+    stem = ([each for each in lists if "vis" not in each] or lists or ["layers"])[0]
     above = stem.rpartition(".")[0]
     ends = [".".join(filter(None, (above, each))) for each in ("embed_tokens", "norm")]
     return [ends[0], *(f"{stem}.{number}" for number in range(count - 2)), ends[1]]
@@ -202,8 +201,7 @@ class Generation:
             yield f"{name}kl_by_depth", [float(kl) for kl in self._divergences(each)]
 
     def _log_probabilities(self, of: Continuation) -> Tensor:
-        logs = of.logits.double().log_softmax(-1)
-        return logs.gather(-1, self.actual.tokens[..., None])[..., 0]
+        return of.logits.double().log_softmax(-1).gather(-1, self.actual.tokens[..., None])[..., 0]
 
     def _divergences(self, of: Continuation) -> Iterator[Tensor]:
         """Yield the mean divergence of what each layer's state predicts from what the float64 state predicts."""

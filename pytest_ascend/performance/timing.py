@@ -118,7 +118,7 @@ def time_rounds(
         peer()
     rounds = Rounds(call=call, device=device, calls=_calls(call, device), peer=peer)
     # After three tenths of the budget a device counts as warm anyway.
-    count = min(MOST, max(fewest, int(budget_s / _warm_up(rounds, budget_s * 0.3))))
+    count = _count(_warm_up(rounds, budget_s * 0.3), budget_s, fewest)
     rounds.peers_us.clear()
     if preparations > 1:
         # Prepare the work at other addresses: earlier preparations are kept until the end.
@@ -192,3 +192,7 @@ def _warm_up(rounds: Rounds, budget_s: float) -> float:
         last, before = seconds[-WARM_ROUNDS:], seconds[-2 * WARM_ROUNDS : -WARM_ROUNDS]
         is_warm = len(before) == WARM_ROUNDS and abs(median(last) / median(before) - 1) < STABLE
     return (time.perf_counter() - begin) / len(seconds)
+
+
+def _count(round_s: float, budget_s: float, fewest: int) -> int:
+    return min(MOST, max(fewest, int(budget_s / round_s)))

@@ -118,6 +118,5 @@ def _forward_and_backward(
 ) -> dict[str, torch.Tensor]:
     leaves = [each.clone().requires_grad_() for each in given]
     result = function(*leaves)
-    gradients = torch.autograd.grad(result, leaves, above)
-    named = zip(("query", "key", "value"), gradients, strict=True)
+    named = zip(("query", "key", "value"), torch.autograd.grad(result, leaves, above), strict=True)
     return {"result": result.detach().cpu(), **{f"gradient of the {name}": each.cpu() for name, each in named}}

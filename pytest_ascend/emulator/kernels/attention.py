@@ -57,7 +57,7 @@ _HAS_FUSED = not isinstance(aten._scaled_dot_product_flash_attention_for_cpu, Mi
 def to_bnsd(tensor: T, layout: str, depth: int) -> T:
     """Return a view as batch, heads, sequence, depth."""
     if layout.endswith("H"):
-        tensor = tensor.view(*tensor.shape[:-1], -1, depth)
+        tensor = tensor.view(*tensor.shape[:-1], tensor.shape[-1] // max(depth, 1), depth)
     return tensor.permute(_ORDERS[layout])
 
 

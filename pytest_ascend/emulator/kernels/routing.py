@@ -105,8 +105,7 @@ def finalize_routing(
 ) -> T:
     """Add, for each row, the results of its experts; ``places`` counts rows first, then choices, -1 is none."""
     gap(mode not in (0, 1), f"drop_pad_mode {mode} is not implemented")
-    k = 1 if scales is None else scales.shape[1]
-    chosen = places.long().view(k, -1)
+    chosen = places.long().view(1 if scales is None else scales.shape[1], -1)
     parts = rows.float().reshape(-1, rows.shape[-1])[chosen.clamp(min=0)] * (chosen >= 0).unsqueeze(-1)
     parts = parts.transpose(0, 1)
     if bias is not None and experts is not None:

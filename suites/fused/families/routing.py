@@ -75,8 +75,7 @@ def _permute_inputs(make: InputFactory) -> Iterator[Sample]:
 
 def _permute(tokens: T, indices: T) -> tuple[T, T]:
     order = indices.flatten().argsort(stable=True)
-    k = indices.numel() // indices.shape[0]
-    return tokens[order // k], order.argsort().int()
+    return tokens[order // (indices.numel() // indices.shape[0])], order.argsort().int()
 
 
 def _unpermute(permuted: T, sorted_indices: T, probs: T | None = None) -> T:

@@ -140,7 +140,6 @@ def test_formats_without_a_model_are_compared_bit_for_bit(name):
     assert compare(right.roll(1), right).headline.startswith("3 of 3 elements differ")
 
 
-@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 def test_gradients_without_memory_are_compared():
     x = torch.linspace(-2, 2, 5000, dtype=torch.float64, requires_grad=True)
     (zero,) = torch.autograd.grad(torch.sgn(x).sum(), x)
@@ -150,6 +149,7 @@ def test_gradients_without_memory_are_compared():
     assert not compare(torch.full((5000,), 1e-3), zero).agrees
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 def test_quantized_tensors_of_equal_integers_and_other_scales_differ():
     right = torch.quantize_per_tensor(torch.arange(6.0), 1.0, 0, torch.quint8)
     assert compare(right, torch.quantize_per_tensor(torch.arange(6.0), 1.0, 0, torch.quint8)).agrees
