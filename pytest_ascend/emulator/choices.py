@@ -134,5 +134,4 @@ def fitting_cann(torch_npu: str) -> str:
     if not named:
         torch = re.match(r"[\d.]*\d", torch_npu)
         named = [cann for row in data.paired(torch=torch[0] if torch else "") for cann in row["cann"]]
-    releases = [Version(each) for each in named if is_version(each)] or data.cann_releases
-    return str(max(releases))
+    return str(max([Version(each) for each in named if is_version(each)] or data.cann_releases))

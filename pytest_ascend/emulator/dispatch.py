@@ -223,8 +223,7 @@ def _shapes(targets: list[Any]) -> list[Any]:
 
 def _write_dynamic(target: torch.Tensor, value: torch.Tensor, descriptor: int) -> None:
     """Write a result of data-dependent size to the start of an output that has room for the largest."""
-    strides = torch.empty(value.shape, device="meta").stride()
-    target.as_strided(value.shape, strides).copy_(value)
+    target.as_strided(value.shape, torch.empty(value.shape, device="meta").stride()).copy_(value)
     set_view_shape(descriptor, value.shape)
 
 

@@ -161,8 +161,9 @@ def too_far(
     ``inputs`` are tensors of one dtype, each in the order of its bits. The limit of each input is the function's, and
     twice what the CPU is off by there. A gradient is made of the rounded result, so that its limit is wider by what
     the CPU is off by at one of the inputs around. Where float32 itself may overflow or underflow on the way, within
-    2^8 of the ends of bfloat16 and float32, nothing is judged; NaN and Inf only on a chip that ``has_infinities``, as
-    gradients of numbers whose squares, of which they are made, are beyond the largest.
+    2^8 of the ends of bfloat16 and float32, nothing is judged; NaN and Inf only on a chip that ``has_infinities``. On
+    others a square that overflows in torch's formulas of gradients (derivatives.yaml) is the largest number, and one
+    over it or its root is not zero.
     """
     found, at, allowed, worst_share, wrong, count, dtype = 0.0, 0.0, math.inf, -1.0, 0, 0, ""
     for every in inputs:
@@ -172,8 +173,7 @@ def too_far(
             for each in (every.double().abs(), right.abs()):
                 inside = (each > info.smallest_normal * NEAR_THE_ENDS) & (each < info.max / NEAR_THE_ENDS)
                 error = torch.where(inside | (each == 0) | ~each.isfinite(), error, 0.0)
-        is_inside = every.double().abs() ** (1 + is_gradient) <= info.max
-        is_judged = ~own.isinf() & (has_infinities | (is_inside & right.isfinite()))
+        is_judged = ~own.isinf() & (has_infinities | (every.isfinite() & right.isfinite()))
         is_judged &= ~(every.isnan() & is_gradient)  # the CPU's dtypes do not agree on the gradient at NaN
         error = torch.where(is_judged, error, 0.0)
         limit = limit_of(name, chip) + 2 * (own - 0.5).clamp_min(0)
@@ -181,6 +181,9 @@ def too_far(
             # The largest error of each input and its 64 neighbours on each side.
             around = torch.nn.functional.max_pool1d(torch.where(is_judged, own, 0.0)[None], 129, stride=1, padding=64)
             limit = limit + 2 * ALLOWANCES.approximation_ulps * around[0]
+            if not has_infinities:
+                root = 2 * info.max**-0.5 / (right.abs().nan_to_num(1.0).clamp(info.smallest_normal) * info.eps)
+                limit = limit + torch.where(every.double().square() > info.max, root, 0.0)
         share = error / limit
         place = int(share.argmax())
         if float(share[place]) > worst_share:

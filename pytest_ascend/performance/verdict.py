@@ -217,8 +217,7 @@ class Line:
 
     def uncertainty(self, pace: float) -> float:
         """Return the variance of a run's distance from the line, as a multiple of the noise's."""
-        beyond = (pace - self.pace) ** 2 / self.spread if self.spread else 0.0
-        return 1 + 1 / self.runs + beyond
+        return 1 + 1 / self.runs + ((pace - self.pace) ** 2 / self.spread if self.spread else 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

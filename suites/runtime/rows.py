@@ -123,6 +123,7 @@ def joined(tensors: Iterable[T]) -> T:
 
 
 def least_s(wait: Callable[[], object], call: Callable[[], object], rounds: int) -> float:
+    """Return the seconds of the quickest call of some; ``wait`` ends when the device has nothing left to do."""
     found = []
     for _ in range(rounds + 1):  # the first may load the kernel
         wait()

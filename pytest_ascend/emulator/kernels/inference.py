@@ -30,8 +30,7 @@ def attend_alone(
     ``left_out`` and ``bias`` broadcast to the scores; ``sink`` (heads) is one more score, whose value is zero. Returns
     the result in float64 and log-sum-exps (heads, queries, 1); a query without keys has zeros and infinity.
     """
-    repeats = q.shape[0] // k.shape[0]
-    keys, values = (each.double().repeat_interleave(repeats, 0) for each in (k, v))
+    keys, values = (each.double().repeat_interleave(q.shape[0] // k.shape[0], 0) for each in (k, v))
     scores = q.double() @ keys.mT * scale
     scores = scores if bias is None else scores + bias.double()
     scores = scores if left_out is None else scores.masked_fill(left_out, float("-inf"))

@@ -122,6 +122,36 @@ def test_a_gradient_that_is_wrong_at_one_input_is_too_far_off(dtype: str, monkey
     assert "1 of 65,536 results are too far off; at 0.5 " in said
 
 
+def test_a_gradient_whose_square_saturates_is_judged_where_there_are_no_infinities(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Atan(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: T, off: float) -> T:
+            ctx.save_for_backward(x)
+            ctx.off = off
+            return x.atan()
+
+        @staticmethod
+        def backward(ctx: Any, *grads: T) -> tuple[T, None]:
+            (x,) = ctx.saved_tensors
+            return (grads[0] / (x.square().clamp(max=65504) + 1)).where(x != 300, ctx.off), None
+
+    def said(off: float, *, has_infinities: bool) -> str:
+        functions = iter([lambda x: Atan.apply(x, off), torch.atan, torch.atan])  # the device's call comes first
+
+        def atan(x: T) -> T:
+            return next(functions)(x)
+
+        monkeypatch.setattr("pytest_ascend.operators.accuracy.resolve", lambda _: atan)
+        every = [every_short(torch.float16)]
+        return too_far("atan", every, CPU, "Ascend310P3", has_infinities=has_infinities, is_gradient=True)[2]
+
+    assert said(1.5e-5, has_infinities=False) == ""
+    assert said(1.5e-5, has_infinities=True), "a number of this size is beyond its limit elsewhere"
+    assert "1 of 65,536 results are too far off; at 300 " in said(0.25, has_infinities=False)
+
+
 def test_parts_of_float32_have_each_number_once() -> None:
     bits = torch.cat([part_of_float32(part, parts=2**16) for part in range(2**16)[:: 2**12]])
     assert len(bits.view(torch.int32).unique()) == 16 * 2**16
