@@ -21,7 +21,7 @@ from pytest_ascend.operators.samples import LAYOUT, USUAL_TERMS, Sample
 from pytest_ascend.operators.sweep import CALLS, Sweep
 from pytest_ascend.operators.target import BACKWARD, DIRECTIONS, IN_PLACE, Call, Target, placed
 from pytest_ascend.records.case import Case
-from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
+from pytest_ascend.run.comparing import Disagreement, PrecisionCompare, agrees
 from pytest_ascend.system.dispatching import unseen
 
 #: Results by the name of the sample, and of the layout if there are several.
@@ -41,11 +41,8 @@ def judge(
     def accepts(wrong: Found) -> bool:
         altered = {name: found for name, found in wrong.items() if _places(found) != _places(actual[name])}
         part = {name: results[name] for name in altered}
-        try:
-            _judge(target, PrecisionCompare(lambda _: None, compare.standard), altered, part, backward=backward)
-        except Disagreement:
-            return False
-        return True
+        silent = PrecisionCompare(lambda _: None, compare.standard)
+        return agrees(lambda each: _judge(target, each, altered, part, backward=backward), silent)
 
     with unseen():
         _judge(target, replace(compare, canaries=None), actual, results, backward=backward)

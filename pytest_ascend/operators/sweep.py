@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,10 +17,9 @@ from pytest_ascend.operators.operator import FUNCTION, Operator
 from pytest_ascend.operators.reference import CPU, Definition, Results, Tensors
 from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target
-from pytest_ascend.precision import Verdict
 from pytest_ascend.precision.canaries import Canaries
 from pytest_ascend.records.case import SWEEP_SEED, Measure
-from pytest_ascend.run.comparing import Disagreement, PrecisionCompare
+from pytest_ascend.run.comparing import Disagreement, PrecisionCompare, agrees
 from pytest_ascend.system.dispatching import unseen
 
 #: The calls of a case, by its property: what is asked at level standard is not asked again at full.
@@ -223,10 +221,7 @@ def _plant(target: Target, canaries: Canaries, answered: Sequence[tuple[Call, Pa
     def accepts(call: Call, usual: Tensors, result: Results, wrong: Tensors) -> bool:
         if _alike((wrong, usual)) or _passes_quickly(target, compare, call, (wrong, usual)):
             return True
-        with contextlib.suppress(Disagreement):
-            judging.judge_call(target, compare, call, wrong, result)
-            return True
-        return False
+        return agrees(lambda each: judging.judge_call(target, each, call, wrong, result), compare)
 
     usual = (each for each in answered if not any(axis.startswith("special") for axis in each[0].axes))
     fair = [each for each in usual if not judging.has_ties(target, each[0])]  # any of equal elements is right
@@ -255,14 +250,7 @@ def _passes_quickly(target: Target, compare: PrecisionCompare, call: Call, pair:
         with unseen():
             if judging.is_as_near(actual, result):
                 return True
-    verdicts: list[Verdict] = []
-    try:
-        judging.judge_call(target, replace(compare, note=verdicts.append), call, actual, result)
-    except Disagreement:
-        return False
-    for verdict in verdicts:
-        compare.note(verdict)
-    return True
+    return agrees(lambda each: judging.judge_call(target, each, call, actual, result), compare)
 
 
 def _judge_or_shrink(target: Target, compare: PrecisionCompare, call: Call, actual: Tensors) -> None:

@@ -149,6 +149,18 @@ class PrecisionCompare:
         return {**({"standard": self.standard} if self.standard else {}), **self.marked, **settings}
 
 
+def agrees(judge: Callable[[PrecisionCompare], object], compare: PrecisionCompare) -> bool:
+    """Return whether the results agree that ``judge`` compares; ``compare`` notes its verdicts if they do."""
+    verdicts: list[precision.Verdict] = []
+    try:
+        judge(replace(compare, note=verdicts.append))
+    except Disagreement:
+        return False
+    for each in verdicts:
+        compare.note(each)
+    return True
+
+
 def marked_settings(arguments: Sequence[Any], named: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the settings of a marker ``ascend_standard(name, limits={...}, waiver="...")``; ``where`` names its test.
 

@@ -23,6 +23,8 @@ OTHERS = ("int32", "int64", *HALVES)
 #: Families of recorded operators without generated calls: those that torch_npu leaves to the CPU, or without tensors.
 _NOT_SWEPT_FAMILIES = ("linalg", "fft", "special", "creation")
 
+#: Properties that generated calls vary, too: where there are these, level standard asks in an operator's first dtype.
+ALSO_GENERATED = ("shapes", "layout", "backward", "backward-layout", "out", "in-place")
 #: Functions and dtypes of which the suite numerics calls all 65,536 inputs at level standard.
 ALL_INPUTS = frozenset(
     (each.subject.rpartition(".")[2], each.dtype)
@@ -32,30 +34,27 @@ ALL_INPUTS = frozenset(
 
 
 def _level(operator: Operator, property_: str, dtype: str) -> str:
-    """Return the lowest level that runs the property: forward in float32 and generated calls in some dtypes first.
-
-    Layouts of further dtypes come last: generated calls have them, too.
-    """
+    """Return the lowest level that runs the property: forward in float32 and generated calls in some dtypes first."""
     if property_ == "exact" or (property_, dtype) == ("forward", "float32"):
         return "smoke"
     if property_ == "sweep":
         return "smoke" if dtype in AT_SMOKE else "standard"
     if property_.startswith("sweep"):
         return "full"
-    if property_ in ("forward", "special") and (operator.name, dtype) in ALL_INPUTS:
-        return "full"
-    if "layout" in property_ and dtype != operator.dtypes[0]:
-        return "full"
-    return "full" if dtype in (*NARROW, *BOOL) and property_ not in ("forward", "promotion") else "standard"
+    is_late = property_ in ("forward", "special") and (operator.name, dtype) in ALL_INPUTS
+    is_late |= property_ in ALSO_GENERATED and bool(operator.sweep) and dtype != operator.dtypes[0]
+    is_late |= dtype in (*NARROW, *BOOL) and property_ not in ("forward", "promotion")
+    return "full" if is_late else "standard"
 
 
-def _level_of_recorded(name: str, property_: str, dtype: str, *, first: bool) -> str:
-    """Return the lowest level of a recorded operator's property; ``first``: this is its first dtype."""
+def _level_of_recorded(name: str, property_: str, dtype: str, *, first: bool, swept: bool) -> str:
+    """Return the lowest level of a recorded operator's property in a dtype, its ``first`` or not, with generated calls
+    if it is ``swept``."""
     if property_ == "sweep" and dtype in AT_SMOKE and exceptions(name).at_smoke:
         return "smoke"
     if property_ in CALLS:
         return "standard" if property_ == "sweep" else "full"
-    usual = property_ in ("forward", "backward") and dtype in FLOATS[:2]
+    usual = property_ in ("forward", "backward") and dtype in FLOATS[: 1 if property_ == "backward" and swept else 2]
     in_float32 = property_ in ("special", "layout") and dtype == "float32"
     return "standard" if usual or in_float32 or (property_ == REPEAT and first) else "full"
 
@@ -67,8 +66,9 @@ def _recorded() -> Iterator[Case]:
             first = entry.name not in OPERATORS and dtype == entry.first_dtype
             recorded = entry.properties[dtype]
             repeats = "forward" in recorded and not exceptions(entry.name).not_repeated
-            for property_ in (*((*recorded, REPEAT) if repeats else recorded), *_swept(entry, dtype, first=first)):
-                level = _level_of_recorded(entry.name, property_, dtype, first=first)
+            swept = _swept(entry, dtype, first=first)
+            for property_ in (*((*recorded, REPEAT) if repeats else recorded), *swept):
+                level = _level_of_recorded(entry.name, property_, dtype, first=first, swept=bool(swept))
                 of = {"subject": entry.name, "property": property_, "dtype": dtype, "family": family}
                 yield Case(suite="ops", **of, level=level)
 

@@ -6,15 +6,15 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 import torch
 
-from pytest_ascend.precision import Samples, compare
+from pytest_ascend.precision import Samples
 from pytest_ascend.precision.orders import other_order
 from pytest_ascend.records.case import Case
-from pytest_ascend.run.comparing import PrecisionCompare
+from pytest_ascend.run.comparing import PrecisionCompare, agrees
 
 T = torch.Tensor
 #: Seconds that :meth:`At.busy` keeps the device busy, and the seconds of one product of it at least.
@@ -57,12 +57,14 @@ class At:
         for dtype in dtypes or (torch.float32,):
             actual, exact = (fetched(function(*each)) for each in ((self.device, dtype), (CPU, torch.float64)))
             runs = [fetched(function(CPU, dtype))]
-            is_narrow = orders > 1 and not compare(actual, exact, reference_runs=Samples(runs), **settings).agrees
-            for order in range(1, orders if is_narrow else 1):
+            name = str(dtype).removeprefix("torch.")
+            judge = partial(PrecisionCompare.__call__, actual=actual, expected=exact, name=name, **settings)
+            if orders > 1 and agrees(partial(judge, reference_runs=Samples(runs)), self.judge):
+                continue
+            for order in range(1, orders):
                 with other_order(order):
                     runs.append(fetched(function(CPU, dtype)))
-            name = str(dtype).removeprefix("torch.")
-            self.judge(actual, exact, reference_runs=Samples(runs), name=name, **settings)
+            partial(judge, self.judge)(reference_runs=Samples(runs))
 
     def busy(self) -> None:
         """Enqueue work for some 20 ms on the current stream: what follows is late on a device that works on its own."""

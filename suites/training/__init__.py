@@ -10,7 +10,7 @@ from pytest_ascend.system.bundled import beside
 
 
 class Run(NamedTuple):
-    """Twenty steps of training. ``optimizer`` is a name of ``recipes.OPTIMIZERS``, ``mode`` one of its MODES."""
+    """Twelve steps of training. ``optimizer`` is a name of ``recipes.OPTIMIZERS``, ``mode`` one of its MODES."""
 
     model: str
     optimizer: str

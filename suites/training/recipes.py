@@ -131,7 +131,7 @@ def targets(key: str, count: int = BATCH) -> Tensor:
 
 Make: TypeAlias = Callable[[Iterable[nn.Parameter]], Optimizer]
 
-STEPS, BATCHES = 20, 2
+STEPS, BATCHES = 12, 2
 
 HALVES = {"autocast-bfloat16": torch.bfloat16, "autocast-float16": torch.float16}
 MODES: Mapping[str, torch.dtype | None] = {"float32": None, **HALVES}

@@ -29,11 +29,11 @@ CLASSES: Mapping[str, tuple[str, str]] = {
     "too few bits of integers": ("ops/cumsum/forward/int64", "ops/bitwise_or/forward/int64"),
     "broadcasting": ("ops/add/shapes/float32", "ops/mul/shapes/float32"),
     "argument ignored": ("ops/leaky_relu/forward/float32", "ops/renorm/forward/float32"),
-    "in-place": ("ops/add/in-place/float32", "ops/mul/in-place/int32"),
+    "in-place": ("ops/add/in-place/float32", "ops/mul/in-place/float32"),
     "random numbers": ("random/rand/distribution/float32", "random/randperm/seed/int64"),
     "not deterministic": ("ops/tanh/repeat/float32", "ops/exp2/repeat/float32"),
     "stale memory": ("stability/sum/stale-memory/float32", "ops/erf/forward/float32"),
-    "gradients": ("ops/silu/backward/bfloat16", "ops/logit/backward/float32"),
+    "gradients": ("ops/silu/backward/float32", "ops/logit/backward/float32"),
 }
 #: Class -> why it cannot be shown by an operator, and what shows it.
 ELSEWHERE: Mapping[str, str] = {
