@@ -8,12 +8,11 @@ from pytest_ascend.records.case import Case
 ROUND_TRIP_DTYPES = ("float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
 
 FOUND = Case(suite="environment", subject="device", property="found", family="device")
-COME_AND_GO = Case(suite="environment", subject="tensors", property="come-and-go", family="tensors")
+_ROUND_TRIP = Case(suite="environment", subject="tensors", property="round-trip", family="tensors")
 
 CASES: tuple[Case, ...] = (
     FOUND,
-    COME_AND_GO,
-    *(COME_AND_GO.but(property="round-trip", dtype=dtype) for dtype in ROUND_TRIP_DTYPES),
+    *(_ROUND_TRIP.but(dtype=dtype) for dtype in ROUND_TRIP_DTYPES),
     *(
         Case(suite="environment", subject="matmul-1000x1000", property="forward", dtype=dtype, family="compute")
         for dtype in ("float32", "float16", "bfloat16")

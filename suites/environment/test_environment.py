@@ -14,10 +14,7 @@ from pytest_ascend.run import inputs
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.run.reference import CpuReference
 
-from . import COME_AND_GO, FOUND
-
-#: 4 MiB of float32, so often that a device which frees nothing would lose 256 MiB.
-BLOCK, TIMES = (1024, 1024), 64
+from . import FOUND
 
 
 @pytest.mark.ascend_case(FOUND)
@@ -31,18 +28,6 @@ def test_device_found(npu_device: torch.device, precision_compare: PrecisionComp
 def test_tensor_round_trip(case: Case, npu_device: torch.device, precision_compare: PrecisionCompare) -> None:
     expected = _values(case)
     precision_compare(expected.to(npu_device).cpu(), expected)
-
-
-@pytest.mark.ascend_case(COME_AND_GO)
-def test_tensors_come_and_go(
-    npu_device: torch.device, _ascend_device: Device, precision_compare: PrecisionCompare, ascend_measure: Measure
-) -> None:
-    expected = inputs.normal("environment/come-and-go", BLOCK)
-    _ascend_device.reset_peak_memory()
-    for _ in range(TIMES):
-        actual = expected.to(npu_device)
-    ascend_measure("peak_memory_bytes", _ascend_device.peak_memory_bytes())
-    precision_compare(actual.cpu(), expected)
 
 
 @pytest.mark.ascend_cases("environment", "forward")

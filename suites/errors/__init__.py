@@ -15,8 +15,6 @@ from pytest_ascend.records.case import Case
 T = torch.Tensor
 
 SHAPE, DIM, INDEX, DTYPE, ARGUMENT, AUTOGRAD = "shape", "dim", "index", "dtype", "argument", "autograd"
-#: Errors that only the device notices, while running: a RuntimeError is enough, as for CUDA.
-DATA = "data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,25 +162,13 @@ _TABLES: Mapping[str, Mapping[str, Callable[[Maker], Any]]] = {
         "backward: what it needs was changed": _changed,
         "add_: a leaf that asks for a gradient": lambda m: m.f(2, grad=True).add_(1),
     },
-    DATA: {
-        "index_select: an index that is too large": lambda m: m.f(3).index_select(0, m.i(0, 5)).cpu(),
-        "gather: an index that is too large": lambda m: m.f(3).gather(0, m.i(0, 5)).cpu(),
-        "embedding: an index that is too large": lambda m: F.embedding(m.i(0, 5), m.f(3, 2)).cpu(),
-        "scatter_add: an index that is too large": lambda m: m.f(3).scatter_add(0, m.i(0, 5), m.f(2)).cpu(),
-        "take: an index that is too large": lambda m: m.f(3).take(m.i(0, 5)).cpu(),
-        "getitem: an index that is too large": lambda m: m.f(3)[m.i(0, 5)].cpu(),
-        "nll_loss: a target that is too large": lambda m: F.nll_loss(m.f(1, 3), m.i(5)).cpu(),
-        "multinomial: negative weights": lambda m: (-m.f(3)).multinomial(1).cpu(),
-    },
 }
 
 
 def _case(family: str, name: str) -> Case:
     operator, _, what = name.replace("out=", "out").partition(": ")  # -k takes no "="
     subject = f"{operator}.{re.sub(r'[^a-z0-9]+', '-', what.lower()).strip('-')}"
-    # On a chip calls with wrong data may break the device: they come last, and only in a full run.
-    level = "full" if family == DATA else "smoke"
-    return Case(suite="errors", subject=subject, property="refused", family=family, level=level)
+    return Case(suite="errors", subject=subject, property="refused", family=family, level="smoke")
 
 
 #: Case -> what is refused, and the call.

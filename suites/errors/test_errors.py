@@ -14,7 +14,7 @@ from pytest_ascend.records.outcome import NotEmulated, Unsupported
 from pytest_ascend.run.comparing import PrecisionCompare
 from pytest_ascend.run.outcomes import classify
 
-from . import BY_CASE, DATA, Maker
+from . import BY_CASE, Maker
 
 
 def refused(call: Callable[[Maker], object], device: torch.device) -> Exception | None:
@@ -41,9 +41,8 @@ def test_refused(
         if not isinstance(own, Unsupported):  # the CPU's error is not about support here: the device lacks the operator
             raise found
     # A caller may expect the CPU's type; NotImplementedError is a RuntimeError, too.
-    is_runtime = isinstance(wanted, RuntimeError) or case.family == DATA
-    kinds = (RuntimeError, type(wanted)) if is_runtime else type(wanted)
-    assert isinstance(found, kinds), f"{name}: {described(found)}; the CPU raises {described(wanted)}"
+    kind = RuntimeError if isinstance(wanted, RuntimeError) else type(wanted)
+    assert isinstance(found, kind), f"{name}: {described(found)}; the CPU raises {described(wanted)}"
     precision_compare(known_answer(npu_device), "", name=f"the device after {name}")
 
 

@@ -8,7 +8,7 @@ from functools import cache
 import torch
 
 from pytest_ascend.operators.exploring import cases_of as cases_of_findings
-from pytest_ascend.operators.operator import BOOL, FLOATS, HALVES, INTS, Operator, cases_of
+from pytest_ascend.operators.operator import FLOATS, HALVES, Operator, cases_of
 from pytest_ascend.operators.replay import Entry
 from pytest_ascend.operators.sweep import CALLS
 from pytest_ascend.records.case import REPEAT, Case
@@ -16,8 +16,6 @@ from pytest_ascend.records.case import REPEAT, Case
 from ..numerics import ACCURACY
 from .table import AT_SMOKE, FINDINGS, OPERATORS, RARE, RECORDED, exceptions, is_recorded
 
-#: Less usual integers: tested for their values, and for the rest at level full.
-NARROW = INTS[2:]
 #: Other dtypes than their first in which recorded operators have generated calls: their kernels differ.
 OTHERS = ("int32", "int64", *HALVES)
 #: Families of recorded operators without generated calls: those that torch_npu leaves to the CPU, or without tensors.
@@ -43,7 +41,6 @@ def _level(operator: Operator, property_: str, dtype: str) -> str:
         return "full"
     is_late = property_ in ("forward", "special") and (operator.name, dtype) in ALL_INPUTS
     is_late |= property_ in ALSO_GENERATED and bool(operator.sweep) and dtype != operator.dtypes[0]
-    is_late |= dtype in (*NARROW, *BOOL) and property_ not in ("forward", "promotion")
     return "full" if is_late else "standard"
 
 

@@ -5,11 +5,12 @@ Limits are wide: they are for a device on which something takes a hundred times 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import cycle
+from itertools import count, cycle, repeat
 from typing import Any, TypeAlias
 
 import torch
@@ -19,17 +20,19 @@ from torch import nn
 from pytest_ascend.system.programs import give_back, resident_bytes
 
 from .rows import SMOKE, STANDARD, At, Row, least_s
-from .state import CALLS, WITH_NUMBERS
+from .state import CALLS, INDEXED, WITH_NUMBERS
 
 MIB = 2**20
 Calls: TypeAlias = dict[str, Callable[[], object]]
 #: How many times longer than its neighbours a call may take, and the seconds that count as nothing.
 TIMES, NOTHING_S = 20, 2e-4
-#: Calls of one matrix, of all kinds of kernels.
+#: Calls of one matrix, of all kinds of kernels; some have another number each time.
+_NUMBERS, _OF_ANY = count(2, 0.01), ("add", "sub", "mul", "addcmul", "clamp", "threshold", "leaky_relu", "masked_fill")
 _ALL: Mapping[str, Callable[[torch.Tensor], object]] = {
     **CALLS,
-    **{f"{name} with numbers": partial(lambda x, each: each(x, 2), each=each) for name, each in WITH_NUMBERS.items()},
-}
+    **{f"{name} with numbers": partial(lambda x, each, n: each(x, next(n)), each=each,
+        n=_NUMBERS if name in _OF_ANY else repeat(2)) for name, each in WITH_NUMBERS.items()},
+}  # fmt: skip
 
 
 def _alike(
@@ -259,15 +262,37 @@ def _soak(at: At, calls: int) -> None:
         call()
     sizes = cycle(range(16, 64))
     kinds["all kinds, of new shapes"] = lambda: [each(x[: next(sizes)]) for each in CALLS.values()]
+    for name, call in kinds.items():
+        _leaves_nothing(at, name, call, min(calls, _FEWER.get(name, calls)))
+
+
+def _soak_shapes(at: At) -> None:
+    """Calls of each kind, each time with another shape, leave no memory behind; nor do calls that are refused."""
+    x, square, outside = torch.rand(336, 64, device=at.device), torch.ones(5, 5, device=at.device), [0, 5]
+    rows, place = cycle(16 + 7 * i % 320 for i in range(320)), torch.tensor(outside, device=at.device)
+
+    def refused() -> None:
+        for forms in INDEXED.values():
+            with contextlib.suppress(RuntimeError, IndexError):
+                forms[0](square, place)
+                at.wait()
+
+    refused()
+    for name, each in CALLS.items():
+        each(x)
+        _leaves_nothing(at, f"{name}, of new shapes,", partial(lambda each: each(x[: next(rows)]), each), 160)
+    _leaves_nothing(at, "what is refused", refused, 128)
+
+
+def _leaves_nothing(at: At, name: str, call: Callable[[], object], calls: int) -> None:
     at.wait()
     gc.collect()
-    for name, call in kinds.items():
-        took: list[float] = []
-        for _ in range(3):  # other programs may use the card, or the processor: of several looks the best counts
-            wrong = _left_behind(at, name, call, min(calls, _FEWER.get(name, calls)), took)
-            if not wrong:
-                break
-        at.same(wrong, "", wrong)
+    took: list[float] = []
+    for _ in range(3):  # other programs may use the card, or the processor: of several looks the best counts
+        wrong = _left_behind(at, name, call, calls, took)
+        if not wrong:
+            break
+    at.same(wrong, "", wrong)
 
 
 def _left_behind(at: At, name: str, call: Callable[[], object], calls: int, took: list[float]) -> str:
@@ -308,12 +333,13 @@ def _released(at: At) -> None:
     here, last = backend.current_device(), backend.device_count() - 1
     gc.collect()  # what earlier cases left in cycles is not freed in between
     backend.empty_cache()
-    before, free = backend.memory_allocated(), backend.mem_get_info()[0]
+    before, (free, total) = backend.memory_allocated(), backend.mem_get_info()
     for size, place in ((70, here), (384, here), (70, last)):
         for _ in range(20):  # other processes may use the card
             held, left = backend.memory_allocated(place), backend.mem_get_info(place)[0]
             big = torch.empty(size * MIB, dtype=torch.uint8, device=torch.device(at.device.type, place))
             taken, gone = backend.memory_allocated(place) - held, (left - backend.mem_get_info(place)[0]) / MIB
+            at.same(backend.mem_get_info()[1], total, "all memory, by mem_get_info(), is less while some is taken")
             del big
             backend.empty_cache()
             if size - 4 <= gone <= size + 34:
@@ -425,6 +451,7 @@ COSTS: Mapping[str, Row] = {
     "products": (STANDARD, partial(_alike, what="products of as many terms", calls=_products)),
     "soak-short": (SMOKE, partial(_soak, calls=64)),
     "soak": (STANDARD, partial(_soak, calls=320)),
+    "soak-shapes": (STANDARD, _soak_shapes),
     "release": (SMOKE, _released),
     "peaks": (STANDARD, _peaks),
     "blocks": (STANDARD, _blocks),

@@ -105,7 +105,7 @@ _OPERANDS: Mapping[str, tuple[Callable[..., object], tuple[tuple[int, ...] | str
     "layer_norm": (lambda x, w, b: F.layer_norm(x, (64,), w, b), ((9, 64), (64,), (64,))),
     "group_norm": (lambda x, w, b: F.group_norm(x, 2, w, b), ((2, 4, 9), (4,), (4,))),
     "attention": (
-        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m.gt(0).index_fill(1, _first(m), True)),
+        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m.gt(0).index_fill(1, (m[0, :1] * 0).long(), True)),
         ((1, 2, 9, 16), (1, 2, 9, 16), (1, 2, 9, 16), (9, 9)),
     ),
     "embedding": (F.embedding, ("i", (64, 9))),
@@ -125,10 +125,6 @@ _OPERANDS: Mapping[str, tuple[Callable[..., object], tuple[tuple[int, ...] | str
     "cat": (lambda x, y: torch.cat([x, y]), ((9, 7), (5, 7))),
     "number": (lambda x, n: torch.cat([x * n, x / n, x - n]), ((9, 7), ())),
 }
-
-
-def _first(x: T) -> T:
-    return torch.zeros(1, dtype=torch.int64, device=x.device)
 
 
 def _operands(at: At) -> None:
@@ -345,10 +341,10 @@ DATA: Mapping[str, Callable[[At, T], object]] = {
     "floor-divide": lambda at, _: _index(at, 5, 6) // _index(at, 1, 0),
     "divide-truncated": lambda at, _: torch.div(_index(at, 5, 6), _index(at, 1, 0), rounding_mode="trunc"),
     "multinomial-zeros": lambda _, x: torch.multinomial(x[0] * 0, 1),
-    "multinomial-negative": lambda _, x: torch.multinomial(x[0] * -1, 1),
+    "multinomial-negative": lambda _, x: torch.multinomial(x[0].cumsum(0) - 2, 1),
     "multinomial-nan": lambda _, x: torch.multinomial(x[0] * float("nan"), 1),
-    "bernoulli": lambda _, x: torch.bernoulli(x * 1.5),
-    "bernoulli-negative": lambda _, x: torch.bernoulli(-x),
+    "bernoulli": lambda _, x: torch.bernoulli(x.cumsum(1) / 3),
+    "bernoulli-negative": lambda _, x: torch.bernoulli(x.cumsum(1) / 4 - 0.5),
     "masked_scatter": lambda _, x: x.clone().masked_scatter_(x > 0, x[0, :2]),
     "integer-power": lambda at, _: _index(at, 2, 3) ** -1,
     "item-of-nothing": lambda _, x: x[x > 5].max(),
@@ -358,7 +354,7 @@ DATA: Mapping[str, Callable[[At, T], object]] = {
     "max_unpool2d": lambda at, x: F.max_unpool2d(x[None, :1, :1], _index(at, 4)[None, :, None], [2, 2]),
     "max_unpool3d": lambda at, x: F.max_unpool3d(x[None, :1, :1, None], _index(at, 8)[None, :, None, None], [2, 2, 2]),
     "bincount": lambda at, _: torch.bincount(_index(at, 1, -1)),
-    "binary_cross_entropy": lambda _, x: F.binary_cross_entropy(x * 2, x),
+    "binary_cross_entropy": lambda _, x: F.binary_cross_entropy(x.cumsum(1) / 3, x),
     "binary_cross_entropy-targets": lambda _, x: F.binary_cross_entropy(x / 2, x * 3),
     "cholesky": lambda _, x: torch.linalg.cholesky(-x[:4] @ x[:4].mT),
     "inverse": lambda _, x: torch.inverse(x[:4]),
