@@ -262,14 +262,16 @@ def _soak(at: At, calls: int) -> None:
         call()
     sizes = cycle(range(16, 64))
     kinds["all kinds, of new shapes"] = lambda: [each(x[: next(sizes)]) for each in CALLS.values()]
+    gc.collect()
     for name, call in kinds.items():
         _leaves_nothing(at, name, call, min(calls, _FEWER.get(name, calls)))
 
 
 def _soak_shapes(at: At) -> None:
     """Calls of each kind, each time with another shape, leave no memory behind; nor do calls that are refused."""
-    x, square, outside = torch.rand(336, 64, device=at.device), torch.ones(5, 5, device=at.device), [0, 5]
-    rows, place = cycle(16 + 7 * i % 320 for i in range(320)), torch.tensor(outside, device=at.device)
+    x, square, outside = torch.rand(496, 64, device=at.device), torch.ones(5, 5, device=at.device), [0, 5]
+    # None comes twice in three looks at 160 calls.
+    rows, place = cycle(16 + 7 * i % 480 for i in range(480)), torch.tensor(outside, device=at.device)
 
     def refused() -> None:
         for forms in INDEXED.values():
@@ -278,6 +280,7 @@ def _soak_shapes(at: At) -> None:
                 at.wait()
 
     refused()
+    gc.collect()
     for name, each in CALLS.items():
         each(x)
         _leaves_nothing(at, f"{name}, of new shapes,", partial(lambda each: each(x[: next(rows)]), each), 160)
@@ -286,7 +289,6 @@ def _soak_shapes(at: At) -> None:
 
 def _leaves_nothing(at: At, name: str, call: Callable[[], object], calls: int) -> None:
     at.wait()
-    gc.collect()
     took: list[float] = []
     for _ in range(3):  # other programs may use the card, or the processor: of several looks the best counts
         wrong = _left_behind(at, name, call, calls, took)
