@@ -8,7 +8,7 @@ from functools import cache
 import torch
 
 from pytest_ascend.operators.exploring import cases_of as cases_of_findings
-from pytest_ascend.operators.operator import FLOATS, HALVES, Operator, cases_of
+from pytest_ascend.operators.operator import BOOL, FLOATS, HALVES, INTS, Operator, cases_of
 from pytest_ascend.operators.replay import Entry
 from pytest_ascend.operators.sweep import CALLS
 from pytest_ascend.records.case import REPEAT, Case
@@ -22,7 +22,7 @@ OTHERS = ("int32", "int64", *HALVES)
 _NOT_SWEPT_FAMILIES = ("linalg", "fft", "special", "creation")
 
 #: Properties that generated calls vary, too: where there are these, level standard asks in an operator's first dtype.
-ALSO_GENERATED = ("shapes", "layout", "backward", "backward-layout", "out", "in-place")
+ALSO_GENERATED = ("shapes", "layout", "backward", "backward-layout", "in-place")
 #: Functions and dtypes of which the suite numerics calls all 65,536 inputs at level standard.
 ALL_INPUTS = frozenset(
     (each.subject.rpartition(".")[2], each.dtype)
@@ -41,17 +41,18 @@ def _level(operator: Operator, property_: str, dtype: str) -> str:
         return "full"
     is_late = property_ in ("forward", "special") and (operator.name, dtype) in ALL_INPUTS
     is_late |= property_ in ALSO_GENERATED and bool(operator.sweep) and dtype != operator.dtypes[0]
+    is_late |= property_ == "out" and dtype in (*INTS[2:], *BOOL)  # less usual integers
     return "full" if is_late else "standard"
 
 
 def _level_of_recorded(name: str, property_: str, dtype: str, *, first: bool, swept: bool) -> str:
-    """Return the lowest level of a recorded operator's property in a dtype, its ``first`` or not, with generated calls
-    if it is ``swept``."""
+    """Return the lowest level of a recorded operator's property; of its dtypes one is ``first``, some are ``swept``."""
     if property_ == "sweep" and dtype in AT_SMOKE and exceptions(name).at_smoke:
         return "smoke"
     if property_ in CALLS:
         return "standard" if property_ == "sweep" else "full"
-    usual = property_ in ("forward", "backward") and dtype in FLOATS[: 1 if property_ == "backward" and swept else 2]
+    early = FLOATS[:1] if property_ == "backward" and swept else FLOATS[:2]
+    usual = property_ in ("forward", "backward") and dtype in early
     in_float32 = property_ in ("special", "layout") and dtype == "float32"
     return "standard" if usual or in_float32 or (property_ == REPEAT and first) else "full"
 

@@ -26,12 +26,13 @@ MIB = 2**20
 Calls: TypeAlias = dict[str, Callable[[], object]]
 #: How many times longer than its neighbours a call may take, and the seconds that count as nothing.
 TIMES, NOTHING_S = 20, 2e-4
-#: Calls of one matrix, of all kinds of kernels; some have another number each time.
-_NUMBERS, _OF_ANY = count(2, 0.01), ("add", "sub", "mul", "addcmul", "clamp", "threshold", "leaky_relu", "masked_fill")
+#: Calls that take any number: they have another one each time, as a kernel may be made anew for each.
+_OF_ANY = ("add", "sub", "mul", "addcmul", "clamp", "threshold", "leaky_relu", "masked_fill")
+#: Calls of one matrix, of all kinds of kernels.
 _ALL: Mapping[str, Callable[[torch.Tensor], object]] = {
     **CALLS,
     **{f"{name} with numbers": partial(lambda x, each, n: each(x, next(n)), each=each,
-        n=_NUMBERS if name in _OF_ANY else repeat(2)) for name, each in WITH_NUMBERS.items()},
+        n=count(2, 0.01) if name in _OF_ANY else repeat(2)) for name, each in WITH_NUMBERS.items()},
 }  # fmt: skip
 
 
@@ -280,10 +281,8 @@ def _soak_shapes(at: At) -> None:
                 forms[0](square, outside)
                 at.wait()
 
-    refused()
     gc.collect()
     for name, each in CALLS.items():
-        each(x)
         _leaves_nothing(at, f"{name}, of new shapes,", partial(lambda each: each(x[: next(rows)]), each), 128)
     _leaves_nothing(at, "what is refused", refused, 128)
 
@@ -342,7 +341,7 @@ def _released(at: At) -> None:
             held, left = backend.memory_allocated(place), backend.mem_get_info(place)[0]
             big = torch.empty(size * MIB, dtype=torch.uint8, device=torch.device(at.device.type, place))
             taken, gone = backend.memory_allocated(place) - held, (left - backend.mem_get_info(place)[0]) / MIB
-            at.same(backend.mem_get_info()[1], total, "all memory, by mem_get_info(), is less while some is taken")
+            at.same(backend.mem_get_info(here)[1], total, "all memory, by mem_get_info(), is less while some is taken")
             del big
             backend.empty_cache()
             if size - 4 <= gone <= size + 34:

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any, TypeAlias
 
 import torch
@@ -55,16 +55,20 @@ class At:
         suggests. ``settings`` are those of the judge.
         """
         for dtype in dtypes or (torch.float32,):
-            actual, exact = (fetched(function(*each)) for each in ((self.device, dtype), (CPU, torch.float64)))
-            runs = [fetched(function(CPU, dtype))]
-            name = str(dtype).removeprefix("torch.")
-            judge = partial(PrecisionCompare.__call__, actual=actual, expected=exact, name=name, **settings)
-            if orders > 1 and agrees(partial(judge, reference_runs=Samples(runs)), self.judge):
-                continue
+            self._defined(function, dtype, orders, settings)
+
+    def _defined(self, function: Callable[..., Any], dtype: torch.dtype, orders: int, how: Mapping[str, Any]) -> None:
+        actual, exact = (fetched(function(*each)) for each in ((self.device, dtype), (CPU, torch.float64)))
+        runs, name = [fetched(function(CPU, dtype))], str(dtype).removeprefix("torch.")
+
+        def judge(compare: PrecisionCompare) -> None:
+            compare(actual, exact, reference_runs=Samples(runs), name=name, **how)
+
+        if orders == 1 or not agrees(judge, self.judge):
             for order in range(1, orders):
                 with other_order(order):
                     runs.append(fetched(function(CPU, dtype)))
-            partial(judge, self.judge)(reference_runs=Samples(runs))
+            judge(self.judge)
 
     def busy(self) -> None:
         """Enqueue work for some 20 ms on the current stream: what follows is late on a device that works on its own."""
