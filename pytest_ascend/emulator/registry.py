@@ -202,8 +202,8 @@ def with_kernels_of_float32(signature: Signature, body: Body) -> Body:
 
 def _wide(value: Any) -> Any:
     """Return half-precision tensors in float32, other values unchanged; outputs too, as some are not written."""
-    if isinstance(value, torch.Tensor) and value.dtype in NARROW:
-        return value.float()
+    if isinstance(value, torch.Tensor):  # no other is compared with a dtype, which takes torch longer than to add
+        return value.float() if value.dtype in NARROW else value
     if isinstance(value, (list, tuple)):
         wide = type(value)(_wide(each) for each in value)
         return value if all(mine is theirs for mine, theirs in zip(wide, value, strict=True)) else wide

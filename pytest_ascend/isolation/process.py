@@ -190,7 +190,9 @@ def start(main: Callable[[Channel], None]) -> Child:
     notes = os.memfd_create("notes")  # a file with a name would stay where this process is killed
     to_parent, to_child = os.pipe(), os.pipe()
     parent = os.getpid()
-    gc.freeze()  # otherwise garbage collection in the child would touch, and so copy, every inherited page
+    # Otherwise garbage collection in the child would touch, and so copy, every inherited page; and the parent, which runs
+    # no test, would visit all of torch's objects time and again.
+    gc.freeze()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # numpy's threads take care of themselves
         pid = os.fork()
@@ -198,7 +200,6 @@ def start(main: Callable[[Channel], None]) -> Child:
         os.close(to_parent[0])
         os.close(to_child[1])
         _live(main, Channel(to_child[0], to_parent[1]), parent, notes)
-    gc.unfreeze()
     for each in (to_parent[1], to_child[0]):
         os.close(each)
     with contextlib.suppress(OSError):

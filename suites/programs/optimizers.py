@@ -409,15 +409,14 @@ _WAYS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     *((f"{name}-loop", name, {"foreach": False}) for name in ("adamw-amsgrad", "sgd")),
     *((f"{name}-lists", name, {"foreach": True, "count": 8}) for name in ("adamw", "sgd", "rmsprop")),
 )
-_AT_SMOKE = ("adamw", "adamw-fused-late", "adamw-amsgrad-fused")
 OF_LISTS: Mapping[str, Row] = {
-    **early({way: partial(_steps, name=name, **how) for way, name, how in _WAYS}, *_AT_SMOKE),
+    **early({way: partial(_steps, name=name, **how) for way, name, how in _WAYS}),
     "together": (SMOKE, _together),
     "first-steps": (SMOKE, partial(_first_steps, dtypes=(torch.float32, torch.float16))),
     "first-steps-bfloat16": (SMOKE, partial(_first_steps, dtypes=(torch.bfloat16,))),  # which not every chip has
     "first-step-fused-sgd": (STANDARD, _first_fused_step),  # of halves, the CPU of torch 2.7 gets some steps wrong
     "scale": (SMOKE, _grown),
-    "scaler": (SMOKE, _skipped),
+    "scaler": (STANDARD, _skipped),
     "fused-scaler": (STANDARD, _fused_skip),
     "clipping": (STANDARD, _clipped),
     "foreach": (STANDARD, _lists),

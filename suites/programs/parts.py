@@ -274,9 +274,8 @@ def _all_ignored(at: At) -> None:
         at.same(grad.cpu(), torch.zeros(5, 4), "a target that is ignored gives a gradient")
 
 
-_AT_SMOKE = ("lstm", "gru", "layer_norm-small-eps", "attention")
 PARTS: Mapping[str, Row] = {
-    **early({name: partial(_module, name=name) for name in MODULES}, *_AT_SMOKE),
+    **early({name: partial(_module, name=name) for name in MODULES}),
     "lstm-packed-forward": (SMOKE, _packed),
     "together": (SMOKE, _together),
     "running-statistics": (SMOKE, _statistics),

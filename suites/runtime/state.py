@@ -310,8 +310,8 @@ def _correct(at: At) -> None:
 STATE: Mapping[str, Row] = {
     "interleaved": (SMOKE, partial(_interleaved, rounds=3, names=_FEW)),
     "interleaved-all": (STANDARD, partial(_interleaved, rounds=8, names=tuple(CALLS))),
-    "same-memory": (SMOKE, _refilled),
-    "operands": (SMOKE, _operands),
+    "same-memory": (STANDARD, _refilled),
+    "operands": (STANDARD, _operands),
     "other-shapes": (STANDARD, _resized),
     "hundred-calls": (SMOKE, partial(_many, times=70, names=("add", "mul", "exp", "sum", "softmax", "mm"))),
     "thousand-calls": (STANDARD, partial(_many, times=1030, names=("add", "softmax", "mm"))),
@@ -320,7 +320,7 @@ STATE: Mapping[str, Row] = {
     "two-cards": (STANDARD, partial(_other_arguments, on_cards=True)),
     "refused-between": (STANDARD, _refused_between),
     "settings-between": (STANDARD, _settings_between),
-    "definition": (SMOKE, _correct),
+    "definition": (STANDARD, _correct),
 }
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from .rows import BUSY_S, SMOKE, STANDARD, At, Row, T, forked, numbered
+from .rows import BUSY_S, SMOKE, STANDARD, At, Row, T, early, forked, numbered
 
 COUNT = 4099
 #: Numbers of tensors of which some are above a MiB, which allocators keep apart.
@@ -382,21 +382,21 @@ def _other_device(at: At) -> None:
 
 
 STREAMS: Mapping[str, Row] = {
-    **{name: (SMOKE, partial(_arrives, way=name)) for name in _WAITS},
-    "blocking-copy": (SMOKE, _blocking_copy),
+    **early({name: partial(_arrives, way=name) for name in _WAITS}, "synchronize", "stream-query"),
+    "blocking-copy": (STANDARD, _blocking_copy),
     "order": (SMOKE, _in_order),
-    "order-large": (SMOKE, partial(_in_order, count=2**20 + 3, steps=1)),
-    **{name: (SMOKE, partial(_across, way=name)) for name in _ORDERS},
+    "order-large": (STANDARD, partial(_in_order, count=2**20 + 3, steps=1)),
+    **early({name: partial(_across, way=name) for name in _ORDERS}),
     "many-waits": (SMOKE, _many_waits),
     "deep": (SMOKE, _deep),
     "fork-join": (SMOKE, _fork_and_join),
-    "record-stream": (SMOKE, _record_stream),
+    "record-stream": (STANDARD, _record_stream),
     "pinned-memory": (SMOKE, _pinned_again),
     "source-changed": (SMOKE, _source_changed),
     "elapsed-time": (SMOKE, _elapsed),
     "elapsed-second": (STANDARD, partial(_elapsed, slept_s=1.1)),
     "elapsed-seconds": ("full", partial(_elapsed, slept_s=4.4)),
-    "current-stream": (SMOKE, _of_current),
+    "current-stream": (STANDARD, _of_current),
     "backward": (SMOKE, _backward),
     "other-card": (SMOKE, _other_device),
 }
