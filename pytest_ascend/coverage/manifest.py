@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import to_builtins
@@ -25,25 +25,14 @@ LARGEST_BYTES = 64 << 20
 
 def load(suites: Path) -> tuple[Case, ...]:
     """Read the manifest in the folder ``suites``. Raises UsageError if it is missing or damaged."""
-    return _loaded(*_version(suites))
-
-
-def of_suite(suites: Path, suite: str) -> Sequence[Case]:
-    """Return the cases of one suite in the manifest, none if it has no such suite. Raises as :func:`load`."""
-    return _by_suite(*_version(suites)).get(suite, ())
-
-
-def _version(suites: Path) -> tuple[Path, int]:
     path = suites / NAME
-    return path, path.stat().st_mtime_ns if path.exists() else 0
+    return _loaded(path, path.stat().st_mtime_ns if path.exists() else 0)
 
 
-@functools.lru_cache(maxsize=4)
-def _by_suite(path: Path, changed_ns: int) -> Mapping[str, Sequence[Case]]:
-    found = defaultdict(list)
-    for case in _loaded(path, changed_ns):
-        found[case.suite].append(case)
-    return found
+@functools.cache  # each test function asks, and the manifest of a run stays
+def of_suite(suites: Path, suite: str) -> tuple[Case, ...]:
+    """Return the cases of one suite in the manifest, none if it has no such suite. Raises as :func:`load`."""
+    return tuple(case for case in load(suites) if case.suite == suite)
 
 
 @functools.lru_cache(maxsize=4)

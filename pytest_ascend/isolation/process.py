@@ -190,9 +190,7 @@ def start(main: Callable[[Channel], None]) -> Child:
     notes = os.memfd_create("notes")  # a file with a name would stay where this process is killed
     to_parent, to_child = os.pipe(), os.pipe()
     parent = os.getpid()
-    # Otherwise garbage collection in the child would touch, and so copy, every inherited page; and the parent, which runs
-    # no test, would visit all of torch's objects time and again.
-    gc.freeze()
+    gc.freeze()  # garbage collection would copy every inherited page in the child, and visit torch's objects in both
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # numpy's threads take care of themselves
         pid = os.fork()
