@@ -32,8 +32,8 @@ ALL_INPUTS = frozenset(
 
 
 def _level(operator: Operator, property_: str, dtype: str) -> str:
-    """Return the lowest level that runs the property: forward in float32 and generated calls in some dtypes first."""
-    if property_ == "exact" or (property_, dtype) == ("forward", "float32"):
+    """Return the lowest level that runs the property: exact sums and generated calls in some dtypes first."""
+    if property_ == "exact" or ((property_, dtype) == ("forward", "float32") and not operator.sweep):
         return "smoke"
     if property_ == "sweep":
         return "smoke" if dtype in AT_SMOKE else "standard"
