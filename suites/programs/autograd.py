@@ -67,7 +67,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "avg_pool2d-ceil": Function(lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True), (_IMAGE,), twice=False),
     "max_pool2d": Function(lambda x: F.max_pool2d(x, 3, 1, 1), (_IMAGE,), twice=False),
     "interpolate": Function(lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), (_IMAGE,), twice=False),
-    "embedding": Function(lambda w: F.embedding(_places(w, 140), w), ((9, 33),), twice=False),
+    "embedding": Function(lambda w: F.embedding(_places(w, 2700), w), ((9, 33),), twice=False),
     "index_select": Function(lambda x: x.index_select(0, _places(x, 140)) ** 2),
     "getitem": Function(lambda x: x[_places(x, 64)] * x[1:].repeat(16, 1)),
     "gather": Function(lambda x: x.gather(0, _places(x, 40)[:, None].expand(40, 33)), twice=False),

@@ -103,6 +103,8 @@ def _small(at: At) -> Calls:
         "where": lambda: torch.where(x > 0, x, x), "to": lambda: torch.ones(1).to(at.device),
         "gather": lambda: x.gather(0, x.long() * 0), "embedding": lambda: F.embedding(x.long() * 0, x),
         "linear": lambda: F.linear(x, x), "layer_norm": lambda: F.layer_norm(x, (1,)), "halves": lambda: half @ half,
+        "cat of 64": lambda: torch.cat([x] * 64), "stack of 64": lambda: torch.stack([x] * 64),
+        "foreach of 64": lambda: torch._foreach_add([x] * 64, 1),  # noqa: SLF001
     }  # fmt: skip
 
 
@@ -166,7 +168,7 @@ def _again_and_again(at: At, calls: int = 240) -> None:
     for call in kinds.values():
         call()
     at.wait()
-    before, slower, stalled = _held(at), dict[str, str](), list[str]()
+    before, wrong = _held(at), list[str]()
     for name, call in kinds.items():
         first = least_s(at.wait, call, calls // 8)
         for _ in range(3):  # other work on the machine may have been in the way
@@ -174,15 +176,14 @@ def _again_and_again(at: At, calls: int = 240) -> None:
             if took[-2] < max(100 * took[len(took) // 2], 0.05):
                 break
         else:
-            stalled.append(f"now and then a call of {name} takes {took[-2] * 1e3:.0f} ms")
+            wrong.append(f"now and then a call of {name} takes {took[-2] * 1e3:.0f} ms")
         for _ in range(3):  # other work on the machine may have been in the way
             last = least_s(at.wait, call, calls // 8)
-            slower[name] = f"{name} takes {last / first:.0f} times as long after {calls} calls"
             if last < 2 * first + NOTHING_S:
-                del slower[name]
                 break
-    at.same("; ".join(slower.values()), "", "; ".join(slower.values()))
-    at.same("; ".join(stalled), "", "; ".join(stalled))
+        else:
+            wrong.append(f"{name} takes {last / first:.0f} times as long after {calls} calls")
+    at.same("; ".join(wrong), "", "; ".join(wrong))
     gone = _gone(at, before, calls * len(kinds))
     at.same(gone, "", gone and f"{calls} calls of each of {len(kinds)} kinds leave {gone}")
 
@@ -197,15 +198,20 @@ def _copies(at: At) -> Calls:
         "from pinned memory": lambda: there.copy_(pinned, non_blocking=True),
         "to pinned memory": lambda: pinned.copy_(there, non_blocking=True),
         "on the device": there.clone,
+        "to the device, from an odd place": lambda: there[1:].copy_(host[1:]),
+        "to the host, from an odd place": lambda: host[1:].copy_(there[1:]),
+        "on the device, from an odd place": there[1:].clone,
         "zeros": there.zero_,
     }
 
 
-def _products(at: At) -> Calls:
-    a = torch.rand(256, 256, device=at.device)
-    image, kernel = a.view(1, 64, 32, 32), torch.rand(64, 64, 3, 3, device=at.device)
+def _products(at: At, dtype: torch.dtype) -> Calls:
+    whole = torch.rand(256, 256, device=at.device)
+    a = whole.to(dtype)
+    image, kernel = a.view(1, 64, 32, 32), torch.rand(64, 64, 3, 3, device=at.device).to(dtype)
     return {
-        "mm": lambda: a @ a, "mm of a transposed matrix": lambda: a @ a.mT, "bmm": lambda: a[None] @ a[None],
+        "mm in float32": lambda: whole @ whole, "mm": lambda: a @ a, "mm of a transposed matrix": lambda: a @ a.mT,
+        "bmm": lambda: a[None] @ a[None],
         "addmm": lambda: torch.addmm(a, a, a), "linear": lambda: F.linear(a, a),
         "conv2d": lambda: F.conv2d(image, kernel[:32], padding=1),
         "attention": lambda: F.scaled_dot_product_attention(*(a.view(1, 4, 256, 64),) * 3),
@@ -282,9 +288,14 @@ def _soak_shapes(at: At) -> None:
                 at.wait()
 
     gc.collect()
+    known = {name: partial(each, x[:33]) for name, each in CALLS.items()}
+    before = {name: least_s(at.wait, call, 9) for name, call in known.items()}
     for name, each in CALLS.items():
         _leaves_nothing(at, f"{name}, of new shapes,", partial(lambda each: each(x[: next(rows)]), each), 128)
     _leaves_nothing(at, "what is refused", refused, 128)
+    slower = {name: least_s(at.wait, known[name], 40) / max(took, NOTHING_S) for name, took in before.items()}
+    slow = ", ".join(f"{name} takes {times:.0f} times as long" for name, times in slower.items() if times > TIMES)
+    at.same(slow, "", f"after calls of other shapes and calls that are refused, {slow}")
 
 
 def _leaves_nothing(at: At, name: str, call: Callable[[], object], calls: int) -> None:
@@ -350,19 +361,19 @@ def _released(at: At) -> None:
         at.holds(0 <= taken - size * MIB <= 2 * MIB, f"{said} counts as {taken:,} bytes of memory_allocated()")
         at.holds(size - 4 <= gone <= size + 34, f"{said} takes {gone:.0f} MiB by mem_get_info()")
     at.holds(backend.memory_allocated() == before, "freeing a tensor does not free what memory_allocated() counts")
-    small = [torch.empty(MIB // 2, dtype=torch.uint8, device=at.device) for _ in range(128)]
-    del small
-    backend.empty_cache()
+    for size, few in ((MIB // 2, 128), (21 * MIB, min(100, free // (64 * MIB))), *((64 * MIB, 1),) * 12):
+        start = time.perf_counter()
+        kept = [torch.empty(size, dtype=torch.uint8, device=at.device) for _ in range(few)]
+        del kept
+        backend.empty_cache()
+        took = (time.perf_counter() - start) / few
+        at.holds(took < 0.01, f"of {few} tensors of {size:,} bytes, to have and free one takes {took * 1e3:.0f} ms")
     for _ in range(20):  # other processes may use the card: of several looks the best counts
         lost = free - backend.mem_get_info()[0]
         if lost < 8 * MIB:
             break
         time.sleep(0.02)
     at.holds(lost < 8 * MIB, f"{lost:,} bytes are still taken on the device after empty_cache()")
-    for _ in range(12):
-        torch.empty(64 * MIB, dtype=torch.uint8, device=at.device)
-        backend.empty_cache()
-    at.holds(free - backend.mem_get_info()[0] < 8 * MIB, "memory that is freed and emptied again and again is lost")
     if empty := getattr(backend, "host_empty_cache", None):  # torch_npu 2.7 and later
         host, held = torch.ones(40 * MIB, dtype=torch.uint8), host_bytes()  # above 32 MiB malloc keeps nothing
         for _ in range(3):
@@ -450,7 +461,22 @@ COSTS: Mapping[str, Row] = {
     "again-and-again": (STANDARD, _again_and_again),
     "gaps": (SMOKE, partial(_alike, what="calls of tensors with gaps", calls=partial(_kinds, gaps=True), rounds=1)),
     "copies": (SMOKE, partial(_alike, what="copies of 16 MiB", calls=_copies, usual_is="within the host")),
-    "products": (STANDARD, partial(_alike, what="products of as many terms", calls=_products)),
+    "products": (
+        STANDARD,
+        partial(_alike, what="products of as many terms", calls=partial(_products, dtype=torch.float32)),
+    ),
+    **{
+        f"products-{dtype}": (
+            STANDARD,
+            partial(
+                _alike,
+                what=f"products in {dtype}",
+                usual_is="mm in float32",
+                calls=partial(_products, dtype=getattr(torch, dtype)),
+            ),
+        )
+        for dtype in ("float16", "bfloat16")
+    },
     "soak-short": (SMOKE, partial(_soak, calls=64)),
     "soak": (STANDARD, partial(_soak, calls=320)),
     "soak-shapes": (STANDARD, _soak_shapes),

@@ -151,6 +151,7 @@ OTHER_MOVES: Moves = {
     "nonzero-transposed": lambda x: (_places(x) % 3 == 0).view(16, -1).mT.nonzero().to(x.dtype),
     "getitem-mask": lambda x: x[_places(x) % 3 == 0],
     "setitem": lambda x: torch.zeros_like(x).index_put((_places(x),), x), "fill_": _overwritten,
+    "masked_scatter": lambda x: x.flip(0).masked_scatter(_places(x) % 3 == 0, x),
     "take": lambda x: x.take(_places(x)), "unfold": lambda x: x.unfold(0, 5, 3).contiguous(),
 }  # fmt: skip
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8)
