@@ -71,7 +71,7 @@ def test_the_steps_of_the_action_run_as_scripts(tmp_path):
         "LEVEL": "smoke",
         "SHARD": "",
         "AGAINST": "",
-        "ARGUMENTS": "-k\nops/abs/forward\n",
+        "ARGUMENTS": "-k\nops/abs/sweep\n",
         "REPORT": "ascend-report",
         "GITHUB_OUTPUT": str(output),
         "GITHUB_STEP_SUMMARY": str(summary),
