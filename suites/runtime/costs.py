@@ -293,8 +293,8 @@ def _soak_shapes(at: At) -> None:
     for name, each in CALLS.items():
         _leaves_nothing(at, f"{name}, of new shapes,", partial(lambda each: each(x[: next(rows)]), each), 128)
     _leaves_nothing(at, "what is refused", refused, 128)
-    slower = {name: least_s(at.wait, known[name], 40) / max(took, NOTHING_S) for name, took in before.items()}
-    slow = ", ".join(f"{name} takes {times:.0f} times as long" for name, times in slower.items() if times > TIMES)
+    more = {name: least_s(at.wait, known[name], 40) - took for name, took in before.items()}
+    slow = ", ".join(f"{name} takes {s * 1e3:.0f} ms longer" for name, s in more.items() if s > TIMES * NOTHING_S)
     at.same(slow, "", f"after calls of other shapes and calls that are refused, {slow}")
 
 
