@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 from pytest_ascend.precision import Samples
 from pytest_ascend.run import inputs
 
-from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T, early, fetched, joined
+from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T, fetched, joined
 
 
 class Function(NamedTuple):
@@ -246,7 +246,7 @@ def _in_place(at: At) -> None:
 
 
 AUTOGRAD: Mapping[str, Row] = {
-    **early({name: partial(_checked, name=name) for name in FUNCTIONS}),
+    **{name: (STANDARD, partial(_checked, name=name)) for name in FUNCTIONS},
     "exact": (SMOKE, _exact),
     "together": (SMOKE, _together),
     "accumulation": (SMOKE, _accumulated),

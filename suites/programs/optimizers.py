@@ -19,7 +19,7 @@ from pytest_ascend.precision.nested import mapped
 from pytest_ascend.run import inputs
 from pytest_ascend.system.bundled import beside
 
-from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T, early, joined
+from ..runtime.rows import CPU, SMOKE, STANDARD, At, Row, T, joined
 
 #: Shapes of parameters: scalars, tails, vectors, matrices, and one of several blocks.
 SHAPES = ((), (1,), (7,), (33,), (5, 9), (257,), (4099,), (3, 0), (64, 65))
@@ -410,7 +410,7 @@ _WAYS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     *((f"{name}-lists", name, {"foreach": True, "count": 8}) for name in ("adamw", "sgd", "rmsprop")),
 )
 OF_LISTS: Mapping[str, Row] = {
-    **early({way: partial(_steps, name=name, **how) for way, name, how in _WAYS}),
+    **{way: (STANDARD, partial(_steps, name=name, **how)) for way, name, how in _WAYS},
     "together": (SMOKE, _together),
     "first-steps": (SMOKE, partial(_first_steps, dtypes=(torch.float32, torch.float16))),
     "first-steps-bfloat16": (SMOKE, partial(_first_steps, dtypes=(torch.bfloat16,))),  # which not every chip has

@@ -172,6 +172,7 @@ DRAWINGS: tuple[Drawing, ...] = (
 )
 
 
+#: Drawn twice with one seed at level smoke: what is drawn in several dtypes.
 _AT_SMOKE = {each.name for each in DRAWINGS if len(each.dtypes) > 1 and "." not in each.name}
 
 

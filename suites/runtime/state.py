@@ -363,6 +363,8 @@ def _refused(at: At, name: str) -> None:
         forms = enumerate(INDEXED[name], 1)
         calls = {f"{name}, form {n}, index {b}": (partial(form, x, wrong[b]), form) for n, form in forms for b in wrong}
         right = _index(at, 0, len(x) - 1)
+        for n, form in enumerate(INDEXED[name], 1):
+            at.same(form(x, right).cpu(), form(x.cpu(), right.cpu()), f"{name}, form {n}: the last row is not found")
     for said, (call, form) in calls.items():
         is_refused = True
         with contextlib.suppress(RuntimeError, IndexError, ValueError, ZeroDivisionError):
@@ -407,7 +409,10 @@ def _out_of_memory(at: At) -> None:
     size = at.backend.mem_get_info()[0] // 5
     cached = [torch.empty(size, dtype=torch.uint8, device=at.device) for _ in range(4)]
     del cached  # which the allocator has to give back for what follows
-    torch.empty(3 * size, dtype=torch.uint8, device=at.device)
+    try:
+        torch.empty(3 * size, dtype=torch.uint8, device=at.device)
+    except RuntimeError as error:
+        at.holds(False, f"what the allocator keeps is not given back for a tensor that needs it: {error}"[:400])
 
 
 #: Computed on the host by some versions of torch_npu: nothing for the smallest level.

@@ -386,7 +386,7 @@ STREAMS: Mapping[str, Row] = {
     "blocking-copy": (STANDARD, _blocking_copy),
     "order": (SMOKE, _in_order),
     "order-large": (STANDARD, partial(_in_order, count=2**20 + 3, steps=1)),
-    **early({name: partial(_across, way=name) for name in _ORDERS}),
+    **{name: (STANDARD, partial(_across, way=name)) for name in _ORDERS},
     "many-waits": (SMOKE, _many_waits),
     "deep": (SMOKE, _deep),
     "fork-join": (SMOKE, _fork_and_join),
