@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
 
 from pytest_ascend.system.text import one_line
 
@@ -92,8 +94,7 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Return builtins only."""
-        known = {name: value for name, value in asdict(self).items() if value is not None}
-        return {**known, "evidence": list(self.evidence)}
+        return {name: value for name, value in to_builtins(self).items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,11 +126,4 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """Return builtins only: what ``--json`` prints and the header of a run log holds."""
-        return {
-            "machine": self.machine,
-            "components": [dict(each) for each in self.components],
-            "findings": [each.to_dict() for each in self.findings],
-            "settings": dict(self.settings),
-            "devices": [dict(each) for each in self.devices],
-            "judged_by": self.judged_by,
-        }
+        return {**to_builtins(self), "findings": [each.to_dict() for each in self.findings]}
