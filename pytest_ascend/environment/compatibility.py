@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ascend.environment.versions import Version, is_version, matches
-from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.errors import told
 from pytest_ascend.system.files import read_regular, strict_json
 
 SCHEMA = 1
@@ -130,7 +130,9 @@ class Compatibility:
 
 def load(path: Path = BUNDLED) -> Compatibility:
     """Read compatibility data, bundled or newer. Raises UsageError if it is malformed."""
-    try:
+    hint = "docs/doctor.md describes the file; leave --compatibility out to use the one of this release"
+    kinds = (OSError, ValueError, KeyError, TypeError, AttributeError)
+    with told(f"the compatibility data {path} cannot be used", hint, *kinds):
         data = strict_json(read_regular(path, LARGEST_BYTES))
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             raise ValueError(f"its schema is not {SCHEMA}")
@@ -147,10 +149,6 @@ def load(path: Path = BUNDLED) -> Compatibility:
                     _require(isinstance(texts, list) and all(isinstance(each, str) for each in texts), where)
                 _require(row.get("says", PAIRED) in SAYINGS and row.get("source", "") in {"", *data["sources"]}, where)
         _require(all(is_version(each) for row in data["hdk"] for each in row["hdk"]), "hdk")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        hint = "docs/doctor.md describes the file; leave --compatibility out to use the one of this release"
-        raise UsageError(f"the compatibility data {path} cannot be used: {reason}", hint=hint) from error
     return Compatibility(data, path)
 
 

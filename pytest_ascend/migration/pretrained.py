@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from pytest_ascend.system.dispatching import EagerDispatchMode
-from pytest_ascend.system.errors import UsageError
+from pytest_ascend.system.errors import UsageError, told
 from pytest_ascend.system.files import read_regular, strict_json
 
 CONFIG, CONFIG_LIMIT_BYTES = "config.json", 16 * 2**20
@@ -94,12 +94,11 @@ def made(name: str) -> tuple[nn.Module, dict[str, Any]]:
 
 
 def _content(name: str) -> dict[str, Any]:
-    try:
+    hint = "name a folder that save_pretrained() wrote"
+    with told(f"{name}/{CONFIG}", hint, OSError, ValueError, why=str):
         content = strict_json(read_regular(Path(name) / CONFIG, CONFIG_LIMIT_BYTES), constants=True)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{name}/{CONFIG}: {error}", hint="name a folder that save_pretrained() wrote") from None
     if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):
-        raise UsageError(f"{name}/{CONFIG} names no model_type", hint="name a folder that save_pretrained() wrote")
+        raise UsageError(f"{name}/{CONFIG} names no model_type", hint=hint)
     return content
 
 
