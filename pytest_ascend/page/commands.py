@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -28,7 +28,14 @@ from pytest_ascend.verdict.summary import Summary, exit_code, summarise
 
 PATH = click.Path(path_type=Path)
 _output = partial(click.option, "-o", "--output", type=PATH)
-_FORMS = click.Choice(["terminal", "markdown", "json", "html"])
+#: A comparison in each form.
+_WRITERS: Mapping[str, Callable[[Diff], str]] = {
+    "terminal": lambda found: "".join(f"{line.text}\n" for line in changes.lines(found)),
+    "markdown": changes.markdown,
+    "json": lambda found: f"{codec.dumps(changes.to_dict(found))}\n",
+    "html": render_diff,
+}
+_FORMS = click.Choice(list(_WRITERS))
 #: The format that the ending of a file's name implies.
 _ENDINGS = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json", ".txt": "terminal"}
 
@@ -123,11 +130,11 @@ def diff(
     if form == "terminal" and not output:
         _echo(changes.lines(found))
     elif output:
-        _write(output, _written(found, form), before, after)
+        _write(output, _WRITERS[form](found), before, after)
         _echo(islice(changes.lines(found), 1))
         click.echo(f"{found.after.total:,} cases: {output}")
     else:
-        click.echo(_written(found, form), nl=False)
+        click.echo(_WRITERS[form](found), nl=False)
     sys.exit(1 if found.failures(fail_on) else 5 if found.answer == CANNOT_TELL else 0)
 
 
@@ -185,16 +192,6 @@ def history(runs: tuple[Path, ...], output: Path) -> None:
             symbols = "".join(SYMBOLS[each] if each else " " for each in outcomes)
             click.echo(f"{symbols:>{history_of.LATEST}}  {case} ({name}, {level})")
     click.echo(f"{len(points):,} runs: {output / 'index.html'}")
-
-
-def _written(found: Diff, form: str) -> str:
-    if form == "markdown":
-        return changes.markdown(found)
-    if form == "json":
-        return f"{codec.dumps(changes.to_dict(found))}\n"
-    if form == "html":
-        return render_diff(found)
-    return "".join(f"{line.text}\n" for line in changes.lines(found))
 
 
 def _write(path: Path, text: str, *runs: Path | None) -> None:
