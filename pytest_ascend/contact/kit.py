@@ -23,16 +23,15 @@ from pathlib import Path
 from typing import Any
 
 import click
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pytest_ascend.contact.redaction import Redaction
 from pytest_ascend.contact.steps import IMPORTING, SCHEMA, Notebook
 from pytest_ascend.doctor import examine
 from pytest_ascend.doctor.survey import CONTROL_FILES
-from pytest_ascend.environment.identity import Identity, identities
+from pytest_ascend.environment.identity import Identity, of_machine
 from pytest_ascend.environment.machine import this_machine
-from pytest_ascend.environment.npu_smi import parse, parse_map
 from pytest_ascend.environment.signs import EMULATED_VARIABLE, signs
+from pytest_ascend.page.html import environment
 from pytest_ascend.records.bounds import now
 from pytest_ascend.system.errors import DeviceUnavailable, UsageError
 from pytest_ascend.system.files import write_file
@@ -158,12 +157,8 @@ class Kit:
 
 def cards(environ: Mapping[str, str], numbering: Mapping[str, Any] | None = None) -> tuple[Identity, ...]:
     """Return every card in every numbering, with the runtime's numbers (see the step ``numbering``) if known."""
-    here, runtime = this_machine(environ, limit_s=SMI_S), numbering or {}
-    names = (re.fullmatch(r"davinci(\d{1,3})", name) for name in here.tree.names("/dev"))
-    physical, buses = runtime.get("physical", ()), runtime.get("buses", ())
-    numbers = [int(name[1]) for name in names if name] or list(physical)
-    table, mapped = parse(here.npu_smi().text), parse_map(here.npu_smi_map().text)
-    return identities(environ, numbers, table, mapped, physical=physical, buses=buses)
+    known = {name: (numbering or {}).get(name, ()) for name in ("physical", "buses")}
+    return of_machine(this_machine(environ, limit_s=SMI_S), **known)
 
 
 def npu_smi(environ: Mapping[str, str], files: dict[str, str]) -> dict[str, str]:
@@ -316,11 +311,7 @@ def page(about: Mapping[str, Any], answers: Sequence[Mapping[str, Any]], log: st
             whole = json.dumps(each["data"], indent=1, ensure_ascii=False)
         whole += f"\n\n{each['output']}" if each["output"] else ""
         steps.append((each, beginning, whole[:400_000]))
-    loader = PackageLoader("pytest_ascend.contact", "")
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template("summary.html").render(about=about, steps=steps)
+    return environment("pytest_ascend.contact", "").get_template("summary.html").render(about=about, steps=steps)
 
 
 def _smoke(log: str) -> str:
@@ -365,9 +356,9 @@ def contact(context: click.Context, output: Path, device: str) -> None:
     # torch must not autoload torch_npu, which would hide failures.
     environ = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     if emulated:
-        from pytest_ascend.emulator.bootstrap import environment
+        from pytest_ascend.emulator import bootstrap
 
-        environ |= environment()
+        environ |= bootstrap.environment()
     kit = Kit(environ, emulated, lambda line: click.echo(f"contact: {line}"))
     gather(kit)
     pack(kit, output)
