@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pytest_ascend.environment.npu_smi import Chip, Mapped, NpuSmi, in_use
+from pytest_ascend.environment.machine import Machine
+from pytest_ascend.environment.npu_smi import Chip, Mapped, NpuSmi, in_use, parse, parse_map
 
 VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 
@@ -118,6 +120,14 @@ def identities(
             )
         )
     return tuple(found)
+
+
+def of_machine(machine: Machine, *, physical: Sequence[int] = (), buses: Sequence[str] = ()) -> tuple[Identity, ...]:
+    """Return every card of a machine by its files and npu-smi; ``physical`` and ``buses`` are the runtime's."""
+    names = (re.fullmatch(r"davinci(\d{1,3})", name) for name in machine.tree.names("/dev"))
+    numbers = [int(name[1]) for name in names if name] or list(physical)
+    table, mapped = parse(machine.npu_smi().text), parse_map(machine.npu_smi_map().text)
+    return identities(machine.environ, numbers, table, mapped, physical=physical, buses=buses)
 
 
 def _at(found: Sequence[Any], place: int, otherwise: Any) -> Any:

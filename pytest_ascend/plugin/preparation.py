@@ -14,13 +14,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_ascend.device import Device, Request, parse
-from pytest_ascend.device.probe import LIMIT_S, Answer, ask, numbering
+from pytest_ascend.device.probe import LIMIT_S, ask, numbering
 from pytest_ascend.doctor import examine, in_short
 from pytest_ascend.emulator import EmulatorSettings
-from pytest_ascend.environment.identity import VISIBLE, Identity, identities
+from pytest_ascend.environment.identity import VISIBLE, Identity, identities, of_machine
 from pytest_ascend.environment.machine import PATIENT_S, this_machine
-from pytest_ascend.environment.npu_smi import NpuSmi, parse_map
-from pytest_ascend.environment.npu_smi import parse as parse_table
+from pytest_ascend.environment.npu_smi import NpuSmi
 from pytest_ascend.environment.signs import EMULATED_VARIABLE, Sign, signs
 from pytest_ascend.system.bundled import table
 from pytest_ascend.system.errors import DeviceUnavailable, UsageError
@@ -185,17 +184,8 @@ def _npu(request: Request, found: Sequence[Sign], *, isolated: bool) -> Prepared
             chip=answer.chip,
             numerics=numerics,
             indices=tuple(range(max(answer.count, 1))),
-            identities=_identities(answer),
+            identities=of_machine(this_machine(limit_s=PATIENT_S), physical=answer.physical, buses=answer.buses),
         )
-
-
-def _identities(answer: Answer) -> tuple[Identity, ...]:
-    """Ask the files, the runtime and npu-smi which card is which."""
-    machine = this_machine(limit_s=PATIENT_S)
-    names = (re.fullmatch(r"davinci(\d{1,3})", name) for name in machine.tree.names("/dev"))
-    numbers = sorted(int(name[1]) for name in names if name)
-    listed, mapped = parse_table(machine.npu_smi().text), parse_map(machine.npu_smi_map().text)
-    return identities(machine.environ, numbers, listed, mapped, physical=answer.physical, buses=answer.buses)
 
 
 @contextlib.contextmanager

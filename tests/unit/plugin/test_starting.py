@@ -84,7 +84,7 @@ def test_a_real_device_is_asked_in_a_child_for_its_numerics(monkeypatch: pytest.
     monkeypatch.setattr(preparation, "_asked_apart", lambda *_: {"numerics": {"b": 2}})
     monkeypatch.setattr(Npu, "pin_numerics", lambda self: {"c": 3})
     monkeypatch.setattr(
-        preparation, "_identities", lambda answer: (Identity(index=0, logical=0, physical=answer.count),)
+        preparation, "of_machine", lambda _, **given: (Identity(index=0, logical=0, physical=len(given["physical"])),)
     )
     monkeypatch.setattr(preparation, "ask", lambda _: Answer(chip="Ascend910B3", count=0))
     for isolated, numerics in ((True, {"b": 2}), (False, {"c": 3})):
