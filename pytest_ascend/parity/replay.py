@@ -21,10 +21,11 @@ from typing import Any
 
 import click
 import torch
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_map
 
 from pytest_ascend import precision
 from pytest_ascend.isolation.process import Channel, Deadline, start
+from pytest_ascend.migration.tracing import tensors_in
 from pytest_ascend.run import allowed
 from pytest_ascend.run.reference import cpu_reference
 from pytest_ascend.system.errors import UsageError
@@ -259,7 +260,7 @@ def _judged(dump: Dump, call: Call, direction: str) -> CallVerdict:
         actual, expected = _results(dump, call, direction)
         if not actual:
             raise Unreadable("the dump has no result of this call")
-        verdict = precision.compare(actual, _flat(expected), name=call.name)
+        verdict = precision.compare(actual, list(tensors_in(expected)), name=call.name)
     except Unreadable as error:
         return CallVerdict(name, NOT_JUDGED, str(error))
     except Exception as error:  # noqa: BLE001 - whatever torch raises for a call that the dump does not fully contain
@@ -284,7 +285,7 @@ def _results(dump: Dump, call: Call, direction: str) -> tuple[list[torch.Tensor]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             results.append(cpu_reference(function, *args, **kwargs))
-    if not precision.compare(_flat(results[0]), _flat(results[1]), standard="binary").agrees:
+    if not precision.compare(*(list(tensors_in(each)) for each in results), standard="binary").agrees:
         raise Unreadable("draws random numbers")
     return actual, results[0]
 
@@ -296,7 +297,7 @@ def _gradients(function: Any, like: Sequence[torch.Tensor], args: Any, kwargs: A
     the shapes before broadcasting, as autograd gives them after the node. Raises Unreadable.
     """
     args, kwargs = tree_map(lambda each: each.clone() if isinstance(each, torch.Tensor) else each, (args, kwargs))
-    outputs = [each for each in _flat(function(*args, **kwargs)) if each.grad_fn is not None]
+    outputs = [each for each in tensors_in(function(*args, **kwargs)) if each.grad_fn is not None]
     nodes = {each.grad_fn for each in outputs}
     if len(nodes) != 1 or [each.shape for each in outputs] != [each.shape for each in above]:
         raise Unreadable("the gradients in the dump do not belong to the call's results")
@@ -307,10 +308,6 @@ def _gradients(function: Any, like: Sequence[torch.Tensor], args: Any, kwargs: A
         return [each.sum_to_size(one.shape) for each, one in zip(gradients, like, strict=True)]
     except (RuntimeError, ValueError):
         raise Unreadable("the gradients in the dump are not those that the CPU computes here") from None
-
-
-def _flat(tree: Any) -> list[torch.Tensor]:
-    return [each for each in tree_flatten(tree)[0] if isinstance(each, torch.Tensor)]
 
 
 def part(first: Dump, second: Dump) -> tuple[tuple[str, str] | None, list[bool]]:
