@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -13,6 +12,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._pytree import tree_map_only
+
+from pytest_ascend.precision.capture import casting
 
 
 class Batch(NamedTuple):
@@ -47,10 +48,6 @@ class Recipe:
     autocast: torch.dtype | None = None
     evaluation: bool = False
 
-    def context(self, device_type: str) -> AbstractContextManager[Any]:
-        """Return autocast for a device, or a disabled one without autocast."""
-        return torch.autocast(device_type, dtype=self.autocast or torch.bfloat16, enabled=self.autocast is not None)
-
 
 def train(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") -> dict[str, dict[str, Tensor]]:
     """Train ``model``, which is changed, and return the results on the CPU, by KINDS.
@@ -81,7 +78,7 @@ def steps(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") 
     for step in range(recipe.steps):
         batch = batches[step % len(batches)]
         optimizer.zero_grad()
-        with recipe.context(device.type):
+        with casting(device.type, recipe.autocast):
             output = model(*batch.args, **batch.kwargs)
         loss = recipe.loss(output, batch)
         make_step(loss, optimizer, scaler)
