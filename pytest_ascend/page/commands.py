@@ -179,8 +179,8 @@ def history(runs: tuple[Path, ...], output: Path) -> None:
     Writes index.html, which loads nothing, and history.json; any static host serves them. Its index.msgpack spares
     reading a log again that has not changed. Exits with 0 whenever the site was made.
     """
-    # each once, however its path is written
-    logs = list({log.resolve(): log for run in runs for log in history_of.logs_below(run)}.values())
+    found = (log for run in runs for log in (sorted(run.rglob("run*.jsonl")) if run.is_dir() else [run]))
+    logs = list({log.resolve(): log for log in found}.values())  # each once, however its path is written
     if not logs:
         raise UsageError(f"no run log in {', '.join(map(str, runs))}", hint="name runs, or a folder of report folders")
     known = zip(history_of.points_of(logs, output), logs, strict=True)

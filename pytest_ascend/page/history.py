@@ -271,8 +271,3 @@ def _benchmarks(runs: Sequence[Point]) -> Iterator[Chart]:
         told = chart.worded(figure, len(those), first=values[0], last=values[-1])
         caption = say("history.benchmark", verdict=verdict, **told)
         yield _over_time(those, case, caption, figure, values)
-
-
-def logs_below(path: Path) -> list[Path]:
-    """Return the logs at a path: a log, that of a report folder, or all in the folders below it."""
-    return sorted(path.rglob("run*.jsonl")) if path.is_dir() else [path]
