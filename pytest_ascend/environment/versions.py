@@ -29,11 +29,8 @@ class Version:
             raise ValueError(f"{text[:LONGEST]!r} is no version")
         self.text = text
         self.key = tuple((_STAGES[(stage or "")], int(number)) for stage, number in _PART.findall(text.lower()))
-        trimmed = list(self.key)
-        while trimmed and trimmed[-1] == (_STAGES[""], 0):
-            trimmed.pop()
         # Padded, so that 25.0 equals 25.0.0 and a release follows its RCs.
-        self._padded = (*trimmed, *[(_STAGES[""], 0)] * (10 - len(trimmed)))
+        self._padded = (*self.key, *[(_STAGES[""], 0)] * (10 - len(self.key)))
 
     @property
     def release(self) -> tuple[int, ...]:
