@@ -226,10 +226,9 @@ def parse_map(text: str) -> tuple[Mapped, ...]:
 
 def _process(cells: list[str]) -> Process | None:
     """Parse "NPU chip | process id | name | memory"; the newest versions have one more column."""
-    if len(cells) < 4 or not all(cell.isascii() and cell.isdigit() and len(cell) < 10 for cell in (cells[1], cells[3])):
+    if len(cells) < 4 or not all(re.fullmatch("[0-9]{1,9}", cell) for cell in (cells[1], cells[3])):
         return None
-    place = re.match(r"([0-9]{1,9})(?:\s+([0-9]{1,9}))?", cells[0])
-    if place is None:
+    if not (place := re.match(r"([0-9]{1,9})(?:\s+([0-9]{1,9}))?", cells[0])):
         return None
     npu, chip = (int(each or -1) for each in place.groups())
     return Process(npu=npu, chip=chip, pid=int(cells[1]), name=cells[2], memory_mb=int(cells[3]))

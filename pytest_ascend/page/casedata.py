@@ -11,6 +11,7 @@ import re
 import zlib
 from base64 import b64encode
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from pytest_ascend.records.case import Case
@@ -115,15 +116,10 @@ class _Packing:
         self.text = _Texts()
         self.shapes: dict[tuple[str, ...], int] = {}
         self.snippets_budget_bytes = dict(SNIPPETS_BUDGET_BYTES)
-        self._lines: dict[str, int] = {}
+        #: Gives the number of a line of foreign text, most of which repeat.
+        self.line = cache(lambda foreign: self.text(evidence.line(foreign)))
         #: Findings in Chinese, by the number of their text.
         self.chinese: dict[int, str] = {}
-
-    def line(self, foreign: str) -> int:
-        """Return the number of a line of foreign text, most of which repeat."""
-        if foreign not in self._lines:
-            self._lines[foreign] = self.text(evidence.line(foreign))
-        return self._lines[foreign]
 
     def case(self, result: ResultRecord, line: int | None) -> list[Any]:
         """Pack one case, in the order of DETAIL_FIELDS."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -100,9 +101,8 @@ def answer(diff: Diff) -> Phrase:
         return say("diff.answer.yes", cases=counted("cases", diff.unchanged))
     if diff.answer == CANNOT_TELL:
         return say("diff.answer.cannot-tell", cases=counted("cases", diff.unknown))
-    found = diff.failures(FAILS_ON)
-    listed = [kind for kind in FAILS_ON if any(each.kind == kind for each in found)]
-    counts = commas([counted(f"diff.n.{kind}", sum(each.kind == kind for each in found)) for kind in listed])
+    found = Counter(each.kind for each in diff.failures(FAILS_ON))
+    counts = commas([counted(f"diff.n.{kind}", found[kind]) for kind in FAILS_ON if found[kind]])
     by_cause = by_size(diff)
     causes = [f"{len(each.cases):,} × {each.title}" for each in by_cause[:CAUSES_LIMIT]]
     more = [f"… {len(by_cause) - CAUSES_LIMIT:,}"] if len(by_cause) > CAUSES_LIMIT else []

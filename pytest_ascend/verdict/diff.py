@@ -65,12 +65,12 @@ class Diff:
 
     def failures(self, kinds: Sequence[str]) -> list[Change]:
         """Return the changes for which a comparison fails: those of ``kinds``, and new cases only if they deviate."""
-        found = [change for kind in kinds for change in self.changes[kind]]
+        unknown = (NOT_RUN, NOT_EMULATED, NotJudged.name)
         return [
             each
-            for each in found
-            if each.kind != NEW
-            or (not OUTCOMES[each.after].conforms and each.after not in (NOT_RUN, NOT_EMULATED, NotJudged.name))
+            for kind in kinds
+            for each in self.changes[kind]
+            if kind != NEW or (not OUTCOMES[each.after].conforms and each.after not in unknown)
         ]
 
     @property
