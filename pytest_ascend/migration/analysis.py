@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec import to_builtins
 
 from pytest_ascend.environment.chips import Chip
 from pytest_ascend.migration.sources import BLOCKER, Finding
@@ -155,21 +157,10 @@ class Analysis:
 
     def to_dict(self) -> dict[str, Any]:
         """Return builtins only."""
-        return {
-            "schema": SCHEMA,
-            "type": TYPE,
-            "model": self.model,
-            "traced_with": self.way,
-            "standings_of": self.standings_of,
-            "chip": {name: getattr(self.chip, name) for name in ("name", "memory_bytes", "source")},
-            "optimizer": self.optimizer,
-            "counts": self.counts,
-            "operators": [asdict(each) for each in self.operators],
-            "memory": [asdict(each) for each in self.memory],
-            "largest_batch": self.largest_batch,
-            "source": self.source,
-            "uncapturable": list(self.uncapturable),
-            **({} if self.graph_breaks is None else {"graph_breaks": list(self.graph_breaks)}),
-            "findings": [asdict(each) for each in self.findings],
-            "notes": list(self.notes),
-        }
+        found: dict[str, Any] = to_builtins(self)
+        found["traced_with"] = found.pop("way")
+        found["chip"] = {name: found["chip"][name] for name in ("name", "memory_bytes", "source")}
+        del found["older"]  # which is part of what a captured graph refuses
+        if self.graph_breaks is None:
+            del found["graph_breaks"]
+        return {"schema": SCHEMA, "type": TYPE, "counts": self.counts, "uncapturable": self.uncapturable, **found}
