@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +27,7 @@ from pytest_ascend.records.bounds import now
 from pytest_ascend.records.case import Case
 from pytest_ascend.records.outcome import OUTCOMES, Outcome
 from pytest_ascend.records.record import ResultRecord
-from pytest_ascend.runlog.contents import SUBSET, Footer, Header, Selection
+from pytest_ascend.runlog.contents import SUBSET, Header, Selection
 from pytest_ascend.runlog.writing import RunLog, read
 from pytest_ascend.system.errors import UsageError, told
 from pytest_ascend.system.files import write_file
@@ -198,7 +197,7 @@ def _watch(child: subprocess.Popen[bytes], events: Path, seen: Seen, choice: Cho
     return "" if not code else f"the process died: {signal.Signals(-code).name if code < 0 else f'exit code {code}'}"
 
 
-def write(report: Path, choice: Choice, rows: Iterable[ResultRecord], selection: str) -> Counter[str]:
+def write(report: Path, choice: Choice, rows: Iterable[ResultRecord], selection: str) -> Mapping[str, int]:
     """Write run log and page; return how often each outcome occurred."""
     # What others' tests compare is theirs; that they ran to their end is what is known of those that pass.
     unique = {row.case.id: row.but(measurements={"seconds": row.duration_s}) for row in rows}
@@ -214,9 +213,8 @@ def write(report: Path, choice: Choice, rows: Iterable[ResultRecord], selection:
     log = RunLog.create(report / "run.jsonl", header, durable=False)
     for row in unique.values():
         log.append(row)
-    counts = Counter(row.outcome_name for row in unique.values())
-    verdict = summarise(log.contents()).verdict
-    log.finish(Footer(finished=now(), records=len(unique), counts=dict(counts), verdict=verdict.in_footer()))
+    summary = summarise(log.contents(ended=True))
+    log.finish(summary.footer(now()))
     log.close()
     write_file(report / "conformance.html", html.render(summarise(read(report / "run.jsonl"))))
-    return counts
+    return summary.counts
