@@ -81,9 +81,8 @@ def fitting_batch(target: TargetModel, step: Step, capacity_bytes: int) -> int |
     args, kwargs = target.mapped(as_meta)
 
     def peak(batch: int) -> int:
-        again = rebatched(args, kwargs, batch)
-        of_batch = TargetModel(name=target.name, model=target.model, args=again[0], kwargs=again[1])
-        return trace(of_batch, step, ("meta",)).memory.peak
+        its, named = rebatched(args, kwargs, batch)
+        return trace(replace(target, args=its, kwargs=named), step, ("meta",)).memory.peak
 
     return largest_batch(peak, capacity_bytes, target.batch)
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten, tree_map_only
 
 from pytest_ascend.migration import pretrained
 from pytest_ascend.precision.reference import initialise
@@ -50,8 +50,7 @@ class TargetModel:
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return arguments and keywords with another tensor in place of each."""
-        given = (self.args, dict(self.kwargs))
-        args, kwargs = tree_map(lambda each: change(each) if isinstance(each, Tensor) else each, given)
+        args, kwargs = tree_map_only(Tensor, change, (self.args, dict(self.kwargs)))
         return args, kwargs
 
 
