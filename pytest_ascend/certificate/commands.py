@@ -11,10 +11,7 @@ from pathlib import Path
 import click
 from cryptography import x509
 
-from pytest_ascend.certificate import export, package, revocation, signing, timestamp
-from pytest_ascend.certificate.judgement import Verified, ended
-from pytest_ascend.certificate.judgement import certify as make
-from pytest_ascend.certificate.judgement import verify as check
+from pytest_ascend.certificate import export, judgement, package, revocation, signing, timestamp
 from pytest_ascend.certificate.release import installed
 from pytest_ascend.certificate.rerun import rerun
 from pytest_ascend.certificate.tiers import ALL, SAMPLE, TIERS
@@ -75,7 +72,9 @@ def certify(
     to = output or log.with_name(f"certificate-{tier}")
     theirs = (confirms, signing.public_key(confirms_key)) if confirms and confirms_key else None
     signer, today = signing.private_key(key, passphrase), expectations.today()
-    issued = make(log, ALL[tier], installed(), issuer=issuer, key=signer, folder=to, on=today, confirms=theirs)
+    issued = judgement.certify(
+        log, ALL[tier], installed(), issuer=issuer, key=signer, folder=to, on=today, confirms=theirs
+    )
     click.echo(f"certificate {issued['id']}: {to}")
     until = f"tier {tier}, holds until {issued['expires']}"
     click.echo(f"{until}; publish the folder as it is, and the public key elsewhere")
@@ -118,10 +117,10 @@ def verify(
     issuer = next((each for each in public if signing.fingerprint(each) == package.signer(certificate)), public[0])
     roots = timestamp.roots_of(authority) if authority else ()
     known = revocation.read(revocations, issuer) if revocations else None
-    found = check(certificate, issuer, installed(), others=public)
+    found = judgement.verify(certificate, issuer, installed(), others=public)
     click.echo(words(found.claims, language), nl=False)
     click.echo("")
-    reasons = list(ended(found.claims, on=on, compatibility=load(compatibility), revocations=known))
+    reasons = list(judgement.ended(found.claims, on=on, compatibility=load(compatibility), revocations=known))
     reasons += _stamps_that_do_not_hold(found, roots)
     reasons += _rerun(found, count, rerun_device) if count and not reasons else ()
     for each in reasons:
@@ -137,7 +136,7 @@ def verify(
     sys.exit(1 if reasons else 0)
 
 
-def _stamps_that_do_not_hold(found: Verified, roots: Sequence[x509.Certificate]) -> Iterator[str]:
+def _stamps_that_do_not_hold(found: judgement.Verified, roots: Sequence[x509.Certificate]) -> Iterator[str]:
     """Yield why time-stamps of the log are not from the authority with these roots; nothing without roots."""
     stamps = [each for each in found.summary.run.events if isinstance(each, TimeStamped)]
     if roots and not any(each.answer for each in stamps):
@@ -150,7 +149,7 @@ def _stamps_that_do_not_hold(found: Verified, roots: Sequence[x509.Certificate])
         yield error.message
 
 
-def _rerun(found: Verified, count: int, device: str) -> Iterator[str]:
+def _rerun(found: judgement.Verified, count: int, device: str) -> Iterator[str]:
     done = rerun(found.summary, count, device=device)
     where = f"{done.stack.chip or done.stack.device}, CANN {done.stack.cann}, driver {done.stack.driver or 'unknown'}"
     never = f" ({done.never:,} more cannot be executed again)" if done.never else ""
