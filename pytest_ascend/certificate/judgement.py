@@ -197,12 +197,10 @@ def ended(claims: Any, *, on: date, compatibility: Compatibility, revocations: R
         yield f"{len(newer)} releases of CANN are newer than {claims['stack']['cann']}: {', '.join(newer)}"
     if revocations and revocations.stale_after < on:
         yield f"the list of revocations is stale since {revocations.stale_after}: ask the issuer for a newer one"
-    withdrawn = revocations.find(of_release(str(claims["release"]))) if revocations else None
-    if withdrawn:
-        yield one_line(f"its release was withdrawn on {withdrawn['since']}: {withdrawn['reason']}")
-    revoked = revocations.find(claims["id"]) if revocations else None
-    if revoked:
-        yield one_line(f"it was revoked on {revoked['since']}: {revoked['reason']}")
+    names = {of_release(str(claims["release"])): "its release was withdrawn", claims["id"]: "it was revoked"}
+    for name, what in names.items():
+        if revocations and (found := revocations.find(name)):
+            yield one_line(f"{what} on {found['since']}: {found['reason']}")
 
 
 def _first_difference(theirs: bytes, mine: bytes) -> str:
