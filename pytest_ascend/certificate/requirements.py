@@ -297,8 +297,7 @@ REQUIREMENTS: dict[str, Callable[[Candidate], Iterator[str]]] = {
 def _shares(candidate: Candidate, results: Sequence[ResultRecord], share: str, how: str) -> Iterator[str]:
     totals = Counter(each.case.suite for each in candidate.results)
     of = [each.case for each in results]
-    found = Counter(case.suite for case in of)
-    for suite, count in sorted(found.items()):
+    for suite, count in sorted(Counter(case.suite for case in of).items()):
         limit = int(getattr(describe(suite).allowed, share) * totals[suite])
         if count > limit:
             names = [case.id for case in of if case.suite == suite]

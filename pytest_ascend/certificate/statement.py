@@ -122,8 +122,7 @@ def identity(content: Mapping[str, Any]) -> str:
 def expiry(finished: str) -> date:
     """Return the last day of validity: twelve months after the end of the run."""
     day = moment(finished).astimezone(timezone.utc).date()
-    months = day.year * 12 + day.month - 1 + MONTHS
-    year, month = divmod(months, 12)
+    year, month = divmod(day.year * 12 + day.month - 1 + MONTHS, 12)
     return date(year, month + 1, min(day.day, calendar.monthrange(year, month + 1)[1]))
 
 

@@ -54,9 +54,8 @@ def words(claims: Mapping[str, Any], language: str = "en") -> str:
 @cache
 def _template() -> Template:
     """Return the text with places for values, each of which stays on one line. It is no HTML."""
-    loader = PackageLoader("pytest_ascend.certificate", "")
     environment = Environment(  # noqa: S701
-        loader=loader,
+        loader=PackageLoader("pytest_ascend.certificate", ""),
         undefined=StrictUndefined,
         finalize=lambda value: one_line(str(value)),
         trim_blocks=True,

@@ -159,7 +159,6 @@ def start_up() -> dict[str, Any]:
     torch.ones(2, device="npu").cpu()
     init_s = time.perf_counter() - began
     free, total = torch.npu.mem_get_info()  # type: ignore[attr-defined]
-    properties = torch.npu.get_device_properties(0)  # type: ignore[attr-defined]
     return {
         "import_torch_s": torch_s,
         "import_torch_npu_s": npu_s,
@@ -167,7 +166,7 @@ def start_up() -> dict[str, Any]:
         "memory_total_bytes": int(total),
         "memory_used_by_context_bytes": int(total - free),
         "chip": str(torch.npu.get_device_name(0)),  # type: ignore[attr-defined]
-        "properties": str(properties),
+        "properties": str(torch.npu.get_device_properties(0)),  # type: ignore[attr-defined]
         "count": int(torch.npu.device_count()),  # type: ignore[attr-defined]
         "torch": torch.__version__,
         "torch_npu": torch_npu.__version__,

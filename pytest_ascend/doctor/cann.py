@@ -83,8 +83,7 @@ def mixed_parts(survey: Survey) -> Iterator[Observation]:
                 evidence = (survey.source(base), survey.source(name))
                 yield Observation("cann.mixed", f"{name} is of {other}, and {base} of {mine}", evidence)
     for package, path in survey.cann_packages.items():
-        text = survey.machine.tree.read(path).content
-        for other, constraint in _REQUIRED.findall(text)[:64]:
+        for other, constraint in _REQUIRED.findall(survey.machine.tree.read(path).content)[:64]:
             version = survey.cann_package_version(other)
             if version and satisfies(version, constraint) is False:
                 evidence = (f"{path}: required_package_{other}_version={constraint[:40]}", f"{other} is {version}")

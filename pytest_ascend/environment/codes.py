@@ -69,8 +69,7 @@ _FOUND = re.compile(
 
 def codes_in(text: str) -> Iterator[Code]:
     """Yield what the codes of a message mean, in their order, each once; names of layers are left out."""
-    seen = dict.fromkeys(match["number"] or match["named"] for match in _FOUND.finditer(text))
-    for code in seen:
+    for code in dict.fromkeys(match["number"] or match["named"] for match in _FOUND.finditer(text)):
         found, rule = CODES.get(code), _by_rule(code)
         if found is None:
             # A contact kit may have brought it, with the words in which a chip said it.

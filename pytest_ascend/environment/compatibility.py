@@ -90,8 +90,7 @@ class Compatibility:
 
     def knows(self, torch_npu: str) -> bool:
         """Whether this torch_npu had been published when the data was collected."""
-        rows = (*self.data["combinations"], *self.data["packages"])
-        return any(row["torch_npu"] == torch_npu for row in rows)
+        return any(row["torch_npu"] == torch_npu for part in ("combinations", "packages") for row in self.data[part])
 
     def lines(self, torch_npu: str) -> tuple[str, ...]:
         """Return the lines ("7.3.0") that published this version: some version numbers were used twice."""

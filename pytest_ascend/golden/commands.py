@@ -62,8 +62,7 @@ def build(baselines: Path | None, ids: tuple[str, ...]) -> None:
     for kind in ("added", "changed", "removed"):
         for each in getattr(changes, kind):
             console.print(f"{kind}: {each}")
-    counts = (f"{len(getattr(changes, kind))} {kind}" for kind in changes.__slots__)
-    console.print(", ".join(counts))
+    console.print(", ".join(f"{len(getattr(changes, kind))} {kind}" for kind in changes.__slots__))
 
 
 @baseline.command()

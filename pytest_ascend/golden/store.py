@@ -132,8 +132,7 @@ class GoldenStore:
         with files.locked(self.root):
             entry = Revocation(sha256=self.entries()[golden_id].sha256, reason=reason)
             self._revoked = None
-            revoked = {**self.revoked(), golden_id: entry}
-            data = {"schema": SCHEMA, "revoked": to_builtins(revoked)}
+            data = {"schema": SCHEMA, "revoked": to_builtins({**self.revoked(), golden_id: entry})}
             write_if_new(self.root / NAME, (canonical_json(data, indent=1) + "\n").encode())
         self._revoked = None
         return self.root / NAME

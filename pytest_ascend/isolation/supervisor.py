@@ -138,8 +138,7 @@ class Supervisor:
             self._drop(lane, self._settings.end_limit_s)
         if lane.child is None:
             how = {"alone": lane.assigned.alone, "deterministic": lane.assigned.deterministic}
-            child = self._listener.start(lane.card, **how)
-            lane.began(child, limit_s=self._settings.start_limit_s, **how)
+            lane.began(self._listener.start(lane.card, **how), limit_s=self._settings.start_limit_s, **how)
         elif lane.ready:
             # Fixtures of wide scope are kept for the next case; so the child must know that case.
             self._reserve(lane, 0 if lane.assigned.alone else 1)

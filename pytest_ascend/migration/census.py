@@ -99,8 +99,7 @@ class OnChip:
             for name, kind in census.operators.items()
             if kind == NATIVE and documented(operator := name.partition("::")[2])
         }
-        formats = product_formats(its)
-        return cls(chip=chip.name, bfloat16=its.bfloat16, float32_products=formats, objections=found)
+        return cls(chip=chip.name, bfloat16=its.bfloat16, float32_products=product_formats(its), objections=found)
 
     @property
     def objected(self) -> dict[str, tuple[str, ...]]:

@@ -264,8 +264,7 @@ class _Visitor(ast.NodeVisitor):
                 self._note(node, what, meaning)
 
     def _name(self, node: ast.AST, full: str) -> None:
-        fitting = [each for each in NAMES if full == each or full.startswith(f"{each}.")]
-        name = max(fitting, key=len, default="")
+        name = max((each for each in NAMES if full == each or full.startswith(f"{each}.")), key=len, default="")
         is_package = "." not in name  # the import is enough; uses below it would only repeat it
         if name and not (is_package and any(each.says == NAMES[name]["says"] for each in self.found.values())):
             self._note(node, name if is_package else full, NAMES[name])

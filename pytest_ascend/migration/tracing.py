@@ -75,8 +75,7 @@ class Values:
 
 
 def _without_values(result: Any, device: torch.device | str) -> Any:
-    is_tensor = isinstance(result, Tensor)
-    return torch.empty(result.shape, dtype=result.dtype, device=device) if is_tensor else result
+    return torch.empty(result.shape, dtype=result.dtype, device=device) if isinstance(result, Tensor) else result
 
 
 class Recorder(EagerDispatchMode):

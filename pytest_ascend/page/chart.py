@@ -347,8 +347,7 @@ def ticks(axis: Axis, count: int = 4, *, binary: bool = False) -> list[float]:
     else:
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
-    first = math.ceil(axis.low / step)
-    return [number * step for number in range(first, math.floor(axis.high / step) + 1)]
+    return [number * step for number in range(math.ceil(axis.low / step), math.floor(axis.high / step) + 1)]
 
 
 def graduated(axis: Axis, name: str = "") -> tuple[list[str], list[Text]]:

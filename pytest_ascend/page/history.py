@@ -269,5 +269,4 @@ def _benchmarks(runs: Sequence[Point]) -> Iterator[Chart]:
             continue
         verdict = those[-1].benchmarks[case, figure][1] or "–"
         told = chart.worded(figure, len(those), first=values[0], last=values[-1])
-        caption = say("history.benchmark", verdict=verdict, **told)
-        yield _over_time(those, case, caption, figure, values)
+        yield _over_time(those, case, say("history.benchmark", verdict=verdict, **told), figure, values)

@@ -166,12 +166,11 @@ def trace(model: nn.Module, recipe: Recipe, device: torch.device | str = "cpu") 
     model.to(device)
     before = {name: each.detach().to("cpu", copy=True) for name, each in model.named_parameters()}
     for number, (loss, optimizer) in enumerate(steps(model, recipe, device), start=1):
-        gradients = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
         # In the order of computation: the first wrong one caused the others.
         quantities = {
             "loss": {"loss": loss},
             "running statistics": running_statistics(model),
-            "gradient": gradients,
+            "gradient": {name: each.grad for name, each in model.named_parameters() if each.grad is not None},
             "optimizer state": dict(optimizer_state(model, optimizer)),
             "weight": changes(model, before),
         }

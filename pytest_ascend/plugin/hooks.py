@@ -191,8 +191,7 @@ class RunState:
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
         """Keep the warning filters of another folder's configuration away from the bundled suites."""
         has_mark = collector.config.pluginmanager.has_plugin("warnings")  # not with -p no:warnings
-        is_module = isinstance(collector, pytest.Module)
-        if has_mark and is_module and collector.path.is_relative_to(self.setup.suites):
+        if has_mark and isinstance(collector, pytest.Module) and collector.path.is_relative_to(self.setup.suites):
             filters = ("default", *_not_the_users_doing(self.setup))
             collector.add_marker(pytest.mark.filterwarnings(*filters), append=False)
 
@@ -212,8 +211,7 @@ class RunState:
         setup, shard = self.setup, self.setup.options.shard
         if shard is None:
             return
-        planned = setup.whole(self.collected(items)).cases
-        mine = shards.part(planned, shards.load(setup.suites), shard)
+        mine = shards.part(setup.whole(self.collected(items)).cases, shards.load(setup.suites), shard)
         cases = {item: item.stash.get(CASE, None) for item in items}
         self.elsewhere = {item.nodeid: case for item, case in cases.items() if case and case.id not in mine}
         # Tests that are no cases are divided too, by their names.

@@ -178,11 +178,10 @@ def _npu(request: Request, found: Sequence[Sign], *, isolated: bool) -> Prepared
         )
     with _comes_up(f"npu:{request.index}", hint=OTHERWISE):
         npu = Npu(request.index)
-        numerics = dict(_asked_apart(npu)["numerics"]) if isolated else npu.pin_numerics()
         return Prepared(
             device=npu,
             chip=answer.chip,
-            numerics=numerics,
+            numerics=dict(_asked_apart(npu)["numerics"]) if isolated else npu.pin_numerics(),
             indices=tuple(range(max(answer.count, 1))),
             identities=of_machine(this_machine(limit_s=PATIENT_S), physical=answer.physical, buses=answer.buses),
         )
