@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from pytest_ascend.doctor import cann, combination, devices, files, settings  # noqa: F401  they register their checks
 from pytest_ascend.doctor.findings import CHECKS, SEVERITIES, Diagnosis, Observation, Rule
@@ -56,14 +56,9 @@ def examine(machine: Machine, compatibility: Compatibility | None = None) -> Dia
         settings=settings.in_force(survey),
         devices=tuple(
             {
-                "npu": chip.npu,
-                "chip": chip.chip,
+                **{name: value for name, value in asdict(chip).items() if name != "physical"},
                 "index": devices.index_of(survey, chip),
                 "name": one_line(chip.name)[:40],
-                "bus": chip.bus,
-                "health": chip.health,
-                "memory_total_mb": chip.memory_total_mb,
-                "memory_used_mb": chip.memory_used_mb,
             }
             for chip in survey.npu_smi.chips[:_MOST_DEVICES]
         ),

@@ -55,7 +55,6 @@ class Mapped:
     chip: int
     logical: int = -1
     physical: int = -1
-    name: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -217,10 +216,10 @@ def parse_map(text: str) -> tuple[Mapped, ...]:
         npu, chip, logical, physical = (
             numbers.get(name, -1) for name in ("NPU ID", "Chip ID", "Chip Logic ID", "Chip Phy-ID")
         )
-        name = cells.get("Chip Name", "")
+        is_board = _BOARD.search(cells.get("Chip Name", ""))
         is_device = logical >= 0 or "Chip Logic ID" not in cells  # "-": not a device
-        if len(cells) == len(heads) and npu >= 0 and chip >= 0 and is_device and not _BOARD.search(name):
-            found.append(Mapped(npu=npu, chip=chip, logical=logical, physical=physical, name=name))
+        if len(cells) == len(heads) and npu >= 0 and chip >= 0 and is_device and not is_board:
+            found.append(Mapped(npu=npu, chip=chip, logical=logical, physical=physical))
     return tuple(found)
 
 
