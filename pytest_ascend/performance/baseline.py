@@ -20,19 +20,7 @@ import numpy as np
 
 from pytest_ascend.environment.versions import Version, is_version
 from pytest_ascend.performance.settings import Settings, differences
-from pytest_ascend.performance.verdict import (
-    CANNOT_TELL,
-    CONFIDENCE,
-    NEGLIGIBLE,
-    SLOWER,
-    Answer,
-    Estimate,
-    Gate,
-    Noise,
-    estimate,
-    judge,
-    noise_of,
-)
+from pytest_ascend.performance.verdict import CANNOT_TELL, SLOWER, Estimate, Gate, Noise, estimate, judge, noise_of
 from pytest_ascend.records.case import Stack
 from pytest_ascend.records.verdict import Limit, Verdict
 from pytest_ascend.runlog import codec
@@ -233,7 +221,7 @@ class Comparison:
         gate = Gate(tolerance=self.tolerance, benchmarks=len(baseline.noise))
         answer = judge(now, runs, baseline.noise[case_id], gate)
         if answer.answer == SLOWER and not self.choice.shown_only:
-            answer = _confirmed(answer, judge(again(), runs, baseline.noise[case_id], gate))
+            answer = answer.confirmed_by(judge(again(), runs, baseline.noise[case_id], gate))
         before = baseline.profiles.get(case_id, {})
         grown = became_slower(profile or {}, before) if answer.answer == SLOWER else []
         told = CANNOT_TELL if self.choice.shown_only else answer.answer
@@ -268,13 +256,6 @@ def became_slower(now: Mapping[str, float], before: Mapping[str, float]) -> list
     grown = {name: now[name] - before.get(name, 0.0) for name in now}
     worst = sorted((name for name in grown if before and grown[name] > 0), key=grown.__getitem__, reverse=True)
     return [f"operator {name}: {before.get(name, 0.0):.0f} -> {now[name]:.0f} us" for name in worst]
-
-
-def _confirmed(first: Answer, second: Answer) -> Answer:
-    """Combine two answers: the second one if it finds no slow-down, else the smaller of both."""
-    if second.p_value > 1 - CONFIDENCE or second.slowdown < NEGLIGIBLE:
-        return second
-    return replace(min(first, second, key=lambda each: each.slowdown), answer=SLOWER)
 
 
 def _percent(share: float) -> str:

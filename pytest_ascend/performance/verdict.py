@@ -147,6 +147,12 @@ class Answer:
         """Return everything but the answer, by name."""
         return {name: value for name, value in asdict(self).items() if name != "answer"}
 
+    def confirmed_by(self, second: Answer) -> Answer:
+        """Combine with the answer of a second look: that one if it finds no slow-down, else the smaller of both."""
+        if second.p_value > 1 - CONFIDENCE or second.slowdown < NEGLIGIBLE:
+            return second
+        return replace(min(self, second, key=lambda each: each.slowdown), answer=SLOWER)
+
 
 def tail(t: float, degrees_of_freedom: float) -> float:
     """Return the probability of more than ``t`` by Student's distribution."""

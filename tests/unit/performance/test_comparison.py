@@ -99,7 +99,7 @@ def test_the_tolerance_and_the_number_of_benchmarks_are_the_gates(monkeypatch: p
 )
 def test_a_second_look_confirms_with_certainty_and_more_than_nothing(second: Answer, confirmed: bool) -> None:
     first = answer(0.15, 0.0001)
-    found = comparing._confirmed(first, second)
+    found = first.confirmed_by(second)
     if confirmed:
         assert found == replace(min(first, second, key=lambda each: each.slowdown), answer=SLOWER)
     else:
