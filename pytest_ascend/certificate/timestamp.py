@@ -32,11 +32,10 @@ class TimestampError(AscendError):
 
 
 def _library() -> Any:
-    try:
+    with told("time-stamps need the library rfc3161-client", INSTALL, ImportError):
         import rfc3161_client  # noqa: PLC0415  (an extra)
-    except ImportError as error:
-        raise UsageError("time-stamps need the library rfc3161-client", hint=INSTALL) from error
-    return rfc3161_client
+
+        return rfc3161_client
 
 
 def take(authority: str, line: bytes) -> str:

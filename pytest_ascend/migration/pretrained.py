@@ -105,11 +105,9 @@ def _content(name: str) -> dict[str, Any]:
 def _config(name: str) -> Any:
     content = _content(name)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read by transformers' first import: nothing is downloaded
-    try:
+    hint = "pip install transformers, or name a factory of yours, as package.module:function"
+    with told(f"{name} is a folder of transformers, which cannot be imported", hint, ImportError):
         import transformers  # noqa: PLC0415 - optional
-    except ImportError as error:
-        hint = "pip install transformers, or name a factory of yours, as package.module:function"
-        raise UsageError(f"{name} is a folder of transformers, which cannot be imported: {error}", hint=hint) from None
     known, architecture = transformers.CONFIG_MAPPING, content["model_type"]
     if architecture not in known:
         own = "; the folder brings code of its own, which is never run" if "auto_map" in content else ""
