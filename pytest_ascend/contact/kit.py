@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pytest_ascend.contact.redaction import Redaction
 from pytest_ascend.contact.steps import IMPORTING, SCHEMA, Notebook
@@ -31,7 +32,6 @@ from pytest_ascend.doctor.survey import CONTROL_FILES
 from pytest_ascend.environment.identity import Identity, of_machine
 from pytest_ascend.environment.machine import this_machine
 from pytest_ascend.environment.signs import EMULATED_VARIABLE, signs
-from pytest_ascend.page.html import environment
 from pytest_ascend.records.bounds import now
 from pytest_ascend.system.errors import DeviceUnavailable, UsageError
 from pytest_ascend.system.files import write_file
@@ -311,7 +311,11 @@ def page(about: Mapping[str, Any], answers: Sequence[Mapping[str, Any]], log: st
             whole = json.dumps(each["data"], indent=1, ensure_ascii=False)
         whole += f"\n\n{each['output']}" if each["output"] else ""
         steps.append((each, beginning, whole[:400_000]))
-    return environment("pytest_ascend.contact", "").get_template("summary.html").render(about=about, steps=steps)
+    loader = PackageLoader("pytest_ascend.contact", "")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("summary.html").render(about=about, steps=steps)
 
 
 def _smoke(log: str) -> str:
@@ -356,9 +360,9 @@ def contact(context: click.Context, output: Path, device: str) -> None:
     # torch must not autoload torch_npu, which would hide failures.
     environ = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     if emulated:
-        from pytest_ascend.emulator import bootstrap
+        from pytest_ascend.emulator.bootstrap import environment
 
-        environ |= bootstrap.environment()
+        environ |= environment()
     kit = Kit(environ, emulated, lambda line: click.echo(f"contact: {line}"))
     gather(kit)
     pack(kit, output)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from hashlib import sha256
 from importlib.resources import files
 from itertools import groupby
 from typing import TypeAlias
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from rich import box
 from rich.console import Console
@@ -18,9 +21,8 @@ from rich.text import Text
 
 from pytest_ascend.migration.analysis import STANDINGS, Analysis, Operator
 from pytest_ascend.migration.sources import BLOCKER, CHANGE, SEVERITIES, TRANSFER
-from pytest_ascend.page.html import environment
 from pytest_ascend.records.census import MISSING
-from pytest_ascend.system.figures import one_line, quantity
+from pytest_ascend.system.figures import one_line, quantity, visible
 from pytest_ascend.system.translation import ENGLISH, translated
 from pytest_ascend.system.version import __version__
 
@@ -39,9 +41,17 @@ Say: TypeAlias = Callable[[str], str]
 def render(analysis: Analysis, language: str = ENGLISH) -> str:
     """Return the page of an analysis; every text on it is escaped."""
     style = (files("pytest_ascend.migration") / "templates" / "analysis.css").read_text(encoding="utf-8")
-    templates = environment("pytest_ascend.migration")
-    templates.filters["size"] = lambda value: quantity("_bytes", value)
-    templates.filters["say"] = partial(translated, language=language, of="analysis")
+    # It always escapes, and raises for undefined names.
+    environment = Environment(
+        loader=PackageLoader("pytest_ascend.migration"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["size"] = lambda value: quantity("_bytes", value)
+    environment.filters["say"] = partial(translated, language=language, of="analysis")
     # Each peak is drawn in parts, on a scale that ends at the chip's memory, or at the largest peak.
     capacity = analysis.chip.memory_bytes
     scale = max([capacity, *(each.peak for each in analysis.memory)])
@@ -55,7 +65,7 @@ def render(analysis: Analysis, language: str = ENGLISH) -> str:
             for at, name in enumerate(PARTS)
         ]
         bars.append({"memory": memory, "parts": placed, "limit": 1000 * capacity / scale})
-    return templates.get_template("analysis.html").render(
+    return environment.get_template("analysis.html").render(
         analysis=analysis,
         answer=answer(analysis),
         headlines=list(headlines(analysis))[1:],
@@ -66,6 +76,7 @@ def render(analysis: Analysis, language: str = ENGLISH) -> str:
         version=__version__,
         language=language,
         style=Markup(style),  # noqa: S704 - a file of the package
+        style_hash=f"'sha256-{b64encode(sha256(style.encode()).digest()).decode()}'",
     )
 
 

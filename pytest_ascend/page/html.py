@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from jinja2 import BytecodeCache, Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
 from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
@@ -98,29 +98,23 @@ def page_name(log: Path) -> str:
 
 @cache
 def _environment() -> Environment:
-    """Return the environment of these pages, with what their templates call."""
+    """Return an environment that always escapes, and raises for undefined names."""
     compiled = None  # where this user has no safe folder
     with contextlib.suppress(OSError, RuntimeError):
         compiled = _Compiled(pattern=f"pytest-ascend-{__version__}-%s.cache")
-    found = environment("pytest_ascend.page", cached=compiled)
-    words = {"say": _say, "show": _shown, "attr": _attribute, "word": lambda key: str(say(key)), "heading": _heading}
-    found.globals.update(words, symbols=SYMBOLS, languages=LANGUAGES, share=figures.share)
-    return found
-
-
-def environment(package: str, folder: str = "templates", *, cached: BytecodeCache | None = None) -> Environment:
-    """Return an environment for a package's templates that always escapes, and raises for undefined names."""
-    found = Environment(
-        loader=PackageLoader(package, folder),
+    environment = Environment(
+        loader=PackageLoader("pytest_ascend.page"),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_finalize,
-        bytecode_cache=cached,
+        bytecode_cache=compiled,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters["hash"] = _hash
-    return found
+    words = {"say": _say, "show": _shown, "attr": _attribute, "word": lambda key: str(say(key)), "heading": _heading}
+    environment.globals.update(words, symbols=SYMBOLS, languages=LANGUAGES, share=figures.share)
+    environment.filters["hash"] = _hash
+    return environment
 
 
 class _Compiled(FileSystemBytecodeCache):
