@@ -39,7 +39,6 @@ def examine(machine: Machine, compatibility: Compatibility | None = None) -> Dia
     for each in (observation for check in CHECKS for observation in check(survey)):
         seen.setdefault(each.rule, []).append(each)
     found = [rule.finding(each) for rule in RULES for each in seen.get(rule.id, ())[:MOST_OF_ONE]]
-    findings = sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
     where = "this machine" if survey.machine.is_this else f"the files below {survey.machine.tree.root}"
     return Diagnosis(
         machine=(f"{where}{', a container' if survey.is_container else ''}"),
@@ -52,7 +51,7 @@ def examine(machine: Machine, compatibility: Compatibility | None = None) -> Dia
             }
             for each in survey.components.values()
         ),
-        findings=tuple(findings),
+        findings=tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))),
         settings=settings.in_force(survey),
         devices=tuple(
             {

@@ -60,7 +60,6 @@ def analyse(
     operators = [_operator(name, traced.uses, kind) for name in dict.fromkeys(name for _, name in traced.uses)]
     order = list(STANDINGS)
     operators.sort(key=lambda each: (-order.index(each.standing), -each.all_calls, each.name))
-    breaks = graph_breaks(given, reads_values=traced.reads_values) if compiled else None
     notes = [*(note for each in traces for note in each.notes), *_of_the_chip(operators, empty.chip)]
     is_batch = len({sum(use.calls for use in each.uses.values()) for each in traces}) == 1
     if not is_batch:
@@ -78,7 +77,7 @@ def analyse(
             for kind, own in _OLDER.items()
             if isinstance(module, kind)
         ),
-        graph_breaks=breaks,
+        graph_breaks=graph_breaks(given, reads_values=traced.reads_values) if compiled else None,
         memory=tuple(each.memory for each in traces),
         largest_batch=fitting_batch(given, step, empty.chip.memory_bytes) if searches else None,
         notes=tuple(dict.fromkeys(notes)),

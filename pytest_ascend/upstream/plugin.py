@@ -68,11 +68,10 @@ def pytest_runtest_makereport(
         from pytest_ascend import emulator
 
         is_emulated = emulator.is_active()
-        missing = emulator.missing() if is_emulated else ()
         error = call.excinfo.value
         if isinstance(error, AssertionError) and str(error).startswith("Device raised "):
             error = RuntimeError(str(error))  # an assertion of TorchCTS quotes what the device raised
-        outcome = classify(error, emulated=is_emulated, missing=missing)
+        outcome = classify(error, emulated=is_emulated, missing=emulator.missing() if is_emulated else ())
     if outcome:
         item.config.stash[_ROWS].append(running.record(file, name, outcome, call.duration))
     return report
