@@ -11,10 +11,9 @@ from pytest_ascend.environment import measured
 from pytest_ascend.records import record
 from pytest_ascend.system.bundled import table
 
-MISSING, DTYPE, MEMORY, LOST = "operator-missing", "dtype", "out-of-memory", "device-lost"
-CORE, HCCL, VERSION, TOOL, BUG = "aicore-error", "hccl", "version-mismatch", "tool-missing", record.BUG
-BUSY, PERMISSION, DEVICE, DRIVER = "device-busy", "no-permission", "no-such-device", "driver-unreachable"
-MISMATCH = "device-mismatch"
+DTYPE, MEMORY, LOST, MISMATCH = "dtype", "out-of-memory", "device-lost", "device-mismatch"
+HCCL, VERSION, BUG = "hccl", "version-mismatch", record.BUG
+BUSY, PERMISSION, DEVICE = "device-busy", "no-permission", "no-such-device"
 
 
 @dataclass(frozen=True, slots=True)
