@@ -14,7 +14,6 @@ import click
 from pytest_ascend.export import formats, markdown, terminal
 from pytest_ascend.page import changes, html, tables
 from pytest_ascend.page import history as history_of
-from pytest_ascend.page.html import render_diff
 from pytest_ascend.page.matrix import render_matrix, scan
 from pytest_ascend.page.page import SYMBOLS
 from pytest_ascend.runlog import codec
@@ -33,7 +32,7 @@ _WRITERS: Mapping[str, Callable[[Diff], str]] = {
     "terminal": lambda found: "".join(f"{line.text}\n" for line in changes.lines(found)),
     "markdown": changes.markdown,
     "json": lambda found: f"{codec.dumps(changes.to_dict(found))}\n",
-    "html": render_diff,
+    "html": html.render_diff,
 }
 _FORMS = click.Choice(list(_WRITERS))
 #: The format that the ending of a file's name implies.
