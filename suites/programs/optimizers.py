@@ -64,7 +64,8 @@ def _trained(
     """
     kind, settings = {**OPTIMIZERS, **OPTIONS}[name]
     parameters = _parameters(name, device, dtype, shapes, turned=bool(odd))
-    how = {"foreach": False} if device.type == "cpu" else how
+    # The same way through lists: ASGD's is another formula than its loop before torch 2.3.
+    how = {"foreach": how.get("foreach", False)} if device.type == "cpu" else how
     if how.get("capturable"):
         settings = {**settings, "lr": torch.tensor(settings["lr"], device=device)}
     groups = [{"params": parameters[::2]}, {"params": parameters[1::2], "lr": settings["lr"] / 4}]
@@ -246,8 +247,9 @@ def _skipped(at: At) -> None:
 
 def _scaled_together(at: At) -> None:
     """One scaler, which is saved and loaded, of two optimizers: each skips its own bad step; none is unscaled twice."""
-    # Without infinities an overflow is that of all optimizers; then there is none.
-    bad_steps = (0, 2, 1, 0, 0) if at.device.type != "npu" or knows_infinities() else (0,) * 5
+    # Without infinities, or to torch_npu's own scaler, an overflow is that of all optimizers; then there is none.
+    is_apart = hasattr(torch.amp, "GradScaler") and (at.device.type != "npu" or knows_infinities())
+    bad_steps = (0, 2, 1, 0, 0) if is_apart else (0,) * 5
     ones = [torch.nn.Parameter(torch.ones(40, device=at.device)) for _ in range(3)]
     optimizers = [torch.optim.SGD(each, lr=1.0) for each in (ones[:2], ones[2:])]
     scaler, found = scaler_of(at.device.type, 8.0, growth_interval=2), list[float]()

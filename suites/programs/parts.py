@@ -159,8 +159,14 @@ MODULES: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, ...] | Callable[
 }  # fmt: skip
 
 
+def _has(name: str) -> bool:
+    return hasattr(nn, "RMSNorm") or not name.startswith("rms")
+
+
 def _made(name: str) -> tuple[nn.Module, T]:
     """Return a module with parameters that follow from its name, and what it is given."""
+    if not _has(name):
+        raise NotImplementedError(f"torch {torch.__version__} has no RMSNorm; 2.4 has")
     make, given = MODULES[name]
     model = make()
     with torch.no_grad():
@@ -187,7 +193,7 @@ def _together(at: At) -> None:
     def run(device: torch.device, dtype: torch.dtype) -> dict[str, T]:
         found: dict[str, T] = {}
         for name in MODULES:
-            if name in _APART or (name.startswith("rms") and not hasattr(nn, "RMSNorm")):  # since torch 2.4
+            if name in _APART or not _has(name):
                 continue
             model, x = _made(name)
             model, x = model.to(device, dtype), x.to(device, dtype if x.is_floating_point() else None)

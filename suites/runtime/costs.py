@@ -123,8 +123,8 @@ def _shapes(at: At) -> None:
     """Along rows and along columns, of one long row, of few, and of many short ones, a call takes about as long."""
     calls: dict[str, Callable[[torch.Tensor, int], object]] = {
         **{name: partial(lambda x, dim, name: getattr(x, name)(dim), name=name)
-           for name in ("sum", "mean", "amax", "argmax", "softmax", "log_softmax", "sort")},
-        "topk": lambda x, dim: x.topk(1, dim), "norm": lambda x, dim: torch.linalg.vector_norm(x, dim=dim),
+           for name in ("sum", "mean", "amax", "argmax", "prod", "softmax", "log_softmax", "sort")},
+        "topk": lambda x, dim: x.topk(1, dim),
         "flip": lambda x, dim: x.flip(dim), "roll": lambda x, dim: x.roll(1, dim),
         "cat": lambda x, dim: torch.cat([x, x], dim), "add": lambda x, dim: x + x.select(dim, 0).unsqueeze(dim),
         "gather": lambda x, dim: x.gather(dim, torch.zeros_like(x, dtype=torch.int64)),
