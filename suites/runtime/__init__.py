@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from .costs import COSTS
 from .movement import MOVEMENT
+from .refusals import REFUSALS
 from .rows import Row, cases_of
-from .state import REFUSALS, STATE
+from .state import STATE
 from .streams import STREAMS
 
 TABLES: Mapping[str, Mapping[str, Row]] = {

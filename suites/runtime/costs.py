@@ -19,8 +19,9 @@ from torch import nn
 
 from pytest_ascend.system.programs import give_back, resident_bytes
 
+from .refusals import INDEXED
 from .rows import SMOKE, STANDARD, At, Row, least_s
-from .state import CALLS, INDEXED, WITH_NUMBERS
+from .state import CALLS, WITH_NUMBERS
 
 MIB = 2**20
 Calls: TypeAlias = dict[str, Callable[[], object]]

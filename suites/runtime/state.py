@@ -1,12 +1,10 @@
-"""State between calls, which give what they gave before; and what is refused, after which the device lives on."""
+"""State between calls, which give what they gave before."""
 
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
@@ -14,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 from pytest_ascend.operators.calling import tensors
 from pytest_ascend.run import inputs
 
-from .rows import CPU, SMOKE, STANDARD, At, Row, T, deterministic, numbered
+from .rows import CPU, SMOKE, STANDARD, At, Row, T, deterministic
 
 #: Calls of one matrix (rows, 64), of all kinds of kernels. Those that add numbers in one place do it exactly.
 CALLS: Mapping[str, Callable[[T], object]] = {
@@ -289,135 +287,4 @@ STATE: Mapping[str, Row] = {
     "two-cards": (STANDARD, partial(_other_arguments, on_cards=True)),
     "refused-between": (STANDARD, _refused_between),
     "settings-between": (STANDARD, _settings_between),
-}
-
-
-# --- what is refused: nothing is lost, and what follows is right ---
-
-
-def _index(at: At, *values: int) -> T:
-    return torch.tensor(values, dtype=torch.int64, device=at.device)
-
-
-#: Calls that PyTorch refuses for the numbers in their tensors: the CPU raises an error for each.
-DATA: Mapping[str, Callable[[At, T], object]] = {
-    "nll_loss": lambda at, x: F.nll_loss(x, _index(at, *(4,) * len(x))),
-    "nll_loss-negative": lambda at, x: F.nll_loss(x, _index(at, *(-1,) * len(x))),
-    "nll_loss-images": lambda at, x: F.nll_loss(x[:, :, None], _index(at, *(4,) * len(x))[:, None]),
-    "multilabel_margin_loss": lambda at, x: F.multilabel_margin_loss(x[0], _index(at, 0, 4, -1, -1)),
-    "cross_entropy": lambda at, x: F.cross_entropy(x, _index(at, *(0,) * (len(x) - 1), 4)),
-    "floor-divide": lambda at, _: _index(at, 5, 6) // _index(at, 1, 0),
-    "divide-truncated": lambda at, _: torch.div(_index(at, 5, 6), _index(at, 1, 0), rounding_mode="trunc"),
-    "multinomial-zeros": lambda _, x: torch.multinomial(x[0] * 0, 1),
-    "multinomial-negative": lambda _, x: torch.multinomial(x[0].cumsum(0) - 2, 1),
-    "multinomial-nan": lambda _, x: torch.multinomial(x[0] * float("nan"), 1),
-    "bernoulli": lambda _, x: torch.bernoulli(x.cumsum(1) / 3),
-    "bernoulli-negative": lambda _, x: torch.bernoulli(x.cumsum(1) / 4 - 0.5),
-    "masked_scatter": lambda _, x: x.clone().masked_scatter_(x > 0, x[0, :2]),
-    "integer-power": lambda at, _: _index(at, 2, 3) ** -1,
-    "item-of-nothing": lambda _, x: x[x > 5].max(),
-    "repeat_interleave": lambda at, x: x[0].repeat_interleave(_index(at, 1, 1, -1, 1)),
-    "embedding_bag-offsets": lambda at, x: F.embedding_bag(_index(at, 0, 1, 2), x, _index(at, 0, 5)),
-    "embedding_bag-first": lambda at, x: F.embedding_bag(_index(at, 0, 1, 2), x, _index(at, 1, 2)),
-    "max_unpool2d": lambda at, x: F.max_unpool2d(x[None, :1, :1], _index(at, 4)[None, :, None], [2, 2]),
-    "max_unpool3d": lambda at, x: F.max_unpool3d(x[None, :1, :1, None], _index(at, 8)[None, :, None, None], [2, 2, 2]),
-    "bincount": lambda at, _: torch.bincount(_index(at, 1, -1)),
-    "binary_cross_entropy": lambda _, x: F.binary_cross_entropy(x.cumsum(1) / 3, x),
-    "binary_cross_entropy-targets": lambda _, x: F.binary_cross_entropy(x / 2, x * 3),
-    "cholesky": lambda _, x: torch.linalg.cholesky(-x[:4] @ x[:4].mT),
-    "inverse": lambda _, x: torch.inverse(x[:4]),
-    "ctc_loss": lambda at, x: torch.ctc_loss(x[:, None].log_softmax(-1), _index(at, 1)[None], [9], [1]),
-}
-#: Calls with two indices into a matrix of five rows and columns, in several forms: CANN has an operator for each.
-INDEXED: Mapping[str, tuple[Callable[[T, T], T], ...]] = {
-    "getitem": (lambda x, i: x[i], lambda x, i: x[:, i], lambda x, i: x[i, i]),
-    "setitem": (lambda x, i: x.clone().index_put_((i,), x[:2]), lambda x, i: x.index_put((i,), x[:2], accumulate=True)),
-    "index_select": (lambda x, i: x.index_select(0, i), lambda x, i: x.index_select(1, i)),
-    "index_copy": (lambda x, i: x.clone().index_copy_(0, i, x[:2]), lambda x, i: x.index_copy(0, i, x[:2])),
-    "index_add": (lambda x, i: x.clone().index_add_(0, i, x[:2]), lambda x, i: x.index_add(0, i, x[:2])),
-    "index_fill": (lambda x, i: x.clone().index_fill_(0, i, 0), lambda x, i: x.index_fill(0, i, 0)),
-    "gather": (lambda x, i: x.gather(0, _rows(i)), lambda x, i: x.gather(1, _rows(i).mT)),
-    "scatter": (lambda x, i: x.clone().scatter_(0, _rows(i), x[:2]), lambda x, i: x.scatter(0, _rows(i), x[:2]),
-        lambda x, i: x.scatter(0, _rows(i), 2.0)),
-    "scatter_add": (lambda x, i: x.clone().scatter_add_(0, _rows(i), x[:2]),
-        lambda x, i: x.scatter_add(0, _rows(i), x[:2])),
-    "take": (lambda x, i: x[0].take(i),),
-    "put": (lambda x, i: x[0].clone().put_(i, x[0, :2]),),
-    "embedding": (lambda x, i: F.embedding(i, x), lambda x, i: F.embedding_bag(i[None], x)),
-}  # fmt: skip
-#: Those in which negative indices count from the end.
-_FROM_END = ("getitem", "setitem", "index_fill", "take", "put")
-
-
-def _rows(index: T) -> T:
-    return index.expand(5, 2).mT
-
-
-def _refused(at: At, name: str) -> None:
-    guard = numbered(4099).to(at.device)
-    x = torch.ones(5, 5 if name in INDEXED else 4, device=at.device)
-    calls: dict[str, tuple[Callable[[], object], Any]] = {name: (lambda: DATA[name](at, x), None)}
-    if name in INDEXED:
-        lowest = -len(x) - 1 if name in _FROM_END else -1
-        wrong = {bad: _index(at, 0, bad) for bad in (len(x), lowest)}
-        forms = enumerate(INDEXED[name], 1)
-        calls = {f"{name}, form {n}, index {b}": (partial(form, x, wrong[b]), form) for n, form in forms for b in wrong}
-        right = _index(at, 0, len(x) - 1)
-        for n, form in enumerate(INDEXED[name], 1):
-            at.same(form(x, right).cpu(), form(x.cpu(), right.cpu()), f"{name}, form {n}: the last row is not found")
-    for said, (call, form) in calls.items():
-        is_refused = True
-        with contextlib.suppress(RuntimeError, IndexError, ValueError, ZeroDivisionError):
-            found = call()
-            if isinstance(found, T):
-                found.cpu()
-            at.wait()
-            is_refused = False
-        at.holds(is_refused, f"{said}: nothing is raised for numbers that PyTorch refuses")
-        if form:
-            after, wanted = form(x, right).cpu(), form(x.cpu(), right.cpu())
-            at.same(after, wanted, f"{said}: after a call that was refused, one that is not gives another result")
-    at.same(x.cpu(), torch.ones(5, x.shape[1]), f"{name}: a call that was refused changed its input")
-    at.same(guard.cpu(), numbered(4099), f"{name}: a call that was refused wrote to the memory of another tensor")
-    product = torch.full((5, 5), float(x.shape[1]))
-    at.same((x @ x.mT).cpu(), product, f"{name}: after a call that was refused, a product is wrong")
-
-
-def _out_of_memory(at: At) -> None:
-    """A tensor that does not fit is refused; all others keep their numbers, and there is as much memory as before."""
-    kept = numbered(2**18, 3).to(at.device)
-    gc.collect()  # what earlier cases left in cycles is not freed in between
-    before = at.backend.memory_allocated()
-    free, total = at.backend.mem_get_info()
-    for size in (2**50, total + 2**30, free + 2**28):
-        try:
-            torch.empty(size, dtype=torch.uint8, device=at.device)
-            at.holds(size <= free + 2**28, f"{size:,} bytes were allocated on a device of {total:,}")
-        except RuntimeError as error:  # noqa: PERF203
-            # The error of all devices, by its name in torch 2.1; older versions of torch_npu raise a plain one.
-            is_named = isinstance(error, torch.cuda.OutOfMemoryError) or "out of memory" in str(error).lower()
-            at.holds(is_named, f"that {size:,} bytes are too many is told by a {type(error).__name__}: {error}"[:400])
-    at.holds(at.backend.memory_allocated() == before, "memory stays allocated after an out-of-memory error")
-    at.same(kept.cpu(), numbered(2**18, 3), "a tensor is changed after an out-of-memory error")
-    again = numbered(2**18, 4).to(at.device)
-    at.same((again + 1).cpu(), numbered(2**18, 4) + 1, "results are wrong after an out-of-memory error")
-    at.backend.empty_cache()
-    at.holds(at.backend.mem_get_info()[0] >= free - 2**26, "memory is lost after an out-of-memory error")
-    size = min(2**28, free // 4)
-    at.holds(torch.empty(size, dtype=torch.uint8, device=at.device).numel() == size, "no memory can be had any more")
-    at.backend.empty_cache()
-    size = at.backend.mem_get_info()[0] // 5
-    cached = [torch.empty(size, dtype=torch.uint8, device=at.device) for _ in range(4)]
-    del cached  # which the allocator has to give back for what follows
-    try:
-        torch.empty(3 * size, dtype=torch.uint8, device=at.device)
-    except RuntimeError as error:
-        at.holds(False, f"what the allocator keeps is not given back for a tensor that needs it: {error}"[:400])
-
-
-#: Computed on the host by some versions of torch_npu: nothing for the smallest level.
-_LATER = ("cholesky", "inverse", "ctc_loss")
-REFUSALS: Mapping[str, Row] = {
-    "out-of-memory": (SMOKE, _out_of_memory),
-    **{name: (STANDARD if name in _LATER else SMOKE, partial(_refused, name=name)) for name in (*INDEXED, *DATA)},
 }

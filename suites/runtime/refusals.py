@@ -1,0 +1,172 @@
+"""What is refused for the numbers in tensors: nothing is lost, and what follows is right."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeAlias
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+
+from .rows import SMOKE, STANDARD, At, Row, T, numbered
+
+Numbers: TypeAlias = tuple[float, ...]
+NAN = float("nan")
+#: Calls of ones (5, 4) and of a tensor of numbers; the numbers that PyTorch takes, and those that it refuses, as the
+#: CPU does. Where the result is random, the numbers that are taken leave no choice.
+DATA: Mapping[str, tuple[Callable[[T, T], T], Numbers, tuple[Numbers, ...]]] = {
+    "nll_loss": (F.nll_loss, (3, 0, 1, 2, 3), ((3, 0, 1, 2, 4), (-1, 0, 1, 2, 3))),
+    "nll_loss-images": (lambda x, n: F.nll_loss(x[:, :, None], n[:, None]), (3,) * 5, ((3, 3, 3, 3, 4), (-1,) * 5)),
+    "nll_loss-ignored": (partial(F.nll_loss, ignore_index=1), (1, 0, 1, 2, 3), ((1, 0, 1, 2, -100), (4, 1, 1, 1, 1))),
+    "cross_entropy": (F.cross_entropy, (0, 1, 2, 3, -100), ((0, 0, 0, 0, 4), (0, 0, 0, 0, -1))),
+    "cross_entropy-weights": (lambda x, n: F.cross_entropy(x, n, weight=x[0], label_smoothing=0.25), (0, 1, 2, 3, 0),
+        ((0, 0, 0, 0, 4), (0, -1, 0, 0, 0))),
+    "multilabel_margin_loss": (lambda x, n: F.multilabel_margin_loss(x[0], n), (0, 3, -1, -1), ((0, 4, -1, -1),)),
+    "floor-divide": (lambda _, n: torch.full_like(n, 60) // n, (1, -7), ((1, 0),)),
+    "divide-truncated": (lambda _, n: torch.div(torch.full_like(n, 60), n, rounding_mode="trunc"), (1, -7), ((1, 0),)),
+    "integer-power": (lambda _, n: torch.full_like(n, 2) ** int(n[0]), (3,), ((-1,),)),
+    "multinomial-zeros": (lambda _, n: n.multinomial(1), (0.0, 1.0, 0.0), ((0.0, 0.0, 0.0), (NAN, 1.0, 0.0))),
+    "multinomial-negative": (lambda _, n: n.multinomial(1), (0.0, 1.0, 0.0), ((1.0, -1.0, 1.0), (1.0, torch.inf, 0.0))),
+    "bernoulli": (lambda _, n: torch.bernoulli(n), (0.0, 1.0), ((0.0, 1.25), (-0.25, 1.0))),
+    "masked_scatter": (lambda x, n: x[0].masked_scatter(n > 0, 7 * x[1, :2]), (1, 0, 1, 0), ((1, 0, 1, 1),)),
+    "item-of-nothing": (lambda _, n: n[n > 5].max(), (6, 1), ((5, 1),)),
+    "repeat_interleave": (lambda x, n: x[0].repeat_interleave(n), (1, 0, 2, 1), ((1, 1, -1, 1),)),
+    "embedding_bag-offsets": (lambda x, n: F.embedding_bag(n.new_tensor((0, 1, 2)), x, n), (0, 2), ((0, 5), (1, 2))),
+    "embedding_bag-weights": (lambda x, n: F.embedding_bag(n[None], x, per_sample_weights=x[:1, :2], mode="sum"),
+        (0, 4), ((0, 5), (-1, 0))),
+    "max_unpool2d": (lambda x, n: F.max_unpool2d(x[None, :1, :1], n[None, :, None], [2, 2]), (3,), ((4,), (-1,))),
+    "max_unpool3d": (lambda x, n: F.max_unpool3d(x[None, :1, :1, None], n[None, :, None, None], [2, 2, 2]), (7,),
+        ((8,), (-1,))),
+    "bincount": (lambda _, n: torch.bincount(n), (1, 0), ((1, -1),)),
+    "binary_cross_entropy": (lambda x, n: F.binary_cross_entropy(n, x[0, :2]), (0.5, 1.0), ((0.5, 1.25), (-0.25, 1.0))),
+    "binary_cross_entropy-targets": (lambda x, n: F.binary_cross_entropy(x[0, :2] / 2, n), (0.5, 1.0), ((0.5, 1.25),)),
+    "gaussian_nll_loss": (lambda x, n: F.gaussian_nll_loss(x[0, :2], x[1, :2], n), (0.0, 1.0), ((1.0, -1.0),)),
+    "cov": (lambda x, n: torch.cov(x[:, :2], fweights=n), (1, 2), ((1, -1),)),
+    "cholesky": (lambda _, n: torch.linalg.cholesky(torch.diag(n)), (1.0, 4.0), ((1.0, -4.0),)),
+    "cholesky-batch": (lambda _, n: torch.linalg.cholesky(n[:, None, None]), (1.0, 4.0), ((1.0, -4.0),)),
+    "inverse": (lambda _, n: torch.inverse(torch.diag(n)), (1.0, 4.0), ((1.0, 0.0),)),
+    "ctc_loss": (lambda x, n: torch.ctc_loss(x[:, None].log_softmax(-1), n[None] * 0 + 1, [int(n)], [1]), (5,),
+        ((9,),)),
+}  # fmt: skip
+#: Calls with some indices into a matrix of five rows and columns, in several forms: CANN has an operator for each.
+INDEXED: Mapping[str, tuple[Callable[[T, T], T], ...]] = {
+    "getitem": (lambda x, i: x[i], lambda x, i: x[:, i], lambda x, i: x[i, i]),
+    "setitem": (lambda x, i: x.clone().index_put_((i,), _ones(x, i)),
+        lambda x, i: x.index_put((i,), _ones(x, i), accumulate=True)),
+    "index_select": (lambda x, i: x.index_select(0, i), lambda x, i: x.index_select(1, i)),
+    "index_copy": (lambda x, i: x.clone().index_copy_(0, i, _ones(x, i)), lambda x, i: x.index_copy(0, i, _ones(x, i))),
+    "index_add": (lambda x, i: x.clone().index_add_(0, i, _ones(x, i)), lambda x, i: x.index_add(0, i, _ones(x, i))),
+    "index_fill": (lambda x, i: x.clone().index_fill_(0, i, 0), lambda x, i: x.index_fill(0, i, 0)),
+    "gather": (lambda x, i: x.gather(0, _rows(i)), lambda x, i: x.gather(1, _rows(i).mT)),
+    "scatter": (lambda x, i: x.clone().scatter_(0, _rows(i), _ones(x, i)),
+        lambda x, i: x.scatter(0, _rows(i), _ones(x, i)), lambda x, i: x.scatter(0, _rows(i), 2.0)),
+    "scatter_add": (lambda x, i: x.clone().scatter_add_(0, _rows(i), _ones(x, i)),
+        lambda x, i: x.scatter_add(0, _rows(i), _ones(x, i))),
+    "scatter_reduce": (lambda x, i: x.scatter_reduce(0, _rows(i), _ones(x, i), "amax"),),
+    "take": (lambda x, i: x[0].take(i),),
+    "put": (lambda x, i: x[0].clone().put_(i, _ones(x, i)[:, 0]),),
+    "embedding": (lambda x, i: F.embedding(i, x), lambda x, i: F.embedding_bag(i[None], x)),
+}  # fmt: skip
+#: Those in which negative indices count from the end, those that take int32, and how many indices a long list has.
+_FROM_END, _MANY = ("getitem", "setitem", "index_fill", "take", "put"), 2050
+_OF_32_BITS = ("index_select", "index_add", "embedding")
+
+
+def _ones(x: T, index: T) -> T:
+    return x[:1].expand(len(index), -1)
+
+
+def _rows(index: T) -> T:
+    return index.expand(5, len(index)).mT
+
+
+def _calls_of(name: str) -> dict[str, tuple[Callable[[T, T], T], T, T]]:
+    """Return what is called, by its name: the call, numbers that PyTorch takes, and numbers that it refuses."""
+    if name in DATA:
+        call, right, wrong = DATA[name]
+        return {f"{name} of {each}": (call, torch.tensor(right), torch.tensor(each)) for each in wrong}
+    found = dict[str, tuple[Callable[[T, T], T], T, T]]()
+    for number, form in enumerate(INDEXED[name], 1):
+        for bad in (5, -6 if name in _FROM_END else -1, 2**32):  # whose last 32 bits are those of the first row
+            right = torch.tensor((0, 4))
+            found[f"{name}, form {number}, index {bad}"] = form, right, torch.tensor((0, bad))
+        many = torch.arange(_MANY) % 5
+        found[f"{name}, form {number}, the last of {_MANY} indices"] = (
+            form,
+            many,
+            many + 5 * (many.cumsum(0) == many.sum()),
+        )
+        if name in _OF_32_BITS:
+            few = right.int()
+            found[f"{name}, form {number}, index 5 in int32"] = form, few, few + 1
+    return found
+
+
+def _refused(at: At, name: str) -> None:
+    guard = numbered(4099).to(at.device)
+    ones = torch.ones(5, 5 if name in INDEXED else 4)
+    x = ones.to(at.device)
+    for said, (call, right, wrong) in _calls_of(name).items():
+        wanted = call(ones, right)
+
+        def is_right(cause: str) -> None:
+            found = call(x, right.to(at.device)).cpu()  # noqa: B023
+            at.holds(found.shape == wanted.shape and torch.allclose(found, wanted, rtol=1e-3), cause)  # noqa: B023
+
+        is_right(f"{said}: what is to be taken gives another result")
+        is_refused = True
+        with contextlib.suppress(RuntimeError, IndexError, ValueError, ZeroDivisionError):
+            call(x, wrong.to(at.device)).cpu()
+            at.wait()
+            is_refused = False
+        at.holds(is_refused, f"{said}: nothing is raised for numbers that PyTorch refuses")
+        is_right(f"{said}: after a call that was refused, one that is not gives another result")
+    at.same(x.cpu(), ones, f"{name}: a call that was refused changed its input")
+    at.same(guard.cpu(), numbered(4099), f"{name}: a call that was refused wrote to the memory of another tensor")
+    at.same((x @ x.mT).cpu(), ones @ ones.mT, f"{name}: after a call that was refused, a product is wrong")
+
+
+def _out_of_memory(at: At) -> None:
+    """A tensor that does not fit is refused; all others keep their numbers, and there is as much memory as before."""
+    kept = numbered(2**18, 3).to(at.device)
+    gc.collect()  # what earlier cases left in cycles is not freed in between
+    before = at.backend.memory_allocated()
+    free, total = at.backend.mem_get_info()
+    for size in (2**50, total + 2**30, free + 2**28):
+        try:
+            torch.empty(size, dtype=torch.uint8, device=at.device)
+            at.holds(size <= free + 2**28, f"{size:,} bytes were allocated on a device of {total:,}")
+        except RuntimeError as error:  # noqa: PERF203
+            # The error of all devices, by its name in torch 2.1; older versions of torch_npu raise a plain one.
+            is_named = isinstance(error, torch.cuda.OutOfMemoryError) or "out of memory" in str(error).lower()
+            at.holds(is_named, f"that {size:,} bytes are too many is told by a {type(error).__name__}: {error}"[:400])
+    at.holds(at.backend.memory_allocated() == before, "memory stays allocated after an out-of-memory error")
+    at.same(kept.cpu(), numbered(2**18, 3), "a tensor is changed after an out-of-memory error")
+    again = numbered(2**18, 4).to(at.device)
+    at.same((again + 1).cpu(), numbered(2**18, 4) + 1, "results are wrong after an out-of-memory error")
+    at.backend.empty_cache()
+    at.holds(at.backend.mem_get_info()[0] >= free - 2**26, "memory is lost after an out-of-memory error")
+    size = min(2**28, free // 4)
+    at.holds(torch.empty(size, dtype=torch.uint8, device=at.device).numel() == size, "no memory can be had any more")
+    at.backend.empty_cache()
+    size = at.backend.mem_get_info()[0] // 5
+    cached = [torch.empty(size, dtype=torch.uint8, device=at.device) for _ in range(4)]
+    del cached  # which the allocator has to give back for what follows
+    try:
+        torch.empty(3 * size, dtype=torch.uint8, device=at.device)
+    except RuntimeError as error:
+        at.holds(False, f"what the allocator keeps is not given back for a tensor that needs it: {error}"[:400])
+
+
+#: Computed on the host by some versions of torch_npu: nothing for the smallest level.
+_LATER = ("cholesky", "inverse", "ctc_loss", "scatter_reduce")
+REFUSALS: Mapping[str, Row] = {
+    "out-of-memory": (SMOKE, _out_of_memory),
+    **{
+        name: (STANDARD if name.startswith(_LATER) else SMOKE, partial(_refused, name=name))
+        for name in (*INDEXED, *DATA)
+    },
+}
