@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from pytest_ascend.operators.samples import Sample
 from pytest_ascend.operators.target import BACKWARD, IN_PLACE, Call, Target
 from pytest_ascend.precision.canaries import Canaries
 from pytest_ascend.records.case import SWEEP_SEED, Measure
-from pytest_ascend.run.comparing import Disagreement, PrecisionCompare, agrees
+from pytest_ascend.run.comparing import Disagreement, PrecisionCompare, agrees, in_time
 from pytest_ascend.system.dispatching import unseen
 
 #: The calls of a case, by its property: what is asked at level standard is not asked again at full.
@@ -297,18 +298,25 @@ def _call(target: Target, each: Generated, direction: str = "") -> Call:
 def _answers(target: Target, each: Generated) -> Iterator[tuple[Call, Pair]]:
     """Yield the calls that a generated one makes, with the device's and the CPU's results: none if it is not legal."""
     directions, call = [*_directions(target, each)], _call(target, each)
+    start = time.perf_counter()
     usual = _usual(target, call)
     if usual is None:
         return
     back = _call(target, each, BACKWARD)
     wanted = _usual(target, back) if BACKWARD in directions and not judging.has_ties(target, call) else None
+    usual_s = time.perf_counter() - start
     if each.number % _OTHER_DTYPE_EVERY == 0:
         target.run_in_other_dtype(each.sample)
-    if wanted is None:
-        yield call, (target.execute(call), usual)
-    else:  # the results of one call, as a training has them
-        found, gradients = target.both_ways(call)
-        yield call, (found, usual)
+
+    def both() -> tuple[Tensors, Tensors]:  # the results of one call, as a training has them
+        return (target.execute(call), []) if wanted is None else target.both_ways(call)
+
+    try:
+        found, gradients = in_time(both, usual_s, f"{target.operator.name}, {call.name}")
+    except Disagreement as error:
+        raise WrongCall(str(error), each, call.direction if wanted is None else BACKWARD) from error
+    yield call, (found, usual)
+    if wanted is not None:
         yield back, (_without_unused(gradients, wanted), wanted)
     if IN_PLACE in directions and (pair := _pair(target, changing := _call(target, each, IN_PLACE))):
         yield changing, pair

@@ -86,19 +86,15 @@ def _rows(index: T) -> T:
 def _calls_of(name: str) -> dict[str, tuple[Callable[[T, T], T], T, T]]:
     """Return what is called, by its name: the call, numbers that PyTorch takes, and numbers that it refuses."""
     if name in DATA:
-        call, right, wrong = DATA[name]
-        return {f"{name} of {each}": (call, torch.tensor(right), torch.tensor(each)) for each in wrong}
+        call, taken, wrong = DATA[name]
+        return {f"{name} of {each}": (call, torch.tensor(taken), torch.tensor(each)) for each in wrong}
     found = dict[str, tuple[Callable[[T, T], T], T, T]]()
     for number, form in enumerate(INDEXED[name], 1):
+        right = torch.tensor((0, 4))
         for bad in (5, -6 if name in _FROM_END else -1, 2**32):  # whose last 32 bits are those of the first row
-            right = torch.tensor((0, 4))
             found[f"{name}, form {number}, index {bad}"] = form, right, torch.tensor((0, bad))
         many = torch.arange(_MANY) % 5
-        found[f"{name}, form {number}, the last of {_MANY} indices"] = (
-            form,
-            many,
-            many + 5 * (many.cumsum(0) == many.sum()),
-        )
+        found[f"{name}, form {number}, the last of {_MANY} indices"] = form, many, torch.cat([many[1:], right[-1:] + 1])
         if name in _OF_32_BITS:
             few = right.int()
             found[f"{name}, form {number}, index 5 in int32"] = form, few, few + 1

@@ -14,7 +14,7 @@ import torch
 from pytest_ascend.precision import Samples
 from pytest_ascend.precision.orders import other_order
 from pytest_ascend.records.case import Case
-from pytest_ascend.run.comparing import PrecisionCompare, agrees
+from pytest_ascend.run.comparing import PrecisionCompare, agrees, in_time
 
 T = torch.Tensor
 #: Seconds that :meth:`At.busy` keeps the device busy, and the seconds of one product of it at least.
@@ -58,8 +58,11 @@ class At:
             self._defined(function, dtype, orders, settings)
 
     def _defined(self, function: Callable[..., Any], dtype: torch.dtype, orders: int, how: Mapping[str, Any]) -> None:
-        actual, exact = (fetched(function(*each)) for each in ((self.device, dtype), (CPU, torch.float64)))
-        runs, name = [fetched(function(CPU, dtype))], str(dtype).removeprefix("torch.")
+        name, start = str(dtype).removeprefix("torch."), time.perf_counter()
+        runs = [fetched(function(CPU, dtype))]
+        usual_s = time.perf_counter() - start
+        exact = fetched(function(CPU, torch.float64))
+        actual = in_time(lambda: fetched(function(self.device, dtype)), usual_s, name, spare_s=0.05)
 
         def judge(compare: PrecisionCompare) -> None:
             compare(actual, exact, reference_runs=Samples(runs), name=name, **how)

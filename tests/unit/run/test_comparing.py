@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ import torch
 
 from pytest_ascend.errors import UsageError
 from pytest_ascend.precision import Verdict
-from pytest_ascend.run.comparing import Disagreement, PrecisionCompare, marked_settings
+from pytest_ascend.run.comparing import Disagreement, PrecisionCompare, in_time, marked_settings
 
 X = torch.tensor([1.0, 2.0, 3.0])
 
@@ -123,3 +125,18 @@ def test_a_marker_names_a_standard_or_limits_with_a_waiver() -> None:
             marked_settings(arguments, others, "t.py::x")
     with pytest.raises(UsageError, match="no-such"):
         marked_settings(("no-such",), {}, "t")
+
+
+@pytest.mark.parametrize(("slow_calls", "is_accused"), [(0, False), (3, False), (99, True)])
+def test_a_call_that_is_slow_however_often_it_is_made_is_accused(slow_calls: int, is_accused: bool) -> None:
+    calls = iter(range(99))
+
+    def call() -> int:
+        number = next(calls)
+        time.sleep(0.02 if number < slow_calls else 0.0)
+        return number
+
+    expected = pytest.raises(Disagreement, match=r"abs takes 2\d.* ms at best") if is_accused else nullcontext()
+    with expected:
+        # The limit: twenty times what the CPU takes, and 5 ms.
+        assert in_time(call, 0.0005, "abs") == slow_calls
