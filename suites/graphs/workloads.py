@@ -26,8 +26,8 @@ from pytest_ascend.system.dispatching import EagerDispatchMode
 
 from ..models.architectures import ResNet50
 from ..ops.table import OPERATORS
-from ..runtime.costs import host_bytes
 from ..runtime.rows import forked
+from ..runtime.soaks import host_bytes
 
 _torch: Any = torch  # with torch.npu, which torch_npu adds
 Same: TypeAlias = Callable[..., None]

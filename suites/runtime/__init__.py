@@ -8,6 +8,7 @@ from .costs import COSTS
 from .movement import MOVEMENT
 from .refusals import REFUSALS
 from .rows import Row, cases_of
+from .soaks import SOAKS
 from .state import STATE
 from .streams import STREAMS
 
@@ -15,7 +16,7 @@ TABLES: Mapping[str, Mapping[str, Row]] = {
     "state": STATE,
     "streams": STREAMS,
     "movement": MOVEMENT,
-    "costs": COSTS,
+    "costs": {**COSTS, **SOAKS},
     "refusals": REFUSALS,  # last: on a chip some may break the device
 }
 CASES = tuple(cases_of("runtime", TABLES))

@@ -5,36 +5,18 @@ Limits are wide: they are for a device on which something takes a hundred times 
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import count, cycle, repeat
-from typing import Any, TypeAlias
+from itertools import cycle
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
-from torch import nn
 
-from pytest_ascend.system.programs import give_back, resident_bytes
-
-from .refusals import INDEXED
 from .rows import SMOKE, STANDARD, At, Row, least_s
-from .state import CALLS, WITH_NUMBERS
-
-MIB = 2**20
-Calls: TypeAlias = dict[str, Callable[[], object]]
-#: How many times longer than its neighbours a call may take, and the seconds that count as nothing.
-TIMES, NOTHING_S = 20, 2e-4
-#: Calls that take any number: they have another one each time, as a kernel may be made anew for each.
-_OF_ANY = ("add", "sub", "mul", "addcmul", "clamp", "threshold", "leaky_relu", "masked_fill")
-#: Calls of one matrix, of all kinds of kernels.
-_ALL: Mapping[str, Callable[[torch.Tensor], object]] = {
-    **CALLS,
-    **{f"{name} with numbers": partial(lambda x, each, n: each(x, next(n)), each=each,
-        n=count(2, 0.01) if name in _OF_ANY else repeat(2)) for name, each in WITH_NUMBERS.items()},
-}  # fmt: skip
+from .soaks import ALL, MIB, NOTHING_S, TIMES, Calls, host_bytes
 
 
 def _alike(
@@ -117,7 +99,7 @@ def _kinds(at: At, *, gaps: bool) -> Calls:
 
     whole = torch.rand(160, 129, device=at.device)
     packed = whole[:, 1::2].contiguous()
-    return {name: call(each, cycle(range(33, 160))) for name, each in _ALL.items()}
+    return {name: call(each, cycle(range(33, 160))) for name, each in ALL.items()}
 
 
 def _shapes(at: At) -> None:
@@ -162,33 +144,6 @@ def _places(at: At) -> None:
         _alike(at, f"{name} of one size", lambda _: made, rounds=2, times=2 * TIMES)  # noqa: B023
 
 
-def _again_and_again(at: At, calls: int = 240) -> None:
-    """No kind of call takes longer the more there were; nor do they leave memory behind."""
-    x = torch.rand(33, 64, device=at.device)
-    kinds: Calls = {name: partial(each, x) for name, each in _ALL.items()}
-    for call in kinds.values():
-        call()
-    at.wait()
-    before, wrong = _held(at), list[str]()
-    for name, call in kinds.items():
-        first = least_s(at.wait, call, calls // 8)
-        for _ in range(3):  # other work on the machine may have been in the way
-            took = sorted(least_s(at.wait, call, 1) for _ in range(calls * 3 // 8))
-            if took[-2] < max(100 * took[len(took) // 2], 0.05):
-                break
-        else:
-            wrong.append(f"now and then a call of {name} takes {took[-2] * 1e3:.0f} ms")
-        for _ in range(3):  # other work on the machine may have been in the way
-            last = least_s(at.wait, call, calls // 8)
-            if last < 2 * first + NOTHING_S:
-                break
-        else:
-            wrong.append(f"{name} takes {last / first:.0f} times as long after {calls} calls")
-    at.same("; ".join(wrong), "", "; ".join(wrong))
-    gone = _gone(at, before, calls * len(kinds))
-    at.same(gone, "", gone and f"{calls} calls of each of {len(kinds)} kinds leave {gone}")
-
-
 def _copies(at: At) -> Calls:
     host, there = torch.zeros(16 * MIB, dtype=torch.uint8), torch.zeros(16 * MIB, dtype=torch.uint8, device=at.device)
     pinned = host if at.device.type == "cpu" else host.clone().pin_memory()
@@ -202,6 +157,10 @@ def _copies(at: At) -> Calls:
         "to the device, from an odd place": lambda: there[1:].copy_(host[1:]),
         "to the host, from an odd place": lambda: host[1:].copy_(there[1:]),
         "on the device, from an odd place": there[1:].clone,
+        "on the device, with gaps": there[::2].clone,
+        "to the host, with gaps": there[::2].cpu,
+        "to the device, with gaps": lambda: host[::2].to(at.device),
+        "to another dtype": there.half,
         "zeros": there.zero_,
     }
 
@@ -221,129 +180,9 @@ def _products(at: At, dtype: torch.dtype = torch.float32) -> Calls:
 
 def _products_in(at: At, dtype: torch.dtype) -> None:
     """No product in half precision takes many times as long as one in float32."""
-    _alike(at, f"products in {dtype}", partial(_products, dtype=dtype), usual_is="mm in float32")
-
-
-def host_bytes() -> int:
-    """Return the memory that this process has of the host's, without what was freed and malloc still holds."""
-    give_back()
-    return resident_bytes()
-
-
-#: Of kinds that are many calls, so many are made at most.
-_FEWER = {"all kinds": 4, "all kinds, of new shapes": 16, "training by AdamW": 32, "training by SGD": 32}
-
-
-def _training(at: At, optimizers: tuple[str, ...]) -> Calls:
-    """Return steps of a network with layers of most kinds, by optimizers with kernels of their own."""
-    found: Calls = {}
-    for name in optimizers:
-        layers = nn.Conv1d(3, 2, 3), nn.BatchNorm1d(2), nn.ReLU(), nn.Flatten(), nn.Linear(14, 4), nn.LayerNorm(4)
-        model = nn.Sequential(*layers, nn.Dropout(0.1)).to(at.device)
-        optimizer = getattr(torch.optim, name)(model.parameters(), lr=1e-3, weight_decay=0.1, foreach=True)
-        found[f"training by {name}"] = partial(_step, model, optimizer, torch.rand(5, 3, 9, device=at.device))
-    return found
-
-
-def _step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
-    torch.autograd.backward(F.cross_entropy(model(x), torch.zeros(len(x), dtype=torch.int64, device=x.device)))
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    optimizer.zero_grad()
-
-
-def _soak(at: At, calls: int) -> None:
-    """So many calls of each kind leave no memory behind, on the device or the host."""
-    x, host = torch.rand(64, 64, device=at.device), torch.ones(4096)
-    weight = torch.rand(64, 64, device=at.device, requires_grad=True)
-    kinds: Calls = {
-        "add": lambda: x + x, "mul": lambda: x * x, "mm": lambda: x @ x, "softmax": lambda: x.softmax(-1),
-        "sort": x.sort, "cat": lambda: torch.cat([x, x]), "copies": lambda: host.to(at.device).cpu(),
-        "backward": lambda: torch.autograd.grad((x @ weight).sum(), weight), "nonzero": (x > 0.5).nonzero,
-        "random": lambda: torch.rand_like(x), "in place": lambda: x.clone().add_(1), "exp": x.exp,
-    }  # fmt: skip
-    if at.device.type != "cpu":
-        kinds["events"] = lambda: [at.backend.Event().record() for _ in range(4)]
-        kinds["pinned"] = lambda: host.pin_memory().to(at.device, non_blocking=True)
-    for call in [*kinds.values()] * 10:
-        call()
-    kinds["all kinds"] = lambda: [each(x) for each in CALLS.values()]
-    recurrent, sequence = nn.LSTM(3, 4).to(at.device), torch.rand(5, 2, 3, device=at.device)
-    kinds["recurrent"] = lambda: recurrent(sequence)[0].sum().backward()
-    kinds |= _training(at, ("AdamW",) if calls < 100 else ("AdamW", "SGD"))
-    for call in [*kinds.values()][-4:] * 2:
-        call()
-    sizes = cycle(range(16, 64))
-    kinds["all kinds, of new shapes"] = lambda: [each(x[: next(sizes)]) for each in CALLS.values()]
-    gc.collect()
-    for name, call in kinds.items():
-        _leaves_nothing(at, name, call, min(calls, _FEWER.get(name, calls)))
-
-
-def _soak_shapes(at: At) -> None:
-    """Calls of each kind, each time with another shape, leave no memory behind; nor do calls that are refused."""
-    x, square = torch.rand(496, 64, device=at.device), torch.ones(5, 5, device=at.device)
-    outside = torch.tensor([0, 5], device=at.device)
-    # None comes twice in three looks at 128 calls, each of which may keep some 48 KiB: kernels cache what they prepare.
-    rows = cycle(16 + 7 * i % 480 for i in range(480))
-
-    def refused() -> None:
-        for forms in INDEXED.values():
-            with contextlib.suppress(RuntimeError, IndexError):
-                forms[0](square, outside)
-                at.wait()
-
-    gc.collect()
-    known = {name: partial(each, x[:33]) for name, each in CALLS.items()}
-    before = {name: least_s(at.wait, call, 9) for name, call in known.items()}
-    for name, each in CALLS.items():
-        _leaves_nothing(at, f"{name}, of new shapes,", partial(lambda each: each(x[: next(rows)]), each), 128)
-    _leaves_nothing(at, "what is refused", refused, 128)
-    more = {name: least_s(at.wait, known[name], 40) - took for name, took in before.items()}
-    slow = ", ".join(f"{name} takes {s * 1e3:.0f} ms longer" for name, s in more.items() if s > TIMES * NOTHING_S)
-    at.same(slow, "", f"after calls of other shapes and calls that are refused, {slow}")
-
-
-def _leaves_nothing(at: At, name: str, call: Callable[[], object], calls: int) -> None:
-    at.wait()
-    took: list[float] = []
-    for _ in range(3):  # other programs may use the card, or the processor: of several looks the best counts
-        wrong = _left_behind(at, name, call, calls, took)
-        if not wrong:
-            break
-    at.same(wrong, "", wrong)
-
-
-def _left_behind(at: At, name: str, call: Callable[[], object], calls: int, took: list[float]) -> str:
-    """Say what so many calls leave behind, or whether the last take many times what the first ones did."""
-    before = _held(at)
-    for _ in range(4):
-        start = time.perf_counter()
-        for _ in range(calls // 4):
-            call()
-        at.wait()
-        took.append(time.perf_counter() - start)
-    if took[-1] > 3 * took[0] + 0.1:
-        return f"of {calls:,} calls of {name} the last quarter takes {took[-1]:.2g} s, the first {took[0]:.2g} s"
-    gone = _gone(at, before, calls)
-    return gone and f"{calls:,} calls of {name} leave {gone}"
-
-
-def _gone(at: At, before: tuple[int, int, int], calls: int) -> str:
-    grown, lost, host_grown = (now - then for now, then in zip(_held(at), before, strict=True))
-    # a leak of 64 KiB a call would be 20 MiB after 320
-    limit = 24 * MIB * min(max(calls, 250), 500) // 1000
-    if max(grown, lost) >= MIB // 4:
-        return f"{max(grown, lost):,} bytes on the device"
-    return f"{host_grown:,} bytes on the host" if host_grown > limit else ""
-
-
-def _held(at: At) -> tuple[int, int, int]:
-    """Return the bytes that tensors hold, those of the device that its allocator does not, and those of the host."""
     if at.device.type == "cpu":
-        return 0, 0, host_bytes()
-    free, total = at.backend.mem_get_info()
-    return int(at.backend.memory_allocated()), int(total - free - at.backend.memory_reserved()), host_bytes()
+        raise NotImplementedError("the CPU has no units for half precision, or torch does not use them")
+    _alike(at, f"products in {dtype}", partial(_products, dtype=dtype), usual_is="mm in float32")
 
 
 def _released(at: At) -> None:
@@ -402,9 +241,11 @@ def _peaks(at: At) -> None:
         "cpu": (x.cpu, 0), "copy_": (lambda: x.copy_(host), 0), "to": (lambda: host.to(at.device), 1),
         "zeros": (lambda: torch.zeros_like(x), 1),
         "expand": (lambda: x[:1].expand(len(x)), 0), "cat": (lambda: torch.cat([x, x]), 2),
-        "fill_": (lambda: x.fill_(1), 0),
+        "fill_": (lambda: x.fill_(1), 0), "add of two": (lambda: x + x, 1), "exp": (x.exp, 1),
+        "half": (x.half, 0.5), "where": (lambda: torch.where(is_large, x, x), 1),
+        "index_select": (lambda: x.view(512, -1).index_select(0, rows), 1), "bool": (lambda: x > 0, 0.25),
     }  # fmt: skip
-    host = x.cpu()
+    host, rows, is_large = x.cpu(), torch.arange(512, device=at.device), x > 0
     for name, (call, results) in calls.items():
         backend.reset_peak_memory_stats()
         before = backend.memory_allocated()
@@ -465,15 +306,11 @@ COSTS: Mapping[str, Row] = {
     "new-shapes": (SMOKE, partial(_alike, what="calls with new shapes", calls=partial(_kinds, gaps=False))),
     "shapes": (STANDARD, _shapes),
     "indices": (SMOKE, _places),
-    "again-and-again": (STANDARD, _again_and_again),
     "gaps": (SMOKE, partial(_alike, what="calls of tensors with gaps", calls=partial(_kinds, gaps=True), rounds=1)),
     "copies": (SMOKE, partial(_alike, what="copies of 16 MiB", calls=_copies, usual_is="within the host")),
     "products": (STANDARD, partial(_alike, what="products of as many terms", calls=_products)),
     "products-float16": (STANDARD, partial(_products_in, dtype=torch.float16)),
     "products-bfloat16": (STANDARD, partial(_products_in, dtype=torch.bfloat16)),
-    "soak-short": (SMOKE, partial(_soak, calls=64)),
-    "soak": (STANDARD, partial(_soak, calls=320)),
-    "soak-shapes": (STANDARD, _soak_shapes),
     "release": (SMOKE, _released),
     "peaks": (STANDARD, _peaks),
     "blocks": (STANDARD, _blocks),

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from suites.runtime.costs import host_bytes
+from suites.runtime.soaks import host_bytes
 
 T = torch.Tensor
 Call = Callable[[torch.device], Any]

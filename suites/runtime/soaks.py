@@ -1,0 +1,196 @@
+"""Many calls of each kind: they take no longer in the end than at first, and leave no memory behind."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import count, cycle, repeat
+from typing import TypeAlias
+
+import torch
+import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+from torch import nn
+
+from pytest_ascend.operators.calling import tensors
+from pytest_ascend.system.programs import give_back, resident_bytes
+
+from .refusals import INDEXED
+from .rows import SMOKE, STANDARD, At, Row, least_s
+from .state import CALLS, WITH_NUMBERS
+
+MIB = 2**20
+Calls: TypeAlias = dict[str, Callable[[], object]]
+#: How many times longer than its neighbours a call may take, and the seconds that count as nothing.
+TIMES, NOTHING_S = 20, 2e-4
+#: Calls that take any number: they have another one each time, as a kernel may be made anew for each.
+_OF_ANY = ("add", "sub", "mul", "addcmul", "clamp", "threshold", "leaky_relu", "masked_fill")
+#: Calls of one matrix, of all kinds of kernels.
+ALL: Mapping[str, Callable[[torch.Tensor], object]] = {
+    **CALLS,
+    **{f"{name} with numbers": partial(lambda x, each, n: each(x, next(n)), each=each,
+        n=count(2, 0.01) if name in _OF_ANY else repeat(2)) for name, each in WITH_NUMBERS.items()},
+    "dropout": lambda x: F.dropout(x, 0.1), "rand_like": torch.rand_like, "bernoulli": lambda x: x.clone().bernoulli_(),
+    "randperm": lambda x: torch.randperm(99, device=x.device), "multinomial": lambda x: x.exp().multinomial(2),
+    "unique": lambda x: torch.unique((x * 4).int()), "bincount": lambda x: (x[0].abs() * 4).long().bincount(),
+    "index_put": lambda x: x.index_put((x[:, 0].argsort(),), x, accumulate=True),
+    "scatter_add": lambda x: x.scatter_add(1, x.argsort(1), x), "max_pool2d": lambda x: F.max_pool2d(x[None], 2),
+    "embedding_bag": lambda x: F.embedding_bag(x[:2].argsort(1) % len(x), x),
+    "interpolate": lambda x: F.interpolate(x[None], scale_factor=2.0),
+    "conv2d": lambda x: F.conv2d(x[None, None], x[None, None, :3, :3]),
+    "in place": lambda x: x.clone().add_(x).mul_(2), "out=": lambda x: torch.add(x, x, out=torch.empty_like(x)),
+    "foreach": lambda x: torch._foreach_mul([x] * 9, 2), "pow": lambda x: x.abs() ** 1.5,  # noqa: SLF001
+    "tril": torch.tril, "arange": lambda x: torch.arange(99, device=x.device), "logical": lambda x: (x > 0) & (x < 1),
+    "cpu": lambda x: x.cpu(), "item": lambda x: x[0, 0].item(), "repeat": lambda x: x.repeat(2, 3),
+    "einsum": lambda x: torch.einsum("ij,kj->ik", x, x), "std": lambda x: x.std(0), "prod": lambda x: x.prod(-1),
+}  # fmt: skip
+
+
+def _kinds(at: At) -> Calls:
+    x = torch.rand(33, 64, device=at.device)
+    return {name: partial(each, x) for name, each in ALL.items()}
+
+
+def _in_halves(at: At) -> Calls:
+    x = torch.rand(33, 64, device=at.device).half()
+    return {f"{name} in half precision": partial(each, x) for name, each in CALLS.items()}
+
+
+def _with_gradients(at: At) -> Calls:
+    def differentiated(call: Callable[[torch.Tensor], object]) -> object:
+        return [torch.autograd.grad(each.sum(), x) for each in tensors(call(x)) if each.requires_grad]
+
+    x = torch.rand(33, 64, device=at.device, requires_grad=True)
+    return {f"{name}, with its gradient,": partial(differentiated, each) for name, each in CALLS.items()}
+
+
+def _of_new_shapes(at: At) -> Calls:
+    """Return calls that each have another shape, and those that are refused."""
+
+    def of_next(call: Callable[[torch.Tensor], object]) -> object:
+        return call(x[: next(rows)])
+
+    def refused() -> None:
+        for forms in INDEXED.values():
+            with contextlib.suppress(RuntimeError, IndexError):
+                forms[0](square, outside)
+                at.wait()
+
+    x, square = torch.rand(496, 64, device=at.device), torch.ones(5, 5, device=at.device)
+    outside = torch.tensor([0, 5], device=at.device)
+    # None comes twice in three looks at 128 calls, each of which may keep some 48 KiB: kernels cache what they prepare.
+    rows = cycle(16 + 7 * i % 480 for i in range(480))
+    return {**{f"{name}, of new shapes,": partial(of_next, each) for name, each in CALLS.items()}, "refusals": refused}
+
+
+def _mixed(at: At, optimizers: tuple[str, ...] = ("AdamW",)) -> Calls:
+    """Return copies, events, gradients, trainings and all kinds of calls together."""
+    x, host = torch.rand(64, 64, device=at.device), torch.ones(4096)
+    weight = torch.rand(64, 64, device=at.device, requires_grad=True)
+    recurrent, sequence, sizes = (
+        nn.LSTM(3, 4).to(at.device),
+        torch.rand(5, 2, 3, device=at.device),
+        cycle(range(16, 64)),
+    )
+    found: Calls = {
+        "copies": lambda: host.to(at.device).cpu(),
+        "backward": lambda: torch.autograd.grad((x @ weight).sum(), weight),
+        "recurrent": lambda: recurrent(sequence)[0].sum().backward(),
+        "all kinds": lambda: [each(x) for each in CALLS.values()],
+        "all kinds, of new shapes": lambda: [each(x[: next(sizes)]) for each in CALLS.values()],
+    }
+    if at.device.type != "cpu":
+        last = torch.device(at.device.type, at.backend.device_count() - 1)
+        found |= {
+            "events": lambda: [at.backend.Event().record() for _ in range(4)],
+            "pinned": lambda: host.pin_memory().to(at.device, non_blocking=True),
+            "copies between cards": lambda: x.to(last).to(at.device),
+        }
+    for name in optimizers:
+        layers = nn.Conv1d(3, 2, 3), nn.BatchNorm1d(2), nn.ReLU(), nn.Flatten(), nn.Linear(14, 4), nn.LayerNorm(4)
+        model = nn.Sequential(*layers, nn.Dropout(0.1)).to(at.device)
+        optimizer = getattr(torch.optim, name)(model.parameters(), lr=1e-3, weight_decay=0.1, foreach=True)
+        found[f"training by {name}"] = partial(_step, model, optimizer, torch.rand(5, 3, 9, device=at.device))
+    return found
+
+
+def _step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
+    torch.autograd.backward(F.cross_entropy(model(x), torch.zeros(len(x), dtype=torch.int64, device=x.device)))
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+#: Of kinds that are many calls, so many are made at most.
+_FEWER = {"all kinds": 4, "all kinds, of new shapes": 16, "training by AdamW": 32, "training by SGD": 32}
+
+
+def _soak(at: At, kinds: Callable[[At], Calls], calls: int) -> None:
+    """So many calls of each kind leave no memory behind, and take no longer in the end; nor do calls of before."""
+    known: Calls = {name: partial(each, torch.rand(33, 64, device=at.device)) for name, each in CALLS.items()}
+    made = kinds(at)
+    for call in [*made.values()] * 2:
+        call()
+    gc.collect()
+    before = {name: least_s(at.wait, call, 9) for name, call in known.items()}
+    for name, call in made.items():
+        first: list[float] = []
+        for _ in range(3):  # other programs may use the card, or the processor: of several looks the best counts
+            wrong = _left_behind(at, name, call, min(calls, _FEWER.get(name, calls)), first)
+            if not wrong:
+                break
+        at.same(wrong, "", wrong)
+    more = {name: least_s(at.wait, known[name], 40) - took for name, took in before.items()}
+    slow = ", ".join(f"{name} takes {s * 1e3:.0f} ms longer" for name, s in more.items() if s > TIMES * NOTHING_S)
+    at.same(slow, "", f"after these calls, {slow}")
+
+
+def _left_behind(at: At, name: str, call: Callable[[], object], calls: int, first: list[float]) -> str:
+    """Say what so many calls leave behind, whether the last take longer than the ``first``, or some by far."""
+    before = _held(at)
+    first.append(least_s(at.wait, call, calls // 8 or 1))
+    took = sorted(least_s(at.wait, call, 1) for _ in range(calls // 4 or 1))
+    for _ in range(calls // 4):  # nobody waits
+        call()
+    last = least_s(at.wait, call, calls // 8 or 1)
+    late = took[-2:][0]  # one may be late by chance
+    if late > max(100 * took[len(took) // 2], 0.05):
+        return f"now and then a call of {name} takes {late * 1e3:.0f} ms"
+    if last > 2 * first[0] + NOTHING_S:
+        return f"{name} takes {last / first[0]:.0f} times as long after {calls} calls"
+    gone = _gone(at, before, calls)
+    return gone and f"{calls:,} calls of {name} leave {gone}"
+
+
+def _gone(at: At, before: tuple[int, int, int], calls: int) -> str:
+    grown, lost, host_grown = (now - then for now, then in zip(_held(at), before, strict=True))
+    # a leak of 64 KiB a call would be 20 MiB after 320
+    limit = 24 * MIB * min(max(calls, 250), 500) // 1000
+    if max(grown, lost) >= MIB // 4:
+        return f"{max(grown, lost):,} bytes on the device"
+    return f"{host_grown:,} bytes on the host" if host_grown > limit else ""
+
+
+def _held(at: At) -> tuple[int, int, int]:
+    """Return the bytes that tensors hold, those of the device that its allocator does not, and those of the host."""
+    if at.device.type == "cpu":
+        return 0, 0, host_bytes()
+    free, total = at.backend.mem_get_info()
+    return int(at.backend.memory_allocated()), int(total - free - at.backend.memory_reserved()), host_bytes()
+
+
+def host_bytes() -> int:
+    """Return the memory that this process has of the host's, without what was freed and malloc still holds."""
+    give_back()
+    return resident_bytes()
+
+
+SOAKS: Mapping[str, Row] = {
+    "soak-short": (SMOKE, partial(_soak, kinds=_mixed, calls=64)),
+    "soak": (STANDARD, partial(_soak, kinds=partial(_mixed, optimizers=("AdamW", "SGD")), calls=320)),
+    "soak-kinds": (STANDARD, partial(_soak, kinds=_kinds, calls=240)),
+    "soak-halves": (STANDARD, partial(_soak, kinds=_in_halves, calls=160)),
+    "soak-gradients": (STANDARD, partial(_soak, kinds=_with_gradients, calls=120)),
+    "soak-shapes": (STANDARD, partial(_soak, kinds=_of_new_shapes, calls=128)),
+}
