@@ -305,7 +305,7 @@ class RunState:
             try:
                 return (yield)
             except AssertionError as error:
-                if context.is_wrong() and has_own_formulas(self.device.chip()):
+                if context.has_wrong_numbers() and has_own_formulas(self.device.chip()):
                     error.args = (context.judge_again(item.runtest, str(error)),)
                 raise
 

@@ -135,6 +135,10 @@ class CaseContext:
         """Whether a result disagrees."""
         return any(not each.agrees for each in self.verdicts)
 
+    def has_wrong_numbers(self) -> bool:
+        """Whether numbers disagree, which other formulas may explain; they do not explain what is said or timed."""
+        return any(leaf.metrics and not leaf.agrees for each in self.verdicts for leaf in each.leaves)
+
     def outcome(self) -> Outcome:
         """Return the outcome by the evidence and the known deviations."""
         return self._judged()[0]

@@ -43,6 +43,12 @@ def _alike(
 
 def _elementwise(at: At) -> Calls:
     x, y = (torch.rand(MIB // 2, device=at.device) + 0.5 for _ in range(2))
+    other: Calls = {
+        f"{name} in {dtype}": partial(getattr(torch, name), a, a)
+        for dtype in (torch.float16, torch.int32, torch.int64)
+        for a in [(8 * x).to(dtype)]
+        for name in ("add", "sub", "mul", "maximum", "eq", "lt")
+    }
     names = ("abs", "neg", "sqrt", "exp", "tanh", "sigmoid", "relu", "reciprocal", "rsqrt", "log", "floor", "sign")
     one = {name: getattr(x, name) for name in (*names, "clone", "half", "sum", "amax", "mean")}
     two = {name: partial(getattr(torch, name), x, y) for name in ("add", "sub", "mul", "div", "maximum", "lt", "eq")}
@@ -57,7 +63,7 @@ def _elementwise(at: At) -> Calls:
         "masked_select": lambda: x[x > y],
     }  # fmt: skip
     rows = torch.arange(MIB // 128, device=at.device)
-    return {**one, **two, **rest}
+    return {**one, **two, **rest, **other}
 
 
 def _small_calls(at: At) -> None:
@@ -174,6 +180,7 @@ def _products(at: At, dtype: torch.dtype = torch.float32) -> Calls:
         "bmm": lambda: a[None] @ a[None],
         "addmm": lambda: torch.addmm(a, a, a), "linear": lambda: F.linear(a, a),
         "conv2d": lambda: F.conv2d(image, kernel[:32], padding=1),
+        "conv2d of 64 groups": lambda: F.conv2d(image, kernel[:, :1], padding=1, groups=64),
         "attention": lambda: F.scaled_dot_product_attention(*(a.view(1, 4, 256, 64),) * 3),
     }  # fmt: skip
 
@@ -301,17 +308,17 @@ def _blocks(at: At) -> None:
 
 
 COSTS: Mapping[str, Row] = {
-    "elementwise": (STANDARD, partial(_alike, what="calls that move as much memory", calls=_elementwise, times=40)),
+    "elementwise": (SMOKE, partial(_alike, what="calls that move as much memory", calls=_elementwise, times=40)),
     "small-calls": (SMOKE, _small_calls),
     "new-shapes": (SMOKE, partial(_alike, what="calls with new shapes", calls=partial(_kinds, gaps=False))),
-    "shapes": (STANDARD, _shapes),
+    "shapes": (SMOKE, _shapes),
     "indices": (SMOKE, _places),
     "gaps": (SMOKE, partial(_alike, what="calls of tensors with gaps", calls=partial(_kinds, gaps=True), rounds=1)),
     "copies": (SMOKE, partial(_alike, what="copies of 16 MiB", calls=_copies, usual_is="within the host")),
-    "products": (STANDARD, partial(_alike, what="products of as many terms", calls=_products)),
+    "products": (SMOKE, partial(_alike, what="products of as many terms", calls=_products)),
     "products-float16": (STANDARD, partial(_products_in, dtype=torch.float16)),
     "products-bfloat16": (STANDARD, partial(_products_in, dtype=torch.bfloat16)),
     "release": (SMOKE, _released),
-    "peaks": (STANDARD, _peaks),
+    "peaks": (SMOKE, _peaks),
     "blocks": (STANDARD, _blocks),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import product
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
@@ -130,10 +131,13 @@ def _operands(at: At) -> None:
 
         with deterministic():
             given, new, kept = made(0), made(1), list[T]()  # new tensors, in places that none had before
-            for place in range(len(given)):
+            for place, turn in product(range(len(given)), range(2)):
                 for each in tensors(function(*given)):
                     each.fill_(0)  # what a kernel keeps of its own is not the caller's
-                given[place].copy_(new[place])
+                if turn == 0:
+                    given[place].copy_(new[place])
+                elif given[place].is_floating_point():
+                    given[place].mul_(1.015625)  # by little, as steps of a training do
                 kept += (copied := [each.clone() for each in given])
                 found, fresh = ([each.cpu() for each in tensors(function(*some))] for some in (given, copied))
                 at.same(found, fresh, f"{name}: operand {place} was changed in place, and the result does not show it")

@@ -246,3 +246,13 @@ def test_a_case_begins_without_the_overflow_of_an_earlier_one_and_leaves_none(ov
         assert not device.status
         device.status = overflows
     assert (case.overflowed, device.status) == (overflows, False)
+
+
+def test_other_formulas_may_explain_wrong_numbers_and_nothing_else() -> None:
+    numbers = compare(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0]).double())
+    said = compare("takes 4 times as long", "", standard="binary")
+    for verdict, may_be in ((numbers, True), (said, False), (compare(torch.ones(2), torch.ones(3)), False)):
+        context = trial()
+        context.note(verdict)
+        assert context.is_wrong()
+        assert context.has_wrong_numbers() is may_be
