@@ -33,7 +33,7 @@ DATA: Mapping[str, tuple[Callable[[T, T], T], Numbers, tuple[Numbers, ...]]] = {
     "bernoulli": (lambda _, n: torch.bernoulli(n), (0.0, 1.0), ((0.0, 1.25), (-0.25, 1.0))),
     "masked_scatter": (lambda x, n: x[0].masked_scatter(n > 0, 7 * x[1, :2]), (1, 0, 1, 0), ((1, 0, 1, 1),)),
     "item-of-nothing": (lambda _, n: n[n > 5].max(), (6, 1), ((5, 1),)),
-    "repeat_interleave": (lambda x, n: x[0].repeat_interleave(n), (1, 0, 2, 1), ((1, 1, -1, 1),)),
+    "repeat_interleave": (lambda x, n: x[0].repeat_interleave(n), (1, 0, 2, 1), ((1, 1, -1, 1), (1, -1, 0, 0))),
     "embedding_bag-offsets": (lambda x, n: F.embedding_bag(n.new_tensor((0, 1, 2)), x, n), (0, 2), ((0, 5), (1, 2))),
     "embedding_bag-weights": (lambda x, n: F.embedding_bag(n[None], x, per_sample_weights=x[:1, :2], mode="sum"),
         (0, 4), ((0, 5), (-1, 0))),
