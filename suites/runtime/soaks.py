@@ -25,7 +25,7 @@ Calls: TypeAlias = dict[str, Callable[[], object]]
 #: How many times longer than its neighbours a call may take, and the seconds that count as nothing.
 TIMES, NOTHING_S = 20, 2e-4
 #: Of matrices whose results show in the host's memory if each leaves one behind.
-_ROWS = 260
+_ROWS = 400
 #: Calls that take any number: they have another one each time, as a kernel may be made anew for each.
 _OF_ANY = ("add", "sub", "mul", "addcmul", "clamp", "threshold", "leaky_relu", "masked_fill")
 #: Calls of one matrix, of all kinds of kernels.
@@ -192,7 +192,7 @@ SOAKS: Mapping[str, Row] = {
     "soak-short": (SMOKE, partial(_soak, kinds=_mixed, calls=64)),
     "soak": (STANDARD, partial(_soak, kinds=partial(_mixed, optimizers=("AdamW", "SGD")), calls=320)),
     "soak-kinds": (STANDARD, partial(_soak, kinds=_kinds, calls=128)),
-    "soak-halves": (STANDARD, partial(_soak, kinds=_in_halves, calls=200)),
+    "soak-halves": (STANDARD, partial(_soak, kinds=_in_halves, calls=128)),
     "soak-gradients": (STANDARD, partial(_soak, kinds=_with_gradients, calls=120)),
     "soak-shapes": (STANDARD, partial(_soak, kinds=_of_new_shapes, calls=128)),
 }
