@@ -7,26 +7,19 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import cycle
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from .rows import SMOKE, STANDARD, At, Row, least_s
-from .soaks import ALL, MIB, NOTHING_S, TIMES, Calls, host_bytes
+from .soaks import ALL, MIB, NOTHING_S, TIMES, Calls, Kinds, host_bytes, of_new_shapes
 
 
 def _alike(
-    at: At,
-    what: str,
-    calls: Callable[[At], Calls],
-    rounds: int = 4,
-    usual_is: str = "",
-    times: int = TIMES,
-    part: int = 2,
+    at: At, what: str, calls: Kinds, rounds: int = 4, usual_is: str = "", times: int = TIMES, part: int = 2
 ) -> None:
     """No call takes many times what the median of its neighbours does, another ``part`` of them, or ``usual_is``."""
     made = calls(at)
@@ -97,17 +90,6 @@ def _small(at: At) -> Calls:
     }  # fmt: skip
 
 
-def _kinds(at: At, *, gaps: bool) -> Calls:
-    """Return calls of all kinds of kernels, each time with another shape; their tensors have gaps, or none."""
-
-    def call(function: Callable[[torch.Tensor], object], sizes: Iterator[int]) -> Callable[[], object]:
-        return lambda: function(whole[: next(sizes), 1::2] if gaps else packed[: next(sizes)])
-
-    whole = torch.rand(160, 129, device=at.device)
-    packed = whole[:, 1::2].contiguous()
-    return {name: call(each, cycle(range(33, 160))) for name, each in ALL.items()}
-
-
 def _shapes(at: At) -> None:
     """Along rows and along columns, of one long row, of few, and of many short ones, a call takes about as long."""
     calls: dict[str, Callable[[torch.Tensor, int], object]] = {
@@ -172,6 +154,8 @@ def _copies(at: At) -> Calls:
 
 
 def _products(at: At, dtype: torch.dtype = torch.float32) -> Calls:
+    if dtype != torch.float32 and at.device.type == "cpu":
+        raise NotImplementedError("the CPU has no units for half precision, or torch does not use them")
     whole = torch.rand(256, 256, device=at.device)
     a = whole.to(dtype)
     image, kernel = a.view(1, 64, 32, 32), torch.rand(64, 64, 3, 3, device=at.device).to(dtype)
@@ -183,13 +167,6 @@ def _products(at: At, dtype: torch.dtype = torch.float32) -> Calls:
         "conv2d of 64 groups": lambda: F.conv2d(image, kernel[:, :1], padding=1, groups=64),
         "attention": lambda: F.scaled_dot_product_attention(*(a.view(1, 4, 256, 64),) * 3),
     }  # fmt: skip
-
-
-def _products_in(at: At, dtype: torch.dtype) -> None:
-    """No product in half precision takes many times as long as one in float32."""
-    if at.device.type == "cpu":
-        raise NotImplementedError("the CPU has no units for half precision, or torch does not use them")
-    _alike(at, f"products in {dtype}", partial(_products, dtype=dtype), usual_is="mm in float32")
 
 
 def _released(at: At) -> None:
@@ -307,17 +284,22 @@ def _blocks(at: At) -> None:
     at.same("; ".join(said for said, is_so in asked.items() if not is_so), "", "figures of memory are wrong")
 
 
+def _row(what: str, calls: Kinds, level: str = SMOKE, **how: Any) -> Row:
+    return level, partial(_alike, what=what, calls=calls, **how)
+
+
+_IN_FLOAT16, _IN_BFLOAT16 = (partial(_products, dtype=dtype) for dtype in (torch.float16, torch.bfloat16))
 COSTS: Mapping[str, Row] = {
-    "elementwise": (SMOKE, partial(_alike, what="calls that move as much memory", calls=_elementwise, times=40)),
+    "elementwise": _row("calls that move as much memory", _elementwise, times=40),
     "small-calls": (SMOKE, _small_calls),
-    "new-shapes": (SMOKE, partial(_alike, what="calls with new shapes", calls=partial(_kinds, gaps=False))),
+    "new-shapes": _row("calls with new shapes", partial(of_new_shapes, calls=ALL)),
     "shapes": (SMOKE, _shapes),
     "indices": (SMOKE, _places),
-    "gaps": (SMOKE, partial(_alike, what="calls of tensors with gaps", calls=partial(_kinds, gaps=True), rounds=1)),
-    "copies": (SMOKE, partial(_alike, what="copies of 16 MiB", calls=_copies, usual_is="within the host")),
-    "products": (SMOKE, partial(_alike, what="products of as many terms", calls=_products)),
-    "products-float16": (STANDARD, partial(_products_in, dtype=torch.float16)),
-    "products-bfloat16": (STANDARD, partial(_products_in, dtype=torch.bfloat16)),
+    "gaps": _row("calls of tensors with gaps", partial(of_new_shapes, gaps=True), rounds=1),
+    "copies": _row("copies of 16 MiB", _copies, usual_is="within the host"),
+    "products": _row("products of as many terms", _products),
+    "products-float16": _row("products in float16", _IN_FLOAT16, STANDARD, usual_is="mm in float32"),
+    "products-bfloat16": _row("products in bfloat16", _IN_BFLOAT16, STANDARD, usual_is="mm in float32"),
     "release": (SMOKE, _released),
     "peaks": (SMOKE, _peaks),
     "blocks": (STANDARD, _blocks),

@@ -22,6 +22,9 @@ from .state import CALLS, WITH_NUMBERS
 
 MIB = 2**20
 Calls: TypeAlias = dict[str, Callable[[], object]]
+Kind: TypeAlias = Callable[[torch.Tensor], object]
+#: Makes the calls on a device.
+Kinds: TypeAlias = Callable[[At], Calls]
 #: How many times longer than its neighbours a call may take, and the seconds that count as nothing.
 TIMES, NOTHING_S = 20, 2e-4
 #: Of matrices whose results show in the host's memory if each leaves one behind.
@@ -29,7 +32,7 @@ _ROWS = 400
 #: Calls that take any number: they have another one each time, as a kernel may be made anew for each.
 _OF_ANY = ("add", "sub", "mul", "addcmul", "clamp", "threshold", "leaky_relu", "masked_fill")
 #: Calls of one matrix, of all kinds of kernels.
-ALL: Mapping[str, Callable[[torch.Tensor], object]] = {
+ALL: Mapping[str, Kind] = {
     **CALLS,
     **{f"{name} with numbers": partial(lambda x, each, n: each(x, next(n)), each=each,
         n=count(2, 0.01) if name in _OF_ANY else repeat(2)) for name, each in WITH_NUMBERS.items()},
@@ -49,41 +52,38 @@ ALL: Mapping[str, Callable[[torch.Tensor], object]] = {
 }  # fmt: skip
 
 
-def _kinds(at: At) -> Calls:
-    x = torch.rand(_ROWS, 64, device=at.device)
-    return {name: partial(each, x) for name, each in ALL.items()}
-
-
-def _in_halves(at: At) -> Calls:
-    x = torch.rand(_ROWS, 64, device=at.device).half()
-    return {f"{name} in half precision": partial(each, x) for name, each in CALLS.items()}
+def _kinds(at: At, calls: Mapping[str, Kind] = ALL, dtype: torch.dtype = torch.float32) -> Calls:
+    x = torch.rand(_ROWS, 64, device=at.device).to(dtype)
+    return {f"{name} in {dtype}": partial(each, x) for name, each in calls.items()}
 
 
 def _with_gradients(at: At) -> Calls:
-    def differentiated(call: Callable[[torch.Tensor], object]) -> object:
+    def differentiated(call: Kind) -> object:
         return [torch.autograd.grad(each.sum(), x) for each in tensors(call(x)) if each.requires_grad]
 
     x = torch.rand(33, 64, device=at.device, requires_grad=True)
     return {f"{name}, with its gradient,": partial(differentiated, each) for name, each in CALLS.items()}
 
 
-def _of_new_shapes(at: At) -> Calls:
-    """Return calls that each have another shape, and those that are refused."""
+def of_new_shapes(at: At, calls: Mapping[str, Kind] = CALLS, *, gaps: bool = False) -> Calls:
+    """Return calls that each have another shape; their tensors have gaps, or none."""
 
-    def of_next(call: Callable[[torch.Tensor], object]) -> object:
+    def of_next(call: Kind) -> object:
         return call(x[: next(rows)])
 
-    def refused() -> None:
-        for forms in INDEXED.values():
-            with contextlib.suppress(RuntimeError, IndexError):
-                forms[0](square, outside)
-                at.wait()
-
-    x, square = torch.rand(496, 64, device=at.device), torch.ones(5, 5, device=at.device)
-    outside = torch.tensor([0, 5], device=at.device)
+    x = torch.rand(496, 129, device=at.device)[:, 1::2]
+    x = x if gaps else x.contiguous()
     # None comes twice in three looks at 128 calls, each of which may keep some 48 KiB: kernels cache what they prepare.
     rows = cycle(16 + 211 * i % 480 for i in range(480))  # large and small ones in turn
-    return {**{f"{name}, of new shapes,": partial(of_next, each) for name, each in CALLS.items()}, "refusals": refused}
+    return {f"{name}, of new shapes,": partial(of_next, each) for name, each in calls.items()}
+
+
+def _refused(at: At) -> None:
+    x, outside = torch.ones(5, 5, device=at.device), torch.tensor([0, 5], device=at.device)
+    for forms in INDEXED.values():
+        with contextlib.suppress(RuntimeError, IndexError):
+            forms[0](x, outside)
+            at.wait()
 
 
 def _mixed(at: At, optimizers: tuple[str, ...] = ("AdamW",)) -> Calls:
@@ -128,7 +128,7 @@ def _step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -
 _FEWER = {"all kinds": 8, "all kinds, of new shapes": 16, "training by AdamW": 32, "training by SGD": 32}
 
 
-def _soak(at: At, kinds: Callable[[At], Calls], calls: int) -> None:
+def _soak(at: At, kinds: Kinds, calls: int) -> None:
     """So many calls of each kind leave no memory behind, and take no longer in the end; nor do calls of before."""
     known: Calls = {name: partial(each, torch.rand(33, 64, device=at.device)) for name, each in CALLS.items()}
     made = kinds(at)
@@ -192,7 +192,8 @@ SOAKS: Mapping[str, Row] = {
     "soak-short": (SMOKE, partial(_soak, kinds=_mixed, calls=64)),
     "soak": (STANDARD, partial(_soak, kinds=partial(_mixed, optimizers=("AdamW", "SGD")), calls=320)),
     "soak-kinds": (STANDARD, partial(_soak, kinds=_kinds, calls=128)),
-    "soak-halves": (STANDARD, partial(_soak, kinds=_in_halves, calls=128)),
+    "soak-halves": (STANDARD, partial(_soak, kinds=partial(_kinds, calls=CALLS, dtype=torch.float16), calls=128)),
     "soak-gradients": (STANDARD, partial(_soak, kinds=_with_gradients, calls=120)),
-    "soak-shapes": (STANDARD, partial(_soak, kinds=_of_new_shapes, calls=128)),
+    "soak-shapes": (STANDARD, partial(_soak, kinds=of_new_shapes, calls=128)),
+    "soak-refusals": (STANDARD, partial(_soak, kinds=lambda at: {"refusals": partial(_refused, at)}, calls=128)),
 }

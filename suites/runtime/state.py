@@ -121,12 +121,9 @@ def _operands(at: At) -> None:
     for name, (function, shapes) in _OPERANDS.items():
 
         def made(turn: int) -> list[T]:
-            drawn = []
-            for i, shape in enumerate(shapes):  # noqa: B023
-                key = f"state/{name}/{turn}/{i}"  # noqa: B023
-                drawn.append(
-                    inputs.integers(key, (33,), low=0, high=64) if isinstance(shape, str) else inputs.normal(key, shape)
-                )
+            keys = [(f"state/{name}/{turn}/{i}", shape) for i, shape in enumerate(shapes)]  # noqa: B023
+            drawn = (inputs.normal(k, s) if isinstance(s, tuple) else inputs.integers(k, (33,), low=0, high=64)
+                     for k, s in keys)  # fmt: skip
             return [each.to(at.device) for each in drawn]
 
         with deterministic():
