@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 
 from .rows import SMOKE, STANDARD, At, Row, least_s
-from .soaks import ALL, MIB, NOTHING_S, TIMES, Calls, Kinds, host_bytes, of_new_shapes
+from .soaks import ALL, MIB, NOTHING_S, TIMES, Calls, Kinds, host_bytes, kinds, of_new_shapes
+from .state import CALLS
 
 
 def _alike(
@@ -53,22 +54,26 @@ def _elementwise(at: At) -> Calls:
         "layer_norm": lambda: F.layer_norm(x.view(-1, 512), (512,)),
         "index_select": lambda: x.view(-1, 64).index_select(0, rows), "argmax": x.argmax,
         "cumsum": lambda: x.view(-1, 512).cumsum(-1), "gather": lambda: x.view(-1, 64).gather(0, rows[:, None]),
-        "masked_select": lambda: x[x > y],
+        "masked_select": lambda: x[x > y], "of tiny numbers": lambda: tiny + tiny, "of NaN": lambda: tiny * nan,
+        "rand": lambda: torch.rand_like(x), "randn": lambda: torch.randn_like(x), "dropout": lambda: F.dropout(x[:99999], 0.5),
+        "randint": lambda: torch.randint(9, x.shape, device=at.device), "bernoulli_": lambda: y[:99999].clone().bernoulli_(),
+        "randperm": lambda: torch.randperm(2**14, device=at.device),
+        "topk": lambda: x[: 2**14].view(16, -1).topk(500),
     }  # fmt: skip
+    tiny, nan = x * 1e-40, torch.full_like(x, float("nan"))
     rows = torch.arange(MIB // 128, device=at.device)
     return {**one, **two, **rest, **other}
 
 
 def _small_calls(at: At) -> None:
-    """No call of one element takes long; nor does waiting for a device that has nothing to do, which is in each."""
-    _alike(at, "calls of one element", _small, rounds=12)
+    """No call of little takes long; nor does waiting for a device that has nothing to do, which is in each."""
+    _alike(at, "calls of little", _small, rounds=12)
     took = least_s(at.wait, lambda: None, 20)
     at.holds(took <= TIMES * NOTHING_S, f"waiting for a device without work takes {took * 1e3:.3g} ms")
 
 
 def _small(at: At) -> Calls:
-    x, more = torch.rand(1, 1, device=at.device) + 0.5, Calls()
-    half = x.half()
+    x, more = torch.rand(1, 1, device=at.device), Calls()
     if at.device.type != "cpu":
         event = at.backend.Event()
         more = {
@@ -77,14 +82,9 @@ def _small(at: At) -> Calls:
             "pin_memory": lambda: torch.ones(9).pin_memory().to(at.device, non_blocking=True),
         }  # fmt: skip
     return {
-        **more,
-        **{name: getattr(x, name) for name in ("exp", "sum", "clone", "sort", "item", "cpu", "tril")},
-        "add": lambda: x + x, "add 1": lambda: x + 1, "mul": lambda: x * x, "mm": lambda: x @ x,
-        "cat": lambda: torch.cat([x, x]), "softmax": lambda: x.softmax(-1), "fill_": lambda: x.fill_(1),
+        **more, **kinds(at, rows=4), **kinds(at, CALLS, torch.float16, rows=4),
         "empty": lambda: torch.empty(1, device=at.device), "zeros": lambda: torch.zeros(1, device=at.device),
-        "where": lambda: torch.where(x > 0, x, x), "to": lambda: torch.ones(1).to(at.device),
-        "gather": lambda: x.gather(0, x.long() * 0), "embedding": lambda: F.embedding(x.long() * 0, x),
-        "linear": lambda: F.linear(x, x), "layer_norm": lambda: F.layer_norm(x, (1,)), "halves": lambda: half @ half,
+        "to": lambda: torch.ones(1).to(at.device), "one number": x.exp, "a product of one": lambda: x @ x,
         "cat of 64": lambda: torch.cat([x] * 64), "stack of 64": lambda: torch.stack([x] * 64),
         "foreach of 64": lambda: torch._foreach_add([x] * 64, 1),  # noqa: SLF001
     }  # fmt: skip
@@ -129,7 +129,7 @@ def _places(at: At) -> None:
     }  # fmt: skip
     for name, call in calls.items():
         made: Calls = {f"{kind} indices": partial(call, each) for kind, each in there.items()}
-        _alike(at, f"{name} of one size", lambda _: made, rounds=2, times=2 * TIMES)  # noqa: B023
+        _alike(at, f"{name} of one size", lambda _: made, rounds=2, times=2 * TIMES, part=4)  # noqa: B023
 
 
 def _copies(at: At) -> Calls:
@@ -159,12 +159,16 @@ def _products(at: At, dtype: torch.dtype = torch.float32) -> Calls:
     whole = torch.rand(256, 256, device=at.device)
     a = whole.to(dtype)
     image, kernel = a.view(1, 64, 32, 32), torch.rand(64, 64, 3, 3, device=at.device).to(dtype)
+    odd = a[:251, :253].contiguous()
     return {
         "mm in float32": lambda: whole @ whole, "mm": lambda: a @ a, "mm of a transposed matrix": lambda: a @ a.mT,
         "bmm": lambda: a[None] @ a[None],
         "addmm": lambda: torch.addmm(a, a, a), "linear": lambda: F.linear(a, a),
         "conv2d": lambda: F.conv2d(image, kernel[:32], padding=1),
         "conv2d of 64 groups": lambda: F.conv2d(image, kernel[:, :1], padding=1, groups=64),
+        "conv2d, channels last": lambda: F.conv2d(a.view(1, 32, 32, 64).permute(0, 3, 1, 2), kernel[:32], padding=1),
+        "conv2d in steps": lambda: F.conv2d(image, kernel[:32], stride=2, dilation=2, padding=2),
+        "mm of odd sizes": lambda: odd @ odd.mT,
         "attention": lambda: F.scaled_dot_product_attention(*(a.view(1, 4, 256, 64),) * 3),
     }  # fmt: skip
 
@@ -279,7 +283,7 @@ def _blocks(at: At) -> None:
         except RuntimeError:
             asked["a third of the memory, of which all may be used, is refused"] = share < 1
         else:
-            asked["a third of the memory is given, where a quarter may be used"] = share == 1
+            asked[f"a third of the memory is given, where {share:.0%} may be used"] = share == 1
     backend.empty_cache()
     at.same("; ".join(said for said, is_so in asked.items() if not is_so), "", "figures of memory are wrong")
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 from .rows import SMOKE, STANDARD, At, Row, T, numbered
 
 Numbers: TypeAlias = tuple[float, ...]
+
 NAN = float("nan")
 #: Calls of ones (5, 4) and of a tensor of numbers; the numbers that PyTorch takes, and those that it refuses, as the
 #: CPU does. Where the result is random, the numbers that are taken leave no choice.
@@ -45,6 +46,8 @@ DATA: Mapping[str, tuple[Callable[[T, T], T], Numbers, tuple[Numbers, ...]]] = {
     "binary_cross_entropy-targets": (lambda x, n: F.binary_cross_entropy(x[0, :2] / 2, n), (0.5, 1.0), ((0.5, 1.25),)),
     "gaussian_nll_loss": (lambda x, n: F.gaussian_nll_loss(x[0, :2], x[1, :2], n), (0.0, 1.0), ((1.0, -1.0),)),
     "cov": (lambda x, n: torch.cov(x[:, :2], fweights=n), (1, 2), ((1, -1),)),
+    "mm": (lambda x, n: x[:, : int(n)] @ x[:4], (4,), ((3,),)),
+    "cat": (lambda x, n: torch.cat([x, x[:, : int(n)]]), (4,), ((3,),)),
     "scatter_reduce": (lambda x, n: x.scatter_reduce(0, n.expand(4, 2).mT, x[:2], "amax"), (0, 4), ((0, 5), (-1, 0))),
     "cholesky": (lambda _, n: torch.linalg.cholesky(torch.diag(n)), (1.0, 4.0), ((1.0, -4.0),)),
     "cholesky-batch": (lambda _, n: torch.linalg.cholesky(n[:, None, None]), (1.0, 4.0), ((1.0, -4.0),)),
@@ -106,6 +109,8 @@ def _refused(at: At, name: str) -> None:
     guards = [numbered(25, place).to(at.device) for place in range(32)][::2]
     ones = torch.ones(5, 5 if name in INDEXED else 4)
     x = ones.to(at.device)
+    torch.manual_seed(3)
+    drawn = torch.rand(25, device=at.device)
     for said, (call, right, wrong) in _calls_of(name).items():
         wanted = call(ones, right)
 
@@ -124,6 +129,8 @@ def _refused(at: At, name: str) -> None:
     at.same(x.cpu(), ones, f"{name}: a call that was refused changed its input")
     kept = torch.stack([numbered(25, place) for place in range(0, 32, 2)])
     at.same(torch.stack(guards).cpu(), kept, f"{name}: a call that was refused wrote to the memory of another tensor")
+    again = torch.rand(25, device=at.device)
+    at.holds(not torch.equal(drawn, again), f"{name}: after a call that was refused, random numbers begin again")
     at.same((x @ x.mT).cpu(), ones @ ones.mT, f"{name}: after a call that was refused, a product is wrong")
 
 

@@ -47,13 +47,15 @@ ALL: Mapping[str, Kind] = {
     "in place": lambda x: x.clone().add_(x).mul_(2), "out=": lambda x: torch.add(x, x, out=torch.empty_like(x)),
     "foreach": lambda x: torch._foreach_mul([x] * 9, 2), "pow": lambda x: x.abs() ** 1.5,  # noqa: SLF001
     "tril": torch.tril, "arange": lambda x: torch.arange(99, device=x.device), "logical": lambda x: (x > 0) & (x < 1),
+    "rows": lambda x: x + x[:1], "columns": lambda x: x * x[:, :1], "minus": lambda x: x - x[0, 0],
     "cpu": lambda x: x.cpu(), "item": lambda x: x[0, 0].item(), "repeat": lambda x: x.repeat(2, 3),
     "einsum": lambda x: torch.einsum("ij,kj->ik", x, x), "std": lambda x: x.std(0), "prod": lambda x: x.prod(-1),
 }  # fmt: skip
 
 
-def _kinds(at: At, calls: Mapping[str, Kind] = ALL, dtype: torch.dtype = torch.float32) -> Calls:
-    x = torch.rand(_ROWS, 64, device=at.device).to(dtype)
+def kinds(at: At, calls: Mapping[str, Kind] = ALL, dtype: torch.dtype = torch.float32, rows: int = _ROWS) -> Calls:
+    """Return calls of a matrix with 64 columns in a dtype."""
+    x = torch.rand(rows, 64, device=at.device).to(dtype)
     return {f"{name} in {dtype}": partial(each, x) for name, each in calls.items()}
 
 
@@ -191,8 +193,8 @@ def host_bytes() -> int:
 SOAKS: Mapping[str, Row] = {
     "soak-short": (SMOKE, partial(_soak, kinds=_mixed, calls=64)),
     "soak": (STANDARD, partial(_soak, kinds=partial(_mixed, optimizers=("AdamW", "SGD")), calls=320)),
-    "soak-kinds": (STANDARD, partial(_soak, kinds=_kinds, calls=128)),
-    "soak-halves": (STANDARD, partial(_soak, kinds=partial(_kinds, calls=CALLS, dtype=torch.float16), calls=128)),
+    "soak-kinds": (STANDARD, partial(_soak, kinds=kinds, calls=128)),
+    "soak-halves": (STANDARD, partial(_soak, kinds=partial(kinds, calls=CALLS, dtype=torch.float16), calls=128)),
     "soak-gradients": (STANDARD, partial(_soak, kinds=_with_gradients, calls=120)),
     "soak-shapes": (STANDARD, partial(_soak, kinds=of_new_shapes, calls=128)),
     "soak-refusals": (STANDARD, partial(_soak, kinds=lambda at: {"refusals": partial(_refused, at)}, calls=128)),

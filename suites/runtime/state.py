@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import product
@@ -246,17 +245,6 @@ def _other_settings(at: At) -> None:
     at.defined(run, accumulation=ROWS)
 
 
-def _refused_between(at: At) -> None:
-    x = _given(at, "x")
-    with deterministic():
-        first = {name: _found(CALLS[name], x) for name in _FEW}
-        for name, before in first.items():
-            for refused in (partial(torch.mm, x, x), partial(torch.cat, [x, x[:, :3]])):
-                with contextlib.suppress(RuntimeError, IndexError):
-                    refused()
-            at.same(_found(CALLS[name], x), before, f"{name}: the result is another one after a call that was refused")
-
-
 def _settings_between(at: At) -> None:
     """Autocast and inference mode leave nothing behind; autocast sees weights that were changed."""
     x, weight = _given(at, "x"), _given(at, "w", 5).requires_grad_()
@@ -286,6 +274,5 @@ STATE: Mapping[str, Row] = {
     "other-arguments": (SMOKE, _other_arguments),
     "other-settings": (STANDARD, _other_settings),
     "two-cards": (STANDARD, partial(_other_arguments, on_cards=True)),
-    "refused-between": (STANDARD, _refused_between),
     "settings-between": (STANDARD, _settings_between),
 }
